@@ -1,0 +1,54 @@
+# rondo's front door. Every command sets up what it needs, and does nothing that is already done.
+#
+#   PRESET=release|debug|asan|tsan   which build `build`, `test` and `install` use (default: release)
+#   LIBTORCH=/path                   use this libtorch (a libtorch folder, a wheel's torch folder or a virtual
+#                                    environment) instead of installing torch into .venv
+#   PREFIX=/path                     where `install` puts things (default: /usr/local)
+PRESET ?= release
+PREFIX ?= /usr/local
+SHELL := /bin/bash
+export LIBTORCH
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-peers build test quickstart format format-check tidy asan tsan install clean
+
+help: ## list the commands
+	@echo "make COMMAND [PRESET=$(PRESET)] [LIBTORCH=/path] [PREFIX=$(PREFIX)]"
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
+
+setup: ## system packages and .venv (what is missing only)
+	@scripts/setup.sh
+
+setup-peers: ## also what only benchmarks against other systems need (Open MPI)
+	@scripts/setup.sh --peers
+
+build: setup ## configure and build everything
+	@scripts/configure.sh $(PRESET)
+	@cmake --build build/$(PRESET)
+
+test: build ## build, then run every test; ends with a line of counts
+	@scripts/test.sh $(PRESET)
+
+quickstart: build ## train a small GPT on this repository's sources on two processes and write its report
+	@scripts/quickstart.sh build/$(PRESET)/bin
+
+format: setup ## format all C++ files
+	@scripts/format.sh
+
+format-check: setup ## fail when a C++ file is not formatted
+	@scripts/format.sh --check
+
+tidy: setup ## clang-tidy on all C++ files, or on FILES="a.cpp b.cpp"
+	@scripts/tidy.sh $(FILES)
+
+asan: setup ## the torch-free tests under the address and undefined-behaviour sanitizers
+	@scripts/sanitize.sh asan
+
+tsan: setup ## the torch-free tests under the thread sanitizer
+	@scripts/sanitize.sh tsan
+
+install: build ## install headers, libraries and programs to PREFIX
+	@cmake --install build/$(PRESET) --prefix $(PREFIX)
+
+clean: ## remove all builds (keeps .venv)
+	@rm -rf build .cache

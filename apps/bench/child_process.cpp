@@ -1,0 +1,134 @@
+#include "apps/bench/child_process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+
+extern char** environ;
+
+namespace rondo::bench {
+namespace {
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  for (std::string& text : texts) result.push_back(text.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+std::vector<std::string> merged_environment(const std::map<std::string, std::string>& added) {
+  std::vector<std::string> result;
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string text = *entry;
+    if (!added.contains(text.substr(0, text.find('=')))) result.push_back(text);
+  }
+  for (const auto& [key, value] : added) result.push_back(key + "=" + value);
+  return result;
+}
+
+}  // namespace
+
+ChildProcess::ChildProcess(std::string name, const std::vector<std::string>& command,
+                           const std::map<std::string, std::string>& environment,
+                           std::optional<int> processor)
+    : name_(std::move(name)) {
+  int to_child[2];
+  int from_child[2];
+  if (pipe2(to_child, O_CLOEXEC) != 0) throw Error(str("pipe: ", errno_text(errno)));
+  if (pipe2(from_child, O_CLOEXEC) != 0) {
+    close(to_child[0]);
+    close(to_child[1]);
+    throw Error(str("pipe: ", errno_text(errno)));
+  }
+  // Everything that allocates is done before the fork: other threads of libtorch may hold the allocator's
+  // locks.
+  std::vector<std::string> words = command;
+  std::vector<std::string> variables = merged_environment(environment);
+  const std::vector<char*> arguments = pointers(words);
+  const std::vector<char*> variable_list = pointers(variables);
+  const pid_t parent = getpid();
+  pid_ = fork();
+  if (pid_ == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(127);
+    dup2(to_child[0], STDIN_FILENO);
+    dup2(from_child[1], STDOUT_FILENO);
+    if (processor) {
+      cpu_set_t set;
+      CPU_ZERO(&set);
+      CPU_SET(*processor, &set);
+      sched_setaffinity(0, sizeof(set), &set);
+    }
+    execvpe(arguments[0], arguments.data(), variable_list.data());
+    _exit(127);
+  }
+  close(to_child[0]);
+  close(from_child[1]);
+  input_ = to_child[1];
+  output_ = from_child[0];
+  if (pid_ < 0) {
+    close(input_);
+    close(output_);
+    throw Error(str("cannot start ", name_, ": ", errno_text(errno)));
+  }
+}
+
+ChildProcess::~ChildProcess() {
+  close(input_);
+  close(output_);
+  kill(pid_, SIGKILL);
+  waitpid(pid_, nullptr, 0);
+}
+
+void ChildProcess::write_line(const std::string& text) {
+  const std::string line = text + "\n";
+  // A child that is gone is reported by the read that follows, so SIGPIPE must not end us here.
+  const auto previous = signal(SIGPIPE, SIG_IGN);
+  const ssize_t written = write(input_, line.data(), line.size());
+  signal(SIGPIPE, previous);
+  if (written != static_cast<ssize_t>(line.size())) throw Error(str(name_, " ", describe_end()));
+}
+
+std::string ChildProcess::read_line(Deadline deadline) {
+  for (;;) {
+    const auto end = buffer_.find('\n');
+    if (end != std::string::npos) {
+      std::string line = buffer_.substr(0, end);
+      buffer_.erase(0, end + 1);
+      return line;
+    }
+    pollfd entry{output_, POLLIN, 0};
+    const double left = std::min(milliseconds(deadline.remaining()), static_cast<double>(INT_MAX));
+    const int ready = poll(&entry, 1, static_cast<int>(left));
+    if (ready == 0) throw Error(str(name_, " did not answer in time"));
+    if (ready < 0 && errno == EINTR) continue;
+    char chunk[4096];
+    const ssize_t count = read(output_, chunk, sizeof(chunk));
+    if (count <= 0) throw Error(str(name_, " ", describe_end()));
+    buffer_.append(chunk, static_cast<std::size_t>(count));
+  }
+}
+
+std::string ChildProcess::describe_end() {
+  int status = 0;
+  siginfo_t info{};
+  // Looks without reaping, so that the pid stays ours until the destructor.
+  if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT) != 0) return "is gone";
+  status = info.si_status;
+  if (info.si_code == CLD_EXITED && status == 127) return "could not be started (is the program there?)";
+  if (info.si_code == CLD_EXITED) return str("ended with exit code ", status, "; see its messages above");
+  return str("was ended by signal ", status);
+}
+
+}  // namespace rondo::bench

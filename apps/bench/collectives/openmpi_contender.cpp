@@ -1,0 +1,184 @@
+#include "apps/bench/collectives/openmpi_contender.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+#include <sstream>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/base/time.h"
+#include "rondo/launch/scratch.h"
+
+namespace rondo::bench {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto kAnswerTimeout = std::chrono::seconds(60);
+
+fs::path find_on_path(const std::string& program) {
+  const char* path = std::getenv("PATH");
+  for (const std::string& folder : split(path == nullptr ? "" : path, ':')) {
+    const fs::path candidate = fs::path(folder) / program;
+    if (access(candidate.c_str(), X_OK) == 0) return candidate;
+  }
+  return {};
+}
+
+fs::path peer_program() { return fs::read_symlink("/proc/self/exe").parent_path() / "rondo-bench-openmpi"; }
+
+// The job under mpirun, from the side that commands it.
+class OpenMpiJob {
+ public:
+  explicit OpenMpiJob(int ranks) {
+    if (folder_.path().empty()) throw Error("cannot make a folder for Open MPI's ranks in $TMPDIR or /tmp");
+    for (int rank = 0; rank < ranks; ++rank) commands_.push_back(open_fifo(str("command.", rank)));
+    answer_ = open_fifo("answer");
+    start(ranks);
+  }
+  OpenMpiJob(const OpenMpiJob&) = delete;
+  OpenMpiJob& operator=(const OpenMpiJob&) = delete;
+  ~OpenMpiJob() {
+    for (const int fifo : commands_) {
+      [[maybe_unused]] const auto written = write(fifo, "quit\n", 5);
+    }
+    if (!wait_until_ended(std::chrono::seconds(5)) && process_ > 0) {
+      kill(-process_, SIGKILL);
+      waitpid(process_, nullptr, 0);
+    }
+    for (const int fifo : commands_) close(fifo);
+    if (answer_ >= 0) close(answer_);
+  }
+
+  // Gives every rank the command and returns rank 0's answer.
+  std::string ask(const std::string& command) {
+    const std::string line = command + "\n";
+    for (const int fifo : commands_) {
+      if (write(fifo, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
+        throw Error(str("cannot command Open MPI's ranks: ", errno_text(errno)));
+      }
+    }
+    const Deadline deadline = Deadline::after(kAnswerTimeout);
+    std::string answer;
+    while (answer.find('\n') == std::string::npos) {
+      if (deadline.passed()) throw Error(str("Open MPI did not answer '", command, "' within 60 s"));
+      if (waitpid(process_, nullptr, WNOHANG) == process_) {
+        process_ = -1;
+        throw Error(str("mpirun ended during '", command, "'; what it said is above"));
+      }
+      pollfd ready{answer_, POLLIN, 0};
+      if (poll(&ready, 1, 100) <= 0) continue;
+      char buffer[256];
+      const ssize_t count = read(answer_, buffer, sizeof(buffer));
+      if (count > 0) answer.append(buffer, static_cast<std::size_t>(count));
+    }
+    return answer;
+  }
+
+ private:
+  // Opened for both directions, which does not wait for the other side.
+  int open_fifo(const std::string& name) {
+    const fs::path path = fs::path(folder_.path()) / name;
+    if (mkfifo(path.c_str(), 0600) != 0)
+      throw Error(str("cannot make ", path.string(), ": ", errno_text(errno)));
+    const int fifo = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (fifo < 0) throw Error(str("cannot open ", path.string(), ": ", errno_text(errno)));
+    return fifo;
+  }
+
+  void start(int ranks) {
+    const std::string count = str(ranks);
+    const std::string peer = peer_program();
+    std::vector<std::string> words = {
+        "mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", count,
+        peer,     folder_.path()};
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    process_ = fork();
+    if (process_ < 0) throw Error(str("cannot start mpirun: ", errno_text(errno)));
+    if (process_ == 0) {
+      // Its own process group, so that all of it can be stopped; and it ends if this rank is killed.
+      setpgid(0, 0);
+      prctl(PR_SET_PDEATHSIG, SIGTERM);
+      dup2(STDERR_FILENO, STDOUT_FILENO);
+      execvp("mpirun", arguments.data());
+      _exit(127);
+    }
+    setpgid(process_, process_);
+  }
+
+  bool wait_until_ended(Duration longest) {
+    const Deadline deadline = Deadline::after(longest);
+    while (process_ > 0 && !deadline.passed()) {
+      if (waitpid(process_, nullptr, WNOHANG) != 0) return true;
+      poll(nullptr, 0, 5);
+    }
+    return process_ <= 0;
+  }
+
+  launch::ScratchDirectory folder_ = launch::ScratchDirectory::create();
+  std::vector<int> commands_;
+  int answer_ = -1;
+  pid_t process_ = -1;
+};
+
+class OpenMpiContender final : public Contender {
+ public:
+  OpenMpiContender(int rank, int ranks) {
+    if (rank == 0) job_ = std::make_unique<OpenMpiJob>(ranks);
+  }
+
+  const Labels& labels() const override { return labels_; }
+  bool can(const Case& what) const override { return what.dtype == at::kFloat; }
+
+  bool prepare(const Case& what) override {
+    if (job_ == nullptr) return true;
+    std::istringstream answer(
+        job_->ask(str("prepare ", what.operation, " ", what.bytes.count, " ", what.fresh ? 1 : 0)));
+    int right = 0;
+    answer >> right >> estimate_us_;
+    return right == 1;
+  }
+  double estimate_us() override { return estimate_us_; }
+  void run(const Burst& burst) override {
+    if (job_ != nullptr) job_->ask(str("run ", burst.batch, " ", burst.samples));
+  }
+  Timing finish() override {
+    Timing timing;
+    if (job_ == nullptr) return timing;
+    std::istringstream answer(job_->ask("finish"));
+    answer >> timing.p50_us >> timing.min_us >> timing.samples;
+    return timing;
+  }
+
+ private:
+  Labels labels_{"openmpi", "auto", "shm", false};
+  std::unique_ptr<OpenMpiJob> job_;  // on rank 0 only
+  double estimate_us_ = 0;
+};
+
+}  // namespace
+
+std::string why_no_openmpi() {
+  constexpr const char* kCure =
+      "apt-get install openmpi-bin libopenmpi-dev  (or make setup-peers), then build again";
+  if (find_on_path("mpirun").empty()) return str("mpirun is not on PATH: ", kCure);
+  if (access(peer_program().c_str(), X_OK) != 0)
+    return str(peer_program().string(), " was not built: ", kCure);
+  return {};
+}
+
+std::unique_ptr<Contender> make_openmpi_contender(int rank, int ranks) {
+  return std::make_unique<OpenMpiContender>(rank, ranks);
+}
+
+}  // namespace rondo::bench

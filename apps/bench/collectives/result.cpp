@@ -1,0 +1,130 @@
+#include "apps/bench/collectives/result.h"
+
+#include <c10/core/ScalarType.h>
+#include <iomanip>
+#include <sstream>
+
+#include "rondo/base/text.h"
+
+namespace rondo::bench {
+namespace {
+
+constexpr int kColumn = 20;
+
+std::string dtype_name(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kFloat:
+      return "float32";
+    case at::kDouble:
+      return "float64";
+    case at::kHalf:
+      return "float16";
+    case at::kBFloat16:
+      return "bfloat16";
+    default:
+      return c10::toString(dtype);
+  }
+}
+
+std::string title(const Labels& labels) {
+  if (labels.system != "rondo") return labels.system;
+  return labels.registered ? "rondo (registered)" : "rondo";
+}
+
+std::string microseconds(double us) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(us < 10 ? 2 : us < 1000 ? 1 : 0) << us;
+  return out.str();
+}
+
+// The peers: the rows of other systems than rondo.
+template <class Use>
+void for_each_peer(const std::vector<Row>& rows, Use use) {
+  for (const Row& row : rows) {
+    if (row.labels.system != "rondo") use(row);
+  }
+}
+
+double speedup(const Row& row, const Row& peer) {
+  return row.timing.p50_us > 0 ? peer.timing.p50_us / row.timing.p50_us : 0;
+}
+
+}  // namespace
+
+double algorithm_bandwidth(const Row& row) {
+  if (row.what.operation == "barrier" || row.timing.p50_us <= 0) return 0;
+  return static_cast<double>(row.what.bytes.count) / row.timing.p50_us / 1e3;
+}
+
+double bus_bandwidth(const Row& row) {
+  return algorithm_bandwidth(row) * bus_factor(row.what.operation, row.ranks);
+}
+
+nlohmann::ordered_json to_json(const Row& row, const std::vector<Row>& same_case) {
+  nlohmann::ordered_json json = {
+      {"system", row.labels.system},
+      {"operation", row.what.operation},
+      {"algorithm", row.labels.algorithm},
+      {"channel", row.labels.channel},
+      {"registered", row.labels.registered},
+      {"fresh", row.what.fresh},
+      {"ranks", row.ranks},
+      {"hosts", 1},
+      {"dtype", dtype_name(row.what.dtype)},
+      {"codec", "none"},
+      {"bytes", row.what.bytes.count},
+      {"p50_us", row.timing.p50_us},
+      {"min_us", row.timing.min_us},
+      {"algbw_gbps", algorithm_bandwidth(row)},
+      {"busbw_gbps", bus_bandwidth(row)},
+      {"correct", row.correct},
+      // Each system measured here picks its algorithm itself.
+      {"chosen", true},
+      {"samples", row.timing.samples},
+      {"longest_gap_us", row.gaps.longest_us},
+      {"lost_time", row.gaps.lost},
+  };
+  if (row.labels.system == "rondo") {
+    for_each_peer(same_case,
+                  [&](const Row& peer) { json["speedup_over_" + peer.labels.system] = speedup(row, peer); });
+  }
+  return json;
+}
+
+std::string table_heading(const std::vector<Row>& same_case) {
+  const Row& first = same_case.front();
+  std::ostringstream out;
+  out << "\n"
+      << first.what.operation << ", " << first.ranks << " ranks, " << dtype_name(first.what.dtype)
+      << (first.what.fresh ? ", data just written" : "") << ": p50 / minimum in us\n"
+      << std::setw(10) << "size";
+  for (const Row& row : same_case) out << std::setw(kColumn) << title(row.labels);
+  for_each_peer(same_case,
+                [&](const Row& peer) { out << std::setw(kColumn) << "faster than " + peer.labels.system; });
+  out << std::setw(16) << "longest gap";
+  return out.str();
+}
+
+std::string table_line(const std::vector<Row>& same_case) {
+  std::ostringstream out;
+  out << std::setw(10) << to_string(same_case.front().what.bytes);
+  for (const Row& row : same_case) {
+    out << std::setw(kColumn)
+        << microseconds(row.timing.p50_us) + " / " + microseconds(row.timing.min_us) +
+               (row.correct ? "" : " WRONG");
+  }
+  // Of rondo's rows, both kinds of memory: "registered, ordinary".
+  for_each_peer(same_case, [&](const Row& peer) {
+    std::vector<std::string> factors;
+    for (const Row& row : same_case) {
+      std::ostringstream factor;
+      factor << std::fixed << std::setprecision(1) << speedup(row, peer) << "x";
+      if (row.labels.system == "rondo") factors.push_back(factor.str());
+    }
+    out << std::setw(kColumn) << join(factors, ", ");
+  });
+  out << std::setw(16) << microseconds(same_case.front().gaps.longest_us);
+  return out.str();
+}
+
+}  // namespace rondo::bench

@@ -1,0 +1,17 @@
+// The `rondo-bench` program: benchmarks that run the peer in the same run.
+#include "apps/bench/commands.h"
+
+int main(int argc, char** argv) {
+  CLI::App app("Benchmarks; with --peers the systems rondo is compared with run in the same run.",
+               "rondo bench");
+  app.require_subcommand(1);
+  app.footer(
+      "Examples:\n"
+      "  rondo bench collectives --peers --json collectives.json\n"
+      "  rondo bench startup --peers\n"
+      "  rondo bench step --peers --json step.json");
+  const std::vector<rondo::Command> commands{rondo::bench::add_collectives(app),
+                                             rondo::bench::add_startup(app), rondo::bench::add_step(app),
+                                             rondo::bench::add_step_worker(app)};
+  return rondo::run_commands(app, argc, argv, commands);
+}

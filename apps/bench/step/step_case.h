@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace rondo::bench {
+
+// What all systems of one comparison train on.
+struct StepCase {
+  std::string model;  // a name for make_model
+  nlohmann::json config;
+  std::string dtype;  // float32, or bfloat16 for autocast
+  std::string optimizer;
+  double learning_rate = 0;
+  std::int64_t batch_size = 0;  // samples per rank
+  std::string weights;          // safetensors file with the initial weights
+
+  bool is_gpt() const { return config.contains("context"); }
+  // What throughput counts: tokens or samples of one rank's batch.
+  std::int64_t items() const {
+    return is_gpt() ? batch_size * config.at("context").get<std::int64_t>() : batch_size;
+  }
+  const char* throughput() const { return is_gpt() ? "tokens_per_s" : "samples_per_s"; }
+};
+
+}  // namespace rondo::bench

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "apps/common/command_line.h"
+
+// Each function adds one subcommand to `app` and returns what runs when it was chosen.
+namespace rondo {
+
+Command add_inspect(CLI::App& app);
+Command add_verify(CLI::App& app);
+Command add_diff(CLI::App& app);
+Command add_convert(CLI::App& app);
+
+}  // namespace rondo

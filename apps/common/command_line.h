@@ -1,0 +1,29 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace rondo {
+
+// Parses the arguments and runs `body`, which returns the exit code; flags may be written with '-' or '_'.
+// Errors go to standard error as "PROGRAM: text", with the exit codes that all rondo programs have: 2 for
+// wrong usage, 1 for others.
+int run_command_line(CLI::App& app, int argc, const char* const* argv, const std::function<int()>& body);
+
+// One subcommand of a program.
+struct Command {
+  CLI::App* app;
+  std::function<int()> run;  // returns the exit code
+};
+
+// run_command_line() with the body of the subcommand that was chosen.
+int run_commands(CLI::App& app, int argc, const char* const* argv, const std::vector<Command>& commands);
+
+// What `--json TARGET` promises: the value as indented JSON in the file TARGET, or on standard output for
+// "-". Nothing for an empty TARGET.
+void write_json(const std::string& target, const nlohmann::ordered_json& value);
+
+}  // namespace rondo

@@ -1,0 +1,156 @@
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "checks.h"
+#include "rondo/base/bytes.h"
+#include "rondo/base/text.h"
+#include "rondo/launch/cpu_binding.h"
+#include "rondo/launch/devices.h"
+
+namespace doctor {
+namespace {
+
+using rondo::Bytes;
+using rondo::str;
+
+// A number from a control group's file, empty for "max" or no such file.
+std::optional<std::uint64_t> group_limit(const std::string& path) {
+  const std::string text = first_line(path);
+  if (text.empty() || text.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
+  return std::stoull(text);
+}
+
+Bytes memory_information(const std::string& key) {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(key + ":")) return rondo::KiB(std::stoull(line.substr(key.size() + 1)));
+  }
+  return {};
+}
+
+Finding check_cores() {
+  const rondo::launch::CpuLayout layout = rondo::launch::cpu_layout();
+  std::size_t threads = 0;
+  for (const auto& core : layout.cores) threads += core.size();
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);
+  Finding finding{"machine",
+                  "cores",
+                  State::ok,
+                  "",
+                  "",
+                  {{"cores", layout.cores.size()},
+                   {"threads", threads},
+                   {"numa_nodes", layout.nodes.size()},
+                   {"online", online}}};
+  finding.detail = str(layout.cores.size(), " cores, ", threads, " hardware threads, ", layout.nodes.size(),
+                       " NUMA node(s)");
+  if (static_cast<long>(threads) < online)
+    finding.detail += str("; the machine has ", online, " threads, this process may use ", threads);
+  // "quota period", in microseconds.
+  std::istringstream quota(first_line("/sys/fs/cgroup/cpu.max"));
+  double used = 0;
+  double period = 0;
+  if (quota >> used >> period && period > 0) {
+    finding.data["cgroup_cpus"] = used / period;
+    finding.detail += str("; the container may use ", used / period, " of them at a time");
+    if (used / period < static_cast<double>(threads)) {
+      finding.state = State::warning;
+      finding.get = "start no more processes than that, or raise the container's CPU limit";
+    }
+  }
+  return finding;
+}
+
+Finding check_memory() {
+  const Bytes total = memory_information("MemTotal");
+  const Bytes available = memory_information("MemAvailable");
+  Finding finding{"machine", "memory",
+                  State::ok, str(to_string(total), ", ", to_string(available), " available"),
+                  "",        {{"total_bytes", total.count}, {"available_bytes", available.count}}};
+  if (const auto limit = group_limit("/sys/fs/cgroup/memory.max")) {
+    finding.data["cgroup_bytes"] = *limit;
+    finding.detail += str("; the container may use ", to_string(Bytes{*limit}));
+  }
+  return finding;
+}
+
+Finding check_gpus() {
+  const int gpus = rondo::launch::gpu_count();
+  const std::string driver = first_line("/proc/driver/nvidia/version");
+  const std::string detail = gpus == 0 ? "none seen (/dev/nvidia*)" : str(gpus, ", ", driver);
+  return {"machine", "GPUs", State::ok, detail, "", {{"count", gpus}, {"driver", driver}}};
+}
+
+}  // namespace
+
+std::string first_line(const std::string& path) {
+  std::string line;
+  std::getline(std::ifstream(path), line);
+  return line;
+}
+
+std::string which(const std::string& program) {
+  const char* path = std::getenv("PATH");
+  for (const std::string& directory : rondo::split(path == nullptr ? "/usr/bin:/bin" : path, ':')) {
+    const std::string candidate = directory + "/" + program;
+    if (access(candidate.c_str(), X_OK) == 0) return candidate;
+  }
+  return {};
+}
+
+Findings check_machine() { return {check_cores(), check_memory(), check_gpus()}; }
+
+Findings check_shared_memory() {
+  Findings findings;
+  const int file = memfd_create("rondo-doctor", MFD_CLOEXEC);
+  const bool works = file >= 0 && ftruncate(file, 4096) == 0;
+  if (file >= 0) close(file);
+  rlimit size{};
+  getrlimit(RLIMIT_FSIZE, &size);
+  const bool limited = size.rlim_cur != RLIM_INFINITY;
+  nlohmann::json data = {{"memfd", works}, {"file_size_limit_bytes", nullptr}};
+  if (limited) data["file_size_limit_bytes"] = size.rlim_cur;
+  if (!works) {
+    findings.push_back({"shared memory", "memfd", State::broken, "anonymous shared memory cannot be made",
+                        "a kernel with memfd_create, and a sandbox that allows it; or --backend gloo", data});
+  } else if (limited) {
+    findings.push_back(
+        {"shared memory", "memfd", State::warning,
+         str("works; a segment may have ", to_string(Bytes{size.rlim_cur}), " (file size limit)"),
+         "ulimit -f unlimited", data});
+  } else {
+    findings.push_back({"shared memory", "memfd", State::ok,
+                        "works; a segment may have any size that memory has room for", "", data});
+  }
+
+  struct statvfs status {};
+  if (statvfs("/dev/shm", &status) == 0) {
+    const Bytes total{status.f_blocks * status.f_frsize};
+    const Bytes free{status.f_bavail * status.f_frsize};
+    findings.push_back({"shared memory",
+                        "/dev/shm",
+                        State::ok,
+                        str(to_string(total), ", ", to_string(free),
+                            " free; rondo does not need it, PyTorch's data loaders do"),
+                        "",
+                        {{"total_bytes", total.count}, {"free_bytes", free.count}}});
+  }
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  const bool few = files.rlim_cur < 1024;
+  findings.push_back({"shared memory",
+                      "open files",
+                      few ? State::warning : State::ok,
+                      str("limit ", files.rlim_cur),
+                      few ? "ulimit -n 65536" : "",
+                      {{"limit", files.rlim_cur}}});
+  return findings;
+}
+
+}  // namespace doctor

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace rondo {
+
+// The whole page as one HTML text that loads nothing: `document` is what report_document() returns.
+std::string make_page(const nlohmann::ordered_json& document);
+
+}  // namespace rondo

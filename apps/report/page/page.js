@@ -1,0 +1,87 @@
+// Puts the page together.
+const config = Object.fromEntries(run.config);
+const known = (...keys) => keys.map((key) => config[key]).find((value) => value !== undefined && value !== "null");
+
+function fillHeader() {
+  document.getElementById("title").textContent = run.title;
+  const model = known("model", "model.name");
+  const parts = [
+    model && `model ${model}`,
+    known("strategy", "strategy.name"),
+    run.summary.ranks > 0 && `${run.summary.ranks} rank${run.summary.ranks === 1 ? "" : "s"}`,
+    known("host", "hostname"),
+  ].filter(Boolean);
+  document.getElementById("subtitle").textContent = parts.join(" · ");
+}
+
+function fillTiles() {
+  const s = run.summary;
+  const tiles = [];
+  const add = (label, value, detail = "") => tiles.push({ label, value, detail });
+  if (s.final_loss !== null) add("Final training loss", format.number(s.final_loss), `step ${format.integer(s.steps)}`);
+  if (s.best_validation_loss !== null) add("Best validation loss", format.number(s.best_validation_loss), "over all passes");
+  if (s.rate !== null) add("Throughput", `${format.integer(s.rate)} ${s.rate_unit}`, "median of all steps");
+  if (s.elapsed_s !== null) add("Training time", format.seconds(s.elapsed_s), `${format.integer(s.epochs)} epoch${s.epochs === 1 ? "" : "s"}`);
+  if (s.exposed_comm_share !== null) add("Communication wait", format.percent(s.exposed_comm_share), "of the step time");
+  if (s.peak_bytes !== null) add("Peak memory", format.bytes(s.peak_bytes), "largest rank");
+  if (s.ranks > 0) add("Ranks", format.integer(s.ranks), known("host", "hostname") || "");
+  const section = document.getElementById("tiles");
+  if (tiles.length === 0) {
+    section.hidden = true;
+    return;
+  }
+  for (const tile of tiles) {
+    const [number, ...unit] = tile.value.split(" ");
+    const isPlain = unit.length === 1;
+    section.append(element("dl", { class: "tile", style: "margin:0" }, element("dt", {}, tile.label),
+      isPlain ? element("dd", {}, `${number} `, element("small", {}, unit[0])) : element("dd", {}, tile.value),
+      element("dd", { class: "detail", style: "font:inherit;font-size:12.5px;color:var(--muted)" }, tile.detail)));
+  }
+}
+
+function fillCharts() {
+  const hasTime = run.summary.elapsed_s !== null;
+  lossCard("Loss by step", "Mean over the global batch.", byStep, stepAxis);
+  lossCard("Loss by time", "The same against wall time of training.", byTime, timeAxis,
+    hasTime ? "" : "No wall time was recorded.");
+  const unit = run.summary.rate_unit || "samples/s";
+  curveCard("Throughput", `All ranks together, ${unit}.`, run.curves.rate, "rank-2",
+    { title: unit, format: format.number, zero: true });
+  curveCard("Learning rate", "As the optimizer used it.", run.curves.learning_rate, "rank-4",
+    { title: "Learning rate", format: format.number, zero: true });
+  splitCard();
+  ranksCard("Step time", "Wall time of each step.", [{ label: "step", curves: run.curves.step_ms }],
+    { title: "Milliseconds", format: format.number, zero: true });
+  const bytesAxis = { title: "Peak so far", format: format.bytes, kind: "bytes", zero: true };
+  ranksCard("Memory, accounted", "Shared segments count in full at the rank that owns them.",
+    [{ label: "accounted", curves: run.curves.peak_bytes }], bytesAxis);
+  ranksCard("Memory, by the kernel", "Resident set; proportional: a page shared by n processes counts 1/n.", [
+    { label: "resident (RSS)", curves: run.curves.peak_rss_bytes },
+    { label: "proportional (PSS)", curves: run.curves.peak_pss_bytes },
+  ], bytesAxis);
+  timelineCard();
+}
+
+function fillConfiguration() {
+  const body = document.getElementById("configuration-body");
+  if (run.config.length === 0) {
+    body.append(nothing("No configuration was recorded."));
+    return;
+  }
+  for (const [key, value] of run.config) body.append(element("dl", {}, element("dt", {}, key), element("dd", {}, value)));
+}
+
+function fillNotes() {
+  if (run.notes.length === 0) return;
+  document.getElementById("notes").hidden = false;
+  document.getElementById("notes-list").append(...run.notes.map((note) => element("li", {}, note)));
+}
+
+Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
+fillHeader();
+fillTiles();
+fillCharts();
+fillConfiguration();
+fillNotes();
+window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawn.forEach((entry) => entry.render()));
+document.documentElement.dataset.ready = "true";

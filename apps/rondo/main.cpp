@@ -1,0 +1,64 @@
+// The `rondo` program: `rondo run` itself, and everything else by starting its sibling programs.
+#include <cstdio>
+#include <exception>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "run_command.h"
+#include "subcommands.h"
+
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+void print_help() {
+  std::printf(
+      "rondo %s: distributed training for libtorch, in C++\n\n"
+      "Usage: rondo COMMAND [FLAGS]\n\n"
+      "  run         start a program as several processes\n",
+      RONDO_VERSION);
+  for (const Subcommand& command : known_subcommands())
+    std::printf("  %-10s  %s\n", command.name, command.help);
+  std::printf(
+      "\n'rondo COMMAND --help' explains a command. Examples:\n"
+      "  rondo doctor\n"
+      "  rondo run -n 2 ./my_program\n"
+      "  rondo train --model gpt --data texts/ --nproc-per-node 2\n");
+}
+
+int dispatch(Arguments arguments) {
+  if (arguments.empty()) {
+    print_help();
+    return static_cast<int>(rondo::ExitCode::usage);
+  }
+  const std::string command = arguments.front();
+  arguments.erase(arguments.begin());
+  if (command == "--help" || command == "-h" || command == "help") {
+    if (!arguments.empty()) return dispatch({arguments.front(), "--help"});
+    print_help();
+    return 0;
+  }
+  if (command == "--version") {
+    std::printf("rondo %s\n", RONDO_VERSION);
+    return 0;
+  }
+  if (command.starts_with("-")) throw rondo::UsageError("unknown flag " + command);
+  if (command == "run") return run_command(arguments);
+  exec_subcommand(command, arguments);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Arguments arguments(argv + 1, argv + argc);
+  const std::string command = arguments.empty() || arguments.front() != "run" ? "rondo" : "rondo run";
+  try {
+    return dispatch(arguments);
+  } catch (const rondo::UsageError& error) {
+    std::fprintf(stderr, "%s: %s\nTry '%s --help'.\n", command.c_str(), error.what(), command.c_str());
+    return static_cast<int>(rondo::ExitCode::usage);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", command.c_str(), error.what());
+    return static_cast<int>(rondo::ExitCode::failed);
+  }
+}

@@ -1,0 +1,374 @@
+#include "run_command.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/base/time.h"
+#include "rondo/launch/command.h"
+#include "rondo/launch/cpu_binding.h"
+#include "rondo/launch/devices.h"
+#include "rondo/launch/job.h"
+
+namespace {
+
+using rondo::str;
+using rondo::UsageError;
+using rondo::launch::RunOptions;
+
+constexpr const char* kExamples = R"(Examples:
+  rondo run -n 2 ./train --epochs 3              two processes of a program
+  rondo run -n 2 train.py --epochs 3             a .py file runs with python3, as with torchrun
+  rondo run -n auto --bind-to core -- ./train    one process per GPU, or per core without GPUs
+  rondo run -n 2 --wrap 0:'gdb -batch -ex run -ex bt --args' -- ./train
+  rondo run -n 4 --log-dir logs -r 3 ./train     output to logs/<run>/attempt_0/<rank>/{stdout,stderr}.log
+  rondo run -n 2 --max-restarts 3 ./train        start all of them again when one fails, three times at most
+
+Every flag can also be given as PET_<FLAG> in the environment (PET_NPROC_PER_NODE=2), and with _ for -.
+Exit code: 0; the exit code of the worker that failed first, or 128 + its signal; 2 wrong usage; 3 pre-empted.)";
+
+// The texts of all flags, before they are understood.
+struct Flags {
+  std::string nproc_per_node = "1";
+  std::string nnodes = "1";
+  std::string node_rank = "0";
+  std::string rdzv_backend = "static";
+  std::string rdzv_endpoint;
+  std::string rdzv_id;
+  std::string rdzv_conf;
+  std::string max_restarts = "0";
+  std::string monitor_interval = "0.1";
+  std::string start_method = "spawn";
+  std::string event_log_handler;
+  std::string role = "default";
+  std::string log_dir;
+  std::string redirects = "0";
+  std::string tee = "0";
+  std::string local_ranks_filter;
+  std::string master_addr = "127.0.0.1";
+  std::string master_port;
+  std::string local_addr;
+  std::string signals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+  std::string shutdown_timeout;
+  std::string numa_binding;
+  std::string bind_to = "none";
+  std::string omp_threads;
+  std::string grace;
+  std::vector<std::string> wrap;
+  bool standalone = false;
+  bool module = false;
+  bool no_python = false;
+  bool run_path = false;
+};
+
+std::string with_underscores(std::string name) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+// "max-restarts" as CLI11 writes it: both spellings, and short names before.
+std::string spellings(const std::string& name, const std::string& short_names = "") {
+  const std::string other = with_underscores(name);
+  return short_names + "--" + name + (other == name ? "" : ",--" + other);
+}
+
+std::string environment_name(const std::string& name) {
+  std::string result = "PET_" + with_underscores(name);
+  std::transform(result.begin(), result.end(), result.begin(),
+                 [](unsigned char c) { return std::toupper(c); });
+  return result;
+}
+
+void add_option(CLI::App& app, const std::string& name, std::string& value, const std::string& help,
+                const std::string& type, const std::string& group, const std::string& short_names = "") {
+  auto* option = app.add_option(spellings(name, short_names), value, help);
+  option->envname(environment_name(name))->type_name(type)->group(group);
+}
+
+void add_switch(CLI::App& app, const std::string& name, bool& value, const std::string& help,
+                const std::string& group, const std::string& short_names = "") {
+  app.add_flag(spellings(name, short_names), value, help)->envname(environment_name(name))->group(group);
+}
+
+void add_flags(CLI::App& app, Flags& flags) {
+  const std::string job = "Job";
+  add_option(app, "nproc-per-node", flags.nproc_per_node,
+             "Processes: a number, cpu, gpu, or auto (gpu if any, else cpu)", "N", job, "-n,");
+  add_option(app, "max-restarts", flags.max_restarts,
+             "Start all workers again when one fails, so often at most", "N", job);
+  add_option(app, "role", flags.role, "Name of the workers' role (ROLE_NAME)", "NAME", job);
+  add_option(app, "grace", flags.grace,
+             "Between TERM and KILL; default 5s after a failure, 30s after a signal", "TIME", job);
+  add_option(app, "shutdown-timeout", flags.shutdown_timeout, "torchrun's name for --grace", "SECONDS", job);
+  add_option(app, "signals-to-handle", flags.signals, "Signals that are passed on to the workers", "LIST",
+             job);
+
+  const std::string program = "Program";
+  add_switch(app, "no-python", flags.no_python, "Start PROGRAM directly even if it ends in .py", program);
+  add_switch(app, "module", flags.module, "PROGRAM is a Python module", program, "-m,");
+  add_switch(app, "run-path", flags.run_path, "PROGRAM is a Python file, whatever its name", program);
+  app.add_option("--wrap", flags.wrap,
+                 "Put a debugger or profiler before one rank's program; may be repeated")
+      ->type_name("RANK:COMMAND")
+      ->group(program)
+      ->allow_extra_args(false);
+
+  const std::string output = "Output";
+  add_option(app, "log-dir", flags.log_dir,
+             "Log files below DIR; both streams of all ranks unless -r or -t say which", "DIR", output);
+  add_option(app, "redirects", flags.redirects,
+             "To a log file only: 1 stdout, 2 stderr, 3 both; per rank 0:1,1:2", "S", output, "-r,");
+  add_option(app, "tee", flags.tee, "To a log file and the console; as --redirects", "S", output, "-t,");
+  add_option(app, "local-ranks-filter", flags.local_ranks_filter, "Show only these ranks on the console",
+             "RANKS", output);
+
+  const std::string processors = "Processors";
+  add_option(app, "bind-to", flags.bind_to, "Give every worker its own cores or NUMA nodes: core, numa, none",
+             "WHAT", processors);
+  add_option(app, "omp-threads", flags.omp_threads,
+             "OMP_NUM_THREADS of workers; default 1 if N > 1 and it is not set", "N", processors);
+  add_option(app, "numa-binding", flags.numa_binding, "torchrun's name for --bind-to numa: node", "node",
+             processors);
+
+  const std::string meeting = "Meeting place";
+  add_switch(app, "standalone", flags.standalone, "A free port and a run id of its own; the default here",
+             meeting);
+  add_option(app, "master-addr", flags.master_addr, "MASTER_ADDR of the workers", "HOST", meeting);
+  add_option(app, "master-port", flags.master_port, "MASTER_PORT of the workers; default: a free one", "PORT",
+             meeting);
+  add_option(app, "local-addr", flags.local_addr, "Accepted; of no effect on one host", "HOST", meeting);
+  add_option(app, "nnodes", flags.nnodes, "Hosts: 1", "N", meeting);
+  add_option(app, "node-rank", flags.node_rank, "Number of this host: 0", "N", meeting);
+  add_option(app, "rdzv-backend", flags.rdzv_backend, "static or c10d", "NAME", meeting);
+  add_option(app, "rdzv-endpoint", flags.rdzv_endpoint, "With --rdzv-backend static: HOST:PORT of rank 0",
+             "HOST:PORT", meeting);
+  add_option(app, "rdzv-id", flags.rdzv_id, "TORCHELASTIC_RUN_ID, and the name of the log directory", "ID",
+             meeting);
+  add_option(app, "rdzv-conf", flags.rdzv_conf, "Accepted; of no effect on one host", "K=V,...", meeting);
+
+  const std::string accepted = "Accepted for torchrun's sake, without effect";
+  add_option(app, "monitor-interval", flags.monitor_interval, "Workers are watched without polling",
+             "SECONDS", accepted);
+  add_option(app, "start-method", flags.start_method, "spawn, fork, forkserver", "NAME", accepted);
+  add_option(app, "event-log-handler", flags.event_log_handler, "", "NAME", accepted);
+}
+
+int parse_count(const std::string& text, const std::string& flag, int least) {
+  const long long value = rondo::parse_integer(text, flag);
+  if (value < least || value > 1'000'000) throw UsageError(str(flag, " ", text, " must be at least ", least));
+  return static_cast<int>(value);
+}
+
+int process_count(const std::string& text) {
+  const auto cores = static_cast<int>(rondo::launch::cpu_layout().cores.size());
+  const int gpus = rondo::launch::gpu_count();
+  if (text == "cpu") return cores;
+  if (text == "auto") return gpus > 0 ? gpus : cores;
+  if (text == "gpu") {
+    if (gpus == 0)
+      throw UsageError("--nproc-per-node gpu: no GPU is visible (/dev/nvidia*, CUDA_VISIBLE_DEVICES)");
+    return gpus;
+  }
+  if (text.empty() || text.find_first_not_of("-0123456789") != std::string::npos) {
+    throw UsageError(str("--nproc-per-node ", text, " is not a number, auto, cpu or gpu"));
+  }
+  return parse_count(text, "--nproc-per-node", 1);
+}
+
+rondo::launch::Binding parse_binding(const Flags& flags) {
+  using rondo::launch::Binding;
+  if (!flags.numa_binding.empty() && flags.numa_binding != "node") {
+    throw UsageError(
+        str("--numa-binding ", flags.numa_binding, " is not 'node'; see --bind-to for what else there is"));
+  }
+  if (!flags.numa_binding.empty() || flags.bind_to == "numa") return Binding::numa;
+  if (flags.bind_to == "core") return Binding::core;
+  if (flags.bind_to == "none") return Binding::none;
+  throw UsageError(str("--bind-to ", flags.bind_to, " is not one of core, numa, none"));
+}
+
+std::set<int> parse_signals(const std::string& list) {
+  std::set<int> signals;
+  for (const std::string& entry : rondo::split(list, ',')) {
+    std::string name(rondo::trim(entry));
+    if (name.starts_with("SIG")) name.erase(0, 3);
+    int number = 1;
+    while (number < NSIG && (sigabbrev_np(number) == nullptr || name != sigabbrev_np(number))) ++number;
+    if (number == NSIG || number == SIGKILL || number == SIGSTOP || number == SIGCHLD) {
+      throw UsageError(
+          str("--signals-to-handle ", list, ": '", entry, "' is not a signal that can be passed on"));
+    }
+    signals.insert(number);
+  }
+  return signals;
+}
+
+void parse_wrappers(const std::vector<std::string>& texts, RunOptions& options) {
+  for (const std::string& text : texts) {
+    const std::size_t colon = text.find(':');
+    if (colon == std::string::npos)
+      throw UsageError(str("--wrap ", text, " is not RANK:COMMAND, as in 0:'gdb --args'"));
+    std::vector<std::string> words = rondo::launch::split_words(text.substr(colon + 1), "--wrap");
+    words.front() = rondo::launch::find_program(words.front());
+    for (const int rank : rondo::launch::parse_ranks(text.substr(0, colon), options.processes, "--wrap")) {
+      options.wrappers[rank] = words;
+    }
+  }
+}
+
+// One host: what asks for more is refused, what would only matter then is accepted.
+void check_one_host(const Flags& flags) {
+  const std::vector<std::string> bounds = rondo::split(flags.nnodes, ':');
+  const bool one = (bounds.size() == 1 && bounds[0] == "1") ||
+                   (bounds.size() == 2 && bounds[0] == "1" && bounds[1] == "1");
+  if (!one) {
+    throw UsageError(str("--nnodes ", flags.nnodes,
+                         ": rondo run starts processes on this host only, so it must be 1; ",
+                         "for several hosts use srun or mpirun, whose ranks rondo reads"));
+  }
+  if (parse_count(flags.node_rank, "--node-rank", 0) != 0) {
+    throw UsageError(str("--node-rank ", flags.node_rank, " is out of range: one host allows only 0"));
+  }
+  constexpr std::array backends = {"static", "c10d"};
+  if (std::find(backends.begin(), backends.end(), flags.rdzv_backend) == backends.end()) {
+    throw UsageError(str("--rdzv-backend ", flags.rdzv_backend, " is not one of static, c10d"));
+  }
+  constexpr std::array methods = {"spawn", "fork", "forkserver"};
+  if (std::find(methods.begin(), methods.end(), flags.start_method) == methods.end()) {
+    throw UsageError(str("--start-method ", flags.start_method, " is not one of spawn, fork, forkserver"));
+  }
+  rondo::parse_number(flags.monitor_interval, "--monitor-interval");
+}
+
+void parse_meeting_place(const Flags& flags, RunOptions& options) {
+  options.master_addr = flags.master_addr;
+  std::string port = flags.master_port;
+  if (flags.standalone) {
+    options.run_id.clear();
+    port.clear();
+  } else {
+    options.run_id = flags.rdzv_id;
+    if (flags.rdzv_backend == "static" && !flags.rdzv_endpoint.empty()) {
+      const std::size_t colon = flags.rdzv_endpoint.rfind(':');
+      options.master_addr = flags.rdzv_endpoint.substr(0, colon);
+      if (colon != std::string::npos) port = flags.rdzv_endpoint.substr(colon + 1);
+    }
+  }
+  if (options.run_id.find('/') != std::string::npos)
+    throw UsageError(str("--rdzv-id ", options.run_id, " contains a /"));
+  if (port.empty() || port == "0") return;
+  const long long number = rondo::parse_integer(port, "--master-port");
+  if (number < 1 || number > 65535) throw UsageError(str("--master-port ", port, " is not in 1-65535"));
+  options.master_port = static_cast<int>(number);
+}
+
+RunOptions to_options(const Flags& flags, const std::string& program,
+                      const std::vector<std::string>& arguments) {
+  check_one_host(flags);
+  RunOptions options;
+  options.processes = process_count(flags.nproc_per_node);
+  options.role = flags.role;
+  options.max_restarts = parse_count(flags.max_restarts, "--max-restarts", 0);
+  parse_meeting_place(flags, options);
+  options.log_dir = flags.log_dir;
+  options.redirects = rondo::launch::StreamsByRank::parse(flags.redirects, "--redirects");
+  options.tee = rondo::launch::StreamsByRank::parse(flags.tee, "--tee");
+  if (!flags.local_ranks_filter.empty()) {
+    options.shown_ranks =
+        rondo::launch::parse_ranks(flags.local_ranks_filter, options.processes, "--local-ranks-filter");
+  }
+  options.binding = parse_binding(flags);
+  if (!flags.omp_threads.empty()) options.omp_threads = parse_count(flags.omp_threads, "--omp-threads", 1);
+  options.forwarded_signals = parse_signals(flags.signals);
+  const std::string& grace = flags.grace.empty() ? flags.shutdown_timeout : flags.grace;
+  if (!grace.empty()) {
+    options.grace = rondo::parse_duration(grace, flags.grace.empty() ? "--shutdown-timeout" : "--grace");
+    if (options.grace < rondo::Duration::zero()) throw UsageError(str("--grace ", grace, " is negative"));
+    options.signal_grace = options.grace;
+  }
+  if (flags.run_path) {
+    options.command = rondo::launch::make_command("python3", {}, {.no_python = true});
+    if (!std::filesystem::exists(program)) throw UsageError(str("program '", program, "': no such file"));
+    options.command.insert(options.command.end(), {"-u", program});
+    options.command.insert(options.command.end(), arguments.begin(), arguments.end());
+  } else {
+    options.command = rondo::launch::make_command(program, arguments,
+                                                  {.module = flags.module, .no_python = flags.no_python});
+  }
+  parse_wrappers(flags.wrap, options);
+  return options;
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replaced}));
+    }
+  }
+  return row.back();
+}
+
+[[noreturn]] void unknown_flag(const CLI::App& app, const std::string& given) {
+  const std::string flag = given.substr(0, given.find('='));
+  std::string nearest;
+  std::size_t least = 4;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      const std::size_t distance = edit_distance("--" + name, flag);
+      if (distance >= least) continue;
+      least = distance;
+      nearest = "--" + name;
+    }
+  }
+  throw UsageError(str("unknown flag ", flag, nearest.empty() ? "" : str("; did you mean ", nearest, "?"),
+                       " (the program's own flags stand behind its name)"));
+}
+
+class RunFormatter : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: rondo run [FLAGS] [--] PROGRAM [ARGUMENTS]\n";
+  }
+};
+
+}  // namespace
+
+int run_command(std::vector<std::string> arguments) {
+  Flags flags;
+  CLI::App app("Starts a program as several processes of this host, with torchrun's flags and environment.",
+               "rondo run");
+  app.formatter(std::make_shared<RunFormatter>());
+  app.footer(kExamples);
+  app.prefix_command();  // the first word that is no flag begins the program's own command line
+  add_flags(app, flags);
+  std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
+  try {
+    app.parse(arguments);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app.help().c_str(), stdout);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(error.what());
+  }
+  std::vector<std::string> command = app.remaining();
+  const bool separated = !command.empty() && command.front() == "--";
+  if (separated) command.erase(command.begin());
+  if (command.empty())
+    throw UsageError("no PROGRAM was given; usage: rondo run [FLAGS] [--] PROGRAM [ARGUMENTS]");
+  if (!separated && command.front().starts_with("-")) unknown_flag(app, command.front());
+  const std::string program = command.front();
+  command.erase(command.begin());
+  return rondo::launch::run_job(to_options(flags, program, command));
+}

@@ -1,0 +1,70 @@
+#include "apps/train/sample.h"
+
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <iostream>
+#include <string_view>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/checkpoint/checkpoint.h"
+#include "rondo/checkpoint/weights.h"
+#include "rondo/models/generate.h"
+
+namespace rondo {
+namespace {
+
+// Length of the UTF-8 sequence that `text` begins with, or 0 when it begins with none.
+std::size_t sequence_length(std::string_view text) {
+  const auto first = static_cast<unsigned char>(text.front());
+  const std::size_t length = first < 0x80   ? 1
+                             : first < 0xC2 ? 0
+                             : first < 0xE0 ? 2
+                             : first < 0xF0 ? 3
+                             : first < 0xF5 ? 4
+                                            : 0;
+  if (length > text.size()) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return 0;
+  }
+  return length;
+}
+
+// A model of bytes may write anything; what is no text becomes the replacement character, so that terminals
+// survive it.
+std::string printable(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const std::size_t length = sequence_length(text);
+    const bool control = length == 1 &&
+                         (static_cast<unsigned char>(text.front()) < 0x20 || text.front() == 0x7F) &&
+                         text.front() != '\n' && text.front() != '\t';
+    if (length == 0 || control) {
+      result += "\xEF\xBF\xBD";
+    } else {
+      result += text.substr(0, length);
+    }
+    text.remove_prefix(std::max<std::size_t>(length, 1));
+  }
+  return result;
+}
+
+}  // namespace
+
+void print_sample(const TrainFlags& flags) {
+  const std::filesystem::path checkpoint = find_checkpoint(flags.run_dir);
+  const nlohmann::json description = read_checkpoint_values(checkpoint).at("model");
+  Model model = make_model(description.at("name"), description.at("config"));
+  load_weights(checkpoint, named_tensors(*model.module));
+  Gpt gpt = gpt_of(model);
+
+  GenerateOptions options;
+  options.tokens = flags.length;
+  options.temperature = flags.temperature;
+  options.top_k = flags.top_k;
+  options.seed = flags.seed;
+  std::cout << *flags.sample << printable(generate_text(gpt, *flags.sample, options)) << std::endl;
+}
+
+}  // namespace rondo

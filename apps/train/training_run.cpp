@@ -1,0 +1,280 @@
+#include "apps/train/training_run.h"
+
+#include <torch/cuda.h>
+#include <torch/utils.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+
+#include "apps/common/command_line.h"
+#include "apps/train/run_directory.h"
+#include "rondo/backend/collectives.h"
+#include "rondo/backend/context.h"
+#include "rondo/backend/native/registered_memory.h"
+#include "rondo/base/log.h"
+#include "rondo/base/text.h"
+#include "rondo/checkpoint/weights.h"
+#include "rondo/data/open.h"
+#include "rondo/models/model.h"
+#include "rondo/parallel/registry.h"
+#include "rondo/train/agreement.h"
+#include "rondo/train/callbacks/early_stopping.h"
+#include "rondo/train/callbacks/metrics_log.h"
+#include "rondo/train/callbacks/model_checkpoint.h"
+#include "rondo/train/callbacks/progress_display.h"
+#include "rondo/train/callbacks/tensor_board.h"
+#include "rondo/train/callbacks/timeline.h"
+#include "rondo/train/trainer.h"
+
+namespace rondo {
+namespace {
+
+// Set by TERM and INT.
+std::atomic<bool> stop_signal{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler sets it");
+
+void stop_after_this_step_on_signals() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { stop_signal.store(true); };
+  action.sa_flags = SA_RESTART;
+  // Under a launcher a terminal's INT arrives twice, and the launcher itself ends a job that was interrupted
+  // twice.
+  if (std::getenv("RONDO_LAUNCHER") == nullptr) action.sa_flags |= static_cast<int>(SA_RESETHAND);
+  sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGINT, &action, nullptr);
+}
+
+c10::Device device_of(const std::string& name, int local_rank) {
+  const bool has_cuda = torch::cuda::is_available();
+  if (name == "cpu" || (name == "auto" && !has_cuda)) return c10::kCPU;
+  if (!has_cuda) throw UsageError("--device cuda: libtorch sees no CUDA device; use --device cpu or auto");
+  const auto count = static_cast<int>(torch::cuda::device_count());
+  return {c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % count)};
+}
+
+nlohmann::json parse_model_config(const std::string& text_or_file) {
+  if (text_or_file.empty()) return nlohmann::json::object();
+  std::string text = text_or_file;
+  if (std::ifstream file(text_or_file); text.front() != '{' && file) {
+    text.assign(std::istreambuf_iterator<char>(file), {});
+  }
+  nlohmann::json config = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object())
+    throw UsageError(str("--model-config ", text_or_file, " is neither a JSON object nor a file with one"));
+  return config;
+}
+
+bool is_gpt(const std::string& model) { return model.starts_with("gpt"); }
+
+// The user's part of the model's configuration.
+nlohmann::json model_overrides(const TrainFlags& flags) {
+  nlohmann::json config = parse_model_config(flags.model_config);
+  const auto set = [&](const char* key, const auto& value) {
+    if (!value) return;
+    if (!is_gpt(flags.model))
+      throw UsageError(str("--", key, " is for gpt models, not for --model ", flags.model));
+    config[key] = *value;
+  };
+  set("layers", flags.layers);
+  set("heads", flags.heads);
+  set("width", flags.width);
+  set("context", flags.context);
+  set("dropout", flags.dropout);
+  return config;
+}
+
+OpenedData open_training_data(const TrainFlags& flags, const nlohmann::json& overrides) {
+  DataOptions options;
+  options.validation_fraction = flags.validation_fraction;
+  options.split_seed = flags.seed;
+  for (const std::string& extension : flags.extensions) {
+    options.extensions.push_back(extension.starts_with(".") ? extension : "." + extension);
+  }
+  options.label_column = flags.label_column;
+  const nlohmann::json defaults = model_config(flags.model);
+  if (overrides.contains("context")) {
+    options.context = overrides["context"].get<std::int64_t>();
+  } else if (defaults.contains("context")) {
+    options.context = defaults["context"].get<std::int64_t>();
+  }
+  OpenedData data = open_data(flags.data_kind, flags.data, options);
+  if ((data.kind == "text") != is_gpt(flags.model)) {
+    throw UsageError(str("--model ", flags.model, " does not train on ", data.kind, " data (", flags.data,
+                         "); gpt models train on text, mlp and convnet on the other kinds"));
+  }
+  return data;
+}
+
+Model make_training_model(const TrainFlags& flags, const DatasetInfo& info, const nlohmann::json& overrides) {
+  nlohmann::json config = info.model_config();
+  config.update(overrides);
+  torch::manual_seed(flags.seed);
+  Model model = make_model(flags.model, config);
+  if (!flags.init_weights.empty()) load_weights(flags.init_weights, named_tensors(*model.module));
+  return model;
+}
+
+OptimizerOptions optimizer_options(const TrainFlags& flags) {
+  OptimizerOptions options;
+  options.name = flags.optimizer;
+  options.learning_rate = flags.lr;
+  options.weight_decay = flags.weight_decay;
+  options.momentum = flags.momentum;
+  options.beta1 = flags.beta1;
+  options.beta2 = flags.beta2;
+  return options;
+}
+
+ScheduleOptions schedule_options(const TrainFlags& flags, std::int64_t total_steps) {
+  ScheduleOptions options;
+  options.kind = flags.schedule;
+  options.learning_rate = flags.lr;
+  options.warmup_steps = flags.warmup;
+  options.total_steps = total_steps;
+  options.end_fraction = flags.lr_end;
+  options.decay_every = flags.lr_step;
+  options.decay_factor = flags.lr_factor;
+  return options;
+}
+
+// Shared segments in full at the rank that made them, and everything that is private.
+std::function<Bytes()> accounted_bytes(const Context& context) {
+  if (context.world_size() == 1 || context.backend_name() != "native") return {};
+  const std::shared_ptr<SharedArena> arena = process_arena();
+  if (!arena) return {};
+  return [arena] { return private_memory() + Bytes{arena->usage().peak_bytes}; };
+}
+
+FitOptions fit_options(const TrainFlags& flags, const Context& context, const OpenedData& data,
+                       const RunDirectory& run) {
+  FitOptions options;
+  options.epochs = flags.epochs;
+  options.steps = flags.steps;
+  options.batch_size = batch_size_per_rank(flags, context.world_size());
+  options.accumulate = flags.accumulate;
+  options.seed = flags.seed;
+  options.clip_norm = flags.clip_norm;
+  options.loader_workers = flags.workers;
+  options.validation = data.validation;
+  options.validate_every = flags.eval_every;
+  options.validation_batch_size = flags.eval_batch_size;
+  options.stop_requested = [] { return stop_signal.load(); };
+
+  ProgressDisplay::Options progress;
+  progress.style = parse_progress_style(flags.progress);
+  progress.line_every_steps = flags.log_every;
+  options.callbacks.push_back(std::make_shared<ProgressDisplay>(progress));
+  options.callbacks.push_back(std::make_shared<MetricsLog>(MetricsLog::Options{
+      .file = run.metrics(), .every_steps = flags.log_every, .accounted_bytes = accounted_bytes(context)}));
+  options.callbacks.push_back(std::make_shared<TensorBoard>(
+      TensorBoard::Options{.directory = run.path, .every_steps = flags.log_every}));
+  if (flags.early_stopping > 0) {
+    options.callbacks.push_back(
+        std::make_shared<EarlyStopping>(EarlyStopping::Options{.patience = flags.early_stopping}));
+  }
+  if (flags.trace_steps > 0) {
+    auto timeline = std::make_shared<Timeline>(run.path);
+    options.trace = timeline->sink();
+    options.traced_steps = flags.trace_steps;
+    options.callbacks.push_back(std::move(timeline));
+  }
+  // Last, so that a checkpoint has the other callbacks' state of the same step.
+  options.callbacks.push_back(std::make_shared<ModelCheckpoint>(ModelCheckpoint::Options{
+      .directory = run.checkpoints(), .every_steps = flags.checkpoint_every, .keep = flags.keep}));
+  return options;
+}
+
+const char* to_text(FitEnd end) {
+  switch (end) {
+    case FitEnd::finished:
+      return "finished";
+    case FitEnd::early:
+      return "stopped early";
+    case FitEnd::preempted:
+      return "pre-empted";
+  }
+  return "";
+}
+
+void print_result(const TrainFlags& flags, const RunDirectory& run, const Context& context,
+                  const Trainer& trainer, const FitResult& result) {
+  if (context.rank() != 0) return;
+  std::ostream& out = flags.json.empty() ? std::cout : std::cerr;
+  out << to_text(result.end) << " after step " << result.step << ", loss " << result.loss;
+  for (const auto& [metric, value] : result.validation) out << ", validation " << metric << " " << value;
+  out << ", run directory " << run.path.string() << std::endl;
+  write_json(flags.json,
+             {{"run_dir", run.path.string()},
+              {"end", to_text(result.end)},
+              {"step", result.step},
+              {"loss", result.loss},
+              {"validation", result.validation},
+              {"elapsed_s", trainer.position().elapsed_s},
+              {"ranks", context.world_size()},
+              {"strategy", trainer.strategy().name()},
+              {"backend", context.backend_name()},
+              {"model",
+               {{"name", trainer.model().name}, {"parameters", count_parameters(*trainer.model().module)}}}});
+}
+
+}  // namespace
+
+ExitCode run_training(const TrainFlags& flags) {
+  InitOptions init_options;
+  init_options.backend = flags.backend;
+  init_options.timeout = parse_duration(flags.timeout, "--timeout");
+  Context context = init(init_options);
+  if (context.world_size() > 1) log::set_prefix(str("rank ", context.rank()));
+
+  // Everything that can go wrong before training goes wrong here, and is one error for the job.
+  OpenedData data;
+  Model model;
+  std::unique_ptr<Strategy> strategy;
+  c10::Device device = c10::kCPU;
+  RunDirectory run;
+  run_agreed(context, [&] {
+    batch_size_per_rank(flags, context.world_size());
+    StrategyOptions options;
+    options.bucket_bytes = parse_bytes(flags.bucket_size, "--bucket-size");
+    options.first_bucket_bytes = std::min(options.first_bucket_bytes, options.bucket_bytes);
+    options.check_parameters_every = flags.check_parameters_every;
+    strategy = all_strategies().make(strategy_name(flags, context.world_size()), context, options);
+    device = device_of(flags.device, context.local_rank());
+    const nlohmann::json overrides = model_overrides(flags);
+    data = open_training_data(flags, overrides);
+    model = make_training_model(flags, data.train->info(), overrides);
+    if (context.rank() == 0) run = find_run_directory(flags);
+  });
+  // Rank 0's clock and disk decide for all.
+  const nlohmann::json agreed = broadcast_object(
+      {{"path", run.path.string()}, {"resume_from", run.resume_from ? run.resume_from->string() : ""}},
+      context.world());
+  run.path = agreed.at("path").get<std::string>();
+  if (const std::string from = agreed.at("resume_from"); !from.empty()) run.resume_from = from;
+  run_agreed(context, [&] {
+    if (context.rank() == 0) prepare_run_directory(run, to_json(flags));
+  });
+
+  Trainer trainer(*strategy, std::move(model), device);
+  trainer.compile([&](torch::nn::Module& module) { return make_optimizer(optimizer_options(flags), module); },
+                  cross_entropy,
+                  is_gpt(flags.model) ? std::vector{loss_metric(), perplexity_metric()}
+                                      : std::vector{loss_metric(), accuracy_metric()});
+  // Ranks draw different dropout masks.
+  torch::manual_seed(flags.seed + 1 + static_cast<std::uint64_t>(context.rank()));
+  if (run.resume_from) trainer.restore(*run.resume_from);
+
+  FitOptions options = fit_options(flags, context, data, run);
+  options.schedule =
+      make_schedule(schedule_options(flags, total_steps(options, data.train->size(), context.world_size())));
+  stop_after_this_step_on_signals();
+  const FitResult result = trainer.fit(data.train, options);
+  print_result(flags, run, context, trainer, result);
+  context.shutdown();
+  return result.end == FitEnd::preempted ? ExitCode::preempted : ExitCode::ok;
+}
+
+}  // namespace rondo

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "apps/train/flags.h"
+#include "rondo/base/error.h"
+
+namespace rondo {
+
+// Trains as this process's rank and writes the run directory. Returns ok, or preempted after TERM or INT.
+// Errors that all ranks know of are AgreedErrors (rondo/train/agreement.h).
+ExitCode run_training(const TrainFlags& flags);
+
+}  // namespace rondo

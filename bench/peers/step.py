@@ -1,0 +1,228 @@
+"""PyTorch's side of `rondo bench step`: one rank of DistributedDataParallel over Gloo.
+
+Speaks the workers' protocol (apps/bench/step/README.md): reads "run N" lines from standard input and answers each with one
+JSON line on standard output. Batches and initial weights are the same as rondo's, so losses can be compared step by step.
+"""
+
+import argparse
+import contextlib
+import datetime
+import json
+import resource
+import struct
+import sys
+import time
+
+import numpy
+import torch
+from torch import nn
+from torch.nn import functional
+
+MASK = (1 << 64) - 1
+
+
+def splitmix64(values):
+    """The generator of apps/bench/step/synthetic_batch.cpp, element-wise on uint64."""
+    with numpy.errstate(over="ignore"):
+        z = values + numpy.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
+        return z ^ (z >> numpy.uint64(31))
+
+
+def random_words(step, rank, stream, count):
+    start = ((step << 40) | (rank << 32) | (stream << 28)) & MASK
+    return splitmix64(numpy.uint64(start) + numpy.arange(count, dtype=numpy.uint64))
+
+
+def token_batch(config, batch_size, step, rank):
+    length = config["context"] + 1
+    words = random_words(step, rank, 0, batch_size * length).reshape(batch_size, length)
+    # A line of a counting game: each token follows the one before it, now and then it jumps.
+    tokens = numpy.zeros((batch_size, length), dtype=numpy.int64)
+    vocabulary = config["vocabulary"]
+    tokens[:, 0] = (words[:, 0] % numpy.uint64(vocabulary)).astype(numpy.int64)
+    jump = (words >> numpy.uint64(32)) % numpy.uint64(8) == 0
+    random = (words % numpy.uint64(vocabulary)).astype(numpy.int64)
+    for i in range(1, length):
+        tokens[:, i] = numpy.where(jump[:, i], random[:, i], (tokens[:, i - 1] + 1) % vocabulary)
+    tokens = torch.from_numpy(tokens)
+    return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
+
+def image_batch(config, batch_size, step, rank):
+    shape = config["input_shape"]
+    count = batch_size * int(numpy.prod(shape))
+    pixels = (random_words(step, rank, 0, count) >> numpy.uint64(40)).astype(numpy.float32) / numpy.float32(1 << 24)
+    labels = random_words(step, rank, 1, batch_size) % numpy.uint64(config["classes"])
+    return (torch.from_numpy(pixels.reshape([batch_size, *shape])), torch.from_numpy(labels.astype(numpy.int64)))
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.c_attn = nn.Linear(width, 3 * width)
+        self.c_proj = nn.Linear(width, width)
+
+    def forward(self, x):
+        samples, length, width = x.shape
+        q, k, v = (part.view(samples, length, self.heads, -1).transpose(1, 2) for part in self.c_attn(x).split(width, 2))
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.c_proj(mixed.transpose(1, 2).reshape(samples, length, width))
+
+
+class Feedforward(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.c_fc = nn.Linear(width, 4 * width)
+        self.c_proj = nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        return self.c_proj(functional.gelu(self.c_fc(x), approximate="tanh"))
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(width)
+        self.attn = Attention(width, heads)
+        self.ln_2 = nn.LayerNorm(width)
+        self.mlp = Feedforward(width)
+
+    def forward(self, x):
+        x = x + self.attn(self.ln_1(x))
+        return x + self.mlp(self.ln_2(x))
+
+
+class Gpt(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        width = config["width"]
+        self.transformer = nn.ModuleDict(
+            {
+                "wte": nn.Embedding(config["vocabulary"], width),
+                "wpe": nn.Embedding(config["context"], width),
+                "h": nn.ModuleList(Block(width, config["heads"]) for _ in range(config["layers"])),
+                "ln_f": nn.LayerNorm(width),
+            }
+        )
+        self.lm_head = nn.Linear(width, config["vocabulary"], bias=False)
+
+    def forward(self, tokens):
+        x = self.transformer.wte(tokens) + self.transformer.wpe.weight[: tokens.size(1)]
+        for block in self.transformer.h:
+            x = block(x)
+        return self.lm_head(self.transformer.ln_f(x))
+
+
+class Mlp(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        sizes = [int(numpy.prod(config["input_shape"])), *config["hidden"], config["classes"]]
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:]))
+
+    def forward(self, x):
+        x = x.flatten(1)
+        for layer in self.layers[:-1]:
+            x = functional.relu(layer(x))
+        return self.layers[-1](x)
+
+
+def load_safetensors(path, module):
+    with open(path, "rb") as file:
+        content = file.read()
+    (length,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + length])
+    header.pop("__metadata__", None)
+    state = {}
+    for name, entry in header.items():
+        begin, end = (8 + length + offset for offset in entry["data_offsets"])
+        assert entry["dtype"] == "F32", entry
+        values = numpy.frombuffer(content[begin:end], dtype=numpy.float32).reshape(entry["shape"])
+        state[name] = torch.from_numpy(values.copy())
+    module.load_state_dict(state, strict=True)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--strategy", choices=["ddp", "one_device"], required=True)
+    parser.add_argument("--setting", choices=["usual", "fastest"], required=True)
+    parser.add_argument("--kind", choices=["gpt", "mlp"], required=True)
+    parser.add_argument("--config", type=json.loads, required=True)
+    parser.add_argument("--weights", required=True)
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], required=True)
+    parser.add_argument("--batch-size", type=int, required=True)
+    parser.add_argument("--learning-rate", type=float, required=True)
+    parser.add_argument("--optimizer", choices=["adamw", "sgd"], required=True)
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--world-size", type=int, required=True)
+    parser.add_argument("--rendezvous", required=True)
+    return parser.parse_args()
+
+
+def make_step(arguments):
+    """Returns step(number) -> loss."""
+    gpt = arguments.kind == "gpt"
+    module = (Gpt if gpt else Mlp)(arguments.config)
+    load_safetensors(arguments.weights, module)
+    fastest = arguments.setting == "fastest"
+    if arguments.strategy == "ddp":
+        torch.distributed.init_process_group(
+            "gloo",
+            init_method=arguments.rendezvous,
+            rank=arguments.rank,
+            world_size=arguments.world_size,
+            timeout=datetime.timedelta(seconds=120),
+        )
+        model = nn.parallel.DistributedDataParallel(module, gradient_as_bucket_view=fastest)
+    else:
+        model = module
+    if arguments.optimizer == "adamw":
+        optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.learning_rate, fused=True if fastest else None)
+    else:
+        optimizer = torch.optim.SGD(model.parameters(), lr=arguments.learning_rate)
+    make_batch = token_batch if gpt else image_batch
+
+    def autocast():
+        if arguments.dtype == "bfloat16":
+            return torch.autocast("cpu", torch.bfloat16)
+        return contextlib.nullcontext()
+
+    def step(number):
+        inputs, targets = make_batch(arguments.config, arguments.batch_size, number, arguments.rank)
+        begin = time.perf_counter()
+        optimizer.zero_grad()
+        with autocast():
+            logits = model(inputs)
+            loss = functional.cross_entropy(logits.reshape(-1, logits.size(-1)), targets.reshape(-1))
+        loss.backward()
+        optimizer.step()
+        return loss.item(), (time.perf_counter() - begin) * 1e3
+
+    return step
+
+
+def main():
+    arguments = parse_arguments()
+    torch.set_num_threads(1)
+    step = make_step(arguments)
+    print(json.dumps({"ready": True}), flush=True)
+    number = 0
+    for line in sys.stdin:
+        command, count = line.split()
+        assert command == "run", line
+        losses, times = [], []
+        for _ in range(int(count)):
+            loss, milliseconds = step(number)
+            number += 1
+            losses.append(loss)
+            times.append(milliseconds)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        print(json.dumps({"losses": losses, "step_ms": times, "peak_rss_bytes": peak}), flush=True)
+    if arguments.strategy == "ddp":
+        torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+# Every outside library, found once. What is missing is named with the command that gets it.
+function(rondo_require name debian_package)
+  if(NOT ${name}_FOUND)
+    message(FATAL_ERROR "rondo needs ${name}, which was not found. On Debian or Ubuntu: "
+                        "apt-get install ${debian_package}  (or run 'make setup')")
+  endif()
+endfunction()
+
+find_package(Threads REQUIRED)
+find_package(spdlog QUIET)
+rondo_require(spdlog libspdlog-dev)
+find_package(nlohmann_json QUIET)
+rondo_require(nlohmann_json nlohmann-json3-dev)
+find_package(CLI11 QUIET)
+if(RONDO_BUILD_APPS)
+  rondo_require(CLI11 libcli11-dev)
+endif()
+
+find_package(Xxhash QUIET)
+rondo_require(Xxhash libxxhash-dev)
+
+find_package(Libtorch REQUIRED)
+
+find_path(GLOO_INCLUDE_DIR gloo/context.h)
+set(RONDO_HAVE_GLOO OFF)
+if(RONDO_WITH_GLOO AND GLOO_INCLUDE_DIR)
+  set(RONDO_HAVE_GLOO ON)
+endif()
+
+# Chart.js, which the HTML report carries inside. Debian's package holds the minified build; -DRONDO_CHART_LIBRARY=FILE
+# names another copy of version 3 or 4.
+if(RONDO_BUILD_APPS)
+  find_file(RONDO_CHART_LIBRARY NAMES chart.min.js Chart.min.js chart.umd.js
+            PATHS /usr/share/javascript/chart.js /usr/share/nodejs/chart.js/dist
+                  /usr/local/lib/node_modules/chart.js/dist)
+  set(chart_FOUND ${RONDO_CHART_LIBRARY})
+  rondo_require(chart libjs-chart.js)
+  file(STRINGS "${RONDO_CHART_LIBRARY}" chart_banner LIMIT_INPUT 400 REGEX "Chart.js v[34]")
+  if(NOT chart_banner)
+    message(FATAL_ERROR "rondo needs Chart.js version 3 or 4; ${RONDO_CHART_LIBRARY} is not one of them. "
+                        "Name another file with -DRONDO_CHART_LIBRARY=FILE.")
+  endif()
+endif()
+
+if(RONDO_BUILD_TESTS)
+  find_package(GTest QUIET)
+  rondo_require(GTest libgtest-dev)
+endif()

@@ -1,0 +1,52 @@
+# `cmake --install`: headers, libraries, programs, share/rondo, and the package that find_package(rondo) reads.
+#
+# Two export sets, so that a program that uses only the torch-free layers needs no libtorch on its machine:
+# find_package(rondo COMPONENTS core) defines rondo::core, find_package(rondo) also rondo::rondo.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+set(RONDO_PACKAGE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/rondo")
+
+function(rondo_export_layers export_set)
+  foreach(target IN LISTS ARGN)
+    string(REGEX REPLACE "^rondo_" "" exported_name ${target})
+    set_target_properties(${target} PROPERTIES EXPORT_NAME ${exported_name})
+  endforeach()
+  install(TARGETS ${ARGN} EXPORT ${export_set} ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+  install(EXPORT ${export_set} NAMESPACE rondo:: DESTINATION "${RONDO_PACKAGE_DIR}")
+endfunction()
+
+list(TRANSFORM RONDO_CORE_LAYERS PREPEND rondo_ OUTPUT_VARIABLE core_targets)
+list(TRANSFORM RONDO_TORCH_LAYERS PREPEND rondo_ OUTPUT_VARIABLE torch_targets)
+rondo_export_layers(rondoCoreTargets ${core_targets} rondo_core)
+rondo_export_layers(rondoTorchTargets ${torch_targets} rondo_rondo)
+
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/rondo/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/rondo"
+        FILES_MATCHING PATTERN "*.h")
+install(FILES LICENSE NOTICE README.md DESTINATION "${CMAKE_INSTALL_DATADIR}/rondo")
+install(DIRECTORY docs DESTINATION "${CMAKE_INSTALL_DATADIR}/rondo")
+
+configure_package_config_file(cmake/rondoConfig.cmake.in "${CMAKE_CURRENT_BINARY_DIR}/rondoConfig.cmake"
+                              INSTALL_DESTINATION "${RONDO_PACKAGE_DIR}")
+write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/rondoConfigVersion.cmake"
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES "${CMAKE_CURRENT_BINARY_DIR}/rondoConfig.cmake" "${CMAKE_CURRENT_BINARY_DIR}/rondoConfigVersion.cmake"
+              cmake/FindLibtorch.cmake cmake/FindXxhash.cmake
+        DESTINATION "${RONDO_PACKAGE_DIR}")
+
+# Every program under apps/, wherever its CMakeLists.txt puts it.
+function(rondo_install_programs directory)
+  get_property(targets DIRECTORY "${directory}" PROPERTY BUILDSYSTEM_TARGETS)
+  foreach(target IN LISTS targets)
+    get_target_property(type ${target} TYPE)
+    if(type STREQUAL "EXECUTABLE")
+      install(TARGETS ${target} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+    endif()
+  endforeach()
+  get_property(subdirectories DIRECTORY "${directory}" PROPERTY SUBDIRECTORIES)
+  foreach(subdirectory IN LISTS subdirectories)
+    rondo_install_programs("${subdirectory}")
+  endforeach()
+endfunction()
+if(RONDO_BUILD_APPS)
+  rondo_install_programs("${PROJECT_SOURCE_DIR}/apps")
+endif()

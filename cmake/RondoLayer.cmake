@@ -1,0 +1,96 @@
+# One static library per folder of rondo/: rondo_layer(NAME [TORCH] [USES layer...] [LINK target...])
+#
+# TORCH  the layer is built on libtorch and shares the precompiled header.
+# USES   the layers it may include; the list is also what tests/layers_test.py checks includes against.
+set(RONDO_TORCH_LAYERS "" CACHE INTERNAL "")
+set(RONDO_CORE_LAYERS "" CACHE INTERNAL "")
+
+# libtorch's umbrella header costs 20 s a file; precompiled once it costs 7 s. Everything on libtorch reuses it.
+function(rondo_torch_header)
+  file(WRITE "${CMAKE_BINARY_DIR}/generated/rondo_torch_header.cpp" "// Carries the precompiled header.\n")
+  add_library(rondo_torch_header STATIC "${CMAKE_BINARY_DIR}/generated/rondo_torch_header.cpp")
+  target_link_libraries(rondo_torch_header PRIVATE Libtorch::Libtorch rondo_settings)
+  target_precompile_headers(rondo_torch_header PRIVATE <torch/torch.h>)
+endfunction()
+
+function(rondo_use_torch target)
+  target_link_libraries(${target} PUBLIC Libtorch::Libtorch)
+  target_precompile_headers(${target} REUSE_FROM rondo_torch_header)
+endfunction()
+
+function(rondo_layer name)
+  cmake_parse_arguments(ARG "TORCH" "" "USES;LINK" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/rondo/${name}/*.cpp")
+  list(FILTER sources EXCLUDE REGEX "_gloo\\.cpp$")
+  list(TRANSFORM ARG_USES PREPEND rondo_ OUTPUT_VARIABLE uses)
+  if(sources)
+    set(scope PUBLIC)
+    add_library(rondo_${name} STATIC ${sources})
+    target_link_libraries(rondo_${name} PRIVATE $<BUILD_INTERFACE:rondo_settings>)
+    if(ARG_TORCH)
+      rondo_use_torch(rondo_${name})
+    endif()
+  else()
+    set(scope INTERFACE)
+    add_library(rondo_${name} INTERFACE)
+    if(ARG_TORCH)
+      target_link_libraries(rondo_${name} INTERFACE Libtorch::Libtorch)
+    endif()
+  endif()
+  target_compile_features(rondo_${name} ${scope} cxx_std_20)
+  target_include_directories(rondo_${name} ${scope} $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+                                                    $<INSTALL_INTERFACE:include>)
+  target_link_libraries(rondo_${name} ${scope} ${uses} ${ARG_LINK})
+  # The name a foreign project links, whether it installed rondo or added it as a subdirectory.
+  add_library(rondo::${name} ALIAS rondo_${name})
+  if(ARG_TORCH)
+    set(RONDO_TORCH_LAYERS ${RONDO_TORCH_LAYERS} ${name} CACHE INTERNAL "")
+  else()
+    set(RONDO_CORE_LAYERS ${RONDO_CORE_LAYERS} ${name} CACHE INTERNAL "")
+  endif()
+endfunction()
+
+# ProcessGroupGloo's header needs Gloo's own headers and a definition that no other file may see.
+function(rondo_gloo_sources)
+  if(NOT RONDO_HAVE_GLOO)
+    target_sources(rondo_backend PRIVATE "${PROJECT_SOURCE_DIR}/rondo/backend/gloo/no_gloo.cpp")
+    return()
+  endif()
+  set(source "${PROJECT_SOURCE_DIR}/rondo/backend/gloo/factory_gloo.cpp")
+  if(EXISTS "${source}")
+    target_sources(rondo_backend PRIVATE "${source}")
+    set_source_files_properties("${source}" PROPERTIES COMPILE_DEFINITIONS USE_C10D_GLOO SKIP_PRECOMPILE_HEADERS ON)
+    # Naming a folder that the compiler searches anyway would change the order of its own headers.
+    if(NOT GLOO_INCLUDE_DIR IN_LIST CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES)
+      set_source_files_properties("${source}" PROPERTIES INCLUDE_DIRECTORIES "${GLOO_INCLUDE_DIR}")
+    endif()
+  endif()
+endfunction()
+
+# rondo::core is all of the torch-free layers, rondo::rondo everything.
+function(rondo_umbrella_targets)
+  list(TRANSFORM RONDO_CORE_LAYERS PREPEND rondo_ OUTPUT_VARIABLE core)
+  list(TRANSFORM RONDO_TORCH_LAYERS PREPEND rondo_ OUTPUT_VARIABLE torch)
+  add_library(rondo_core INTERFACE)
+  target_link_libraries(rondo_core INTERFACE ${core})
+  add_library(rondo_rondo INTERFACE)
+  target_link_libraries(rondo_rondo INTERFACE rondo_core ${torch})
+  add_library(rondo::core ALIAS rondo_core)
+  add_library(rondo::rondo ALIAS rondo_rondo)
+endfunction()
+
+# The reduction loops are compiled once per instruction set. No contraction into fused multiply-add: results must not
+# depend on the processor.
+function(rondo_reduction_kernels)
+  set(folder "${PROJECT_SOURCE_DIR}/rondo/collective")
+  set(common -O3 -ffp-contract=off)
+  set_source_files_properties("${folder}/reduction_baseline.cpp" PROPERTIES COMPILE_OPTIONS "${common}")
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    target_compile_definitions(rondo_collective PRIVATE RONDO_X86_KERNELS)
+    set_source_files_properties("${folder}/reduction_avx2.cpp" PROPERTIES COMPILE_OPTIONS "${common};-mavx2;-mf16c")
+    set_source_files_properties(
+      "${folder}/reduction_avx512.cpp"
+      PROPERTIES COMPILE_OPTIONS
+                 "${common};-mavx2;-mf16c;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mprefer-vector-width=512")
+  endif()
+endfunction()

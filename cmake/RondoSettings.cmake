@@ -1,0 +1,50 @@
+# Compiler settings that every target of rondo shares.
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+# Programs compile like libraries, so that both can use one precompiled header.
+set(CMAKE_CXX_COMPILE_OPTIONS_PIE "-fPIC")
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(RONDO_SANITIZE)
+  set(CMAKE_CXX_FLAGS_RELEASE "-O1")
+elseif(RONDO_IS_TOP_LEVEL)
+  set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+endif()
+if(RONDO_IS_TOP_LEVEL)
+  set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
+endif()
+# Installed programs find libtorch where it was at build time.
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+
+add_library(rondo_settings INTERFACE)
+target_compile_features(rondo_settings INTERFACE cxx_std_20)
+target_compile_options(rondo_settings INTERFACE -Wall -Wextra -Wpedantic
+                       $<$<BOOL:${RONDO_WARNINGS_AS_ERRORS}>:-Werror>)
+if(RONDO_SANITIZE)
+  add_compile_options(-fsanitize=${RONDO_SANITIZE} -fno-omit-frame-pointer -g1)
+  add_link_options(-fsanitize=${RONDO_SANITIZE})
+endif()
+
+find_program(RONDO_CCACHE ccache)
+if(RONDO_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER AND RONDO_IS_TOP_LEVEL)
+  # The sloppiness is what ccache's manual asks for with precompiled headers.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${RONDO_CCACHE})
+endif()
+# The first fast linker that is here and that the compiler knows (g++ knows mold from version 12 on).
+include(CheckLinkerFlag)
+foreach(linker mold lld)
+  find_program(RONDO_LINKER_${linker} NAMES ${linker} ld.${linker})
+  if(RONDO_LINKER_${linker})
+    check_linker_flag(CXX -fuse-ld=${linker} RONDO_COMPILER_KNOWS_${linker})
+    if(RONDO_COMPILER_KNOWS_${linker})
+      add_link_options(-fuse-ld=${linker})
+      break()
+    endif()
+  endif()
+endforeach()

@@ -1,0 +1,19 @@
+// Says who this process is in its job, without libtorch: the same answer under `rondo run`, torchrun, mpirun,
+// Slurm or none.
+#include <exception>
+#include <iostream>
+
+#include "rondo/base/error.h"
+#include "rondo/env/identity.h"
+
+int main() {
+  try {
+    const rondo::env::Identity self = rondo::env::discover_process();
+    std::cout << "rank " << self.rank << " of " << self.world_size << ", started by " << self.launcher
+              << "\n";
+    return 0;
+  } catch (const rondo::Error& error) {
+    std::cerr << "error: " << error.what() << "\n";
+    return 2;
+  }
+}

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <nlohmann/json.hpp>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <vector>
+
+#include "rondo/backend/group.h"
+
+// Collectives on tensors for users: blocking, on any group and engine. Tensors may have any strides; an
+// operation on a group of one rank does the obvious local thing. All ranks of the group must make the same
+// calls in the same order with the same shapes and dtypes; a disagreement is a MismatchError on every rank
+// (native engine). Asynchronous forms are on Group::backend() (c10d::Work).
+namespace rondo {
+
+using ReduceOp = c10d::ReduceOp::RedOpType;  // SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR
+
+// In place: every rank ends with the reduction of all ranks' tensors.
+void all_reduce(at::Tensor& tensor, const Group& group, ReduceOp op = ReduceOp::SUM);
+// In place: every rank ends with the tensor of `root` (a group rank).
+void broadcast(at::Tensor& tensor, const Group& group, int root = 0);
+// In place at `root`; other ranks' tensors are unchanged.
+void reduce(at::Tensor& tensor, const Group& group, int root = 0, ReduceOp op = ReduceOp::SUM);
+// The ranks' tensors, in rank order; all of one shape.
+std::vector<at::Tensor> all_gather(const at::Tensor& tensor, const Group& group);
+// At `root` the ranks' tensors in rank order, elsewhere empty.
+std::vector<at::Tensor> gather(const at::Tensor& tensor, const Group& group, int root = 0);
+// `tensors` at `root` has one tensor a rank, elsewhere it is ignored; the one for this rank lands in
+// `output`.
+void scatter(at::Tensor& output, const std::vector<at::Tensor>& tensors, const Group& group, int root = 0);
+// The first dimension is divided evenly by the group's size; each rank gets its reduced part.
+at::Tensor reduce_scatter(const at::Tensor& tensor, const Group& group, ReduceOp op = ReduceOp::SUM);
+// inputs[i] goes to rank i; result[i] came from rank i. inputs[i] may have another shape for every i; the
+// shape sent by rank i to this rank must be that of outputs[i].
+void all_to_all(std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs, const Group& group);
+void send(const at::Tensor& tensor, const Group& group, int destination, int tag = 0);
+void recv(at::Tensor& tensor, const Group& group, int source, int tag = 0);
+void barrier(const Group& group);
+
+// Objects: anything JSON can hold, of any size, different on every rank.
+nlohmann::json broadcast_object(const nlohmann::json& object, const Group& group, int root = 0);
+std::vector<nlohmann::json> all_gather_object(const nlohmann::json& object, const Group& group);
+// At `root` all ranks' objects, elsewhere empty.
+std::vector<nlohmann::json> gather_object(const nlohmann::json& object, const Group& group, int root = 0);
+
+}  // namespace rondo

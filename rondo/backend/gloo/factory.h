@@ -1,0 +1,15 @@
+#pragma once
+
+#include "rondo/backend/registry.h"
+
+namespace rondo {
+
+// c10d's ProcessGroupGloo. It binds to the interface named by GLOO_SOCKET_IFNAME, else to loopback when all
+// ranks are on this host (RONDO_STORE_FD is set), else to the address of this host's name. Throws UsageError
+// when rondo was built without Gloo's headers.
+c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendRequest& request);
+
+// Whether this build has Gloo.
+bool have_gloo();
+
+}  // namespace rondo

@@ -1,0 +1,15 @@
+#include "rondo/backend/gloo/factory.h"
+#include "rondo/base/error.h"
+
+namespace rondo {
+
+c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendRequest&) {
+  throw UsageError(
+      "this build of rondo has no Gloo: its headers were not found. On Debian or Ubuntu: apt-get install "
+      "libgloo-dev, "
+      "then build again");
+}
+
+bool have_gloo() { return false; }
+
+}  // namespace rondo

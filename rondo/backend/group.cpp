@@ -1,0 +1,43 @@
+#include "rondo/backend/group.h"
+
+#include "rondo/base/error.h"
+
+namespace rondo {
+
+struct Group::State {
+  std::string name;
+  std::vector<int> ranks;
+  int rank;
+  c10::intrusive_ptr<c10d::Backend> backend;
+  c10::intrusive_ptr<c10d::Store> store;
+};
+
+Group::Group(std::string name, std::vector<int> ranks, int rank, c10::intrusive_ptr<c10d::Backend> backend,
+             c10::intrusive_ptr<c10d::Store> store)
+    : state_(std::make_shared<State>(
+          State{std::move(name), std::move(ranks), rank, std::move(backend), std::move(store)})) {}
+
+namespace {
+
+template <class State>
+const State& checked(const std::shared_ptr<const State>& state) {
+  if (state == nullptr)
+    throw UsageError("this group handle is empty: it came from no Context, or from one shut down");
+  return *state;
+}
+
+}  // namespace
+
+int Group::rank() const { return state_ == nullptr ? -1 : state_->rank; }
+int Group::size() const { return static_cast<int>(checked(state_).ranks.size()); }
+const std::vector<int>& Group::ranks() const { return checked(state_).ranks; }
+const std::string& Group::name() const { return checked(state_).name; }
+
+const c10::intrusive_ptr<c10d::Backend>& Group::backend() const {
+  if (!checked(state_).backend) throw UsageError("this rank is not a member of group '" + state_->name + "'");
+  return state_->backend;
+}
+
+const c10::intrusive_ptr<c10d::Store>& Group::store() const { return checked(state_).store; }
+
+}  // namespace rondo

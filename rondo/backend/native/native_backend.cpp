@@ -1,0 +1,407 @@
+#include "rondo/backend/native/native_backend.h"
+
+#include <algorithm>
+
+#include "rondo/backend/native/dense_tensor.h"
+#include "rondo/backend/native/native_work.h"
+#include "rondo/backend/native/registered_memory.h"
+#include "rondo/backend/store_adapter.h"
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+
+namespace rondo {
+namespace {
+
+using c10d::OpType;
+using shared_memory::Engine;
+
+Reduction reduction_of(const c10d::ReduceOp& op, at::ScalarType type) {
+  Reduction reduction = Reduction::sum;
+  switch (static_cast<c10d::ReduceOp::RedOpType>(op)) {
+    case c10d::ReduceOp::SUM:
+      reduction = Reduction::sum;
+      break;
+    case c10d::ReduceOp::AVG:
+      reduction = Reduction::average;
+      break;
+    case c10d::ReduceOp::PRODUCT:
+      reduction = Reduction::product;
+      break;
+    case c10d::ReduceOp::MIN:
+      reduction = Reduction::minimum;
+      break;
+    case c10d::ReduceOp::MAX:
+      reduction = Reduction::maximum;
+      break;
+    case c10d::ReduceOp::BAND:
+      reduction = Reduction::bitwise_and;
+      break;
+    case c10d::ReduceOp::BOR:
+      reduction = Reduction::bitwise_or;
+      break;
+    case c10d::ReduceOp::BXOR:
+      reduction = Reduction::bitwise_xor;
+      break;
+    default:
+      throw UsageError("the native engine reduces with SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR and BXOR only");
+  }
+  if (c10::isComplexType(type) && reduction != Reduction::sum && reduction != Reduction::average) {
+    throw UsageError(str("reduction ", name(reduction), " is not defined on complex numbers"));
+  }
+  return reduction;
+}
+
+// One request with the tensors it touches.
+class Call {
+ public:
+  Call(OperationKind kind, OpType type) : type_(type) { request_.kind = kind; }
+
+  CollectiveRequest& request() { return request_; }
+
+  // Sets the element type and count from one piece.
+  void set_piece(const at::Tensor& piece, bool reduces) {
+    const ElementType element = element_type(piece.scalar_type(), name(request_.kind), reduces);
+    request_.type = element.type;
+    request_.elements = static_cast<std::uint64_t>(piece.numel()) * element.per_element;
+  }
+
+  Pieces input(const at::Tensor& tensor) { return whole(tensor, true, false); }
+  Pieces output(const at::Tensor& tensor) { return whole(tensor, false, true); }
+  Pieces in_place(const at::Tensor& tensor) { return whole(tensor, true, true); }
+  Pieces inputs(const std::vector<at::Tensor>& tensors) { return list(tensors, true, false); }
+  Pieces outputs(const std::vector<at::Tensor>& tensors) { return list(tensors, false, true); }
+
+  NativeBackend::Work start(const std::shared_ptr<Engine>& engine, Duration timeout) {
+    NativeWork::Pending pending;
+    pending.sequence = engine->start(std::move(request_));
+    for (const DenseTensor& tensor : tensors_) pending.alive.push_back(tensor.data);
+    pending.results = std::move(results_);
+    pending.timeout = timeout;
+    if (std::any_of(copied_back_.begin(), copied_back_.end(),
+                    [](const auto& t) { return t.copy_of.defined(); })) {
+      pending.finish = [back = std::move(copied_back_)] {
+        for (const DenseTensor& tensor : back) tensor.copy_back();
+      };
+    }
+    return c10::make_intrusive<NativeWork>(engine, type_, std::move(pending));
+  }
+
+ private:
+  std::byte* add(const at::Tensor& tensor, bool reads, bool writes) {
+    tensors_.push_back(dense(tensor, name(request_.kind), reads));
+    if (writes) {
+      results_.push_back(tensor);
+      copied_back_.push_back(tensors_.back());
+    }
+    return tensors_.back().bytes();
+  }
+  // One tensor; where it holds several pieces they lie side by side.
+  Pieces whole(const at::Tensor& tensor, bool reads, bool writes) {
+    return {add(tensor, reads, writes), request_.bytes(), {}};
+  }
+  Pieces list(const std::vector<at::Tensor>& tensors, bool reads, bool writes) {
+    Pieces pieces;
+    for (const at::Tensor& tensor : tensors) pieces.list.push_back(add(tensor, reads, writes));
+    return pieces;
+  }
+
+  OpType type_;
+  CollectiveRequest request_;
+  std::vector<DenseTensor> tensors_;
+  std::vector<DenseTensor> copied_back_;
+  std::vector<at::Tensor> results_;
+};
+
+const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation) {
+  if (tensors.size() != 1) throw UsageError(str(operation, ": expected one tensor, got ", tensors.size()));
+  return tensors.front();
+}
+
+const std::vector<at::Tensor>& only_list(const std::vector<std::vector<at::Tensor>>& lists, int size,
+                                         const at::Tensor& like, const char* operation) {
+  if (lists.size() != 1 || lists.front().size() != static_cast<std::size_t>(size)) {
+    throw UsageError(str(operation, ": expected one list with a tensor for each of the ", size, " ranks"));
+  }
+  for (const at::Tensor& tensor : lists.front()) {
+    if (tensor.numel() != like.numel() || tensor.scalar_type() != like.scalar_type()) {
+      throw UsageError(rondo::str(operation, ": all tensors must have one shape and dtype; found ",
+                                  tensor.sizes(), " ", tensor.scalar_type(), " and ", like.sizes(), " ",
+                                  like.scalar_type()));
+    }
+  }
+  return lists.front();
+}
+
+void check_divides(const at::Tensor& large, const at::Tensor& small, int size, const char* operation) {
+  if (large.scalar_type() != small.scalar_type() || large.numel() != small.numel() * size) {
+    throw UsageError(rondo::str(operation, ": ", large.sizes(), " ", large.scalar_type(), " is not ", size,
+                                " times ", small.sizes(), " ", small.scalar_type()));
+  }
+}
+
+}  // namespace
+
+NativeBackend::NativeBackend(const c10::intrusive_ptr<c10d::Store>& store,
+                             const shared_memory::GroupOptions& options)
+    : c10d::Backend(options.rank, options.size), timeout_(options.timeout) {
+  StoreFromC10d view(store);
+  engine_ = std::make_shared<Engine>(view, options, process_arena());
+}
+
+void NativeBackend::close() { engine_->close("group '" + engine_->options().group_name + "' was shut down"); }
+
+void NativeBackend::setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+
+Duration NativeBackend::timeout(std::chrono::milliseconds of_call) const {
+  return of_call == c10d::kUnsetTimeout || of_call == kNoTimeout ? timeout_.load() : Duration(of_call);
+}
+
+NativeBackend::Work NativeBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  Call call(OperationKind::broadcast, OpType::BROADCAST);
+  const at::Tensor& tensor = only(tensors, "broadcast");
+  call.set_piece(tensor, false);
+  call.request().root = static_cast<int>(options.rootRank);
+  call.request().input = call.request().output = call.in_place(tensor);
+  return call.start(engine_, timeout(options.timeout));
+}
+
+NativeBackend::Work NativeBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  if (tensors.empty()) throw UsageError("all_reduce: no tensor");
+  Work last;
+  for (const at::Tensor& tensor : tensors) {
+    Call call(OperationKind::all_reduce, OpType::ALLREDUCE);
+    call.set_piece(tensor, true);
+    call.request().reduction = reduction_of(options.reduceOp, tensor.scalar_type());
+    call.request().input = call.request().output = call.in_place(tensor);
+    Work work = call.start(engine_, timeout(options.timeout));
+    // Operations complete in order, so waiting for the last is enough unless an earlier one has to be copied
+    // back.
+    if (last && (!tensor.is_contiguous() || !tensor.device().is_cpu())) last->wait();
+    last = std::move(work);
+  }
+  return last;
+}
+
+NativeBackend::Work NativeBackend::allreduce_coalesced(Tensors& tensors,
+                                                       const c10d::AllreduceCoalescedOptions& options) {
+  return allreduce(tensors, options);
+}
+
+NativeBackend::Work NativeBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  Call call(OperationKind::reduce, OpType::REDUCE);
+  const at::Tensor& tensor = only(tensors, "reduce");
+  call.set_piece(tensor, true);
+  call.request().root = static_cast<int>(options.rootRank);
+  call.request().reduction = reduction_of(options.reduceOp, tensor.scalar_type());
+  call.request().input = call.request().output = call.in_place(tensor);
+  return call.start(engine_, timeout(options.timeout));
+}
+
+NativeBackend::Work NativeBackend::allgather(TensorLists& outputs, Tensors& inputs,
+                                             const c10d::AllgatherOptions& options) {
+  Call call(OperationKind::all_gather, OpType::ALLGATHER);
+  const at::Tensor& tensor = only(inputs, "all_gather");
+  call.set_piece(tensor, false);
+  call.request().input = call.input(tensor);
+  call.request().output = call.outputs(only_list(outputs, getSize(), tensor, "all_gather"));
+  return call.start(engine_, timeout(options.timeout));
+}
+
+NativeBackend::Work NativeBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                   const c10d::AllgatherOptions& options) {
+  check_divides(output, input, getSize(), "all_gather_into_tensor");
+  Call call(OperationKind::all_gather, OpType::_ALLGATHER_BASE);
+  call.set_piece(input, false);
+  call.request().input = call.input(input);
+  call.request().output = call.output(output);
+  return call.start(engine_, timeout(options.timeout));
+}
+
+NativeBackend::Work NativeBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                   const c10d::AllgatherOptions& options) {
+  if (outputs.size() != inputs.size() || inputs.empty()) {
+    throw UsageError(
+        "all_gather_into_tensor_coalesced: as many outputs as inputs are needed, and at least one");
+  }
+  Work last;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (last) last->wait();
+    last = _allgather_base(outputs[i], inputs[i], options);
+  }
+  return last;
+}
+
+NativeBackend::Work NativeBackend::gather(TensorLists& outputs, Tensors& inputs,
+                                          const c10d::GatherOptions& options) {
+  Call call(OperationKind::gather, OpType::GATHER);
+  const at::Tensor& tensor = only(inputs, "gather");
+  call.set_piece(tensor, false);
+  call.request().root = static_cast<int>(options.rootRank);
+  call.request().input = call.input(tensor);
+  if (getRank() == options.rootRank) {
+    call.request().output = call.outputs(only_list(outputs, getSize(), tensor, "gather"));
+  }
+  return call.start(engine_, timeout(options.timeout));
+}
+
+NativeBackend::Work NativeBackend::scatter(Tensors& outputs, TensorLists& inputs,
+                                           const c10d::ScatterOptions& options) {
+  Call call(OperationKind::scatter, OpType::SCATTER);
+  const at::Tensor& tensor = only(outputs, "scatter");
+  call.set_piece(tensor, false);
+  call.request().root = static_cast<int>(options.rootRank);
+  call.request().output = call.output(tensor);
+  if (getRank() == options.rootRank) {
+    call.request().input = call.inputs(only_list(inputs, getSize(), tensor, "scatter"));
+  }
+  return call.start(engine_, timeout(options.timeout));
+}
+
+NativeBackend::Work NativeBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                                                  const c10d::ReduceScatterOptions& options) {
+  Call call(OperationKind::reduce_scatter, OpType::REDUCE_SCATTER);
+  const at::Tensor& tensor = only(outputs, "reduce_scatter");
+  call.set_piece(tensor, true);
+  call.request().reduction = reduction_of(options.reduceOp, tensor.scalar_type());
+  call.request().input = call.inputs(only_list(inputs, getSize(), tensor, "reduce_scatter"));
+  call.request().output = call.output(tensor);
+  return call.start(engine_, timeout(options.timeout));
+}
+
+NativeBackend::Work NativeBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                        const c10d::ReduceScatterOptions& options) {
+  check_divides(input, output, getSize(), "reduce_scatter_tensor");
+  Call call(OperationKind::reduce_scatter, OpType::_REDUCE_SCATTER_BASE);
+  call.set_piece(output, true);
+  call.request().reduction = reduction_of(options.reduceOp, output.scalar_type());
+  call.request().input = call.input(input);
+  call.request().output = call.output(output);
+  return call.start(engine_, timeout(options.timeout));
+}
+
+NativeBackend::Work NativeBackend::reduce_scatter_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
+  if (outputs.size() != inputs.size() || inputs.empty()) {
+    throw UsageError(
+        "reduce_scatter_tensor_coalesced: as many outputs as inputs are needed, and at least one");
+  }
+  Work last;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (last) last->wait();
+    last = _reduce_scatter_base(outputs[i], inputs[i], options);
+  }
+  return last;
+}
+
+// Pieces of an all_to_all may all differ, and the peers' sizes decide how many chunks there are, so sizes go
+// first.
+NativeBackend::Work NativeBackend::exchange(const Tensors& outputs, const Tensors& inputs,
+                                            std::chrono::milliseconds of_call) {
+  const auto size = static_cast<std::size_t>(getSize());
+  if (inputs.size() != size || outputs.size() != size) {
+    throw UsageError(str("all_to_all: expected a tensor for each of the ", size, " ranks, got ",
+                         inputs.size(), " inputs and ", outputs.size(), " outputs"));
+  }
+  std::vector<std::uint64_t> sent(size);
+  std::vector<std::uint64_t> expected(size);
+  for (std::size_t r = 0; r < size; ++r) {
+    sent[r] = inputs[r].nbytes();
+    expected[r] = outputs[r].nbytes();
+  }
+  std::vector<std::uint64_t> all(size * size);
+  CollectiveRequest sizes{.kind = OperationKind::all_gather, .type = DType::int64, .elements = size};
+  sizes.input.base = reinterpret_cast<std::byte*>(sent.data());
+  sizes.output = {reinterpret_cast<std::byte*>(all.data()), size * sizeof(std::uint64_t), {}};
+  engine_->wait(engine_->start(sizes), {Deadline::after(timeout(of_call)), nullptr});
+  for (std::size_t r = 0; r < size; ++r) {
+    const std::uint64_t comes = all[r * size + static_cast<std::size_t>(getRank())];
+    if (comes != expected[r]) {
+      const std::string reason = str("all_to_all: rank ", getRank(), " expects ", expected[r],
+                                     " bytes from rank ", r, ", which sends ", comes);
+      engine_->abort(reason);
+      throw MismatchError(reason, {static_cast<int>(r)});
+    }
+  }
+  Call call(OperationKind::all_to_all, OpType::ALLTOALL);
+  call.request().type = DType::uint8;
+  call.request().elements = *std::max_element(all.begin(), all.end());
+  call.request().input = call.inputs(inputs);
+  call.request().output = call.outputs(outputs);
+  call.request().input_bytes = sent;
+  call.request().output_bytes = expected;
+  return call.start(engine_, timeout(of_call));
+}
+
+NativeBackend::Work NativeBackend::alltoall(Tensors& outputs, Tensors& inputs,
+                                            const c10d::AllToAllOptions& options) {
+  return exchange(outputs, inputs, options.timeout);
+}
+
+NativeBackend::Work NativeBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                 std::vector<std::int64_t>& output_splits,
+                                                 std::vector<std::int64_t>& input_splits,
+                                                 const c10d::AllToAllOptions& options) {
+  const auto pieces = [&](const at::Tensor& tensor, const std::vector<std::int64_t>& splits) {
+    if (!splits.empty()) return tensor.split_with_sizes(splits);
+    if (tensor.size(0) % getSize() != 0) {
+      throw UsageError(
+          str("all_to_all: the first dimension, ", tensor.size(0), ", does not divide by ", getSize()));
+    }
+    std::vector<std::int64_t> even(static_cast<std::size_t>(getSize()), tensor.size(0) / getSize());
+    return tensor.split_with_sizes(even);
+  };
+  return exchange(pieces(output, output_splits), pieces(input, input_splits), options.timeout);
+}
+
+NativeBackend::Work NativeBackend::send(Tensors& tensors, int destination, int tag) {
+  const DenseTensor tensor = dense(only(tensors, "send"), "send");
+  const ElementType element = element_type(tensor.data.scalar_type(), "send", false);
+  NativeWork::Pending pending;
+  pending.message = engine_->start_send({.peer = destination,
+                                         .tag = tag,
+                                         .type = element.type,
+                                         .data = tensor.bytes(),
+                                         .bytes = tensor.data.nbytes()});
+  pending.is_send = true;
+  pending.alive = {tensor.data};
+  pending.timeout = timeout_;
+  return c10::make_intrusive<NativeWork>(engine_, OpType::SEND, std::move(pending));
+}
+
+NativeBackend::Work NativeBackend::recv(Tensors& tensors, int source, int tag) {
+  const DenseTensor tensor = dense(only(tensors, "recv"), "recv", false);
+  const ElementType element = element_type(tensor.data.scalar_type(), "recv", false);
+  NativeWork::Pending pending;
+  pending.message = engine_->start_receive({.peer = source,
+                                            .tag = tag,
+                                            .type = element.type,
+                                            .data = tensor.bytes(),
+                                            .bytes = tensor.data.nbytes()});
+  pending.alive = {tensor.data};
+  pending.results = tensors;
+  pending.finish = [tensor] { tensor.copy_back(); };
+  pending.timeout = timeout_;
+  pending.source_rank = source;
+  return c10::make_intrusive<NativeWork>(engine_, OpType::RECV, std::move(pending));
+}
+
+NativeBackend::Work NativeBackend::recvAnysource(Tensors& tensors, int tag) {
+  return recv(tensors, engine_->wait_any_source(tag, {Deadline::after(timeout_.load()), nullptr}), tag);
+}
+
+NativeBackend::Work NativeBackend::barrier(const c10d::BarrierOptions& options) {
+  return Call(OperationKind::barrier, OpType::BARRIER).start(engine_, timeout(options.timeout));
+}
+
+c10::intrusive_ptr<c10d::Backend> make_native_backend(const BackendRequest& request) {
+  if (request.size > 1) register_cpu_allocations();
+  shared_memory::GroupOptions options;
+  options.group_name = request.group_name;
+  options.rank = request.rank;
+  options.size = request.size;
+  options.world_ranks = request.world_ranks;
+  options.timeout = request.timeout;
+  return c10::make_intrusive<NativeBackend>(request.store, options);
+}
+
+}  // namespace rondo

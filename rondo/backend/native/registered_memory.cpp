@@ -1,0 +1,87 @@
+#include "rondo/backend/native/registered_memory.h"
+
+#include <ATen/ops/from_blob.h>
+#include <c10/core/CPUAllocator.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <mutex>
+
+#include "rondo/base/error.h"
+#include "rondo/base/log.h"
+
+namespace rondo {
+namespace {
+
+// Smaller tensors are cheaper to copy than to track.
+constexpr std::size_t kLeastRegisteredBytes = std::size_t{64} << 10;
+
+std::shared_ptr<SharedArena> make_arena() {
+  // Address space only, so be generous: blocks of different size classes are never merged.
+  const auto physical = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * 4096U;
+  try {
+    return std::make_shared<SharedArena>(
+        Bytes{std::min<std::uint64_t>(physical * 8, std::uint64_t{1} << 42)});
+  } catch (const Error& e) {
+    log::warning("tensors cannot be registered with peers and will be copied: ", e.what());
+    return nullptr;
+  }
+}
+
+// Never destroyed: tensors may be released while static objects are being torn down.
+const std::shared_ptr<SharedArena>& arena() {
+  static const auto* const instance = new std::shared_ptr<SharedArena>(make_arena());
+  return *instance;
+}
+
+void release(void* pointer) {
+  if (pointer == nullptr) return;
+  if (arena()->contains(pointer)) {
+    arena()->release(pointer);
+  } else {
+    c10::GetDefaultCPUAllocator()->raw_deallocate(pointer);
+  }
+}
+
+class RegisteringAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    void* pointer = bytes >= kLeastRegisteredBytes ? arena()->allocate(bytes) : nullptr;
+    if (pointer == nullptr && bytes > 0) pointer = c10::GetDefaultCPUAllocator()->raw_allocate(bytes);
+    return {pointer, pointer, &release, c10::Device(c10::DeviceType::CPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* destination, const void* source, std::size_t count) const override {
+    std::memcpy(destination, source, count);
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<SharedArena> process_arena() { return arena(); }
+
+void register_cpu_allocations() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    if (arena() == nullptr) return;
+    // libtorch keeps the pointer for ever.
+    static RegisteringAllocator* const allocator = new RegisteringAllocator();
+    c10::SetCPUAllocator(allocator, /*priority=*/1);
+  });
+}
+
+at::Tensor empty_registered(at::IntArrayRef sizes, at::TensorOptions options) {
+  std::int64_t elements = 1;
+  for (const std::int64_t size : sizes) elements *= size;
+  const auto bytes = static_cast<std::size_t>(elements) * options.dtype().itemsize();
+  void* block = arena() != nullptr ? arena()->allocate(bytes) : nullptr;
+  if (block == nullptr) return at::empty(sizes, options);
+  return at::from_blob(
+      block, sizes, [](void* pointer) { arena()->release(pointer); }, options);
+}
+
+bool is_registered(const at::Tensor& tensor) {
+  return arena() != nullptr && tensor.device().is_cpu() && arena()->contains(tensor.data_ptr());
+}
+
+}  // namespace rondo

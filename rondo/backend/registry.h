@@ -1,0 +1,34 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+#include "rondo/base/time.h"
+
+namespace rondo {
+
+// What a backend factory is given to build one communicator.
+struct BackendRequest {
+  std::string group_name;
+  int rank = 0;
+  int size = 1;
+  std::vector<int> world_ranks;           // world rank of each member
+  c10::intrusive_ptr<c10d::Store> store;  // private to the group
+  Duration timeout = std::chrono::minutes(5);
+};
+using BackendFactory = std::function<c10::intrusive_ptr<c10d::Backend>(const BackendRequest&)>;
+
+// Names an engine for InitOptions::backend and `--backend`; a name already taken is replaced. Any thread.
+void register_backend(const std::string& name, BackendFactory factory);
+
+// Makes a communicator; throws UsageError listing the known names when there is no such engine, or saying how
+// to get one that was left out of this build.
+c10::intrusive_ptr<c10d::Backend> make_backend(const std::string& name, const BackendRequest& request);
+
+// Names that make_backend accepts, sorted.
+std::vector<std::string> backend_names();
+
+}  // namespace rondo

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace rondo {
+
+// Philox4x32-10, a counter-based generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+// SC'11). The value at (key, counter) depends on nothing else, so streams need no state and no order of use:
+// what a sample draws does not change with the number of ranks.
+std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);
+
+// A stream of random numbers named by (seed, stream). Satisfies UniformRandomBitGenerator.
+class RandomStream {
+ public:
+  using result_type = std::uint32_t;
+  explicit RandomStream(std::uint64_t seed, std::uint64_t stream = 0) : seed_(seed), stream_(stream) {}
+
+  static constexpr result_type min() { return 0; }
+  static constexpr result_type max() { return UINT32_MAX; }
+  result_type operator()();
+
+  // Uniform in [0, bound), without modulo bias. `bound` must be positive.
+  std::uint64_t below(std::uint64_t bound);
+  // Uniform in [0, 1).
+  double uniform();
+
+  // Number of 32-bit words drawn so far; with seek() it makes a stream resumable.
+  std::uint64_t position() const { return position_; }
+  void seek(std::uint64_t position) { position_ = position; }
+
+ private:
+  std::uint64_t seed_;
+  std::uint64_t stream_;
+  std::uint64_t position_ = 0;
+};
+
+}  // namespace rondo

@@ -1,0 +1,48 @@
+#include "rondo/base/time.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+
+namespace rondo {
+
+Duration parse_duration(std::string_view text, std::string_view what) {
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+  const std::string_view suffix = trim(text.substr(digits));
+  struct Unit {
+    std::string_view name;
+    double seconds;
+  };
+  constexpr std::array<Unit, 7> units{
+      {{"", 1}, {"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"min", 60}, {"m", 60}, {"h", 3600}}};
+  const auto unit = std::find_if(units.begin(), units.end(), [&](const Unit& u) { return suffix == u.name; });
+  if (digits == 0 || unit == units.end()) {
+    throw UsageError(
+        str(what, ": '", text, "' is not a duration; write for example 30, 1.5s, 200ms or 2min"));
+  }
+  const double value = parse_number(text.substr(0, digits), what) * unit->seconds;
+  if (value > 1e9) throw UsageError(str(what, ": '", text, "' is longer than 30 years"));
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
+}
+
+std::string to_string(Duration duration) {
+  const double s = seconds(duration);
+  std::array<char, 32> text{};
+  if (s >= 1 || s == 0) {
+    std::snprintf(text.data(), text.size(), "%.3g s", s);
+  } else if (s >= 1e-3) {
+    std::snprintf(text.data(), text.size(), "%.3g ms", s * 1e3);
+  } else {
+    std::snprintf(text.data(), text.size(), "%.3g us", s * 1e6);
+  }
+  return text.data();
+}
+
+long long monotonic_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+}
+
+}  // namespace rondo

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <string_view>
+
+namespace rondo {
+
+using Clock = std::chrono::steady_clock;
+using Duration = Clock::duration;
+using TimePoint = Clock::time_point;
+
+// A point in time after which a wait gives up. Passed by value through every call that may block, so that
+// nested waits share one budget.
+class Deadline {
+ public:
+  static Deadline after(Duration duration) { return Deadline(Clock::now() + duration); }
+  static Deadline never() { return Deadline(TimePoint::max()); }
+
+  bool passed() const { return at_ != TimePoint::max() && Clock::now() >= at_; }
+  bool is_never() const { return at_ == TimePoint::max(); }
+  TimePoint at() const { return at_; }
+  // Zero once passed.
+  Duration remaining() const {
+    if (is_never()) return Duration::max();
+    const TimePoint now = Clock::now();
+    return now >= at_ ? Duration::zero() : at_ - now;
+  }
+
+ private:
+  explicit Deadline(TimePoint at) : at_(at) {}
+  TimePoint at_;
+};
+
+inline double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+inline double milliseconds(Duration duration) { return seconds(duration) * 1e3; }
+
+// Reads "1.5s", "200ms", "10us", "2min", "1h" or a plain number of seconds. Throws UsageError that names
+// `what`.
+Duration parse_duration(std::string_view text, std::string_view what);
+
+// "1.5 s", "200 ms", "12 us".
+std::string to_string(Duration duration);
+
+// Nanoseconds of the monotonic clock, the same for all processes of one host: trace files of ranks line up.
+long long monotonic_ns();
+
+}  // namespace rondo

@@ -1,0 +1,115 @@
+#include "rondo/checkpoint/checkpoint.h"
+
+#include <torch/torch.h>
+
+#include <functional>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/checkpoint/optimizer_state.h"
+#include "rondo/checkpoint/tensor_file.h"
+#include "rondo/format/file.h"
+#include "rondo/format/json_strict.h"
+
+namespace rondo {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* model_file = "model.safetensors";
+constexpr const char* optimizer_file = "optimizer.safetensors";
+constexpr const char* random_file = "random.safetensors";
+constexpr const char* state_file = "state.json";
+
+std::string random_name(std::size_t rank) { return str("rank", rank); }
+
+nlohmann::json read_state(const fs::path& checkpoint) {
+  const fs::path path = checkpoint / state_file;
+  const std::string text = read_text_file(path);
+  nlohmann::json state = parse_json_strict(text, path.string());
+  if (!state.is_object() || !state.contains("values") || !state.contains("optimizers")) {
+    throw DataError(str(path.string(), ": expected an object with \"values\" and \"optimizers\""));
+  }
+  return state;
+}
+
+std::vector<at::Tensor> read_random_states(const fs::path& checkpoint) {
+  std::vector<at::Tensor> states;
+  if (!fs::exists(checkpoint / random_file)) return states;
+  const NamedTensors tensors = map_tensors(checkpoint / random_file);
+  states.resize(tensors.size());
+  for (const NamedTensor& t : tensors) {
+    std::size_t rank = 0;
+    while (rank < states.size() && random_name(rank) != t.name) ++rank;
+    if (rank == states.size()) {
+      throw DataError(str((checkpoint / random_file).string(), ": unexpected tensor '", t.name, "'"));
+    }
+    states[rank] = t.tensor.clone();
+  }
+  return states;
+}
+
+void require_intact(const fs::path& checkpoint) {
+  const std::vector<Damage> damage = verify_checkpoint(checkpoint);
+  if (damage.empty()) return;
+  const Damage& first = damage.front();
+  throw DataError(str("checkpoint ", checkpoint.string(), " is damaged: ", first.file,
+                      first.tensor.empty() ? "" : str(", tensor '", first.tensor, "'"), ": ", first.what,
+                      damage.size() > 1 ? str(" (and ", damage.size() - 1, " more)") : ""));
+}
+
+}  // namespace
+
+fs::path save_checkpoint(const fs::path& root, std::int64_t step, const TrainingState& state, int keep) {
+  remove_abandoned_checkpoints(root);
+  CheckpointWriter writer(root, step);
+  write_tensors(writer, model_file, state.model);
+
+  nlohmann::json optimizers = nlohmann::json::object();
+  NamedTensors optimizer_tensors;
+  for (const NamedOptimizer& o : state.optimizers) {
+    OptimizerSnapshot snapshot = snapshot_optimizer(o.name, *o.optimizer, state.model);
+    optimizers[o.name] = std::move(snapshot.description);
+    optimizer_tensors.insert(optimizer_tensors.end(), snapshot.tensors.begin(), snapshot.tensors.end());
+  }
+  if (!state.optimizers.empty()) write_tensors(writer, optimizer_file, optimizer_tensors);
+
+  NamedTensors random_tensors;
+  for (std::size_t rank = 0; rank < state.random_states.size(); ++rank) {
+    random_tensors.push_back({random_name(rank), state.random_states[rank]});
+  }
+  if (!random_tensors.empty()) write_tensors(writer, random_file, random_tensors);
+
+  const nlohmann::json document{{"values", state.values}, {"optimizers", std::move(optimizers)}};
+  writer.write_text(state_file, document.dump(1) + "\n");
+  return writer.commit(keep);
+}
+
+void load_checkpoint(const fs::path& path, TrainingState& state) {
+  const fs::path checkpoint = find_checkpoint(path);
+  require_intact(checkpoint);
+  const std::string what = str("checkpoint ", checkpoint.string());
+  nlohmann::json document = read_state(checkpoint);
+  std::vector<at::Tensor> random_states = read_random_states(checkpoint);
+
+  std::vector<std::function<void()>> put_in_place{
+      prepare_assign(state.model, map_tensors(checkpoint / model_file), what)};
+  const nlohmann::json& optimizers = document["optimizers"];
+  if (!state.optimizers.empty()) {
+    const NamedTensors tensors =
+        fs::exists(checkpoint / optimizer_file) ? map_tensors(checkpoint / optimizer_file) : NamedTensors{};
+    for (const NamedOptimizer& o : state.optimizers) {
+      if (!optimizers.contains(o.name)) throw DataError(str(what, " has no optimizer '", o.name, "'"));
+      put_in_place.push_back(
+          prepare_optimizer(o.name, *o.optimizer, state.model, optimizers[o.name], tensors, what));
+    }
+  }
+  for (const auto& apply : put_in_place) apply();
+  state.values = std::move(document["values"]);
+  state.random_states = std::move(random_states);
+}
+
+nlohmann::json read_checkpoint_values(const fs::path& path) {
+  return std::move(read_state(find_checkpoint(path))["values"]);
+}
+
+}  // namespace rondo

@@ -1,0 +1,224 @@
+#include "rondo/checkpoint/optimizer_state.h"
+
+#include <torch/torch.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <sstream>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/checkpoint/optimizer_fields.h"
+
+namespace rondo {
+namespace {
+
+using Json = nlohmann::json;
+using torch::optim::Optimizer;
+using ParameterNames = std::map<const c10::TensorImpl*, std::string>;
+constexpr const char* archive_type = "archive";
+
+ParameterNames parameter_names(const NamedTensors& model) {
+  ParameterNames names;
+  for (const NamedTensor& t : model) names.emplace(t.tensor.unsafeGetTensorImpl(), t.name);
+  return names;
+}
+
+// The parameters of a group by name. Throws UsageError for one that has none.
+std::vector<NamedTensor> named_parameters(const std::string& optimizer,
+                                          const torch::optim::OptimizerParamGroup& group,
+                                          const ParameterNames& names) {
+  std::vector<NamedTensor> result;
+  for (const at::Tensor& parameter : group.params()) {
+    const auto found = names.find(parameter.unsafeGetTensorImpl());
+    if (found == names.end()) {
+      throw UsageError(str("optimizer '", optimizer, "' holds a parameter of shape [",
+                           join(parameter.sizes(), ", "),
+                           "] that is not in the model to be saved or loaded"));
+    }
+    result.push_back({found->second, parameter});
+  }
+  return result;
+}
+
+std::string tensor_name(const std::string& optimizer, const std::string& parameter,
+                        const std::string& field) {
+  return str(optimizer, "/", parameter, "/", field);
+}
+
+at::Tensor archive_bytes(const Optimizer& optimizer) {
+  torch::serialize::OutputArchive archive;
+  optimizer.save(archive);
+  std::ostringstream stream;
+  archive.save_to(stream);
+  const std::string bytes = stream.str();
+  at::Tensor tensor = at::empty({static_cast<std::int64_t>(bytes.size())}, at::kByte);
+  std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
+  return tensor;
+}
+
+// What prepare_optimizer() collects before it changes anything.
+struct Restored {
+  std::vector<std::unique_ptr<torch::optim::OptimizerOptions>> options;  // of each group
+  std::vector<std::pair<void*, std::unique_ptr<torch::optim::OptimizerParamState>>> states;
+};
+
+class Preparation {
+ public:
+  Preparation(const std::string& name, Optimizer& optimizer, const Json& description,
+              const NamedTensors& tensors, const std::string& what)
+      : name_(name), optimizer_(optimizer), description_(description), what_(what) {
+    for (const NamedTensor& t : tensors) tensors_.emplace(t.name, t.tensor);
+  }
+
+  void check_groups(const ParameterNames& names) const {
+    const Json& groups = description_.at("groups");
+    if (groups.size() != optimizer_.param_groups().size()) {
+      fail(str("it has ", groups.size(), " groups of parameters, here are ",
+               optimizer_.param_groups().size()));
+    }
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      const auto parameters = named_parameters(name_, optimizer_.param_groups()[g], names);
+      const Json& saved = groups[g].at("parameters");
+      for (std::size_t p = 0; p < std::max(saved.size(), parameters.size()); ++p) {
+        const std::string theirs = p < saved.size() ? saved[p].get<std::string>() : "no parameter";
+        const std::string ours = p < parameters.size() ? parameters[p].name : "no parameter";
+        if (theirs != ours)
+          fail(str("parameter ", p, " of group ", g, " is '", theirs, "', here it is '", ours, "'"));
+      }
+    }
+  }
+
+  template <class Kind>
+  Restored restore_fields(const ParameterNames& names) const {
+    Restored restored;
+    const Json& groups = description_.at("groups");
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      auto& group = optimizer_.param_groups()[g];
+      auto options = std::make_unique<typename Kind::Options>(static_cast<const typename Kind::Options&>(
+          group.has_options() ? group.options() : optimizer_.defaults()));
+      visit_options(*options,
+                    [&](const char* key, auto& value) { groups[g].at("options").at(key).get_to(value); });
+      restored.options.push_back(std::move(options));
+      for (const NamedTensor& parameter : named_parameters(name_, group, names)) {
+        const auto counters = description_.at("state").find(parameter.name);
+        if (counters == description_.at("state").end()) continue;  // it had no gradient yet
+        auto state = std::make_unique<typename Kind::State>();
+        visit_state(*state,
+                    [&](const char* field, auto& value) { restore(parameter, *counters, field, value); });
+        restored.states.emplace_back(parameter.tensor.unsafeGetTensorImpl(), std::move(state));
+      }
+    }
+    return restored;
+  }
+
+  at::Tensor archive() const {
+    const auto found = tensors_.find(str(name_, "/", archive_type));
+    if (found == tensors_.end()) fail("its archive is missing");
+    return found->second;
+  }
+
+  [[noreturn]] void fail(const std::string& how) const {
+    throw DataError(str(what_, " does not fit optimizer '", name_, "': ", how));
+  }
+
+ private:
+  void restore(const NamedTensor&, const Json& counters, const char* field, std::int64_t& value) const {
+    counters.at(field).get_to(value);
+  }
+  void restore(const NamedTensor& parameter, const Json&, const char* field, at::Tensor& value) const {
+    const auto found = tensors_.find(tensor_name(name_, parameter.name, field));
+    if (found == tensors_.end()) return;  // a field that these options do not use
+    if (found->second.sizes() != parameter.tensor.sizes()) {
+      fail(str("tensor '", found->first, "' has shape [", join(found->second.sizes(), ", "),
+               "], the parameter here has [", join(parameter.tensor.sizes(), ", "), "]"));
+    }
+    value = at::empty_like(parameter.tensor, parameter.tensor.options().dtype(found->second.scalar_type()))
+                .copy_(found->second);
+  }
+
+  const std::string& name_;
+  Optimizer& optimizer_;
+  const Json& description_;
+  const std::string& what_;
+  std::map<std::string, at::Tensor> tensors_;
+};
+
+void put_in_place(Optimizer& optimizer, Restored& restored) {
+  for (std::size_t g = 0; g < restored.options.size(); ++g) {
+    optimizer.param_groups()[g].set_options(std::move(restored.options[g]));
+  }
+  optimizer.state().clear();
+  for (auto& [key, state] : restored.states) optimizer.state()[key] = std::move(state);
+}
+
+}  // namespace
+
+OptimizerSnapshot snapshot_optimizer(const std::string& name, Optimizer& optimizer,
+                                     const NamedTensors& model) {
+  const ParameterNames names = parameter_names(model);
+  OptimizerSnapshot snapshot;
+  Json& description = snapshot.description;
+  description = {{"type", archive_type}, {"groups", Json::array()}, {"state", Json::object()}};
+  for (const auto& group : optimizer.param_groups()) {
+    Json parameters = Json::array();
+    for (const NamedTensor& parameter : named_parameters(name, group, names))
+      parameters.push_back(parameter.name);
+    description["groups"].push_back({{"parameters", std::move(parameters)}});
+  }
+  const bool is_known = with_optimizer_kind(optimizer, [&]<class Kind>(Kind) {
+    description["type"] = Kind::name;
+    for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+      auto& group = optimizer.param_groups()[g];
+      Json& options = description["groups"][g]["options"];
+      visit_options(static_cast<typename Kind::Options&>(group.options()),
+                    [&](const char* key, auto& value) { options[key] = value; });
+      for (const NamedTensor& parameter : named_parameters(name, group, names)) {
+        const auto state = optimizer.state().find(parameter.tensor.unsafeGetTensorImpl());
+        if (state == optimizer.state().end()) continue;
+        Json& counters = description["state"][parameter.name] = Json::object();
+        visit_state(static_cast<typename Kind::State&>(*state->second), [&](const char* field, auto& value) {
+          if constexpr (std::is_same_v<decltype(value), at::Tensor&>) {
+            if (value.defined())
+              snapshot.tensors.push_back({tensor_name(name, parameter.name, field), value});
+          } else {
+            counters[field] = value;
+          }
+        });
+      }
+    }
+  });
+  if (!is_known) snapshot.tensors.push_back({str(name, "/", archive_type), archive_bytes(optimizer)});
+  return snapshot;
+}
+
+std::function<void()> prepare_optimizer(const std::string& name, Optimizer& optimizer,
+                                        const NamedTensors& model, const Json& description,
+                                        const NamedTensors& tensors, const std::string& what) {
+  const Preparation preparation(name, optimizer, description, tensors, what);
+  const ParameterNames names = parameter_names(model);
+  try {
+    std::string type = archive_type;
+    with_optimizer_kind(optimizer, [&]<class Kind>(Kind) { type = Kind::name; });
+    if (description.at("type") != type) {
+      preparation.fail(
+          str("it was saved by ", description.at("type").get<std::string>(), ", here is ", type));
+    }
+    preparation.check_groups(names);
+    const auto restored = std::make_shared<Restored>();
+    if (with_optimizer_kind(optimizer,
+                            [&]<class Kind>(Kind) { *restored = preparation.restore_fields<Kind>(names); })) {
+      return [&optimizer, restored] { put_in_place(optimizer, *restored); };
+    }
+  } catch (const Json::exception& e) {
+    preparation.fail(e.what());
+  }
+  return [&optimizer, bytes = preparation.archive()] {
+    torch::serialize::InputArchive archive;
+    archive.load_from(static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes());
+    optimizer.load(archive);
+  };
+}
+
+}  // namespace rondo

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <filesystem>
+
+#include "rondo/checkpoint/named_tensors.h"
+
+namespace rondo {
+
+// Reads a model's tensors from whatever they were saved in: a checkpoint, a directory of checkpoints or a run
+// directory (the newest complete checkpoint), a .safetensors file, or an archive of torch::save(module, ...)
+// or torch.jit.save. The tensors are read-only. Throws DataError.
+NamedTensors read_weights(const std::filesystem::path& path);
+
+// Initial weights: read_weights() copied into `model`. Throws DataError for the weights of another model.
+void load_weights(const std::filesystem::path& path, const NamedTensors& model);
+
+// An archive that torch::load(module, path) reads. Names are split at dots into modules.
+void write_archive(const std::filesystem::path& path, const NamedTensors& tensors);
+
+}  // namespace rondo

@@ -1,0 +1,9 @@
+#if defined(RONDO_X86_KERNELS)
+#include "rondo/collective/reduction_kernels.h"
+
+namespace rondo::kernels {
+
+void reduce_avx2(const ReductionTask& task) { run_kernels(task); }
+
+}  // namespace rondo::kernels
+#endif

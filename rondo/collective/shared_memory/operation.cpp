@@ -1,0 +1,383 @@
+#include "rondo/collective/shared_memory/operation.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/collective/reduction.h"
+
+namespace rondo::shared_memory {
+namespace {
+
+bool has_piece_per_rank(OperationKind kind) {
+  return kind == OperationKind::reduce_scatter || kind == OperationKind::scatter ||
+         kind == OperationKind::all_to_all;
+}
+
+bool reads_at_root_only(OperationKind kind) {
+  return kind == OperationKind::reduce || kind == OperationKind::gather;
+}
+
+bool comes_from_root(OperationKind kind) {
+  return kind == OperationKind::broadcast || kind == OperationKind::scatter;
+}
+
+CollectiveRequest request_of(const OperationHeader& header) {
+  CollectiveRequest request;
+  request.kind = header.kind;
+  request.type = header.type;
+  request.reduction = header.reduction;
+  request.root = header.root;
+  request.elements = header.elements;
+  request.weighted = header.weighted != 0;
+  return request;
+}
+
+bool agree(const OperationHeader& a, const OperationHeader& b) {
+  return a.kind == b.kind && a.type == b.type && a.reduction == b.reduction && a.weighted == b.weighted &&
+         a.root == b.root && a.elements == b.elements;
+}
+
+}  // namespace
+
+Operation::Operation(CollectiveRequest request, std::uint64_t sequence, std::uint64_t first_ticket,
+                     const Peers& peers)
+    : request_(std::move(request)),
+      sequence_(sequence),
+      first_ticket_(first_ticket),
+      peers_(peers),
+      piece_bytes_(request_.bytes()),
+      pieces_in_(has_piece_per_rank(request_.kind) ? static_cast<std::size_t>(peers.size()) : 1) {
+  chunk_bytes_ = kChunkBytes / pieces_in_ / kCacheLine * kCacheLine;
+  chunks_ = std::max<std::uint64_t>(1, (piece_bytes_ + chunk_bytes_ - 1) / chunk_bytes_);
+  const bool is_all_reduce = request_.kind == OperationKind::all_reduce;
+  if (piece_bytes_ * pieces_in_ <= kInlineBytes) {
+    path_ = Path::inlined;
+  } else if (!is_all_reduce) {
+    path_ = Path::pulled;
+  } else {
+    // Between staged and in_place the peers' slots decide, see resolve().
+    path_ = piece_bytes_ <= kOnePhaseBytes ? Path::one_phase : Path::staged;
+  }
+  const bool may_register = path_ == Path::pulled || path_ == Path::staged;
+  registered_ = may_register && this_rank_posts() && request_.input.contiguous() &&
+                request_.input_bytes.empty() && (pieces_in_ == 1 || request_.input.stride == piece_bytes_) &&
+                peers_.registered(request_.input.base);
+}
+
+bool Operation::rank_posts(int rank) const {
+  if (request_.kind == OperationKind::barrier) return false;
+  return !comes_from_root(request_.kind) || rank == request_.root;
+}
+
+bool Operation::this_rank_posts() const { return rank_posts(peers_.rank()); }
+
+bool Operation::this_rank_works() const {
+  return !reads_at_root_only(request_.kind) || peers_.rank() == request_.root;
+}
+
+Slot& Operation::slot_of(int rank) const { return peers_.segment(rank).slots[sequence_ % kSlots]; }
+
+const OperationHeader& Operation::header_of(int rank) const { return slot_of(rank).header; }
+
+std::size_t Operation::chunk_size(std::uint64_t chunk) const {
+  const std::size_t begin = chunk * chunk_bytes_;
+  return std::min(chunk_bytes_, piece_bytes_ - std::min(begin, piece_bytes_));
+}
+
+std::byte* Operation::staging(int rank, std::uint64_t chunk) const {
+  if (path_ == Path::inlined) return slot_of(rank).payload;
+  return peers_.segment(rank).staging + (first_ticket_ + chunk) % kStagingChunks * kChunkBytes;
+}
+
+const std::byte* Operation::source(int rank, std::size_t piece, std::uint64_t chunk) const {
+  if (rank == peers_.rank()) return request_.input.at(piece) + chunk * chunk_bytes_;
+  const std::uint64_t offset = header_of(rank).arena_offset;
+  if (path_ == Path::pulled && offset != kNotRegistered) {
+    return peers_.arena_address(rank, offset) + piece * piece_bytes_ + chunk * chunk_bytes_;
+  }
+  const std::size_t piece_stride = path_ == Path::inlined ? piece_bytes_ : chunk_bytes_;
+  return staging(rank, chunk) + piece * piece_stride;
+}
+
+Operation::Range Operation::slice(int rank, std::size_t elements) const {
+  // Slices begin on cache lines, so that two ranks never write to one line.
+  const std::size_t line = kCacheLine / element_bytes(request_.type);
+  const std::size_t lines = (elements + line - 1) / line;
+  const auto size = static_cast<std::size_t>(peers_.size());
+  const auto at = static_cast<std::size_t>(rank);
+  return {std::min(elements, lines * at / size * line), std::min(elements, lines * (at + 1) / size * line)};
+}
+
+bool Operation::describe(std::uint64_t slot_free_ticket, std::uint64_t least_taken) {
+  if (described_ || least_taken < slot_free_ticket) return false;
+  if (this_rank_posts() && !registered_) {
+    if (path_ != Path::inlined && first_ticket_ + 1 > least_taken + kStagingChunks) return false;
+    copy_in(0);
+  }
+  publish_slot();
+  described_ = true;
+  if (!this_rank_posts() || (registered_ && path_ == Path::pulled)) {
+    posted_ = chunks_;
+  } else if (!registered_) {
+    posted_ = 1;
+  }
+  return true;
+}
+
+bool Operation::post(std::uint64_t least_taken) {
+  // Whether a registered all_reduce buffer must go through staging depends on what the others registered.
+  if (!described_ || posted_ == chunks_ || (registered_ && !resolved_)) return false;
+  if (path_ == Path::in_place) {
+    posted_ = chunks_;
+    return true;
+  }
+  bool moved = false;
+  while (posted_ < chunks_ && first_ticket_ + posted_ + 1 <= least_taken + kStagingChunks) {
+    copy_in(posted_);
+    ++posted_;
+    peers_.own().posted.store(first_ticket_ + posted_);
+    moved = true;
+  }
+  return moved;
+}
+
+void Operation::copy_in(std::uint64_t chunk) {
+  std::byte* to = staging(peers_.rank(), chunk);
+  const std::size_t size = chunk_size(chunk);
+  const std::size_t piece_stride = path_ == Path::inlined ? piece_bytes_ : chunk_bytes_;
+  for (std::size_t piece = 0; piece < pieces_in_; ++piece) {
+    std::size_t count = size;
+    if (!request_.input_bytes.empty()) {
+      const std::uint64_t begin = chunk * chunk_bytes_;
+      count = std::min<std::uint64_t>(
+          size, request_.input_bytes[piece] - std::min(begin, request_.input_bytes[piece]));
+    }
+    // A rank reads its own piece from where it is.
+    if (count == 0 || (pieces_in_ > 1 && piece == static_cast<std::size_t>(peers_.rank()))) continue;
+    std::memcpy(to + piece * piece_stride, request_.input.at(piece) + chunk * chunk_bytes_, count);
+  }
+}
+
+void Operation::publish_slot() {
+  Slot& slot = slot_of(peers_.rank());
+  slot.header.kind = request_.kind;
+  slot.header.type = request_.type;
+  slot.header.reduction = request_.reduction;
+  slot.header.weighted = request_.weighted ? 1 : 0;
+  slot.header.root = request_.root;
+  slot.header.elements = request_.elements;
+  slot.header.arena_offset = registered_ ? peers_.arena_offset(request_.input.base) : kNotRegistered;
+  slot.header.weight = request_.weight;
+  slot.sequence.store(sequence_ + 1);
+}
+
+bool Operation::resolve() {
+  if (resolved_) return true;
+  for (int r = 0; r < peers_.size(); ++r) {
+    if (slot_of(r).sequence.load() != sequence_ + 1) return false;
+  }
+  const OperationHeader& own = header_of(peers_.rank());
+  for (int r = 0; r < peers_.size(); ++r) {
+    if (agree(own, header_of(r))) continue;
+    throw MismatchError(
+        str("ranks disagree at operation ", sequence_, " of group '", peers_.options().group_name,
+            "': ", peers_.self(), " called ", rondo::describe(request_), ", but ", peers_.who(r), " called ",
+            rondo::describe(request_of(header_of(r))),
+            ". All ranks must make the same calls in the same order with the same shapes and dtypes."),
+        {r});
+  }
+  if (path_ == Path::staged) {
+    bool all_registered = true;
+    for (int r = 0; r < peers_.size(); ++r) all_registered &= header_of(r).arena_offset != kNotRegistered;
+    if (all_registered) path_ = Path::in_place;
+  }
+  resolved_ = true;
+  return true;
+}
+
+bool Operation::available(std::uint64_t chunk) const {
+  for (int r = 0; r < peers_.size(); ++r) {
+    if (r == peers_.rank() || !rank_posts(r)) continue;
+    const bool registered = header_of(r).arena_offset != kNotRegistered;
+    if (path_ == Path::pulled && registered) continue;
+    // The slot itself carries, or vouches for, the first chunk of an unregistered buffer.
+    if (chunk == 0 && !registered) continue;
+    if (peers_.segment(r).posted.load() < first_ticket_ + chunk + 1) return false;
+  }
+  return true;
+}
+
+bool Operation::work() {
+  if (!described_ || worked_ == chunks_ || !resolve()) return false;
+  if (path_ == Path::in_place) {
+    reduce_in_place();
+    worked_ = chunks_;
+    peers_.own().worked.store(end_ticket());
+    return true;
+  }
+  bool moved = false;
+  while (worked_ < chunks_) {
+    // On the staged path this rank's own chunk must be out before it reduces: the result goes into the same
+    // buffer.
+    if (worked_ >= posted_) break;
+    if (this_rank_works() && !available(worked_)) break;
+    if (this_rank_works()) work_on(worked_);
+    ++worked_;
+    peers_.own().worked.store(first_ticket_ + worked_);
+    moved = true;
+  }
+  return moved;
+}
+
+void Operation::work_on(std::uint64_t chunk) {
+  const int rank = peers_.rank();
+  const auto own = static_cast<std::size_t>(rank);
+  const std::size_t offset = chunk * chunk_bytes_;
+  switch (request_.kind) {
+    case OperationKind::all_reduce:
+      if (path_ == Path::staged) {
+        reduce_slice_of(chunk);
+      } else {
+        reduce_chunk(chunk, 0, request_.output.base + offset);
+      }
+      break;
+    case OperationKind::reduce:
+      reduce_chunk(chunk, 0, request_.output.base + offset);
+      break;
+    case OperationKind::reduce_scatter:
+      reduce_chunk(chunk, own, request_.output.base + offset);
+      break;
+    case OperationKind::all_gather:
+    case OperationKind::gather:
+      for (int r = 0; r < peers_.size(); ++r) {
+        copy_from(r, chunk, 0, request_.output.at(static_cast<std::size_t>(r)), piece_bytes_);
+      }
+      break;
+    case OperationKind::broadcast:
+      copy_from(request_.root, chunk, 0, request_.output.base, piece_bytes_);
+      break;
+    case OperationKind::scatter:
+      copy_from(request_.root, chunk, own, request_.output.base, piece_bytes_);
+      break;
+    case OperationKind::all_to_all:
+      for (int r = 0; r < peers_.size(); ++r) {
+        const auto at = static_cast<std::size_t>(r);
+        copy_from(r, chunk, own, request_.output.at(at),
+                  request_.output_bytes.empty() ? piece_bytes_ : request_.output_bytes[at]);
+      }
+      break;
+    case OperationKind::barrier:
+      break;
+  }
+}
+
+void Operation::copy_from(int rank, std::uint64_t chunk, std::size_t source_piece, std::byte* to,
+                          std::uint64_t limit) {
+  const std::uint64_t begin = chunk * chunk_bytes_;
+  const std::size_t count = std::min<std::uint64_t>(chunk_size(chunk), limit - std::min(begin, limit));
+  const std::byte* from = source(rank, source_piece, chunk);
+  if (count > 0 && from != to + begin) std::memcpy(to + begin, from, count);
+}
+
+std::vector<double> Operation::weights() const {
+  std::vector<double> all;
+  if (!request_.weighted) return all;
+  for (int r = 0; r < peers_.size(); ++r) all.push_back(header_of(r).weight);
+  return all;
+}
+
+void Operation::reduce_chunk(std::uint64_t chunk, std::size_t piece, std::byte* destination) {
+  const auto size = static_cast<std::size_t>(peers_.size());
+  std::vector<const std::byte*> sources(size);
+  for (std::size_t r = 0; r < size; ++r) sources[r] = source(static_cast<int>(r), piece, chunk);
+  reduce({request_.type,
+          request_.reduction,
+          sources,
+          {&destination, 1},
+          chunk_size(chunk) / element_bytes(request_.type),
+          weights()});
+}
+
+void Operation::reduce_slice_of(std::uint64_t chunk) {
+  const std::size_t width = element_bytes(request_.type);
+  const Range range = slice(peers_.rank(), chunk_size(chunk) / width);
+  if (range.size() == 0) return;
+  const auto size = static_cast<std::size_t>(peers_.size());
+  std::vector<const std::byte*> sources(size);
+  for (std::size_t r = 0; r < size; ++r) {
+    sources[r] = source(static_cast<int>(r), 0, chunk) + range.begin * width;
+  }
+  std::byte* const destinations[] = {request_.output.base + chunk * chunk_bytes_ + range.begin * width,
+                                     staging(peers_.rank(), chunk) + range.begin * width};
+  reduce({request_.type, request_.reduction, sources, destinations, range.size(), weights()});
+}
+
+void Operation::reduce_in_place() {
+  const std::size_t width = element_bytes(request_.type);
+  const Range range = slice(peers_.rank(), request_.elements);
+  if (range.size() == 0) return;
+  const auto size = static_cast<std::size_t>(peers_.size());
+  std::vector<const std::byte*> sources(size);
+  std::vector<std::byte*> destinations(size);
+  for (std::size_t r = 0; r < size; ++r) {
+    const std::uint64_t offset = header_of(static_cast<int>(r)).arena_offset;
+    destinations[r] = peers_.arena_address(static_cast<int>(r), offset) + range.begin * width;
+    sources[r] = destinations[r];
+  }
+  reduce({request_.type, request_.reduction, sources, destinations, range.size(), weights()});
+}
+
+bool Operation::all_worked(std::uint64_t ticket) const {
+  for (int r = 0; r < peers_.size(); ++r) {
+    if (peers_.segment(r).worked.load() < ticket) return false;
+  }
+  return true;
+}
+
+bool Operation::take() {
+  if (taken_ == worked_) return false;
+  const std::uint64_t before = taken_;
+  if (path_ == Path::staged) {
+    while (taken_ < worked_ && all_worked(first_ticket_ + taken_ + 1)) {
+      fetch_slices(taken_);
+      ++taken_;
+    }
+  } else if (path_ != Path::in_place || all_worked(end_ticket())) {
+    taken_ = worked_;
+  }
+  if (taken_ != before) peers_.own().taken.store(first_ticket_ + taken_);
+  return taken_ != before;
+}
+
+void Operation::fetch_slices(std::uint64_t chunk) {
+  const std::size_t width = element_bytes(request_.type);
+  const std::size_t elements = chunk_size(chunk) / width;
+  for (int r = 0; r < peers_.size(); ++r) {
+    if (r == peers_.rank()) continue;
+    const Range range = slice(r, elements);
+    std::memcpy(request_.output.base + chunk * chunk_bytes_ + range.begin * width,
+                staging(r, chunk) + range.begin * width, range.size() * width);
+  }
+}
+
+bool Operation::complete() const {
+  if (taken_ != chunks_) return false;
+  // Peers read a registered input in place; the caller may reuse it only when they are done.
+  return !registered_ || path_ == Path::in_place || all_worked(end_ticket());
+}
+
+std::vector<int> Operation::missing() const {
+  std::vector<int> late;
+  for (int r = 0; r < peers_.size(); ++r) {
+    if (r != peers_.rank() && slot_of(r).sequence.load() < sequence_ + 1) late.push_back(r);
+  }
+  if (!late.empty()) return late;
+  for (int r = 0; r < peers_.size(); ++r) {
+    if (r != peers_.rank() && peers_.segment(r).worked.load() < end_ticket()) late.push_back(r);
+  }
+  return late;
+}
+
+}  // namespace rondo::shared_memory

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "rondo/collective/shared_memory/peers.h"
+#include "rondo/collective/shared_memory/request.h"
+
+namespace rondo::shared_memory {
+
+// How the data of an operation travels; follows from the size and from what all ranks have registered.
+enum class Path : std::uint8_t {
+  inlined,    // inside the slot
+  one_phase,  // all_reduce of little data: every rank reads all staging buffers and reduces for itself
+  pulled,     // every rank reads what it needs, from staging or in place, and needs nothing back
+  staged,     // all_reduce: each rank reduces its slice of a chunk, then all fetch the other slices
+  in_place,   // all_reduce of registered buffers: each rank reduces its slice and writes it into all buffers
+};
+
+// One collective under way on this rank. Three cursors move over its chunks: `posted` (this rank's data is
+// visible), `worked` (this rank has read all it must and reduced its part), `taken` (it needs nothing more of
+// others).
+//
+// The order of additions is rank 0, 1, 2, ... for every element on every path, so results depend on neither
+// the size of a buffer, nor its path, nor who came first.
+class Operation {
+ public:
+  Operation(CollectiveRequest request, std::uint64_t sequence, std::uint64_t first_ticket,
+            const Peers& peers);
+
+  std::uint64_t sequence() const { return sequence_; }
+  std::uint64_t end_ticket() const { return first_ticket_ + chunks_; }
+  const CollectiveRequest& request() const { return request_; }
+
+  // Each goes as far as it can without waiting and returns whether it moved; each must be called for
+  // operations in order. `least_taken` is the lowest `taken` among all ranks; the slot is free once that has
+  // reached `slot_free_ticket`. describe() shows the operation to the peers, with the first chunk; post() the
+  // other chunks.
+  bool describe(std::uint64_t slot_free_ticket, std::uint64_t least_taken);
+  bool post(std::uint64_t least_taken);
+  bool work();
+  bool take();
+
+  bool described() const { return described_; }
+  bool fully_posted() const { return described_ && posted_ == chunks_; }
+  bool fully_worked() const { return worked_ == chunks_; }
+  // All done here, and no peer will touch this rank's buffers any more.
+  bool complete() const;
+  // Ranks that this operation is waiting for now.
+  std::vector<int> missing() const;
+
+ private:
+  bool this_rank_posts() const;
+  bool rank_posts(int rank) const;
+  bool this_rank_works() const;
+  bool resolve();
+  void copy_in(std::uint64_t chunk);
+  void publish_slot();
+  bool available(std::uint64_t chunk) const;
+  bool all_worked(std::uint64_t ticket) const;
+  void work_on(std::uint64_t chunk);
+  void fetch_slices(std::uint64_t chunk);
+  void reduce_in_place();
+  void reduce_slice_of(std::uint64_t chunk);
+  void reduce_chunk(std::uint64_t chunk, std::size_t piece, std::byte* destination);
+  std::vector<double> weights() const;
+  void copy_from(int rank, std::uint64_t chunk, std::size_t source_piece, std::byte* to, std::uint64_t limit);
+
+  // Bytes of chunk `chunk` of one piece.
+  std::size_t chunk_size(std::uint64_t chunk) const;
+  // Where this process finds chunk `chunk` of piece `piece` of a rank's input.
+  const std::byte* source(int rank, std::size_t piece, std::uint64_t chunk) const;
+  std::byte* staging(int rank, std::uint64_t chunk) const;
+  const OperationHeader& header_of(int rank) const;
+  Slot& slot_of(int rank) const;
+
+  // Elements [begin, end) of `elements` that rank `rank` reduces.
+  struct Range {
+    std::size_t begin;
+    std::size_t end;
+    std::size_t size() const { return end - begin; }
+  };
+  Range slice(int rank, std::size_t elements) const;
+
+  CollectiveRequest request_;
+  std::uint64_t sequence_;
+  std::uint64_t first_ticket_;
+  const Peers& peers_;
+
+  std::size_t piece_bytes_;  // of one piece
+  std::size_t pieces_in_;    // pieces of an input
+  std::size_t chunk_bytes_;  // of one piece, per chunk
+  std::uint64_t chunks_;
+  Path path_;
+  bool registered_ = false;  // this rank's input can be read in place
+  bool described_ = false;   // the slot is published
+  bool resolved_ = false;    // all ranks' slots were seen and agree
+  std::uint64_t posted_ = 0;
+  std::uint64_t worked_ = 0;
+  std::uint64_t taken_ = 0;
+};
+
+}  // namespace rondo::shared_memory

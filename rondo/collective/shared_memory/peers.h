@@ -1,0 +1,76 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rondo/channel/peer_watch.h"
+#include "rondo/channel/shared_arena.h"
+#include "rondo/channel/store.h"
+#include "rondo/collective/shared_memory/layout.h"
+
+namespace rondo::shared_memory {
+
+struct GroupOptions {
+  std::string group_name = "world";
+  int rank = 0;
+  int size = 1;
+  // For messages: the members' ranks in the world; empty means the same as in the group.
+  std::vector<int> world_ranks;
+  // Longest wait of the rendezvous, and of any operation for which the caller gives no deadline.
+  Duration timeout = std::chrono::minutes(5);
+  // A rank that is waited for and has been stopped by a signal this long is an error, whatever the timeout.
+  Duration stopped_grace = std::chrono::seconds(3);
+};
+
+// The mapped files of a group's ranks: who is where, who still lives.
+class Peers {
+ public:
+  // Collective over the store: publishes this rank's file and maps all others. Throws TimeoutError naming the
+  // ranks that did not come, Error when a rank runs on another host. `arena` may be null: then nothing is
+  // registered.
+  Peers(Store& store, const GroupOptions& options, std::shared_ptr<SharedArena> arena);
+  // Tells the others that this rank has left.
+  ~Peers();
+  Peers(const Peers&) = delete;
+  Peers& operator=(const Peers&) = delete;
+
+  int rank() const { return options_.rank; }
+  int size() const { return options_.size; }
+  const GroupOptions& options() const { return options_; }
+  RankSegment& own() const { return *segments_[static_cast<std::size_t>(options_.rank)]; }
+  RankSegment& segment(int rank) const { return *segments_[static_cast<std::size_t>(rank)]; }
+
+  // Whether peers can reach this address in place.
+  bool registered(const void* pointer) const { return arena_ != nullptr && arena_->contains(pointer); }
+  std::uint64_t arena_offset(const void* pointer) const { return arena_->offset(pointer); }
+  // Where this process sees position `offset` of a rank's arena.
+  std::byte* arena_address(int rank, std::uint64_t offset) const {
+    return arenas_[static_cast<std::size_t>(rank)]->data() + offset;
+  }
+
+  // Publishes that this rank can go on no more, and why.
+  void announce_failure(const std::string& reason) const;
+  // Wakes every rank that sleeps. Called after publishing progress.
+  void ring_bells() const;
+  // Ranks whose process has ended.
+  std::vector<int> ended() const { return watch_.ended(); }
+  // Ranks whose process is stopped by a signal.
+  std::vector<int> stopped() const { return watch_.stopped(); }
+  // "rank 3 (pid 1234)"; in a sub-group also the rank in the world.
+  std::string who(int rank) const;
+  // "rank 0 (pid 12, host a) of 4 in group world".
+  std::string self() const;
+
+ private:
+  GroupOptions options_;
+  std::shared_ptr<SharedArena> arena_;
+  std::vector<std::shared_ptr<SharedMemory>> files_;
+  std::vector<std::shared_ptr<SharedMemory>> arenas_;
+  std::vector<RankSegment*> segments_;
+  std::vector<pid_t> pids_;
+  std::string host_;
+  PeerWatch watch_;
+};
+
+}  // namespace rondo::shared_memory

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace rondo {
+
+// Some samples, stacked along the first dimension. `samples` may be 0: the tensors then have a first
+// dimension of 0, and a model still gives a loss (of zero) that gradients flow from.
+struct Batch {
+  at::Tensor input;   // [samples, ...DatasetInfo::input_shape], float32, or int64 for tokens
+  at::Tensor target;  // int64: [samples] of classes, or [samples, context] of next tokens
+  std::int64_t samples = 0;
+};
+
+// What a data set holds; enough to choose and size a model for it.
+struct DatasetInfo {
+  std::string kind;                       // "text", "idx", "cifar10", "cifar100" or "csv"
+  std::string source;                     // the path it was opened from
+  std::vector<std::int64_t> input_shape;  // of one sample: {context}, {channels, height, width} or {features}
+  std::int64_t classes = 0;               // classes, or the size of the vocabulary
+  std::int64_t targets_per_sample = 1;    // predictions that one sample asks for: the context length for text
+  std::vector<std::string> class_names = {};  // csv: what the classes are called in the file; else empty
+  // What throughput counts: "tokens" or "samples". A sample has targets_per_sample tokens.
+  std::string unit = "samples";
+
+  // The part of a model's configuration (make_model) that the data decides: {"context", "vocabulary"} for
+  // text,
+  // {"input_shape", "classes"} for everything else.
+  nlohmann::json model_config() const;
+};
+
+// Samples that can be read in any order. Every method may be called from any thread at any time.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  // Number of samples.
+  virtual std::int64_t size() const = 0;
+  // The samples at `indices`, in that order; an index may occur twice. Tensors are new and on the CPU. Throws
+  // UsageError for an index outside [0, size()).
+  virtual Batch get(std::span<const std::int64_t> indices) const = 0;
+  virtual const DatasetInfo& info() const = 0;
+};
+
+// Throws UsageError that names the first of `indices` outside [0, size).
+void check_indices(std::span<const std::int64_t> indices, std::int64_t size);
+
+}  // namespace rondo

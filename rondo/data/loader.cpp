@@ -1,0 +1,152 @@
+#include "rondo/data/loader.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+
+namespace rondo {
+
+// Reads the batches [first, end) of one epoch on background threads. Workers claim batch numbers in order and
+// finish in any order; the consumer takes them in order.
+class Loader::Prefetcher {
+ public:
+  Prefetcher(const Loader& loader, std::int64_t first, std::int64_t end)
+      : loader_(loader), end_(end), claimed_(first), wanted_(first) {
+    for (int i = 0; i < loader.options_.workers; ++i) threads_.emplace_back([this] { work(); });
+  }
+
+  ~Prefetcher() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    room_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  // The batch after the last one taken. A batch that failed stays, so asking again fails again.
+  Batch take() {
+    std::unique_lock lock(mutex_);
+    ready_.wait(lock, [&] { return finished_.contains(wanted_); });
+    const auto found = finished_.find(wanted_);
+    if (const auto* error = std::get_if<std::exception_ptr>(&found->second)) std::rethrow_exception(*error);
+    Batch batch = std::move(std::get<Batch>(found->second));
+    finished_.erase(found);
+    ++wanted_;
+    lock.unlock();
+    room_.notify_one();
+    return batch;
+  }
+
+ private:
+  using Result = std::variant<Batch, std::exception_ptr>;
+
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      const auto may_claim = [&] {
+        return claimed_ < end_ && claimed_ < wanted_ + loader_.options_.prefetch;
+      };
+      room_.wait(lock, [&] { return stopping_ || claimed_ == end_ || may_claim(); });
+      if (stopping_ || claimed_ == end_) return;
+      const std::int64_t batch = claimed_++;
+      lock.unlock();
+      Result result = read(batch);
+      lock.lock();
+      finished_.emplace(batch, std::move(result));
+      ready_.notify_one();
+      // The last claim lets the other workers go.
+      if (claimed_ == end_) room_.notify_all();
+    }
+  }
+
+  Result read(std::int64_t batch) const {
+    try {
+      return loader_.read(batch);
+    } catch (...) {
+      return std::current_exception();
+    }
+  }
+
+  const Loader& loader_;  // its dataset, options and indices do not change while this object lives
+  const std::int64_t end_;
+  std::mutex mutex_;               // protects everything below but the threads
+  std::condition_variable room_;   // workers wait: a batch may be claimed, or it is time to go
+  std::condition_variable ready_;  // the consumer waits: a batch is finished
+  std::int64_t claimed_;           // next batch to claim
+  std::int64_t wanted_;            // next batch to hand out
+  bool stopping_ = false;
+  std::map<std::int64_t, Result> finished_;
+  std::vector<std::thread> threads_;
+};
+
+Loader::Loader(std::shared_ptr<const Dataset> dataset, std::shared_ptr<Sampler> sampler,
+               const LoaderOptions& options)
+    : dataset_(std::move(dataset)), sampler_(std::move(sampler)), options_(options) {
+  const auto at_least = [](const char* name, std::int64_t value, std::int64_t smallest) {
+    if (value < smallest)
+      throw UsageError(str("loader: ", name, " is ", value, ", expected at least ", smallest));
+  };
+  at_least("batch size", options.batch_size, 1);
+  at_least("workers", options.workers, 0);
+  at_least("prefetch", options.prefetch, 1);
+  if (options.drop_last && options.batch_size > sampler_->size()) {
+    throw UsageError(str("loader: batch size ", options.batch_size, " is larger than the ", sampler_->size(),
+                         " samples that each rank has, and incomplete batches are to be dropped"));
+  }
+}
+
+Loader::~Loader() = default;
+
+std::int64_t Loader::batches_per_epoch() const {
+  const std::int64_t samples = sampler_->size();
+  const std::int64_t full = samples / options_.batch_size;
+  return !options_.drop_last && samples % options_.batch_size != 0 ? full + 1 : full;
+}
+
+void Loader::seek(const LoaderPosition& position) {
+  if (position.epoch < 0 || position.batch < 0 || position.batch > batches_per_epoch()) {
+    throw UsageError(str("loader: epoch ", position.epoch, ", batch ", position.batch,
+                         " asked for; an epoch has ", batches_per_epoch(),
+                         " batches. Were the data, batch size or number of processes changed?"));
+  }
+  prefetcher_.reset();
+  sampler_->set_epoch(position.epoch);
+  indices_.clear();
+  position_ = position;
+}
+
+LoaderPosition Loader::position() const { return position_; }
+
+std::optional<Batch> Loader::next() {
+  const std::int64_t end = batches_per_epoch();
+  if (position_.batch >= end) return std::nullopt;
+  if (indices_.empty()) indices_ = sampler_->indices();
+  std::optional<Batch> batch;
+  if (options_.workers == 0) {
+    batch = read(position_.batch);
+  } else {
+    if (!prefetcher_) prefetcher_ = std::make_unique<Prefetcher>(*this, position_.batch, end);
+    batch = prefetcher_->take();
+  }
+  ++position_.batch;
+  return batch;
+}
+
+Batch Loader::read(std::int64_t batch) const {
+  const auto total = static_cast<std::int64_t>(indices_.size());
+  const std::int64_t first = batch * options_.batch_size;
+  const std::int64_t count = std::min(options_.batch_size, total - first);
+  return dataset_->get(
+      std::span(indices_).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)));
+}
+
+}  // namespace rondo

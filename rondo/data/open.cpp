@@ -1,0 +1,70 @@
+#include "rondo/data/open.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/data/cifar.h"
+#include "rondo/data/csv.h"
+#include "rondo/data/idx.h"
+#include "rondo/data/mapped_input.h"
+#include "rondo/data/text.h"
+
+namespace rondo {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Every kind there is, in the order in which they are tried: the strictest formats first, text last.
+const std::vector<DataKind>& kinds() {
+  static const std::vector<DataKind> all = {idx_kind(), cifar_kind(kCifar10), cifar_kind(kCifar100),
+                                            csv_kind(), text_kind()};
+  return all;
+}
+
+void check_present(const std::string& path) {
+  if (path.empty()) throw UsageError("the path of the data is empty, expected a file or directory");
+  if (fs::is_directory(path)) {
+    if (fs::is_empty(path)) throw DataError(str("directory '", path, "' is empty, expected data"));
+    return;
+  }
+  const MappedInput file(path);
+  if (file.bytes().empty()) throw DataError(str("'", path, "' is empty, expected data"));
+  if (file.bytes().size() >= 2 && file.bytes()[0] == 0x1f && file.bytes()[1] == 0x8b) {
+    throw DataError(
+        str("'", path, "', offset 0: the file is compressed, expected plain data; unpack it: gunzip ", path));
+  }
+}
+
+const DataKind& choose(const std::string& kind, const std::string& path) {
+  for (const DataKind& candidate : kinds()) {
+    if (kind == "auto" ? candidate.detect(path) : candidate.name == kind) return candidate;
+  }
+  if (kind == "auto") {
+    throw DataError(str("cannot tell what kind of data '", path, "' is: not ", join(data_kinds(), ", "),
+                        ". If it is one of them, name it with --data-kind to see what is wrong with it"));
+  }
+  throw UsageError(str("unknown kind of data '", kind, "', expected auto, ", join(data_kinds(), ", ")));
+}
+
+}  // namespace
+
+std::vector<std::string> data_kinds() {
+  std::vector<std::string> names;
+  for (const DataKind& kind : kinds()) names.push_back(kind.name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+OpenedData open_data(const std::string& kind, const std::string& path, const DataOptions& options) {
+  try {
+    if (kind != "auto") choose(kind, path);  // a wrong kind is told before a wrong path
+    check_present(path);
+    return choose(kind, path).open(path, options);
+  } catch (const fs::filesystem_error& error) {
+    throw DataError(str("cannot read '", path, "': ", error.code().message()));
+  }
+}
+
+}  // namespace rondo

@@ -1,0 +1,74 @@
+#include "rondo/data/sampler.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/randperm.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+
+namespace rondo {
+namespace {
+
+void check_rank(int rank, int world_size) {
+  if (world_size < 1 || rank < 0 || rank >= world_size) {
+    throw UsageError(
+        str("sampler: rank ", rank, " of world size ", world_size, ", expected 0 <= rank < world size"));
+  }
+}
+
+std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+std::vector<std::int64_t> random_permutation(std::int64_t size, std::uint64_t seed) {
+  const at::Generator generator = at::detail::createCPUGenerator(seed);
+  const at::Tensor order = at::randperm(size, generator, at::kLong);
+  const auto* values = order.const_data_ptr<std::int64_t>();
+  return {values, values + size};
+}
+
+DistributedSampler::DistributedSampler(std::int64_t dataset_size, const DistributedSamplerOptions& options)
+    : dataset_size_(dataset_size), options_(options) {
+  check_rank(options.rank, options.world_size);
+  if (dataset_size < 1) throw UsageError("sampler: the data set is empty");
+  samples_per_rank_ =
+      options.drop_last ? dataset_size / options.world_size : ceil_divide(dataset_size, options.world_size);
+}
+
+std::vector<std::int64_t> DistributedSampler::indices() const {
+  std::vector<std::int64_t> order;
+  if (options_.shuffle) {
+    order = random_permutation(dataset_size_, options_.seed + static_cast<std::uint64_t>(epoch()));
+  } else {
+    order.resize(static_cast<std::size_t>(dataset_size_));
+    std::iota(order.begin(), order.end(), 0);
+  }
+  std::vector<std::int64_t> mine(static_cast<std::size_t>(samples_per_rank_));
+  for (std::int64_t i = 0; i < samples_per_rank_; ++i) {
+    // Wrapping around is what repeating the head does, as often as it takes.
+    const std::int64_t position = (options_.rank + i * options_.world_size) % dataset_size_;
+    mine[static_cast<std::size_t>(i)] = order[static_cast<std::size_t>(position)];
+  }
+  return mine;
+}
+
+ExactSampler::ExactSampler(std::int64_t dataset_size, int rank, int world_size)
+    : dataset_size_(dataset_size), rank_(rank), world_size_(world_size) {
+  check_rank(rank, world_size);
+}
+
+std::int64_t ExactSampler::size() const {
+  return dataset_size_ <= rank_ ? 0 : ceil_divide(dataset_size_ - rank_, world_size_);
+}
+
+std::vector<std::int64_t> ExactSampler::indices() const {
+  std::vector<std::int64_t> mine;
+  mine.reserve(static_cast<std::size_t>(size()));
+  for (std::int64_t i = rank_; i < dataset_size_; i += world_size_) mine.push_back(i);
+  return mine;
+}
+
+}  // namespace rondo

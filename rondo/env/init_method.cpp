@@ -1,0 +1,39 @@
+#include "rondo/env/init_method.h"
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+
+namespace rondo::env {
+namespace {
+
+[[noreturn]] void fail(std::string_view text, std::string_view why) {
+  throw UsageError(str("init_method '", text, "': ", why,
+                       "; expected env://, file:///path/shared/by/all/ranks or tcp://host:port"));
+}
+
+InitMethod parse_tcp(std::string_view text, std::string_view address) {
+  const std::size_t colon = address.rfind(':');
+  if (colon == std::string_view::npos || colon + 1 == address.size()) fail(text, "the port is missing");
+  std::string_view host = address.substr(0, colon);
+  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  if (host.empty()) fail(text, "the host is missing");
+  const long long port = parse_integer(address.substr(colon + 1), str("init_method '", text, "': port"));
+  if (port < 1 || port > 65535) fail(text, str("port ", port, " is not in 1-65535"));
+  return {InitMethod::Kind::tcp, "", std::string(host), static_cast<int>(port)};
+}
+
+}  // namespace
+
+InitMethod parse_init_method(std::string_view text) {
+  if (text.empty() || text == "env://") return {};
+  if (text.starts_with("file://")) {
+    const std::string_view path = text.substr(7);
+    if (path.empty()) fail(text, "the path is missing");
+    if (path.front() != '/') fail(text, "the path must be absolute (three slashes: file:///path)");
+    return {InitMethod::Kind::file, std::string(path), "", 0};
+  }
+  if (text.starts_with("tcp://")) return parse_tcp(text, text.substr(6));
+  fail(text, "not a known method");
+}
+
+}  // namespace rondo::env

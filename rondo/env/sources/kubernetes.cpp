@@ -1,0 +1,21 @@
+// Kubernetes: a pod of an Indexed Job knows its number and nothing else.
+#include "rondo/env/source.h"
+
+namespace rondo::env {
+namespace {
+
+Claims read(const EnvironmentMap& environment, const Claims& higher) {
+  Claims claims;
+  claims.take_integer(Field::node_rank, environment, "JOB_COMPLETION_INDEX");
+  // The index numbers pods. It is the rank as well, unless somebody says that a pod holds several processes.
+  const bool several_in_a_pod = higher.integer(Field::local_world_size).value_or(1) > 1 ||
+                                higher.integer(Field::local_rank).value_or(0) > 0;
+  if (!several_in_a_pod) claims.take_integer(Field::rank, environment, "JOB_COMPLETION_INDEX");
+  return claims;
+}
+
+}  // namespace
+
+const Source kubernetes_source = {"kubernetes", read, nullptr};
+
+}  // namespace rondo::env

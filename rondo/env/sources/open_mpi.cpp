@@ -1,0 +1,34 @@
+// Open MPI's mpirun: https://docs.open-mpi.org/en/v5.0.x/tuning-apps/environment-var.html
+#include "rondo/env/source.h"
+
+namespace rondo::env {
+namespace {
+
+Claims read(const EnvironmentMap& environment, const Claims&) {
+  Claims claims;
+  claims.take_integer(Field::rank, environment, "OMPI_COMM_WORLD_RANK");
+  claims.take_integer(Field::world_size, environment, "OMPI_COMM_WORLD_SIZE");
+  // Not the number of the node, despite its name: this process's number on its node, across all jobs.
+  claims.take_integer(Field::local_rank, environment, "OMPI_COMM_WORLD_NODE_RANK");
+  claims.take_integer(Field::local_rank, environment, "OMPI_COMM_WORLD_LOCAL_RANK");
+  claims.take_integer(Field::local_world_size, environment, "OMPI_COMM_WORLD_LOCAL_SIZE");
+  if (!claims.empty()) {
+    if (const auto space = lookup(environment, "PMIX_NAMESPACE")) {
+      claims.set_fallback(Field::run_id, *space, "PMIX_NAMESPACE");
+    }
+  }
+  return claims;
+}
+
+// srun sets PMIX_* too but no OMPI_COMM_WORLD_*; mpirun sets both. Inside a Slurm batch job the SLURM_*
+// variables of such a process are those of mpirun's own daemon on the host.
+bool started_by_mpirun(const EnvironmentMap& environment) {
+  return lookup(environment, "OMPI_COMM_WORLD_RANK").has_value() &&
+         lookup(environment, "PMIX_NAMESPACE").has_value();
+}
+
+}  // namespace
+
+const Source open_mpi_source = {"open_mpi", read, started_by_mpirun};
+
+}  // namespace rondo::env

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rondo/format/manifest.h"
+#include "rondo/format/safetensors.h"
+
+// A directory of checkpoints, ROOT/step-00000100/{manifest.json, *.safetensors, *.json}.
+//
+// Commit: all files are written and synced in ROOT/.tmp-*, then the manifest, then the directory; one
+// rename(2) makes the checkpoint appear under its final name, ROOT is synced, and only then are older
+// checkpoints deleted. A process or machine that dies at any moment leaves the newest or the previous
+// checkpoint complete.
+namespace rondo {
+
+// Writes one checkpoint. Destroyed before commit() (an error, a full disk) it removes what it wrote. One
+// process writes a root at a time; not thread-safe.
+class CheckpointWriter {
+ public:
+  // Makes `root` when it is missing, and the temporary directory inside it.
+  CheckpointWriter(std::filesystem::path root, std::int64_t step);
+  ~CheckpointWriter();
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+
+  // A tensor file of this checkpoint; hand the result of its finish() to add().
+  SafetensorsWriter open_tensors(const std::string& file_name, const std::vector<TensorSpec>& tensors,
+                                 const std::map<std::string, std::string>& metadata = {});
+  void add(FileRecord record) { manifest_.files.push_back(std::move(record)); }
+  // A text file of this checkpoint.
+  void write_text(const std::string& file_name, std::string_view text);
+
+  // Makes the checkpoint visible and durable, replacing one of the same step, then deletes all but the newest
+  // `keep` (at least 1). Returns its directory.
+  std::filesystem::path commit(int keep);
+
+ private:
+  void make_temporary_directory();
+  void publish(const std::filesystem::path& final_path);
+
+  std::filesystem::path root_;
+  Manifest manifest_;
+  std::filesystem::path temporary_;
+  int lock_ =
+      -1;  // flock on the temporary directory: held by a live writer, released by the kernel with its death
+  bool committed_ = false;
+};
+
+struct CheckpointEntry {
+  std::int64_t step = 0;
+  std::filesystem::path path;
+};
+
+// "step-00000100"
+std::string checkpoint_name(std::int64_t step);
+
+// The complete checkpoints of `root`, oldest first: those whose manifest is intact and whose files are there
+// with the right sizes. Reads no tensor. Empty when `root` does not exist.
+std::vector<CheckpointEntry> list_checkpoints(const std::filesystem::path& root);
+
+// The complete checkpoint with the highest step.
+std::optional<CheckpointEntry> newest_checkpoint(const std::filesystem::path& root);
+
+// `path` itself when it is a checkpoint, the newest one inside when it is a directory of checkpoints or a run
+// directory (which holds checkpoints/). Throws DataError saying what was found when there is none.
+std::filesystem::path find_checkpoint(const std::filesystem::path& path);
+
+// Something that differs from the manifest.
+struct Damage {
+  std::string file;
+  std::string tensor;  // empty when it is not one tensor
+  std::string what;
+};
+
+// Reads every byte of a checkpoint and compares it with the manifest. Empty when intact.
+std::vector<Damage> verify_checkpoint(const std::filesystem::path& checkpoint);
+
+// Removes temporary directories whose writer is dead. Returns how many. Those of live writers are left alone.
+int remove_abandoned_checkpoints(const std::filesystem::path& root);
+
+// Deletes all but the newest `keep` complete checkpoints.
+void prune_checkpoints(const std::filesystem::path& root, int keep);
+
+}  // namespace rondo

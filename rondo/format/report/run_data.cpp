@@ -1,0 +1,143 @@
+#include "rondo/format/report/run_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/format/file.h"
+
+namespace rondo {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::size_t timeline_steps = 5;
+constexpr std::size_t timeline_events = 600;
+constexpr std::size_t problems_shown = 3;
+
+// A run that was killed and resumed wrote some steps twice; the later row is the one that the final model
+// went through.
+std::vector<MetricsRow> without_repetitions(const std::vector<MetricsRow>& rows) {
+  std::map<std::tuple<std::int64_t, int, bool>, const MetricsRow*> latest;
+  for (const MetricsRow& row : rows) latest[{row.step, row.rank, row.validation_loss.has_value()}] = &row;
+  std::vector<MetricsRow> result;
+  for (const auto& [key, row] : latest) result.push_back(*row);
+  return result;
+}
+
+void read_rows(RunData& run) {
+  const fs::path path = run.directory / "metrics.jsonl";
+  if (!fs::exists(path)) {
+    run.notes.push_back("metrics.jsonl is missing, so there are no curves.");
+    return;
+  }
+  const MetricsFile file = read_metrics(path);
+  run.rows = without_repetitions(file.rows);
+  std::set<int> ranks;
+  for (const MetricsRow& row : run.rows) ranks.insert(row.rank);
+  run.ranks.assign(ranks.begin(), ranks.end());
+  if (run.rows.empty())
+    run.notes.push_back("metrics.jsonl holds no row yet: the run has not finished a step.");
+  for (std::size_t i = 0; i < std::min(file.problems.size(), problems_shown); ++i) {
+    run.notes.push_back("Skipped a damaged line: " + file.problems[i]);
+  }
+  if (file.problems.size() > problems_shown) {
+    run.notes.push_back(
+        str("Skipped ", file.problems.size() - problems_shown, " more damaged lines of metrics.jsonl."));
+  }
+}
+
+void read_config(RunData& run) {
+  const fs::path path = run.directory / "config.json";
+  if (!fs::exists(path)) {
+    run.notes.push_back("config.json is missing, so the configuration is not shown.");
+    return;
+  }
+  try {
+    run.config = nlohmann::ordered_json::parse(read_text_file(path));
+  } catch (const std::exception& e) {
+    run.notes.push_back(str("config.json cannot be read: ", e.what()));
+  }
+}
+
+void read_timelines(RunData& run) {
+  Trace trace;
+  try {
+    if (fs::exists(run.directory / "trace.json")) {
+      trace = read_trace(run.directory / "trace.json");
+    } else {  // still running, or killed before the parts were joined
+      for (const int rank : run.ranks) {
+        if (!fs::exists(trace_part_path(run.directory, rank))) continue;
+        const Trace part = read_trace(trace_part_path(run.directory, rank));
+        trace.events.insert(trace.events.end(), part.events.begin(), part.events.end());
+      }
+    }
+  } catch (const DataError& e) {
+    run.notes.push_back(str("The trace cannot be read: ", e.what()));
+    return;
+  }
+  run.timelines = select_timelines(trace, timeline_steps, timeline_events);
+  if (run.timelines.empty()) run.notes.push_back("No trace was recorded, so there is no timeline of a step.");
+}
+
+}  // namespace
+
+std::vector<StepTimeline> select_timelines(const Trace& trace, std::size_t steps, std::size_t events) {
+  std::map<std::int64_t, std::vector<Trace::Event>> by_step;
+  for (const Trace::Event& e : trace.events) {
+    if (e.event.step) by_step[*e.event.step].push_back(e);
+  }
+  if (by_step.size() > 1) by_step.erase(by_step.begin());  // the first step warms up
+  std::vector<StepTimeline> result;
+  std::size_t index = 0;
+  const std::size_t wanted = std::min(steps, by_step.size());
+  for (auto& [step, of_step] : by_step) {
+    // The i-th chosen one stands in the middle of the i-th part of the run.
+    const bool is_chosen =
+        index++ == (2 * result.size() + 1) * by_step.size() / (2 * std::max<std::size_t>(wanted, 1));
+    if (!is_chosen || result.size() == wanted) continue;
+    StepTimeline timeline{step, std::move(of_step), 0};
+    if (timeline.events.size() > events) {
+      timeline.left_out = timeline.events.size() - events;
+      std::nth_element(timeline.events.begin(), timeline.events.begin() + static_cast<std::ptrdiff_t>(events),
+                       timeline.events.end(), [](const Trace::Event& a, const Trace::Event& b) {
+                         return a.event.end_ns - a.event.begin_ns > b.event.end_ns - b.event.begin_ns;
+                       });
+      timeline.events.resize(events);
+    }
+    std::sort(
+        timeline.events.begin(), timeline.events.end(),
+        [](const Trace::Event& a, const Trace::Event& b) { return a.event.begin_ns < b.event.begin_ns; });
+    const std::int64_t origin = timeline.events.front().event.begin_ns;
+    for (Trace::Event& e : timeline.events) {
+      e.event.begin_ns -= origin;
+      e.event.end_ns -= origin;
+    }
+    result.push_back(std::move(timeline));
+  }
+  return result;
+}
+
+RunData read_run(const fs::path& directory) {
+  if (!fs::exists(directory)) throw UsageError(str("RUN_DIR: ", directory.string(), " does not exist"));
+  if (!fs::is_directory(directory))
+    throw UsageError(str("RUN_DIR: ", directory.string(), " is not a directory"));
+  if (!fs::exists(directory / "metrics.jsonl") && !fs::exists(directory / "config.json") &&
+      !fs::exists(directory / "trace.json")) {
+    throw UsageError(
+        str("RUN_DIR: ", directory.string(),
+            " is not a run directory: it holds no metrics.jsonl, config.json or trace.json; give the "
+            "--run-dir of a 'rondo train'"));
+  }
+  RunData run;
+  run.directory = directory;
+  read_rows(run);
+  read_config(run);
+  read_timelines(run);
+  return run;
+}
+
+}  // namespace rondo

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "rondo/format/file.h"
+
+// TensorBoard's event files: records of {length, masked CRC, data, masked CRC} (TFRecord), each an Event
+// message in protobuf encoding. Written by hand, because libtorch exports protobuf symbols and a second
+// protobuf would clash.
+namespace rondo {
+
+// CRC-32C (Castagnoli), as TFRecord uses it before masking.
+std::uint32_t crc32c(std::span<const std::byte> data);
+
+// `data` with TFRecord's frame around it.
+std::string tfrecord(std::string_view data);
+
+// Writes DIRECTORY/events.out.tfevents.SECONDS.HOST.PID, which `tensorboard --logdir DIRECTORY` shows. Not
+// thread-safe.
+class EventWriter {
+ public:
+  // `wall_time` is in seconds since 1970.
+  EventWriter(const std::filesystem::path& directory, double wall_time);
+  void add_scalar(std::string_view tag, double value, std::int64_t step, double wall_time);
+  const std::filesystem::path& path() const { return file_.path(); }
+
+ private:
+  OutputFile file_;
+};
+
+}  // namespace rondo

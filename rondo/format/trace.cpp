@@ -1,0 +1,207 @@
+#include "rondo/format/trace.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+
+namespace rondo {
+namespace fs = std::filesystem;
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr std::size_t events_in_memory = 4096;
+
+// Trace-event times are microseconds; three decimals keep the nanoseconds, which a double would round in long
+// runs.
+std::string microseconds(std::int64_t ns) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%lld.%03lld", static_cast<long long>(ns / 1000),
+                static_cast<long long>(ns % 1000));
+  return text.data();
+}
+
+std::string event_line(const TraceEvent& event, int rank, std::int64_t origin_ns) {
+  Json arguments = Json::object();
+  if (event.step) arguments["step"] = *event.step;
+  if (event.bucket) arguments["bucket"] = *event.bucket;
+  if (event.bytes) arguments["bytes"] = *event.bytes;
+  return str(R"({"name":)", Json(event.name).dump(), R"(,"cat":")", to_string(event.lane),
+             R"(","ph":"X","pid":)", rank, R"(,"tid":)", static_cast<int>(event.lane), R"(,"ts":)",
+             microseconds(event.begin_ns - origin_ns), R"(,"dur":)",
+             microseconds(std::max<std::int64_t>(0, event.end_ns - event.begin_ns)), R"(,"args":)",
+             arguments.dump(), "}");
+}
+
+// Metadata events that give a rank and its lanes their names in the viewer.
+std::string name_lines(int rank) {
+  std::string text = str(R"({"name":"process_name","ph":"M","pid":)", rank, R"(,"args":{"name":"rank )", rank,
+                         R"("}},)", "\n", R"({"name":"process_sort_index","ph":"M","pid":)", rank,
+                         R"(,"args":{"sort_index":)", rank, "}},\n");
+  for (const Lane lane : {Lane::compute, Lane::communication}) {
+    text += str(R"({"name":"thread_name","ph":"M","pid":)", rank, R"(,"tid":)", static_cast<int>(lane),
+                R"(,"args":{"name":")", to_string(lane), "\"}},\n");
+  }
+  return text;
+}
+
+std::int64_t to_ns(const Json& microseconds_value) {
+  return std::llround(microseconds_value.get<double>() * 1e3);
+}
+
+template <class Value>
+std::optional<Value> argument(const Json& arguments, const char* key) {
+  const auto found = arguments.find(key);
+  if (found == arguments.end() || !found->is_number()) return std::nullopt;
+  return found->template get<Value>();
+}
+
+std::optional<Trace::Event> parse_event(const Json& json) {
+  if (!json.is_object() || json.value("ph", "") != "X" || !json.contains("ts") || !json.contains("dur")) {
+    return std::nullopt;
+  }
+  Trace::Event result{json.value("pid", 0), {}};
+  TraceEvent& event = result.event;
+  event.name = json.value("name", "");
+  event.lane = json.value("tid", 0) == 0 ? Lane::compute : Lane::communication;
+  event.begin_ns = to_ns(json["ts"]);
+  event.end_ns = event.begin_ns + to_ns(json["dur"]);
+  if (json.contains("args") && json["args"].is_object()) {
+    event.step = argument<std::int64_t>(json["args"], "step");
+    event.bucket = argument<std::int64_t>(json["args"], "bucket");
+    event.bytes = argument<std::uint64_t>(json["args"], "bytes");
+  }
+  return result;
+}
+
+// Our own files have one event a line, which also reads what a killed process left; others are parsed as a
+// whole.
+void read_lines(std::string_view text, std::vector<Trace::Event>& events) {
+  for (const std::string& line : split(text, '\n')) {
+    std::string_view object = trim(line);
+    if (object.ends_with(',')) object.remove_suffix(1);
+    const Json json = Json::parse(object, nullptr, false);
+    if (json.is_discarded()) continue;
+    try {
+      if (const auto event = parse_event(json)) events.push_back(*event);
+    } catch (const Json::exception&) {
+      continue;  // a member of another type: a foreign event
+    }
+  }
+}
+
+void read_document(const Json& document, std::vector<Trace::Event>& events) {
+  const Json& list = document.is_object() ? document["traceEvents"] : document;
+  for (const Json& json : list) {
+    try {
+      if (const auto event = parse_event(json)) events.push_back(*event);
+    } catch (const Json::exception&) {
+      continue;
+    }
+  }
+}
+
+std::optional<int> rank_of_part(const fs::path& path) {
+  const std::string name = path.filename().string();
+  int rank = -1;
+  int used = 0;
+  if (std::sscanf(name.c_str(), "trace.rank%d.json%n", &rank, &used) != 1 ||
+      static_cast<std::size_t>(used) != name.size() || rank < 0) {
+    return std::nullopt;
+  }
+  return rank;
+}
+
+}  // namespace
+
+std::string_view to_string(Lane lane) { return lane == Lane::compute ? "compute" : "communication"; }
+
+fs::path trace_part_path(const fs::path& run_directory, int rank) {
+  return run_directory / str("trace.rank", rank, ".json");
+}
+
+TraceWriter::TraceWriter(const fs::path& run_directory, int rank)
+    : rank_(rank), file_(trace_part_path(run_directory, rank), OutputFile::Mode::truncate) {
+  // The format allows a list without its end, so nothing has to be written when a process dies.
+  file_.write("[\n" + name_lines(rank));
+}
+
+TraceWriter::~TraceWriter() {
+  try {
+    flush();
+  } catch (const Error&) {
+    return;  // a lost timeline must not turn an error that is under way into an abort
+  }
+}
+
+void TraceWriter::add(TraceEvent event) {
+  const std::lock_guard lock(mutex_);
+  pending_.push_back(std::move(event));
+  if (pending_.size() >= events_in_memory) write_pending();
+}
+
+void TraceWriter::flush() {
+  const std::lock_guard lock(mutex_);
+  write_pending();
+}
+
+void TraceWriter::write_pending() {
+  std::string text;
+  for (const TraceEvent& event : pending_) text += event_line(event, rank_, 0) + ",\n";
+  pending_.clear();
+  file_.write(text);
+}
+
+Trace read_trace(const fs::path& path) {
+  const std::string text = read_text_file(path, GiB(4));
+  const std::string_view start = trim(std::string_view(text).substr(0, 64));
+  if (!start.starts_with('[') && !start.starts_with('{')) {
+    throw DataError(str(path.string(), ": offset 0: expected '[' or '{' of a trace-event file"));
+  }
+  Trace trace;
+  read_lines(text, trace.events);
+  if (trace.events.empty()) {
+    const Json document = Json::parse(text, nullptr, false);
+    if (document.is_array() || (document.is_object() && document.contains("traceEvents"))) {
+      read_document(document, trace.events);
+    }
+  }
+  std::stable_sort(
+      trace.events.begin(), trace.events.end(),
+      [](const Trace::Event& a, const Trace::Event& b) { return a.event.begin_ns < b.event.begin_ns; });
+  return trace;
+}
+
+std::size_t merge_traces(const fs::path& run_directory) {
+  std::vector<fs::path> parts;
+  std::set<int> ranks;
+  Trace all;
+  for (const fs::directory_entry& entry : fs::directory_iterator(run_directory)) {
+    const auto rank = rank_of_part(entry.path());
+    if (!rank) continue;
+    parts.push_back(entry.path());
+    ranks.insert(*rank);
+    Trace part = read_trace(entry.path());
+    all.events.insert(all.events.end(), part.events.begin(), part.events.end());
+  }
+  if (parts.empty()) return 0;
+  std::stable_sort(all.events.begin(), all.events.end(), [](const Trace::Event& a, const Trace::Event& b) {
+    return a.event.begin_ns < b.event.begin_ns;
+  });
+  const std::int64_t origin = all.events.empty() ? 0 : all.events.front().event.begin_ns;
+
+  std::string text = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
+  for (const int rank : ranks) text += name_lines(rank);
+  for (const Trace::Event& e : all.events) text += event_line(e.event, e.rank, origin) + ",\n";
+  if (text.ends_with(",\n")) text.erase(text.size() - 2, 1);
+  replace_text_file(run_directory / "trace.json", text + "]}\n");
+  for (const fs::path& part : parts) fs::remove(part);
+  return all.events.size();
+}
+
+}  // namespace rondo

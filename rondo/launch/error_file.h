@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace rondo::launch {
+
+// The file in which a worker says why it failed: PyTorch's TORCHELASTIC_ERROR_FILE, JSON
+// {"message": {"message": "...", "extraInfo": {"timestamp": "..."}}}; older programs write {"message":
+// "..."}.
+
+// Writes `message` to the file that the launcher named in the environment; does nothing without a launcher.
+// For the outermost catch of a program. Never throws.
+void record_failure(std::string_view message) noexcept;
+
+// The message in `path`, or an empty text when there is no such file or it is malformed.
+std::string read_error_file(const std::string& path);
+
+}  // namespace rondo::launch

@@ -1,0 +1,148 @@
+#include "rondo/launch/failure.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <cstring>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/launch/error_file.h"
+
+namespace rondo::launch {
+namespace {
+
+using WallTime = std::chrono::system_clock::time_point;
+
+constexpr std::size_t kTailLines = 15;
+// File times come from a clock that ticks this seldom.
+constexpr auto kFileClockTick = std::chrono::milliseconds(10);
+
+bool stopped_by_launcher(const AttemptEnd& end, const Worker& worker) {
+  const int signal = worker.end->signal;
+  return end.stopped.contains(worker.rank) && (signal == SIGTERM || signal == SIGKILL);
+}
+
+WallTime time_of_failure(const Worker& worker, const std::string& error_file) {
+  struct stat status {};
+  if (error_file.empty() || stat(error_file.c_str(), &status) != 0) return worker.end->wall_time;
+  const auto written = WallTime(std::chrono::duration_cast<WallTime::duration>(
+      std::chrono::seconds(status.st_mtim.tv_sec) + std::chrono::nanoseconds(status.st_mtim.tv_nsec)));
+  return std::min(worker.end->wall_time, written + kFileClockTick);
+}
+
+std::string host_name() {
+  std::array<char, HOST_NAME_MAX + 1> buffer{};
+  gethostname(buffer.data(), buffer.size() - 1);
+  return buffer.data();
+}
+
+std::string how_it_ended(const WorkerEnd& end) {
+  if (end.exec_error != 0) return "could not be started: " + errno_text(end.exec_error);
+  if (end.signal == 0) return str("exited with code ", end.exit_code);
+  const char* hint = end.signal == SIGKILL ? " (not by the launcher; out of memory? see dmesg)" : "";
+  return str("was killed by ", signal_name(end.signal), end.core_dumped ? " (core dumped)" : "", hint);
+}
+
+// The last lines of `text`, indented.
+std::string last_lines(std::string_view text) {
+  std::vector<std::string> lines = split(text, '\n');
+  while (!lines.empty() && trim(lines.back()).empty()) lines.pop_back();
+  if (lines.size() > kTailLines) lines.erase(lines.begin(), lines.end() - kTailLines);
+  std::string result;
+  for (const std::string& line : lines) result += str("    ", line, "\n");
+  return result;
+}
+
+// Of a stream that went straight to a file.
+std::string file_tail(const std::string& path) {
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return {};
+  const off_t size = lseek(file.number(), 0, SEEK_END);
+  std::string text(std::min<std::size_t>(static_cast<std::size_t>(size), WorkerOutput::kTailBytes), '\0');
+  const ssize_t count =
+      pread(file.number(), text.data(), text.size(), size - static_cast<off_t>(text.size()));
+  text.resize(count < 0 ? 0 : static_cast<std::size_t>(count));
+  return text;
+}
+
+std::string other_worker(const AttemptEnd& end, const Worker& worker, const Worker& root) {
+  const WorkerEnd& how = *worker.end;
+  std::string text = str("  rank ", worker.rank, " (pid ", worker.pid, ") ");
+  if (!how.failed()) {
+    text += "ended well";
+  } else if (stopped_by_launcher(end, worker)) {
+    text += str("was stopped by the launcher (", signal_name(how.signal), ")");
+  } else {
+    text += str(how_it_ended(how), ", ", to_string(how.at - root.end->at), " later");
+  }
+  if (worker.suspended_at_failure) text += "; it was suspended (SIGSTOP) when the first one failed";
+  return text + "\n";
+}
+
+}  // namespace
+
+std::string signal_name(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name == nullptr ? str("signal ", signal) : str("SIG", name);
+}
+
+std::optional<std::size_t> root_cause(const AttemptEnd& end, const std::vector<WorkerPlan>& plans) {
+  std::optional<std::size_t> first;
+  WallTime first_time;
+  for (const int rank : end.order) {
+    const auto index = static_cast<std::size_t>(rank);
+    const Worker& worker = *end.workers[index];
+    if (!worker.end->failed() || stopped_by_launcher(end, worker)) continue;
+    const WallTime time = time_of_failure(worker, plans[index].error_file);
+    if (first && time >= first_time) continue;
+    first = index;
+    first_time = time;
+  }
+  return first;
+}
+
+int job_exit_code(const AttemptEnd& end, const std::optional<std::size_t>& root) {
+  constexpr int preempted = static_cast<int>(ExitCode::preempted);
+  if (end.signal != 0) {
+    const auto ended_with = [](auto... codes) {
+      return [codes...](const auto& worker) {
+        return worker->end->signal == 0 && ((worker->end->exit_code == codes) || ...);
+      };
+    };
+    if (std::all_of(end.workers.begin(), end.workers.end(), ended_with(0))) return 0;
+    if (std::all_of(end.workers.begin(), end.workers.end(), ended_with(0, preempted))) return preempted;
+    return 128 + end.signal;
+  }
+  if (!root) return end.stopped.empty() && !end.abandoned ? 0 : static_cast<int>(ExitCode::failed);
+  const WorkerEnd& how = *end.workers[*root]->end;
+  return how.signal != 0 ? 128 + how.signal : how.exit_code;
+}
+
+std::string describe_failure(const AttemptEnd& end, const std::vector<WorkerPlan>& plans, std::size_t root,
+                             TimePoint started) {
+  const Worker& first = *end.workers[root];
+  const WorkerPlan& plan = plans[root];
+  std::string text =
+      str("rank ", first.rank, " on host ", host_name(), " (pid ", first.pid, ") ", how_it_ended(*first.end),
+          ", ", to_string(first.end->at - started), " after the start\n");
+  if (!plan.command.empty()) text += str("  command: ", join(plan.command, " "), "\n");
+  if (first.end->exit_code == static_cast<int>(ExitCode::preempted)) {
+    text += "  code 3 means: pre-empted, state saved; the same command with --resume continues\n";
+  }
+  const std::string message = read_error_file(plan.error_file);
+  if (!message.empty()) text += str("  error: ", message, "\n");
+  const bool to_file = plan.err.route == StreamPlan::Route::file;
+  const std::string tail = last_lines(to_file ? file_tail(plan.err.log_path) : first.end->stderr_tail);
+  if (!tail.empty()) text += "  last lines of its standard error:\n" + tail;
+  for (const int rank : end.order) {
+    if (rank != first.rank) text += other_worker(end, *end.workers[static_cast<std::size_t>(rank)], first);
+  }
+  return text;
+}
+
+}  // namespace rondo::launch

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "rondo/launch/supervisor.h"
+
+namespace rondo::launch {
+
+// "SIGSEGV"; "signal 40" for one without a name.
+std::string signal_name(int signal);
+
+// The worker whose failure came first, as an index into `end.workers`. The time of a failure is that of the
+// worker's end, or of its error file where it wrote one earlier (a worker may hang on its way out). Workers
+// that only died of the launcher's own TERM or KILL do not count. Empty when none failed by itself.
+std::optional<std::size_t> root_cause(const AttemptEnd& end, const std::vector<WorkerPlan>& plans);
+
+// Exit code of a job that ended like this: 0; the root cause's exit code, or 128 + its signal; after a signal
+// to the launcher 0 when every worker ended well, 3 when the rest of them saved their state, else 128 + that
+// signal.
+int job_exit_code(const AttemptEnd& end, const std::optional<std::size_t>& root);
+
+// Several lines for people: the root cause first (rank, host, pid, how it ended, its own message, the last
+// lines of its standard error), then what became of the others. Ends with a line end. `started` is when the
+// workers were.
+std::string describe_failure(const AttemptEnd& end, const std::vector<WorkerPlan>& plans, std::size_t root,
+                             TimePoint started);
+
+}  // namespace rondo::launch

@@ -1,0 +1,105 @@
+#include "rondo/launch/guardian.h"
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/launch/descriptor.h"
+#include "rondo/launch/failure.h"
+#include "rondo/launch/process_tree.h"
+
+namespace rondo::launch {
+namespace {
+
+constexpr auto kKillPatience = std::chrono::seconds(10);
+
+// Blocks `signals` and SIGCHLD for its life, so that they can be waited for; makes this process a subreaper.
+class ParentDuty {
+ public:
+  explicit ParentDuty(const std::set<int>& signals) {
+    sigemptyset(&set_);
+    sigaddset(&set_, SIGCHLD);
+    for (const int signal : signals) sigaddset(&set_, signal);
+    sigprocmask(SIG_BLOCK, &set_, &mask_before_);
+    prctl(PR_GET_CHILD_SUBREAPER, &subreaper_before_, 0, 0, 0);
+    become_subreaper();
+  }
+  ParentDuty(const ParentDuty&) = delete;
+  ParentDuty& operator=(const ParentDuty&) = delete;
+  ~ParentDuty() {
+    prctl(PR_SET_CHILD_SUBREAPER, subreaper_before_, 0, 0, 0);
+    sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
+  }
+
+  // Status of `child` once it has ended; meanwhile passes signals on to it.
+  int wait_for(pid_t child) const {
+    while (true) {
+      int status = 0;
+      if (waitpid(child, &status, WNOHANG) == child) return status;
+      const int signal = sigwaitinfo(&set_, nullptr);
+      if (signal > 0 && signal != SIGCHLD) kill(child, signal);
+    }
+  }
+
+ private:
+  sigset_t set_;
+  sigset_t mask_before_;
+  int subreaper_before_ = 0;
+};
+
+[[noreturn]] void become_guardian(const std::function<int(int)>& job, Pipe lifeline) {
+  lifeline.write_end.reset();
+  setsid();
+  become_subreaper();
+  prctl(PR_SET_PDEATHSIG, SIGCONT);  // a suspended guardian would not see the lifeline break
+  int code = static_cast<int>(ExitCode::failed);
+  try {
+    code = job(lifeline.read_end.number());
+  } catch (const UsageError& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    code = static_cast<int>(ExitCode::usage);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+  }
+  std::fflush(nullptr);
+  _exit(code);
+}
+
+}  // namespace
+
+std::set<int> not_ignored(const std::set<int>& signals) {
+  std::set<int> result;
+  for (const int signal : signals) {
+    struct sigaction action {};
+    sigaction(signal, nullptr, &action);
+    if (action.sa_handler != SIG_IGN) result.insert(signal);
+  }
+  return result;
+}
+
+int run_guarded(const std::function<int(int lifeline)>& job, const std::set<int>& forwarded) {
+  const std::vector<pid_t> own = forwarded.empty() ? descendants() : std::vector<pid_t>{};
+  const std::set<pid_t> not_of_the_job(own.begin(), own.end());
+  Pipe lifeline = make_pipe();
+  std::fflush(nullptr);  // what is buffered must not be written by both
+  const ParentDuty duty(forwarded);
+  const pid_t guardian = fork();
+  if (guardian < 0) throw Error("cannot start the job's guardian: " + errno_text(errno));
+  if (guardian == 0) become_guardian(job, std::move(lifeline));
+  lifeline.read_end.reset();
+  const int status = duty.wait_for(guardian);
+  if (WIFEXITED(status)) return WEXITSTATUS(status);
+  kill_descendants(Deadline::after(kKillPatience), not_of_the_job);
+  std::fprintf(stderr, "the job's guardian (pid %d) was killed by %s; all of its workers have been stopped\n",
+               guardian, signal_name(WTERMSIG(status)).c_str());
+  return 128 + WTERMSIG(status);
+}
+
+}  // namespace rondo::launch

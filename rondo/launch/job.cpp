@@ -1,0 +1,200 @@
+#include "rondo/launch/job.h"
+
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/channel/shared_store.h"
+#include "rondo/env/environment.h"
+#include "rondo/launch/cpu_binding.h"
+#include "rondo/launch/descriptor.h"
+#include "rondo/launch/failure.h"
+#include "rondo/launch/guardian.h"
+#include "rondo/launch/port.h"
+#include "rondo/launch/process_title.h"
+#include "rondo/launch/scratch.h"
+#include "rondo/launch/supervisor.h"
+#include "rondo/launch/worker_environment.h"
+
+namespace rondo::launch {
+namespace {
+
+const std::set<int> kForwardedSignals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+
+void check(const RunOptions& options) {
+  if (options.command.empty()) throw UsageError("no program was given");
+  if (options.processes < 1)
+    throw UsageError(str("the number of processes must be at least 1, not ", options.processes));
+  if (options.max_restarts < 0)
+    throw UsageError(str("--max-restarts ", options.max_restarts, " is negative"));
+  if (options.master_port && (*options.master_port < 1 || *options.master_port > 65535)) {
+    throw UsageError(str("--master-port ", *options.master_port, " is not in 1-65535"));
+  }
+  rlimit files{};
+  // Of each worker: two pipes, a pidfd, two log files.
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0 &&
+      files.rlim_cur < 5UL * static_cast<unsigned>(options.processes) + 32) {
+    throw UsageError(str(options.processes, " processes need more open files than the limit of ",
+                         files.rlim_cur, " allows; raise it with 'ulimit -n'"));
+  }
+  if (options.master_port) require_free_port(options.master_addr, *options.master_port);
+}
+
+// Columns of the terminal that both output streams are; empty when they are not.
+std::optional<int> terminal_width() {
+  if (isatty(STDOUT_FILENO) != 1 || isatty(STDERR_FILENO) != 1) return std::nullopt;
+  winsize size{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 40) return std::nullopt;
+  return size.ws_col;
+}
+
+// One job, in its second process.
+class Job {
+ public:
+  Job(const RunOptions& options, std::string log_directory, std::string scratch, int lifeline)
+      : options_(options),
+        log_directory_(std::move(log_directory)),
+        scratch_(std::move(scratch)),
+        lifeline_(lifeline) {
+    bound_cpus_ = bind_workers(options.binding == Binding::none ? CpuLayout{} : cpu_layout(), options.binding,
+                               options.processes);
+  }
+
+  int run() {
+    // Not the launcher's name, so that one `pkill -9 -f "rondo run"` does not end both halves at once.
+    set_process_title("job-guardian");
+    for (int attempt = 0;; ++attempt) {
+      const auto store = SharedStore::create();
+      const int port = options_.master_port ? *options_.master_port : find_free_port();
+      std::vector<WorkerPlan> plans;
+      for (int rank = 0; rank < options_.processes; ++rank)
+        plans.push_back(plan(rank, attempt, port, *store));
+      const TimePoint started = Clock::now();
+      const AttemptEnd end = supervise(plans, supervisor_options());
+      const auto root = root_cause(end, plans);
+      const int code = job_exit_code(end, root);
+      if (end.abandoned) {  // nobody else is left to do it
+        std::error_code ignored;
+        std::filesystem::remove_all(scratch_, ignored);
+      }
+      if (code == 0 || end.abandoned) return code;
+      report(end, plans, root, started);
+      const bool may_restart =
+          attempt < options_.max_restarts && end.signal == 0 && code != static_cast<int>(ExitCode::preempted);
+      if (!may_restart) return code;
+      std::fprintf(stderr, "rondo run: starting all %d workers again (restart %d of %d)\n",
+                   options_.processes, attempt + 1, options_.max_restarts);
+    }
+  }
+
+ private:
+  SupervisorOptions supervisor_options() const {
+    const std::set<int>& wanted =
+        options_.forwarded_signals.empty() ? kForwardedSignals : options_.forwarded_signals;
+    return {not_ignored(wanted), options_.grace, options_.signal_grace, lifeline_};
+  }
+
+  std::string log_path(int attempt, int rank, const char* file) const {
+    const std::string directory = str(log_directory_, "/attempt_", attempt, "/", rank);
+    std::filesystem::create_directories(directory);
+    return directory + "/" + file;
+  }
+
+  StreamPlan stream(bool redirected, bool teed, int rank, int attempt, const char* file) const {
+    StreamPlan stream;
+    stream.route = redirected && !teed ? StreamPlan::Route::file : StreamPlan::Route::pipe;
+    stream.shown = !options_.shown_ranks || options_.shown_ranks->contains(rank);
+    if (redirected || teed) stream.log_path = log_path(attempt, rank, file);
+    return stream;
+  }
+
+  WorkerPlan plan(int rank, int attempt, int port, const SharedStore& store) const {
+    WorkerPlan plan;
+    plan.rank = rank;
+    plan.command = options_.command;
+    if (const auto wrapper = options_.wrappers.find(rank); wrapper != options_.wrappers.end()) {
+      plan.command.insert(plan.command.begin(), wrapper->second.begin(), wrapper->second.end());
+    }
+    plan.cpus = bound_cpus_[static_cast<std::size_t>(rank)];
+    plan.gets_stdin = rank == 0;
+    const Streams redirect = options_.redirects.of(rank);
+    const Streams tee = options_.tee.of(rank);
+    plan.out = stream(redirect.out, tee.out, rank, attempt, "stdout.log");
+    plan.err = stream(redirect.err, tee.err, rank, attempt, "stderr.log");
+    if (!log_directory_.empty()) {
+      plan.error_file = log_path(attempt, rank, "error.json");
+    } else if (!scratch_.empty()) {
+      plan.error_file = str(scratch_, "/error_", attempt, "_", rank, ".json");
+    }
+    WorkerPlace place;
+    place.rank = rank;
+    place.world_size = options_.processes;
+    place.role = options_.role;
+    place.master_addr = options_.master_addr;
+    place.master_port = port;
+    place.run_id = options_.run_id;
+    place.restart_count = attempt;
+    place.max_restarts = options_.max_restarts;
+    place.error_file = plan.error_file;
+    place.store_descriptor = store.descriptor();
+    place.omp_threads = options_.omp_threads;
+    const bool on_console = plan.out.route == StreamPlan::Route::pipe && plan.err.route == plan.out.route;
+    if (terminal_width_ && on_console && plan.out.shown) {
+      place.terminal_width = *terminal_width_ - static_cast<int>(str("[rank ", rank, "] ").size());
+    }
+    plan.environment = worker_environment(base_environment_, place);
+    plan.inherited_descriptor = store.descriptor();
+    return plan;
+  }
+
+  void report(const AttemptEnd& end, const std::vector<WorkerPlan>& plans,
+              const std::optional<std::size_t>& root, TimePoint started) const {
+    if (end.signal != 0) std::fprintf(stderr, "rondo run: stopped by %s\n", signal_name(end.signal).c_str());
+    if (!root) return;
+    const bool after_signal = end.stopped.contains(end.workers[*root]->rank) && end.signal != 0;
+    if (after_signal && end.workers[*root]->end->signal == end.signal) return;
+    std::fprintf(stderr, "rondo run: %s", describe_failure(end, plans, *root, started).c_str());
+    if (!log_directory_.empty()) std::fprintf(stderr, "  logs: %s\n", log_directory_.c_str());
+  }
+
+  const RunOptions& options_;
+  std::string log_directory_;
+  std::string scratch_;
+  int lifeline_;
+  env::EnvironmentMap base_environment_ = env::process_environment();
+  std::vector<std::vector<int>> bound_cpus_;
+  std::optional<int> terminal_width_ = terminal_width();
+};
+
+}  // namespace
+
+int run_job(const RunOptions& given) {
+  ensure_standard_streams();
+  check(given);
+  RunOptions options = given;
+  if (options.run_id.empty()) options.run_id = str("rondo-", getpid(), "-", monotonic_ns());
+  std::string log_directory;
+  const bool wants_logs = !options.log_dir.empty() || options.redirects.any() || options.tee.any();
+  if (wants_logs) {
+    if (!options.log_dir.empty() && !options.redirects.any() && !options.tee.any()) {
+      options.tee = StreamsByRank({true, true});
+    }
+    log_directory = make_unique_directory(
+        options.log_dir.empty() ? std::filesystem::temp_directory_path().string() : options.log_dir,
+        options.run_id + "_", "--log-dir");
+    if (options.log_dir.empty()) std::fprintf(stderr, "rondo run: logs are in %s\n", log_directory.c_str());
+  }
+  const ScratchDirectory scratch = wants_logs ? ScratchDirectory() : ScratchDirectory::create();
+  const std::set<int>& wanted =
+      options.forwarded_signals.empty() ? kForwardedSignals : options.forwarded_signals;
+  return run_guarded(
+      [&](int lifeline) { return Job(options, log_directory, scratch.path(), lifeline).run(); },
+      not_ignored(wanted));
+}
+
+}  // namespace rondo::launch

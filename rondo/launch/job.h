@@ -1,0 +1,14 @@
+#pragma once
+
+#include "rondo/launch/run_options.h"
+
+namespace rondo::launch {
+
+// Runs a program as `options.processes` workers on this host and returns the job's exit code (see failure.h).
+// The environment is torchrun's plus RONDO_LAUNCHER and RONDO_STORE_FD; output carries the rank; a failed
+// attempt is reported on standard error and repeated up to `max_restarts` times. This process and everything
+// the workers start live and die together (see guardian.h). To be called before threads are started. Throws
+// UsageError for options that cannot be, before anything is started.
+int run_job(const RunOptions& options);
+
+}  // namespace rondo::launch

@@ -1,0 +1,103 @@
+#include "rondo/launch/process_tree.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+
+namespace rondo::launch {
+namespace {
+
+// Parent of `pid`, from /proc/<pid>/stat: "pid (name) state ppid ...". The name may hold anything, so the
+// last ')' counts. 0 when the process is gone.
+pid_t parent_of(const char* pid) {
+  const std::string path = std::string("/proc/") + pid + "/stat";
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return 0;
+  std::array<char, 512> text{};
+  const ssize_t size = read(file, text.data(), text.size() - 1);
+  close(file);
+  if (size <= 0) return 0;
+  const char* end = std::strrchr(text.data(), ')');
+  if (end == nullptr || std::strlen(end) < 5) return 0;
+  pid_t parent = 0;
+  std::from_chars(end + 4, text.data() + size, parent);
+  return parent;
+}
+
+std::multimap<pid_t, pid_t> children_by_parent() {
+  std::multimap<pid_t, pid_t> children;
+  const std::unique_ptr<DIR, int (*)(DIR*)> proc(opendir("/proc"), closedir);
+  if (proc == nullptr) return children;
+  while (const dirent* entry = readdir(proc.get())) {
+    pid_t pid = 0;
+    const char* const end = entry->d_name + std::strlen(entry->d_name);
+    if (std::from_chars(entry->d_name, end, pid).ptr != end) continue;
+    // Ended ones too: what is below them is theirs until they are reaped.
+    children.emplace(parent_of(entry->d_name), pid);
+  }
+  return children;
+}
+
+// Reaps what has ended, except children in `except`. False when there is nothing left to wait for.
+bool reap(const std::set<pid_t>& except) {
+  if (except.empty()) {
+    while (true) {
+      const pid_t pid = waitpid(-1, nullptr, WNOHANG);
+      if (pid == 0) return true;
+      if (pid < 0 && errno != EINTR) return false;
+    }
+  }
+  bool left = false;
+  for (const auto& [parent, pid] : children_by_parent()) {
+    if (parent == getpid() && !except.contains(pid)) left = waitpid(pid, nullptr, WNOHANG) == 0 || left;
+  }
+  return left;
+}
+
+}  // namespace
+
+std::vector<pid_t> descendants(const std::set<pid_t>& except) {
+  const std::multimap<pid_t, pid_t> children = children_by_parent();
+  std::vector<pid_t> found = {getpid()};
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const auto [begin, end] = children.equal_range(found[i]);
+    for (auto child = begin; child != end; ++child) {
+      if (i > 0 || !except.contains(child->second)) found.push_back(child->second);
+    }
+  }
+  found.erase(found.begin());
+  return found;
+}
+
+void become_subreaper() { prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); }
+
+void signal_descendants(int signal, const std::set<pid_t>& except) {
+  for (const pid_t pid : descendants(except)) kill(pid, signal);
+}
+
+bool kill_descendants(Deadline deadline, const std::set<pid_t>& except) {
+  sigset_t child_signal;
+  sigemptyset(&child_signal);
+  sigaddset(&child_signal, SIGCHLD);
+  while (true) {
+    signal_descendants(SIGKILL, except);
+    if (!reap(except)) return true;
+    if (deadline.passed()) return false;
+    // An orphan's death may be announced before it is ours: look again soon even without a signal.
+    const timespec soon{0, 10'000'000};
+    sigtimedwait(&child_signal, nullptr, &soon);
+  }
+}
+
+}  // namespace rondo::launch

@@ -1,0 +1,96 @@
+#include "rondo/launch/spawn.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/channel/shared_store.h"
+#include "rondo/launch/descriptor.h"
+#include "rondo/launch/error_file.h"
+#include "rondo/launch/failure.h"
+#include "rondo/launch/guardian.h"
+#include "rondo/launch/port.h"
+#include "rondo/launch/scratch.h"
+#include "rondo/launch/supervisor.h"
+#include "rondo/launch/worker_environment.h"
+
+namespace rondo {
+namespace {
+
+int call(const std::function<void(int)>& fn, int rank) {
+  try {
+    fn(rank);
+    return static_cast<int>(ExitCode::ok);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+    launch::record_failure(error.what());
+  } catch (...) {
+    std::fprintf(stderr, "rank %d: an exception that is not a std::exception\n", rank);
+  }
+  return static_cast<int>(ExitCode::failed);
+}
+
+std::vector<launch::WorkerPlan> make_plans(const std::function<void(int)>& fn, int processes,
+                                           const SharedStore& store, const std::string& scratch) {
+  const int port = launch::find_free_port();
+  const std::string run_id = str("rondo-spawn-", getppid(), "-", monotonic_ns());
+  std::vector<launch::WorkerPlan> plans;
+  for (int rank = 0; rank < processes; ++rank) {
+    launch::WorkerPlan plan;
+    plan.rank = rank;
+    plan.function = [&fn, rank] { return call(fn, rank); };
+    plan.gets_stdin = rank == 0;
+    if (!scratch.empty()) plan.error_file = str(scratch, "/error_", rank, ".json");
+    launch::WorkerPlace place;
+    place.rank = rank;
+    place.world_size = processes;
+    place.master_port = port;
+    place.run_id = run_id;
+    place.error_file = plan.error_file;
+    place.store_descriptor = store.descriptor();
+    plan.environment = launch::worker_environment(env::process_environment(), place);
+    plan.inherited_descriptor = store.descriptor();
+    plans.push_back(std::move(plan));
+  }
+  return plans;
+}
+
+}  // namespace
+
+void spawn(const std::function<void(int rank)>& fn, int processes) {
+  if (processes < 1)
+    throw UsageError(str("spawn: the number of processes must be at least 1, not ", processes));
+  launch::ensure_standard_streams();
+  const launch::ScratchDirectory scratch = launch::ScratchDirectory::create();
+  if (scratch.path().empty()) throw Error("spawn: cannot make a temporary directory in $TMPDIR or /tmp");
+  const std::string report = scratch.path() + "/report";
+  const int code = launch::run_guarded(
+      [&](int lifeline) {
+        const auto store = SharedStore::create();
+        const std::vector<launch::WorkerPlan> plans = make_plans(fn, processes, *store, scratch.path());
+        const TimePoint started = Clock::now();
+        launch::SupervisorOptions options;
+        options.lifeline = lifeline;
+        const launch::AttemptEnd end = launch::supervise(plans, options);
+        if (end.abandoned) {  // nobody else is left to do it
+          std::error_code ignored;
+          std::filesystem::remove_all(scratch.path(), ignored);
+        }
+        const auto root = launch::root_cause(end, plans);
+        if (root) std::ofstream(report) << launch::describe_failure(end, plans, *root, started);
+        return launch::job_exit_code(end, root);
+      },
+      {});
+  if (code == 0) return;
+  std::ostringstream text;
+  text << std::ifstream(report).rdbuf();
+  throw Error(str("spawn: ", text.str().empty() ? str("the job ended with code ", code) : text.str()));
+}
+
+}  // namespace rondo

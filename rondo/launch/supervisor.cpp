@@ -1,0 +1,278 @@
+#include "rondo/launch/supervisor.h"
+
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <fstream>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/launch/process_tree.h"
+
+namespace rondo::launch {
+namespace {
+
+// Ordered: stopping only ever gets harsher.
+enum class Stage { running, courtesy, terminating, killing };
+
+// Takes signals as events instead of handlers, and puts everything back at the end.
+class SignalEvents {
+ public:
+  explicit SignalEvents(const std::set<int>& forwarded) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    for (const int signal : forwarded) sigaddset(&set, signal);
+    sigprocmask(SIG_BLOCK, &set, &before_.mask);
+    struct sigaction ignore {};
+    ignore.sa_handler = SIG_IGN;
+    sigaction(SIGPIPE, &ignore, &before_.pipe);
+    descriptor_ = Descriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!descriptor_.valid()) throw Error("cannot watch signals: " + errno_text(errno));
+    // The guardian blocks the forwarded signals before it starts this process, so that none is lost in
+    // between; workers shall not start with them blocked.
+    for (const int signal : forwarded) sigdelset(&before_.mask, signal);
+    sigdelset(&before_.mask, SIGCHLD);
+  }
+  SignalEvents(const SignalEvents&) = delete;
+  SignalEvents& operator=(const SignalEvents&) = delete;
+  ~SignalEvents() { sigaction(SIGPIPE, &before_.pipe, nullptr); }
+
+  int descriptor() const { return descriptor_.number(); }
+  const SignalDefaults& before() const { return before_; }
+  std::optional<int> next() const {
+    signalfd_siginfo info{};
+    if (read(descriptor_.number(), &info, sizeof info) != sizeof info) return std::nullopt;
+    return static_cast<int>(info.ssi_signo);
+  }
+
+ private:
+  SignalDefaults before_{};
+  Descriptor descriptor_;
+};
+
+// Letter of the process's state in /proc ('T' is stopped by a signal), '?' when unknown.
+char process_state(pid_t pid) {
+  std::ifstream file(str("/proc/", pid, "/stat"));
+  std::string line;
+  std::getline(file, line);
+  const std::size_t end = line.rfind(')');
+  return end == std::string::npos || end + 2 >= line.size() ? '?' : line[end + 2];
+}
+
+class Supervisor {
+ public:
+  explicit Supervisor(const SupervisorOptions& options)
+      : options_(options),
+        signals_(options.forwarded_signals),
+        out_(loop_, STDOUT_FILENO),
+        err_(loop_, STDERR_FILENO) {}
+
+  AttemptEnd run(const std::vector<WorkerPlan>& plans) {
+    loop_.watch_input(signals_.descriptor(), [this] { on_signal(); });
+    if (options_.lifeline >= 0) loop_.watch_input(options_.lifeline, [this] { abandon(); });
+    start(plans);
+    while (!finished()) {
+      loop_.run_once(deadline_);
+      if (deadline_.passed()) escalate();
+    }
+    for (auto& worker : end_.workers) {
+      if (worker->out) worker->out->close();
+      if (worker->err) {
+        worker->err->close();
+        worker->end->stderr_tail = worker->err->tail();
+      }
+      worker->out.reset();
+      worker->err.reset();
+    }
+    flush_consoles();
+    return std::move(end_);
+  }
+
+  ~Supervisor() {
+    // Only after an exception: a worker could not be started.
+    if (end_.workers.size() > end_.order.size()) kill_descendants(Deadline::after(options_.grace));
+  }
+
+ private:
+  void start(const std::vector<WorkerPlan>& plans) {
+    exec_errors_ = make_pipe();
+    set_nonblocking(exec_errors_.read_end.number());
+    for (const WorkerPlan& plan : plans) {
+      const StartContext context{loop_, out_, err_, exec_errors_.write_end.number(), signals_.before()};
+      end_.workers.push_back(start_worker(plan, context));
+      Worker* worker = end_.workers.back().get();
+      loop_.watch_input(worker->pidfd.number(), [this, worker] { on_worker_end(*worker); });
+    }
+  }
+
+  bool all_ended() const { return end_.order.size() == end_.workers.size(); }
+
+  // Nothing that the workers started is left either.
+  bool finished() {
+    if (!all_ended()) return false;
+    reap_orphans();
+    siginfo_t info{};
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD) return true;
+    if (!stopping_orphans_) {
+      stopping_orphans_ = true;
+      if (stage_ != Stage::killing) {
+        signal_descendants(SIGTERM);
+        signal_descendants(SIGCONT);
+        enter(Stage::terminating, options_.grace);
+      } else {
+        escalate();
+      }
+    }
+    return false;
+  }
+
+  void on_worker_end(Worker& worker) {
+    int status = 0;
+    if (waitpid(worker.pid, &status, 0) != worker.pid) return;
+    loop_.forget(worker.pidfd.number());
+    WorkerEnd end;
+    end.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+    end.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    end.core_dumped = WIFSIGNALED(status) && WCOREDUMP(status);
+    end.at = Clock::now();
+    end.wall_time = std::chrono::system_clock::now();
+    if (end.exit_code == 127) end.exec_error = take_exec_error(worker.rank);
+    worker.end = end;
+    end_.order.push_back(worker.rank);
+    if (worker.out) worker.out->drain();
+    if (worker.err) worker.err->drain();
+    reap_orphans();
+    if (!end.failed() || stage_ != Stage::running) return;
+    note_running_workers();
+    if (end.exit_code == static_cast<int>(ExitCode::preempted)) {
+      enter(Stage::courtesy, options_.grace);
+    } else {
+      terminate();
+    }
+  }
+
+  // The child wrote it before it exited, so it is there.
+  int take_exec_error(int rank) {
+    ExecError error{};
+    while (read(exec_errors_.read_end.number(), &error, sizeof error) == sizeof error) {
+      if (error.rank == rank) return error.error;
+      other_exec_errors_.push_back(error);
+    }
+    for (const ExecError& other : other_exec_errors_) {
+      if (other.rank == rank) return other.error;
+    }
+    return 0;
+  }
+
+  void note_running_workers() {
+    for (auto& worker : end_.workers) {
+      if (worker->end) continue;
+      end_.stopped.insert(worker->rank);
+      const char state = process_state(worker->pid);
+      worker->suspended_at_failure = state == 'T' || state == 't';
+    }
+  }
+
+  // Processes that lost their parent are this process's children now and must be waited for. Workers are left
+  // to on_worker_end, which sees them in the order in which they ended.
+  void reap_orphans() {
+    while (true) {
+      siginfo_t info{};
+      if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
+      const auto is_running = [&](const auto& worker) { return worker->pid == info.si_pid && !worker->end; };
+      if (std::any_of(end_.workers.begin(), end_.workers.end(), is_running)) return;
+      waitpid(info.si_pid, nullptr, WNOHANG);
+    }
+  }
+
+  void signal_workers(int signal) {
+    for (const auto& worker : end_.workers) {
+      // The whole group: a wrapper such as a shell does not pass signals on.
+      if (!worker->end) kill(-worker->pid, signal);
+    }
+  }
+
+  void enter(Stage stage, Duration patience) {
+    stage_ = std::max(stage_, stage);
+    deadline_ = Deadline::after(patience);
+  }
+
+  void terminate() {
+    signal_workers(SIGTERM);
+    signal_workers(SIGCONT);  // a suspended process takes signals only when it runs
+    enter(Stage::terminating, options_.grace);
+  }
+
+  // The time given for the present stage is over.
+  void escalate() {
+    if (stage_ == Stage::courtesy) {
+      terminate();
+      return;
+    }
+    signal_descendants(SIGKILL);
+    enter(Stage::killing, std::chrono::milliseconds(100));  // again, for what was being forked meanwhile
+  }
+
+  void on_signal() {
+    while (const auto signal = signals_.next()) {
+      if (*signal == SIGCHLD) {
+        reap_orphans();
+        continue;
+      }
+      const bool again = end_.signal == SIGINT && *signal == SIGINT;
+      if (end_.signal == 0) {
+        end_.signal = *signal;
+        note_running_workers();
+      }
+      if (again) {
+        escalate();
+      } else if (stage_ < Stage::killing) {
+        signal_workers(*signal);
+        signal_workers(SIGCONT);
+        enter(Stage::terminating, options_.signal_grace);
+      }
+    }
+  }
+
+  void abandon() {
+    loop_.forget(options_.lifeline);
+    end_.abandoned = true;
+    escalate();
+    if (stage_ != Stage::killing) escalate();
+  }
+
+  // Waits for a slow reader, but after a signal only for a while.
+  void flush_consoles() {
+    std::optional<Deadline> limit;
+    while (!end_.abandoned && !(out_.drained() && err_.drained())) {
+      if (end_.signal != 0 && !limit) limit = Deadline::after(options_.grace);
+      if (limit && limit->passed()) return;
+      loop_.run_once(limit.value_or(Deadline::never()));
+    }
+  }
+
+  SupervisorOptions options_;
+  EventLoop loop_;
+  SignalEvents signals_;
+  Console out_;
+  Console err_;
+  Pipe exec_errors_;
+  std::vector<ExecError> other_exec_errors_;
+  AttemptEnd end_;
+  Stage stage_ = Stage::running;
+  Deadline deadline_ = Deadline::never();
+  bool stopping_orphans_ = false;
+};
+
+}  // namespace
+
+AttemptEnd supervise(const std::vector<WorkerPlan>& plans, const SupervisorOptions& options) {
+  Supervisor supervisor(options);
+  return supervisor.run(plans);
+}
+
+}  // namespace rondo::launch

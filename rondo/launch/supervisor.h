@@ -1,0 +1,39 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "rondo/base/time.h"
+#include "rondo/launch/worker.h"
+
+namespace rondo::launch {
+
+struct SupervisorOptions {
+  std::set<int> forwarded_signals;
+  Duration grace = std::chrono::seconds(5);
+  Duration signal_grace = std::chrono::seconds(30);
+  int lifeline = -1;  // readable when whoever asked for this job is gone
+};
+
+// How one attempt to run all workers went.
+struct AttemptEnd {
+  std::vector<std::unique_ptr<Worker>> workers;  // all ended, by rank
+  std::vector<int> order;                        // ranks in the order in which they ended
+  std::set<int> stopped;   // ranks that were still running when the launcher began to stop them
+  int signal = 0;          // the signal to the launcher that ended it, if one did
+  bool abandoned = false;  // the lifeline broke: everything was killed
+};
+
+// Starts the workers, shows their output, and waits until all of them and everything they started are gone.
+//
+// When one fails the others get TERM, and KILL after `grace`. A forwarded signal starts `signal_grace`; a
+// second INT kills at once. A worker that ends with exit code 3 (pre-empted, state saved) gives the others
+// `grace` to do the same before TERM. Processes that workers leave behind are stopped like workers.
+//
+// To be called in a process that is a subreaper, has one thread, and has no other children. Throws Error when
+// a worker cannot be started (the others are killed).
+AttemptEnd supervise(const std::vector<WorkerPlan>& plans, const SupervisorOptions& options);
+
+}  // namespace rondo::launch

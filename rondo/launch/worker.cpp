@@ -1,0 +1,150 @@
+#include "rondo/launch/worker.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+
+namespace rondo::launch {
+namespace {
+
+// What a stream needs: `child` becomes the worker's descriptor, `source` is read by the launcher.
+struct StreamEnds {
+  Descriptor child;
+  Descriptor source;
+  Descriptor log_file;
+};
+
+Descriptor open_log(const std::string& path) {
+  Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666));
+  if (!file.valid()) throw Error(str("cannot write the log file ", path, ": ", errno_text(errno)));
+  return file;
+}
+
+StreamEnds open_stream(const StreamPlan& plan) {
+  StreamEnds ends;
+  if (plan.route == StreamPlan::Route::file) ends.child = open_log(plan.log_path);
+  if (plan.route == StreamPlan::Route::pipe) {
+    Pipe pipe = make_pipe();
+    ends.child = std::move(pipe.write_end);
+    ends.source = std::move(pipe.read_end);
+    if (!plan.log_path.empty()) ends.log_file = open_log(plan.log_path);
+  }
+  return ends;
+}
+
+std::string prefix(int rank, bool coloured) {
+  if (!coloured) return str("[rank ", rank, "] ");
+  constexpr std::array colours = {36, 33, 32, 35, 34, 31};
+  return str("\x1b[", colours[static_cast<std::size_t>(rank) % colours.size()], "m[rank ", rank, "]\x1b[0m ");
+}
+
+std::unique_ptr<WorkerOutput> listen_to(StreamEnds ends, const StreamPlan& plan, int rank, EventLoop& loop,
+                                        Console& console) {
+  if (!ends.source.valid()) return nullptr;
+  WorkerOutput::Targets targets;
+  targets.console = plan.shown ? &console : nullptr;
+  targets.prefix = prefix(rank, console.coloured());
+  targets.log_file = std::move(ends.log_file);
+  targets.log_path = plan.log_path;
+  return std::make_unique<WorkerOutput>(loop, std::move(ends.source), std::move(targets));
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  for (const std::string& text : texts) result.push_back(const_cast<char*>(text.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+void bind_to(const std::vector<int>& cpus) {
+  if (cpus.empty()) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) CPU_SET(cpu, &set);
+  sched_setaffinity(0, sizeof set, &set);
+}
+
+// Everything between fork and the worker's own code.
+void prepare_child(const WorkerPlan& plan, const StreamEnds& out, const StreamEnds& err, pid_t launcher,
+                   const SignalDefaults& signals) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != launcher) _exit(1);  // it died before prctl
+  if (!plan.gets_stdin) {
+    const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    dup2(nothing, STDIN_FILENO);
+  }
+  if (out.child.valid()) dup2(out.child.number(), STDOUT_FILENO);
+  if (err.child.valid()) dup2(err.child.number(), STDERR_FILENO);
+  if (plan.inherited_descriptor >= 0) fcntl(plan.inherited_descriptor, F_SETFD, 0);
+  bind_to(plan.cpus);
+  sigaction(SIGPIPE, &signals.pipe, nullptr);
+  sigprocmask(SIG_SETMASK, &signals.mask, nullptr);
+}
+
+[[noreturn]] void run_program(const WorkerPlan& plan, std::vector<char*> arguments,
+                              std::vector<char*> environment, int exec_errors) {
+  execve(arguments[0], arguments.data(), environment.data());
+  if (errno == ENOEXEC) {  // a script without #!, which a shell would run itself
+    arguments.insert(arguments.begin(), const_cast<char*>("/bin/sh"));
+    execve("/bin/sh", arguments.data(), environment.data());
+  }
+  const ExecError error{plan.rank, errno};
+  const ssize_t ignored = write(exec_errors, &error, sizeof error);
+  static_cast<void>(ignored);
+  _exit(127);
+}
+
+[[noreturn]] void run_function(const WorkerPlan& plan) {
+  clearenv();
+  for (const auto& [variable, value] : plan.environment) setenv(variable.c_str(), value.c_str(), 1);
+  const int code = plan.function();
+  std::fflush(nullptr);
+  _exit(code);
+}
+
+}  // namespace
+
+std::unique_ptr<Worker> start_worker(const WorkerPlan& plan, const StartContext& context) {
+  StreamEnds out = open_stream(plan.out);
+  StreamEnds err = open_stream(plan.err);
+  // Made before fork, so that the child only makes system calls.
+  std::vector<std::string> variables;
+  for (const auto& [variable, value] : plan.environment) variables.push_back(variable + "=" + value);
+  const std::vector<char*> arguments = pointers(plan.command);
+  const std::vector<char*> environment = pointers(variables);
+
+  const pid_t launcher = getpid();
+  auto worker = std::make_unique<Worker>();
+  worker->rank = plan.rank;
+  worker->pid = fork();
+  if (worker->pid < 0) throw Error(str("cannot start rank ", plan.rank, ": ", errno_text(errno)));
+  if (worker->pid == 0) {
+    prepare_child(plan, out, err, launcher, context.signals);
+    if (plan.function) run_function(plan);
+    run_program(plan, arguments, environment, context.exec_errors);
+  }
+  setpgid(worker->pid, worker->pid);  // also here: whoever comes first
+  worker->pidfd = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, worker->pid, 0)));
+  if (!worker->pidfd.valid()) {
+    const int error = errno;
+    kill(worker->pid, SIGKILL);
+    throw Error(
+        str("cannot watch rank ", plan.rank, ": ", errno_text(error), " (pidfd needs Linux 5.3 or newer)"));
+  }
+  worker->out = listen_to(std::move(out), plan.out, plan.rank, context.loop, context.out);
+  worker->err = listen_to(std::move(err), plan.err, plan.rank, context.loop, context.err);
+  return worker;
+}
+
+}  // namespace rondo::launch

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <csignal>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rondo/base/time.h"
+#include "rondo/env/environment.h"
+#include "rondo/launch/descriptor.h"
+#include "rondo/launch/worker_output.h"
+
+namespace rondo::launch {
+
+// Where one output stream of a worker goes.
+struct StreamPlan {
+  enum class Route {
+    inherit,  // the launcher's own stream
+    file,     // straight into `log_path`
+    pipe,     // through the launcher: console and, if `log_path` is set, a file
+  };
+  Route route = Route::inherit;
+  bool shown = true;  // pipe: on the console
+  std::string log_path;
+};
+
+// One process to start: a program, or a function of this program.
+struct WorkerPlan {
+  int rank = 0;
+  std::vector<std::string> command;
+  std::function<int()> function;  // instead of `command`; returns the exit code
+  env::EnvironmentMap environment;
+  int inherited_descriptor = -1;  // the job's store
+  std::vector<int> cpus;          // empty: not bound
+  bool gets_stdin = false;        // else it reads end of file
+  StreamPlan out;
+  StreamPlan err;
+  std::string error_file;
+};
+
+// How a worker ended.
+struct WorkerEnd {
+  int exit_code = 0;
+  int signal = 0;  // 0: it exited by itself
+  bool core_dumped = false;
+  std::string stderr_tail;  // empty when its standard error did not come through the launcher
+  int exec_error = 0;       // errno with which the program could not be started
+  TimePoint at{};
+  std::chrono::system_clock::time_point wall_time{};
+  bool failed() const { return exit_code != 0 || signal != 0; }
+};
+
+// A started worker: the leader of a process group of its own, killed by the kernel if this process dies.
+struct Worker {
+  int rank = 0;
+  pid_t pid = -1;
+  Descriptor pidfd;
+  std::optional<WorkerEnd> end;
+  bool suspended_at_failure = false;  // seen in state T when another worker failed
+  std::unique_ptr<WorkerOutput> out;
+  std::unique_ptr<WorkerOutput> err;
+};
+
+// Signal handling that a worker starts with: that of the program before the launcher changed it.
+struct SignalDefaults {
+  sigset_t mask;
+  struct sigaction pipe;
+};
+
+// Starts `plan`. `consoles` are where shown streams go; `exec_errors` is the writing end of a pipe on which
+// the child reports {rank, errno} when it cannot start the program (it then exits with 127). Throws Error
+// when there is no room for another process.
+struct StartContext {
+  EventLoop& loop;
+  Console& out;
+  Console& err;
+  int exec_errors;
+  const SignalDefaults& signals;
+};
+std::unique_ptr<Worker> start_worker(const WorkerPlan& plan, const StartContext& context);
+
+struct ExecError {
+  int rank;
+  int error;
+};
+
+}  // namespace rondo::launch

@@ -1,0 +1,45 @@
+#include "rondo/launch/worker_environment.h"
+
+#include "rondo/channel/shared_store.h"
+
+namespace rondo::launch {
+
+env::EnvironmentMap worker_environment(env::EnvironmentMap base, const WorkerPlace& place) {
+  const std::string rank = std::to_string(place.rank);
+  const std::string world_size = std::to_string(place.world_size);
+  base["RANK"] = rank;
+  base["WORLD_SIZE"] = world_size;
+  base["LOCAL_RANK"] = rank;
+  base["LOCAL_WORLD_SIZE"] = world_size;
+  base["GROUP_RANK"] = "0";
+  base["GROUP_WORLD_SIZE"] = "1";
+  base["ROLE_NAME"] = place.role;
+  base["ROLE_RANK"] = rank;
+  base["ROLE_WORLD_SIZE"] = world_size;
+  base["MASTER_ADDR"] = place.master_addr;
+  base["MASTER_PORT"] = std::to_string(place.master_port);
+  base["TORCHELASTIC_RUN_ID"] = place.run_id;
+  base["TORCHELASTIC_RESTART_COUNT"] = std::to_string(place.restart_count);
+  base["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(place.max_restarts);
+  // PyTorch's env:// then lets rank 0 serve the store: this launcher keeps no port open.
+  base["TORCHELASTIC_USE_AGENT_STORE"] = "False";
+  base.emplace("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+  if (place.error_file.empty()) {
+    base.erase("TORCHELASTIC_ERROR_FILE");
+  } else {
+    base["TORCHELASTIC_ERROR_FILE"] = place.error_file;
+  }
+  base["RONDO_LAUNCHER"] = "1";
+  base.erase(kStoreDescriptorVariable);
+  if (place.store_descriptor >= 0) base[kStoreDescriptorVariable] = std::to_string(place.store_descriptor);
+  base.erase(kTerminalWidthVariable);
+  if (place.terminal_width) base[kTerminalWidthVariable] = std::to_string(*place.terminal_width);
+  if (place.omp_threads) {
+    base["OMP_NUM_THREADS"] = std::to_string(*place.omp_threads);
+  } else if (place.world_size > 1) {
+    base.emplace("OMP_NUM_THREADS", "1");
+  }
+  return base;
+}
+
+}  // namespace rondo::launch

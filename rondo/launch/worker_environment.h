@@ -1,0 +1,37 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "rondo/env/environment.h"
+
+namespace rondo::launch {
+
+// What a worker is told about itself. One host: the local rank is the rank.
+struct WorkerPlace {
+  int rank = 0;
+  int world_size = 1;
+  std::string role = "default";
+  std::string master_addr = "127.0.0.1";
+  int master_port = 29500;
+  std::string run_id;
+  int restart_count = 0;
+  int max_restarts = 0;
+  std::string error_file;  // empty: none
+  int store_descriptor = -1;
+  std::optional<int> omp_threads;
+  // Columns of the terminal on which the launcher shows this worker's output; empty when it is none.
+  std::optional<int> terminal_width;
+};
+
+// Environment variable that tells a worker that its output, though a pipe, is shown on a terminal, and how
+// wide that is: progress bars look for it.
+inline constexpr const char* kTerminalWidthVariable = "RONDO_TERMINAL_WIDTH";
+
+// The environment of a worker: `base` and, over it, torchrun's whole set, RONDO_LAUNCHER, RONDO_STORE_FD
+// and RONDO_TERMINAL_WIDTH.
+// OMP_NUM_THREADS is set to 1 when there are several workers and neither `base` nor `omp_threads` says
+// otherwise.
+env::EnvironmentMap worker_environment(env::EnvironmentMap base, const WorkerPlace& place);
+
+}  // namespace rondo::launch

@@ -1,0 +1,157 @@
+#include "rondo/launch/worker_output.h"
+
+#include <sys/ioctl.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+
+#include "rondo/base/error.h"
+
+namespace rondo::launch {
+namespace {
+
+// A line longer than this is shown in pieces, so that a worker that never ends its line cannot fill memory.
+constexpr std::size_t kLongestLine = 1U << 20;
+
+std::size_t bytes_in_pipe(int descriptor) {
+  int count = 0;
+  return descriptor >= 0 && ioctl(descriptor, FIONREAD, &count) == 0 ? static_cast<std::size_t>(count) : 0;
+}
+
+}  // namespace
+
+WorkerOutput::WorkerOutput(EventLoop& loop, Descriptor source, Targets targets)
+    : loop_(loop), source_(std::move(source)), targets_(std::move(targets)) {
+  set_nonblocking(source_.number());
+  loop_.watch_input(source_.number(), [this] { on_readable(); });
+}
+
+WorkerOutput::~WorkerOutput() {
+  if (source_.valid()) loop_.forget(source_.number());
+}
+
+WorkerOutput::Read WorkerOutput::read_some() {
+  std::array<char, 65536> buffer;
+  while (true) {
+    const ssize_t count = read(source_.number(), buffer.data(), buffer.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) return Read::nothing_now;
+    if (count <= 0) return Read::end;
+    taken_ += static_cast<std::size_t>(count);
+    consume({buffer.data(), static_cast<std::size_t>(count)});
+    return Read::some;
+  }
+}
+
+void WorkerOutput::on_readable() {
+  if (read_some() == Read::end) {
+    finish();
+    return;
+  }
+  Console* console = targets_.console;
+  if (console == nullptr) return;
+  if (console->broken() && !targets_.log_file.valid()) {
+    finish();  // the worker gets SIGPIPE, as it would without a launcher in between
+  } else if (console->full() && !paused_) {
+    paused_ = true;
+    loop_.forget(source_.number());
+    console->call_when_drained([this] {
+      paused_ = false;
+      if (source_.valid()) loop_.watch_input(source_.number(), [this] { on_readable(); });
+    });
+  }
+}
+
+void WorkerOutput::drain() {
+  // Only what is there now: a process that the worker left behind may be writing for ever.
+  const std::size_t until = taken_ + bytes_in_pipe(source_.number());
+  while (source_.valid() && taken_ < until) {
+    const Read result = read_some();
+    if (result == Read::end) finish();
+    if (result == Read::nothing_now) return;
+  }
+}
+
+void WorkerOutput::close() {
+  drain();
+  if (source_.valid()) finish();
+}
+
+void WorkerOutput::consume(std::string_view data) {
+  keep_tail(data);
+  if (targets_.log_file.valid()) write_log(data);
+  if (targets_.console != nullptr) show(data);
+}
+
+void WorkerOutput::show(std::string_view data) {
+  shown_.clear();
+  while (!data.empty()) {
+    const std::size_t end = data.find('\n');
+    if (end == std::string_view::npos) break;
+    if (partial_.empty()) {
+      show_line(data.substr(0, end));
+    } else {
+      partial_ += data.substr(0, end);
+      show_line(partial_);
+      partial_.clear();
+    }
+    data.remove_prefix(end + 1);
+  }
+  partial_ += data;
+  if (partial_.size() > kLongestLine) {
+    show_line(partial_);
+    partial_.clear();
+  }
+  if (!shown_.empty()) targets_.console->write(shown_);
+  // A progress bar rewrites its line without ending it: show its newest state.
+  const std::size_t rewritten = partial_.find_last_of('\r', partial_.size() < 2 ? 0 : partial_.size() - 2);
+  if (targets_.console->is_terminal() && rewritten != std::string::npos) {
+    partial_.erase(0, rewritten + 1);
+    targets_.console->write_unfinished(targets_.prefix + partial_);
+  }
+}
+
+void WorkerOutput::show_line(std::string_view line) {
+  if (targets_.console->is_terminal()) {
+    // Of a line that was rewritten only the last state is left, as it would be without the prefix.
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    line.remove_prefix(line.rfind('\r') + 1);
+  }
+  shown_ += targets_.prefix;
+  shown_ += line;
+  shown_ += '\n';
+}
+
+void WorkerOutput::write_log(std::string_view data) {
+  while (!data.empty()) {
+    const ssize_t written = write(targets_.log_file.number(), data.data(), data.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) {
+      // A full disk must not stop the job; what follows still goes to the console.
+      std::fprintf(stderr, "rondo run: cannot write %s: %s; this log ends here\n", targets_.log_path.c_str(),
+                   errno_text(errno).c_str());
+      targets_.log_file.reset();
+      return;
+    }
+    data.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+void WorkerOutput::keep_tail(std::string_view data) {
+  tail_ += data;
+  if (tail_.size() > 2 * kTailBytes) tail_.erase(0, tail_.size() - kTailBytes);
+}
+
+void WorkerOutput::finish() {
+  if (!partial_.empty() && targets_.console != nullptr) {
+    shown_.clear();
+    show_line(partial_);
+    partial_.clear();
+    targets_.console->write(shown_);
+  }
+  if (!paused_) loop_.forget(source_.number());
+  source_.reset();
+}
+
+}  // namespace rondo::launch

@@ -1,0 +1,46 @@
+#include "rondo/models/convnet.h"
+
+#include <torch/torch.h>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+
+namespace rondo {
+
+ConvnetImpl::ConvnetImpl(const ConvnetConfig& config) : config_(config) {
+  features_ = register_module("features", torch::nn::Sequential());
+  classifier_ = register_module("classifier", torch::nn::Sequential());
+  std::int64_t channels = config.channels, height = config.height, width = config.width;
+  for (const std::int64_t next : config.features) {
+    // The normalisation has a bias of its own.
+    features_->push_back(
+        torch::nn::Conv2d(torch::nn::Conv2dOptions(channels, next, 3).padding(1).bias(!config.batch_norm)));
+    if (config.batch_norm) features_->push_back(torch::nn::BatchNorm2d(next));
+    features_->push_back(torch::nn::ReLU());
+    features_->push_back(torch::nn::MaxPool2d(2));
+    channels = next;
+    height /= 2;
+    width /= 2;
+  }
+  if (height < 1 || width < 1) {
+    throw UsageError(str("convnet: an image of ", config.height, "x", config.width,
+                         " is too small to be halved by each of ", config.features.size(), " blocks"));
+  }
+  classifier_->push_back(torch::nn::Linear(channels * height * width, config.hidden));
+  classifier_->push_back(torch::nn::ReLU());
+  classifier_->push_back(torch::nn::Linear(config.hidden, config.classes));
+}
+
+at::Tensor ConvnetImpl::forward(const at::Tensor& input) {
+  if (input.dim() != 4 || input.size(1) != config_.channels || input.size(2) != config_.height ||
+      input.size(3) != config_.width) {
+    throw UsageError(str("convnet: input of shape [", join(input.sizes(), ", "), "], expected [samples, ",
+                         config_.channels, ", ", config_.height, ", ", config_.width, "]"));
+  }
+  const at::Tensor features = config_.features.empty() ? input : features_->forward(input);
+  // Not flatten(): its -1 is undefined for an empty batch.
+  const std::int64_t values = features.size(1) * features.size(2) * features.size(3);
+  return classifier_->forward(features.reshape({input.size(0), values}));
+}
+
+}  // namespace rondo

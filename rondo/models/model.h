@@ -1,0 +1,43 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "rondo/models/loss.h"
+
+namespace rondo {
+
+// A module together with how to call it. All models here predict classes: forward maps a batch's input to
+// logits whose last dimension is the class (or the vocabulary), and cross_entropy compares them with the
+// batch's target.
+struct Model {
+  std::string name;       // as given to make_model, for example "gpt-25m"
+  nlohmann::json config;  // complete: make_model(name, config) gives the same architecture again
+  std::shared_ptr<torch::nn::Module> module;
+  // int64 tokens [samples, length] -> [samples, length, vocabulary], or float32 [samples, ...] -> [samples,
+  // classes].
+  std::function<at::Tensor(const at::Tensor& input)> forward;
+};
+
+// Builds a model; weights come from libtorch's default generator, so torch::manual_seed before it fixes them.
+// `config` overrides entries of model_config(name). Throws UsageError for an unknown name, key or value,
+// naming what is allowed.
+Model make_model(const std::string& name, const nlohmann::json& config = nlohmann::json::object());
+
+// The complete configuration of `name` with its default values. What depends on the data (input_shape and
+// classes, or context and vocabulary) comes from DatasetInfo::model_config. Throws UsageError for an unknown
+// name.
+nlohmann::json model_config(const std::string& name);
+
+// Sorted: convnet, gpt, gpt-25m, gpt-tiny, mlp.
+std::vector<std::string> model_names();
+
+// Number of trainable values; a parameter shared by two modules counts once.
+std::int64_t count_parameters(const torch::nn::Module& module);
+
+}  // namespace rondo

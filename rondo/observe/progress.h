@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "rondo/base/time.h"
+
+namespace rondo {
+
+enum class ProgressStyle {
+  automatic,  // a bar on a terminal, lines elsewhere
+  bar,
+  lines,
+  off,
+};
+
+// Reads "auto", "bar", "lines" or "off"; throws UsageError otherwise.
+ProgressStyle parse_progress_style(std::string_view text);
+
+struct ProgressOptions {
+  ProgressStyle style = ProgressStyle::automatic;
+  std::int64_t total_steps = 0;
+  std::int64_t first_step = 0;                    // steps done before (a resumed run)
+  std::int64_t line_every_steps = 10;             // lines: at least this many steps apart ...
+  Duration line_every = std::chrono::seconds(1);  // ... and at least this long
+  Duration redraw_every = std::chrono::milliseconds(100);
+};
+
+// What is shown of a step.
+struct ProgressUpdate {
+  std::int64_t step = 0;  // steps done, this one included
+  double epoch = 0;       // epochs done, with the fraction of the current one
+  double loss = 0;
+  double learning_rate = 0;
+  double rate = 0;  // per second, over all ranks
+  std::string_view unit = "samples";
+};
+
+// Shows how far training is: on a terminal one line that is redrawn, in a log plain lines now and then. Only
+// one rank of a job should have one. One thread uses an object.
+class Progress {
+ public:
+  // `stream` is not owned and must outlive the object.
+  Progress(std::FILE* stream, const ProgressOptions& options);
+  // Ends the bar's line.
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void update(const ProgressUpdate& update);
+  // Prints a line of its own ("validation loss 1.234"), keeping the bar below it. Nothing when the style is
+  // off.
+  void note(std::string_view text);
+  void finish();
+
+ private:
+  void draw_bar(const ProgressUpdate& update);
+  void print_line(const ProgressUpdate& update);
+  std::string time_left(std::int64_t step) const;
+
+  std::FILE* stream_;
+  ProgressOptions options_;
+  ProgressStyle style_;
+  TimePoint started_;
+  std::optional<TimePoint> last_shown_;
+  std::int64_t last_shown_step_;
+  std::string bar_;  // as it stands on the terminal now; empty when there is none
+};
+
+// "1:02:03", "4:05" (hours, minutes and seconds) for people.
+std::string format_clock_time(Duration duration);
+
+}  // namespace rondo

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "rondo/backend/group.h"
+#include "rondo/parallel/ddp/bucket_plan.h"
+#include "rondo/parallel/ddp/model_tensors.h"
+
+namespace rondo {
+
+// One entry a parameter, for plan_buckets.
+std::vector<GradientSpec> gradient_specs(const std::vector<ModelTensor>& parameters);
+
+// A flat tensor that holds the gradients of `members` (indices into `parameters`, of one dtype and device)
+// one after the other. places[i] becomes the part for parameter i, strided like the parameter where that is
+// possible, so that autograd and optimizers find the layout they would have chosen. Parts share memory with
+// the bucket but are no views in autograd's eyes: Optimizer::zero_grad detaches gradients in place, which
+// views refuse.
+at::Tensor make_bucket(const std::vector<ModelTensor>& parameters, const std::vector<std::size_t>& members,
+                       std::vector<at::Tensor>& places);
+
+// For messages: "gradients 'a' to 'b'", and "rank 1 of group 'world'".
+std::string name_range(const std::vector<ModelTensor>& parameters, const std::vector<std::size_t>& members);
+std::string place_of(const Group& group);
+
+}  // namespace rondo

@@ -1,0 +1,114 @@
+#include "rondo/parallel/ddp/bucketed_exchange.h"
+
+#include <ATen/ScalarOps.h>
+#include <torch/torch.h>
+
+#include "rondo/parallel/ddp/bucket.h"
+
+namespace rondo {
+namespace {
+
+bool same_memory(const at::Tensor& a, const at::Tensor& b) {
+  return a.is_alias_of(b) && a.storage_offset() == b.storage_offset();
+}
+
+}  // namespace
+
+BucketedExchange::BucketedExchange(std::vector<ModelTensor> parameters, Group group,
+                                   const DdpOptions& options)
+    : parameters_(std::move(parameters)),
+      group_(std::move(group)),
+      bucket_bytes_(options.bucket_bytes.value_or(MiB(25))),
+      first_bucket_bytes_(options.first_bucket_bytes.value_or(options.bucket_bytes.value_or(MiB(1)))),
+      as_view_(options.gradient_as_bucket_view),
+      places_(parameters_.size()),
+      bucket_of_(parameters_.size()),
+      saved_(parameters_.size()),
+      queue_([this](std::size_t bucket) { return start(bucket); }, place_of(group_)) {}
+
+BucketedExchange::~BucketedExchange() { abandon(); }
+
+void BucketedExchange::set_order(std::span<const std::size_t> order) {
+  const at::NoGradGuard no_grad;
+  buckets_.clear();
+  std::vector<ReductionQueue::Unit> units;
+  for (std::vector<std::size_t>& members :
+       plan_buckets(gradient_specs(parameters_), order, first_bucket_bytes_, bucket_bytes_)) {
+    at::Tensor flat = make_bucket(parameters_, members, places_);
+    for (const std::size_t parameter : members) bucket_of_[parameter] = buckets_.size();
+    units.push_back({members.size(), Bytes{flat.nbytes()}, name_range(parameters_, members)});
+    buckets_.push_back({std::move(members), std::move(flat)});
+  }
+  queue_.set_units(std::move(units));
+}
+
+void BucketedExchange::begin_backward(const GradientWeight& weight) {
+  weight_ = weight;
+  scale_ = at::native::wrapped_scalar_tensor(weight.scale);
+  queue_.begin();
+}
+
+void BucketedExchange::gradient_ready(std::size_t parameter) {
+  copy_in(parameter);
+  queue_.gradient_ready(bucket_of_[parameter]);
+}
+
+void BucketedExchange::gradient_missing(std::size_t parameter) {
+  const at::Tensor& grad = parameters_[parameter].tensor.grad();
+  if (grad.defined() && same_memory(grad, places_[parameter])) saved_[parameter] = grad.clone();
+  gradient_ready(parameter);
+}
+
+c10::intrusive_ptr<c10d::Work> BucketedExchange::start(std::size_t bucket) {
+  const at::Tensor& flat = buckets_[bucket].flat;
+  std::vector<at::Tensor> message = {flat.is_complex() ? at::view_as_real(flat) : flat};
+  return group_.backend()->allreduce(message);
+}
+
+void BucketedExchange::copy_in(std::size_t parameter) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor& grad = parameters_[parameter].tensor.grad();
+  at::Tensor& place = places_[parameter];
+  if (!grad.defined() || weight_.scale == 0) {
+    place.zero_();
+  } else if (same_memory(grad, place)) {
+    place.mul_(scale_);
+  } else {
+    // Scaling while copying saves a pass, and scaling before the sum keeps half-precision sums in range.
+    at::mul_out(place, grad.requires_grad() ? grad.detach() : grad, scale_);
+  }
+}
+
+void BucketedExchange::finish(const std::vector<bool>& untouched) {
+  for (std::size_t index = 0; index < buckets_.size(); ++index) {
+    queue_.wait(index);
+    for (const std::size_t parameter : buckets_[index].parameters) {
+      if (!untouched[parameter]) {
+        copy_out(parameter);
+      } else if (saved_[parameter].defined()) {
+        parameters_[parameter].tensor.mutable_grad() = saved_[parameter];
+      }
+      saved_[parameter].reset();
+    }
+  }
+}
+
+void BucketedExchange::copy_out(std::size_t parameter) {
+  const at::NoGradGuard no_grad;
+  at::Tensor& grad = parameters_[parameter].tensor.mutable_grad();
+  const at::Tensor& place = places_[parameter];
+  if (as_view_) {
+    if (!grad.defined() || !same_memory(grad, place)) grad = place;
+  } else if (grad.defined() && !grad.requires_grad()) {
+    grad.copy_(place);
+  } else {
+    grad = place.clone();
+  }
+}
+
+void BucketedExchange::abandon() noexcept {
+  queue_.abandon();
+  for (at::Tensor& gradient : saved_) gradient.reset();
+}
+
+}  // namespace rondo

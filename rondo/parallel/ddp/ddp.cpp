@@ -1,0 +1,108 @@
+#include "rondo/parallel/ddp/ddp.h"
+
+#include <torch/torch.h>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/parallel/ddp/coalesced_broadcast.h"
+#include "rondo/parallel/ddp/ddp_state.h"
+#include "rondo/parallel/ddp/model_agreement.h"
+
+namespace rondo {
+
+NoSync::NoSync(std::shared_ptr<GradientReducer> reducer) : reducer_(std::move(reducer)) {
+  if (reducer_) reducer_->change_no_sync_depth(+1);
+}
+
+NoSync::~NoSync() {
+  if (reducer_) reducer_->change_no_sync_depth(-1);
+}
+
+std::vector<at::Tensor> DistributedDataParallel::State::buffer_tensors() const {
+  std::vector<at::Tensor> result;
+  for (const ModelTensor& buffer : tensors.buffers) result.push_back(buffer.tensor);
+  return result;
+}
+
+std::vector<at::Tensor> DistributedDataParallel::State::all_tensors() const {
+  std::vector<at::Tensor> result;
+  for (const ModelTensor& parameter : tensors.parameters) result.push_back(parameter.tensor);
+  for (const ModelTensor& buffer : tensors.buffers) result.push_back(buffer.tensor);
+  return result;
+}
+
+DistributedDataParallel::DistributedDataParallel(const torch::nn::Module& model, const Group& group,
+                                                 const DdpOptions& options)
+    : DistributedDataParallel(tensors_of(model), group, options) {}
+
+DistributedDataParallel::DistributedDataParallel(const torch::jit::Module& model, const Group& group,
+                                                 const DdpOptions& options)
+    : DistributedDataParallel(tensors_of(model), group, options) {}
+
+DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, const Group& group,
+                                                 const DdpOptions& options)
+    : state_(new State{without_repetitions(std::move(tensors)), group, options, nullptr, nullptr}) {
+  if (!group.member()) throw UsageError("DistributedDataParallel was given a group that this rank is not in");
+  std::vector<ModelTensor> trained;
+  for (const ModelTensor& parameter : state_->tensors.parameters) {
+    if (parameter.tensor.requires_grad()) trained.push_back(parameter);
+  }
+  if (trained.empty())
+    throw UsageError("DistributedDataParallel: no parameter of the model requires a gradient");
+  if (group.size() == 1) return;
+  verify_same_model(state_->tensors, options, group);
+  broadcast_coalesced(state_->all_tensors(), group, /*root=*/0);
+  state_->announcement = std::make_shared<StepAnnouncement>(group);
+  state_->reducer =
+      std::make_shared<GradientReducer>(std::move(trained), group, options, state_->announcement);
+}
+
+DistributedDataParallel::~DistributedDataParallel() = default;
+DistributedDataParallel::DistributedDataParallel(DistributedDataParallel&&) noexcept = default;
+DistributedDataParallel& DistributedDataParallel::operator=(DistributedDataParallel&&) noexcept = default;
+
+void DistributedDataParallel::before_forward() {
+  State& state = *state_;
+  if (!state.reducer) return;
+  const bool synchronises = state.reducer->synchronises() && at::GradMode::is_enabled();
+  const bool broadcasts =
+      state.buffers_due && state.options.broadcast_buffers && !state.tensors.buffers.empty();
+  int source = 0;
+  if (state.join) {
+    state.announcement->start({.synchronises = synchronises,
+                               .broadcasts_buffers = broadcasts,
+                               .samples = std::exchange(state.samples, std::nullopt)});
+    if (state.join->throw_on_early_termination) throw_if_a_rank_has_ended(*state.announcement);
+    // Rank 0 may have no batch of its own any more, and then no fresh statistics.
+    if (broadcasts) {
+      state.announcement->ranks();
+      source = state.announcement->last_active().front();
+    }
+  }
+  if (broadcasts) broadcast_coalesced(state.buffer_tensors(), state.group, source);
+  state.buffers_due = synchronises;
+}
+
+NoSync DistributedDataParallel::no_sync() { return NoSync(state_->reducer); }
+
+void DistributedDataParallel::set_local_samples(std::int64_t samples) {
+  if (samples < 0) throw UsageError(str("set_local_samples: ", samples, " is not a number of samples"));
+  if (!state_->reducer) return;
+  if (state_->join) {
+    state_->samples = samples;
+  } else {
+    state_->announcement->start({.samples = samples});
+  }
+}
+
+void DistributedDataParallel::synchronize_without_backward() {
+  if (state_->reducer) state_->reducer->synchronize_without_backward();
+}
+
+const BackwardTrace& DistributedDataParallel::last_backward() const {
+  return state_->reducer ? state_->reducer->last_backward() : state_->no_trace;
+}
+
+const Group& DistributedDataParallel::group() const { return state_->group; }
+
+}  // namespace rondo

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "rondo/backend/group.h"
+#include "rondo/parallel/ddp/backward_trace.h"
+#include "rondo/parallel/ddp/model_tensors.h"
+#include "rondo/parallel/ddp/options.h"
+
+namespace rondo {
+
+class GradientReducer;
+
+// While one lives, backward passes accumulate gradients on this rank only; the first backward pass after it
+// reduces the accumulated sum. Guards nest.
+class [[nodiscard]] NoSync {
+ public:
+  explicit NoSync(std::shared_ptr<GradientReducer> reducer);
+  ~NoSync();
+  NoSync(NoSync&&) noexcept = default;
+  NoSync& operator=(NoSync&&) = delete;
+
+ private:
+  std::shared_ptr<GradientReducer> reducer_;
+};
+
+// Data parallelism: every rank holds the whole model and computes on its own batch; backward passes leave the
+// averaged gradient in `.grad` on every rank, overlapping communication with computation. The model is not
+// changed:
+//
+//   rondo::DistributedDataParallel ddp(*model, context.world());
+//   for (auto& batch : *loader) {
+//     optimizer.zero_grad();
+//     auto loss = loss_function(ddp.forward(model, batch.data), batch.target);
+//     loss.backward();   // on return gradients are synchronised
+//     optimizer.step();
+//   }
+//
+// Averaging rule: gradient = sum_r n_r g_r / sum_r n_r, where n_r is what rank r gave to set_local_samples
+// for this step; without it all ranks weigh the same. g_r is what rank r accumulated in `.grad` since it was
+// last cleared.
+//
+// All ranks of the group must wrap the same model and run synchronised backward passes in the same order. One
+// thread uses an object; it must outlive backward passes in progress, and the model's tensors outlive it or
+// not as they like. On a group of one rank everything here is a no-op. docs/ddp.md tells the rules in full.
+class DistributedDataParallel {
+ public:
+  // Collective. Compares the model across ranks and gives all of them rank 0's parameters and buffers.
+  // Parameters that do not require gradients now are never reduced. Throws MismatchError on every rank naming
+  // the first parameter, buffer or option that differs and both sides; UsageError when this rank is not in
+  // the group or nothing requires a gradient.
+  DistributedDataParallel(const torch::nn::Module& model, const Group& group, const DdpOptions& options = {});
+  DistributedDataParallel(const torch::jit::Module& model, const Group& group,
+                          const DdpOptions& options = {});
+  DistributedDataParallel(ModelTensors tensors, const Group& group, const DdpOptions& options = {});
+  ~DistributedDataParallel();
+  DistributedDataParallel(DistributedDataParallel&&) noexcept;
+  DistributedDataParallel& operator=(DistributedDataParallel&&) noexcept;
+
+  // before_forward() and then the model's own forward. `model` is a module, a module holder or a pointer to
+  // one.
+  template <class Model, class... Inputs>
+  decltype(auto) forward(Model&& model, Inputs&&... inputs) {
+    before_forward();
+    if constexpr (requires { model->forward(std::forward<Inputs>(inputs)...); }) {
+      return model->forward(std::forward<Inputs>(inputs)...);
+    } else {
+      return model.forward(std::forward<Inputs>(inputs)...);
+    }
+  }
+
+  // For who calls the model directly: collective where the model has buffers to broadcast (the first forward
+  // pass and each one after a synchronised training pass, as in PyTorch) and inside with_join.
+  void before_forward();
+
+  // Gradients stay local while the result lives. Put forward and backward inside it.
+  NoSync no_sync();
+
+  // Samples behind this rank's gradients in the next synchronised backward pass; for gradient accumulation
+  // those of all its passes. May be 0. If any rank calls it for a step all must, at the same place of the
+  // step. Best before the forward pass, so that the numbers travel while it computes; inside with_join it
+  // must be there.
+  void set_local_samples(std::int64_t samples);
+
+  // For a rank that has nothing to do a backward pass on while the others do one: contributes what `.grad`
+  // holds (zeros if undefined) and receives the average. Call set_local_samples(0) before, as the others call
+  // it with their numbers.
+  void synchronize_without_backward();
+
+  // When the buckets of the last synchronised backward pass were ready, launched and finished. Valid until
+  // the next.
+  const BackwardTrace& last_backward() const;
+
+  const Group& group() const;
+
+  // For the implementation (join.cpp).
+  struct State;
+  State& state() { return *state_; }
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace rondo

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <optional>
+
+#include "rondo/parallel/ddp/ddp.h"
+#include "rondo/parallel/ddp/gradient_reducer.h"
+#include "rondo/parallel/ddp/join.h"
+#include "rondo/parallel/ddp/step_announcement.h"
+
+namespace rondo {
+
+// Used by the training thread only.
+struct DistributedDataParallel::State {
+  ModelTensors tensors;
+  Group group;
+  DdpOptions options;
+  std::shared_ptr<StepAnnouncement> announcement;  // null on a group of one rank, like reducer
+  std::shared_ptr<GradientReducer> reducer;
+  BackwardTrace no_trace = {};
+  bool buffers_due = true;                   // the next forward pass broadcasts buffers
+  std::optional<JoinOptions> join = {};      // inside with_join
+  std::optional<std::int64_t> samples = {};  // inside with_join: for the next forward pass to announce
+
+  std::vector<at::Tensor> buffer_tensors() const;
+  std::vector<at::Tensor> all_tensors() const;
+};
+
+// For with_join's throw_on_early_termination: MismatchError naming the ranks that are no longer active.
+void throw_if_a_rank_has_ended(StepAnnouncement& announcement);
+
+}  // namespace rondo

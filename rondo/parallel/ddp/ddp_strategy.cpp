@@ -1,0 +1,74 @@
+#include "rondo/parallel/ddp/ddp_strategy.h"
+
+#include <torch/torch.h>
+
+#include <optional>
+
+#include "rondo/parallel/ddp/ddp.h"
+
+namespace rondo {
+namespace {
+
+class DdpModel final : public PreparedModel {
+ public:
+  DdpModel(std::shared_ptr<torch::nn::Module> module, const Group& group, const DdpOptions& options)
+      : module_(std::move(module)), ddp_(*module_, group, options) {}
+
+  torch::nn::Module& module() override { return *module_; }
+
+  void begin_step(const LocalBatch& batch) override {
+    no_sync_.reset();
+    if (batch.synchronise) {
+      ddp_.set_local_samples(batch.samples);
+    } else {
+      no_sync_.emplace(ddp_.no_sync());
+    }
+    ddp_.before_forward();
+    synchronised_ = batch.synchronise;
+  }
+
+  // The backward pass itself has waited for the gradients.
+  void finish_backward() override { no_sync_.reset(); }
+
+  CommunicationTimes communication_times() const override {
+    if (!synchronised_) return {};
+    return {communication_time(ddp_.last_backward()), exposed_communication_time(ddp_.last_backward())};
+  }
+
+  std::vector<CommunicationSpan> communication_spans() const override {
+    std::vector<CommunicationSpan> spans;
+    if (!synchronised_) return spans;
+    for (const BucketTrace& bucket : ddp_.last_backward().buckets) {
+      spans.push_back({.operation = "all_reduce",
+                       .bucket = static_cast<std::int64_t>(spans.size()),
+                       .bytes = bucket.bytes,
+                       .begin_ns = bucket.launched_ns,
+                       .end_ns = bucket.finished_ns});
+    }
+    return spans;
+  }
+
+ private:
+  std::shared_ptr<torch::nn::Module> module_;
+  DistributedDataParallel ddp_;
+  std::optional<NoSync> no_sync_;  // within an accumulation window
+  bool synchronised_ = false;
+};
+
+}  // namespace
+
+DdpStrategy::DdpStrategy(Context context, const StrategyOptions& options)
+    : ProcessStrategy("ddp", std::move(context)), options_(options) {}
+
+std::unique_ptr<PreparedModel> DdpStrategy::prepare(std::shared_ptr<torch::nn::Module> module) {
+  DdpOptions options;
+  options.bucket_bytes = options_.bucket_bytes;
+  options.first_bucket_bytes = options_.first_bucket_bytes;
+  options.find_unused_parameters = options_.find_unused_parameters;
+  options.static_graph = options_.static_graph;
+  options.broadcast_buffers = options_.broadcast_buffers;
+  options.check_parameters_every = options_.check_parameters_every;
+  return std::make_unique<DdpModel>(std::move(module), context().world(), options);
+}
+
+}  // namespace rondo

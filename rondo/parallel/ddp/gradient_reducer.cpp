@@ -1,0 +1,257 @@
+#include "rondo/parallel/ddp/gradient_reducer.h"
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/torch.h>
+
+#include <numeric>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/parallel/ddp/control_device.h"
+#include "rondo/parallel/ddp/model_agreement.h"
+
+namespace rondo {
+namespace {
+
+std::string names_of(const std::vector<ModelTensor>& parameters, const std::vector<std::size_t>& indices) {
+  constexpr std::size_t shown = 10;
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < std::min(shown, indices.size()); ++i) {
+    names.push_back(str("'", parameters[indices[i]].name, "'"));
+  }
+  const std::string more = indices.size() > shown ? str(" and ", indices.size() - shown, " more") : "";
+  return join(names, ", ") + more;
+}
+
+}  // namespace
+
+// What autograd calls at the end of a backward pass. If it is dropped uncalled the pass has failed.
+class GradientReducer::PassEnd {
+ public:
+  explicit PassEnd(std::shared_ptr<GradientReducer> reducer) : reducer_(std::move(reducer)) {}
+  ~PassEnd() {
+    if (reducer_) reducer_->abandon_pass();
+  }
+  PassEnd(const PassEnd&) = delete;
+  PassEnd& operator=(const PassEnd&) = delete;
+  void reached() { std::exchange(reducer_, nullptr)->finalize(); }
+
+ private:
+  std::shared_ptr<GradientReducer> reducer_;
+};
+
+GradientReducer::GradientReducer(std::vector<ModelTensor> parameters, Group group, const DdpOptions& options,
+                                 std::shared_ptr<StepAnnouncement> announcement)
+    : parameters_(std::move(parameters)),
+      group_(std::move(group)),
+      options_(options),
+      announcement_(std::move(announcement)),
+      exchange_(make_gradient_exchange(parameters_, group_, options)),
+      ready_(parameters_.size()),
+      used_(parameters_.size()),
+      unused_here_(parameters_.size()),
+      unused_anywhere_(parameters_.size()) {
+  std::vector<at::Tensor> tensors;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    index_of_[parameters_[i].tensor.unsafeGetTensorImpl()] = i;
+    expected_.emplace_back(parameters_[i].tensor.scalar_type(), parameters_[i].tensor.numel());
+    tensors.push_back(parameters_[i].tensor);
+  }
+  // Until gradients have been seen to arrive, expect the last layer's first.
+  std::vector<std::size_t> order(parameters_.size());
+  std::iota(order.rbegin(), order.rend(), std::size_t{0});
+  exchange_->set_order(order);
+  hooks_ = std::make_unique<GradientHooks>(std::move(tensors), *this);
+}
+
+GradientReducer::~GradientReducer() = default;
+
+void GradientReducer::add(at::Tensor& parameter) {
+  std::shared_ptr<PassEnd> end;  // outlives the lock, which its destructor may need
+  const std::lock_guard lock(mutex_);
+  const std::size_t index = index_of_.at(parameter.unsafeGetTensorImpl());
+  check_gradient(index);
+  used_[index] = true;
+  if (no_sync_depth_ > 0) return;
+  if (!in_pass_) {
+    end = std::make_shared<PassEnd>(shared_from_this());
+    torch::autograd::Engine::get_default_engine().queue_callback([end] { end->reached(); });
+    begin_pass();
+  }
+  if (ready_[index]) {
+    throw Error(str("parameter '", parameters_[index].name,
+                    unused_here_[index]
+                        ? "' got a gradient, but none in the first step; with static_graph the same "
+                          "parameters must be used in every step"
+                        : "' got a second gradient in one backward pass; put all but the last of "
+                          "several overlapping backward passes under no_sync()"));
+  }
+  ready_[index] = true;
+  arrival_.push_back(index);
+  exchange_->gradient_ready(index);
+}
+
+void GradientReducer::finalize() {
+  const std::lock_guard lock(mutex_);
+  end_pass(/*had_backward=*/true);
+}
+
+void GradientReducer::synchronize_without_backward() {
+  const std::lock_guard lock(mutex_);
+  if (no_sync_depth_ > 0) throw UsageError("synchronize_without_backward was called under no_sync()");
+  if (in_pass_) throw UsageError("synchronize_without_backward was called during a backward pass");
+  try {
+    begin_pass();
+  } catch (...) {
+    fail_pass();
+    throw;
+  }
+  end_pass(/*had_backward=*/false);
+}
+
+void GradientReducer::change_no_sync_depth(int by) {
+  const std::lock_guard lock(mutex_);
+  no_sync_depth_ += by;
+}
+
+bool GradientReducer::synchronises() const {
+  const std::lock_guard lock(mutex_);
+  return no_sync_depth_ == 0;
+}
+
+void GradientReducer::begin_pass() {
+  exchange_->begin_backward(announcement_->gradient_weight(divide_by_active_));
+  in_pass_ = true;
+  trace_ = {};
+  trace_.first_gradient_ns = monotonic_ns();
+  arrival_.clear();
+  ready_ = unused_here_;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (unused_here_[i]) exchange_->gradient_missing(i);
+  }
+}
+
+void GradientReducer::end_pass(bool had_backward) {
+  trace_.backward_end_ns = monotonic_ns();
+  try {
+    std::vector<bool> untouched(parameters_.size());
+    settle_missing(had_backward, untouched);
+    exchange_->finish(untouched);
+    trace_.end_ns = monotonic_ns();
+    trace_.buckets = exchange_->trace();
+    if (!arrival_order_adopted_ && (options_.static_graph || !options_.find_unused_parameters)) {
+      adopt_arrival_order();
+    }
+    ++synchronised_passes_;
+    const bool check_due =
+        options_.check_parameters_every > 0 && synchronised_passes_ % options_.check_parameters_every == 0;
+    // A rank that has run out of data makes no optimizer steps, so it legitimately differs until the end.
+    if (check_due && announcement_->everyone_active()) {
+      verify_same_values(parameters_, str("after ", synchronised_passes_ - 1, " synchronised steps"), group_);
+    }
+  } catch (...) {
+    fail_pass();
+    throw;
+  }
+  in_pass_ = false;
+  used_.assign(parameters_.size(), false);
+  announcement_->clear();
+}
+
+void GradientReducer::abandon_pass() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (in_pass_) fail_pass();
+}
+
+void GradientReducer::fail_pass() noexcept {
+  in_pass_ = false;
+  exchange_->abandon();
+  announcement_->clear();
+}
+
+void GradientReducer::check_gradient(std::size_t index) const {
+  const ModelTensor& parameter = parameters_[index];
+  const at::Tensor& gradient = parameter.tensor.grad();
+  if (gradient.layout() != at::kStrided) {
+    throw UsageError(
+        str("the gradient of parameter '", parameter.name,
+            "' is sparse, which cannot be averaged across ranks; make the layer's gradients dense "
+            "(for Embedding: sparse(false))"));
+  }
+  const auto& [dtype, elements] = expected_[index];
+  if (gradient.scalar_type() != dtype || gradient.numel() != elements) {
+    throw UsageError(str("parameter '", parameter.name, "' was ", c10::toString(dtype), " with ", elements,
+                         " elements when it was handed to DistributedDataParallel and now has a gradient ",
+                         describe_shape(gradient), "; convert the model first"));
+  }
+}
+
+void GradientReducer::settle_missing(bool had_backward, std::vector<bool>& untouched) {
+  std::vector<std::size_t> missing;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!ready_[i]) missing.push_back(i);
+  }
+  const bool learns_static_graph = options_.static_graph && !static_graph_known_;
+  if (had_backward && !missing.empty() && !options_.find_unused_parameters && !learns_static_graph) {
+    throw UsageError(
+        str("rank ", group_.rank(), ": backward is over, but ", missing.size(), " of ", parameters_.size(),
+            " parameters got no gradient: ", names_of(parameters_, missing),
+            options_.static_graph
+                ? "; with static_graph the same parameters must be used in every step"
+                : "; if that is intended, set find_unused_parameters (or static_graph when it is "
+                  "the same in every step)"));
+  }
+  for (const std::size_t index : missing) exchange_->gradient_missing(index);
+  if (static_graph_known_) {
+    untouched = unused_anywhere_;
+  } else if (options_.find_unused_parameters || options_.static_graph) {
+    exchange_usage(had_backward, untouched);
+  }
+}
+
+void GradientReducer::exchange_usage(bool had_backward, std::vector<bool>& untouched) {
+  const auto count = static_cast<std::int64_t>(parameters_.size());
+  at::Tensor usage = at::zeros({count + 1}, at::kInt);  // by parameter; then ranks that had a backward pass
+  auto flags = usage.accessor<std::int32_t, 1>();
+  for (std::int64_t i = 0; i < count; ++i) flags[i] = used_[static_cast<std::size_t>(i)];
+  flags[count] = had_backward;
+  std::vector<at::Tensor> message = {usage.to(control_device(group_))};
+  group_.backend()->allreduce(message)->wait();
+  usage.copy_(message.front());
+  for (std::int64_t i = 0; i < count; ++i) untouched[static_cast<std::size_t>(i)] = flags[i] == 0;
+  // The graph is known once every rank has shown its own.
+  if (options_.static_graph && flags[count] == group_.size()) {
+    static_graph_known_ = true;
+    unused_anywhere_ = untouched;
+    for (std::size_t i = 0; i < parameters_.size(); ++i) unused_here_[i] = !used_[i];
+  }
+}
+
+void GradientReducer::adopt_arrival_order() {
+  const auto count = static_cast<std::int64_t>(parameters_.size());
+  at::Tensor order = at::zeros({count + 1}, at::kLong);
+  auto entries = order.accessor<std::int64_t, 1>();
+  // Rank 0's order counts; if it had no backward pass it has none to offer yet.
+  if (group_.rank() == 0 && !arrival_.empty()) {
+    std::vector<bool> arrived(parameters_.size());
+    std::int64_t next = 0;
+    entries[next++] = 1;
+    for (const std::size_t index : arrival_) {
+      arrived[index] = true;
+      entries[next++] = static_cast<std::int64_t>(index);
+    }
+    for (std::int64_t i = count - 1; i >= 0; --i) {
+      if (!arrived[static_cast<std::size_t>(i)]) entries[next++] = i;
+    }
+  }
+  std::vector<at::Tensor> message = {order.to(control_device(group_))};
+  group_.backend()->broadcast(message)->wait();
+  order.copy_(message.front());
+  if (entries[0] == 0) return;
+  std::vector<std::size_t> agreed;
+  for (std::int64_t i = 1; i <= count; ++i) agreed.push_back(static_cast<std::size_t>(entries[i]));
+  exchange_->set_order(agreed);
+  arrival_order_adopted_ = true;
+}
+
+}  // namespace rondo

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "rondo/parallel/ddp/backward_trace.h"
+#include "rondo/parallel/ddp/gradient_exchange.h"
+#include "rondo/parallel/ddp/gradient_hooks.h"
+#include "rondo/parallel/ddp/model_tensors.h"
+#include "rondo/parallel/ddp/options.h"
+#include "rondo/parallel/ddp/step_announcement.h"
+#include "rondo/strategy/reducer.h"
+
+namespace rondo {
+
+// The model's side of data parallelism: learns from hooks which gradients are complete, passes them to an
+// exchange, and at the end of backward settles parameters that got none. How gradients travel is the
+// exchange's business.
+//
+// A backward pass calls add() from the threads of autograd (one for the CPU, one for each other device) and
+// finalize() at its end; everything else is called by the training thread between backward passes.
+class GradientReducer final : public Reducer, public std::enable_shared_from_this<GradientReducer> {
+ public:
+  // `parameters` are those that require gradients, the same on all ranks. The announcement tells the
+  // averaging weights and is cleared by every synchronised pass.
+  GradientReducer(std::vector<ModelTensor> parameters, Group group, const DdpOptions& options,
+                  std::shared_ptr<StepAnnouncement> announcement);
+  ~GradientReducer() override;
+
+  void add(at::Tensor& parameter) override;
+  void finalize() override;
+
+  // Takes part in the others' backward pass without one of its own, with what `.grad` holds (zeros if
+  // nothing).
+  void synchronize_without_backward();
+
+  // While the depth is above zero gradients stay local.
+  void change_no_sync_depth(int by);
+  bool synchronises() const;
+
+  // Inside with_join: whether ranks without data still count in the average.
+  void set_divide_by_active(bool value) { divide_by_active_ = value; }
+
+  const BackwardTrace& last_backward() const { return trace_; }
+
+ private:
+  class PassEnd;
+
+  void begin_pass();
+  void end_pass(bool had_backward);
+  void abandon_pass() noexcept;
+  void fail_pass() noexcept;
+  void check_gradient(std::size_t index) const;
+  void settle_missing(bool had_backward, std::vector<bool>& untouched);
+  void exchange_usage(bool had_backward, std::vector<bool>& untouched);
+  void adopt_arrival_order();
+
+  const std::vector<ModelTensor> parameters_;
+  const Group group_;
+  const DdpOptions options_;
+  const std::shared_ptr<StepAnnouncement> announcement_;
+  std::unordered_map<const void*, std::size_t> index_of_;          // by TensorImpl
+  std::vector<std::pair<at::ScalarType, std::int64_t>> expected_;  // dtype and elements of each gradient
+
+  // Protects everything below: with several devices hooks run on several threads of autograd.
+  mutable std::mutex mutex_;
+  std::unique_ptr<GradientExchange> exchange_;
+  int no_sync_depth_ = 0;
+  bool divide_by_active_ = false;
+  bool in_pass_ = false;
+  std::vector<bool> ready_;           // by parameter, in this pass
+  std::vector<bool> used_;            // by parameter, since the last synchronised pass (no_sync included)
+  std::vector<std::size_t> arrival_;  // order of gradients in this pass
+  bool arrival_order_adopted_ = false;
+  bool static_graph_known_ = false;
+  std::vector<bool> unused_here_;      // static graph: never waited for on this rank
+  std::vector<bool> unused_anywhere_;  // static graph: no rank has a gradient
+  long long synchronised_passes_ = 0;
+  BackwardTrace trace_;
+
+  // Last, so that hooks are gone before anything they use.
+  std::unique_ptr<GradientHooks> hooks_;
+};
+
+}  // namespace rondo

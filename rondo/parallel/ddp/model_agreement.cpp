@@ -1,0 +1,104 @@
+#include "rondo/parallel/ddp/model_agreement.h"
+
+#include <torch/torch.h>
+#include <xxhash.h>
+
+#include <map>
+
+#include "rondo/backend/collectives.h"
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+
+namespace rondo {
+namespace {
+
+// What must be equal on all ranks, one line an item, in the same order everywhere.
+std::vector<std::string> describe(const ModelTensors& tensors, const DdpOptions& options) {
+  std::vector<std::string> lines;
+  const auto size = [](const std::optional<Bytes>& bytes) { return bytes ? to_string(*bytes) : "default"; };
+  lines.push_back(str("option bucket_bytes = ", size(options.bucket_bytes)));
+  lines.push_back(str("option first_bucket_bytes = ", size(options.first_bucket_bytes)));
+  lines.push_back(str("option find_unused_parameters = ", options.find_unused_parameters));
+  lines.push_back(str("option static_graph = ", options.static_graph));
+  lines.push_back(str("option broadcast_buffers = ", options.broadcast_buffers));
+  lines.push_back(str("option check_parameters_every = ", options.check_parameters_every));
+  for (const ModelTensor& entry : tensors.parameters) {
+    lines.push_back(str("parameter '", entry.name, "' ", describe_shape(entry.tensor),
+                        entry.tensor.requires_grad() ? "" : " without requires_grad"));
+  }
+  for (const ModelTensor& entry : tensors.buffers) {
+    lines.push_back(str("buffer '", entry.name, "' ", describe_shape(entry.tensor)));
+  }
+  return lines;
+}
+
+}  // namespace
+
+void verify_same_model(const ModelTensors& tensors, const DdpOptions& options, const Group& group) {
+  const std::vector<nlohmann::json> all = all_gather_object(describe(tensors, options), group);
+  std::size_t longest = 0;
+  for (const nlohmann::json& lines : all) longest = std::max(longest, lines.size());
+  const auto line = [&](std::size_t rank, std::size_t item) {
+    return item < all[rank].size() ? all[rank][item].get<std::string>() : std::string("nothing more");
+  };
+  for (std::size_t item = 0; item < longest; ++item) {
+    for (std::size_t rank = 1; rank < all.size(); ++rank) {
+      if (line(rank, item) == line(0, item)) continue;
+      throw MismatchError(
+          str("the model is not the same on all ranks of group '", group.name(),
+              "'; first difference: rank 0 has ", line(0, item), ", rank ", rank, " has ", line(rank, item),
+              ". Build the same model with the same options on every rank."),
+          {static_cast<int>(rank)});
+    }
+  }
+}
+
+void verify_same_values(const std::vector<ModelTensor>& parameters, const std::string& when,
+                        const Group& group) {
+  if (group.size() == 1 || parameters.empty()) return;
+  const auto count = static_cast<std::int64_t>(parameters.size());
+  // Each rank fills its own row, so the sum is all ranks' hashes.
+  at::Tensor table = at::zeros({group.size(), count}, at::kLong);
+  {
+    auto rows = table.accessor<std::int64_t, 2>();
+    for (std::int64_t i = 0; i < count; ++i) {
+      const at::Tensor bytes = parameters[static_cast<std::size_t>(i)].tensor.detach().cpu().contiguous();
+      rows[group.rank()][i] = static_cast<std::int64_t>(XXH3_64bits(bytes.const_data_ptr(), bytes.nbytes()));
+    }
+  }
+  all_reduce(table, group);
+  const auto rows = table.accessor<std::int64_t, 2>();
+  std::vector<std::int64_t> different;
+  for (std::int64_t i = 0; i < count; ++i) {
+    bool equal = true;
+    for (int rank = 1; rank < group.size(); ++rank) equal = equal && rows[rank][i] == rows[0][i];
+    if (!equal) different.push_back(i);
+  }
+  if (different.empty()) return;
+
+  const std::int64_t first = different.front();
+  std::map<std::int64_t, std::vector<int>> ranks_by_hash;
+  for (int rank = 0; rank < group.size(); ++rank) ranks_by_hash[rows[rank][first]].push_back(rank);
+  auto largest = ranks_by_hash.begin();
+  for (auto it = ranks_by_hash.begin(); it != ranks_by_hash.end(); ++it) {
+    const bool more = it->second.size() > largest->second.size();
+    const bool tie =
+        it->second.size() == largest->second.size() && it->second.front() < largest->second.front();
+    if (more || tie) largest = it;
+  }
+  std::vector<int> deviating;
+  for (const auto& [hash, ranks] : ranks_by_hash) {
+    if (hash != largest->first) deviating.insert(deviating.end(), ranks.begin(), ranks.end());
+  }
+  std::sort(deviating.begin(), deviating.end());
+  throw MismatchError(
+      str("parameters are no longer the same on all ranks of group '", group.name(), "' ", when, ": '",
+          parameters[static_cast<std::size_t>(first)].name, "' on rank ", join(deviating, ", "),
+          " differs from rank ", join(largest->second, ", "), " (", different.size(), " of ", count,
+          " parameters differ). Common causes: different optimizer settings, a step that only some ranks "
+          "made, "
+          "or a rank that changes parameters by itself."),
+      deviating);
+}
+
+}  // namespace rondo

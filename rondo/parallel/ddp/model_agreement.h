@@ -1,0 +1,19 @@
+#pragma once
+
+#include "rondo/backend/group.h"
+#include "rondo/parallel/ddp/model_tensors.h"
+#include "rondo/parallel/ddp/options.h"
+
+namespace rondo {
+
+// Collective. Throws MismatchError on every rank when names, shapes, dtypes or requires_grad of parameters
+// and buffers, or the options, are not the same on all ranks; names the first that differs and both sides.
+void verify_same_model(const ModelTensors& tensors, const DdpOptions& options, const Group& group);
+
+// Collective. Compares a 64-bit hash (XXH3) of every parameter's bytes; throws MismatchError on every rank
+// naming the first parameter that differs, which ranks hold which value, and how many others differ. `when`
+// ends the message's first clause, for example "after 100 synchronised steps".
+void verify_same_values(const std::vector<ModelTensor>& parameters, const std::string& when,
+                        const Group& group);
+
+}  // namespace rondo

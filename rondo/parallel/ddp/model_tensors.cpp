@@ -1,0 +1,64 @@
+#include "rondo/parallel/ddp/model_tensors.h"
+
+#include <torch/csrc/jit/api/module.h>
+#include <torch/torch.h>
+
+#include <unordered_set>
+
+#include "rondo/base/text.h"
+
+namespace rondo {
+namespace {
+
+std::vector<ModelTensor> without_repetitions(std::vector<ModelTensor> tensors) {
+  std::unordered_set<const void*> seen;
+  std::erase_if(tensors, [&](const ModelTensor& entry) {
+    return !entry.tensor.defined() || !seen.insert(entry.tensor.unsafeGetTensorImpl()).second;
+  });
+  return tensors;
+}
+
+}  // namespace
+
+ModelTensors without_repetitions(ModelTensors tensors) {
+  return {without_repetitions(std::move(tensors.parameters)),
+          without_repetitions(std::move(tensors.buffers))};
+}
+
+ModelTensors tensors_of(const torch::nn::Module& model) {
+  ModelTensors result;
+  for (const auto& entry : model.named_parameters())
+    result.parameters.push_back({entry.key(), entry.value()});
+  for (const auto& entry : model.named_buffers()) result.buffers.push_back({entry.key(), entry.value()});
+  return without_repetitions(std::move(result));
+}
+
+ModelTensors tensors_of(const torch::jit::Module& model) {
+  ModelTensors result;
+  for (const auto& entry : model.named_parameters()) result.parameters.push_back({entry.name, entry.value});
+  for (const auto& entry : model.named_buffers()) result.buffers.push_back({entry.name, entry.value});
+  return without_repetitions(std::move(result));
+}
+
+std::string describe_shape(const at::Tensor& tensor) {
+  std::string dtype = c10::toString(tensor.scalar_type());
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+      dtype = "float32";
+      break;
+    case at::kDouble:
+      dtype = "float64";
+      break;
+    case at::kHalf:
+      dtype = "float16";
+      break;
+    case at::kBFloat16:
+      dtype = "bfloat16";
+      break;
+    default:
+      break;
+  }
+  return str(dtype, " [", join(tensor.sizes(), ", "), "]");
+}
+
+}  // namespace rondo

@@ -1,0 +1,97 @@
+#include "rondo/parallel/ddp/step_announcement.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/parallel/ddp/control_device.h"
+
+namespace rondo {
+namespace {
+
+enum Field : int { kActive, kSynchronises, kBroadcastsBuffers, kSamplesPlusOne, kFields };
+
+}  // namespace
+
+void StepAnnouncement::start(const RankStep& mine) {
+  if (started()) ranks();
+  table_ = at::zeros({group_.size(), kFields}, at::kLong);
+  auto row = table_.accessor<std::int64_t, 2>()[group_.rank()];
+  row[kActive] = mine.active;
+  row[kSynchronises] = mine.synchronises;
+  row[kBroadcastsBuffers] = mine.broadcasts_buffers;
+  row[kSamplesPlusOne] = mine.samples ? *mine.samples + 1 : 0;
+  message_ = {table_.to(control_device(group_))};
+  ranks_.clear();
+  work_ = group_.backend()->allreduce(message_);
+}
+
+const std::vector<RankStep>& StepAnnouncement::ranks() {
+  if (work_) {
+    work_->wait();
+    work_.reset();
+    table_.copy_(message_.front());
+    const auto table = table_.accessor<std::int64_t, 2>();
+    for (int rank = 0; rank < group_.size(); ++rank) {
+      const auto row = table[rank];
+      RankStep step{row[kActive] != 0, row[kSynchronises] != 0, row[kBroadcastsBuffers] != 0, {}};
+      if (row[kSamplesPlusOne] > 0) step.samples = row[kSamplesPlusOne] - 1;
+      ranks_.push_back(step);
+    }
+    std::vector<int> active;
+    for (int rank = 0; rank < group_.size(); ++rank) {
+      if (ranks_[static_cast<std::size_t>(rank)].active) active.push_back(rank);
+    }
+    if (!active.empty()) last_active_ = std::move(active);
+  }
+  return ranks_;
+}
+
+void StepAnnouncement::clear() {
+  table_.reset();
+  message_.clear();
+  work_.reset();
+  ranks_.clear();
+}
+
+GradientWeight StepAnnouncement::gradient_weight(bool divide_by_active) {
+  const double share = 1.0 / group_.size();
+  if (!started()) return {share, true};
+  std::int64_t total = 0;
+  int active = 0;
+  std::vector<int> told;
+  std::vector<int> silent;
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    const RankStep& step = ranks()[static_cast<std::size_t>(rank)];
+    if (!step.active) continue;
+    ++active;
+    (step.samples ? told : silent).push_back(rank);
+    total += step.samples.value_or(0);
+  }
+  const RankStep& mine = ranks()[static_cast<std::size_t>(group_.rank())];
+  if (!told.empty() && !silent.empty()) {
+    throw MismatchError(
+        str("rank ", join(told, ", "), " called set_local_samples before this backward pass, rank ",
+            join(silent, ", "), " did not; all ranks must, or none"),
+        silent);
+  }
+  const bool all_active = active == group_.size();
+  if (told.empty()) {
+    if (!mine.active) return {0, false};
+    return {divide_by_active ? 1.0 / active : share, all_active};
+  }
+  if (!mine.active || total == 0) return {0, false};
+  const bool same = all_active && std::all_of(ranks().begin(), ranks().end(), [&](const RankStep& step) {
+                      return step.samples == mine.samples;
+                    });
+  return {static_cast<double>(*mine.samples) / static_cast<double>(total), same};
+}
+
+bool StepAnnouncement::everyone_active() {
+  return !started() ||
+         std::all_of(ranks().begin(), ranks().end(), [](const RankStep& step) { return step.active; });
+}
+
+}  // namespace rondo

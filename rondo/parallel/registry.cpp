@@ -1,0 +1,17 @@
+#include "rondo/parallel/registry.h"
+
+#include "rondo/parallel/ddp/ddp_strategy.h"
+
+namespace rondo {
+
+StrategyRegistry all_strategies() {
+  StrategyRegistry registry = local_strategies();
+  registry.add("ddp", "every rank holds the whole model; gradients are averaged",
+               [](const Context& context, const StrategyOptions& options) -> std::unique_ptr<Strategy> {
+                 return std::make_unique<DdpStrategy>(context, options);
+               });
+  registry.add_alias("multi_worker_mirrored", "ddp");
+  return registry;
+}
+
+}  // namespace rondo

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rondo/base/bytes.h"
+#include "rondo/strategy/strategy.h"
+
+namespace rondo {
+
+// What strategies may be told; each takes what concerns it.
+struct StrategyOptions {
+  Bytes bucket_bytes = MiB(25);         // gradients are reduced in buckets of about this size
+  Bytes first_bucket_bytes = MiB(1);    // a small first bucket starts communication early
+  bool find_unused_parameters = false;  // some parameters get no gradient in some steps
+  bool static_graph = false;            // the same parameters get gradients in every step
+  bool broadcast_buffers = true;        // buffers follow rank 0's before each forward pass
+  int check_parameters_every = 0;       // steps between checks that parameters agree across ranks; 0 is never
+};
+
+using StrategyFactory = std::function<std::unique_ptr<Strategy>(const Context&, const StrategyOptions&)>;
+
+// Strategies by name. A value, not a global: a program adds its own to the registry that it hands on.
+class StrategyRegistry {
+ public:
+  // Adds a strategy; one of the same name is replaced. `summary` is one line for help texts.
+  void add(std::string name, std::string summary, StrategyFactory factory);
+  // Another name for one that was added. Throws UsageError when there is none.
+  void add_alias(const std::string& alias, const std::string& name);
+
+  // Throws UsageError listing the known names when `name` is not one of them.
+  std::unique_ptr<Strategy> make(const std::string& name, const Context& context,
+                                 const StrategyOptions& options = {}) const;
+  // The name that `name` stands for (itself, unless it is an alias); throws as make() does.
+  const std::string& resolve(const std::string& name) const;
+
+  // Names without aliases, sorted, and what add() was told about each.
+  std::vector<std::string> names() const;
+  const std::string& summary(const std::string& name) const;
+
+ private:
+  struct Entry {
+    std::string summary;
+    StrategyFactory factory;
+  };
+  std::map<std::string, Entry> entries_;
+  std::map<std::string, std::string> aliases_;
+};
+
+// A registry with the strategies that need no communication (one_device). rondo/parallel/registry.h has them
+// all.
+StrategyRegistry local_strategies();
+
+}  // namespace rondo

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdio>
+#include <optional>
+
+#include "rondo/observe/progress.h"
+#include "rondo/train/callback.h"
+
+namespace rondo {
+
+// Shows progress on rank 0: a bar on a terminal, lines elsewhere.
+class ProgressDisplay final : public Callback {
+ public:
+  struct Options {
+    std::FILE* stream = stderr;  // not owned
+    ProgressStyle style = ProgressStyle::automatic;
+    std::int64_t line_every_steps = 10;
+  };
+  explicit ProgressDisplay(const Options& options) : options_(options) {}
+
+  std::string name() const override { return "progress_display"; }
+  void on_train_begin(Trainer& trainer, const FitPlan& plan) override;
+  void on_step_end(Trainer& trainer, const StepRecord& record) override;
+  void on_validation_end(Trainer& trainer, const ValidationRecord& record) override;
+  void on_train_end(Trainer& trainer, const FitResult& result) override;
+
+ private:
+  Options options_;
+  std::string unit_;
+  std::optional<Progress> progress_;  // on rank 0, while training
+  double smoothed_rate_ = 0;
+};
+
+}  // namespace rondo

@@ -1,0 +1,41 @@
+#include "rondo/train/callbacks/tensor_board.h"
+
+#include <chrono>
+
+#include "rondo/base/text.h"
+#include "rondo/train/trainer.h"
+
+namespace rondo {
+namespace {
+
+double wall_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+void TensorBoard::on_train_begin(Trainer& trainer, const FitPlan& plan) {
+  unit_ = plan.unit;
+  total_steps_ = plan.total_steps;
+  if (trainer.strategy().context().rank() == 0) writer_.emplace(options_.directory, wall_time());
+}
+
+void TensorBoard::on_step_end(Trainer&, const StepRecord& record) {
+  if (!writer_ || (record.step % options_.every_steps != 0 && record.step != total_steps_)) return;
+  add("train/loss", record.loss, record.step);
+  add("train/learning_rate", record.learning_rate, record.step);
+  add(str("throughput/", unit_, "_per_s"), record.rate, record.step);
+  add("time/step_ms", record.times.step_ms, record.step);
+  add("time/exposed_comm_ms", record.times.exposed_comm_ms, record.step);
+}
+
+void TensorBoard::on_validation_end(Trainer&, const ValidationRecord& record) {
+  if (!writer_) return;
+  for (const auto& [metric, value] : record.values) add("validation/" + metric, value, record.step);
+}
+
+void TensorBoard::add(const std::string& tag, double value, std::int64_t step) {
+  writer_->add_scalar(tag, value, step, wall_time());
+}
+
+}  // namespace rondo

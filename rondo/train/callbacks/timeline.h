@@ -1,0 +1,30 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+
+#include "rondo/format/trace.h"
+#include "rondo/train/callback.h"
+
+namespace rondo {
+
+// Writes trace.json: what each rank did when, for Perfetto or chrome://tracing. Give sink() to
+// FitOptions::trace.
+class Timeline final : public Callback {
+ public:
+  explicit Timeline(std::filesystem::path run_directory) : run_directory_(std::move(run_directory)) {}
+
+  std::string name() const override { return "timeline"; }
+  // Valid as long as this object.
+  std::function<void(TraceEvent)> sink();
+  void on_train_begin(Trainer& trainer, const FitPlan& plan) override;
+  // Joins the ranks' parts.
+  void on_train_end(Trainer& trainer, const FitResult& result) override;
+
+ private:
+  std::filesystem::path run_directory_;
+  std::unique_ptr<TraceWriter> writer_;
+};
+
+}  // namespace rondo

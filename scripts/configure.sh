@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Configures a preset when it was not, or when LIBTORCH, CC or CXX changed since:  scripts/configure.sh PRESET
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+preset=$1
+build=$root/build/$preset
+settings="LIBTORCH=${LIBTORCH:-} CC=${CC:-} CXX=${CXX:-} CMAKE_ARGS=${CMAKE_ARGS:-}"
+if [ -f "$build/build.ninja" ] && [ "$(cat "$build/configured-with" 2>/dev/null)" = "$settings" ]; then
+  exit 0
+fi
+have cmake || fail "cmake (3.22 or newer) is missing" "Get it with:  make setup"
+cd "$root"
+# Another compiler needs an empty cache.
+[ -f "$build/configured-with" ] && rm -rf "$build/CMakeCache.txt" "$build/CMakeFiles"
+# shellcheck disable=SC2086  # CMAKE_ARGS is a list of words
+cmake --preset "$preset" -DLIBTORCH="${LIBTORCH:-}" ${CMAKE_ARGS:-}
+printf '%s\n' "$settings" >"$build/configured-with"

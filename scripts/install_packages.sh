@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# Installs those system packages of scripts/packages.txt that are missing:
+#
+#   scripts/install_packages.sh KIND...     KIND: required, optional, peers
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+list=$root/scripts/packages.txt
+kinds=" $* "
+
+if ! have dpkg-query || ! have apt-get; then
+  say "note: no apt-get here. rondo needs the equivalents of these Debian packages:"
+  list_entries "$list" | sed -n 's/^required  *\([^ ]*\).*/        \1/p'
+  exit 0
+fi
+
+declare -A installed=()
+while read -r name status; do
+  [ "${status:0:2}" = "ii" ] && installed[$name]=1
+done < <(dpkg-query -W -f '${Package} ${db:Status-Abbrev}\n' 2>/dev/null)
+
+# Fills `missing` with the entries of one kind of which no alternative is installed.
+find_missing() {
+  missing=()
+  local kind entry alternative
+  while read -r kind entry _; do
+    [ "$kind" = "$1" ] || continue
+    for alternative in ${entry//|/ }; do
+      [ -n "${installed[$alternative]:-}" ] && continue 2
+    done
+    missing+=("$entry")
+  done < <(list_entries "$list")
+}
+
+# The first alternative that this system offers, or nothing.
+on_offer() {
+  local alternative
+  for alternative in ${1//|/ }; do
+    if [[ $(apt-cache policy "$alternative" 2>/dev/null) =~ Candidate:\ [^\(] ]]; then
+      printf '%s' "$alternative"
+      return
+    fi
+  done
+}
+
+# Waits for another package manager instead of failing, and never asks.
+apt() {
+  local as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    have sudo || return 100
+    as_root=(sudo)
+  fi
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 "$@"
+}
+
+# apt's package lists are fetched at most once a run, and only when something is to be installed.
+lists_fetched=
+fetch_lists() {
+  [ -n "$lists_fetched" ] && return
+  lists_fetched=1
+  say "fetching the package lists"
+  apt update >/dev/null || say "note: the package lists could not be updated; trying with what is here"
+}
+
+find_missing required
+if [[ $kinds == *" required "* && ${#missing[@]} -gt 0 ]]; then
+  fetch_lists
+  names=()
+  for entry in "${missing[@]}"; do
+    name=$(on_offer "$entry")
+    names+=("${name:-${entry%%|*}}")
+  done
+  say "installing ${names[*]}"
+  apt install -y --no-install-recommends "${names[@]}" || fail \
+    "these system packages are missing and could not be installed: ${names[*]}" \
+    "Get them with:  sudo apt-get update && sudo apt-get install ${names[*]}" \
+    "(this needs root or sudo, and network or a package mirror; then run the same make command again)"
+fi
+
+# Names what is still missing of a kind, for this list and this system.
+missing_key() { printf '%s\n' "$@" | cat - "$list" /etc/os-release 2>/dev/null | sha256sum; }
+
+# A refusal of something optional is remembered, so that later runs do not try again.
+for kind in optional peers; do
+  [[ $kinds == *" $kind "* ]] || continue
+  find_missing "$kind"
+  [ "${#missing[@]}" -gt 0 ] || continue
+  stamp=$root/.cache/setup/$kind-packages
+  if [ "$kind" = optional ] && [ "$(cat "$stamp" 2>/dev/null)" = "$(missing_key "${missing[@]}")" ]; then
+    continue
+  fi
+  fetch_lists
+  refused=()
+  for entry in "${missing[@]}"; do
+    name=$(on_offer "$entry")
+    say "installing ${name:-$entry}"
+    if [ -z "$name" ] || ! apt install -y --no-install-recommends "$name"; then
+      refused+=("$entry")
+    fi
+  done
+  mkdir -p "$(dirname "$stamp")"
+  missing_key "${refused[@]}" >"$stamp"
+  if [ "${#refused[@]}" -gt 0 ]; then
+    say "note: not available here: ${refused[*]}; scripts/packages.txt says what they are for"
+    say "      To try by hand:  sudo apt-get install ${refused[*]%%|*}"
+    [ "$kind" = optional ] || exit 1
+  fi
+done

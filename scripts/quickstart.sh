@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# From nothing to a trained model in a few minutes:  scripts/quickstart.sh PROGRAMS [STEPS]
+#
+# Trains a small byte-level GPT on rondo's own sources on two processes, lets it write some text, and makes the report of the run.
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+programs=$1
+steps=${2:-800}
+run=$root/runs/quickstart-$(date +%Y%m%d-%H%M%S)
+
+# Shows a command as a user would type it, and runs it.
+show_and_run() {
+  local word words=
+  for word in "${@//$root\//}"; do
+    [[ $word == *" "* ]] && word="'$word'"
+    words+=" $word"
+  done
+  say ""
+  say "\$ rondo$words"
+  "$programs/rondo" "$@"
+}
+
+cd "$root"
+show_and_run train --model gpt-tiny --data rondo --extensions .h,.cpp --nproc-per-node 2 --steps "$steps" --batch-size 16 \
+  --lr 3e-3 --schedule cosine --warmup 20 --eval-every "$((steps / 4))" --run-dir "$run"
+show_and_run train --sample "// Each" --length 300 --run-dir "$run"
+show_and_run report "$run"
+
+say ""
+say "Done. Open ${run#"$root"/}/report.html in a browser; README.md and docs/cli.md tell what else there is."

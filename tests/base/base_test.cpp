@@ -1,0 +1,84 @@
+#include <gtest/gtest.h>
+
+#include "rondo/base/bytes.h"
+#include "rondo/base/cancel.h"
+#include "rondo/base/error.h"
+#include "rondo/base/random.h"
+#include "rondo/base/text.h"
+#include "rondo/base/time.h"
+
+namespace rondo {
+namespace {
+
+TEST(Bytes, ParsesEveryUnit) {
+  EXPECT_EQ(parse_bytes("512", "--size").count, 512U);
+  EXPECT_EQ(parse_bytes("64KiB", "--size"), KiB(64));
+  EXPECT_EQ(parse_bytes("25mib", "--size"), MiB(25));
+  EXPECT_EQ(parse_bytes("1.5GiB", "--size").count, 3ULL << 29);
+  EXPECT_EQ(parse_bytes("100MB", "--size").count, 100000000U);
+  EXPECT_EQ(parse_bytes("0", "--size").count, 0U);
+}
+
+TEST(Bytes, RejectsWhatIsNotASize) {
+  for (const char* text : {"", "MiB", "12XB", "-1", "1..2MiB", "99999999999TiB"}) {
+    try {
+      parse_bytes(text, "--bucket-size");
+      FAIL() << text;
+    } catch (const UsageError& e) {
+      EXPECT_NE(std::string(e.what()).find("--bucket-size"), std::string::npos) << e.what();
+    }
+  }
+}
+
+TEST(Bytes, FormatsForPeople) {
+  EXPECT_EQ(to_string(Bytes{512}), "512 B");
+  EXPECT_EQ(to_string(MiB(25)), "25.0 MiB");
+}
+
+TEST(Time, ParsesDurations) {
+  EXPECT_DOUBLE_EQ(seconds(parse_duration("1.5s", "t")), 1.5);
+  EXPECT_DOUBLE_EQ(seconds(parse_duration("200ms", "t")), 0.2);
+  EXPECT_DOUBLE_EQ(seconds(parse_duration("2min", "t")), 120);
+  EXPECT_DOUBLE_EQ(seconds(parse_duration("30", "t")), 30);
+  EXPECT_THROW(parse_duration("soon", "t"), UsageError);
+}
+
+TEST(Time, DeadlinesEnd) {
+  EXPECT_TRUE(Deadline::after(Duration::zero()).passed());
+  EXPECT_FALSE(Deadline::never().passed());
+  EXPECT_EQ(Deadline::after(Duration::zero()).remaining(), Duration::zero());
+}
+
+TEST(Text, SplitsAndTrims) {
+  EXPECT_EQ(split("a,,b", ','), (std::vector<std::string>{"a", "", "b"}));
+  EXPECT_TRUE(split("", ',').empty());
+  EXPECT_EQ(trim("  x y\n"), "x y");
+  EXPECT_EQ(join(std::vector<int>{1, 2, 3}, ", "), "1, 2, 3");
+  EXPECT_THROW(parse_integer("12x", "--n"), UsageError);
+}
+
+TEST(Random, PhiloxMatchesThePublishedVector) {
+  // Known-answer test of Random123 (philox4x32-10, all ones).
+  const auto words = philox({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff});
+  EXPECT_EQ(words, (std::array<std::uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+}
+
+TEST(Random, StreamsCanBeResumed) {
+  RandomStream a(7, 3);
+  for (int i = 0; i < 10; ++i) a();
+  RandomStream b(7, 3);
+  b.seek(a.position());
+  EXPECT_EQ(a(), b());
+  for (int i = 0; i < 1000; ++i) EXPECT_LT(a.below(10), 10U);
+}
+
+TEST(Cancel, CopiesShareTheFlag) {
+  const CancelToken token;
+  const CancelToken copy = token;
+  EXPECT_FALSE(copy.cancelled());
+  token.cancel();
+  EXPECT_TRUE(copy.cancelled());
+}
+
+}  // namespace
+}  // namespace rondo

@@ -1,0 +1,122 @@
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "rondo/base/error.h"
+#include "rondo/channel/memory_store.h"
+#include "rondo/channel/shared_store.h"
+
+namespace rondo {
+namespace {
+
+std::unique_ptr<Store> make_store(const std::string& kind) {
+  if (kind == "memory") return std::make_unique<MemoryStore>();
+  return SharedStore::create();
+}
+
+Wait within(Duration duration) { return {Deadline::after(duration), nullptr}; }
+
+class StoreTest : public testing::TestWithParam<const char*> {
+ protected:
+  std::unique_ptr<Store> store_ = make_store(GetParam());
+};
+
+TEST_P(StoreTest, KeepsBytes) {
+  const std::string value("a\0b", 3);
+  store_->set("key", value);
+  EXPECT_EQ(store_->get("key", within(std::chrono::seconds(1))), value);
+  store_->set("key", std::string(1000, 'x'));
+  EXPECT_EQ(store_->try_get("key"), std::string(1000, 'x'));
+  EXPECT_EQ(store_->size(), 1);
+  EXPECT_EQ(store_->try_get("other"), std::nullopt);
+  EXPECT_TRUE(store_->remove("key"));
+  EXPECT_FALSE(store_->remove("key"));
+  EXPECT_EQ(store_->size(), 0);
+}
+
+TEST_P(StoreTest, WaitsForAKey) {
+  std::thread setter([this] { store_->set("late", "here"); });
+  EXPECT_EQ(store_->get("late", within(std::chrono::seconds(10))), "here");
+  setter.join();
+}
+
+TEST_P(StoreTest, GivesUpAtTheDeadlineNamingTheKey) {
+  try {
+    store_->get("never", within(std::chrono::milliseconds(5)));
+    FAIL();
+  } catch (const TimeoutError& e) {
+    EXPECT_NE(std::string(e.what()).find("never"), std::string::npos);
+  }
+}
+
+TEST_P(StoreTest, CanBeCancelled) {
+  const CancelToken token;
+  token.cancel();
+  EXPECT_THROW(store_->get("never", {Deadline::never(), &token}), CancelledError);
+}
+
+TEST_P(StoreTest, AddsAtomicallyFromThreads) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([this] {
+      for (int i = 0; i < 100; ++i) store_->add("count", 1);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(store_->add("count", 0), 400);
+}
+
+TEST_P(StoreTest, ComparesAndSets) {
+  EXPECT_EQ(store_->compare_set("key", "", "first"), "first");
+  EXPECT_EQ(store_->compare_set("key", "other", "second"), "first");
+  EXPECT_EQ(store_->compare_set("key", "first", "second"), "second");
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, StoreTest, testing::Values("memory", "shared"));
+
+TEST(SharedStore, ChildrenSeeTheParentsStore) {
+  const auto store = SharedStore::create();
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto opened = SharedStore::open(store->descriptor());
+    opened->set("from child", std::to_string(opened->add("count", 5)));
+    _exit(0);
+  }
+  EXPECT_EQ(store->get("from child", within(std::chrono::seconds(10))), "5");
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(SharedStore, SurvivesAProcessKilledWhileWriting) {
+  const auto store = SharedStore::create();
+  for (int round = 0; round < 20; ++round) {
+    const pid_t child = fork();
+    if (child == 0) {
+      while (true) store->add("count", 1);
+    }
+    while (store->add("round", 0) == round && store->add("count", 0) < (round + 1) * 50) {
+    }
+    kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    store->add("round", 1);
+  }
+  EXPECT_EQ(store->add("round", 0), 20);
+}
+
+TEST(SharedStore, SaysWhenItIsFull) {
+  const auto store = SharedStore::create(4096);
+  EXPECT_THROW(store->set("big", std::string(8192, 'x')), Error);
+  for (int i = 0; i < 10000; ++i) store->add("counter", 1);  // rewritten in place: never fills
+  EXPECT_EQ(store->add("counter", 0), 10000);
+}
+
+TEST(SharedStore, RefusesWhatIsNotAStore) { EXPECT_THROW(SharedStore::open(9999), Error); }
+
+}  // namespace
+}  // namespace rondo

@@ -1,0 +1,170 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "rondo/base/error.h"
+#include "rondo/format/report/document.h"
+#include "rondo/format/report/downsample.h"
+#include "rondo/format/report/run_data.h"
+#include "tests/format/temporary_directory.h"
+
+namespace rondo {
+namespace {
+
+std::vector<CurvePoint> noisy_curve(std::size_t count) {
+  std::vector<CurvePoint> points;
+  for (std::size_t i = 0; i < count; ++i) {
+    const double x = static_cast<double>(i);
+    points.push_back({x, x * 2, std::sin(x / 50)});
+  }
+  return points;
+}
+
+TEST(Downsample, KeepsEndsOrderAndPeaks) {
+  std::vector<CurvePoint> points = noisy_curve(10000);
+  points[6321].value = 40;  // one bad step must stay visible
+  const std::vector<CurvePoint> few = downsample(points, 200);
+  ASSERT_EQ(few.size(), 200U);
+  EXPECT_EQ(few.front().step, 0);
+  EXPECT_EQ(few.back().step, 9999);
+  EXPECT_TRUE(std::is_sorted(few.begin(), few.end(), [](auto& a, auto& b) { return a.step < b.step; }));
+  EXPECT_TRUE(std::any_of(few.begin(), few.end(), [](auto& p) { return p.value == 40; }));
+}
+
+TEST(Downsample, LeavesShortCurvesAlone) {
+  for (const std::size_t count : {0, 1, 2, 3, 200})
+    EXPECT_EQ(downsample(noisy_curve(count), 200).size(), count);
+  EXPECT_EQ(downsample(noisy_curve(201), 200).size(), 200U);
+}
+
+MetricsRow row_of(int rank, std::int64_t step, double loss) {
+  MetricsRow row;
+  row.rank = rank;
+  row.step = step;
+  row.elapsed_s = static_cast<double>(step) * 0.5;
+  row.loss = loss;
+  row.step_ms = 500;
+  row.compute_ms = 480;
+  row.comm_ms = 100;
+  row.exposed_comm_ms = 20;
+  row.tokens_per_s = 1000 + rank;
+  row.peak_bytes = static_cast<std::uint64_t>(1000 * (rank + 1));
+  return row;
+}
+
+void write_run(const std::filesystem::path& directory, int ranks, int steps) {
+  MetricsWriter writer(directory / "metrics.jsonl");
+  for (int step = 1; step <= steps; ++step) {
+    for (int rank = 0; rank < ranks; ++rank) writer.append(row_of(rank, step, 10.0 / step));
+  }
+}
+
+bool has_note(const RunData& run, const std::string& part) {
+  const auto document = report_document(run);
+  for (const auto& note : document["notes"]) {
+    if (note.get<std::string>().find(part) != std::string::npos) return true;
+  }
+  return false;
+}
+
+TEST(Report, SummarizesARun) {
+  const TemporaryDirectory directory;
+  write_run(directory.path(), 2, 10);
+  MetricsRow validation;
+  validation.step = 10;
+  validation.validation_loss = 1.25;
+  MetricsWriter(directory / "metrics.jsonl").append(validation);
+  write_all(directory / "config.json", R"({"model":{"width":4},"strategy":"ddp"})");
+  const auto document = report_document(read_run(directory.path()));
+  const auto& summary = document["summary"];
+  EXPECT_EQ(summary["ranks"], 2);
+  EXPECT_EQ(summary["steps"], 10);
+  EXPECT_DOUBLE_EQ(summary["final_loss"], 1.0);
+  EXPECT_EQ(summary["best_validation_loss"], 1.25);
+  EXPECT_EQ(summary["rate"], 1000);
+  EXPECT_EQ(summary["rate_unit"], "tokens/s");
+  EXPECT_DOUBLE_EQ(summary["exposed_comm_share"], 0.04);
+  EXPECT_EQ(summary["peak_bytes"], 2000);
+  EXPECT_EQ(document["config"][0], (nlohmann::ordered_json{"model.width", "4"}));
+  EXPECT_EQ(document["split"][1]["overlapped_comm_ms"], 80);
+  EXPECT_EQ(document["curves"]["peak_bytes"].size(), 2U);
+}
+
+TEST(Report, WhatAResumedRunDidAgainCountsOnce) {
+  const TemporaryDirectory directory;
+  write_run(directory.path(), 1, 10);
+  MetricsWriter(directory / "metrics.jsonl").append(row_of(0, 8, 77));
+  const auto document = report_document(read_run(directory.path()));
+  EXPECT_EQ(document["curves"]["loss"].size(), 10U);
+  EXPECT_EQ(document["curves"]["loss"][7][2], 77);
+}
+
+TEST(Report, ManyRanksAreDrawnAsTheirSpread) {
+  const TemporaryDirectory directory;
+  write_run(directory.path(), 20, 3);
+  const auto document = report_document(read_run(directory.path()));
+  const auto& curves = document["curves"]["peak_bytes"];
+  ASSERT_EQ(curves.size(), 3U);
+  EXPECT_EQ(curves[0]["points"][0][2], 1000);
+  EXPECT_EQ(curves[2]["points"][0][2], 20000);
+  EXPECT_EQ(document["split"].size(), 20U);
+}
+
+TEST(Report, SaysWhatIsMissing) {
+  const TemporaryDirectory directory;
+  write_all(directory / "metrics.jsonl", "{\"step\":1,\"loss\":null}\n{\"step\":2,\"lo");
+  const RunData run = read_run(directory.path());
+  for (const char* part :
+       {"config.json is missing", "damaged line: metrics.jsonl:2", "not finite from step 1",
+        "No validation loss", "No throughput", "No memory", "No trace"}) {
+    EXPECT_TRUE(has_note(run, part)) << part;
+  }
+  EXPECT_TRUE(report_document(run)["summary"]["final_loss"].is_null());
+
+  const TemporaryDirectory only_config;
+  write_all(only_config / "config.json", "{");
+  EXPECT_TRUE(has_note(read_run(only_config.path()), "metrics.jsonl is missing"));
+  EXPECT_TRUE(has_note(read_run(only_config.path()), "config.json cannot be read"));
+  write_all(only_config / "trace.json", "no trace");
+  EXPECT_TRUE(has_note(read_run(only_config.path()), "The trace cannot be read"));
+}
+
+TEST(Report, RejectsWhatIsNoRunDirectory) {
+  const TemporaryDirectory directory;
+  write_all(directory / "file", "");
+  EXPECT_THROW(read_run(directory.path()), UsageError);
+  EXPECT_THROW(read_run(directory / "missing"), UsageError);
+  EXPECT_THROW(read_run(directory / "file"), UsageError);
+}
+
+Trace trace_of(int steps, int events_per_step) {
+  Trace trace;
+  for (int step = 0; step < steps; ++step) {
+    for (int i = 0; i < events_per_step; ++i) {
+      const std::int64_t begin = step * 1'000'000 + i * 1000;
+      trace.events.push_back({0, {"e", Lane::compute, begin, begin + 100 + i, step, {}, {}}});
+    }
+  }
+  return trace;
+}
+
+TEST(Report, ChoosesStepsSpreadOverTheRunWithoutTheFirst) {
+  const auto timelines = select_timelines(trace_of(101, 3), 5, 600);
+  std::vector<std::int64_t> steps;
+  for (const StepTimeline& t : timelines) steps.push_back(t.step);
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{11, 31, 51, 71, 91}));
+  EXPECT_EQ(timelines[2].events[0].event.begin_ns, 0);
+  EXPECT_EQ(timelines[2].events[1].event.begin_ns, 1000);
+}
+
+TEST(Report, KeepsTheLongestEventsOfAStepThatHasTooMany) {
+  const auto timelines = select_timelines(trace_of(1, 1000), 5, 10);
+  ASSERT_EQ(timelines.size(), 1U);
+  EXPECT_EQ(timelines[0].events.size(), 10U);
+  EXPECT_EQ(timelines[0].left_out, 990U);
+  EXPECT_EQ(timelines[0].events.front().event.end_ns, 100 + 990);
+  EXPECT_TRUE(select_timelines({}, 5, 10).empty());
+}
+
+}  // namespace
+}  // namespace rondo

@@ -1,0 +1,90 @@
+#include "rondo/format/trace.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "rondo/base/error.h"
+#include "tests/format/temporary_directory.h"
+
+namespace rondo {
+namespace {
+
+TEST(Trace, PartsOfAllRanksMergeIntoOneFile) {
+  const TemporaryDirectory directory;
+  for (const int rank : {1, 0}) {
+    TraceWriter writer(directory.path(), rank);
+    const std::int64_t start = 1'000'000'000'000'000 + rank * 500;
+    writer.add({"backward", Lane::compute, start, start + 2'000'001, 3, {}, {}});
+    writer.add({"all_reduce", Lane::communication, start + 1000, start + 1'501'000, 3, 1, 4096});
+  }
+  EXPECT_EQ(merge_traces(directory.path()), 4U);
+  EXPECT_FALSE(std::filesystem::exists(trace_part_path(directory.path(), 0)));
+
+  // What a viewer sees: a valid JSON object of complete events, pid = rank, tid = lane.
+  const auto json = nlohmann::json::parse(read_all(directory / "trace.json"));
+  int complete = 0;
+  std::set<std::string> names;
+  for (const auto& event : json["traceEvents"]) {
+    if (event["ph"] == "M" && event["name"] == "process_name") names.insert(event["args"]["name"]);
+    if (event["ph"] == "X") ++complete;
+  }
+  EXPECT_EQ(complete, 4);
+  EXPECT_EQ(names, (std::set<std::string>{"rank 0", "rank 1"}));
+
+  const Trace trace = read_trace(directory / "trace.json");
+  ASSERT_EQ(trace.events.size(), 4U);
+  EXPECT_EQ(trace.events[0].rank, 0);
+  EXPECT_EQ(trace.events[0].event.begin_ns, 0);
+  EXPECT_EQ(trace.events[0].event.end_ns, 2'000'001);
+  EXPECT_EQ(trace.events[1].rank, 1);
+  EXPECT_EQ(trace.events[1].event.begin_ns, 500);
+  EXPECT_EQ(trace.events[3].event.lane, Lane::communication);
+  EXPECT_EQ(trace.events[3].event.bucket, 1);
+  EXPECT_EQ(trace.events[3].event.bytes, 4096U);
+  EXPECT_EQ(merge_traces(directory.path()), 0U) << "nothing left to merge, and trace.json stays";
+  EXPECT_TRUE(std::filesystem::exists(directory / "trace.json"));
+}
+
+TEST(Trace, APartOfAKilledRankIsReadable) {
+  const TemporaryDirectory directory;
+  {
+    TraceWriter writer(directory.path(), 0);
+    writer.add({"forward \"x\"", Lane::compute, 10, 20, {}, {}, {}});
+    writer.add({"backward", Lane::compute, 20, 30, {}, {}, {}});
+  }
+  const std::filesystem::path part = trace_part_path(directory.path(), 0);
+  std::filesystem::resize_file(part, std::filesystem::file_size(part) - 20);
+  const Trace trace = read_trace(part);
+  ASSERT_EQ(trace.events.size(), 1U);
+  EXPECT_EQ(trace.events[0].event.name, "forward \"x\"");
+}
+
+TEST(Trace, AnyThreadMayAdd) {
+  const TemporaryDirectory directory;
+  {
+    TraceWriter writer(directory.path(), 0);
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&writer] {
+        for (int i = 0; i < 2000; ++i) writer.add({"e", Lane::compute, i, i + 1, {}, {}, {}});
+      });
+    }
+  }
+  EXPECT_EQ(read_trace(trace_part_path(directory.path(), 0)).events.size(), 8000U);
+}
+
+TEST(Trace, ReadsForeignFilesAndRejectsOthers) {
+  const TemporaryDirectory directory;
+  write_all(
+      directory / "foreign.json",
+      R"({"traceEvents":[{"ph":"X","ts":1,"dur":2,"pid":3,"tid":0,"name":"a"},{"ph":"B"},{"ph":"X","ts":"1","dur":2}]})");
+  EXPECT_EQ(read_trace(directory / "foreign.json").events.size(), 1U);
+  write_all(directory / "text", "hello");
+  EXPECT_THROW(read_trace(directory / "text"), DataError);
+  EXPECT_THROW(read_trace(directory / "missing"), DataError);
+}
+
+}  // namespace
+}  // namespace rondo

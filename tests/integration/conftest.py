@@ -1,0 +1,77 @@
+"""What every integration test may ask for: the repository, the built programs, and a way to run them."""
+import os
+import pathlib
+import subprocess
+
+import pytest
+from launching import TORCHRUN_VARIABLES
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def repository():
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def rondo_bin():
+    """Folder of the built programs: RONDO_BIN, else the release build's."""
+    return pathlib.Path(os.environ.get("RONDO_BIN", REPOSITORY / "build" / "release" / "bin"))
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs a command in an empty folder, with its output captured; it is killed after `timeout` seconds."""
+
+    def run_command(*command, timeout=60, **options):
+        options.setdefault("cwd", tmp_path)
+        return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout,
+                              **options)
+
+    return run_command
+
+
+@pytest.fixture
+def scratch(tmp_path_factory):
+    return tmp_path_factory.mktemp("scratch")
+
+
+@pytest.fixture
+def clean_environment(scratch):
+    """The test's own environment without what a launcher may have set, and with an own TMPDIR."""
+    dropped = ("PET_", "SLURM_", "OMPI_", "PMI", "TORCHELASTIC_", "RONDO_")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
+    for variable in TORCHRUN_VARIABLES + ["OMP_NUM_THREADS"]:
+        environment.pop(variable, None)
+    environment["TMPDIR"] = str(scratch)
+    return environment
+
+
+@pytest.fixture
+def rondo(rondo_bin, clean_environment, tmp_path):
+    """rondo(*words, env={...}) runs to the end; rondo.start(...) returns the running launcher."""
+
+    class Rondo:
+        program = str(rondo_bin / "rondo")
+
+        def __call__(self, *words, env=None, timeout=60, **options):
+            return subprocess.run([self.program, *map(str, words)], env=clean_environment | (env or {}), text=True,
+                                  capture_output=True, timeout=timeout, cwd=tmp_path, **options)
+
+        def start(self, *words, env=None, **options):
+            options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
+            process = subprocess.Popen([self.program, *map(str, words)], env=clean_environment | (env or {}),
+                                       cwd=tmp_path, **options)
+            started.append(process)
+            return process
+
+    started = []
+    yield Rondo()
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        for stream in (process.stdout, process.stderr):
+            if stream:
+                stream.close()

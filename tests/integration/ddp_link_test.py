@@ -1,0 +1,112 @@
+"""Two hosts over a shaped link (network namespaces, veth, tc tbf): communication hides behind the backward pass."""
+import contextlib
+import json
+import os
+import select
+import statistics
+import subprocess
+import uuid
+
+import pytest
+
+RATE_MBIT = 100
+
+
+def ip(*words):
+    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+
+
+def can_make_namespaces():
+    probe = subprocess.run(["ip", "netns", "add", "rondo-probe"], capture_output=True)
+    if probe.returncode == 0:
+        ip("netns", "del", "rondo-probe")
+    return probe.returncode == 0
+
+
+@pytest.fixture
+def two_hosts():
+    """Names of two network namespaces, 10.77.0.1 and 10.77.0.2, joined by a link of RATE_MBIT in each direction."""
+    if os.geteuid() != 0 or not can_make_namespaces():
+        pytest.skip("this kernel or user cannot make network namespaces (ip netns add)")
+    tag = uuid.uuid4().hex[:6]
+    hosts = [f"rondo-{tag}-{i}" for i in range(2)]
+    links = [f"r{tag}{i}" for i in range(2)]
+    try:
+        for host in hosts:
+            ip("netns", "add", host)
+        ip("link", "add", links[0], "type", "veth", "peer", "name", links[1])
+        for number, (host, link) in enumerate(zip(hosts, links)):
+            ip("link", "set", link, "netns", host)
+            ip("-n", host, "addr", "add", f"10.77.0.{number + 1}/24", "dev", link)
+            ip("-n", host, "link", "set", link, "up")
+            ip("-n", host, "link", "set", "lo", "up")
+            subprocess.run(["ip", "netns", "exec", host, "tc", "qdisc", "add", "dev", link, "root", "tbf", "rate",
+                            f"{RATE_MBIT}mbit", "burst", "64kb", "latency", "200ms"], check=True)
+        yield list(zip(hosts, links))
+    finally:
+        for host in hosts:
+            subprocess.run(["ip", "netns", "del", host], capture_output=True)
+
+
+class Worker:
+    """One process that speaks the protocol of rondo bench step's workers."""
+
+    def __init__(self, command, environment):
+        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def send(self, text):
+        self.process.stdin.write(text + "\n")
+        self.process.stdin.flush()
+
+    def receive(self, seconds=120):
+        readable, _, _ = select.select([self.process.stdout], [], [], seconds)
+        assert readable, "no answer"
+        line = self.process.stdout.readline()
+        assert line, "the worker ended"
+        return json.loads(line)
+
+
+def run(workers, steps):
+    for worker in workers:
+        worker.send(f"run {steps}")
+    return [worker.receive() for worker in workers]
+
+
+def test_all_but_the_last_bucket_leave_during_backward(two_hosts, rondo_bin, clean_environment, tmp_path):
+    program = str(rondo_bin / "rondo-bench")
+    config = {"context": 64, "dropout": 0.0, "heads": 4, "layers": 4, "tied_head": False, "vocabulary": 256, "width": 128}
+    weights = tmp_path / "weights.safetensors"
+    made = subprocess.run([program, "step", "--model", "gpt-tiny", "--ranks", "1", "--rounds", "1", "--steps", "1",
+                           "--keep-weights", str(weights), "--json", "-"],
+                          env=clean_environment, capture_output=True, text=True, timeout=120)
+    assert made.returncode == 0, made.stderr
+    common = [program, "step-worker", "--model", "gpt-tiny", "--config", json.dumps(config), "--weights", str(weights),
+              "--dtype", "float32", "--batch-size", "48", "--learning-rate", "0.001", "--optimizer", "adamw", "--backend",
+              "gloo", "--bucket-bytes", "256KiB", "--world-size", "2", "--rendezvous", "tcp://10.77.0.1:29577"]
+    with contextlib.ExitStack() as stack:
+        def start(rank, strategy):
+            host, link = two_hosts[rank]
+            environment = clean_environment | {"GLOO_SOCKET_IFNAME": link, "OMP_NUM_THREADS": "1"}
+            worker = Worker(["ip", "netns", "exec", host, *common, "--rank", str(rank), "--strategy", strategy], environment)
+            stack.callback(worker.process.wait)
+            stack.callback(worker.process.kill)
+            return worker
+
+        alone = [start(rank, "one_device") for rank in range(2)]
+        together = [start(rank, "ddp") for rank in range(2)]
+        for worker in alone + together:
+            assert worker.receive() == {"ready": True}
+        run(alone, 1), run(together, 2)
+        compute, step, communication, launched_early = [], [], [], []
+        for _ in range(4):
+            compute += [ms for answer in run(alone, 1) for ms in answer["step_ms"]]
+            for answer in run(together, 1):
+                step += answer["step_ms"]
+                backward = answer["backward"]
+                buckets = backward["buckets"]
+                assert len(buckets) > 4
+                launched_early.append(all(b["launched_ms"] < backward["backward_end_ms"] for b in buckets[:-1]))
+                # What the link needs for these bytes, were it used all the time: two ranks send each byte once.
+                communication.append(sum(b["bytes"] for b in buckets) * 8 / (RATE_MBIT * 1e3))
+    assert all(launched_early)
+    assert statistics.median(step) < statistics.median(compute) + statistics.median(communication)

@@ -1,0 +1,86 @@
+"""rondo doctor: what it finds, what it says is missing, and that it runs where libtorch does not."""
+import json
+import os
+import re
+
+import pytest
+
+
+def examine(rondo, *words, **options):
+    result = rondo("doctor", "--json", "-", *words, **options)
+    report = json.loads(result.stdout)
+    return result, report, {(f["section"], f["name"]): f for f in report["findings"]}
+
+
+def test_finds_libtorch_and_the_machine(rondo):
+    result, report, findings = examine(rondo)
+    assert result.returncode == 0 and report["healthy"], result.stdout
+    torch = findings["libtorch", "libtorch"]
+    assert torch["state"] in ("ok", "warning")
+    assert re.fullmatch(r"\d+\.\d+\.\d+", torch["data"]["version"])
+    assert isinstance(torch["data"]["cuda"], bool) and torch["data"]["loads"]
+    assert findings["backends", "native"]["data"]["available"]
+    assert {name for section, name in findings if section == "backends"} == {"native", "gloo", "mpi", "nccl"}
+    assert 1 <= findings["machine", "cores"]["data"]["threads"] == len(os.sched_getaffinity(0))
+    assert findings["machine", "memory"]["data"]["total_bytes"] > 0
+    assert findings["shared memory", "memfd"]["data"]["memfd"] is True
+    assert findings["network", "lo"]["data"]["loopback"]
+    assert findings["schedulers", "this process"]["data"]["launcher"] == "none"
+
+
+def test_every_missing_thing_comes_with_a_way_to_get_it(rondo):
+    _, report, _ = examine(rondo)
+    assert [f["name"] for f in report["findings"] if f["state"] != "ok" and not f["get"]] == []
+
+
+def test_the_table_says_the_same(rondo):
+    result = rondo("doctor")
+    assert result.returncode == 0
+    for word in ("libtorch", "backends", "native", "gloo", "cores", "memfd", "lo", "Slurm"):
+        assert word in result.stdout
+    assert "\x1b[" not in result.stdout
+
+
+def test_a_libtorch_that_is_not_there(rondo):
+    for words, env in ((["--libtorch", "/nowhere"], {}), ([], {"LIBTORCH": "/nowhere"})):
+        result, report, findings = examine(rondo, *words, env=env)
+        assert result.returncode == 1 and not report["healthy"]
+        assert findings["libtorch", "libtorch"]["state"] == "broken"
+        assert "/nowhere" in findings["libtorch", "libtorch"]["detail"]
+        assert "make setup" in findings["libtorch", "libtorch"]["get"]
+        assert not findings["backends", "native"]["data"]["available"]
+
+
+def test_a_libtorch_that_cannot_be_loaded(rondo, tmp_path):
+    (tmp_path / "torch" / "lib").mkdir(parents=True)
+    (tmp_path / "torch" / "lib" / "libtorch_cpu.so").write_text("not a library")
+    result, _, findings = examine(rondo, "--libtorch", tmp_path)
+    assert result.returncode == 1
+    assert "cannot be loaded" in findings["libtorch", "libtorch"]["detail"]
+
+
+def test_sees_a_schedulers_task(rondo):
+    slurm = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_NNODES": "1", "SLURM_NODEID": "0", "SLURM_LOCALID": "1"}
+    _, _, findings = examine(rondo, env=slurm)
+    data = findings["schedulers", "this process"]["data"]
+    assert (data["launcher"], data["rank"], data["world_size"], data["sources"]) == ("slurm", 1, 2, ["slurm"])
+    _, _, findings = examine(rondo, env=slurm | {"RANK": "0"})
+    process = findings["schedulers", "this process"]
+    assert process["state"] == "warning" and "RANK=0" in process["detail"] and "SLURM_PROCID=1" in process["detail"]
+
+
+def test_json_goes_to_a_file_beside_the_table(rondo, tmp_path):
+    result = rondo("doctor", "--json", "out.json")
+    assert "libtorch" in result.stdout
+    assert json.loads((tmp_path / "out.json").read_text())["healthy"] is True
+
+
+@pytest.mark.parametrize("words, part", [(["--bogus"], "--bogus"), (["--json"], "--json"), (["word"], "word")])
+def test_wrong_usage(rondo, words, part):
+    result = rondo("doctor", *words)
+    assert result.returncode == 2 and part in result.stderr
+
+
+def test_a_file_that_cannot_be_written(rondo):
+    result = rondo("doctor", "--json", "/nowhere/x")
+    assert result.returncode == 1 and "/nowhere/x" in result.stderr

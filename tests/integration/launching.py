@@ -1,0 +1,51 @@
+"""Helpers of the tests that start processes with rondo run."""
+import pathlib
+import re
+import time
+
+TORCHRUN_VARIABLES = (
+    "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_NAME ROLE_RANK ROLE_WORLD_SIZE "
+    "MASTER_ADDR MASTER_PORT TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID "
+    "TORCHELASTIC_ERROR_FILE").split()
+
+
+def wait_until(condition, what, seconds=20):
+    """Returns the first true value of condition()."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.005)
+    raise AssertionError(f"not within {seconds} s: {what}")
+
+
+def alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def all_gone(pids):
+    wait_until(lambda: not any(alive(pid) for pid in pids), f"processes {pids} are gone")
+
+
+def bash(script):
+    return ["bash", "-c", script]
+
+
+def by_rank(text):
+    """Lines of each rank, without the prefix."""
+    ranks = {}
+    for line in text.splitlines():
+        match = re.match(r"\[rank (\d+)\] (.*)", line)
+        assert match, f"a line without a rank: {line!r}"
+        ranks.setdefault(int(match[1]), []).append(match[2])
+    return ranks
+
+
+def one_run_directory(path):
+    runs = list(path.iterdir())
+    assert len(runs) == 1, runs
+    return runs[0]

@@ -1,0 +1,236 @@
+"""rondo run when things go wrong: who failed first, signals, restarts, and nothing left behind."""
+import os
+import pathlib
+import re
+import signal
+import socket
+import sys
+import time
+
+import pytest
+from launching import all_gone, alive, bash, by_rank, one_run_directory, wait_until
+
+
+def test_the_root_cause_is_reported_first(rondo):
+    result = rondo("run", "-n", 3, *bash(
+        "if [ $RANK = 1 ]; then until [ -e ready0 -a -e ready2 ]; do read -t 0.01 <> <(:); done; "
+        "echo 'bad tensor' >&2; exit 7; fi; "
+        "trap 'echo follow-up >&2; exit 9' TERM; touch ready$RANK; while :; do read -t 1 <> <(:); done"))
+    assert result.returncode == 7
+    report = result.stderr[result.stderr.index("rondo run:"):]
+    first, *rest = report.splitlines()
+    assert re.match(rf"rondo run: rank 1 on host {re.escape(socket.gethostname())} \(pid \d+\) exited with code 7", first)
+    assert "    bad tensor" in rest
+    assert any(re.match(r"  rank 0 \(pid \d+\) exited with code 9, .* later", line) for line in rest), report
+
+
+@pytest.mark.parametrize("name", ["SEGV", "KILL", "ABRT"])
+def test_signals_are_named(rondo, name):
+    result = rondo("run", "-n", 2, *bash(f"ulimit -c 0; [ $RANK = 1 ] && kill -{name} $$; exec sleep 100"))
+    assert result.returncode == 128 + getattr(signal, "SIG" + name)
+    assert f"rank 1" in result.stderr and f"was killed by SIG{name}" in result.stderr
+    assert "rank 0" in result.stderr and "stopped by the launcher (SIGTERM)" in result.stderr
+
+
+def test_the_error_file_is_honoured(rondo):
+    write = ("import json,os,sys; json.dump({'message': {'message': 'ValueError: no data', 'extraInfo': {}}}, "
+             "open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w')); sys.exit(5)")
+    result = rondo("run", sys.executable, "-c", write)
+    assert result.returncode == 5
+    assert "error: ValueError: no data" in result.stderr
+
+
+def test_an_error_file_tells_who_failed_first(rondo):
+    # Rank 0 fails and hangs on its way out; rank 1 ends because of that.
+    script = """
+import json, os, signal, sys, time
+if os.environ['RANK'] == '0':
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(4))
+    json.dump({'message': 'the real reason'}, open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w'))
+    open('failed', 'w').close()
+    while True: signal.pause()
+deadline = time.monotonic() + 20
+while not os.path.exists('failed') and time.monotonic() < deadline: time.sleep(0.001)
+time.sleep(0.1)
+sys.exit(1)
+"""
+    result = rondo("run", "-n", 2, sys.executable, "-c", script)
+    assert result.returncode == 4
+    assert re.search(r"rondo run: rank 0 .*exited with code 4", result.stderr)
+    assert "the real reason" in result.stderr
+
+
+def test_stderr_in_a_file_is_still_reported(rondo, tmp_path):
+    result = rondo("run", "--log-dir", "logs", "-r", "2", *bash("echo in the file >&2; exit 1"))
+    assert result.returncode == 1
+    assert "    in the file" in result.stderr and str(one_run_directory(tmp_path / "logs")) in str(tmp_path / result.stderr.split("logs: ")[1].strip())
+
+
+def test_workers_that_ignore_term_are_killed_after_the_grace_time(rondo):
+    started = time.monotonic()
+    result = rondo("run", "-n", 2, "--grace", "300ms", *bash(
+        "[ $RANK = 1 ] && { until [ -e ready ]; do read -t 0.01 <> <(:); done; exit 6; }; "
+        "trap '' TERM; touch ready; while :; do read -t 1 <> <(:); done"))
+    assert result.returncode == 6
+    assert "stopped by the launcher (SIGKILL)" in result.stderr
+    assert 0.3 <= time.monotonic() - started < 10
+
+
+def test_a_suspended_rank_is_named_and_does_not_hold_up_the_end(rondo, tmp_path):
+    process = rondo.start("run", "-n", 2, *bash(
+        "[ $RANK = 1 ] && { echo $$ > pid; exec sleep 100; }; until [ -e go ]; do read -t 0.01 <> <(:); done; exit 1"))
+    pid = int(wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "rank 1 runs"))
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: " T " in pathlib.Path(f"/proc/{pid}/stat").read_text(), "rank 1 is suspended")
+    (tmp_path / "go").touch()
+    assert process.wait(timeout=20) == 1
+    assert "it was suspended (SIGSTOP)" in process.stderr.read()
+    all_gone([pid])
+
+
+def test_preempted_workers_pass_their_code_through(rondo):
+    result = rondo("run", "-n", 2, "--max-restarts", 3, "--grace", "5s", *bash(
+        "[ $RANK = 1 ] && exit 3; read -t 0.2 <> <(:); echo saved; exit 3"))
+    assert result.returncode == 3
+    assert by_rank(result.stdout) == {0: ["saved"]}
+    assert "pre-empted" in result.stderr and "restart" not in result.stderr
+
+
+def test_restarts_start_all_workers_again(rondo, scratch):
+    result = rondo("run", "-n", 2, "--max-restarts", 3, *bash(
+        "echo attempt $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS port $MASTER_PORT store "
+        "$(stat -Lc %i /proc/self/fd/$RONDO_STORE_FD); [ $TORCHELASTIC_RESTART_COUNT = 2 ] || { [ $RANK = 1 ] && exit 8; exec sleep 100; }"))
+    assert result.returncode == 0, result.stderr
+    lines = by_rank(result.stdout)[1]
+    assert [line.split()[1] for line in lines] == ["0", "1", "2"]
+    assert len({line.split()[-1] for line in lines}) == 3  # every attempt has a store of its own
+    assert "restart 2 of 3" in result.stderr
+    assert list(scratch.iterdir()) == []
+
+
+def test_every_attempt_has_its_own_log(rondo, tmp_path):
+    assert rondo("run", "--max-restarts", 1, "--log-dir", "logs", "-r", "3", *bash("echo try $TORCHELASTIC_RESTART_COUNT; exit 1")).returncode == 1
+    run = one_run_directory(tmp_path / "logs")
+    assert [(run / f"attempt_{n}" / "0" / "stdout.log").read_text() for n in (0, 1)] == ["try 0\n", "try 1\n"]
+
+
+def test_a_program_that_cannot_be_started(rondo, tmp_path):
+    (tmp_path / "program").write_text("#!/no/such/interpreter\n")
+    (tmp_path / "program").chmod(0o755)
+    result = rondo("run", "-n", 2, "./program")
+    assert result.returncode == 127
+    assert "rank 0" in result.stderr and "could not be started: No such file or directory" in result.stderr
+
+
+def test_restarts_end(rondo):
+    result = rondo("run", "-n", 2, "--max-restarts", 1, *bash("exit 8"))
+    assert result.returncode == 8
+    assert result.stderr.count("starting all") == 1
+
+
+READY = "echo ready; while :; do read -t 1 <> <(:); done"
+
+
+def start_ready(rondo, script, *flags, ranks=2, **options):
+    process = rondo.start("run", "-n", ranks, *flags, *bash(script), **options)
+    ready = 0
+    while ready < ranks:
+        line = process.stdout.readline()
+        assert line, process.stderr.read()
+        ready += line.endswith("ready\n")
+    return process
+
+
+@pytest.mark.parametrize("name", ["TERM", "INT", "HUP", "QUIT"])
+def test_signals_are_forwarded(rondo, name):
+    number = getattr(signal, "SIG" + name)
+    process = start_ready(rondo, f"trap 'echo got {name}; exit 0' {name}; {READY}")
+    process.send_signal(number)
+    output = process.stdout.read()
+    assert process.wait(timeout=20) == 0
+    assert by_rank(output) == {0: [f"got {name}"], 1: [f"got {name}"]}
+    process = start_ready(rondo, "echo ready; exec sleep 100")
+    process.send_signal(number)
+    assert process.wait(timeout=20) == 128 + number
+    assert f"stopped by SIG{name}" in process.stderr.read()
+
+
+def test_workers_that_save_their_state_on_a_signal_make_the_job_resumable(rondo):
+    process = start_ready(rondo, f"trap 'exit 3' TERM; {READY}")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=20) == 3
+
+
+def test_other_signals_on_request(rondo):
+    process = start_ready(rondo, f"trap 'echo got USR1; exit 0' USR1; {READY}", "--signals-to-handle", "SIGTERM,SIGUSR1")
+    process.send_signal(signal.SIGUSR1)
+    assert by_rank(process.stdout.read()) == {0: ["got USR1"], 1: ["got USR1"]}
+
+
+def test_a_second_interrupt_kills(rondo):
+    process = start_ready(rondo, f"trap 'echo ready' INT; {READY}")
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline().endswith("ready\n")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=20) == 130
+
+
+def test_nohup_is_respected(rondo):
+    process = start_ready(rondo, f"trap 'exit 5' TERM; {READY}", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)
+    process.wait(timeout=20)
+    assert "SIGHUP" not in process.stderr.read()
+
+
+# Each worker starts a child, a grandchild in a session of its own, and a daemon (its parent ends at once).
+FAMILY = """
+sleep 1000 & echo $! >> pids
+setsid sleep 1001 & echo $! >> pids
+(setsid bash -c 'echo $$ >> pids; trap "" TERM HUP; while :; do read -t 1 <> <(:); done' &)
+echo $$ >> pids
+until [ $(wc -l < pids) -ge 8 ]; do read -t 0.01 <> <(:); done
+echo ready
+"""
+
+
+def family_pids(tmp_path):
+    return [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+
+
+@pytest.mark.parametrize("victim", ["launcher", "launcher of a suspended guardian", "guardian", "group"])
+def test_nothing_survives_a_kill(rondo, tmp_path, scratch, victim):
+    process = start_ready(rondo, FAMILY + "exec sleep 1002", start_new_session=True)
+    pids = family_pids(tmp_path)
+    assert len(pids) == 8 and all(alive(pid) for pid in pids)
+    guardian = int(pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
+    # `pkill -9 -f 'rondo run'` must not find both halves of the launcher.
+    assert "rondo" not in pathlib.Path(f"/proc/{guardian}/cmdline").read_text()
+    if victim.startswith("launcher"):
+        if "suspended" in victim:
+            os.kill(guardian, signal.SIGSTOP)
+        process.kill()
+    elif victim == "guardian":
+        os.kill(guardian, signal.SIGKILL)
+    else:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(timeout=20)
+    all_gone(pids + [guardian])
+    wait_until(lambda: list(scratch.iterdir()) == [], "no file is left in TMPDIR")
+    if victim == "guardian":
+        assert process.returncode == 128 + signal.SIGKILL
+        assert "guardian" in process.stderr.read()
+
+
+def test_nothing_is_left_after_a_normal_end(rondo, tmp_path, scratch):
+    result = rondo("run", "-n", 2, "--grace", "200ms", *bash(FAMILY + "exit 0"))
+    assert result.returncode == 0, result.stderr
+    assert not any(alive(pid) for pid in family_pids(tmp_path))
+    assert list(scratch.iterdir()) == []
+
+
+def test_nothing_is_left_after_a_failure(rondo, tmp_path, scratch):
+    result = rondo("run", "-n", 2, "--grace", "200ms", *bash(FAMILY + "[ $RANK = 0 ] && exit 1; exec sleep 1003"))
+    assert result.returncode == 1
+    assert not any(alive(pid) for pid in family_pids(tmp_path))
+    assert list(scratch.iterdir()) == []

@@ -1,0 +1,263 @@
+"""Setting up a machine: what is missing is named with the command that gets it, and what is there is left alone.
+
+The scripts run from a copy of scripts/, with a PATH of their own in which apt-get, dpkg-query and python3 are stand-ins that
+log what they were asked.
+"""
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+TOOLS = ["bash", "env", "cat", "cut", "dirname", "grep", "head", "id", "mkdir", "sed", "sha256sum", "tr"]
+
+
+class Machine:
+    """A machine of which only PATH is ours."""
+
+    def __init__(self, repository, folder):
+        self.root = folder / "rondo"
+        self.bin = folder / "bin"
+        self.log = folder / "log"
+        shutil.copytree(repository / "scripts", self.root / "scripts")
+        self.bin.mkdir()
+        self.log.write_text("")
+        for tool in TOOLS:
+            (self.bin / tool).symlink_to(shutil.which(tool))
+
+    def program(self, name, body):
+        path = self.bin / name
+        path.write_text(f'#!/bin/bash\necho "{name} $*" >>"{self.log}"\n{body}\n')
+        path.chmod(0o755)
+
+    def packages_installed(self, *names):
+        self.program("dpkg-query", "\n".join(f"echo '{name} ii'" for name in names))
+
+    def required_packages(self):
+        lines = (self.root / "scripts" / "packages.txt").read_text().splitlines()
+        return [line.split()[1].split("|")[0] for line in lines if line.startswith("required")]
+
+    def optional_packages(self):
+        lines = (self.root / "scripts" / "packages.txt").read_text().splitlines()
+        return [line.split()[1].split("|")[0] for line in lines if line.startswith("optional")]
+
+    def all_packages_installed(self):
+        self.packages_installed(*self.required_packages(), *self.optional_packages())
+        self.program("apt-get", "exit 100")
+
+    def python_that_makes_a_venv_whose_pip(self, pip_body):
+        """python3 whose `-m venv DIR` makes a .venv with a pip that logs and then runs `pip_body`."""
+        self.program("python3", f"""
+[ "$2" = venv ] || exit 0
+mkdir -p "$3/bin"
+cat >"$3/bin/python" <<'END'
+#!/bin/bash
+echo "pip $*" >>"{self.log}"
+{pip_body}
+END
+/bin/chmod +x "$3/bin/python" """)
+
+    def setup(self, *arguments, **variables):
+        environment = {"PATH": str(self.bin), "HOME": str(self.root), **variables}
+        return subprocess.run([str(self.root / "scripts" / "setup.sh"), *arguments], capture_output=True, text=True,
+                              env=environment, timeout=60)
+
+    def logged(self, word):
+        return [line for line in self.log.read_text().splitlines() if line.startswith(word)]
+
+
+@pytest.fixture
+def machine(repository, tmp_path):
+    return Machine(repository, tmp_path)
+
+
+def test_missing_packages_are_named_with_the_command(machine):
+    here = ["git", "python3", "python3-venv", "cmake", "build-essential"]
+    machine.packages_installed(*here)
+    machine.program("apt-get", "exit 100")
+    machine.program("apt-cache", "echo '  Candidate: 1.0'")
+    machine.program("sudo", 'exec "$@"')
+    result = machine.setup()
+    assert result.returncode == 1
+    missing = " ".join(name for name in machine.required_packages() if name not in here)
+    assert "ninja-build libspdlog-dev" in missing
+    assert f"missing and could not be installed: {missing}\n" in result.stderr
+    assert f"sudo apt-get update && sudo apt-get install {missing}\n" in result.stderr
+
+
+def test_without_root_or_sudo_the_command_is_named(machine):
+    machine.packages_installed("git")
+    machine.program("apt-get", "exit 100")
+    machine.program("apt-cache", "echo '  Candidate: 1.0'")
+    (machine.bin / "id").unlink()
+    machine.program("id", "echo 1000")
+    result = machine.setup()
+    assert result.returncode == 1
+    assert "sudo apt-get install build-essential cmake" in result.stderr
+    assert machine.logged("apt-get") == []
+
+
+def test_only_what_is_missing_is_installed(machine):
+    installed = [name for name in machine.required_packages() if name != "libcli11-dev"]
+    machine.packages_installed(*installed, *[name for name in machine.optional_packages() if name != "ccache"])
+    machine.program("apt-get", "exit 0")
+    machine.program("apt-cache", "echo '  Candidate: 1.0'")
+    machine.program("sudo", 'exec "$@"')
+    machine.python_that_makes_a_venv_whose_pip("exit 0")
+    assert machine.setup().returncode == 0
+    installs = [line.split("--no-install-recommends ")[1] for line in machine.logged("apt-get") if " install " in line]
+    assert installs == ["libcli11-dev", "ccache"]
+
+
+def test_of_alternatives_the_first_on_offer_is_installed(machine):
+    everything = machine.required_packages() + machine.optional_packages()
+    machine.packages_installed(*[name for name in everything if name != "mold"])
+    machine.program("apt-get", "exit 0")
+    machine.program("sudo", 'exec "$@"')
+    machine.python_that_makes_a_venv_whose_pip("exit 0")
+    # A long answer, as apt-cache gives it: whoever reads only its beginning must not mistake that for a failure.
+    machine.program("apt-cache", """
+echo "  Candidate: 1.0"
+for ((line = 0; line < 50000; ++line)); do echo "    500 a mirror"; done""")
+    assert machine.setup().returncode == 0
+    assert machine.logged("apt-get")[-1].endswith(" mold")
+
+
+def test_an_optional_package_that_is_not_on_offer_is_said_once_and_stops_nothing(machine):
+    machine.packages_installed(*machine.required_packages())
+    machine.program("apt-get", "exit 0")
+    machine.program("apt-cache", "echo '  Candidate: (none)'")
+    machine.program("sudo", 'exec "$@"')
+    machine.python_that_makes_a_venv_whose_pip("exit 0")
+    first = machine.setup()
+    assert first.returncode == 0
+    assert "not available here: ccache mold|lld" in first.stdout
+    machine.log.write_text("")
+    second = machine.setup()
+    assert second.returncode == 0
+    assert second.stdout == ""
+    assert machine.logged("apt-get") == [] and machine.logged("pip") == []
+
+
+def test_a_system_without_apt_is_told_what_rondo_needs(machine):
+    machine.python_that_makes_a_venv_whose_pip("exit 0")
+    result = machine.setup()
+    assert result.returncode == 0
+    assert "no apt-get here" in result.stdout and "libspdlog-dev" in result.stdout
+
+
+def test_without_python_the_package_is_named(machine):
+    machine.all_packages_installed()
+    result = machine.setup()
+    assert result.returncode == 1
+    assert "python3 (3.10 or newer) is missing" in result.stderr
+    assert "apt-get install python3 python3-venv" in result.stderr
+
+
+def test_an_old_python_is_refused(machine):
+    machine.all_packages_installed()
+    machine.program("python3", '[ "$1" = -V ] && echo "Python 3.8.10" && exit 0; exit 1')
+    result = machine.setup()
+    assert result.returncode == 1
+    assert "python3 is 3.8.10; rondo's tools need 3.10 or newer" in result.stderr
+
+
+def test_python_packages_that_cannot_be_had_are_named_with_the_command(machine):
+    machine.all_packages_installed()
+    real_python = pathlib.Path(sys.base_prefix) / "bin" / "python3"  # not a shim that needs tools of its own
+    machine.program("python3", f'exec {real_python} "$@"')
+    result = machine.setup(PIP_NO_INDEX="1", PIP_CONFIG_FILE="/dev/null", PIP_FIND_LINKS="")
+    assert result.returncode == 1
+    assert "torch==2.13.0" in result.stderr and "highsbox==" in result.stderr
+    assert "-m pip install -r" in result.stderr
+    assert "LIBTORCH=/path/to/libtorch make setup" in result.stderr
+    assert not (machine.root / ".venv" / "rondo-setup.stamp").exists()
+
+
+def test_with_an_existing_libtorch_torch_is_not_installed(machine):
+    machine.all_packages_installed()
+    machine.python_that_makes_a_venv_whose_pip("exit 0")
+    assert machine.setup(LIBTORCH="/opt/libtorch").returncode == 0
+    (request,) = machine.logged("pip")
+    assert "requirements.txt" in request and "requirements-torch.txt" not in request
+    # The next run without LIBTORCH adds torch; after that LIBTORCH has nothing left to do.
+    assert machine.setup().returncode == 0
+    assert "requirements-torch.txt" in machine.logged("pip")[1]
+    assert machine.setup(LIBTORCH="/opt/libtorch").returncode == 0
+    assert len(machine.logged("pip")) == 2
+
+
+def test_a_changed_list_is_installed_again(machine):
+    machine.all_packages_installed()
+    machine.python_that_makes_a_venv_whose_pip("exit 0")
+    assert machine.setup().returncode == 0
+    assert machine.setup().returncode == 0
+    assert len(machine.logged("pip")) == 1
+    with open(machine.root / "scripts" / "requirements.txt", "a") as requirements:
+        requirements.write("another-package\n")
+    assert machine.setup().returncode == 0
+    assert len(machine.logged("pip")) == 2
+
+
+def test_an_unknown_argument_is_refused(machine):
+    result = machine.setup("--everything")
+    assert result.returncode == 1
+    assert "--everything" in result.stderr and "--peers" in result.stderr
+
+
+def test_setting_up_again_takes_no_time(repository):
+    subprocess.run(["make", "setup"], cwd=repository, check=True, capture_output=True, timeout=600)
+    start = time.monotonic()
+    result = subprocess.run(["make", "setup"], cwd=repository, check=True, capture_output=True, text=True, timeout=60)
+    assert time.monotonic() - start < 3
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("layout", ["missing", "empty", "old"])
+def test_a_wrong_libtorch_is_refused_by_name(repository, tmp_path, layout):
+    libtorch = tmp_path / "libtorch"
+    if layout != "missing":
+        libtorch.mkdir()
+    if layout == "old":
+        header = libtorch / "include/torch/csrc/api/include/torch/torch.h"
+        header.parent.mkdir(parents=True)
+        header.touch()
+        (header.parent / "version.h").write_text(
+            "#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR 10\n#define TORCH_VERSION_PATCH 1\n")
+        (libtorch / "lib").mkdir()
+        (libtorch / "lib" / "libtorch_cpu.so").touch()
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.22)\nproject(p LANGUAGES NONE)\n"
+        f'list(APPEND CMAKE_MODULE_PATH "{repository}/cmake")\nfind_package(Libtorch REQUIRED)\n')
+    result = subprocess.run(["cmake", "-S", tmp_path, "-B", tmp_path / "b", f"-DLIBTORCH={libtorch}"],
+                            capture_output=True, text=True, timeout=60)
+    assert result.returncode != 0
+    message = " ".join(result.stderr.split())
+    assert str(libtorch) in message
+    assert ("is 2.10.1" if layout == "old" else "holds no libtorch") in message
+
+
+COUNTS = [
+    # Files of the two runners, the line expected, the exit code.
+    ({"ctest.xml": '<testsuite><testcase name="a" classname="a" status="run"/>'
+                   '<testcase name="b" classname="b" status="fail"><failure message="boom"/></testcase></testsuite>',
+      "pytest.xml": '<testsuites><testsuite><testcase name="c" classname="m"/><testcase name="d" classname="m">'
+                    '<skipped message="no GPU here"/></testcase></testsuite></testsuites>'},
+     "2 passed, 1 failed, 1 skipped", 1),
+    ({"ctest.xml": '<testsuite><testcase name="a" classname="a" status="run"/></testsuite>',
+      "pytest.xml": '<testsuites><testsuite/></testsuites>'}, "1 passed, 0 failed, 0 skipped", 0),
+    ({"ctest.xml": '<testsuite><testcase name="a" classname="a" status="run"/></testsuite>'},
+     "1 passed, 1 failed, 0 skipped", 1),
+    ({"ctest.xml": "<testsuite/>", "pytest.xml": "<testsuites/>"}, "0 passed, 0 failed, 0 skipped", 1),
+]
+
+
+@pytest.mark.parametrize("files, line, code", COUNTS)
+def test_counts_are_summed_over_both_runners(repository, tmp_path, run, files, line, code):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    result = run(repository / "scripts/count_tests.py", tmp_path / "ctest.xml", tmp_path / "pytest.xml")
+    assert result.stdout.splitlines()[-1] == line
+    assert result.returncode == code

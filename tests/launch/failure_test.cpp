@@ -1,0 +1,103 @@
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "rondo/launch/error_file.h"
+#include "rondo/launch/failure.h"
+
+namespace rondo::launch {
+namespace {
+
+// Workers that ended in the order of `ends`, 10 ms apart.
+struct Ended {
+  int rank;
+  int exit_code;
+  int signal;
+};
+
+AttemptEnd attempt(const std::vector<Ended>& ends) {
+  AttemptEnd end;
+  end.workers.resize(ends.size());
+  const auto now = std::chrono::system_clock::now();
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    auto worker = std::make_unique<Worker>();
+    worker->rank = ends[i].rank;
+    WorkerEnd how;
+    how.exit_code = ends[i].exit_code;
+    how.signal = ends[i].signal;
+    how.wall_time = now + std::chrono::milliseconds(10) * i;
+    worker->end = how;
+    end.workers[static_cast<std::size_t>(ends[i].rank)] = std::move(worker);
+    end.order.push_back(ends[i].rank);
+  }
+  return end;
+}
+
+TEST(RootCause, IsTheFirstThatFailedByItself) {
+  AttemptEnd end = attempt({{2, 0, 0}, {1, 0, SIGSEGV}, {0, 1, 0}});
+  end.stopped = {0};
+  const auto root = root_cause(end, std::vector<WorkerPlan>(3));
+  ASSERT_TRUE(root.has_value());
+  EXPECT_EQ(*root, 1U);
+  EXPECT_EQ(job_exit_code(end, root), 128 + SIGSEGV);
+}
+
+TEST(RootCause, DeathByTheLaunchersSignalDoesNotCount) {
+  AttemptEnd end = attempt({{0, 0, SIGTERM}, {1, 0, SIGKILL}});
+  end.stopped = {0, 1};
+  end.signal = SIGTERM;
+  const auto root = root_cause(end, std::vector<WorkerPlan>(2));
+  EXPECT_FALSE(root.has_value());
+  EXPECT_EQ(job_exit_code(end, root), 128 + SIGTERM);
+}
+
+TEST(RootCause, ANoteOfAnEarlierFailureCounts) {
+  AttemptEnd end = attempt({{1, 1, 0}, {0, 1, 0}});
+  end.stopped = {0};
+  std::vector<WorkerPlan> plans(2);
+  plans[0].error_file = testing::TempDir() + "/failure_test_error.json";
+  std::ofstream(plans[0].error_file) << R"({"message":"early"})";
+  std::filesystem::last_write_time(plans[0].error_file,
+                                   std::filesystem::file_time_type::clock::now() - std::chrono::seconds(1));
+  EXPECT_EQ(root_cause(end, plans), std::size_t{0});
+  std::filesystem::remove(plans[0].error_file);
+  EXPECT_EQ(root_cause(end, plans), std::size_t{1});
+}
+
+TEST(JobExitCode, TellsResumableFromStopped) {
+  AttemptEnd end = attempt({{0, 3, 0}, {1, 0, 0}});
+  end.signal = SIGTERM;
+  EXPECT_EQ(job_exit_code(end, std::nullopt), 3);
+  end = attempt({{0, 3, 0}, {1, 0, SIGTERM}});
+  end.signal = SIGTERM;
+  EXPECT_EQ(job_exit_code(end, std::nullopt), 128 + SIGTERM);
+  end = attempt({{0, 0, 0}, {1, 0, 0}});
+  end.signal = SIGINT;
+  EXPECT_EQ(job_exit_code(end, std::nullopt), 0);
+}
+
+TEST(SignalName, NamesSignals) {
+  EXPECT_EQ(signal_name(SIGKILL), "SIGKILL");
+  EXPECT_EQ(signal_name(SIGRTMIN + 3), "signal " + std::to_string(SIGRTMIN + 3));
+}
+
+TEST(ErrorFile, IsWrittenAndRead) {
+  const std::string path = testing::TempDir() + "/error_file_test.json";
+  setenv("TORCHELASTIC_ERROR_FILE", path.c_str(), 1);
+  record_failure("bad \"quotes\"\nand bytes \xff");
+  unsetenv("TORCHELASTIC_ERROR_FILE");
+  EXPECT_TRUE(read_error_file(path).starts_with("bad \"quotes\"\nand bytes "));
+  for (const char* text : {"", "{", "[]", "{}", R"({"message":7})", R"({"message":{"message":[]}})"}) {
+    std::ofstream(path) << text;
+    EXPECT_EQ(read_error_file(path), "") << text;
+  }
+  std::filesystem::remove(path);
+  EXPECT_EQ(read_error_file(path), "");
+  record_failure("no launcher, no file");
+}
+
+}  // namespace
+}  // namespace rondo::launch

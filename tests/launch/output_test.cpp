@@ -1,0 +1,140 @@
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "rondo/launch/console.h"
+#include "rondo/launch/worker_output.h"
+
+namespace rondo::launch {
+namespace {
+
+// A worker's stream and the console it is shown on, both pipes of this test.
+class Output : public testing::Test {
+ protected:
+  void SetUp() override {
+    set_nonblocking(shown_.read_end.number());
+    console_ = std::make_unique<Console>(loop_, shown_.write_end.number());
+    WorkerOutput::Targets targets;
+    targets.console = console_.get();
+    targets.prefix = "[rank 0] ";
+    output_ = std::make_unique<WorkerOutput>(loop_, std::move(stream_.read_end), std::move(targets));
+  }
+
+  void worker_writes(std::string_view text) {
+    ASSERT_EQ(write(stream_.write_end.number(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    loop_.run_once(Deadline::after(std::chrono::seconds(10)));
+  }
+
+  std::string shown() {
+    std::array<char, 65536> buffer;
+    std::string text;
+    while (true) {
+      const ssize_t count = read(shown_.read_end.number(), buffer.data(), buffer.size());
+      if (count <= 0) return text;
+      text.append(buffer.data(), static_cast<std::size_t>(count));
+    }
+  }
+
+  EventLoop loop_;
+  Pipe stream_ = make_pipe();
+  Pipe shown_ = make_pipe();
+  std::unique_ptr<Console> console_;
+  std::unique_ptr<WorkerOutput> output_;
+};
+
+TEST_F(Output, EveryLineCarriesTheRank) {
+  worker_writes("one\ntwo\n\n");
+  EXPECT_EQ(shown(), "[rank 0] one\n[rank 0] two\n[rank 0] \n");
+}
+
+TEST_F(Output, ALineIsShownWhenItIsWhole) {
+  worker_writes("one\nbeg");
+  EXPECT_EQ(shown(), "[rank 0] one\n");
+  worker_writes("inning");
+  EXPECT_EQ(shown(), "");
+  worker_writes(" and end\nne");
+  EXPECT_EQ(shown(), "[rank 0] beginning and end\n");
+}
+
+TEST_F(Output, TheLastLineNeedsNoEnd) {
+  worker_writes("last words");
+  stream_.write_end.reset();
+  loop_.run_once(Deadline::after(std::chrono::seconds(10)));
+  EXPECT_EQ(shown(), "[rank 0] last words\n");
+  EXPECT_TRUE(output_->ended());
+}
+
+TEST_F(Output, ClosingShowsWhatIsStillInThePipe) {
+  ASSERT_EQ(write(stream_.write_end.number(), "a\nb", 3), 3);
+  output_->close();
+  EXPECT_EQ(shown(), "[rank 0] a\n[rank 0] b\n");
+  EXPECT_EQ(output_->tail(), "a\nb");
+}
+
+TEST_F(Output, TheTailIsBounded) {
+  std::string line(1000, 'x');
+  line += '\n';
+  for (int i = 0; i < 100; ++i) {
+    worker_writes(line);
+    shown();
+  }
+  EXPECT_GE(output_->tail().size(), WorkerOutput::kTailBytes);
+  EXPECT_LE(output_->tail().size(), 2 * WorkerOutput::kTailBytes);
+}
+
+TEST_F(Output, ASlowReaderPausesTheWorkerAndLosesNothing) {
+  // Far more than the console keeps: the worker's pipe must fill up.
+  set_nonblocking(stream_.write_end.number());
+  const std::string line(999, 'y');
+  const std::string text = line + "\n";
+  std::size_t written = 0;
+  bool paused = false;
+  while (!paused) {
+    const ssize_t count = write(stream_.write_end.number(), text.data(), text.size());
+    if (count > 0) {
+      ASSERT_EQ(count, static_cast<ssize_t>(text.size()));
+      ++written;
+      continue;
+    }
+    paused = console_->full();
+    if (!paused) loop_.run_once(Deadline::after(std::chrono::seconds(10)));
+  }
+  stream_.write_end.reset();
+  std::string all;
+  while (!output_->ended() || !console_->drained()) {
+    all += shown();
+    loop_.run_once(Deadline::after(std::chrono::milliseconds(100)));
+  }
+  all += shown();
+  EXPECT_EQ(all.size(), written * (text.size() + std::string("[rank 0] ").size()));
+}
+
+TEST_F(Output, AClosedConsoleEndsTheStream) {
+  signal(SIGPIPE, SIG_IGN);
+  shown_.read_end.reset();
+  worker_writes("nobody reads this\n");
+  EXPECT_TRUE(console_->broken());
+  EXPECT_TRUE(output_->ended());
+  signal(SIGPIPE, SIG_DFL);
+}
+
+TEST(Console, WritesToARegularFileAtOnce) {
+  const std::string path = testing::TempDir() + "/console_test";
+  {
+    EventLoop loop;
+    const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    Console console(loop, file.number());
+    console.write(std::string(3 << 20, 'z'));
+    EXPECT_TRUE(console.drained());
+    EXPECT_FALSE(console.is_terminal());
+  }
+  EXPECT_EQ(std::filesystem::file_size(path), 3U << 20);
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace rondo::launch

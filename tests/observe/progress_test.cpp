@@ -1,0 +1,93 @@
+#include "rondo/observe/progress.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "rondo/base/error.h"
+
+namespace rondo {
+namespace {
+
+// What a Progress wrote to its stream.
+class Recorder {
+ public:
+  Recorder() : stream_(open_memstream(&text_, &size_)) {}
+  ~Recorder() {
+    std::fclose(stream_);
+    std::free(text_);
+  }
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+  std::FILE* stream() { return stream_; }
+  std::string text() {
+    std::fflush(stream_);
+    return {text_, size_};
+  }
+
+ private:
+  char* text_ = nullptr;
+  std::size_t size_ = 0;
+  std::FILE* stream_;
+};
+
+ProgressUpdate at_step(std::int64_t step) {
+  return {.step = step, .epoch = 0.5, .loss = 2.25, .learning_rate = 1e-3, .rate = 12345, .unit = "tokens"};
+}
+
+TEST(Progress, LinesInALogShowEverything) {
+  Recorder recorder;
+  {
+    Progress progress(recorder.stream(), {.style = ProgressStyle::automatic, .total_steps = 10});
+    progress.update(at_step(5));
+  }
+  const std::string text = recorder.text();
+  EXPECT_EQ(text.find("step 5/10  epoch 0.50  loss 2.2500  12.3k tokens/s  lr 1.00e-03  left "), 0U) << text;
+  EXPECT_EQ(text.find('\r'), std::string::npos);
+}
+
+TEST(Progress, LinesKeepTheirDistanceButTheLastIsAlwaysThere) {
+  Recorder recorder;
+  Progress progress(recorder.stream(), {.style = ProgressStyle::lines,
+                                        .total_steps = 100,
+                                        .line_every_steps = 30,
+                                        .line_every = Duration::zero()});
+  for (int step = 1; step <= 100; ++step) progress.update(at_step(step));
+  const std::string text = recorder.text();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 5) << text;  // 1, 31, 61, 91, 100
+  EXPECT_NE(text.find("step 100/100"), std::string::npos);
+}
+
+TEST(Progress, BarIsOneLineThatNotesPushUp) {
+  Recorder recorder;
+  {
+    Progress progress(recorder.stream(),
+                      {.style = ProgressStyle::bar, .total_steps = 4, .redraw_every = Duration::zero()});
+    progress.update(at_step(2));
+    progress.note("validation loss 1.5");
+    progress.update(at_step(4));
+  }
+  const std::string text = recorder.text();
+  EXPECT_NE(text.find("\r\033[Kvalidation loss 1.5\n\r"), std::string::npos) << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);  // the note, and the end of the bar
+  EXPECT_NE(text.find("loss 2.2500"), std::string::npos);
+}
+
+TEST(Progress, OffIsSilent) {
+  Recorder recorder;
+  Progress progress(recorder.stream(), {.style = ProgressStyle::off, .total_steps = 4});
+  progress.update(at_step(4));
+  progress.note("x");
+  EXPECT_EQ(recorder.text(), "");
+}
+
+TEST(Progress, ClockTimeAndStyles) {
+  EXPECT_EQ(format_clock_time(std::chrono::seconds(65)), "1:05");
+  EXPECT_EQ(format_clock_time(std::chrono::seconds(3723)), "1:02:03");
+  EXPECT_EQ(parse_progress_style("bar"), ProgressStyle::bar);
+  EXPECT_THROW(parse_progress_style("fancy"), UsageError);
+}
+
+}  // namespace
+}  // namespace rondo

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <memory>
+#include <mutex>
+#include <numeric>
+
+#include "rondo/backend/context.h"
+#include "rondo/data/dataset.h"
+#include "rondo/models/model.h"
+#include "rondo/parallel/registry.h"
+#include "rondo/train/trainer.h"
+
+namespace rondo::testing {
+
+// A small classification task that can be learned: the class is the position of the largest of eight
+// features.
+class Digits final : public Dataset {
+ public:
+  explicit Digits(std::int64_t size, std::uint64_t seed = 1) {
+    at::Generator generator = at::detail::createCPUGenerator(seed);
+    inputs_ = torch::randn({size, 8}, generator);
+    targets_ = inputs_.argmax(1);
+    info_.kind = "digits";
+    info_.source = "memory";
+    info_.input_shape = {8};
+    info_.classes = 8;
+  }
+  std::int64_t size() const override { return inputs_.size(0); }
+  Batch get(std::span<const std::int64_t> indices) const override {
+    check_indices(indices, size());
+    const at::Tensor rows =
+        torch::tensor(std::vector<std::int64_t>(indices.begin(), indices.end()), torch::kLong);
+    return {inputs_.index_select(0, rows), targets_.index_select(0, rows),
+            static_cast<std::int64_t>(indices.size())};
+  }
+  const DatasetInfo& info() const override { return info_; }
+
+ private:
+  at::Tensor inputs_, targets_;
+  DatasetInfo info_;
+};
+
+// The same weights in every call, from any thread.
+inline Model small_model(double dropout = 0) {
+  static std::mutex mutex;  // the default generator is shared
+  const std::lock_guard lock(mutex);
+  torch::manual_seed(7);
+  auto module = std::make_shared<torch::nn::SequentialImpl>(
+      torch::nn::Linear(8, 16), torch::nn::Tanh(), torch::nn::Dropout(dropout), torch::nn::Linear(16, 8));
+  Model model;
+  model.name = "small";
+  model.config = nlohmann::json::object();
+  model.forward = [raw = module.get()](const at::Tensor& input) { return raw->forward(input); };
+  model.module = module;
+  return model;
+}
+
+inline OptimizerFactory adamw(double learning_rate = 1e-2) {
+  return [learning_rate](torch::nn::Module& module) {
+    return make_optimizer({.name = "adamw", .learning_rate = learning_rate}, module);
+  };
+}
+
+inline std::unique_ptr<Strategy> strategy_for(const Context& context) {
+  return all_strategies().make(context.world_size() == 1 ? "one_device" : "ddp", context);
+}
+
+// Keeps what it is told.
+class Recorder final : public Callback {
+ public:
+  std::string name() const override { return "recorder"; }
+  void on_train_begin(Trainer&, const FitPlan& plan) override { plan_ = plan; }
+  void on_step_end(Trainer&, const StepRecord& record) override { steps_.push_back(record); }
+  void on_epoch_end(Trainer&, std::int64_t epoch) override { epochs_.push_back(epoch); }
+  void on_validation_end(Trainer&, const ValidationRecord& record) override {
+    validations_.push_back(record);
+  }
+
+  std::vector<double> losses() const {
+    std::vector<double> losses;
+    for (const StepRecord& step : steps_) losses.push_back(step.loss);
+    return losses;
+  }
+
+  FitPlan plan_;
+  std::vector<StepRecord> steps_;
+  std::vector<std::int64_t> epochs_;
+  std::vector<ValidationRecord> validations_;
+};
+
+}  // namespace rondo::testing

@@ -1,0 +1,333 @@
+#include "rondo/train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "rondo/backend/collectives.h"
+#include "rondo/base/error.h"
+#include "rondo/train/agreement.h"
+#include "rondo/train/callbacks/early_stopping.h"
+#include "rondo/train/callbacks/model_checkpoint.h"
+#include "tests/backend/ranks.h"
+#include "tests/format/temporary_directory.h"
+#include "tests/train/digits.h"
+
+namespace rondo {
+namespace {
+
+using testing::adamw;
+using testing::Digits;
+using testing::Recorder;
+using testing::run_ranks;
+using testing::small_model;
+using testing::strategy_for;
+
+struct Outcome {
+  std::vector<double> losses;
+  std::vector<at::Tensor> parameters;
+};
+
+// A training on `ranks` ranks, as rank 0 saw it.
+Outcome train_on(int ranks, std::int64_t samples, FitOptions options) {
+  Outcome outcome;
+  run_ranks(ranks, "native", [&](Context& context) {
+    auto strategy = strategy_for(context);
+    const Model model = small_model();
+    Trainer trainer(*strategy, model, adamw(), cross_entropy);
+    auto recorder = std::make_shared<Recorder>();
+    FitOptions own = options;
+    own.callbacks.push_back(recorder);
+    trainer.fit(std::make_shared<Digits>(samples), own);
+    if (context.rank() != 0) return;
+    outcome.losses = recorder->losses();
+    for (const at::Tensor& p : model.module->parameters()) outcome.parameters.push_back(p.detach().clone());
+  });
+  return outcome;
+}
+
+void expect_same_training(const Outcome& a, const Outcome& b) {
+  ASSERT_EQ(a.losses.size(), b.losses.size());
+  for (std::size_t i = 0; i < a.losses.size(); ++i)
+    EXPECT_NEAR(a.losses[i], b.losses[i], 1e-5) << "step " << i;
+  for (std::size_t i = 0; i < a.parameters.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(a.parameters[i], b.parameters[i], 1e-4, 1e-5)) << "parameter " << i;
+  }
+}
+
+TEST(Trainer, LearnsAndTellsItsCallbacks) {
+  run_ranks(1, "native", [](Context& context) {
+    auto strategy = strategy_for(context);
+    Trainer trainer(*strategy, small_model());
+    trainer.compile(adamw(), cross_entropy, {loss_metric(), accuracy_metric(), perplexity_metric()});
+    auto recorder = std::make_shared<Recorder>();
+    const auto validation = std::make_shared<Digits>(100, 2);
+    const auto before = trainer.evaluate(*validation);
+    const FitResult result =
+        trainer.fit(std::make_shared<Digits>(250),
+                    {.epochs = 8, .batch_size = 25, .validation = validation, .callbacks = {recorder}});
+    EXPECT_EQ(result.end, FitEnd::finished);
+    EXPECT_EQ(result.step, 80);
+    EXPECT_LT(result.validation.at("loss"), 0.7 * before.at("loss"));
+    EXPECT_GT(result.validation.at("accuracy"), before.at("accuracy"));
+    EXPECT_NEAR(result.validation.at("perplexity"), std::exp(result.validation.at("loss")), 1e-9);
+
+    EXPECT_EQ(recorder->plan_.steps_per_epoch, 10);
+    EXPECT_EQ(recorder->plan_.total_steps, 80);
+    ASSERT_EQ(recorder->steps_.size(), 80U);
+    EXPECT_EQ(recorder->steps_[14].step, 15);
+    EXPECT_EQ(recorder->steps_[14].epoch, 1);
+    EXPECT_DOUBLE_EQ(recorder->steps_[14].epochs_done, 1.5);
+    EXPECT_EQ(recorder->steps_[14].samples, 25);
+    EXPECT_GT(recorder->steps_[14].rate, 0);
+    EXPECT_EQ(recorder->epochs_, (std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7}));
+    EXPECT_EQ(recorder->validations_.size(), 8U);
+    EXPECT_EQ(recorder->validations_[1].epoch, 1);
+  });
+}
+
+TEST(Trainer, SeveralRanksComputeWhatOneComputesOnTheJointBatch) {
+  // 50 samples: the last global batch of an epoch has 2, so with three ranks one of them has none.
+  const Outcome one = train_on(1, 50, {.epochs = 3, .batch_size = 12});
+  EXPECT_EQ(one.losses.size(), 15U);
+  expect_same_training(one, train_on(2, 50, {.epochs = 3, .batch_size = 6}));
+  expect_same_training(one, train_on(3, 50, {.epochs = 3, .batch_size = 4}));
+}
+
+TEST(Trainer, AccumulatedBatchesEqualOneLargeBatch) {
+  const Outcome one = train_on(1, 53, {.epochs = 2, .batch_size = 16});
+  expect_same_training(one, train_on(1, 53, {.epochs = 2, .batch_size = 4, .accumulate = 4}));
+  expect_same_training(one, train_on(2, 53, {.epochs = 2, .batch_size = 4, .accumulate = 2}));
+}
+
+TEST(Trainer, ClipsGradientsAndFollowsTheSchedule) {
+  run_ranks(1, "native", [](Context& context) {
+    auto strategy = strategy_for(context);
+    const Model model = small_model();
+    Trainer trainer(
+        *strategy, model, [](torch::nn::Module& m) { return make_optimizer({.name = "sgd"}, m); },
+        cross_entropy);
+    std::vector<at::Tensor> before;
+    for (const at::Tensor& p : model.module->parameters()) before.push_back(p.detach().clone());
+    auto recorder = std::make_shared<Recorder>();
+    trainer.fit(std::make_shared<Digits>(8),
+                {.steps = 1,
+                 .batch_size = 8,
+                 .schedule = [](std::int64_t step) { return step == 0 ? 2.0 : 0.0; },
+                 .clip_norm = 1e-3,
+                 .callbacks = {recorder}});
+    double moved = 0;
+    const auto after = model.module->parameters();
+    for (std::size_t i = 0; i < after.size(); ++i)
+      moved += (after[i] - before[i]).pow(2).sum().item<double>();
+    EXPECT_NEAR(std::sqrt(moved), 2.0 * 1e-3, 1e-6);
+    EXPECT_DOUBLE_EQ(recorder->steps_[0].learning_rate, 2.0);
+  });
+}
+
+TEST(Trainer, EvaluationIsTheSameInEveryBitForAnyNumberOfRanks) {
+  std::map<int, std::map<std::string, double>> by_ranks;
+  for (const int ranks : {1, 2, 3}) {
+    run_ranks(ranks, "native", [&](Context& context) {
+      auto strategy = strategy_for(context);
+      Trainer trainer(*strategy, small_model());
+      trainer.compile(adamw(), cross_entropy, {loss_metric(), accuracy_metric()});
+      const auto values = trainer.evaluate(Digits(41), {.batch_size = 4});
+      if (context.rank() == ranks - 1) by_ranks[ranks] = values;
+    });
+  }
+  EXPECT_EQ(by_ranks[1], by_ranks[2]);
+  EXPECT_EQ(by_ranks[1], by_ranks[3]);
+
+  // Every sample counts once: the mean over samples, not over batches of 4 and 1.
+  const Model model = small_model();
+  const Digits data(41);
+  std::vector<std::int64_t> all(41);
+  std::iota(all.begin(), all.end(), 0);
+  const Batch batch = data.get(all);
+  const torch::NoGradGuard no_gradients;
+  EXPECT_NEAR(by_ranks[1]["loss"],
+              cross_entropy(model.forward(batch.input), batch.target).mean.item<double>(), 1e-6);
+}
+
+TEST(Trainer, PredictsInTheOrderOfTheData) {
+  for (const int ranks : {1, 3}) {
+    run_ranks(ranks, "native", [&](Context& context) {
+      auto strategy = strategy_for(context);
+      const Model model = small_model();
+      Trainer trainer(*strategy, model, adamw(), cross_entropy);
+      for (const std::int64_t samples : {2, 23}) {  // with 2 some ranks have no batch
+        const Digits data(samples);
+        std::vector<std::int64_t> all(static_cast<std::size_t>(samples));
+        std::iota(all.begin(), all.end(), 0);
+        const torch::NoGradGuard no_gradients;
+        const at::Tensor expected = model.forward(data.get(all).input);
+        EXPECT_TRUE(torch::allclose(trainer.predict(data, {.batch_size = 4}), expected, 1e-5, 1e-6)) << ranks;
+      }
+    });
+  }
+}
+
+TEST(Trainer, ResumesInTheMiddleOfAnEpochBitForBit) {
+  const TemporaryDirectory directory;
+  run_ranks(1, "native", [&](Context& context) {
+    auto strategy = strategy_for(context);
+    const auto data = std::make_shared<Digits>(50);
+    const auto options = [&](std::int64_t steps, std::vector<std::shared_ptr<Callback>> callbacks) {
+      return FitOptions{.steps = steps, .batch_size = 8, .callbacks = std::move(callbacks)};
+    };
+    // 7 steps an epoch; dropout draws from the default generator.
+    auto uninterrupted = std::make_shared<Recorder>();
+    Trainer straight(*strategy, small_model(0.5), adamw(), cross_entropy);
+    torch::manual_seed(3);
+    straight.fit(data, options(20, {uninterrupted}));
+
+    auto recorder = std::make_shared<Recorder>();
+    Trainer first(*strategy, small_model(0.5), adamw(), cross_entropy);
+    torch::manual_seed(3);
+    first.fit(data, options(10, {recorder, std::make_shared<ModelCheckpoint>(
+                                               ModelCheckpoint::Options{.directory = directory.path()})}));
+    torch::manual_seed(99);
+    Trainer second(*strategy, small_model(0.5), adamw(), cross_entropy);
+    second.restore(directory.path());
+    EXPECT_EQ(second.position().step, 10);
+    EXPECT_EQ(second.position().epoch, 1);
+    EXPECT_EQ(second.position().batch, 3);
+    second.fit(data, options(20, {recorder}));
+    EXPECT_EQ(recorder->losses(), uninterrupted->losses());
+  });
+}
+
+TEST(Trainer, ResumesWithAnotherBatchSizeOnlyAtItsEdges) {
+  const TemporaryDirectory directory;
+  run_ranks(1, "native", [&](Context& context) {
+    auto strategy = strategy_for(context);
+    const auto data = std::make_shared<Digits>(64);
+    Trainer first(*strategy, small_model(), adamw(), cross_entropy);
+    first.fit(data, {.steps = 6, .batch_size = 4});
+    first.save(directory.path(), 1);
+
+    const auto resumed = [&](const FitOptions& options) {
+      Trainer second(*strategy, small_model(), adamw(), cross_entropy);
+      second.restore(directory.path());
+      second.fit(data, options);
+      return second.position();
+    };
+    EXPECT_EQ(resumed({.steps = 7, .batch_size = 8}).batch,
+              4);  // 24 samples are 3 batches of 8, and one more
+    EXPECT_THROW(resumed({.steps = 7, .batch_size = 5}), UsageError);
+    EXPECT_THROW(resumed({.steps = 7, .batch_size = 4, .seed = 1}), UsageError);
+  });
+}
+
+TEST(Trainer, OneRanksRequestStopsAllAfterTheSameStep) {
+  std::vector<std::int64_t> steps(3, -1);
+  run_ranks(3, "native", [&](Context& context) {
+    auto strategy = strategy_for(context);
+    Trainer trainer(*strategy, small_model(), adamw(), cross_entropy);
+    int asked = 0;
+    const FitResult result =
+        trainer.fit(std::make_shared<Digits>(90), {.epochs = 5, .batch_size = 3, .stop_requested = [&] {
+                                                     return context.rank() == 1 && ++asked >= 4;
+                                                   }});
+    EXPECT_EQ(result.end, FitEnd::preempted);
+    steps[static_cast<std::size_t>(context.rank())] = result.step;
+  });
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{4, 4, 4}));
+}
+
+TEST(Trainer, EarlyStoppingEndsTrainingAndRemembers) {
+  run_ranks(1, "native", [](Context& context) {
+    auto strategy = strategy_for(context);
+    Trainer trainer(*strategy, small_model(), adamw(/*learning_rate=*/0.0), cross_entropy);
+    auto stopping = std::make_shared<EarlyStopping>(EarlyStopping::Options{.patience = 2});
+    const FitResult result =
+        trainer.fit(std::make_shared<Digits>(40), {.epochs = 50,
+                                                   .batch_size = 40,
+                                                   .validation = std::make_shared<Digits>(20, 2),
+                                                   .callbacks = {stopping}});
+    EXPECT_EQ(result.end, FitEnd::early);
+    EXPECT_EQ(result.step, 3);  // the first validation sets the best, two without improvement
+    EarlyStopping restored({.patience = 2});
+    restored.restore(stopping->state());
+    EXPECT_TRUE(restored.wants_to_stop());
+  });
+}
+
+TEST(Trainer, ACheckpointThatCannotBeWrittenIsAnErrorOnAllRanks) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path file = directory.path() / "file";
+  std::ofstream(file) << "in the way";
+  std::atomic<int> reporters{0};
+  run_ranks(2, "native", [&](Context& context) {
+    auto strategy = strategy_for(context);
+    Trainer trainer(*strategy, small_model(), adamw(), cross_entropy);
+    try {
+      trainer.save(file / "checkpoints", 1);
+      ADD_FAILURE();
+    } catch (const AgreedError& e) {
+      EXPECT_EQ(e.exit_code(), ExitCode::failed);
+      if (e.mine_to_report()) ++reporters;
+    }
+  });
+  EXPECT_EQ(reporters, 1);
+}
+
+TEST(Trainer, ACheckpointOfAnotherModelNamesTheFirstTensorThatDiffers) {
+  const TemporaryDirectory directory;
+  run_ranks(1, "native", [&](Context& context) {
+    auto strategy = strategy_for(context);
+    Trainer small(*strategy, small_model(), adamw(), cross_entropy);
+    small.save(directory.path(), 1);
+    Trainer other(*strategy, torch::nn::Sequential(torch::nn::Linear(9, 16), torch::nn::Linear(16, 8)));
+    other.compile(adamw());
+    try {
+      other.restore(directory.path());
+      FAIL();
+    } catch (const DataError& e) {
+      EXPECT_NE(std::string(e.what()).find("0.weight"), std::string::npos) << e.what();
+    }
+  });
+}
+
+TEST(Trainer, RejectsWhatCannotBe) {
+  run_ranks(2, "native", [](Context& context) {
+    auto strategy = strategy_for(context);
+    Trainer trainer(*strategy, small_model());
+    EXPECT_THROW(trainer.fit(std::make_shared<Digits>(40), {}), UsageError);  // not compiled
+    trainer.compile(adamw());
+    try {
+      trainer.fit(std::make_shared<Digits>(40), {.batch_size = 21});
+      FAIL();
+    } catch (const AgreedError& e) {
+      EXPECT_STREQ(
+          e.what(),
+          "a batch of 21 samples on each of 2 ranks is larger than the training data: memory has 40 samples "
+          "for training");
+    }
+    EXPECT_THROW(trainer.fit(std::make_shared<Digits>(40), {.epochs = 0}), AgreedError);
+    EXPECT_THROW(trainer.fit(std::make_shared<Digits>(40), {.batch_size = 0}), AgreedError);
+    EXPECT_THROW(trainer.fit(std::make_shared<Digits>(40), {.accumulate = 0}), AgreedError);
+  });
+}
+
+TEST(RunAgreed, OneErrorOfAllRanks) {
+  run_ranks(3, "native", [](Context& context) {
+    run_agreed(context, [] {});
+    try {
+      run_agreed(context, [&] {
+        if (context.rank() > 0) throw UsageError("no such file");
+      });
+      FAIL();
+    } catch (const AgreedError& e) {
+      EXPECT_STREQ(e.what(), "rank 1, 2: no such file");
+      EXPECT_EQ(e.exit_code(), ExitCode::usage);
+      EXPECT_EQ(e.mine_to_report(), context.rank() == 0);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace rondo
