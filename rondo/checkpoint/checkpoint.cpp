@@ -1,6 +1,6 @@
 #include "rondo/checkpoint/checkpoint.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <functional>
 

@@ -1,6 +1,8 @@
 #include "rondo/checkpoint/optimizer_state.h"
 
-#include <torch/torch.h>
+#include <torch/optim.h>
+#include <torch/serialize.h>
+#include <torch/types.h>
 
 #include <map>
 #include <memory>

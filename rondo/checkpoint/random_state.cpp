@@ -1,6 +1,6 @@
 #include "rondo/checkpoint/random_state.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <mutex>
 

@@ -1,6 +1,7 @@
 #include "rondo/checkpoint/weights.h"
 
-#include <torch/torch.h>
+#include <torch/serialize.h>
+#include <torch/types.h>
 
 #include <map>
 

@@ -1,6 +1,7 @@
 #include "rondo/data/torch_sampler.h"
 
-#include <torch/torch.h>
+#include <torch/serialize.h>
+#include <torch/types.h>
 
 #include <algorithm>
 

@@ -1,6 +1,8 @@
 #include "rondo/models/gpt.h"
 
-#include <torch/torch.h>
+#include <torch/nn.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <cmath>
 

@@ -1,6 +1,6 @@
 #include "rondo/models/loss.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 

@@ -1,6 +1,7 @@
 #include "rondo/models/mlp.h"
 
-#include <torch/torch.h>
+#include <torch/nn.h>
+#include <torch/types.h>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"

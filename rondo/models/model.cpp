@@ -1,6 +1,7 @@
 #include "rondo/models/model.h"
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include <map>
 #include <set>

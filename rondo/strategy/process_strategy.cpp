@@ -1,7 +1,7 @@
 #include "rondo/strategy/process_strategy.h"
 
 #include <ATen/Dispatch.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <limits>

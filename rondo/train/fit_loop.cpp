@@ -1,7 +1,9 @@
 #include "rondo/train/fit_loop.h"
 
+#include <torch/nn.h>
 #include <torch/nn/utils/clip_grad.h>
-#include <torch/torch.h>
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "rondo/train/metric.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cmath>
 #include <limits>

@@ -1,6 +1,7 @@
 #include "rondo/train/trainer.h"
 
-#include <torch/torch.h>
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
 
 #include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"

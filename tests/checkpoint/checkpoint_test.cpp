@@ -1,8 +1,12 @@
 #include "rondo/checkpoint/checkpoint.h"
 
 #include <gtest/gtest.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/nn.h>
+#include <torch/optim.h>
 #include <torch/script.h>
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"

@@ -1,7 +1,9 @@
 #include "rondo/checkpoint/weights.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn.h>
+#include <torch/serialize.h>
+#include <torch/types.h>
 
 #include "rondo/base/error.h"
 #include "rondo/checkpoint/checkpoint.h"

@@ -1,7 +1,7 @@
 #include "rondo/data/images.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <set>
 

@@ -1,7 +1,7 @@
 #include "rondo/data/loader.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <atomic>
 #include <condition_variable>

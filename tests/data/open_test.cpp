@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <numeric>
 #include <set>

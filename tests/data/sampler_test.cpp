@@ -1,7 +1,9 @@
 #include "rondo/data/sampler.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/data.h>
+#include <torch/serialize.h>
+#include <torch/types.h>
 
 #include <fstream>
 #include <map>

@@ -1,7 +1,8 @@
 #include "rondo/models/generate.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <set>
 

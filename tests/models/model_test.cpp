@@ -1,7 +1,9 @@
 #include "rondo/models/model.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/optim.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "rondo/base/error.h"
 

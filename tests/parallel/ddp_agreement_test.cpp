@@ -1,5 +1,6 @@
 // Ranks that disagree about the model, and uneven numbers of batches.
 #include <gtest/gtest.h>
+#include <torch/optim.h>
 
 #include "rondo/base/error.h"
 #include "rondo/parallel/ddp/ddp.h"

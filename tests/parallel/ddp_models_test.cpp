@@ -1,6 +1,8 @@
 // What kinds of models and loops data parallelism takes as they are.
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/module.h>
+#include <torch/data.h>
+#include <torch/optim.h>
 
 #include "rondo/base/text.h"
 #include "rondo/parallel/ddp/ddp.h"

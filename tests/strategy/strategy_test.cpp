@@ -1,7 +1,8 @@
 #include "rondo/strategy/strategy.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn.h>
+#include <torch/types.h>
 
 #include "rondo/base/error.h"
 #include "rondo/strategy/one_device.h"

@@ -1,6 +1,8 @@
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <memory>
 #include <mutex>

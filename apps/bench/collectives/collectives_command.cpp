@@ -1,4 +1,5 @@
 // `rondo bench collectives`: reads the flags, starts the ranks, prints the table, writes the JSON.
+#include <ATen/Parallel.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>

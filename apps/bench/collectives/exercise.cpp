@@ -1,6 +1,6 @@
 #include "apps/bench/collectives/exercise.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 #include <cstdlib>
 #include <memory>
 

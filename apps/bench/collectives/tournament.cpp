@@ -1,6 +1,6 @@
 #include "apps/bench/collectives/tournament.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 #include <algorithm>
 #include <cmath>
 

@@ -1,6 +1,9 @@
 #include "apps/bench/startup/worker.h"
 
-#include <torch/torch.h>
+#include <torch/nn.h>
+#include <torch/optim.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <fstream>
 

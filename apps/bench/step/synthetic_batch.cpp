@@ -1,6 +1,6 @@
 #include "apps/bench/step/synthetic_batch.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 namespace rondo::bench {
 namespace {

@@ -2,7 +2,9 @@
 // line "run N" on standard input with one line of JSON about N training steps. bench/peers/step.py speaks the
 // same protocol.
 #include <ATen/autocast_mode.h>
-#include <torch/torch.h>
+#include <torch/optim.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <iostream>

@@ -1,6 +1,6 @@
 #include "rondo/parallel/ddp/bucket.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "rondo/base/text.h"
 

@@ -1,7 +1,8 @@
 #include "rondo/parallel/ddp/bucketed_exchange.h"
 
 #include <ATen/ScalarOps.h>
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "rondo/parallel/ddp/bucket.h"
 

@@ -1,6 +1,7 @@
 #include "rondo/parallel/ddp/coalesced_broadcast.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "rondo/base/bytes.h"
 

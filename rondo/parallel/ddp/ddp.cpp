@@ -1,6 +1,8 @@
 #include "rondo/parallel/ddp/ddp.h"
 
-#include <torch/torch.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"

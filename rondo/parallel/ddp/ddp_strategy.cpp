@@ -1,6 +1,7 @@
 #include "rondo/parallel/ddp/ddp_strategy.h"
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include <optional>
 

@@ -1,8 +1,9 @@
 #include "rondo/parallel/ddp/gradient_hooks.h"
 
+#include <torch/autograd.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 namespace rondo {
 namespace {

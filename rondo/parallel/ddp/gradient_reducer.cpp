@@ -1,7 +1,8 @@
 #include "rondo/parallel/ddp/gradient_reducer.h"
 
+#include <torch/autograd.h>
 #include <torch/csrc/autograd/engine.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <numeric>
 

@@ -1,6 +1,7 @@
 #include "rondo/parallel/ddp/in_place_exchange.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 

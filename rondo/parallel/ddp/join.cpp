@@ -1,6 +1,6 @@
 #include "rondo/parallel/ddp/join.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"

@@ -1,6 +1,6 @@
 #include "rondo/parallel/ddp/model_agreement.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 #include <xxhash.h>
 
 #include <map>

@@ -1,7 +1,8 @@
 #include "rondo/parallel/ddp/model_tensors.h"
 
 #include <torch/csrc/jit/api/module.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include <unordered_set>
 

@@ -1,6 +1,6 @@
 #include "rondo/parallel/ddp/step_announcement.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 

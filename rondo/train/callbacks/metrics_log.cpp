@@ -1,6 +1,6 @@
 #include "rondo/train/callbacks/metrics_log.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "rondo/backend/collectives.h"
 #include "rondo/train/trainer.h"
