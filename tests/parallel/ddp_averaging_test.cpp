@@ -78,7 +78,7 @@ TEST_P(DdpAveraging, EqualsOneProcessWithEveryOptimizer) {
   using namespace torch::optim;
   const auto check = [&](auto make) { expect_same_training(2, {}, true, make); };
   check([](const auto& p) {
-    return std::make_unique<SGD>(p, SGDOptions(0.1).momentum(0.9).weight_decay(0.01));
+    return std::make_unique<SGD>(p, SGDOptions(0.001).momentum(0.9).weight_decay(0.01));  // more diverges
   });
   check([](const auto& p) { return std::make_unique<AdamW>(p, AdamWOptions(0.01).eps(kEpsilon)); });
   check([](const auto& p) { return std::make_unique<RMSprop>(p, RMSpropOptions(0.01).eps(kEpsilon)); });
