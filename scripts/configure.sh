@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Configures a preset when it was not, or when LIBTORCH, CC or CXX changed since:  scripts/configure.sh PRESET
+# Configures a preset when it was not, or when LIBTORCH, CC or CXX changed or MPI came since:  scripts/configure.sh PRESET
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 preset=$1
 build=$root/build/$preset
-settings="LIBTORCH=${LIBTORCH:-} CC=${CC:-} CXX=${CXX:-} CMAKE_ARGS=${CMAKE_ARGS:-}"
+settings="LIBTORCH=${LIBTORCH:-} CC=${CC:-} CXX=${CXX:-} CMAKE_ARGS=${CMAKE_ARGS:-} MPI=$(command -v mpicc || true)"
 if [ -f "$build/build.ninja" ] && [ "$(cat "$build/configured-with" 2>/dev/null)" = "$settings" ]; then
   exit 0
 fi

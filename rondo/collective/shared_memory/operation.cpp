@@ -156,7 +156,16 @@ void Operation::copy_in(std::uint64_t chunk) {
     }
     // A rank reads its own piece from where it is.
     if (count == 0 || (pieces_in_ > 1 && piece == static_cast<std::size_t>(peers_.rank()))) continue;
-    std::memcpy(to + piece * piece_stride, request_.input.at(piece) + chunk * chunk_bytes_, count);
+    const std::byte* from = request_.input.at(piece) + chunk * chunk_bytes_;
+    if (path_ == Path::staged) {
+      // Nobody else reads the slice that this rank reduces.
+      const std::size_t width = element_bytes(request_.type);
+      const Range own = slice(peers_.rank(), size / width);
+      std::memcpy(to, from, own.begin * width);
+      std::memcpy(to + own.end * width, from + own.end * width, size - own.end * width);
+    } else {
+      std::memcpy(to + piece * piece_stride, from, count);
+    }
   }
 }
 
