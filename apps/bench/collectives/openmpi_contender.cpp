@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -9,6 +10,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <sstream>
 
@@ -108,6 +110,10 @@ class OpenMpiJob {
     if (process_ == 0) {
       // Its own process group, so that all of it can be stopped; and it ends if this rank is killed.
       setpgid(0, 0);
+      // This rank is pinned; its children pin themselves, each to one of all processors.
+      cpu_set_t all;
+      std::memset(&all, 0xff, sizeof(all));
+      sched_setaffinity(0, sizeof(all), &all);
       prctl(PR_SET_PDEATHSIG, SIGTERM);
       dup2(STDERR_FILENO, STDOUT_FILENO);
       execvp("mpirun", arguments.data());
