@@ -88,10 +88,10 @@ function(rondo_reduction_kernels)
   set_source_files_properties("${folder}/reduction_baseline.cpp" PROPERTIES COMPILE_OPTIONS "${common}")
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     target_compile_definitions(rondo_collective PRIVATE RONDO_X86_KERNELS)
-    set_source_files_properties("${folder}/reduction_avx2.cpp" PROPERTIES COMPILE_OPTIONS "${common};-mavx2;-mf16c")
+    set_source_files_properties("${folder}/reduction_avx2.cpp" PROPERTIES COMPILE_OPTIONS "${common};-mavx2;-mf16c;-mprfchw")
     set_source_files_properties(
       "${folder}/reduction_avx512.cpp"
       PROPERTIES COMPILE_OPTIONS
-                 "${common};-mavx2;-mf16c;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mprefer-vector-width=512")
+                 "${common};-mavx2;-mf16c;-mprfchw;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mprefer-vector-width=512")
   endif()
 endfunction()
