@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
+#include "rondo/backend/native/native_backend.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 
@@ -28,6 +29,10 @@ void check_rank(int rank, const Group& group, const char* what) {
 // place.
 
 void all_reduce(at::Tensor& tensor, const Group& group, ReduceOp op) {
+  if (auto* native = dynamic_cast<NativeBackend*>(group.backend().get())) {
+    native->all_reduce_now(tensor, op);
+    return;
+  }
   std::vector<at::Tensor> tensors{tensor.detach()};
   c10d::AllreduceOptions options;
   options.reduceOp = op;

@@ -83,7 +83,11 @@ float value(int rank, std::size_t i, int round = 0) {
          500.0F;
 }
 
-void finish(Engine& engine, CollectiveRequest request) {
+// In two calls or in one, which must not matter, not even when ranks differ in it.
+enum class Call { start_and_wait, run };
+
+void finish(Engine& engine, CollectiveRequest request, Call call = Call::start_and_wait) {
+  if (call == Call::run) return engine.run(std::move(request), kForever);
   engine.wait(engine.start(std::move(request)), kForever);
 }
 
@@ -107,7 +111,7 @@ TEST_P(EngineMatrix, AllReduceSumsInRankOrderOverSeveralRounds) {
       CollectiveRequest request{
           .kind = OperationKind::all_reduce, .type = DType::float32, .elements = elements()};
       request.input.base = request.output.base = buffer.bytes();
-      finish(engine, request);
+      finish(engine, request, (round + engine.rank()) % 2 == 0 ? Call::run : Call::start_and_wait);
       for (std::size_t i = 0; i < elements(); ++i) {
         float expected = value(0, i, round) * 1.1F;
         for (int r = 1; r < size(); ++r) expected += value(r, i, round) * 1.1F;
@@ -295,7 +299,7 @@ TEST(Engine, MismatchIsAnErrorOnEveryRankThatShowsBothSides) {
       }
       request.input.base = request.output.base = reinterpret_cast<std::byte*>(data.data());
       try {
-        finish(engine, request);
+        finish(engine, request, engine.rank() == 2 ? Call::run : Call::start_and_wait);
       } catch (const CommunicationError& e) {
         messages[static_cast<std::size_t>(engine.rank())] = e.what();
       }
@@ -305,6 +309,23 @@ TEST(Engine, MismatchIsAnErrorOnEveryRankThatShowsBothSides) {
       EXPECT_NE(message.find("all_reduce(100 x float32, SUM)"), std::string::npos) << message;
     }
   }
+}
+
+TEST(Engine, RunsAnOperationWhileOthersAreUnderWay) {
+  run_ranks(2, [](Engine& engine, SharedArena& arena) {
+    Buffer large(arena, false, 3'000'000);
+    Buffer small(arena, false, 1);
+    CollectiveRequest request{
+        .kind = OperationKind::all_reduce, .type = DType::float32, .elements = 3'000'000};
+    request.input.base = request.output.base = large.bytes();
+    const std::uint64_t sequence = engine.start(request);
+    request.elements = 1;
+    request.input.base = request.output.base = small.bytes();
+    small[0] = 1 + static_cast<float>(engine.rank());
+    engine.run(request, kForever);
+    EXPECT_EQ(small[0], 3);
+    engine.wait(sequence, kForever);
+  });
 }
 
 TEST(Engine, TimeoutNamesWhoArrivedAndWhoIsMissing) {

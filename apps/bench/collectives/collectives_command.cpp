@@ -98,9 +98,11 @@ c10::intrusive_ptr<c10d::Backend> make_peer_engine(const std::string& name, cons
 std::vector<std::unique_ptr<Contender>> make_contenders(const Settings& settings, const Group& world) {
   std::vector<std::unique_ptr<Contender>> contenders;
   contenders.push_back(
-      make_backend_contender({"rondo", "auto", "shm", true}, world.backend(), Memory::registered));
+      make_backend_contender({"rondo", "auto", "shm", true, true}, world.backend(), Memory::registered));
   contenders.push_back(
-      make_backend_contender({"rondo", "auto", "shm", false}, world.backend(), Memory::ordinary));
+      make_backend_contender({"rondo", "auto", "shm", true, false}, world.backend(), Memory::registered));
+  contenders.push_back(
+      make_backend_contender({"rondo", "auto", "shm", false, true}, world.backend(), Memory::ordinary));
   if (!settings.peers) return contenders;
   contenders.push_back(make_backend_contender({"gloo", "auto", "tcp", false}, make_peer_engine("gloo", world),
                                               Memory::ordinary));

@@ -38,6 +38,8 @@ struct Labels {
   std::string algorithm;  // "auto": the system's own choice
   std::string channel;    // shm, tcp
   bool registered = false;
+  // The shortest call there is where a system has one (all_reduce of rondo), instead of a c10d::Work.
+  bool direct = false;
 };
 
 // A system that takes part. Every method is collective: all ranks call it with the same arguments, in the

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "rondo/backend/native/native_backend.h"
 #include "rondo/backend/native/registered_memory.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -88,6 +89,14 @@ Exercise all_reduce(const Backend& backend, const Shape& shape, Memory memory) {
   return in_place(make_buffer(shape.total, shape.dtype, memory), shape,
                   summed_pattern(shape.ranks, shape.total, shape.dtype),
                   [backend](Tensors& tensors) { backend->allreduce(tensors)->wait(); });
+}
+
+Exercise direct_all_reduce(const Backend& backend, const Shape& shape, Memory memory) {
+  auto& native = dynamic_cast<NativeBackend&>(*backend);
+  return in_place(
+      make_buffer(shape.total, shape.dtype, memory), shape,
+      summed_pattern(shape.ranks, shape.total, shape.dtype),
+      [backend, &native](Tensors& tensors) { native.all_reduce_now(tensors.front(), c10d::ReduceOp::SUM); });
 }
 
 Exercise broadcast(const Backend& backend, const Shape& shape, Memory memory) {
@@ -243,13 +252,14 @@ double bus_factor(const std::string& operation, int ranks) {
 }
 
 Exercise make_exercise(const std::string& operation, const Backend& backend, Bytes bytes,
-                       at::ScalarType dtype, Memory memory) {
+                       at::ScalarType dtype, Memory memory, bool direct) {
   Shape shape{};
   shape.rank = backend->getRank();
   shape.ranks = backend->getSize();
   shape.total = static_cast<std::int64_t>(bytes.count / c10::elementSize(dtype));
   shape.part = shape.total / shape.ranks;
   shape.dtype = dtype;
+  if (direct && operation == "all_reduce") return direct_all_reduce(backend, shape, memory);
   return find(operation).make(backend, shape, memory);
 }
 

@@ -150,6 +150,7 @@ static void run(int batch, int count) {
     if (fresh) {
       int set = next_set++ % sets;
       for (int i = 0; i < total; ++i) input[set][i] = 1;
+      MPI_Barrier(MPI_COMM_WORLD);
       start = now_us();
       operate(set);
     } else {

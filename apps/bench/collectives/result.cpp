@@ -28,7 +28,8 @@ std::string dtype_name(at::ScalarType dtype) {
 
 std::string title(const Labels& labels) {
   if (labels.system != "rondo") return labels.system;
-  return labels.registered ? "rondo (registered)" : "rondo";
+  if (!labels.registered) return "rondo";
+  return labels.direct ? "rondo (registered)" : "(registered, Work)";
 }
 
 std::string microseconds(double us) {
@@ -67,6 +68,7 @@ nlohmann::ordered_json to_json(const Row& row, const std::vector<Row>& same_case
       {"algorithm", row.labels.algorithm},
       {"channel", row.labels.channel},
       {"registered", row.labels.registered},
+      {"call", row.labels.direct && row.what.operation == "all_reduce" ? "direct" : "work"},
       {"fresh", row.what.fresh},
       {"ranks", row.ranks},
       {"hosts", 1},
@@ -119,7 +121,8 @@ std::string table_line(const std::vector<Row>& same_case) {
     for (const Row& row : same_case) {
       std::ostringstream factor;
       factor << std::fixed << std::setprecision(1) << speedup(row, peer) << "x";
-      if (row.labels.system == "rondo") factors.push_back(factor.str());
+      const bool through_work = row.labels.registered && !row.labels.direct;
+      if (row.labels.system == "rondo" && !through_work) factors.push_back(factor.str());
     }
     out << std::setw(kColumn) << join(factors, ", ");
   });

@@ -165,6 +165,19 @@ NativeBackend::Work NativeBackend::broadcast(Tensors& tensors, const c10d::Broad
   return call.start(engine_, timeout(options.timeout));
 }
 
+void NativeBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op) {
+  const ElementType element = element_type(tensor.scalar_type(), name(OperationKind::all_reduce), true);
+  const DenseTensor buffer = dense(tensor, name(OperationKind::all_reduce), true);
+  CollectiveRequest request;
+  request.kind = OperationKind::all_reduce;
+  request.type = element.type;
+  request.reduction = reduction_of(op, tensor.scalar_type());
+  request.elements = static_cast<std::uint64_t>(tensor.numel()) * element.per_element;
+  request.input.base = request.output.base = buffer.bytes();
+  engine_->run(std::move(request), {Deadline::after(timeout_.load()), nullptr});
+  buffer.copy_back();
+}
+
 NativeBackend::Work NativeBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   if (tensors.empty()) throw UsageError("all_reduce: no tensor");
   Work last;

@@ -26,6 +26,9 @@ class NativeBackend final : public c10d::Backend {
 
   // For strategies that talk to the engine directly about registered tensors.
   shared_memory::Engine& engine() const { return *engine_; }
+  // all_reduce in place that returns when it is done: the shortest way to the engine, without a Work. Any
+  // tensor.
+  void all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op);
   // Every later call fails, saying that the group was shut down. Peers are not disturbed.
   void close();
 

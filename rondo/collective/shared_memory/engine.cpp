@@ -29,7 +29,7 @@ constexpr auto kStoppedCheckInterval = std::chrono::milliseconds(100);
 
 // With a core for every rank, spinning through a small collective saves the 5 us of a sleep. With fewer, a
 // spinning rank keeps the one it waits for from running.
-int spin_limit_for(int ranks) { return ranks <= sysconf(_SC_NPROCESSORS_ONLN) ? 4000 : 20; }
+int spin_limit_for(int ranks) { return ranks <= sysconf(_SC_NPROCESSORS_ONLN) ? 4000 : 2; }
 
 }  // namespace
 
@@ -38,7 +38,7 @@ Engine::Engine(Store& store, const GroupOptions& options, std::shared_ptr<Shared
       messages_(peers_),
       spin_limit_(spin_limit_for(options.size)) {}
 
-std::uint64_t Engine::start(CollectiveRequest request) {
+void Engine::check(const CollectiveRequest& request) const {
   if (!supports(request.type, request.reduction)) {
     throw UsageError(str("reduction ", name(request.reduction), " is not defined on ", name(request.type)));
   }
@@ -50,13 +50,60 @@ std::uint64_t Engine::start(CollectiveRequest request) {
       (request.reduction != Reduction::average || request.kind != OperationKind::all_reduce)) {
     throw UsageError("weights go with an averaging all_reduce only");
   }
-  const std::lock_guard lock(mutex_);
+}
+
+Operation& Engine::begin(CollectiveRequest request) {
   throw_if_failed();
-  operations_.emplace_back(std::move(request), started_, next_ticket_, peers_);
-  next_ticket_ = operations_.back().end_ticket();
+  Operation& operation = operations_.emplace_back(std::move(request), started_, next_ticket_, peers_);
+  next_ticket_ = operation.end_ticket();
   ++started_;
+  return operation;
+}
+
+std::uint64_t Engine::start(CollectiveRequest request) {
+  check(request);
+  const std::lock_guard lock(mutex_);
+  begin(std::move(request));
   advance();
   return started_ - 1;
+}
+
+void Engine::run(CollectiveRequest request, const Wait& wait) {
+  check(request);
+  std::unique_lock lock(mutex_);
+  const bool alone = operations_.empty();
+  Operation& operation = begin(std::move(request));
+  const std::uint64_t sequence = operation.sequence();
+  if (alone && spin_through(operation)) return;
+  wait_until(
+      lock, [&] { return completed_ > sequence; }, wait,
+      [&](std::vector<int>& missing) { return describe_front(sequence, missing); });
+}
+
+// The only operation under way, without what step() and advance() do for others. Returns false when it has to
+// be waited for.
+bool Engine::spin_through(Operation& operation) {
+  try {
+    std::uint64_t& slot_end = slot_end_ticket_[operation.sequence() % kSlots];
+    if (!operation.describe(slot_end, known_least_taken_)) return false;
+    slot_end = operation.end_ticket();
+    peers_.ring_bells();
+    for (int i = 0; i <= spin_limit_; ++i) {
+      bool moved = !operation.fully_posted() && operation.post(least_taken());
+      moved |= operation.work();
+      moved |= operation.take();
+      if (moved) peers_.ring_bells();
+      if (operation.complete()) {
+        operations_.pop_front();
+        ++completed_;
+        return true;
+      }
+      if (!moved) relax_processor();
+    }
+    return false;
+  } catch (...) {
+    fail(std::current_exception());
+  }
 }
 
 std::uint64_t Engine::least_taken() {
@@ -241,8 +288,7 @@ void Engine::throw_if_stopped(StoppedCounts& counts, const std::string& what,
 }
 
 template <class Done, class Describe>
-void Engine::wait_until(Done done, const Wait& wait, Describe describe) {
-  std::unique_lock lock(mutex_);
+void Engine::wait_until(std::unique_lock<std::mutex>& lock, Done done, const Wait& wait, Describe describe) {
   if (done()) return;
   throw_if_failed();
   for (int i = 0; i < spin_limit_; ++i) {
@@ -326,22 +372,28 @@ std::string Engine::describe_front(std::uint64_t sequence, std::vector<int>& mis
 }
 
 void Engine::wait(std::uint64_t sequence, const Wait& wait) {
-  wait_until([&] { return completed_ > sequence; }, wait,
-             [&](std::vector<int>& missing) { return describe_front(sequence, missing); });
+  std::unique_lock lock(mutex_);
+  wait_until(
+      lock, [&] { return completed_ > sequence; }, wait,
+      [&](std::vector<int>& missing) { return describe_front(sequence, missing); });
 }
 
 void Engine::wait(const Message& message, const Wait& wait, bool is_send) {
-  wait_until([&] { return message.done; }, wait,
-             [&](std::vector<int>& missing) {
-               missing = {message.peer};
-               return str(is_send ? "send to " : "recv from ", peers_.who(message.peer), ", tag ",
-                          message.tag, ", ", to_string(Bytes{message.bytes}), ",");
-             });
+  std::unique_lock lock(mutex_);
+  wait_until(
+      lock, [&] { return message.done; }, wait,
+      [&](std::vector<int>& missing) {
+        missing = {message.peer};
+        return str(is_send ? "send to " : "recv from ", peers_.who(message.peer), ", tag ", message.tag, ", ",
+                   to_string(Bytes{message.bytes}), ",");
+      });
 }
 
 int Engine::wait_any_source(int tag, const Wait& wait) {
   int source = -1;
+  std::unique_lock lock(mutex_);
   wait_until(
+      lock,
       [&] {
         source = messages_.pending_source(tag);
         return source >= 0;

@@ -36,6 +36,8 @@ class Engine {
   // Returns when the collective has completed. Throws TimeoutError, PeerLostError, MismatchError or
   // CancelledError.
   void wait(std::uint64_t sequence, const Wait& wait);
+  // start() and wait() in one: the least time that a collective can take. Throws what either throws.
+  void run(CollectiveRequest request, const Wait& wait);
   // Number of collectives started.
   std::uint64_t sequence();
 
@@ -52,13 +54,17 @@ class Engine {
   void close(const std::string& reason);
 
  private:
+  void check(const CollectiveRequest& request) const;
+  Operation& begin(CollectiveRequest request);
+  bool spin_through(Operation& operation);
   bool step();
   bool advance();
   std::uint64_t least_taken();
   void throw_if_failed() const;
   [[noreturn]] void fail(std::exception_ptr error);
+  // Waits with the lock held, giving it up where it yields or sleeps.
   template <class Done, class Describe>
-  void wait_until(Done done, const Wait& wait, Describe describe);
+  void wait_until(std::unique_lock<std::mutex>& lock, Done done, const Wait& wait, Describe describe);
   struct PeerTrouble {
     std::vector<int> failed;  // announced a failure
     std::vector<int> left;    // left in order

@@ -1,7 +1,9 @@
 #include "rondo/collective/shared_memory/operation.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <span>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -33,6 +35,24 @@ CollectiveRequest request_of(const OperationHeader& header) {
   request.weighted = header.weighted != 0;
   return request;
 }
+
+// One address a rank, without an allocation for the usual number of ranks.
+template <class Pointer>
+class AddressPerRank {
+ public:
+  explicit AddressPerRank(int ranks) : size_(static_cast<std::size_t>(ranks)) {
+    if (size_ > few_.size()) many_.resize(size_);
+  }
+  Pointer& operator[](std::size_t rank) { return data()[rank]; }
+  std::span<const Pointer> span() { return {data(), size_}; }
+
+ private:
+  Pointer* data() { return many_.empty() ? few_.data() : many_.data(); }
+
+  std::size_t size_;
+  std::array<Pointer, 16> few_;
+  std::vector<Pointer> many_;
+};
 
 bool agree(const OperationHeader& a, const OperationHeader& b) {
   return a.kind == b.kind && a.type == b.type && a.reduction == b.reduction && a.weighted == b.weighted &&
@@ -298,12 +318,12 @@ std::vector<double> Operation::weights() const {
 }
 
 void Operation::reduce_chunk(std::uint64_t chunk, std::size_t piece, std::byte* destination) {
-  const auto size = static_cast<std::size_t>(peers_.size());
-  std::vector<const std::byte*> sources(size);
-  for (std::size_t r = 0; r < size; ++r) sources[r] = source(static_cast<int>(r), piece, chunk);
+  AddressPerRank<const std::byte*> sources(peers_.size());
+  for (std::size_t r = 0; r < static_cast<std::size_t>(peers_.size()); ++r)
+    sources[r] = source(static_cast<int>(r), piece, chunk);
   reduce({request_.type,
           request_.reduction,
-          sources,
+          sources.span(),
           {&destination, 1},
           chunk_size(chunk) / element_bytes(request_.type),
           weights()});
@@ -313,29 +333,27 @@ void Operation::reduce_slice_of(std::uint64_t chunk) {
   const std::size_t width = element_bytes(request_.type);
   const Range range = slice(peers_.rank(), chunk_size(chunk) / width);
   if (range.size() == 0) return;
-  const auto size = static_cast<std::size_t>(peers_.size());
-  std::vector<const std::byte*> sources(size);
-  for (std::size_t r = 0; r < size; ++r) {
+  AddressPerRank<const std::byte*> sources(peers_.size());
+  for (std::size_t r = 0; r < static_cast<std::size_t>(peers_.size()); ++r) {
     sources[r] = source(static_cast<int>(r), 0, chunk) + range.begin * width;
   }
   std::byte* const destinations[] = {request_.output.base + chunk * chunk_bytes_ + range.begin * width,
                                      staging(peers_.rank(), chunk) + range.begin * width};
-  reduce({request_.type, request_.reduction, sources, destinations, range.size(), weights()});
+  reduce({request_.type, request_.reduction, sources.span(), destinations, range.size(), weights()});
 }
 
 void Operation::reduce_in_place() {
   const std::size_t width = element_bytes(request_.type);
   const Range range = slice(peers_.rank(), request_.elements);
   if (range.size() == 0) return;
-  const auto size = static_cast<std::size_t>(peers_.size());
-  std::vector<const std::byte*> sources(size);
-  std::vector<std::byte*> destinations(size);
-  for (std::size_t r = 0; r < size; ++r) {
+  AddressPerRank<const std::byte*> sources(peers_.size());
+  AddressPerRank<std::byte*> destinations(peers_.size());
+  for (std::size_t r = 0; r < static_cast<std::size_t>(peers_.size()); ++r) {
     const std::uint64_t offset = header_of(static_cast<int>(r)).arena_offset;
     destinations[r] = peers_.arena_address(static_cast<int>(r), offset) + range.begin * width;
     sources[r] = destinations[r];
   }
-  reduce({request_.type, request_.reduction, sources, destinations, range.size(), weights()});
+  reduce({request_.type, request_.reduction, sources.span(), destinations.span(), range.size(), weights()});
 }
 
 bool Operation::all_worked(std::uint64_t ticket) const {
