@@ -5,6 +5,8 @@
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -20,12 +22,54 @@ std::string with_dashes(std::string argument) {
   return argument;
 }
 
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replaced}));
+    }
+  }
+  return row.back();
+}
+
+// The (sub)command whose flags the user was writing.
+const CLI::App& innermost(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return chosen.empty() ? app : innermost(*chosen.back());
+}
+
+// What CLI11 could not place among `arguments`, as the user would see it.
+std::string describe_extras(const CLI::App& app, const std::vector<std::string>& extras) {
+  for (const std::string& extra : extras) {
+    if (extra.starts_with("-")) return describe_unknown_flag(innermost(app), extra);
+  }
+  return str("unexpected argument '", extras.empty() ? "" : extras.front(), "'");
+}
+
 int report(const CLI::App& app, const char* text, ExitCode code) {
   std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), text);
   return static_cast<int>(code);
 }
 
 }  // namespace
+
+std::string describe_unknown_flag(const CLI::App& app, const std::string& given) {
+  const std::string flag = given.substr(0, given.find('='));
+  std::string nearest;
+  std::size_t least = 4;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      const std::size_t distance = edit_distance("--" + name, flag);
+      if (distance >= least) continue;
+      least = distance;
+      nearest = "--" + name;
+    }
+  }
+  return str("unknown flag ", flag, nearest.empty() ? "" : str("; did you mean ", nearest, "?"));
+}
 
 int run_command_line(CLI::App& app, int argc, const char* const* argv, const std::function<int()>& body) {
   std::vector<std::string> arguments;
@@ -35,6 +79,10 @@ int run_command_line(CLI::App& app, int argc, const char* const* argv, const std
     return body();
   } catch (const CLI::Success& e) {
     return app.exit(e);  // --help, --version
+  } catch (const CLI::ExtrasError&) {
+    report(app, describe_extras(app, app.remaining(true)).c_str(), ExitCode::usage);
+    std::fprintf(stderr, "Try '%s --help'.\n", app.get_name().c_str());
+    return static_cast<int>(ExitCode::usage);
   } catch (const CLI::ParseError& e) {
     report(app, e.what(), ExitCode::usage);
     std::fprintf(stderr, "Try '%s --help'.\n", app.get_name().c_str());

@@ -13,6 +13,9 @@ namespace rondo {
 // wrong usage, 1 for others.
 int run_command_line(CLI::App& app, int argc, const char* const* argv, const std::function<int()>& body);
 
+// "unknown flag --modle; did you mean --model?", from the flags that `app` has.
+std::string describe_unknown_flag(const CLI::App& app, const std::string& given);
+
 // One subcommand of a program.
 struct Command {
   CLI::App* app;

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "apps/common/command_line.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
@@ -307,33 +308,9 @@ RunOptions to_options(const Flags& flags, const std::string& program,
   return options;
 }
 
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replaced}));
-    }
-  }
-  return row.back();
-}
-
 [[noreturn]] void unknown_flag(const CLI::App& app, const std::string& given) {
-  const std::string flag = given.substr(0, given.find('='));
-  std::string nearest;
-  std::size_t least = 4;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) {
-      const std::size_t distance = edit_distance("--" + name, flag);
-      if (distance >= least) continue;
-      least = distance;
-      nearest = "--" + name;
-    }
-  }
-  throw UsageError(str("unknown flag ", flag, nearest.empty() ? "" : str("; did you mean ", nearest, "?"),
-                       " (the program's own flags stand behind its name)"));
+  throw UsageError(
+      str(rondo::describe_unknown_flag(app, given), " (the program's own flags stand behind its name)"));
 }
 
 class RunFormatter : public CLI::Formatter {

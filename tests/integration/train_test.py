@@ -232,7 +232,9 @@ def usage_error(result, *words):
 
 
 def test_unknown_flags_and_values(train, rondo, text):
-    usage_error(train("--learning-rat", 1), "--learning-rat")
+    usage_error(train("--learning-rat", 1), "unknown flag --learning-rat; did you mean --learning-rate?")
+    usage_error(train("nonsense"), "unexpected argument 'nonsense'")
+    usage_error(rondo("bench", "step", "--modle", "mlp"), "unknown flag --modle; did you mean --model?")
     usage_error(train("--optimizer", "adamax"), "--optimizer", "adamax", "adamw", "sgd")
     usage_error(train("--lr", "fast"), "--lr", "fast")
     usage_error(train("--lr", -1), "--lr", "-1")
