@@ -1,0 +1,114 @@
+#include "rondo/collective/chooser/chooser.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iomanip>
+#include <optional>
+#include <sstream>
+
+#include "rondo/base/bytes.h"
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+
+namespace rondo::collective {
+namespace {
+
+std::string microseconds(double us) {
+  std::ostringstream out;
+  out << std::setprecision(3) << us << " us";
+  return out.str();
+}
+
+std::optional<double> time_of(const TuningCell& cell, const std::string& algorithm) {
+  for (const AlgorithmTime& time : cell.times) {
+    if (time.algorithm == algorithm) return time.p50_us;
+  }
+  return std::nullopt;
+}
+
+// The time of an algorithm at `bytes`, between (or beyond) two measured sizes.
+std::optional<double> time_at(const TuningCell& below, const TuningCell& above, std::uint64_t bytes,
+                              const std::string& algorithm) {
+  const auto low = time_of(below, algorithm);
+  const auto high = time_of(above, algorithm);
+  if (!low || !high) return std::nullopt;
+  if (below.bytes == above.bytes || bytes <= below.bytes) return low;
+  const double part = std::log(static_cast<double>(bytes) / static_cast<double>(below.bytes)) /
+                      std::log(static_cast<double>(above.bytes) / static_cast<double>(below.bytes));
+  return *low * std::pow(*high / *low, part);
+}
+
+}  // namespace
+
+HandSet parse_hand_set(const std::string& text, const std::vector<std::string>& known,
+                       const std::string& origin) {
+  HandSet set;
+  for (const std::string& part : split(text, ',')) {
+    const auto equals = part.find('=');
+    const std::string operation = equals == std::string::npos ? "" : part.substr(0, equals);
+    const std::string algorithm = equals == std::string::npos ? part : part.substr(equals + 1);
+    if (std::find(known.begin(), known.end(), algorithm) == known.end()) {
+      throw UsageError(str(origin, ": '", algorithm, "' is not one of ", join(known, ", ")));
+    }
+    std::vector<std::string> operations;
+    for (int i = 0; i <= static_cast<int>(OperationKind::barrier); ++i) {
+      operations.emplace_back(name(static_cast<OperationKind>(i)));
+    }
+    if (!operation.empty() &&
+        std::find(operations.begin(), operations.end(), operation) == operations.end()) {
+      throw UsageError(str(origin, ": '", operation, "' is not one of ", join(operations, ", ")));
+    }
+    set[operation] = algorithm;
+  }
+  return set;
+}
+
+Chooser::Chooser(Tuning tuning, HandSet hand_set)
+    : tuning_(std::move(tuning)), hand_set_(std::move(hand_set)) {
+  std::sort(tuning_.cells.begin(), tuning_.cells.end(),
+            [](const TuningCell& a, const TuningCell& b) { return a.bytes < b.bytes; });
+  for (const auto& [operation, algorithm] : hand_set_) only_engine_ &= algorithm == kEngine;
+  for (const TuningCell& cell : tuning_.cells) {
+    const auto fastest =
+        std::min_element(cell.times.begin(), cell.times.end(),
+                         [](const AlgorithmTime& a, const AlgorithmTime& b) { return a.p50_us < b.p50_us; });
+    only_engine_ &= fastest == cell.times.end() || fastest->algorithm == kEngine;
+  }
+}
+
+Choice Chooser::choose(OperationKind operation, int ranks, std::uint64_t bytes) const {
+  for (const std::string& key : {std::string(name(operation)), std::string()}) {
+    if (const auto found = hand_set_.find(key); found != hand_set_.end())
+      return {found->second, "set by hand"};
+  }
+  const TuningCell* below = nullptr;
+  const TuningCell* above = nullptr;
+  for (const TuningCell& cell : tuning_.cells) {  // by size
+    if (cell.operation != operation || cell.ranks != ranks) continue;
+    if (cell.bytes <= bytes) below = &cell;
+    if (cell.bytes >= bytes && above == nullptr) above = &cell;
+  }
+  if (below == nullptr && above == nullptr) {
+    return {kEngine, str("no measurement of ", name(operation), " on ", ranks,
+                         " ranks; rondo bench collectives --tune makes one")};
+  }
+  if (below == nullptr) below = above;
+  if (above == nullptr) above = below;
+  std::vector<AlgorithmTime> times;
+  for (const AlgorithmTime& time : below->times) {
+    if (const auto us = time_at(*below, *above, bytes, time.algorithm))
+      times.push_back({time.algorithm, *us});
+  }
+  if (times.empty()) return {kEngine, "no algorithm was measured below and above this size"};
+  std::stable_sort(times.begin(), times.end(),
+                   [](const AlgorithmTime& a, const AlgorithmTime& b) { return a.p50_us < b.p50_us; });
+  std::string reason = str(name(operation), " of ", to_string(Bytes{bytes}), " on ", ranks,
+                           " ranks: ", times[0].algorithm, " ", microseconds(times[0].p50_us));
+  if (times.size() > 1) reason += str(", next best ", times[1].algorithm, " ", microseconds(times[1].p50_us));
+  reason += below == above ? str(" (measured at ", to_string(Bytes{below->bytes}), ")")
+                           : str(" (measured at ", to_string(Bytes{below->bytes}), " and ",
+                                 to_string(Bytes{above->bytes}), ")");
+  return {times[0].algorithm, reason};
+}
+
+}  // namespace rondo::collective

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "rondo/collective/chooser/tuning.h"
+
+namespace rondo::collective {
+
+struct Choice {
+  std::string algorithm;
+  std::string reason;  // one line, for people
+};
+
+// Algorithms set by hand: of one operation, or with the key "" of all. They win over any measurement.
+using HandSet = std::map<std::string, std::string>;
+
+// "ring" for all operations, or "all_reduce=ring,broadcast=naive". Throws UsageError naming what is wrong;
+// `known` are the algorithms there are, the engine among them. `origin` is the flag or variable that it came
+// from.
+HandSet parse_hand_set(const std::string& text, const std::vector<std::string>& known,
+                       const std::string& origin);
+
+// Picks the algorithm of an operation. Functions of its tables alone, so ranks with equal tables choose
+// alike. Any thread.
+class Chooser {
+ public:
+  Chooser() = default;
+  Chooser(Tuning tuning, HandSet hand_set);
+
+  // By hand, else the fastest by measurement, times between two measured sizes interpolated (geometrically),
+  // else the engine.
+  Choice choose(OperationKind operation, int ranks, std::uint64_t bytes) const;
+
+  // Whether any choice could be other than the engine.
+  bool only_engine() const { return only_engine_; }
+
+ private:
+  Tuning tuning_;
+  HandSet hand_set_;
+  bool only_engine_ = true;
+};
+
+}  // namespace rondo::collective
