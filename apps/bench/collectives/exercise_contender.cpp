@@ -9,13 +9,13 @@ namespace {
 constexpr int kFreshSets = 4;
 constexpr int kWarmUps = 5;
 
-class BackendContender final : public Contender {
+class ExerciseContender final : public Contender {
  public:
-  BackendContender(Labels labels, c10::intrusive_ptr<c10d::Backend> backend, Memory memory)
-      : labels_(std::move(labels)), backend_(std::move(backend)), memory_(memory) {}
+  ExerciseContender(Labels labels, std::function<bool(const Case&)> can, std::function<Exercise(const Case&)> make)
+      : labels_(std::move(labels)), can_(std::move(can)), make_(std::move(make)) {}
 
   const Labels& labels() const override { return labels_; }
-  bool can(const Case&) const override { return true; }
+  bool can(const Case& what) const override { return can_(what); }
 
   bool prepare(const Case& what) override {
     fresh_ = what.fresh;
@@ -23,7 +23,7 @@ class BackendContender final : public Contender {
     samples_.clear();
     bool right = true;
     for (int set = 0; set < (fresh_ ? kFreshSets : 1); ++set) {
-      sets_.push_back(make_exercise(what.operation, backend_, what.bytes, what.dtype, memory_));
+      sets_.push_back(make_(what));
       right = sets_.back().correct() && right;
     }
     for (int i = 0; i < kWarmUps; ++i) sets_.front().run();
@@ -63,8 +63,8 @@ class BackendContender final : public Contender {
 
  private:
   Labels labels_;
-  c10::intrusive_ptr<c10d::Backend> backend_;
-  Memory memory_;
+  std::function<bool(const Case&)> can_;
+  std::function<Exercise(const Case&)> make_;
   bool fresh_ = false;
   std::vector<Exercise> sets_;
   std::size_t next_set_ = 0;
@@ -75,7 +75,16 @@ class BackendContender final : public Contender {
 
 std::unique_ptr<Contender> make_backend_contender(Labels labels, c10::intrusive_ptr<c10d::Backend> backend,
                                                   Memory memory) {
-  return std::make_unique<BackendContender>(std::move(labels), std::move(backend), memory);
+  return make_exercise_contender(
+      std::move(labels), [](const Case&) { return true; },
+      [backend, memory](const Case& what) {
+        return make_exercise(what.operation, backend, what.bytes, what.dtype, memory);
+      });
+}
+
+std::unique_ptr<Contender> make_exercise_contender(Labels labels, std::function<bool(const Case&)> can,
+                                                   std::function<Exercise(const Case&)> make) {
+  return std::make_unique<ExerciseContender>(std::move(labels), std::move(can), std::move(make));
 }
 
 Timing summarize(std::vector<double> samples) {
