@@ -336,7 +336,7 @@ Command add_collectives(CLI::App& parent) {
               plan.operation = flags->operations;
               plan.ranks = settings.ranks.front();
               plan.hosts = settings.hosts;
-              plan.bytes = sizes->count() > 0 ? parse_sizes(flags->sizes).front() : KiB(64);
+              plan.bytes = sizes->count() > 0 ? parse_sizes(flags->sizes).front() : KiB(16 * static_cast<std::uint64_t>(plan.ranks));
               plan.dtype = flags->dtype;
               plan.element_bytes = c10::elementSize(settings.dtype);
               return explain(plan, flags->json, flags->page);

@@ -13,8 +13,11 @@ function svg(tag, attributes = {}, ...children) {
 function partsLabel(plan, range) {
   const part = plan.bytes / plan.ranks;
   const [first, end] = [range.offset / part, (range.offset + range.bytes) / part];
-  if (range.buffer !== "data" || !Number.isInteger(first) || !Number.isInteger(end)) return format.bytes(range.bytes);
-  return end - first === 1 ? `${first}` : `${first}–${end - 1}`;
+  const [from, to] = [Math.round(first), Math.round(end)];
+  // Parts of unequal size begin an element early or late.
+  const isWhole = Math.abs(first - from) < 0.02 && Math.abs(end - to) < 0.02 && to > from;
+  if (range.buffer !== "data" || !isWhole) return format.bytes(range.bytes);
+  return to - from === 1 ? `${from}` : `${from}–${to - 1}`;
 }
 
 function describeStep(plan, step) {
@@ -45,6 +48,12 @@ function planDrawing(plan, shownRank) {
   }
   const adds = new Set(plan.steps.filter((s) => s.kind === "recv_reduce").map((s) => `${s.round} ${s.peer} ${s.rank}`));
   const fewMessages = plan.steps.length <= 400;
+  // Messages of one pair in one round lie on one line, and share a label.
+  const labels = new Map();
+  for (const step of plan.steps.filter((s) => s.kind === "send")) {
+    const line = `${step.round} ${step.rank} ${step.peer}`;
+    labels.set(line, [...(labels.get(line) || []), partsLabel(plan, step)]);
+  }
   for (const step of plan.steps) {
     const shown = shownRank === "" || step.rank === Number(shownRank) || step.peer === Number(shownRank);
     const paint = `var(--${rankColor(step.rank)})`;
@@ -58,11 +67,13 @@ function planDrawing(plan, shownRank) {
         svg("line", { x1, y1, x2, y2, stroke: "currentColor", "stroke-width": 1.6 }),
         // A full head adds, an empty one replaces.
         svg("circle", { cx: x2, cy: y2, r: 3.6, stroke: "currentColor", "stroke-width": 1.6, style: `fill: ${isAdded ? "currentColor" : "var(--surface)"}` }));
-      if (fewMessages && shown) {
+      const line = `${step.round} ${step.rank} ${step.peer}`;
+      if (fewMessages && shown && labels.has(line)) {
         message.append(svg("text", {
           x: x1 + (x2 - x1) * 0.26, y: y1 + (y2 - y1) * 0.26 - 3, "font-size": 10.5, "text-anchor": "middle",
           style: "fill: currentColor; paint-order: stroke; stroke: var(--surface); stroke-width: 3px",
-        }, partsLabel(plan, step)));
+        }, labels.get(line).join(", ")));
+        labels.delete(line);
       }
       drawing.append(message);
     } else if (step.kind === "reduce" || step.kind === "copy") {
