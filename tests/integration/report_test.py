@@ -33,6 +33,8 @@ document.getElementById("probe").textContent = JSON.stringify({
   canvases, data: { ...document.documentElement.dataset },
   titles: [...document.querySelectorAll("h2")].map((h) => h.textContent),
   text: document.querySelector("main").innerText,
+  lines: document.querySelectorAll("svg g.message line").length,
+  rounds: [...document.querySelectorAll("svg text")].filter((t) => t.textContent.startsWith("round ")).length,
   wide: document.documentElement.scrollWidth > window.innerWidth,
 });
 </script>
@@ -143,6 +145,22 @@ def test_a_run_without_metrics_still_has_a_page(run, rondo_bin, open_page, tmp_p
     probe = open_page(tmp_path / "elsewhere.html")
     assert probe["canvases"] == []
     assert "metrics.jsonl is missing" in probe["text"]
+
+
+@pytest.mark.parametrize("algorithm, ranks, rounds, messages", [
+    ("ring", 4, 6, 24), ("hierarchical", 4, 4, 24)])
+def test_the_steps_of_a_plan_are_drawn(run, rondo_bin, open_page, tmp_path, algorithm, ranks, rounds, messages):
+    result = run(rondo_bin / "rondo", "bench", "collectives", "--explain", algorithm, "--ranks", ranks, "--hosts", 2,
+                 "--html", "plan.html")
+    assert result.returncode == 0, result.stderr
+    probe = open_page(tmp_path / "plan.html")
+    assert probe["titles"][:2] == ["Messages by round", "Cost of each rank"]
+    assert probe["lines"] == messages and probe["rounds"] == rounds
+    assert "Scratch memory" in probe["text"]
+    assert probe["canvases"] == [] and "Configuration" not in probe["text"]
+
+    phone = open_page(tmp_path / "plan.html", width=500)
+    assert not phone["wide"], "the page scrolls sideways on a phone"
 
 
 @pytest.mark.parametrize("arguments, expected", [

@@ -4,18 +4,30 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <iostream>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "apps/bench/collectives/explain.h"
 #include "apps/bench/collectives/openmpi_contender.h"
+#include "apps/bench/collectives/plan_contender.h"
 #include "apps/bench/collectives/sizes.h"
 #include "apps/bench/collectives/tournament.h"
 #include "apps/bench/commands.h"
+#include "apps/report/page.h"
 #include "rondo/backend/context.h"
+#include "rondo/backend/point_to_point_channel.h"
 #include "rondo/backend/registry.h"
+#include "rondo/backend/store_adapter.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/channel/shared_memory_channel.h"
+#include "rondo/channel/thread_channel.h"
+#include "rondo/collective/algorithms/registry.h"
 #include "rondo/launch/cpu_binding.h"
 #include "rondo/launch/spawn.h"
 
@@ -28,6 +40,8 @@ constexpr const char* kExamples = R"(Examples:
   rondo bench collectives                                     rondo's engine, all_reduce, 2 ranks
   rondo bench collectives --peers --ranks 2,4 --json out.json next to Gloo, and to Open MPI when installed
   rondo bench collectives --operations all --sizes 4B,25MiB --dtype bfloat16
+  rondo bench collectives --algorithm all --channel shm,tcp   every algorithm, beside the engine
+  rondo bench collectives --explain ring --ranks 4            what each rank sends, receives and adds, and when
 
 rondo is measured with buffers in registered (shared) memory and in ordinary memory; the peers with ordinary memory. Ranks
 are pinned to one processor each. p50 and minimum are of the slowest rank. "longest gap" is the longest time in which a processor
@@ -42,6 +56,14 @@ struct Settings {
   bool peers = false;
   bool table = true;
   Effort effort;
+  // Plans to run beside the engine, each over each channel.
+  std::vector<std::string> algorithms;
+  std::vector<std::string> channels;
+  int hosts = 1;  // that plans are made for
+
+  bool uses(const std::string& channel) const {
+    return std::find(channels.begin(), channels.end(), channel) != channels.end();
+  }
 };
 
 std::vector<std::string> parse_operations(const std::string& text) {
@@ -85,38 +107,60 @@ void pin(int rank, int ranks) {
   }
 }
 
-c10::intrusive_ptr<c10d::Backend> make_peer_engine(const std::string& name, const Group& world) {
+c10::intrusive_ptr<c10d::Backend> make_peer_engine(const std::string& name, const Group& world,
+                                                   const std::string& purpose = "peer") {
   BackendRequest request;
-  request.group_name = "bench-" + name;
+  request.group_name = str("bench-", name, "-", purpose);
   request.rank = world.rank();
   request.size = world.size();
   request.world_ranks = world.ranks();
-  request.store = c10::make_intrusive<c10d::PrefixStore>("bench-" + name, world.store());
+  request.store = c10::make_intrusive<c10d::PrefixStore>(request.group_name, world.store());
   return make_backend(name, request);
 }
 
-std::vector<std::unique_ptr<Contender>> make_contenders(const Settings& settings, const Group& world) {
+std::shared_ptr<Channel> make_channel(const std::string& name, const Group& world, const ThreadMesh* mesh) {
+  if (name == "threads") return mesh->connect(world.rank());
+  const auto store = std::make_shared<StoreFromC10d>(world.store());
+  const Duration timeout = std::chrono::minutes(5);
+  if (name == "shm") {
+    return std::make_shared<SharedMemoryChannel>(
+        *store, SharedMemoryChannel::Options{"bench", world.rank(), world.size(), timeout});
+  }
+  return std::make_shared<PointToPointChannel>(make_peer_engine("gloo", world, "plans"), store, "bench-tcp",
+                                               timeout);
+}
+
+// `mesh` is null where ranks are processes.
+std::vector<std::unique_ptr<Contender>> make_contenders(const Settings& settings, const Group& world,
+                                                        const ThreadMesh* mesh) {
   std::vector<std::unique_ptr<Contender>> contenders;
+  const std::string memory = mesh != nullptr ? "threads" : "shm";
   contenders.push_back(
-      make_backend_contender({"rondo", "auto", "shm", true, true}, world.backend(), Memory::registered));
+      make_backend_contender({"rondo", "auto", memory, true, true}, world.backend(), Memory::registered));
   contenders.push_back(
-      make_backend_contender({"rondo", "auto", "shm", true, false}, world.backend(), Memory::registered));
+      make_backend_contender({"rondo", "auto", memory, true, false}, world.backend(), Memory::registered));
   contenders.push_back(
-      make_backend_contender({"rondo", "auto", "shm", false, true}, world.backend(), Memory::ordinary));
-  if (!settings.peers) return contenders;
+      make_backend_contender({"rondo", "auto", memory, false, true}, world.backend(), Memory::ordinary));
+  for (const std::string& name : settings.channels) {
+    if (settings.algorithms.empty() || (name == "threads") != (mesh != nullptr)) continue;
+    const std::shared_ptr<Channel> channel = make_channel(name, world, mesh);
+    for (const std::string& algorithm : settings.algorithms) {
+      contenders.push_back(
+          make_plan_contender(algorithm, name, channel, spread_over_hosts(world.size(), settings.hosts)));
+    }
+  }
+  if (!settings.peers || mesh != nullptr) return contenders;
   contenders.push_back(make_backend_contender({"gloo", "auto", "tcp", false}, make_peer_engine("gloo", world),
                                               Memory::ordinary));
   if (why_no_openmpi().empty()) contenders.push_back(make_openmpi_contender(world.rank(), world.size()));
   return contenders;
 }
 
-// One rank's part: everything for one number of ranks. Rank 0 prints, and writes its rows to `results`.
-void run_rank(const Settings& settings, int rank, int ranks, int results) {
-  pin(rank, ranks);
-  at::set_num_threads(1);
-  const Context context = init({.backend = "native"});
+// One rank's part: everything for one number of ranks. Rank 0 prints, and returns the rows.
+Json run_rank(const Settings& settings, const Context& context, const ThreadMesh* mesh) {
   const Group& world = context.world();
-  const auto contenders = make_contenders(settings, world);
+  const int rank = world.rank();
+  const auto contenders = make_contenders(settings, world, mesh);
   Json json = Json::array();
   for (const std::string& operation : settings.operations) {
     bool heading = true;
@@ -134,23 +178,58 @@ void run_rank(const Settings& settings, int rank, int ranks, int results) {
       if (operation == "barrier") break;  // has no size
     }
   }
-  if (rank != 0) return;
-  const std::string text = json.dump();
-  if (write(results, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
-    throw Error(str("cannot keep the results: ", errno_text(errno)));
-  }
+  return json;
 }
 
-// What rank 0 of the spawned processes wrote.
-Json run_ranks(const Settings& settings, int ranks) {
+// Ranks as processes. What rank 0 found comes back through a file without a name.
+Json run_processes(const Settings& settings, int ranks) {
   const int results = memfd_create("rondo-bench-results", 0);
   if (results < 0) throw Error(str("cannot keep the results: ", errno_text(errno)));
-  spawn([&](int rank) { run_rank(settings, rank, ranks, results); }, ranks);
+  spawn(
+      [&](int rank) {
+        pin(rank, ranks);
+        at::set_num_threads(1);
+        const Context context = init({.backend = "native"});
+        const std::string text = run_rank(settings, context, nullptr).dump();
+        if (rank == 0 && write(results, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+          throw Error(str("cannot keep the results: ", errno_text(errno)));
+        }
+      },
+      ranks);
   std::string text(static_cast<std::size_t>(lseek(results, 0, SEEK_END)), '\0');
   const ssize_t count = pread(results, text.data(), text.size(), 0);
   close(results);
   if (count != static_cast<ssize_t>(text.size())) throw Error("cannot read the results back");
   return Json::parse(text);
+}
+
+// Ranks as threads of this process, for plans over the channel between threads.
+Json run_threads(const Settings& settings, int ranks) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const ThreadMesh mesh(ranks);
+  std::mutex mutex;  // protects first and rows
+  std::exception_ptr first;
+  Json rows;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        pin(rank, ranks);
+        at::set_num_threads(1);
+        const Context context = init(
+            {.backend = "native", .rank = rank, .world_size = ranks, .local_rank = rank, .store = store});
+        Json mine = run_rank(settings, context, &mesh);
+        const std::lock_guard lock(mutex);
+        if (rank == 0) rows = std::move(mine);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!first) first = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
+  return rows;
 }
 
 void say_who_is_missing(const Settings& settings) {
@@ -160,11 +239,30 @@ void say_who_is_missing(const Settings& settings) {
   if (settings.dtype != at::kFloat) std::cerr << "without Open MPI: it is measured in float32 only\n";
 }
 
+// An operation that none of the named algorithms has would only measure the engine.
+void require_algorithms_for(const Settings& settings) {
+  for (const std::string& name : settings.algorithms) {
+    const collective::Algorithm& algorithm = collective::find_algorithm(name);
+    std::vector<std::string> has;
+    for (const OperationKind operation : algorithm.operations) has.emplace_back(rondo::name(operation));
+    for (const std::string& operation : settings.operations) {
+      if (settings.algorithms.size() > 1 || std::find(has.begin(), has.end(), operation) != has.end())
+        continue;
+      throw UsageError(str("--algorithm: ", name, " has no ", operation, "; it has: ", join(has, ", ")));
+    }
+  }
+}
+
 int run(const Settings& settings, const std::string& json_target) {
   say_who_is_missing(settings);
   Json all = Json::array();
   for (const int ranks : settings.ranks) {
-    for (auto& row : run_ranks(settings, ranks)) all.push_back(std::move(row));
+    if (settings.uses("shm") || settings.uses("tcp")) {
+      for (auto& row : run_processes(settings, ranks)) all.push_back(std::move(row));
+    }
+    if (settings.uses("threads")) {
+      for (auto& row : run_threads(settings, ranks)) all.push_back(std::move(row));
+    }
   }
   write_json(json_target, all);
   for (const auto& row : all) {
@@ -172,6 +270,19 @@ int run(const Settings& settings, const std::string& json_target) {
       throw Error("some results were wrong: WRONG in the table, \"correct\": false in the JSON");
     }
   }
+  return 0;
+}
+
+// Shows a plan instead of measuring: as a table, as JSON, as a page.
+int explain(const PlanChoice& choice, const std::string& json_target, const std::string& page) {
+  if (json_target != "-") std::cout << explain_as_text(choice);
+  const Json document = explain_as_json(choice);
+  write_json(json_target, document);
+  if (page.empty()) return 0;
+  std::ofstream file(page);
+  file << make_page({{"title", str(choice.algorithm, " ", choice.operation)}, {"plan", document}});
+  file.close();
+  if (!file) throw Error(str("cannot write ", page, ": ", errno_text(errno)));
   return 0;
 }
 
@@ -185,6 +296,10 @@ Command add_collectives(CLI::App& parent) {
     std::string dtype = "float32";
     std::string burst = "10ms";
     std::string json;
+    std::string algorithms;
+    std::string channels = "shm";
+    std::string page;
+    PlanChoice plan;
     Settings settings;
   };
   const auto flags = std::make_shared<Flags>();
@@ -192,24 +307,55 @@ Command add_collectives(CLI::App& parent) {
       parent.add_subcommand("collectives", "Time of collectives by size, next to Gloo and Open MPI");
   app->footer(kExamples);
   app->option_defaults()->always_capture_default();
-  app->add_option("--operations", flags->operations, "Operations, or all: " + join(operation_names(), ", "));
+  app->add_option("--operations,--operation", flags->operations,
+                  "Operations, or all: " + join(operation_names(), ", "));
   app->add_option("--ranks", flags->ranks, "Numbers of ranks");
-  app->add_option("--sizes", flags->sizes, "Sizes, and ranges in steps of four");
+  CLI::Option* sizes = app->add_option("--sizes,--bytes", flags->sizes, "Sizes, and ranges in steps of four");
   app->add_option("--dtype", flags->dtype, "float32, float64, float16 or bfloat16");
   app->add_flag("--fresh", flags->settings.fresh,
                 "Write the data before each operation; four sets of buffers in rotation");
   app->add_flag("--peers", flags->settings.peers,
                 "Measure Gloo, and Open MPI when installed, in the same run");
+  app->add_option("--algorithm", flags->algorithms,
+                  "Also run these plans, or all: " + join(collective::algorithm_names(), ", "));
+  app->add_option("--channel", flags->channels, "What plans run over: threads, shm, tcp");
+  app->add_option("--hosts", flags->settings.hosts, "Hosts that plans are made for (hierarchical)")
+      ->check(CLI::Range(1, 64));
+  CLI::Option* explained =
+      app->add_option("--explain", flags->plan.algorithm,
+                      "Show the steps of an algorithm on one number of ranks, instead of measuring");
+  app->add_option("--root", flags->plan.root, "With --explain: root of broadcast and reduce")
+      ->needs(explained);
+  app->add_option("--rows", flags->plan.rows,
+                  "With --explain torus_2d: rows of the grid; 0: as square as can be")
+      ->needs(explained);
+  app->add_option("--html", flags->page, "With --explain: write a page that draws the steps")
+      ->needs(explained);
   app->add_option("--bursts", flags->settings.effort.bursts, "Turns of each system")
       ->check(CLI::Range(1, 1000));
   app->add_option("--burst-time", flags->burst, "Length of a turn");
   app->add_option("--json", flags->json, "Write the results to FILE, or '-' for standard output");
-  return {app, [flags] {
+  return {app, [flags, sizes] {
             Settings& settings = flags->settings;
-            settings.operations = parse_operations(flags->operations);
             settings.ranks = parse_ranks(flags->ranks);
-            settings.sizes = parse_sizes(flags->sizes);
             settings.dtype = parse_dtype(flags->dtype);
+            for (const int ranks : settings.ranks) spread_over_hosts(ranks, settings.hosts);
+            if (!flags->plan.algorithm.empty()) {
+              PlanChoice& plan = flags->plan;
+              plan.operation = flags->operations;
+              plan.ranks = settings.ranks.front();
+              plan.hosts = settings.hosts;
+              plan.bytes = sizes->count() > 0 ? parse_sizes(flags->sizes).front()
+                                              : KiB(16 * static_cast<std::uint64_t>(plan.ranks));
+              plan.dtype = flags->dtype;
+              plan.element_bytes = c10::elementSize(settings.dtype);
+              return explain(plan, flags->json, flags->page);
+            }
+            settings.operations = parse_operations(flags->operations);
+            settings.sizes = parse_sizes(flags->sizes);
+            settings.channels = parse_channels(flags->channels);
+            if (!flags->algorithms.empty()) settings.algorithms = parse_algorithms(flags->algorithms);
+            require_algorithms_for(settings);
             settings.effort.burst = parse_duration(flags->burst, "--burst-time");
             settings.table = flags->json != "-";
             return run(settings, flags->json);

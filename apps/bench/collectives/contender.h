@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,7 +37,7 @@ struct Timing {
 struct Labels {
   std::string system;     // rondo, gloo, openmpi
   std::string algorithm;  // "auto": the system's own choice
-  std::string channel;    // shm, tcp
+  std::string channel;    // threads, shm, tcp
   bool registered = false;
   // The shortest call there is where a system has one (all_reduce of rondo), instead of a c10d::Work.
   bool direct = false;
@@ -59,7 +60,10 @@ class Contender {
   virtual Timing finish() = 0;
 };
 
-// An engine behind c10d's interface, in this process.
+// Anything that can be made into an Exercise, in this process.
+std::unique_ptr<Contender> make_exercise_contender(Labels labels, std::function<bool(const Case&)> can,
+                                                   std::function<Exercise(const Case&)> make);
+// An engine behind c10d's interface.
 std::unique_ptr<Contender> make_backend_contender(Labels labels, c10::intrusive_ptr<c10d::Backend> backend,
                                                   Memory memory);
 

@@ -10,10 +10,6 @@
 #include "rondo/base/text.h"
 
 namespace rondo::bench {
-namespace {
-
-using Backend = c10::intrusive_ptr<c10d::Backend>;
-using Tensors = std::vector<at::Tensor>;
 
 at::Tensor make_buffer(std::int64_t elements, at::ScalarType dtype, Memory memory) {
   const auto options = at::TensorOptions().dtype(dtype);
@@ -27,16 +23,20 @@ at::Tensor make_buffer(std::int64_t elements, at::ScalarType dtype, Memory memor
       .zero_();
 }
 
-// Small whole numbers, exact in every dtype: 1..7 by place, plus the rank.
-at::Tensor pattern(int rank, std::int64_t elements, at::ScalarType dtype) {
+at::Tensor test_pattern(int rank, std::int64_t elements, at::ScalarType dtype) {
   return (at::arange(elements, at::kLong).remainder(7) + rank + 1).to(dtype);
 }
 
-at::Tensor summed_pattern(int ranks, std::int64_t elements, at::ScalarType dtype) {
-  at::Tensor sum = pattern(0, elements, at::kLong);
-  for (int rank = 1; rank < ranks; ++rank) sum += pattern(rank, elements, at::kLong);
+at::Tensor test_sum(int ranks, std::int64_t elements, at::ScalarType dtype) {
+  at::Tensor sum = test_pattern(0, elements, at::kLong);
+  for (int rank = 1; rank < ranks; ++rank) sum += test_pattern(rank, elements, at::kLong);
   return sum.to(dtype);
 }
+
+namespace {
+
+using Backend = c10::intrusive_ptr<c10d::Backend>;
+using Tensors = std::vector<at::Tensor>;
 
 struct Shape {
   int rank;
@@ -45,7 +45,9 @@ struct Shape {
   std::int64_t part;   // elements of one rank's part
   at::ScalarType dtype;
 
-  at::Tensor input(int of_rank, std::int64_t elements) const { return pattern(of_rank, elements, dtype); }
+  at::Tensor input(int of_rank, std::int64_t elements) const {
+    return test_pattern(of_rank, elements, dtype);
+  }
   at::Tensor slice(const at::Tensor& tensor, int of_rank) const {
     return tensor.narrow(0, of_rank * part, part);
   }
@@ -87,7 +89,7 @@ Exercise between(const at::Tensor& input, const at::Tensor& output, const Shape&
 
 Exercise all_reduce(const Backend& backend, const Shape& shape, Memory memory) {
   return in_place(make_buffer(shape.total, shape.dtype, memory), shape,
-                  summed_pattern(shape.ranks, shape.total, shape.dtype),
+                  test_sum(shape.ranks, shape.total, shape.dtype),
                   [backend](Tensors& tensors) { backend->allreduce(tensors)->wait(); });
 }
 
@@ -95,7 +97,7 @@ Exercise direct_all_reduce(const Backend& backend, const Shape& shape, Memory me
   auto& native = dynamic_cast<NativeBackend&>(*backend);
   return in_place(
       make_buffer(shape.total, shape.dtype, memory), shape,
-      summed_pattern(shape.ranks, shape.total, shape.dtype),
+      test_sum(shape.ranks, shape.total, shape.dtype),
       [backend, &native](Tensors& tensors) { native.all_reduce_now(tensors.front(), c10d::ReduceOp::SUM); });
 }
 
@@ -106,7 +108,7 @@ Exercise broadcast(const Backend& backend, const Shape& shape, Memory memory) {
 
 Exercise reduce(const Backend& backend, const Shape& shape, Memory memory) {
   at::Tensor expected;
-  if (shape.rank == 0) expected = summed_pattern(shape.ranks, shape.total, shape.dtype);
+  if (shape.rank == 0) expected = test_sum(shape.ranks, shape.total, shape.dtype);
   return in_place(make_buffer(shape.total, shape.dtype, memory), shape, expected,
                   [backend](Tensors& tensors) { backend->reduce(tensors)->wait(); });
 }
@@ -127,7 +129,7 @@ Exercise all_gather(const Backend& backend, const Shape& shape, Memory memory) {
 Exercise reduce_scatter(const Backend& backend, const Shape& shape, Memory memory) {
   at::Tensor input = make_buffer(shape.total, shape.dtype, memory);
   at::Tensor output = make_buffer(shape.part, shape.dtype, memory);
-  const at::Tensor sum = summed_pattern(shape.ranks, shape.total, shape.dtype);
+  const at::Tensor sum = test_sum(shape.ranks, shape.total, shape.dtype);
   return between(input, output, shape, shape.slice(sum, shape.rank).clone(),
                  [=]() mutable { backend->_reduce_scatter_base(output, input)->wait(); });
 }
@@ -259,8 +261,10 @@ Exercise make_exercise(const std::string& operation, const Backend& backend, Byt
   shape.total = static_cast<std::int64_t>(bytes.count / c10::elementSize(dtype));
   shape.part = shape.total / shape.ranks;
   shape.dtype = dtype;
-  if (direct && operation == "all_reduce") return direct_all_reduce(backend, shape, memory);
-  return find(operation).make(backend, shape, memory);
+  Exercise exercise = direct && operation == "all_reduce" ? direct_all_reduce(backend, shape, memory)
+                                                          : find(operation).make(backend, shape, memory);
+  exercise.meet = [backend] { backend->barrier()->wait(); };
+  return exercise;
 }
 
 }  // namespace rondo::bench

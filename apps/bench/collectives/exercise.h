@@ -17,11 +17,20 @@ enum class Memory {
   registered,  // shared with the peers on this host, see registered_memory.h
 };
 
+// A zero-filled tensor of one dimension.
+at::Tensor make_buffer(std::int64_t elements, at::ScalarType dtype, Memory memory);
+// What a rank puts in: small whole numbers, exact in every dtype, 1..7 by place, plus the rank. And its sum
+// over ranks.
+at::Tensor test_pattern(int rank, std::int64_t elements, at::ScalarType dtype);
+at::Tensor test_sum(int ranks, std::int64_t elements, at::ScalarType dtype);
+
 // One operation on one set of buffers. All functions are collective.
 struct Exercise {
   std::function<void()> run;
   // Writes the input anew, as a backward pass would; not part of the time.
   std::function<void()> write;
+  // Returns when all ranks have called it, where there is such a thing; not part of the time.
+  std::function<void()> meet;
   // Runs once on numbers that differ by rank and place, and checks every element of the result.
   std::function<bool()> correct;
   // Parts of a run that count: a ping-pong is two messages.

@@ -1,5 +1,5 @@
 // Puts the page together.
-const config = Object.fromEntries(run.config);
+const config = Object.fromEntries(run.config || []);
 const known = (...keys) => keys.map((key) => config[key]).find((value) => value !== undefined && value !== "null");
 
 function fillHeader() {
@@ -25,6 +25,10 @@ function fillTiles() {
   if (s.exposed_comm_share !== null) add("Communication wait", format.percent(s.exposed_comm_share), "of the step time");
   if (s.peak_bytes !== null) add("Peak memory", format.bytes(s.peak_bytes), "largest rank");
   if (s.ranks > 0) add("Ranks", format.integer(s.ranks), known("host", "hostname") || "");
+  showTiles(tiles);
+}
+
+function showTiles(tiles) {
   const section = document.getElementById("tiles");
   if (tiles.length === 0) {
     section.hidden = true;
@@ -77,11 +81,27 @@ function fillNotes() {
   document.getElementById("notes-list").append(...run.notes.map((note) => element("li", {}, note)));
 }
 
+function fillRun() {
+  fillHeader();
+  fillTiles();
+  fillCharts();
+  fillConfiguration();
+  fillNotes();
+}
+
+// The page of a plan instead of a run.
+function fillPlan(plan) {
+  document.querySelector(".brand span").textContent = "collective plan";
+  document.getElementById("title").textContent = run.title;
+  document.getElementById("subtitle").textContent =
+    [plan.summary, `${plan.ranks} rank${plan.ranks === 1 ? "" : "s"}`, `${format.bytes(plan.bytes)} of ${plan.dtype}`].join(" · ");
+  document.getElementById("configuration").hidden = true;
+  showTiles(planTiles(plan));
+  planCards(plan);
+}
+
 Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
-fillHeader();
-fillTiles();
-fillCharts();
-fillConfiguration();
-fillNotes();
+if (run.plan) fillPlan(run.plan);
+else fillRun();
 window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawn.forEach((entry) => entry.render()));
 document.documentElement.dataset.ready = "true";

@@ -9,16 +9,14 @@ namespace {
 constexpr int kFreshSets = 4;
 constexpr int kWarmUps = 5;
 
-class BackendContender final : public Contender {
+class ExerciseContender final : public Contender {
  public:
-  BackendContender(Labels labels, c10::intrusive_ptr<c10d::Backend> backend, Memory memory)
-      : labels_(std::move(labels)), backend_(std::move(backend)), memory_(memory) {}
+  ExerciseContender(Labels labels, std::function<bool(const Case&)> can,
+                    std::function<Exercise(const Case&)> make)
+      : labels_(std::move(labels)), can_(std::move(can)), make_(std::move(make)) {}
 
   const Labels& labels() const override { return labels_; }
-  // What has no shorter call is not measured twice.
-  bool can(const Case& what) const override {
-    return !labels_.registered || labels_.direct || what.operation == "all_reduce";
-  }
+  bool can(const Case& what) const override { return can_(what); }
 
   bool prepare(const Case& what) override {
     fresh_ = what.fresh;
@@ -26,8 +24,7 @@ class BackendContender final : public Contender {
     samples_.clear();
     bool right = true;
     for (int set = 0; set < (fresh_ ? kFreshSets : 1); ++set) {
-      sets_.push_back(
-          make_exercise(what.operation, backend_, what.bytes, what.dtype, memory_, labels_.direct));
+      sets_.push_back(make_(what));
       right = sets_.back().correct() && right;
     }
     for (int i = 0; i < kWarmUps; ++i) sets_.front().run();
@@ -48,7 +45,7 @@ class BackendContender final : public Contender {
         const Exercise& set = sets_[next_set_++ % sets_.size()];
         set.write();
         // Without it the difference between the ranks' writing would count.
-        backend_->barrier()->wait();
+        if (set.meet) set.meet();
         elapsed = -monotonic_ns();
         set.run();
         elapsed += monotonic_ns();
@@ -69,8 +66,8 @@ class BackendContender final : public Contender {
 
  private:
   Labels labels_;
-  c10::intrusive_ptr<c10d::Backend> backend_;
-  Memory memory_;
+  std::function<bool(const Case&)> can_;
+  std::function<Exercise(const Case&)> make_;
   bool fresh_ = false;
   std::vector<Exercise> sets_;
   std::size_t next_set_ = 0;
@@ -81,7 +78,20 @@ class BackendContender final : public Contender {
 
 std::unique_ptr<Contender> make_backend_contender(Labels labels, c10::intrusive_ptr<c10d::Backend> backend,
                                                   Memory memory) {
-  return std::make_unique<BackendContender>(std::move(labels), std::move(backend), memory);
+  return make_exercise_contender(
+      labels,
+      // What has no shorter call is not measured twice.
+      [labels](const Case& what) {
+        return !labels.registered || labels.direct || what.operation == "all_reduce";
+      },
+      [backend, memory, labels](const Case& what) {
+        return make_exercise(what.operation, backend, what.bytes, what.dtype, memory, labels.direct);
+      });
+}
+
+std::unique_ptr<Contender> make_exercise_contender(Labels labels, std::function<bool(const Case&)> can,
+                                                   std::function<Exercise(const Case&)> make) {
+  return std::make_unique<ExerciseContender>(std::move(labels), std::move(can), std::move(make));
 }
 
 Timing summarize(std::vector<double> samples) {

@@ -1,0 +1,421 @@
+#include "rondo/channel/shared_memory_channel.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/channel/failure.h"
+#include "rondo/channel/futex.h"
+
+namespace rondo {
+namespace {
+
+constexpr std::size_t kCacheLine = 64;
+// Holds a few pieces and still lies in the second-level cache.
+constexpr std::size_t kRingBytes = std::size_t{256} << 10;
+// What is published at once: small enough that both sides work at the same time.
+constexpr std::size_t kPieceBytes = std::size_t{32} << 10;
+// How long a wait yields the processor between spinning and sleeping, how long it sleeps at most, and how
+// often it looks after its peers.
+constexpr auto kYieldTime = std::chrono::milliseconds(2);
+constexpr auto kSleepTime = std::chrono::milliseconds(20);
+constexpr auto kPeerCheckInterval = std::chrono::milliseconds(5);
+
+constexpr std::size_t whole_lines(std::size_t bytes) {
+  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+}
+
+void relax_processor() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+struct alignas(kCacheLine) MessageHeader {
+  std::uint64_t bytes;
+  Tag tag;
+};
+
+enum class RankState : std::uint32_t { active, left, failed };
+
+}  // namespace
+
+// Stores that publish (written, read, state) and loads that look for them are sequentially consistent: a rank
+// that is about to sleep first says so and then looks once more, a publisher first publishes and then looks
+// who sleeps. They also release the bytes that were written before them.
+struct SharedMemoryChannel::Ring {
+  alignas(kCacheLine) std::atomic<std::uint64_t> written;  // by the sender; never wraps
+  std::atomic<std::uint32_t> sender_waits;                 // for room
+  alignas(kCacheLine) std::atomic<std::uint64_t> read;     // by the receiver
+  std::atomic<std::uint32_t> receiver_waits;               // for bytes
+  alignas(kCacheLine) std::byte data[kRingBytes];
+};
+
+// In the file that each rank owns: its state, and the rings from all others to it.
+struct SharedMemoryChannel::RankFile {
+  std::uint64_t nonce;  // set by publish_shared_memory
+  std::uint64_t layout_bytes;
+  std::atomic<std::uint32_t> attached;
+  std::atomic<RankState> state;
+  // Valid once state is failed.
+  ChannelFailure::Kind failure_kind;
+  std::int32_t failure_blamed;
+  char failure_text[1024];
+  alignas(kCacheLine) std::atomic<std::uint32_t> sleeping;
+  std::atomic<std::uint32_t> bell;  // futex the owner sleeps on
+  // One ring a rank follows.
+
+  static std::size_t bytes(int size) {
+    return sizeof(RankFile) + static_cast<std::size_t>(size) * sizeof(Ring);
+  }
+};
+
+SharedMemoryChannel::Ring& SharedMemoryChannel::ring(int from, int to) const {
+  static_assert(sizeof(RankFile) % alignof(Ring) == 0);
+  return reinterpret_cast<Ring*>(&file(to) + 1)[from];
+}
+
+// The messages of one exchange, as far as they have got.
+class SharedMemoryChannel::Transfers {
+ public:
+  Transfers(SharedMemoryChannel& channel, std::span<const Outgoing> outgoing,
+            std::span<const Incoming> incoming)
+      : channel_(channel), busy_(static_cast<std::size_t>(channel.size())) {
+    for (const Outgoing& message : outgoing) sends_.push_back({&message, 0, false});
+    for (const Incoming& message : incoming) receives_.push_back({&message, 0, false});
+  }
+
+  bool done() const { return sends_.empty() && receives_.empty(); }
+
+  // Moves everything as far as it goes without waiting; returns whether anything moved.
+  bool progress() {
+    bool moved = false;
+    moved |= progress(receives_, [this](Receive& receive) { return pull(receive); });
+    moved |= progress(sends_, [this](Send& send) { return push(send); });
+    return moved;
+  }
+
+  // Says whom we wait for, for those who look for a culprit.
+  void publish_waiting(bool waiting) const {
+    const int self = channel_.rank();
+    for (const Send& send : sends_) channel_.ring(self, send.message->peer).sender_waits.store(waiting);
+    for (const Receive& receive : receives_) {
+      channel_.ring(receive.message->peer, self).receiver_waits.store(waiting);
+    }
+  }
+  bool waits_for(int peer) const {
+    const auto is_peer = [peer](const auto& transfer) { return transfer.message->peer == peer; };
+    return std::any_of(sends_.begin(), sends_.end(), is_peer) ||
+           std::any_of(receives_.begin(), receives_.end(), is_peer);
+  }
+
+ private:
+  template <class Message>
+  struct Transfer {
+    const Message* message;
+    std::size_t done;  // bytes of the message that have moved
+    bool header_done;
+  };
+  using Send = Transfer<Outgoing>;
+  using Receive = Transfer<Incoming>;
+
+  // Only the first open message of a peer may move. `move` returns {moved, complete}.
+  struct Moved {
+    bool moved;
+    bool complete;
+  };
+  template <class List, class Move>
+  bool progress(List& list, Move move) {
+    if (list.empty()) return false;
+    std::fill(busy_.begin(), busy_.end(), false);
+    bool moved = false;
+    bool completed = false;
+    for (auto& transfer : list) {
+      auto peer_busy = busy_[static_cast<std::size_t>(transfer.message->peer)];
+      if (peer_busy) continue;
+      const Moved result = move(transfer);
+      moved |= result.moved;
+      completed |= result.complete;
+      if (result.moved) channel_.ring_bell(transfer.message->peer);
+      if (result.complete)
+        transfer.message = nullptr;
+      else
+        peer_busy = true;
+    }
+    if (completed) std::erase_if(list, [](const auto& transfer) { return transfer.message == nullptr; });
+    return moved;
+  }
+
+  Moved push(Send& send) {
+    Ring& ring = channel_.ring(channel_.rank(), send.message->peer);
+    const std::span<const std::byte> bytes = send.message->bytes;
+    std::uint64_t written = ring.written.load(std::memory_order_relaxed);
+    bool moved = false;
+    while (!send.header_done || send.done < bytes.size()) {
+      const std::size_t room = kRingBytes - static_cast<std::size_t>(written - ring.read.load());
+      const std::size_t at = written % kRingBytes;
+      if (room == 0) return {moved, false};
+      if (!send.header_done) {
+        // Written with the first piece, so that a small message is published once.
+        const MessageHeader header{bytes.size(), send.message->tag};
+        std::memcpy(ring.data + at, &header, sizeof(header));
+        written += sizeof(header);
+        send.header_done = true;
+        if (!bytes.empty() && room > sizeof(header)) continue;
+      } else {
+        const std::size_t count = std::min({bytes.size() - send.done, room, kRingBytes - at, kPieceBytes});
+        std::memcpy(ring.data + at, bytes.data() + send.done, count);
+        send.done += count;
+        written += whole_lines(count);
+      }
+      ring.written.store(written);
+      moved = true;
+    }
+    if (moved) ring.sender_waits.store(0, std::memory_order_relaxed);
+    return {moved, true};
+  }
+
+  Moved pull(Receive& receive) {
+    Ring& ring = channel_.ring(receive.message->peer, channel_.rank());
+    const std::size_t size = receive.message->size;
+    std::uint64_t read = ring.read.load(std::memory_order_relaxed);
+    bool moved = false;
+    while (!receive.header_done || receive.done < size) {
+      const auto available = static_cast<std::size_t>(ring.written.load() - read);
+      const std::size_t at = read % kRingBytes;
+      if (available == 0) return {moved, false};
+      if (!receive.header_done) {
+        check(ring.data + at, *receive.message);
+        read += sizeof(MessageHeader);
+        receive.header_done = true;
+      } else {
+        const std::size_t count = std::min({size - receive.done, available, kRingBytes - at, kPieceBytes});
+        receive.message->take({ring.data + at, count}, receive.done);
+        receive.done += count;
+        read += whole_lines(count);
+      }
+      ring.read.store(read);
+      moved = true;
+    }
+    if (moved) ring.receiver_waits.store(0, std::memory_order_relaxed);
+    return {moved, true};
+  }
+
+  void check(const std::byte* at, const Incoming& expected) const {
+    MessageHeader header;
+    std::memcpy(&header, at, sizeof(header));
+    if (header.tag == expected.tag && header.bytes == expected.size) return;
+    throw MismatchError(str(channel_.prefix(), "expects message ", expected.tag, " of ", expected.size,
+                            " bytes from ", channel_.who(expected.peer), ", which sends message ", header.tag,
+                            " of ", header.bytes, " bytes; do all ranks run the same operation?"),
+                        {expected.peer});
+  }
+
+  SharedMemoryChannel& channel_;
+  std::vector<Send> sends_;  // not complete, in order
+  std::vector<Receive> receives_;
+  std::vector<bool> busy_;  // by peer, within progress()
+};
+
+SharedMemoryChannel::SharedMemoryChannel(Store& store, const Options& options) : options_(options) {
+  const Wait wait{Deadline::after(options.timeout), nullptr};
+  const auto key = [&](int rank) { return str("channel/", options_.name, "/", rank); };
+  // With a processor for every rank, spinning through a small exchange saves the 5 us of a sleep.
+  spin_limit_ = options_.size <= sysconf(_SC_NPROCESSORS_ONLN) ? 4000 : 20;
+  const PublishedMemory own = publish_shared_memory("rondo-channel", Bytes{RankFile::bytes(options_.size)});
+  reinterpret_cast<RankFile*>(own.memory->data())->layout_bytes = RankFile::bytes(options_.size);
+  store.set(key(options_.rank), to_string(own.address));
+  for (int r = 0; r < options_.size; ++r) {
+    std::string announced;
+    try {
+      announced = store.get(key(r), wait);
+    } catch (const TimeoutError&) {
+      std::vector<int> missing;
+      for (int other = r; other < options_.size; ++other) {
+        if (!store.try_get(key(other))) missing.push_back(other);
+      }
+      throw TimeoutError(
+          str("rank ", options_.rank, " waited ", to_string(options_.timeout), " for the channel '",
+              options_.name, "' of ", options_.size, " ranks; missing: ", join(missing, ", ")),
+          missing);
+    }
+    const SharedMemoryAddress address = parse_shared_memory_address(announced);
+    files_.push_back(r == options_.rank ? own.memory : attach_shared_memory(address));
+    ranks_.push_back(reinterpret_cast<RankFile*>(files_.back()->data()));
+    pids_.push_back(address.pid);
+    if (file(r).layout_bytes != RankFile::bytes(options_.size)) {
+      throw Error(str("rank ", r,
+                      " lays out its shared memory differently; do all ranks run the same version of "
+                      "rondo, with the same world size?"));
+    }
+    if (r != options_.rank) watch_.add(r, address.pid);
+    file(r).attached.fetch_add(1);
+    futex_wake_all(file(r).attached);
+  }
+  wait_until_attached(wait.deadline);
+}
+
+// Nobody may leave before all have mapped its file.
+void SharedMemoryChannel::wait_until_attached(const Deadline& deadline) {
+  RankFile& own = file(options_.rank);
+  while (true) {
+    const std::uint32_t attached = own.attached.load();
+    if (attached == static_cast<std::uint32_t>(options_.size)) return;
+    if (const std::vector<int> gone = watch_.ended(); !gone.empty()) {
+      throw PeerLostError(
+          str(who(gone.front()), " ended while the channel '", options_.name, "' was being made"), gone);
+    }
+    if (deadline.passed()) {
+      throw TimeoutError(
+          str("only ", attached, " of ", options_.size, " ranks attached to the memory of rank ",
+              options_.rank, " within ", to_string(options_.timeout)),
+          {});
+    }
+    futex_wait(own.attached, attached, std::chrono::milliseconds(10));
+  }
+}
+
+SharedMemoryChannel::~SharedMemoryChannel() {
+  if (ranks_.size() != static_cast<std::size_t>(options_.size)) return;
+  RankFile& own = file(options_.rank);
+  if (own.state.load() == RankState::active) own.state.store(RankState::left);
+  for (int r = 0; r < options_.size; ++r) ring_bell(r);
+}
+
+void SharedMemoryChannel::ring_bell(int peer) const {
+  RankFile& other = file(peer);
+  if (other.sleeping.load() == 0) return;
+  other.bell.fetch_add(1);
+  futex_wake_all(other.bell);
+}
+
+void SharedMemoryChannel::exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
+                                   const Wait& wait) {
+  RankFile& own = file(options_.rank);
+  if (own.state.load(std::memory_order_relaxed) == RankState::failed) {
+    throw_failure("an earlier exchange failed: ", {own.failure_kind, own.failure_blamed, own.failure_text});
+  }
+  Transfers transfers(*this, outgoing, incoming);
+  try {
+    run(transfers, wait);
+  } catch (...) {
+    // The marks of whom we wait for stay: others may be about to follow them.
+    own.sleeping.store(0);
+    fail(std::current_exception());
+    throw;
+  }
+}
+
+void SharedMemoryChannel::run(Transfers& transfers, const Wait& wait) {
+  for (int i = 0; i < spin_limit_; ++i) {
+    if (transfers.progress()) i = 0;
+    if (transfers.done()) return;
+    relax_processor();
+  }
+  const Deadline deadline = wait.deadline.is_never() ? Deadline::after(options_.timeout) : wait.deadline;
+  const TimePoint began = Clock::now();
+  TimePoint last_moved = began;
+  TimePoint next_check = began + kPeerCheckInterval;
+  RankFile& own = file(options_.rank);
+  transfers.publish_waiting(true);
+  while (true) {
+    const TimePoint now = Clock::now();
+    if (transfers.progress()) last_moved = now;
+    if (transfers.done()) break;
+    if (now - last_moved < kYieldTime) {
+      sched_yield();
+    } else {
+      // Peers ring after they publish and find `sleeping` set; the look in between closes the gap.
+      const std::uint32_t bell = own.bell.load();
+      own.sleeping.store(1);
+      const bool moved = transfers.progress();
+      if (!moved) futex_wait(own.bell, bell, std::min<Duration>(kSleepTime, deadline.remaining()));
+      own.sleeping.store(0);
+      if (moved) last_moved = Clock::now();
+    }
+    if (wait.cancel != nullptr && wait.cancel->cancelled()) throw CancelledError(prefix() + "was cancelled");
+    if (Clock::now() < next_check && !deadline.passed()) continue;
+    next_check = Clock::now() + kPeerCheckInterval;
+    // Once more: a message that arrived has cleared the mark of its peer, another one may still be to come.
+    transfers.publish_waiting(true);
+    throw_if_hopeless(transfers);
+    if (transfers.done()) break;
+    if (deadline.passed()) throw_timeout(Clock::now() - began);
+  }
+  transfers.publish_waiting(false);
+}
+
+void SharedMemoryChannel::throw_if_hopeless(Transfers& transfers) const {
+  // Processes first: one that left in order says so before it ends. And what a peer published before it ended
+  // still counts.
+  const std::vector<int> ended = watch_.ended();
+  std::vector<RankState> states;
+  for (int r = 0; r < options_.size; ++r) states.push_back(file(r).state.load());
+  while (transfers.progress()) {
+  }
+  if (transfers.done()) return;
+  for (const int r : ended) {
+    if (states[static_cast<std::size_t>(r)] != RankState::active) continue;
+    throw PeerLostError(str(prefix(), "cannot complete: the process of ", who(r),
+                            " has ended. Its own output says why; restart the job from the last checkpoint."),
+                        {r});
+  }
+  for (int r = 0; r < options_.size; ++r) {
+    const RankFile& other = file(r);
+    if (r == options_.rank || states[static_cast<std::size_t>(r)] != RankState::failed) continue;
+    throw_failure(str(prefix(), "cannot complete, because ", who(r), " failed: "),
+                  {other.failure_kind, other.failure_blamed, other.failure_text});
+  }
+  for (int r = 0; r < options_.size; ++r) {
+    if (states[static_cast<std::size_t>(r)] != RankState::left || !transfers.waits_for(r)) continue;
+    throw PeerLostError(str(prefix(), "cannot complete: ", who(r), " has left"), {r});
+  }
+}
+
+bool SharedMemoryChannel::waits_for(int rank, int peer) const {
+  return ring(rank, peer).sender_waits.load() != 0 || ring(peer, rank).receiver_waits.load() != 0;
+}
+
+void SharedMemoryChannel::throw_timeout(Duration waited) const {
+  const std::vector<int> stopped = watch_.stopped();
+  const auto is_stopped = [&](int r) {
+    return std::find(stopped.begin(), stopped.end(), r) != stopped.end();
+  };
+  const std::vector<int> culprits = find_culprits(
+      options_.rank, options_.size, [this](int a, int b) { return waits_for(a, b); }, is_stopped);
+  std::vector<std::string> names;
+  for (const int r : culprits) names.push_back(who(r) + (is_stopped(r) ? ", stopped by a signal" : ""));
+  throw TimeoutError(
+      str(prefix(), "ran out of time after ", to_string(waited), "; everybody waits for ", join(names, ", ")),
+      culprits);
+}
+
+void SharedMemoryChannel::fail(const std::exception_ptr& error) {
+  const ChannelFailure failure = describe_failure(error, options_.rank);
+  RankFile& own = file(options_.rank);
+  own.failure_kind = failure.kind;
+  own.failure_blamed = failure.blamed;
+  const std::size_t length = std::min(failure.text.size(), sizeof(own.failure_text) - 1);
+  std::memcpy(own.failure_text, failure.text.data(), length);
+  own.failure_text[length] = '\0';
+  own.state.store(RankState::failed);
+  for (int r = 0; r < options_.size; ++r) ring_bell(r);
+}
+
+std::string SharedMemoryChannel::who(int rank) const {
+  return str("rank ", rank, " (pid ", pids_[static_cast<std::size_t>(rank)], ")");
+}
+
+std::string SharedMemoryChannel::prefix() const {
+  return str("exchange on rank ", options_.rank, " of ", options_.size, " (shared memory, pid ", getpid(),
+             ") ");
+}
+
+}  // namespace rondo

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rondo/channel/channel.h"
+#include "rondo/channel/peer_watch.h"
+#include "rondo/channel/shared_memory.h"
+#include "rondo/channel/store.h"
+
+namespace rondo {
+
+// Channel between the processes (or threads) of one host: a byte ring in shared memory for each ordered pair
+// of ranks. The sender copies into the ring, the receiver takes pieces straight from it while the sender
+// fills the rest. Messages up to the free room of the ring do not wait for the receiver.
+//
+// A wait spins briefly, then yields, then sleeps on a futex, and looks every few milliseconds whether all
+// processes still live. A rank stopped by a signal is named when the deadline passes.
+class SharedMemoryChannel final : public Channel {
+ public:
+  struct Options {
+    std::string name = "channel";  // distinct for each channel that meets in one store
+    int rank = 0;
+    int size = 1;
+    // Longest wait of the rendezvous, and of an exchange without a deadline.
+    Duration timeout = std::chrono::minutes(5);
+  };
+  // Collective over the store. Throws TimeoutError naming the ranks that did not come.
+  SharedMemoryChannel(Store& store, const Options& options);
+  // Tells the others that this rank has left.
+  ~SharedMemoryChannel() override;
+
+  int rank() const override { return options_.rank; }
+  int size() const override { return options_.size; }
+  void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
+                const Wait& wait) override;
+
+ private:
+  struct RankFile;
+  struct Ring;
+  class Transfers;
+  friend class Transfers;
+
+  RankFile& file(int rank) const { return *ranks_[static_cast<std::size_t>(rank)]; }
+  Ring& ring(int from, int to) const;
+  bool waits_for(int rank, int peer) const;
+  void wait_until_attached(const Deadline& deadline);
+  void run(Transfers& transfers, const Wait& wait);
+  void ring_bell(int peer) const;
+  void throw_if_hopeless(Transfers& transfers) const;
+  [[noreturn]] void throw_timeout(Duration waited) const;
+  void fail(const std::exception_ptr& error);
+  std::string who(int rank) const;
+  std::string prefix() const;
+
+  Options options_;
+  std::vector<std::shared_ptr<SharedMemory>> files_;
+  std::vector<RankFile*> ranks_;
+  std::vector<pid_t> pids_;
+  PeerWatch watch_;
+  int spin_limit_;
+};
+
+}  // namespace rondo

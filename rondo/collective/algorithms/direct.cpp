@@ -1,0 +1,65 @@
+// Every rank gets what it needs from every other at once and adds on its own: one round, no second hop, the
+// lowest latency there can be, for (p - 1) times the data. Where ranks share memory a message is a read of
+// the other's buffer.
+#include "rondo/collective/algorithms/algorithm.h"
+#include "rondo/collective/algorithms/phases.h"
+
+namespace rondo::collective {
+namespace {
+
+Plan plan(const PlanRequest& request) {
+  PlanBuilder builder(request, "direct");
+  const PieceOf part = [&](int rank) { return part_of(request, rank); };
+  switch (request.operation) {
+    case OperationKind::all_reduce:
+      // Everybody owns all of the data.
+      exchange_and_add(builder, 0, [&](int) { return builder.data(); });
+      break;
+    case OperationKind::reduce_scatter:
+      exchange_and_add(builder, 0, part);
+      break;
+    case OperationKind::all_gather:
+      exchange_pieces(builder, 0, part);
+      break;
+    case OperationKind::broadcast:
+      send_to_all(builder, 0, request.root, builder.data());
+      break;
+    default:
+      gather_and_add(builder, 0, request.root, builder.data());
+  }
+  return builder.finish(request.world == 1 ? 0 : 1);
+}
+
+Cost cost(const PlanRequest& request) {
+  const auto others = static_cast<std::uint64_t>(request.world - 1);
+  const std::uint64_t all = request.bytes.count;
+  const std::uint64_t part = all / static_cast<std::uint64_t>(request.world);
+  if (others == 0) return {};
+  switch (request.operation) {
+    case OperationKind::all_reduce:
+      return {1, others * all, others * all, others * all};
+    case OperationKind::reduce_scatter:
+      return {1, others * part, others * part, others * part};
+    case OperationKind::all_gather:
+      return {1, others * part, others * part, 0};
+    case OperationKind::broadcast:
+      if (request.rank == request.root) return {1, others * all, 0, 0};
+      return {1, 0, all, 0};
+    default:
+      if (request.rank == request.root) return {1, 0, others * all, others * all};
+      return {1, all, 0, 0};
+  }
+}
+
+}  // namespace
+
+Algorithm direct() {
+  return {"direct",
+          "every rank reads every buffer and adds on its own",
+          {OperationKind::all_reduce, OperationKind::reduce_scatter, OperationKind::all_gather,
+           OperationKind::broadcast, OperationKind::reduce},
+          plan,
+          cost};
+}
+
+}  // namespace rondo::collective

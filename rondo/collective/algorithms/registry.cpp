@@ -1,0 +1,96 @@
+#include "rondo/collective/algorithms/registry.h"
+
+#include <algorithm>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+
+namespace rondo::collective {
+
+const std::vector<Algorithm>& algorithms() {
+  static const std::vector<Algorithm> all = {
+      naive(),    all_to_all(),   reduce_broadcast(), ring(), halving_doubling(), double_binary_tree(),
+      torus_2d(), hierarchical(), direct(),
+  };
+  return all;
+}
+
+std::vector<std::string> algorithm_names() {
+  std::vector<std::string> names;
+  for (const Algorithm& algorithm : algorithms()) names.push_back(algorithm.name);
+  return names;
+}
+
+const Algorithm& find_algorithm(const std::string& name) {
+  for (const Algorithm& algorithm : algorithms()) {
+    if (algorithm.name == name) return algorithm;
+  }
+  throw UsageError(str("unknown algorithm '", name, "'; there are: ", join(algorithm_names(), ", ")));
+}
+
+const std::vector<OperationKind>& planned_operations() {
+  static const std::vector<OperationKind> all = {OperationKind::all_reduce, OperationKind::reduce_scatter,
+                                                 OperationKind::all_gather, OperationKind::broadcast,
+                                                 OperationKind::reduce};
+  return all;
+}
+
+namespace {
+
+std::vector<std::string> names_of(const std::vector<OperationKind>& operations) {
+  std::vector<std::string> names;
+  for (const OperationKind operation : operations) names.emplace_back(rondo::name(operation));
+  return names;
+}
+
+void check_request(const Algorithm& algorithm, const PlanRequest& request) {
+  if (!algorithm.has(request.operation)) {
+    throw UsageError(str("algorithm ", algorithm.name, " has no ", rondo::name(request.operation),
+                         "; it has: ", join(names_of(algorithm.operations), ", ")));
+  }
+  if (request.world < 1) throw UsageError(str("a world of ", request.world, " ranks cannot be"));
+  for (const auto& [what, rank] : {std::pair{"rank", request.rank}, std::pair{"root", request.root}}) {
+    if (rank < 0 || rank >= request.world) {
+      throw UsageError(str(what, " ", rank, " is not a rank of a world of ", request.world));
+    }
+  }
+  if (request.element_bytes == 0 || request.bytes.count % request.element_bytes != 0) {
+    throw UsageError(
+        str(request.bytes.count, " bytes are not whole elements of ", request.element_bytes, " bytes"));
+  }
+  if (!request.hosts.empty() && request.hosts.size() != static_cast<std::size_t>(request.world)) {
+    throw UsageError(str("hosts are given for ", request.hosts.size(), " ranks of ", request.world));
+  }
+  if (request.rows < 0 || (request.rows > 0 && request.world % request.rows != 0)) {
+    throw UsageError(str(request.world, " ranks do not form a grid of ", request.rows, " rows"));
+  }
+}
+
+}  // namespace
+
+bool Algorithm::has(OperationKind operation) const {
+  return std::find(operations.begin(), operations.end(), operation) != operations.end();
+}
+
+OperationKind find_operation(const std::string& name) {
+  for (const OperationKind operation : planned_operations()) {
+    if (rondo::name(operation) == name) return operation;
+  }
+  throw UsageError(
+      str("no plans for operation '", name, "'; there are: ", join(names_of(planned_operations()), ", ")));
+}
+
+Plan make_plan(const std::string& name, const PlanRequest& request) {
+  const Algorithm& algorithm = find_algorithm(name);
+  check_request(algorithm, request);
+  return algorithm.plan(request);
+}
+
+std::vector<Plan> make_plans(const std::string& name, PlanRequest request) {
+  std::vector<Plan> plans;
+  for (request.rank = 0; request.rank < request.world; ++request.rank)
+    plans.push_back(make_plan(name, request));
+  return plans;
+}
+
+}  // namespace rondo::collective

@@ -1,0 +1,151 @@
+#include "rondo/collective/executor.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/collective/reduction.h"
+
+namespace rondo::collective {
+namespace {
+
+bool reduces(OperationKind operation) {
+  return operation == OperationKind::all_reduce || operation == OperationKind::reduce_scatter ||
+         operation == OperationKind::reduce;
+}
+
+bool is_local(const Step& step) { return step.kind == StepKind::reduce || step.kind == StepKind::copy; }
+
+// Sixteen bits of what ranks must agree on (FNV-1a), above sixteen bits for the round.
+Tag tag_of(const Plan& plan, DType type, Reduction reduction) {
+  const std::string text = str(rondo::name(plan.operation), " ", plan.algorithm, " ", plan.world, " ",
+                               plan.root, " ", plan.bytes.count, " ", plan.rounds, " ", rondo::name(type),
+                               " ", reduces(plan.operation) ? rondo::name(reduction) : "");
+  std::uint32_t hash = 2166136261U;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
+  return static_cast<Tag>(((hash >> 16) ^ hash) & 0x7fffU) << 16;
+}
+
+}  // namespace
+
+Executor::Executor(Plan plan, DType type, Reduction reduction)
+    : plan_(std::move(plan)), type_(type), reduction_(reduction), tag_(tag_of(plan_, type, reduction)) {
+  if (reduces(plan_.operation) && !supports(type, reduction)) {
+    throw UsageError(str("reduction ", rondo::name(reduction), " is not defined on ", rondo::name(type)));
+  }
+  if (element_bytes(type) != plan_.element_bytes) {
+    throw UsageError(str("the plan is for elements of ", plan_.element_bytes, " bytes, ", rondo::name(type),
+                         " has ", element_bytes(type)));
+  }
+  scratch_.resize(plan_.scratch.count);
+}
+
+std::byte* Executor::address(const Range& range) const {
+  std::byte* base = range.buffer == Buffer::data ? data_ : const_cast<std::byte*>(scratch_.data());
+  return base + range.offset;
+}
+
+void Executor::run(Channel& channel, std::span<std::byte> data, const Wait& wait) {
+  if (channel.rank() != plan_.rank || channel.size() != plan_.world) {
+    throw UsageError(str("the plan is for rank ", plan_.rank, " of ", plan_.world, ", the channel for rank ",
+                         channel.rank(), " of ", channel.size()));
+  }
+  if (data.size() != plan_.bytes.count) {
+    throw UsageError(str("the plan is for ", plan_.bytes.count, " bytes, the buffer has ", data.size()));
+  }
+  data_ = data.data();
+  for (std::size_t begin = 0; begin < plan_.steps.size();) {
+    std::size_t end = begin;
+    while (end < plan_.steps.size() && plan_.steps[end].round == plan_.steps[begin].round) ++end;
+    run_round(channel, begin, end, wait);
+    begin = end;
+  }
+  if (reduction_ == Reduction::average && reduces(plan_.operation)) average();
+}
+
+void Executor::run_round(Channel& channel, std::size_t begin, std::size_t end, const Wait& wait) {
+  outgoing_.clear();
+  incoming_.clear();
+  const Tag tag = tag_ | (plan_.steps[begin].round & 0xffff);
+  for (std::size_t i = begin; i < end; ++i) {
+    const Step& step = plan_.steps[i];
+    if (is_local(step)) continue;
+    if (step.kind == StepKind::send) {
+      outgoing_.push_back({step.peer, tag, {address(step.range), step.range.bytes}});
+    } else {
+      // Two pointers: small enough for std::function to keep without allocating.
+      incoming_.push_back({step.peer, tag, step.range.bytes,
+                           [this, at = &step](std::span<const std::byte> piece, std::size_t offset) {
+                             take(*at, piece, offset);
+                           }});
+    }
+  }
+  if (!outgoing_.empty() || !incoming_.empty()) channel.exchange(outgoing_, incoming_, wait);
+  for (std::size_t i = begin; i < end; ++i) {
+    if (is_local(plan_.steps[i])) run_local(plan_.steps[i]);
+  }
+}
+
+void Executor::take(const Step& step, std::span<const std::byte> piece, std::size_t offset) const {
+  std::byte* target = address(step.range) + offset;
+  if (step.kind == StepKind::recv) {
+    std::memcpy(target, piece.data(), piece.size());
+    return;
+  }
+  const std::array<const std::byte*, 2> sources{target, piece.data()};
+  combine(sources, target, piece.size());
+}
+
+void Executor::run_local(const Step& step) const {
+  std::byte* target = address(step.range);
+  if (step.kind == StepKind::copy) {
+    std::memmove(target, address(step.sources.front()), step.range.bytes);
+    return;
+  }
+  std::vector<const std::byte*> sources;
+  for (const Range& source : step.sources) sources.push_back(address(source));
+  combine(sources, target, step.range.bytes);
+}
+
+void Executor::combine(std::span<const std::byte* const> sources, std::byte* target,
+                       std::size_t bytes) const {
+  ReductionTask task;
+  task.type = type_;
+  task.reduction = reduction_ == Reduction::average ? Reduction::sum : reduction_;
+  task.sources = sources;
+  task.destinations = {&target, 1};
+  task.elements = bytes / plan_.element_bytes;
+  reduce(task);
+}
+
+// Divides this rank's result by the world size, as a weighted average of it with zeros.
+void Executor::average() const {
+  alignas(64) static constexpr std::array<std::byte, 4096> kZeros{};
+  if (plan_.world == 1 || (plan_.operation == OperationKind::reduce && plan_.rank != plan_.root)) return;
+  Range result{Buffer::data, 0, plan_.bytes.count};
+  if (plan_.operation == OperationKind::reduce_scatter) {
+    result = piece_of(result, plan_.element_bytes, plan_.world, plan_.rank);
+  }
+  const std::array<double, 2> weights{1.0, plan_.world - 1.0};
+  for (std::uint64_t begin = 0; begin < result.bytes; begin += kZeros.size()) {
+    std::byte* target = data_ + result.offset + begin;
+    const std::array<const std::byte*, 2> sources{target, kZeros.data()};
+    ReductionTask task;
+    task.type = type_;
+    task.reduction = Reduction::average;
+    task.sources = sources;
+    task.destinations = {&target, 1};
+    task.elements = std::min<std::uint64_t>(kZeros.size(), result.bytes - begin) / plan_.element_bytes;
+    task.weights = weights;
+    reduce(task);
+  }
+}
+
+void execute(const Plan& plan, Channel& channel, std::span<std::byte> data, DType type, Reduction reduction,
+             const Wait& wait) {
+  Executor(plan, type, reduction).run(channel, data, wait);
+}
+
+}  // namespace rondo::collective

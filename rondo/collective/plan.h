@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rondo/base/bytes.h"
+#include "rondo/collective/shared_memory/request.h"
+
+// A collective algorithm as data: what each rank sends, receives and adds, and when. A plan is made without
+// any communication (registry.h), proved right (plan_check.h), printed (plan_text.h) and executed
+// (executor.h).
+namespace rondo::collective {
+
+// data is the caller's buffer, scratch what the executor lends for the time of the plan.
+enum class Buffer : std::uint8_t { data, scratch };
+
+// Bytes [offset, offset + bytes) of a buffer; always whole elements.
+struct Range {
+  Buffer buffer = Buffer::data;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+  bool operator==(const Range&) const = default;
+};
+
+enum class StepKind : std::uint8_t {
+  send,         // range to peer
+  recv,         // range from peer, replacing what is there
+  recv_reduce,  // range = range + what peer sends
+  reduce,       // range = sources[0] + sources[1] + ..., in this order, rounded once
+  copy          // range = sources[0]
+};
+
+struct Step {
+  StepKind kind = StepKind::send;
+  int round = 0;
+  int peer = -1;               // of send, recv and recv_reduce
+  Range range;                 // what is sent, or written
+  std::vector<Range> sources;  // of reduce and copy; range itself may be one of them
+};
+
+// One rank's part of a collective.
+//
+// Rounds are numbered alike on all ranks: what one sends in round k the other receives in round k. Within a
+// round all of a rank's sends and receives go on together and touch no byte twice, then its reduce and copy
+// steps run in their order. Two messages of a pair of ranks in one round arrive in the order of the steps.
+struct Plan {
+  OperationKind operation = OperationKind::all_reduce;
+  std::string algorithm;
+  int rank = 0;
+  int world = 1;
+  int root = 0;  // of broadcast and reduce
+  Bytes bytes;   // of the data buffer
+  std::size_t element_bytes = 1;
+  Bytes scratch;
+  int rounds = 0;
+  std::vector<Step> steps;  // by round; within a round communication first
+};
+
+// What a plan is made for.
+//
+// Every operation works in place on one buffer of `bytes`, the same on all ranks. reduce_scatter and
+// all_gather divide it into one part a rank (part_of): reduce_scatter leaves the sum of part r on rank r,
+// all_gather takes part r from rank r. What a rank's buffer holds outside of its result afterwards is
+// unspecified.
+struct PlanRequest {
+  OperationKind operation = OperationKind::all_reduce;
+  int rank = 0;
+  int world = 1;
+  Bytes bytes{};                  // a multiple of element_bytes; may be zero
+  std::size_t element_bytes = 4;  // pieces are never cut inside an element
+  int root = 0;                   // of broadcast and reduce
+  // Pipelined algorithms cut the data in pieces of about this size.
+  Bytes segment = KiB(256);
+  // hierarchical: the host of every rank, any numbers in any order; empty: all on one.
+  std::vector<int> hosts{};
+  // torus_2d: rows * columns ranks, row by row; 0: as square as the world size allows.
+  int rows = 0;
+};
+
+// Piece `index` of `pieces` of a range, in whole elements: the first (elements % pieces) have one more.
+Range piece_of(const Range& whole, std::size_t element_bytes, int pieces, int index);
+// The part of the data that belongs to a rank in reduce_scatter and all_gather.
+Range part_of(const PlanRequest& request, int rank);
+
+// What one rank's part of a collective costs.
+struct Cost {
+  int rounds = 0;
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t bytes_received = 0;
+  std::uint64_t scratch_bytes = 0;
+  bool operator==(const Cost&) const = default;
+};
+
+// Counted from the steps.
+Cost count_cost(const Plan& plan);
+
+const char* name(StepKind kind);
+const char* name(Buffer buffer);
+
+}  // namespace rondo::collective

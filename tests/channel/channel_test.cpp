@@ -1,0 +1,216 @@
+// Every channel does the same. Ranks are threads here; tests/collective/plan_faults_test.cpp has processes.
+#include "rondo/channel/channel.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/channel/memory_store.h"
+#include "rondo/channel/shared_memory_channel.h"
+#include "rondo/channel/thread_channel.h"
+
+namespace rondo {
+namespace {
+
+using Body = std::function<void(std::unique_ptr<Channel>&)>;
+
+class ChannelTest : public testing::TestWithParam<const char*> {
+ protected:
+  // Runs `body` on ranks that are threads; it may destroy its channel. Throws the first exception on.
+  void run_ranks(int size, const Body& body) const {
+    const ThreadMesh mesh(size);
+    MemoryStore store;
+    std::mutex mutex;  // protects first
+    std::exception_ptr first;
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < size; ++rank) {
+      threads.emplace_back([&, rank] {
+        try {
+          std::unique_ptr<Channel> channel = mesh.connect(rank);
+          if (GetParam() == std::string("shm")) {
+            channel = std::make_unique<SharedMemoryChannel>(
+                store, SharedMemoryChannel::Options{"test", rank, size, std::chrono::seconds(60)});
+          }
+          body(channel);
+        } catch (...) {
+          const std::lock_guard lock(mutex);
+          if (!first) first = std::current_exception();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    if (first) std::rethrow_exception(first);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, ChannelTest, testing::Values("threads", "shm"),
+                         [](const auto& info) { return std::string(info.param); });
+
+Wait soon() { return {Deadline::after(std::chrono::seconds(60)), nullptr}; }
+
+std::vector<std::byte> numbers(std::size_t bytes, int seed) {
+  std::vector<std::byte> values(bytes);
+  for (std::size_t i = 0; i < bytes; ++i)
+    values[i] = static_cast<std::byte>((i * 7 + i / 251 + static_cast<std::size_t>(seed)) & 0xff);
+  return values;
+}
+
+TEST_P(ChannelTest, EverybodySendsToEverybodyAtOnce) {
+  run_ranks(4, [](std::unique_ptr<Channel>& channel) {
+    // Larger than any buffer, so that nothing but doing both at once gets through; and a few odd sizes.
+    for (const std::size_t bytes :
+         {std::size_t{3000001}, std::size_t{0}, std::size_t{1}, std::size_t{262144 - 64}}) {
+      std::vector<std::vector<std::byte>> sent;
+      std::vector<std::vector<std::byte>> received(4, std::vector<std::byte>(bytes));
+      for (int peer = 0; peer < 4; ++peer) sent.push_back(numbers(bytes, channel->rank() * 4 + peer));
+      std::vector<Outgoing> outgoing;
+      std::vector<Incoming> incoming;
+      for (int peer = 0; peer < 4; ++peer) {
+        if (peer == channel->rank()) continue;
+        const auto at = static_cast<std::size_t>(peer);
+        outgoing.push_back({peer, 5, sent[at]});
+        incoming.push_back({peer, 5, bytes, [&, at](std::span<const std::byte> piece, std::size_t offset) {
+                              EXPECT_EQ(offset % kPieceAlignment, 0U);
+                              EXPECT_EQ(reinterpret_cast<std::uintptr_t>(piece.data()) % kPieceAlignment, 0U);
+                              std::memcpy(received[at].data() + offset, piece.data(), piece.size());
+                            }});
+      }
+      channel->exchange(outgoing, incoming, soon());
+      for (int peer = 0; peer < 4; ++peer) {
+        if (peer == channel->rank()) continue;
+        ASSERT_TRUE(received[static_cast<std::size_t>(peer)] == numbers(bytes, peer * 4 + channel->rank()));
+      }
+    }
+  });
+}
+
+TEST_P(ChannelTest, MessagesOfAPairArriveInOrder) {
+  run_ranks(2, [](std::unique_ptr<Channel>& channel) {
+    std::vector<std::vector<std::byte>> values;
+    for (int i = 0; i < 300; ++i) values.push_back(numbers(static_cast<std::size_t>(i) * 97, i));
+    if (channel->rank() == 0) {
+      std::vector<Outgoing> outgoing;
+      for (int i = 0; i < 300; ++i) outgoing.push_back({1, i, values[static_cast<std::size_t>(i)]});
+      channel->exchange(outgoing, {}, soon());
+    } else {
+      for (int i = 0; i < 300; ++i) {
+        std::vector<std::byte> received(static_cast<std::size_t>(i) * 97);
+        channel->recv(0, i, received, soon());
+        ASSERT_TRUE(received == values[static_cast<std::size_t>(i)]) << i;
+      }
+    }
+  });
+}
+
+TEST_P(ChannelTest, AnotherSizeOrTagIsAnErrorThatShowsBothSides) {
+  for (const bool size_differs : {true, false}) {
+    std::atomic<int> failed = 0;
+    run_ranks(2, [&](std::unique_ptr<Channel>& channel) {
+      std::vector<std::byte> bytes(channel->rank() == 0 && size_differs ? 24 : 16);
+      const Tag tag = channel->rank() == 0 && !size_differs ? 7 : 8;
+      const Outgoing out{1 - channel->rank(), tag, bytes};
+      const Incoming in{1 - channel->rank(), tag, bytes.size(), [](auto, auto) {}};
+      try {
+        channel->exchange({&out, 1}, {&in, 1}, soon());
+      } catch (const MismatchError& e) {
+        ++failed;
+        const std::string text = e.what();
+        EXPECT_NE(text.find(size_differs ? "24 bytes" : "message 7"), std::string::npos) << text;
+        EXPECT_NE(text.find(size_differs ? "16 bytes" : "message 8"), std::string::npos) << text;
+      }
+    });
+    EXPECT_EQ(failed, 2);
+  }
+}
+
+TEST_P(ChannelTest, ALostRankIsNamedAlsoByThoseWhoDoNotTalkToIt) {
+  std::atomic<int> raised = 0;
+  run_ranks(4, [&](std::unique_ptr<Channel>& channel) {
+    if (channel->rank() == 3) return channel.reset();
+    // 0 waits for 1, 1 for 2, 2 for 3.
+    std::vector<std::byte> bytes(8);
+    try {
+      channel->recv(channel->rank() + 1, 0, bytes, soon());
+    } catch (const PeerLostError& e) {
+      EXPECT_EQ(e.ranks(), std::vector<int>{3}) << e.what();
+      ++raised;
+    }
+    // The channel stays broken, for the same reason.
+    EXPECT_THROW(channel->recv(channel->rank() + 1, 0, bytes, soon()), PeerLostError);
+  });
+  EXPECT_EQ(raised, 3);
+}
+
+TEST_P(ChannelTest, TheDeadlineNamesTheRankThatEverybodyWaitsFor) {
+  std::atomic<int> raised = 0;
+  run_ranks(4, [&](std::unique_ptr<Channel>& channel) {
+    if (channel->rank() == 3) {
+      while (raised < 3) std::this_thread::yield();
+      return;
+    }
+    std::vector<std::byte> bytes(8);
+    try {
+      channel->recv(channel->rank() + 1, 0, bytes,
+                    {Deadline::after(std::chrono::milliseconds(200)), nullptr});
+    } catch (const TimeoutError& e) {
+      EXPECT_EQ(e.ranks(), std::vector<int>{3}) << e.what();
+    }
+    ++raised;
+  });
+  EXPECT_EQ(raised, 3);
+}
+
+TEST_P(ChannelTest, CancellingEndsTheWait) {
+  const CancelToken token;
+  std::atomic<bool> ended = false;
+  run_ranks(2, [&](std::unique_ptr<Channel>& channel) {
+    if (channel->rank() == 1) {
+      std::vector<std::byte> bytes(8);
+      EXPECT_THROW(channel->recv(0, 0, bytes, {Deadline::never(), &token}), CancelledError);
+      ended = true;
+    } else {
+      token.cancel();
+      while (!ended) std::this_thread::yield();
+    }
+  });
+}
+
+TEST_P(ChannelTest, WhatTheReceiverThrowsReachesBothSides) {
+  std::atomic<int> raised = 0;
+  run_ranks(2, [&](std::unique_ptr<Channel>& channel) {
+    std::vector<std::byte> bytes(1 << 20);
+    try {
+      if (channel->rank() == 0) {
+        const Incoming in{1, 0, bytes.size(), [](auto, auto) { throw UsageError("cannot add these"); }};
+        channel->exchange({}, {&in, 1}, soon());
+      } else {
+        channel->send(0, 0, bytes, soon());
+        channel->send(0, 0, bytes, soon());
+      }
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("cannot add these"), std::string::npos) << e.what();
+      ++raised;
+    }
+  });
+  EXPECT_EQ(raised, 2);
+}
+
+TEST(SharedMemoryChannelTest, ARankThatDoesNotComeIsNamed) {
+  MemoryStore store;
+  try {
+    SharedMemoryChannel channel(store, {"test", 0, 2, std::chrono::milliseconds(50)});
+    FAIL() << "rank 1 is missing";
+  } catch (const TimeoutError& e) {
+    EXPECT_EQ(e.ranks(), std::vector<int>{1}) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace rondo

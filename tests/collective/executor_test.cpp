@@ -1,0 +1,204 @@
+// Every algorithm moves real numbers, over every torch-free channel.
+#include "rondo/collective/executor.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/channel/memory_store.h"
+#include "rondo/channel/shared_memory_channel.h"
+#include "rondo/channel/thread_channel.h"
+#include "rondo/collective/algorithms/registry.h"
+#include "rondo/collective/reduction.h"
+#include "tests/collective/plan_data.h"
+
+namespace rondo::collective {
+namespace {
+
+const Wait kSoon{Deadline::after(std::chrono::minutes(2)), nullptr};
+
+// Runs `body` on ranks that are threads, over `kind` ("threads" or "shm"); throws the first exception on.
+void run_ranks(const std::string& kind, int size, const std::function<void(Channel&)>& body) {
+  const ThreadMesh mesh(size);
+  MemoryStore store;
+  std::mutex mutex;  // protects first
+  std::exception_ptr first;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        std::unique_ptr<Channel> channel = mesh.connect(rank);
+        if (kind == "shm") {
+          channel = std::make_unique<SharedMemoryChannel>(
+              store, SharedMemoryChannel::Options{"test", rank, size, std::chrono::seconds(60)});
+        }
+        body(*channel);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!first) first = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
+}
+
+class ExecutorTest : public testing::TestWithParam<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(All, ExecutorTest, testing::Values("threads", "shm"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(ExecutorTest, EveryAlgorithmOperationAndWorldSize) {
+  for (const int world : {1, 2, 3, 4, 5, 7, 8}) {
+    run_ranks(GetParam(), world, [&](Channel& channel) {
+      for (const Algorithm& algorithm : algorithms()) {
+        for (const OperationKind operation : algorithm.operations) {
+          for (const std::size_t elements : {0, 1, 5, 1003}) {
+            ASSERT_EQ(run_and_compare(channel, algorithm.name, operation, DType::float32, Reduction::sum,
+                                      elements, kSoon),
+                      "");
+          }
+        }
+      }
+    });
+  }
+}
+
+TEST_P(ExecutorTest, EveryDTypeAndReduction) {
+  constexpr int kWorld = 3;
+  run_ranks(GetParam(), kWorld, [&](Channel& channel) {
+    for (const Algorithm& algorithm : algorithms()) {
+      for (const DType type : kAllDTypes) {
+        for (const Reduction reduction : kAllReductions) {
+          if (!supports(type, reduction)) continue;
+          ASSERT_EQ(run_and_compare(channel, algorithm.name, OperationKind::all_reduce, type, reduction, 101,
+                                    kSoon),
+                    "");
+        }
+        if (algorithm.has(OperationKind::reduce_scatter)) {
+          ASSERT_EQ(run_and_compare(channel, algorithm.name, OperationKind::reduce_scatter, type,
+                                    Reduction::sum, 100, kSoon),
+                    "");
+        }
+      }
+      ASSERT_EQ(run_and_compare(channel, algorithm.name, OperationKind::reduce, DType::bfloat16,
+                                Reduction::average, 10, kSoon),
+                "");
+    }
+  });
+}
+
+// Larger than rings and segments: pieces, pipelines, and messages that wait for room.
+TEST_P(ExecutorTest, LargeBuffers) {
+  run_ranks(GetParam(), 4, [&](Channel& channel) {
+    for (const Algorithm& algorithm : algorithms()) {
+      for (const OperationKind operation : algorithm.operations) {
+        ASSERT_EQ(run_and_compare(channel, algorithm.name, operation, DType::float32, Reduction::sum, 400003,
+                                  kSoon),
+                  "");
+      }
+    }
+  });
+}
+
+std::vector<std::byte> noise(int rank, std::size_t elements) {
+  std::vector<float> values(elements);
+  for (std::size_t i = 0; i < elements; ++i) {
+    // Large numbers that cancel, and small ones that are lost or kept depending on the order.
+    const float big = (i + static_cast<std::size_t>(rank)) % 3 == 0 ? 1e8F : -5e7F;
+    values[i] =
+        big + static_cast<float>((i * 2654435761U + static_cast<std::size_t>(rank) * 40503U) % 1000) * 0.37F;
+  }
+  std::vector<std::byte> bytes(elements * sizeof(float));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+TEST_P(ExecutorTest, AllRanksHaveTheSameBitsAndSomeAlgorithmsThoseOfTheRankOrder) {
+  constexpr int kWorld = 5;
+  constexpr std::size_t kElements = 2000;
+  std::vector<const std::byte*> sources;
+  std::vector<std::vector<std::byte>> inputs;
+  for (int rank = 0; rank < kWorld; ++rank) inputs.push_back(noise(rank, kElements));
+  for (const auto& input : inputs) sources.push_back(input.data());
+  std::vector<std::byte> in_order(inputs[0].size());
+  std::byte* target = in_order.data();
+  ReductionTask task;
+  task.sources = sources;
+  task.destinations = {&target, 1};
+  task.elements = kElements;
+  reduce(task);
+
+  for (const Algorithm& algorithm : algorithms()) {
+    std::vector<std::vector<std::byte>> results = inputs;
+    run_ranks(GetParam(), kWorld, [&](Channel& channel) {
+      PlanRequest request;
+      request.world = kWorld;
+      request.rank = channel.rank();
+      request.bytes = {in_order.size()};
+      execute(make_plan(algorithm.name, request), channel, results[static_cast<std::size_t>(channel.rank())],
+              DType::float32, Reduction::sum, kSoon);
+    });
+    for (const auto& result : results) EXPECT_TRUE(result == results[0]) << algorithm.name;
+    const bool adds_in_rank_order = algorithm.name == "naive" || algorithm.name == "all_to_all" ||
+                                    algorithm.name == "direct" || algorithm.name == "hierarchical";
+    EXPECT_EQ(results[0] == in_order, adds_in_rank_order) << algorithm.name;
+  }
+}
+
+TEST_P(ExecutorTest, RanksThatRunDifferentCollectivesFindOut) {
+  std::atomic<int> found = 0;
+  run_ranks(GetParam(), 2, [&](Channel& channel) {
+    PlanRequest request;
+    request.world = 2;
+    request.rank = channel.rank();
+    request.bytes = {64};
+    std::vector<std::byte> data(64);
+    // The same messages, but one side adds and the other looks for the largest.
+    const Reduction reduction = channel.rank() == 0 ? Reduction::sum : Reduction::maximum;
+    try {
+      execute(make_plan("ring", request), channel, data, DType::float32, reduction, kSoon);
+    } catch (const MismatchError&) {
+      ++found;
+    }
+  });
+  EXPECT_EQ(found, 2);
+}
+
+TEST(ExecutorUsage, WhatDoesNotFitIsNamed) {
+  run_ranks("threads", 1, [](Channel& channel) {
+    PlanRequest request;
+    request.bytes = {64};
+    std::vector<std::byte> data(64);
+    const auto message = [&](const std::function<void()>& body) -> std::string {
+      try {
+        body();
+      } catch (const UsageError& e) {
+        return e.what();
+      }
+      return "no error";
+    };
+    const Plan plan = make_plan("ring", request);
+    EXPECT_EQ(message([&] { Executor(plan, DType::float64, Reduction::sum); }),
+              "the plan is for elements of 4 bytes, float64 has 8");
+    EXPECT_EQ(message([&] { Executor(plan, DType::int32, Reduction::average); }),
+              "reduction AVG is not defined on int32");
+    EXPECT_EQ(message([&] {
+                execute(plan, channel, std::span(data).first(32), DType::float32, Reduction::sum, kSoon);
+              }),
+              "the plan is for 64 bytes, the buffer has 32");
+    request.world = 2;
+    EXPECT_EQ(message([&] {
+                execute(make_plan("ring", request), channel, data, DType::float32, Reduction::sum, kSoon);
+              }),
+              "the plan is for rank 0 of 2, the channel for rank 0 of 1");
+  });
+}
+
+}  // namespace
+}  // namespace rondo::collective

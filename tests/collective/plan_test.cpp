@@ -1,0 +1,252 @@
+// Every algorithm, operation and world size from 1 to 17, on symbols: no data, no communication.
+#include "rondo/collective/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/collective/algorithms/registry.h"
+#include "rondo/collective/plan_check.h"
+#include "rondo/collective/plan_text.h"
+
+namespace rondo::collective {
+namespace {
+
+constexpr int kLargestWorld = 17;
+
+// Where the ranks of a hierarchical plan are: one host, two in turns, blocks of three (the last may be
+// smaller).
+std::vector<std::vector<int>> host_layouts(int world) {
+  std::vector<int> one;
+  std::vector<int> turns;
+  std::vector<int> blocks;
+  for (int rank = 0; rank < world; ++rank) {
+    one.push_back(7);
+    turns.push_back(rank % 2);
+    blocks.push_back(rank / 3);
+  }
+  return {one, turns, blocks};
+}
+
+// use(algorithm, request) for everything there is, at one size; request.rank is 0.
+template <class Use>
+void for_every_plan(const Use& use) {
+  for (const Algorithm& algorithm : algorithms()) {
+    for (const OperationKind operation : algorithm.operations) {
+      for (int world = 1; world <= kLargestWorld; ++world) {
+        PlanRequest request;
+        request.operation = operation;
+        request.world = world;
+        request.root = (world * 2) / 3;
+        if (algorithm.name != "hierarchical") {
+          use(algorithm, request);
+          continue;
+        }
+        for (const std::vector<int>& hosts : host_layouts(world)) {
+          request.hosts = hosts;
+          use(algorithm, request);
+        }
+      }
+    }
+  }
+}
+
+TEST(PlanTest, EveryPlanReducesEveryChunkOnceWithoutDeadlockAtAnySize) {
+  int checked = 0;
+  for_every_plan([&](const Algorithm& algorithm, PlanRequest request) {
+    const auto world = static_cast<std::uint64_t>(request.world);
+    // Nothing, one element, one too few, and an uneven number in a few segments.
+    for (const std::uint64_t elements : {std::uint64_t{0}, std::uint64_t{1}, world - 1, 2 * world + 3}) {
+      request.element_bytes = 2;
+      request.bytes = {elements * request.element_bytes};
+      request.segment = {10};
+      ASSERT_NO_THROW(check_plans(make_plans(algorithm.name, request)));
+      ++checked;
+    }
+  });
+  EXPECT_GT(checked, 3000);
+}
+
+TEST(PlanTest, RoundsBytesAndScratchFollowTheClosedForms) {
+  for_every_plan([&](const Algorithm& algorithm, PlanRequest request) {
+    // Divides evenly among ranks, powers of two and halves; elements are cache lines, so scratch has no gaps.
+    request.element_bytes = 64;
+    request.bytes = {64U * 32 * static_cast<std::uint64_t>(request.world)};
+    request.segment = {request.bytes.count / 8};
+    for (Plan& plan : make_plans(algorithm.name, request)) {
+      request.rank = plan.rank;
+      const Cost counted = count_cost(plan);
+      const Cost closed = algorithm.cost(request);
+      const std::string what = str(algorithm.name, " ", rondo::name(request.operation), ", rank ", plan.rank,
+                                   " of ", request.world, " root ", request.root);
+      ASSERT_EQ(counted.rounds, closed.rounds) << what;
+      ASSERT_EQ(counted.bytes_sent, closed.bytes_sent) << what;
+      ASSERT_EQ(counted.bytes_received, closed.bytes_received) << what;
+      ASSERT_EQ(counted.scratch_bytes, closed.scratch_bytes) << what;
+    }
+  });
+}
+
+TEST(PlanTest, PlansStayCorrectOnOtherGrids) {
+  for (const OperationKind operation : find_algorithm("torus_2d").operations) {
+    for (const int rows : {1, 2, 3, 4, 6, 12}) {
+      PlanRequest request{
+          .operation = operation, .world = 12, .bytes = {12 * 24 * 4}, .root = 7, .rows = rows};
+      ASSERT_NO_THROW(check_plans(make_plans("torus_2d", request))) << rows;
+      request.rank = 5;
+      ASSERT_EQ(count_cost(make_plan("torus_2d", request)), find_algorithm("torus_2d").cost(request)) << rows;
+    }
+  }
+}
+
+// The figures that docs/algorithms.md shows, written out once more by hand.
+TEST(PlanTest, WellKnownFigures) {
+  const auto cost = [](const std::string& name, OperationKind operation, int world, int rank,
+                       std::uint64_t bytes) {
+    PlanRequest request{.operation = operation, .rank = rank, .world = world, .bytes = {bytes}};
+    return count_cost(make_plan(name, request));
+  };
+  constexpr std::uint64_t kBytes = 1 << 20;
+  EXPECT_EQ(cost("ring", OperationKind::all_reduce, 4, 2, kBytes),
+            (Cost{6, kBytes * 3 / 2, kBytes * 3 / 2, 0}));
+  EXPECT_EQ(cost("halving_doubling", OperationKind::all_reduce, 8, 3, kBytes),
+            (Cost{6, kBytes * 7 / 4, kBytes * 7 / 4, 0}));
+  EXPECT_EQ(cost("all_to_all", OperationKind::all_reduce, 4, 1, kBytes),
+            (Cost{2, kBytes * 3 / 2, kBytes * 3 / 2, kBytes * 3 / 4}));
+  EXPECT_EQ(cost("reduce_broadcast", OperationKind::all_reduce, 8, 7, kBytes), (Cost{6, kBytes, kBytes, 0}));
+  EXPECT_EQ(cost("torus_2d", OperationKind::all_reduce, 16, 5, kBytes),
+            (Cost{12, kBytes * 15 / 8, kBytes * 15 / 8, 0}));
+  EXPECT_EQ(cost("direct", OperationKind::all_reduce, 4, 0, kBytes),
+            (Cost{1, 3 * kBytes, 3 * kBytes, 3 * kBytes}));
+}
+
+// The checker must see what it is there for.
+class BrokenPlans : public testing::Test {
+ protected:
+  void SetUp() override {
+    plans = make_plans("ring", {.operation = OperationKind::all_reduce, .world = 3, .bytes = {36}});
+    ASSERT_NO_THROW(check_plans(plans));
+  }
+  void expect_found(const std::string& named) {
+    try {
+      check_plans(plans);
+      FAIL() << "not found: " << named;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find(named), std::string::npos) << e.what();
+    }
+  }
+  Step& first(int rank, StepKind kind) {
+    auto& steps = plans[static_cast<std::size_t>(rank)].steps;
+    return *std::find_if(steps.begin(), steps.end(), [&](const Step& step) { return step.kind == kind; });
+  }
+  std::vector<Plan> plans;
+};
+
+TEST_F(BrokenPlans, ALostStepIsADeadlock) {
+  auto& steps = plans[1].steps;
+  const auto last_send = std::find_if(steps.rbegin(), steps.rend(),
+                                      [](const Step& step) { return step.kind == StepKind::send; });
+  steps.erase(std::next(last_send).base());
+  expect_found("rank 2 waits for ever, for ranks 1");
+}
+
+TEST_F(BrokenPlans, AContributionAddedTwice) {
+  // What was added is received once more instead of a finished piece.
+  for (Step& step : plans[0].steps) {
+    if (step.kind == StepKind::recv) step.kind = StepKind::recv_reduce;
+  }
+  expect_found("twice");
+}
+
+TEST_F(BrokenPlans, AContributionForgotten) {
+  first(2, StepKind::recv_reduce).kind = StepKind::recv;
+  expect_found("does not hold every contribution once");
+}
+
+TEST_F(BrokenPlans, AnotherPiece) {
+  Step& step = first(1, StepKind::recv_reduce);
+  step.range.offset = (step.range.offset + 12) % 36;
+  // Now it is the piece that is sent in the same round.
+  expect_found("rank 1");
+}
+
+TEST_F(BrokenPlans, SizesThatDiffer) {
+  first(0, StepKind::send).range.bytes -= 4;
+  expect_found("meets a send of 8 bytes");
+}
+
+TEST_F(BrokenPlans, HalfAnElement) {
+  first(0, StepKind::send).range.bytes -= 2;
+  first(1, StepKind::recv_reduce).range.bytes -= 2;
+  expect_found("cuts an element");
+}
+
+TEST_F(BrokenPlans, OutsideOfTheBuffer) {
+  first(0, StepKind::send).range.offset = 1000;
+  expect_found("leaves its buffer");
+}
+
+TEST_F(BrokenPlans, ScratchThatNobodyWrote) {
+  plans[0].scratch = {12};
+  first(0, StepKind::send).range = {Buffer::scratch, 0, 12};
+  expect_found("nobody has written");
+}
+
+TEST_F(BrokenPlans, RoundsThatDiffer) {
+  for (Step& step : plans[2].steps) ++step.round;
+  for (Plan& plan : plans) ++plan.rounds;
+  expect_found("round");
+}
+
+TEST(PlanTest, ACopyMovesWhatWasReceived) {
+  std::vector<Plan> plans =
+      make_plans("naive", {.operation = OperationKind::broadcast, .world = 2, .bytes = {8}});
+  Plan& receiver = plans[1];
+  receiver.scratch = {8};
+  receiver.steps[0].range.buffer = Buffer::scratch;
+  EXPECT_THROW(check_plans(plans), Error);
+  receiver.steps.push_back({StepKind::copy, 0, -1, {Buffer::data, 0, 8}, {{Buffer::scratch, 0, 8}}});
+  EXPECT_NO_THROW(check_plans(plans));
+}
+
+TEST(PlanTest, BadRequestsNameWhatIsWrong) {
+  const auto message = [](const std::string& name, const PlanRequest& request) -> std::string {
+    try {
+      make_plan(name, request);
+    } catch (const UsageError& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(
+      message("rings", {}),
+      "unknown algorithm 'rings'; there are: naive, all_to_all, reduce_broadcast, ring, halving_doubling, "
+      "double_binary_tree, torus_2d, hierarchical, direct");
+  EXPECT_EQ(message("double_binary_tree", {.operation = OperationKind::all_gather}),
+            "algorithm double_binary_tree has no all_gather; it has: all_reduce, broadcast, reduce");
+  EXPECT_EQ(
+      message("ring", {.operation = OperationKind::barrier}),
+      "algorithm ring has no barrier; it has: all_reduce, reduce_scatter, all_gather, broadcast, reduce");
+  EXPECT_EQ(message("ring", {.rank = 4, .world = 4}), "rank 4 is not a rank of a world of 4");
+  EXPECT_EQ(message("ring", {.world = 4, .root = -1}), "root -1 is not a rank of a world of 4");
+  EXPECT_EQ(message("ring", {.bytes = {6}}), "6 bytes are not whole elements of 4 bytes");
+  EXPECT_EQ(message("torus_2d", {.world = 6, .rows = 4}), "6 ranks do not form a grid of 4 rows");
+  EXPECT_EQ(message("hierarchical", {.world = 3, .hosts = {0, 1}}), "hosts are given for 2 ranks of 3");
+  EXPECT_THROW(find_operation("all_reduse"), UsageError);
+}
+
+TEST(PlanTest, TheTableShowsEveryStep) {
+  const std::vector<Plan> plans =
+      make_plans("ring", {.operation = OperationKind::all_reduce, .world = 4, .bytes = KiB(4)});
+  const std::string table = plan_table(plans);
+  EXPECT_NE(table.find("ring all_reduce, 4 ranks, 4.0 KiB: 6 rounds"), std::string::npos) << table;
+  EXPECT_NE(table.find("receive and add from rank 3"), std::string::npos) << table;
+  // A heading, a line of columns, 4 ranks x 6 rounds x 2 steps, an empty line, and a line a rank with a
+  // heading.
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 2 + 48 + 2 + 4);
+}
+
+}  // namespace
+}  // namespace rondo::collective
