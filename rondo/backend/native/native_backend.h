@@ -28,6 +28,9 @@ class NativeBackend final : public c10d::Backend {
   shared_memory::Engine& engine() const { return *engine_; }
   // Every later call fails, saying that the group was shut down. Peers are not disturbed.
   void close();
+  void shutdown() override { close(); }
+  // Also makes all waiting and later calls of the peers fail.
+  void abort() override { engine_->abort("the group was aborted by its caller"); }
 
   const std::string getBackendName() const override { return "rondo"; }
   void setTimeout(std::chrono::milliseconds timeout) override;
