@@ -53,7 +53,7 @@ def worker(arguments):
         for block in model.transformer.h:
             fully_shard(block)
         fully_shard(model)
-    else:
+    elif arguments.strategy != "alone":
         model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     settings = {"lr": 3e-4, "fused": True}
     if arguments.strategy == "zero1":
@@ -170,7 +170,7 @@ def ratio_of(rondo, gloo):
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--strategies", default="fsdp2,ddp", help="of fsdp2, ddp, zero1")
+    parser.add_argument("--strategies", default="fsdp2,ddp", help="of fsdp2, ddp, zero1; alone: ranks that do not communicate")
     parser.add_argument("--engines", default="gloo,rondo")
     parser.add_argument("--model", default=json.dumps(MODEL), help="JSON: layers, width, heads, context, vocabulary")
     parser.add_argument("--ranks", type=int, default=2)
