@@ -17,7 +17,8 @@ namespace {
 using BackendPointer = c10::intrusive_ptr<c10d::Backend>;
 using StorePointer = c10::intrusive_ptr<c10d::Store>;
 
-// Collective over `store`, which must be private to the group. Blocking; called without the interpreter's lock.
+// Collective over `store`, which must be private to the group. Blocking; called without the interpreter's
+// lock.
 BackendPointer create_backend(const StorePointer& store, int rank, int size,
                               const std::vector<int>& world_ranks, const std::string& group_name,
                               std::chrono::milliseconds timeout) {
@@ -29,8 +30,10 @@ BackendPointer create_backend(const StorePointer& store, int rank, int size,
                                      .timeout = timeout});
 }
 
-// A Python exception class for one of rondo's; instances have `ranks`, those to blame in the group's numbering.
-py::object make_error(py::module_& module, const char* name, const py::object& base, const char* explanation) {
+// A Python exception class for one of rondo's; instances have `ranks`, those to blame in the group's
+// numbering.
+py::object make_error(py::module_& module, const char* name, const py::object& base,
+                      const char* explanation) {
   const std::string qualified = std::string("rondo_torch.") + name;
   auto made = py::reinterpret_steal<py::object>(
       PyErr_NewExceptionWithDoc(qualified.c_str(), explanation, base.ptr(), nullptr));
@@ -68,8 +71,9 @@ PYBIND11_MODULE(native, module) {
   py::module_::import("torch._C._distributed_c10d");
 
   const py::object distributed = py::module_::import("torch.distributed");
-  const py::object any = make_error(module, "CommunicationError", distributed.attr("DistBackendError"),
-                                    "Communication failed; `ranks` lists the group's ranks to blame, if known.");
+  const py::object any =
+      make_error(module, "CommunicationError", distributed.attr("DistBackendError"),
+                 "Communication failed; `ranks` lists the group's ranks to blame, if known.");
   make_error(module, "PeerLostError", any, "The process of a peer has ended.");
   make_error(module, "MismatchError", any, "Ranks disagree about what to do.");
   make_error(module, "TimeoutError", any, "A deadline passed; `ranks` had not arrived.");

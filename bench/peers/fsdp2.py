@@ -22,9 +22,12 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 PACKAGE = REPOSITORY / "build" / "release" / "python"
-MODEL = {"layers": 8, "width": 512, "heads": 8, "context": 128, "vocabulary": 256}
+MODELS = {
+    "gpt-25m": {"layers": 8, "width": 512, "heads": 8, "context": 128, "vocabulary": 256},
+    "gpt-tiny": {"layers": 4, "width": 128, "heads": 4, "context": 64, "vocabulary": 256},
+}
 # What the project promises, by (strategy, model): speed over rondo as a multiple of the speed over Gloo.
-GOALS = {("fsdp2", "gpt-25.5M"): 1.2}
+GOALS = {("fsdp2", "gpt-25m"): 1.2}
 
 
 def worker(arguments):
@@ -46,14 +49,13 @@ def worker(arguments):
     dist.init_process_group(arguments.engine, init_method=arguments.rendezvous, rank=arguments.rank,
                             world_size=arguments.ranks)
     torch.manual_seed(1)
-    config = json.loads(arguments.model)
+    config = MODELS[arguments.model]
     model = Gpt(config)
-    parameters = sum(p.numel() for p in model.parameters())
     if arguments.strategy == "fsdp2":
         for block in model.transformer.h:
             fully_shard(block)
         fully_shard(model)
-    elif arguments.strategy != "alone":
+    elif arguments.strategy != "independent":
         model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     settings = {"lr": 3e-4, "fused": True}
     if arguments.strategy == "zero1":
@@ -71,7 +73,7 @@ def worker(arguments):
         optimizer.step()
         return loss.item(), (time.perf_counter() - begin) * 1e3
 
-    print(json.dumps({"parameters": parameters}), flush=True)
+    print(json.dumps({"ready": True}), flush=True)
     number = 0
     profiling = contextlib.nullcontext()
     for line in sys.stdin:
@@ -98,9 +100,9 @@ class Contestant:
 
     def __init__(self, strategy, engine, arguments, folder):
         self.strategy, self.engine = strategy, engine
-        self.losses, self.times, self.peak = [], [], 0
+        self.losses, self.times, self.peak = [], [[] for _ in range(arguments.ranks)], 0
         environment = dict(os.environ, OMP_NUM_THREADS="1")
-        environment["PYTHONPATH"] = os.pathsep.join([str(PACKAGE), environment.get("PYTHONPATH", "")])
+        environment["PYTHONPATH"] = os.pathsep.join([environment.get("PYTHONPATH", ""), str(PACKAGE)])
         self.ranks = [
             subprocess.Popen(
                 [sys.executable, __file__, "--worker", "--strategies", strategy, "--strategy", strategy, "--engine",
@@ -110,7 +112,7 @@ class Contestant:
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
             for rank in range(arguments.ranks)
         ]
-        self.parameters = self.answers()[0]["parameters"]
+        self.answers()
 
     def answers(self):
         lines = [process.stdout.readline() for process in self.ranks]
@@ -125,11 +127,12 @@ class Contestant:
         return self.answers()
 
     def burst(self, count, counted):
-        answer = self.ask("run", count)[0]
-        self.losses += answer["losses"]
-        self.peak = answer["peak_rss_bytes"]
+        answers = self.ask("run", count)
+        self.losses += [statistics.mean(of_ranks) for of_ranks in zip(*(answer["losses"] for answer in answers))]
+        self.peak = max(answer["peak_rss_bytes"] for answer in answers)
         if counted:
-            self.times += answer["step_ms"]
+            for times, answer in zip(self.times, answers):
+                times += answer["step_ms"]
 
     def end(self):
         for process in self.ranks:
@@ -138,41 +141,42 @@ class Contestant:
             process.wait()
 
     def row(self, arguments):
-        middle = statistics.median(self.times)
-        context = json.loads(arguments.model)["context"]
+        times = [milliseconds for of_rank in self.times for milliseconds in of_rank]
+        tokens = arguments.batch_size * MODELS[arguments.model]["context"]
         return {
-            "system": "rondo_torch" if self.engine == "rondo" else "pytorch",
+            "system": "pytorch",
             "strategy": self.strategy,
-            "engine": self.engine,
-            "model": f"gpt-{self.parameters / 1e6:.1f}M",
+            "setting": f"over {self.engine}",
+            "model": arguments.model,
             "ranks": arguments.ranks,
             "hosts": 1,
+            "rate": None,
             "dtype": "float32",
-            "step_ms_p50": round(middle, 3),
-            "step_ms_min": round(min(self.times), 3),
-            "tokens_per_s": round(arguments.ranks * arguments.batch_size * context / middle * 1e3, 1),
+            "step_ms_p50": round(statistics.median(times), 3),
+            "step_ms_min": round(min(times), 3),
+            "tokens_per_s": round(sum(tokens / statistics.median(of_rank) * 1e3 for of_rank in self.times), 1),
             "peak_rss_bytes": self.peak,
             "final_loss": self.losses[-1],
         }
 
 
 def ratio_of(rondo, gloo):
-    """The larger, the better for rondo: medians of step times."""
-    goal = GOALS.get((rondo["strategy"], rondo["model"]))
     return {
-        "ratio": "speed",
-        "of": f"rondo_torch {rondo['strategy']}",
+        "ratio": "tokens_per_s",
+        "model": rondo["model"],
+        "dtype": rondo["dtype"],
+        "of": f"pytorch {rondo['strategy']} over rondo",
         "to": f"pytorch {gloo['strategy']} over gloo",
-        "value": round(gloo["step_ms_p50"] / rondo["step_ms_p50"], 3),
-        "goal": goal,
+        "value": round(rondo["tokens_per_s"] / gloo["tokens_per_s"], 3),
+        "goal": GOALS.get((rondo["strategy"], rondo["model"])),
     }
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--strategies", default="fsdp2,ddp", help="of fsdp2, ddp, zero1; alone: ranks that do not communicate")
+    parser.add_argument("--strategies", default="fsdp2,ddp", help="of fsdp2, ddp, zero1; independent: ranks that do not communicate")
     parser.add_argument("--engines", default="gloo,rondo")
-    parser.add_argument("--model", default=json.dumps(MODEL), help="JSON: layers, width, heads, context, vocabulary")
+    parser.add_argument("--model", default="gpt-25m", choices=MODELS)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=4, help="samples per rank")
     parser.add_argument("--turns", type=int, default=8)
@@ -207,7 +211,7 @@ def main():
             contestant.end()
     result = [contestant.row(arguments) for contestant in everybody]
     for row in result:
-        print(f"{row['strategy']:6} {row['engine']:6} p50 {row['step_ms_p50']:8.2f} ms  min {row['step_ms_min']:8.2f} ms  "
+        print(f"{row['strategy']:11} {row['setting']:10}  p50 {row['step_ms_p50']:8.2f} ms  min {row['step_ms_min']:8.2f} ms  "
               f"{row['tokens_per_s']:8.1f} tokens/s  loss {row['final_loss']:.6f}", file=sys.stderr)
     for pair in pairs:
         rows = {contestant.engine: contestant.row(arguments) for contestant in pair}

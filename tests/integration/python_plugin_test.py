@@ -122,3 +122,16 @@ def test_pip_installs_it(repository, rondo_bin, environment, tmp_path):
     leftovers = [path for path in (repository / "python").iterdir()
                  if path.name in ("build", "dist") or path.suffix == ".egg-info"]
     assert leftovers == []
+
+
+def test_the_benchmark_gives_rows_and_ratios(repository, python):
+    done = python(repository / "bench" / "peers" / "fsdp2.py", "--model", "gpt-tiny", "--strategies", "fsdp2", "--turns", 1,
+                  "--steps", 2, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    gloo, rondo, ratio = rows
+    assert [row["setting"] for row in (gloo, rondo)] == ["over gloo", "over rondo"]
+    assert rondo["final_loss"] == pytest.approx(gloo["final_loss"], rel=1e-5)
+    assert {"system", "strategy", "model", "ranks", "hosts", "rate", "dtype", "step_ms_p50", "step_ms_min", "tokens_per_s",
+            "peak_rss_bytes", "final_loss"} <= set(rondo)
+    assert ratio["value"] > 0 and {"ratio", "of", "to", "goal"} <= set(ratio)

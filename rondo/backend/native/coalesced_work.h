@@ -11,7 +11,8 @@ class CoalescedWork final : public c10d::Work {
  public:
   using Parts = std::vector<c10::intrusive_ptr<c10d::Work>>;
 
-  CoalescedWork(int rank, c10d::OpType type, Parts parts) : c10d::Work(rank, type), parts_(std::move(parts)) {}
+  CoalescedWork(int rank, c10d::OpType type, Parts parts)
+      : c10d::Work(rank, type), parts_(std::move(parts)) {}
 
   bool isCompleted() override;
   bool isSuccess() const override;

@@ -250,7 +250,8 @@ NativeBackend::Work NativeBackend::allgather_into_tensor_coalesced(Tensors& outp
         "all_gather_into_tensor_coalesced: as many outputs as inputs are needed, and at least one");
   }
   CoalescedWork::Parts parts;
-  for (std::size_t i = 0; i < inputs.size(); ++i) parts.push_back(_allgather_base(outputs[i], inputs[i], options));
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    parts.push_back(_allgather_base(outputs[i], inputs[i], options));
   return coalesce(getRank(), OpType::COALESCED, std::move(parts));
 }
 
@@ -309,7 +310,8 @@ NativeBackend::Work NativeBackend::reduce_scatter_tensor_coalesced(
         "reduce_scatter_tensor_coalesced: as many outputs as inputs are needed, and at least one");
   }
   CoalescedWork::Parts parts;
-  for (std::size_t i = 0; i < inputs.size(); ++i) parts.push_back(_reduce_scatter_base(outputs[i], inputs[i], options));
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    parts.push_back(_reduce_scatter_base(outputs[i], inputs[i], options));
   return coalesce(getRank(), OpType::REDUCE_SCATTER_TENSOR_COALESCED, std::move(parts));
 }
 

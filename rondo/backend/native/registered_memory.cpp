@@ -19,8 +19,8 @@ namespace {
 // Smaller tensors are cheaper to copy than to track.
 constexpr std::size_t kLeastRegisteredBytes = std::size_t{64} << 10;
 
-// Set in a process forked from one with an arena. Its copy of the arena's books would hand out blocks that the
-// parent also hands out.
+// Set in a process forked from one with an arena. Its copy of the arena's books would hand out blocks that
+// the parent also hands out.
 std::atomic<bool> forked{false};
 
 // The allocator is in place.
@@ -37,8 +37,8 @@ std::shared_ptr<SharedArena> make_arena() {
   // Address space only, so be generous: blocks of different size classes are never merged.
   const auto physical = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * 4096U;
   try {
-    auto made = std::make_shared<SharedArena>(
-        Bytes{std::min<std::uint64_t>(physical * 8, std::uint64_t{1} << 42)});
+    auto made =
+        std::make_shared<SharedArena>(Bytes{std::min<std::uint64_t>(physical * 8, std::uint64_t{1} << 42)});
     pthread_atfork(nullptr, nullptr, &after_fork_in_child);
     return made;
   } catch (const Error& e) {
