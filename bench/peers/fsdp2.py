@@ -31,7 +31,7 @@ GOALS = {("fsdp2", "gpt-25m"): 1.2}
 
 
 def worker(arguments):
-    """One rank: answers each line "run N" with a line of N losses and N step times."""
+    """One rank: answers each line "run N" or "profile N" with a line of N losses and N step times."""
     import torch
     import torch.distributed as dist
     from step import Gpt, token_batch
@@ -75,11 +75,10 @@ def worker(arguments):
 
     print(json.dumps({"ready": True}), flush=True)
     number = 0
-    profiling = contextlib.nullcontext()
     for line in sys.stdin:
         count = int(line.split()[1])
-        if line.startswith("profile"):
-            profiling = torch.profiler.profile()
+        profiled = line.startswith("profile")
+        profiling = torch.profiler.profile() if profiled else contextlib.nullcontext()
         losses, times = [], []
         with profiling:
             for _ in range(count):
@@ -89,7 +88,7 @@ def worker(arguments):
                 times.append(milliseconds)
         answer = {"losses": losses, "step_ms": times,
                   "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
-        if line.startswith("profile"):
+        if profiled:
             answer["profile"] = profiling.key_averages().table(sort_by="self_cpu_time_total", row_limit=25)
         print(json.dumps(answer), flush=True)
     dist.destroy_process_group()
@@ -105,7 +104,7 @@ class Contestant:
         environment["PYTHONPATH"] = os.pathsep.join([environment.get("PYTHONPATH", ""), str(PACKAGE)])
         self.ranks = [
             subprocess.Popen(
-                [sys.executable, __file__, "--worker", "--strategies", strategy, "--strategy", strategy, "--engine",
+                [sys.executable, __file__, "--worker", "--strategy", strategy, "--engine",
                  engine, "--rank", str(rank), "--ranks", str(arguments.ranks), "--batch-size",
                  str(arguments.batch_size), "--model", arguments.model, "--rendezvous",
                  f"file://{folder}/{strategy}-{engine}"],
