@@ -41,6 +41,13 @@ c10::intrusive_ptr<c10d::Store> tcp_store(const env::Identity& identity, const s
 
 }  // namespace
 
+c10::intrusive_ptr<c10d::Store> launcher_store() {
+  const auto descriptor = env::lookup(env::process_environment(), kStoreDescriptorVariable);
+  if (!descriptor) return nullptr;
+  const auto number = static_cast<int>(parse_integer(*descriptor, kStoreDescriptorVariable));
+  return c10::make_intrusive<StoreForC10d>(SharedStore::open(number));
+}
+
 c10::intrusive_ptr<c10d::Store> meet(const env::Identity& identity, const std::string& init_method,
                                      Duration timeout) {
   const env::InitMethod method = env::parse_init_method(init_method);
@@ -50,10 +57,7 @@ c10::intrusive_ptr<c10d::Store> meet(const env::Identity& identity, const std::s
   if (method.kind == env::InitMethod::Kind::tcp)
     return tcp_store(identity, method.host, method.port, timeout);
   if (identity.world_size == 1) return c10::make_intrusive<c10d::HashStore>();
-  if (const auto descriptor = env::lookup(env::process_environment(), kStoreDescriptorVariable)) {
-    const auto number = static_cast<int>(parse_integer(*descriptor, kStoreDescriptorVariable));
-    return c10::make_intrusive<StoreForC10d>(SharedStore::open(number));
-  }
+  if (auto store = launcher_store()) return store;
   return tcp_store(identity, identity.master_addr, identity.master_port, timeout);
 }
 

@@ -17,4 +17,7 @@ namespace rondo {
 c10::intrusive_ptr<c10d::Store> meet(const env::Identity& identity, const std::string& init_method,
                                      Duration timeout);
 
+// The store that `rondo run` on one host gives its workers; null for a process that it did not start.
+c10::intrusive_ptr<c10d::Store> launcher_store();
+
 }  // namespace rondo

@@ -120,6 +120,10 @@ void SharedMemory::discard(std::size_t offset, std::size_t length) const {
             static_cast<off_t>(length));
 }
 
+void SharedMemory::make_private() const {
+  mmap(data_, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, descriptor_, 0);
+}
+
 namespace {
 
 // Mappings of this process by nonce. Two mappings of one file would be correct too; sharing one keeps address

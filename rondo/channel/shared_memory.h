@@ -46,6 +46,8 @@ class SharedMemory {
   // Gives the pages of [offset, offset + length) back to the system; they read as zero afterwards. Both
   // multiples of the page size.
   void discard(std::size_t offset, std::size_t length) const;
+  // For a forked child: what this process writes from now on stays its own, at the same addresses.
+  void make_private() const;
 
  private:
   SharedMemory(int descriptor, std::size_t size);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "rondo/backend/native/coalesced_work.h"
 #include "rondo/backend/native/dense_tensor.h"
 #include "rondo/backend/native/native_work.h"
 #include "rondo/backend/native/registered_memory.h"
@@ -156,13 +157,42 @@ Duration NativeBackend::timeout(std::chrono::milliseconds of_call) const {
   return of_call == c10d::kUnsetTimeout || of_call == kNoTimeout ? timeout_.load() : Duration(of_call);
 }
 
+c10::intrusive_ptr<c10d::Backend::Options> NativeBackend::getBackendOptions() {
+  const auto limit = std::chrono::duration_cast<std::chrono::milliseconds>(timeout_.load());
+  auto options = c10::make_intrusive<Options>(getBackendName(), limit);
+  options->group_name = engine_->options().group_name;
+  const std::vector<int>& members = engine_->options().world_ranks;
+  options->global_ranks_in_group.assign(members.begin(), members.end());
+  return options;
+}
+
+void NativeBackend::startCoalescing() {
+  const std::lock_guard lock(coalescing_mutex_);
+  if (coalescing_) throw UsageError("startCoalescing was called twice, without an endCoalescing in between");
+  coalescing_.emplace();
+}
+
+NativeBackend::Work NativeBackend::endCoalescing() {
+  const std::lock_guard lock(coalescing_mutex_);
+  if (!coalescing_) throw UsageError("endCoalescing was called without a startCoalescing before it");
+  Work all = coalesce(getRank(), OpType::COALESCED, std::move(*coalescing_));
+  coalescing_.reset();
+  return all;
+}
+
+NativeBackend::Work NativeBackend::started(Work work) {
+  const std::lock_guard lock(coalescing_mutex_);
+  if (coalescing_) coalescing_->push_back(work);
+  return work;
+}
+
 NativeBackend::Work NativeBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   Call call(OperationKind::broadcast, OpType::BROADCAST);
   const at::Tensor& tensor = only(tensors, "broadcast");
   call.set_piece(tensor, false);
   call.request().root = static_cast<int>(options.rootRank);
   call.request().input = call.request().output = call.in_place(tensor);
-  return call.start(engine_, timeout(options.timeout));
+  return started(call.start(engine_, timeout(options.timeout)));
 }
 
 void NativeBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op) {
@@ -180,19 +210,15 @@ void NativeBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceO
 
 NativeBackend::Work NativeBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   if (tensors.empty()) throw UsageError("all_reduce: no tensor");
-  Work last;
+  CoalescedWork::Parts parts;
   for (const at::Tensor& tensor : tensors) {
     Call call(OperationKind::all_reduce, OpType::ALLREDUCE);
     call.set_piece(tensor, true);
     call.request().reduction = reduction_of(options.reduceOp, tensor.scalar_type());
     call.request().input = call.request().output = call.in_place(tensor);
-    Work work = call.start(engine_, timeout(options.timeout));
-    // Operations complete in order, so waiting for the last is enough unless an earlier one has to be copied
-    // back.
-    if (last && (!tensor.is_contiguous() || !tensor.device().is_cpu())) last->wait();
-    last = std::move(work);
+    parts.push_back(started(call.start(engine_, timeout(options.timeout))));
   }
-  return last;
+  return coalesce(getRank(), OpType::ALLREDUCE_COALESCED, std::move(parts));
 }
 
 NativeBackend::Work NativeBackend::allreduce_coalesced(Tensors& tensors,
@@ -207,7 +233,7 @@ NativeBackend::Work NativeBackend::reduce(Tensors& tensors, const c10d::ReduceOp
   call.request().root = static_cast<int>(options.rootRank);
   call.request().reduction = reduction_of(options.reduceOp, tensor.scalar_type());
   call.request().input = call.request().output = call.in_place(tensor);
-  return call.start(engine_, timeout(options.timeout));
+  return started(call.start(engine_, timeout(options.timeout)));
 }
 
 NativeBackend::Work NativeBackend::allgather(TensorLists& outputs, Tensors& inputs,
@@ -217,7 +243,7 @@ NativeBackend::Work NativeBackend::allgather(TensorLists& outputs, Tensors& inpu
   call.set_piece(tensor, false);
   call.request().input = call.input(tensor);
   call.request().output = call.outputs(only_list(outputs, getSize(), tensor, "all_gather"));
-  return call.start(engine_, timeout(options.timeout));
+  return started(call.start(engine_, timeout(options.timeout)));
 }
 
 NativeBackend::Work NativeBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -227,7 +253,7 @@ NativeBackend::Work NativeBackend::_allgather_base(at::Tensor& output, at::Tenso
   call.set_piece(input, false);
   call.request().input = call.input(input);
   call.request().output = call.output(output);
-  return call.start(engine_, timeout(options.timeout));
+  return started(call.start(engine_, timeout(options.timeout)));
 }
 
 NativeBackend::Work NativeBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -236,12 +262,10 @@ NativeBackend::Work NativeBackend::allgather_into_tensor_coalesced(Tensors& outp
     throw UsageError(
         "all_gather_into_tensor_coalesced: as many outputs as inputs are needed, and at least one");
   }
-  Work last;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (last) last->wait();
-    last = _allgather_base(outputs[i], inputs[i], options);
-  }
-  return last;
+  CoalescedWork::Parts parts;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    parts.push_back(_allgather_base(outputs[i], inputs[i], options));
+  return coalesce(getRank(), OpType::COALESCED, std::move(parts));
 }
 
 NativeBackend::Work NativeBackend::gather(TensorLists& outputs, Tensors& inputs,
@@ -254,7 +278,7 @@ NativeBackend::Work NativeBackend::gather(TensorLists& outputs, Tensors& inputs,
   if (getRank() == options.rootRank) {
     call.request().output = call.outputs(only_list(outputs, getSize(), tensor, "gather"));
   }
-  return call.start(engine_, timeout(options.timeout));
+  return started(call.start(engine_, timeout(options.timeout)));
 }
 
 NativeBackend::Work NativeBackend::scatter(Tensors& outputs, TensorLists& inputs,
@@ -267,7 +291,7 @@ NativeBackend::Work NativeBackend::scatter(Tensors& outputs, TensorLists& inputs
   if (getRank() == options.rootRank) {
     call.request().input = call.inputs(only_list(inputs, getSize(), tensor, "scatter"));
   }
-  return call.start(engine_, timeout(options.timeout));
+  return started(call.start(engine_, timeout(options.timeout)));
 }
 
 NativeBackend::Work NativeBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
@@ -278,7 +302,7 @@ NativeBackend::Work NativeBackend::reduce_scatter(Tensors& outputs, TensorLists&
   call.request().reduction = reduction_of(options.reduceOp, tensor.scalar_type());
   call.request().input = call.inputs(only_list(inputs, getSize(), tensor, "reduce_scatter"));
   call.request().output = call.output(tensor);
-  return call.start(engine_, timeout(options.timeout));
+  return started(call.start(engine_, timeout(options.timeout)));
 }
 
 NativeBackend::Work NativeBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -289,7 +313,7 @@ NativeBackend::Work NativeBackend::_reduce_scatter_base(at::Tensor& output, at::
   call.request().reduction = reduction_of(options.reduceOp, output.scalar_type());
   call.request().input = call.input(input);
   call.request().output = call.output(output);
-  return call.start(engine_, timeout(options.timeout));
+  return started(call.start(engine_, timeout(options.timeout)));
 }
 
 NativeBackend::Work NativeBackend::reduce_scatter_tensor_coalesced(
@@ -298,12 +322,10 @@ NativeBackend::Work NativeBackend::reduce_scatter_tensor_coalesced(
     throw UsageError(
         "reduce_scatter_tensor_coalesced: as many outputs as inputs are needed, and at least one");
   }
-  Work last;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (last) last->wait();
-    last = _reduce_scatter_base(outputs[i], inputs[i], options);
-  }
-  return last;
+  CoalescedWork::Parts parts;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    parts.push_back(_reduce_scatter_base(outputs[i], inputs[i], options));
+  return coalesce(getRank(), OpType::REDUCE_SCATTER_TENSOR_COALESCED, std::move(parts));
 }
 
 // Pieces of an all_to_all may all differ, and the peers' sizes decide how many chunks there are, so sizes go
@@ -342,7 +364,7 @@ NativeBackend::Work NativeBackend::exchange(const Tensors& outputs, const Tensor
   call.request().output = call.outputs(outputs);
   call.request().input_bytes = sent;
   call.request().output_bytes = expected;
-  return call.start(engine_, timeout(of_call));
+  return started(call.start(engine_, timeout(of_call)));
 }
 
 NativeBackend::Work NativeBackend::alltoall(Tensors& outputs, Tensors& inputs,
@@ -378,7 +400,7 @@ NativeBackend::Work NativeBackend::send(Tensors& tensors, int destination, int t
   pending.is_send = true;
   pending.alive = {tensor.data};
   pending.timeout = timeout_;
-  return c10::make_intrusive<NativeWork>(engine_, OpType::SEND, std::move(pending));
+  return started(c10::make_intrusive<NativeWork>(engine_, OpType::SEND, std::move(pending)));
 }
 
 NativeBackend::Work NativeBackend::recv(Tensors& tensors, int source, int tag) {
@@ -395,7 +417,7 @@ NativeBackend::Work NativeBackend::recv(Tensors& tensors, int source, int tag) {
   pending.finish = [tensor] { tensor.copy_back(); };
   pending.timeout = timeout_;
   pending.source_rank = source;
-  return c10::make_intrusive<NativeWork>(engine_, OpType::RECV, std::move(pending));
+  return started(c10::make_intrusive<NativeWork>(engine_, OpType::RECV, std::move(pending)));
 }
 
 NativeBackend::Work NativeBackend::recvAnysource(Tensors& tensors, int tag) {
@@ -403,7 +425,7 @@ NativeBackend::Work NativeBackend::recvAnysource(Tensors& tensors, int tag) {
 }
 
 NativeBackend::Work NativeBackend::barrier(const c10d::BarrierOptions& options) {
-  return Call(OperationKind::barrier, OpType::BARRIER).start(engine_, timeout(options.timeout));
+  return started(Call(OperationKind::barrier, OpType::BARRIER).start(engine_, timeout(options.timeout)));
 }
 
 c10::intrusive_ptr<c10d::Backend> make_native_backend(const BackendRequest& request) {

@@ -4,7 +4,10 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 
+#include "rondo/backend/native/coalesced_work.h"
+#include "rondo/backend/native/registered_memory.h"
 #include "rondo/backend/registry.h"
 #include "rondo/collective/shared_memory/engine.h"
 
@@ -31,15 +34,30 @@ class NativeBackend final : public c10d::Backend {
   void all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op);
   // Every later call fails, saying that the group was shut down. Peers are not disturbed.
   void close();
+  void shutdown() override { close(); }
+  // Also makes all waiting and later calls of the peers fail.
+  void abort() override { engine_->abort("the group was aborted by its caller"); }
 
   const std::string getBackendName() const override { return "rondo"; }
   void setTimeout(std::chrono::milliseconds timeout) override;
+  c10::intrusive_ptr<Options> getBackendOptions() override;
   void setSequenceNumberForGroup() override {}
   std::uint64_t getSequenceNumberForGroup() override { return engine_->sequence(); }
+
+  // Tensors for communication, in registered memory. Contents unspecified.
+  bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override {
+    return empty_registered({size}, options);
+  }
 
   using Work = c10::intrusive_ptr<c10d::Work>;
   using Tensors = std::vector<at::Tensor>;
   using TensorLists = std::vector<std::vector<at::Tensor>>;
+
+  // Operations between the two start at once, as always; endCoalescing returns one Work for all of them.
+  bool supportsCoalescing() const override { return true; }
+  void startCoalescing() override;
+  Work endCoalescing() override;
 
   Work broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   Work allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
@@ -67,10 +85,14 @@ class NativeBackend final : public c10d::Backend {
 
  private:
   Duration timeout(std::chrono::milliseconds of_call) const;
+  // Every operation passes through here once it is under way.
+  Work started(Work work);
   Work exchange(const Tensors& outputs, const Tensors& inputs, std::chrono::milliseconds of_call);
 
   std::shared_ptr<shared_memory::Engine> engine_;
   std::atomic<Duration> timeout_;
+  std::mutex coalescing_mutex_;  // protects coalescing_
+  std::optional<CoalescedWork::Parts> coalescing_;
 };
 
 // Builds a NativeBackend and registers CPU allocations; the factory behind `--backend native`.

@@ -115,6 +115,8 @@ Peers::Peers(Store& store, const GroupOptions& options, std::shared_ptr<SharedAr
 }
 
 Peers::~Peers() {
+  // A forked child must not take leave for its parent.
+  if (getpid() != pids_[static_cast<std::size_t>(options_.rank)]) return;
   if (own().state.load() == RankState::active) own().state.store(RankState::left);
   ring_bells();
 }

@@ -1,0 +1,28 @@
+"""rondo's communication engine as the backend "rondo" of torch.distributed, for the ranks of one host:
+
+    import rondo_torch
+    torch.distributed.init_process_group("rondo")
+
+RONDO_REGISTERED_MEMORY=0 keeps libtorch's own CPU allocator: nothing is then shared with peers in place, all is copied.
+"""
+
+import torch
+import torch.distributed as dist
+
+from rondo_torch.built_with import TORCH_VERSION
+from rondo_torch.built_with import VERSION as __version__
+
+if torch.__version__ != TORCH_VERSION:
+    raise ImportError(
+        f"rondo_torch was built with torch {TORCH_VERSION}, but the torch of this Python is {torch.__version__}; "
+        "build it again: pip install --no-build-isolation --force-reinstall --no-deps ./python (in rondo's sources)")
+
+from rondo_torch.backend import create_backend  # noqa: E402  (only after the check above)
+from rondo_torch.native import (  # noqa: E402
+    CommunicationError, MismatchError, PeerLostError, TimeoutError, empty_registered, is_registered,
+    registers_allocations)
+
+__all__ = ["CommunicationError", "MismatchError", "PeerLostError", "TimeoutError", "__version__", "empty_registered",
+           "is_registered", "registers_allocations"]
+
+dist.Backend.register_backend("rondo", create_backend, extended_api=True, devices=["cpu"])

@@ -1,0 +1,137 @@
+"""rondo_torch, the plug-in for torch.distributed, as built in build/<preset>/python: what ranks compute with it under torchrun,
+mp.spawn, `rondo run` and by hand, next to Gloo; what they say when something is wrong; and that pip installs it."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+PROGRAMS = pathlib.Path(__file__).resolve().parent / "python_plugin"
+
+
+@pytest.fixture
+def environment(rondo_bin, clean_environment):
+    """With rondo_torch of this build on Python's path."""
+    package = rondo_bin.resolve().parent / "python"
+    assert list(package.glob("rondo_torch/native*.so")), f"rondo_torch is not built in {package}"
+    return clean_environment | {"PYTHONPATH": str(package), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+@pytest.fixture
+def python(environment, tmp_path):
+    def run(*words, timeout=60, env=None):
+        return subprocess.run([sys.executable, *map(str, words)], env=environment | (env or {}), text=True,
+                              capture_output=True, timeout=timeout, cwd=tmp_path)
+
+    return run
+
+
+def test_every_collective_gives_what_gloo_gives(python):
+    done = python("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 3, PROGRAMS / "collectives.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(done.stdout.split("\n"))[1:] == [f"rank {rank}: 512 comparisons" for rank in range(3)]
+
+
+def test_strategies_of_pytorch_reach_the_losses_of_gloo(python, tmp_path):
+    done = python(PROGRAMS / "training.py", f"file://{tmp_path}/store", 2)
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = json.loads(done.stdout)
+    assert set(results) == {"ddp", "zero", "fsdp2", "fsdp2_bfloat16", "fsdp2_own_buffers"}
+    for strategy, (gloo, rondo) in results.items():
+        assert rondo == pytest.approx(gloo, rel=1e-5), strategy
+        assert gloo[-1] < gloo[0], f"{strategy} learns nothing: {gloo}"
+
+
+def test_groups_meshes_and_forked_children(rondo, environment):
+    done = rondo("run", "--nproc-per-node", 4, "--", sys.executable, PROGRAMS / "groups.py", env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("groups: ok") == 4
+
+
+def test_faults_are_named_on_every_rank(environment, tmp_path):
+    size = 3
+    ranks = [subprocess.Popen([sys.executable, PROGRAMS / "faults.py", f"file://{tmp_path}/store", str(rank), str(size)],
+                              env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+             for rank in range(size)]
+    try:
+        outputs = [process.communicate(timeout=60) for process in ranks]
+    finally:
+        for process in ranks:
+            process.kill()
+    reports = []
+    for output, errors in outputs:
+        lines = [line for line in output.splitlines() if line.startswith("{")]
+        assert lines, errors
+        reports.append({report["what"]: report for report in map(json.loads, lines)})
+
+    shows_both_sides = {
+        "size": ["1000 x float32", "x float32", "all_reduce"],
+        "dtype": ["10 x float32", "10 x float64"],
+        "operation": ["barrier", "all_reduce(5 x float32"],
+        "future": ["all_reduce(100 x float32", "x float32"],
+    }
+    for rank, by_what in enumerate(reports):
+        for what, words in shows_both_sides.items():
+            report = by_what[what]
+            assert report["seconds"] < 1, (rank, report)
+            assert what == "future" or report["communication"], (rank, report)
+            for word in words:
+                assert word in report["message"], (rank, report)
+        assert by_what["sparse"]["type"] == "ValueError" and "sparse" in by_what["sparse"]["message"].lower()
+    late = reports[0]["timeout"]
+    assert late["type"] == "TimeoutError" and late["ranks"] == [1, 2] and 0.15 < late["seconds"] < 2, late
+    for by_what in reports[:2]:
+        lost = by_what["killed"]
+        assert lost["type"] == "PeerLostError" and lost["ranks"] == [2] and lost["seconds"] < 1, lost
+        assert f"rank 2 (pid {ranks[2].pid})" in lost["message"], lost
+    assert "killed" not in reports[2]
+
+
+def test_another_version_of_torch_is_refused(python):
+    done = python("-c", "import torch; torch.__version__ = '2.11.0'; import rondo_torch")
+    assert done.returncode == 1
+    message = done.stderr.strip().splitlines()[-1]
+    assert message.startswith("ImportError: rondo_torch was built with torch ")
+    assert "the torch of this Python is 2.11.0" in message and "pip install --no-build-isolation" in message
+
+
+def test_registered_memory_can_be_switched_off(python):
+    program = ("import torch, rondo_torch, torch.distributed as dist\n"
+               "dist.init_process_group('rondo', store=dist.HashStore(), rank=0, world_size=1)\n"
+               "dist.all_reduce(tensor := torch.ones(100_000))\n"
+               "print(rondo_torch.registers_allocations(), rondo_torch.is_registered(tensor), tensor.sum().item())\n")
+    assert python("-c", program, env={"RONDO_REGISTERED_MEMORY": "0"}).stdout.split() == ["False", "False", "100000.0"]
+
+
+def test_pip_installs_it(repository, rondo_bin, environment, tmp_path):
+    """From the finished build, so that nothing is compiled a second time."""
+    target = tmp_path / "installed"
+    pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-build-isolation", "--no-deps",
+           "--no-index", "--target", target, repository / "python"]
+    done = subprocess.run(pip, env=environment | {"RONDO_BUILD_DIR": str(rondo_bin.resolve().parent)}, capture_output=True,
+                          text=True, timeout=120, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    names = {path.name.split(".")[0] for path in (target / "rondo_torch").iterdir()}
+    assert {"__init__", "backend", "built_with", "native"} <= names
+    program = "import rondo_torch, torch.distributed as d; print(rondo_torch.__file__, d.is_backend_available('rondo'))"
+    found = subprocess.run([sys.executable, "-c", program], env=environment | {"PYTHONPATH": str(target)},
+                           capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert found.stdout.split() == [str(target / "rondo_torch" / "__init__.py"), "True"], found.stderr
+    leftovers = [path for path in (repository / "python").iterdir()
+                 if path.name in ("build", "dist") or path.suffix == ".egg-info"]
+    assert leftovers == []
+
+
+def test_the_benchmark_gives_rows_and_ratios(repository, python):
+    done = python(repository / "bench" / "peers" / "fsdp2.py", "--model", "gpt-tiny", "--strategies", "fsdp2", "--turns", 1,
+                  "--steps", 2, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    gloo, rondo, ratio = rows
+    assert [row["setting"] for row in (gloo, rondo)] == ["over gloo", "over rondo"]
+    assert rondo["final_loss"] == pytest.approx(gloo["final_loss"], rel=1e-5)
+    assert {"system", "strategy", "model", "ranks", "hosts", "rate", "dtype", "step_ms_p50", "step_ms_min", "tokens_per_s",
+            "peak_rss_bytes", "final_loss"} <= set(rondo)
+    assert ratio["value"] > 0 and {"ratio", "of", "to", "goal"} <= set(ratio)
