@@ -46,6 +46,10 @@ class Codec {
   // Whether an encoding holds few of the values and leaves the others out. A sum over ranks then fills up, so
   // encodings are gathered and added at the receiver instead of being added on the way and encoded again.
   virtual bool is_sparse() const = 0;
+
+  // Largest possible |decoded - value| of one value, without a residual, when no magnitude among those encoded
+  // together is above `largest`.
+  virtual double error_bound(double largest) const = 0;
 };
 
 // Makes a codec from its argument, the text behind the colon of "top_k:0.01"; empty without one.
