@@ -45,13 +45,12 @@ CodedAllReduce::CodedAllReduce(std::unique_ptr<collective::Codec> codec,
       scale_(scale_of(op, backend_->getSize())),
       error_feedback_(error_feedback && codec_->needs_residual()) {}
 
-void CodedAllReduce::prepare(const at::Tensor& values) {
+void CodedAllReduce::reserve(const at::Tensor& values) {
   if (values.scalar_type() != at::kFloat || !values.is_cpu() || !values.is_contiguous()) {
     throw UsageError(rondo::str("codec '", codec_->name(),
                                 "' encodes contiguous float32 tensors on the CPU, not ", values.scalar_type(),
                                 " on ", values.device(), values.is_contiguous() ? "" : ", not contiguous"));
   }
-  values_ = values.detach();
   const auto count = static_cast<std::size_t>(values.numel());
   if (count == count_) return;
   count_ = count;
@@ -85,7 +84,8 @@ void CodedAllReduce::encode_into(std::span<const float> values, const at::Tensor
 }
 
 CodedAllReduce::Work CodedAllReduce::start(const at::Tensor& values) {
-  prepare(values);
+  reserve(values);
+  values_ = values.detach();
   if (size_ == 1 || count_ == 0) {
     values_.reset();
     return nullptr;

@@ -12,8 +12,8 @@
 namespace rondo {
 
 // All-reduces of one stream of float32 tensors in which a codec's encodings travel instead of the values,
-// over any engine of c10d. Every rank ends with the same bits. With error feedback what encodings leave out of
-// one tensor of the stream is added to the next.
+// over any engine of c10d. Every rank ends with the same bits. With error feedback what encodings leave out
+// of one tensor of the stream is added to the next.
 //
 // Two ways, chosen by what is known to all ranks:
 // - exchange: rank r gets the encodings of part r from all ranks, adds what they stand for in rank order in
@@ -31,6 +31,9 @@ class CodedAllReduce {
   CodedAllReduce(std::unique_ptr<collective::Codec> codec, c10::intrusive_ptr<c10d::Backend> backend,
                  ReduceOp op, bool error_feedback);
 
+  // Makes the buffers for tensors of this length, so that residual() is there; start() does it by itself.
+  void reserve(const at::Tensor& values);
+
   // Encodes, and starts the first message; never waits. `values` is contiguous float32 on the CPU, and is in
   // use until next() has returned null. Throws UsageError naming dtype and device when it is something else.
   // Null when there is nothing to communicate.
@@ -42,7 +45,7 @@ class CodedAllReduce {
   // All of it. Blocking.
   void run(const at::Tensor& values);
 
-  // What earlier encodings have left out of each value; undefined without error feedback or before start().
+  // What earlier encodings have left out of each value; undefined without error feedback or before reserve().
   // May be written between all-reduces.
   at::Tensor residual() const { return residual_; }
 
@@ -53,7 +56,6 @@ class CodedAllReduce {
     std::size_t count = 0;
   };
 
-  void prepare(const at::Tensor& values);
   void encode_into(std::span<const float> values, const at::Tensor& buffer, std::size_t offset,
                    std::span<float> residual);
   std::span<const std::byte> received(std::size_t rank, std::size_t values) const;
@@ -86,9 +88,9 @@ class CodedAllReduce {
   at::Tensor sum_residual_;     // of this rank's sum
 };
 
-// In place on a float32 tensor of any strides on the CPU: every rank ends with the same sum or average of what
-// the codec makes of the ranks' tensors. `codec` is a name for collective::make_codec. Blocking, no error
-// feedback.
+// In place on a float32 tensor of any strides on the CPU: every rank ends with the same sum or average of
+// what the codec makes of the ranks' tensors. `codec` is a name for collective::make_codec. Blocking, no
+// error feedback.
 void all_reduce(at::Tensor& tensor, const Group& group, std::string_view codec, ReduceOp op = ReduceOp::SUM);
 
 }  // namespace rondo

@@ -176,10 +176,12 @@ TEST(Codec, WhatIsNotFiniteIsSeenAndForgotten) {
 }
 
 TEST(Codec, KnownEncodings) {
-  EXPECT_EQ(decode(*make_codec("float16"), encode(*make_codec("float16"), {1, -2.5F, 65504, 65520, 6e-8F}), 5),
-            (std::vector<float>{1, -2.5F, 65504, kInfinity, 0x1p-24F}));
-  EXPECT_EQ(decode(*make_codec("bfloat16"), encode(*make_codec("bfloat16"), {1, 1.00390625F, 1.01171875F}), 3),
-            (std::vector<float>{1, 1, 1.015625F}));  // ties go to even
+  EXPECT_EQ(
+      decode(*make_codec("float16"), encode(*make_codec("float16"), {1, -2.5F, 65504, 65520, 6e-8F}), 5),
+      (std::vector<float>{1, -2.5F, 65504, kInfinity, 0x1p-24F}));
+  EXPECT_EQ(
+      decode(*make_codec("bfloat16"), encode(*make_codec("bfloat16"), {1, 1.00390625F, 1.01171875F}), 3),
+      (std::vector<float>{1, 1, 1.015625F}));  // ties go to even
   const auto int8 = make_codec("int8");
   const std::vector<std::byte> encoded = encode(*int8, {127, -127, 0.5F, 1.5F, -63});
   ASSERT_EQ(encoded.size(), 9U);
@@ -279,7 +281,8 @@ TEST(Codec, WrongUseIsNamed) {
 }
 
 TEST(Codec, ProgramsAddTheirOwn) {
-  register_codec("mine", [](std::string_view argument) { return make_codec("top_k:" + std::string(argument)); });
+  register_codec("mine",
+                 [](std::string_view argument) { return make_codec("top_k:" + std::string(argument)); });
   EXPECT_EQ(make_codec("mine:0.25")->encoded_bytes(100), 200U);
   EXPECT_NE(message_of([] { make_codec("yours"); }).find("mine"), std::string::npos);
 }
