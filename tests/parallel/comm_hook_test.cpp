@@ -31,7 +31,9 @@ TwoLayers float_model() {
 
 Batch float_batch(std::int64_t samples, std::uint64_t step) {
   const at::Tensor input = random_tensor({samples, 6}, 1000 + step, at::kFloat);
-  return {input, at::stack({input.sum(1).sin(), input.select(1, 0), input.prod(1), input.mean(1)}, 1)};
+  return {input, at::stack({input.sum(1).sin(), input.select(1, 0),
+                            (input.select(1, 1) * input.select(1, 2)).tanh(), input.mean(1)},
+                           1)};
 }
 
 DdpOptions small_buckets() {
@@ -45,7 +47,7 @@ double final_loss(const Group& group, const std::optional<CommHook>& hook, int s
   TwoLayers model = float_model();
   DistributedDataParallel ddp(*model, group, small_buckets());
   if (hook) ddp.register_comm_hook(*hook);
-  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
   double sum = 0;
   for (int step = 0; step < steps; ++step) {
     const Batch batch = my_rows(float_batch(16 * group.size(), static_cast<std::uint64_t>(step)), group);
@@ -64,21 +66,21 @@ double final_loss(const Group& group, const std::optional<CommHook>& hook, int s
 }
 
 TEST(CommHook, TrainingConvergesWithEveryCodecAndRanksStayEqual) {
-  constexpr int steps = 250;
-  for (const std::string& engine : engines()) {
-    for (const int ranks : {2, 3}) {
-      run_ranks(engine, ranks, [&](const Group& group) {
-        const double plain = final_loss(group, {}, steps);
-        const double start = final_loss(group, {}, 10);
-        ASSERT_LT(plain, start / 5);
-        for (const char* name : {"allreduce", "fp16_compress", "bf16_compress", "float16", "bfloat16", "int8",
-                                 "top_k:0.05", "power_sgd:rank=2,start=10"}) {
-          const double loss = final_loss(group, make_comm_hook(name, group), steps);
-          EXPECT_LT(std::abs(loss - plain), 0.05 * start) << engine << " " << ranks << " " << name;
-        }
-      });
+  constexpr int steps = 200;
+  const std::vector<std::string> all = {
+      "allreduce", "fp16_compress", "bf16_compress", "float16",
+      "bfloat16",  "int8",          "top_k:0.1",     "power_sgd:rank=2,start=10"};
+  const auto compare = [&](const Group& group, const std::vector<std::string>& names) {
+    const double plain = final_loss(group, {}, steps);
+    const double start = final_loss(group, {}, 10);
+    ASSERT_LT(plain, start / 4);
+    for (const std::string& name : names) {
+      const double loss = final_loss(group, make_comm_hook(name, group), steps);
+      EXPECT_LT(std::abs(loss - plain), 0.02 * start) << name;
     }
-  }
+  };
+  run_ranks("native", 3, [&](const Group& group) { compare(group, all); });
+  run_ranks(engines().back(), 2, [&](const Group& group) { compare(group, {"int8", "top_k:0.1"}); });
 }
 
 // One averaged gradient by each hook, against the oracle of one process.
@@ -204,7 +206,7 @@ TEST(CommHook, RoundsOfDifferentBucketsNeverMeet) {
             });
           }};
       ddp.register_comm_hook(hook);
-      for (int step = 0; step < 20; ++step) {
+      for (int step = 0; step < 6; ++step) {
         const at::Tensor input = random_tensor({4, 8}, static_cast<std::uint64_t>(step));
         ddp.forward(model, input).sum().backward();
       }
