@@ -1,5 +1,6 @@
 """--codec from outside: training through every kind of hook, next to PyTorch's own hooks, and what mistakes say."""
 import json
+import subprocess
 
 import pytest
 
@@ -10,19 +11,47 @@ def bench(rondo, *words):
     return json.loads(finished.stdout)
 
 
-@pytest.mark.parametrize("codec, backend, tolerance", [
-    ("fp16_compress", "native", 1e-4),
-    ("bf16_compress", "gloo", 1e-3),
-    ("power_sgd:rank=2,start=5", "native", 1e-4),
-])
-def test_losses_follow_pytorchs_hook(rondo, codec, backend, tolerance):
-    rows = bench(rondo, "step", "--model", "mlp", "--peers", "--losses", "--backend", backend, "--codec", codec, "--optimizer",
-                 "sgd", "--learning-rate", 0.1, "--rounds", 1, "--steps", 60, "--warm-up", 0)
-    ddp = {(row["system"], row["setting"]): row for row in rows if row.get("strategy") == "ddp"}
-    ours, theirs = ddp["rondo", ""], ddp["pytorch", "fastest setting"]
-    assert ours["codec"] == theirs["codec"] == codec
-    assert len(ours["losses"]) == 60
-    assert max(abs(a - b) / abs(b) for a, b in zip(ours["losses"], theirs["losses"])) < tolerance
+STEP = ["--model", "mlp", "--optimizer", "sgd", "--learning-rate", 0.1, "--rounds", 1, "--steps", 60, "--warm-up", 0]
+HOOKS = {"fp16_compress": 1e-4, "bf16_compress": 1e-3, "power_sgd:rank=1,start=2": 1e-4, "power_sgd:rank=4,start=20": 1e-4}
+
+# One rank of PyTorch: the losses of 60 steps with each hook, as JSON. Starting PyTorch takes longer than all of them.
+PEER = """
+import argparse, json, sys
+repository, rank, weights, rendezvous, *codecs = sys.argv[1:]
+sys.path.insert(0, repository + "/bench/peers")
+import step, torch
+torch.set_num_threads(1)
+losses = {}
+for number, codec in enumerate(codecs):
+    one_step = step.make_step(argparse.Namespace(
+        strategy="ddp", setting="fastest", kind="mlp", config={"input_shape": [1, 28, 28], "hidden": [128, 64], "classes": 10},
+        weights=weights, dtype="float32", batch_size=32, learning_rate=0.1, optimizer="sgd", codec=codec, rank=int(rank),
+        world_size=2, rendezvous=f"file://{rendezvous}-{number}"))
+    losses[codec] = [one_step(i)[0] for i in range(60)]
+    torch.distributed.destroy_process_group()
+print(json.dumps(losses))
+"""
+
+
+def test_losses_follow_pytorchs_hooks_step_by_step(rondo, repository, tmp_path, clean_environment):
+    ours = {}
+    for codec, backend in zip(HOOKS, ["native", "gloo", "native", "gloo"]):
+        weights = tmp_path / f"{len(ours)}.safetensors"
+        rows = bench(rondo, "step", *STEP, "--losses", "--backend", backend, "--codec", codec, "--keep-weights", weights)
+        row = next(row for row in rows if row.get("strategy") == "ddp")
+        assert row["codec"] == codec
+        ours[codec] = row["losses"]
+    peers = [subprocess.Popen([repository / ".venv/bin/python", "-c", PEER, repository, str(rank), weights, tmp_path / "meet",
+                               *HOOKS], env=clean_environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+             for rank in range(2)]
+    answers = [peer.communicate(timeout=200) for peer in peers]
+    theirs = [json.loads(output) if output else pytest.fail(errors) for output, errors in answers]
+    for codec, tolerance in HOOKS.items():
+        mean = [(a + b) / 2 for a, b in zip(theirs[0][codec], theirs[1][codec])]
+        assert len(ours[codec]) == len(mean) == 60
+        assert max(abs(a - b) / b for a, b in zip(ours[codec], mean)) < tolerance, codec
+    # The comparison is worth something: hooks are not alike.
+    assert max(abs(a - b) for a, b in zip(ours["fp16_compress"], ours["power_sgd:rank=1,start=2"])) > 1e-3
 
 
 def test_collectives_through_codecs_are_right(rondo):
@@ -65,7 +94,7 @@ def test_training_converges_and_remembers_its_codec(train, tmp_path):
         losses = [row["loss"] for row in rows if row["rank"] == 0 and "loss" in row]
         assert losses[-1] < losses[0] / 1.5
         last[codec] = losses[-1]
-    assert last["int8"] == pytest.approx(last["none"], rel=0.05)
+    assert last["int8"] < last["none"] + 0.1
 
 
 def test_an_unknown_codec_is_named_with_those_there_are(rondo, train):
