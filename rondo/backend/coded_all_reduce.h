@@ -56,12 +56,15 @@ class CodedAllReduce {
     std::size_t count = 0;
   };
 
-  void encode_into(std::span<const float> values, const at::Tensor& buffer, std::size_t offset,
-                   std::span<float> residual);
-  std::span<const std::byte> received(std::size_t rank, std::size_t values) const;
+  // Values are encoded in segments that stay in the second-level cache from one step of the work to the next.
+  // Calls visit(values of the segment, where its encoding begins in a slot).
+  template <class Visit>
+  void for_each_segment(const Part& part, const Visit& visit) const;
+  std::size_t encoded_bytes(std::size_t values) const;
+  void encode_part(const Part& part, std::size_t slot);
+  std::span<const std::byte> received(std::size_t rank, std::size_t begin, std::size_t values) const;
   Part part(std::size_t rank) const;
   std::span<float> values_of(const Part& part) const;
-  Work start_exchange();
   Work exchange_sums();
   void add_encodings();
   void take_sums();
@@ -80,10 +83,11 @@ class CodedAllReduce {
   std::size_t count_ = 0;       // values, for which what follows was made
   bool gathers_ = false;        // instead of exchanging
   std::size_t part_count_ = 0;  // values per rank
+  std::size_t segment_ = 0;     // values encoded at a time
   std::size_t slot_ = 0;        // bytes between two ranks' encodings
   at::Tensor sent_;             // uint8
   at::Tensor received_;         // uint8, a slot a rank
-  at::Tensor sum_;              // of this rank's part
+  at::Tensor sum_;              // of one segment of this rank's part
   at::Tensor residual_;         // of all values
   at::Tensor sum_residual_;     // of this rank's sum
 };

@@ -40,7 +40,7 @@ TEST(CodedAllReduce, EveryRankGetsTheSameSumWithinTheBound) {
         const Group group = context.world();
         for (const char* name : kCodecs) {
           const auto codec = collective::make_codec(name);
-          for (const std::int64_t count : {0, 1, 3, 1000, 4096, 10007}) {
+          for (const std::int64_t count : {0, 1, 3, 1000, 4096, 10007, 70001}) {
             for (const ReduceOp op : {ReduceOp::SUM, ReduceOp::AVG}) {
               at::Tensor tensor = values_of(context.rank(), count);
               all_reduce(tensor, group, name, op);
