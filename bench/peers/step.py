@@ -156,7 +156,7 @@ def parse_arguments():
     parser.add_argument("--batch-size", type=int, required=True)
     parser.add_argument("--learning-rate", type=float, required=True)
     parser.add_argument("--optimizer", choices=["adamw", "sgd"], required=True)
-    parser.add_argument("--codec", required=True)
+    parser.add_argument("--codec", default="none")
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--world-size", type=int, required=True)
     parser.add_argument("--rendezvous", required=True)

@@ -177,9 +177,9 @@ CodedAllReduce::Work CodedAllReduce::exchange_sums() {
       }
     }
     multiply(sum, scale_);
-    const std::span<float> residual =
-        error_feedback_ ? std::span(sum_residual_.data_ptr<float>() + begin, segment.count)
-                        : std::span<float>();
+    const std::span<float> residual = error_feedback_
+                                          ? std::span(sum_residual_.data_ptr<float>() + begin, segment.count)
+                                          : std::span<float>();
     codec_->encode(sum, {bytes_of(sent_) + offset, codec_->encoded_bytes(segment.count)}, residual);
   });
   stage_ = Stage::gathering_sums;

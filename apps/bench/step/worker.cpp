@@ -196,7 +196,7 @@ Command add_step_worker(CLI::App& app) {
   command->add_option("--batch-size", options->training.batch_size)->required();
   command->add_option("--learning-rate", options->training.learning_rate)->required();
   command->add_option("--optimizer", options->training.optimizer)->required();
-  command->add_option("--codec", options->training.codec)->required();
+  command->add_option("--codec", options->training.codec);
   command->add_option("--backend", options->backend)->required();
   command->add_option("--rank", options->rank)->required();
   command->add_option("--world-size", options->world_size)->required();
