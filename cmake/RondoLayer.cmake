@@ -80,18 +80,20 @@ function(rondo_umbrella_targets)
   add_library(rondo::rondo ALIAS rondo_rondo)
 endfunction()
 
-# The reduction loops are compiled once per instruction set. No contraction into fused multiply-add: results must not
+# Loops over numbers are compiled once per instruction set. No contraction into fused multiply-add: results must not
 # depend on the processor.
 function(rondo_reduction_kernels)
-  set(folder "${PROJECT_SOURCE_DIR}/rondo/collective")
   set(common -O3 -ffp-contract=off)
-  set_source_files_properties("${folder}/reduction_baseline.cpp" PROPERTIES COMPILE_OPTIONS "${common}")
-  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-    target_compile_definitions(rondo_collective PRIVATE RONDO_X86_KERNELS)
-    set_source_files_properties("${folder}/reduction_avx2.cpp" PROPERTIES COMPILE_OPTIONS "${common};-mavx2;-mf16c;-mprfchw")
-    set_source_files_properties(
-      "${folder}/reduction_avx512.cpp"
-      PROPERTIES COMPILE_OPTIONS
-                 "${common};-mavx2;-mf16c;-mprfchw;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mprefer-vector-width=512")
-  endif()
+  foreach(kernels reduction codec/kernels)
+    set(file "${PROJECT_SOURCE_DIR}/rondo/collective/${kernels}")
+    set_source_files_properties("${file}_baseline.cpp" PROPERTIES COMPILE_OPTIONS "${common}")
+    if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+      target_compile_definitions(rondo_collective PRIVATE RONDO_X86_KERNELS)
+      set_source_files_properties("${file}_avx2.cpp" PROPERTIES COMPILE_OPTIONS "${common};-mavx2;-mf16c;-mprfchw")
+      set_source_files_properties(
+        "${file}_avx512.cpp"
+        PROPERTIES COMPILE_OPTIONS
+                   "${common};-mavx2;-mf16c;-mprfchw;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mprefer-vector-width=512")
+    endif()
+  endforeach()
 endfunction()

@@ -2,6 +2,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/collective/instruction_set.h"
 #include "rondo/collective/reduction_dispatch.h"
 
 namespace rondo {
@@ -14,12 +15,8 @@ struct Kernels {
 
 Kernels choose_kernels() {
 #if defined(RONDO_X86_KERNELS)
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
-    return {"avx512", kernels::reduce_avx512};
-  }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) return {"avx2", kernels::reduce_avx2};
+  if (instruction_set() == InstructionSet::avx512) return {"avx512", kernels::reduce_avx512};
+  if (instruction_set() == InstructionSet::avx2) return {"avx2", kernels::reduce_avx2};
 #endif
   return {"baseline", kernels::reduce_baseline};
 }

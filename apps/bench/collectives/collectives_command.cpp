@@ -28,6 +28,7 @@
 #include "rondo/channel/shared_memory_channel.h"
 #include "rondo/channel/thread_channel.h"
 #include "rondo/collective/algorithms/registry.h"
+#include "rondo/collective/codec/codec.h"
 #include "rondo/launch/cpu_binding.h"
 #include "rondo/launch/spawn.h"
 
@@ -42,6 +43,7 @@ constexpr const char* kExamples = R"(Examples:
   rondo bench collectives --operations all --sizes 4B,25MiB --dtype bfloat16
   rondo bench collectives --algorithm all --channel shm,tcp   every algorithm, beside the engine
   rondo bench collectives --explain ring --ranks 4            what each rank sends, receives and adds, and when
+  rondo bench collectives --sizes 1MiB,25MiB --codec float16,int8 --peers   through codecs too, also over Gloo
 
 rondo is measured with buffers in registered (shared) memory and in ordinary memory; the peers with ordinary memory. Ranks
 are pinned to one processor each. p50 and minimum are of the slowest rank. "longest gap" is the longest time in which a processor
@@ -52,6 +54,7 @@ struct Settings {
   std::vector<int> ranks;
   std::vector<Bytes> sizes;
   at::ScalarType dtype = at::kFloat;
+  std::vector<std::string> codecs;
   bool fresh = false;
   bool peers = false;
   bool table = true;
@@ -92,6 +95,15 @@ at::ScalarType parse_dtype(const std::string& text) {
   if (text == "float16") return at::kHalf;
   if (text == "bfloat16") return at::kBFloat16;
   throw UsageError(str("--dtype: '", text, "' is not one of float32, float64, float16, bfloat16"));
+}
+
+std::vector<std::string> parse_codecs(const std::string& text) {
+  std::vector<std::string> codecs;
+  for (const std::string& name : split(text, ',')) {
+    collective::make_codec(name);  // throws for an unknown one
+    if (name != "none") codecs.push_back(name);
+  }
+  return codecs;
 }
 
 // On the processors of rank r of n, and so the threads that its engines start.
@@ -141,6 +153,10 @@ std::vector<std::unique_ptr<Contender>> make_contenders(const Settings& settings
       make_backend_contender({"rondo", "auto", memory, true, false}, world.backend(), Memory::registered));
   contenders.push_back(
       make_backend_contender({"rondo", "auto", memory, false, true}, world.backend(), Memory::ordinary));
+  for (const std::string& codec : settings.codecs) {
+    contenders.push_back(make_backend_contender({"rondo", "auto", memory, false, false, codec},
+                                                world.backend(), Memory::ordinary));
+  }
   for (const std::string& name : settings.channels) {
     if (settings.algorithms.empty() || (name == "threads") != (mesh != nullptr)) continue;
     const std::shared_ptr<Channel> channel = make_channel(name, world, mesh);
@@ -150,8 +166,12 @@ std::vector<std::unique_ptr<Contender>> make_contenders(const Settings& settings
     }
   }
   if (!settings.peers || mesh != nullptr) return contenders;
-  contenders.push_back(make_backend_contender({"gloo", "auto", "tcp", false}, make_peer_engine("gloo", world),
-                                              Memory::ordinary));
+  const auto gloo = make_peer_engine("gloo", world);
+  contenders.push_back(make_backend_contender({"gloo", "auto", "tcp", false}, gloo, Memory::ordinary));
+  for (const std::string& codec : settings.codecs) {
+    contenders.push_back(
+        make_backend_contender({"rondo", "auto", "tcp", false, false, codec}, gloo, Memory::ordinary));
+  }
   if (why_no_openmpi().empty()) contenders.push_back(make_openmpi_contender(world.rank(), world.size()));
   return contenders;
 }
@@ -294,6 +314,7 @@ Command add_collectives(CLI::App& parent) {
     std::string ranks = "2";
     std::string sizes = "4B..64MiB";
     std::string dtype = "float32";
+    std::string codecs = "none";
     std::string burst = "10ms";
     std::string json;
     std::string algorithms;
@@ -312,6 +333,9 @@ Command add_collectives(CLI::App& parent) {
   app->add_option("--ranks", flags->ranks, "Numbers of ranks");
   CLI::Option* sizes = app->add_option("--sizes,--bytes", flags->sizes, "Sizes, and ranges in steps of four");
   app->add_option("--dtype", flags->dtype, "float32, float64, float16 or bfloat16");
+  app->add_option("--codec", flags->codecs,
+                  "Codecs that float32 is also all-reduced through (with --peers over Gloo too): " +
+                      join(collective::codec_names(), ", "));
   app->add_flag("--fresh", flags->settings.fresh,
                 "Write the data before each operation; four sets of buffers in rotation");
   app->add_flag("--peers", flags->settings.peers,
@@ -356,6 +380,7 @@ Command add_collectives(CLI::App& parent) {
             settings.channels = parse_channels(flags->channels);
             if (!flags->algorithms.empty()) settings.algorithms = parse_algorithms(flags->algorithms);
             require_algorithms_for(settings);
+            settings.codecs = parse_codecs(flags->codecs);
             settings.effort.burst = parse_duration(flags->burst, "--burst-time");
             settings.table = flags->json != "-";
             return run(settings, flags->json);

@@ -41,6 +41,7 @@ struct Labels {
   bool registered = false;
   // The shortest call there is where a system has one (all_reduce of rondo), instead of a c10d::Work.
   bool direct = false;
+  std::string codec = "none";  // what travels instead of the values
 };
 
 // A system that takes part. Every method is collective: all ranks call it with the same arguments, in the
@@ -63,7 +64,7 @@ class Contender {
 // Anything that can be made into an Exercise, in this process.
 std::unique_ptr<Contender> make_exercise_contender(Labels labels, std::function<bool(const Case&)> can,
                                                    std::function<Exercise(const Case&)> make);
-// An engine behind c10d's interface.
+// An engine behind c10d's interface; with a codec in the labels it all-reduces through that.
 std::unique_ptr<Contender> make_backend_contender(Labels labels, c10::intrusive_ptr<c10d::Backend> backend,
                                                   Memory memory);
 

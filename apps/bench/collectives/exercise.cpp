@@ -96,8 +96,7 @@ Exercise all_reduce(const Backend& backend, const Shape& shape, Memory memory) {
 Exercise direct_all_reduce(const Backend& backend, const Shape& shape, Memory memory) {
   auto& native = dynamic_cast<NativeBackend&>(*backend);
   return in_place(
-      make_buffer(shape.total, shape.dtype, memory), shape,
-      test_sum(shape.ranks, shape.total, shape.dtype),
+      make_buffer(shape.total, shape.dtype, memory), shape, test_sum(shape.ranks, shape.total, shape.dtype),
       [backend, &native](Tensors& tensors) { native.all_reduce_now(tensors.front(), c10d::ReduceOp::SUM); });
 }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "apps/bench/collectives/coded_exercise.h"
 #include "apps/bench/collectives/contender.h"
 #include "rondo/base/time.h"
 
@@ -78,13 +79,16 @@ class ExerciseContender final : public Contender {
 
 std::unique_ptr<Contender> make_backend_contender(Labels labels, c10::intrusive_ptr<c10d::Backend> backend,
                                                   Memory memory) {
+  const bool coded = labels.codec != "none";
   return make_exercise_contender(
       labels,
       // What has no shorter call is not measured twice.
-      [labels](const Case& what) {
+      [labels, coded](const Case& what) {
+        if (coded) return what.operation == "all_reduce" && what.dtype == at::kFloat;
         return !labels.registered || labels.direct || what.operation == "all_reduce";
       },
-      [backend, memory, labels](const Case& what) {
+      [backend, memory, labels, coded](const Case& what) {
+        if (coded) return make_coded_all_reduce(labels.codec, backend, what.bytes);
         return make_exercise(what.operation, backend, what.bytes, what.dtype, memory, labels.direct);
       });
 }

@@ -29,6 +29,7 @@ std::string dtype_name(at::ScalarType dtype) {
 
 std::string title(const Labels& labels) {
   if (labels.system != "rondo") return labels.system;
+  if (labels.codec != "none") return labels.codec + (labels.channel == "tcp" ? " on gloo" : "");
   if (labels.algorithm != "auto") return labels.algorithm + " " + labels.channel;
   if (!labels.registered) return "rondo";
   return labels.direct ? "rondo (registered)" : "(registered, Work)";
@@ -77,7 +78,7 @@ nlohmann::ordered_json to_json(const Row& row, const std::vector<Row>& same_case
       {"ranks", row.ranks},
       {"hosts", 1},
       {"dtype", dtype_name(row.what.dtype)},
-      {"codec", "none"},
+      {"codec", row.labels.codec},
       {"bytes", row.what.bytes.count},
       {"p50_us", row.timing.p50_us},
       {"min_us", row.timing.min_us},
@@ -127,7 +128,7 @@ std::string table_line(const std::vector<Row>& same_case) {
       factor << std::fixed << std::setprecision(1) << speedup(row, peer) << "x";
       // Of rondo's engine in the shortest call.
       const bool counts = row.labels.system == "rondo" && row.labels.algorithm == "auto" &&
-                          (row.labels.direct || !row.labels.registered);
+                          row.labels.codec == "none" && (row.labels.direct || !row.labels.registered);
       if (counts) factors.push_back(factor.str());
     }
     out << std::setw(kColumn) << join(factors, ", ");
