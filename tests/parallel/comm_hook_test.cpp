@@ -1,6 +1,5 @@
 #include "rondo/parallel/ddp/comm_hook.h"
 
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/optim/sgd.h>
 
 #include <optional>

@@ -17,6 +17,7 @@
 #include "apps/bench/collectives/plan_contender.h"
 #include "apps/bench/collectives/sizes.h"
 #include "apps/bench/collectives/tournament.h"
+#include "apps/bench/collectives/tune.h"
 #include "apps/bench/commands.h"
 #include "apps/report/page.h"
 #include "rondo/backend/context.h"
@@ -63,6 +64,7 @@ struct Settings {
   std::vector<std::string> algorithms;
   std::vector<std::string> channels;
   int hosts = 1;  // that plans are made for
+  bool tune = false;
 
   bool uses(const std::string& channel) const {
     return std::find(channels.begin(), channels.end(), channel) != channels.end();
@@ -273,6 +275,25 @@ void require_algorithms_for(const Settings& settings) {
   }
 }
 
+// Marks what the chooser picks, by the figures just taken (--tune, which also keeps them) or by those kept
+// before.
+void choose(Json& rows, const Settings& settings) {
+  const auto path = collective::tuning_path();
+  if (!settings.tune) {
+    collective::Tuning kept = collective::read_tuning(path);
+    if (kept.machine != collective::machine_name()) kept.cells.clear();
+    mark_choices(rows, {std::move(kept), {}});
+    return;
+  }
+  const collective::Tuning tuning = tuning_from(rows);
+  const collective::Chooser chooser(tuning, {});
+  mark_choices(rows, chooser);
+  collective::write_tuning(path, tuning);
+  std::ostream& out = settings.table ? std::cout : std::cerr;
+  out << "\n"
+      << describe_choices(rows, chooser) << "kept in " << path.string() << " for " << tuning.machine << "\n";
+}
+
 int run(const Settings& settings, const std::string& json_target) {
   say_who_is_missing(settings);
   Json all = Json::array();
@@ -284,6 +305,7 @@ int run(const Settings& settings, const std::string& json_target) {
       for (auto& row : run_threads(settings, ranks)) all.push_back(std::move(row));
     }
   }
+  choose(all, settings);
   write_json(json_target, all);
   for (const auto& row : all) {
     if (!row.at("correct").get<bool>()) {
@@ -328,8 +350,8 @@ Command add_collectives(CLI::App& parent) {
       parent.add_subcommand("collectives", "Time of collectives by size, next to Gloo and Open MPI");
   app->footer(kExamples);
   app->option_defaults()->always_capture_default();
-  app->add_option("--operations,--operation", flags->operations,
-                  "Operations, or all: " + join(operation_names(), ", "));
+  CLI::Option* operations = app->add_option("--operations,--operation", flags->operations,
+                                            "Operations, or all: " + join(operation_names(), ", "));
   app->add_option("--ranks", flags->ranks, "Numbers of ranks");
   CLI::Option* sizes = app->add_option("--sizes,--bytes", flags->sizes, "Sizes, and ranges in steps of four");
   app->add_option("--dtype", flags->dtype, "float32, float64, float16 or bfloat16");
@@ -359,7 +381,7 @@ Command add_collectives(CLI::App& parent) {
       ->check(CLI::Range(1, 1000));
   app->add_option("--burst-time", flags->burst, "Length of a turn");
   app->add_option("--json", flags->json, "Write the results to FILE, or '-' for standard output");
-  return {app, [flags, sizes] {
+  return {app, [flags, sizes, operations] {
             Settings& settings = flags->settings;
             settings.ranks = parse_ranks(flags->ranks);
             settings.dtype = parse_dtype(flags->dtype);
@@ -375,6 +397,8 @@ Command add_collectives(CLI::App& parent) {
               plan.element_bytes = c10::elementSize(settings.dtype);
               return explain(plan, flags->json, flags->page);
             }
+            if (settings.tune && operations->count() == 0) flags->operations = "all_reduce,broadcast,reduce";
+            if (settings.tune && flags->algorithms.empty()) flags->algorithms = "all";
             settings.operations = parse_operations(flags->operations);
             settings.sizes = parse_sizes(flags->sizes);
             settings.channels = parse_channels(flags->channels);

@@ -72,9 +72,13 @@ class Call {
   Pieces inputs(const std::vector<at::Tensor>& tensors) { return list(tensors, true, false); }
   Pieces outputs(const std::vector<at::Tensor>& tensors) { return list(tensors, false, true); }
 
-  NativeBackend::Work start(const std::shared_ptr<Engine>& engine, Duration timeout) {
+  // `planned` may be null.
+  NativeBackend::Work start(const std::shared_ptr<Engine>& engine, Duration timeout,
+                            PlannedCollectives* planned = nullptr) {
     NativeWork::Pending pending;
-    pending.sequence = engine->start(std::move(request_));
+    if (planned == nullptr || !planned->run(request_, *engine, {Deadline::after(timeout), nullptr})) {
+      pending.sequence = engine->start(std::move(request_));
+    }
     for (const DenseTensor& tensor : tensors_) pending.alive.push_back(tensor.data);
     pending.results = std::move(results_);
     pending.timeout = timeout;
@@ -147,6 +151,7 @@ NativeBackend::NativeBackend(const c10::intrusive_ptr<c10d::Store>& store,
     : c10d::Backend(options.rank, options.size), timeout_(options.timeout) {
   StoreFromC10d view(store);
   engine_ = std::make_shared<Engine>(view, options, process_arena());
+  planned_ = PlannedCollectives::make(view, options);
 }
 
 void NativeBackend::close() { engine_->close("group '" + engine_->options().group_name + "' was shut down"); }
@@ -192,7 +197,7 @@ NativeBackend::Work NativeBackend::broadcast(Tensors& tensors, const c10d::Broad
   call.set_piece(tensor, false);
   call.request().root = static_cast<int>(options.rootRank);
   call.request().input = call.request().output = call.in_place(tensor);
-  return started(call.start(engine_, timeout(options.timeout)));
+  return started(call.start(engine_, timeout(options.timeout), planned_.get()));
 }
 
 void NativeBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op) {
@@ -204,7 +209,8 @@ void NativeBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceO
   request.reduction = reduction_of(op, tensor.scalar_type());
   request.elements = static_cast<std::uint64_t>(tensor.numel()) * element.per_element;
   request.input.base = request.output.base = buffer.bytes();
-  engine_->run(std::move(request), {Deadline::after(timeout_.load()), nullptr});
+  const Wait wait{Deadline::after(timeout_.load()), nullptr};
+  if (planned_ == nullptr || !planned_->run(request, *engine_, wait)) engine_->run(std::move(request), wait);
   buffer.copy_back();
 }
 
@@ -216,7 +222,7 @@ NativeBackend::Work NativeBackend::allreduce(Tensors& tensors, const c10d::Allre
     call.set_piece(tensor, true);
     call.request().reduction = reduction_of(options.reduceOp, tensor.scalar_type());
     call.request().input = call.request().output = call.in_place(tensor);
-    parts.push_back(started(call.start(engine_, timeout(options.timeout))));
+    parts.push_back(started(call.start(engine_, timeout(options.timeout), planned_.get())));
   }
   return coalesce(getRank(), OpType::ALLREDUCE_COALESCED, std::move(parts));
 }
@@ -233,7 +239,7 @@ NativeBackend::Work NativeBackend::reduce(Tensors& tensors, const c10d::ReduceOp
   call.request().root = static_cast<int>(options.rootRank);
   call.request().reduction = reduction_of(options.reduceOp, tensor.scalar_type());
   call.request().input = call.request().output = call.in_place(tensor);
-  return started(call.start(engine_, timeout(options.timeout)));
+  return started(call.start(engine_, timeout(options.timeout), planned_.get()));
 }
 
 NativeBackend::Work NativeBackend::allgather(TensorLists& outputs, Tensors& inputs,

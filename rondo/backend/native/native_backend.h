@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "rondo/backend/native/coalesced_work.h"
+#include "rondo/backend/native/planned_collectives.h"
 #include "rondo/backend/native/registered_memory.h"
 #include "rondo/backend/registry.h"
 #include "rondo/collective/shared_memory/engine.h"
@@ -90,6 +91,7 @@ class NativeBackend final : public c10d::Backend {
   Work exchange(const Tensors& outputs, const Tensors& inputs, std::chrono::milliseconds of_call);
 
   std::shared_ptr<shared_memory::Engine> engine_;
+  std::unique_ptr<PlannedCollectives> planned_;  // null: every collective is the engine's
   std::atomic<Duration> timeout_;
   std::mutex coalescing_mutex_;  // protects coalescing_
   std::optional<CoalescedWork::Parts> coalescing_;

@@ -10,6 +10,7 @@ NativeWork::NativeWork(std::shared_ptr<shared_memory::Engine> engine, c10d::OpTy
 
 bool NativeWork::engine_done() {
   if (pending_.sequence) return engine_->completed(*pending_.sequence);
+  if (pending_.message == nullptr) return true;
   return engine_->completed(*pending_.message);
 }
 
@@ -51,7 +52,7 @@ bool NativeWork::wait(std::chrono::milliseconds timeout) {
   try {
     if (pending_.sequence) {
       engine_->wait(*pending_.sequence, limits);
-    } else {
+    } else if (pending_.message != nullptr) {
       engine_->wait(*pending_.message, limits, pending_.is_send);
     }
     conclude();

@@ -16,7 +16,7 @@ namespace rondo {
 class NativeWork final : public c10d::Work {
  public:
   struct Pending {
-    // What to wait for: the sequence number of the last collective, or a message.
+    // What to wait for: the sequence number of the last collective, or a message; neither when all is done.
     std::optional<std::uint64_t> sequence;
     std::shared_ptr<shared_memory::Message> message;
     bool is_send = false;

@@ -1,0 +1,102 @@
+#include "apps/bench/collectives/tune.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <map>
+#include <sstream>
+#include <tuple>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/collective/algorithms/registry.h"
+
+namespace rondo::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+bool competes(const Json& row) {
+  return row.at("system") == "rondo" && row.at("channel") == "shm" && !row.at("registered").get<bool>() &&
+         row.at("codec") == "none" && row.at("correct").get<bool>();
+}
+
+std::string algorithm_of(const Json& row) {
+  const std::string algorithm = row.at("algorithm");
+  return algorithm == "auto" ? collective::kEngine : algorithm;
+}
+
+// Operation, ranks, bytes.
+using Cell = std::tuple<std::string, int, std::uint64_t>;
+
+std::map<Cell, std::vector<const Json*>> cells_of(const Json& rows) {
+  std::map<Cell, std::vector<const Json*>> cells;
+  for (const Json& row : rows) {
+    if (competes(row)) cells[{row.at("operation"), row.at("ranks"), row.at("bytes")}].push_back(&row);
+  }
+  return cells;
+}
+
+double p50(const Json& row) { return row.at("p50_us"); }
+
+const Json& best_of(const std::vector<const Json*>& rows) {
+  return **std::min_element(rows.begin(), rows.end(), [](auto* a, auto* b) { return p50(*a) < p50(*b); });
+}
+
+collective::Choice choice_for(const Cell& cell, const collective::Chooser& chooser) {
+  const auto& [operation, ranks, bytes] = cell;
+  return chooser.choose(collective::find_operation(operation), ranks, bytes);
+}
+
+}  // namespace
+
+collective::Tuning tuning_from(const Json& rows) {
+  collective::Tuning tuning{collective::machine_name(), {}};
+  for (const auto& [cell, competitors] : cells_of(rows)) {
+    const auto& [operation, ranks, bytes] = cell;
+    collective::TuningCell measured{collective::find_operation(operation), ranks, bytes, {}};
+    for (const Json* row : competitors) measured.times.push_back({algorithm_of(*row), p50(*row)});
+    tuning.cells.push_back(std::move(measured));
+  }
+  return tuning;
+}
+
+void mark_choices(Json& rows, const collective::Chooser& chooser) {
+  std::map<Cell, std::pair<std::string, std::string>> picks;  // chosen and best
+  for (const auto& [cell, competitors] : cells_of(rows)) {
+    const auto& operations = collective::planned_operations();
+    const bool planned = std::any_of(operations.begin(), operations.end(),
+                                     [&](OperationKind kind) { return name(kind) == std::get<0>(cell); });
+    if (!planned) continue;
+    picks[cell] = {choice_for(cell, chooser).algorithm, algorithm_of(best_of(competitors))};
+  }
+  for (Json& row : rows) {
+    if (!competes(row)) continue;
+    const auto pick = picks.find({row.at("operation"), row.at("ranks"), row.at("bytes")});
+    if (pick == picks.end()) continue;
+    row["chosen"] = algorithm_of(row) == pick->second.first;
+    row["best"] = algorithm_of(row) == pick->second.second;
+  }
+}
+
+std::string describe_choices(const Json& rows, const collective::Chooser& chooser) {
+  std::ostringstream out;
+  double worst = 1;
+  std::string worst_cell;
+  for (const auto& [cell, competitors] : cells_of(rows)) {
+    const collective::Choice choice = choice_for(cell, chooser);
+    out << std::left << std::setw(24) << choice.algorithm << choice.reason << "\n";
+    for (const Json* row : competitors) {
+      if (algorithm_of(*row) != choice.algorithm) continue;
+      const double ratio = p50(*row) / p50(best_of(competitors));
+      if (ratio <= worst) continue;
+      worst = ratio;
+      worst_cell = str(std::get<0>(cell), " of ", to_string(Bytes{std::get<2>(cell)}), " on ",
+                       std::get<1>(cell), " ranks");
+    }
+  }
+  out << "the pick takes at most " << std::fixed << std::setprecision(2) << worst << " x the best"
+      << (worst_cell.empty() ? "" : str(" (", worst_cell, ")")) << "\n";
+  return out.str();
+}
+
+}  // namespace rondo::bench

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <tuple>
+
+#include "rondo/channel/store.h"
+#include "rondo/collective/chooser/chooser.h"
+#include "rondo/collective/executor.h"
+#include "rondo/collective/shared_memory/engine.h"
+
+namespace rondo {
+
+// Runs those collectives of a group by a plan for which the chooser finds a plan faster than the engine, or
+// the user named one (RONDO_ALGORITHM). all_reduce, broadcast and reduce of one contiguous buffer; the others
+// are the engine's.
+//
+// Plans block, and their sums may be added in another order than the engine's (docs/algorithms.md). Any
+// thread, one at a time; collectives in the same order on all ranks.
+class PlannedCollectives {
+ public:
+  // Collective over the store: rank 0 says what it has measured (tuning_path()) and what was set by hand, so
+  // that all ranks choose alike. Null when all choices are the engine. Throws UsageError for a wrong
+  // RONDO_ALGORITHM, on all ranks.
+  static std::unique_ptr<PlannedCollectives> make(Store& store, const shared_memory::GroupOptions& options);
+
+  // Returns false, and does nothing, where the engine is to be used. Throws what Executor::run and
+  // Engine::wait throw.
+  bool run(const CollectiveRequest& request, shared_memory::Engine& engine, const Wait& wait);
+
+ private:
+  PlannedCollectives(Store& store, const shared_memory::GroupOptions& options, collective::Chooser chooser);
+  collective::Executor& executor_for(const CollectiveRequest& request, const collective::Choice& choice);
+
+  const collective::Chooser chooser_;
+  const int rank_;
+  const int size_;
+  std::mutex mutex_;  // protects everything below
+  std::unique_ptr<Channel> channel_;
+  // By operation, type, reduction, root, bytes and algorithm. A training job has few.
+  using Key = std::tuple<OperationKind, DType, Reduction, int, std::uint64_t, std::string>;
+  std::map<Key, std::unique_ptr<collective::Executor>> executors_;
+};
+
+}  // namespace rondo
