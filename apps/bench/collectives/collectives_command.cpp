@@ -367,6 +367,9 @@ Command add_collectives(CLI::App& parent) {
   app->add_option("--channel", flags->channels, "What plans run over: threads, shm, tcp");
   app->add_option("--hosts", flags->settings.hosts, "Hosts that plans are made for (hierarchical)")
       ->check(CLI::Range(1, 64));
+  app->add_flag(
+      "--tune", flags->settings.tune,
+      "Measure the engine and every algorithm over shm, and keep the figures for the chooser to pick by");
   CLI::Option* explained =
       app->add_option("--explain", flags->plan.algorithm,
                       "Show the steps of an algorithm on one number of ranks, instead of measuring");

@@ -112,6 +112,7 @@ bool PlannedCollectives::run(const CollectiveRequest& request, shared_memory::En
   if (choice.algorithm == collective::kEngine) return false;
   if (!collective::find_algorithm(choice.algorithm).has(request.kind)) return false;
   const std::lock_guard lock(mutex_);
+  engine.progress();  // throws when the group is broken or was shut down
   // Peers may be waiting for this rank in an operation of the engine, and a plan does not move that on.
   if (const std::uint64_t started = engine.sequence(); started > 0) engine.wait(started - 1, wait);
   executor_for(request, choice).run(*channel_, {request.output.base, request.bytes()}, wait);

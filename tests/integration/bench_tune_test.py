@@ -1,0 +1,71 @@
+"""The chooser: figures taken by `rondo bench collectives --tune`, and what the native engine does with them."""
+import json
+import os
+import subprocess
+
+import pytest
+
+
+@pytest.fixture
+def bench(rondo, tmp_path):
+    """Runs `rondo bench collectives` with its own table of figures."""
+
+    def run(*words, **variables):
+        environment = {**os.environ, "RONDO_TUNING": str(tmp_path / "figures.json"), "RONDO_LOG_LEVEL": "info", **variables}
+        return subprocess.run([rondo.program, "bench", "collectives", "--bursts", "2", "--burst-time", "1ms", *words],
+                              env=environment, capture_output=True, text=True, timeout=120)
+
+    return run
+
+
+def test_figures_are_kept_and_picked_by(bench, tmp_path):
+    result = bench("--tune", "--sizes", "4B,64KiB", "--json", str(tmp_path / "rows.json"))
+    assert result.returncode == 0, result.stderr
+    assert "all_reduce of 64.0 KiB on 2 ranks: " in result.stdout and "next best" in result.stdout
+    cells = json.loads((tmp_path / "figures.json").read_text())["cells"]
+    assert {(cell["operation"], cell["bytes"]) for cell in cells} == {
+        (operation, size) for operation in ("all_reduce", "broadcast", "reduce") for size in (4, 65536)}
+    rows = json.loads((tmp_path / "rows.json").read_text())
+    for cell in cells:
+        same = [row for row in rows if (row["operation"], row["bytes"]) == (cell["operation"], cell["bytes"]) and "best" in row]
+        assert len(same) == len(cell["p50_us"]) > 2
+        # Picked by the very figures of this run: the best of each.
+        assert [row["chosen"] for row in same] == [row["best"] for row in same] and sum(row["best"] for row in same) == 1
+
+
+def test_the_engine_uses_a_kept_table(bench, tmp_path):
+    assert bench("--tune", "--sizes", "1KiB").returncode == 0
+    table = json.loads((tmp_path / "figures.json").read_text())
+    for cell in table["cells"]:
+        cell["p50_us"] = {"engine": 10, "ring": 1}
+    (tmp_path / "figures.json").write_text(json.dumps(table))
+    chosen = bench("--sizes", "1KiB")
+    assert chosen.returncode == 0
+    assert "algorithm ring for all_reduce(256 x float32, SUM): all_reduce of 1.0 KiB on 2 ranks: ring 1 us" in chosen.stderr
+    assert "ring" not in bench("--sizes", "1KiB", RONDO_ALGORITHM="engine").stderr
+    table["machine"] = "another machine"
+    (tmp_path / "figures.json").write_text(json.dumps(table))
+    assert "ring" not in bench("--sizes", "1KiB").stderr
+    (tmp_path / "figures.json").write_text("{")
+    broken = bench("--sizes", "1KiB")
+    assert broken.returncode == 1 and "figures.json is not a table of measurements" in broken.stderr
+
+
+@pytest.mark.parametrize("value, words", [
+    ("rign", ["RONDO_ALGORITHM", "'rign'", "halving_doubling"]),
+    ("all_gather=ring", ["RONDO_ALGORITHM", "all_gather=ring"]),
+    ("all_redoce=ring", ["RONDO_ALGORITHM", "'all_redoce'"]),
+])
+def test_a_wrong_hand_set_algorithm(bench, value, words):
+    result = bench("--sizes", "1KiB", RONDO_ALGORITHM=value)
+    assert result.returncode == 1
+    for word in words:
+        assert word in result.stderr
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "halving_doubling", "double_binary_tree", "reduce_broadcast", "direct"])
+def test_every_plan_behind_the_engines_interface(rondo_bin, algorithm):
+    """The tests of the user's collectives, with plans in place of the engine."""
+    result = subprocess.run([rondo_bin / "backend_test", "--gtest_filter=*Reduce*:*Broadcast*:-*Mismatch*", "--gtest_brief=1"],
+                            env={**os.environ, "RONDO_ALGORITHM": algorithm}, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stdout[-3000:]
