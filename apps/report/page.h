@@ -5,8 +5,8 @@
 
 namespace rondo {
 
-// The whole page as one HTML text that loads nothing: `document` is what report_document() returns, or {title, plan} with
-// what `rondo bench collectives --explain NAME --json -` prints.
+// The whole page as one HTML text that loads nothing: `document` is what report_document() returns, or
+// {title, plan} with what `rondo bench collectives --explain NAME --json -` prints.
 std::string make_page(const nlohmann::ordered_json& document);
 
 }  // namespace rondo

@@ -23,8 +23,8 @@ at::Tensor as_tensor(const std::byte* bytes, std::size_t size) {
 
 }  // namespace
 
-PointToPointChannel::PointToPointChannel(c10::intrusive_ptr<c10d::Backend> backend, std::shared_ptr<Store> store,
-                                         std::string name, Duration timeout)
+PointToPointChannel::PointToPointChannel(c10::intrusive_ptr<c10d::Backend> backend,
+                                         std::shared_ptr<Store> store, std::string name, Duration timeout)
     : backend_(std::move(backend)), store_(std::move(store)), name_(std::move(name)), timeout_(timeout) {}
 
 std::string PointToPointChannel::key(int rank) const { return str("channel/", name_, "/awaits/", rank); }
@@ -94,7 +94,8 @@ void PointToPointChannel::finish(c10d::Work& work, int peer, const Deadline& dea
 }
 
 void PointToPointChannel::fail(int peer, bool out_of_time, const std::string& reason) {
-  const std::string prefix = str("exchange on rank ", rank(), " of ", size(), " (", backend_->getBackendName(), ") ");
+  const std::string prefix =
+      str("exchange on rank ", rank(), " of ", size(), " (", backend_->getBackendName(), ") ");
   int culprit = peer;
   try {
     // First, for those who will ask next: closing the connections makes them do so.

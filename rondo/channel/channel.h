@@ -9,8 +9,8 @@
 
 namespace rondo {
 
-// What a message is about. Messages of a pair of ranks arrive in the order in which they were sent; the tag does
-// not select among them, it lets the receiver notice that the sender is doing something else.
+// What a message is about. Messages of a pair of ranks arrive in the order in which they were sent; the tag
+// does not select among them, it lets the receiver notice that the sender is doing something else.
 using Tag = std::int32_t;
 
 // A message to send: `bytes` must stay as they are until the exchange returns.
@@ -34,21 +34,21 @@ constexpr std::size_t kPieceAlignment = 16;
 // Moves bytes between the ranks of a group. One thread uses a channel, each rank its own; ranks are numbered
 // from 0.
 //
-// There is one transfer call, for any number of messages in both directions: all of them go on together, so two
-// ranks that send to each other never wait for each other, and a ring is full duplex. What a channel buffers is
-// its own affair: a correct program works with none.
+// There is one transfer call, for any number of messages in both directions: all of them go on together, so
+// two ranks that send to each other never wait for each other, and a ring is full duplex. What a channel
+// buffers is its own affair: a correct program works with none.
 //
-// Every error is final: a message may have been cut in two, so the channel is broken and later calls repeat the
-// error. The other ranks find out, and name the rank that is to blame rather than the one that told them.
+// Every error is final: a message may have been cut in two, so the channel is broken and later calls repeat
+// the error. The other ranks find out, and name the rank that is to blame rather than the one that told them.
 class Channel {
  public:
   virtual ~Channel() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Returns when all bytes have been received and handed over, and all sent bytes may be overwritten. Messages
-  // to or from one peer are matched in the order of the lists. Throws PeerLostError (a process is gone, a
-  // thread left), TimeoutError (the deadline; names the rank that everybody waits for in the end),
+  // Returns when all bytes have been received and handed over, and all sent bytes may be overwritten.
+  // Messages to or from one peer are matched in the order of the lists. Throws PeerLostError (a process is
+  // gone, a thread left), TimeoutError (the deadline; names the rank that everybody waits for in the end),
   // MismatchError (the peer sends another size or tag), CancelledError, and what an Incoming's take() throws.
   virtual void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
                         const Wait& wait) = 0;

@@ -19,13 +19,14 @@ struct ChannelFailure {
 // What `error`, thrown on `rank`, tells the others; an error that blames nobody is the rank's own.
 ChannelFailure describe_failure(const std::exception_ptr& error, int rank);
 
-// Throws what fits: PeerLostError, TimeoutError, MismatchError or CommunicationError, with `prefix` before the
-// text.
+// Throws what fits: PeerLostError, TimeoutError, MismatchError or CommunicationError, with `prefix` before
+// the text.
 [[noreturn]] void throw_failure(const std::string& prefix, const ChannelFailure& failure);
 
-// Who a rank that ran out of time waits for in the end. `waits_for(a, b)` tells whether rank a waits for rank b
-// now; `stuck(r)` whether rank r cannot run at all, whatever it says it waits for. Follows the waiting from `rank` on
-// to those that wait for nobody or are stuck. When all wait in a circle, those that `rank` waits for.
+// Who a rank that ran out of time waits for in the end. `waits_for(a, b)` tells whether rank a waits for rank
+// b now; `stuck(r)` whether rank r cannot run at all, whatever it says it waits for. Follows the waiting from
+// `rank` on to those that wait for nobody or are stuck. When all wait in a circle, those that `rank` waits
+// for.
 std::vector<int> find_culprits(int rank, int size, const std::function<bool(int, int)>& waits_for,
                                const std::function<bool(int)>& stuck);
 

@@ -9,7 +9,6 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/channel/failure.h"
 #include "rondo/channel/futex.h"
 
 namespace rondo {
@@ -20,13 +19,15 @@ constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kRingBytes = std::size_t{256} << 10;
 // What is published at once: small enough that both sides work at the same time.
 constexpr std::size_t kPieceBytes = std::size_t{32} << 10;
-// How long a wait yields the processor between spinning and sleeping, how long it sleeps at most, and how often it
-// looks after its peers.
+// How long a wait yields the processor between spinning and sleeping, how long it sleeps at most, and how
+// often it looks after its peers.
 constexpr auto kYieldTime = std::chrono::milliseconds(2);
 constexpr auto kSleepTime = std::chrono::milliseconds(20);
 constexpr auto kPeerCheckInterval = std::chrono::milliseconds(5);
 
-constexpr std::size_t whole_lines(std::size_t bytes) { return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine; }
+constexpr std::size_t whole_lines(std::size_t bytes) {
+  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+}
 
 void relax_processor() {
 #if defined(__x86_64__)
@@ -45,9 +46,9 @@ enum class RankState : std::uint32_t { active, left, failed };
 
 }  // namespace
 
-// Stores that publish (written, read, state) and loads that look for them are sequentially consistent: a rank that
-// is about to sleep first says so and then looks once more, a publisher first publishes and then looks who
-// sleeps. They also release the bytes that were written before them.
+// Stores that publish (written, read, state) and loads that look for them are sequentially consistent: a rank
+// that is about to sleep first says so and then looks once more, a publisher first publishes and then looks
+// who sleeps. They also release the bytes that were written before them.
 struct SharedMemoryChannel::Ring {
   alignas(kCacheLine) std::atomic<std::uint64_t> written;  // by the sender; never wraps
   std::atomic<std::uint32_t> sender_waits;                 // for room
@@ -70,7 +71,9 @@ struct SharedMemoryChannel::RankFile {
   std::atomic<std::uint32_t> bell;  // futex the owner sleeps on
   // One ring a rank follows.
 
-  static std::size_t bytes(int size) { return sizeof(RankFile) + static_cast<std::size_t>(size) * sizeof(Ring); }
+  static std::size_t bytes(int size) {
+    return sizeof(RankFile) + static_cast<std::size_t>(size) * sizeof(Ring);
+  }
 };
 
 SharedMemoryChannel::Ring& SharedMemoryChannel::ring(int from, int to) const {
@@ -81,7 +84,8 @@ SharedMemoryChannel::Ring& SharedMemoryChannel::ring(int from, int to) const {
 // The messages of one exchange, as far as they have got.
 class SharedMemoryChannel::Transfers {
  public:
-  Transfers(SharedMemoryChannel& channel, std::span<const Outgoing> outgoing, std::span<const Incoming> incoming)
+  Transfers(SharedMemoryChannel& channel, std::span<const Outgoing> outgoing,
+            std::span<const Incoming> incoming)
       : channel_(channel), busy_(static_cast<std::size_t>(channel.size())) {
     for (const Outgoing& message : outgoing) sends_.push_back({&message, 0, false});
     for (const Incoming& message : incoming) receives_.push_back({&message, 0, false});
@@ -139,8 +143,10 @@ class SharedMemoryChannel::Transfers {
       moved |= result.moved;
       completed |= result.complete;
       if (result.moved) channel_.ring_bell(transfer.message->peer);
-      if (result.complete) transfer.message = nullptr;
-      else peer_busy = true;
+      if (result.complete)
+        transfer.message = nullptr;
+      else
+        peer_busy = true;
     }
     if (completed) std::erase_if(list, [](const auto& transfer) { return transfer.message == nullptr; });
     return moved;
@@ -205,9 +211,9 @@ class SharedMemoryChannel::Transfers {
     MessageHeader header;
     std::memcpy(&header, at, sizeof(header));
     if (header.tag == expected.tag && header.bytes == expected.size) return;
-    throw MismatchError(str(channel_.prefix(), "expects message ", expected.tag, " of ", expected.size, " bytes from ",
-                            channel_.who(expected.peer), ", which sends message ", header.tag, " of ", header.bytes,
-                            " bytes; do all ranks run the same operation?"),
+    throw MismatchError(str(channel_.prefix(), "expects message ", expected.tag, " of ", expected.size,
+                            " bytes from ", channel_.who(expected.peer), ", which sends message ", header.tag,
+                            " of ", header.bytes, " bytes; do all ranks run the same operation?"),
                         {expected.peer});
   }
 
@@ -218,12 +224,23 @@ class SharedMemoryChannel::Transfers {
 };
 
 SharedMemoryChannel::SharedMemoryChannel(Store& store, const Options& options) : options_(options) {
-  const Wait wait{Deadline::after(options.timeout), nullptr};
-  const auto key = [&](int rank) { return str("channel/", options_.name, "/", rank); };
   // With a processor for every rank, spinning through a small exchange saves the 5 us of a sleep.
   spin_limit_ = options_.size <= sysconf(_SC_NPROCESSORS_ONLN) ? 4000 : 20;
   const PublishedMemory own = publish_shared_memory("rondo-channel", Bytes{RankFile::bytes(options_.size)});
-  reinterpret_cast<RankFile*>(own.memory->data())->layout_bytes = RankFile::bytes(options_.size);
+  auto* own_file = reinterpret_cast<RankFile*>(own.memory->data());
+  own_file->layout_bytes = RankFile::bytes(options_.size);
+  try {
+    meet(store, own);
+  } catch (...) {
+    // Others may have got further than this rank, and must not take it for the one to blame.
+    record(*own_file, describe_failure(std::current_exception(), options_.rank));
+    throw;
+  }
+}
+
+void SharedMemoryChannel::meet(Store& store, const PublishedMemory& own) {
+  const Wait wait{Deadline::after(options_.timeout), nullptr};
+  const auto key = [&](int rank) { return str("channel/", options_.name, "/", rank); };
   store.set(key(options_.rank), to_string(own.address));
   for (int r = 0; r < options_.size; ++r) {
     std::string announced;
@@ -234,16 +251,24 @@ SharedMemoryChannel::SharedMemoryChannel(Store& store, const Options& options) :
       for (int other = r; other < options_.size; ++other) {
         if (!store.try_get(key(other))) missing.push_back(other);
       }
-      throw TimeoutError(str("rank ", options_.rank, " waited ", to_string(options_.timeout), " for the channel '",
-                             options_.name, "' of ", options_.size, " ranks; missing: ", join(missing, ", ")),
-                         missing);
+      throw TimeoutError(
+          str("rank ", options_.rank, " waited ", to_string(options_.timeout), " for the channel '",
+              options_.name, "' of ", options_.size, " ranks; missing: ", join(missing, ", ")),
+          missing);
     }
     const SharedMemoryAddress address = parse_shared_memory_address(announced);
-    files_.push_back(r == options_.rank ? own.memory : attach_shared_memory(address));
+    try {
+      files_.push_back(r == options_.rank ? own.memory : attach_shared_memory(address));
+    } catch (const Error& e) {
+      // Rank r may have given up already because of another one, which is then to blame.
+      throw_if_any_failed(look_at_peers());
+      throw PeerLostError(str(prefix(), "cannot begin: rank ", r, " has ended: ", e.what()), {r});
+    }
     ranks_.push_back(reinterpret_cast<RankFile*>(files_.back()->data()));
     pids_.push_back(address.pid);
     if (file(r).layout_bytes != RankFile::bytes(options_.size)) {
-      throw Error(str("rank ", r, " lays out its shared memory differently; do all ranks run the same version of "
+      throw Error(str("rank ", r,
+                      " lays out its shared memory differently; do all ranks run the same version of "
                       "rondo, with the same world size?"));
     }
     if (r != options_.rank) watch_.add(r, address.pid);
@@ -259,14 +284,12 @@ void SharedMemoryChannel::wait_until_attached(const Deadline& deadline) {
   while (true) {
     const std::uint32_t attached = own.attached.load();
     if (attached == static_cast<std::uint32_t>(options_.size)) return;
-    if (const std::vector<int> gone = watch_.ended(); !gone.empty()) {
-      throw PeerLostError(str(who(gone.front()), " ended while the channel '", options_.name, "' was being made"),
-                          gone);
-    }
+    throw_if_any_failed(look_at_peers());
     if (deadline.passed()) {
-      throw TimeoutError(str("only ", attached, " of ", options_.size, " ranks attached to the memory of rank ",
-                             options_.rank, " within ", to_string(options_.timeout)),
-                         {});
+      throw TimeoutError(
+          str("only ", attached, " of ", options_.size, " ranks attached to the memory of rank ",
+              options_.rank, " within ", to_string(options_.timeout)),
+          {});
     }
     futex_wait(own.attached, attached, std::chrono::milliseconds(10));
   }
@@ -342,30 +365,45 @@ void SharedMemoryChannel::run(Transfers& transfers, const Wait& wait) {
   transfers.publish_waiting(false);
 }
 
-void SharedMemoryChannel::throw_if_hopeless(Transfers& transfers) const {
-  // Processes first: one that left in order says so before it ends. And what a peer published before it ended still
-  // counts.
+SharedMemoryChannel::Peers SharedMemoryChannel::look_at_peers() const {
+  Peers peers;
+  // Processes first: one that left in order says so before it ends.
   const std::vector<int> ended = watch_.ended();
-  std::vector<RankState> states;
-  for (int r = 0; r < options_.size; ++r) states.push_back(file(r).state.load());
-  while (transfers.progress()) {
+  for (int r = 0; r < static_cast<int>(ranks_.size()); ++r) {
+    const RankState state = file(r).state.load();
+    if (r == options_.rank) continue;
+    if (state == RankState::failed) peers.failed.push_back(r);
+    if (state == RankState::left) peers.left.push_back(r);
+    if (state == RankState::active && std::find(ended.begin(), ended.end(), r) != ended.end()) {
+      peers.lost.push_back(r);
+    }
   }
-  if (transfers.done()) return;
-  for (const int r : ended) {
-    if (states[static_cast<std::size_t>(r)] != RankState::active) continue;
+  return peers;
+}
+
+void SharedMemoryChannel::throw_if_any_failed(const Peers& peers) const {
+  for (const int r : peers.lost) {
     throw PeerLostError(str(prefix(), "cannot complete: the process of ", who(r),
                             " has ended. Its own output says why; restart the job from the last checkpoint."),
                         {r});
   }
-  for (int r = 0; r < options_.size; ++r) {
+  for (const int r : peers.failed) {
     const RankFile& other = file(r);
-    if (r == options_.rank || states[static_cast<std::size_t>(r)] != RankState::failed) continue;
     throw_failure(str(prefix(), "cannot complete, because ", who(r), " failed: "),
                   {other.failure_kind, other.failure_blamed, other.failure_text});
   }
-  for (int r = 0; r < options_.size; ++r) {
-    if (states[static_cast<std::size_t>(r)] != RankState::left || !transfers.waits_for(r)) continue;
-    throw PeerLostError(str(prefix(), "cannot complete: ", who(r), " has left"), {r});
+}
+
+void SharedMemoryChannel::throw_if_hopeless(Transfers& transfers) const {
+  const Peers peers = look_at_peers();
+  // What a peer published before it ended still counts.
+  while (transfers.progress()) {
+  }
+  if (transfers.done()) return;
+  throw_if_any_failed(peers);
+  for (const int r : peers.left) {
+    if (transfers.waits_for(r))
+      throw PeerLostError(str(prefix(), "cannot complete: ", who(r), " has left"), {r});
   }
 }
 
@@ -375,26 +413,30 @@ bool SharedMemoryChannel::waits_for(int rank, int peer) const {
 
 void SharedMemoryChannel::throw_timeout(Duration waited) const {
   const std::vector<int> stopped = watch_.stopped();
-  const auto is_stopped = [&](int r) { return std::find(stopped.begin(), stopped.end(), r) != stopped.end(); };
-  const std::vector<int> culprits =
-      find_culprits(options_.rank, options_.size, [this](int a, int b) { return waits_for(a, b); }, is_stopped);
+  const auto is_stopped = [&](int r) {
+    return std::find(stopped.begin(), stopped.end(), r) != stopped.end();
+  };
+  const std::vector<int> culprits = find_culprits(
+      options_.rank, options_.size, [this](int a, int b) { return waits_for(a, b); }, is_stopped);
   std::vector<std::string> names;
   for (const int r : culprits) names.push_back(who(r) + (is_stopped(r) ? ", stopped by a signal" : ""));
-  throw TimeoutError(str(prefix(), "ran out of time after ", to_string(waited), "; everybody waits for ",
-                         join(names, ", ")),
-                     culprits);
+  throw TimeoutError(
+      str(prefix(), "ran out of time after ", to_string(waited), "; everybody waits for ", join(names, ", ")),
+      culprits);
 }
 
 void SharedMemoryChannel::fail(const std::exception_ptr& error) {
-  const ChannelFailure failure = describe_failure(error, options_.rank);
-  RankFile& own = file(options_.rank);
+  record(file(options_.rank), describe_failure(error, options_.rank));
+  for (int r = 0; r < options_.size; ++r) ring_bell(r);
+}
+
+void SharedMemoryChannel::record(RankFile& own, const ChannelFailure& failure) {
   own.failure_kind = failure.kind;
   own.failure_blamed = failure.blamed;
   const std::size_t length = std::min(failure.text.size(), sizeof(own.failure_text) - 1);
   std::memcpy(own.failure_text, failure.text.data(), length);
   own.failure_text[length] = '\0';
   own.state.store(RankState::failed);
-  for (int r = 0; r < options_.size; ++r) ring_bell(r);
 }
 
 std::string SharedMemoryChannel::who(int rank) const {
@@ -402,7 +444,8 @@ std::string SharedMemoryChannel::who(int rank) const {
 }
 
 std::string SharedMemoryChannel::prefix() const {
-  return str("exchange on rank ", options_.rank, " of ", options_.size, " (shared memory, pid ", getpid(), ") ");
+  return str("exchange on rank ", options_.rank, " of ", options_.size, " (shared memory, pid ", getpid(),
+             ") ");
 }
 
 }  // namespace rondo

@@ -6,15 +6,16 @@
 #include <vector>
 
 #include "rondo/channel/channel.h"
+#include "rondo/channel/failure.h"
 #include "rondo/channel/peer_watch.h"
 #include "rondo/channel/shared_memory.h"
 #include "rondo/channel/store.h"
 
 namespace rondo {
 
-// Channel between the processes (or threads) of one host: a byte ring in shared memory for each ordered pair of
-// ranks. The sender copies into the ring, the receiver takes pieces straight from it while the sender fills the
-// rest. Messages up to the free room of the ring do not wait for the receiver.
+// Channel between the processes (or threads) of one host: a byte ring in shared memory for each ordered pair
+// of ranks. The sender copies into the ring, the receiver takes pieces straight from it while the sender
+// fills the rest. Messages up to the free room of the ring do not wait for the receiver.
 //
 // A wait spins briefly, then yields, then sleeps on a futex, and looks every few milliseconds whether all
 // processes still live. A rank stopped by a signal is named when the deadline passes.
@@ -46,12 +47,22 @@ class SharedMemoryChannel final : public Channel {
   RankFile& file(int rank) const { return *ranks_[static_cast<std::size_t>(rank)]; }
   Ring& ring(int from, int to) const;
   bool waits_for(int rank, int peer) const;
+  void meet(Store& store, const PublishedMemory& own);
   void wait_until_attached(const Deadline& deadline);
   void run(Transfers& transfers, const Wait& wait);
   void ring_bell(int peer) const;
+  // Other ranks that cannot go on, or will not.
+  struct Peers {
+    std::vector<int> lost;    // the process is gone without a word
+    std::vector<int> failed;  // said why
+    std::vector<int> left;    // in order
+  };
+  Peers look_at_peers() const;
+  void throw_if_any_failed(const Peers& peers) const;
   void throw_if_hopeless(Transfers& transfers) const;
   [[noreturn]] void throw_timeout(Duration waited) const;
   void fail(const std::exception_ptr& error);
+  static void record(RankFile& own, const ChannelFailure& failure);
   std::string who(int rank) const;
   std::string prefix() const;
 

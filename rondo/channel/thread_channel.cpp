@@ -38,11 +38,11 @@ struct ThreadMesh::State {
   std::size_t pair(int from, int to) const { return static_cast<std::size_t>(from * size + to); }
 
   const int size;
-  std::mutex mutex;  // protects everything below
-  std::vector<std::condition_variable> changed;       // by rank: something it may wait for has happened
-  std::vector<std::deque<Offer*>> offers;             // by pair(from, to), oldest first
-  std::vector<bool> waits;                            // by pair(who, for whom)
-  std::vector<bool> left;                             // by rank
+  std::mutex mutex;                                     // protects everything below
+  std::vector<std::condition_variable> changed;         // by rank: something it may wait for has happened
+  std::vector<std::deque<Offer*>> offers;               // by pair(from, to), oldest first
+  std::vector<bool> waits;                              // by pair(who, for whom)
+  std::vector<bool> left;                               // by rank
   std::vector<std::optional<ChannelFailure>> failures;  // by rank
 };
 
@@ -95,13 +95,16 @@ class ThreadMesh::Member final : public Channel {
       say_who_is_awaited(awaited);
       if (awaited.empty()) return;
       throw_if_hopeless(awaited);
-      if (wait.cancel != nullptr && wait.cancel->cancelled()) throw CancelledError(prefix() + "was cancelled");
+      if (wait.cancel != nullptr && wait.cancel->cancelled())
+        throw CancelledError(prefix() + "was cancelled");
       if (wait.deadline.passed()) throw_timeout();
       const TimePoint look = wait.cancel == nullptr ? TimePoint::max() : Clock::now() + kCancelCheckInterval;
       const TimePoint until = std::min(look, wait.deadline.at());
       auto& changed = state_->changed[static_cast<std::size_t>(rank_)];
-      if (until == TimePoint::max()) changed.wait(lock);
-      else changed.wait_until(lock, until);
+      if (until == TimePoint::max())
+        changed.wait(lock);
+      else
+        changed.wait_until(lock, until);
     }
   }
 
@@ -121,9 +124,9 @@ class ThreadMesh::Member final : public Channel {
       Offer& offer = *queue.front();
       const Outgoing& message = *offer.message;
       if (message.tag != wanted.tag || message.bytes.size() != wanted.size) {
-        throw MismatchError(str(prefix(), "expects message ", wanted.tag, " of ", wanted.size, " bytes from rank ",
-                                wanted.peer, ", which sends message ", message.tag, " of ", message.bytes.size(),
-                                " bytes; do all ranks run the same operation?"),
+        throw MismatchError(str(prefix(), "expects message ", wanted.tag, " of ", wanted.size,
+                                " bytes from rank ", wanted.peer, ", which sends message ", message.tag,
+                                " of ", message.bytes.size(), " bytes; do all ranks run the same operation?"),
                             {wanted.peer});
       }
       queue.pop_front();
@@ -179,7 +182,8 @@ class ThreadMesh::Member final : public Channel {
     const std::vector<int> culprits = find_culprits(
         rank_, state_->size, [&](int a, int b) { return bool{state_->waits[state_->pair(a, b)]}; },
         [](int) { return false; });
-    throw TimeoutError(str(prefix(), "ran out of time; everybody waits for rank ", join(culprits, ", ")), culprits);
+    throw TimeoutError(str(prefix(), "ran out of time; everybody waits for rank ", join(culprits, ", ")),
+                       culprits);
   }
 
   // Nobody may read our bytes once we have returned.
@@ -199,6 +203,8 @@ class ThreadMesh::Member final : public Channel {
 
 ThreadMesh::ThreadMesh(int size) : state_(std::make_shared<State>(size)) {}
 
-std::unique_ptr<Channel> ThreadMesh::connect(int rank) const { return std::make_unique<Member>(state_, rank); }
+std::unique_ptr<Channel> ThreadMesh::connect(int rank) const {
+  return std::make_unique<Member>(state_, rank);
+}
 
 }  // namespace rondo

@@ -6,8 +6,8 @@
 
 namespace rondo {
 
-// Channels between ranks that are threads of one process. A message is not buffered: the receiver reads it where
-// the sender has it, and the sender returns when that is done. So what works here works on any channel.
+// Channels between ranks that are threads of one process. A message is not buffered: the receiver reads it
+// where the sender has it, and the sender returns when that is done. So what works here works on any channel.
 //
 // A sender whose wait has ended still waits for a receiver that is reading its message at that moment.
 //

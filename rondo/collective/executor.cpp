@@ -20,9 +20,9 @@ bool is_local(const Step& step) { return step.kind == StepKind::reduce || step.k
 
 // Sixteen bits of what ranks must agree on (FNV-1a), above sixteen bits for the round.
 Tag tag_of(const Plan& plan, DType type, Reduction reduction) {
-  const std::string text = str(rondo::name(plan.operation), " ", plan.algorithm, " ", plan.world, " ", plan.root, " ",
-                               plan.bytes.count, " ", plan.rounds, " ", rondo::name(type), " ",
-                               reduces(plan.operation) ? rondo::name(reduction) : "");
+  const std::string text = str(rondo::name(plan.operation), " ", plan.algorithm, " ", plan.world, " ",
+                               plan.root, " ", plan.bytes.count, " ", plan.rounds, " ", rondo::name(type),
+                               " ", reduces(plan.operation) ? rondo::name(reduction) : "");
   std::uint32_t hash = 2166136261U;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
   return static_cast<Tag>(((hash >> 16) ^ hash) & 0x7fffU) << 16;
@@ -36,8 +36,8 @@ Executor::Executor(Plan plan, DType type, Reduction reduction)
     throw UsageError(str("reduction ", rondo::name(reduction), " is not defined on ", rondo::name(type)));
   }
   if (element_bytes(type) != plan_.element_bytes) {
-    throw UsageError(str("the plan is for elements of ", plan_.element_bytes, " bytes, ", rondo::name(type), " has ",
-                         element_bytes(type)));
+    throw UsageError(str("the plan is for elements of ", plan_.element_bytes, " bytes, ", rondo::name(type),
+                         " has ", element_bytes(type)));
   }
   scratch_.resize(plan_.scratch.count);
 }
@@ -109,7 +109,8 @@ void Executor::run_local(const Step& step) const {
   combine(sources, target, step.range.bytes);
 }
 
-void Executor::combine(std::span<const std::byte* const> sources, std::byte* target, std::size_t bytes) const {
+void Executor::combine(std::span<const std::byte* const> sources, std::byte* target,
+                       std::size_t bytes) const {
   ReductionTask task;
   task.type = type_;
   task.reduction = reduction_ == Reduction::average ? Reduction::sum : reduction_;

@@ -13,17 +13,19 @@ namespace rondo::collective {
 // Runs one rank's plan, any number of times; keeps the scratch memory in between. One thread at a time.
 class Executor {
  public:
-  // Throws UsageError when the reduction is not defined on the type, or the plan is not for elements of its size.
+  // Throws UsageError when the reduction is not defined on the type, or the plan is not for elements of its
+  // size.
   Executor(Plan plan, DType type, Reduction reduction);
   // The executor lends out pointers to itself.
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Collective over the channel: all ranks run their plan of the same collective. `data` has plan.bytes bytes, at an
-  // address that suits the type. See PlanRequest for what is where before and after. Sums are divided by the
-  // number of ranks for Reduction::average, after the last addition and one more rounding.
+  // Collective over the channel: all ranks run their plan of the same collective. `data` has plan.bytes
+  // bytes, at an address that suits the type. See PlanRequest for what is where before and after. Sums are
+  // divided by the number of ranks for Reduction::average, after the last addition and one more rounding.
   //
-  // Throws what Channel::exchange throws; `data` is then unspecified and the channel broken. Ranks that run different collectives find out by the messages' tags (MismatchError).
+  // Throws what Channel::exchange throws; `data` is then unspecified and the channel broken. Ranks that run
+  // different collectives find out by the messages' tags (MismatchError).
   void run(Channel& channel, std::span<std::byte> data, const Wait& wait);
 
   const Plan& plan() const { return plan_; }

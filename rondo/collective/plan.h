@@ -8,8 +8,9 @@
 #include "rondo/base/bytes.h"
 #include "rondo/collective/shared_memory/request.h"
 
-// A collective algorithm as data: what each rank sends, receives and adds, and when. A plan is made without any
-// communication (registry.h), proved right (plan_check.h), printed (plan_text.h) and executed (executor.h).
+// A collective algorithm as data: what each rank sends, receives and adds, and when. A plan is made without
+// any communication (registry.h), proved right (plan_check.h), printed (plan_text.h) and executed
+// (executor.h).
 namespace rondo::collective {
 
 // data is the caller's buffer, scratch what the executor lends for the time of the plan.
@@ -34,16 +35,16 @@ enum class StepKind : std::uint8_t {
 struct Step {
   StepKind kind = StepKind::send;
   int round = 0;
-  int peer = -1;                // of send, recv and recv_reduce
-  Range range;                  // what is sent, or written
-  std::vector<Range> sources;   // of reduce and copy; range itself may be one of them
+  int peer = -1;               // of send, recv and recv_reduce
+  Range range;                 // what is sent, or written
+  std::vector<Range> sources;  // of reduce and copy; range itself may be one of them
 };
 
 // One rank's part of a collective.
 //
-// Rounds are numbered alike on all ranks: what one sends in round k the other receives in round k. Within a round
-// all of a rank's sends and receives go on together and touch no byte twice, then its reduce and copy steps
-// run in their order. Two messages of a pair of ranks in one round arrive in the order of the steps.
+// Rounds are numbered alike on all ranks: what one sends in round k the other receives in round k. Within a
+// round all of a rank's sends and receives go on together and touch no byte twice, then its reduce and copy
+// steps run in their order. Two messages of a pair of ranks in one round arrive in the order of the steps.
 struct Plan {
   OperationKind operation = OperationKind::all_reduce;
   std::string algorithm;
@@ -59,9 +60,10 @@ struct Plan {
 
 // What a plan is made for.
 //
-// Every operation works in place on one buffer of `bytes`, the same on all ranks. reduce_scatter and all_gather
-// divide it into one part a rank (part_of): reduce_scatter leaves the sum of part r on rank r, all_gather
-// takes part r from rank r. What a rank's buffer holds outside of its result afterwards is unspecified.
+// Every operation works in place on one buffer of `bytes`, the same on all ranks. reduce_scatter and
+// all_gather divide it into one part a rank (part_of): reduce_scatter leaves the sum of part r on rank r,
+// all_gather takes part r from rank r. What a rank's buffer holds outside of its result afterwards is
+// unspecified.
 struct PlanRequest {
   OperationKind operation = OperationKind::all_reduce;
   int rank = 0;

@@ -12,7 +12,7 @@ namespace {
 
 // What one element of a buffer holds.
 struct Symbol {
-  std::vector<bool> ranks;  // whose contributions are in the sum; empty: nothing was written here
+  std::vector<bool> ranks;    // whose contributions are in the sum; empty: nothing was written here
   std::int64_t element = -1;  // of the data, which all contributions must be of
 };
 using Symbols = std::vector<Symbol>;
@@ -98,7 +98,8 @@ class SymbolicRank {
   }
 
   std::string where() const {
-    return str(plan_.algorithm, " ", rondo::name(plan_.operation), " of ", plan_.world, " ranks, rank ", plan_.rank);
+    return str(plan_.algorithm, " ", rondo::name(plan_.operation), " of ", plan_.world, " ranks, rank ",
+               plan_.rank);
   }
 
   [[noreturn]] void fail(const Step& step, const std::string& what) const {
@@ -191,7 +192,8 @@ class SymbolicRank {
     happened_.assign(end_ - first_, false);
     for (std::size_t i = first_; i < end_; ++i) {
       const Step& step = plan_.steps[i];
-      if (step.round >= plan_.rounds || step.round < 0) fail(step, "is in a round that the plan does not have");
+      if (step.round >= plan_.rounds || step.round < 0)
+        fail(step, "is in a round that the plan does not have");
       if (step.peer >= plan_.world || step.peer == plan_.rank) fail(step, "has no such peer");
       if (is_send(step)) continue;
       for (std::size_t other = first_; other < end_; ++other) {
@@ -252,7 +254,8 @@ void check_plans(const std::vector<Plan>& plans) {
     }
   }
   for (const SymbolicRank& rank : ranks) {
-    if (!rank.done()) throw Error(str(rank.where(), " waits for ever, for ranks ", join(rank.awaited(), ", ")));
+    if (!rank.done())
+      throw Error(str(rank.where(), " waits for ever, for ranks ", join(rank.awaited(), ", ")));
   }
   for (const SymbolicRank& rank : ranks) rank.check_result();
 }

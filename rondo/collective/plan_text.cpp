@@ -62,8 +62,8 @@ std::string plan_table(const std::vector<Plan>& plans) {
     const Cost cost = count_cost(plan);
     int messages = 0;
     for (const Step& step : plan.steps) messages += step.kind == StepKind::send ? 1 : 0;
-    out << std::setw(7) << plan.rank << std::setw(14) << cost.bytes_sent << std::setw(17) << cost.bytes_received
-        << std::setw(11) << messages << std::setw(13) << cost.scratch_bytes << "\n";
+    out << std::setw(7) << plan.rank << std::setw(14) << cost.bytes_sent << std::setw(17)
+        << cost.bytes_received << std::setw(11) << messages << std::setw(13) << cost.scratch_bytes << "\n";
   }
   return out.str();
 }

@@ -23,18 +23,18 @@ namespace {
 
 using collective::Algorithm;
 
-const Wait kSoon{Deadline::after(std::chrono::minutes(2)), nullptr};
+Wait soon() { return {Deadline::after(std::chrono::minutes(2)), nullptr}; }
 
-std::unique_ptr<Channel> connect(const std::string& engine, const c10::intrusive_ptr<c10d::Store>& store, int rank,
-                                 int size) {
+std::unique_ptr<Channel> connect(const std::string& engine, const c10::intrusive_ptr<c10d::Store>& store,
+                                 int rank, int size) {
   BackendRequest request;
   request.group_name = "test";
   request.rank = rank;
   request.size = size;
   for (int r = 0; r < size; ++r) request.world_ranks.push_back(r);
   request.store = store;
-  return std::make_unique<PointToPointChannel>(make_backend(engine, request), std::make_shared<StoreFromC10d>(store),
-                                               "test", std::chrono::minutes(1));
+  return std::make_unique<PointToPointChannel>(
+      make_backend(engine, request), std::make_shared<StoreFromC10d>(store), "test", std::chrono::minutes(1));
 }
 
 void run_ranks(const std::string& engine, int size, const std::function<void(Channel&)>& body) {
@@ -77,8 +77,8 @@ TEST_P(PointToPointChannelTest, EveryAlgorithmOperationAndWorldSize) {
       for (const Algorithm& algorithm : collective::algorithms()) {
         for (const OperationKind operation : algorithm.operations) {
           for (const std::size_t elements : {0, 5, 1003}) {
-            ASSERT_EQ(collective::run_and_compare(channel, algorithm.name, operation, DType::float32, Reduction::sum,
-                                                  elements, kSoon),
+            ASSERT_EQ(collective::run_and_compare(channel, algorithm.name, operation, DType::float32,
+                                                  Reduction::sum, elements, soon()),
                       "");
           }
         }
@@ -93,13 +93,13 @@ TEST_P(PointToPointChannelTest, EveryDTypeAndReductionAndALargeBuffer) {
       for (const DType type : collective::kAllDTypes) {
         for (const Reduction reduction : {Reduction::sum, Reduction::average, Reduction::maximum}) {
           if (!supports(type, reduction)) continue;
-          ASSERT_EQ(collective::run_and_compare(channel, algorithm.name, OperationKind::all_reduce, type, reduction,
-                                                101, kSoon),
+          ASSERT_EQ(collective::run_and_compare(channel, algorithm.name, OperationKind::all_reduce, type,
+                                                reduction, 101, soon()),
                     "");
         }
       }
-      ASSERT_EQ(collective::run_and_compare(channel, algorithm.name, OperationKind::all_reduce, DType::float32,
-                                            Reduction::sum, 300001, kSoon),
+      ASSERT_EQ(collective::run_and_compare(channel, algorithm.name, OperationKind::all_reduce,
+                                            DType::float32, Reduction::sum, 300001, soon()),
                 "");
     }
   });
@@ -165,7 +165,9 @@ class PointToPointFaults : public testing::Test {
   }
 };
 
-TEST_F(PointToPointFaults, AKilledProcessIsNamedByAll) { expect_named<PeerLostError>(std::chrono::minutes(1), SIGKILL); }
+TEST_F(PointToPointFaults, AKilledProcessIsNamedByAll) {
+  expect_named<PeerLostError>(std::chrono::minutes(1), SIGKILL);
+}
 
 TEST_F(PointToPointFaults, AStoppedProcessIsNamedByAllAtTheDeadline) {
   expect_named<CommunicationError>(std::chrono::seconds(2), SIGSTOP);

@@ -57,14 +57,16 @@ Wait soon() { return {Deadline::after(std::chrono::seconds(60)), nullptr}; }
 
 std::vector<std::byte> numbers(std::size_t bytes, int seed) {
   std::vector<std::byte> values(bytes);
-  for (std::size_t i = 0; i < bytes; ++i) values[i] = static_cast<std::byte>((i * 7 + i / 251 + static_cast<std::size_t>(seed)) & 0xff);
+  for (std::size_t i = 0; i < bytes; ++i)
+    values[i] = static_cast<std::byte>((i * 7 + i / 251 + static_cast<std::size_t>(seed)) & 0xff);
   return values;
 }
 
 TEST_P(ChannelTest, EverybodySendsToEverybodyAtOnce) {
   run_ranks(4, [](std::unique_ptr<Channel>& channel) {
     // Larger than any buffer, so that nothing but doing both at once gets through; and a few odd sizes.
-    for (const std::size_t bytes : {std::size_t{3000001}, std::size_t{0}, std::size_t{1}, std::size_t{262144 - 64}}) {
+    for (const std::size_t bytes :
+         {std::size_t{3000001}, std::size_t{0}, std::size_t{1}, std::size_t{262144 - 64}}) {
       std::vector<std::vector<std::byte>> sent;
       std::vector<std::vector<std::byte>> received(4, std::vector<std::byte>(bytes));
       for (int peer = 0; peer < 4; ++peer) sent.push_back(numbers(bytes, channel->rank() * 4 + peer));
@@ -155,7 +157,8 @@ TEST_P(ChannelTest, TheDeadlineNamesTheRankThatEverybodyWaitsFor) {
     }
     std::vector<std::byte> bytes(8);
     try {
-      channel->recv(channel->rank() + 1, 0, bytes, {Deadline::after(std::chrono::milliseconds(200)), nullptr});
+      channel->recv(channel->rank() + 1, 0, bytes,
+                    {Deadline::after(std::chrono::milliseconds(200)), nullptr});
     } catch (const TimeoutError& e) {
       EXPECT_EQ(e.ranks(), std::vector<int>{3}) << e.what();
     }

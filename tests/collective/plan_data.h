@@ -16,11 +16,11 @@ inline constexpr DType kAllDTypes[] = {DType::float32, DType::float64, DType::fl
                                        DType::int8,    DType::uint8,   DType::int16,   DType::int32,
                                        DType::int64,   DType::boolean};
 inline constexpr Reduction kAllReductions[] = {
-    Reduction::sum,         Reduction::average,    Reduction::product,   Reduction::minimum,
-    Reduction::maximum,     Reduction::bitwise_and, Reduction::bitwise_or, Reduction::bitwise_xor};
+    Reduction::sum,     Reduction::average,     Reduction::product,    Reduction::minimum,
+    Reduction::maximum, Reduction::bitwise_and, Reduction::bitwise_or, Reduction::bitwise_xor};
 
-// A small number in the bits of a type: 1 or 2, which every type and every order of additions keeps exact for up to
-// eight ranks.
+// A small number in the bits of a type: 1 or 2, which every type and every order of additions keeps exact for
+// up to eight ranks.
 inline void put_number(DType type, int number, std::byte* at) {
   const auto put = [at](auto value) { std::memcpy(at, &value, sizeof(value)); };
   switch (type) {
@@ -101,8 +101,8 @@ inline std::string run_and_compare(Channel& channel, const std::string& algorith
   }
   const bool right = std::memcmp(data.data() + checked.offset, target + checked.offset, checked.bytes) == 0;
   return right ? ""
-               : str(algorithm, " ", rondo::name(operation), " ", rondo::name(reduction), " of ", elements, " ",
-                     rondo::name(type), " is wrong on rank ", request.rank, " of ", request.world);
+               : str(algorithm, " ", rondo::name(operation), " ", rondo::name(reduction), " of ", elements,
+                     " ", rondo::name(type), " is wrong on rank ", request.rank, " of ", request.world);
 }
 
 }  // namespace rondo::collective

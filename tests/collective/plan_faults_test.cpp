@@ -1,5 +1,5 @@
-// A rank is killed, leaves or stops in every step of every algorithm, over every torch-free channel: all others
-// must raise, and name it.
+// A rank is killed, leaves or stops in every step of every algorithm, over every torch-free channel: all
+// others must raise, and name it.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -28,14 +28,16 @@ constexpr auto kNever = std::chrono::minutes(1);
 
 enum class Moment { before, within };
 
-// Does something before a rank's `when`-th exchange, counted from 0, or within it: when its first piece has arrived.
+// Does something before a rank's `when`-th exchange, counted from 0, or within it: when its first piece has
+// arrived.
 class FaultyChannel final : public Channel {
  public:
   FaultyChannel(Channel& channel, int when, Moment moment, std::function<void()> fault)
       : channel_(channel), left_(when), moment_(moment), fault_(std::move(fault)) {}
   int rank() const override { return channel_.rank(); }
   int size() const override { return channel_.size(); }
-  void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming, const Wait& wait) override {
+  void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
+                const Wait& wait) override {
     if (left_-- != 0) return channel_.exchange(outgoing, incoming, wait);
     if (incoming.empty() || moment_ == Moment::before) fault_();
     std::vector<Incoming> wrapped(incoming.begin(), incoming.end());
@@ -95,7 +97,8 @@ std::string text(const Case& what) {
 // What training does: the same collective again and again. Ends with an exception.
 void run_for_ever(const Case& what, Channel& channel, Duration limit) {
   std::vector<std::byte> data(kElements * sizeof(float));
-  Executor executor(make_plan(what.algorithm, request_of(what, channel.rank())), DType::float32, Reduction::sum);
+  Executor executor(make_plan(what.algorithm, request_of(what, channel.rank())), DType::float32,
+                    Reduction::sum);
   while (true) executor.run(channel, data, {Deadline::after(limit), nullptr});
 }
 
@@ -113,16 +116,19 @@ std::vector<std::string> run_threads(const Case& what, Duration limit, bool leav
       const auto channel = mesh.connect(rank);
       std::string& mine = outcome[static_cast<std::size_t>(rank)];
       // A thread that is stuck while it reads a message holds up its sender, so that is left out.
-      FaultyChannel faulty(*channel, rank == kVictim ? what.when : -1, leaves ? Moment::within : Moment::before, [&] {
-        for (int now = raised; !leaves && now < kWorld - 1; now = raised) raised.wait(now);
-        throw Left{};
-      });
+      FaultyChannel faulty(*channel, rank == kVictim ? what.when : -1,
+                           leaves ? Moment::within : Moment::before, [&] {
+                             for (int now = raised; !leaves && now < kWorld - 1; now = raised)
+                               raised.wait(now);
+                             throw Left{};
+                           });
       try {
         run_for_ever(what, faulty, limit);
       } catch (const Left&) {
         return;
       } catch (const Expected& e) {
-        mine = e.ranks() == std::vector<int>{kVictim} ? "" : str("blames ", join(e.ranks(), ","), ": ", e.what());
+        mine = e.ranks() == std::vector<int>{kVictim} ? ""
+                                                      : str("blames ", join(e.ranks(), ","), ": ", e.what());
       } catch (const std::exception& e) {
         mine = str("another error: ", e.what());
       }
@@ -189,7 +195,8 @@ class Processes {
   bool survive(const Case& what, int rank, Duration limit, int signal) {
     try {
       SharedMemoryChannel channel(*store_, {"faults", rank, kWorld, std::chrono::seconds(60)});
-      FaultyChannel faulty(channel, rank == kVictim ? what.when : -1, Moment::within, [&] { kill(getpid(), signal); });
+      FaultyChannel faulty(channel, rank == kVictim ? what.when : -1, Moment::within,
+                           [&] { kill(getpid(), signal); });
       run_for_ever(what, faulty, limit);
     } catch (const Expected& e) {
       if (e.ranks() == std::vector<int>{kVictim}) return true;
@@ -217,7 +224,8 @@ TEST(PlanFaults, AProcessStoppedInAnyStepIsNamedByAllAtTheDeadline) {
   for (std::size_t begin = 0; begin < cases.size(); begin += kAtOnce) {
     std::vector<Processes<TimeoutError>> running;
     const std::size_t end = std::min(cases.size(), begin + kAtOnce);
-    for (std::size_t i = begin; i < end; ++i) running.emplace_back(cases[i], std::chrono::seconds(1), SIGSTOP);
+    for (std::size_t i = begin; i < end; ++i)
+      running.emplace_back(cases[i], std::chrono::seconds(1), SIGSTOP);
     for (std::size_t i = begin; i < end; ++i) EXPECT_TRUE(running[i - begin].finish()) << text(cases[i]);
   }
 }

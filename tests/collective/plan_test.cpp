@@ -16,7 +16,8 @@ namespace {
 
 constexpr int kLargestWorld = 17;
 
-// Where the ranks of a hierarchical plan are: one host, two in turns, blocks of three (the last may be smaller).
+// Where the ranks of a hierarchical plan are: one host, two in turns, blocks of three (the last may be
+// smaller).
 std::vector<std::vector<int>> host_layouts(int world) {
   std::vector<int> one;
   std::vector<int> turns;
@@ -78,8 +79,8 @@ TEST(PlanTest, RoundsBytesAndScratchFollowTheClosedForms) {
       request.rank = plan.rank;
       const Cost counted = count_cost(plan);
       const Cost closed = algorithm.cost(request);
-      const std::string what = str(algorithm.name, " ", rondo::name(request.operation), ", rank ", plan.rank, " of ",
-                                   request.world, " root ", request.root);
+      const std::string what = str(algorithm.name, " ", rondo::name(request.operation), ", rank ", plan.rank,
+                                   " of ", request.world, " root ", request.root);
       ASSERT_EQ(counted.rounds, closed.rounds) << what;
       ASSERT_EQ(counted.bytes_sent, closed.bytes_sent) << what;
       ASSERT_EQ(counted.bytes_received, closed.bytes_received) << what;
@@ -91,7 +92,8 @@ TEST(PlanTest, RoundsBytesAndScratchFollowTheClosedForms) {
 TEST(PlanTest, PlansStayCorrectOnOtherGrids) {
   for (const OperationKind operation : find_algorithm("torus_2d").operations) {
     for (const int rows : {1, 2, 3, 4, 6, 12}) {
-      PlanRequest request{.operation = operation, .world = 12, .bytes = {12 * 24 * 4}, .root = 7, .rows = rows};
+      PlanRequest request{
+          .operation = operation, .world = 12, .bytes = {12 * 24 * 4}, .root = 7, .rows = rows};
       ASSERT_NO_THROW(check_plans(make_plans("torus_2d", request))) << rows;
       request.rank = 5;
       ASSERT_EQ(count_cost(make_plan("torus_2d", request)), find_algorithm("torus_2d").cost(request)) << rows;
@@ -101,12 +103,14 @@ TEST(PlanTest, PlansStayCorrectOnOtherGrids) {
 
 // The figures that docs/algorithms.md shows, written out once more by hand.
 TEST(PlanTest, WellKnownFigures) {
-  const auto cost = [](const std::string& name, OperationKind operation, int world, int rank, std::uint64_t bytes) {
+  const auto cost = [](const std::string& name, OperationKind operation, int world, int rank,
+                       std::uint64_t bytes) {
     PlanRequest request{.operation = operation, .rank = rank, .world = world, .bytes = {bytes}};
     return count_cost(make_plan(name, request));
   };
   constexpr std::uint64_t kBytes = 1 << 20;
-  EXPECT_EQ(cost("ring", OperationKind::all_reduce, 4, 2, kBytes), (Cost{6, kBytes * 3 / 2, kBytes * 3 / 2, 0}));
+  EXPECT_EQ(cost("ring", OperationKind::all_reduce, 4, 2, kBytes),
+            (Cost{6, kBytes * 3 / 2, kBytes * 3 / 2, 0}));
   EXPECT_EQ(cost("halving_doubling", OperationKind::all_reduce, 8, 3, kBytes),
             (Cost{6, kBytes * 7 / 4, kBytes * 7 / 4, 0}));
   EXPECT_EQ(cost("all_to_all", OperationKind::all_reduce, 4, 1, kBytes),
@@ -114,7 +118,8 @@ TEST(PlanTest, WellKnownFigures) {
   EXPECT_EQ(cost("reduce_broadcast", OperationKind::all_reduce, 8, 7, kBytes), (Cost{6, kBytes, kBytes, 0}));
   EXPECT_EQ(cost("torus_2d", OperationKind::all_reduce, 16, 5, kBytes),
             (Cost{12, kBytes * 15 / 8, kBytes * 15 / 8, 0}));
-  EXPECT_EQ(cost("direct", OperationKind::all_reduce, 4, 0, kBytes), (Cost{1, 3 * kBytes, 3 * kBytes, 3 * kBytes}));
+  EXPECT_EQ(cost("direct", OperationKind::all_reduce, 4, 0, kBytes),
+            (Cost{1, 3 * kBytes, 3 * kBytes, 3 * kBytes}));
 }
 
 // The checker must see what it is there for.
@@ -141,8 +146,8 @@ class BrokenPlans : public testing::Test {
 
 TEST_F(BrokenPlans, ALostStepIsADeadlock) {
   auto& steps = plans[1].steps;
-  const auto last_send =
-      std::find_if(steps.rbegin(), steps.rend(), [](const Step& step) { return step.kind == StepKind::send; });
+  const auto last_send = std::find_if(steps.rbegin(), steps.rend(),
+                                      [](const Step& step) { return step.kind == StepKind::send; });
   steps.erase(std::next(last_send).base());
   expect_found("rank 2 waits for ever, for ranks 1");
 }
@@ -196,7 +201,8 @@ TEST_F(BrokenPlans, RoundsThatDiffer) {
 }
 
 TEST(PlanTest, ACopyMovesWhatWasReceived) {
-  std::vector<Plan> plans = make_plans("naive", {.operation = OperationKind::broadcast, .world = 2, .bytes = {8}});
+  std::vector<Plan> plans =
+      make_plans("naive", {.operation = OperationKind::broadcast, .world = 2, .bytes = {8}});
   Plan& receiver = plans[1];
   receiver.scratch = {8};
   receiver.steps[0].range.buffer = Buffer::scratch;
@@ -214,13 +220,15 @@ TEST(PlanTest, BadRequestsNameWhatIsWrong) {
     }
     return "no error";
   };
-  EXPECT_EQ(message("rings", {}),
-            "unknown algorithm 'rings'; there are: naive, all_to_all, reduce_broadcast, ring, halving_doubling, "
-            "double_binary_tree, torus_2d, hierarchical, direct");
+  EXPECT_EQ(
+      message("rings", {}),
+      "unknown algorithm 'rings'; there are: naive, all_to_all, reduce_broadcast, ring, halving_doubling, "
+      "double_binary_tree, torus_2d, hierarchical, direct");
   EXPECT_EQ(message("double_binary_tree", {.operation = OperationKind::all_gather}),
             "algorithm double_binary_tree has no all_gather; it has: all_reduce, broadcast, reduce");
-  EXPECT_EQ(message("ring", {.operation = OperationKind::barrier}),
-            "algorithm ring has no barrier; it has: all_reduce, reduce_scatter, all_gather, broadcast, reduce");
+  EXPECT_EQ(
+      message("ring", {.operation = OperationKind::barrier}),
+      "algorithm ring has no barrier; it has: all_reduce, reduce_scatter, all_gather, broadcast, reduce");
   EXPECT_EQ(message("ring", {.rank = 4, .world = 4}), "rank 4 is not a rank of a world of 4");
   EXPECT_EQ(message("ring", {.world = 4, .root = -1}), "root -1 is not a rank of a world of 4");
   EXPECT_EQ(message("ring", {.bytes = {6}}), "6 bytes are not whole elements of 4 bytes");
@@ -235,7 +243,8 @@ TEST(PlanTest, TheTableShowsEveryStep) {
   const std::string table = plan_table(plans);
   EXPECT_NE(table.find("ring all_reduce, 4 ranks, 4.0 KiB: 6 rounds"), std::string::npos) << table;
   EXPECT_NE(table.find("receive and add from rank 3"), std::string::npos) << table;
-  // A heading, a line of columns, 4 ranks x 6 rounds x 2 steps, an empty line, and a line a rank with a heading.
+  // A heading, a line of columns, 4 ranks x 6 rounds x 2 steps, an empty line, and a line a rank with a
+  // heading.
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 2 + 48 + 2 + 4);
 }
 

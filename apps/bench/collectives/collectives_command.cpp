@@ -4,10 +4,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <iostream>
-#include <nlohmann/json.hpp>
 #include <fstream>
+#include <iostream>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -126,7 +126,8 @@ std::shared_ptr<Channel> make_channel(const std::string& name, const Group& worl
     return std::make_shared<SharedMemoryChannel>(
         *store, SharedMemoryChannel::Options{"bench", world.rank(), world.size(), timeout});
   }
-  return std::make_shared<PointToPointChannel>(make_peer_engine("gloo", world, "plans"), store, "bench-tcp", timeout);
+  return std::make_shared<PointToPointChannel>(make_peer_engine("gloo", world, "plans"), store, "bench-tcp",
+                                               timeout);
 }
 
 // `mesh` is null where ranks are processes.
@@ -213,8 +214,8 @@ Json run_threads(const Settings& settings, int ranks) {
       try {
         pin(rank, ranks);
         at::set_num_threads(1);
-        const Context context =
-            init({.backend = "native", .rank = rank, .world_size = ranks, .local_rank = rank, .store = store});
+        const Context context = init(
+            {.backend = "native", .rank = rank, .world_size = ranks, .local_rank = rank, .store = store});
         Json mine = run_rank(settings, context, &mesh);
         const std::lock_guard lock(mutex);
         if (rank == 0) rows = std::move(mine);
@@ -243,7 +244,8 @@ void require_algorithms_for(const Settings& settings) {
     std::vector<std::string> has;
     for (const OperationKind operation : algorithm.operations) has.emplace_back(rondo::name(operation));
     for (const std::string& operation : settings.operations) {
-      if (settings.algorithms.size() > 1 || std::find(has.begin(), has.end(), operation) != has.end()) continue;
+      if (settings.algorithms.size() > 1 || std::find(has.begin(), has.end(), operation) != has.end())
+        continue;
       throw UsageError(str("--algorithm: ", name, " has no ", operation, "; it has: ", join(has, ", ")));
     }
   }
@@ -303,7 +305,8 @@ Command add_collectives(CLI::App& parent) {
       parent.add_subcommand("collectives", "Time of collectives by size, next to Gloo and Open MPI");
   app->footer(kExamples);
   app->option_defaults()->always_capture_default();
-  app->add_option("--operations,--operation", flags->operations, "Operations, or all: " + join(operation_names(), ", "));
+  app->add_option("--operations,--operation", flags->operations,
+                  "Operations, or all: " + join(operation_names(), ", "));
   app->add_option("--ranks", flags->ranks, "Numbers of ranks");
   CLI::Option* sizes = app->add_option("--sizes,--bytes", flags->sizes, "Sizes, and ranges in steps of four");
   app->add_option("--dtype", flags->dtype, "float32, float64, float16 or bfloat16");
@@ -316,12 +319,16 @@ Command add_collectives(CLI::App& parent) {
   app->add_option("--channel", flags->channels, "What plans run over: threads, shm, tcp");
   app->add_option("--hosts", flags->settings.hosts, "Hosts that plans are made for (hierarchical)")
       ->check(CLI::Range(1, 64));
-  CLI::Option* explained = app->add_option(
-      "--explain", flags->plan.algorithm, "Show the steps of an algorithm on one number of ranks, instead of measuring");
-  app->add_option("--root", flags->plan.root, "With --explain: root of broadcast and reduce")->needs(explained);
-  app->add_option("--rows", flags->plan.rows, "With --explain torus_2d: rows of the grid; 0: as square as can be")
+  CLI::Option* explained =
+      app->add_option("--explain", flags->plan.algorithm,
+                      "Show the steps of an algorithm on one number of ranks, instead of measuring");
+  app->add_option("--root", flags->plan.root, "With --explain: root of broadcast and reduce")
       ->needs(explained);
-  app->add_option("--html", flags->page, "With --explain: write a page that draws the steps")->needs(explained);
+  app->add_option("--rows", flags->plan.rows,
+                  "With --explain torus_2d: rows of the grid; 0: as square as can be")
+      ->needs(explained);
+  app->add_option("--html", flags->page, "With --explain: write a page that draws the steps")
+      ->needs(explained);
   app->add_option("--bursts", flags->settings.effort.bursts, "Turns of each system")
       ->check(CLI::Range(1, 1000));
   app->add_option("--burst-time", flags->burst, "Length of a turn");
@@ -336,7 +343,8 @@ Command add_collectives(CLI::App& parent) {
               plan.operation = flags->operations;
               plan.ranks = settings.ranks.front();
               plan.hosts = settings.hosts;
-              plan.bytes = sizes->count() > 0 ? parse_sizes(flags->sizes).front() : KiB(16 * static_cast<std::uint64_t>(plan.ranks));
+              plan.bytes = sizes->count() > 0 ? parse_sizes(flags->sizes).front()
+                                              : KiB(16 * static_cast<std::uint64_t>(plan.ranks));
               plan.dtype = flags->dtype;
               plan.element_bytes = c10::elementSize(settings.dtype);
               return explain(plan, flags->json, flags->page);

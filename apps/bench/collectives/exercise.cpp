@@ -44,7 +44,9 @@ struct Shape {
   std::int64_t part;   // elements of one rank's part
   at::ScalarType dtype;
 
-  at::Tensor input(int of_rank, std::int64_t elements) const { return test_pattern(of_rank, elements, dtype); }
+  at::Tensor input(int of_rank, std::int64_t elements) const {
+    return test_pattern(of_rank, elements, dtype);
+  }
   at::Tensor slice(const at::Tensor& tensor, int of_rank) const {
     return tensor.narrow(0, of_rank * part, part);
   }

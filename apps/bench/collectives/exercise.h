@@ -19,8 +19,8 @@ enum class Memory {
 
 // A zero-filled tensor of one dimension.
 at::Tensor make_buffer(std::int64_t elements, at::ScalarType dtype, Memory memory);
-// What a rank puts in: small whole numbers, exact in every dtype, 1..7 by place, plus the rank. And its sum over
-// ranks.
+// What a rank puts in: small whole numbers, exact in every dtype, 1..7 by place, plus the rank. And its sum
+// over ranks.
 at::Tensor test_pattern(int rank, std::int64_t elements, at::ScalarType dtype);
 at::Tensor test_sum(int ranks, std::int64_t elements, at::ScalarType dtype);
 

@@ -11,7 +11,8 @@ constexpr int kWarmUps = 5;
 
 class ExerciseContender final : public Contender {
  public:
-  ExerciseContender(Labels labels, std::function<bool(const Case&)> can, std::function<Exercise(const Case&)> make)
+  ExerciseContender(Labels labels, std::function<bool(const Case&)> can,
+                    std::function<Exercise(const Case&)> make)
       : labels_(std::move(labels)), can_(std::move(can)), make_(std::move(make)) {}
 
   const Labels& labels() const override { return labels_; }

@@ -69,17 +69,11 @@ nlohmann::ordered_json explain_as_json(const PlanChoice& choice) {
   collective::PlanRequest request = request_of(choice);
   const auto& algorithm = collective::find_algorithm(choice.algorithm);
   const std::vector<Plan> plans = collective::make_plans(choice.algorithm, request);
-  Json json = {{"operation", choice.operation},
-               {"algorithm", algorithm.name},
-               {"summary", algorithm.summary},
-               {"ranks", choice.ranks},
-               {"hosts", choice.hosts},
-               {"root", choice.root},
-               {"dtype", choice.dtype},
-               {"bytes", request.bytes.count},
-               {"rounds", plans.front().rounds},
-               {"costs", Json::array()},
-               {"steps", Json::array()}};
+  Json json = {
+      {"operation", choice.operation}, {"algorithm", algorithm.name},  {"summary", algorithm.summary},
+      {"ranks", choice.ranks},         {"hosts", choice.hosts},        {"root", choice.root},
+      {"dtype", choice.dtype},         {"bytes", request.bytes.count}, {"rounds", plans.front().rounds},
+      {"costs", Json::array()},        {"steps", Json::array()}};
   for (const Plan& plan : plans) {
     request.rank = plan.rank;
     Json cost = {{"rank", plan.rank}};

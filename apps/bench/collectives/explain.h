@@ -23,8 +23,8 @@ struct PlanChoice {
 // Where each rank is when `ranks` are spread over `hosts` in order, the first hosts having one more.
 std::vector<int> spread_over_hosts(int ranks, int hosts);
 
-// The steps of all ranks as a table for people, and under the keys of docs/cli.md. Throw UsageError for a plan that
-// cannot be.
+// The steps of all ranks as a table for people, and under the keys of docs/cli.md. Throw UsageError for a
+// plan that cannot be.
 std::string explain_as_text(const PlanChoice& choice);
 nlohmann::ordered_json explain_as_json(const PlanChoice& choice);
 

@@ -37,7 +37,8 @@ class PlanExercise {
     request_.bytes = what.bytes;
     request_.element_bytes = element;
     request_.hosts = hosts;
-    buffer_ = make_buffer(static_cast<std::int64_t>(what.bytes.count / element), what.dtype, Memory::ordinary);
+    buffer_ =
+        make_buffer(static_cast<std::int64_t>(what.bytes.count / element), what.dtype, Memory::ordinary);
     executor_ = std::make_unique<collective::Executor>(collective::make_plan(algorithm, request_),
                                                        dtype_of(what.dtype), Reduction::sum);
   }
@@ -60,7 +61,8 @@ class PlanExercise {
         expected = input(0);
         break;
       case OperationKind::all_gather:
-        for (int rank = 0; rank < request_.world; ++rank) own_part(expected, rank).copy_(own_part(input(rank), rank));
+        for (int rank = 0; rank < request_.world; ++rank)
+          own_part(expected, rank).copy_(own_part(input(rank), rank));
         break;
       case OperationKind::reduce_scatter:
         expected = own_part(expected, request_.rank);

@@ -11,8 +11,8 @@
 namespace rondo::collective {
 namespace {
 
-// The `size` ranks, a power of two, that take part in halving; of the first 2 * pairs (virtual) ranks the even
-// ones, which also stand for the odd one after them.
+// The `size` ranks, a power of two, that take part in halving; of the first 2 * pairs (virtual) ranks the
+// even ones, which also stand for the odd one after them.
 class Core {
  public:
   Core(const PlanRequest& request, int root)
@@ -102,14 +102,18 @@ void gather(PlanBuilder& builder, int round, const Core& core, const BlocksOf& b
 // The folded rank gives its data to its partner, or gets `range` from it.
 void fold(PlanBuilder& builder, int round, const Core& core) {
   if (!core.paired()) return;
-  if (core.folded()) builder.send(round, core.partner(), builder.data());
-  else builder.recv_reduce(round, core.partner(), builder.data());
+  if (core.folded())
+    builder.send(round, core.partner(), builder.data());
+  else
+    builder.recv_reduce(round, core.partner(), builder.data());
 }
 
 void unfold(PlanBuilder& builder, int round, const Core& core, const Range& range) {
   if (!core.paired()) return;
-  if (core.folded()) builder.recv(round, core.partner(), range);
-  else builder.send(round, core.partner(), range);
+  if (core.folded())
+    builder.recv(round, core.partner(), range);
+  else
+    builder.send(round, core.partner(), range);
 }
 
 bool is_rooted(const PlanRequest& request) {
@@ -126,7 +130,8 @@ Plan plan(const PlanRequest& request) {
   };
   const int extra = core.fold_rounds();
   // The part of the odd rank of this pair.
-  const Range folded_part = core.paired() ? part_of(request, core.folded() ? request.rank : core.partner()) : Range{};
+  const Range folded_part =
+      core.paired() ? part_of(request, core.folded() ? request.rank : core.partner()) : Range{};
   switch (request.operation) {
     case OperationKind::all_reduce:
       fold(builder, 0, core);

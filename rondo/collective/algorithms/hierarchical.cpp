@@ -1,8 +1,8 @@
-// Links inside a host are fast, links between hosts slow: add up inside the hosts first, exchange sums between
-// hosts, spread inside. Every rank of a host takes part in the exchange, with its share of the data, so that each
-// byte crosses between two hosts once each way. Hosts may have different numbers of ranks, in any order.
-// Thakur, Rabenseifner and Gropp, 2005, give the single-level exchanges; the two levels are those of Horovod
-// and NCCL (hierarchical all-reduce).
+// Links inside a host are fast, links between hosts slow: add up inside the hosts first, exchange sums
+// between hosts, spread inside. Every rank of a host takes part in the exchange, with its share of the data,
+// so that each byte crosses between two hosts once each way. Hosts may have different numbers of ranks, in
+// any order. Thakur, Rabenseifner and Gropp, 2005, give the single-level exchanges; the two levels are those
+// of Horovod and NCCL (hierarchical all-reduce).
 #include <algorithm>
 #include <map>
 
@@ -225,13 +225,15 @@ Cost cost(const PlanRequest& request) {
   const std::uint64_t reduce_sent = (world - on_rail) + (on_rail - here) + handed_over;
   const std::uint64_t reduce_received = (local - 1) * on_rail + other_hosts * here + own_handed_over;
   // On the way back a part does not go to the rank it came from.
-  const std::uint64_t gather_sent = own_handed_over + other_hosts * here + (local - 1) * on_rail - handed_over;
+  const std::uint64_t gather_sent =
+      own_handed_over + other_hosts * here + (local - 1) * on_rail - handed_over;
   const std::uint64_t gather_received = handed_over + (on_rail - here) + (world - on_rail) - own_handed_over;
   const std::uint64_t scratch = ((local - 1) * on_rail + other_hosts * here) * part;
   const int rounds = hosts.inside_rounds() + hosts.between_rounds() + hosts.hand_over_rounds();
   switch (request.operation) {
     case OperationKind::all_reduce:
-      return {2 * rounds, (reduce_sent + gather_sent) * part, (reduce_received + gather_received) * part, scratch};
+      return {2 * rounds, (reduce_sent + gather_sent) * part, (reduce_received + gather_received) * part,
+              scratch};
     case OperationKind::reduce_scatter:
       return {rounds, reduce_sent * part, reduce_received * part, scratch};
     default:

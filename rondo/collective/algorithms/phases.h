@@ -5,8 +5,8 @@
 
 #include "rondo/collective/plan_builder.h"
 
-// What algorithms are put together from. Each function adds this rank's steps of one phase, beginning with round
-// `round`, and does nothing on ranks that take no part.
+// What algorithms are put together from. Each function adds this rank's steps of one phase, beginning with
+// round `round`, and does nothing on ranks that take no part.
 namespace rondo::collective {
 
 using Ranges = std::vector<Range>;
@@ -50,8 +50,8 @@ struct Tree {
 };
 Tree make_tree(std::vector<int> parents);
 
-// How a pipelined phase goes: one segment moves one level in `stride` rounds, in which a parent serves one child
-// after the other (stride >= fanout), so that the order of additions is fixed.
+// How a pipelined phase goes: one segment moves one level in `stride` rounds, in which a parent serves one
+// child after the other (stride >= fanout), so that the order of additions is fixed.
 struct Pipeline {
   int segments = 1;
   int height = 0;

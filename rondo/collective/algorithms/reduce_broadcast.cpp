@@ -1,5 +1,5 @@
-// Sums flow to one rank along a binomial tree, the result flows back: 2 ceil(log2 p) rounds, whole buffers. For
-// small data on links of high latency. Thakur, Rabenseifner and Gropp, "Optimization of Collective
+// Sums flow to one rank along a binomial tree, the result flows back: 2 ceil(log2 p) rounds, whole buffers.
+// For small data on links of high latency. Thakur, Rabenseifner and Gropp, "Optimization of Collective
 // Communication Operations in MPICH", 2005, section 3.
 #include <algorithm>
 
@@ -39,8 +39,8 @@ class BinomialTree {
   int levels_;
 };
 
-// use(round, child, parent) for every edge at this rank, as virtual ranks. In round k of `upward` the edges of
-// length 2^k are used, on the way down in the opposite order.
+// use(round, child, parent) for every edge at this rank, as virtual ranks. In round k of `upward` the edges
+// of length 2^k are used, on the way down in the opposite order.
 template <class Use>
 void for_own_edges(const BinomialTree& tree, int rank, int world, bool upward, Use use) {
   const int v = tree.of_rank(rank);
@@ -53,15 +53,19 @@ void for_own_edges(const BinomialTree& tree, int rank, int world, bool upward, U
 
 void reduce_up(PlanBuilder& builder, int round, const BinomialTree& tree) {
   for_own_edges(tree, builder.rank(), builder.world(), true, [&](int when, int child, int parent) {
-    if (tree.actual(child) == builder.rank()) builder.send(round + when, tree.actual(parent), builder.data());
-    else builder.recv_reduce(round + when, tree.actual(child), builder.data());
+    if (tree.actual(child) == builder.rank())
+      builder.send(round + when, tree.actual(parent), builder.data());
+    else
+      builder.recv_reduce(round + when, tree.actual(child), builder.data());
   });
 }
 
 void broadcast_down(PlanBuilder& builder, int round, const BinomialTree& tree) {
   for_own_edges(tree, builder.rank(), builder.world(), false, [&](int when, int child, int parent) {
-    if (tree.actual(child) == builder.rank()) builder.recv(round + when, tree.actual(parent), builder.data());
-    else builder.send(round + when, tree.actual(child), builder.data());
+    if (tree.actual(child) == builder.rank())
+      builder.recv(round + when, tree.actual(parent), builder.data());
+    else
+      builder.send(round + when, tree.actual(child), builder.data());
   });
 }
 
@@ -73,16 +77,20 @@ Range subtree_parts(const PlanBuilder& builder, const BinomialTree& tree, int v)
 void scatter_down(PlanBuilder& builder, int round, const BinomialTree& tree) {
   for_own_edges(tree, builder.rank(), builder.world(), false, [&](int when, int child, int parent) {
     const Range parts = subtree_parts(builder, tree, child);
-    if (child == builder.rank()) builder.recv(round + when, parent, parts);
-    else builder.send(round + when, child, parts);
+    if (child == builder.rank())
+      builder.recv(round + when, parent, parts);
+    else
+      builder.send(round + when, child, parts);
   });
 }
 
 void gather_up(PlanBuilder& builder, int round, const BinomialTree& tree) {
   for_own_edges(tree, builder.rank(), builder.world(), true, [&](int when, int child, int parent) {
     const Range parts = subtree_parts(builder, tree, child);
-    if (child == builder.rank()) builder.send(round + when, parent, parts);
-    else builder.recv(round + when, child, parts);
+    if (child == builder.rank())
+      builder.send(round + when, parent, parts);
+    else
+      builder.recv(round + when, child, parts);
   });
 }
 

@@ -9,15 +9,8 @@ namespace rondo::collective {
 
 const std::vector<Algorithm>& algorithms() {
   static const std::vector<Algorithm> all = {
-      naive(),
-      all_to_all(),
-      reduce_broadcast(),
-      ring(),
-      halving_doubling(),
-      double_binary_tree(),
-      torus_2d(),
-      hierarchical(),
-      direct(),
+      naive(),    all_to_all(),   reduce_broadcast(), ring(), halving_doubling(), double_binary_tree(),
+      torus_2d(), hierarchical(), direct(),
   };
   return all;
 }
@@ -62,7 +55,8 @@ void check_request(const Algorithm& algorithm, const PlanRequest& request) {
     }
   }
   if (request.element_bytes == 0 || request.bytes.count % request.element_bytes != 0) {
-    throw UsageError(str(request.bytes.count, " bytes are not whole elements of ", request.element_bytes, " bytes"));
+    throw UsageError(
+        str(request.bytes.count, " bytes are not whole elements of ", request.element_bytes, " bytes"));
   }
   if (!request.hosts.empty() && request.hosts.size() != static_cast<std::size_t>(request.world)) {
     throw UsageError(str("hosts are given for ", request.hosts.size(), " ranks of ", request.world));
@@ -94,7 +88,8 @@ Plan make_plan(const std::string& name, const PlanRequest& request) {
 
 std::vector<Plan> make_plans(const std::string& name, PlanRequest request) {
   std::vector<Plan> plans;
-  for (request.rank = 0; request.rank < request.world; ++request.rank) plans.push_back(make_plan(name, request));
+  for (request.rank = 0; request.rank < request.world; ++request.rank)
+    plans.push_back(make_plan(name, request));
   return plans;
 }
 

@@ -1,6 +1,7 @@
-// Ranks form a ring and pass pieces to their neighbour only: the fewest bytes there can be, 2 (p - 1) / p of the
-// data in each direction, in 2 (p - 1) rounds. Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for
-// clusters of workstations", 2009. broadcast and reduce run along the ring as a pipelined chain.
+// Ranks form a ring and pass pieces to their neighbour only: the fewest bytes there can be, 2 (p - 1) / p of
+// the data in each direction, in 2 (p - 1) rounds. Patarasuk and Yuan, "Bandwidth optimal all-reduce
+// algorithms for clusters of workstations", 2009. broadcast and reduce run along the ring as a pipelined
+// chain.
 #include "rondo/collective/algorithms/algorithm.h"
 #include "rondo/collective/algorithms/phases.h"
 

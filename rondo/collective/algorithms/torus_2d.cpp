@@ -1,6 +1,6 @@
 // Ranks form a grid of rows and columns, each a ring: rings along the columns, then along the rows on what is
-// left, and back. The bytes of the ring in (rows - 1) + (columns - 1) rounds each way, between neighbours of a
-// torus network only. Ying et al., "Image Classification at Supercomputer Scale", 2018; Mikami et al.,
+// left, and back. The bytes of the ring in (rows - 1) + (columns - 1) rounds each way, between neighbours of
+// a torus network only. Ying et al., "Image Classification at Supercomputer Scale", 2018; Mikami et al.,
 // "Massively Distributed SGD", 2018.
 #include <algorithm>
 
@@ -41,8 +41,8 @@ struct Grid {
   int column = 0;
 };
 
-// The column rings divide the data by rows, the row rings a row's piece by columns: what is left on a rank is its
-// part.
+// The column rings divide the data by rows, the row rings a row's piece by columns: what is left on a rank is
+// its part.
 void reduce_scatter(PlanBuilder& builder, int round, const Grid& grid) {
   ring_reduce_scatter(builder, round, grid.own_column(), [&](int row) {
     return builder.pieces(builder.world(), row * grid.columns, (row + 1) * grid.columns);
@@ -107,9 +107,10 @@ Plan plan(const PlanRequest& request) {
 Cost cost(const PlanRequest& request) {
   const Grid grid(request);
   const std::uint64_t all = request.bytes.count;
-  const std::uint64_t once = all / static_cast<std::uint64_t>(request.world) *
-                             static_cast<std::uint64_t>(request.world - 1);
-  // In the tree: the next rank of the root's row, unless that closes the ring, and the next one of the column.
+  const std::uint64_t once =
+      all / static_cast<std::uint64_t>(request.world) * static_cast<std::uint64_t>(request.world - 1);
+  // In the tree: the next rank of the root's row, unless that closes the ring, and the next one of the
+  // column.
   const int root_row = request.root / grid.columns;
   const int root_column = request.root % grid.columns;
   const bool next_in_row =
