@@ -101,7 +101,7 @@ TEST_P(ExecutorTest, LargeBuffers) {
   run_ranks(GetParam(), 4, [&](Channel& channel) {
     for (const Algorithm& algorithm : algorithms()) {
       for (const OperationKind operation : algorithm.operations) {
-        ASSERT_EQ(run_and_compare(channel, algorithm.name, operation, DType::float32, Reduction::sum, 400003,
+        ASSERT_EQ(run_and_compare(channel, algorithm.name, operation, DType::float32, Reduction::sum, 300001,
                                   soon()),
                   "");
       }
