@@ -165,6 +165,22 @@ class PointToPointFaults : public testing::Test {
   }
 };
 
+// Gloo may write to a connection whose other end has just died: that must be an error, not the end of this
+// process.
+TEST_F(PointToPointFaults, ABrokenPipeIsNotTheEndOfTheProcess) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGPIPE, SIG_DFL);
+    connect("gloo", store, 0, 1);
+    raise(SIGPIPE);
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
 TEST_F(PointToPointFaults, AKilledProcessIsNamedByAll) {
   expect_named<PeerLostError>(std::chrono::minutes(1), SIGKILL);
 }
