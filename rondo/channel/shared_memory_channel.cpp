@@ -9,7 +9,6 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/channel/failure.h"
 #include "rondo/channel/futex.h"
 
 namespace rondo {
@@ -225,12 +224,23 @@ class SharedMemoryChannel::Transfers {
 };
 
 SharedMemoryChannel::SharedMemoryChannel(Store& store, const Options& options) : options_(options) {
-  const Wait wait{Deadline::after(options.timeout), nullptr};
-  const auto key = [&](int rank) { return str("channel/", options_.name, "/", rank); };
   // With a processor for every rank, spinning through a small exchange saves the 5 us of a sleep.
   spin_limit_ = options_.size <= sysconf(_SC_NPROCESSORS_ONLN) ? 4000 : 20;
   const PublishedMemory own = publish_shared_memory("rondo-channel", Bytes{RankFile::bytes(options_.size)});
-  reinterpret_cast<RankFile*>(own.memory->data())->layout_bytes = RankFile::bytes(options_.size);
+  auto* own_file = reinterpret_cast<RankFile*>(own.memory->data());
+  own_file->layout_bytes = RankFile::bytes(options_.size);
+  try {
+    meet(store, own);
+  } catch (...) {
+    // Others may have got further than this rank, and must not take it for the one to blame.
+    record(*own_file, describe_failure(std::current_exception(), options_.rank));
+    throw;
+  }
+}
+
+void SharedMemoryChannel::meet(Store& store, const PublishedMemory& own) {
+  const Wait wait{Deadline::after(options_.timeout), nullptr};
+  const auto key = [&](int rank) { return str("channel/", options_.name, "/", rank); };
   store.set(key(options_.rank), to_string(own.address));
   for (int r = 0; r < options_.size; ++r) {
     std::string announced;
@@ -247,7 +257,13 @@ SharedMemoryChannel::SharedMemoryChannel(Store& store, const Options& options) :
           missing);
     }
     const SharedMemoryAddress address = parse_shared_memory_address(announced);
-    files_.push_back(r == options_.rank ? own.memory : attach_shared_memory(address));
+    try {
+      files_.push_back(r == options_.rank ? own.memory : attach_shared_memory(address));
+    } catch (const Error& e) {
+      // Rank r may have given up already because of another one, which is then to blame.
+      throw_if_any_failed(look_at_peers());
+      throw PeerLostError(str(prefix(), "cannot begin: rank ", r, " has ended: ", e.what()), {r});
+    }
     ranks_.push_back(reinterpret_cast<RankFile*>(files_.back()->data()));
     pids_.push_back(address.pid);
     if (file(r).layout_bytes != RankFile::bytes(options_.size)) {
@@ -268,10 +284,7 @@ void SharedMemoryChannel::wait_until_attached(const Deadline& deadline) {
   while (true) {
     const std::uint32_t attached = own.attached.load();
     if (attached == static_cast<std::uint32_t>(options_.size)) return;
-    if (const std::vector<int> gone = watch_.ended(); !gone.empty()) {
-      throw PeerLostError(
-          str(who(gone.front()), " ended while the channel '", options_.name, "' was being made"), gone);
-    }
+    throw_if_any_failed(look_at_peers());
     if (deadline.passed()) {
       throw TimeoutError(
           str("only ", attached, " of ", options_.size, " ranks attached to the memory of rank ",
@@ -352,30 +365,45 @@ void SharedMemoryChannel::run(Transfers& transfers, const Wait& wait) {
   transfers.publish_waiting(false);
 }
 
-void SharedMemoryChannel::throw_if_hopeless(Transfers& transfers) const {
-  // Processes first: one that left in order says so before it ends. And what a peer published before it ended
-  // still counts.
+SharedMemoryChannel::Peers SharedMemoryChannel::look_at_peers() const {
+  Peers peers;
+  // Processes first: one that left in order says so before it ends.
   const std::vector<int> ended = watch_.ended();
-  std::vector<RankState> states;
-  for (int r = 0; r < options_.size; ++r) states.push_back(file(r).state.load());
-  while (transfers.progress()) {
+  for (int r = 0; r < static_cast<int>(ranks_.size()); ++r) {
+    const RankState state = file(r).state.load();
+    if (r == options_.rank) continue;
+    if (state == RankState::failed) peers.failed.push_back(r);
+    if (state == RankState::left) peers.left.push_back(r);
+    if (state == RankState::active && std::find(ended.begin(), ended.end(), r) != ended.end()) {
+      peers.lost.push_back(r);
+    }
   }
-  if (transfers.done()) return;
-  for (const int r : ended) {
-    if (states[static_cast<std::size_t>(r)] != RankState::active) continue;
+  return peers;
+}
+
+void SharedMemoryChannel::throw_if_any_failed(const Peers& peers) const {
+  for (const int r : peers.lost) {
     throw PeerLostError(str(prefix(), "cannot complete: the process of ", who(r),
                             " has ended. Its own output says why; restart the job from the last checkpoint."),
                         {r});
   }
-  for (int r = 0; r < options_.size; ++r) {
+  for (const int r : peers.failed) {
     const RankFile& other = file(r);
-    if (r == options_.rank || states[static_cast<std::size_t>(r)] != RankState::failed) continue;
     throw_failure(str(prefix(), "cannot complete, because ", who(r), " failed: "),
                   {other.failure_kind, other.failure_blamed, other.failure_text});
   }
-  for (int r = 0; r < options_.size; ++r) {
-    if (states[static_cast<std::size_t>(r)] != RankState::left || !transfers.waits_for(r)) continue;
-    throw PeerLostError(str(prefix(), "cannot complete: ", who(r), " has left"), {r});
+}
+
+void SharedMemoryChannel::throw_if_hopeless(Transfers& transfers) const {
+  const Peers peers = look_at_peers();
+  // What a peer published before it ended still counts.
+  while (transfers.progress()) {
+  }
+  if (transfers.done()) return;
+  throw_if_any_failed(peers);
+  for (const int r : peers.left) {
+    if (transfers.waits_for(r))
+      throw PeerLostError(str(prefix(), "cannot complete: ", who(r), " has left"), {r});
   }
 }
 
@@ -398,15 +426,17 @@ void SharedMemoryChannel::throw_timeout(Duration waited) const {
 }
 
 void SharedMemoryChannel::fail(const std::exception_ptr& error) {
-  const ChannelFailure failure = describe_failure(error, options_.rank);
-  RankFile& own = file(options_.rank);
+  record(file(options_.rank), describe_failure(error, options_.rank));
+  for (int r = 0; r < options_.size; ++r) ring_bell(r);
+}
+
+void SharedMemoryChannel::record(RankFile& own, const ChannelFailure& failure) {
   own.failure_kind = failure.kind;
   own.failure_blamed = failure.blamed;
   const std::size_t length = std::min(failure.text.size(), sizeof(own.failure_text) - 1);
   std::memcpy(own.failure_text, failure.text.data(), length);
   own.failure_text[length] = '\0';
   own.state.store(RankState::failed);
-  for (int r = 0; r < options_.size; ++r) ring_bell(r);
 }
 
 std::string SharedMemoryChannel::who(int rank) const {

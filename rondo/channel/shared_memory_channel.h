@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "rondo/channel/channel.h"
+#include "rondo/channel/failure.h"
 #include "rondo/channel/peer_watch.h"
 #include "rondo/channel/shared_memory.h"
 #include "rondo/channel/store.h"
@@ -46,12 +47,22 @@ class SharedMemoryChannel final : public Channel {
   RankFile& file(int rank) const { return *ranks_[static_cast<std::size_t>(rank)]; }
   Ring& ring(int from, int to) const;
   bool waits_for(int rank, int peer) const;
+  void meet(Store& store, const PublishedMemory& own);
   void wait_until_attached(const Deadline& deadline);
   void run(Transfers& transfers, const Wait& wait);
   void ring_bell(int peer) const;
+  // Other ranks that cannot go on, or will not.
+  struct Peers {
+    std::vector<int> lost;    // the process is gone without a word
+    std::vector<int> failed;  // said why
+    std::vector<int> left;    // in order
+  };
+  Peers look_at_peers() const;
+  void throw_if_any_failed(const Peers& peers) const;
   void throw_if_hopeless(Transfers& transfers) const;
   [[noreturn]] void throw_timeout(Duration waited) const;
   void fail(const std::exception_ptr& error);
+  static void record(RankFile& own, const ChannelFailure& failure);
   std::string who(int rank) const;
   std::string prefix() const;
 

@@ -2,6 +2,8 @@
 #include "rondo/collective/executor.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
@@ -12,6 +14,7 @@
 #include "rondo/base/text.h"
 #include "rondo/channel/memory_store.h"
 #include "rondo/channel/shared_memory_channel.h"
+#include "rondo/channel/shared_store.h"
 #include "rondo/channel/thread_channel.h"
 #include "rondo/collective/algorithms/registry.h"
 #include "rondo/collective/reduction.h"
@@ -20,7 +23,7 @@
 namespace rondo::collective {
 namespace {
 
-const Wait kSoon{Deadline::after(std::chrono::minutes(2)), nullptr};
+Wait soon() { return {Deadline::after(std::chrono::minutes(2)), nullptr}; }
 
 // Runs `body` on ranks that are threads, over `kind` ("threads" or "shm"); throws the first exception on.
 void run_ranks(const std::string& kind, int size, const std::function<void(Channel&)>& body) {
@@ -60,7 +63,7 @@ TEST_P(ExecutorTest, EveryAlgorithmOperationAndWorldSize) {
         for (const OperationKind operation : algorithm.operations) {
           for (const std::size_t elements : {0, 1, 5, 1003}) {
             ASSERT_EQ(run_and_compare(channel, algorithm.name, operation, DType::float32, Reduction::sum,
-                                      elements, kSoon),
+                                      elements, soon()),
                       "");
           }
         }
@@ -77,17 +80,17 @@ TEST_P(ExecutorTest, EveryDTypeAndReduction) {
         for (const Reduction reduction : kAllReductions) {
           if (!supports(type, reduction)) continue;
           ASSERT_EQ(run_and_compare(channel, algorithm.name, OperationKind::all_reduce, type, reduction, 101,
-                                    kSoon),
+                                    soon()),
                     "");
         }
         if (algorithm.has(OperationKind::reduce_scatter)) {
           ASSERT_EQ(run_and_compare(channel, algorithm.name, OperationKind::reduce_scatter, type,
-                                    Reduction::sum, 100, kSoon),
+                                    Reduction::sum, 100, soon()),
                     "");
         }
       }
       ASSERT_EQ(run_and_compare(channel, algorithm.name, OperationKind::reduce, DType::bfloat16,
-                                Reduction::average, 10, kSoon),
+                                Reduction::average, 10, soon()),
                 "");
     }
   });
@@ -98,12 +101,45 @@ TEST_P(ExecutorTest, LargeBuffers) {
   run_ranks(GetParam(), 4, [&](Channel& channel) {
     for (const Algorithm& algorithm : algorithms()) {
       for (const OperationKind operation : algorithm.operations) {
-        ASSERT_EQ(run_and_compare(channel, algorithm.name, operation, DType::float32, Reduction::sum, 400003,
-                                  kSoon),
+        ASSERT_EQ(run_and_compare(channel, algorithm.name, operation, DType::float32, Reduction::sum, 300001,
+                                  soon()),
                   "");
       }
     }
   });
+}
+
+TEST(ExecutorProcesses, EveryAlgorithmOverSharedMemory) {
+  constexpr int kWorld = 3;
+  const auto store = SharedStore::create();
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < kWorld; ++rank) {
+    const pid_t child = fork();
+    if (child == 0) {
+      std::string wrong;
+      try {
+        SharedMemoryChannel channel(*store, {"test", rank, kWorld, std::chrono::seconds(60)});
+        for (const Algorithm& algorithm : algorithms()) {
+          for (const OperationKind operation : algorithm.operations) {
+            for (const std::size_t elements : {7, 200003}) {
+              wrong += run_and_compare(channel, algorithm.name, operation, DType::bfloat16, Reduction::sum,
+                                       elements, soon());
+            }
+          }
+        }
+      } catch (const std::exception& e) {
+        wrong += e.what();
+      }
+      if (!wrong.empty()) fprintf(stderr, "rank %d: %s\n", rank, wrong.c_str());
+      _exit(wrong.empty() ? 0 : 1);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
 }
 
 std::vector<std::byte> noise(int rank, std::size_t elements) {
@@ -142,7 +178,7 @@ TEST_P(ExecutorTest, AllRanksHaveTheSameBitsAndSomeAlgorithmsThoseOfTheRankOrder
       request.rank = channel.rank();
       request.bytes = {in_order.size()};
       execute(make_plan(algorithm.name, request), channel, results[static_cast<std::size_t>(channel.rank())],
-              DType::float32, Reduction::sum, kSoon);
+              DType::float32, Reduction::sum, soon());
     });
     for (const auto& result : results) EXPECT_TRUE(result == results[0]) << algorithm.name;
     const bool adds_in_rank_order = algorithm.name == "naive" || algorithm.name == "all_to_all" ||
@@ -162,7 +198,7 @@ TEST_P(ExecutorTest, RanksThatRunDifferentCollectivesFindOut) {
     // The same messages, but one side adds and the other looks for the largest.
     const Reduction reduction = channel.rank() == 0 ? Reduction::sum : Reduction::maximum;
     try {
-      execute(make_plan("ring", request), channel, data, DType::float32, reduction, kSoon);
+      execute(make_plan("ring", request), channel, data, DType::float32, reduction, soon());
     } catch (const MismatchError&) {
       ++found;
     }
@@ -189,12 +225,12 @@ TEST(ExecutorUsage, WhatDoesNotFitIsNamed) {
     EXPECT_EQ(message([&] { Executor(plan, DType::int32, Reduction::average); }),
               "reduction AVG is not defined on int32");
     EXPECT_EQ(message([&] {
-                execute(plan, channel, std::span(data).first(32), DType::float32, Reduction::sum, kSoon);
+                execute(plan, channel, std::span(data).first(32), DType::float32, Reduction::sum, soon());
               }),
               "the plan is for 64 bytes, the buffer has 32");
     request.world = 2;
     EXPECT_EQ(message([&] {
-                execute(make_plan("ring", request), channel, data, DType::float32, Reduction::sum, kSoon);
+                execute(make_plan("ring", request), channel, data, DType::float32, Reduction::sum, soon());
               }),
               "the plan is for rank 0 of 2, the channel for rank 0 of 1");
   });

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -84,7 +85,7 @@ inline std::string run_and_compare(Channel& channel, const std::string& algorith
     case OperationKind::all_gather:
       for (int rank = 0; rank < request.world; ++rank) {
         const Range part = part_of(request, rank);
-        std::memcpy(target + part.offset, sources[static_cast<std::size_t>(rank)] + part.offset, part.bytes);
+        std::copy_n(sources[static_cast<std::size_t>(rank)] + part.offset, part.bytes, target + part.offset);
       }
       break;
     default: {
@@ -99,7 +100,8 @@ inline std::string run_and_compare(Channel& channel, const std::string& algorith
       if (operation == OperationKind::reduce_scatter) checked = part_of(request, request.rank);
     }
   }
-  const bool right = std::memcmp(data.data() + checked.offset, target + checked.offset, checked.bytes) == 0;
+  const bool right = std::equal(target + checked.offset, target + checked.offset + checked.bytes,
+                                data.data() + checked.offset);
   return right ? ""
                : str(algorithm, " ", rondo::name(operation), " ", rondo::name(reduction), " of ", elements,
                      " ", rondo::name(type), " is wrong on rank ", request.rank, " of ", request.world);

@@ -92,3 +92,20 @@ def test_a_page_that_cannot_be_written_is_named(collectives):
     result = collectives("--explain", "ring", "--html", "/nowhere/page.html")
     assert result.returncode == 1
     assert "/nowhere/page.html" in result.stderr
+
+
+def test_the_plot_draws_a_line_for_each_algorithm(run, repository, tmp_path):
+    def row(algorithm, channel, size, us, correct=True):
+        return {"system": "rondo", "operation": "all_reduce", "algorithm": algorithm, "channel": channel, "registered": False,
+                "ranks": 2, "dtype": "float32", "bytes": size, "p50_us": us, "correct": correct}
+
+    rows = [row(name, "shm", size, size / 10 + 3) for name in ("auto", "ring", "<naive>") for size in (4, 1024, 1 << 20)]
+    rows += [row("ring", "tcp", 4, 50.0), row("direct", "shm", 4, 1.0, correct=False)]
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    script = repository / "bench" / "plot_collectives.py"
+    result = run("python3", script, "rows.json", "out/plot", "--channel", "shm")
+    assert result.returncode == 0, result.stderr
+    picture = (tmp_path / "out" / "plot-all_reduce-2.svg").read_text()
+    assert picture.count("<polyline") == 3 and "&lt;naive&gt; shm" in picture and "tcp" not in picture
+    (tmp_path / "rows.json").write_text("[]")
+    assert "no rows" in run("python3", script, "rows.json", "plot").stderr

@@ -1,5 +1,7 @@
 // Compiled with USE_C10D_GLOO and Gloo's headers, which no other file sees; the code behind them is in
 // libtorch.
+#include <signal.h>
+
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <cstdlib>
@@ -10,9 +12,22 @@
 #include "rondo/channel/shared_store.h"
 
 namespace rondo {
+namespace {
+
+// Gloo writes to sockets whose other end may just have died. Without this the kernel ends the whole process,
+// before anybody can say which rank is gone. A program's own handler stays.
+void ignore_broken_pipes() {
+  struct sigaction now {};
+  if (sigaction(SIGPIPE, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) return;
+  now.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &now, nullptr);
+}
+
+}  // namespace
 
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendRequest& request) {
   using c10d::ProcessGroupGloo;
+  ignore_broken_pipes();
   auto options = ProcessGroupGloo::Options::create(
       std::chrono::duration_cast<std::chrono::milliseconds>(request.timeout));
   // One thread runs a rank's collectives in the order they were started; more would only take turns on the
