@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "rondo/backend/gloo/factory.h"
+#include "rondo/backend/hierarchical/hierarchical_backend.h"
 #include "rondo/backend/native/native_backend.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -18,8 +19,35 @@ struct Registry {
 
 // Engines are named process-wide, as they are in c10d; the built-in ones are here from the start.
 Registry& registry() {
-  static Registry instance{{}, {{"native", make_native_backend}, {"gloo", make_gloo_backend}}};
+  static Registry instance{{}, {{"native", make_native_backend},
+                            {"gloo", make_gloo_backend},
+                            {"hierarchical", make_hierarchical_backend}}};
   return instance;
+}
+
+// "hierarchical(native, gloo)" as name and arguments.
+std::pair<std::string, std::vector<std::string>> split_arguments(const std::string& text) {
+  const std::size_t open = text.find('(');
+  if (open == std::string::npos) return {text, {}};
+  if (!text.ends_with(')')) throw UsageError(str("backend '", text, "': the closing bracket is missing"));
+  std::vector<std::string> arguments;
+  // A nested name keeps its own commas.
+  int depth = 0;
+  std::string argument;
+  const auto take = [&] {
+    if (const std::string_view trimmed = trim(argument); !trimmed.empty()) arguments.emplace_back(trimmed);
+    argument.clear();
+  };
+  for (const char c : text.substr(open + 1, text.size() - open - 2)) {
+    depth += c == '(' ? 1 : c == ')' ? -1 : 0;
+    if (c == ',' && depth == 0) {
+      take();
+    } else {
+      argument += c;
+    }
+  }
+  take();
+  return {std::string(trim(text.substr(0, open))), arguments};
 }
 
 }  // namespace
@@ -30,7 +58,10 @@ void register_backend(const std::string& name, BackendFactory factory) {
   known.factories[name] = std::move(factory);
 }
 
-c10::intrusive_ptr<c10d::Backend> make_backend(const std::string& name, const BackendRequest& request) {
+c10::intrusive_ptr<c10d::Backend> make_backend(const std::string& text, const BackendRequest& given) {
+  const auto [name, arguments] = split_arguments(text);
+  BackendRequest request = given;
+  request.arguments = arguments;
   BackendFactory factory;
   {
     Registry& known = registry();
