@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "apps/bench/collectives/across_hosts.h"
 #include "apps/bench/collectives/openmpi_contender.h"
 #include "apps/bench/collectives/sizes.h"
 #include "apps/bench/collectives/tournament.h"
@@ -28,6 +29,8 @@ constexpr const char* kExamples = R"(Examples:
   rondo bench collectives                                     rondo's engine, all_reduce, 2 ranks
   rondo bench collectives --peers --ranks 2,4 --json out.json next to Gloo, and to Open MPI when installed
   rondo bench collectives --operations all --sizes 4B,25MiB --dtype bfloat16
+  rondo bench collectives --hosts 2 --rate 1gbit --ranks 4 --sizes 25MiB --codec none,bfloat16,int8 --peers
+                                                              all_reduce between two emulated hosts (as root)
 
 rondo is measured with buffers in registered (shared) memory and in ordinary memory; the peers with ordinary memory. Ranks
 are pinned to one processor each. p50 and minimum are of the slowest rank. "longest gap" is the longest time in which a processor
@@ -158,19 +161,23 @@ void say_who_is_missing(const Settings& settings) {
   if (settings.dtype != at::kFloat) std::cerr << "without Open MPI: it is measured in float32 only\n";
 }
 
+// A result that is wrong is a failure of the run.
+int finish(const Json& all, const std::string& json_target) {
+  write_json(json_target, all);
+  for (const auto& row : all) {
+    if (!row.at("correct").get<bool>())
+      throw Error("some results were wrong: WRONG in the table, \"correct\": false in the JSON");
+  }
+  return 0;
+}
+
 int run(const Settings& settings, const std::string& json_target) {
   say_who_is_missing(settings);
   Json all = Json::array();
   for (const int ranks : settings.ranks) {
     for (auto& row : run_ranks(settings, ranks)) all.push_back(std::move(row));
   }
-  write_json(json_target, all);
-  for (const auto& row : all) {
-    if (!row.at("correct").get<bool>()) {
-      throw Error("some results were wrong: WRONG in the table, \"correct\": false in the JSON");
-    }
-  }
-  return 0;
+  return finish(all, json_target);
 }
 
 }  // namespace
@@ -183,6 +190,9 @@ Command add_collectives(CLI::App& parent) {
     std::string dtype = "float32";
     std::string burst = "10ms";
     std::string json;
+    int hosts = 1;
+    std::string codecs = "none";
+    AcrossHosts across;
     Settings settings;
   };
   const auto flags = std::make_shared<Flags>();
@@ -198,6 +208,12 @@ Command add_collectives(CLI::App& parent) {
                 "Write the data before each operation; four sets of buffers in rotation");
   app->add_flag("--peers", flags->settings.peers,
                 "Measure Gloo, and Open MPI when installed, in the same run");
+  app->add_option("--hosts", flags->hosts, "2: between two hosts emulated on this machine (all_reduce, float32; needs root)")
+      ->check(CLI::Range(1, 2));
+  app->add_option("--rate", flags->across.rate, "With --hosts 2: rate of the link, as tc writes it");
+  app->add_option("--codec", flags->codecs, "With --hosts 2: encodings between hosts; none, bfloat16, int8, ...");
+  app->add_option("--hierarchical", flags->across.options,
+                  "With --hosts 2: options of the hierarchical engine, as in lanes=1,chunk=512KiB");
   app->add_option("--bursts", flags->settings.effort.bursts, "Turns of each system")
       ->check(CLI::Range(1, 1000));
   app->add_option("--burst-time", flags->burst, "Length of a turn");
@@ -210,7 +226,19 @@ Command add_collectives(CLI::App& parent) {
             settings.dtype = parse_dtype(flags->dtype);
             settings.effort.burst = parse_duration(flags->burst, "--burst-time");
             settings.table = flags->json != "-";
-            return run(settings, flags->json);
+            if (flags->hosts == 1) return run(settings, flags->json);
+            AcrossHosts& across = flags->across;
+            across.sizes = settings.sizes;
+            across.codecs = split(flags->codecs, ',');
+            across.peers = settings.peers;
+            across.rounds = settings.effort.bursts;
+            across.table = settings.table;
+            Json all = Json::array();
+            for (const int ranks : settings.ranks) {
+              across.ranks = ranks;
+              for (auto& row : run_across_hosts(across)) all.push_back(std::move(row));
+            }
+            return finish(all, flags->json);
           }};
 }
 
