@@ -5,7 +5,10 @@
 
 #include "rondo/backend/gloo/factory.h"
 #include "rondo/backend/hierarchical/hierarchical_backend.h"
+#include "rondo/backend/module.h"
+#include "rondo/backend/mpi/factory.h"
 #include "rondo/backend/native/native_backend.h"
+#include "rondo/backend/nccl/factory.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 
@@ -21,7 +24,9 @@ struct Registry {
 Registry& registry() {
   static Registry instance{{}, {{"native", make_native_backend},
                             {"gloo", make_gloo_backend},
-                            {"hierarchical", make_hierarchical_backend}}};
+                            {"hierarchical", make_hierarchical_backend},
+                            {"mpi", make_mpi_backend},
+                            {"nccl", make_nccl_backend}}};
   return instance;
 }
 
@@ -69,9 +74,13 @@ c10::intrusive_ptr<c10d::Backend> make_backend(const std::string& text, const Ba
     const auto found = known.factories.find(name);
     if (found != known.factories.end()) factory = found->second;
   }
+  if (const std::size_t module = name.rfind(".so:"); !factory && module != std::string::npos) {
+    factory = load_backend(name.substr(0, module + 3), name.substr(module + 4));
+  }
   if (!factory) {
     throw UsageError(str("backend '", name, "' is not one of ", join(backend_names(), ", "),
-                         "; another one is added with rondo::register_backend"));
+                         "; a program adds its own with rondo::register_backend, and path/to/module.so:name "
+                         "takes one from a shared module"));
   }
   return factory(request);
 }
