@@ -14,9 +14,8 @@ namespace {
 
 using testing::run_ranks;
 
-// By rank the number of its host: neighbours together, in turns, uneven, one rank a host, three hosts.
-const std::vector<std::vector<int>> kLayouts = {
-    {0, 0, 1, 1}, {0, 1, 0, 1}, {1, 0, 0}, {0, 1, 1, 1, 0}, {0, 1}, {0, 1, 2, 2, 0}, {2, 1, 0}};
+// By rank the number of its host: in turns, uneven with a rank alone, three hosts.
+const std::vector<std::vector<int>> kLayouts = {{0, 1, 0, 1}, {1, 0, 0}, {0, 1, 2, 2, 0}};
 
 void run_layout(const std::vector<int>& hosts, const std::function<void(Context&)>& body,
                 const std::string& backend = "hierarchical(native, gloo, chunk=64KiB)") {
@@ -36,7 +35,7 @@ at::Tensor sum_of_contributions(int size, std::int64_t elements, at::ScalarType 
 }
 
 // Small, at the edge of what goes through one rank, over several chunks, and lengths that divide by nothing.
-const std::vector<std::int64_t> kLengths = {1, 5, 1000, 16384, 16385, 100003, 400000};
+const std::vector<std::int64_t> kLengths = {1, 1000, 16385, 200003};
 
 TEST(HostMap, NumbersHostsByTheirLowestRank) {
   const hierarchical::HostMap map({"b", "a", "b", "a", "a"}, 3);

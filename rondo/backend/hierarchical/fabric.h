@@ -34,6 +34,10 @@ class Operation {
   virtual void second(std::size_t chunk, Fabric& fabric, const Deadline& deadline) = 0;
 };
 
+// A rank that waits for its own host to hand something out is told by the rank that waits for another host why
+// nothing comes; it gives up only this much later.
+constexpr Duration kHandOutGrace = std::chrono::seconds(2);
+
 // Chunks of an operation over `bytes`: large enough that messages are efficient, small enough that several
 // fit under way.
 constexpr std::size_t kChunkBytes = std::size_t{1} << 20;

@@ -38,7 +38,8 @@ std::vector<std::string> names_of(const BackendRequest& request, const HostMap& 
 }
 
 // An engine among this host's members; null when this rank is alone there.
-std::unique_ptr<HostGroup> make_host_group(const BackendRequest& request, const HostMap& map, const char* part) {
+std::unique_ptr<HostGroup> make_host_group(const BackendRequest& request, const HostMap& map, const char* part,
+                                           Duration patience) {
   if (map.host_size() == 1) return nullptr;
   const std::vector<int>& members = map.members(map.host());
   shared_memory::GroupOptions options;
@@ -53,14 +54,14 @@ std::unique_ptr<HostGroup> make_host_group(const BackendRequest& request, const 
   StoreFromC10d store(c10::make_intrusive<c10d::PrefixStore>(
       str("hierarchical/", part, "/", map.host()), request.host_store ? request.host_store : request.store));
   return std::make_unique<HostGroup>(std::make_shared<shared_memory::Engine>(store, options, process_arena()),
-                                     members);
+                                     members, patience);
 }
 
 std::unique_ptr<Fabric> make_fabric(const BackendRequest& request, const HierarchicalBackend::Options& options) {
   register_cpu_allocations();
   HostMap map(request.hosts, request.rank);
-  auto gather_in = make_host_group(request, map, "gather in");
-  auto hand_out = make_host_group(request, map, "hand out");
+  auto gather_in = make_host_group(request, map, "gather in", Duration::zero());
+  auto hand_out = make_host_group(request, map, "hand out", kHandOutGrace);
   BackendRequest outer = request;
   outer.store = c10::make_intrusive<c10d::PrefixStore>("hierarchical/between hosts", request.store);
   outer.arguments.clear();

@@ -13,15 +13,18 @@ namespace rondo::hierarchical {
 // errors carry are the whole group's.
 class HostGroup {
  public:
-  HostGroup(std::shared_ptr<shared_memory::Engine> engine, std::vector<int> members)
-      : engine_(std::move(engine)), members_(std::move(members)) {}
+  // Waits take up to `patience` longer than their deadline.
+  HostGroup(std::shared_ptr<shared_memory::Engine> engine, std::vector<int> members, Duration patience)
+      : engine_(std::move(engine)), members_(std::move(members)), patience_(patience) {}
 
   std::uint64_t start(CollectiveRequest request) {
     return translated([&] { return engine_->start(std::move(request)); });
   }
   // Until a collective, and so all before it, has completed.
   void wait(std::uint64_t sequence, const Deadline& deadline) {
-    translated([&] { engine_->wait(sequence, {deadline, nullptr}); });
+    const Deadline later =
+        deadline.is_never() ? deadline : Deadline::after(deadline.remaining() + patience_);
+    translated([&] { engine_->wait(sequence, {later, nullptr}); });
   }
   void run(CollectiveRequest request, const Deadline& deadline) { wait(start(std::move(request)), deadline); }
   void abort(const std::string& reason) { engine_->abort(reason); }
@@ -49,6 +52,7 @@ class HostGroup {
 
   std::shared_ptr<shared_memory::Engine> engine_;
   std::vector<int> members_;
+  Duration patience_;
 };
 
 }  // namespace rondo::hierarchical
