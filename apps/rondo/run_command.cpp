@@ -163,7 +163,8 @@ void add_flags(CLI::App& app, Flags& flags) {
              "HOST:PORT", meeting);
   add_option(app, "rdzv-id", flags.rdzv_id, "TORCHELASTIC_RUN_ID, and the name of the log directory", "ID",
              meeting);
-  add_option(app, "rdzv-conf", flags.rdzv_conf, "join_timeout=SECONDS: how long ranks wait for each other to appear; other keys are accepted",
+  add_option(app, "rdzv-conf", flags.rdzv_conf,
+             "join_timeout=SECONDS: how long ranks wait for each other to appear; other keys are accepted",
              "K=V,...", meeting);
 
   const std::string accepted = "Accepted for torchrun's sake, without effect";
@@ -256,7 +257,8 @@ void parse_processes(const Flags& flags, int hosts, RunOptions& options) {
     for (const std::string& entry : rondo::split(text, ','))
       counts.push_back(parse_count(entry, str("--nproc-per-node ", text, ":"), 1));
     if (static_cast<int>(counts.size()) != hosts) {
-      throw UsageError(str("--nproc-per-node ", text, " lists ", counts.size(), " hosts, but --nnodes is ", hosts));
+      throw UsageError(
+          str("--nproc-per-node ", text, " lists ", counts.size(), " hosts, but --nnodes is ", hosts));
     }
   }
   options.node_rank = parse_count(flags.node_rank, "--node-rank", 0);
@@ -284,7 +286,8 @@ void check_accepted(const Flags& flags) {
 void parse_rdzv_conf(const std::string& text, RunOptions& options) {
   for (const std::string& entry : rondo::split(text, ',')) {
     const std::size_t equals = entry.find('=');
-    if (equals == std::string::npos) throw UsageError(str("--rdzv-conf ", text, ": '", entry, "' is not KEY=VALUE"));
+    if (equals == std::string::npos)
+      throw UsageError(str("--rdzv-conf ", text, ": '", entry, "' is not KEY=VALUE"));
     if (entry.substr(0, equals) != "join_timeout") continue;
     options.join_timeout = rondo::parse_duration(entry.substr(equals + 1), "--rdzv-conf join_timeout");
     if (*options.join_timeout <= rondo::Duration::zero())
@@ -296,18 +299,20 @@ void check_interface(const std::string& name) {
   if (name.empty() || if_nametoindex(name.c_str()) != 0) return;
   std::vector<std::string> known;
   if (struct if_nameindex* const all = if_nameindex()) {
-    for (const struct if_nameindex* entry = all; entry->if_index != 0; ++entry) known.emplace_back(entry->if_name);
+    for (const struct if_nameindex* entry = all; entry->if_index != 0; ++entry)
+      known.emplace_back(entry->if_name);
     if_freenameindex(all);
   }
-  throw UsageError(str("--interface ", name, " is not a network interface of this host; there are: ",
-                       rondo::join(known, ", ")));
+  throw UsageError(str("--interface ", name,
+                       " is not a network interface of this host; there are: ", rondo::join(known, ", ")));
 }
 
 void parse_meeting_place(const Flags& flags, RunOptions& options) {
   const bool several = !options.processes_of_hosts.empty();
   options.master_addr = flags.master_addr;
   std::string port = flags.master_port;
-  if (several && flags.standalone) throw UsageError("--standalone is for one host, but --nnodes asks for several");
+  if (several && flags.standalone)
+    throw UsageError("--standalone is for one host, but --nnodes asks for several");
   if (flags.standalone) {
     options.run_id.clear();
     port.clear();
@@ -322,9 +327,8 @@ void parse_meeting_place(const Flags& flags, RunOptions& options) {
   if (options.run_id.find('/') != std::string::npos)
     throw UsageError(str("--rdzv-id ", options.run_id, " contains a /"));
   if (several && options.master_addr.empty()) {
-    throw UsageError(
-        str("--master-addr is missing: with --nnodes ", flags.nnodes,
-            " every host must be told the address of host 0, as in --master-addr 10.0.0.1"));
+    throw UsageError(str("--master-addr is missing: with --nnodes ", flags.nnodes,
+                         " every host must be told the address of host 0, as in --master-addr 10.0.0.1"));
   }
   if (options.master_addr.empty()) options.master_addr = "127.0.0.1";
   if (port.empty() || port == "0") {
@@ -417,8 +421,9 @@ class RunFormatter : public CLI::Formatter {
 
 int run_command(std::vector<std::string> arguments) {
   Flags flags;
-  CLI::App app("Starts a program as several processes of one or more hosts, with torchrun's flags and environment.",
-               "rondo run");
+  CLI::App app(
+      "Starts a program as several processes of one or more hosts, with torchrun's flags and environment.",
+      "rondo run");
   app.formatter(std::make_shared<RunFormatter>());
   app.footer(kExamples);
   app.prefix_command();  // the first word that is no flag begins the program's own command line

@@ -104,14 +104,17 @@ void visit_flags(Flags& f, const Visit& visit) {
 
   const std::string processes = "Processes";
   // An engine's name, with its arguments in brackets, or that of one in a shared module.
-  const CLI::Validator engine([](std::string& text) {
-    constexpr std::array known = {"auto", "gloo", "hierarchical", "mpi", "native", "nccl"};
-    const std::string name = text.substr(0, text.find('('));
-    const bool good =
-        text.find(".so:") != std::string::npos || std::find(known.begin(), known.end(), name) != known.end();
-    return good ? std::string()
-                : rondo::str("'", text, "' is not one of ", rondo::join(known, ", "), ", or path/to/module.so:name");
-  }, "ENGINE");
+  const CLI::Validator engine(
+      [](std::string& text) {
+        constexpr std::array known = {"auto", "gloo", "hierarchical", "mpi", "native", "nccl"};
+        const std::string name = text.substr(0, text.find('('));
+        const bool good = text.find(".so:") != std::string::npos ||
+                          std::find(known.begin(), known.end(), name) != known.end();
+        return good ? std::string()
+                    : rondo::str("'", text, "' is not one of ", rondo::join(known, ", "),
+                                 ", or path/to/module.so:name");
+      },
+      "ENGINE");
   visit("nproc-per-node", f.nproc_per_node, "Start this many processes on this host", processes, positive);
   visit("strategy", f.strategy, "How training is spread; auto: ddp on several processes", processes,
         one_of({"auto", "ddp", "multi_worker_mirrored", "one_device"}));

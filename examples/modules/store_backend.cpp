@@ -1,5 +1,5 @@
-// A communication engine of one's own in a shared module: every rank puts its bytes into the store and reads the
-// others'. Slow, and complete enough for data-parallel training.
+// A communication engine of one's own in a shared module: every rank puts its bytes into the store and reads
+// the others'. Slow, and complete enough for data-parallel training.
 //   rondo train --data texts/ --nproc-per-node 2 --backend build/release/lib/store_backend.so:store
 #include <ATen/ops/from_blob.h>
 #include <torch/types.h>
@@ -36,15 +36,26 @@ class StoreBackend final : public c10d::Backend {
       const auto op = options.reduceOp;
       TORCH_CHECK(op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::MAX || op == c10d::ReduceOp::MIN,
                   "the store backend reduces with SUM, MAX and MIN only");
-      tensor.copy_(op == c10d::ReduceOp::SUM ? all.sum(0) : op == c10d::ReduceOp::MAX ? all.amax(0) : all.amin(0));
+      tensor.copy_(op == c10d::ReduceOp::SUM   ? all.sum(0)
+                   : op == c10d::ReduceOp::MAX ? all.amax(0)
+                                               : all.amin(0));
     }
     return done(c10d::OpType::ALLREDUCE);
   }
   c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
-                                           std::vector<at::Tensor>& inputs, const c10d::AllgatherOptions&) override {
+                                           std::vector<at::Tensor>& inputs,
+                                           const c10d::AllgatherOptions&) override {
     const std::vector<at::Tensor> all = exchange(inputs.at(0));
     for (std::size_t rank = 0; rank < all.size(); ++rank) outputs.at(0).at(rank).copy_(all[rank]);
     return done(c10d::OpType::ALLGATHER);
+  }
+  c10::intrusive_ptr<c10d::Work> gather(std::vector<std::vector<at::Tensor>>& outputs,
+                                        std::vector<at::Tensor>& inputs,
+                                        const c10d::GatherOptions& options) override {
+    const std::vector<at::Tensor> all = exchange(inputs.at(0));
+    for (std::size_t rank = 0; getRank() == options.rootRank && rank < all.size(); ++rank)
+      outputs.at(0).at(rank).copy_(all[rank]);
+    return done(c10d::OpType::GATHER);
   }
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions&) override {
     exchange(torch::zeros({1}));
@@ -65,7 +76,9 @@ class StoreBackend final : public c10d::Backend {
     }
     return all;
   }
-  c10::intrusive_ptr<c10d::Work> done(c10d::OpType type) { return c10::make_intrusive<FinishedWork>(getRank(), type); }
+  c10::intrusive_ptr<c10d::Work> done(c10d::OpType type) {
+    return c10::make_intrusive<FinishedWork>(getRank(), type);
+  }
 
   c10::intrusive_ptr<c10d::Store> store_;
   long round_ = 0;

@@ -7,8 +7,8 @@
 
 #include "rondo/collective/dtype.h"
 
-// Checks of what callers of c10d's interface pass, shared by rondo's own backends. All throw UsageError naming
-// the operation and what it got.
+// Checks of what callers of c10d's interface pass, shared by rondo's own backends. All throw UsageError
+// naming the operation and what it got.
 namespace rondo {
 
 Reduction reduction_of(const c10d::ReduceOp& op, at::ScalarType type);

@@ -55,15 +55,18 @@ Places find_places(const env::Identity& identity, const InitOptions& options,
 // Tells a backend factory where the members of its group are.
 void describe_places(BackendRequest& request, const Places& places) {
   if (places.members.empty()) return;
-  const auto member = [&](int rank) -> const Member& { return places.members[static_cast<std::size_t>(rank)]; };
+  const auto member = [&](int rank) -> const Member& {
+    return places.members[static_cast<std::size_t>(rank)];
+  };
   for (const int rank : request.world_ranks) {
     request.hosts.push_back(member(rank).host);
     request.host_names.push_back(member(rank).host_name);
   }
   const Member& own = member(request.world_ranks[static_cast<std::size_t>(request.rank)]);
-  const bool one_launcher = std::all_of(request.world_ranks.begin(), request.world_ranks.end(), [&](int rank) {
-    return member(rank).host != own.host || member(rank).launcher_store == own.launcher_store;
-  });
+  const bool one_launcher =
+      std::all_of(request.world_ranks.begin(), request.world_ranks.end(), [&](int rank) {
+        return member(rank).host != own.host || member(rank).launcher_store == own.launcher_store;
+      });
   if (own.launcher_store.empty() || !one_launcher) return;
   if (const auto store = launcher_store())
     request.host_store = c10::make_intrusive<c10d::PrefixStore>(request.group_name, store);

@@ -26,7 +26,8 @@ std::string link_target(const char* path) {
 std::string launcher_store_identity() {
   const auto descriptor = env::lookup(env::process_environment(), kStoreDescriptorVariable);
   struct stat status {};
-  if (!descriptor || fstat(static_cast<int>(parse_integer(*descriptor, kStoreDescriptorVariable)), &status) != 0)
+  if (!descriptor ||
+      fstat(static_cast<int>(parse_integer(*descriptor, kStoreDescriptorVariable)), &status) != 0)
     return {};
   return str(status.st_dev, ":", status.st_ino);
 }
@@ -67,10 +68,10 @@ std::vector<Member> exchange_members(const env::Identity& identity, const Member
   const std::string present = view.compare_set(key_of(identity.rank), "", text);
   if (!present.empty() && present != text) {
     const nlohmann::json other = nlohmann::json::parse(present);
-    throw UsageError(str("rank ", identity.rank, " is claimed by two processes: pid ", getpid(), " on host ",
-                         own.host_name, " and pid ", other.at("pid").get<int>(), " on host ",
-                         other.at("host_name").get<std::string>(),
-                         ". Was the same --node-rank given on two hosts, or is another job using the address?"));
+    throw UsageError(str(
+        "rank ", identity.rank, " is claimed by two processes: pid ", getpid(), " on host ", own.host_name,
+        " and pid ", other.at("pid").get<int>(), " on host ", other.at("host_name").get<std::string>(),
+        ". Was the same --node-rank given on two hosts, or is another job using the address?"));
   }
   const Wait wait{Deadline::after(timeout), nullptr};
   std::vector<Member> members;
@@ -82,9 +83,9 @@ std::vector<Member> exchange_members(const env::Identity& identity, const Member
       throw_missing(identity, view, timeout);
     }
     if (const int world_size = found.at("world_size").get<int>(); world_size != identity.world_size) {
-      throw UsageError(str("rank ", identity.rank, " on host ", own.host_name, " counts ", identity.world_size,
-                           " ranks, but rank ", rank, " on host ", found.at("host_name").get<std::string>(),
-                           " counts ", world_size,
+      throw UsageError(str("rank ", identity.rank, " on host ", own.host_name, " counts ",
+                           identity.world_size, " ranks, but rank ", rank, " on host ",
+                           found.at("host_name").get<std::string>(), " counts ", world_size,
                            ". Give every host the same --nnodes, and the same --nproc-per-node."));
     }
     members.push_back({found.at("host"), found.at("host_name"), found.at("launcher_store")});

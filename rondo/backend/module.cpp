@@ -16,7 +16,9 @@ constexpr const char* kFunction = "rondo_register_backends";
 class LoadedModule final : public BackendModule {
  public:
   int version() const override { return kVersion; }
-  void add(const std::string& name, BackendFactory factory) override { factories_[name] = std::move(factory); }
+  void add(const std::string& name, BackendFactory factory) override {
+    factories_[name] = std::move(factory);
+  }
   const std::map<std::string, BackendFactory>& factories() const { return factories_; }
 
  private:

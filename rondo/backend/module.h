@@ -12,8 +12,8 @@
 //     module.add("name", [](const rondo::BackendRequest& request) { return c10::make_intrusive<...>(...); });
 //   }
 //
-// compiled against the same headers of rondo and libtorch as the program that loads it. Nothing of rondo needs
-// to be linked into it: what the factory gets is in registry.h.
+// compiled against the same headers of rondo and libtorch as the program that loads it. Nothing of rondo
+// needs to be linked into it: what the factory gets is in registry.h.
 namespace rondo {
 
 class BackendModule {

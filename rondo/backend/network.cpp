@@ -93,7 +93,8 @@ std::string address_of_interface(const std::string& name) {
   for (const auto& [family, size] :
        {std::pair{AF_INET, sizeof(sockaddr_in)}, std::pair{AF_INET6, sizeof(sockaddr_in6)}}) {
     for (const ifaddrs* entry = all; entry != nullptr; entry = entry->ifa_next) {
-      if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != family || name != entry->ifa_name) continue;
+      if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != family || name != entry->ifa_name)
+        continue;
       return numeric(entry->ifa_addr, static_cast<socklen_t>(size));
     }
   }
@@ -129,7 +130,8 @@ Listener listen_at(const std::string& host, int port, const std::string& interfa
     candidate = address_of_interface(interface);
     if (candidate.empty()) break;
   }
-  log::warning("'", host, "' is no address of this host that others could reach, so the store of rank 0 listens on ",
+  log::warning("'", host,
+               "' is no address of this host that others could reach, so the store of rank 0 listens on ",
                "every address, port ", port, "; --interface or GLOO_SOCKET_IFNAME would limit it to one");
   return {-1, means_loopback(host) ? host : "127.0.0.1"};
 }

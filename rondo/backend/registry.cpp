@@ -22,7 +22,8 @@ struct Registry {
 
 // Engines are named process-wide, as they are in c10d; the built-in ones are here from the start.
 Registry& registry() {
-  static Registry instance{{}, {{"native", make_native_backend},
+  static Registry instance{{},
+                           {{"native", make_native_backend},
                             {"gloo", make_gloo_backend},
                             {"hierarchical", make_hierarchical_backend},
                             {"mpi", make_mpi_backend},

@@ -30,7 +30,8 @@ struct BackendRequest {
   std::vector<std::string> arguments = {};
 
   bool one_host() const {
-    return hosts.empty() || std::all_of(hosts.begin(), hosts.end(), [&](const auto& h) { return h == hosts.front(); });
+    return hosts.empty() ||
+           std::all_of(hosts.begin(), hosts.end(), [&](const auto& h) { return h == hosts.front(); });
   }
 };
 using BackendFactory = std::function<c10::intrusive_ptr<c10d::Backend>(const BackendRequest&)>;
@@ -39,8 +40,8 @@ using BackendFactory = std::function<c10::intrusive_ptr<c10d::Backend>(const Bac
 void register_backend(const std::string& name, BackendFactory factory);
 
 // Makes a communicator. `name` is that of an engine, with arguments in brackets where it takes some
-// ("hierarchical(native, gloo)"), or a module's (see module.h); throws UsageError listing the known names when there is no such engine, or saying how
-// to get one that was left out of this build.
+// ("hierarchical(native, gloo)"), or a module's (see module.h); throws UsageError listing the known names
+// when there is no such engine, or saying how to get one that was left out of this build.
 c10::intrusive_ptr<c10d::Backend> make_backend(const std::string& name, const BackendRequest& request);
 
 // Names that make_backend accepts, sorted.

@@ -32,17 +32,19 @@ c10::intrusive_ptr<c10d::Store> tcp_store(const env::Identity& identity, const s
   options.multiTenant = true;
   std::string connect_to = host;
   if (listens) {
-    const Listener listener = listen_at(host, port, env::lookup(environment, "GLOO_SOCKET_IFNAME").value_or(""));
+    const Listener listener =
+        listen_at(host, port, env::lookup(environment, "GLOO_SOCKET_IFNAME").value_or(""));
     connect_to = listener.address;
     if (listener.descriptor >= 0) options.masterListenFd = listener.descriptor;
   }
   const auto failed = [&](const std::string& reason) {
-    return str("rank ", identity.rank, listens ? " cannot listen at " : " cannot reach rank 0 at ", host, ":", port,
-               ": ", reason, ". The address comes from ", identity.origin(env::Field::master_addr), " and ",
-               identity.origin(env::Field::master_port),
-               listens ? "; is another job using the port?"
-                       : "; is rank 0 running, is this the address of its host on the network that both share, "
-                         "and does no firewall stand between?");
+    return str("rank ", identity.rank, listens ? " cannot listen at " : " cannot reach rank 0 at ", host, ":",
+               port, ": ", reason, ". The address comes from ", identity.origin(env::Field::master_addr),
+               " and ", identity.origin(env::Field::master_port),
+               listens
+                   ? "; is another job using the port?"
+                   : "; is rank 0 running, is this the address of its host on the network that both share, "
+                     "and does no firewall stand between?");
   };
   if (!listens) {
     if (const std::string reason = wait_for_listener(host, port, timeout); !reason.empty())

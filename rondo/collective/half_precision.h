@@ -1,6 +1,6 @@
-// float16 and bfloat16 in memory, and their conversions from and to float32. Included by source files that are
-// compiled once per instruction set, so everything here has internal linkage and uses no inline function of
-// the standard library.
+// float16 and bfloat16 in memory, and their conversions from and to float32. Included by source files that
+// are compiled once per instruction set, so everything here has internal linkage and uses no inline function
+// of the standard library.
 #pragma once
 
 #include <cstddef>

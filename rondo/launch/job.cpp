@@ -32,11 +32,12 @@ void check_hosts(const RunOptions& options) {
   if (hosts.size() < 2) return;
   if (options.node_rank < 0 || static_cast<std::size_t>(options.node_rank) >= hosts.size() ||
       hosts[static_cast<std::size_t>(options.node_rank)] != options.processes) {
-    throw UsageError(
-        str("host number ", options.node_rank, " with ", options.processes,
-            " processes does not fit the job's hosts, which have ", join(hosts, ", "), " processes"));
+    throw UsageError(str("host number ", options.node_rank, " with ", options.processes,
+                         " processes does not fit the job's hosts, which have ", join(hosts, ", "),
+                         " processes"));
   }
-  if (!options.master_port) throw UsageError("a job of several hosts needs a master port that all of them know");
+  if (!options.master_port)
+    throw UsageError("a job of several hosts needs a master port that all of them know");
 }
 
 void check(const RunOptions& options) {
@@ -171,7 +172,8 @@ class Job {
     place.omp_threads = options_.omp_threads;
     const bool on_console = plan.out.route == StreamPlan::Route::pipe && plan.err.route == plan.out.route;
     if (terminal_width_ && on_console && plan.out.shown) {
-      place.terminal_width = *terminal_width_ - static_cast<int>(str("[rank ", plan.world_rank(), "] ").size());
+      place.terminal_width =
+          *terminal_width_ - static_cast<int>(str("[rank ", plan.world_rank(), "] ").size());
     }
     plan.environment = worker_environment(base_environment_, place);
     plan.inherited_descriptor = store.descriptor();

@@ -17,12 +17,13 @@ enum class Binding { none, core, numa };
 struct RunOptions {
   std::vector<std::string> command;  // program and its arguments, complete (see make_command)
   int processes = 1;                 // of this host
-  // Of every host, when there are several; empty: this one is alone. processes is processes_of_hosts[node_rank].
+  // Of every host, when there are several; empty: this one is alone. processes is
+  // processes_of_hosts[node_rank].
   std::vector<int> processes_of_hosts;
-  int node_rank = 0;      // number of this host
-  std::string interface;  // network interface for every engine; empty: each chooses
+  int node_rank = 0;                     // number of this host
+  std::string interface;                 // network interface for every engine; empty: each chooses
   std::optional<Duration> join_timeout;  // how long ranks wait for each other to appear; empty: their default
-  std::string run_id;  // empty: one is made up
+  std::string run_id;                    // empty: one is made up
   std::string role = "default";
   std::string master_addr = "127.0.0.1";
   std::optional<int> master_port;  // empty: a free one for every attempt, which one host alone may have

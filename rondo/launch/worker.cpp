@@ -140,8 +140,8 @@ std::unique_ptr<Worker> start_worker(const WorkerPlan& plan, const StartContext&
   if (!worker->pidfd.valid()) {
     const int error = errno;
     kill(worker->pid, SIGKILL);
-    throw Error(
-        str("cannot watch rank ", plan.world_rank(), ": ", errno_text(error), " (pidfd needs Linux 5.3 or newer)"));
+    throw Error(str("cannot watch rank ", plan.world_rank(), ": ", errno_text(error),
+                    " (pidfd needs Linux 5.3 or newer)"));
   }
   worker->out = listen_to(std::move(out), plan.out, plan.world_rank(), context.loop, context.out);
   worker->err = listen_to(std::move(err), plan.err, plan.world_rank(), context.loop, context.err);

@@ -82,13 +82,16 @@ TEST(Hierarchical, AllReduce) {
 }
 
 TEST(Hierarchical, AllReduceByOneRankOfAHost) {
-  run_layout({0, 1, 1, 0}, [&](Context& context) {
-    for (const std::int64_t length : kLengths) {
-      at::Tensor tensor = contribution(context.rank(), length);
-      all_reduce(tensor, context.world());
-      EXPECT_TRUE(at::equal(tensor, sum_of_contributions(4, length))) << length;
-    }
-  }, "hierarchical(native, gloo, lanes=1, window=2)");
+  run_layout(
+      {0, 1, 1, 0},
+      [&](Context& context) {
+        for (const std::int64_t length : kLengths) {
+          at::Tensor tensor = contribution(context.rank(), length);
+          all_reduce(tensor, context.world());
+          EXPECT_TRUE(at::equal(tensor, sum_of_contributions(4, length))) << length;
+        }
+      },
+      "hierarchical(native, gloo, lanes=1, window=2)");
 }
 
 TEST(Hierarchical, TheOtherOperations) {
@@ -110,7 +113,8 @@ TEST(Hierarchical, TheOtherOperations) {
         for (int rank = 0; rank < n; ++rank)
           EXPECT_TRUE(at::equal(all[static_cast<std::size_t>(rank)], contribution(rank, length)));
         const at::Tensor part = reduce_scatter(contribution(context.rank(), length * n), world);
-        EXPECT_TRUE(at::equal(part, sum_of_contributions(n, length * n).narrow(0, context.rank() * length, length)));
+        EXPECT_TRUE(
+            at::equal(part, sum_of_contributions(n, length * n).narrow(0, context.rank() * length, length)));
       }
       const auto gathered = gather(contribution(context.rank(), 9), world, 1);
       for (std::size_t rank = 0; rank < gathered.size(); ++rank)
@@ -122,7 +126,8 @@ TEST(Hierarchical, TheOtherOperations) {
       }
       all_to_all(outputs, inputs, world);
       for (int rank = 0; rank < n; ++rank)
-        EXPECT_TRUE(at::equal(outputs[static_cast<std::size_t>(rank)], contribution(rank * 10 + context.rank(), 4)));
+        EXPECT_TRUE(
+            at::equal(outputs[static_cast<std::size_t>(rank)], contribution(rank * 10 + context.rank(), 4)));
       at::Tensor message = contribution(context.rank(), 8);
       if (context.rank() == 0) send(message, world, n - 1, 3);
       if (context.rank() == n - 1) {
@@ -140,7 +145,8 @@ TEST(Hierarchical, AllRanksGetTheSameBits) {
     run_layout(hosts, [&](Context& context) {
       at::Tensor tensor = (at::arange(100000) * (0.37 + context.rank())).sin() * 1e6;
       all_reduce(tensor, context.world());
-      for (const at::Tensor& other : all_gather(tensor, context.world())) EXPECT_TRUE(at::equal(other, tensor));
+      for (const at::Tensor& other : all_gather(tensor, context.world()))
+        EXPECT_TRUE(at::equal(other, tensor));
     });
   }
 }
@@ -171,58 +177,69 @@ TEST(Hierarchical, ManyAtOnceCompleteInOrder) {
 TEST(Hierarchical, EncodedSumsAreCloseAndTheSameEverywhere) {
   constexpr std::int64_t kLength = 200003;
   for (const std::string codec : {"bfloat16", "float16", "int8"}) {
-    for (const std::vector<int>& hosts : std::vector<std::vector<int>>{{0, 1, 1, 0}, {0, 0, 1}, {0, 1, 2, 0, 1, 2}}) {
-      run_layout(hosts, [&](Context& context) {
-        const int n = context.world_size();
-        const auto values = [&](int rank) { return (at::arange(kLength) * (0.37 + rank)).sin().to(at::kFloat); };
-        at::Tensor expected = values(0);
-        for (int rank = 1; rank < n; ++rank) expected += values(rank);
-        // What an encoding leaves out one time arrives the next: the mean of many sums is closer than one.
-        at::Tensor buffer = at::empty({kLength});
-        at::Tensor total = at::zeros({kLength});
-        constexpr int kRounds = 16;
-        double first = 0;
-        for (int round = 0; round < kRounds; ++round) {
-          buffer.copy_(values(context.rank()));
-          all_reduce(buffer, context.world());
-          if (round == 0) first = (buffer - expected).abs().max().item<double>();
-          total += buffer;
-        }
-        const double bound = 2.0 * n * collective::make_codec(codec)->error_bound(n);
-        EXPECT_GT(first, 0);
-        EXPECT_LE(first, bound) << codec;
-        if (codec == "int8") {
-          EXPECT_LE((total / kRounds - expected).abs().max().item<double>(), first / 4) << codec;
-        }
-        for (const at::Tensor& other : all_gather(buffer, context.world())) EXPECT_TRUE(at::equal(other, buffer));
-        // Small and integer tensors stay exact.
-        at::Tensor small = contribution(context.rank(), 1000);
-        all_reduce(small, context.world());
-        EXPECT_TRUE(at::equal(small, sum_of_contributions(n, 1000)));
-      }, str("hierarchical(native, gloo, codec=", codec, ", chunk=256KiB)"));
+    for (const std::vector<int>& hosts :
+         std::vector<std::vector<int>>{{0, 1, 1, 0}, {0, 0, 1}, {0, 1, 2, 0, 1, 2}}) {
+      run_layout(
+          hosts,
+          [&](Context& context) {
+            const int n = context.world_size();
+            const auto values = [&](int rank) {
+              return (at::arange(kLength) * (0.37 + rank)).sin().to(at::kFloat);
+            };
+            at::Tensor expected = values(0);
+            for (int rank = 1; rank < n; ++rank) expected += values(rank);
+            // What an encoding leaves out one time arrives the next: the mean of many sums is closer than
+            // one.
+            at::Tensor buffer = at::empty({kLength});
+            at::Tensor total = at::zeros({kLength});
+            constexpr int kRounds = 16;
+            double first = 0;
+            for (int round = 0; round < kRounds; ++round) {
+              buffer.copy_(values(context.rank()));
+              all_reduce(buffer, context.world());
+              if (round == 0) first = (buffer - expected).abs().max().item<double>();
+              total += buffer;
+            }
+            const double bound = 2.0 * n * collective::make_codec(codec)->error_bound(n);
+            EXPECT_GT(first, 0);
+            EXPECT_LE(first, bound) << codec;
+            if (codec == "int8") {
+              EXPECT_LE((total / kRounds - expected).abs().max().item<double>(), first / 4) << codec;
+            }
+            for (const at::Tensor& other : all_gather(buffer, context.world()))
+              EXPECT_TRUE(at::equal(other, buffer));
+            // Small and integer tensors stay exact.
+            at::Tensor small = contribution(context.rank(), 1000);
+            all_reduce(small, context.world());
+            EXPECT_TRUE(at::equal(small, sum_of_contributions(n, 1000)));
+          },
+          str("hierarchical(native, gloo, codec=", codec, ", chunk=256KiB)"));
     }
   }
 }
 
 TEST(Hierarchical, GroupsWithinAHostAreNative) {
-  run_layout({0, 1, 0, 1}, [&](Context& context) {
-    EXPECT_EQ(context.backend_name(), "hierarchical(native, gloo)");
-    const Group even = context.new_group({0, 2});
-    const Group mixed = context.new_group({3, 0});
-    if (even.member()) {
-      EXPECT_EQ(even.backend()->getBackendName(), "rondo");
-      at::Tensor tensor = at::full({3}, context.rank());
-      all_reduce(tensor, even);
-      EXPECT_EQ(tensor[0].item<int>(), 2);
-    }
-    if (mixed.member()) {
-      at::Tensor tensor = at::full({3}, mixed.rank());
-      broadcast(tensor, mixed, 0);
-      EXPECT_EQ(tensor[0].item<int>(), 0);
-      EXPECT_EQ(mixed.backend()->getBackendName(), "hierarchical");
-    }
-    context.shutdown();
-  }, "auto");
+  run_layout(
+      {0, 1, 0, 1},
+      [&](Context& context) {
+        EXPECT_EQ(context.backend_name(), "hierarchical(native, gloo)");
+        const Group even = context.new_group({0, 2});
+        const Group mixed = context.new_group({3, 0});
+        if (even.member()) {
+          EXPECT_EQ(even.backend()->getBackendName(), "rondo");
+          at::Tensor tensor = at::full({3}, context.rank());
+          all_reduce(tensor, even);
+          EXPECT_EQ(tensor[0].item<int>(), 2);
+        }
+        if (mixed.member()) {
+          at::Tensor tensor = at::full({3}, mixed.rank());
+          broadcast(tensor, mixed, 0);
+          EXPECT_EQ(tensor[0].item<int>(), 0);
+          EXPECT_EQ(mixed.backend()->getBackendName(), "hierarchical");
+        }
+        context.shutdown();
+      },
+      "auto");
 }
 
 // Every rank sees an error of the kind, naming both sides.
@@ -235,7 +252,8 @@ void expect_on_all(const std::vector<int>& hosts, const std::function<void(Conte
       ADD_FAILURE() << "no error on rank " << context.rank();
     } catch (const CommunicationError& e) {
       ++seen;
-      for (const std::string& part : parts) EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+      for (const std::string& part : parts)
+        EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
     }
     // The error is final.
     at::Tensor tensor = at::ones({1});
@@ -245,22 +263,28 @@ void expect_on_all(const std::vector<int>& hosts, const std::function<void(Conte
 }
 
 TEST(Hierarchical, RanksThatDisagreeAreToldOnBothHosts) {
-  expect_on_all({0, 0, 1, 1}, [](Context& context) {
-    at::Tensor tensor = at::ones({context.rank() < 2 ? 50000 : 60000});
-    all_reduce(tensor, context.world());
-  }, {"50000 x float32", "60000 x float32"});
-  expect_on_all({0, 1, 0, 1}, [](Context& context) {
-    at::Tensor tensor = at::ones({100});
-    if (context.rank() % 2 == 0) {
-      all_reduce(tensor, context.world());
-    } else {
-      broadcast(tensor, context.world());
-    }
-  }, {"all_reduce(100 x float32", "broadcast(100 x float32"});
-  expect_on_all({0, 0, 1, 1}, [](Context& context) {
-    at::Tensor tensor = at::ones({context.rank() == 3 ? 7 : 8});
-    all_reduce(tensor, context.world());
-  }, {"8 x float32", "7 x float32"});
+  expect_on_all({0, 0, 1, 1},
+                [](Context& context) {
+                  at::Tensor tensor = at::ones({context.rank() < 2 ? 50000 : 60000});
+                  all_reduce(tensor, context.world());
+                },
+                {"50000 x float32", "60000 x float32"});
+  expect_on_all({0, 1, 0, 1},
+                [](Context& context) {
+                  at::Tensor tensor = at::ones({100});
+                  if (context.rank() % 2 == 0) {
+                    all_reduce(tensor, context.world());
+                  } else {
+                    broadcast(tensor, context.world());
+                  }
+                },
+                {"all_reduce(100 x float32", "broadcast(100 x float32"});
+  expect_on_all({0, 0, 1, 1},
+                [](Context& context) {
+                  at::Tensor tensor = at::ones({context.rank() == 3 ? 7 : 8});
+                  all_reduce(tensor, context.world());
+                },
+                {"8 x float32", "7 x float32"});
 }
 
 TEST(Hierarchical, ARankThatNeverComesIsNamed) {
@@ -307,7 +331,10 @@ TEST(Members, RanksThatCountTheWorldDifferentlyAreTold) {
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        init({.rank = rank, .world_size = 2 + rank, .store = store, .host = str("host ", rank),
+        init({.rank = rank,
+              .world_size = 2 + rank,
+              .store = store,
+              .host = str("host ", rank),
               .timeout = std::chrono::seconds(5)});
       } catch (const UsageError& e) {
         told += std::string(e.what()).find("counts 3") != std::string::npos ? 1 : 0;

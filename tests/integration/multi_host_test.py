@@ -10,7 +10,7 @@ import pytest
 from hosts import linked_hosts
 from launching import wait_until
 
-MODEL = ["--model", "mlp", "--hidden", "16", "--data-kind", "csv", "--global-batch-size", 24, "--epochs", 2, "--log-every", 1,
+MODEL = ["--model", "mlp", "--data-kind", "csv", "--global-batch-size", 24, "--epochs", 2, "--log-every", 1,
          "--validation-fraction", 0]
 
 
@@ -189,8 +189,8 @@ def test_a_port_in_use_is_named_on_the_first_host(rondo):
 
 
 def test_the_same_node_rank_twice_is_told(rondo, rondo_bin, clean_environment, tmp_path):
-    words = [rondo_bin / "rondo", "run", "--nnodes", 2, "--master-addr", "127.0.0.1", "--master-port", 29616, "-n", 1,
-             "--rdzv-conf", "join_timeout=5", "--node-rank"]
+    words = [rondo_bin / "rondo", "run", "--nnodes", 3, "--master-addr", "127.0.0.1", "--master-port", 29616, "-n", 1,
+             "--rdzv-conf", "join_timeout=3", "--node-rank"]
     program = rondo_bin / "examples" / "collectives"
     results = Job([([*words, 0, program], {}), ([*words, 1, program], {}), ([*words, 1, program], {})], clean_environment,
                   tmp_path).finish(40)

@@ -44,11 +44,13 @@ int host_of(int rank, int ranks) { return rank * kHosts / ranks; }
 // World ranks in the order in which a group numbers them.
 std::vector<int> ranks_in_order(const std::string& order, int ranks) {
   std::vector<int> all;
-  for (int i = 0; i < ranks; ++i) all.push_back(order == "by host" ? i : i / kHosts + i % kHosts * (ranks / kHosts));
+  for (int i = 0; i < ranks; ++i)
+    all.push_back(order == "by host" ? i : i / kHosts + i % kHosts * (ranks / kHosts));
   return all;
 }
 
-c10::intrusive_ptr<c10d::Backend> make_engine(const std::string& name, const std::string& order, const Group& world) {
+c10::intrusive_ptr<c10d::Backend> make_engine(const std::string& name, const std::string& order,
+                                              const Group& world) {
   BackendRequest request;
   request.group_name = str(name, " ", order);
   request.world_ranks = ranks_in_order(order, world.size());
@@ -68,11 +70,17 @@ std::vector<Competitor> make_competitors(const AcrossHosts& settings, const Grou
   for (const std::string order : {"by host", "in turns"}) {
     for (const std::string& codec : settings.codecs) {
       const std::string options = settings.options.empty() ? "" : ", " + settings.options;
-      competitors.push_back({"rondo", codec, order,
-                             make_engine(str("hierarchical(native, gloo, codec=", codec, options, ")"), order, world),
-                             {}, {}, false});
+      competitors.push_back(
+          {"rondo",
+           codec,
+           order,
+           make_engine(str("hierarchical(native, gloo, codec=", codec, options, ")"), order, world),
+           {},
+           {},
+           false});
     }
-    if (settings.peers) competitors.push_back({"gloo", "none", order, make_engine("gloo", order, world), {}, {}, false});
+    if (settings.peers)
+      competitors.push_back({"gloo", "none", order, make_engine("gloo", order, world), {}, {}, false});
   }
   return competitors;
 }
@@ -188,7 +196,8 @@ Json run_across_hosts(const AcrossHosts& settings) {
   const int results = memfd_create("rondo-bench-results", 0);
   if (results < 0) throw Error(str("cannot keep the results: ", errno_text(errno)));
   if (settings.table)
-    std::printf("\nall_reduce, float32, %d ranks on %d hosts, %s\n", settings.ranks, kHosts, settings.rate.c_str());
+    std::printf("\nall_reduce, float32, %d ranks on %d hosts, %s\n", settings.ranks, kHosts,
+                settings.rate.c_str());
   std::fflush(stdout);
   spawn([&](int rank) { run_rank(settings, hosts, rank, results); }, settings.ranks);
   std::string text(static_cast<std::size_t>(lseek(results, 0, SEEK_END)), '\0');

@@ -208,10 +208,12 @@ Command add_collectives(CLI::App& parent) {
                 "Write the data before each operation; four sets of buffers in rotation");
   app->add_flag("--peers", flags->settings.peers,
                 "Measure Gloo, and Open MPI when installed, in the same run");
-  app->add_option("--hosts", flags->hosts, "2: between two hosts emulated on this machine (all_reduce, float32; needs root)")
+  app->add_option("--hosts", flags->hosts,
+                  "2: between two hosts emulated on this machine (all_reduce, float32; needs root)")
       ->check(CLI::Range(1, 2));
   app->add_option("--rate", flags->across.rate, "With --hosts 2: rate of the link, as tc writes it");
-  app->add_option("--codec", flags->codecs, "With --hosts 2: encodings between hosts; none, bfloat16, int8, ...");
+  app->add_option("--codec", flags->codecs,
+                  "With --hosts 2: encodings between hosts; none, bfloat16, int8, ...");
   app->add_option("--hierarchical", flags->across.options,
                   "With --hosts 2: options of the hierarchical engine, as in lanes=1,chunk=512KiB");
   app->add_option("--bursts", flags->settings.effort.bursts, "Turns of each system")

@@ -49,7 +49,8 @@ void configure(int host, const std::string& rate) {
 }  // namespace
 
 EmulatedHosts::EmulatedHosts(const std::string& rate) {
-  if (rate.empty() || rate.find_first_not_of("0123456789.abcdefghijklmnopqrstuvwxyzBKMGT") != std::string::npos)
+  if (rate.empty() ||
+      rate.find_first_not_of("0123456789.abcdefghijklmnopqrstuvwxyzBKMGT") != std::string::npos)
     throw UsageError(str("--rate ", rate, " is not a rate as tc writes it: 1gbit, 100mbit"));
   const int original = open_own_namespace();
   try {
@@ -61,8 +62,8 @@ EmulatedHosts::EmulatedHosts(const std::string& rate) {
       namespaces_.push_back(open_own_namespace());
     }
     enter_namespace(namespaces_[0]);
-    must(str("ip link add ", interface(0), " type veth peer name ", interface(1), " netns /proc/", getpid(), "/fd/",
-             namespaces_[1]));
+    must(str("ip link add ", interface(0), " type veth peer name ", interface(1), " netns /proc/", getpid(),
+             "/fd/", namespaces_[1]));
     configure(0, rate);
     enter_namespace(namespaces_[1]);
     configure(1, rate);

@@ -18,8 +18,9 @@ class AllGather final : public ChunkedOperation {
     }
     for (int other = 1; other < map.host_count(); ++other) {
       const int host = (map.host() + other) % map.host_count();
-      messages(chunk).sends.push_back(fabric.between_hosts->send(
-          map.counterpart(host, map.place()), Lane::first, request_.input.base + offset(chunk), bytes(chunk)));
+      messages(chunk).sends.push_back(
+          fabric.between_hosts->send(map.counterpart(host, map.place()), Lane::first,
+                                     request_.input.base + offset(chunk), bytes(chunk)));
     }
   }
 
@@ -51,7 +52,9 @@ class AllGather final : public ChunkedOperation {
     return request_.output.at(static_cast<std::size_t>(rank)) + offset(chunk);
   }
   // Who on this host gets the piece of a rank of another one.
-  static int receiver_of(int rank, const HostMap& map) { return map.counterpart(map.host(), map.place_of(rank)); }
+  static int receiver_of(int rank, const HostMap& map) {
+    return map.counterpart(map.host(), map.place_of(rank));
+  }
 };
 
 }  // namespace

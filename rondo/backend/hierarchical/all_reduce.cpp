@@ -25,7 +25,8 @@ struct Range {
 Range part_of(const Range& whole, int index, int count) {
   const std::uint64_t units = (whole.size + kAlignment - 1) / kAlignment;
   const auto edge = [&](int i) {
-    return std::min(whole.size, units * static_cast<std::uint64_t>(i) / static_cast<std::uint64_t>(count) * kAlignment);
+    return std::min(whole.size,
+                    units * static_cast<std::uint64_t>(i) / static_cast<std::uint64_t>(count) * kAlignment);
   };
   return {whole.begin + edge(index), edge(index + 1) - edge(index)};
 }
@@ -49,9 +50,7 @@ class AllReduce final : public Operation {
  public:
   AllReduce(const CollectiveRequest& request, const HostMap& map, const AllReduceOptions& options,
             std::shared_ptr<Compression> compression)
-      : request_(request),
-        width_(element_bytes(request.type)),
-        compression_(std::move(compression)) {
+      : request_(request), width_(element_bytes(request.type)), compression_(std::move(compression)) {
     cut(map, options);
     std::uint64_t own = 0;
     for (const Chunk& chunk : chunks_) {
@@ -92,7 +91,8 @@ class AllReduce final : public Operation {
     const int lanes = options.lanes > 0 ? std::min(options.lanes, map.smallest_host()) : map.smallest_host();
     const bool scatter = map.even() && lanes == ranks;
     const std::uint64_t unit = kAlignment * static_cast<std::uint64_t>(lanes);
-    const std::uint64_t chunk_elements = std::max<std::uint64_t>(unit, options.chunk_bytes / width_ / unit * unit);
+    const std::uint64_t chunk_elements =
+        std::max<std::uint64_t>(unit, options.chunk_bytes / width_ / unit * unit);
     const auto add = [&](Range all, int chunk_lanes, bool scattered) {
       Chunk chunk{all, scattered, chunk_lanes, {}};
       if (map.place() < chunk_lanes) chunk.own = part_of(all, map.place(), chunk_lanes);
@@ -100,7 +100,8 @@ class AllReduce final : public Operation {
     };
     std::uint64_t begin = 0;
     // The last elements that do not divide go through one rank, as everything small does.
-    const std::uint64_t large = request_.elements * width_ <= kDirectBytes ? 0 : request_.elements / unit * unit;
+    const std::uint64_t large =
+        request_.elements * width_ <= kDirectBytes ? 0 : request_.elements / unit * unit;
     while (begin < large) {
       const std::uint64_t size = std::min(chunk_elements, large - begin);
       add({begin, size}, lanes, scatter);
@@ -186,7 +187,8 @@ class AllReduce final : public Operation {
       const int host = (map.host() + step) % map.host_count();
       const Range range = outgoing(chunk, host, map);
       if (range.size == 0) continue;
-      const std::byte* data = compression_ ? chunk.encoded.data() + encoded_at(chunk, host, map) : at(range.begin);
+      const std::byte* data =
+          compression_ ? chunk.encoded.data() + encoded_at(chunk, host, map) : at(range.begin);
       chunk.sends.push_back(fabric.between_hosts->send(map.counterpart(host, map.place()), Lane::first, data,
                                                        message_bytes(range)));
     }
@@ -212,9 +214,10 @@ class AllReduce final : public Operation {
       // The piece that this host sums itself stays exact; undivided, one encoding is for all.
       if (pieces ? host == map.host() : host > 0) continue;
       const Range range = outgoing(chunk, host, map);
-      compression_->encoder->encode({floats(range), range.size},
-                                    {chunk.encoded.data() + encoded_at(chunk, host, map), message_bytes(range)},
-                                    residual(compression_->residual, index, range));
+      compression_->encoder->encode(
+          {floats(range), range.size},
+          {chunk.encoded.data() + encoded_at(chunk, host, map), message_bytes(range)},
+          residual(compression_->residual, index, range));
     }
   }
 
@@ -243,7 +246,11 @@ class AllReduce final : public Operation {
       }
       std::byte* const destination = at(range.begin);
       const bool average = request_.reduction == Reduction::average;
-      reduce({request_.type, request_.reduction, sources, {&destination, 1}, range.size,
+      reduce({request_.type,
+              request_.reduction,
+              sources,
+              {&destination, 1},
+              range.size,
               average ? std::span<const double>(weights_) : std::span<const double>()});
       return;
     }
@@ -291,7 +298,8 @@ class AllReduce final : public Operation {
         }
         receives.push_back(fabric.between_hosts->receive(peer, Lane::second, into, message_bytes(range)));
       }
-      if (own.size > 0) sends.push_back(fabric.between_hosts->send(peer, Lane::second, data, message_bytes(own)));
+      if (own.size > 0)
+        sends.push_back(fabric.between_hosts->send(peer, Lane::second, data, message_bytes(own)));
     }
     wait_for(receives, fabric, deadline);
     wait_for(sends, fabric, deadline);
@@ -299,7 +307,8 @@ class AllReduce final : public Operation {
     for (int host = 0; host < map.host_count(); ++host) {
       const Range range = outgoing(chunk, host, map);
       if (host == map.host() || range.size == 0) continue;
-      compression_->decoder->decode(chunk.received[static_cast<std::size_t>(host)], {floats(range), range.size});
+      compression_->decoder->decode(chunk.received[static_cast<std::size_t>(host)],
+                                    {floats(range), range.size});
     }
   }
 

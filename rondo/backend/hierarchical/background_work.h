@@ -14,7 +14,8 @@ class BackgroundWork final : public c10d::Work {
  public:
   // `results` are what result() and the future give. `conclude` moves them to where the caller wants them; it
   // runs on the backend's thread, before the work counts as done.
-  BackgroundWork(int rank, c10d::OpType type, std::vector<at::Tensor> results, std::function<void()> conclude);
+  BackgroundWork(int rank, c10d::OpType type, std::vector<at::Tensor> results,
+                 std::function<void()> conclude);
 
   // Called once, by the backend.
   void complete(std::exception_ptr error);

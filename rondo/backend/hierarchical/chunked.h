@@ -38,8 +38,9 @@ class ChunkedOperation : public Operation {
 
   std::size_t offset(std::size_t chunk) const { return chunk * chunk_elements_ * width_; }
   std::uint64_t elements(std::size_t chunk) const {
-    return std::min<std::uint64_t>(chunk_elements_, request_.elements - std::min<std::uint64_t>(
-                                                                            chunk * chunk_elements_, request_.elements));
+    return std::min<std::uint64_t>(
+        chunk_elements_,
+        request_.elements - std::min<std::uint64_t>(chunk * chunk_elements_, request_.elements));
   }
   std::size_t bytes(std::size_t chunk) const { return elements(chunk) * width_; }
   // One chunk of the request, of `kind`; buffers are left out.

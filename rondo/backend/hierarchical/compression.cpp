@@ -9,8 +9,7 @@ CompressionTable::CompressionTable(std::string codec) : codec_(codec == "none" ?
 std::shared_ptr<Compression> CompressionTable::find(const at::Tensor& buffer) {
   const std::lock_guard lock(mutex_);
   std::erase_if(entries_, [](const auto& entry) { return entry.second.storage.expired(); });
-  const c10::intrusive_ptr<c10::StorageImpl> storage =
-      buffer.storage().getWeakStorageImpl().lock();
+  const c10::intrusive_ptr<c10::StorageImpl> storage = buffer.storage().getWeakStorageImpl().lock();
   const Key key{storage.get(), buffer.storage_offset(), buffer.numel()};
   const auto found = entries_.find(key);
   if (found != entries_.end()) return found->second.compression;

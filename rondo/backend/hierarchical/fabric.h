@@ -14,8 +14,8 @@ namespace rondo::hierarchical {
 struct Fabric {
   HostMap map;
   // Collectives among the ranks of this host. Two of them, because every engine's collectives must start in
-  // the same order on all ranks: `gather_in` is used by the pipeline's first thread, `hand_out` by its second.
-  // Null on a host with one rank.
+  // the same order on all ranks: `gather_in` is used by the pipeline's first thread, `hand_out` by its
+  // second. Null on a host with one rank.
   std::unique_ptr<HostGroup> gather_in;
   std::unique_ptr<HostGroup> hand_out;
   std::unique_ptr<OuterLink> between_hosts;
@@ -34,8 +34,8 @@ class Operation {
   virtual void second(std::size_t chunk, Fabric& fabric, const Deadline& deadline) = 0;
 };
 
-// A rank that waits for its own host to hand something out is told by the rank that waits for another host why
-// nothing comes; it gives up only this much later.
+// A rank that waits for its own host to hand something out is told by the rank that waits for another host
+// why nothing comes; it gives up only this much later.
 constexpr Duration kHandOutGrace = std::chrono::seconds(2);
 
 // Chunks of an operation over `bytes`: large enough that messages are efficient, small enough that several

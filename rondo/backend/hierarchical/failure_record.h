@@ -6,9 +6,9 @@
 
 namespace rondo::hierarchical {
 
-// The first failure of a group, written where all ranks can read it before anybody acts on it: a rank that sees
-// a connection close asks here whether that is the cause or a consequence. Any thread. Never throws: the store
-// may be what failed.
+// The first failure of a group, written where all ranks can read it before anybody acts on it: a rank that
+// sees a connection close asks here whether that is the cause or a consequence. Any thread. Never throws: the
+// store may be what failed.
 class FailureRecord {
  public:
   explicit FailureRecord(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}

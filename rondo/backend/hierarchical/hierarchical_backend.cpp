@@ -38,8 +38,8 @@ std::vector<std::string> names_of(const BackendRequest& request, const HostMap& 
 }
 
 // An engine among this host's members; null when this rank is alone there.
-std::unique_ptr<HostGroup> make_host_group(const BackendRequest& request, const HostMap& map, const char* part,
-                                           Duration patience) {
+std::unique_ptr<HostGroup> make_host_group(const BackendRequest& request, const HostMap& map,
+                                           const char* part, Duration patience) {
   if (map.host_size() == 1) return nullptr;
   const std::vector<int>& members = map.members(map.host());
   shared_memory::GroupOptions options;
@@ -47,9 +47,8 @@ std::unique_ptr<HostGroup> make_host_group(const BackendRequest& request, const 
   options.rank = map.place();
   options.size = map.host_size();
   for (const int member : members)
-    options.world_ranks.push_back(request.world_ranks.empty()
-                                      ? member
-                                      : request.world_ranks[static_cast<std::size_t>(member)]);
+    options.world_ranks.push_back(
+        request.world_ranks.empty() ? member : request.world_ranks[static_cast<std::size_t>(member)]);
   options.timeout = request.timeout;
   StoreFromC10d store(c10::make_intrusive<c10d::PrefixStore>(
       str("hierarchical/", part, "/", map.host()), request.host_store ? request.host_store : request.store));
@@ -57,7 +56,8 @@ std::unique_ptr<HostGroup> make_host_group(const BackendRequest& request, const 
                                      members, patience);
 }
 
-std::unique_ptr<Fabric> make_fabric(const BackendRequest& request, const HierarchicalBackend::Options& options) {
+std::unique_ptr<Fabric> make_fabric(const BackendRequest& request,
+                                    const HierarchicalBackend::Options& options) {
   register_cpu_allocations();
   HostMap map(request.hosts, request.rank);
   auto gather_in = make_host_group(request, map, "gather in", Duration::zero());
@@ -135,7 +135,8 @@ class HierarchicalBackend::Call {
 HierarchicalBackend::Options HierarchicalBackend::parse(const std::vector<std::string>& arguments) {
   Options options;
   constexpr const char* kForm =
-      "hierarchical(native, OUTER[, codec=NAME][, lanes=N][, chunk=SIZE][, window=N]), where OUTER is the engine "
+      "hierarchical(native, OUTER[, codec=NAME][, lanes=N][, chunk=SIZE][, window=N]), where OUTER is the "
+      "engine "
       "between hosts";
   std::size_t engines = 0;
   for (const std::string& argument : arguments) {
@@ -143,7 +144,8 @@ HierarchicalBackend::Options HierarchicalBackend::parse(const std::vector<std::s
     if (equals == std::string::npos) {
       ++engines;
       if (engines == 1 && argument != "native")
-        throw UsageError(str("backend hierarchical: inside a host there is only native, not '", argument, "': ", kForm));
+        throw UsageError(
+            str("backend hierarchical: inside a host there is only native, not '", argument, "': ", kForm));
       if (engines == 2) options.outer = argument;
       continue;
     }
@@ -164,7 +166,8 @@ HierarchicalBackend::Options HierarchicalBackend::parse(const std::vector<std::s
   }
   if (engines > 2) throw UsageError(str("backend hierarchical: two engines are needed: ", kForm));
   if (options.all_reduce.lanes < 0 || options.window < 1 || options.all_reduce.chunk_bytes < 4096)
-    throw UsageError("backend hierarchical: lanes must be at least 0, window at least 1, chunk at least 4KiB");
+    throw UsageError(
+        "backend hierarchical: lanes must be at least 0, window at least 1, chunk at least 4KiB");
   if (options.outer == "native")
     throw UsageError(str("backend hierarchical: native reaches one host only: ", kForm));
   return options;
@@ -176,9 +179,9 @@ HierarchicalBackend::HierarchicalBackend(const BackendRequest& request, const Op
       timeout_(request.timeout),
       compression_(options.codec),
       failure_(request.store) {
-  pipeline_ = std::make_unique<Pipeline>(
-      make_fabric(request, options), options.window,
-      [this](std::exception_ptr error) { return first_failure(failure_, error); });
+  pipeline_ =
+      std::make_unique<Pipeline>(make_fabric(request, options), options.window,
+                                 [this](std::exception_ptr error) { return first_failure(failure_, error); });
 }
 
 HierarchicalBackend::~HierarchicalBackend() = default;
@@ -210,7 +213,8 @@ HierarchicalBackend::Work HierarchicalBackend::start(Call& call, std::chrono::mi
   return work;
 }
 
-HierarchicalBackend::Work HierarchicalBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+HierarchicalBackend::Work HierarchicalBackend::broadcast(Tensors& tensors,
+                                                         const c10d::BroadcastOptions& options) {
   Call call(OperationKind::broadcast, OpType::BROADCAST);
   const at::Tensor& tensor = only(tensors, "broadcast");
   call.set_piece(tensor, false);
@@ -220,7 +224,8 @@ HierarchicalBackend::Work HierarchicalBackend::broadcast(Tensors& tensors, const
   return start(call, options.timeout);
 }
 
-HierarchicalBackend::Work HierarchicalBackend::reduce_in_place(const at::Tensor& tensor, const c10d::ReduceOp& op,
+HierarchicalBackend::Work HierarchicalBackend::reduce_in_place(const at::Tensor& tensor,
+                                                               const c10d::ReduceOp& op,
                                                                std::chrono::milliseconds timeout,
                                                                const Tensors& results) {
   Call call(OperationKind::all_reduce, OpType::ALLREDUCE);
@@ -240,11 +245,13 @@ HierarchicalBackend::Work HierarchicalBackend::reduce_in_place(const at::Tensor&
   return start(call, timeout);
 }
 
-HierarchicalBackend::Work HierarchicalBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+HierarchicalBackend::Work HierarchicalBackend::allreduce(Tensors& tensors,
+                                                         const c10d::AllreduceOptions& options) {
   if (tensors.empty()) throw UsageError("all_reduce: no tensor");
   Work last;
   // They complete in order, so the last one stands for all.
-  for (const at::Tensor& tensor : tensors) last = reduce_in_place(tensor, options.reduceOp, options.timeout, tensors);
+  for (const at::Tensor& tensor : tensors)
+    last = reduce_in_place(tensor, options.reduceOp, options.timeout, tensors);
   return last;
 }
 
@@ -289,7 +296,8 @@ HierarchicalBackend::Work HierarchicalBackend::_allgather_base(at::Tensor& outpu
 HierarchicalBackend::Work HierarchicalBackend::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
   if (outputs.size() != inputs.size() || inputs.empty())
-    throw UsageError("all_gather_into_tensor_coalesced: as many outputs as inputs are needed, and at least one");
+    throw UsageError(
+        "all_gather_into_tensor_coalesced: as many outputs as inputs are needed, and at least one");
   Work last;
   for (std::size_t i = 0; i < inputs.size(); ++i) last = _allgather_base(outputs[i], inputs[i], options);
   return last;
@@ -307,8 +315,8 @@ HierarchicalBackend::Work HierarchicalBackend::reduce_scatter(Tensors& outputs, 
   return start(call, options.timeout);
 }
 
-HierarchicalBackend::Work HierarchicalBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                                                                    const c10d::ReduceScatterOptions& options) {
+HierarchicalBackend::Work HierarchicalBackend::_reduce_scatter_base(
+    at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
   check_divides(input, output, getSize(), "reduce_scatter_tensor");
   Call call(OperationKind::reduce_scatter, OpType::_REDUCE_SCATTER_BASE);
   call.set_piece(output, true);
@@ -322,7 +330,8 @@ HierarchicalBackend::Work HierarchicalBackend::_reduce_scatter_base(at::Tensor& 
 HierarchicalBackend::Work HierarchicalBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
   if (outputs.size() != inputs.size() || inputs.empty())
-    throw UsageError("reduce_scatter_tensor_coalesced: as many outputs as inputs are needed, and at least one");
+    throw UsageError(
+        "reduce_scatter_tensor_coalesced: as many outputs as inputs are needed, and at least one");
   Work last;
   for (std::size_t i = 0; i < inputs.size(); ++i) last = _reduce_scatter_base(outputs[i], inputs[i], options);
   return last;
@@ -350,8 +359,8 @@ HierarchicalBackend::Work HierarchicalBackend::alltoall_base(at::Tensor& output,
                                                              std::vector<std::int64_t>& input_splits,
                                                              const c10d::AllToAllOptions& options) {
   check_open();
-  return pipeline_->fabric().between_hosts->backend()->alltoall_base(output, input, output_splits, input_splits,
-                                                                     options);
+  return pipeline_->fabric().between_hosts->backend()->alltoall_base(output, input, output_splits,
+                                                                     input_splits, options);
 }
 
 HierarchicalBackend::Work HierarchicalBackend::alltoall(Tensors& outputs, Tensors& inputs,

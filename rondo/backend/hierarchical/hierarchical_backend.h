@@ -13,15 +13,16 @@
 namespace rondo {
 
 // Two engines as one c10d::Backend, named "hierarchical": shared memory among the ranks of a host, and any
-// other backend, of which only messages are used, between hosts. Ranks may be numbered in any order over hosts.
+// other backend, of which only messages are used, between hosts. Ranks may be numbered in any order over
+// hosts.
 //
-// all_reduce, broadcast, reduce, all_gather, reduce_scatter and barrier go through the hierarchy, in chunks, on
-// two threads of this backend, so that they move on while the caller computes. gather, scatter, all_to_all,
-// send and recv go to the backend between hosts as they are, also between ranks of one host.
+// all_reduce, broadcast, reduce, all_gather, reduce_scatter and barrier go through the hierarchy, in chunks,
+// on two threads of this backend, so that they move on while the caller computes. gather, scatter,
+// all_to_all, send and recv go to the backend between hosts as they are, also between ranks of one host.
 //
-// Results are the same on all ranks, bit by bit: sums are added by rank within a host and by host then. Tensors
-// may have any strides and live on any device; those that are not dense CPU tensors are copied on the way in
-// and out. Any thread may call; collectives must be started in the same order on all ranks. Errors are
+// Results are the same on all ranks, bit by bit: sums are added by rank within a host and by host then.
+// Tensors may have any strides and live on any device; those that are not dense CPU tensors are copied on the
+// way in and out. Any thread may call; collectives must be started in the same order on all ranks. Errors are
 // PeerLostError, TimeoutError and MismatchError, naming ranks; the first one is final.
 class HierarchicalBackend final : public c10d::Backend {
  public:
@@ -91,8 +92,8 @@ class HierarchicalBackend final : public c10d::Backend {
   std::unique_ptr<hierarchical::Pipeline> pipeline_;
 };
 
-// The factory behind `--backend 'hierarchical(native, gloo)'`. A group whose ranks are all on one host gets the
-// native engine.
+// The factory behind `--backend 'hierarchical(native, gloo)'`. A group whose ranks are all on one host gets
+// the native engine.
 c10::intrusive_ptr<c10d::Backend> make_hierarchical_backend(const BackendRequest& request);
 
 }  // namespace rondo

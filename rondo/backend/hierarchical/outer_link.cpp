@@ -16,7 +16,9 @@ constexpr int kFirstTag = 0x7ff00000;
 }  // namespace
 
 OuterLink::OuterLink(c10::intrusive_ptr<c10d::Backend> backend, std::vector<std::string> names)
-    : names_(std::move(names)), on_device_(backend->getBackendName() == "nccl"), backend_(std::move(backend)) {}
+    : names_(std::move(names)),
+      on_device_(backend->getBackendName() == "nccl"),
+      backend_(std::move(backend)) {}
 
 c10::intrusive_ptr<c10d::Backend> OuterLink::backend() const {
   const std::lock_guard lock(mutex_);
@@ -47,7 +49,8 @@ OuterLink::Transfer OuterLink::start(int peer, Lane lane, void* data, std::size_
   try {
     transfer.work_ = receives ? engine->recv(message, peer, tag) : engine->send(message, peer, tag);
   } catch (const std::exception& e) {
-    throw PeerLostError(str("the connection to ", name(peer), " is lost: ", split(e.what(), '\n').front()), {peer});
+    throw PeerLostError(str("the connection to ", name(peer), " is lost: ", split(e.what(), '\n').front()),
+                        {peer});
   }
   return transfer;
 }
@@ -82,7 +85,8 @@ void OuterLink::wait(Transfer& transfer, const Deadline& deadline) {
   if (aborted) throw CancelledError("the connections between hosts have been closed");
   const char* direction = transfer.receives_ ? "receive from " : "send to ";
   if (deadline.passed())
-    throw TimeoutError(str("nothing more to ", direction, name(transfer.peer_), " in time"), {transfer.peer_});
+    throw TimeoutError(str("nothing more to ", direction, name(transfer.peer_), " in time"),
+                       {transfer.peer_});
   throw PeerLostError(str("the connection to ", name(transfer.peer_),
                           " is lost: its process or its host is gone, or it gave up (", reason, ")"),
                       {transfer.peer_});

@@ -12,8 +12,8 @@
 
 namespace rondo::hierarchical {
 
-// Messages between ranks of different hosts over any c10d backend's send and recv. Between two ranks, messages
-// of one lane arrive in the order in which they were sent. Any thread.
+// Messages between ranks of different hosts over any c10d backend's send and recv. Between two ranks,
+// messages of one lane arrive in the order in which they were sent. Any thread.
 class OuterLink {
  public:
   // Streams of messages that do not wait for each other, by who starts them.

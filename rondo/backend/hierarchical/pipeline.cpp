@@ -186,9 +186,8 @@ void Pipeline::fail(std::exception_ptr error, const Entry* entry) {
   } catch (const CommunicationError& e) {
     reason = e.what();
     if (entry != nullptr) {
-      const std::string prefix =
-          str(describe(entry->own), ", sequence ", entry->own.sequence, ", on ",
-              fabric_->between_hosts->name(fabric_->map.rank()), " cannot complete: ");
+      const std::string prefix = str(describe(entry->own), ", sequence ", entry->own.sequence, ", on ",
+                                     fabric_->between_hosts->name(fabric_->map.rank()), " cannot complete: ");
       // The kind of error is kept: callers tell a lost peer from a late one.
       if (dynamic_cast<const PeerLostError*>(&e) != nullptr) {
         error = std::make_exception_ptr(PeerLostError(prefix + reason, e.ranks()));

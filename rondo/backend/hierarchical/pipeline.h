@@ -34,9 +34,9 @@ struct Job {
 };
 
 // Runs collectives in the order in which they are given, on two threads: the first steps of the chunks of one
-// and of all that follow run ahead of the second steps, up to a window of chunks. The first error is final: it
-// ends all that is under way here, wakes the ranks of this host and closes the connections to other hosts, so
-// that every rank learns of it at once. Any thread may call.
+// and of all that follow run ahead of the second steps, up to a window of chunks. The first error is final:
+// it ends all that is under way here, wakes the ranks of this host and closes the connections to other hosts,
+// so that every rank learns of it at once. Any thread may call.
 class Pipeline {
  public:
   // Told of an error before anybody else can see that this rank gave up; returns the error to report instead,

@@ -28,7 +28,8 @@ class Reduce final : public ChunkedOperation {
     if (fabric.gather_in) fabric.gather_in->run(within, deadline);
     if (!is_leader_) return;
     if (!is_root_) {
-      messages(chunk).sends.push_back(fabric.between_hosts->send(request_.root, Lane::first, own, bytes(chunk)));
+      messages(chunk).sends.push_back(
+          fabric.between_hosts->send(request_.root, Lane::first, own, bytes(chunk)));
       return;
     }
     buffers.resize(static_cast<std::size_t>(map.host_count()));
@@ -47,8 +48,9 @@ class Reduce final : public ChunkedOperation {
     if (is_root_) {
       std::vector<const std::byte*> sources;
       for (int host = 0; host < fabric.map.host_count(); ++host) {
-        sources.push_back(host == fabric.map.host() ? data(chunk)
-                                                    : messages(chunk).buffers[static_cast<std::size_t>(host)].data());
+        sources.push_back(host == fabric.map.host()
+                              ? data(chunk)
+                              : messages(chunk).buffers[static_cast<std::size_t>(host)].data());
       }
       combine(sources, data(chunk), elements(chunk), fabric.map);
     }

@@ -22,8 +22,8 @@ class ReduceScatter final : public ChunkedOperation {
       if (host == map.host()) continue;
       std::vector<std::byte>& buffer = under_way.buffers[ranks + static_cast<std::size_t>(host)];
       buffer.resize(bytes(chunk));
-      under_way.receives.push_back(fabric.between_hosts->receive(map.counterpart(host, map.place()), Lane::first,
-                                                                 buffer.data(), buffer.size()));
+      under_way.receives.push_back(fabric.between_hosts->receive(map.counterpart(host, map.place()),
+                                                                 Lane::first, buffer.data(), buffer.size()));
     }
     add_within_host(chunk, fabric, deadline);
     for (int rank = 0; rank < map.world_size(); ++rank) {
@@ -49,7 +49,9 @@ class ReduceScatter final : public ChunkedOperation {
 
  private:
   // Who on this host adds up the host's part of a rank's piece.
-  static int adder_of(int rank, const HostMap& map) { return map.counterpart(map.host(), map.place_of(rank)); }
+  static int adder_of(int rank, const HostMap& map) {
+    return map.counterpart(map.host(), map.place_of(rank));
+  }
 
   void add_within_host(std::size_t chunk, Fabric& fabric, const Deadline& deadline) {
     const HostMap& map = fabric.map;

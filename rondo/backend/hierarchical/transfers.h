@@ -6,12 +6,12 @@
 
 namespace rondo::hierarchical {
 
-// The collectives that move data without all_reduce's exchange. Requests are those of the shared-memory engine
-// (collective/shared_memory/request.h) with group ranks for ranks: `root` is a group rank, and pieces are
-// numbered by group rank.
+// The collectives that move data without all_reduce's exchange. Requests are those of the shared-memory
+// engine (collective/shared_memory/request.h) with group ranks for ranks: `root` is a group rank, and pieces
+// are numbered by group rank.
 
-// From the root to one rank of every other host, from host to host in a chain so that no host sends the buffer
-// twice, and within each host from there.
+// From the root to one rank of every other host, from host to host in a chain so that no host sends the
+// buffer twice, and within each host from there.
 std::unique_ptr<Operation> broadcast(const CollectiveRequest& request, const HostMap& map);
 
 // Within every host to one rank, from there to the root, which adds in host order. Only the root's buffer

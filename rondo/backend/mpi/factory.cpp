@@ -25,8 +25,10 @@ c10::intrusive_ptr<c10d::Backend> make_mpi_backend(const BackendRequest& request
   const std::string path = mpi_module_path();
   if (path.empty()) {
     throw UsageError(
-        "backend mpi: rondo_mpi.so was not found beside this program or in ../lib. It is built when Open MPI is "
-        "there: apt-get install libopenmpi-dev (or make setup-peers), then build again; RONDO_MPI_MODULE names "
+        "backend mpi: rondo_mpi.so was not found beside this program or in ../lib. It is built when Open MPI "
+        "is "
+        "there: apt-get install libopenmpi-dev (or make setup-peers), then build again; RONDO_MPI_MODULE "
+        "names "
         "another place");
   }
   return load_backend(path, "mpi")(request);

@@ -87,7 +87,8 @@ ElementType element_type(at::ScalarType type, bool reduces) {
     default:
       break;
   }
-  if (reduces) throw UsageError(str("backend mpi: elements of type ", c10::toString(type), " cannot be reduced"));
+  if (reduces)
+    throw UsageError(str("backend mpi: elements of type ", c10::toString(type), " cannot be reduced"));
   return {MPI_BYTE, static_cast<int>(c10::elementSize(type))};
 }
 

@@ -131,11 +131,14 @@ Duration MpiBackend::timeout(std::chrono::milliseconds of_call) const {
 }
 
 MpiBackend::Work MpiBackend::start(Call call) {
-  const std::string what = str(call.what, ", sequence ", sequence_++, ", on rank ", getRank(), " of ", getSize(), " (mpi)");
+  const std::string what =
+      str(call.what, ", sequence ", sequence_++, ", on rank ", getRank(), " of ", getSize(), " (mpi)");
   auto work = c10::make_intrusive<MpiWork>(getRank(), call.type, call.results, call.limit, what);
   auto task = std::make_shared<Task>();
   // What `start` captured, the backend included, stays as long as MPI may use it.
-  task->start = [self = c10::intrusive_ptr<MpiBackend>::reclaim_copy(this), start = std::move(call.start)] { return std::vector<MPI_Request>{start()}; };
+  task->start = [self = c10::intrusive_ptr<MpiBackend>::reclaim_copy(this), start = std::move(call.start)] {
+    return std::vector<MPI_Request>{start()};
+  };
   task->done = [work, conclude = std::move(call.conclude)](std::exception_ptr error) {
     if (!error && conclude) conclude();
     work->complete(error);
@@ -152,8 +155,8 @@ MpiBackend::Work MpiBackend::broadcast(Tensors& tensors, const c10d::BroadcastOp
                 [=, this] {
                   const ElementType type = element_type(data.scalar_type(), false);
                   MPI_Request request = MPI_REQUEST_NULL;
-                  check(MPI_Ibcast(data.data_ptr(), count_of(data.numel(), type), type.type, root, communicator_,
-                                   &request),
+                  check(MPI_Ibcast(data.data_ptr(), count_of(data.numel(), type), type.type, root,
+                                   communicator_, &request),
                         "MPI_Ibcast");
                   return request;
                 },
@@ -166,21 +169,22 @@ MpiBackend::Work MpiBackend::allreduce(Tensors& tensors, const c10d::AllreduceOp
   for (const at::Tensor& tensor : tensors) {
     const at::Tensor data = dense(tensor);
     const c10d::ReduceOp op = options.reduceOp;
-    last = start({OpType::ALLREDUCE, "all_reduce",
-                  [=, this] {
-                    const ElementType type = element_type(data.scalar_type(), true);
-                    MPI_Request request = MPI_REQUEST_NULL;
-                    check(MPI_Iallreduce(MPI_IN_PLACE, data.data_ptr(), count_of(data.numel(), type), type.type,
-                                         reduction(op, data.scalar_type()), communicator_, &request),
-                          "MPI_Iallreduce");
-                    return request;
-                  },
-                  tensors,
-                  [=, this] {
-                    if (op == c10d::ReduceOp::AVG) data.div_(getSize());
-                    copy_back(tensor, data);
-                  },
-                  timeout(options.timeout)});
+    last =
+        start({OpType::ALLREDUCE, "all_reduce",
+               [=, this] {
+                 const ElementType type = element_type(data.scalar_type(), true);
+                 MPI_Request request = MPI_REQUEST_NULL;
+                 check(MPI_Iallreduce(MPI_IN_PLACE, data.data_ptr(), count_of(data.numel(), type), type.type,
+                                      reduction(op, data.scalar_type()), communicator_, &request),
+                       "MPI_Iallreduce");
+                 return request;
+               },
+               tensors,
+               [=, this] {
+                 if (op == c10d::ReduceOp::AVG) data.div_(getSize());
+                 copy_back(tensor, data);
+               },
+               timeout(options.timeout)});
   }
   return last;
 }
@@ -195,9 +199,10 @@ MpiBackend::Work MpiBackend::reduce(Tensors& tensors, const c10d::ReduceOptions&
                   const ElementType type = element_type(data.scalar_type(), true);
                   const bool at_root = getRank() == root;
                   MPI_Request request = MPI_REQUEST_NULL;
-                  check(MPI_Ireduce(at_root ? MPI_IN_PLACE : data.data_ptr(), at_root ? data.data_ptr() : nullptr,
-                                    count_of(data.numel(), type), type.type, reduction(op, data.scalar_type()), root,
-                                    communicator_, &request),
+                  check(MPI_Ireduce(at_root ? MPI_IN_PLACE : data.data_ptr(),
+                                    at_root ? data.data_ptr() : nullptr, count_of(data.numel(), type),
+                                    type.type, reduction(op, data.scalar_type()), root, communicator_,
+                                    &request),
                         "MPI_Ireduce");
                   return request;
                 },
@@ -217,19 +222,22 @@ MpiBackend::Work MpiBackend::_allgather_base(at::Tensor& output, at::Tensor& inp
   const at::Tensor from = dense(input);
   const at::Tensor target = output;
   const at::Tensor to = place_for(output);
-  return start({OpType::_ALLGATHER_BASE, "all_gather",
+  return start({OpType::_ALLGATHER_BASE,
+                "all_gather",
                 [=, this] {
                   const ElementType type = element_type(from.scalar_type(), false);
                   const int count = count_of(from.numel(), type);
                   MPI_Request request = MPI_REQUEST_NULL;
                   // MPI forbids that the two overlap.
                   const bool in_place = from.is_alias_of(to);
-                  check(MPI_Iallgather(in_place ? MPI_IN_PLACE : from.data_ptr(), count, type.type, to.data_ptr(),
-                                       count, type.type, communicator_, &request),
+                  check(MPI_Iallgather(in_place ? MPI_IN_PLACE : from.data_ptr(), count, type.type,
+                                       to.data_ptr(), count, type.type, communicator_, &request),
                         "MPI_Iallgather");
                   return request;
                 },
-                {output}, [=] { copy_back(target, to); }, timeout(options.timeout)});
+                {output},
+                [=] { copy_back(target, to); },
+                timeout(options.timeout)});
 }
 
 MpiBackend::Work MpiBackend::allgather(TensorLists& outputs, Tensors& inputs,
@@ -252,12 +260,14 @@ MpiBackend::Work MpiBackend::allgather(TensorLists& outputs, Tensors& inputs,
                 targets,
                 [=] {
                   for (std::size_t rank = 0; rank < targets.size(); ++rank)
-                    targets[rank].detach().copy_(to[static_cast<std::int64_t>(rank)].view(targets[rank].sizes()));
+                    targets[rank].detach().copy_(
+                        to[static_cast<std::int64_t>(rank)].view(targets[rank].sizes()));
                 },
                 timeout(options.timeout)});
 }
 
-MpiBackend::Work MpiBackend::gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
+MpiBackend::Work MpiBackend::gather(TensorLists& outputs, Tensors& inputs,
+                                    const c10d::GatherOptions& options) {
   const at::Tensor from = dense(only(inputs));
   const int root = static_cast<int>(options.rootRank);
   const bool at_root = getRank() == root;
@@ -269,20 +279,22 @@ MpiBackend::Work MpiBackend::gather(TensorLists& outputs, Tensors& inputs, const
                   const ElementType type = element_type(from.scalar_type(), false);
                   const int count = count_of(from.numel(), type);
                   MPI_Request request = MPI_REQUEST_NULL;
-                  check(MPI_Igather(from.data_ptr(), count, type.type, at_root ? to.data_ptr() : nullptr, count,
-                                    type.type, root, communicator_, &request),
+                  check(MPI_Igather(from.data_ptr(), count, type.type, at_root ? to.data_ptr() : nullptr,
+                                    count, type.type, root, communicator_, &request),
                         "MPI_Igather");
                   return request;
                 },
                 targets,
                 [=] {
                   for (std::size_t rank = 0; rank < targets.size(); ++rank)
-                    targets[rank].detach().copy_(to[static_cast<std::int64_t>(rank)].view(targets[rank].sizes()));
+                    targets[rank].detach().copy_(
+                        to[static_cast<std::int64_t>(rank)].view(targets[rank].sizes()));
                 },
                 timeout(options.timeout)});
 }
 
-MpiBackend::Work MpiBackend::scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) {
+MpiBackend::Work MpiBackend::scatter(Tensors& outputs, TensorLists& inputs,
+                                     const c10d::ScatterOptions& options) {
   const at::Tensor output = only(outputs);
   const at::Tensor to = place_for(output);
   const int root = static_cast<int>(options.rootRank);
@@ -298,8 +310,8 @@ MpiBackend::Work MpiBackend::scatter(Tensors& outputs, TensorLists& inputs, cons
                   const ElementType type = element_type(to.scalar_type(), false);
                   const int count = count_of(to.numel(), type);
                   MPI_Request request = MPI_REQUEST_NULL;
-                  check(MPI_Iscatter(at_root ? from.data_ptr() : nullptr, count, type.type, to.data_ptr(), count,
-                                     type.type, root, communicator_, &request),
+                  check(MPI_Iscatter(at_root ? from.data_ptr() : nullptr, count, type.type, to.data_ptr(),
+                                     count, type.type, root, communicator_, &request),
                         "MPI_Iscatter");
                   return request;
                 },
@@ -323,7 +335,8 @@ MpiBackend::Work MpiBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor
   const at::Tensor target = output;
   const at::Tensor to = from.is_alias_of(output) ? at::empty_like(output) : place_for(output);
   const c10d::ReduceOp op = options.reduceOp;
-  return start({OpType::_REDUCE_SCATTER_BASE, "reduce_scatter",
+  return start({OpType::_REDUCE_SCATTER_BASE,
+                "reduce_scatter",
                 [=, this] {
                   const ElementType type = element_type(from.scalar_type(), true);
                   MPI_Request request = MPI_REQUEST_NULL;
@@ -369,22 +382,25 @@ MpiBackend::Work MpiBackend::alltoall_base(at::Tensor& output, at::Tensor& input
   const at::Tensor from = dense(input);
   const at::Tensor target = output;
   const at::Tensor to = place_for(output);
-  return start({OpType::ALLTOALL_BASE, "all_to_all",
+  return start({OpType::ALLTOALL_BASE,
+                "all_to_all",
                 [=, this] {
                   MPI_Request request = MPI_REQUEST_NULL;
                   check(MPI_Ialltoallv(from.data_ptr(), sent->counts.data(), sent->begins.data(), type.type,
-                                       to.data_ptr(), received->counts.data(), received->begins.data(), type.type,
-                                       communicator_, &request),
+                                       to.data_ptr(), received->counts.data(), received->begins.data(),
+                                       type.type, communicator_, &request),
                         "MPI_Ialltoallv");
                   return request;
                 },
                 {output},
-                [=] { copy_back(target, to); }, timeout(options.timeout)});
+                [=] { copy_back(target, to); },
+                timeout(options.timeout)});
 }
 
 MpiBackend::Work MpiBackend::send(Tensors& tensors, int destination, int tag) {
   const at::Tensor data = dense(only(tensors));
-  return start({OpType::SEND, str("send to rank ", destination, ", tag ", tag),
+  return start({OpType::SEND,
+                str("send to rank ", destination, ", tag ", tag),
                 [=, this] {
                   const ElementType type = element_type(data.scalar_type(), false);
                   MPI_Request request = MPI_REQUEST_NULL;
@@ -393,7 +409,9 @@ MpiBackend::Work MpiBackend::send(Tensors& tensors, int destination, int tag) {
                         "MPI_Isend");
                   return request;
                 },
-                tensors, {}, timeout(kNoTimeout)});
+                tensors,
+                {},
+                timeout(kNoTimeout)});
 }
 
 MpiBackend::Work MpiBackend::recv(Tensors& tensors, int source, int tag) {
@@ -412,13 +430,16 @@ MpiBackend::Work MpiBackend::recv(Tensors& tensors, int source, int tag) {
 }
 
 MpiBackend::Work MpiBackend::barrier(const c10d::BarrierOptions& options) {
-  return start({OpType::BARRIER, "barrier",
+  return start({OpType::BARRIER,
+                "barrier",
                 [this] {
                   MPI_Request request = MPI_REQUEST_NULL;
                   check(MPI_Ibarrier(communicator_, &request), "MPI_Ibarrier");
                   return request;
                 },
-                {}, {}, timeout(options.timeout)});
+                {},
+                {},
+                timeout(options.timeout)});
 }
 
 }  // namespace rondo::mpi

@@ -22,8 +22,8 @@ struct Task {
 };
 
 // MPI of this process. One thread makes every call of it, MPI_Init included, so that any MPI will do
-// (MPI_THREAD_FUNNELED). It sleeps while nothing is under way, and else tests requests: spinning at first, then
-// giving way to others, as a computation may need the core.
+// (MPI_THREAD_FUNNELED). It sleeps while nothing is under way, and else tests requests: spinning at first,
+// then giving way to others, as a computation may need the core.
 class Runtime {
  public:
   // The one of this process: MPI can be initialised once. Throws UsageError when it cannot be.
