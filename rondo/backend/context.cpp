@@ -15,6 +15,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
+#include "rondo/env/environment.h"
 #include "rondo/env/identity.h"
 
 namespace rondo {
@@ -40,8 +41,11 @@ Places find_places(const env::Identity& identity, const InitOptions& options,
   places.local_world_size = identity.local_world_size.value_or(identity.world_size);
   // A launcher that started the whole world on this host leaves nothing to find out.
   const bool told = identity.local_rank && identity.local_world_size == identity.world_size;
-  if (identity.world_size == 1 || (told && options.host.empty())) return places;
-  const Member own = this_member(identity, options.host);
+  const std::string host = options.host.empty()
+                               ? env::lookup(env::process_environment(), kHostVariable).value_or("")
+                               : options.host;
+  if (identity.world_size == 1 || (told && host.empty())) return places;
+  const Member own = this_member(identity, host);
   places.members = exchange_members(identity, own, store, join_timeout(options.timeout));
   const auto with_me = [&](const Member& member) { return member.host == own.host; };
   const auto begin = places.members.begin();

@@ -23,7 +23,8 @@ struct InitOptions {
   std::optional<int> local_rank{};
   // An own store instead of init_method; rank and world_size must then be set.
   c10::intrusive_ptr<c10d::Store> store{};
-  // Ranks with the same text share memory. Empty: found out (see membership.h). For tests of several hosts.
+  // Ranks with the same text share memory. Empty: RONDO_HOST, else found out (see
+  // membership.h).
   std::string host{};
   // Longest wait of any collective and, unless RONDO_JOIN_TIMEOUT says otherwise, of the rendezvous.
   Duration timeout = std::chrono::minutes(5);

@@ -20,6 +20,10 @@ struct Member {
 // which it is equal see each other's shared memory, whatever their hosts are called.
 std::string host_identity();
 
+// Environment variable with which a user says who shares a host, on all ranks or on none: ranks with the same
+// text do. To try several hosts on one, or to keep ranks apart.
+inline constexpr const char* kHostVariable = "RONDO_HOST";
+
 // This process's place. `host` replaces host_identity() when it is not empty.
 Member this_member(const env::Identity& identity, const std::string& host);
 

@@ -40,6 +40,6 @@ constexpr Duration kHandOutGrace = std::chrono::seconds(2);
 
 // Chunks of an operation over `bytes`: large enough that messages are efficient, small enough that several
 // fit under way.
-constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
+constexpr std::size_t kChunkBytes = std::size_t{2} << 20;
 
 }  // namespace rondo::hierarchical
