@@ -125,6 +125,11 @@ void visit_flags(Flags& f, const Visit& visit) {
   visit("device", f.device, "Where tensors live; auto: cuda if there is one", processes,
         one_of({"auto", "cpu", "cuda"}));
   visit("bucket-size", f.bucket_size, "ddp: gradients are reduced in buckets of this size", processes, any);
+  visit("codec", f.codec,
+        "ddp: how gradients travel: none, float16, bfloat16, int8, top_k[:FRACTION], "
+        "power_sgd[:rank=R,start=S] "
+        "or a hook of docs/codecs.md",
+        processes, any);
   visit("check-parameters-every", f.check_parameters_every,
         "ddp: steps between checks that ranks agree, 0 is never", processes, not_negative);
 

@@ -56,6 +56,7 @@ struct TrainFlags {
   std::string device = "auto";
   std::string bucket_size = "25MiB";
   int check_parameters_every = 0;
+  std::string codec = "none";
 
   std::string run_dir;
   bool resume = false;

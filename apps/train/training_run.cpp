@@ -19,6 +19,7 @@
 #include "rondo/checkpoint/weights.h"
 #include "rondo/data/open.h"
 #include "rondo/models/model.h"
+#include "rondo/parallel/ddp/hooks/registry.h"
 #include "rondo/parallel/registry.h"
 #include "rondo/train/agreement.h"
 #include "rondo/train/callbacks/early_stopping.h"
@@ -241,6 +242,9 @@ ExitCode run_training(const TrainFlags& flags) {
     batch_size_per_rank(flags, context.world_size());
     StrategyOptions options;
     options.bucket_bytes = parse_bytes(flags.bucket_size, "--bucket-size");
+    options.codec = flags.codec;
+    // Known or not, also where nothing has to travel.
+    if (flags.codec != "none") make_comm_hook(flags.codec, context.world());
     options.first_bucket_bytes = std::min(options.first_bucket_bytes, options.bucket_bytes);
     options.check_parameters_every = flags.check_parameters_every;
     strategy = all_strategies().make(strategy_name(flags, context.world_size()), context, options);

@@ -16,6 +16,7 @@ import time
 import numpy
 import torch
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks, default_hooks, powerSGD_hook
 from torch.nn import functional
 
 MASK = (1 << 64) - 1
@@ -155,10 +156,36 @@ def parse_arguments():
     parser.add_argument("--batch-size", type=int, required=True)
     parser.add_argument("--learning-rate", type=float, required=True)
     parser.add_argument("--optimizer", choices=["adamw", "sgd"], required=True)
+    parser.add_argument("--codec", default="none")
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--world-size", type=int, required=True)
     parser.add_argument("--rendezvous", required=True)
     return parser.parse_args()
+
+
+def register_hook(model, codec):
+    """The communication hook that rondo's --codec names, where PyTorch has it."""
+    name, _, settings = codec.partition(":")
+    settings = dict(setting.split("=") for setting in settings.split(",") if setting)
+    simple = {
+        "allreduce": default_hooks.allreduce_hook,
+        "fp16_compress": default_hooks.fp16_compress_hook,
+        "bf16_compress": default_hooks.bf16_compress_hook,
+        "noop": debugging_hooks.noop_hook,
+    }
+    if name in simple:
+        # A function of its own: PyTorch refuses its bf16 hook by name without NCCL, though Gloo adds bfloat16 too.
+        model.register_comm_hook(None, lambda state, bucket: simple[name](state, bucket))
+    elif name == "power_sgd":
+        state = powerSGD_hook.PowerSGDState(
+            None,
+            matrix_approximation_rank=int(settings.get("rank", 1)),
+            start_powerSGD_iter=int(settings.get("start", 1000)),
+            min_compression_rate=float(settings.get("min_compression_rate", 2)),
+            orthogonalization_epsilon=float(settings.get("epsilon", 0)),
+            random_seed=int(settings.get("seed", 0)),
+        )
+        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
 
 
 def make_step(arguments):
@@ -176,6 +203,7 @@ def make_step(arguments):
             timeout=datetime.timedelta(seconds=120),
         )
         model = nn.parallel.DistributedDataParallel(module, gradient_as_bucket_view=fastest)
+        register_hook(model, arguments.codec)
     else:
         model = module
     if arguments.optimizer == "adamw":

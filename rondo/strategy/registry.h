@@ -15,6 +15,7 @@ namespace rondo {
 struct StrategyOptions {
   Bytes bucket_bytes = MiB(25);         // gradients are reduced in buckets of about this size
   Bytes first_bucket_bytes = MiB(1);    // a small first bucket starts communication early
+  std::string codec = "none";           // ddp: how gradients travel, a name for make_comm_hook
   bool find_unused_parameters = false;  // some parameters get no gradient in some steps
   bool static_graph = false;            // the same parameters get gradients in every step
   bool broadcast_buffers = true;        // buffers follow rank 0's before each forward pass

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "apps/bench/collectives/coded_exercise.h"
 #include "apps/bench/collectives/contender.h"
 #include "rondo/base/time.h"
 
@@ -15,7 +16,9 @@ class BackendContender final : public Contender {
       : labels_(std::move(labels)), backend_(std::move(backend)), memory_(memory) {}
 
   const Labels& labels() const override { return labels_; }
-  bool can(const Case&) const override { return true; }
+  bool can(const Case& what) const override {
+    return !coded() || (what.operation == "all_reduce" && what.dtype == at::kFloat);
+  }
 
   bool prepare(const Case& what) override {
     fresh_ = what.fresh;
@@ -23,7 +26,8 @@ class BackendContender final : public Contender {
     samples_.clear();
     bool right = true;
     for (int set = 0; set < (fresh_ ? kFreshSets : 1); ++set) {
-      sets_.push_back(make_exercise(what.operation, backend_, what.bytes, what.dtype, memory_));
+      sets_.push_back(coded() ? make_coded_all_reduce(labels_.codec, backend_, what.bytes)
+                              : make_exercise(what.operation, backend_, what.bytes, what.dtype, memory_));
       right = sets_.back().correct() && right;
     }
     for (int i = 0; i < kWarmUps; ++i) sets_.front().run();
@@ -62,6 +66,8 @@ class BackendContender final : public Contender {
   }
 
  private:
+  bool coded() const { return labels_.codec != "none"; }
+
   Labels labels_;
   c10::intrusive_ptr<c10d::Backend> backend_;
   Memory memory_;

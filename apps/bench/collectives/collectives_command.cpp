@@ -17,6 +17,7 @@
 #include "rondo/backend/registry.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/collective/codec/codec.h"
 #include "rondo/launch/cpu_binding.h"
 #include "rondo/launch/spawn.h"
 
@@ -31,6 +32,7 @@ constexpr const char* kExamples = R"(Examples:
   rondo bench collectives --operations all --sizes 4B,25MiB --dtype bfloat16
   rondo bench collectives --hosts 2 --rate 1gbit --ranks 4 --sizes 25MiB --codec none,bfloat16,int8 --peers
                                                               all_reduce between two emulated hosts (as root)
+  rondo bench collectives --sizes 1MiB,25MiB --codec float16,int8 --peers   through codecs too, also over Gloo
 
 rondo is measured with buffers in registered (shared) memory and in ordinary memory; the peers with ordinary memory. Ranks
 are pinned to one processor each. p50 and minimum are of the slowest rank. "longest gap" is the longest time in which a processor
@@ -41,6 +43,7 @@ struct Settings {
   std::vector<int> ranks;
   std::vector<Bytes> sizes;
   at::ScalarType dtype = at::kFloat;
+  std::vector<std::string> codecs;
   bool fresh = false;
   bool peers = false;
   bool table = true;
@@ -75,6 +78,15 @@ at::ScalarType parse_dtype(const std::string& text) {
   throw UsageError(str("--dtype: '", text, "' is not one of float32, float64, float16, bfloat16"));
 }
 
+std::vector<std::string> parse_codecs(const std::string& text) {
+  std::vector<std::string> codecs;
+  for (const std::string& name : split(text, ',')) {
+    collective::make_codec(name);  // throws for an unknown one
+    if (name != "none") codecs.push_back(name);
+  }
+  return codecs;
+}
+
 // On the processors of rank r of n, and so the threads that its engines start.
 void pin(int rank, int ranks) {
   cpu_set_t mine;
@@ -104,9 +116,17 @@ std::vector<std::unique_ptr<Contender>> make_contenders(const Settings& settings
       make_backend_contender({"rondo", "auto", "shm", true}, world.backend(), Memory::registered));
   contenders.push_back(
       make_backend_contender({"rondo", "auto", "shm", false}, world.backend(), Memory::ordinary));
+  for (const std::string& codec : settings.codecs) {
+    contenders.push_back(
+        make_backend_contender({"rondo", "auto", "shm", false, codec}, world.backend(), Memory::ordinary));
+  }
   if (!settings.peers) return contenders;
-  contenders.push_back(make_backend_contender({"gloo", "auto", "tcp", false}, make_peer_engine("gloo", world),
-                                              Memory::ordinary));
+  const auto gloo = make_peer_engine("gloo", world);
+  contenders.push_back(make_backend_contender({"gloo", "auto", "tcp", false}, gloo, Memory::ordinary));
+  for (const std::string& codec : settings.codecs) {
+    contenders.push_back(
+        make_backend_contender({"rondo", "auto", "tcp", false, codec}, gloo, Memory::ordinary));
+  }
   if (why_no_openmpi().empty()) contenders.push_back(make_openmpi_contender(world.rank(), world.size()));
   return contenders;
 }
@@ -188,10 +208,10 @@ Command add_collectives(CLI::App& parent) {
     std::string ranks = "2";
     std::string sizes = "4B..64MiB";
     std::string dtype = "float32";
+    std::string codecs = "none";
     std::string burst = "10ms";
     std::string json;
     int hosts = 1;
-    std::string codecs = "none";
     AcrossHosts across;
     Settings settings;
   };
@@ -204,6 +224,9 @@ Command add_collectives(CLI::App& parent) {
   app->add_option("--ranks", flags->ranks, "Numbers of ranks");
   app->add_option("--sizes", flags->sizes, "Sizes, and ranges in steps of four");
   app->add_option("--dtype", flags->dtype, "float32, float64, float16 or bfloat16");
+  app->add_option("--codec", flags->codecs,
+                  "Codecs that float32 is also all-reduced through (with --peers over Gloo too): " +
+                      join(collective::codec_names(), ", "));
   app->add_flag("--fresh", flags->settings.fresh,
                 "Write the data before each operation; four sets of buffers in rotation");
   app->add_flag("--peers", flags->settings.peers,
@@ -212,8 +235,6 @@ Command add_collectives(CLI::App& parent) {
                   "2: between two hosts emulated on this machine (all_reduce, float32; needs root)")
       ->check(CLI::Range(1, 2));
   app->add_option("--rate", flags->across.rate, "With --hosts 2: rate of the link, as tc writes it");
-  app->add_option("--codec", flags->codecs,
-                  "With --hosts 2: encodings between hosts; none, bfloat16, int8, ...");
   app->add_option("--hierarchical", flags->across.options,
                   "With --hosts 2: options of the hierarchical engine, as in lanes=1,chunk=512KiB");
   app->add_option("--bursts", flags->settings.effort.bursts, "Turns of each system")
@@ -226,6 +247,7 @@ Command add_collectives(CLI::App& parent) {
             settings.ranks = parse_ranks(flags->ranks);
             settings.sizes = parse_sizes(flags->sizes);
             settings.dtype = parse_dtype(flags->dtype);
+            settings.codecs = parse_codecs(flags->codecs);
             settings.effort.burst = parse_duration(flags->burst, "--burst-time");
             settings.table = flags->json != "-";
             if (flags->hosts == 1) return run(settings, flags->json);

@@ -38,6 +38,7 @@ struct Labels {
   std::string algorithm;  // "auto": the system's own choice
   std::string channel;    // shm, tcp
   bool registered = false;
+  std::string codec = "none";  // what travels instead of the values
 };
 
 // A system that takes part. Every method is collective: all ranks call it with the same arguments, in the
@@ -57,7 +58,7 @@ class Contender {
   virtual Timing finish() = 0;
 };
 
-// An engine behind c10d's interface, in this process.
+// An engine behind c10d's interface, in this process; with a codec in the labels it all-reduces through that.
 std::unique_ptr<Contender> make_backend_contender(Labels labels, c10::intrusive_ptr<c10d::Backend> backend,
                                                   Memory memory);
 

@@ -28,6 +28,7 @@ std::string dtype_name(at::ScalarType dtype) {
 
 std::string title(const Labels& labels) {
   if (labels.system != "rondo") return labels.system;
+  if (labels.codec != "none") return labels.codec + (labels.channel == "tcp" ? " on gloo" : "");
   return labels.registered ? "rondo (registered)" : "rondo";
 }
 
@@ -71,7 +72,7 @@ nlohmann::ordered_json to_json(const Row& row, const std::vector<Row>& same_case
       {"ranks", row.ranks},
       {"hosts", 1},
       {"dtype", dtype_name(row.what.dtype)},
-      {"codec", "none"},
+      {"codec", row.labels.codec},
       {"bytes", row.what.bytes.count},
       {"p50_us", row.timing.p50_us},
       {"min_us", row.timing.min_us},

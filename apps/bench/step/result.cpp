@@ -40,6 +40,15 @@ std::vector<double> mean_losses(const Contestant& contestant) {
   return mean;
 }
 
+// PyTorch has no hooks for the byte codecs with error feedback.
+std::string codec_of(const StepCase& training, const Contestant& contestant) {
+  if (contestant.strategy != "ddp") return "none";
+  const std::string name = training.codec.substr(0, training.codec.find(':'));
+  const bool in_both = name == "allreduce" || name == "fp16_compress" || name == "bf16_compress" ||
+                       name == "noop" || name == "power_sgd";
+  return contestant.system == "rondo" || in_both ? training.codec : "none";
+}
+
 Json describe(const StepCase& training, const Contestant& contestant, bool losses) {
   const std::vector<double> steps = pooled(contestant, &RankSamples::step_ms);
   const std::vector<double> comm = pooled(contestant, &RankSamples::comm_ms);
@@ -59,6 +68,7 @@ Json describe(const StepCase& training, const Contestant& contestant, bool losse
               {"hosts", 1},
               {"rate", nullptr},
               {"dtype", training.dtype},
+              {"codec", codec_of(training, contestant)},
               {"optimizer", training.optimizer},
               {"batch_size", training.batch_size},
               {"steps", steps.size() / contestant.ranks},

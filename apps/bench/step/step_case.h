@@ -14,6 +14,7 @@ struct StepCase {
   std::string optimizer;
   double learning_rate = 0;
   std::int64_t batch_size = 0;  // samples per rank
+  std::string codec = "none";   // how ddp's gradients travel
   std::string weights;          // safetensors file with the initial weights
 
   bool is_gpt() const { return config.contains("context"); }

@@ -19,6 +19,7 @@
 #include "rondo/checkpoint/tensor_file.h"
 #include "rondo/launch/scratch.h"
 #include "rondo/models/model.h"
+#include "rondo/parallel/ddp/hooks/registry.h"
 
 namespace rondo::bench {
 namespace {
@@ -35,6 +36,7 @@ struct StepOptions {
   double learning_rate = 3e-4;
   std::string backend = "auto";
   std::string bucket_bytes;
+  std::string codec = "none";
   bool peers = false;
   ContestOptions contest;
   bool rounds_given = false;
@@ -57,6 +59,7 @@ std::shared_ptr<Fleet> start_fleet(const std::string& name, std::vector<std::str
   add("--batch-size", str(training.batch_size));
   add("--learning-rate", str(training.learning_rate));
   add("--optimizer", training.optimizer);
+  add("--codec", training.codec);
   add("--world-size", str(ranks));
   std::string file = name;
   std::replace_if(
@@ -118,6 +121,7 @@ Json run_case(const StepOptions& options, const std::string& model_name, const s
                     options.optimizer,
                     options.learning_rate,
                     options.batch_size,
+                    options.codec,
                     (folder / "initial.safetensors").string()};
   if (training.batch_size == 0) training.batch_size = training.is_gpt() ? 4 : 32;
   write_tensors(training.weights, named_tensors(*model.module));
@@ -134,6 +138,7 @@ int run_step(StepOptions options) {
   if (options.peers && options.joint_batch > 1)
     throw UsageError("--joint-batch is for rondo alone, without --peers");
   if (!options.bucket_bytes.empty()) parse_bytes(options.bucket_bytes, "--bucket-bytes");
+  if (options.codec != "none") make_comm_hook(options.codec, Group());  // throws for an unknown one
   if (options.peers) {
     if (const std::string why = why_no_pytorch(); !why.empty()) {
       std::cerr << "without PyTorch: " << why << "\n";
@@ -190,6 +195,10 @@ Command add_step(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--bucket-bytes", options->bucket_bytes,
                       "size of rondo's gradient buckets, such as 5MiB");
+  command
+      ->add_option("--codec", options->codec,
+                   "how ddp's gradients travel (docs/codecs.md); PyTorch too, where it has that hook")
+      ->capture_default_str();
   command->add_flag("--peers", options->peers, "also run PyTorch's DistributedDataParallel over Gloo");
   auto* rounds =
       command->add_option("--rounds", options->contest.rounds, "turns of every system (default: 6; mlp 20)")

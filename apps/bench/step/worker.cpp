@@ -21,6 +21,7 @@
 #include "rondo/models/model.h"
 #include "rondo/observe/memory.h"
 #include "rondo/parallel/ddp/ddp.h"
+#include "rondo/parallel/ddp/hooks/registry.h"
 #include "rondo/train/fused_adam.h"
 
 namespace rondo::bench {
@@ -83,6 +84,9 @@ class Worker {
       if (!options.bucket_bytes.empty())
         ddp_options.bucket_bytes = parse_bytes(options.bucket_bytes, "--bucket-bytes");
       ddp_.emplace(*model_.module, context_.world(), ddp_options);
+      if (training_.codec != "none") {
+        ddp_->register_comm_hook(make_comm_hook(training_.codec, context_.world()));
+      }
     }
     const std::vector<at::Tensor> parameters = model_.module->parameters();
     if (training_.optimizer == "adamw") {
@@ -192,6 +196,7 @@ Command add_step_worker(CLI::App& app) {
   command->add_option("--batch-size", options->training.batch_size)->required();
   command->add_option("--learning-rate", options->training.learning_rate)->required();
   command->add_option("--optimizer", options->training.optimizer)->required();
+  command->add_option("--codec", options->training.codec);
   command->add_option("--backend", options->backend)->required();
   command->add_option("--rank", options->rank)->required();
   command->add_option("--world-size", options->world_size)->required();

@@ -47,8 +47,8 @@ class Codec {
   // encodings are gathered and added at the receiver instead of being added on the way and encoded again.
   virtual bool is_sparse() const = 0;
 
-  // Largest possible |decoded - value| of one value, without a residual, when no magnitude among those encoded
-  // together is above `largest`.
+  // Largest possible |decoded - value| of one value, without a residual, when no magnitude among those
+  // encoded together is above `largest`.
   virtual double error_bound(double largest) const = 0;
 };
 

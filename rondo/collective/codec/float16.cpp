@@ -21,11 +21,13 @@ class Float16Codec final : public Codec {
   }
   void decode(std::span<const std::byte> encoded, std::span<float> values) const override {
     check_decode(*this, encoded, values);
-    kernels_.from_float16(reinterpret_cast<const std::uint16_t*>(encoded.data()), values.data(), values.size());
+    kernels_.from_float16(reinterpret_cast<const std::uint16_t*>(encoded.data()), values.data(),
+                          values.size());
   }
   void decode_add(std::span<const std::byte> encoded, std::span<float> values) const override {
     check_decode(*this, encoded, values);
-    kernels_.add_float16(reinterpret_cast<const std::uint16_t*>(encoded.data()), values.data(), values.size());
+    kernels_.add_float16(reinterpret_cast<const std::uint16_t*>(encoded.data()), values.data(),
+                         values.size());
   }
 
   bool needs_residual() const override { return false; }

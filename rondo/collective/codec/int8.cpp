@@ -9,8 +9,8 @@ namespace {
 
 using kernels::kInt8Block;
 
-// Whole numbers -127..127 times one scale per block of 512 values, scale = largest magnitude / 127, rounded to
-// nearest even: symmetric uniform quantization with error feedback (Seide et al. 2014 for the feedback;
+// Whole numbers -127..127 times one scale per block of 512 values, scale = largest magnitude / 127, rounded
+// to nearest even: symmetric uniform quantization with error feedback (Seide et al. 2014 for the feedback;
 // Alistarh et al., "QSGD", NeurIPS 2017, for buckets with a scale of their own).
 //
 // Encoding: for each block its scale (float32), then one byte a value; the last block may be shorter. A block

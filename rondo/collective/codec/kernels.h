@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 // The loops of the codecs, one build per instruction set. All builds compute the same bits.
 namespace rondo::collective::kernels {
@@ -26,7 +27,10 @@ struct CodecKernels {
   void (*add_int8)(const std::int8_t* encoded, float scale, float* values, std::size_t n);
 };
 
-// The widest that this processor has.
+// The builds that this processor can run, widest first.
+std::span<const CodecKernels* const> runnable_kernels();
+
+// The widest of them.
 const CodecKernels& codec_kernels();
 
 extern const CodecKernels baseline_kernels;

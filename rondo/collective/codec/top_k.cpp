@@ -114,8 +114,8 @@ class TopKCodec final : public Codec {
     for (std::size_t i = 0; i < k; ++i) {
       // It came over the wire: never write where it says without looking.
       if (indices[i] >= values.size()) {
-        throw DataError(str("codec 'top_k': index ", indices[i], " in an encoding of ", values.size(),
-                            " values"));
+        throw DataError(
+            str("codec 'top_k': index ", indices[i], " in an encoding of ", values.size(), " values"));
       }
       values[indices[i]] += chosen[i];
     }
@@ -146,8 +146,8 @@ std::unique_ptr<Codec> make_top_k_codec(std::string_view argument) {
   const double fraction =
       argument.empty() ? kDefaultFraction : parse_number(argument, "codec 'top_k': the fraction of values");
   if (!(fraction > 0 && fraction <= 1)) {
-    throw UsageError(str("codec 'top_k': the fraction of values to keep is above 0 and at most 1, not ",
-                         argument));
+    throw UsageError(
+        str("codec 'top_k': the fraction of values to keep is above 0 and at most 1, not ", argument));
   }
   return std::make_unique<TopKCodec>(fraction);
 }

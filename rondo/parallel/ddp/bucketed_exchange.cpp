@@ -4,6 +4,8 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
 #include "rondo/parallel/ddp/bucket.h"
 
 namespace rondo {
@@ -16,12 +18,13 @@ bool same_memory(const at::Tensor& a, const at::Tensor& b) {
 }  // namespace
 
 BucketedExchange::BucketedExchange(std::vector<ModelTensor> parameters, Group group,
-                                   const DdpOptions& options)
+                                   const DdpOptions& options, CommHook hook)
     : parameters_(std::move(parameters)),
       group_(std::move(group)),
       bucket_bytes_(options.bucket_bytes.value_or(MiB(25))),
       first_bucket_bytes_(options.first_bucket_bytes.value_or(options.bucket_bytes.value_or(MiB(1)))),
       as_view_(options.gradient_as_bucket_view),
+      hook_(std::move(hook)),
       places_(parameters_.size()),
       bucket_of_(parameters_.size()),
       saved_(parameters_.size()),
@@ -45,7 +48,7 @@ void BucketedExchange::set_order(std::span<const std::size_t> order) {
 
 void BucketedExchange::begin_backward(const GradientWeight& weight) {
   weight_ = weight;
-  scale_ = at::native::wrapped_scalar_tensor(weight.scale);
+  factor_ = at::native::wrapped_scalar_tensor(factor());
   queue_.begin();
 }
 
@@ -60,8 +63,23 @@ void BucketedExchange::gradient_missing(std::size_t parameter) {
   gradient_ready(parameter);
 }
 
-c10::intrusive_ptr<c10d::Work> BucketedExchange::start(std::size_t bucket) {
+double BucketedExchange::factor() const {
+  if (!hook_.run) return weight_.scale;
+  // The hook divides by the number of ranks.
+  return weight_.equal ? 1 : weight_.scale * group_.size();
+}
+
+BucketFuture BucketedExchange::start(std::size_t bucket) {
   const at::Tensor& flat = buckets_[bucket].flat;
+  if (hook_.run) {
+    const at::NoGradGuard no_grad;
+    std::vector<at::Tensor> members;
+    for (const std::size_t parameter : buckets_[bucket].parameters) {
+      members.push_back(parameters_[parameter].tensor);
+    }
+    GradBucket view(bucket, bucket + 1 == buckets_.size(), flat, std::move(members));
+    return hook_.run(view);
+  }
   std::vector<at::Tensor> message = {flat.is_complex() ? at::view_as_real(flat) : flat};
   return group_.backend()->allreduce(message);
 }
@@ -73,16 +91,17 @@ void BucketedExchange::copy_in(std::size_t parameter) {
   if (!grad.defined() || weight_.scale == 0) {
     place.zero_();
   } else if (same_memory(grad, place)) {
-    place.mul_(scale_);
+    if (!hook_.run || factor() != 1) place.mul_(factor_);
   } else {
     // Scaling while copying saves a pass, and scaling before the sum keeps half-precision sums in range.
-    at::mul_out(place, grad.requires_grad() ? grad.detach() : grad, scale_);
+    at::mul_out(place, grad.requires_grad() ? grad.detach() : grad, factor_);
   }
 }
 
 void BucketedExchange::finish(const std::vector<bool>& untouched) {
   for (std::size_t index = 0; index < buckets_.size(); ++index) {
-    queue_.wait(index);
+    const at::Tensor result = queue_.wait(index);
+    if (hook_.run) take_result(index, result);
     for (const std::size_t parameter : buckets_[index].parameters) {
       if (!untouched[parameter]) {
         copy_out(parameter);
@@ -92,6 +111,17 @@ void BucketedExchange::finish(const std::vector<bool>& untouched) {
       saved_[parameter].reset();
     }
   }
+}
+
+void BucketedExchange::take_result(std::size_t bucket, const at::Tensor& result) {
+  const at::NoGradGuard no_grad;
+  at::Tensor& flat = buckets_[bucket].flat;
+  if (!result.defined() || result.numel() != flat.numel()) {
+    throw UsageError(str("communication hook '", hook_.name, "' gave ",
+                         result.defined() ? str(result.numel(), " elements") : std::string("no tensor"),
+                         " for a bucket of ", flat.numel()));
+  }
+  if (!same_memory(result, flat)) flat.copy_(result.view({-1}));
 }
 
 void BucketedExchange::copy_out(std::size_t parameter) {

@@ -6,18 +6,21 @@
 
 namespace rondo {
 
-// Copies gradients into flat buckets and all-reduces each as soon as it is complete. Works with any c10d
-// backend. Source: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB
-// 2020.
+// Copies gradients into flat buckets and all-reduces each as soon as it is complete, or hands it to a
+// communication hook. Works with any c10d backend. Source: Li et al., "PyTorch Distributed: Experiences on
+// Accelerating Data Parallel Training", VLDB 2020.
 class BucketedExchange final : public GradientExchange {
  public:
-  BucketedExchange(std::vector<ModelTensor> parameters, Group group, const DdpOptions& options);
+  // `hook` replaces the all-reduce if its `run` is set.
+  BucketedExchange(std::vector<ModelTensor> parameters, Group group, const DdpOptions& options,
+                   CommHook hook = {});
   ~BucketedExchange() override;
 
   void set_order(std::span<const std::size_t> order) override;
   void begin_backward(const GradientWeight& weight) override;
   void gradient_ready(std::size_t parameter) override;
   void gradient_missing(std::size_t parameter) override;
+  void start_all() override { queue_.start_all(); }
   void finish(const std::vector<bool>& untouched) override;
   void abandon() noexcept override;
   const std::vector<BucketTrace>& trace() const override { return queue_.trace(); }
@@ -28,7 +31,11 @@ class BucketedExchange final : public GradientExchange {
     at::Tensor flat;
   };
 
-  c10::intrusive_ptr<c10d::Work> start(std::size_t bucket);
+  BucketFuture start(std::size_t bucket);
+  // What gradients are multiplied with on their way into a bucket.
+  double factor() const;
+  // A hook's result becomes the bucket.
+  void take_result(std::size_t bucket, const at::Tensor& result);
   void copy_in(std::size_t parameter);
   void copy_out(std::size_t parameter);
 
@@ -37,12 +44,13 @@ class BucketedExchange final : public GradientExchange {
   const Bytes bucket_bytes_;
   const Bytes first_bucket_bytes_;
   const bool as_view_;
+  const CommHook hook_;
   std::vector<Bucket> buckets_;
   std::vector<at::Tensor> places_;      // by parameter: its part of its bucket, shaped like the parameter
   std::vector<std::size_t> bucket_of_;  // by parameter
   std::vector<at::Tensor> saved_;       // by parameter: gradients that finish may have to restore
   GradientWeight weight_;
-  at::Tensor scale_;  // weight_.scale, 0-dimensional
+  at::Tensor factor_;  // 0-dimensional
   ReductionQueue queue_;
 };
 

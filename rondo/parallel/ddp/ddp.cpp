@@ -101,6 +101,13 @@ void DistributedDataParallel::synchronize_without_backward() {
   if (state_->reducer) state_->reducer->synchronize_without_backward();
 }
 
+void DistributedDataParallel::register_comm_hook(CommHook hook) {
+  State& state = *state_;
+  if (!hook.run) throw UsageError(str("communication hook '", hook.name, "' has no function to run"));
+  if (!state.reducer) return;
+  state.reducer->set_comm_hook(std::move(hook));
+}
+
 const BackwardTrace& DistributedDataParallel::last_backward() const {
   return state_->reducer ? state_->reducer->last_backward() : state_->no_trace;
 }

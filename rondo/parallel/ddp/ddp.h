@@ -6,6 +6,7 @@
 
 #include "rondo/backend/group.h"
 #include "rondo/parallel/ddp/backward_trace.h"
+#include "rondo/parallel/ddp/comm_hook.h"
 #include "rondo/parallel/ddp/model_tensors.h"
 #include "rondo/parallel/ddp/options.h"
 
@@ -88,6 +89,12 @@ class DistributedDataParallel {
   // holds (zeros if undefined) and receives the average. Call set_local_samples(0) before, as the others call
   // it with their numbers.
   void synchronize_without_backward();
+
+  // Hands the gradients' communication to `hook` (comm_hook.h; ready-made ones in hooks/). Collective, before
+  // the first backward pass, once. The native engine's reduction in place gives way to buckets. Throws
+  // UsageError when called a second time or too late, MismatchError on every rank when ranks give hooks of
+  // different names. On a group of one rank gradients stay as they are.
+  void register_comm_hook(CommHook hook);
 
   // When the buckets of the last synchronised backward pass were ready, launched and finished. Valid until
   // the next.

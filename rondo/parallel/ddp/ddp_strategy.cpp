@@ -6,14 +6,18 @@
 #include <optional>
 
 #include "rondo/parallel/ddp/ddp.h"
+#include "rondo/parallel/ddp/hooks/registry.h"
 
 namespace rondo {
 namespace {
 
 class DdpModel final : public PreparedModel {
  public:
-  DdpModel(std::shared_ptr<torch::nn::Module> module, const Group& group, const DdpOptions& options)
-      : module_(std::move(module)), ddp_(*module_, group, options) {}
+  DdpModel(std::shared_ptr<torch::nn::Module> module, const Group& group, const DdpOptions& options,
+           const std::string& codec)
+      : module_(std::move(module)), ddp_(*module_, group, options) {
+    if (codec != "none") ddp_.register_comm_hook(make_comm_hook(codec, group));
+  }
 
   torch::nn::Module& module() override { return *module_; }
 
@@ -69,7 +73,7 @@ std::unique_ptr<PreparedModel> DdpStrategy::prepare(std::shared_ptr<torch::nn::M
   options.static_graph = options_.static_graph;
   options.broadcast_buffers = options_.broadcast_buffers;
   options.check_parameters_every = options_.check_parameters_every;
-  return std::make_unique<DdpModel>(std::move(module), context().world(), options);
+  return std::make_unique<DdpModel>(std::move(module), context().world(), options, options_.codec);
 }
 
 }  // namespace rondo

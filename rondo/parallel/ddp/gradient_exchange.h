@@ -6,6 +6,7 @@
 
 #include "rondo/backend/group.h"
 #include "rondo/parallel/ddp/backward_trace.h"
+#include "rondo/parallel/ddp/comm_hook.h"
 #include "rondo/parallel/ddp/gradient_weight.h"
 #include "rondo/parallel/ddp/model_tensors.h"
 #include "rondo/parallel/ddp/options.h"
@@ -15,7 +16,7 @@ namespace rondo {
 // How the gradients of one model travel between ranks. GradientReducer decides which gradients and when; an
 // exchange replaces each gradient by the sum over ranks of weight_r.scale * gradient_r. Parameters are
 // numbered 0, 1, ... in the same way on all ranks, and every backward pass is: begin_backward; gradient_ready
-// or gradient_missing once for every parameter; finish. One thread at a time calls it. Errors:
+// or gradient_missing once for every parameter; start_all; finish. One thread at a time calls it. Errors:
 // CommunicationError as the engine throws it, or Error with the bucket named.
 class GradientExchange {
  public:
@@ -34,6 +35,10 @@ class GradientExchange {
   // contributed.
   virtual void gradient_missing(std::size_t parameter) = 0;
 
+  // All parameters have been announced: starts every message that is left. Comes before any other collective
+  // that the ranks run in the same backward pass, and before finish.
+  virtual void start_all() = 0;
+
   // Waits until all gradients are synchronised and in `.grad`, except where `untouched` (one flag a
   // parameter; false for every gradient_ready) asks for `.grad` as it was.
   virtual void finish(const std::vector<bool>& untouched) = 0;
@@ -45,8 +50,10 @@ class GradientExchange {
   virtual const std::vector<BucketTrace>& trace() const = 0;
 };
 
-// The fastest exchange that the group's engine allows.
+// The fastest exchange that the group's engine allows; with a hook (one whose `run` is set) the bucketed one,
+// in which the hook decides what travels.
 std::unique_ptr<GradientExchange> make_gradient_exchange(const std::vector<ModelTensor>& parameters,
-                                                         const Group& group, const DdpOptions& options);
+                                                         const Group& group, const DdpOptions& options,
+                                                         CommHook hook = {});
 
 }  // namespace rondo

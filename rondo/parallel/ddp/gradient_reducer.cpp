@@ -58,14 +58,28 @@ GradientReducer::GradientReducer(std::vector<ModelTensor> parameters, Group grou
     expected_.emplace_back(parameters_[i].tensor.scalar_type(), parameters_[i].tensor.numel());
     tensors.push_back(parameters_[i].tensor);
   }
-  // Until gradients have been seen to arrive, expect the last layer's first.
-  std::vector<std::size_t> order(parameters_.size());
-  std::iota(order.rbegin(), order.rend(), std::size_t{0});
-  exchange_->set_order(order);
+  expect_reverse_order();
   hooks_ = std::make_unique<GradientHooks>(std::move(tensors), *this);
 }
 
 GradientReducer::~GradientReducer() = default;
+
+// Until gradients have been seen to arrive, expect the last layer's first.
+void GradientReducer::expect_reverse_order() {
+  std::vector<std::size_t> order(parameters_.size());
+  std::iota(order.rbegin(), order.rend(), std::size_t{0});
+  exchange_->set_order(order);
+}
+
+void GradientReducer::set_comm_hook(CommHook hook) {
+  const std::lock_guard lock(mutex_);
+  if (has_hook_) throw UsageError("register_comm_hook was called before; a model has one communication hook");
+  if (began_) throw UsageError("register_comm_hook must be called before the first backward pass");
+  verify_same_hook(hook, group_);
+  exchange_ = make_gradient_exchange(parameters_, group_, options_, std::move(hook));
+  expect_reverse_order();
+  has_hook_ = true;
+}
 
 void GradientReducer::add(at::Tensor& parameter) {
   std::shared_ptr<PassEnd> end;  // outlives the lock, which its destructor may need
@@ -73,6 +87,7 @@ void GradientReducer::add(at::Tensor& parameter) {
   const std::size_t index = index_of_.at(parameter.unsafeGetTensorImpl());
   check_gradient(index);
   used_[index] = true;
+  began_ = true;
   if (no_sync_depth_ > 0) return;
   if (!in_pass_) {
     end = std::make_shared<PassEnd>(shared_from_this());
@@ -123,6 +138,7 @@ bool GradientReducer::synchronises() const {
 void GradientReducer::begin_pass() {
   exchange_->begin_backward(announcement_->gradient_weight(divide_by_active_));
   in_pass_ = true;
+  began_ = true;
   trace_ = {};
   trace_.first_gradient_ns = monotonic_ns();
   arrival_.clear();
@@ -203,6 +219,7 @@ void GradientReducer::settle_missing(bool had_backward, std::vector<bool>& untou
                   "the same in every step)"));
   }
   for (const std::size_t index : missing) exchange_->gradient_missing(index);
+  exchange_->start_all();
   if (static_graph_known_) {
     untouched = unused_anywhere_;
   } else if (options_.find_unused_parameters || options_.static_graph) {

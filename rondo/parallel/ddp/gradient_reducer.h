@@ -36,6 +36,10 @@ class GradientReducer final : public Reducer, public std::enable_shared_from_thi
   // nothing).
   void synchronize_without_backward();
 
+  // Collective. The hook decides from now on how gradients travel. Before the first backward pass only, and
+  // once.
+  void set_comm_hook(CommHook hook);
+
   // While the depth is above zero gradients stay local.
   void change_no_sync_depth(int by);
   bool synchronises() const;
@@ -52,6 +56,7 @@ class GradientReducer final : public Reducer, public std::enable_shared_from_thi
   void end_pass(bool had_backward);
   void abandon_pass() noexcept;
   void fail_pass() noexcept;
+  void expect_reverse_order();
   void check_gradient(std::size_t index) const;
   void settle_missing(bool had_backward, std::vector<bool>& untouched);
   void exchange_usage(bool had_backward, std::vector<bool>& untouched);
@@ -74,6 +79,8 @@ class GradientReducer final : public Reducer, public std::enable_shared_from_thi
   std::vector<bool> used_;            // by parameter, since the last synchronised pass (no_sync included)
   std::vector<std::size_t> arrival_;  // order of gradients in this pass
   bool arrival_order_adopted_ = false;
+  bool began_ = false;  // a gradient has arrived, under no_sync or not
+  bool has_hook_ = false;
   bool static_graph_known_ = false;
   std::vector<bool> unused_here_;      // static graph: never waited for on this rank
   std::vector<bool> unused_anywhere_;  // static graph: no rank has a gradient

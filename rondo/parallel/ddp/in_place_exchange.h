@@ -19,6 +19,7 @@ class InPlaceExchange final : public GradientExchange {
   void begin_backward(const GradientWeight& weight) override;
   void gradient_ready(std::size_t parameter) override;
   void gradient_missing(std::size_t parameter) override;
+  void start_all() override { queue_.start_all(); }
   void finish(const std::vector<bool>& untouched) override;
   void abandon() noexcept override;
   const std::vector<BucketTrace>& trace() const override { return queue_.trace(); }

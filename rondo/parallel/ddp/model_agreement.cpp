@@ -53,6 +53,17 @@ void verify_same_model(const ModelTensors& tensors, const DdpOptions& options, c
   }
 }
 
+void verify_same_hook(const CommHook& hook, const Group& group) {
+  const std::vector<nlohmann::json> names = all_gather_object(hook.name, group);
+  for (std::size_t rank = 1; rank < names.size(); ++rank) {
+    if (names[rank] == names[0]) continue;
+    throw MismatchError(
+        str("the communication hook is not the same on all ranks of group '", group.name(), "': rank 0 has '",
+            names[0].get<std::string>(), "', rank ", rank, " has '", names[rank].get<std::string>(), "'"),
+        {static_cast<int>(rank)});
+  }
+}
+
 void verify_same_values(const std::vector<ModelTensor>& parameters, const std::string& when,
                         const Group& group) {
   if (group.size() == 1 || parameters.empty()) return;

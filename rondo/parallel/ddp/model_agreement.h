@@ -1,6 +1,7 @@
 #pragma once
 
 #include "rondo/backend/group.h"
+#include "rondo/parallel/ddp/comm_hook.h"
 #include "rondo/parallel/ddp/model_tensors.h"
 #include "rondo/parallel/ddp/options.h"
 
@@ -9,6 +10,9 @@ namespace rondo {
 // Collective. Throws MismatchError on every rank when names, shapes, dtypes or requires_grad of parameters
 // and buffers, or the options, are not the same on all ranks; names the first that differs and both sides.
 void verify_same_model(const ModelTensors& tensors, const DdpOptions& options, const Group& group);
+
+// Collective. Throws MismatchError on every rank when ranks register hooks of different names.
+void verify_same_hook(const CommHook& hook, const Group& group);
 
 // Collective. Compares a 64-bit hash (XXH3) of every parameter's bytes; throws MismatchError on every rank
 // naming the first parameter that differs, which ranks hold which value, and how many others differ. `when`

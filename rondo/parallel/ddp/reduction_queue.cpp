@@ -7,13 +7,15 @@ namespace rondo {
 
 void ReductionQueue::set_units(std::vector<Unit> units) {
   units_ = std::move(units);
-  works_.assign(units_.size(), nullptr);
+  futures_.clear();
+  futures_.resize(units_.size());
   trace_.clear();
   for (const Unit& unit : units_) trace_.push_back({.parameters = unit.gradients, .bytes = unit.bytes});
   begin();
 }
 
 void ReductionQueue::begin() {
+  turn_.clear();
   launched_ = 0;
   noted_ = 0;
   pending_.clear();
@@ -24,54 +26,84 @@ void ReductionQueue::begin() {
 }
 
 void ReductionQueue::gradient_ready(std::size_t unit) {
-  if (--pending_[unit] == 0) {
-    trace_[unit].ready_ns = monotonic_ns();
-    while (launched_ < units_.size() && pending_[launched_] == 0) launch(launched_++);
-  }
+  if (--pending_[unit] == 0) trace_[unit].ready_ns = monotonic_ns();
+  move_on(/*waits=*/false);
   note_finished();
+}
+
+void ReductionQueue::start_all() { move_on(/*waits=*/true); }
+
+void ReductionQueue::move_on(bool waits) {
+  for (;;) {
+    if (!turn_.empty()) {
+      if (!waits && !futures_[turn_.front()].arrived()) return;
+      start_round(turn_.front());
+      turn_.pop_front();
+    } else if (launched_ < units_.size()) {
+      if (pending_[launched_] > 0) return;
+      begin_turn();
+      launch(launched_++);
+    } else {
+      begin_turn();
+      if (turn_.empty()) return;
+    }
+  }
+}
+
+void ReductionQueue::begin_turn() {
+  for (std::size_t unit = 0; unit < launched_; ++unit) {
+    if (futures_[unit].has_round()) turn_.push_back(unit);
+  }
 }
 
 void ReductionQueue::launch(std::size_t unit) {
   trace_[unit].launched_ns = monotonic_ns();
   try {
-    works_[unit] = start_(unit);
+    futures_[unit] = start_(unit);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    throw Error(str(describe(unit), " could not be started: ", error.what()));
+    throw failure(unit, "could not be started", error);
+  }
+}
+
+void ReductionQueue::start_round(std::size_t unit) {
+  try {
+    futures_[unit].start_round();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw failure(unit, "failed", error);
   }
 }
 
 void ReductionQueue::note_finished() {
-  while (noted_ < launched_ && works_[noted_] && works_[noted_]->isCompleted()) {
+  while (noted_ < launched_ && !futures_[noted_].has_round() && futures_[noted_].arrived()) {
     trace_[noted_++].finished_ns = monotonic_ns();
   }
 }
 
-void ReductionQueue::wait(std::size_t unit) {
-  const c10::intrusive_ptr<c10d::Work> work = std::exchange(works_[unit], nullptr);
-  bool done = false;
+at::Tensor ReductionQueue::wait(std::size_t unit) {
+  start_all();
+  at::Tensor result;
   try {
-    done = work->wait();
+    result = std::exchange(futures_[unit], {}).wait();
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    throw Error(str(describe(unit), " failed: ", error.what()));
+    throw failure(unit, "failed", error);
   }
-  if (!done) throw Error(str(describe(unit), " was aborted"));
   if (trace_[unit].finished_ns == 0) trace_[unit].finished_ns = monotonic_ns();
+  return result;
 }
 
 void ReductionQueue::abandon() noexcept {
-  for (c10::intrusive_ptr<c10d::Work>& work : works_) {
-    if (!work) continue;
-    try {
-      work->wait();
-    } catch (const std::exception&) {
-      // The error that led here is the one to report.
-    }
-    work.reset();
-  }
+  turn_.clear();
+  for (BucketFuture& future : futures_) std::exchange(future, {}).abandon();
+}
+
+Error ReductionQueue::failure(std::size_t unit, const char* how, const std::exception& error) const {
+  return Error(str(describe(unit), " ", how, ": ", error.what()));
 }
 
 std::string ReductionQueue::describe(std::size_t unit) const {

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "rondo/parallel/ddp/bucket_future.h"
+
+namespace rondo {
+
+// What a communication hook sees of a bucket: a flat tensor with the gradients of some parameters of one
+// dtype and device, one after the other. A value: a hook may keep a copy. (PyTorch's dist.GradBucket.)
+class GradBucket {
+ public:
+  GradBucket(std::size_t index, bool is_last, at::Tensor buffer, std::vector<at::Tensor> parameters)
+      : index_(index), is_last_(is_last), buffer_(std::move(buffer)), parameters_(std::move(parameters)) {}
+
+  // Number within the backward pass, in order of communication. Buckets are laid out anew after the first
+  // pass, when the order of gradients is known.
+  std::size_t index() const { return index_; }
+  // Whether it is the last of the backward pass.
+  bool is_last() const { return is_last_; }
+
+  // The gradients of this rank, not divided; one dimension. The hook may write to it. With set_local_samples
+  // they are multiplied by samples / mean samples, so that the mean over ranks is the weighted mean.
+  const at::Tensor& buffer() const { return buffer_; }
+  // For hooks around hooks: what buffer() gives from now on.
+  void set_buffer(at::Tensor buffer) { buffer_ = std::move(buffer); }
+
+  // The buffer's parts, one a parameter and of its shape, contiguous: views.
+  std::vector<at::Tensor> gradients() const;
+  const std::vector<at::Tensor>& parameters() const { return parameters_; }
+
+ private:
+  std::size_t index_;
+  bool is_last_;
+  at::Tensor buffer_;
+  std::vector<at::Tensor> parameters_;
+};
+
+// Replaces the all-reduce of DistributedDataParallel: called on each rank for each bucket, in the same order,
+// as soon as its gradients are complete. Its result, as long as the buffer, becomes the gradients: the hook
+// itself divides by the number of ranks. It runs during the backward pass, so it should start a message and
+// return; later rounds go into the future. (PyTorch's DDP communication hook.)
+struct CommHook {
+  // Compared across ranks, so it tells settings too: "codec int8".
+  std::string name;
+  std::function<BucketFuture(GradBucket&)> run;
+};
+
+}  // namespace rondo

@@ -1,0 +1,208 @@
+#include "rondo/parallel/ddp/hooks/power_sgd_hook.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/types.h>
+
+#include <algorithm>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/parallel/ddp/hooks/default_hooks.h"
+#include "rondo/parallel/ddp/hooks/orthogonalize.h"
+
+namespace rondo {
+namespace {
+
+// numpy's RandomState(seed).randint(1'000'000'000), which PyTorch's hook seeds its matrices with: the
+// generator's words, cut to 30 bits, the first that is in range.
+std::uint32_t draw_seed(std::mt19937& random) {
+  std::uint32_t word = 0;
+  do {
+    word = static_cast<std::uint32_t>(random()) & 0x3fffffffU;
+  } while (word >= 1'000'000'000U);
+  return word;
+}
+
+bool same(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const at::Tensor& x, const at::Tensor& y) { return x.is_same(y); });
+}
+
+}  // namespace
+
+PowerSgdState::PowerSgdState(Group group, const PowerSgdOptions& options)
+    : group_(std::move(group)), options_(options), random_(options.random_seed) {
+  if (options.matrix_approximation_rank < 1) {
+    throw UsageError(
+        str("PowerSGD: matrix_approximation_rank is at least 1, not ", options.matrix_approximation_rank));
+  }
+  const std::int64_t first = options.use_error_feedback || options.warm_start ? 2 : 0;
+  if (options.start_iter < first) {
+    throw UsageError(str("PowerSGD: start_iter is at least ", first,
+                         first == 2 ? " with error feedback or warm start" : "", ", not ",
+                         options.start_iter));
+  }
+  if (!(options.min_compression_rate > 0) || !(options.orthogonalization_epsilon >= 0)) {
+    throw UsageError("PowerSGD: min_compression_rate is above 0, orthogonalization_epsilon at least 0");
+  }
+}
+
+BucketFuture PowerSgdState::run(const GradBucket& bucket) {
+  const bool compresses = iteration_ >= options_.start_iter && bucket.buffer().is_floating_point();
+  if (iteration_ < options_.start_iter && bucket.is_last()) ++iteration_;
+  return compresses ? compress(bucket) : start_average(group_, bucket.buffer());
+}
+
+BucketFuture PowerSgdState::compress(const GradBucket& bucket) {
+  Memory& memory = memory_of(bucket);
+  const at::Tensor buffer = bucket.buffer();
+  at::Tensor input;  // what should have arrived at the others
+  if (options_.use_error_feedback) {
+    if (memory.error.defined()) {
+      buffer.add_(memory.error);
+    } else {
+      memory.error = at::zeros_like(buffer);
+    }
+    input = buffer.clone();
+  }
+  divide(bucket, memory);
+  place_matrices(buffer, memory);
+
+  std::int64_t offset = 0;
+  for (const at::Tensor& vector : memory.vectors) {
+    memory.first.narrow(0, offset, vector.numel()).copy_(vector.view({-1}));
+    offset += vector.numel();
+  }
+  for (std::size_t i = 0; i < memory.matrices.size(); ++i) {
+    at::mm_out(memory.ps[i], memory.matrices[i], memory.qs[i]);
+  }
+  // The rest is divided by the ranks when it has arrived; each P only gives a direction.
+  return start_sum(group_, memory.first)
+      .then_send([this, &memory](const at::Tensor&) { return compute_qs(memory); })
+      .then([this, &memory, input, buffer](const at::Tensor&) { return decompress(memory, input, buffer); });
+}
+
+PowerSgdState::Memory& PowerSgdState::memory_of(const GradBucket& bucket) {
+  Memory& memory = memories_[bucket.index()];
+  if (!same(memory.parameters, bucket.parameters())) {
+    memory = Memory();
+    memory.parameters = bucket.parameters();
+  }
+  return memory;
+}
+
+void PowerSgdState::divide(const GradBucket& bucket, Memory& memory) {
+  memory.matrices.clear();
+  memory.vectors.clear();
+  memory.uncompressed = 0;
+  for (const at::Tensor& gradient : bucket.gradients()) {
+    const std::int64_t elements = gradient.numel();
+    const std::int64_t rows = gradient.dim() > 0 ? gradient.size(0) : 1;
+    const std::int64_t columns = rows > 0 ? elements / rows : 0;
+    const std::int64_t rank = std::min({rows, columns, options_.matrix_approximation_rank});
+    const std::int64_t compressed = (rows + columns) * rank;
+    elements_before_ += elements;
+    if (static_cast<double>(compressed) * options_.min_compression_rate < static_cast<double>(elements)) {
+      memory.matrices.push_back(gradient.view({rows, columns}));
+      elements_after_ += compressed;
+    } else {
+      memory.vectors.push_back(gradient);
+      memory.uncompressed += elements;
+      elements_after_ += elements;
+    }
+  }
+}
+
+void PowerSgdState::place_matrices(const at::Tensor& buffer, Memory& memory) {
+  const bool is_new = !memory.first.defined();
+  if (is_new) {
+    std::int64_t p_elements = 0;
+    std::int64_t q_elements = 0;
+    for (const at::Tensor& matrix : memory.matrices) {
+      const std::int64_t rank =
+          std::min({matrix.size(0), matrix.size(1), options_.matrix_approximation_rank});
+      p_elements += matrix.size(0) * rank;
+      q_elements += matrix.size(1) * rank;
+    }
+    memory.first = at::empty({memory.uncompressed + p_elements}, buffer.options());
+    memory.second = at::empty({q_elements}, buffer.options());
+    memory.ps.clear();
+    memory.qs.clear();
+    std::int64_t p_begin = memory.uncompressed;
+    std::int64_t q_begin = 0;
+    for (const at::Tensor& matrix : memory.matrices) {
+      const std::int64_t rows = matrix.size(0);
+      const std::int64_t columns = matrix.size(1);
+      const std::int64_t rank = std::min({rows, columns, options_.matrix_approximation_rank});
+      memory.ps.push_back(memory.first.narrow(0, p_begin, rows * rank).view({rows, rank}));
+      memory.qs.push_back(memory.second.narrow(0, q_begin, columns * rank).view({columns, rank}));
+      p_begin += rows * rank;
+      q_begin += columns * rank;
+    }
+  }
+  if (is_new || !options_.warm_start) draw_qs(memory);
+  for (at::Tensor& q : memory.qs) {
+    if (!is_new && options_.warm_start) {
+      // A gradient that was zero has left no direction to go on with.
+      const at::Tensor gone = (q == 0).all(0, /*keepdim=*/true);
+      q.masked_fill_(gone, 1);
+    }
+    orthogonalize(q, options_.orthogonalization_epsilon);
+  }
+}
+
+void PowerSgdState::draw_qs(Memory& memory) {
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(draw_seed(random_));
+  for (at::Tensor& q : memory.qs) {
+    q.copy_(at::randn(q.sizes(), generator, q.options().device(at::kCPU)));
+  }
+}
+
+BucketFuture PowerSgdState::compute_qs(Memory& memory) {
+  std::int64_t offset = 0;
+  memory.first.narrow(0, 0, memory.uncompressed).div_(group_.size());
+  for (const at::Tensor& vector : memory.vectors) {
+    vector.copy_(memory.first.narrow(0, offset, vector.numel()).view(vector.sizes()));
+    offset += vector.numel();
+  }
+  for (std::size_t i = 0; i < memory.matrices.size(); ++i) {
+    orthogonalize(memory.ps[i], options_.orthogonalization_epsilon);
+    at::mm_out(memory.qs[i], memory.matrices[i].t(), memory.ps[i]);
+  }
+  return start_sum(group_, memory.second);
+}
+
+at::Tensor PowerSgdState::decompress(Memory& memory, const at::Tensor& input, const at::Tensor& buffer) {
+  memory.second.div_(group_.size());
+  for (std::size_t i = 0; i < memory.matrices.size(); ++i) {
+    at::mm_out(memory.matrices[i], memory.ps[i], memory.qs[i].t());
+  }
+  if (input.defined()) at::sub_out(memory.error, input, buffer);
+  // The sums are the same on all ranks, so all of them decide alike.
+  if (!at::isfinite(memory.first).all().item<bool>() || !at::isfinite(memory.second).all().item<bool>()) {
+    memory.error.reset();
+    memory.first.reset();
+  }
+  return buffer;
+}
+
+PowerSgdState::CompressionStats PowerSgdState::compression_stats() const {
+  const double rate =
+      elements_after_ == 0 ? 0 : static_cast<double>(elements_before_) / static_cast<double>(elements_after_);
+  return {rate, elements_before_, elements_after_};
+}
+
+CommHook power_sgd_hook(std::shared_ptr<PowerSgdState> state) {
+  const PowerSgdOptions& options = state->options();
+  return {str("power_sgd: rank ", options.matrix_approximation_rank, ", start ", options.start_iter,
+              ", compression ", options.min_compression_rate, ", feedback ", options.use_error_feedback,
+              ", warm ", options.warm_start, ", epsilon ", options.orthogonalization_epsilon, ", seed ",
+              options.random_seed),
+          [state](GradBucket& bucket) { return state->run(bucket); }};
+}
+
+CommHook power_sgd_hook(const Group& group, const PowerSgdOptions& options) {
+  return power_sgd_hook(std::make_shared<PowerSgdState>(group, options));
+}
+
+}  // namespace rondo

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "rondo/backend/group.h"
+#include "rondo/parallel/ddp/comm_hook.h"
+
+namespace rondo {
+
+// PyTorch's names and defaults (PowerSGDState), without the batching of equal shapes.
+struct PowerSgdOptions {
+  std::int64_t matrix_approximation_rank = 1;
+  // Backward passes with a plain all-reduce before compression begins; with error feedback or warm start at
+  // least 2, because buckets are laid out anew after the first.
+  std::int64_t start_iter = 1000;
+  // A matrix is compressed when that saves more than this factor.
+  double min_compression_rate = 2;
+  bool use_error_feedback = true;
+  bool warm_start = true;
+  double orthogonalization_epsilon = 0;
+  std::uint32_t random_seed = 0;
+};
+
+// Gradients as products of low-rank matrices: M (n x m) travels as P (n x rank) and Q (m x rank) with M ~ P
+// Q^T, one step of power iteration a training step. Source: Vogels, Karimireddy, Jaggi, "PowerSGD: Practical
+// Low-Rank Gradient Compression for Distributed Optimization", NeurIPS 2019; the order of computation and the
+// random numbers are those of PyTorch's powerSGD_hook, so that training runs compare step by step.
+//
+// Two differences, where PyTorch's hook turns into NaN for good: a gradient that is zero (an unused
+// parameter) is compressed to zero, and after a step with a NaN or an infinity (a loss scale that was too
+// high) the error feedback and the warm start begin anew.
+//
+// The state of one model's hook; used by the thread that drives the backward pass.
+class PowerSgdState {
+ public:
+  // Throws UsageError when an option is out of range.
+  PowerSgdState(Group group, const PowerSgdOptions& options);
+
+  BucketFuture run(const GradBucket& bucket);
+
+  struct CompressionStats {
+    double rate = 0;  // before / after; 0 before compression has begun
+    std::int64_t elements_before = 0;
+    std::int64_t elements_after = 0;
+  };
+  // Over all steps since compression began.
+  CompressionStats compression_stats() const;
+
+  const PowerSgdOptions& options() const { return options_; }
+
+ private:
+  // What is kept of a bucket between steps, and its parts in this step.
+  struct Memory {
+    std::vector<at::Tensor> parameters;
+    at::Tensor error;                  // what earlier steps left out, on this rank
+    at::Tensor first;                  // what the first round sends: uncompressed gradients, then every P
+    at::Tensor second;                 // the second round: every Q
+    std::vector<at::Tensor> matrices;  // compressed gradients, views of the bucket
+    std::vector<at::Tensor> vectors;   // the others
+    std::vector<at::Tensor> ps;        // views of `first`, by matrix
+    std::vector<at::Tensor> qs;        // views of `second`
+    std::int64_t uncompressed = 0;     // elements at the front of `first`
+  };
+
+  Memory& memory_of(const GradBucket& bucket);
+  void divide(const GradBucket& bucket, Memory& memory);
+  void place_matrices(const at::Tensor& buffer, Memory& memory);
+  void draw_qs(Memory& memory);
+  BucketFuture compress(const GradBucket& bucket);
+  BucketFuture compute_qs(Memory& memory);
+  at::Tensor decompress(Memory& memory, const at::Tensor& input, const at::Tensor& buffer);
+
+  const Group group_;
+  const PowerSgdOptions options_;
+  std::mt19937 random_;  // draws the seeds of Q, the same on all ranks
+  std::int64_t iteration_ = 0;
+  std::int64_t elements_before_ = 0;
+  std::int64_t elements_after_ = 0;
+  std::map<std::size_t, Memory> memories_;  // by bucket
+};
+
+CommHook power_sgd_hook(std::shared_ptr<PowerSgdState> state);
+CommHook power_sgd_hook(const Group& group, const PowerSgdOptions& options = {});
+
+}  // namespace rondo
