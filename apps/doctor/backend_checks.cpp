@@ -24,6 +24,14 @@ bool has_nccl(const std::string& libtorch) {
          has_file_starting_with(directory.parent_path() / "nvidia" / "nccl" / "lib", "libnccl");
 }
 
+// Beside the programs, or in lib/ beside their folder.
+bool has_mpi_module() {
+  std::error_code ignored;
+  const auto programs = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
+  return std::filesystem::exists(programs / "rondo_mpi.so", ignored) ||
+         std::filesystem::exists(programs / "../lib/rondo_mpi.so", ignored);
+}
+
 }  // namespace
 
 Findings check_backends(const Findings& libtorch) {
@@ -48,12 +56,13 @@ Findings check_backends(const Findings& libtorch) {
               : without_libtorch,
       gloo ? "see libtorch above" : "apt-get install libgloo-dev, then build again");
   const std::string mpirun = which("mpirun");
-  add("mpi", false,
-      mpirun.empty() ? "no mpirun; ranks that an mpirun starts are recognised"
-                     : str("not built in; ranks started by ", mpirun,
-                           " are recognised, with native or gloo between them"),
-      mpirun.empty() ? "apt-get install openmpi-bin, to start ranks with mpirun"
-                     : "use --backend gloo under mpirun");
+  const bool module = has_mpi_module();
+  add("mpi", module && !mpirun.empty() && loads,
+      !module          ? "rondo_mpi.so was not built: Open MPI's headers were not found"
+      : mpirun.empty() ? "no mpirun"
+                       : str("for ranks started by ", mpirun),
+      module ? "apt-get install openmpi-bin, to start ranks with mpirun"
+             : "make setup-peers, then build again; under mpirun native and gloo work too");
   const bool cuda = torch.value("cuda", false);
   const bool nccl = cuda && has_nccl(torch.value("directory", ""));
   const int gpus = rondo::launch::gpu_count();

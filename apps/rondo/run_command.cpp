@@ -1,5 +1,6 @@
 #include "run_command.h"
 
+#include <net/if.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -25,6 +26,8 @@ using rondo::str;
 using rondo::UsageError;
 using rondo::launch::RunOptions;
 
+constexpr int kDefaultMasterPort = 29500;  // torchrun's
+
 constexpr const char* kExamples = R"(Examples:
   rondo run -n 2 ./train --epochs 3              two processes of a program
   rondo run -n 2 train.py --epochs 3             a .py file runs with python3, as with torchrun
@@ -32,6 +35,9 @@ constexpr const char* kExamples = R"(Examples:
   rondo run -n 2 --wrap 0:'gdb -batch -ex run -ex bt --args' -- ./train
   rondo run -n 4 --log-dir logs -r 3 ./train     output to logs/<run>/attempt_0/<rank>/{stdout,stderr}.log
   rondo run -n 2 --max-restarts 3 ./train        start all of them again when one fails, three times at most
+  rondo run --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --interface eth0 -n 4 ./train
+                                                 four of eight processes on the first of two hosts; on the second the
+                                                 same command with --node-rank 1
 
 Every flag can also be given as PET_<FLAG> in the environment (PET_NPROC_PER_NODE=2), and with _ for -.
 Exit code: 0; the exit code of the worker that failed first, or 128 + its signal; 2 wrong usage; 3 pre-empted.)";
@@ -54,8 +60,9 @@ struct Flags {
   std::string redirects = "0";
   std::string tee = "0";
   std::string local_ranks_filter;
-  std::string master_addr = "127.0.0.1";
+  std::string master_addr;
   std::string master_port;
+  std::string interface;
   std::string local_addr;
   std::string signals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
   std::string shutdown_timeout;
@@ -102,7 +109,8 @@ void add_switch(CLI::App& app, const std::string& name, bool& value, const std::
 void add_flags(CLI::App& app, Flags& flags) {
   const std::string job = "Job";
   add_option(app, "nproc-per-node", flags.nproc_per_node,
-             "Processes: a number, cpu, gpu, or auto (gpu if any, else cpu)", "N", job, "-n,");
+             "Processes of a host: a number, cpu, gpu, or auto (gpu if any, else cpu); 4,4,2 if hosts differ",
+             "N", job, "-n,");
   add_option(app, "max-restarts", flags.max_restarts,
              "Start all workers again when one fails, so often at most", "N", job);
   add_option(app, "role", flags.role, "Name of the workers' role (ROLE_NAME)", "NAME", job);
@@ -142,18 +150,23 @@ void add_flags(CLI::App& app, Flags& flags) {
   const std::string meeting = "Meeting place";
   add_switch(app, "standalone", flags.standalone, "A free port and a run id of its own; the default here",
              meeting);
-  add_option(app, "master-addr", flags.master_addr, "MASTER_ADDR of the workers", "HOST", meeting);
-  add_option(app, "master-port", flags.master_port, "MASTER_PORT of the workers; default: a free one", "PORT",
-             meeting);
-  add_option(app, "local-addr", flags.local_addr, "Accepted; of no effect on one host", "HOST", meeting);
-  add_option(app, "nnodes", flags.nnodes, "Hosts: 1", "N", meeting);
-  add_option(app, "node-rank", flags.node_rank, "Number of this host: 0", "N", meeting);
+  add_option(app, "nnodes", flags.nnodes, "Hosts of the job; on each runs one rondo run", "N", meeting);
+  add_option(app, "node-rank", flags.node_rank, "Number of this host, from 0", "N", meeting);
+  add_option(app, "master-addr", flags.master_addr,
+             "MASTER_ADDR of the workers: host 0's; default on one host: 127.0.0.1", "HOST", meeting);
+  add_option(app, "master-port", flags.master_port,
+             "MASTER_PORT of the workers; default: a free one, of several hosts 29500", "PORT", meeting);
+  add_option(app, "interface", flags.interface,
+             "Network interface between the hosts (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME)", "NAME", meeting);
+  add_option(app, "local-addr", flags.local_addr, "Accepted, without effect", "HOST", meeting);
   add_option(app, "rdzv-backend", flags.rdzv_backend, "static or c10d", "NAME", meeting);
   add_option(app, "rdzv-endpoint", flags.rdzv_endpoint, "With --rdzv-backend static: HOST:PORT of rank 0",
              "HOST:PORT", meeting);
   add_option(app, "rdzv-id", flags.rdzv_id, "TORCHELASTIC_RUN_ID, and the name of the log directory", "ID",
              meeting);
-  add_option(app, "rdzv-conf", flags.rdzv_conf, "Accepted; of no effect on one host", "K=V,...", meeting);
+  add_option(app, "rdzv-conf", flags.rdzv_conf,
+             "join_timeout=SECONDS: how long ranks wait for each other to appear; other keys are accepted",
+             "K=V,...", meeting);
 
   const std::string accepted = "Accepted for torchrun's sake, without effect";
   add_option(app, "monitor-interval", flags.monitor_interval, "Workers are watched without polling",
@@ -225,19 +238,40 @@ void parse_wrappers(const std::vector<std::string>& texts, RunOptions& options) 
   }
 }
 
-// One host: what asks for more is refused, what would only matter then is accepted.
-void check_one_host(const Flags& flags) {
-  const std::vector<std::string> bounds = rondo::split(flags.nnodes, ':');
-  const bool one = (bounds.size() == 1 && bounds[0] == "1") ||
-                   (bounds.size() == 2 && bounds[0] == "1" && bounds[1] == "1");
-  if (!one) {
-    throw UsageError(str("--nnodes ", flags.nnodes,
-                         ": rondo run starts processes on this host only, so it must be 1; ",
-                         "for several hosts use srun or mpirun, whose ranks rondo reads"));
+// "2", or torchrun's "2:2"; a range of numbers would need hosts that come and go.
+int host_count(const std::string& text) {
+  const std::vector<std::string> bounds = rondo::split(text, ':');
+  if (bounds.empty() || bounds.size() > 2 || bounds.front() != bounds.back()) {
+    throw UsageError(
+        str("--nnodes ", text, " is not the number of hosts; a job has as many from start to end"));
   }
-  if (parse_count(flags.node_rank, "--node-rank", 0) != 0) {
-    throw UsageError(str("--node-rank ", flags.node_rank, " is out of range: one host allows only 0"));
+  return parse_count(bounds.front(), "--nnodes", 1);
+}
+
+// "4", or one number a host: "4,4,2".
+void parse_processes(const Flags& flags, int hosts, RunOptions& options) {
+  const std::string& text = flags.nproc_per_node;
+  std::vector<int> counts;
+  if (text.find(',') == std::string::npos) {
+    counts.assign(static_cast<std::size_t>(hosts), process_count(text));
+  } else {
+    for (const std::string& entry : rondo::split(text, ','))
+      counts.push_back(parse_count(entry, str("--nproc-per-node ", text, ":"), 1));
+    if (static_cast<int>(counts.size()) != hosts) {
+      throw UsageError(
+          str("--nproc-per-node ", text, " lists ", counts.size(), " hosts, but --nnodes is ", hosts));
+    }
   }
+  options.node_rank = parse_count(flags.node_rank, "--node-rank", 0);
+  if (options.node_rank >= hosts) {
+    throw UsageError(str("--node-rank ", flags.node_rank, " is out of range: --nnodes ", hosts, " allows ",
+                         hosts == 1 ? "only 0" : str("0 to ", hosts - 1)));
+  }
+  options.processes = counts[static_cast<std::size_t>(options.node_rank)];
+  if (hosts > 1) options.processes_of_hosts = counts;
+}
+
+void check_accepted(const Flags& flags) {
   constexpr std::array backends = {"static", "c10d"};
   if (std::find(backends.begin(), backends.end(), flags.rdzv_backend) == backends.end()) {
     throw UsageError(str("--rdzv-backend ", flags.rdzv_backend, " is not one of static, c10d"));
@@ -249,9 +283,37 @@ void check_one_host(const Flags& flags) {
   rondo::parse_number(flags.monitor_interval, "--monitor-interval");
 }
 
+// "join_timeout=60,..." (torchrun's keys); what only its own rendezvous knows is accepted.
+void parse_rdzv_conf(const std::string& text, RunOptions& options) {
+  for (const std::string& entry : rondo::split(text, ',')) {
+    const std::size_t equals = entry.find('=');
+    if (equals == std::string::npos)
+      throw UsageError(str("--rdzv-conf ", text, ": '", entry, "' is not KEY=VALUE"));
+    if (entry.substr(0, equals) != "join_timeout") continue;
+    options.join_timeout = rondo::parse_duration(entry.substr(equals + 1), "--rdzv-conf join_timeout");
+    if (*options.join_timeout <= rondo::Duration::zero())
+      throw UsageError(str("--rdzv-conf ", text, ": join_timeout must be positive"));
+  }
+}
+
+void check_interface(const std::string& name) {
+  if (name.empty() || if_nametoindex(name.c_str()) != 0) return;
+  std::vector<std::string> known;
+  if (struct if_nameindex* const all = if_nameindex()) {
+    for (const struct if_nameindex* entry = all; entry->if_index != 0; ++entry)
+      known.emplace_back(entry->if_name);
+    if_freenameindex(all);
+  }
+  throw UsageError(str("--interface ", name,
+                       " is not a network interface of this host; there are: ", rondo::join(known, ", ")));
+}
+
 void parse_meeting_place(const Flags& flags, RunOptions& options) {
+  const bool several = !options.processes_of_hosts.empty();
   options.master_addr = flags.master_addr;
   std::string port = flags.master_port;
+  if (several && flags.standalone)
+    throw UsageError("--standalone is for one host, but --nnodes asks for several");
   if (flags.standalone) {
     options.run_id.clear();
     port.clear();
@@ -265,7 +327,16 @@ void parse_meeting_place(const Flags& flags, RunOptions& options) {
   }
   if (options.run_id.find('/') != std::string::npos)
     throw UsageError(str("--rdzv-id ", options.run_id, " contains a /"));
-  if (port.empty() || port == "0") return;
+  if (several && options.master_addr.empty()) {
+    throw UsageError(str("--master-addr is missing: with --nnodes ", flags.nnodes,
+                         " every host must be told the address of host 0, as in --master-addr 10.0.0.1"));
+  }
+  if (options.master_addr.empty()) options.master_addr = "127.0.0.1";
+  if (port.empty() || port == "0") {
+    // Nobody could tell the other hosts of a free one.
+    if (several) options.master_port = kDefaultMasterPort;
+    return;
+  }
   const long long number = rondo::parse_integer(port, "--master-port");
   if (number < 1 || number > 65535) throw UsageError(str("--master-port ", port, " is not in 1-65535"));
   options.master_port = static_cast<int>(number);
@@ -273,9 +344,12 @@ void parse_meeting_place(const Flags& flags, RunOptions& options) {
 
 RunOptions to_options(const Flags& flags, const std::string& program,
                       const std::vector<std::string>& arguments) {
-  check_one_host(flags);
+  check_accepted(flags);
   RunOptions options;
-  options.processes = process_count(flags.nproc_per_node);
+  parse_processes(flags, host_count(flags.nnodes), options);
+  check_interface(flags.interface);
+  options.interface = flags.interface;
+  parse_rdzv_conf(flags.rdzv_conf, options);
   options.role = flags.role;
   options.max_restarts = parse_count(flags.max_restarts, "--max-restarts", 0);
   parse_meeting_place(flags, options);
@@ -324,8 +398,9 @@ class RunFormatter : public CLI::Formatter {
 
 int run_command(std::vector<std::string> arguments) {
   Flags flags;
-  CLI::App app("Starts a program as several processes of this host, with torchrun's flags and environment.",
-               "rondo run");
+  CLI::App app(
+      "Starts a program as several processes of one or more hosts, with torchrun's flags and environment.",
+      "rondo run");
   app.formatter(std::make_shared<RunFormatter>());
   app.footer(kExamples);
   app.prefix_command();  // the first word that is no flag begins the program's own command line

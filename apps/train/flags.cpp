@@ -1,6 +1,7 @@
 #include "apps/train/flags.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -102,10 +103,22 @@ void visit_flags(Flags& f, const Visit& visit) {
   visit("seed", f.seed, "Of weights, order of samples and dropout; also of --sample", training, any);
 
   const std::string processes = "Processes";
+  // An engine's name, with its arguments in brackets, or that of one in a shared module.
+  const CLI::Validator engine(
+      [](std::string& text) {
+        constexpr std::array known = {"auto", "gloo", "hierarchical", "mpi", "native", "nccl"};
+        const std::string name = text.substr(0, text.find('('));
+        const bool good = text.find(".so:") != std::string::npos ||
+                          std::find(known.begin(), known.end(), name) != known.end();
+        return good ? std::string()
+                    : rondo::str("'", text, "' is not one of ", rondo::join(known, ", "),
+                                 ", or path/to/module.so:name");
+      },
+      "ENGINE");
   visit("nproc-per-node", f.nproc_per_node, "Start this many processes on this host", processes, positive);
   visit("strategy", f.strategy, "How training is spread; auto: ddp on several processes", processes,
         one_of({"auto", "ddp", "multi_worker_mirrored", "one_device"}));
-  visit("backend", f.backend, "Communication engine", processes, one_of({"auto", "gloo", "native"}));
+  visit("backend", f.backend, "Communication engine", processes, engine);
   visit("timeout", f.timeout, "Longest wait for another rank", processes, any);
   visit("bind-to", f.bind_to, "Give every process its own cores or NUMA nodes", processes,
         one_of({"core", "none", "numa"}));

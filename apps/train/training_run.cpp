@@ -143,7 +143,9 @@ ScheduleOptions schedule_options(const TrainFlags& flags, std::int64_t total_ste
 
 // Shared segments in full at the rank that made them, and everything that is private.
 std::function<Bytes()> accounted_bytes(const Context& context) {
-  if (context.world_size() == 1 || context.backend_name() != "native") return {};
+  const bool registers =
+      context.backend_name() == "native" || context.backend_name().starts_with("hierarchical");
+  if (context.world_size() == 1 || !registers) return {};
   const std::shared_ptr<SharedArena> arena = process_arena();
   if (!arena) return {};
   return [arena] { return private_memory() + Bytes{arena->usage().peak_bytes}; };

@@ -6,68 +6,74 @@
 #include <numeric>
 #include <set>
 
+#include "rondo/backend/hierarchical/hierarchical_backend.h"
+#include "rondo/backend/membership.h"
 #include "rondo/backend/native/native_backend.h"
+#include "rondo/backend/network.h"
 #include "rondo/backend/registry.h"
 #include "rondo/backend/rendezvous.h"
-#include "rondo/backend/store_adapter.h"
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
+#include "rondo/env/environment.h"
 #include "rondo/env/identity.h"
 
 namespace rondo {
 
-struct Context::State {
-  env::Identity identity;
-  int local_rank = 0;
-  int local_world_size = 1;
-  std::string backend_name;
-  c10::intrusive_ptr<c10d::Store> store;
-  Duration timeout{};
-  Group world;
-  std::vector<Group> groups;  // all made so far; a group is named by its number
-};
-
 namespace {
 
-// Which ranks share a host, found by comparing host names where no launcher told.
-void find_local_ranks(env::Identity& identity, int& local_rank, int& local_world_size,
-                      const c10::intrusive_ptr<c10d::Store>& store, Duration timeout) {
-  if (identity.world_size == 1) {
-    local_rank = identity.local_rank.value_or(0);
-    local_world_size = identity.local_world_size.value_or(1);
-    return;
+// Who runs where, by rank.
+struct Places {
+  std::vector<Member> members;  // empty: all on this host
+  int local_rank = 0;
+  int local_world_size = 1;
+
+  bool one_host() const {
+    return std::all_of(members.begin(), members.end(),
+                       [&](const Member& member) { return member.host == members.front().host; });
   }
-  if (identity.local_rank && identity.local_world_size) {
-    local_rank = *identity.local_rank;
-    local_world_size = *identity.local_world_size;
-    return;
+};
+
+Places find_places(const env::Identity& identity, const InitOptions& options,
+                   const c10::intrusive_ptr<c10d::Store>& store) {
+  Places places;
+  places.local_rank = identity.local_rank.value_or(identity.rank);
+  places.local_world_size = identity.local_world_size.value_or(identity.world_size);
+  // A launcher that started the whole world on this host leaves nothing to find out.
+  const bool told = identity.local_rank && identity.local_world_size == identity.world_size;
+  const std::string host = options.host.empty()
+                               ? env::lookup(env::process_environment(), kHostVariable).value_or("")
+                               : options.host;
+  if (identity.world_size == 1 || (told && host.empty())) return places;
+  const Member own = this_member(identity, host);
+  places.members = exchange_members(identity, own, store, join_timeout(options.timeout));
+  const auto with_me = [&](const Member& member) { return member.host == own.host; };
+  const auto begin = places.members.begin();
+  places.local_rank =
+      identity.local_rank.value_or(static_cast<int>(std::count_if(begin, begin + identity.rank, with_me)));
+  places.local_world_size = identity.local_world_size.value_or(
+      static_cast<int>(std::count_if(begin, places.members.end(), with_me)));
+  return places;
+}
+
+// Tells a backend factory where the members of its group are.
+void describe_places(BackendRequest& request, const Places& places) {
+  if (places.members.empty()) return;
+  const auto member = [&](int rank) -> const Member& {
+    return places.members[static_cast<std::size_t>(rank)];
+  };
+  for (const int rank : request.world_ranks) {
+    request.hosts.push_back(member(rank).host);
+    request.host_names.push_back(member(rank).host_name);
   }
-  StoreFromC10d view(store);
-  view.set(str("host/", identity.rank), identity.host);
-  const Wait wait{Deadline::after(timeout), nullptr};
-  int before = 0;
-  int same = 0;
-  for (int r = 0; r < identity.world_size; ++r) {
-    std::string host;
-    try {
-      host = view.get(str("host/", r), wait);
-    } catch (const TimeoutError&) {
-      std::vector<int> missing;
-      for (int other = r; other < identity.world_size; ++other) {
-        if (!view.try_get(str("host/", other))) missing.push_back(other);
-      }
-      throw TimeoutError(str("rank ", identity.rank, " of ", identity.world_size, " waited ",
-                             to_string(timeout), " for all ranks to join; missing: ", join(missing, ", "),
-                             ". Were all ranks started, with the same world size?"),
-                         missing);
-    }
-    if (host != identity.host) continue;
-    ++same;
-    if (r < identity.rank) ++before;
-  }
-  local_rank = identity.local_rank.value_or(before);
-  local_world_size = identity.local_world_size.value_or(same);
+  const Member& own = member(request.world_ranks[static_cast<std::size_t>(request.rank)]);
+  const bool one_launcher =
+      std::all_of(request.world_ranks.begin(), request.world_ranks.end(), [&](int rank) {
+        return member(rank).host != own.host || member(rank).launcher_store == own.launcher_store;
+      });
+  if (own.launcher_store.empty() || !one_launcher) return;
+  if (const auto store = launcher_store())
+    request.host_store = c10::make_intrusive<c10d::PrefixStore>(request.group_name, store);
 }
 
 env::Overrides overrides_of(const InitOptions& options) {
@@ -81,6 +87,17 @@ env::Overrides overrides_of(const InitOptions& options) {
 
 }  // namespace
 
+struct Context::State {
+  env::Identity identity;
+  Places places;
+  std::string local_address;
+  std::string backend_name;
+  c10::intrusive_ptr<c10d::Store> store;
+  Duration timeout{};
+  Group world;
+  std::vector<Group> groups;  // all made so far; a group is named by its number
+};
+
 Context init(const InitOptions& options) {
   if (options.store && (!options.rank || !options.world_size)) {
     throw UsageError(
@@ -91,16 +108,18 @@ Context init(const InitOptions& options) {
   state->timeout = options.timeout;
   const env::Identity& identity = state->identity;
   if (identity.world_size > 1) log::set_prefix(str("rank ", identity.rank));
-  state->store = options.store ? options.store : meet(identity, options.init_method, options.timeout);
+  state->store =
+      options.store ? options.store : meet(identity, options.init_method, join_timeout(options.timeout));
   // A restarted job may meet in a store that remembers the last attempt.
   if (identity.restart_count > 0) {
     state->store =
         c10::make_intrusive<c10d::PrefixStore>(str("attempt/", identity.restart_count), state->store);
   }
-  find_local_ranks(state->identity, state->local_rank, state->local_world_size, state->store,
-                   options.timeout);
-  const bool one_host = state->local_world_size == identity.world_size;
-  state->backend_name = options.backend == "auto" ? (one_host ? "native" : "gloo") : options.backend;
+  state->places = find_places(identity, options, state->store);
+  const bool one_host = state->places.one_host();
+  if (!one_host) state->local_address = local_address_towards(identity.master_addr);
+  state->backend_name =
+      options.backend == "auto" ? (one_host ? "native" : "hierarchical(native, gloo)") : options.backend;
 
   std::vector<int> everyone(static_cast<std::size_t>(identity.world_size));
   std::iota(everyone.begin(), everyone.end(), 0);
@@ -121,8 +140,8 @@ State& checked(const std::shared_ptr<State>& state) {
 
 int Context::rank() const { return checked(state_).identity.rank; }
 int Context::world_size() const { return checked(state_).identity.world_size; }
-int Context::local_rank() const { return checked(state_).local_rank; }
-int Context::local_world_size() const { return checked(state_).local_world_size; }
+int Context::local_rank() const { return checked(state_).places.local_rank; }
+int Context::local_world_size() const { return checked(state_).places.local_world_size; }
 const std::string& Context::host() const { return checked(state_).identity.host; }
 const std::string& Context::backend_name() const { return checked(state_).backend_name; }
 const Group& Context::world() const { return checked(state_).world; }
@@ -152,6 +171,8 @@ Group Context::new_group(const std::vector<int>& ranks) const {
   request.world_ranks = ranks;
   request.store = store;
   request.timeout = state.timeout;
+  request.local_address = state.local_address;
+  describe_places(request, state.places);
   state.groups.emplace_back(name, ranks, request.rank, make_backend(state.backend_name, request), store);
   return state.groups.back();
 }
@@ -163,6 +184,7 @@ void Context::shutdown() {
   for (const Group& group : state.groups) {
     if (!group.member()) continue;
     if (auto* native = dynamic_cast<NativeBackend*>(group.backend().get())) native->close();
+    if (auto* several = dynamic_cast<HierarchicalBackend*>(group.backend().get())) several->close();
   }
   state.groups.clear();
   state.world = Group();

@@ -13,8 +13,8 @@ namespace rondo {
 // What rondo::init may be told; every field is optional. A field left empty is read from the environment, see
 // rondo/env; with no launcher at all the result is a world of one process.
 struct InitOptions {
-  // "auto" (native on one host, gloo across hosts), "native", "gloo", or a name registered by
-  // register_backend.
+  // "auto" (native on one host, hierarchical(native, gloo) across hosts), "native", "gloo", "mpi", "nccl",
+  // "hierarchical(native, X)", a name registered by register_backend, or "path/to/module.so:name" (module.h).
   std::string backend = "auto";
   // "env://", "file:///path/shared/by/all/ranks" or "tcp://host:port".
   std::string init_method = "env://";
@@ -23,7 +23,10 @@ struct InitOptions {
   std::optional<int> local_rank{};
   // An own store instead of init_method; rank and world_size must then be set.
   c10::intrusive_ptr<c10d::Store> store{};
-  // Longest wait of any collective and of the rendezvous.
+  // Ranks with the same text share memory. Empty: RONDO_HOST, else found out (see
+  // membership.h).
+  std::string host{};
+  // Longest wait of any collective and, unless RONDO_JOIN_TIMEOUT says otherwise, of the rendezvous.
   Duration timeout = std::chrono::minutes(5);
 };
 

@@ -19,6 +19,8 @@ class Descriptor {
   ~Descriptor() { reset(); }
 
   int number() const { return number_; }
+  // Gives it up: the caller closes it.
+  int release() { return std::exchange(number_, -1); }
   bool valid() const { return number_ >= 0; }
   void reset() {
     if (number_ >= 0) close(std::exchange(number_, -1));

@@ -72,7 +72,7 @@ std::string file_tail(const std::string& path) {
 
 std::string other_worker(const AttemptEnd& end, const Worker& worker, const Worker& root) {
   const WorkerEnd& how = *worker.end;
-  std::string text = str("  rank ", worker.rank, " (pid ", worker.pid, ") ");
+  std::string text = str("  rank ", worker.world_rank(), " (pid ", worker.pid, ") ");
   if (!how.failed()) {
     text += "ended well";
   } else if (stopped_by_launcher(end, worker)) {
@@ -128,8 +128,8 @@ std::string describe_failure(const AttemptEnd& end, const std::vector<WorkerPlan
   const Worker& first = *end.workers[root];
   const WorkerPlan& plan = plans[root];
   std::string text =
-      str("rank ", first.rank, " on host ", host_name(), " (pid ", first.pid, ") ", how_it_ended(*first.end),
-          ", ", to_string(first.end->at - started), " after the start\n");
+      str("rank ", first.world_rank(), " on host ", host_name(), " (pid ", first.pid, ") ",
+          how_it_ended(*first.end), ", ", to_string(first.end->at - started), " after the start\n");
   if (!plan.command.empty()) text += str("  command: ", join(plan.command, " "), "\n");
   if (first.end->exit_code == static_cast<int>(ExitCode::preempted)) {
     text += "  code 3 means: pre-empted, state saved; the same command with --resume continues\n";

@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <numeric>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -26,6 +27,19 @@ namespace {
 
 const std::set<int> kForwardedSignals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 
+void check_hosts(const RunOptions& options) {
+  const std::vector<int>& hosts = options.processes_of_hosts;
+  if (hosts.size() < 2) return;
+  if (options.node_rank < 0 || static_cast<std::size_t>(options.node_rank) >= hosts.size() ||
+      hosts[static_cast<std::size_t>(options.node_rank)] != options.processes) {
+    throw UsageError(str("host number ", options.node_rank, " with ", options.processes,
+                         " processes does not fit the job's hosts, which have ", join(hosts, ", "),
+                         " processes"));
+  }
+  if (!options.master_port)
+    throw UsageError("a job of several hosts needs a master port that all of them know");
+}
+
 void check(const RunOptions& options) {
   if (options.command.empty()) throw UsageError("no program was given");
   if (options.processes < 1)
@@ -42,7 +56,10 @@ void check(const RunOptions& options) {
     throw UsageError(str(options.processes, " processes need more open files than the limit of ",
                          files.rlim_cur, " allows; raise it with 'ulimit -n'"));
   }
-  if (options.master_port) require_free_port(options.master_addr, *options.master_port);
+  check_hosts(options);
+  // Rank 0 listens, so only its host can tell whether that will do.
+  if (options.master_port && options.node_rank == 0)
+    require_free_port(options.master_addr, *options.master_port);
 }
 
 // Columns of the terminal that both output streams are; empty when they are not.
@@ -61,6 +78,9 @@ class Job {
         log_directory_(std::move(log_directory)),
         scratch_(std::move(scratch)),
         lifeline_(lifeline) {
+    const std::vector<int>& hosts = options.processes_of_hosts;
+    first_rank_ = std::accumulate(hosts.begin(), hosts.begin() + (hosts.empty() ? 0 : options.node_rank), 0);
+    world_size_ = hosts.empty() ? options.processes : std::accumulate(hosts.begin(), hosts.end(), 0);
     bound_cpus_ = bind_workers(options.binding == Binding::none ? CpuLayout{} : cpu_layout(), options.binding,
                                options.processes);
   }
@@ -116,12 +136,13 @@ class Job {
   WorkerPlan plan(int rank, int attempt, int port, const SharedStore& store) const {
     WorkerPlan plan;
     plan.rank = rank;
+    plan.first_rank = first_rank_;
     plan.command = options_.command;
     if (const auto wrapper = options_.wrappers.find(rank); wrapper != options_.wrappers.end()) {
       plan.command.insert(plan.command.begin(), wrapper->second.begin(), wrapper->second.end());
     }
     plan.cpus = bound_cpus_[static_cast<std::size_t>(rank)];
-    plan.gets_stdin = rank == 0;
+    plan.gets_stdin = plan.world_rank() == 0;
     const Streams redirect = options_.redirects.of(rank);
     const Streams tee = options_.tee.of(rank);
     plan.out = stream(redirect.out, tee.out, rank, attempt, "stdout.log");
@@ -132,8 +153,14 @@ class Job {
       plan.error_file = str(scratch_, "/error_", attempt, "_", rank, ".json");
     }
     WorkerPlace place;
-    place.rank = rank;
-    place.world_size = options_.processes;
+    place.rank = plan.world_rank();
+    place.world_size = world_size_;
+    place.local_rank = rank;
+    place.local_world_size = options_.processes;
+    place.node_rank = options_.node_rank;
+    place.num_nodes = std::max<int>(1, static_cast<int>(options_.processes_of_hosts.size()));
+    place.interface = options_.interface;
+    place.join_timeout = options_.join_timeout;
     place.role = options_.role;
     place.master_addr = options_.master_addr;
     place.master_port = port;
@@ -145,7 +172,8 @@ class Job {
     place.omp_threads = options_.omp_threads;
     const bool on_console = plan.out.route == StreamPlan::Route::pipe && plan.err.route == plan.out.route;
     if (terminal_width_ && on_console && plan.out.shown) {
-      place.terminal_width = *terminal_width_ - static_cast<int>(str("[rank ", rank, "] ").size());
+      place.terminal_width =
+          *terminal_width_ - static_cast<int>(str("[rank ", plan.world_rank(), "] ").size());
     }
     plan.environment = worker_environment(base_environment_, place);
     plan.inherited_descriptor = store.descriptor();
@@ -168,6 +196,8 @@ class Job {
   int lifeline_;
   env::EnvironmentMap base_environment_ = env::process_environment();
   std::vector<std::vector<int>> bound_cpus_;
+  int first_rank_ = 0;  // of this host's workers
+  int world_size_ = 0;
   std::optional<int> terminal_width_ = terminal_width();
 };
 

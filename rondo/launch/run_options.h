@@ -13,14 +13,20 @@ namespace rondo::launch {
 
 enum class Binding { none, core, numa };
 
-// What `rondo run` is told: one program, as n processes of this host.
+// What `rondo run` is told: one program, as n processes of this host, which may be one of several.
 struct RunOptions {
   std::vector<std::string> command;  // program and its arguments, complete (see make_command)
-  int processes = 1;
-  std::string run_id;  // empty: one is made up
+  int processes = 1;                 // of this host
+  // Of every host, when there are several; empty: this one is alone. processes is
+  // processes_of_hosts[node_rank].
+  std::vector<int> processes_of_hosts;
+  int node_rank = 0;                     // number of this host
+  std::string interface;                 // network interface for every engine; empty: each chooses
+  std::optional<Duration> join_timeout;  // how long ranks wait for each other to appear; empty: their default
+  std::string run_id;                    // empty: one is made up
   std::string role = "default";
   std::string master_addr = "127.0.0.1";
-  std::optional<int> master_port;  // empty: a free one for every attempt
+  std::optional<int> master_port;  // empty: a free one for every attempt, which one host alone may have
   int max_restarts = 0;
 
   std::string log_dir;      // empty: no log files, except where `redirects` or `tee` ask for one

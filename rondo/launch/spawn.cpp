@@ -49,7 +49,9 @@ std::vector<launch::WorkerPlan> make_plans(const std::function<void(int)>& fn, i
     if (!scratch.empty()) plan.error_file = str(scratch, "/error_", rank, ".json");
     launch::WorkerPlace place;
     place.rank = rank;
+    place.local_rank = rank;
     place.world_size = processes;
+    place.local_world_size = processes;
     place.master_port = port;
     place.run_id = run_id;
     place.error_file = plan.error_file;

@@ -127,8 +127,9 @@ std::unique_ptr<Worker> start_worker(const WorkerPlan& plan, const StartContext&
   const pid_t launcher = getpid();
   auto worker = std::make_unique<Worker>();
   worker->rank = plan.rank;
+  worker->first_rank = plan.first_rank;
   worker->pid = fork();
-  if (worker->pid < 0) throw Error(str("cannot start rank ", plan.rank, ": ", errno_text(errno)));
+  if (worker->pid < 0) throw Error(str("cannot start rank ", plan.world_rank(), ": ", errno_text(errno)));
   if (worker->pid == 0) {
     prepare_child(plan, out, err, launcher, context.signals);
     if (plan.function) run_function(plan);
@@ -139,11 +140,11 @@ std::unique_ptr<Worker> start_worker(const WorkerPlan& plan, const StartContext&
   if (!worker->pidfd.valid()) {
     const int error = errno;
     kill(worker->pid, SIGKILL);
-    throw Error(
-        str("cannot watch rank ", plan.rank, ": ", errno_text(error), " (pidfd needs Linux 5.3 or newer)"));
+    throw Error(str("cannot watch rank ", plan.world_rank(), ": ", errno_text(error),
+                    " (pidfd needs Linux 5.3 or newer)"));
   }
-  worker->out = listen_to(std::move(out), plan.out, plan.rank, context.loop, context.out);
-  worker->err = listen_to(std::move(err), plan.err, plan.rank, context.loop, context.err);
+  worker->out = listen_to(std::move(out), plan.out, plan.world_rank(), context.loop, context.out);
+  worker->err = listen_to(std::move(err), plan.err, plan.world_rank(), context.loop, context.err);
   return worker;
 }
 

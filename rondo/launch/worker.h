@@ -30,7 +30,9 @@ struct StreamPlan {
 
 // One process to start: a program, or a function of this program.
 struct WorkerPlan {
-  int rank = 0;
+  int rank = 0;        // among this host's workers
+  int first_rank = 0;  // in the world, of this host's first worker
+  int world_rank() const { return first_rank + rank; }
   std::vector<std::string> command;
   std::function<int()> function;  // instead of `command`; returns the exit code
   env::EnvironmentMap environment;
@@ -56,7 +58,9 @@ struct WorkerEnd {
 
 // A started worker: the leader of a process group of its own, killed by the kernel if this process dies.
 struct Worker {
-  int rank = 0;
+  int rank = 0;  // both as in its plan
+  int first_rank = 0;
+  int world_rank() const { return first_rank + rank; }
   pid_t pid = -1;
   Descriptor pidfd;
   std::optional<WorkerEnd> end;

@@ -1,5 +1,6 @@
 #include "rondo/launch/worker_environment.h"
 
+#include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"
 
 namespace rondo::launch {
@@ -9,10 +10,10 @@ env::EnvironmentMap worker_environment(env::EnvironmentMap base, const WorkerPla
   const std::string world_size = std::to_string(place.world_size);
   base["RANK"] = rank;
   base["WORLD_SIZE"] = world_size;
-  base["LOCAL_RANK"] = rank;
-  base["LOCAL_WORLD_SIZE"] = world_size;
-  base["GROUP_RANK"] = "0";
-  base["GROUP_WORLD_SIZE"] = "1";
+  base["LOCAL_RANK"] = std::to_string(place.local_rank);
+  base["LOCAL_WORLD_SIZE"] = std::to_string(place.local_world_size);
+  base["GROUP_RANK"] = std::to_string(place.node_rank);
+  base["GROUP_WORLD_SIZE"] = std::to_string(place.num_nodes);
   base["ROLE_NAME"] = place.role;
   base["ROLE_RANK"] = rank;
   base["ROLE_WORLD_SIZE"] = world_size;
@@ -29,6 +30,12 @@ env::EnvironmentMap worker_environment(env::EnvironmentMap base, const WorkerPla
   } else {
     base["TORCHELASTIC_ERROR_FILE"] = place.error_file;
   }
+  if (!place.interface.empty()) {
+    for (const char* variable : {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "OMPI_MCA_btl_tcp_if_include"})
+      base[variable] = place.interface;
+  }
+  base.erase(kJoinTimeoutVariable);
+  if (place.join_timeout) base[kJoinTimeoutVariable] = str(seconds(*place.join_timeout));
   base["RONDO_LAUNCHER"] = "1";
   base.erase(kStoreDescriptorVariable);
   if (place.store_descriptor >= 0) base[kStoreDescriptorVariable] = std::to_string(place.store_descriptor);
@@ -36,7 +43,7 @@ env::EnvironmentMap worker_environment(env::EnvironmentMap base, const WorkerPla
   if (place.terminal_width) base[kTerminalWidthVariable] = std::to_string(*place.terminal_width);
   if (place.omp_threads) {
     base["OMP_NUM_THREADS"] = std::to_string(*place.omp_threads);
-  } else if (place.world_size > 1) {
+  } else if (place.local_world_size > 1) {
     base.emplace("OMP_NUM_THREADS", "1");
   }
   return base;

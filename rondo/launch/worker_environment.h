@@ -3,14 +3,19 @@
 #include <optional>
 #include <string>
 
+#include "rondo/base/time.h"
 #include "rondo/env/environment.h"
 
 namespace rondo::launch {
 
-// What a worker is told about itself. One host: the local rank is the rank.
+// What a worker is told about itself.
 struct WorkerPlace {
   int rank = 0;
   int world_size = 1;
+  int local_rank = 0;
+  int local_world_size = 1;
+  int node_rank = 0;
+  int num_nodes = 1;
   std::string role = "default";
   std::string master_addr = "127.0.0.1";
   int master_port = 29500;
@@ -20,6 +25,8 @@ struct WorkerPlace {
   std::string error_file;  // empty: none
   int store_descriptor = -1;
   std::optional<int> omp_threads;
+  std::string interface;  // empty: what the environment says
+  std::optional<Duration> join_timeout;
   // Columns of the terminal on which the launcher shows this worker's output; empty when it is none.
   std::optional<int> terminal_width;
 };
@@ -28,8 +35,12 @@ struct WorkerPlace {
 // wide that is: progress bars look for it.
 inline constexpr const char* kTerminalWidthVariable = "RONDO_TERMINAL_WIDTH";
 
+// How long a worker waits for all others to appear, in seconds; rondo::init reads it.
+inline constexpr const char* kJoinTimeoutVariable = "RONDO_JOIN_TIMEOUT";
+
 // The environment of a worker: `base` and, over it, torchrun's whole set, RONDO_LAUNCHER, RONDO_STORE_FD
-// and RONDO_TERMINAL_WIDTH.
+// and RONDO_TERMINAL_WIDTH. An interface becomes GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME and Open MPI's
+// OMPI_MCA_btl_tcp_if_include.
 // OMP_NUM_THREADS is set to 1 when there are several workers and neither `base` nor `omp_threads` says
 // otherwise.
 env::EnvironmentMap worker_environment(env::EnvironmentMap base, const WorkerPlace& place);

@@ -12,9 +12,9 @@
 namespace rondo::testing {
 
 // Runs `body` on `size` ranks that are threads of this process; throws the first exception after all have
-// ended.
+// ended. `hosts` says on which host each rank pretends to be; empty: all on this one.
 inline void run_ranks(int size, const std::string& backend, const std::function<void(Context&)>& body,
-                      Duration timeout = std::chrono::seconds(60)) {
+                      Duration timeout = std::chrono::seconds(60), const std::vector<int>& hosts = {}) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::mutex mutex;  // protects first
   std::exception_ptr first;
@@ -28,6 +28,7 @@ inline void run_ranks(int size, const std::string& backend, const std::function<
         options.world_size = size;
         options.store = store;
         options.timeout = timeout;
+        if (!hosts.empty()) options.host = "host " + std::to_string(hosts[static_cast<std::size_t>(rank)]);
         Context context = init(options);
         body(context);
       } catch (...) {

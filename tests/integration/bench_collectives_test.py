@@ -3,6 +3,7 @@ import json
 import shutil
 
 import pytest
+from hosts import why_no_namespaces
 
 KEYS = {"system", "operation", "algorithm", "channel", "registered", "fresh", "ranks", "hosts", "dtype", "codec", "bytes",
         "p50_us", "min_us", "algbw_gbps", "busbw_gbps", "correct", "chosen", "samples", "longest_gap_us"}
@@ -60,6 +61,21 @@ def test_data_just_written(run, rondo_bin):
     assert all(row["fresh"] and row["correct"] for row in rows)
 
 
+def test_between_two_emulated_hosts(run, rondo_bin):
+    reason = why_no_namespaces()
+    if reason:
+        print(reason)
+        pytest.skip(reason)
+    rows = results(run, rondo_bin, "--hosts", 2, "--rate", "1gbit", "--ranks", 4, "--sizes", "256KiB", "--codec",
+                   "none,bfloat16,int8", "--peers", "--bursts", 1)
+    for row in rows:
+        assert KEYS <= set(row)
+        assert row["hosts"] == 2 and row["channel"] == "tcp" and row["correct"] is True, row
+    assert {(row["system"], row["codec"], row["rank_order"]) for row in rows} == {
+        (system, codec, order) for order in ("by host", "in turns")
+        for system, codec in (("rondo", "none"), ("rondo", "bfloat16"), ("rondo", "int8"), ("gloo", "none"))}
+
+
 def test_the_table_and_the_file(run, rondo_bin, tmp_path):
     result = run(rondo_bin / "rondo", "bench", "collectives", *SHORT, "--sizes", "4B", "--json", "out.json")
     assert result.returncode == 0, result.stderr
@@ -78,6 +94,10 @@ def test_the_table_and_the_file(run, rondo_bin, tmp_path):
     (["--bursts", "0"], ["--bursts"]),
     (["--burst-time", "soon"], ["--burst-time", "soon"]),
     (["--speed"], ["--speed"]),
+    (["--hosts", "3"], ["--hosts", "3"]),
+    (["--hosts", "2", "--ranks", "3"], ["--ranks 3"]),
+    (["--hosts", "2", "--codec", "zip"], ["zip", "int8"]),
+    (["--hosts", "2", "--rate", "1; true"], ["--rate", "1; true"]),
 ])
 def test_wrong_usage_names_the_flag_and_the_value(run, rondo_bin, flags, named):
     result = run(rondo_bin / "rondo", "bench", "collectives", *flags)

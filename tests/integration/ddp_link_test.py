@@ -1,51 +1,21 @@
 """Two hosts over a shaped link (network namespaces, veth, tc tbf): communication hides behind the backward pass."""
 import contextlib
 import json
-import os
 import select
 import statistics
 import subprocess
-import uuid
 
 import pytest
+from hosts import linked_hosts
 
 RATE_MBIT = 100
-
-
-def ip(*words):
-    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
-
-
-def can_make_namespaces():
-    probe = subprocess.run(["ip", "netns", "add", "rondo-probe"], capture_output=True)
-    if probe.returncode == 0:
-        ip("netns", "del", "rondo-probe")
-    return probe.returncode == 0
 
 
 @pytest.fixture
 def two_hosts():
     """Names of two network namespaces, 10.77.0.1 and 10.77.0.2, joined by a link of RATE_MBIT in each direction."""
-    if os.geteuid() != 0 or not can_make_namespaces():
-        pytest.skip("this kernel or user cannot make network namespaces (ip netns add)")
-    tag = uuid.uuid4().hex[:6]
-    hosts = [f"rondo-{tag}-{i}" for i in range(2)]
-    links = [f"r{tag}{i}" for i in range(2)]
-    try:
-        for host in hosts:
-            ip("netns", "add", host)
-        ip("link", "add", links[0], "type", "veth", "peer", "name", links[1])
-        for number, (host, link) in enumerate(zip(hosts, links)):
-            ip("link", "set", link, "netns", host)
-            ip("-n", host, "addr", "add", f"10.77.0.{number + 1}/24", "dev", link)
-            ip("-n", host, "link", "set", link, "up")
-            ip("-n", host, "link", "set", "lo", "up")
-            subprocess.run(["ip", "netns", "exec", host, "tc", "qdisc", "add", "dev", link, "root", "tbf", "rate",
-                            f"{RATE_MBIT}mbit", "burst", "64kb", "latency", "200ms"], check=True)
-        yield list(zip(hosts, links))
-    finally:
-        for host in hosts:
-            subprocess.run(["ip", "netns", "del", host], capture_output=True)
+    with linked_hosts(f"{RATE_MBIT}mbit") as hosts:
+        yield [(host.name, host.interface) for host in hosts]
 
 
 class Worker:

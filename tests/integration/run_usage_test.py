@@ -25,7 +25,7 @@ from launching import bash, by_rank
     (["missing.py"], ["missing.py", "no such file"]),
     (["/etc/passwd"], ["/etc/passwd", "Permission denied", "chmod"]),
     (["/etc"], ["/etc", "not a file"]),
-    (["--nnodes", "2", "true"], ["--nnodes 2", "this host"]),
+    (["--nnodes", "2", "true"], ["--nnodes 2", "--master-addr"]),
     (["--nnodes", "1:4", "true"], ["--nnodes 1:4"]),
     (["--node-rank", "1", "true"], ["--node-rank 1"]),
     (["--rdzv-backend", "etcd", "true"], ["--rdzv-backend etcd", "static, c10d"]),

@@ -101,11 +101,22 @@ TEST(CpuLayout, OfThisMachineNamesEveryCpuOnce) {
 TEST(WorkerEnvironment, ReplacesWhatAnOuterLauncherSet) {
   WorkerPlace place;
   place.rank = 1;
-  place.world_size = 2;
+  place.world_size = 4;
+  place.local_world_size = 2;
+  place.node_rank = 1;
+  place.num_nodes = 2;
+  place.interface = "eth7";
   const env::EnvironmentMap made = worker_environment(
       {{"RANK", "9"}, {"RONDO_STORE_FD", "77"}, {"TORCHELASTIC_ERROR_FILE", "/outer"}, {"KEPT", "yes"}},
       place);
   EXPECT_EQ(made.at("RANK"), "1");
+  EXPECT_EQ(made.at("WORLD_SIZE"), "4");
+  EXPECT_EQ(made.at("LOCAL_RANK"), "0");
+  EXPECT_EQ(made.at("LOCAL_WORLD_SIZE"), "2");
+  EXPECT_EQ(made.at("GROUP_RANK"), "1");
+  EXPECT_EQ(made.at("GROUP_WORLD_SIZE"), "2");
+  EXPECT_EQ(made.at("GLOO_SOCKET_IFNAME"), "eth7");
+  EXPECT_EQ(made.at("NCCL_SOCKET_IFNAME"), "eth7");
   EXPECT_EQ(made.at("KEPT"), "yes");
   EXPECT_EQ(made.at("OMP_NUM_THREADS"), "1");
   EXPECT_FALSE(made.contains("RONDO_STORE_FD"));

@@ -12,6 +12,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "apps/bench/collectives/across_hosts.h"
 #include "apps/bench/collectives/explain.h"
 #include "apps/bench/collectives/openmpi_contender.h"
 #include "apps/bench/collectives/plan_contender.h"
@@ -44,6 +45,8 @@ constexpr const char* kExamples = R"(Examples:
   rondo bench collectives --operations all --sizes 4B,25MiB --dtype bfloat16
   rondo bench collectives --algorithm all --channel shm,tcp   every algorithm, beside the engine
   rondo bench collectives --explain ring --ranks 4            what each rank sends, receives and adds, and when
+  rondo bench collectives --hosts 2 --rate 1gbit --ranks 4 --sizes 25MiB --codec none,bfloat16,int8 --peers
+                                                              all_reduce between two emulated hosts (as root)
   rondo bench collectives --sizes 1MiB,25MiB --codec float16,int8 --peers   through codecs too, also over Gloo
 
 rondo is measured with buffers in registered (shared) memory and in ordinary memory; the peers with ordinary memory. Ranks
@@ -294,6 +297,16 @@ void choose(Json& rows, const Settings& settings) {
       << describe_choices(rows, chooser) << "kept in " << path.string() << " for " << tuning.machine << "\n";
 }
 
+// A result that is wrong is a failure of the run.
+int finish(const Json& all, const std::string& json_target) {
+  write_json(json_target, all);
+  for (const auto& row : all) {
+    if (!row.at("correct").get<bool>())
+      throw Error("some results were wrong: WRONG in the table, \"correct\": false in the JSON");
+  }
+  return 0;
+}
+
 int run(const Settings& settings, const std::string& json_target) {
   say_who_is_missing(settings);
   Json all = Json::array();
@@ -306,13 +319,7 @@ int run(const Settings& settings, const std::string& json_target) {
     }
   }
   choose(all, settings);
-  write_json(json_target, all);
-  for (const auto& row : all) {
-    if (!row.at("correct").get<bool>()) {
-      throw Error("some results were wrong: WRONG in the table, \"correct\": false in the JSON");
-    }
-  }
-  return 0;
+  return finish(all, json_target);
 }
 
 // Shows a plan instead of measuring: as a table, as JSON, as a page.
@@ -343,6 +350,7 @@ Command add_collectives(CLI::App& parent) {
     std::string channels = "shm";
     std::string page;
     PlanChoice plan;
+    AcrossHosts across;
     Settings settings;
   };
   const auto flags = std::make_shared<Flags>();
@@ -365,7 +373,10 @@ Command add_collectives(CLI::App& parent) {
   app->add_option("--algorithm", flags->algorithms,
                   "Also run these plans, or all: " + join(collective::algorithm_names(), ", "));
   app->add_option("--channel", flags->channels, "What plans run over: threads, shm, tcp");
-  app->add_option("--hosts", flags->settings.hosts, "Hosts that plans are made for (hierarchical)")
+  app->add_option("--hosts", flags->settings.hosts,
+                  "Hosts that plans are made for (--explain, --algorithm); without them 2: all_reduce of "
+                  "float32 between two hosts "
+                  "emulated on this machine (needs root)")
       ->check(CLI::Range(1, 64));
   app->add_flag(
       "--tune", flags->settings.tune,
@@ -380,6 +391,9 @@ Command add_collectives(CLI::App& parent) {
       ->needs(explained);
   app->add_option("--html", flags->page, "With --explain: write a page that draws the steps")
       ->needs(explained);
+  app->add_option("--rate", flags->across.rate, "With --hosts 2: rate of the link, as tc writes it");
+  app->add_option("--hierarchical", flags->across.options,
+                  "With --hosts 2: options of the hierarchical engine, as in lanes=1,chunk=512KiB");
   app->add_option("--bursts", flags->settings.effort.bursts, "Turns of each system")
       ->check(CLI::Range(1, 1000));
   app->add_option("--burst-time", flags->burst, "Length of a turn");
@@ -410,7 +424,21 @@ Command add_collectives(CLI::App& parent) {
             settings.codecs = parse_codecs(flags->codecs);
             settings.effort.burst = parse_duration(flags->burst, "--burst-time");
             settings.table = flags->json != "-";
-            return run(settings, flags->json);
+            if (settings.hosts == 1 || !settings.algorithms.empty()) return run(settings, flags->json);
+            if (settings.hosts != 2)
+              throw UsageError("--hosts: 1 or 2, or more with --explain or --algorithm");
+            AcrossHosts& across = flags->across;
+            across.sizes = settings.sizes;
+            across.codecs = split(flags->codecs, ',');
+            across.peers = settings.peers;
+            across.rounds = settings.effort.bursts;
+            across.table = settings.table;
+            Json all = Json::array();
+            for (const int ranks : settings.ranks) {
+              across.ranks = ranks;
+              for (auto& row : run_across_hosts(across)) all.push_back(std::move(row));
+            }
+            return finish(all, flags->json);
           }};
 }
 

@@ -41,7 +41,10 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendRequest& reques
       for (const std::string& name : split(interface, ',')) {
         options->devices.push_back(ProcessGroupGloo::createDeviceForInterface(name));
       }
-    } else if (std::getenv(kStoreDescriptorVariable) != nullptr || request.size == 1) {
+    } else if (!request.one_host() && !request.local_address.empty()) {
+      options->devices.push_back(ProcessGroupGloo::createDeviceForHostname(request.local_address));
+    } else if (request.one_host() &&
+               (std::getenv(kStoreDescriptorVariable) != nullptr || request.size == 1)) {
       options->devices.push_back(ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
     } else {
       options->devices.push_back(ProcessGroupGloo::createDefaultDevice());

@@ -1,0 +1,71 @@
+#include "rondo/backend/arguments.h"
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+
+namespace rondo {
+
+Reduction reduction_of(const c10d::ReduceOp& op, at::ScalarType type) {
+  Reduction reduction = Reduction::sum;
+  switch (static_cast<c10d::ReduceOp::RedOpType>(op)) {
+    case c10d::ReduceOp::SUM:
+      reduction = Reduction::sum;
+      break;
+    case c10d::ReduceOp::AVG:
+      reduction = Reduction::average;
+      break;
+    case c10d::ReduceOp::PRODUCT:
+      reduction = Reduction::product;
+      break;
+    case c10d::ReduceOp::MIN:
+      reduction = Reduction::minimum;
+      break;
+    case c10d::ReduceOp::MAX:
+      reduction = Reduction::maximum;
+      break;
+    case c10d::ReduceOp::BAND:
+      reduction = Reduction::bitwise_and;
+      break;
+    case c10d::ReduceOp::BOR:
+      reduction = Reduction::bitwise_or;
+      break;
+    case c10d::ReduceOp::BXOR:
+      reduction = Reduction::bitwise_xor;
+      break;
+    default:
+      throw UsageError("reductions are SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR and BXOR only");
+  }
+  if (c10::isComplexType(type) && reduction != Reduction::sum && reduction != Reduction::average) {
+    throw UsageError(str("reduction ", name(reduction), " is not defined on complex numbers"));
+  }
+  return reduction;
+}
+
+const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation) {
+  if (tensors.size() != 1) throw UsageError(str(operation, ": expected one tensor, got ", tensors.size()));
+  return tensors.front();
+}
+
+const std::vector<at::Tensor>& only_list(const std::vector<std::vector<at::Tensor>>& lists, int size,
+                                         const at::Tensor& like, const char* operation) {
+  if (lists.size() != 1 || lists.front().size() != static_cast<std::size_t>(size)) {
+    throw UsageError(str(operation, ": expected one list with a tensor for each of the ", size, " ranks"));
+  }
+  for (const at::Tensor& tensor : lists.front()) {
+    if (tensor.numel() != like.numel() || tensor.scalar_type() != like.scalar_type()) {
+      throw UsageError(rondo::str(operation, ": all tensors must have one shape and dtype; found ",
+                                  tensor.sizes(), " ", tensor.scalar_type(), " and ", like.sizes(), " ",
+                                  like.scalar_type()));
+    }
+  }
+  return lists.front();
+}
+
+void check_divides(const at::Tensor& large, const at::Tensor& small, int size, const char* operation) {
+  if (large.scalar_type() != small.scalar_type() || large.numel() != small.numel() * size) {
+    throw UsageError(rondo::str(operation, ": ", large.sizes(), " ", large.scalar_type(), " is not ", size,
+                                " times ", small.sizes(), " ", small.scalar_type()));
+  }
+}
+
+}  // namespace rondo

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <vector>
+
+#include "rondo/collective/dtype.h"
+
+// Checks of what callers of c10d's interface pass, shared by rondo's own backends. All throw UsageError
+// naming the operation and what it got.
+namespace rondo {
+
+Reduction reduction_of(const c10d::ReduceOp& op, at::ScalarType type);
+// The one tensor of a list that must have one.
+const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation);
+// The one list, with a tensor like `like` for each of `size` ranks.
+const std::vector<at::Tensor>& only_list(const std::vector<std::vector<at::Tensor>>& lists, int size,
+                                         const at::Tensor& like, const char* operation);
+// `large` is `size` times `small`.
+void check_divides(const at::Tensor& large, const at::Tensor& small, int size, const char* operation);
+
+}  // namespace rondo

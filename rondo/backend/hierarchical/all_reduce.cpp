@@ -1,0 +1,356 @@
+#include "rondo/backend/hierarchical/all_reduce.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "rondo/collective/reduction.h"
+
+namespace rondo::hierarchical {
+namespace {
+
+using Transfer = OuterLink::Transfer;
+using Lane = OuterLink::Lane;
+
+// Parts up to this size go to all hosts at once: a second round trip would take longer than the bytes.
+constexpr std::size_t kDirectBytes = std::size_t{64} << 10;
+// Parts begin at multiples of this many elements, where the buffer allows it.
+constexpr std::uint64_t kAlignment = 16;
+
+struct Range {
+  std::uint64_t begin = 0;
+  std::uint64_t size = 0;
+};
+
+// Part `index` of `count` of `whole`.
+Range part_of(const Range& whole, int index, int count) {
+  const std::uint64_t units = (whole.size + kAlignment - 1) / kAlignment;
+  const auto edge = [&](int i) {
+    return std::min(whole.size,
+                    units * static_cast<std::uint64_t>(i) / static_cast<std::uint64_t>(count) * kAlignment);
+  };
+  return {whole.begin + edge(index), edge(index + 1) - edge(index)};
+}
+
+struct Chunk {
+  Range all;
+  // Scattered: every rank of the host gets an equal part, in one reduce_scatter. Otherwise the first `lanes`
+  // ranks get one each by a reduce of their own.
+  bool scattered = false;
+  int lanes = 1;
+  Range own;  // this rank's part; empty when it exchanges nothing
+
+  // While under way.
+  std::vector<std::vector<std::byte>> received = {};  // by host
+  std::vector<std::byte> encoded = {};
+  std::vector<Transfer> receives = {};  // by host
+  std::vector<Transfer> sends = {};
+};
+
+class AllReduce final : public Operation {
+ public:
+  AllReduce(const CollectiveRequest& request, const HostMap& map, const AllReduceOptions& options,
+            std::shared_ptr<Compression> compression)
+      : request_(request), width_(element_bytes(request.type)), compression_(std::move(compression)) {
+    cut(map, options);
+    std::uint64_t own = 0;
+    for (const Chunk& chunk : chunks_) {
+      residual_at_.push_back(own);
+      own += chunk.own.size;
+    }
+    if (compression_ && compression_->encoder->needs_residual()) {
+      compression_->residual.resize(own);
+      if (in_pieces(map)) compression_->sum_residual.resize(own);
+    }
+    for (int host = 0; host < map.host_count(); ++host) weights_.push_back(map.host_size(host));
+  }
+
+  std::size_t chunks() const override { return chunks_.size(); }
+
+  void first(std::size_t index, Fabric& fabric, const Deadline& deadline) override {
+    Chunk& chunk = chunks_[index];
+    reduce_within_host(chunk, fabric, deadline);
+    if (chunk.own.size == 0) return;
+    if (compression_) scale(chunk, fabric.map);
+    start_exchange(index, fabric);
+  }
+
+  void second(std::size_t index, Fabric& fabric, const Deadline& deadline) override {
+    Chunk& chunk = chunks_[index];
+    if (chunk.own.size > 0) finish_exchange(index, fabric, deadline);
+    hand_out(chunk, fabric, deadline);
+    chunk.received.clear();
+    chunk.encoded.clear();
+  }
+
+ private:
+  std::byte* at(std::uint64_t element) const { return request_.input.base + element * width_; }
+  float* floats(const Range& range) const { return reinterpret_cast<float*>(at(range.begin)); }
+
+  void cut(const HostMap& map, const AllReduceOptions& options) {
+    const int ranks = map.host_size();
+    const int lanes = options.lanes > 0 ? std::min(options.lanes, map.smallest_host()) : map.smallest_host();
+    const bool scatter = map.even() && lanes == ranks;
+    const std::uint64_t unit = kAlignment * static_cast<std::uint64_t>(lanes);
+    const std::uint64_t chunk_elements =
+        std::max<std::uint64_t>(unit, options.chunk_bytes / width_ / unit * unit);
+    const auto add = [&](Range all, int chunk_lanes, bool scattered) {
+      Chunk chunk{all, scattered, chunk_lanes, {}};
+      if (map.place() < chunk_lanes) chunk.own = part_of(all, map.place(), chunk_lanes);
+      chunks_.push_back(std::move(chunk));
+    };
+    std::uint64_t begin = 0;
+    // The last elements that do not divide go through one rank, as everything small does.
+    const std::uint64_t large =
+        request_.elements * width_ <= kDirectBytes ? 0 : request_.elements / unit * unit;
+    while (begin < large) {
+      const std::uint64_t size = std::min(chunk_elements, large - begin);
+      add({begin, size}, lanes, scatter);
+      begin += size;
+    }
+    if (begin < request_.elements || chunks_.empty()) add({begin, request_.elements - begin}, 1, false);
+  }
+
+  // Whether large parts are exchanged in two phases.
+  bool in_pieces(const HostMap& map) const {
+    return map.host_count() > 2 && !(compression_ && compression_->encoder->is_sparse());
+  }
+  bool in_pieces(const Chunk& chunk, const HostMap& map) const {
+    return in_pieces(map) && chunk.own.size * width_ > kDirectBytes;
+  }
+
+  void reduce_within_host(Chunk& chunk, Fabric& fabric, const Deadline& deadline) {
+    if (!fabric.gather_in) return;
+    CollectiveRequest step;
+    step.type = request_.type;
+    step.reduction = request_.reduction;
+    if (chunk.scattered) {
+      step.kind = OperationKind::reduce_scatter;
+      step.elements = chunk.own.size;
+      step.input = {at(chunk.all.begin), step.bytes(), {}};
+      // The part takes the place of this rank's own contribution to it, which nobody else reads.
+      step.output = {at(chunk.own.begin), step.bytes(), {}};
+      fabric.gather_in->run(step, deadline);
+      return;
+    }
+    step.kind = OperationKind::reduce;
+    std::uint64_t last = 0;
+    for (int lane = 0; lane < chunk.lanes; ++lane) {
+      const Range part = part_of(chunk.all, lane, chunk.lanes);
+      step.root = lane;
+      step.elements = part.size;
+      step.input = {at(part.begin), step.bytes(), {}};
+      step.output = step.input;
+      last = fabric.gather_in->start(step);
+    }
+    fabric.gather_in->wait(last, deadline);
+  }
+
+  // So that the encodings' plain sum is the average over all ranks.
+  void scale(const Chunk& chunk, const HostMap& map) const {
+    if (request_.reduction != Reduction::average) return;
+    const float factor = static_cast<float>(map.host_size()) / static_cast<float>(map.world_size());
+    float* values = floats(chunk.own);
+    for (std::uint64_t i = 0; i < chunk.own.size; ++i) values[i] *= factor;
+  }
+
+  std::span<float> residual(std::vector<float>& all, std::size_t index, const Range& of) const {
+    if (all.empty()) return {};
+    return {all.data() + residual_at_[index] + (of.begin - chunks_[index].own.begin), of.size};
+  }
+
+  std::size_t message_bytes(const Range& range) const {
+    return compression_ ? compression_->encoder->encoded_bytes(range.size) : range.size * width_;
+  }
+
+  // The range that `host` receives from this one in the first phase.
+  Range outgoing(const Chunk& chunk, int host, const HostMap& map) const {
+    return in_pieces(chunk, map) ? part_of(chunk.own, host, map.host_count()) : chunk.own;
+  }
+
+  void start_exchange(std::size_t index, Fabric& fabric) {
+    Chunk& chunk = chunks_[index];
+    const HostMap& map = fabric.map;
+    const auto hosts = static_cast<std::size_t>(map.host_count());
+    const Range incoming = outgoing(chunk, map.host(), map);
+    chunk.received.resize(hosts);
+    chunk.receives.resize(hosts);
+    for (int host = 0; host < map.host_count(); ++host) {
+      if (host == map.host() || incoming.size == 0) continue;
+      const auto h = static_cast<std::size_t>(host);
+      chunk.received[h].resize(message_bytes(incoming));
+      chunk.receives[h] = fabric.between_hosts->receive(map.counterpart(host, map.place()), Lane::first,
+                                                        chunk.received[h].data(), chunk.received[h].size());
+    }
+    if (compression_) encode_parts(index, map);
+    // Beginning behind the own host, so that not all send to the first one at once.
+    for (int step = 1; step < map.host_count(); ++step) {
+      const int host = (map.host() + step) % map.host_count();
+      const Range range = outgoing(chunk, host, map);
+      if (range.size == 0) continue;
+      const std::byte* data =
+          compression_ ? chunk.encoded.data() + encoded_at(chunk, host, map) : at(range.begin);
+      chunk.sends.push_back(fabric.between_hosts->send(map.counterpart(host, map.place()), Lane::first, data,
+                                                       message_bytes(range)));
+    }
+  }
+
+  // Where the encoding for `host` begins. Encodings are read as floats, so each begins at a multiple of 64.
+  std::size_t encoded_at(const Chunk& chunk, int host, const HostMap& map) const {
+    if (!in_pieces(chunk, map)) return 0;
+    return static_cast<std::size_t>(host) * slot_bytes(chunk, map);
+  }
+  std::size_t slot_bytes(const Chunk& chunk, const HostMap& map) const {
+    std::size_t largest = 0;
+    for (int host = 0; host < map.host_count(); ++host)
+      largest = std::max(largest, message_bytes(outgoing(chunk, host, map)));
+    return (largest + 63) / 64 * 64;
+  }
+
+  void encode_parts(std::size_t index, const HostMap& map) {
+    Chunk& chunk = chunks_[index];
+    const bool pieces = in_pieces(chunk, map);
+    chunk.encoded.resize(slot_bytes(chunk, map) * (pieces ? static_cast<std::size_t>(map.host_count()) : 1));
+    for (int host = 0; host < map.host_count(); ++host) {
+      // The piece that this host sums itself stays exact; undivided, one encoding is for all.
+      if (pieces ? host == map.host() : host > 0) continue;
+      const Range range = outgoing(chunk, host, map);
+      compression_->encoder->encode(
+          {floats(range), range.size},
+          {chunk.encoded.data() + encoded_at(chunk, host, map), message_bytes(range)},
+          residual(compression_->residual, index, range));
+    }
+  }
+
+  void wait_for(std::vector<Transfer>& transfers, Fabric& fabric, const Deadline& deadline) {
+    for (Transfer& transfer : transfers) fabric.between_hosts->wait(transfer, deadline);
+    transfers.clear();
+  }
+
+  void finish_exchange(std::size_t index, Fabric& fabric, const Deadline& deadline) {
+    Chunk& chunk = chunks_[index];
+    wait_for(chunk.receives, fabric, deadline);
+    // The sum takes the place of what is being sent.
+    wait_for(chunk.sends, fabric, deadline);
+    const Range range = outgoing(chunk, fabric.map.host(), fabric.map);
+    if (range.size > 0) add_up(chunk, range, fabric.map);
+    if (in_pieces(chunk, fabric.map)) gather_pieces(index, fabric, deadline);
+  }
+
+  // In host order on every rank, so that all get the same bits.
+  void add_up(Chunk& chunk, const Range& range, const HostMap& map) {
+    if (!compression_) {
+      std::vector<const std::byte*> sources;
+      for (int host = 0; host < map.host_count(); ++host) {
+        sources.push_back(host == map.host() ? at(range.begin)
+                                             : chunk.received[static_cast<std::size_t>(host)].data());
+      }
+      std::byte* const destination = at(range.begin);
+      const bool average = request_.reduction == Reduction::average;
+      reduce({request_.type,
+              request_.reduction,
+              sources,
+              {&destination, 1},
+              range.size,
+              average ? std::span<const double>(weights_) : std::span<const double>()});
+      return;
+    }
+    const std::span<float> own(floats(range), range.size);
+    const bool pieces = in_pieces(chunk, map);
+    std::vector<float> sum(range.size);
+    for (int host = 0; host < map.host_count(); ++host) {
+      if (host == map.host() && pieces) {
+        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += own[i];
+      } else if (host == map.host()) {
+        compression_->decoder->decode_add({chunk.encoded.data(), message_bytes(range)}, sum);
+      } else {
+        compression_->decoder->decode_add(chunk.received[static_cast<std::size_t>(host)], sum);
+      }
+    }
+    std::copy(sum.begin(), sum.end(), own.begin());
+  }
+
+  // The second phase: every host sends the piece that it has summed to all others.
+  void gather_pieces(std::size_t index, Fabric& fabric, const Deadline& deadline) {
+    Chunk& chunk = chunks_[index];
+    const HostMap& map = fabric.map;
+    const Range own = outgoing(chunk, map.host(), map);
+    std::vector<Transfer> sends;
+    std::vector<Transfer> receives;
+    const std::byte* data = at(own.begin);
+    std::vector<std::byte> encoded;
+    if (compression_) {
+      encoded.resize(message_bytes(own));
+      const std::span<float> values(floats(own), own.size);
+      compression_->decoder->encode(values, encoded, residual(compression_->sum_residual, index, own));
+      compression_->decoder->decode(encoded, values);
+      data = encoded.data();
+    }
+    for (int step = 1; step < map.host_count(); ++step) {
+      const int host = (map.host() + step) % map.host_count();
+      const auto h = static_cast<std::size_t>(host);
+      const Range range = outgoing(chunk, host, map);
+      const int peer = map.counterpart(host, map.place());
+      if (range.size > 0) {
+        std::byte* into = at(range.begin);
+        if (compression_) {
+          chunk.received[h].resize(message_bytes(range));
+          into = chunk.received[h].data();
+        }
+        receives.push_back(fabric.between_hosts->receive(peer, Lane::second, into, message_bytes(range)));
+      }
+      if (own.size > 0)
+        sends.push_back(fabric.between_hosts->send(peer, Lane::second, data, message_bytes(own)));
+    }
+    wait_for(receives, fabric, deadline);
+    wait_for(sends, fabric, deadline);
+    if (!compression_) return;
+    for (int host = 0; host < map.host_count(); ++host) {
+      const Range range = outgoing(chunk, host, map);
+      if (host == map.host() || range.size == 0) continue;
+      compression_->decoder->decode(chunk.received[static_cast<std::size_t>(host)],
+                                    {floats(range), range.size});
+    }
+  }
+
+  void hand_out(const Chunk& chunk, Fabric& fabric, const Deadline& deadline) const {
+    if (!fabric.hand_out) return;
+    CollectiveRequest step;
+    step.type = request_.type;
+    if (chunk.scattered) {
+      step.kind = OperationKind::all_gather;
+      step.elements = chunk.own.size;
+      step.input = {at(chunk.own.begin), step.bytes(), {}};
+      step.output = {at(chunk.all.begin), step.bytes(), {}};
+      fabric.hand_out->run(step, deadline);
+      return;
+    }
+    step.kind = OperationKind::broadcast;
+    std::uint64_t last = 0;
+    for (int lane = 0; lane < chunk.lanes; ++lane) {
+      const Range part = part_of(chunk.all, lane, chunk.lanes);
+      step.root = lane;
+      step.elements = part.size;
+      step.input = {at(part.begin), step.bytes(), {}};
+      step.output = step.input;
+      last = fabric.hand_out->start(step);
+    }
+    fabric.hand_out->wait(last, deadline);
+  }
+
+  CollectiveRequest request_;
+  std::size_t width_;
+  std::shared_ptr<Compression> compression_;
+  std::vector<Chunk> chunks_;
+  std::vector<std::uint64_t> residual_at_;  // where a chunk's residual begins
+  std::vector<double> weights_;             // ranks of each host
+};
+
+}  // namespace
+
+std::unique_ptr<Operation> all_reduce(const CollectiveRequest& request, const HostMap& map,
+                                      const AllReduceOptions& options,
+                                      std::shared_ptr<Compression> compression) {
+  return std::make_unique<AllReduce>(request, map, options, std::move(compression));
+}
+
+}  // namespace rondo::hierarchical

@@ -1,0 +1,397 @@
+#include "rondo/backend/hierarchical/hierarchical_backend.h"
+
+#include <ATen/ops/zeros.h>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "rondo/backend/arguments.h"
+#include "rondo/backend/hierarchical/background_work.h"
+#include "rondo/backend/hierarchical/transfers.h"
+#include "rondo/backend/native/dense_tensor.h"
+#include "rondo/backend/native/registered_memory.h"
+#include "rondo/backend/store_adapter.h"
+#include "rondo/base/bytes.h"
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+
+namespace rondo {
+namespace {
+
+using c10d::OpType;
+using namespace hierarchical;
+
+// Smaller tensors are losses, counters and the like: exact, and never worth encoding.
+constexpr std::size_t kLeastCompressed = std::size_t{64} << 10;
+
+std::vector<std::string> names_of(const BackendRequest& request, const HostMap& map) {
+  std::vector<std::string> names;
+  for (int rank = 0; rank < request.size; ++rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    const int world = request.world_ranks.empty() ? rank : request.world_ranks[at];
+    std::string name = str("rank ", rank);
+    if (world != rank) name += str(" (world rank ", world, ")");
+    name += str(" on host ", map.host_of(rank));
+    if (at < request.host_names.size()) name += str(" (", request.host_names[at], ")");
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+// An engine among this host's members; null when this rank is alone there.
+std::unique_ptr<HostGroup> make_host_group(const BackendRequest& request, const HostMap& map,
+                                           const char* part, Duration patience) {
+  if (map.host_size() == 1) return nullptr;
+  const std::vector<int>& members = map.members(map.host());
+  shared_memory::GroupOptions options;
+  options.group_name = str(request.group_name, " host ", map.host());
+  options.rank = map.place();
+  options.size = map.host_size();
+  for (const int member : members)
+    options.world_ranks.push_back(
+        request.world_ranks.empty() ? member : request.world_ranks[static_cast<std::size_t>(member)]);
+  options.timeout = request.timeout;
+  StoreFromC10d store(c10::make_intrusive<c10d::PrefixStore>(
+      str("hierarchical/", part, "/", map.host()), request.host_store ? request.host_store : request.store));
+  return std::make_unique<HostGroup>(std::make_shared<shared_memory::Engine>(store, options, process_arena()),
+                                     members, patience);
+}
+
+std::unique_ptr<Fabric> make_fabric(const BackendRequest& request,
+                                    const HierarchicalBackend::Options& options) {
+  register_cpu_allocations();
+  HostMap map(request.hosts, request.rank);
+  auto gather_in = make_host_group(request, map, "gather in", Duration::zero());
+  auto hand_out = make_host_group(request, map, "hand out", kHandOutGrace);
+  BackendRequest outer = request;
+  outer.store = c10::make_intrusive<c10d::PrefixStore>("hierarchical/between hosts", request.store);
+  outer.arguments.clear();
+  auto link = std::make_unique<OuterLink>(make_backend(options.outer, outer), names_of(request, map));
+  return std::make_unique<Fabric>(
+      Fabric{std::move(map), std::move(gather_in), std::move(hand_out), std::move(link)});
+}
+
+// What to report for `error`: the first failure of all ranks, if another rank's came before.
+std::exception_ptr first_failure(FailureRecord& record, const std::exception_ptr& error) {
+  FailureRecord::Failure own;
+  try {
+    std::rethrow_exception(error);
+  } catch (const CommunicationError& e) {
+    own = {e.ranks(), dynamic_cast<const MismatchError*>(&e) != nullptr, e.what()};
+  } catch (const std::exception& e) {
+    own.what = e.what();
+  }
+  const FailureRecord::Failure first = record.record(own);
+  if (first.what == own.what) return error;
+  if (first.mismatch) return std::make_exception_ptr(MismatchError(first.what, first.ranks));
+  return std::make_exception_ptr(PeerLostError(first.what, first.ranks));
+}
+
+}  // namespace
+
+// One collective with the tensors it touches.
+class HierarchicalBackend::Call {
+ public:
+  Call(OperationKind kind, OpType type) : type(type) { request.kind = kind; }
+
+  // Sets the element type and count from one piece.
+  void set_piece(const at::Tensor& piece, bool reduces) {
+    const ElementType element = element_type(piece.scalar_type(), name(request.kind), reduces);
+    request.type = element.type;
+    request.elements = static_cast<std::uint64_t>(piece.numel()) * element.per_element;
+  }
+  void set_reduction(const c10d::ReduceOp& op, const at::Tensor& tensor) {
+    request.reduction = reduction_of(op, tensor.scalar_type());
+    if (supports(request.type, request.reduction)) return;
+    throw UsageError(str("reduction ", name(request.reduction), " is not defined on ", name(request.type)));
+  }
+  Pieces input(const at::Tensor& tensor) { return {add(tensor, true, false), request.bytes(), {}}; }
+  Pieces output(const at::Tensor& tensor) { return {add(tensor, false, true), request.bytes(), {}}; }
+  Pieces in_place(const at::Tensor& tensor) { return {add(tensor, true, true), request.bytes(), {}}; }
+  Pieces inputs(const std::vector<at::Tensor>& tensors) { return list(tensors, true, false); }
+  Pieces outputs(const std::vector<at::Tensor>& tensors) { return list(tensors, false, true); }
+
+  OpType type;
+  CollectiveRequest request;
+  std::unique_ptr<Operation> operation;
+  bool compressed = false;
+  std::vector<at::Tensor> results;
+  std::vector<DenseTensor> tensors;
+
+ private:
+  std::byte* add(const at::Tensor& tensor, bool reads, bool writes) {
+    tensors.push_back(dense(tensor, name(request.kind), reads));
+    if (writes) results.push_back(tensor);
+    // Inputs are never written back.
+    if (!writes) tensors.back().copy_of.reset();
+    return tensors.back().bytes();
+  }
+  Pieces list(const std::vector<at::Tensor>& all, bool reads, bool writes) {
+    Pieces pieces;
+    for (const at::Tensor& tensor : all) pieces.list.push_back(add(tensor, reads, writes));
+    return pieces;
+  }
+};
+
+HierarchicalBackend::Options HierarchicalBackend::parse(const std::vector<std::string>& arguments) {
+  Options options;
+  constexpr const char* kForm =
+      "hierarchical(native, OUTER[, codec=NAME][, lanes=N][, chunk=SIZE][, window=N]), where OUTER is the "
+      "engine "
+      "between hosts";
+  std::size_t engines = 0;
+  for (const std::string& argument : arguments) {
+    const std::size_t equals = argument.find('=');
+    if (equals == std::string::npos) {
+      ++engines;
+      if (engines == 1 && argument != "native")
+        throw UsageError(
+            str("backend hierarchical: inside a host there is only native, not '", argument, "': ", kForm));
+      if (engines == 2) options.outer = argument;
+      continue;
+    }
+    const std::string key = argument.substr(0, equals);
+    const std::string value = argument.substr(equals + 1);
+    const std::string what = "backend hierarchical: " + key;
+    if (key == "codec") {
+      options.codec = value;
+    } else if (key == "lanes") {
+      options.all_reduce.lanes = static_cast<int>(parse_integer(value, what));
+    } else if (key == "chunk") {
+      options.all_reduce.chunk_bytes = parse_bytes(value, what).count;
+    } else if (key == "window") {
+      options.window = static_cast<int>(parse_integer(value, what));
+    } else {
+      throw UsageError(str("backend hierarchical: unknown option '", key, "': ", kForm));
+    }
+  }
+  if (engines > 2) throw UsageError(str("backend hierarchical: two engines are needed: ", kForm));
+  if (options.all_reduce.lanes < 0 || options.window < 1 || options.all_reduce.chunk_bytes < 4096)
+    throw UsageError(
+        "backend hierarchical: lanes must be at least 0, window at least 1, chunk at least 4KiB");
+  if (options.outer == "native")
+    throw UsageError(str("backend hierarchical: native reaches one host only: ", kForm));
+  return options;
+}
+
+HierarchicalBackend::HierarchicalBackend(const BackendRequest& request, const Options& options)
+    : c10d::Backend(request.rank, request.size),
+      options_(options),
+      timeout_(request.timeout),
+      compression_(options.codec),
+      failure_(request.store) {
+  pipeline_ =
+      std::make_unique<Pipeline>(make_fabric(request, options), options.window,
+                                 [this](std::exception_ptr error) { return first_failure(failure_, error); });
+}
+
+HierarchicalBackend::~HierarchicalBackend() = default;
+
+void HierarchicalBackend::close() { closed_ = true; }
+
+void HierarchicalBackend::check_open() const {
+  if (closed_) throw UsageError("this group was shut down");
+}
+
+HierarchicalBackend::Work HierarchicalBackend::start(Call& call, std::chrono::milliseconds timeout) {
+  check_open();
+  std::vector<DenseTensor> tensors = std::move(call.tensors);
+  auto work = c10::make_intrusive<BackgroundWork>(getRank(), call.type, call.results, [tensors] {
+    for (const DenseTensor& tensor : tensors) tensor.copy_back();
+  });
+  Job job;
+  job.operation = std::move(call.operation);
+  job.header.kind = call.request.kind;
+  job.header.type = call.request.type;
+  job.header.reduction = call.request.reduction;
+  job.header.root = call.request.root;
+  job.header.elements = call.request.elements;
+  job.header.compressed = call.compressed ? 1 : 0;
+  const bool unset = timeout == c10d::kUnsetTimeout || timeout == kNoTimeout;
+  job.deadline = Deadline::after(unset ? timeout_.load() : Duration(timeout));
+  job.done = [work](std::exception_ptr error) { work->complete(error); };
+  pipeline_->submit(std::move(job));
+  return work;
+}
+
+HierarchicalBackend::Work HierarchicalBackend::broadcast(Tensors& tensors,
+                                                         const c10d::BroadcastOptions& options) {
+  Call call(OperationKind::broadcast, OpType::BROADCAST);
+  const at::Tensor& tensor = only(tensors, "broadcast");
+  call.set_piece(tensor, false);
+  call.request.root = static_cast<int>(options.rootRank);
+  call.request.input = call.request.output = call.in_place(tensor);
+  call.operation = hierarchical::broadcast(call.request, hosts());
+  return start(call, options.timeout);
+}
+
+HierarchicalBackend::Work HierarchicalBackend::reduce_in_place(const at::Tensor& tensor,
+                                                               const c10d::ReduceOp& op,
+                                                               std::chrono::milliseconds timeout,
+                                                               const Tensors& results) {
+  Call call(OperationKind::all_reduce, OpType::ALLREDUCE);
+  call.set_piece(tensor, true);
+  call.set_reduction(op, tensor);
+  call.request.input = call.request.output = call.in_place(tensor);
+  if (!results.empty()) call.results = results;
+  const bool adds = call.request.reduction == Reduction::sum || call.request.reduction == Reduction::average;
+  std::shared_ptr<Compression> compression;
+  if (compression_.active() && adds && tensor.scalar_type() == at::kFloat &&
+      call.request.bytes() > kLeastCompressed) {
+    compression = compression_.find(tensor);
+    call.compressed = true;
+  }
+  call.operation =
+      hierarchical::all_reduce(call.request, hosts(), options_.all_reduce, std::move(compression));
+  return start(call, timeout);
+}
+
+HierarchicalBackend::Work HierarchicalBackend::allreduce(Tensors& tensors,
+                                                         const c10d::AllreduceOptions& options) {
+  if (tensors.empty()) throw UsageError("all_reduce: no tensor");
+  Work last;
+  // They complete in order, so the last one stands for all.
+  for (const at::Tensor& tensor : tensors)
+    last = reduce_in_place(tensor, options.reduceOp, options.timeout, tensors);
+  return last;
+}
+
+HierarchicalBackend::Work HierarchicalBackend::allreduce_coalesced(
+    Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
+  return allreduce(tensors, options);
+}
+
+HierarchicalBackend::Work HierarchicalBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  Call call(OperationKind::reduce, OpType::REDUCE);
+  const at::Tensor& tensor = only(tensors, "reduce");
+  call.set_piece(tensor, true);
+  call.set_reduction(options.reduceOp, tensor);
+  call.request.root = static_cast<int>(options.rootRank);
+  call.request.input = call.request.output = call.in_place(tensor);
+  call.operation = hierarchical::reduce(call.request, hosts());
+  return start(call, options.timeout);
+}
+
+HierarchicalBackend::Work HierarchicalBackend::allgather(TensorLists& outputs, Tensors& inputs,
+                                                         const c10d::AllgatherOptions& options) {
+  Call call(OperationKind::all_gather, OpType::ALLGATHER);
+  const at::Tensor& tensor = only(inputs, "all_gather");
+  call.set_piece(tensor, false);
+  call.request.input = call.input(tensor);
+  call.request.output = call.outputs(only_list(outputs, getSize(), tensor, "all_gather"));
+  call.operation = hierarchical::all_gather(call.request, hosts());
+  return start(call, options.timeout);
+}
+
+HierarchicalBackend::Work HierarchicalBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                               const c10d::AllgatherOptions& options) {
+  check_divides(output, input, getSize(), "all_gather_into_tensor");
+  Call call(OperationKind::all_gather, OpType::_ALLGATHER_BASE);
+  call.set_piece(input, false);
+  call.request.input = call.input(input);
+  call.request.output = call.output(output);
+  call.operation = hierarchical::all_gather(call.request, hosts());
+  return start(call, options.timeout);
+}
+
+HierarchicalBackend::Work HierarchicalBackend::allgather_into_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
+  if (outputs.size() != inputs.size() || inputs.empty())
+    throw UsageError(
+        "all_gather_into_tensor_coalesced: as many outputs as inputs are needed, and at least one");
+  Work last;
+  for (std::size_t i = 0; i < inputs.size(); ++i) last = _allgather_base(outputs[i], inputs[i], options);
+  return last;
+}
+
+HierarchicalBackend::Work HierarchicalBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                                                              const c10d::ReduceScatterOptions& options) {
+  Call call(OperationKind::reduce_scatter, OpType::REDUCE_SCATTER);
+  const at::Tensor& tensor = only(outputs, "reduce_scatter");
+  call.set_piece(tensor, true);
+  call.set_reduction(options.reduceOp, tensor);
+  call.request.input = call.inputs(only_list(inputs, getSize(), tensor, "reduce_scatter"));
+  call.request.output = call.output(tensor);
+  call.operation = hierarchical::reduce_scatter(call.request, hosts());
+  return start(call, options.timeout);
+}
+
+HierarchicalBackend::Work HierarchicalBackend::_reduce_scatter_base(
+    at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
+  check_divides(input, output, getSize(), "reduce_scatter_tensor");
+  Call call(OperationKind::reduce_scatter, OpType::_REDUCE_SCATTER_BASE);
+  call.set_piece(output, true);
+  call.set_reduction(options.reduceOp, output);
+  call.request.input = call.input(input);
+  call.request.output = call.output(output);
+  call.operation = hierarchical::reduce_scatter(call.request, hosts());
+  return start(call, options.timeout);
+}
+
+HierarchicalBackend::Work HierarchicalBackend::reduce_scatter_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
+  if (outputs.size() != inputs.size() || inputs.empty())
+    throw UsageError(
+        "reduce_scatter_tensor_coalesced: as many outputs as inputs are needed, and at least one");
+  Work last;
+  for (std::size_t i = 0; i < inputs.size(); ++i) last = _reduce_scatter_base(outputs[i], inputs[i], options);
+  return last;
+}
+
+// Nobody has the sum before everybody has contributed.
+HierarchicalBackend::Work HierarchicalBackend::barrier(const c10d::BarrierOptions& options) {
+  return reduce_in_place(at::zeros({1}, at::kInt), c10d::ReduceOp::SUM, options.timeout, {});
+}
+
+HierarchicalBackend::Work HierarchicalBackend::gather(TensorLists& outputs, Tensors& inputs,
+                                                      const c10d::GatherOptions& options) {
+  check_open();
+  return pipeline_->fabric().between_hosts->backend()->gather(outputs, inputs, options);
+}
+
+HierarchicalBackend::Work HierarchicalBackend::scatter(Tensors& outputs, TensorLists& inputs,
+                                                       const c10d::ScatterOptions& options) {
+  check_open();
+  return pipeline_->fabric().between_hosts->backend()->scatter(outputs, inputs, options);
+}
+
+HierarchicalBackend::Work HierarchicalBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                             std::vector<std::int64_t>& output_splits,
+                                                             std::vector<std::int64_t>& input_splits,
+                                                             const c10d::AllToAllOptions& options) {
+  check_open();
+  return pipeline_->fabric().between_hosts->backend()->alltoall_base(output, input, output_splits,
+                                                                     input_splits, options);
+}
+
+HierarchicalBackend::Work HierarchicalBackend::alltoall(Tensors& outputs, Tensors& inputs,
+                                                        const c10d::AllToAllOptions& options) {
+  check_open();
+  return pipeline_->fabric().between_hosts->backend()->alltoall(outputs, inputs, options);
+}
+
+HierarchicalBackend::Work HierarchicalBackend::send(Tensors& tensors, int destination, int tag) {
+  check_open();
+  return pipeline_->fabric().between_hosts->backend()->send(tensors, destination, tag);
+}
+
+HierarchicalBackend::Work HierarchicalBackend::recv(Tensors& tensors, int source, int tag) {
+  check_open();
+  return pipeline_->fabric().between_hosts->backend()->recv(tensors, source, tag);
+}
+
+HierarchicalBackend::Work HierarchicalBackend::recvAnysource(Tensors& tensors, int tag) {
+  check_open();
+  return pipeline_->fabric().between_hosts->backend()->recvAnysource(tensors, tag);
+}
+
+c10::intrusive_ptr<c10d::Backend> make_hierarchical_backend(const BackendRequest& request) {
+  const HierarchicalBackend::Options options = HierarchicalBackend::parse(request.arguments);
+  if (request.one_host()) {
+    BackendRequest within = request;
+    within.arguments.clear();
+    return make_backend("native", within);
+  }
+  return c10::make_intrusive<HierarchicalBackend>(request, options);
+}
+
+}  // namespace rondo

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "rondo/backend/hierarchical/all_reduce.h"
+#include "rondo/backend/hierarchical/compression.h"
+#include "rondo/backend/hierarchical/failure_record.h"
+#include "rondo/backend/hierarchical/pipeline.h"
+#include "rondo/backend/registry.h"
+
+namespace rondo {
+
+// Two engines as one c10d::Backend, named "hierarchical": shared memory among the ranks of a host, and any
+// other backend, of which only messages are used, between hosts. Ranks may be numbered in any order over
+// hosts.
+//
+// all_reduce, broadcast, reduce, all_gather, reduce_scatter and barrier go through the hierarchy, in chunks,
+// on two threads of this backend, so that they move on while the caller computes. gather, scatter,
+// all_to_all, send and recv go to the backend between hosts as they are, also between ranks of one host.
+//
+// Results are the same on all ranks, bit by bit: sums are added by rank within a host and by host then.
+// Tensors may have any strides and live on any device; those that are not dense CPU tensors are copied on the
+// way in and out. Any thread may call; collectives must be started in the same order on all ranks. Errors are
+// PeerLostError, TimeoutError and MismatchError, naming ranks; the first one is final.
+class HierarchicalBackend final : public c10d::Backend {
+ public:
+  struct Options {
+    std::string outer = "gloo";
+    std::string codec;  // of float32 all_reduces with SUM or AVG above 64 KiB
+    hierarchical::AllReduceOptions all_reduce;
+    int window = 4;  // chunks under way
+  };
+  // "native, gloo, codec=int8, lanes=1, chunk=1MiB, window=4". Throws UsageError naming what is wrong.
+  static Options parse(const std::vector<std::string>& arguments);
+
+  HierarchicalBackend(const BackendRequest& request, const Options& options);
+  ~HierarchicalBackend() override;
+
+  const hierarchical::HostMap& hosts() const { return pipeline_->fabric().map; }
+  // Every later call fails, saying that the group was shut down. Peers are not disturbed.
+  void close();
+
+  const std::string getBackendName() const override { return "hierarchical"; }
+  void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+  void setSequenceNumberForGroup() override {}
+  std::uint64_t getSequenceNumberForGroup() override { return pipeline_->submitted(); }
+  void abort() override { pipeline_->abort("the group was aborted by its caller"); }
+
+  using Work = c10::intrusive_ptr<c10d::Work>;
+  using Tensors = std::vector<at::Tensor>;
+  using TensorLists = std::vector<std::vector<at::Tensor>>;
+
+  Work broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  Work allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  Work allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  Work reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  Work allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  Work _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
+  Work allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                       const c10d::AllgatherOptions& options) override;
+  Work reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                      const c10d::ReduceScatterOptions& options) override;
+  Work _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                            const c10d::ReduceScatterOptions& options) override;
+  Work reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                       const c10d::ReduceScatterOptions& options) override;
+  Work barrier(const c10d::BarrierOptions& options) override;
+
+  Work gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  Work scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override;
+  Work alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
+                     std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions& options) override;
+  Work alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
+  Work send(Tensors& tensors, int destination, int tag) override;
+  Work recv(Tensors& tensors, int source, int tag) override;
+  Work recvAnysource(Tensors& tensors, int tag) override;
+
+ private:
+  class Call;
+  Work start(Call& call, std::chrono::milliseconds timeout);
+  Work reduce_in_place(const at::Tensor& tensor, const c10d::ReduceOp& op, std::chrono::milliseconds timeout,
+                       const Tensors& results);
+  void check_open() const;
+
+  Options options_;
+  std::atomic<Duration> timeout_;
+  std::atomic<bool> closed_ = false;
+  hierarchical::CompressionTable compression_;
+  hierarchical::FailureRecord failure_;
+  std::unique_ptr<hierarchical::Pipeline> pipeline_;
+};
+
+// The factory behind `--backend 'hierarchical(native, gloo)'`. A group whose ranks are all on one host gets
+// the native engine.
+c10::intrusive_ptr<c10d::Backend> make_hierarchical_backend(const BackendRequest& request);
+
+}  // namespace rondo

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <memory>
+#include <type_traits>
+#include <vector>
+
+#include "rondo/base/error.h"
+#include "rondo/collective/shared_memory/engine.h"
+
+namespace rondo::hierarchical {
+
+// Collectives among the ranks of one host. Roots and pieces are numbered by place on the host; the ranks that
+// errors carry are the whole group's.
+class HostGroup {
+ public:
+  // Waits take up to `patience` longer than their deadline.
+  HostGroup(std::shared_ptr<shared_memory::Engine> engine, std::vector<int> members, Duration patience)
+      : engine_(std::move(engine)), members_(std::move(members)), patience_(patience) {}
+
+  std::uint64_t start(CollectiveRequest request) {
+    return translated([&] { return engine_->start(std::move(request)); });
+  }
+  // Until a collective, and so all before it, has completed.
+  void wait(std::uint64_t sequence, const Deadline& deadline) {
+    const Deadline later = deadline.is_never() ? deadline : Deadline::after(deadline.remaining() + patience_);
+    translated([&] { engine_->wait(sequence, {later, nullptr}); });
+  }
+  void run(CollectiveRequest request, const Deadline& deadline) { wait(start(std::move(request)), deadline); }
+  void abort(const std::string& reason) { engine_->abort(reason); }
+
+ private:
+  template <class Function>
+  std::invoke_result_t<Function> translated(Function function) {
+    try {
+      return function();
+    } catch (const PeerLostError& e) {
+      throw PeerLostError(e.what(), in_group(e.ranks()));
+    } catch (const TimeoutError& e) {
+      throw TimeoutError(e.what(), in_group(e.ranks()));
+    } catch (const MismatchError& e) {
+      throw MismatchError(e.what(), in_group(e.ranks()));
+    } catch (const CommunicationError& e) {
+      throw CommunicationError(e.what(), in_group(e.ranks()));
+    }
+  }
+  std::vector<int> in_group(const std::vector<int>& places) const {
+    std::vector<int> ranks;
+    for (const int place : places) ranks.push_back(members_[static_cast<std::size_t>(place)]);
+    return ranks;
+  }
+
+  std::shared_ptr<shared_memory::Engine> engine_;
+  std::vector<int> members_;
+  Duration patience_;
+};
+
+}  // namespace rondo::hierarchical

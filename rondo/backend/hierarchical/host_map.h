@@ -1,0 +1,44 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace rondo::hierarchical {
+
+// Which ranks of a group share a host. Ranks may be numbered in any order over hosts, and hosts may have
+// different numbers of them.
+class HostMap {
+ public:
+  // `hosts` has one entry a rank, equal for ranks of one host.
+  HostMap(const std::vector<std::string>& hosts, int rank);
+
+  int host_count() const { return static_cast<int>(members_.size()); }
+  // Group ranks on a host, ascending. Hosts are numbered by their lowest rank.
+  const std::vector<int>& members(int host) const { return members_[static_cast<std::size_t>(host)]; }
+  int host_of(int rank) const { return host_of_[static_cast<std::size_t>(rank)]; }
+  // Position among the members of the rank's host.
+  int place_of(int rank) const { return place_of_[static_cast<std::size_t>(rank)]; }
+
+  int rank() const { return rank_; }
+  int world_size() const { return static_cast<int>(host_of_.size()); }
+  int host() const { return host_of(rank_); }
+  int place() const { return place_of(rank_); }
+  int host_size(int host) const { return static_cast<int>(members(host).size()); }
+  int host_size() const { return host_size(host()); }
+  // Ranks of the smallest host.
+  int smallest_host() const;
+  // Whether all hosts have equally many ranks.
+  bool even() const;
+  // The rank of `host` that deals with a rank at `place` of another host: its own place, wrapped around.
+  int counterpart(int host, int place) const {
+    return members(host)[static_cast<std::size_t>(place % host_size(host))];
+  }
+
+ private:
+  int rank_;
+  std::vector<std::vector<int>> members_;
+  std::vector<int> host_of_;
+  std::vector<int> place_of_;
+};
+
+}  // namespace rondo::hierarchical

@@ -1,0 +1,109 @@
+#include "rondo/backend/hierarchical/outer_link.h"
+
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/util/string_view.h>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+
+namespace rondo::hierarchical {
+namespace {
+
+// Users' own messages over the same backend have smaller tags.
+constexpr int kFirstTag = 0x7ff00000;
+
+}  // namespace
+
+OuterLink::OuterLink(c10::intrusive_ptr<c10d::Backend> backend, std::vector<std::string> names)
+    : names_(std::move(names)),
+      on_device_(backend->getBackendName() == "nccl"),
+      backend_(std::move(backend)) {}
+
+c10::intrusive_ptr<c10d::Backend> OuterLink::backend() const {
+  const std::lock_guard lock(mutex_);
+  if (!backend_) throw CancelledError("the connections between hosts have been closed");
+  return backend_;
+}
+
+OuterLink::Transfer OuterLink::send(int peer, Lane lane, const void* data, std::size_t bytes) {
+  return start(peer, lane, const_cast<void*>(data), bytes, false);
+}
+
+OuterLink::Transfer OuterLink::receive(int peer, Lane lane, void* data, std::size_t bytes) {
+  return start(peer, lane, data, bytes, true);
+}
+
+OuterLink::Transfer OuterLink::start(int peer, Lane lane, void* data, std::size_t bytes, bool receives) {
+  Transfer transfer;
+  transfer.peer_ = peer;
+  transfer.receives_ = receives;
+  transfer.memory_ = at::from_blob(data, {static_cast<std::int64_t>(bytes)}, at::kByte);
+  std::vector<at::Tensor> message = {transfer.memory_};
+  if (on_device_) {  // NCCL moves memory of its GPU only
+    message.front() = receives ? at::empty_like(transfer.memory_, at::kCUDA) : transfer.memory_.to(at::kCUDA);
+    transfer.staged_ = message.front();
+  }
+  const int tag = kFirstTag + static_cast<int>(lane);
+  const auto engine = backend();
+  try {
+    transfer.work_ = receives ? engine->recv(message, peer, tag) : engine->send(message, peer, tag);
+  } catch (const std::exception& e) {
+    throw PeerLostError(str("the connection to ", name(peer), " is lost: ", split(e.what(), '\n').front()),
+                        {peer});
+  }
+  return transfer;
+}
+
+void OuterLink::wait(Transfer& transfer, const Deadline& deadline) {
+  if (!transfer.work_) return;
+  const c10::intrusive_ptr<c10d::Work> work = std::move(transfer.work_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!backend_) throw CancelledError("the connections between hosts have been closed");
+    under_way_.insert(work.get());
+  }
+  std::string reason;
+  bool done = false;
+  try {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+        deadline.is_never() ? Duration(std::chrono::hours(24)) : deadline.remaining());
+    done = work->wait(std::max(left, std::chrono::milliseconds(1)));
+  } catch (const std::exception& e) {
+    reason = split(e.what(), '\n').front();
+  }
+  bool aborted = false;
+  {
+    const std::lock_guard lock(mutex_);
+    under_way_.erase(work.get());
+    aborted = !backend_;
+  }
+  if (done) {
+    if (transfer.receives_ && transfer.staged_.defined()) transfer.memory_.copy_(transfer.staged_);
+    return;
+  }
+  if (aborted) throw CancelledError("the connections between hosts have been closed");
+  const char* direction = transfer.receives_ ? "receive from " : "send to ";
+  if (deadline.passed())
+    throw TimeoutError(str("nothing more to ", direction, name(transfer.peer_), " in time"),
+                       {transfer.peer_});
+  throw PeerLostError(str("the connection to ", name(transfer.peer_),
+                          " is lost: its process or its host is gone, or it gave up (", reason, ")"),
+                      {transfer.peer_});
+}
+
+void OuterLink::abort() {
+  c10::intrusive_ptr<c10d::Backend> closing;  // destroyed outside of the lock
+  const std::lock_guard lock(mutex_);
+  closing = std::move(backend_);
+  backend_.reset();
+  for (c10d::Work* work : under_way_) {
+    try {
+      work->abort();
+    } catch (const std::exception&) {
+      // Engines that cannot abort end the wait at its deadline.
+    }
+  }
+}
+
+}  // namespace rondo::hierarchical

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <mutex>
+#include <set>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+#include "rondo/base/time.h"
+
+namespace rondo::hierarchical {
+
+// Messages between ranks of different hosts over any c10d backend's send and recv. Between two ranks,
+// messages of one lane arrive in the order in which they were sent. Any thread.
+class OuterLink {
+ public:
+  // Streams of messages that do not wait for each other, by who starts them.
+  enum class Lane : int { first, second, header };
+
+  // `names` says who each rank is, for messages.
+  OuterLink(c10::intrusive_ptr<c10d::Backend> backend, std::vector<std::string> names);
+
+  // A message under way. The memory must stay until it has been waited for.
+  class Transfer {
+   private:
+    friend class OuterLink;
+    c10::intrusive_ptr<c10d::Work> work_;
+    int peer_ = -1;
+    bool receives_ = false;
+    at::Tensor staged_;  // on the device that the backend wants
+    at::Tensor memory_;
+  };
+  Transfer send(int peer, Lane lane, const void* data, std::size_t bytes);
+  Transfer receive(int peer, Lane lane, void* data, std::size_t bytes);
+  // Throws TimeoutError, or PeerLostError when the connection broke; both name the peer.
+  void wait(Transfer& transfer, const Deadline& deadline);
+
+  // Wakes every wait() here, and ends the connections as soon as nobody uses them.
+  void abort();
+  const std::string& name(int rank) const { return names_[static_cast<std::size_t>(rank)]; }
+  // The backend itself, for what needs no hierarchy. Throws when aborted.
+  c10::intrusive_ptr<c10d::Backend> backend() const;
+
+ private:
+  Transfer start(int peer, Lane lane, void* data, std::size_t bytes, bool receives);
+
+  std::vector<std::string> names_;
+  bool on_device_;
+  mutable std::mutex mutex_;  // protects backend_ and under_way_
+  c10::intrusive_ptr<c10d::Backend> backend_;
+  std::set<c10d::Work*> under_way_;  // being waited for
+};
+
+}  // namespace rondo::hierarchical

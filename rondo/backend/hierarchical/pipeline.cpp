@@ -1,0 +1,218 @@
+#include "rondo/backend/hierarchical/pipeline.h"
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+
+namespace rondo::hierarchical {
+
+struct Pipeline::Entry {
+  Job job;
+  // The headers of the other hosts' ranks of the same place, where this rank compares them.
+  OperationHeader own;
+  std::vector<OperationHeader> theirs;
+  std::vector<int> peers;
+  std::vector<OuterLink::Transfer> sends;
+  std::vector<OuterLink::Transfer> receives;
+};
+
+namespace {
+
+std::string describe(const OperationHeader& header) {
+  CollectiveRequest request;
+  request.kind = header.kind;
+  request.type = header.type;
+  request.reduction = header.reduction;
+  request.root = header.root;
+  request.elements = header.elements;
+  return str(rondo::describe(request), header.compressed != 0 ? " compressed" : "");
+}
+
+}  // namespace
+
+Pipeline::Pipeline(std::unique_ptr<Fabric> fabric, int window, OnFailure on_failure)
+    : fabric_(std::move(fabric)), window_(window), on_failure_(std::move(on_failure)) {
+  first_ = std::thread([this] { loop(&Pipeline::run_first); });
+  second_ = std::thread([this] { loop(&Pipeline::run_second); });
+}
+
+Pipeline::~Pipeline() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  // What is under way cannot be waited for: other ranks may never come.
+  if (std::unique_lock lock(mutex_); !unfinished_.empty()) {
+    lock.unlock();
+    abort("the communicator was destroyed while operations were under way");
+  }
+  first_.join();
+  second_.join();
+}
+
+void Pipeline::submit(Job job) {
+  auto entry = std::make_shared<Entry>();
+  entry->job = std::move(job);
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) std::rethrow_exception(failure_);
+    entry->own = entry->job.header;
+    entry->own.sequence = submitted_++;
+    waiting_.push_back(entry);
+    unfinished_.push_back(std::move(entry));
+  }
+  changed_.notify_all();
+}
+
+std::uint64_t Pipeline::submitted() const {
+  const std::lock_guard lock(mutex_);
+  return submitted_;
+}
+
+void Pipeline::abort(const std::string& reason) {
+  fail(std::make_exception_ptr(CancelledError(reason)), nullptr);
+}
+
+void Pipeline::loop(void (Pipeline::*steps)()) {
+  while (true) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (failure_ || (stopping_ && unfinished_.empty())) return;
+    }
+    (this->*steps)();
+  }
+}
+
+void Pipeline::run_first() {
+  std::shared_ptr<Entry> entry;
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !waiting_.empty() || failure_ || stopping_; });
+    if (failure_ || waiting_.empty()) return;
+    entry = waiting_.front();
+    waiting_.pop_front();
+  }
+  try {
+    exchange_headers(*entry);
+    for (std::size_t chunk = 0; chunk < entry->job.operation->chunks(); ++chunk) {
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return under_way_ < window_ || failure_; });
+        if (failure_) return;
+        ++under_way_;
+      }
+      entry->job.operation->first(chunk, *fabric_, entry->job.deadline);
+      const std::lock_guard lock(mutex_);
+      gathered_.push_back({entry, chunk});
+      changed_.notify_all();
+    }
+  } catch (...) {
+    fail(std::current_exception(), entry.get());
+  }
+}
+
+void Pipeline::run_second() {
+  Position position;
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !gathered_.empty() || failure_ || (stopping_ && unfinished_.empty()); });
+    if (failure_ || gathered_.empty()) return;
+    position = gathered_.front();
+    gathered_.pop_front();
+  }
+  Entry& entry = *position.entry;
+  try {
+    if (position.chunk == 0) check_headers(entry);
+    entry.job.operation->second(position.chunk, *fabric_, entry.job.deadline);
+  } catch (...) {
+    fail(std::current_exception(), &entry);
+    return;
+  }
+  const bool last = position.chunk + 1 == entry.job.operation->chunks();
+  {
+    const std::lock_guard lock(mutex_);
+    --under_way_;
+    if (failure_) return;  // which has told, or will tell, this job too
+    if (last) unfinished_.pop_front();
+  }
+  changed_.notify_all();
+  if (last) entry.job.done(nullptr);
+}
+
+// The first ranks of all hosts compare what they are about to do; the others of a host agree with theirs, or
+// the shared-memory engine says so.
+void Pipeline::exchange_headers(Entry& entry) {
+  const HostMap& map = fabric_->map;
+  if (map.place() != 0) return;
+  entry.theirs.resize(static_cast<std::size_t>(map.host_count()));
+  for (int host = 0; host < map.host_count(); ++host) {
+    if (host == map.host()) continue;
+    const int peer = map.members(host).front();
+    OperationHeader& theirs = entry.theirs[static_cast<std::size_t>(host)];
+    entry.peers.push_back(peer);
+    entry.receives.push_back(
+        fabric_->between_hosts->receive(peer, OuterLink::Lane::header, &theirs, sizeof theirs));
+    entry.sends.push_back(
+        fabric_->between_hosts->send(peer, OuterLink::Lane::header, &entry.own, sizeof entry.own));
+  }
+}
+
+void Pipeline::check_headers(Entry& entry) {
+  OuterLink& link = *fabric_->between_hosts;
+  for (std::size_t i = 0; i < entry.peers.size(); ++i) {
+    const int peer = entry.peers[i];
+    link.wait(entry.receives[i], entry.job.deadline);
+    const OperationHeader& theirs = entry.theirs[static_cast<std::size_t>(fabric_->map.host_of(peer))];
+    if (theirs == entry.own) continue;
+    throw MismatchError(
+        str("ranks disagree: ", link.name(fabric_->map.rank()), " called ", describe(entry.own), ", but ",
+            link.name(peer), " called ", describe(theirs),
+            ". All ranks must make the same calls in the same order with the same shapes and dtypes."),
+        {peer});
+  }
+  for (OuterLink::Transfer& send : entry.sends) link.wait(send, entry.job.deadline);
+}
+
+void Pipeline::fail(std::exception_ptr error, const Entry* entry) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) return;  // a consequence
+    failure_ = error;
+  }
+  error = on_failure_(error);
+  std::string reason;
+  try {
+    std::rethrow_exception(error);
+  } catch (const CommunicationError& e) {
+    reason = e.what();
+    if (entry != nullptr) {
+      const std::string prefix = str(describe(entry->own), ", sequence ", entry->own.sequence, ", on ",
+                                     fabric_->between_hosts->name(fabric_->map.rank()), " cannot complete: ");
+      // The kind of error is kept: callers tell a lost peer from a late one.
+      if (dynamic_cast<const PeerLostError*>(&e) != nullptr) {
+        error = std::make_exception_ptr(PeerLostError(prefix + reason, e.ranks()));
+      } else if (dynamic_cast<const TimeoutError*>(&e) != nullptr) {
+        error = std::make_exception_ptr(TimeoutError(prefix + reason, e.ranks()));
+      } else if (dynamic_cast<const MismatchError*>(&e) == nullptr) {
+        error = std::make_exception_ptr(CommunicationError(prefix + reason, e.ranks()));
+      }
+    }
+  } catch (const std::exception& e) {
+    reason = e.what();
+  }
+  std::deque<std::shared_ptr<Entry>> unfinished;
+  {
+    const std::lock_guard lock(mutex_);
+    failure_ = error;
+    waiting_.clear();
+    gathered_.clear();
+    unfinished.swap(unfinished_);
+  }
+  if (fabric_->gather_in) fabric_->gather_in->abort(reason);
+  if (fabric_->hand_out) fabric_->hand_out->abort(reason);
+  fabric_->between_hosts->abort();
+  changed_.notify_all();
+  for (const auto& job : unfinished) job->job.done(error);
+}
+
+}  // namespace rondo::hierarchical

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "rondo/backend/hierarchical/fabric.h"
+
+namespace rondo::hierarchical {
+
+// What the ranks of different hosts compare before they use each other's data. Sent as it is.
+struct OperationHeader {
+  std::uint64_t sequence = 0;
+  std::uint64_t elements = 0;
+  std::int32_t root = 0;
+  OperationKind kind = OperationKind::barrier;
+  DType type = DType::uint8;
+  Reduction reduction = Reduction::sum;
+  std::uint8_t compressed = 0;
+
+  friend bool operator==(const OperationHeader&, const OperationHeader&) = default;
+};
+
+// One collective given to the pipeline.
+struct Job {
+  std::unique_ptr<Operation> operation;
+  OperationHeader header;
+  Deadline deadline = Deadline::never();
+  std::function<void(std::exception_ptr)> done;  // called once, on a thread of the pipeline, without locks
+};
+
+// Runs collectives in the order in which they are given, on two threads: the first steps of the chunks of one
+// and of all that follow run ahead of the second steps, up to a window of chunks. The first error is final:
+// it ends all that is under way here, wakes the ranks of this host and closes the connections to other hosts,
+// so that every rank learns of it at once. Any thread may call.
+class Pipeline {
+ public:
+  // Told of an error before anybody else can see that this rank gave up; returns the error to report instead,
+  // which may be another rank's that caused it.
+  using OnFailure = std::function<std::exception_ptr(std::exception_ptr)>;
+
+  Pipeline(std::unique_ptr<Fabric> fabric, int window, OnFailure on_failure);
+  ~Pipeline();
+  Pipeline(const Pipeline&) = delete;
+  Pipeline& operator=(const Pipeline&) = delete;
+
+  // Sets the header's sequence number. Throws the pipeline's error when there has been one.
+  void submit(Job job);
+  std::uint64_t submitted() const;
+  // Fails everything under way and all later jobs with `reason`; the peers notice as with an error.
+  void abort(const std::string& reason);
+
+  Fabric& fabric() { return *fabric_; }
+
+ private:
+  struct Entry;
+  // Which chunk of which job a thread is at.
+  struct Position {
+    std::shared_ptr<Entry> entry;
+    std::size_t chunk = 0;
+  };
+  void run_first();
+  void run_second();
+  void exchange_headers(Entry& entry);
+  void check_headers(Entry& entry);
+  void fail(std::exception_ptr error, const Entry* entry);
+  void loop(void (Pipeline::*steps)());
+
+  std::unique_ptr<Fabric> fabric_;
+  const int window_;
+  OnFailure on_failure_;
+
+  mutable std::mutex mutex_;  // protects everything below
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<Entry>> waiting_;  // first steps to come
+  std::deque<Position> gathered_;               // second steps to come
+  int under_way_ = 0;                           // chunks between their two steps
+  std::deque<std::shared_ptr<Entry>> unfinished_;
+  std::uint64_t submitted_ = 0;
+  bool stopping_ = false;
+  std::exception_ptr failure_;
+
+  std::thread first_;
+  std::thread second_;
+};
+
+}  // namespace rondo::hierarchical

@@ -1,0 +1,84 @@
+#include <cstring>
+
+#include "rondo/backend/hierarchical/chunked.h"
+#include "rondo/backend/hierarchical/transfers.h"
+
+namespace rondo::hierarchical {
+namespace {
+
+class ReduceScatter final : public ChunkedOperation {
+ public:
+  ReduceScatter(const CollectiveRequest& request, const HostMap& map)
+      : ChunkedOperation(request, static_cast<std::size_t>(map.world_size())) {}
+
+  void first(std::size_t chunk, Fabric& fabric, const Deadline& deadline) override {
+    const HostMap& map = fabric.map;
+    Messages& under_way = messages(chunk);
+    const auto hosts = static_cast<std::size_t>(map.host_count());
+    const auto ranks = static_cast<std::size_t>(map.world_size());
+    // By rank the sums that this rank makes, then by host what arrives for it.
+    under_way.buffers.resize(ranks + hosts);
+    for (int host = 0; host < map.host_count(); ++host) {
+      if (host == map.host()) continue;
+      std::vector<std::byte>& buffer = under_way.buffers[ranks + static_cast<std::size_t>(host)];
+      buffer.resize(bytes(chunk));
+      under_way.receives.push_back(fabric.between_hosts->receive(map.counterpart(host, map.place()),
+                                                                 Lane::first, buffer.data(), buffer.size()));
+    }
+    add_within_host(chunk, fabric, deadline);
+    for (int rank = 0; rank < map.world_size(); ++rank) {
+      if (map.host_of(rank) == map.host() || adder_of(rank, map) != map.rank()) continue;
+      const std::vector<std::byte>& sum = under_way.buffers[static_cast<std::size_t>(rank)];
+      under_way.sends.push_back(fabric.between_hosts->send(rank, Lane::first, sum.data(), sum.size()));
+    }
+  }
+
+  void second(std::size_t chunk, Fabric& fabric, const Deadline& deadline) override {
+    const HostMap& map = fabric.map;
+    Messages& under_way = messages(chunk);
+    wait_for(under_way.receives, fabric, deadline);
+    std::vector<const std::byte*> sources;
+    for (int host = 0; host < map.host_count(); ++host) {
+      const int buffer = host == map.host() ? map.rank() : map.world_size() + host;
+      sources.push_back(under_way.buffers[static_cast<std::size_t>(buffer)].data());
+    }
+    combine(sources, request_.output.base + offset(chunk), elements(chunk), map);
+    wait_for(under_way.sends, fabric, deadline);
+    under_way.buffers.clear();
+  }
+
+ private:
+  // Who on this host adds up the host's part of a rank's piece.
+  static int adder_of(int rank, const HostMap& map) {
+    return map.counterpart(map.host(), map.place_of(rank));
+  }
+
+  void add_within_host(std::size_t chunk, Fabric& fabric, const Deadline& deadline) {
+    const HostMap& map = fabric.map;
+    std::uint64_t last = 0;
+    for (int rank = 0; rank < map.world_size(); ++rank) {
+      std::byte* own = request_.input.at(static_cast<std::size_t>(rank)) + offset(chunk);
+      const int adder = adder_of(rank, map);
+      if (adder == map.rank()) {
+        // The caller's input stays as it is.
+        std::vector<std::byte>& sum = messages(chunk).buffers[static_cast<std::size_t>(rank)];
+        sum.assign(own, own + bytes(chunk));
+        own = sum.data();
+      }
+      if (!fabric.gather_in) continue;
+      CollectiveRequest within = step(OperationKind::reduce, chunk, map.place_of(adder));
+      within.input = one_piece(own, bytes(chunk));
+      within.output = within.input;
+      last = fabric.gather_in->start(within);
+    }
+    if (fabric.gather_in) fabric.gather_in->wait(last, deadline);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Operation> reduce_scatter(const CollectiveRequest& request, const HostMap& map) {
+  return std::make_unique<ReduceScatter>(request, map);
+}
+
+}  // namespace rondo::hierarchical

@@ -1,0 +1,24 @@
+// Compiled with USE_C10D_NCCL where libtorch has CUDA and NCCL's and CUDA's headers are found; no other file
+// sees them.
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+
+#include <torch/cuda.h>
+
+#include "rondo/backend/nccl/factory.h"
+#include "rondo/base/error.h"
+
+namespace rondo {
+
+c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendRequest& request) {
+  using c10d::ProcessGroupNCCL;
+  if (!torch::cuda::is_available()) throw UsageError("backend nccl: libtorch sees no GPU on this host");
+  auto options = ProcessGroupNCCL::Options::create();
+  options->timeout = std::chrono::duration_cast<std::chrono::milliseconds>(request.timeout);
+  options->global_ranks_in_group.assign(request.world_ranks.begin(), request.world_ranks.end());
+  options->group_name = request.group_name;
+  return c10::make_intrusive<ProcessGroupNCCL>(request.store, request.rank, request.size, options);
+}
+
+bool have_nccl() { return true; }
+
+}  // namespace rondo

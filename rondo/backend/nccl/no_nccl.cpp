@@ -1,0 +1,14 @@
+#include "rondo/backend/nccl/factory.h"
+#include "rondo/base/error.h"
+
+namespace rondo {
+
+c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendRequest&) {
+  throw UsageError(
+      "this build of rondo has no NCCL: it needs a libtorch with CUDA, and the headers of CUDA and NCCL "
+      "(nvidia-nccl-cu12 and nvidia-cuda-runtime-cu12 beside the wheel, or a CUDA toolkit)");
+}
+
+bool have_nccl() { return false; }
+
+}  // namespace rondo

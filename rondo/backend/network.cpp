@@ -1,0 +1,159 @@
+#include "rondo/backend/network.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <memory>
+#include <thread>
+
+#include "rondo/base/error.h"
+#include "rondo/base/log.h"
+#include "rondo/base/text.h"
+#include "rondo/launch/descriptor.h"
+
+namespace rondo {
+namespace {
+
+using launch::Descriptor;
+using AddressList = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
+
+constexpr Duration kLongestAttempt = std::chrono::seconds(3);
+constexpr Duration kPause = std::chrono::milliseconds(50);
+constexpr Duration kReminder = std::chrono::seconds(10);
+
+// `error` is set when the name does not resolve.
+AddressList resolve(const std::string& host, int port, std::string& error) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int code = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  error = code == 0 ? "" : str("the name '", host, "' does not resolve: ", gai_strerror(code));
+  return {code == 0 ? found : nullptr, freeaddrinfo};
+}
+
+std::string numeric(const sockaddr* address, socklen_t size) {
+  std::array<char, NI_MAXHOST> text{};
+  const int code = getnameinfo(address, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
+  return code == 0 ? text.data() : "";
+}
+
+bool is_loopback(const sockaddr* address) {
+  if (address->sa_family == AF_INET) {
+    return ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr) >> 24 == 127;
+  }
+  return address->sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
+}
+
+// Whoever asks for loopback by its own name means it.
+bool means_loopback(const std::string& host) {
+  return host == "localhost" || host.starts_with("127.") || host == "::1";
+}
+
+// Returns the errno of what failed.
+int try_listen(const addrinfo& entry, Listener& listener) {
+  Descriptor descriptor(socket(entry.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!descriptor.valid()) return errno;
+  const int on = 1;
+  setsockopt(descriptor.number(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (bind(descriptor.number(), entry.ai_addr, entry.ai_addrlen) != 0) return errno;
+  if (listen(descriptor.number(), SOMAXCONN) != 0) return errno;
+  listener.address = numeric(entry.ai_addr, entry.ai_addrlen);
+  listener.descriptor = descriptor.release();
+  return 0;
+}
+
+// Returns the errno of the connection.
+int try_connect(const addrinfo& entry, Duration limit) {
+  const Descriptor descriptor(socket(entry.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!descriptor.valid()) return errno;
+  if (connect(descriptor.number(), entry.ai_addr, entry.ai_addrlen) == 0) return 0;
+  if (errno != EINPROGRESS) return errno;
+  pollfd ready{descriptor.number(), POLLOUT, 0};
+  if (poll(&ready, 1, static_cast<int>(milliseconds(limit)) + 1) == 0) return ETIMEDOUT;
+  int error = 0;
+  socklen_t size = sizeof error;
+  getsockopt(descriptor.number(), SOL_SOCKET, SO_ERROR, &error, &size);
+  return error;
+}
+
+}  // namespace
+
+std::string address_of_interface(const std::string& name) {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return {};
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(all, freeifaddrs);
+  for (const auto& [family, size] :
+       {std::pair{AF_INET, sizeof(sockaddr_in)}, std::pair{AF_INET6, sizeof(sockaddr_in6)}}) {
+    for (const ifaddrs* entry = all; entry != nullptr; entry = entry->ifa_next) {
+      if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != family || name != entry->ifa_name)
+        continue;
+      return numeric(entry->ifa_addr, static_cast<socklen_t>(size));
+    }
+  }
+  return {};
+}
+
+std::string local_address_towards(const std::string& host) {
+  std::string error;
+  const AddressList found = resolve(host, 9, error);
+  for (const addrinfo* entry = found.get(); entry != nullptr; entry = entry->ai_next) {
+    const Descriptor probe(socket(entry->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    // Connecting a datagram socket only looks up the route.
+    if (!probe.valid() || connect(probe.number(), entry->ai_addr, entry->ai_addrlen) != 0) continue;
+    sockaddr_storage own{};
+    socklen_t size = sizeof own;
+    if (getsockname(probe.number(), reinterpret_cast<sockaddr*>(&own), &size) != 0) continue;
+    return numeric(reinterpret_cast<const sockaddr*>(&own), size);
+  }
+  return {};
+}
+
+Listener listen_at(const std::string& host, int port, const std::string& interface) {
+  std::string error;
+  Listener listener{-1, host};
+  std::string candidate = host;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const AddressList found = resolve(candidate, port, error);
+    for (const addrinfo* entry = found.get(); entry != nullptr; entry = entry->ai_next) {
+      if (is_loopback(entry->ai_addr) && !means_loopback(candidate)) continue;
+      const int code = try_listen(*entry, listener);
+      if (code == 0 || code == EADDRINUSE) return listener;
+    }
+    candidate = address_of_interface(interface);
+    if (candidate.empty()) break;
+  }
+  log::warning("'", host,
+               "' is no address of this host that others could reach, so the store of rank 0 listens on ",
+               "every address, port ", port, "; --interface or GLOO_SOCKET_IFNAME would limit it to one");
+  return {-1, means_loopback(host) ? host : "127.0.0.1"};
+}
+
+std::string wait_for_listener(const std::string& host, int port, Duration timeout) {
+  const Deadline deadline = Deadline::after(timeout);
+  TimePoint reminder = Clock::now() + kReminder;
+  while (true) {
+    std::string reason;
+    const AddressList found = resolve(host, port, reason);
+    for (const addrinfo* entry = found.get(); entry != nullptr; entry = entry->ai_next) {
+      const int code = try_connect(*entry, std::min<Duration>(kLongestAttempt, deadline.remaining()));
+      if (code == 0) return {};
+      reason = errno_text(code);
+    }
+    if (deadline.passed()) return reason;
+    if (Clock::now() >= reminder) {
+      log::warning("still waiting for rank 0 at ", host, ":", port, " (", reason, ")");
+      reminder = Clock::now() + kReminder;
+    }
+    std::this_thread::sleep_for(std::min<Duration>(kPause, deadline.remaining()));
+  }
+}
+
+}  // namespace rondo

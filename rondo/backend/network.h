@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+
+#include "rondo/base/time.h"
+
+namespace rondo {
+
+// The first address of a network interface of this host, IPv4 before IPv6; empty when there is no such
+// interface or it has no address.
+std::string address_of_interface(const std::string& name);
+
+// The address of this host from which it would reach `host`; empty when the name does not resolve or there is
+// no route. Sends nothing.
+std::string local_address_towards(const std::string& host);
+
+// Where rank 0 listens.
+struct Listener {
+  int descriptor = -1;  // bound and listening; -1: leave it to the caller, on every address
+  std::string address;  // numeric; what a client on this host connects to
+};
+
+// Listens at the address that `host` names, so that no other interface has the port open. A name that this
+// host gives itself a loopback address for (as Debian does in /etc/hosts), or that is no address of this host
+// (a Kubernetes service), falls back to the address of `interface`, and without that to every address; the
+// latter is logged. descriptor is -1 too when the port is taken. Any thread.
+Listener listen_at(const std::string& host, int port, const std::string& interface);
+
+// Tries to connect to host:port until somebody listens there. Returns an empty text then, or after `timeout`
+// what happened last ("Connection refused"). Says every ten seconds in the log that it still waits.
+std::string wait_for_listener(const std::string& host, int port, Duration timeout);
+
+}  // namespace rondo

@@ -1,0 +1,349 @@
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "rondo/backend/collectives.h"
+#include "rondo/backend/gloo/factory.h"
+#include "rondo/backend/hierarchical/hierarchical_backend.h"
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/collective/codec/codec.h"
+#include "tests/backend/ranks.h"
+
+namespace rondo {
+namespace {
+
+using testing::run_ranks;
+
+// By rank the number of its host: in turns, uneven with a rank alone, three hosts.
+const std::vector<std::vector<int>> kLayouts = {{0, 1, 0, 1}, {1, 0, 0}, {0, 1, 2, 2, 0}};
+
+void run_layout(const std::vector<int>& hosts, const std::function<void(Context&)>& body,
+                const std::string& backend = "hierarchical(native, gloo, chunk=64KiB)") {
+  if (!have_gloo()) GTEST_SKIP() << "this build has no Gloo";
+  SCOPED_TRACE("hosts " + join(hosts, " "));
+  run_ranks(static_cast<int>(hosts.size()), backend, body, std::chrono::seconds(60), hosts);
+}
+
+at::Tensor contribution(int rank, std::int64_t elements, at::ScalarType type = at::kFloat) {
+  return (at::arange(elements, at::kLong) % 7 + rank + 1).to(type);
+}
+
+at::Tensor sum_of_contributions(int size, std::int64_t elements, at::ScalarType type = at::kFloat) {
+  at::Tensor sum = contribution(0, elements, type);
+  for (int rank = 1; rank < size; ++rank) sum += contribution(rank, elements, type);
+  return sum;
+}
+
+// Small, at the edge of what goes through one rank, over several chunks, and lengths that divide by nothing.
+const std::vector<std::int64_t> kLengths = {1, 1000, 16385, 200003};
+
+TEST(HostMap, NumbersHostsByTheirLowestRank) {
+  const hierarchical::HostMap map({"b", "a", "b", "a", "a"}, 3);
+  EXPECT_EQ(map.host_count(), 2);
+  EXPECT_EQ(map.members(0), (std::vector<int>{0, 2}));
+  EXPECT_EQ(map.members(1), (std::vector<int>{1, 3, 4}));
+  EXPECT_EQ(map.host(), 1);
+  EXPECT_EQ(map.place(), 1);
+  EXPECT_EQ(map.smallest_host(), 2);
+  EXPECT_FALSE(map.even());
+  EXPECT_EQ(map.counterpart(0, 2), 0);
+}
+
+TEST(Hierarchical, AllReduce) {
+  for (const auto& hosts : kLayouts) {
+    run_layout(hosts, [&](Context& context) {
+      const int n = context.world_size();
+      EXPECT_EQ(context.world().backend()->getBackendName(), "hierarchical");
+      for (const std::int64_t length : kLengths) {
+        at::Tensor tensor = contribution(context.rank(), length);
+        all_reduce(tensor, context.world());
+        EXPECT_TRUE(at::equal(tensor, sum_of_contributions(n, length))) << length;
+        tensor = contribution(context.rank(), length);
+        all_reduce(tensor, context.world(), ReduceOp::AVG);
+        EXPECT_TRUE(at::allclose(tensor, sum_of_contributions(n, length) / n)) << length;
+      }
+      for (const auto type : {at::kDouble, at::kHalf, at::kBFloat16, at::kInt, at::kLong, at::kByte}) {
+        at::Tensor tensor = contribution(context.rank(), 70001, type);
+        all_reduce(tensor, context.world());
+        EXPECT_TRUE(at::equal(tensor, sum_of_contributions(n, 70001, type))) << type;
+      }
+      at::Tensor tensor = contribution(context.rank(), 40000);
+      all_reduce(tensor, context.world(), ReduceOp::MAX);
+      EXPECT_TRUE(at::equal(tensor, contribution(n - 1, 40000)));
+      tensor = at::full({40000}, 2, at::kLong);
+      all_reduce(tensor, context.world(), ReduceOp::PRODUCT);
+      EXPECT_EQ(tensor.sum().item<long>(), 40000L << n);
+      at::Tensor strided = contribution(context.rank(), 600).view({20, 30}).t();
+      all_reduce(strided, context.world());
+      EXPECT_TRUE(at::equal(strided, sum_of_contributions(n, 600).view({20, 30}).t()));
+      barrier(context.world());
+    });
+  }
+}
+
+TEST(Hierarchical, AllReduceByOneRankOfAHost) {
+  run_layout(
+      {0, 1, 1, 0},
+      [&](Context& context) {
+        for (const std::int64_t length : kLengths) {
+          at::Tensor tensor = contribution(context.rank(), length);
+          all_reduce(tensor, context.world());
+          EXPECT_TRUE(at::equal(tensor, sum_of_contributions(4, length))) << length;
+        }
+      },
+      "hierarchical(native, gloo, lanes=1, window=2)");
+}
+
+TEST(Hierarchical, TheOtherOperations) {
+  for (const auto& hosts : kLayouts) {
+    run_layout(hosts, [&](Context& context) {
+      const Group& world = context.world();
+      const int n = context.world_size();
+      for (const std::int64_t length : {std::int64_t{3}, std::int64_t{300007}}) {
+        for (const int root : {0, n - 1}) {
+          at::Tensor tensor = contribution(context.rank(), length);
+          broadcast(tensor, world, root);
+          EXPECT_TRUE(at::equal(tensor, contribution(root, length)));
+          tensor = contribution(context.rank(), length);
+          reduce(tensor, world, root);
+          EXPECT_TRUE(at::equal(tensor, context.rank() == root ? sum_of_contributions(n, length)
+                                                               : contribution(context.rank(), length)));
+        }
+        const auto all = all_gather(contribution(context.rank(), length), world);
+        for (int rank = 0; rank < n; ++rank)
+          EXPECT_TRUE(at::equal(all[static_cast<std::size_t>(rank)], contribution(rank, length)));
+        const at::Tensor part = reduce_scatter(contribution(context.rank(), length * n), world);
+        EXPECT_TRUE(
+            at::equal(part, sum_of_contributions(n, length * n).narrow(0, context.rank() * length, length)));
+      }
+      const auto gathered = gather(contribution(context.rank(), 9), world, 1);
+      for (std::size_t rank = 0; rank < gathered.size(); ++rank)
+        EXPECT_TRUE(at::equal(gathered[rank], contribution(static_cast<int>(rank), 9)));
+      std::vector<at::Tensor> outputs, inputs;
+      for (int rank = 0; rank < n; ++rank) {
+        outputs.push_back(at::zeros({4}));
+        inputs.push_back(contribution(context.rank() * 10 + rank, 4));
+      }
+      all_to_all(outputs, inputs, world);
+      for (int rank = 0; rank < n; ++rank)
+        EXPECT_TRUE(
+            at::equal(outputs[static_cast<std::size_t>(rank)], contribution(rank * 10 + context.rank(), 4)));
+      at::Tensor message = contribution(context.rank(), 8);
+      if (context.rank() == 0) send(message, world, n - 1, 3);
+      if (context.rank() == n - 1) {
+        recv(message, world, 0, 3);
+        EXPECT_TRUE(at::equal(message, contribution(0, 8)));
+      }
+      EXPECT_EQ(all_gather_object({{"rank", context.rank()}}, world).back().at("rank"), n - 1);
+    });
+  }
+}
+
+// Sums whose rounding depends on the order of additions are the same on all ranks.
+TEST(Hierarchical, AllRanksGetTheSameBits) {
+  for (const auto& hosts : kLayouts) {
+    run_layout(hosts, [&](Context& context) {
+      at::Tensor tensor = (at::arange(100000) * (0.37 + context.rank())).sin() * 1e6;
+      all_reduce(tensor, context.world());
+      for (const at::Tensor& other : all_gather(tensor, context.world()))
+        EXPECT_TRUE(at::equal(other, tensor));
+    });
+  }
+}
+
+TEST(Hierarchical, ManyAtOnceCompleteInOrder) {
+  run_layout({0, 1, 0, 1}, [&](Context& context) {
+    std::vector<at::Tensor> tensors;
+    std::vector<c10::intrusive_ptr<c10d::Work>> works;
+    for (int i = 0; i < 40; ++i) {
+      tensors.push_back(contribution(context.rank() + i, 1000 * i + 1));
+      std::vector<at::Tensor> message = {tensors.back()};
+      works.push_back(context.world().backend()->allreduce(message));
+    }
+    works.back()->wait();
+    for (int i = 0; i < 40; ++i) {
+      EXPECT_TRUE(works[static_cast<std::size_t>(i)]->isCompleted());
+      works[static_cast<std::size_t>(i)]->wait();
+      at::Tensor expected = contribution(i, 1000 * i + 1);
+      for (int rank = 1; rank < 4; ++rank) expected += contribution(rank + i, 1000 * i + 1);
+      EXPECT_TRUE(at::equal(tensors[static_cast<std::size_t>(i)], expected));
+    }
+    const auto future = works.front()->getFuture();
+    future->wait();
+    EXPECT_EQ(future->value().toTensorVector().size(), 1U);
+  });
+}
+
+TEST(Hierarchical, EncodedSumsAreCloseAndTheSameEverywhere) {
+  constexpr std::int64_t kLength = 200003;
+  for (const std::string codec : {"bfloat16", "float16", "int8"}) {
+    for (const std::vector<int>& hosts :
+         std::vector<std::vector<int>>{{0, 1, 1, 0}, {0, 0, 1}, {0, 1, 2, 0, 1, 2}}) {
+      run_layout(
+          hosts,
+          [&](Context& context) {
+            const int n = context.world_size();
+            const auto values = [&](int rank) {
+              return (at::arange(kLength) * (0.37 + rank)).sin().to(at::kFloat);
+            };
+            at::Tensor expected = values(0);
+            for (int rank = 1; rank < n; ++rank) expected += values(rank);
+            // What an encoding leaves out one time arrives the next: the mean of many sums is closer than
+            // one.
+            at::Tensor buffer = at::empty({kLength});
+            at::Tensor total = at::zeros({kLength});
+            constexpr int kRounds = 16;
+            double first = 0;
+            for (int round = 0; round < kRounds; ++round) {
+              buffer.copy_(values(context.rank()));
+              all_reduce(buffer, context.world());
+              if (round == 0) first = (buffer - expected).abs().max().item<double>();
+              total += buffer;
+            }
+            const double bound = 2.0 * n * collective::make_codec(codec)->error_bound(n);
+            EXPECT_GT(first, 0);
+            EXPECT_LE(first, bound) << codec;
+            if (codec == "int8") {
+              EXPECT_LE((total / kRounds - expected).abs().max().item<double>(), first / 4) << codec;
+            }
+            for (const at::Tensor& other : all_gather(buffer, context.world()))
+              EXPECT_TRUE(at::equal(other, buffer));
+            // Small and integer tensors stay exact.
+            at::Tensor small = contribution(context.rank(), 1000);
+            all_reduce(small, context.world());
+            EXPECT_TRUE(at::equal(small, sum_of_contributions(n, 1000)));
+          },
+          str("hierarchical(native, gloo, codec=", codec, ", chunk=256KiB)"));
+    }
+  }
+}
+
+TEST(Hierarchical, GroupsWithinAHostAreNative) {
+  run_layout(
+      {0, 1, 0, 1},
+      [&](Context& context) {
+        EXPECT_EQ(context.backend_name(), "hierarchical(native, gloo)");
+        const Group even = context.new_group({0, 2});
+        const Group mixed = context.new_group({3, 0});
+        if (even.member()) {
+          EXPECT_EQ(even.backend()->getBackendName(), "rondo");
+          at::Tensor tensor = at::full({3}, context.rank());
+          all_reduce(tensor, even);
+          EXPECT_EQ(tensor[0].item<int>(), 2);
+        }
+        if (mixed.member()) {
+          at::Tensor tensor = at::full({3}, mixed.rank());
+          broadcast(tensor, mixed, 0);
+          EXPECT_EQ(tensor[0].item<int>(), 0);
+          EXPECT_EQ(mixed.backend()->getBackendName(), "hierarchical");
+        }
+        context.shutdown();
+      },
+      "auto");
+}
+
+// Every rank sees an error of the kind, naming both sides.
+void expect_on_all(const std::vector<int>& hosts, const std::function<void(Context&)>& mistake,
+                   const std::vector<std::string>& parts) {
+  std::atomic<int> seen = 0;
+  run_layout(hosts, [&](Context& context) {
+    try {
+      mistake(context);
+      ADD_FAILURE() << "no error on rank " << context.rank();
+    } catch (const CommunicationError& e) {
+      ++seen;
+      for (const std::string& part : parts)
+        EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+    }
+    // The error is final.
+    at::Tensor tensor = at::ones({1});
+    EXPECT_THROW(all_reduce(tensor, context.world()), CommunicationError);
+  });
+  EXPECT_EQ(seen, static_cast<int>(hosts.size()));
+}
+
+TEST(Hierarchical, RanksThatDisagreeAreToldOnBothHosts) {
+  expect_on_all({0, 0, 1, 1},
+                [](Context& context) {
+                  at::Tensor tensor = at::ones({context.rank() < 2 ? 50000 : 60000});
+                  all_reduce(tensor, context.world());
+                },
+                {"50000 x float32", "60000 x float32"});
+  expect_on_all({0, 1, 0, 1},
+                [](Context& context) {
+                  at::Tensor tensor = at::ones({100});
+                  if (context.rank() % 2 == 0) {
+                    all_reduce(tensor, context.world());
+                  } else {
+                    broadcast(tensor, context.world());
+                  }
+                },
+                {"all_reduce(100 x float32", "broadcast(100 x float32"});
+  expect_on_all({0, 0, 1, 1},
+                [](Context& context) {
+                  at::Tensor tensor = at::ones({context.rank() == 3 ? 7 : 8});
+                  all_reduce(tensor, context.world());
+                },
+                {"8 x float32", "7 x float32"});
+}
+
+TEST(Hierarchical, ARankThatNeverComesIsNamed) {
+  run_layout({0, 1, 1}, [&](Context& context) {
+    if (context.rank() == 0) {
+      // Waits until the others have given up.
+      context.world().store()->wait({"late/1", "late/2"});
+      return;
+    }
+    context.world().backend()->setTimeout(std::chrono::milliseconds(300));
+    at::Tensor tensor = at::ones({10});
+    try {
+      all_reduce(tensor, context.world());
+      ADD_FAILURE();
+    } catch (const CommunicationError& e) {
+      EXPECT_NE(std::string(e.what()).find("rank 0 on host 0"), std::string::npos) << e.what();
+      EXPECT_EQ(e.ranks(), std::vector<int>{0}) << e.what();
+    }
+    context.world().store()->set(str("late/", context.rank()), "");
+  });
+}
+
+TEST(Hierarchical, WrongOptionsAreNamed) {
+  for (const auto& [arguments, part] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"gloo", "gloo"}, "'gloo'"},
+           {{"native", "native"}, "one host"},
+           {{"native", "gloo", "mpi"}, "two engines"},
+           {{"native", "gloo", "colour=red"}, "colour"},
+           {{"native", "gloo", "lanes=-1"}, "lanes"},
+           {{"native", "gloo", "chunk=1"}, "chunk"}}) {
+    try {
+      HierarchicalBackend::parse(arguments);
+      ADD_FAILURE() << part;
+    } catch (const UsageError& e) {
+      EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+    }
+  }
+}
+
+TEST(Members, RanksThatCountTheWorldDifferentlyAreTold) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<std::thread> threads;
+  std::atomic<int> told = 0;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        init({.rank = rank,
+              .world_size = 2 + rank,
+              .store = store,
+              .host = str("host ", rank),
+              .timeout = std::chrono::seconds(5)});
+      } catch (const UsageError& e) {
+        told += std::string(e.what()).find("counts 3") != std::string::npos ? 1 : 0;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(told, 2);
+}
+
+}  // namespace
+}  // namespace rondo

@@ -1,0 +1,62 @@
+"""Hosts for tests: network namespaces on this machine, joined by shaped links (veth, tc tbf)."""
+import contextlib
+import os
+import subprocess
+import uuid
+
+import pytest
+
+
+def ip(*words):
+    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+
+
+def why_no_namespaces():
+    """Why this machine cannot make emulated hosts; None when it can."""
+    if os.geteuid() != 0:
+        return "emulated hosts need root"
+    try:
+        probe = subprocess.run(["ip", "netns", "add", "rondo-probe"], capture_output=True, text=True)
+    except FileNotFoundError:
+        return "emulated hosts need ip of the package iproute2"
+    if probe.returncode != 0:
+        return f"this kernel or container does not allow network namespaces: {probe.stderr.strip()}"
+    ip("netns", "del", "rondo-probe")
+    return None
+
+
+class Host:
+    """One emulated host: `address`, `interface`, and how to run something on it."""
+
+    def __init__(self, name, interface, address):
+        self.name, self.interface, self.address = name, interface, address
+
+    def command(self, *words):
+        return ["ip", "netns", "exec", self.name, *map(str, words)]
+
+
+@contextlib.contextmanager
+def linked_hosts(rate="1gbit"):
+    """Two hosts joined by a link of `rate` in each direction; skips with the reason where that cannot be."""
+    reason = why_no_namespaces()
+    if reason:
+        print(reason)
+        pytest.skip(reason)
+    tag = uuid.uuid4().hex[:6]
+    hosts = [Host(f"rondo-{tag}-{i}", f"r{tag}{i}", f"10.77.0.{i + 1}") for i in range(2)]
+    try:
+        for host in hosts:
+            ip("netns", "add", host.name)
+        ip("link", "add", hosts[0].interface, "type", "veth", "peer", "name", hosts[1].interface)
+        for host in hosts:
+            ip("link", "set", host.interface, "netns", host.name)
+            ip("-n", host.name, "addr", "add", f"{host.address}/24", "dev", host.interface)
+            ip("-n", host.name, "link", "set", host.interface, "up")
+            ip("-n", host.name, "link", "set", "lo", "up")
+            # The bucket must hold several of the kernel's largest segments (64 KiB), or TCP stalls.
+            subprocess.run(host.command("tc", "qdisc", "add", "dev", host.interface, "root", "tbf", "rate", rate,
+                                        "burst", "1mb", "latency", "200ms"), check=True)
+        yield hosts
+    finally:
+        for host in hosts:
+            subprocess.run(["ip", "netns", "del", host.name], capture_output=True)

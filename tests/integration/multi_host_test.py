@@ -1,0 +1,250 @@
+"""Jobs over several hosts: `rondo run --nnodes`, training between emulated hosts, and what goes wrong there."""
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+
+import pytest
+from hosts import linked_hosts
+from launching import wait_until
+
+MODEL = ["--model", "mlp", "--data-kind", "csv", "--global-batch-size", 24, "--epochs", 2, "--log-every", 1,
+         "--validation-fraction", 0]
+
+
+@pytest.fixture(scope="module")
+def hosts():
+    with linked_hosts() as both:
+        yield both
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A CSV file with three numbers and a class in each row."""
+    rows = [f"{(i * 7) % 13},{(i * 5) % 11},{i % 17},{(i * 7) % 13 > 6:d}" for i in range(240)]
+    (tmp_path / "table.csv").write_text("a,b,c,label\n" + "\n".join(rows) + "\n")
+    return tmp_path / "table.csv"
+
+
+class Job:
+    """Commands that run at the same time, each on a host."""
+
+    def __init__(self, commands, environment, tmp_path):
+        self.processes = [subprocess.Popen(list(map(str, command)), env=environment | extra, cwd=tmp_path, text=True,
+                                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                          for command, extra in commands]
+
+    def finish(self, seconds=90):
+        results = []
+        try:
+            for process in self.processes:
+                out, err = process.communicate(timeout=seconds)
+                results.append((process.returncode, out, err))
+        finally:
+            for process in self.processes:
+                process.kill()
+        return results
+
+
+def launchers(hosts, rondo_bin, *words, port, ranks=2, flags=()):
+    """`rondo run` on both hosts."""
+    return [(host.command(rondo_bin / "rondo", "run", "--nnodes", 2, "--node-rank", number, "--master-addr",
+                          hosts[0].address, "--master-port", port, "--interface", host.interface, "-n", ranks, *flags,
+                          "--", *words), {}) for number, host in enumerate(hosts)]
+
+
+def train_words(rondo_bin, table, run_dir, *more):
+    return [rondo_bin / "rondo-train-worker", "--data", table, "--run-dir", run_dir, *MODEL, *more]
+
+
+def losses(run_dir):
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [row["loss"] for row in rows if row["rank"] == 0 and "loss" in row]
+
+
+def must_succeed(results):
+    for code, out, err in results:
+        assert code == 0, out + err
+
+
+@pytest.fixture
+def alone(rondo, rondo_bin, table, tmp_path):
+    result = rondo("train", *train_words(rondo_bin, table, tmp_path / "alone")[1:])
+    assert result.returncode == 0, result.stderr
+    return losses(tmp_path / "alone")
+
+
+def test_training_on_two_hosts_equals_one_process(hosts, rondo_bin, clean_environment, table, tmp_path, alone):
+    words = train_words(rondo_bin, table, tmp_path / "two")
+    must_succeed(Job(launchers(hosts, rondo_bin, *words, port=29611), clean_environment, tmp_path).finish())
+    assert losses(tmp_path / "two") == pytest.approx(alone, rel=1e-4)
+    configuration = (tmp_path / "two" / "config.json").read_text()
+    assert "hierarchical(native, gloo)" in configuration or "auto" in configuration
+    assert len({json.loads(line)["rank"] for line in (tmp_path / "two" / "metrics.jsonl").read_text().splitlines()}) == 4
+
+
+def test_ranks_in_turns_on_hosts_of_different_sizes(hosts, rondo_bin, clean_environment, table, tmp_path, alone):
+    """No launcher: every rank is told by hand, 0 and 2 on one host, 1 on the other; gradients travel encoded."""
+    commands = []
+    for rank in range(3):
+        host = hosts[rank % 2]
+        words = train_words(rondo_bin, table, tmp_path / "turns", "--backend",
+                            "hierarchical(native, gloo, codec=bfloat16)")
+        commands.append((host.command(*words), {"RANK": str(rank), "WORLD_SIZE": "3", "MASTER_ADDR": hosts[0].address,
+                                                "MASTER_PORT": "29612", "OMP_NUM_THREADS": "1"}))
+    must_succeed(Job(commands, clean_environment, tmp_path).finish())
+    assert losses(tmp_path / "turns") == pytest.approx(alone, rel=1e-2)
+
+
+def test_the_store_listens_on_the_named_address_only(hosts, rondo_bin, clean_environment, tmp_path):
+    """And every other socket of the ranks on the interface that was named."""
+    words = [rondo_bin / "examples" / "collectives"]
+    if shutil.which("ss") is None:
+        pytest.skip("this machine has no ss (iproute2)")
+    listening = set()
+    job = Job(launchers(hosts, rondo_bin, *words, port=29613), clean_environment, tmp_path)
+    while any(process.poll() is None for process in job.processes):
+        for host in hosts:
+            seen = subprocess.run(host.command("ss", "-Hltn"), capture_output=True, text=True).stdout
+            listening |= {line.split()[3].rsplit(":", 1)[0] for line in seen.splitlines()}
+    must_succeed(job.finish())
+    assert listening and listening <= {host.address for host in hosts}
+
+
+def test_a_killed_rank_is_named_on_the_other_host(hosts, rondo_bin, clean_environment, table, tmp_path):
+    words = train_words(rondo_bin, table, tmp_path / "run", "--epochs", 100000)
+    job = Job(launchers(hosts, rondo_bin, *words, port=29614), clean_environment, tmp_path)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    wait_until(lambda: metrics.exists() and metrics.read_text().count("\n") > 20, "some steps are done", 60)
+    pids = subprocess.run(["ip", "netns", "pids", hosts[1].name], capture_output=True, text=True).stdout.split()
+
+    def is_rank_three(pid):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as environ, open(f"/proc/{pid}/cmdline", "rb") as command:
+                return b"\0RANK=3\0" in b"\0" + environ.read() and b"rondo-train-worker" in command.read().split(b"\0")[0]
+        except OSError:
+            return False
+
+    victim = [int(pid) for pid in pids if is_rank_three(pid)]
+    assert len(victim) == 1
+    os.kill(victim[0], signal.SIGKILL)
+    (_, _, here), (_, _, there) = job.finish(30)
+    assert "rank 3" in there and "SIGKILL" in there
+    assert "rank 3 on host 1" in here or "world rank 3" in here, here
+
+
+@pytest.mark.parametrize("flags, parts", [
+    (["--nnodes", "2", "--master-addr", "10.0.0.1", "--node-rank", "2"], ["--node-rank 2", "0 to 1"]),
+    (["--nnodes", "2"], ["--master-addr", "address of host 0"]),
+    (["--nnodes", "0"], ["--nnodes", "at least 1"]),
+    (["--nnodes", "1:4"], ["--nnodes 1:4"]),
+    (["--nnodes", "2", "--master-addr", "10.0.0.1", "-n", "1,2,3"], ["--nproc-per-node 1,2,3", "--nnodes is 2"]),
+    (["--nnodes", "2", "--standalone", "--master-addr", "10.0.0.1"], ["--standalone", "--nnodes"]),
+    (["--interface", "nosuch0"], ["--interface nosuch0", "lo"]),
+    (["--rdzv-conf", "join_timeout=-1"], ["join_timeout"]),
+])
+def test_wrong_usage_is_named(rondo, flags, parts):
+    result = rondo("run", *flags, "true")
+    assert result.returncode == 2, result.stderr
+    for part in parts:
+        assert part in result.stderr
+
+
+def test_torchruns_variables_of_the_second_host(rondo):
+    result = rondo("run", "--nnodes", 2, "--node-rank", 1, "--master-addr", "127.0.0.1", "--interface", "lo", "-n", "2,3",
+                   "bash", "-c", "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE "
+                   "$MASTER_ADDR:$MASTER_PORT $GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME")
+    assert result.returncode == 0, result.stderr
+    assert sorted(result.stdout.splitlines()) == [f"[rank {2 + i}] {2 + i} {i} 5 3 1 2 127.0.0.1:29500 lo lo" for i in range(3)]
+
+
+def test_an_address_that_nobody_answers_is_named_in_time(rondo, rondo_bin):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        result = rondo("run", "--nnodes", 2, "--node-rank", 1, "--master-addr", "127.0.0.1", "--master-port", port,
+                       "--rdzv-conf", "join_timeout=0.5", rondo_bin / "examples" / "collectives", timeout=20)
+    assert result.returncode != 0
+    for part in ("cannot reach rank 0", f"127.0.0.1:{port}", "Connection refused", "MASTER_ADDR", "firewall"):
+        assert part in result.stderr, result.stderr
+
+
+def test_a_host_that_never_comes_is_named(rondo, rondo_bin):
+    result = rondo("run", "--nnodes", 2, "--node-rank", 0, "--master-addr", "127.0.0.1", "--master-port", 29615, "-n", "1,2",
+                   "--rdzv-conf", "join_timeout=0.5", rondo_bin / "examples" / "collectives", timeout=20)
+    assert result.returncode != 0
+    assert "missing: 1, 2" in result.stderr, result.stderr
+
+
+def test_a_port_in_use_is_named_on_the_first_host(rondo):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = rondo("run", "--nnodes", 2, "--node-rank", 0, "--master-addr", "127.0.0.1", "--master-port", port, "true")
+    assert result.returncode == 2
+    assert f"127.0.0.1:{port}" in result.stderr and str(os.getpid()) in result.stderr
+
+
+def test_the_same_node_rank_twice_is_told(rondo, rondo_bin, clean_environment, tmp_path):
+    words = [rondo_bin / "rondo", "run", "--nnodes", 3, "--master-addr", "127.0.0.1", "--master-port", 29616, "-n", 1,
+             "--rdzv-conf", "join_timeout=3", "--node-rank"]
+    program = rondo_bin / "examples" / "collectives"
+    results = Job([([*words, 0, program], {}), ([*words, 1, program], {}), ([*words, 1, program], {})], clean_environment,
+                  tmp_path).finish(40)
+    assert any("claimed by two processes" in err and "--node-rank" in err for _, _, err in results), results
+
+
+# Engines that are not built in
+
+def mpirun(ranks, *words):
+    return ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(ranks), *map(str, words)]
+
+
+def test_training_over_open_mpi(run, rondo_bin, clean_environment, table, tmp_path, alone):
+    if shutil.which("mpirun") is None or not (rondo_bin / "../lib/rondo_mpi.so").exists():
+        pytest.skip("Open MPI is not installed (make setup-peers), or was not when rondo was built")
+    words = train_words(rondo_bin, table, tmp_path / "mpi", "--backend", "mpi")
+    result = run(*mpirun(2, *words), env=clean_environment, timeout=90)
+    assert result.returncode == 0, result.stderr
+    assert losses(tmp_path / "mpi") == pytest.approx(alone, rel=1e-4)
+
+
+def test_training_over_open_mpi_between_hosts(run, rondo_bin, clean_environment, table, tmp_path, alone):
+    """Hosts that are only said to be different: mpirun's own connections would not cross network namespaces."""
+    if shutil.which("mpirun") is None or not (rondo_bin / "../lib/rondo_mpi.so").exists():
+        pytest.skip("Open MPI is not installed (make setup-peers), or was not when rondo was built")
+    words = train_words(rondo_bin, table, tmp_path / "mpi", "--backend", "hierarchical(native, mpi, codec=bfloat16)")
+    command = " ".join(shlex.quote(str(word)) for word in words)
+    result = run(*mpirun(4, "bash", "-c", f"RONDO_HOST=h$((OMPI_COMM_WORLD_RANK % 2)) exec {command}"),
+                 env=clean_environment, timeout=90)
+    assert result.returncode == 0, result.stderr
+    assert losses(tmp_path / "mpi") == pytest.approx(alone, rel=1e-2)
+
+
+def test_mpi_without_mpirun_says_so(rondo, rondo_bin, table, tmp_path):
+    if not (rondo_bin / "../lib/rondo_mpi.so").exists():
+        pytest.skip("Open MPI was not installed when rondo was built")
+    result = rondo("run", "-n", 2, *train_words(rondo_bin, table, tmp_path / "run", "--backend", "mpi"))
+    assert result.returncode != 0
+    assert "backend mpi: this is rank" in result.stderr and "mpirun" in result.stderr
+
+
+def test_a_third_partys_engine_from_a_shared_module(rondo, rondo_bin, table, tmp_path, alone):
+    module = (rondo_bin / "../lib/store_backend.so").resolve()
+    result = rondo("train", *train_words(rondo_bin, table, tmp_path / "run", "--backend", f"{module}:store")[1:],
+                   "--nproc-per-node", 2)
+    assert result.returncode == 0, result.stderr
+    assert losses(tmp_path / "run") == pytest.approx(alone, rel=1e-4)
+    empty = tmp_path / "empty.so"
+    subprocess.run(["cc", "-shared", "-o", empty, "-x", "c", "-"], input="int unused;", text=True, check=True)
+    for name, parts in {f"{module}:other": ["no backend 'other'", "it has: store"],
+                        "/nowhere/x.so:store": ["/nowhere/x.so", "cannot be loaded"],
+                        f"{empty}:store": ["does not export rondo_register_backends"]}.items():
+        wrong = rondo("train", *train_words(rondo_bin, table, tmp_path / "wrong", "--backend", name)[1:], "--nproc-per-node", 2)
+        assert wrong.returncode == 2, wrong.stderr
+        for part in parts:
+            assert part in wrong.stderr, wrong.stderr
