@@ -10,7 +10,7 @@ SHELL := /bin/bash
 export LIBTORCH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-peers build test quickstart format format-check tidy asan tsan install clean
+.PHONY: help setup setup-peers build test quickstart format format-check tidy asan tsan sanitize-short install clean
 
 help: ## list the commands
 	@echo "make COMMAND [PRESET=$(PRESET)] [LIBTORCH=/path] [PREFIX=$(PREFIX)]"
@@ -46,6 +46,10 @@ asan: setup ## the torch-free tests under the address and undefined-behaviour sa
 
 tsan: setup ## the torch-free tests under the thread sanitizer
 	@scripts/sanitize.sh tsan
+
+sanitize-short: setup ## the part of tsan and asan that continuous integration runs
+	@scripts/sanitize.sh --short tsan
+	@scripts/sanitize.sh --short asan
 
 install: build ## install headers, libraries and programs to PREFIX
 	@cmake --install build/$(PRESET) --prefix $(PREFIX)

@@ -33,7 +33,8 @@ def title_of(row):
     if row["system"] != "rondo":
         return f"{row['system']} {row['channel']}"
     if row["algorithm"] == "auto":
-        return "rondo's engine" + (", registered" if row["registered"] else "")
+        through_work = row["registered"] and row["operation"] == "all_reduce" and row.get("call") == "work"
+        return "rondo's engine" + (", registered" if row["registered"] else "") + (", Work" if through_work else "")
     return f"{row['algorithm']} {row['channel']}"
 
 

@@ -34,7 +34,7 @@ bool same_on_all_ranks(const at::Tensor& tensor, const Group& group) {
 
 // By engine: every codec, count and operation, on 1 to 5 ranks.
 TEST(CodedAllReduce, EveryRankGetsTheSameSumWithinTheBound) {
-  for (const std::string& engine : backend_names()) {
+  for (const char* engine : {"native", "gloo"}) {
     for (const int ranks : {1, 2, 3, 5}) {
       run_ranks(ranks, engine, [&](Context& context) {
         const Group group = context.world();

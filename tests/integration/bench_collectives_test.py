@@ -80,7 +80,8 @@ def test_the_table_and_the_file(run, rondo_bin, tmp_path):
     result = run(rondo_bin / "rondo", "bench", "collectives", *SHORT, "--sizes", "4B", "--json", "out.json")
     assert result.returncode == 0, result.stderr
     assert "all_reduce, 2 ranks, float32" in result.stdout and "rondo (registered)" in result.stdout
-    assert len(json.loads((tmp_path / "out.json").read_text())) == 2
+    rows = json.loads((tmp_path / "out.json").read_text())
+    assert [(row["registered"], row["call"]) for row in rows] == [(True, "direct"), (True, "work"), (False, "direct")]
 
 
 @pytest.mark.parametrize("flags, named", [

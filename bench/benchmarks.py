@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""Measures rondo next to its peers and writes docs/benchmarks.md and its plot.
+
+    make build && make setup-peers && make build      # peers: Open MPI; PyTorch is in .venv
+    bench/benchmarks.py                               # about ten minutes on an otherwise idle machine
+    bench/benchmarks.py --results build/benchmarks    # only writes the page, from results that are there
+
+Each group of figures comes from one run of `rondo bench` in which all systems take turns. Groups whose results exist
+in the folder are not measured again. Between hosts needs root.
+"""
+import argparse
+import datetime
+import json
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RONDO = ROOT / "build" / "release" / "bin" / "rondo"
+GROUPS = {
+    "fresh": ["collectives", "--peers", "--fresh", "--ranks", "2", "--sizes", "4B,1KiB,64KiB,1MiB,16MiB,25MiB"],
+    "warm": ["collectives", "--peers", "--ranks", "2,4", "--sizes", "4B,1KiB,64KiB,1MiB,4MiB,16MiB,25MiB,64MiB"],
+    "hosts": ["collectives", "--peers", "--hosts", "2", "--rate", "1gbit", "--ranks", "4", "--sizes", "25MiB", "--codec",
+              "none,bfloat16,int8"],
+    "algorithms": ["collectives", "--algorithm", "all", "--ranks", "4", "--sizes", "4B..16MiB"],
+    "step": ["step", "--peers"],
+    "startup": ["startup", "--peers"],
+}
+
+
+def measure(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    for group, words in GROUPS.items():
+        target = folder / f"{group}.json"
+        if target.exists():
+            continue
+        print(f"{group}: rondo bench {' '.join(words)}", file=sys.stderr)
+        result = subprocess.run([RONDO, "bench", *words, "--json", target])
+        if result.returncode != 0 or not target.exists():
+            target.unlink(missing_ok=True)
+            print(f"{group}: not measured", file=sys.stderr)
+
+
+def read(folder, group):
+    path = folder / f"{group}.json"
+    return json.loads(path.read_text()) if path.exists() else []
+
+
+def size_text(count):
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:g} {unit}"
+        count /= 1024
+    return f"{count:g} GiB"
+
+
+def time_text(microseconds):
+    return f"{microseconds:.3g} us" if microseconds < 1000 else f"{microseconds / 1000:.3g} ms"
+
+
+def table(heading, rows):
+    lines = ["| " + " | ".join(heading) + " |", "|" + "---|" * len(heading)]
+    return lines + ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def column_of(row):
+    if row["system"] != "rondo":
+        return row["system"]
+    if not row["registered"]:
+        return "rondo, ordinary"
+    return "rondo, registered" if row["call"] == "direct" else "rondo, registered, Work"
+
+
+def collectives(rows, ranks):
+    rows = [row for row in rows if row["ranks"] == ranks and row["operation"] == "all_reduce"]
+    columns = list(dict.fromkeys(column_of(row) for row in rows))
+    lines = []
+    for size in sorted({row["bytes"] for row in rows}):
+        of = {column_of(row): row for row in rows if row["bytes"] == size}
+        cells = [f"{time_text(of[c]['p50_us'])} ({time_text(of[c]['min_us'])})" if c in of else "" for c in columns]
+        base = of["rondo, registered"]["p50_us"]
+        ordinary = of["rondo, ordinary"]["p50_us"]
+        for peer in columns:
+            if not peer.startswith("rondo"):
+                cells.append(f"{of[peer]['p50_us'] / base:.1f}x, {of[peer]['p50_us'] / ordinary:.1f}x")
+        lines.append([size_text(size), *cells])
+    peers = [f"over {c}: registered, ordinary" for c in columns if not c.startswith("rondo")]
+    return table(["size", *columns, *peers], lines)
+
+
+def hosts(rows):
+    return table(["system", "codec", "rank order", "p50", "min"],
+                 [[row["system"], row["codec"], row.get("rank_order", ""), time_text(row["p50_us"]), time_text(row["min_us"])]
+                  for row in rows])
+
+
+def steps(rows):
+    figures = [row for row in rows if "step_ms_p50" in row]
+    lines = [[row["model"], row["dtype"], row["system"], row["strategy"], row.get("setting") or "", str(row["ranks"]),
+              f"{row['step_ms_p50']:.2f}", f"{row['step_ms_min']:.2f}",
+              f"{row.get('tokens_per_s') or row.get('samples_per_s'):.0f}"] for row in figures]
+    ratios = [[row.get("model", ""), row.get("dtype", ""), row["of"], row["to"], f"{row['value']:.3f}",
+               "" if row.get("goal") is None else f"{row['goal']:g}"] for row in rows if "ratio" in row]
+    return (table(["model", "dtype", "system", "strategy", "setting", "ranks", "step p50 ms", "min ms", "tokens or samples/s"],
+                  lines) + [""] + table(["model", "dtype", "of", "to", "ratio", "goal"], ratios))
+
+
+def startup(rows):
+    return table(["system", "ranks", "first step after, s"],
+                 [[row["system"], str(row["ranks"]), f"{row['first_step_s']:.2f}"] for row in rows if "first_step_s" in row])
+
+
+def machine():
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(": ")[2]
+    return "unknown processor"
+
+
+def page(folder):
+    import os
+    parts = [
+        "# Benchmarks", "",
+        f"Measured on {datetime.date.today()} on {machine()}, {os.cpu_count()} processors, by `bench/benchmarks.py`. All systems of a",
+        "table took turns in one run; ratios count, absolute figures move between machines. Times are p50 (minimum) of the slowest rank.",
+        "", "## all_reduce on one host, data just written", "",
+        "float32; four sets of buffers in rotation, each written by its owner before the ranks meet and the time starts, as gradients",
+        "are. Registered memory is what libtorch's allocator hands out under rondo; ordinary memory is any other. Both by the direct",
+        "call; the third column goes through `c10d::Work`.", "", *collectives(read(folder, "fresh"), 2)]
+    for ranks in (2, 4):
+        parts += ["", f"## all_reduce on one host, warm caches, {ranks} ranks", "", *collectives(read(folder, "warm"), ranks)]
+    if read(folder, "algorithms"):
+        parts += ["", "![all_reduce on 4 ranks by algorithm](images/algorithms-all_reduce-4.svg)"]
+    parts += ["", "## all_reduce between two hosts, 2 ranks each, 1 Gbit, 25 MiB", "",
+              "Hosts are network namespaces joined by a shaped link ([multi_host.md](multi_host.md)).", "", *hosts(read(folder, "hosts"))]
+    parts += ["", "## Training steps", "", *steps(read(folder, "step"))]
+    parts += ["", "## From the command to the first step", "", *startup(read(folder, "startup")), ""]
+    return "\n".join(parts)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=pathlib.Path, default=ROOT / "build" / "benchmarks", help="folder of the JSON results")
+    arguments = parser.parse_args()
+    measure(arguments.results)
+    (ROOT / "docs" / "benchmarks.md").write_text(page(arguments.results))
+    if (arguments.results / "algorithms.json").exists():
+        subprocess.run([sys.executable, ROOT / "bench" / "plot_collectives.py", arguments.results / "algorithms.json",
+                        ROOT / "docs" / "images" / "algorithms", "--channel", "shm"], check=True)
+
+
+if __name__ == "__main__":
+    main()
