@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "rondo/backend/registry.h"
+#include "rondo/backend/gloo/factory.h"
 #include "rondo/base/error.h"
 #include "tests/backend/ranks.h"
 
@@ -34,7 +34,8 @@ bool same_on_all_ranks(const at::Tensor& tensor, const Group& group) {
 
 // By engine: every codec, count and operation, on 1 to 5 ranks.
 TEST(CodedAllReduce, EveryRankGetsTheSameSumWithinTheBound) {
-  for (const std::string& engine : backend_names()) {
+  for (const std::string engine : {"native", "gloo"}) {
+    if (engine == "gloo" && !have_gloo()) continue;
     for (const int ranks : {1, 2, 3, 5}) {
       run_ranks(ranks, engine, [&](Context& context) {
         const Group group = context.world();
