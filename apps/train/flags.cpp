@@ -114,11 +114,12 @@ void visit_flags(Flags& f, const Visit& visit) {
                     : rondo::str("'", text, "' is not one of ", rondo::join(known, ", "),
                                  ", or path/to/module.so:name");
       },
-      "ENGINE");
+      "{auto,gloo,hierarchical,native}");
   visit("nproc-per-node", f.nproc_per_node, "Start this many processes on this host", processes, positive);
   visit("strategy", f.strategy, "How training is spread; auto: ddp on several processes", processes,
         one_of({"auto", "ddp", "multi_worker_mirrored", "one_device"}));
-  visit("backend", f.backend, "Communication engine", processes, engine);
+  visit("backend", f.backend, "Communication engine; also mpi, nccl, path/to/module.so:name", processes,
+        engine);
   visit("timeout", f.timeout, "Longest wait for another rank", processes, any);
   visit("bind-to", f.bind_to, "Give every process its own cores or NUMA nodes", processes,
         one_of({"core", "none", "numa"}));

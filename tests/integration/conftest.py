@@ -1,6 +1,7 @@
 """What every integration test may ask for: the repository, the built programs, and a way to run them."""
 import os
 import pathlib
+import signal
 import subprocess
 
 import pytest
@@ -61,6 +62,8 @@ def rondo(rondo_bin, clean_environment, tmp_path):
 
         def start(self, *words, env=None, **options):
             options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
+            # A shell that runs the tests in the background lets them ignore these, and their children inherit it.
+            options["preexec_fn"] = lambda: [signal.signal(name, signal.SIG_DFL) for name in (signal.SIGINT, signal.SIGQUIT)]
             process = subprocess.Popen([self.program, *map(str, words)], env=clean_environment | (env or {}),
                                        cwd=tmp_path, **options)
             started.append(process)
