@@ -234,6 +234,7 @@ def make_step(arguments):
 def main():
     arguments = parse_arguments()
     torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
     step = make_step(arguments)
     print(json.dumps({"ready": True}), flush=True)
     number = 0

@@ -1,6 +1,7 @@
 // One rank of rondo in `rondo bench step`. It builds its model, says {"ready": true}, and then answers each
 // line "run N" on standard input with one line of JSON about N training steps. bench/peers/step.py speaks the
 // same protocol.
+#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <torch/optim.h>
 #include <torch/types.h>
@@ -175,6 +176,9 @@ class Worker {
 int run_worker(WorkerOptions& options) {
   options.training.config = nlohmann::json::parse(options.config);
   at::set_num_threads(1);
+  // On both sides: units that have died leave Adam with averages that shrink into denormals, at three times
+  // the step.
+  at::globalContext().setFlushDenormal(true);
   Worker worker(options);
   std::cout << nlohmann::json{{"ready", true}}.dump() << std::endl;
   std::string command;
