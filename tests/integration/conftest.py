@@ -63,7 +63,8 @@ def rondo(rondo_bin, clean_environment, tmp_path):
         def start(self, *words, env=None, **options):
             options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
             # A shell that runs the tests in the background lets them ignore these, and their children inherit it.
-            options["preexec_fn"] = lambda: [signal.signal(name, signal.SIG_DFL) for name in (signal.SIGINT, signal.SIGQUIT)]
+            options.setdefault(
+                "preexec_fn", lambda: [signal.signal(name, signal.SIG_DFL) for name in (signal.SIGINT, signal.SIGQUIT)])
             process = subprocess.Popen([self.program, *map(str, words)], env=clean_environment | (env or {}),
                                        cwd=tmp_path, **options)
             started.append(process)
