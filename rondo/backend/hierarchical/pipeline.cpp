@@ -1,5 +1,7 @@
 #include "rondo/backend/hierarchical/pipeline.h"
 
+#include <algorithm>
+
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 
@@ -94,6 +96,7 @@ void Pipeline::run_first() {
   }
   try {
     exchange_headers(*entry);
+    check_headers(*entry);
     for (std::size_t chunk = 0; chunk < entry->job.operation->chunks(); ++chunk) {
       {
         std::unique_lock lock(mutex_);
@@ -122,7 +125,6 @@ void Pipeline::run_second() {
   }
   Entry& entry = *position.entry;
   try {
-    if (position.chunk == 0) check_headers(entry);
     entry.job.operation->second(position.chunk, *fabric_, entry.job.deadline);
   } catch (...) {
     fail(std::current_exception(), &entry);
@@ -139,15 +141,18 @@ void Pipeline::run_second() {
   if (last) entry.job.done(nullptr);
 }
 
-// The first ranks of all hosts compare what they are about to do; the others of a host agree with theirs, or
-// the shared-memory engine says so.
+// Ranks of one place compare what they are about to do before any of them sends data: Gloo ends a process
+// that gets more bytes than it expects. Where a host has no rank of this place, its others compare for it.
 void Pipeline::exchange_headers(Entry& entry) {
   const HostMap& map = fabric_->map;
-  if (map.place() != 0) return;
+  const auto place = static_cast<std::size_t>(map.place());
+  for (int host = 0; host < map.host_count(); ++host) {
+    if (map.members(host).size() <= place) return;
+  }
   entry.theirs.resize(static_cast<std::size_t>(map.host_count()));
   for (int host = 0; host < map.host_count(); ++host) {
     if (host == map.host()) continue;
-    const int peer = map.members(host).front();
+    const int peer = map.members(host)[place];
     OperationHeader& theirs = entry.theirs[static_cast<std::size_t>(host)];
     entry.peers.push_back(peer);
     entry.receives.push_back(
@@ -159,9 +164,16 @@ void Pipeline::exchange_headers(Entry& entry) {
 
 void Pipeline::check_headers(Entry& entry) {
   OuterLink& link = *fabric_->between_hosts;
+  // A little less than the deadline: ranks of this host that wait for this one meanwhile would blame it at
+  // that time.
+  Deadline deadline = entry.job.deadline;
+  if (!deadline.is_never()) {
+    const Duration left = deadline.remaining();
+    deadline = Deadline::after(left - std::min<Duration>(std::chrono::milliseconds(50), left / 4));
+  }
   for (std::size_t i = 0; i < entry.peers.size(); ++i) {
     const int peer = entry.peers[i];
-    link.wait(entry.receives[i], entry.job.deadline);
+    link.wait(entry.receives[i], deadline);
     const OperationHeader& theirs = entry.theirs[static_cast<std::size_t>(fabric_->map.host_of(peer))];
     if (theirs == entry.own) continue;
     throw MismatchError(
@@ -170,7 +182,7 @@ void Pipeline::check_headers(Entry& entry) {
             ". All ranks must make the same calls in the same order with the same shapes and dtypes."),
         {peer});
   }
-  for (OuterLink::Transfer& send : entry.sends) link.wait(send, entry.job.deadline);
+  for (OuterLink::Transfer& send : entry.sends) link.wait(send, deadline);
 }
 
 void Pipeline::fail(std::exception_ptr error, const Entry* entry) {
