@@ -15,6 +15,8 @@ import pathlib
 import subprocess
 import sys
 
+from plot_collectives import bytes_text
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RONDO = ROOT / "build" / "release" / "bin" / "rondo"
 GROUPS = {
@@ -46,14 +48,6 @@ def read(folder, group):
     return json.loads(path.read_text()) if path.exists() else []
 
 
-def size_text(count):
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:g} {unit}"
-        count /= 1024
-    return f"{count:g} GiB"
-
-
 def time_text(microseconds):
     return f"{microseconds:.3g} us" if microseconds < 1000 else f"{microseconds / 1000:.3g} ms"
 
@@ -83,7 +77,7 @@ def collectives(rows, ranks):
         for peer in columns:
             if not peer.startswith("rondo"):
                 cells.append(f"{of[peer]['p50_us'] / base:.1f}x, {of[peer]['p50_us'] / ordinary:.1f}x")
-        lines.append([size_text(size), *cells])
+        lines.append([bytes_text(size), *cells])
     peers = [f"over {c}: registered, ordinary" for c in columns if not c.startswith("rondo")]
     return table(["size", *columns, *peers], lines)
 

@@ -10,6 +10,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/futex.h"
+#include "rondo/channel/waiting.h"
 
 namespace rondo {
 namespace {
@@ -19,22 +20,9 @@ constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kRingBytes = std::size_t{256} << 10;
 // What is published at once: small enough that both sides work at the same time.
 constexpr std::size_t kPieceBytes = std::size_t{32} << 10;
-// How long a wait yields the processor between spinning and sleeping, how long it sleeps at most, and how
-// often it looks after its peers.
-constexpr auto kYieldTime = std::chrono::milliseconds(2);
-constexpr auto kSleepTime = std::chrono::milliseconds(20);
-constexpr auto kPeerCheckInterval = std::chrono::milliseconds(5);
 
 constexpr std::size_t whole_lines(std::size_t bytes) {
   return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
-}
-
-void relax_processor() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
 }
 
 struct alignas(kCacheLine) MessageHeader {

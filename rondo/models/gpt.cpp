@@ -84,7 +84,7 @@ GptImpl::GptImpl(const GptConfig& config) : config_(config) {
   wpe_ = transformer->register_module("wpe", torch::nn::Embedding(config.context, config.width));
   dropout_ = transformer->register_module("drop", torch::nn::Dropout(config.dropout));
   blocks_ = transformer->register_module("h", torch::nn::ModuleList());
-  for (std::int64_t i = 0; i < config.layers; ++i) blocks_->push_back(GptBlock(config));
+  for (std::int64_t i = 0; i < config.layers; ++i) blocks_->push_back(Unit<GptBlock>(config));
   ln_f_ = transformer->register_module("ln_f", layer_norm(config));
   if (!config.tied_head) {
     lm_head_ = register_module(
@@ -117,7 +117,8 @@ at::Tensor GptImpl::forward(const at::Tensor& tokens) {
                          "], expected [samples, length] with length <= ", config_.context));
   }
   at::Tensor value = dropout_->forward(wte_->forward(tokens) + wpe_->weight.narrow(0, 0, tokens.size(1)));
-  for (std::size_t i = 0; i < blocks_->size(); ++i) value = blocks_->at<GptBlockImpl>(i).forward(value);
+  for (std::size_t i = 0; i < blocks_->size(); ++i)
+    value = blocks_->at<Unit<GptBlock>::Impl>(i).forward(value);
   value = ln_f_->forward(value);
   return config_.tied_head ? at::linear(value, wte_->weight) : lm_head_->forward(value);
 }

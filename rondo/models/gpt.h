@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#include "rondo/nn/unit.h"
+
 namespace rondo {
 
 struct GptConfig {
@@ -46,7 +48,7 @@ class GptMlpImpl : public torch::nn::Module {
 };
 TORCH_MODULE(GptMlp);
 
-// One pre-layer-norm transformer block: x + attention(norm(x)), then x + mlp(norm(x)).
+// One pre-layer-norm transformer block: x + attention(norm(x)), then x + mlp(norm(x)). Each is a unit.
 class GptBlockImpl : public torch::nn::Module {
  public:
   explicit GptBlockImpl(const GptConfig& config);

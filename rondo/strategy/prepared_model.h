@@ -1,6 +1,7 @@
 #pragma once
 
 #include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
 
 #include <cstdint>
 #include <string>
@@ -20,6 +21,10 @@ struct LocalBatch {
   std::int64_t samples = 1;
   // False for all but the last micro-batch of an accumulation window: gradients stay local (DDP's no_sync).
   bool synchronise = true;
+  // Someone looks at the gradients between the backward pass and the optimizer's step: clipping, a gradient
+  // scaler, a user's own loop. False lets a strategy combine gradients later than finish_backward(), under
+  // the next forward pass, and leave the optimizer's work until then.
+  bool gradients_are_read = true;
 };
 
 // Where the last synchronised step spent its time on communication.
@@ -39,18 +44,27 @@ struct CommunicationSpan {
 
 // A module made ready for training by a strategy. A training step is:
 //   prepared.begin_step(batch); loss = forward(...); loss.backward(); prepared.finish_backward();
-//   optimizer.step();
+//   prepared.clip_gradients(norm); prepared.step(optimizer);
 // All ranks make the same calls; one thread uses an object.
 class PreparedModel {
  public:
   virtual ~PreparedModel() = default;
 
-  // The module whose parameters are optimised, the user's own object.
+  // What to make an optimizer of: the user's own module, or one that has, under the same names, the parts of
+  // its parameters that this rank optimises.
   virtual torch::nn::Module& module() = 0;
   virtual void begin_step(const LocalBatch& batch) = 0;
   // Blocks until gradients are combined over all replicas (unless the step does not synchronise).
   // Throws CommunicationError naming the ranks that are missing.
   virtual void finish_backward() = 0;
+  // Scales all gradients of the model down to the L2 norm `max_norm` over all its parameters, wherever their
+  // parts are, and returns the norm before. After finish_backward() of a step that synchronises. Collective.
+  virtual double clip_gradients(double max_norm);
+  // The optimizer's step; some strategies do part of it later. `optimizer` was made of module().
+  virtual void step(torch::optim::Optimizer& optimizer) { optimizer.step(); }
+  // Afterwards this rank's model has, until the next begin_step(), all parameters as the last step left them:
+  // what evaluation and saving need. Collective.
+  virtual void make_whole() {}
   virtual CommunicationTimes communication_times() const = 0;
   // Empty when nothing was communicated. Only called for the few steps that are traced.
   virtual std::vector<CommunicationSpan> communication_spans() const { return {}; }

@@ -1,7 +1,5 @@
 #include "rondo/train/fit_loop.h"
 
-#include <torch/nn.h>
-#include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
@@ -50,7 +48,6 @@ FitLoop::FitLoop(Trainer& trainer, const std::shared_ptr<const Dataset>& data, c
   plan_.steps_per_epoch = divide_rounding_up(batches_per_epoch_, options_.accumulate);
   plan_.total_steps = total_steps(options_, data_->size(), shard.count);
   plan_.unit = data_->info().unit;
-  parameters_ = trainer_.model_.module->parameters();
 }
 
 void FitLoop::check_options() const {
@@ -149,7 +146,9 @@ FitLoop::StepSums FitLoop::train_on(std::vector<Batch>& window) {
   };
   for (std::size_t i = 0; i < window.size(); ++i) {
     const Batch& batch = window[i];
-    trainer_.prepared_->begin_step({.samples = window_predictions, .synchronise = i + 1 == window.size()});
+    trainer_.prepared_->begin_step({.samples = window_predictions,
+                                    .synchronise = i + 1 == window.size(),
+                                    .gradients_are_read = options_.clip_norm > 0});
     const at::Tensor target = batch.target.to(trainer_.device_);
     Loss loss = trainer_.loss_(trainer_.model_.forward(batch.input.to(trainer_.device_)), target);
     traced("forward");
@@ -168,9 +167,9 @@ FitLoop::StepSums FitLoop::train_on(std::vector<Batch>& window) {
     trace_communication();
     mark = monotonic_ns();
   }
-  if (options_.clip_norm > 0) torch::nn::utils::clip_grad_norm_(parameters_, options_.clip_norm);
+  if (options_.clip_norm > 0) trainer_.prepared_->clip_gradients(options_.clip_norm);
   if (options_.schedule) set_learning_rate(optimizer, options_.schedule(trainer_.position_.step));
-  optimizer.step();
+  trainer_.prepared_->step(optimizer);
   traced("optimizer");
   sums.stop = options_.stop_requested && options_.stop_requested();
   trainer_.position_.batch += static_cast<std::int64_t>(window.size());

@@ -48,7 +48,6 @@ class FitLoop {
   FitPlan plan_;
   std::int64_t batches_per_epoch_ = 0;
   std::unique_ptr<Loader> loader_;
-  std::vector<at::Tensor> parameters_;
   StepTimer timer_;
   TimePoint last_elapsed_;
   FitResult result_;

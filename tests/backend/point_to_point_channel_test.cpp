@@ -17,6 +17,7 @@
 #include "rondo/base/error.h"
 #include "rondo/channel/shared_store.h"
 #include "tests/collective/plan_data.h"
+#include "tests/rank_threads.h"
 
 namespace rondo {
 namespace {
@@ -39,21 +40,7 @@ std::unique_ptr<Channel> connect(const std::string& engine, const c10::intrusive
 
 void run_ranks(const std::string& engine, int size, const std::function<void(Channel&)>& body) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
-  std::mutex mutex;  // protects first
-  std::exception_ptr first;
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        body(*connect(engine, store, rank, size));
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (!first) first = std::current_exception();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  if (first) std::rethrow_exception(first);
+  rondo::tests::run_rank_threads(size, [&](int rank) { body(*connect(engine, store, rank, size)); });
 }
 
 bool has_engine(const std::string& engine) {

@@ -15,6 +15,7 @@
 #include "rondo/channel/memory_store.h"
 #include "rondo/channel/shared_memory_channel.h"
 #include "rondo/channel/thread_channel.h"
+#include "tests/rank_threads.h"
 
 namespace rondo {
 namespace {
@@ -27,26 +28,14 @@ class ChannelTest : public testing::TestWithParam<const char*> {
   void run_ranks(int size, const Body& body) const {
     const ThreadMesh mesh(size);
     MemoryStore store;
-    std::mutex mutex;  // protects first
-    std::exception_ptr first;
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < size; ++rank) {
-      threads.emplace_back([&, rank] {
-        try {
-          std::unique_ptr<Channel> channel = mesh.connect(rank);
-          if (GetParam() == std::string("shm")) {
-            channel = std::make_unique<SharedMemoryChannel>(
-                store, SharedMemoryChannel::Options{"test", rank, size, std::chrono::seconds(60)});
-          }
-          body(channel);
-        } catch (...) {
-          const std::lock_guard lock(mutex);
-          if (!first) first = std::current_exception();
-        }
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    if (first) std::rethrow_exception(first);
+    rondo::tests::run_rank_threads(size, [&](int rank) {
+      std::unique_ptr<Channel> channel = mesh.connect(rank);
+      if (GetParam() == std::string("shm")) {
+        channel = std::make_unique<SharedMemoryChannel>(
+            store, SharedMemoryChannel::Options{"test", rank, size, std::chrono::seconds(60)});
+      }
+      body(channel);
+    });
   }
 };
 

@@ -15,6 +15,7 @@
 #include "rondo/base/text.h"
 #include "rondo/channel/memory_store.h"
 #include "rondo/channel/shared_store.h"
+#include "tests/rank_threads.h"
 
 namespace rondo::shared_memory {
 namespace {
@@ -33,22 +34,10 @@ GroupOptions options_for(int rank, int size) {
 void run_ranks(int size, const std::function<void(Engine&, SharedArena&)>& body) {
   MemoryStore store;
   const auto arena = std::make_shared<SharedArena>(GiB(1));
-  std::mutex mutex;
-  std::exception_ptr first;
-  std::vector<std::thread> threads;
-  for (int r = 0; r < size; ++r) {
-    threads.emplace_back([&, r] {
-      try {
-        Engine engine(store, options_for(r, size), arena);
-        body(engine, *arena);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (!first) first = std::current_exception();
-      }
-    });
-  }
-  for (auto& thread : threads) thread.join();
-  if (first) std::rethrow_exception(first);
+  rondo::tests::run_rank_threads(size, [&](int rank) {
+    Engine engine(store, options_for(rank, size), arena);
+    body(engine, *arena);
+  });
 }
 
 // A float buffer, ordinary or registered.

@@ -19,6 +19,7 @@
 #include "rondo/collective/algorithms/registry.h"
 #include "rondo/collective/reduction.h"
 #include "tests/collective/plan_data.h"
+#include "tests/rank_threads.h"
 
 namespace rondo::collective {
 namespace {
@@ -29,26 +30,14 @@ Wait soon() { return {Deadline::after(std::chrono::minutes(2)), nullptr}; }
 void run_ranks(const std::string& kind, int size, const std::function<void(Channel&)>& body) {
   const ThreadMesh mesh(size);
   MemoryStore store;
-  std::mutex mutex;  // protects first
-  std::exception_ptr first;
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        std::unique_ptr<Channel> channel = mesh.connect(rank);
-        if (kind == "shm") {
-          channel = std::make_unique<SharedMemoryChannel>(
-              store, SharedMemoryChannel::Options{"test", rank, size, std::chrono::seconds(60)});
-        }
-        body(*channel);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (!first) first = std::current_exception();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  if (first) std::rethrow_exception(first);
+  rondo::tests::run_rank_threads(size, [&](int rank) {
+    std::unique_ptr<Channel> channel = mesh.connect(rank);
+    if (kind == "shm") {
+      channel = std::make_unique<SharedMemoryChannel>(
+          store, SharedMemoryChannel::Options{"test", rank, size, std::chrono::seconds(60)});
+    }
+    body(*channel);
+  });
 }
 
 class ExecutorTest : public testing::TestWithParam<const char*> {};

@@ -281,16 +281,11 @@ void require_algorithms_for(const Settings& settings) {
 // Marks what the chooser picks, by the figures just taken (--tune, which also keeps them) or by those kept
 // before.
 void choose(Json& rows, const Settings& settings) {
-  const auto path = collective::tuning_path();
-  if (!settings.tune) {
-    collective::Tuning kept = collective::read_tuning(path);
-    if (kept.machine != collective::machine_name()) kept.cells.clear();
-    mark_choices(rows, {std::move(kept), {}});
-    return;
-  }
+  if (!settings.tune) return mark_choices(rows, {collective::read_tuning_of_this_machine(), {}});
   const collective::Tuning tuning = tuning_from(rows);
   const collective::Chooser chooser(tuning, {});
   mark_choices(rows, chooser);
+  const auto path = collective::tuning_path();
   collective::write_tuning(path, tuning);
   std::ostream& out = settings.table ? std::cout : std::cerr;
   out << "\n"

@@ -118,6 +118,21 @@ class AllReduce final : public Operation {
     return in_pieces(map) && chunk.own.size * width_ > kDirectBytes;
   }
 
+  // `step` once a lane, in place on the lane's part of the chunk, with the rank of that place as root.
+  void run_by_lane(CollectiveRequest step, const Chunk& chunk, HostGroup& group,
+                   const Deadline& deadline) const {
+    std::uint64_t last = 0;
+    for (int lane = 0; lane < chunk.lanes; ++lane) {
+      const Range part = part_of(chunk.all, lane, chunk.lanes);
+      step.root = lane;
+      step.elements = part.size;
+      step.input = {at(part.begin), step.bytes(), {}};
+      step.output = step.input;
+      last = group.start(step);
+    }
+    group.wait(last, deadline);
+  }
+
   void reduce_within_host(Chunk& chunk, Fabric& fabric, const Deadline& deadline) {
     if (!fabric.gather_in) return;
     CollectiveRequest step;
@@ -133,16 +148,7 @@ class AllReduce final : public Operation {
       return;
     }
     step.kind = OperationKind::reduce;
-    std::uint64_t last = 0;
-    for (int lane = 0; lane < chunk.lanes; ++lane) {
-      const Range part = part_of(chunk.all, lane, chunk.lanes);
-      step.root = lane;
-      step.elements = part.size;
-      step.input = {at(part.begin), step.bytes(), {}};
-      step.output = step.input;
-      last = fabric.gather_in->start(step);
-    }
-    fabric.gather_in->wait(last, deadline);
+    run_by_lane(step, chunk, *fabric.gather_in, deadline);
   }
 
   // So that the encodings' plain sum is the average over all ranks.
@@ -325,16 +331,7 @@ class AllReduce final : public Operation {
       return;
     }
     step.kind = OperationKind::broadcast;
-    std::uint64_t last = 0;
-    for (int lane = 0; lane < chunk.lanes; ++lane) {
-      const Range part = part_of(chunk.all, lane, chunk.lanes);
-      step.root = lane;
-      step.elements = part.size;
-      step.input = {at(part.begin), step.bytes(), {}};
-      step.output = step.input;
-      last = fabric.hand_out->start(step);
-    }
-    fabric.hand_out->wait(last, deadline);
+    run_by_lane(step, chunk, *fabric.hand_out, deadline);
   }
 
   CollectiveRequest request_;

@@ -34,9 +34,8 @@ Told parse(const std::string& text) {
 
 Told what_is_known_here() {
   const char* by_hand = std::getenv(kVariable);
-  collective::Tuning tuning = collective::read_tuning(collective::tuning_path());
-  if (tuning.machine != collective::machine_name()) tuning.cells.clear();
-  return {by_hand == nullptr ? "" : by_hand, collective::format_tuning(tuning)};
+  return {by_hand == nullptr ? "" : by_hand,
+          collective::format_tuning(collective::read_tuning_of_this_machine())};
 }
 
 bool is_planned(OperationKind kind) {

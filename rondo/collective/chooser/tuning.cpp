@@ -100,6 +100,12 @@ Tuning read_tuning(const std::filesystem::path& path) {
   return parse_tuning(text.str(), path.string());
 }
 
+Tuning read_tuning_of_this_machine() {
+  Tuning tuning = read_tuning(tuning_path());
+  if (!tuning.cells.empty() && tuning.machine != machine_name()) tuning.cells.clear();
+  return tuning;
+}
+
 void write_tuning(const std::filesystem::path& path, const Tuning& tuning) {
   if (path.empty()) throw Error("there is no place for measurements: set RONDO_TUNING=/path/to/file");
   std::error_code ignored;  // the write below says what is wrong

@@ -45,6 +45,8 @@ Tuning parse_tuning(const std::string& text, const std::string& origin);
 
 // Throw Error naming the file. read_tuning returns an empty table when there is no file.
 Tuning read_tuning(const std::filesystem::path& path);
+// What is kept at tuning_path(), when it was measured on a machine like this one; else an empty table.
+Tuning read_tuning_of_this_machine();
 void write_tuning(const std::filesystem::path& path, const Tuning& tuning);
 
 }  // namespace rondo::collective

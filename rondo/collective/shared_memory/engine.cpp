@@ -8,23 +8,11 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/futex.h"
+#include "rondo/channel/waiting.h"
 
 namespace rondo::shared_memory {
 namespace {
 
-void relax_processor() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-// How long a waiter yields the processor between spinning and sleeping, and how long it then sleeps at most
-// before it looks whether its peers still live.
-constexpr auto kYieldTime = std::chrono::milliseconds(2);
-constexpr auto kSleepTime = std::chrono::milliseconds(20);
-constexpr auto kPeerCheckInterval = std::chrono::milliseconds(5);
 constexpr auto kStoppedCheckInterval = std::chrono::milliseconds(100);
 
 // With a core for every rank, spinning through a small collective saves the 5 us of a sleep. With fewer, a

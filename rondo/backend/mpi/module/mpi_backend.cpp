@@ -87,6 +87,12 @@ int count_of(std::int64_t elements, const ElementType& type) {
   return static_cast<int>(count);
 }
 
+// Row r of `rows` into tensor r.
+void copy_rows(const at::Tensor& rows, const std::vector<at::Tensor>& targets) {
+  for (std::size_t rank = 0; rank < targets.size(); ++rank)
+    targets[rank].detach().copy_(rows[static_cast<std::int64_t>(rank)].view(targets[rank].sizes()));
+}
+
 }  // namespace
 
 // One operation before it starts.
@@ -257,13 +263,7 @@ MpiBackend::Work MpiBackend::allgather(TensorLists& outputs, Tensors& inputs,
                         "MPI_Iallgather");
                   return request;
                 },
-                targets,
-                [=] {
-                  for (std::size_t rank = 0; rank < targets.size(); ++rank)
-                    targets[rank].detach().copy_(
-                        to[static_cast<std::int64_t>(rank)].view(targets[rank].sizes()));
-                },
-                timeout(options.timeout)});
+                targets, [=] { copy_rows(to, targets); }, timeout(options.timeout)});
 }
 
 MpiBackend::Work MpiBackend::gather(TensorLists& outputs, Tensors& inputs,
@@ -284,13 +284,7 @@ MpiBackend::Work MpiBackend::gather(TensorLists& outputs, Tensors& inputs,
                         "MPI_Igather");
                   return request;
                 },
-                targets,
-                [=] {
-                  for (std::size_t rank = 0; rank < targets.size(); ++rank)
-                    targets[rank].detach().copy_(
-                        to[static_cast<std::int64_t>(rank)].view(targets[rank].sizes()));
-                },
-                timeout(options.timeout)});
+                targets, [=] { copy_rows(to, targets); }, timeout(options.timeout)});
 }
 
 MpiBackend::Work MpiBackend::scatter(Tensors& outputs, TensorLists& inputs,

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "rondo/nn/unit_state.h"
+
+namespace rondo {
+
+// A parameter under the first of its names.
+struct UnitParameter {
+  std::string name;
+  at::Tensor tensor;
+};
+
+// A unit and the parameters that are its own.
+struct ModelUnit {
+  // Path of its module in the model, "root" for what no unit holds.
+  std::string name = {};
+  UnitState* state = nullptr;  // null for the root
+  std::vector<UnitParameter> parameters = {};
+};
+
+// What the part of a model outside all units is called.
+inline constexpr const char* kRootUnit = "root";
+
+// Divides the parameters of `model` among its units, and tells each unit its name. A parameter belongs to the
+// innermost unit around it, one that several modules share to the innermost unit around all of them. The root
+// comes first and is left out when it has no parameters; the others follow in the order of registration,
+// which is that of forward in most models. Units without parameters of their own are left out.
+std::vector<ModelUnit> partition_into_units(const torch::nn::Module& model);
+
+// All units in `model`, outer before inner, in order of registration, those without parameters included.
+// Tells each its name.
+std::vector<UnitState*> units_of(const torch::nn::Module& model);
+
+}  // namespace rondo

@@ -1,0 +1,108 @@
+#include "rondo/nn/unit_state.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <functional>
+
+namespace rondo {
+namespace {
+
+using torch::autograd::variable_list;
+
+// Passes gradients through, and says so.
+class Boundary final : public torch::autograd::Node {
+ public:
+  Boundary(const char* name, torch::autograd::edge_list edges, std::function<void()> crossed)
+      : Node(std::move(edges)), name_(name), crossed_(std::move(crossed)) {}
+
+  variable_list apply(variable_list&& gradients) override {
+    crossed_();
+    return std::move(gradients);
+  }
+  std::string name() const override { return name_; }
+
+ private:
+  const char* name_;
+  const std::function<void()> crossed_;
+};
+
+// libtorch 2.13 holds nodes by intrusive_ptr, earlier ones by shared_ptr.
+template <class Edge = torch::autograd::Edge>
+auto make_boundary(const char* name, torch::autograd::edge_list edges, std::function<void()> crossed) {
+  using NodePointer = decltype(Edge::function);
+  if constexpr (std::is_same_v<NodePointer, std::shared_ptr<torch::autograd::Node>>) {
+    return std::make_shared<Boundary>(name, std::move(edges), std::move(crossed));
+  } else {
+    return c10::make_intrusive<Boundary>(name, std::move(edges), std::move(crossed));
+  }
+}
+
+// Puts a boundary between those of `tensors` that need a gradient and whoever uses them from now on. False
+// when there are none.
+bool put_boundary(const char* name, const std::vector<at::Tensor*>& tensors, std::function<void()> crossed) {
+  if (!at::GradMode::is_enabled()) return false;
+  std::vector<at::Tensor*> differentiable;
+  torch::autograd::edge_list edges;
+  for (at::Tensor* tensor : tensors) {
+    if (!tensor->defined() || !tensor->requires_grad()) continue;
+    differentiable.push_back(tensor);
+    edges.push_back(torch::autograd::impl::gradient_edge(*tensor));
+  }
+  if (differentiable.empty()) return false;
+  const auto boundary = make_boundary(name, std::move(edges), std::move(crossed));
+  for (at::Tensor* tensor : differentiable) {
+    // A twin that is no view: modules may change it in place.
+    at::Tensor twin = tensor->detach();
+    torch::autograd::create_gradient_edge(twin, boundary);
+    *tensor = std::move(twin);
+  }
+  return true;
+}
+
+}  // namespace
+
+void UnitState::attach(std::shared_ptr<UnitObserver> observer) { observers_.push_back(std::move(observer)); }
+
+void UnitState::detach(const std::shared_ptr<UnitObserver>& observer) { std::erase(observers_, observer); }
+
+// By index: an observer may attach others.
+void UnitState::notify_pre_forward() {
+  for (std::size_t i = 0; i < observers_.size(); ++i) observers_[i]->pre_forward(*this);
+}
+
+void UnitState::notify_post_forward() {
+  for (std::size_t i = observers_.size(); i-- > 0;) observers_[i]->post_forward(*this);
+}
+
+void UnitState::notify_pre_backward() {
+  for (std::size_t i = 0; i < observers_.size(); ++i) observers_[i]->pre_backward(*this);
+}
+
+void UnitState::notify_post_backward() {
+  for (std::size_t i = observers_.size(); i-- > 0;) observers_[i]->post_backward(*this);
+}
+
+UnitCall::UnitCall(UnitState& state) : state_(state) { state_.notify_pre_forward(); }
+
+void UnitCall::mark_inputs(const std::vector<at::Tensor*>& inputs) {
+  has_input_boundary_ =
+      put_boundary("rondo::UnitInputs", inputs, [state = &state_] { state->notify_post_backward(); });
+}
+
+void UnitCall::mark_outputs(const std::vector<at::Tensor*>& outputs) {
+  state_.notify_post_forward();
+  put_boundary("rondo::UnitOutputs", outputs, [state = &state_, closes_itself = has_input_boundary_] {
+    state->notify_pre_backward();
+    if (!closes_itself) {
+      torch::autograd::Engine::get_default_engine().queue_callback(
+          [state] { state->notify_post_backward(); });
+    }
+  });
+}
+
+}  // namespace rondo

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace rondo {
+
+class UnitState;
+
+// Is told when a unit's forward and backward pass begin and end. The thread that runs the pass calls it:
+// the caller of forward, and autograd's thread for the device in backward. An exception passes through to
+// whoever runs the pass.
+struct UnitObserver {
+  virtual ~UnitObserver() = default;
+  virtual void pre_forward(UnitState&) {}
+  // After the module's own forward; its outputs exist, what it saved for backward is saved.
+  virtual void post_forward(UnitState&) {}
+  // Gradients of all outputs of one call are there and nothing of that call's backward pass has run. Once for
+  // each call of forward that was recorded for backward and whose outputs the loss depends on.
+  virtual void pre_backward(UnitState&) {}
+  // All parameters have the gradients that this call gives them, and the gradients of its inputs are there.
+  // Follows each pre_backward; at the latest at the end of the whole backward pass (a unit of whose inputs
+  // none needs a gradient, such as the first one).
+  virtual void post_backward(UnitState&) {}
+};
+
+// One part of a model whose parameters are gathered, reduced, scheduled and checkpointed together: what the
+// observers of a rondo::Unit see of it. One thread at a time.
+class UnitState {
+ public:
+  explicit UnitState(torch::nn::Module& module) : module_(module) {}
+  UnitState(const UnitState&) = delete;
+  UnitState& operator=(const UnitState&) = delete;
+
+  torch::nn::Module& module() const { return module_; }
+  // Its path in the model ("transformer.h.0"); empty until units_of() has looked at the model.
+  const std::string& name() const { return name_; }
+  void set_name(std::string name) { name_ = std::move(name); }
+
+  // Observers are called in the order in which they came, after a pass in the reverse order.
+  void attach(std::shared_ptr<UnitObserver> observer);
+  void detach(const std::shared_ptr<UnitObserver>& observer);
+  bool observed() const { return !observers_.empty(); }
+
+  void notify_pre_forward();
+  void notify_post_forward();
+  void notify_pre_backward();
+  void notify_post_backward();
+
+ private:
+  torch::nn::Module& module_;
+  std::string name_;
+  std::vector<std::shared_ptr<UnitObserver>> observers_;
+};
+
+// One call of a unit's forward: marks inputs and outputs so that the backward pass tells the observers when
+// it enters and leaves the unit.
+class UnitCall {
+ public:
+  // Calls pre_forward.
+  explicit UnitCall(UnitState& state);
+
+  // Gives each input a twin (same memory, same version counter) that the module is to compute with. Undefined
+  // tensors and those that need no gradient stay as they are.
+  void mark_inputs(const std::vector<at::Tensor*>& inputs);
+  // Calls post_forward, and replaces each output by a twin.
+  void mark_outputs(const std::vector<at::Tensor*>& outputs);
+
+ private:
+  UnitState& state_;
+  bool has_input_boundary_ = false;
+};
+
+}  // namespace rondo

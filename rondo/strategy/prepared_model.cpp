@@ -1,0 +1,12 @@
+#include "rondo/strategy/prepared_model.h"
+
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/types.h>
+
+namespace rondo {
+
+double PreparedModel::clip_gradients(double max_norm) {
+  return torch::nn::utils::clip_grad_norm_(module().parameters(), max_norm);
+}
+
+}  // namespace rondo
