@@ -32,6 +32,10 @@ inline constexpr const char* kRootUnit = "root";
 // which is that of forward in most models. Units without parameters of their own are left out.
 std::vector<ModelUnit> partition_into_units(const torch::nn::Module& model);
 
+// The parameters of `module` in order of registration, each once: Module::parameters() lists one that several
+// modules share as often as it is registered, and an optimizer would step it as often.
+std::vector<at::Tensor> distinct_parameters(const torch::nn::Module& module);
+
 // All units in `model`, outer before inner, in order of registration, those without parameters included.
 // Tells each its name.
 std::vector<UnitState*> units_of(const torch::nn::Module& model);

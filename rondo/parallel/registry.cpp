@@ -1,6 +1,7 @@
 #include "rondo/parallel/registry.h"
 
 #include "rondo/parallel/ddp/ddp_strategy.h"
+#include "rondo/parallel/sharded/sharded_strategy.h"
 
 namespace rondo {
 
@@ -11,6 +12,7 @@ StrategyRegistry all_strategies() {
                  return std::make_unique<DdpStrategy>(context, options);
                });
   registry.add_alias("multi_worker_mirrored", "ddp");
+  add_sharded_strategies(registry);
   return registry;
 }
 

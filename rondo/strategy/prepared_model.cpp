@@ -3,10 +3,16 @@
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/types.h>
 
+#include "rondo/nn/partition.h"
+
 namespace rondo {
 
 double PreparedModel::clip_gradients(double max_norm) {
-  return torch::nn::utils::clip_grad_norm_(module().parameters(), max_norm);
+  return torch::nn::utils::clip_grad_norm_(distinct_parameters(module()), max_norm);
 }
+
+at::Tensor PreparedModel::assemble(const std::string& /*parameter*/, const at::Tensor& part) { return part; }
+
+at::Tensor PreparedModel::part_of(const std::string& /*parameter*/, const at::Tensor& whole) { return whole; }
 
 }  // namespace rondo

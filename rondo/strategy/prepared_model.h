@@ -65,6 +65,11 @@ class PreparedModel {
   // Afterwards this rank's model has, until the next begin_step(), all parameters as the last step left them:
   // what evaluation and saving need. Collective.
   virtual void make_whole() {}
+  // Between the parts of a parameter-shaped tensor (a parameter's value, or what an optimizer keeps for it)
+  // that module() has on the ranks, and the whole: the tensor itself where nothing is sharded. `parameter` is
+  // its name. assemble() is collective, and gives the whole on every rank.
+  virtual at::Tensor assemble(const std::string& parameter, const at::Tensor& part);
+  virtual at::Tensor part_of(const std::string& parameter, const at::Tensor& whole);
   virtual CommunicationTimes communication_times() const = 0;
   // Empty when nothing was communicated. Only called for the few steps that are traced.
   virtual std::vector<CommunicationSpan> communication_spans() const { return {}; }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -20,6 +21,16 @@ struct StrategyOptions {
   bool static_graph = false;            // the same parameters get gradients in every step
   bool broadcast_buffers = true;        // buffers follow rank 0's before each forward pass
   int check_parameters_every = 0;       // steps between checks that parameters agree across ranks; 0 is never
+
+  // Strategies by unit (zero1, zero2, zero3, ...).
+  std::string plan = {};              // planned: a file that `rondo plan` wrote
+  std::uint64_t strategy_seed = 0;    // random: of the draw
+  int shard_ranks = 0;                // hsdp: ranks that share one copy of the model; 0 is those of a host
+  std::string schedule = "priority";  // order of communication: fifo, priority or random
+  std::uint64_t schedule_seed = 0;    // random: of the order
+  Bytes block_bytes = MiB(4);         // of a unit that travel at a time between hosts; 0 is whole units
+  Bytes credit_bytes = MiB(16);       // under way at a time between hosts; 0 is no limit
+  int prefetch = 2;                   // units gathered ahead; 0 is none
 };
 
 using StrategyFactory = std::function<std::unique_ptr<Strategy>(const Context&, const StrategyOptions&)>;

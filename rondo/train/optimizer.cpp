@@ -6,6 +6,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/nn/partition.h"
 #include "rondo/train/fused_adam.h"
 
 namespace rondo {
@@ -52,7 +53,7 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(const OptimizerOptions& 
     if (!(beta >= 0 && beta < 1)) throw UsageError(str("beta ", beta, " must lie in [0, 1)"));
   }
   for (const Kind& kind : kKinds) {
-    if (options.name == kind.name) return kind.make(options, module.parameters());
+    if (options.name == kind.name) return kind.make(options, distinct_parameters(module));
   }
   throw UsageError(str("unknown optimizer '", options.name, "'; known are: ", join(optimizer_names(), ", ")));
 }

@@ -92,6 +92,11 @@ NativeBackend::NativeBackend(const c10::intrusive_ptr<c10d::Store>& store,
   planned_ = PlannedCollectives::make(view, options);
 }
 
+void NativeBackend::keep_until_closed(at::Tensor tensor) {
+  const std::lock_guard lock(kept_mutex_);
+  kept_.push_back(std::move(tensor));
+}
+
 void NativeBackend::close() { engine_->close("group '" + engine_->options().group_name + "' was shut down"); }
 
 void NativeBackend::setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }

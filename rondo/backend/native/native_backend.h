@@ -33,6 +33,8 @@ class NativeBackend final : public c10d::Backend {
   // all_reduce in place that returns when it is done: the shortest way to the engine, without a Work. Any
   // tensor.
   void all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op);
+  // Keeps a tensor that peers use without asking until the backend is destroyed.
+  void keep_until_closed(at::Tensor tensor);
   // Every later call fails, saying that the group was shut down. Peers are not disturbed.
   void close();
   void shutdown() override { close(); }
@@ -95,6 +97,8 @@ class NativeBackend final : public c10d::Backend {
   std::atomic<Duration> timeout_;
   std::mutex coalescing_mutex_;  // protects coalescing_
   std::optional<CoalescedWork::Parts> coalescing_;
+  std::mutex kept_mutex_;  // protects kept_
+  std::vector<at::Tensor> kept_;
 };
 
 // Builds a NativeBackend and registers CPU allocations; the factory behind `--backend native`.

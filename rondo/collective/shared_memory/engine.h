@@ -26,6 +26,12 @@ class Engine {
   int size() const { return peers_.size(); }
   const GroupOptions& options() const { return peers_.options(); }
   bool registered(const void* pointer) const { return peers_.registered(pointer); }
+  // Position of a registered address in this rank's registered memory, and where this process sees a position
+  // of another rank's. Valid as long as the engine.
+  std::uint64_t registered_offset(const void* pointer) const { return peers_.arena_offset(pointer); }
+  std::byte* registered_address(int rank, std::uint64_t offset) const {
+    return peers_.arena_address(rank, offset);
+  }
 
   // Starts a collective and returns its sequence number. Never waits. Throws UsageError for a request that
   // cannot be.

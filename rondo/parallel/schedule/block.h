@@ -1,0 +1,43 @@
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "rondo/base/bytes.h"
+
+namespace rondo {
+
+// A piece of communication that is started and waited for as a whole: a collective on a part of a unit's flat
+// buffer.
+struct CommunicationBlock {
+  std::string collective;  // "all_gather", "reduce_scatter", "all_reduce"
+  std::string unit;
+  std::size_t index = 0;  // among the unit's blocks
+  Bytes bytes;            // that this rank's part of the model moves
+  // What is needed first has the least.
+  std::int64_t priority = 0;
+  // A block submitted before that must be finished before this one may start.
+  std::optional<std::uint64_t> after = {};
+  // Begins it, without waiting. On all ranks in one order, which is the scheduler's care.
+  std::function<c10::intrusive_ptr<c10d::Work>()> start;
+};
+
+// A block's way, in monotonic_ns().
+struct BlockRecord {
+  std::string collective;
+  std::string unit;
+  std::size_t index = 0;
+  Bytes bytes;
+  std::int64_t queued_ns = 0;
+  std::int64_t started_ns = 0;
+  // Seen to be finished; not before that.
+  std::int64_t finished_ns = 0;
+  // Computation stood still for it.
+  std::int64_t exposed_ns = 0;
+};
+
+}  // namespace rondo

@@ -1,0 +1,241 @@
+#include "rondo/parallel/schedule/block_scheduler.h"
+
+#include <algorithm>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/base/time.h"
+
+namespace rondo {
+
+struct BlockScheduler::Entry {
+  Ticket ticket = 0;
+  CommunicationBlock block;
+  BlockRecord record;
+  c10::intrusive_ptr<c10d::Work> work;  // set before it is in running_, then constant
+  std::mutex finishing;                 // held by the one who waits for the work; taken before mutex_
+  bool finished = false;                // protected by mutex_
+};
+
+BlockScheduler::BlockScheduler(std::unique_ptr<SchedulePolicy> policy, Bytes credit,
+                               std::unique_ptr<Leader> leader)
+    : policy_(std::move(policy)), credit_(credit), leader_(std::move(leader)) {
+  if (!leader_) return;
+  thread_ = std::thread([this] {
+    try {
+      leader_->leads() ? lead() : follow();
+    } catch (...) {
+      fail(std::current_exception());
+    }
+    if (leader_->leads()) leader_->stop();
+  });
+}
+
+BlockScheduler::~BlockScheduler() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+BlockScheduler::Ticket BlockScheduler::submit(CommunicationBlock block) {
+  const auto entry = std::make_shared<Entry>();
+  entry->record = {block.collective, block.unit, block.index, block.bytes, monotonic_ns(), 0, 0, 0};
+  entry->block = std::move(block);
+  std::unique_lock lock(mutex_);
+  if (failure_) std::rethrow_exception(failure_);
+  entry->ticket = next_ticket_++;
+  open_.emplace(entry->ticket, entry);
+  waiting_.push_back(entry);
+  if (leader_) {
+    changed_.notify_all();
+  } else {
+    start_released();
+  }
+  return entry->ticket;
+}
+
+// Requires the lock.
+void BlockScheduler::start_released() {
+  for (std::size_t released = policy_->release(waiting_.size()); released > 0 && has_next(); --released) {
+    start(take_next());
+  }
+}
+
+bool BlockScheduler::has_room() const {
+  return credit_.count == 0 || under_way_.count == 0 || under_way_ < credit_;
+}
+
+// Without a leader what a block comes after is waited for when it starts: whether it is finished by itself is
+// known to one rank only.
+bool BlockScheduler::may_start(const EntryPointer& entry) const {
+  return !leader_ || !entry->block.after || !open_.contains(*entry->block.after);
+}
+
+bool BlockScheduler::has_next() const {
+  return std::any_of(waiting_.begin(), waiting_.end(),
+                     [&](const EntryPointer& entry) { return may_start(entry); });
+}
+
+// Requires has_next().
+BlockScheduler::EntryPointer BlockScheduler::take_next() {
+  std::vector<const CommunicationBlock*> blocks;
+  std::vector<Ticket> tickets;
+  for (const EntryPointer& entry : waiting_) {
+    if (!may_start(entry)) continue;
+    blocks.push_back(&entry->block);
+    tickets.push_back(entry->ticket);
+  }
+  return take(tickets[policy_->next(blocks)]);
+}
+
+BlockScheduler::EntryPointer BlockScheduler::take(Ticket ticket) {
+  const auto place = std::find_if(waiting_.begin(), waiting_.end(),
+                                  [&](const EntryPointer& entry) { return entry->ticket == ticket; });
+  if (place == waiting_.end()) return nullptr;
+  EntryPointer entry = *place;
+  waiting_.erase(place);
+  return entry;
+}
+
+// Requires the lock: starts are in one order everywhere.
+void BlockScheduler::start(const EntryPointer& entry) {
+  entry->record.started_ns = monotonic_ns();
+  try {
+    if (entry->block.after) {
+      const auto before = open_.find(*entry->block.after);
+      if (before != open_.end()) before->second->work->wait();
+    }
+    entry->work = entry->block.start();
+  } catch (const Error&) {
+    failure_ = std::current_exception();
+    throw;
+  } catch (const std::exception& error) {
+    failure_ = std::make_exception_ptr(Error(str(entry->block.collective, " of unit '", entry->block.unit,
+                                                 "' could not be started: ", error.what())));
+    std::rethrow_exception(failure_);
+  }
+  under_way_ = under_way_ + entry->block.bytes;
+  running_.push_back(entry);
+  changed_.notify_all();
+}
+
+void BlockScheduler::start_until(Ticket ticket) {
+  while (std::any_of(waiting_.begin(), waiting_.end(),
+                     [&](const EntryPointer& entry) { return entry->ticket == ticket; })) {
+    start(take_next());
+  }
+}
+
+void BlockScheduler::wait(Ticket ticket) {
+  EntryPointer entry;
+  {
+    std::unique_lock lock(mutex_);
+    const auto open = open_.find(ticket);
+    if (open == open_.end()) return;
+    entry = open->second;
+    if (!leader_) {
+      start_until(ticket);
+    } else if (!entry->work) {
+      const std::int64_t begin = monotonic_ns();
+      changed_.wait(lock, [&] { return entry->work || failure_; });
+      entry->record.exposed_ns += monotonic_ns() - begin;
+    }
+    if (failure_) std::rethrow_exception(failure_);
+  }
+  complete(entry, /*exposed=*/true);
+}
+
+void BlockScheduler::complete(const EntryPointer& entry, bool exposed) {
+  const std::lock_guard finishing(entry->finishing);
+  {
+    const std::lock_guard lock(mutex_);
+    if (entry->finished) return;
+  }
+  const std::int64_t begin = monotonic_ns();
+  try {
+    if (!entry->work->wait()) throw Error("the operation was aborted");
+  } catch (const Error&) {
+    fail(std::current_exception());
+    throw;
+  } catch (const std::exception& error) {
+    const auto failure = std::make_exception_ptr(
+        Error(str(entry->block.collective, " of unit '", entry->block.unit, "' failed: ", error.what())));
+    fail(failure);
+    std::rethrow_exception(failure);
+  }
+  const std::int64_t end = monotonic_ns();
+  {
+    const std::lock_guard lock(mutex_);
+    entry->finished = true;
+    entry->record.finished_ns = end;
+    if (exposed) entry->record.exposed_ns += end - begin;
+    under_way_.count -= entry->block.bytes.count;
+    open_.erase(entry->ticket);
+    retire();
+  }
+  changed_.notify_all();
+}
+
+void BlockScheduler::retire() {
+  while (!running_.empty() && running_.front()->finished) {
+    records_.push_back(running_.front()->record);
+    running_.pop_front();
+  }
+}
+
+std::vector<BlockRecord> BlockScheduler::take_records() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(records_, {});
+}
+
+void BlockScheduler::lead() {
+  for (;;) {
+    EntryPointer oldest;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return stopping_ || failure_ || !waiting_.empty(); });
+      if (stopping_ || failure_) return;
+      if (has_room() && has_next()) {
+        const EntryPointer entry = take_next();
+        lock.unlock();
+        leader_->tell(entry->ticket);
+        lock.lock();
+        start(entry);
+        continue;
+      }
+      // Something is under way: what waits has no room, or comes after another block.
+      const auto place = std::find_if(running_.begin(), running_.end(),
+                                      [](const EntryPointer& entry) { return !entry->finished; });
+      oldest = *place;
+    }
+    complete(oldest, /*exposed=*/false);
+  }
+}
+
+void BlockScheduler::follow() {
+  for (;;) {
+    const std::optional<std::uint64_t> ticket = leader_->hear();
+    if (!ticket) return;
+    std::unique_lock lock(mutex_);
+    EntryPointer entry;
+    changed_.wait(lock, [&] {
+      if (!entry) entry = take(*ticket);
+      return entry || stopping_ || failure_;
+    });
+    if (!entry) return;
+    start(entry);
+  }
+}
+
+void BlockScheduler::fail(std::exception_ptr failure) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = std::move(failure);
+  }
+  changed_.notify_all();
+}
+
+}  // namespace rondo

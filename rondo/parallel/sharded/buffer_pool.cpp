@@ -1,0 +1,41 @@
+#include "rondo/parallel/sharded/buffer_pool.h"
+
+#include <ATen/ops/empty.h>
+#include <torch/types.h>
+
+#include <algorithm>
+
+namespace rondo {
+
+c10::DataPtr BufferPool::take(std::size_t bytes, c10::Device device) {
+  const auto fits = std::find_if(free_.begin(), free_.end(), [&](const Free& free) {
+    return free.bytes == bytes && free.memory.device() == device;
+  });
+  if (fits == free_.end()) return c10::GetAllocator(device.type())->allocate(bytes);
+  c10::DataPtr memory = std::move(fits->memory);
+  free_.erase(fits);
+  return memory;
+}
+
+void BufferPool::give_back(c10::DataPtr memory, std::size_t bytes) {
+  // Units of one kind are of one size. Of each size one buffer waits: the next gather takes it.
+  const bool has_one = std::any_of(free_.begin(), free_.end(), [&](const Free& free) {
+    return free.bytes == bytes && free.memory.device() == memory.device();
+  });
+  if (!has_one) free_.push_back({std::move(memory), bytes});
+}
+
+at::Tensor BufferPool::take(std::int64_t elements, const at::TensorOptions& options) {
+  const std::size_t bytes = static_cast<std::size_t>(elements) * options.dtype().itemsize();
+  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, take(bytes, options.device()),
+                       /*allocator=*/nullptr, /*resizable=*/false);
+  return at::empty({0}, options).set_(storage, 0, {elements});
+}
+
+void BufferPool::give_back(at::Tensor tensor) {
+  const std::size_t bytes = tensor.storage().nbytes();
+  c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
+  give_back(storage.set_data_ptr(c10::DataPtr(nullptr, tensor.device())), bytes);
+}
+
+}  // namespace rondo

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/Device.h>
+
+#include <vector>
+
+namespace rondo {
+
+// Memory for gathered parameters and travelling gradients, used again and again: with a plain allocator each
+// pass would touch fresh pages, which costs as much as the copy. One thread.
+class BufferPool {
+ public:
+  // At least `bytes`, contents unspecified.
+  c10::DataPtr take(std::size_t bytes, c10::Device device);
+  void give_back(c10::DataPtr memory, std::size_t bytes);
+
+  // The same as a tensor of one dimension that owns its memory alone; give_back takes it from all its views.
+  at::Tensor take(std::int64_t elements, const at::TensorOptions& options);
+  void give_back(at::Tensor tensor);
+
+ private:
+  struct Free {
+    c10::DataPtr memory;
+    std::size_t bytes;
+  };
+  std::vector<Free> free_;
+};
+
+}  // namespace rondo

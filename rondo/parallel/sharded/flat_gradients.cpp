@@ -1,0 +1,137 @@
+#include "rondo/parallel/sharded/flat_gradients.h"
+
+#include <ATen/ScalarOps.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "rondo/parallel/sharded/shard_collectives.h"
+
+namespace rondo {
+
+FlatGradients::FlatGradients(Place place, const FlatParameters& parameters, BlockScheduler& scheduler,
+                             BufferPool& buffers)
+    : place_(std::move(place)), parameters_(parameters), scheduler_(scheduler), buffers_(buffers) {}
+
+at::Tensor FlatGradients::range(const at::Tensor& flat, int rank, std::size_t block) const {
+  const FlatLayout& layout = parameters_.layout();
+  const ElementRange part = layout.block(block);
+  return flat.narrow(0, layout.shard(rank).begin + part.begin, part.size());
+}
+
+void FlatGradients::launch(const GradientWeight& weight, std::int64_t priority) {
+  const FlatLayout& layout = parameters_.layout();
+  copy_in(weight);
+  incoming_ = at::empty({layout.shard_elements()}, flat_.options());
+  tickets_.clear();
+  const bool has_replicas = place_.replica_group.member() && place_.replica_group.size() > 1;
+  for (std::size_t block = 0; block < layout.blocks(); ++block) {
+    const ElementRange part = layout.block(block);
+    const at::Tensor sum = incoming_.narrow(0, part.begin, part.size());
+    std::vector<at::Tensor> inputs;
+    for (int rank = 0; rank < layout.ranks(); ++rank) inputs.push_back(range(flat_, rank, block));
+    const Bytes bytes{flat_.nbytes() / static_cast<std::size_t>(layout.shard_elements()) *
+                      static_cast<std::size_t>(part.size())};
+    BlockScheduler::Ticket ticket = scheduler_.submit(
+        {"reduce_scatter",
+         place_.unit,
+         block,
+         bytes,
+         priority,
+         {},
+         [group = place_.shard_group, sum, inputs] { return start_reduce_scatter(group, sum, inputs); }});
+    if (has_replicas) {
+      ticket = scheduler_.submit({"all_reduce", place_.unit, block, Bytes{sum.nbytes()}, priority, ticket,
+                                  [group = place_.replica_group, sum] {
+                                    std::vector<at::Tensor> message = {sum};
+                                    return group.backend()->allreduce(message);
+                                  }});
+    }
+    if (place_.sharding == Sharding::ddp) {
+      ticket = scheduler_.submit(
+          {"all_gather", place_.unit, block, bytes, priority, ticket,
+           [group = place_.shard_group, sum, inputs] { return start_all_gather(group, inputs, sum); }});
+    }
+    tickets_.push_back(ticket);
+  }
+  launched_ = true;
+}
+
+void FlatGradients::copy_in(const GradientWeight& weight) {
+  const at::NoGradGuard no_grad;
+  const FlatLayout& layout = parameters_.layout();
+  const std::vector<UnitParameter>& parameters = parameters_.parameters();
+  const at::TensorOptions options = parameters.front().tensor.options().requires_grad(false);
+  if (!flat_.defined()) {
+    flat_ = buffers_.take(layout.flat_elements(), options);
+    zero_padding();
+  }
+  const at::Tensor scale = at::native::wrapped_scalar_tensor(weight.scale);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const ElementRange place = layout.place(i);
+    at::Tensor to = flat_.narrow(0, place.begin, place.size()).view(parameters[i].tensor.sizes());
+    at::Tensor& grad = parameters[i].tensor.mutable_grad();
+    if (!grad.defined() || weight.scale == 0) {
+      to.zero_();
+    } else {
+      // Scaling before the sum keeps half-precision sums in range, and while copying it costs nothing.
+      at::mul_out(to, grad.requires_grad() ? grad.detach() : grad, scale);
+    }
+    grad.reset();
+  }
+}
+
+// What is added up with the rest should be numbers.
+void FlatGradients::zero_padding() {
+  const FlatLayout& layout = parameters_.layout();
+  std::int64_t end = 0;
+  for (std::size_t i = 0; i <= layout.parameters(); ++i) {
+    const bool last = i == layout.parameters();
+    const std::int64_t begin = last ? layout.flat_elements() : layout.place(i).begin;
+    if (begin > end) flat_.narrow(0, end, begin - end).zero_();
+    if (!last) end = layout.place(i).end;
+  }
+}
+
+void FlatGradients::finish(bool accumulate) {
+  const at::NoGradGuard no_grad;
+  for (const BlockScheduler::Ticket ticket : tickets_) scheduler_.wait(ticket);
+  tickets_.clear();
+  launched_ = false;
+  if (place_.sharding == Sharding::ddp) {
+    // `accumulate` is for sharded gradients; those of ddp add up in `.grad` before they travel.
+    make_result();
+    return;
+  }
+  // ZeRO-1 keeps the whole buffer for the next pass, the others free what they do not own.
+  if (place_.sharding != Sharding::zero1) buffers_.give_back(std::exchange(flat_, {}));
+  if (accumulate && shard_.defined()) {
+    shard_.add_(incoming_);
+  } else {
+    shard_ = incoming_;
+  }
+  incoming_.reset();
+  make_result();
+}
+
+void FlatGradients::make_result() {
+  const FlatLayout& layout = parameters_.layout();
+  const std::vector<UnitParameter>& parameters = parameters_.parameters();
+  result_.clear();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (place_.sharding == Sharding::ddp) {
+      const ElementRange place = layout.place(i);
+      result_.push_back(
+          flat_.narrow(0, place.begin, place.size()).view(parameters[i].tensor.sizes()).variable_data());
+    } else {
+      const FlatLayout::Slice slice = layout.slice(i, place_.shard_group.rank());
+      result_.push_back(shard_.narrow(0, slice.in_shard, slice.of_parameter.size()).variable_data());
+    }
+  }
+}
+
+void FlatGradients::drop() {
+  result_.clear();
+  shard_.reset();
+}
+
+}  // namespace rondo

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <string>
+
+#include "rondo/backend/group.h"
+#include "rondo/parallel/schedule/block_scheduler.h"
+#include "rondo/parallel/sharded/flat_parameters.h"
+#include "rondo/parallel/sharded/sharding.h"
+#include "rondo/parallel/sharded/unit_gradients.h"
+
+namespace rondo {
+
+// Gradients through a flat buffer and the scheduler, on any engine: reduce-scatter in blocks, so that each
+// rank adds up its shard. For ddp an all-gather of each block follows at the lowest urgency, which is the
+// unit's next forward pass (DeAR, Zhang et al., 2023): an all-reduce cut in two where it can wait.
+class FlatGradients final : public UnitGradients {
+ public:
+  struct Place {
+    std::string unit;
+    Sharding sharding = Sharding::ddp;
+    Group shard_group;    // ranks among which the unit is sharded
+    Group replica_group;  // ranks that hold the same shard; not a member: there are none
+  };
+  // `parameters` and `scheduler` outlive the object.
+  FlatGradients(Place place, const FlatParameters& parameters, BlockScheduler& scheduler,
+                BufferPool& buffers);
+
+  void launch(const GradientWeight& weight, std::int64_t priority) override;
+  bool launched() const override { return launched_; }
+  void finish(bool accumulate) override;
+  const std::vector<at::Tensor>& result() const override { return result_; }
+  void drop() override;
+
+ private:
+  void copy_in(const GradientWeight& weight);
+  void zero_padding();
+  at::Tensor range(const at::Tensor& flat, int rank, std::size_t block) const;
+  void make_result();
+
+  Place place_;
+  const FlatParameters& parameters_;
+  BlockScheduler& scheduler_;
+  BufferPool& buffers_;
+  at::Tensor flat_;      // all gradients of this rank, while they travel; ddp: then their sum
+  at::Tensor incoming_;  // this rank's shard of the sum being formed
+  at::Tensor shard_;     // what has been summed: incoming_, or with accumulation of several passes
+  bool launched_ = false;
+  std::vector<BlockScheduler::Ticket> tickets_;
+  std::vector<at::Tensor> result_;
+};
+
+}  // namespace rondo

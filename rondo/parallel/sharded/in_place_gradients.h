@@ -1,0 +1,34 @@
+#pragma once
+
+#include "rondo/backend/group.h"
+#include "rondo/parallel/ddp/in_place_exchange.h"
+#include "rondo/parallel/sharded/flat_parameters.h"
+#include "rondo/parallel/sharded/sharding.h"
+#include "rondo/parallel/sharded/unit_gradients.h"
+
+namespace rondo {
+
+// Gradients on one host, through the native engine: reduced in the shared memory where autograd put them,
+// without a buffer of their own. On one host communication is processor time, so what is not copied is
+// gained.
+class InPlaceGradients final : public UnitGradients {
+ public:
+  // `parameters` outlives the object.
+  InPlaceGradients(Sharding sharding, const FlatParameters& parameters, const Group& group);
+
+  void launch(const GradientWeight& weight, std::int64_t priority) override;
+  bool launched() const override { return launched_; }
+  void finish(bool accumulate) override;
+  const std::vector<at::Tensor>& result() const override { return result_; }
+  void drop() override { result_.clear(); }
+
+ private:
+  const Sharding sharding_;
+  const FlatParameters& parameters_;
+  const int rank_;
+  InPlaceExchange exchange_;
+  bool launched_ = false;
+  std::vector<at::Tensor> result_;
+};
+
+}  // namespace rondo

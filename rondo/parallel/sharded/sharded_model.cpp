@@ -1,0 +1,313 @@
+#include "rondo/parallel/sharded/sharded_model.h"
+
+#include <torch/nn/module.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "rondo/backend/collectives.h"
+#include "rondo/base/error.h"
+#include "rondo/base/time.h"
+#include "rondo/parallel/ddp/coalesced_broadcast.h"
+
+namespace rondo {
+namespace {
+
+// Adds the time until its end to a sum.
+class ExposedTime {
+ public:
+  explicit ExposedTime(std::int64_t& sum) : sum_(sum), begin_(monotonic_ns()) {}
+  ~ExposedTime() { sum_ += monotonic_ns() - begin_; }
+  ExposedTime(const ExposedTime&) = delete;
+  ExposedTime& operator=(const ExposedTime&) = delete;
+
+ private:
+  std::int64_t& sum_;
+  std::int64_t begin_;
+};
+
+// An optimizer sees flat parts of parameters, so its rule must treat each element alone.
+void check_elementwise(const torch::optim::Optimizer& optimizer) {
+  using namespace torch::optim;  // NOLINT(google-build-using-namespace)
+  const bool known = dynamic_cast<const SGD*>(&optimizer) != nullptr ||
+                     dynamic_cast<const Adam*>(&optimizer) != nullptr ||
+                     dynamic_cast<const AdamW*>(&optimizer) != nullptr ||
+                     dynamic_cast<const Adagrad*>(&optimizer) != nullptr ||
+                     dynamic_cast<const RMSprop*>(&optimizer) != nullptr;
+  if (known) return;
+  throw UsageError(
+      "this optimizer cannot be sharded: each rank optimises flat parts of parameters, which is right for "
+      "rules "
+      "that treat every element alone. SGD, Adam, AdamW, Adagrad, RMSprop and classes derived from them do; "
+      "for "
+      "others use strategy ddp");
+}
+
+}  // namespace
+
+std::int64_t ShardedModel::forward_priority(std::size_t unit) const {
+  return static_cast<std::int64_t>(position_[unit]);
+}
+
+void ShardedModel::begin_step(const LocalBatch& batch) {
+  batch_ = batch;
+  exposed_ns_ = 0;
+  if (std::exchange(must_meet_, false)) {
+    const ExposedTime exposed(exposed_ns_);
+    barrier(context_.world());
+  }
+  if (broadcast_buffers_ && buffers_changed_) {
+    std::vector<at::Tensor> all;
+    for (const ModelTensor& buffer : tensors_.buffers) all.push_back(buffer.tensor);
+    broadcast_coalesced(all, context_.world(), 0);
+    buffers_changed_ = false;
+  }
+  weight_.reset();
+  announcement_.clear();
+  if (batch.synchronise) announcement_.start({.samples = batch.samples});
+  for (Progress& progress : progress_) progress = {.pending = progress.pending};
+  missing_.clear();
+  next_launch_ = 0;
+  in_step_ = true;
+  if (std::exchange(whole_, false)) {
+    for (const auto& unit : units_) unit->release();
+  }
+  // The part outside all units has no moment of its own: it is there from beginning to end.
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    if (units_[unit]->state() == nullptr) require(unit, +1);
+  }
+}
+
+void ShardedModel::before_forward(std::size_t unit) {
+  if (in_step_ && at::GradMode::is_enabled()) note_position(unit);
+  require(unit, +1);
+}
+
+void ShardedModel::note_position(std::size_t unit) {
+  if (order_known_ || progress_[unit].open_calls > 0) return;
+  // Units move to where they are seen; what was never seen stays at the end.
+  const std::size_t seen = static_cast<std::size_t>(
+      std::count_if(progress_.begin(), progress_.end(), [](const Progress& p) { return p.open_calls > 0; }));
+  const std::size_t roots = units_.front()->state() == nullptr ? 1 : 0;
+  const auto from = std::find(order_.begin(), order_.end(), unit);
+  const auto to = order_.begin() + static_cast<std::ptrdiff_t>(std::min(seen + roots, order_.size() - 1));
+  if (to < from) std::rotate(to, from, from + 1);
+  for (std::size_t i = 0; i < order_.size(); ++i) position_[order_[i]] = i;
+}
+
+void ShardedModel::after_forward(std::size_t unit) {
+  const bool recorded = in_step_ && at::GradMode::is_enabled();
+  if (recorded) ++progress_[unit].open_calls;
+  if (whole_ || units_[unit]->sharding() != Sharding::zero3) return;
+  // The last unit's backward pass comes next.
+  if (recorded && position_[unit] + 1 == order_.size()) return;
+  units_[unit]->release();
+}
+
+void ShardedModel::require(std::size_t unit, int direction) {
+  const ExposedTime exposed(exposed_ns_);
+  if (progress_[unit].pending) update(unit);
+  units_[unit]->start_gather(direction > 0 ? forward_priority(unit) : -forward_priority(unit));
+  prefetch(unit, direction);
+  units_[unit]->finish_gather();
+}
+
+void ShardedModel::prefetch(std::size_t unit, int direction) {
+  for (int ahead = 1; ahead <= prefetch_; ++ahead) {
+    const std::int64_t place = static_cast<std::int64_t>(position_[unit]) + std::int64_t{direction} * ahead;
+    if (place < 0 || place >= static_cast<std::int64_t>(order_.size())) return;
+    const std::size_t next = order_[static_cast<std::size_t>(place)];
+    if (!progress_[next].pending) {
+      units_[next]->start_gather(direction > 0 ? forward_priority(next) : -forward_priority(next));
+    }
+  }
+}
+
+void ShardedModel::before_backward(std::size_t unit) {
+  order_known_ = true;
+  require(unit, -1);
+}
+
+void ShardedModel::after_backward(std::size_t unit) {
+  Progress& progress = progress_[unit];
+  if (--progress.open_calls > 0) return;
+  units_[unit]->release();
+  progress.complete = true;
+  if (batch_.synchronise) launch_complete_units();
+}
+
+// In the reverse order of forward, whatever order the backward pass takes: the same on all ranks.
+void ShardedModel::launch_complete_units() {
+  while (next_launch_ < order_.size()) {
+    const std::size_t unit = order_[order_.size() - 1 - next_launch_];
+    if (!progress_[unit].complete) return;
+    ++next_launch_;
+    if (!units_[unit]->trains()) continue;
+    if (!weight_) weight_ = announcement_.gradient_weight(/*divide_by_active=*/false);
+    if (find_unused_) {
+      for (std::string& name : units_[unit]->without_gradient()) missing_.push_back(std::move(name));
+    }
+    const ExposedTime exposed(exposed_ns_);
+    // Behind all gathers of this pass, and what the next forward pass needs first before the rest.
+    units_[unit]->launch_gradients(*weight_,
+                                   static_cast<std::int64_t>(order_.size()) + forward_priority(unit));
+    progress_[unit].launched = true;
+  }
+}
+
+void ShardedModel::finish_backward() {
+  in_step_ = false;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    progress_[unit].complete = true;
+    units_[unit]->release();
+  }
+  buffers_changed_ = buffers_changed_ || batch_.synchronise;
+  if (!batch_.synchronise) return;
+  launch_complete_units();
+  if (find_unused_) agree_on_unused();
+  if (defers_ && !batch_.gradients_are_read) {
+    for (Progress& progress : progress_) progress.pending = progress.launched;
+    waits_later_ = true;
+  } else {
+    const ExposedTime exposed(exposed_ns_);
+    for (std::size_t i = order_.size(); i-- > 0;) {
+      units_[order_[i]]->finish_gradients(/*accumulate=*/false);
+      units_[order_[i]]->install_gradients(unused_);
+    }
+  }
+}
+
+// A parameter that no rank used keeps no gradient, so that the optimizer passes it by, as one process would.
+void ShardedModel::agree_on_unused() {
+  at::Tensor used = at::ones({static_cast<std::int64_t>(tensors_.parameters.size())}, at::kInt);
+  for (std::size_t i = 0; i < tensors_.parameters.size(); ++i) {
+    if (std::find(missing_.begin(), missing_.end(), tensors_.parameters[i].name) != missing_.end()) {
+      used[static_cast<std::int64_t>(i)] = 0;
+    }
+  }
+  all_reduce(used, context_.world(), ReduceOp::MAX);
+  unused_.clear();
+  for (std::size_t i = 0; i < tensors_.parameters.size(); ++i) {
+    if (used[static_cast<std::int64_t>(i)].item<int>() == 0) unused_.push_back(tensors_.parameters[i].name);
+  }
+}
+
+double ShardedModel::clip_gradients(double max_norm) {
+  const at::NoGradGuard no_grad;
+  at::Tensor squares = at::zeros({}, at::kDouble);  // of shards, then of what every rank has
+  at::Tensor replicated = at::zeros({}, at::kDouble);
+  std::vector<at::Tensor> gradients;
+  for (const auto& unit : units_) {
+    at::Tensor& sum = shards_optimizer(unit->sharding()) ? squares : replicated;
+    for (const NamedParameter& parameter : unit->optimized()) {
+      const at::Tensor& grad = parameter.tensor.grad();
+      if (!grad.defined() || grad.numel() == 0) continue;
+      gradients.push_back(grad);
+      sum += at::linalg_vector_norm(grad, 2, {}, false, at::kDouble).square().cpu();
+    }
+  }
+  at::Tensor message = squares.reshape({1});
+  all_reduce(message, environment_.shard_group, ReduceOp::SUM);
+  const double norm = std::sqrt((message[0] + replicated).item<double>());
+  // As torch's clip_grad_norm_ does it.
+  const double scale = max_norm / (norm + 1e-6);
+  if (scale < 1.0) {
+    for (at::Tensor& grad : gradients) grad.mul_(scale);
+  }
+  return norm;
+}
+
+void ShardedModel::step(torch::optim::Optimizer& optimizer) {
+  if (checked_optimizer_ != &optimizer) {
+    const bool sharded = std::any_of(units_.begin(), units_.end(),
+                                     [](const auto& unit) { return shards_optimizer(unit->sharding()); });
+    if (sharded || defers_) check_elementwise(optimizer);
+    checked_optimizer_ = &optimizer;
+  }
+  if (waits_later_) {
+    pending_optimizer_ = &optimizer;
+    // Shards first, in the order of need: each unit's parameters set out as soon as its gradients are in,
+    // while those behind are still awaited. Replicated units have their gradients on the way until they are
+    // needed.
+    for (const std::size_t unit : order_) {
+      if (progress_[unit].pending && shards_optimizer(units_[unit]->sharding())) update(unit);
+    }
+  } else {
+    optimizer.step();
+    for (const std::size_t unit : order_) after_update(unit);
+  }
+  waits_later_ = false;
+  collect_records();
+}
+
+// The optimizer passes parameters without gradients by, so one unit's gradients make it a step of that unit.
+void ShardedModel::update(std::size_t unit) {
+  ShardedUnit& updated = *units_[unit];
+  {
+    const ExposedTime exposed(exposed_ns_);
+    updated.finish_gradients(/*accumulate=*/false);
+  }
+  updated.install_gradients(unused_);
+  pending_optimizer_->step();
+  updated.remove_gradients();
+  progress_[unit].pending = false;
+  after_update(unit);
+}
+
+void ShardedModel::after_update(std::size_t unit) {
+  ShardedUnit& updated = *units_[unit];
+  if (updated.mapped()) must_meet_ = true;
+  updated.mark_updated();
+  if (!shards_parameters(updated.sharding())) updated.start_gather(forward_priority(unit));
+}
+
+void ShardedModel::make_whole() {
+  if (std::exchange(must_meet_, false)) barrier(context_.world());
+  whole_ = true;
+  for (const std::size_t unit : order_) {
+    if (progress_[unit].pending) update(unit);
+  }
+  for (const std::size_t unit : order_) units_[unit]->start_gather(forward_priority(unit));
+  for (const std::size_t unit : order_) units_[unit]->finish_gather();
+}
+
+void ShardedModel::collect_records() {
+  spans_.clear();
+  std::int64_t busy = 0;
+  std::int64_t covered = 0;
+  for (const BlockRecord& record : scheduler_->take_records()) {
+    busy += std::max<std::int64_t>(0, record.finished_ns - std::max(record.started_ns, covered));
+    covered = std::max(covered, record.finished_ns);
+    spans_.push_back({.operation = record.collective,
+                      .bucket = static_cast<std::int64_t>(record.index),
+                      .bytes = record.bytes,
+                      .begin_ns = record.started_ns,
+                      .end_ns = record.finished_ns});
+  }
+  times_.exposed = std::chrono::duration_cast<Duration>(std::chrono::nanoseconds(exposed_ns_));
+  times_.busy =
+      std::max(times_.exposed, std::chrono::duration_cast<Duration>(std::chrono::nanoseconds(busy)));
+}
+
+at::Tensor ShardedModel::assemble(const std::string& parameter, const at::Tensor& part) {
+  for (const auto& unit : units_) {
+    if (unit->has(parameter)) return unit->assemble(parameter, part);
+  }
+  return part;
+}
+
+at::Tensor ShardedModel::part_of(const std::string& parameter, const at::Tensor& whole) {
+  for (const auto& unit : units_) {
+    if (unit->has(parameter)) return unit->part_of(parameter, whole);
+  }
+  return whole;
+}
+
+}  // namespace rondo

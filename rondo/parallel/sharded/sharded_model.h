@@ -1,0 +1,114 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rondo/backend/context.h"
+#include "rondo/parallel/ddp/model_tensors.h"
+#include "rondo/parallel/ddp/step_announcement.h"
+#include "rondo/parallel/sharded/sharded_unit.h"
+#include "rondo/parallel/sharded/sharding_plan.h"
+#include "rondo/parallel/sharded/unit_watch.h"
+#include "rondo/strategy/prepared_model.h"
+#include "rondo/strategy/registry.h"
+
+namespace rondo {
+
+// A model whose units are replicated or sharded, each by its own strategy. Watches the units: gathers a
+// unit's parameters before they are used and the next ones' ahead, frees them, and sends its gradients off
+// when its backward pass is over.
+//
+// A step in which nobody looks at gradients (LocalBatch::gradients_are_read) ends without waiting for them
+// when the engine works in the background: a unit's gradients are awaited, its part of the optimizer's step
+// is done, and its parameters are gathered, before its next forward pass (DeAR).
+class ShardedModel final : public PreparedModel {
+ public:
+  // Collective. Throws UsageError for a plan that does not fit the model, MismatchError when ranks have
+  // different models.
+  ShardedModel(std::shared_ptr<torch::nn::Module> module, const ShardingPlan& plan, Context context,
+               const StrategyOptions& options);
+  ~ShardedModel() override;
+
+  torch::nn::Module& module() override { return *optimized_; }
+  void begin_step(const LocalBatch& batch) override;
+  void finish_backward() override;
+  double clip_gradients(double max_norm) override;
+  void step(torch::optim::Optimizer& optimizer) override;
+  void make_whole() override;
+  CommunicationTimes communication_times() const override { return times_; }
+  std::vector<CommunicationSpan> communication_spans() const override { return spans_; }
+
+  at::Tensor assemble(const std::string& parameter, const at::Tensor& part) override;
+  at::Tensor part_of(const std::string& parameter, const at::Tensor& whole) override;
+
+  const std::vector<std::unique_ptr<ShardedUnit>>& units() const { return units_; }
+
+ private:
+  // What a backward pass has left of a unit.
+  struct Progress {
+    int open_calls = 0;     // recorded forward calls whose backward pass is not over
+    bool complete = false;  // gradients are all there
+    bool launched = false;  // in this pass
+    bool pending = false;   // gradients are on their way, and the optimizer's step for it is still to be done
+  };
+
+  void build(const ShardingPlan& plan, const StrategyOptions& options);
+  void verify_same_model(const StrategyOptions& options);
+  void share_initial_values();
+
+  void before_forward(std::size_t unit);
+  void after_forward(std::size_t unit);
+  void before_backward(std::size_t unit);
+  void after_backward(std::size_t unit);
+
+  // Makes the unit's parameters readable, and those of the next units in `direction` on their way.
+  void require(std::size_t unit, int direction);
+  void prefetch(std::size_t unit, int direction);
+  void launch_complete_units();
+  void update(std::size_t unit);
+  void after_update(std::size_t unit);
+  std::int64_t forward_priority(std::size_t unit) const;
+  void note_position(std::size_t unit);
+  void agree_on_unused();
+  void collect_records();
+
+  std::shared_ptr<torch::nn::Module> original_;
+  Context context_;
+  ModelTensors tensors_;  // of the original
+  StepAnnouncement announcement_;
+  Group line_;  // the leader's
+  UnitEnvironment environment_;
+  std::unique_ptr<BlockScheduler> scheduler_;
+  BufferPool buffers_;
+  std::vector<std::unique_ptr<ShardedUnit>> units_;
+  std::shared_ptr<UnitWatch> watch_;
+  std::shared_ptr<torch::nn::Module> optimized_;
+  const bool find_unused_;
+  const bool broadcast_buffers_;
+  const int prefetch_;
+  const bool defers_;  // the engine works in the background
+
+  std::vector<std::size_t> order_;     // units in order of forward, as far as it is known
+  std::vector<std::size_t> position_;  // by unit: its place in order_
+  bool order_known_ = false;
+  std::vector<Progress> progress_;  // by unit
+  std::size_t next_launch_ = 0;     // position from the end of order_
+  LocalBatch batch_;
+  std::optional<GradientWeight> weight_;  // of this step, once known
+  bool in_step_ = false;                  // between begin_step() and finish_backward()
+  bool whole_ = false;                    // make_whole() was called
+  bool must_meet_ = true;                 // ranks have written parameters that others read without a message
+  bool waits_later_ = false;              // this step's gradients are awaited after finish_backward()
+  bool buffers_changed_ = true;
+  torch::optim::Optimizer* pending_optimizer_ = nullptr;  // of pending units
+  torch::optim::Optimizer* checked_optimizer_ = nullptr;
+  std::vector<std::string> missing_;  // parameters that this rank has no gradient of in this step
+  std::vector<std::string> unused_;   // parameters that no rank has one of
+  std::int64_t exposed_ns_ = 0;       // this step
+  CommunicationTimes times_;
+  std::vector<CommunicationSpan> spans_;
+};
+
+}  // namespace rondo

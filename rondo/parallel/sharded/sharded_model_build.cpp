@@ -1,0 +1,130 @@
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "rondo/backend/native/native_backend.h"
+#include "rondo/base/log.h"
+#include "rondo/parallel/ddp/coalesced_broadcast.h"
+#include "rondo/parallel/ddp/model_agreement.h"
+#include "rondo/parallel/sharded/sharded_model.h"
+
+namespace rondo {
+
+ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const ShardingPlan& plan,
+                           Context context, const StrategyOptions& options)
+    : original_(std::move(module)),
+      context_(std::move(context)),
+      tensors_(tensors_of(*original_)),
+      announcement_(context_.world()),
+      find_unused_(options.find_unused_parameters),
+      broadcast_buffers_(options.broadcast_buffers && !tensors_.buffers.empty()),
+      prefetch_(options.prefetch),
+      defers_(dynamic_cast<NativeBackend*>(context_.world().backend().get()) == nullptr &&
+              context_.world_size() > 1) {
+  verify_same_model(options);
+  share_initial_values();
+  build(plan, options);
+}
+
+ShardedModel::~ShardedModel() {
+  for (const auto& unit : units_) {
+    if (unit->state() != nullptr) unit->state()->detach(watch_);
+  }
+}
+
+void ShardedModel::verify_same_model(const StrategyOptions& options) {
+  DdpOptions agreed;
+  agreed.find_unused_parameters = options.find_unused_parameters;
+  agreed.broadcast_buffers = options.broadcast_buffers;
+  rondo::verify_same_model(tensors_, agreed, context_.world());
+}
+
+void ShardedModel::share_initial_values() {
+  std::vector<at::Tensor> all;
+  for (const ModelTensor& parameter : tensors_.parameters) all.push_back(parameter.tensor);
+  for (const ModelTensor& buffer : tensors_.buffers) all.push_back(buffer.tensor);
+  broadcast_coalesced(all, context_.world(), 0);
+}
+
+void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& options) {
+  const int ranks = context_.world_size();
+  const int shard_ranks = options.shard_ranks > 0 ? options.shard_ranks : ranks;
+  environment_.shard_group = context_.world();
+  if (shard_ranks < ranks) {
+    for (int first = 0; first < ranks; first += shard_ranks) {
+      std::vector<int> members(static_cast<std::size_t>(shard_ranks));
+      std::iota(members.begin(), members.end(), first);
+      const Group group = context_.new_group(members);
+      if (group.member()) environment_.shard_group = group;
+    }
+    for (int index = 0; index < shard_ranks; ++index) {
+      std::vector<int> members;
+      for (int rank = index; rank < ranks; rank += shard_ranks) members.push_back(rank);
+      const Group group = context_.new_group(members);
+      if (group.member()) environment_.replica_group = group;
+    }
+  }
+  environment_.in_place = !defers_ && ranks > 1 && shard_ranks == ranks && registers_allocations();
+  environment_.block_bytes = defers_ ? options.block_bytes : Bytes{};
+  environment_.buffers = &buffers_;
+  std::unique_ptr<Leader> leader;
+  if (defers_) {
+    // Blocks travel while this thread does other things, so they need an engine of their own.
+    std::vector<int> members = environment_.shard_group.ranks();
+    if (shard_ranks == ranks) environment_.shard_group = context_.new_group(members);
+    std::vector<int> everyone(static_cast<std::size_t>(ranks));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    leader = std::make_unique<Leader>(context_.new_group(everyone));
+  }
+  scheduler_ = std::make_unique<BlockScheduler>(make_policy({options.schedule, options.schedule_seed}),
+                                                options.credit_bytes, std::move(leader));
+  environment_.scheduler = scheduler_.get();
+
+  std::vector<ModelUnit> model_units = partition_into_units(*original_);
+  if (model_units.size() == 1 && model_units.front().state == nullptr && context_.rank() == 0) {
+    log::warning(
+        "the model has no rondo::Unit, so it is one unit: all of it is gathered and reduced at once, and "
+        "neither memory nor communication is spread over the step. Make its layers units (rondo/nn/unit.h)");
+  }
+  std::vector<std::string> names;
+  for (const ModelUnit& unit : model_units) names.push_back(unit.name);
+  const std::vector<Sharding> shardings = plan.assign(names);
+  watch_ = std::make_shared<UnitWatch>(UnitWatch::Events{[this](std::size_t unit) { before_forward(unit); },
+                                                         [this](std::size_t unit) { after_forward(unit); },
+                                                         [this](std::size_t unit) { before_backward(unit); },
+                                                         [this](std::size_t unit) { after_backward(unit); }});
+  std::vector<std::int64_t> owned(static_cast<std::size_t>(environment_.shard_group.size()), 0);
+  for (std::size_t i = 0; i < model_units.size(); ++i) {
+    // Shared buffers go where least is, so that each rank owns its share of them.
+    const auto owner = std::min_element(owned.begin(), owned.end());
+    for (const UnitParameter& parameter : model_units[i].parameters) {
+      *owner += static_cast<std::int64_t>(parameter.tensor.nbytes());
+    }
+    units_.push_back(std::make_unique<ShardedUnit>(std::move(model_units[i]), shardings[i], environment_,
+                                                   static_cast<int>(owner - owned.begin())));
+    if (UnitState* state = units_.back()->state()) {
+      watch_->add(*state, i);
+      state->attach(watch_);
+    }
+  }
+  std::vector<NamedParameter> optimized;
+  for (const auto& unit : units_) {
+    for (NamedParameter& parameter : unit->optimized()) optimized.push_back(std::move(parameter));
+  }
+  // In the model's order: an optimizer's groups are then those of any other strategy.
+  const auto place = [&](const NamedParameter& parameter) {
+    return std::find_if(tensors_.parameters.begin(), tensors_.parameters.end(),
+                        [&](const ModelTensor& tensor) { return tensor.name == parameter.name; });
+  };
+  std::sort(optimized.begin(), optimized.end(),
+            [&](const NamedParameter& a, const NamedParameter& b) { return place(a) < place(b); });
+  optimized_ = make_parameter_module(optimized);
+  progress_.resize(units_.size());
+  order_.resize(units_.size());
+  std::iota(order_.begin(), order_.end(), 0);
+  position_ = order_;
+}
+
+}  // namespace rondo

@@ -1,0 +1,57 @@
+#include "rondo/parallel/sharded/sharded_strategy.h"
+
+#include <torch/nn/module.h>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/parallel/sharded/sharded_model.h"
+
+namespace rondo {
+namespace {
+
+ShardingPlan plan_for(const std::string& strategy, const StrategyOptions& options) {
+  if (strategy == "random") return ShardingPlan::random(options.strategy_seed);
+  if (strategy == "hsdp") return ShardingPlan(Sharding::zero3);
+  if (strategy != "planned") return ShardingPlan(parse_sharding(strategy, "--strategy"));
+  if (options.plan.empty()) {
+    throw UsageError("strategy planned needs --plan FILE, which `rondo plan` writes");
+  }
+  return ShardingPlan::read(options.plan);
+}
+
+}  // namespace
+
+ShardedStrategy::ShardedStrategy(std::string name, Context context, StrategyOptions options)
+    : ProcessStrategy(name, std::move(context)),
+      options_(std::move(options)),
+      plan_(plan_for(name, options_)) {
+  const int ranks = this->context().world_size();
+  if (name == "hsdp" && options_.shard_ranks == 0) options_.shard_ranks = this->context().local_world_size();
+  if (name != "hsdp") options_.shard_ranks = ranks;
+  if (options_.shard_ranks < 1 || ranks % options_.shard_ranks != 0) {
+    throw UsageError(str("--shard-ranks ", options_.shard_ranks, " does not divide the ", ranks,
+                         " ranks of this job into equal groups"));
+  }
+}
+
+std::unique_ptr<PreparedModel> ShardedStrategy::prepare(std::shared_ptr<torch::nn::Module> module) {
+  return std::make_unique<ShardedModel>(std::move(module), plan_, context(), options_);
+}
+
+void add_sharded_strategies(StrategyRegistry& registry) {
+  const auto add = [&](const std::string& name, std::string summary) {
+    registry.add(name, std::move(summary), [name](const Context& context, const StrategyOptions& options) {
+      return std::make_unique<ShardedStrategy>(name, context, options);
+    });
+  };
+  add("zero1", "each rank keeps the optimizer's state for its shard of the parameters only");
+  add("zero2", "zero1, and gradients are kept for the shard only");
+  add("zero3", "parameters too are kept as shards, and gathered unit by unit when they are used");
+  add("zero3_keep", "zero3, but what was gathered for forward stays until backward");
+  add("hsdp", "zero3 among the ranks of a host, copies between hosts (or --shard-ranks)");
+  add("planned", "a strategy for each unit, from the file --plan");
+  add("random", "a strategy for each unit, drawn from --strategy-seed");
+  registry.add_alias("fsdp", "zero3");
+}
+
+}  // namespace rondo

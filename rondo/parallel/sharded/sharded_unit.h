@@ -1,0 +1,101 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rondo/backend/group.h"
+#include "rondo/nn/partition.h"
+#include "rondo/parallel/schedule/block_scheduler.h"
+#include "rondo/parallel/sharded/buffer_pool.h"
+#include "rondo/parallel/sharded/flat_parameters.h"
+#include "rondo/parallel/sharded/shard_module.h"
+#include "rondo/parallel/sharded/sharding.h"
+#include "rondo/parallel/sharded/unit_gradients.h"
+
+namespace rondo {
+
+// What the units of a model share.
+struct UnitEnvironment {
+  Group shard_group;    // ranks among which units are sharded
+  Group replica_group;  // ranks that hold the same shards as this one; not a member: there are none
+  // All ranks are on one host and reach each other's memory: the native engine works in place.
+  bool in_place = false;
+  Bytes block_bytes;  // of a unit's buffer that travel at a time; 0 is all of it
+  BlockScheduler* scheduler = nullptr;
+  BufferPool* buffers = nullptr;
+};
+
+// One unit under one strategy: where its parameters are, how its gradients become what the optimizer needs.
+// What happens when is ShardedModel's business. One thread; calls that communicate are made by all ranks in
+// the same order.
+class ShardedUnit {
+ public:
+  // Collective. Takes over the parameters' memory. `owner` is the rank of the shard group whose shared memory
+  // holds a mapped buffer.
+  ShardedUnit(ModelUnit unit, Sharding sharding, const UnitEnvironment& environment, int owner);
+
+  const std::string& name() const { return name_; }
+  Sharding sharding() const { return sharding_; }
+  UnitState* state() const { return state_; }
+  // Has parameters that are trained.
+  bool trains() const;
+
+  // For the optimizer: under the parameters' names what of each this rank optimises.
+  std::vector<NamedParameter> optimized() const;
+
+  // Whether all parameters can be read on this rank.
+  bool ready() const;
+  // Starts gathering parameters that are not there or out of date; nothing when it is under way or ready().
+  void start_gather(std::int64_t priority);
+  // Waits; afterwards ready().
+  void finish_gather();
+  // Frees gathered parameters, if the strategy keeps shards only.
+  void release();
+  // The optimizer has changed this rank's shard: the rest of what is there is out of date.
+  void mark_updated();
+  // A barrier among the ranks is needed before parameters that others changed may be read.
+  bool mapped() const;
+
+  // The backward pass of the unit is over: starts combining gradients. Frees `.grad` of the parameters.
+  void launch_gradients(const GradientWeight& weight, std::int64_t priority);
+  // Waits for them. `accumulate` adds to what earlier passes have left.
+  void finish_gradients(bool accumulate);
+  // Gives the optimizer the gradients, except of parameters for which `unused` says so (by name).
+  void install_gradients(const std::vector<std::string>& unused);
+  // Takes them away again.
+  void remove_gradients();
+
+  // Whether the parameter is one of this unit's; and of such a one, between the ranks' parts of a tensor of
+  // its shape and the whole, see PreparedModel. assemble() is collective among the shard group.
+  bool has(const std::string& parameter) const;
+  at::Tensor assemble(const std::string& parameter, const at::Tensor& part) const;
+  at::Tensor part_of(const std::string& parameter, const at::Tensor& whole) const;
+
+  // Names of trained parameters that have no gradient now.
+  std::vector<std::string> without_gradient() const;
+
+ private:
+  enum class Presence { missing, gathering, ready };
+
+  // The unit's parameters of one dtype, device and requires_grad.
+  struct Part {
+    std::unique_ptr<FlatParameters> parameters;
+    std::unique_ptr<UnitGradients> gradients;  // null when frozen
+    std::vector<at::Tensor> optimized;         // by parameter
+    std::vector<BlockScheduler::Ticket> gathers;
+  };
+  void add_part(std::vector<UnitParameter> parameters, int owner);
+  // The part that holds the parameter and its number there; null when there is none.
+  std::pair<const Part*, std::size_t> find(const std::string& parameter) const;
+
+  std::string name_;
+  Sharding sharding_;
+  UnitState* state_;
+  const UnitEnvironment environment_;
+  std::vector<Part> parts_;
+  Presence presence_ = Presence::ready;
+};
+
+}  // namespace rondo

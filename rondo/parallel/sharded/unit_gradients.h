@@ -1,0 +1,35 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+#include "rondo/parallel/ddp/gradient_weight.h"
+#include "rondo/parallel/schedule/block.h"
+
+namespace rondo {
+
+// The way of the gradients of one unit (of one dtype) from `.grad` of its parameters on every rank to where
+// the optimizer wants their weighted sum: for ddp whole, otherwise this rank's shard. One thread.
+class UnitGradients {
+ public:
+  virtual ~UnitGradients() = default;
+
+  // All gradients of a backward pass are there: takes them out of `.grad` (a missing one is zero) and starts
+  // their combination. Never waits. `priority` orders it among other units' communication.
+  virtual void launch(const GradientWeight& weight, std::int64_t priority) = 0;
+  // Whether combining has been launched and not yet taken by finish().
+  virtual bool launched() const = 0;
+  // Waits. The sum is then in result(), added to what was there if `accumulate`.
+  virtual void finish(bool accumulate) = 0;
+
+  // One tensor for each parameter of the unit, in its order: the part of its gradient that this rank
+  // optimises, flat (maybe empty), or for ddp all of it in the parameter's shape. Undefined before the first
+  // finish() and after drop().
+  virtual const std::vector<at::Tensor>& result() const = 0;
+  // Frees the result.
+  virtual void drop() = 0;
+};
+
+}  // namespace rondo

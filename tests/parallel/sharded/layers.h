@@ -1,0 +1,124 @@
+#pragma once
+
+#include <torch/nn.h>
+#include <torch/optim/adamw.h>
+#include <torch/types.h>
+
+#include "rondo/backend/context.h"
+#include "rondo/nn/partition.h"
+#include "rondo/nn/unit.h"
+#include "rondo/parallel/registry.h"
+#include "tests/backend/ranks.h"
+#include "tests/parallel/small_models.h"
+
+// A model of units and its training in one process and on many ranks: the oracle of every sharded strategy.
+namespace rondo::testing {
+
+// x + tanh(linear(x) + shift), a unit's worth of work.
+struct ResidualImpl : torch::nn::Module {
+  explicit ResidualImpl(std::int64_t width, const at::Tensor& shared_shift = {}) : linear(width, width) {
+    register_module("linear", linear);
+    shift = register_parameter("shift", shared_shift.defined() ? shared_shift : at::zeros({width}));
+  }
+  at::Tensor forward(const at::Tensor& x) { return x + torch::tanh(linear(x) + shift); }
+  torch::nn::Linear linear;
+  at::Tensor shift;
+};
+TORCH_MODULE(Residual);
+
+// Units in a row; a parameter that two of them share; a unit that is called twice; a parameter that nothing
+// uses; a frozen one; a root around them.
+struct LayersImpl : torch::nn::Module {
+  explicit LayersImpl(std::int64_t width = 7) {
+    input = register_module("input", torch::nn::Linear(6, width));
+    for (int i = 0; i < 4; ++i) {
+      const at::Tensor shared = i == 3 ? layers[1]->shift : at::Tensor();
+      layers.push_back(register_module("layer" + std::to_string(i), Unit<Residual>(width, shared)));
+    }
+    unused = register_module("unused", torch::nn::Linear(3, 2));
+    layers[2]->linear->bias.set_requires_grad(false);
+    output = register_module("output", torch::nn::Linear(width, 4));
+    to(at::kDouble);
+    fill_parameters(*this, 5);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    at::Tensor value = input(x);
+    for (auto& layer : layers) value = layer(value);
+    return output(layers[0](value));
+  }
+  torch::nn::Linear input{nullptr}, output{nullptr}, unused{nullptr};
+  std::vector<Unit<Residual>> layers;
+};
+TORCH_MODULE(Layers);
+
+struct TrainingPlan {
+  int steps = 8;
+  int accumulate = 1;
+  double clip_norm = 0;
+  bool gradients_are_read = false;
+  std::int64_t samples = 12;  // of the joint batch
+};
+
+inline std::unique_ptr<torch::optim::Optimizer> make_adamw(const torch::nn::Module& module) {
+  return std::make_unique<torch::optim::AdamW>(distinct_parameters(module),
+                                               torch::optim::AdamWOptions(1e-2).weight_decay(0.1));
+}
+
+// What training on all samples in one process gives.
+inline std::vector<at::Tensor> train_alone(const TrainingPlan& plan, std::int64_t width = 7) {
+  Layers model(width);
+  const auto optimizer = make_adamw(*model);
+  for (int step = 0; step < plan.steps; ++step) {
+    optimizer->zero_grad();
+    const Batch batch = joint_batch(plan.samples, static_cast<std::uint64_t>(step));
+    mean_loss(model(batch.input), batch).backward();
+    if (plan.clip_norm > 0) torch::nn::utils::clip_grad_norm_(distinct_parameters(*model), plan.clip_norm);
+    optimizer->step();
+  }
+  std::vector<at::Tensor> result;
+  for (const at::Tensor& parameter : model->parameters()) result.push_back(parameter.detach());
+  return result;
+}
+
+// The same on the ranks of `context`; every rank's result is the whole model.
+inline std::vector<at::Tensor> train_on_ranks(Context& context, const std::string& strategy_name,
+                                              const StrategyOptions& options, const TrainingPlan& plan,
+                                              std::int64_t width = 7) {
+  const auto strategy = all_strategies().make(strategy_name, context, options);
+  Layers model(width);
+  // Ranks begin with different weights; rank 0's count.
+  if (context.rank() > 0) fill_parameters(*model, 99);
+  const auto prepared = strategy->prepare(model.ptr());
+  const auto optimizer = make_adamw(prepared->module());
+  const std::int64_t share = plan.samples / context.world_size();
+  const std::int64_t micro = share / plan.accumulate;
+  for (int step = 0; step < plan.steps; ++step) {
+    optimizer->zero_grad();
+    const Batch joint = joint_batch(plan.samples, static_cast<std::uint64_t>(step));
+    for (int pass = 0; pass < plan.accumulate; ++pass) {
+      prepared->begin_step({.samples = share,
+                            .synchronise = pass + 1 == plan.accumulate,
+                            .gradients_are_read = plan.gradients_are_read || plan.clip_norm > 0});
+      const Batch batch = rows(joint, context.rank() * share + pass * micro, micro);
+      (mean_loss(model(batch.input), batch) / plan.accumulate).backward();
+    }
+    prepared->finish_backward();
+    if (plan.clip_norm > 0) prepared->clip_gradients(plan.clip_norm);
+    prepared->step(*optimizer);
+  }
+  prepared->make_whole();
+  std::vector<at::Tensor> result;
+  for (const at::Tensor& parameter : model->parameters()) result.push_back(parameter.detach().clone());
+  barrier(context.world());
+  return result;
+}
+
+inline double largest_difference(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  double largest = a.size() == b.size() ? 0 : 1e300;
+  for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) {
+    largest = std::max(largest, largest_difference(a[i], b[i]));
+  }
+  return largest;
+}
+
+}  // namespace rondo::testing
