@@ -117,7 +117,20 @@ void visit_flags(Flags& f, const Visit& visit) {
       "{auto,gloo,hierarchical,native}");
   visit("nproc-per-node", f.nproc_per_node, "Start this many processes on this host", processes, positive);
   visit("strategy", f.strategy, "How training is spread; auto: ddp on several processes", processes,
-        one_of({"auto", "ddp", "multi_worker_mirrored", "one_device"}));
+        one_of({"auto", "ddp", "fsdp", "hsdp", "multi_worker_mirrored", "one_device", "planned", "random",
+                "zero1", "zero2", "zero3", "zero3_keep"}));
+  visit("plan", f.plan, "planned: the file that `rondo plan` wrote", processes, any);
+  visit("strategy-seed", f.strategy_seed, "random: of the strategy drawn for each unit", processes, any);
+  visit("shard-ranks", f.shard_ranks, "hsdp: ranks that share a copy of the model; 0 is those of a host",
+        processes, not_negative);
+  visit("comm-schedule", f.comm_schedule, "Sharded: order of communication between hosts", processes,
+        one_of({"fifo", "priority", "random"}));
+  visit("comm-seed", f.comm_seed, "--comm-schedule random: of the order", processes, any);
+  visit("block-size", f.block_size, "Sharded: bytes of a unit that travel at a time between hosts; 0 is all",
+        processes, any);
+  visit("credit", f.credit, "Sharded: bytes under way at a time between hosts; 0 is no limit", processes,
+        any);
+  visit("prefetch", f.prefetch, "Sharded: units gathered ahead of their use", processes, not_negative);
   visit("backend", f.backend, "Communication engine; also mpi, nccl, path/to/module.so:name", processes,
         engine);
   visit("timeout", f.timeout, "Longest wait for another rank", processes, any);

@@ -49,6 +49,14 @@ struct TrainFlags {
   std::uint64_t seed = 0;
 
   std::string strategy = "auto";
+  std::string plan;
+  std::uint64_t strategy_seed = 0;
+  int shard_ranks = 0;
+  std::string comm_schedule = "priority";
+  std::uint64_t comm_seed = 0;
+  std::string block_size = "4MiB";
+  std::string credit = "16MiB";
+  int prefetch = 2;
   int nproc_per_node = 1;
   std::string backend = "auto";
   std::string timeout = "5min";

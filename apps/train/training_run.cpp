@@ -247,6 +247,14 @@ ExitCode run_training(const TrainFlags& flags) {
     if (flags.codec != "none") make_comm_hook(flags.codec, context.world());
     options.first_bucket_bytes = std::min(options.first_bucket_bytes, options.bucket_bytes);
     options.check_parameters_every = flags.check_parameters_every;
+    options.plan = flags.plan;
+    options.strategy_seed = flags.strategy_seed;
+    options.shard_ranks = flags.shard_ranks;
+    options.schedule = flags.comm_schedule;
+    options.schedule_seed = flags.comm_seed;
+    options.block_bytes = parse_bytes(flags.block_size, "--block-size");
+    options.credit_bytes = parse_bytes(flags.credit, "--credit");
+    options.prefetch = flags.prefetch;
     strategy = all_strategies().make(strategy_name(flags, context.world_size()), context, options);
     device = device_of(flags.device, context.local_rank());
     const nlohmann::json overrides = model_overrides(flags);

@@ -57,7 +57,35 @@ void require_intact(const fs::path& checkpoint) {
                       damage.size() > 1 ? str(" (and ", damage.size() - 1, " more)") : ""));
 }
 
+// The parameter that a tensor named "OPTIMIZER/PARAMETER/FIELD" belongs to.
+std::string parameter_of(const std::string& optimizer, const std::string& tensor) {
+  const std::size_t begin = optimizer.size() + 1;
+  const std::size_t end = tensor.rfind('/');
+  return begin < end ? tensor.substr(begin, end - begin) : std::string();
+}
+
+NamedTensors parts_of(const NamedOptimizer& optimizer, const NamedTensors& tensors) {
+  NamedTensors parts;
+  for (const NamedTensor& whole : tensors) {
+    const std::string parameter = parameter_of(optimizer.name, whole.name);
+    parts.push_back(
+        {whole.name, parameter.empty() ? whole.tensor : optimizer.part_of(parameter, whole.tensor)});
+  }
+  return parts;
+}
+
 }  // namespace
+
+OptimizerSnapshot assembled_snapshot(
+    const NamedOptimizer& optimizer, bool keeps,
+    const std::function<at::Tensor(const std::string& parameter, const at::Tensor& part)>& assemble) {
+  OptimizerSnapshot snapshot = snapshot_optimizer(optimizer.name, *optimizer.optimizer, optimizer.parameters);
+  for (NamedTensor& part : snapshot.tensors) {
+    at::Tensor whole = assemble(parameter_of(optimizer.name, part.name), part.tensor);
+    part.tensor = keeps ? std::move(whole) : at::Tensor();
+  }
+  return snapshot;
+}
 
 fs::path save_checkpoint(const fs::path& root, std::int64_t step, const TrainingState& state, int keep) {
   remove_abandoned_checkpoints(root);
@@ -67,7 +95,8 @@ fs::path save_checkpoint(const fs::path& root, std::int64_t step, const Training
   nlohmann::json optimizers = nlohmann::json::object();
   NamedTensors optimizer_tensors;
   for (const NamedOptimizer& o : state.optimizers) {
-    OptimizerSnapshot snapshot = snapshot_optimizer(o.name, *o.optimizer, state.model);
+    OptimizerSnapshot snapshot =
+        o.snapshot ? *o.snapshot : snapshot_optimizer(o.name, *o.optimizer, state.model);
     optimizers[o.name] = std::move(snapshot.description);
     optimizer_tensors.insert(optimizer_tensors.end(), snapshot.tensors.begin(), snapshot.tensors.end());
   }
@@ -99,8 +128,9 @@ void load_checkpoint(const fs::path& path, TrainingState& state) {
         fs::exists(checkpoint / optimizer_file) ? map_tensors(checkpoint / optimizer_file) : NamedTensors{};
     for (const NamedOptimizer& o : state.optimizers) {
       if (!optimizers.contains(o.name)) throw DataError(str(what, " has no optimizer '", o.name, "'"));
-      put_in_place.push_back(
-          prepare_optimizer(o.name, *o.optimizer, state.model, optimizers[o.name], tensors, what));
+      const NamedTensors& parameters = o.parameters.empty() ? state.model : o.parameters;
+      put_in_place.push_back(prepare_optimizer(o.name, *o.optimizer, parameters, optimizers[o.name],
+                                               o.part_of ? parts_of(o, tensors) : tensors, what));
     }
   }
   for (const auto& apply : put_in_place) apply();

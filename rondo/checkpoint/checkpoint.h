@@ -2,11 +2,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "rondo/checkpoint/named_tensors.h"
+#include "rondo/checkpoint/optimizer_state.h"
 #include "rondo/format/checkpoint_directory.h"
 
 namespace torch::optim {
@@ -18,7 +21,21 @@ namespace rondo {
 struct NamedOptimizer {
   std::string name = "optimizer";
   torch::optim::Optimizer* optimizer = nullptr;  // not owned
+  // The names of what it optimises, where these are parts of the model's parameters; empty: those of the
+  // model.
+  NamedTensors parameters = {};
+  // Then also: what is saved for it, whole, as assembled_snapshot() makes it, and this rank's part of a whole
+  // tensor that belongs to a parameter.
+  std::optional<OptimizerSnapshot> snapshot = {};
+  std::function<at::Tensor(const std::string& parameter, const at::Tensor& whole)> part_of = {};
 };
+
+// What an optimizer over parts of parameters remembers, with every tensor made whole by `assemble`, which may
+// be collective: it is called on all ranks in the same order. Where `keeps` is false the tensors are dropped
+// again.
+OptimizerSnapshot assembled_snapshot(
+    const NamedOptimizer& optimizer, bool keeps,
+    const std::function<at::Tensor(const std::string& parameter, const at::Tensor& part)>& assemble);
 
 // Everything that training needs to continue. It refers to the model's and the optimizers' own tensors:
 // saving reads them, loading writes them in place.

@@ -65,6 +65,11 @@ class PreparedModel {
   // Afterwards this rank's model has, until the next begin_step(), all parameters as the last step left them:
   // what evaluation and saving need. Collective.
   virtual void make_whole() {}
+  // After make_whole() and a change of the whole model's values from outside, the same on all ranks (a
+  // checkpoint was loaded): training goes on with these. Collective.
+  virtual void adopt_values() {}
+  // Whether module() has parts of the model's parameters instead of the parameters themselves.
+  virtual bool optimizes_parts() const { return false; }
   // Between the parts of a parameter-shaped tensor (a parameter's value, or what an optimizer keeps for it)
   // that module() has on the ranks, and the whole: the tensor itself where nothing is sharded. `parameter` is
   // its name. assemble() is collective, and gives the whole on every rank.

@@ -46,11 +46,13 @@ FitResult Trainer::fit(const std::shared_ptr<const Dataset>& data, const FitOpti
 
 std::map<std::string, double> Trainer::evaluate(const Dataset& data, const EvaluateOptions& options) {
   paused_ = true;
+  prepared_->make_whole();
   return evaluate_exactly(strategy_, model_, device_, loss_, metrics_, data, options.batch_size);
 }
 
 at::Tensor Trainer::predict(const Dataset& data, const EvaluateOptions& options) {
   paused_ = true;
+  prepared_->make_whole();
   return predict_all(strategy_, model_, device_, data, options.batch_size);
 }
 
@@ -58,7 +60,15 @@ void Trainer::save(const std::filesystem::path& root, int keep) {
   require_compiled();
   paused_ = true;
   const Context& context = strategy_.context();
+  prepared_->make_whole();
   TrainingState state = training_state();
+  NamedOptimizer& optimizer = state.optimizers.front();
+  if (prepared_->optimizes_parts()) {
+    optimizer.snapshot = assembled_snapshot(optimizer, context.rank() == 0,
+                                            [&](const std::string& parameter, const at::Tensor& part) {
+                                              return prepared_->assemble(parameter, part);
+                                            });
+  }
   state.random_states = gather(random_state(device_), context.world(), 0);
   for (const auto& callback : callbacks_) callback_states_[callback->name()] = callback->state();
   state.values = {{"step", position_.step},
@@ -78,6 +88,7 @@ void Trainer::save(const std::filesystem::path& root, int keep) {
 void Trainer::restore(const std::filesystem::path& checkpoint) {
   require_compiled();
   const Context& context = strategy_.context();
+  prepared_->make_whole();
   run_agreed(context, [&] {
     TrainingState state = training_state();
     load_checkpoint(checkpoint, state);
@@ -95,12 +106,20 @@ void Trainer::restore(const std::filesystem::path& checkpoint) {
       set_random_state(state.random_states[rank], device_);
     }
   });
+  prepared_->adopt_values();
 }
 
 TrainingState Trainer::training_state() {
   TrainingState state;
   state.model = named_tensors(*model_.module);
-  state.optimizers = {{"optimizer", optimizer_.get()}};
+  NamedOptimizer optimizer{.optimizer = optimizer_.get()};
+  if (prepared_->optimizes_parts()) {
+    optimizer.parameters = named_tensors(prepared_->module());
+    optimizer.part_of = [this](const std::string& parameter, const at::Tensor& whole) {
+      return prepared_->part_of(parameter, whole);
+    };
+  }
+  state.optimizers.push_back(std::move(optimizer));
   return state;
 }
 

@@ -50,6 +50,13 @@ FlatParameters::FlatParameters(std::string unit, std::vector<UnitParameter> para
   if (memory_ == Memory::gathered) shard_ = shard_.clone();
 }
 
+void FlatParameters::adopt_values() {
+  if (memory_ != Memory::gathered) return;
+  const at::NoGradGuard no_grad;
+  const ElementRange own = layout_.shard(rank_);
+  shard_.copy_(flat_.narrow(0, own.begin, own.size()));
+}
+
 at::Tensor FlatParameters::block_in_flat(int rank, std::size_t block) const {
   const ElementRange range = layout_.block(block);
   return flat_.narrow(0, layout_.shard(rank).begin + range.begin, range.size());

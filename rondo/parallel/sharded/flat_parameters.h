@@ -44,6 +44,9 @@ class FlatParameters {
   void allocate(BufferPool& buffers);
   void release(BufferPool& buffers);
 
+  // The buffer has memory, and its values were changed from outside: the shard takes them over.
+  void adopt_values();
+
  private:
   std::string unit_;
   std::vector<UnitParameter> parameters_;

@@ -278,6 +278,11 @@ void ShardedModel::make_whole() {
   for (const std::size_t unit : order_) units_[unit]->finish_gather();
 }
 
+void ShardedModel::adopt_values() {
+  for (const auto& unit : units_) unit->adopt_values();
+  must_meet_ = true;
+}
+
 void ShardedModel::collect_records() {
   spans_.clear();
   std::int64_t busy = 0;

@@ -37,6 +37,8 @@ class ShardedModel final : public PreparedModel {
   double clip_gradients(double max_norm) override;
   void step(torch::optim::Optimizer& optimizer) override;
   void make_whole() override;
+  void adopt_values() override;
+  bool optimizes_parts() const override { return true; }
   CommunicationTimes communication_times() const override { return times_; }
   std::vector<CommunicationSpan> communication_spans() const override { return spans_; }
 

@@ -158,6 +158,10 @@ void ShardedUnit::mark_updated() {
   }
 }
 
+void ShardedUnit::adopt_values() {
+  for (Part& part : parts_) part.parameters->adopt_values();
+}
+
 void ShardedUnit::launch_gradients(const GradientWeight& weight, std::int64_t priority) {
   for (Part& part : parts_) {
     if (part.gradients) part.gradients->launch(weight, priority);

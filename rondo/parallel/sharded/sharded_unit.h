@@ -55,6 +55,8 @@ class ShardedUnit {
   void release();
   // The optimizer has changed this rank's shard: the rest of what is there is out of date.
   void mark_updated();
+  // The values of the whole parameters were changed: this rank's shard is taken from them.
+  void adopt_values();
   // A barrier among the ranks is needed before parameters that others changed may be read.
   bool mapped() const;
 
