@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -20,6 +21,12 @@ struct StrategyOptions {
   bool static_graph = false;            // the same parameters get gradients in every step
   bool broadcast_buffers = true;        // buffers follow rank 0's before each forward pass
   int check_parameters_every = 0;       // steps between checks that parameters agree across ranks; 0 is never
+  std::string schedule = "priority";    // which block is sent first: fifo, priority, plan or random
+  Bytes block_bytes = {};               // collectives are split into blocks of this size; 0 is whole units
+  Bytes credit_bytes = {};              // bytes under way at a time; 0 is unlimited
+  int prefetch = 1;                     // units gathered ahead of the one computing; 0 is none
+  int max_gathers = 2;                  // gathers under way at a time
+  std::uint64_t schedule_seed = 0;      // of schedule random
 };
 
 using StrategyFactory = std::function<std::unique_ptr<Strategy>(const Context&, const StrategyOptions&)>;
