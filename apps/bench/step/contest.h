@@ -28,9 +28,9 @@ struct Contestant {
   std::string strategy;  // a name of the registry; PyTorch's: ddp, zero1, fsdp2
   std::string setting;   // which variant; empty when there is only one
   std::shared_ptr<Fleet> fleet;
-  std::size_t ranks = 1;      // of the fleet's processes, the first so many take part
-  std::string policy = {};    // the scheduler's policy that an ablation switches on here; "fifo" for none
-  bool own_matmul = false;    // rondo's own choice of matrix products
+  std::size_t ranks = 1;    // of the fleet's processes, the first so many take part
+  std::string policy = {};  // the scheduler's policy that an ablation switches on here; "fifo" for none
+  bool own_matmul = false;  // rondo's own choice of matrix products
   std::vector<RankSamples> samples = {};
   std::uint64_t link_bytes = 0;  // sent by the busiest host in all bursts
   int link_steps = 0;            // steps in which they were sent

@@ -95,8 +95,9 @@ std::vector<Contestant> start_contestants(const Lineup& lineup, const StepCase& 
   starter.rondo("one_device", "default", {});
   // Next to it this shows how fast the default products are on this processor.
   if (lineup.matmul != "default") starter.rondo("one_device", lineup.matmul, {});
-  const std::vector<SchedulePolicy> policies =
-      lineup.ablation ? schedule_ablation(lineup.schedule) : std::vector<SchedulePolicy>{{"", lineup.schedule}};
+  const std::vector<SchedulePolicy> policies = lineup.ablation
+                                                   ? schedule_ablation(lineup.schedule)
+                                                   : std::vector<SchedulePolicy>{{"", lineup.schedule}};
   for (const std::string& strategy : lineup.strategies) {
     for (const SchedulePolicy& policy : policies) starter.rondo(strategy, lineup.matmul, policy);
   }

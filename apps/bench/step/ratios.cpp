@@ -70,6 +70,19 @@ class Ratios {
     return other.system == "pytorch" && (expected.empty() || other.strategy == expected);
   }
 
+  Json& add(const char* what, const Contestant& of, const std::string& to, double value,
+            std::optional<double> goal, const char* better) {
+    rows_.push_back({{"ratio", what},
+                     {"model", training_.model},
+                     {"dtype", training_.dtype},
+                     {"of", of.title()},
+                     {"to", to},
+                     {"value", value},
+                     {"goal", goal ? Json(*goal) : Json(nullptr)},
+                     {"better", better}});
+    return rows_.back();
+  }
+
   double speed(const Contestant& contestant) const { return throughput(training_, contestant); }
 
   std::optional<double> speed_goal(const Contestant& ours, const Contestant& other) const {
@@ -95,8 +108,8 @@ class Ratios {
   void compare_speed(const Contestant& ours) {
     for (const Contestant& other : contestants_) {
       const bool peer = is_peer(ours, other);
-      const bool alone = other.system == "rondo" && other.strategy == "one_device" &&
-                         other.own_matmul == ours.own_matmul;
+      const bool alone =
+          other.system == "rondo" && other.strategy == "one_device" && other.own_matmul == ours.own_matmul;
       const bool our_ddp = other.system == "rondo" && other.strategy == "ddp" && ours.strategy != "ddp" &&
                            other.policy.empty();
       if (!peer && !alone && !our_ddp) continue;
