@@ -2,7 +2,7 @@
 """Measures rondo next to its peers and writes docs/benchmarks.md and its plot.
 
     make build && make setup-peers && make build      # peers: Open MPI; PyTorch is in .venv
-    bench/benchmarks.py                               # about ten minutes on an otherwise idle machine
+    bench/benchmarks.py                               # about twenty minutes on an otherwise idle machine
     bench/benchmarks.py --results build/benchmarks    # only writes the page, from results that are there
 
 Each group of figures comes from one run of `rondo bench` in which all systems take turns. Groups whose results exist
@@ -19,6 +19,8 @@ from plot_collectives import bytes_text
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RONDO = ROOT / "build" / "release" / "bin" / "rondo"
+GPT = ["--model", "gpt-25m", "--dtype", "float32"]
+LINK = ["--emulate-hosts", "2", "--rate", "1gbit"]
 GROUPS = {
     "fresh": ["collectives", "--peers", "--fresh", "--ranks", "2", "--sizes", "4B,1KiB,64KiB,1MiB,16MiB,25MiB"],
     "warm": ["collectives", "--peers", "--ranks", "2,4", "--sizes", "4B,1KiB,64KiB,1MiB,4MiB,16MiB,25MiB,64MiB"],
@@ -26,6 +28,10 @@ GROUPS = {
               "none,bfloat16,int8"],
     "algorithms": ["collectives", "--algorithm", "all", "--ranks", "4", "--sizes", "4B..16MiB"],
     "step": ["step", "--peers"],
+    "sharded": ["step", "--peers", *GPT, "--strategy", "ddp", "zero1", "zero2", "zero3", "--peer-setting", "fastest"],
+    "step_hosts": ["step", "--peers", *GPT, *LINK, "--strategy", "ddp", "zero3", "--peer-setting", "fastest"],
+    "ablation": ["step", *GPT, *LINK, "--strategy", "zero2", "zero3", "--ablation"],
+    "whole": ["step", "--peers", *GPT, "--matmul", "auto"],
     "startup": ["startup", "--peers"],
 }
 
@@ -88,15 +94,50 @@ def hosts(rows):
                   for row in rows])
 
 
+def goal_text(row):
+    if row.get("goal") is None:
+        return ""
+    return f"{'<=' if row.get('better') == 'lower' else '>='} {row['goal']:g}"
+
+
+def memory_text(row):
+    return f"{row['peak_resident_bytes'] / 2**20:.0f}" if row.get("peak_resident_bytes") else ""
+
+
 def steps(rows):
     figures = [row for row in rows if "step_ms_p50" in row]
+    heading = ["model", "dtype", "system", "strategy", "setting", "ranks", "step p50 ms", "min ms", "tokens or samples/s",
+               "peak resident MiB"]
     lines = [[row["model"], row["dtype"], row["system"], row["strategy"], row.get("setting") or "", str(row["ranks"]),
               f"{row['step_ms_p50']:.2f}", f"{row['step_ms_min']:.2f}",
-              f"{row.get('tokens_per_s') or row.get('samples_per_s'):.0f}"] for row in figures]
-    ratios = [[row.get("model", ""), row.get("dtype", ""), row["of"], row["to"], f"{row['value']:.3f}",
-               "" if row.get("goal") is None else f"{row['goal']:g}"] for row in rows if "ratio" in row]
-    return (table(["model", "dtype", "system", "strategy", "setting", "ranks", "step p50 ms", "min ms", "tokens or samples/s"],
-                  lines) + [""] + table(["model", "dtype", "of", "to", "ratio", "goal"], ratios))
+              f"{row.get('tokens_per_s') or row.get('samples_per_s'):.0f}", memory_text(row)] for row in figures]
+    if any(row["hosts"] > 1 for row in figures):
+        heading.append("max(compute, line rate) ms")
+        for line, row in zip(lines, figures):
+            line.append(f"{row['bound_ms']:.0f}" if row.get("bound_ms") else "")
+    ratios = [[row["ratio"].replace("_", " "), row["model"], row["dtype"], row["of"], row["to"], f"{row['value']:.3f}", goal_text(row)]
+              for row in rows if "ratio" in row]
+    return table(heading, lines) + [""] + table(["of what", "model", "dtype", "of", "to", "ratio", "goal"], ratios)
+
+
+def ablation(rows):
+    wins = [f"`{row['policy']}` was faster by more than 1 % in {row['won']} of {row['tried']} comparisons"
+            + ("." if row["won"] else ": it never won here.") for row in rows if "won" in row]
+    return [*steps(rows), "", *wins]
+
+
+# What comes on the page when it was measured: group, heading, text, and who makes its tables.
+STEP_SECTIONS = [
+    ("sharded", "Sharded training on one host", "Sharded strategies next to PyTorch's ZeroRedundancyOptimizer (zero1) and FSDP2, "
+     "the same matrix products on\nboth sides. Peak resident memory counts pages that ranks share once ([cli.md](cli.md#rondo-bench-step)).",
+     steps),
+    ("step_hosts", "Training between two hosts, 1 Gbit", "One rank on each host. Compute is the step of one process in the same run; "
+     "line rate is what the link needs for the\nleast that a strategy must send.", steps),
+    ("ablation", "The communication scheduler's policies, two hosts, 1 Gbit", "Switched on in turn; each is compared with the same "
+     "without it.", ablation),
+    ("whole", "With rondo's own choice of matrix products", "The whole product next to PyTorch as it is; "
+     "`one_device` without a setting has PyTorch's products.", steps),
+]
 
 
 def startup(rows):
@@ -128,6 +169,9 @@ def page(folder):
     parts += ["", "## all_reduce between two hosts, 2 ranks each, 1 Gbit, 25 MiB", "",
               "Hosts are network namespaces joined by a shaped link ([multi_host.md](multi_host.md)).", "", *hosts(read(folder, "hosts"))]
     parts += ["", "## Training steps", "", *steps(read(folder, "step"))]
+    for group, heading, text, tables in STEP_SECTIONS:
+        if rows := read(folder, group):
+            parts += ["", f"## {heading}", "", *text.split("\n"), "", *tables(rows)]
     parts += ["", "## From the command to the first step", "", *startup(read(folder, "startup")), ""]
     return "\n".join(parts)
 

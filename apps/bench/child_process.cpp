@@ -40,8 +40,7 @@ std::vector<std::string> merged_environment(const std::map<std::string, std::str
 }  // namespace
 
 ChildProcess::ChildProcess(std::string name, const std::vector<std::string>& command,
-                           const std::map<std::string, std::string>& environment,
-                           std::optional<int> processor)
+                           const std::map<std::string, std::string>& environment, const ChildPlace& place)
     : name_(std::move(name)) {
   int to_child[2];
   int from_child[2];
@@ -64,10 +63,11 @@ ChildProcess::ChildProcess(std::string name, const std::vector<std::string>& com
     if (getppid() != parent) _exit(127);
     dup2(to_child[0], STDIN_FILENO);
     dup2(from_child[1], STDOUT_FILENO);
-    if (processor) {
+    if (place.network_namespace && setns(*place.network_namespace, CLONE_NEWNET) != 0) _exit(126);
+    if (place.processor) {
       cpu_set_t set;
       CPU_ZERO(&set);
-      CPU_SET(*processor, &set);
+      CPU_SET(*place.processor, &set);
       sched_setaffinity(0, sizeof(set), &set);
     }
     execvpe(arguments[0], arguments.data(), variable_list.data());
@@ -120,6 +120,11 @@ std::string ChildProcess::read_line(Deadline deadline) {
   }
 }
 
+bool ChildProcess::answers_within(Duration wait) const {
+  pollfd entry{output_, POLLIN, 0};
+  return !buffer_.empty() || poll(&entry, 1, static_cast<int>(milliseconds(wait))) > 0;
+}
+
 std::string ChildProcess::describe_end() {
   int status = 0;
   siginfo_t info{};
@@ -127,6 +132,7 @@ std::string ChildProcess::describe_end() {
   if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT) != 0) return "is gone";
   status = info.si_status;
   if (info.si_code == CLD_EXITED && status == 127) return "could not be started (is the program there?)";
+  if (info.si_code == CLD_EXITED && status == 126) return "could not enter its emulated host";
   if (info.si_code == CLD_EXITED) return str("ended with exit code ", status, "; see its messages above");
   return str("was ended by signal ", status);
 }

@@ -11,14 +11,19 @@
 
 namespace rondo::bench {
 
+// Where a child process runs.
+struct ChildPlace {
+  std::optional<int> processor = {};          // the only one it may use
+  std::optional<int> network_namespace = {};  // a descriptor, for a child on an emulated host
+};
+
 // A child process that is spoken to in lines, through its standard input and output; standard error is ours.
 // It dies with this process, and with this object. One thread uses an object.
 class ChildProcess {
  public:
-  // `name` is for messages. `environment` is added to ours. `processor`, when given, is the only one it may
-  // use. Throws Error when the program cannot be started.
+  // `name` is for messages. `environment` is added to ours. Throws Error when the program cannot be started.
   ChildProcess(std::string name, const std::vector<std::string>& command,
-               const std::map<std::string, std::string>& environment, std::optional<int> processor);
+               const std::map<std::string, std::string>& environment, const ChildPlace& place);
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
@@ -27,6 +32,9 @@ class ChildProcess {
   // The next line, without its end. Throws Error naming the child when it ends or says nothing until the
   // deadline.
   std::string read_line(Deadline deadline);
+  // Whether read_line would find something to read within `wait`.
+  bool answers_within(Duration wait) const;
+  pid_t pid() const { return pid_; }
 
  private:
   std::string describe_end();

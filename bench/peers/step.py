@@ -1,7 +1,9 @@
-"""PyTorch's side of `rondo bench step`: one rank of DistributedDataParallel over Gloo.
+"""PyTorch's side of `rondo bench step`: one rank of DistributedDataParallel, ZeroRedundancyOptimizer over it (zero1) or
+fully_shard per block (fsdp2), over Gloo.
 
-Speaks the workers' protocol (apps/bench/step/README.md): reads "run N" lines from standard input and answers each with one
-JSON line on standard output. Batches and initial weights are the same as rondo's, so losses can be compared step by step.
+Speaks the workers' protocol (apps/bench/step/README.md): reads "run N" and "memory N" lines from standard input and answers
+each with one JSON line on standard output. Batches and initial weights are the same as rondo's, so losses can be compared
+step by step.
 """
 
 import argparse
@@ -147,7 +149,7 @@ def load_safetensors(path, module):
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--strategy", choices=["ddp", "one_device"], required=True)
+    parser.add_argument("--strategy", choices=["ddp", "zero1", "fsdp2", "one_device"], required=True)
     parser.add_argument("--setting", choices=["usual", "fastest"], required=True)
     parser.add_argument("--kind", choices=["gpt", "mlp"], required=True)
     parser.add_argument("--config", type=json.loads, required=True)
@@ -155,6 +157,7 @@ def parse_arguments():
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], required=True)
     parser.add_argument("--batch-size", type=int, required=True)
     parser.add_argument("--learning-rate", type=float, required=True)
+    parser.add_argument("--clip-norm", type=float, default=0)
     parser.add_argument("--optimizer", choices=["adamw", "sgd"], required=True)
     parser.add_argument("--codec", default="none")
     parser.add_argument("--rank", type=int, required=True)
@@ -188,28 +191,52 @@ def register_hook(model, codec):
         model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
 
 
+def blocks_of(module):
+    return module.transformer.h if isinstance(module, Gpt) else module.layers
+
+
+def distribute(module, arguments):
+    """The module as the strategy wraps it; joins the group of ranks."""
+    if arguments.strategy == "one_device":
+        return module
+    torch.distributed.init_process_group(
+        "gloo",
+        init_method=arguments.rendezvous,
+        rank=arguments.rank,
+        world_size=arguments.world_size,
+        timeout=datetime.timedelta(seconds=120),
+    )
+    if arguments.strategy == "fsdp2":
+        from torch.distributed.fsdp import fully_shard
+
+        for block in blocks_of(module):
+            fully_shard(block)
+        return fully_shard(module)
+    model = nn.parallel.DistributedDataParallel(module, gradient_as_bucket_view=arguments.setting == "fastest")
+    if arguments.strategy == "ddp":
+        register_hook(model, arguments.codec)
+    return model
+
+
+def make_optimizer(parameters, arguments):
+    kind, settings = torch.optim.SGD, {"lr": arguments.learning_rate}
+    if arguments.optimizer == "adamw":
+        kind = torch.optim.AdamW
+        settings["fused"] = True if arguments.setting == "fastest" else None
+    if arguments.strategy == "zero1":
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
+        return ZeroRedundancyOptimizer(parameters, kind, **settings)
+    return kind(parameters, **settings)
+
+
 def make_step(arguments):
-    """Returns step(number) -> loss."""
+    """Returns step(number) -> loss, milliseconds."""
     gpt = arguments.kind == "gpt"
     module = (Gpt if gpt else Mlp)(arguments.config)
     load_safetensors(arguments.weights, module)
-    fastest = arguments.setting == "fastest"
-    if arguments.strategy == "ddp":
-        torch.distributed.init_process_group(
-            "gloo",
-            init_method=arguments.rendezvous,
-            rank=arguments.rank,
-            world_size=arguments.world_size,
-            timeout=datetime.timedelta(seconds=120),
-        )
-        model = nn.parallel.DistributedDataParallel(module, gradient_as_bucket_view=fastest)
-        register_hook(model, arguments.codec)
-    else:
-        model = module
-    if arguments.optimizer == "adamw":
-        optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.learning_rate, fused=True if fastest else None)
-    else:
-        optimizer = torch.optim.SGD(model.parameters(), lr=arguments.learning_rate)
+    model = distribute(module, arguments)
+    optimizer = make_optimizer(model.parameters(), arguments)
     make_batch = token_batch if gpt else image_batch
 
     def autocast():
@@ -225,6 +252,8 @@ def make_step(arguments):
             logits = model(inputs)
             loss = functional.cross_entropy(logits.reshape(-1, logits.size(-1)), targets.reshape(-1))
         loss.backward()
+        if arguments.clip_norm > 0:
+            nn.utils.clip_grad_norm_(model.parameters(), arguments.clip_norm)
         optimizer.step()
         return loss.item(), (time.perf_counter() - begin) * 1e3
 
@@ -240,7 +269,7 @@ def main():
     number = 0
     for line in sys.stdin:
         command, count = line.split()
-        assert command == "run", line
+        assert command in ("run", "memory"), line
         losses, times = [], []
         for _ in range(int(count)):
             loss, milliseconds = step(number)
@@ -249,7 +278,7 @@ def main():
             times.append(milliseconds)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         print(json.dumps({"losses": losses, "step_ms": times, "peak_rss_bytes": peak}), flush=True)
-    if arguments.strategy == "ddp":
+    if arguments.strategy != "one_device":
         torch.distributed.destroy_process_group()
 
 

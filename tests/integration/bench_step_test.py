@@ -3,6 +3,7 @@ import json
 import subprocess
 
 import pytest
+from hosts import why_no_namespaces
 
 
 @pytest.fixture
@@ -42,10 +43,11 @@ def test_losses_equal_pytorchs_over_100_steps(bench, model, optimizer, rate, bac
         assert largest_difference(ours, losses["pytorch", "as usually written"]) < 1e-5
 
 
-@pytest.mark.parametrize("model", ["gpt-tiny", "mlp"])
-def test_two_ranks_equal_one_process_on_the_joint_batch(bench, model):
+# At larger rates the gpt amplifies the last bit of a product, which differs with the batch, by 1.2 a step.
+@pytest.mark.parametrize("model, rate", [("gpt-tiny", 0.01), ("mlp", 0.05)])
+def test_two_ranks_equal_one_process_on_the_joint_batch(bench, model, rate):
     """Rank r draws rows of its own for every step; --ranks 1 with --joint-batch draws those of both."""
-    options = ["step", "--model", model, "--losses", "--optimizer", "sgd", "--learning-rate", 0.05, "--rounds", 1, "--steps",
+    options = ["step", "--model", model, "--losses", "--optimizer", "sgd", "--learning-rate", rate, "--rounds", 1, "--steps",
                100, "--warm-up", 0, "--json", "-"]
     rows = results(bench(*options, "--batch-size", 2))
     together = next(row["losses"] for row in rows if row.get("strategy") == "ddp")
@@ -62,12 +64,14 @@ def test_json_has_the_documented_keys(bench):
         ("rondo", "one_device", 1), ("rondo", "one_device", 2), ("rondo", "ddp", 2)]
     for row in contestants:
         for key in ("setting model ranks hosts rate dtype step_ms_p50 step_ms_min samples_per_s compute_ms comm_ms "
-                    "exposed_comm_ms peak_bytes peak_rss_bytes final_loss").split():
+                    "exposed_comm_ms peak_bytes peak_rss_bytes peak_pss_bytes peak_resident_bytes final_loss").split():
             assert key in row, key
         assert 0 < row["step_ms_min"] <= row["step_ms_p50"]
+        assert 0 < row["peak_pss_bytes"] <= row["peak_resident_bytes"] and 0 < row["peak_bytes"], row
     assert {row["to"] for row in ratios} == {"rondo one_device", "rondo one_device, independent"}
     for row in ratios:
-        assert row.keys() == {"ratio", "model", "dtype", "of", "to", "value", "goal"}
+        assert row.keys() == {"ratio", "model", "dtype", "of", "to", "value", "goal", "better"}
+        assert row["better"] == "higher"
 
 
 @pytest.mark.parametrize("words, complaint", [
@@ -77,6 +81,17 @@ def test_json_has_the_documented_keys(bench):
     (["--bucket-bytes", "lots"], "--bucket-bytes"),
     (["--peers", "--joint-batch", "2"], "--joint-batch"),
     (["--speed", "1"], "--speed"),
+    (["--strategy", "zero7"], "unknown strategy 'zero7'; known are: ddp"),
+    (["--strategy", "one_device", "--ablation"], "--ablation"),
+    (["--schedule", "lifo"], "--schedule"),
+    (["--block-bytes", "some"], "--block-bytes"),
+    (["--credit-bytes", "-1"], "--credit-bytes"),
+    (["--prefetch", "two"], "--prefetch"),
+    (["--matmul", "slow"], "--matmul"),
+    (["--peer", "horovod"], "--peer"),
+    (["--emulate-hosts", "2", "--ranks", "3"], "--ranks 3"),
+    (["--emulate-hosts", "2", "--rate", "1; true"], "--rate 1; true"),
+    (["--clip-norm", "-1"], "--clip-norm"),
 ])
 def test_wrong_usage(bench, words, complaint):
     finished = bench("step", *words)
@@ -100,3 +115,76 @@ def test_a_worker_that_fails_is_named(bench):
                      GLOO_SOCKET_IFNAME="nothing0")
     assert finished.returncode == 1
     assert "of 'rondo ddp' ended with exit code" in finished.stderr
+
+
+QUICK = ["--rounds", 1, "--steps", 2, "--warm-up", 0, "--batch-size", 2, "--json", "-"]
+
+
+def test_pytorchs_sharded_strategies_learn_the_same(bench):
+    """ZeroRedundancyOptimizer and fully_shard as peers: same weights and batches, so the same losses as rondo's ddp."""
+    rows = results(bench("step", "--model", "gpt-tiny", "--peer", "zero1", "fsdp2", "--losses", "--batch-size", 2,
+                         "--learning-rate", 1e-3, "--clip-norm", 0.5, "--rounds", 1, "--steps", 20, "--warm-up", 0, "--json", "-"))
+    losses = {(row["system"], row["strategy"]): row["losses"] for row in rows if row.get("setting") == "fastest setting"}
+    assert set(losses) == {("pytorch", "zero1"), ("pytorch", "fsdp2")}
+    ours = next(row["losses"] for row in rows if row.get("strategy") == "ddp")
+    for theirs in losses.values():
+        assert largest_difference(ours, theirs) < 1e-5
+
+
+def test_a_strategy_by_its_alias(bench):
+    rows = results(bench("step", "--model", "mlp", "--strategy", "one_device", "multi_worker_mirrored", "ddp", *QUICK))
+    assert [(row["strategy"], row["setting"]) for row in rows if "system" in row] == [
+        ("one_device", ""), ("one_device", "independent"), ("ddp", "")]
+
+
+def test_between_emulated_hosts(bench):
+    if reason := why_no_namespaces():
+        print(reason)
+        pytest.skip(reason)
+    rows = results(bench("step", "--model", "gpt-tiny", "--emulate-hosts", 2, "--rate", "100mbit", "--peers", "--peer-setting",
+                         "fastest", "--losses", *QUICK))
+    systems = {(row["system"], row["strategy"]): row for row in rows if row.get("setting") != "independent" and "system" in row}
+    alone, ours, theirs = (systems[key] for key in [("rondo", "one_device"), ("rondo", "ddp"), ("pytorch", "ddp")])
+    assert largest_difference(ours["losses"], theirs["losses"]) < 1e-5
+    for row in (ours, theirs):
+        assert (row["hosts"], row["rate"]) == (2, "100mbit")
+        # Each host sends every gradient once; 12.5 MB take a second.
+        assert row["line_rate_ms"] * 12500 <= row["link_bytes"] < row["line_rate_ms"] * 12500 * 1.2
+        assert row["bound_ms"] == max(row["line_rate_ms"], alone["step_ms_p50"])
+    assert alone["link_bytes"] == 0 and alone["bound_ms"] is None
+    bounds = [row for row in rows if row.get("to") == "max(compute, line rate)"]
+    assert [(row["ratio"], row["of"], row["better"]) for row in bounds] == [
+        ("step_ms_p50", "rondo ddp", "lower"), ("step_ms_p50", "pytorch ddp, fastest setting", "lower")]
+    assert bounds[0]["value"] == pytest.approx(ours["step_ms_p50"] / ours["bound_ms"])
+    memory = next(row for row in rows if row.get("ratio") == "peak_resident_bytes")
+    assert memory["value"] == pytest.approx(ours["peak_resident_bytes"] / theirs["peak_resident_bytes"])
+    assert (memory["of"], memory["to"], memory["better"]) == ("rondo ddp", "pytorch ddp, fastest setting", "lower")
+
+
+def test_ranks_on_more_than_two_emulated_hosts(bench):
+    if reason := why_no_namespaces():
+        print(reason)
+        pytest.skip(reason)
+    rows = results(bench("step", "--model", "mlp", "--emulate-hosts", 3, "--ranks", 3, *QUICK))
+    assert next(row for row in rows if row.get("strategy") == "ddp")["link_bytes"] > 0
+
+
+def test_ablation_switches_policies_on_in_turn(bench):
+    rows = results(bench("step", "--model", "mlp", "--strategy", "ddp", "--ablation", *QUICK))
+    names = ["fifo", "+priority", "+partitioning", "+credit", "+prefetch"]
+    assert [row["setting"] for row in rows if row.get("strategy") == "ddp"] == names
+    steps = [row for row in rows if "wins" in row]
+    assert [(row["of"], row["to"]) for row in steps] == [
+        (f"rondo ddp, {name}", f"rondo ddp, {before}") for before, name in zip(names, names[1:])]
+    policies = [row for row in rows if "won" in row]
+    assert [row["policy"] for row in policies] == ["priority", "partitioning", "credit", "prefetch"]
+    assert [row["won"] for row in policies] == [int(row["wins"]) for row in steps]
+
+
+def test_the_whole_product_is_compared_apart(bench):
+    rows = results(bench("step", "--model", "mlp", "--matmul", "auto", "--dtype", "float32", "bfloat16", *QUICK))
+    settings = [(row["strategy"], row["setting"]) for row in rows if "system" in row and row["dtype"] == "float32"]
+    assert settings == [("one_device", ""), ("one_device", "independent"), ("one_device", "matmul auto"),
+                        ("one_device", "independent, matmul auto"), ("ddp", "matmul auto")]
+    last = rows[-1]
+    assert (last["of"], last["to"]) == ("rondo ddp, matmul auto, bfloat16", "rondo ddp, matmul auto, float32")

@@ -10,8 +10,8 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "apps/bench/collectives/contender.h"
-#include "apps/bench/collectives/emulated_hosts.h"
 #include "apps/bench/collectives/gaps.h"
+#include "apps/bench/emulated_hosts.h"
 #include "rondo/backend/collectives.h"
 #include "rondo/backend/context.h"
 #include "rondo/backend/native/registered_memory.h"
@@ -39,7 +39,7 @@ struct Competitor {
   bool correct = false;
 };
 
-int host_of(int rank, int ranks) { return rank * kHosts / ranks; }
+int host_of(int rank, int ranks) { return EmulatedHosts::host_of(rank, ranks, kHosts); }
 
 // World ranks in the order in which a group numbers them.
 std::vector<int> ranks_in_order(const std::string& order, int ranks) {
@@ -192,7 +192,7 @@ Json run_across_hosts(const AcrossHosts& settings) {
   if (settings.ranks % kHosts != 0 || settings.ranks < kHosts)
     throw UsageError(str("--ranks ", settings.ranks, " does not divide among ", kHosts, " hosts"));
   for (const std::string& codec : settings.codecs) collective::make_codec(codec);
-  const EmulatedHosts hosts(settings.rate);
+  const EmulatedHosts hosts(kHosts, settings.rate);
   const int results = memfd_create("rondo-bench-results", 0);
   if (results < 0) throw Error(str("cannot keep the results: ", errno_text(errno)));
   if (settings.table)

@@ -1,38 +1,39 @@
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "apps/bench/child_process.h"
+#include "apps/bench/step/fleet.h"
 #include "apps/bench/step/step_case.h"
 #include "rondo/base/time.h"
 
 namespace rondo::bench {
 
-// What one rank measured, one entry a step; the last two are empty where a system does not tell.
+// What one rank measured, one entry a step; lists are empty, and figures 0, where a system does not tell.
 struct RankSamples {
   std::vector<double> step_ms;
   std::vector<double> losses;
   std::vector<double> comm_ms;
   std::vector<double> exposed_comm_ms;
-  std::uint64_t peak_bytes = 0;  // 0 where a system does not tell
+  std::uint64_t peak_bytes = 0;  // as the system itself accounts for it
   std::uint64_t peak_rss_bytes = 0;
-};
-
-// Processes that were started together.
-struct Fleet {
-  std::vector<std::unique_ptr<ChildProcess>> workers;
+  // As the kernel tells, see process_figures.h.
+  std::uint64_t peak_pss_bytes = 0;
+  std::uint64_t peak_resident_bytes = 0;
 };
 
 // One line of the result.
 struct Contestant {
   std::string system;    // rondo, pytorch
-  std::string strategy;  // one_device, ddp
+  std::string strategy;  // a name of the registry; PyTorch's: ddp, zero1, fsdp2
   std::string setting;   // which variant; empty when there is only one
   std::shared_ptr<Fleet> fleet;
-  std::size_t ranks = 1;  // of the fleet's processes, the first so many take part
+  std::size_t ranks = 1;    // of the fleet's processes, the first so many take part
+  std::string policy = {};  // the scheduler's policy that an ablation switches on here; "fifo" for none
+  bool own_matmul = false;  // rondo's own choice of matrix products
   std::vector<RankSamples> samples = {};
+  std::uint64_t link_bytes = 0;  // sent by the busiest host in all bursts
+  int link_steps = 0;            // steps in which they were sent
 
   // "pytorch ddp, fastest setting".
   std::string title() const { return system + " " + strategy + (setting.empty() ? "" : ", " + setting); }
@@ -46,7 +47,9 @@ struct ContestOptions {
 };
 
 // Lets the contestants run in turns, in short bursts: on a machine whose speed drifts, all see the same
-// weather. Only one computes at a time; the others wait for their next line of input.
+// weather. Only one computes at a time; the others wait for their next line of input. The first of several
+// steps in a burst is not counted: caches are cold, and what a strategy leaves to the next step's forward
+// pass is not there. At the end each contestant takes a few untimed steps while its memory is looked at.
 void run_contest(std::vector<Contestant>& contestants, const ContestOptions& options);
 
 }  // namespace rondo::bench

@@ -1,44 +1,15 @@
 #include "apps/bench/step/result.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <optional>
 
+#include "apps/bench/step/figures.h"
+#include "rondo/base/text.h"
+
 namespace rondo::bench {
 namespace {
-
-double quantile(std::vector<double> values, double part) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<std::size_t>(part * static_cast<double>(values.size() - 1) + 0.5)];
-}
-
-double median(const std::vector<double>& values) { return quantile(values, 0.5); }
-
-std::vector<double> pooled(const Contestant& contestant, std::vector<double> RankSamples::*member) {
-  std::vector<double> all;
-  for (const RankSamples& rank : contestant.samples) {
-    all.insert(all.end(), (rank.*member).begin(), (rank.*member).end());
-  }
-  return all;
-}
-
-// Sum over ranks, each at its own median: right for ranks in lockstep and for independent ones.
-double throughput(const StepCase& training, const Contestant& contestant) {
-  double sum = 0;
-  for (const RankSamples& rank : contestant.samples) {
-    sum += static_cast<double>(training.items()) / (median(rank.step_ms) / 1e3);
-  }
-  return sum;
-}
-
-std::vector<double> mean_losses(const Contestant& contestant) {
-  std::vector<double> mean(contestant.samples.front().losses.size());
-  for (std::size_t i = 0; i < mean.size(); ++i) {
-    for (const RankSamples& rank : contestant.samples) mean[i] += rank.losses[i];
-    mean[i] /= static_cast<double>(contestant.ranks);
-  }
-  return mean;
-}
 
 // PyTorch has no hooks for the byte codecs with error feedback.
 std::string codec_of(const StepCase& training, const Contestant& contestant) {
@@ -49,24 +20,22 @@ std::string codec_of(const StepCase& training, const Contestant& contestant) {
   return contestant.system == "rondo" || in_both ? training.codec : "none";
 }
 
-Json describe(const StepCase& training, const Contestant& contestant, bool losses) {
+Json or_null(std::optional<double> value) { return value ? Json(*value) : Json(nullptr); }
+Json or_null(std::uint64_t value) { return value == 0 ? Json(nullptr) : Json(value); }
+
+Json describe(const StepCase& training, const Network& network, const std::vector<Contestant>& contestants,
+              const Contestant& contestant, bool losses) {
   const std::vector<double> steps = pooled(contestant, &RankSamples::step_ms);
   const std::vector<double> comm = pooled(contestant, &RankSamples::comm_ms);
   const std::vector<double> exposed = pooled(contestant, &RankSamples::exposed_comm_ms);
-  std::uint64_t peak = 0;
-  std::uint64_t peak_rss = 0;
-  for (const RankSamples& rank : contestant.samples) {
-    peak = std::max(peak, rank.peak_bytes);
-    peak_rss = std::max(peak_rss, rank.peak_rss_bytes);
-  }
   const std::vector<double> loss = mean_losses(contestant);
   Json result{{"system", contestant.system},
               {"strategy", contestant.strategy},
               {"setting", contestant.setting},
               {"model", training.model},
               {"ranks", contestant.ranks},
-              {"hosts", 1},
-              {"rate", nullptr},
+              {"hosts", network.hosts},
+              {"rate", network.hosts > 1 ? Json(network.rate) : Json(nullptr)},
               {"dtype", training.dtype},
               {"codec", codec_of(training, contestant)},
               {"optimizer", training.optimizer},
@@ -79,84 +48,81 @@ Json describe(const StepCase& training, const Contestant& contestant, bool losse
               {"compute_ms", exposed.empty() ? Json(nullptr) : Json(median(steps) - median(exposed))},
               {"comm_ms", comm.empty() ? Json(nullptr) : Json(median(comm))},
               {"exposed_comm_ms", exposed.empty() ? Json(nullptr) : Json(median(exposed))},
-              {"peak_bytes", peak == 0 ? Json(nullptr) : Json(peak)},
-              {"peak_rss_bytes", peak_rss},
+              {"peak_bytes", or_null(largest(contestant, &RankSamples::peak_bytes))},
+              {"peak_rss_bytes", largest(contestant, &RankSamples::peak_rss_bytes)},
+              {"peak_pss_bytes", or_null(largest(contestant, &RankSamples::peak_pss_bytes))},
+              {"peak_resident_bytes", or_null(largest(contestant, &RankSamples::peak_resident_bytes))},
               {"final_loss", loss.back()}};
   if (contestant.strategy == "one_device") result["comm_ms"] = result["exposed_comm_ms"] = 0;
   if (contestant.strategy == "one_device") result["compute_ms"] = median(steps);
+  if (network.hosts > 1) {
+    result["link_bytes"] = static_cast<double>(contestant.link_bytes) / std::max(1, contestant.link_steps);
+    result["line_rate_ms"] = or_null(line_rate_ms(training, network, contestant));
+    result["bound_ms"] = or_null(bound_ms(training, network, contestants, contestant));
+  }
   if (losses) result["losses"] = loss;
   return result;
 }
 
-const Contestant* find(const std::vector<Contestant>& contestants, const std::string& title) {
-  for (const Contestant& contestant : contestants) {
-    if (contestant.title() == title) return &contestant;
-  }
-  return nullptr;
+std::string title_of(const Json& row) {
+  const std::string setting = row["setting"].get<std::string>();
+  return row["system"].get<std::string>() + " " + row["strategy"].get<std::string>() +
+         (setting.empty() ? "" : ", " + setting);
 }
 
-// The promises: rondo's ddp to each of the others. Without a goal the ratio is for information.
-struct Promise {
-  const char* to;
-  std::optional<double> gpt_float32;
-  std::optional<double> gpt_bfloat16;
-  std::optional<double> small;
-};
-constexpr Promise kPromises[] = {
-    {"pytorch ddp, as usually written", 1.10, 1.20, 4.0},
-    {"pytorch ddp, fastest setting", 1.05, {}, {}},
-    {"rondo one_device", 1.85, {}, {}},
-    {"rondo one_device, independent", 0.97, {}, {}},
-};
+void print_contestants(const Json& results) {
+  std::printf("%-34s %-8s %-8s %5s %10s %10s %11s %9s %9s %11s\n", "", "model", "dtype", "ranks", "p50 ms",
+              "min ms", "bound ms", "items/s", "peak MiB", "final loss");
+  for (const Json& row : results) {
+    if (!row.contains("system")) continue;
+    const Json& rate = row.contains("tokens_per_s") ? row["tokens_per_s"] : row["samples_per_s"];
+    const Json bound = row.value("bound_ms", Json(nullptr));
+    std::string bound_text;
+    if (!bound.is_null()) bound_text = str(std::lround(bound.get<double>()));
+    const Json resident = row["peak_resident_bytes"];
+    std::printf("%-34s %-8s %-8s %5d %10.3f %10.3f %11s %9.1f %9.0f %11.6f\n", title_of(row).c_str(),
+                row["model"].get<std::string>().c_str(), row["dtype"].get<std::string>().c_str(),
+                row["ranks"].get<int>(), row["step_ms_p50"].get<double>(), row["step_ms_min"].get<double>(),
+                bound_text.c_str(), rate.get<double>(),
+                resident.is_null() ? 0.0 : resident.get<double>() / 0x1p20, row["final_loss"].get<double>());
+  }
+}
+
+void print_ratio(const Json& row) {
+  const double value = row["value"].get<double>();
+  std::printf("%-20s %s / %s: %.3f", row["ratio"].get<std::string>().c_str(),
+              row["of"].get<std::string>().c_str(), row["to"].get<std::string>().c_str(), value);
+  if (!row["goal"].is_null()) {
+    const double goal = row["goal"].get<double>();
+    const bool higher = row["better"] == "higher";
+    std::printf("  (goal %s %.2f: %s)", higher ? ">=" : "<=", goal,
+                (higher ? value >= goal : value <= goal) ? "met" : "missed");
+  }
+  std::printf("\n");
+}
 
 }  // namespace
 
-Json step_results(const StepCase& training, const std::vector<Contestant>& contestants, bool losses) {
+Json step_results(const StepCase& training, const Network& network,
+                  const std::vector<Contestant>& contestants, bool losses) {
   Json results = Json::array();
-  for (const Contestant& contestant : contestants) results.push_back(describe(training, contestant, losses));
-  const Contestant* ours = find(contestants, "rondo ddp");
-  if (!ours) return results;
-  for (const Promise& promise : kPromises) {
-    const Contestant* other = find(contestants, promise.to);
-    if (!other) continue;
-    std::optional<double> goal;
-    if (training.model == "gpt-25m")
-      goal = training.dtype == "float32" ? promise.gpt_float32 : promise.gpt_bfloat16;
-    if (training.model == "mlp") goal = promise.small;
-    results.push_back({{"ratio", training.throughput()},
-                       {"model", training.model},
-                       {"dtype", training.dtype},
-                       {"of", ours->title()},
-                       {"to", other->title()},
-                       {"value", throughput(training, *ours) / throughput(training, *other)},
-                       {"goal", goal ? Json(*goal) : Json(nullptr)}});
-  }
+  for (const Contestant& contestant : contestants)
+    results.push_back(describe(training, network, contestants, contestant, losses));
+  for (Json& ratio : ratios(training, network, contestants)) results.push_back(std::move(ratio));
   return results;
 }
 
 void print_results(const Json& results) {
-  std::printf("%-32s %-9s %-9s %5s %12s %12s %14s %11s\n", "", "model", "dtype", "ranks", "p50 ms", "min ms",
-              "items/s", "final loss");
+  bool any = false;
+  for (const Json& row : results) any = any || row.contains("system");
+  if (any) print_contestants(results);
   for (const Json& row : results) {
-    if (row.contains("ratio")) continue;
-    const std::string setting = row["setting"].get<std::string>();
-    const std::string title = row["system"].get<std::string>() + " " + row["strategy"].get<std::string>() +
-                              (setting.empty() ? "" : ", " + setting);
-    const Json& rate = row.contains("tokens_per_s") ? row["tokens_per_s"] : row["samples_per_s"];
-    std::printf("%-32s %-9s %-9s %5d %12.3f %12.3f %14.1f %11.6f\n", title.c_str(),
-                row["model"].get<std::string>().c_str(), row["dtype"].get<std::string>().c_str(),
-                row["ranks"].get<int>(), row["step_ms_p50"].get<double>(), row["step_ms_min"].get<double>(),
-                rate.get<double>(), row["final_loss"].get<double>());
-  }
-  for (const Json& row : results) {
-    if (!row.contains("ratio")) continue;
-    std::printf("%s / %s: %.3f", row["of"].get<std::string>().c_str(), row["to"].get<std::string>().c_str(),
-                row["value"].get<double>());
-    if (!row["goal"].is_null()) {
-      const bool met = row["value"].get<double>() >= row["goal"].get<double>();
-      std::printf("  (goal %.2f: %s)", row["goal"].get<double>(), met ? "met" : "missed");
+    if (row.contains("ratio")) print_ratio(row);
+    if (row.contains("won")) {
+      const int won = row["won"].get<int>();
+      std::printf("policy %s: faster in %d of %d comparisons%s\n", row["policy"].get<std::string>().c_str(),
+                  won, row["tried"].get<int>(), won == 0 ? "; it never wins" : "");
     }
-    std::printf("\n");
   }
   std::printf("\n");
 }

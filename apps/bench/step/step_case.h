@@ -13,9 +13,11 @@ struct StepCase {
   std::string dtype;  // float32, or bfloat16 for autocast
   std::string optimizer;
   double learning_rate = 0;
-  std::int64_t batch_size = 0;  // samples per rank
-  std::string codec = "none";   // how ddp's gradients travel
-  std::string weights;          // safetensors file with the initial weights
+  double clip_norm = 0;              // L2 norm that gradients are scaled down to; 0 is no clipping
+  std::int64_t batch_size = 0;       // samples per rank
+  std::string codec = "none";        // how ddp's gradients travel
+  std::string weights;               // safetensors file with the initial weights
+  std::uint64_t gradient_bytes = 0;  // of the whole model
 
   bool is_gpt() const { return config.contains("context"); }
   // What throughput counts: tokens or samples of one rank's batch.
@@ -23,6 +25,13 @@ struct StepCase {
     return is_gpt() ? batch_size * config.at("context").get<std::int64_t>() : batch_size;
   }
   const char* throughput() const { return is_gpt() ? "tokens_per_s" : "samples_per_s"; }
+};
+
+// What connects the ranks.
+struct Network {
+  int hosts = 1;  // emulated; 1 is this machine itself
+  std::string rate = {};
+  double bits_per_second = 0;
 };
 
 }  // namespace rondo::bench

@@ -1,16 +1,17 @@
 #include <torch/types.h>
 #include <torch/utils.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include "apps/bench/commands.h"
+#include "apps/bench/emulated_hosts.h"
 #include "apps/bench/python.h"
 #include "apps/bench/step/contest.h"
+#include "apps/bench/step/contestants.h"
 #include "apps/bench/step/result.h"
 #include "apps/common/command_line.h"
 #include "rondo/base/bytes.h"
@@ -20,6 +21,7 @@
 #include "rondo/launch/scratch.h"
 #include "rondo/models/model.h"
 #include "rondo/parallel/ddp/hooks/registry.h"
+#include "rondo/parallel/registry.h"
 
 namespace rondo::bench {
 namespace {
@@ -30,14 +32,13 @@ struct StepOptions {
   std::vector<std::string> models = {"gpt-25m", "mlp"};
   std::vector<std::string> dtypes;
   int ranks = 2;
+  Network network = {.rate = "1gbit"};
   std::int64_t batch_size = 0;
-  int joint_batch = 1;
   std::string optimizer = "adamw";
   double learning_rate = 3e-4;
-  std::string backend = "auto";
-  std::string bucket_bytes;
+  double clip_norm = 0;
   std::string codec = "none";
-  bool peers = false;
+  Lineup lineup;
   ContestOptions contest;
   bool rounds_given = false;
   bool losses = false;
@@ -45,68 +46,49 @@ struct StepOptions {
   std::string json;
 };
 
-// Starts the processes of one system and waits until they are ready.
-std::shared_ptr<Fleet> start_fleet(const std::string& name, std::vector<std::string> command,
-                                   const StepCase& training, int ranks, const fs::path& scratch,
-                                   Duration patience) {
-  const auto add = [&](const char* flag, const std::string& value) {
-    command.emplace_back(flag);
-    command.push_back(value);
-  };
-  add("--config", training.config.dump());
-  add("--weights", training.weights);
-  add("--dtype", training.dtype);
-  add("--batch-size", str(training.batch_size));
-  add("--learning-rate", str(training.learning_rate));
-  add("--optimizer", training.optimizer);
-  add("--codec", training.codec);
-  add("--world-size", str(ranks));
-  std::string file = name;
-  std::replace_if(
-      file.begin(), file.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '-');
-  add("--rendezvous", "file://" + (scratch / file).string());
-  command.emplace_back("--rank");
-  const std::map<std::string, std::string> environment = {{"OMP_NUM_THREADS", "1"}, {"MKL_NUM_THREADS", "1"}};
-  const auto processors = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  auto fleet = std::make_shared<Fleet>();
-  for (int rank = 0; rank < ranks; ++rank) {
-    command.push_back(str(rank));
-    fleet->workers.push_back(std::make_unique<ChildProcess>(str("process ", rank, " of '", name, "'"),
-                                                            command, environment, rank % processors));
-    command.pop_back();
+// Strategies beside one_device, each once, under the registry's own names. Throws UsageError listing what is
+// known.
+std::vector<std::string> resolve_strategies(const std::vector<std::string>& given) {
+  const StrategyRegistry registry = all_strategies();
+  std::vector<std::string> names;
+  for (const std::string& name : given) {
+    const std::string& resolved = registry.resolve(name);
+    if (resolved != "one_device" && std::find(names.begin(), names.end(), resolved) == names.end())
+      names.push_back(resolved);
   }
-  for (const auto& worker : fleet->workers) worker->read_line(Deadline::after(patience));
-  return fleet;
+  return names;
 }
 
-std::vector<Contestant> start_contestants(const StepOptions& options, const StepCase& training,
-                                          const fs::path& scratch) {
-  const std::string self = fs::read_symlink("/proc/self/exe").string();
-  const auto ranks = static_cast<std::size_t>(options.ranks);
-  const auto start = [&](const std::string& name, const std::vector<std::string>& command) {
-    return start_fleet(name, command, training, options.ranks, scratch, options.contest.patience);
-  };
-  const auto rondo = [&](const std::string& strategy) {
-    const std::string backend = strategy == "ddp" ? options.backend : "native";
-    return start("rondo " + strategy, {self, "step-worker", "--strategy", strategy, "--model", training.model,
-                                       "--backend", backend, "--bucket-bytes", options.bucket_bytes,
-                                       "--joint-batch", str(options.joint_batch)});
-  };
-  const auto pytorch = [&](const std::string& setting) {
-    return start("pytorch ddp " + setting,
-                 {python(), peer_script("step.py"), "--strategy", "ddp", "--setting", setting, "--kind",
-                  training.is_gpt() ? "gpt" : "mlp"});
-  };
-  std::vector<Contestant> contestants;
-  const std::shared_ptr<Fleet> alone = rondo("one_device");
-  contestants.push_back({"rondo", "one_device", "", alone, 1});
-  contestants.push_back({"rondo", "one_device", "independent", alone, ranks});
-  contestants.push_back({"rondo", "ddp", "", rondo("ddp"), ranks});
-  if (options.peers) {
-    contestants.push_back({"pytorch", "ddp", "as usually written", pytorch("usual"), ranks});
-    contestants.push_back({"pytorch", "ddp", "fastest setting", pytorch("fastest"), ranks});
+// What a wrong flag would otherwise say only in the middle of a run.
+void check(StepOptions& options) {
+  Lineup& lineup = options.lineup;
+  lineup.peers = lineup.peers || !lineup.peer_strategies.empty();
+  if (lineup.peers && lineup.joint_batch > 1)
+    throw UsageError("--joint-batch is for rondo alone, without --peers");
+  if (!lineup.bucket_bytes.empty()) parse_bytes(lineup.bucket_bytes, "--bucket-bytes");
+  StrategyOptions unused;
+  lineup.schedule.apply_to(unused);
+  if (options.codec != "none") make_comm_hook(options.codec, Group());  // throws for an unknown one
+  lineup.strategies = resolve_strategies(lineup.strategies);
+  if (lineup.ablation && lineup.strategies.empty())
+    throw UsageError("--ablation needs a strategy that communicates: --strategy zero3");
+  Network& network = options.network;
+  network.bits_per_second = bits_per_second(network.rate);
+  if (network.hosts > 1 && options.ranks % network.hosts != 0) {
+    throw UsageError(
+        str("--ranks ", options.ranks, " does not divide among --emulate-hosts ", network.hosts));
   }
-  return contestants;
+  if (!lineup.peers) return;
+  if (const std::string why = why_no_pytorch(); !why.empty()) {
+    std::cerr << "without PyTorch: " << why << "\n";
+    lineup.peers = false;
+  }
+}
+
+std::uint64_t bytes_of_gradients(const torch::nn::Module& module) {
+  std::uint64_t bytes = 0;
+  for (const at::Tensor& parameter : module.parameters()) bytes += parameter.nbytes();
+  return bytes;
 }
 
 Json run_case(const StepOptions& options, const std::string& model_name, const std::string& dtype) {
@@ -115,48 +97,48 @@ Json run_case(const StepOptions& options, const std::string& model_name, const s
   const fs::path folder = scratch.path();
   torch::manual_seed(1);
   const Model model = make_model(model_name);
-  StepCase training{model_name,
-                    model.config,
-                    dtype,
-                    options.optimizer,
-                    options.learning_rate,
-                    options.batch_size,
-                    options.codec,
-                    (folder / "initial.safetensors").string()};
+  StepCase training{.model = model_name,
+                    .config = model.config,
+                    .dtype = dtype,
+                    .optimizer = options.optimizer,
+                    .learning_rate = options.learning_rate,
+                    .clip_norm = options.clip_norm,
+                    .batch_size = options.batch_size,
+                    .codec = options.codec,
+                    .weights = (folder / "initial.safetensors").string(),
+                    .gradient_bytes = bytes_of_gradients(*model.module)};
   if (training.batch_size == 0) training.batch_size = training.is_gpt() ? 4 : 32;
   write_tensors(training.weights, named_tensors(*model.module));
   if (!options.keep_weights.empty()) fs::copy_file(training.weights, options.keep_weights);
   ContestOptions contest = options.contest;
   // Steps of a small model take well under a millisecond: more of them for the same time.
   if (!options.rounds_given && !training.is_gpt()) contest = {100, 20, 100, contest.patience};
-  std::vector<Contestant> contestants = start_contestants(options, training, folder);
+  std::optional<EmulatedHosts> hosts;
+  if (options.network.hosts > 1) hosts.emplace(options.network.hosts, options.network.rate);
+  const FleetPlace place{.ranks = options.ranks,
+                         .hosts = hosts ? &*hosts : nullptr,
+                         .scratch = folder,
+                         .patience = contest.patience};
+  std::vector<Contestant> contestants = start_contestants(options.lineup, training, place);
   run_contest(contestants, contest);
-  return step_results(training, contestants, options.losses);
+  return step_results(training, options.network, contestants, options.losses);
 }
 
 int run_step(StepOptions options) {
-  if (options.peers && options.joint_batch > 1)
-    throw UsageError("--joint-batch is for rondo alone, without --peers");
-  if (!options.bucket_bytes.empty()) parse_bytes(options.bucket_bytes, "--bucket-bytes");
-  if (options.codec != "none") make_comm_hook(options.codec, Group());  // throws for an unknown one
-  if (options.peers) {
-    if (const std::string why = why_no_pytorch(); !why.empty()) {
-      std::cerr << "without PyTorch: " << why << "\n";
-      options.peers = false;
-    }
-  }
+  check(options);
   Json results = Json::array();
+  const auto append = [&](const Json& part) {
+    if (options.json != "-") print_results(part);
+    results.insert(results.end(), part.begin(), part.end());
+  };
   for (const std::string& model : options.models) {
     std::vector<std::string> dtypes = options.dtypes;
     if (dtypes.empty())
       dtypes = model == "gpt-25m" ? std::vector<std::string>{"float32", "bfloat16"}
                                   : std::vector<std::string>{"float32"};
-    for (const std::string& dtype : dtypes) {
-      const Json part = run_case(options, model, dtype);
-      if (options.json != "-") print_results(part);
-      results.insert(results.end(), part.begin(), part.end());
-    }
+    for (const std::string& dtype : dtypes) append(run_case(options, model, dtype));
   }
+  if (const Json between = ratios_between_cases(results); !between.empty()) append(between);
   write_json(options.json, results);
   return 0;
 }
@@ -165,8 +147,11 @@ int run_step(StepOptions options) {
 
 Command add_step(CLI::App& app) {
   const auto options = std::make_shared<StepOptions>();
-  CLI::App* command =
-      app.add_subcommand("step", "Training steps: one process, independent processes, ddp, PyTorch");
+  Lineup& lineup = options->lineup;
+  CLI::App* command = app.add_subcommand(
+      "step", "Training steps: one process, independent processes, rondo's strategies, PyTorch");
+  command->add_option("--strategy", lineup.strategies,
+                      "rondo's strategies to train with, beside one_device (default: ddp)");
   command->add_option("--model", options->models, "models to train (default: gpt-25m mlp)")
       ->check(CLI::IsMember({"gpt-25m", "gpt-tiny", "mlp"}));
   command
@@ -180,7 +165,7 @@ Command add_step(CLI::App& app) {
       ->add_option("--batch-size", options->batch_size, "samples per rank (default: 4 for a gpt, 32 for mlp)")
       ->check(CLI::PositiveNumber);
   command
-      ->add_option("--joint-batch", options->joint_batch,
+      ->add_option("--joint-batch", lineup.joint_batch,
                    "every rondo process computes on so many ranks' batches: with --ranks 1, what so many "
                    "ranks see together")
       ->check(CLI::PositiveNumber);
@@ -190,16 +175,40 @@ Command add_step(CLI::App& app) {
   command->add_option("--learning-rate", options->learning_rate)
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command->add_option("--backend", options->backend, "engine of rondo's ddp")
+  command->add_option("--backend", lineup.backend, "engine of rondo's strategies")
       ->check(CLI::IsMember({"auto", "native", "gloo"}))
       ->capture_default_str();
-  command->add_option("--bucket-bytes", options->bucket_bytes,
+  command->add_option("--bucket-bytes", lineup.bucket_bytes,
                       "size of rondo's gradient buckets, such as 5MiB");
   command
       ->add_option("--codec", options->codec,
                    "how ddp's gradients travel (docs/codecs.md); PyTorch too, where it has that hook")
       ->capture_default_str();
-  command->add_flag("--peers", options->peers, "also run PyTorch's DistributedDataParallel over Gloo");
+  command->add_option("--clip-norm", options->clip_norm, "clip gradients to this L2 norm; 0 is not at all")
+      ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--emulate-hosts", options->network.hosts,
+                   "spread the ranks over so many emulated hosts (as root)")
+      ->check(CLI::Range(1, 200));
+  command->add_option("--rate", options->network.rate, "rate of their links, as tc writes it")
+      ->capture_default_str();
+  lineup.schedule.add_to(*command);
+  command->add_flag("--ablation", lineup.ablation,
+                    "each strategy with the scheduler's policies switched on in turn");
+  command
+      ->add_option("--matmul", lineup.matmul,
+                   "rondo's matrix products: PyTorch's own (default), or the fastest found (auto)")
+      ->check(CLI::IsMember({"default", "auto"}))
+      ->capture_default_str();
+  command->add_flag("--peers", lineup.peers, "also run PyTorch's counterparts over Gloo");
+  command
+      ->add_option("--peer", lineup.peer_strategies,
+                   "which of PyTorch's: ddp, zero1, fsdp2 (default: the counterparts of --strategy)")
+      ->check(CLI::IsMember({"ddp", "zero1", "fsdp2"}));
+  command
+      ->add_option("--peer-setting", lineup.peer_settings,
+                   "how PyTorch is written: usual, fastest (default: both for ddp, fastest for the others)")
+      ->check(CLI::IsMember({"usual", "fastest"}));
   auto* rounds =
       command->add_option("--rounds", options->contest.rounds, "turns of every system (default: 6; mlp 20)")
           ->check(CLI::PositiveNumber);
@@ -219,6 +228,8 @@ Command add_step(CLI::App& app) {
       "Examples:\n"
       "  rondo bench step --peers --json step.json\n"
       "  rondo bench step --model gpt-25m --dtype float32 --rounds 10\n"
+      "  rondo bench step --model gpt-25m --strategy ddp zero1 zero2 zero3 --peers\n"
+      "  rondo bench step --model gpt-25m --strategy ddp --emulate-hosts 2 --rate 1gbit --peers\n"
       "  rondo bench step --model gpt-tiny --peers --losses --rounds 1 --steps 100 --warm-up 0 --json -");
   return {command, [=] {
             options->rounds_given = *rounds || *steps || *warm_up;

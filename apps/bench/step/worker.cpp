@@ -1,6 +1,6 @@
 // One rank of rondo in `rondo bench step`. It builds its model, says {"ready": true}, and then answers each
-// line "run N" on standard input with one line of JSON about N training steps. bench/peers/step.py speaks the
-// same protocol.
+// line "run N" or "memory N" on standard input with one line of JSON about N training steps.
+// bench/peers/step.py speaks the same protocol.
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <torch/optim.h>
@@ -8,21 +8,24 @@
 #include <torch/utils.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include <algorithm>
+#include <cstdint>
 #include <iostream>
 #include <memory>
 #include <optional>
 
 #include "apps/bench/commands.h"
+#include "apps/bench/step/schedule_flags.h"
 #include "apps/bench/step/step_case.h"
 #include "apps/bench/step/synthetic_batch.h"
 #include "rondo/backend/context.h"
+#include "rondo/backend/native/registered_memory.h"
 #include "rondo/base/time.h"
 #include "rondo/checkpoint/weights.h"
 #include "rondo/models/loss.h"
 #include "rondo/models/model.h"
 #include "rondo/observe/memory.h"
-#include "rondo/parallel/ddp/ddp.h"
-#include "rondo/parallel/ddp/hooks/registry.h"
+#include "rondo/parallel/registry.h"
 #include "rondo/train/fused_adam.h"
 
 namespace rondo::bench {
@@ -35,6 +38,7 @@ struct WorkerOptions {
   std::string backend;
   std::string rendezvous;
   std::string bucket_bytes;  // empty: the default
+  ScheduleFlags schedule;
   int rank = 0;
   int world_size = 1;
   int joint_batch = 1;  // computes on the batches of so many ranks
@@ -56,19 +60,35 @@ class Autocast {
   Autocast& operator=(const Autocast&) = delete;
 };
 
-// Times in milliseconds since the first gradient.
-nlohmann::json describe(const BackwardTrace& trace) {
-  const auto since = [&](long long ns) { return static_cast<double>(ns - trace.first_gradient_ns) * 1e-6; };
-  nlohmann::json buckets = nlohmann::json::array();
-  for (const BucketTrace& bucket : trace.buckets) {
-    buckets.push_back({{"bytes", bucket.bytes.count},
-                       {"ready_ms", since(bucket.ready_ns)},
-                       {"launched_ms", since(bucket.launched_ns)},
-                       {"finished_ms", since(bucket.finished_ns)}});
+StrategyOptions strategy_options(const WorkerOptions& options) {
+  StrategyOptions result;
+  result.codec = options.training.codec;
+  if (!options.bucket_bytes.empty())
+    result.bucket_bytes = parse_bytes(options.bucket_bytes, "--bucket-bytes");
+  options.schedule.apply_to(result);
+  return result;
+}
+
+// Private pages, and shared memory in full where it is this process's own: never a peer's.
+Bytes own_memory() {
+  const std::shared_ptr<SharedArena> arena = process_arena();
+  const SharedArena::Usage usage = arena ? arena->usage() : SharedArena::Usage{};
+  return private_memory() + Bytes{usage.used_bytes + usage.cached_bytes};
+}
+
+// Times in milliseconds since the first operation began.
+nlohmann::json describe(const std::vector<CommunicationSpan>& spans) {
+  nlohmann::json result = nlohmann::json::array();
+  std::int64_t first = INT64_MAX;
+  for (const CommunicationSpan& span : spans) first = std::min(first, span.begin_ns);
+  const auto since = [&](std::int64_t ns) { return static_cast<double>(ns - first) * 1e-6; };
+  for (const CommunicationSpan& span : spans) {
+    result.push_back({{"operation", span.operation},
+                      {"bytes", span.bytes.count},
+                      {"begin_ms", since(span.begin_ns)},
+                      {"end_ms", since(span.end_ns)}});
   }
-  return {{"backward_end_ms", since(trace.backward_end_ns)},
-          {"end_ms", since(trace.end_ns)},
-          {"buckets", buckets}};
+  return result;
 }
 
 class Worker {
@@ -77,19 +97,13 @@ class Worker {
       : training_(options.training),
         context_(init(init_options(options))),
         model_(make_model(training_.model, training_.config)),
+        communicates_(options.strategy != "one_device"),
         rank_(options.rank),
         joint_batch_(options.joint_batch) {
     load_weights(training_.weights, named_tensors(*model_.module));
-    if (options.strategy == "ddp") {
-      DdpOptions ddp_options;
-      if (!options.bucket_bytes.empty())
-        ddp_options.bucket_bytes = parse_bytes(options.bucket_bytes, "--bucket-bytes");
-      ddp_.emplace(*model_.module, context_.world(), ddp_options);
-      if (training_.codec != "none") {
-        ddp_->register_comm_hook(make_comm_hook(training_.codec, context_.world()));
-      }
-    }
-    const std::vector<at::Tensor> parameters = model_.module->parameters();
+    strategy_ = all_strategies().make(options.strategy, context_, strategy_options(options));
+    prepared_ = strategy_->prepare(model_.module);
+    const std::vector<at::Tensor> parameters = prepared_->module().parameters();
     if (training_.optimizer == "adamw") {
       optimizer_ =
           std::make_unique<FusedAdamW>(parameters, torch::optim::AdamWOptions(training_.learning_rate));
@@ -107,29 +121,36 @@ class Worker {
     for (int i = 0; i < steps; ++i) {
       const SyntheticBatch batch = next_batch();
       const TimePoint begin = Clock::now();
-      const double loss = step(batch);
+      const double loss = step(batch, [] {});
       answer["step_ms"].push_back(milliseconds(Clock::now() - begin));
       answer["losses"].push_back(loss);
-      if (!ddp_) continue;
-      answer["comm_ms"].push_back(milliseconds(communication_time(ddp_->last_backward())));
-      answer["exposed_comm_ms"].push_back(milliseconds(exposed_communication_time(ddp_->last_backward())));
+      if (!communicates_) continue;
+      const CommunicationTimes times = prepared_->communication_times();
+      answer["comm_ms"].push_back(milliseconds(times.busy));
+      answer["exposed_comm_ms"].push_back(milliseconds(times.exposed));
     }
-    if (ddp_) answer["backward"] = describe(ddp_->last_backward());
-    answer["peak_bytes"] = memory_.sample().count;
-    answer["peak_rss_bytes"] = peak_rss().count;
+    answer["communication"] = describe(prepared_->communication_spans());
     return answer;
+  }
+
+  // Steps without a clock, in which memory is looked at where it may peak.
+  nlohmann::json measure_memory(int steps) {
+    for (int i = 0; i < steps; ++i) step(next_batch(), [this] { memory_.sample(); });
+    return {{"peak_bytes", memory_.peak().count}, {"peak_rss_bytes", peak_rss().count}};
   }
 
  private:
   static InitOptions init_options(const WorkerOptions& options) {
     InitOptions result;
     result.backend = options.backend;
-    result.rank = options.strategy == "ddp" ? options.rank : 0;
-    result.world_size = options.strategy == "ddp" ? options.world_size : 1;
-    if (options.strategy == "ddp") {
-      result.init_method = options.rendezvous;
-    } else {
+    if (options.strategy == "one_device") {
+      result.rank = 0;
+      result.world_size = 1;
       result.store = c10::make_intrusive<c10d::HashStore>();
+    } else {
+      result.rank = options.rank;
+      result.world_size = options.world_size;
+      result.init_method = options.rendezvous;
     }
     return result;
   }
@@ -148,26 +169,35 @@ class Worker {
     return {at::cat(inputs), at::cat(targets)};
   }
 
-  double step(const SyntheticBatch& batch) {
+  // `phase_ended` is called after the forward pass, the backward pass and the optimizer's step.
+  template <class PhaseEnded>
+  double step(const SyntheticBatch& batch, const PhaseEnded& phase_ended) {
     optimizer_->zero_grad();
-    if (ddp_) ddp_->before_forward();
+    prepared_->begin_step({.samples = batch.target.numel(), .gradients_are_read = training_.clip_norm > 0});
     at::Tensor loss;
     {
       std::optional<Autocast> autocast;
       if (training_.dtype == "bfloat16") autocast.emplace();
       loss = cross_entropy(model_.forward(batch.input), batch.target).mean;
     }
+    phase_ended();
     loss.backward();
-    optimizer_->step();
+    prepared_->finish_backward();
+    phase_ended();
+    if (training_.clip_norm > 0) prepared_->clip_gradients(training_.clip_norm);
+    prepared_->step(*optimizer_);
+    phase_ended();
     return loss.item<double>();
   }
 
   const StepCase training_;
   Context context_;
   Model model_;
-  std::optional<DistributedDataParallel> ddp_;
+  std::unique_ptr<Strategy> strategy_;
+  std::unique_ptr<PreparedModel> prepared_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
-  MemoryMeter memory_;
+  MemoryMeter memory_{own_memory};
+  const bool communicates_;
   const int rank_;
   const int joint_batch_;
   std::int64_t step_ = 0;
@@ -183,7 +213,10 @@ int run_worker(WorkerOptions& options) {
   std::cout << nlohmann::json{{"ready", true}}.dump() << std::endl;
   std::string command;
   int steps = 0;
-  while (std::cin >> command >> steps) std::cout << worker.run(steps).dump() << std::endl;
+  while (std::cin >> command >> steps) {
+    const nlohmann::json answer = command == "memory" ? worker.measure_memory(steps) : worker.run(steps);
+    std::cout << answer.dump() << std::endl;
+  }
   return 0;
 }
 
@@ -199,6 +232,7 @@ Command add_step_worker(CLI::App& app) {
   command->add_option("--dtype", options->training.dtype)->required();
   command->add_option("--batch-size", options->training.batch_size)->required();
   command->add_option("--learning-rate", options->training.learning_rate)->required();
+  command->add_option("--clip-norm", options->training.clip_norm);
   command->add_option("--optimizer", options->training.optimizer)->required();
   command->add_option("--codec", options->training.codec);
   command->add_option("--backend", options->backend)->required();
@@ -207,6 +241,7 @@ Command add_step_worker(CLI::App& app) {
   command->add_option("--rendezvous", options->rendezvous)->required();
   command->add_option("--bucket-bytes", options->bucket_bytes);
   command->add_option("--joint-batch", options->joint_batch);
+  options->schedule.add_to(*command);
   return {command, [options] { return run_worker(*options); }};
 }
 

@@ -1,0 +1,111 @@
+#include "apps/bench/step/contestants.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "apps/bench/python.h"
+#include "rondo/base/text.h"
+
+namespace rondo::bench {
+namespace {
+
+// What results call PyTorch's settings.
+std::string setting_title(const std::string& setting) {
+  return setting == "usual" ? "as usually written" : "fastest setting";
+}
+
+std::vector<std::string> settings_of(const Lineup& lineup, const std::string& peer) {
+  if (!lineup.peer_settings.empty()) return lineup.peer_settings;
+  return peer == "ddp" ? std::vector<std::string>{"usual", "fastest"} : std::vector<std::string>{"fastest"};
+}
+
+std::vector<std::string> peers_of(const Lineup& lineup) {
+  if (!lineup.peer_strategies.empty()) return lineup.peer_strategies;
+  std::vector<std::string> peers;
+  for (const std::string& strategy : lineup.strategies) {
+    const std::string peer = counterpart(strategy);
+    if (!peer.empty() && std::find(peers.begin(), peers.end(), peer) == peers.end()) peers.push_back(peer);
+  }
+  return peers;
+}
+
+class Starter {
+ public:
+  Starter(const Lineup& lineup, const StepCase& training, const FleetPlace& place)
+      : lineup_(lineup), training_(training), place_(place) {}
+
+  // `policy` is empty where all policies are at their defaults or as the user has set them.
+  void rondo(const std::string& strategy, const std::string& matmul, const SchedulePolicy& policy) {
+    const bool alone = strategy == "one_device";
+    const bool own_matmul = matmul != "default";
+    const std::string setting = title(policy.name, own_matmul ? "matmul " + matmul : "");
+    std::vector<std::string> command = {self_, "step-worker", "--strategy", strategy};
+    const std::vector<std::string> more = {
+        "--model",        training_.model,      "--backend",     alone ? "native" : lineup_.backend,
+        "--bucket-bytes", lineup_.bucket_bytes, "--joint-batch", str(lineup_.joint_batch)};
+    command.insert(command.end(), more.begin(), more.end());
+    const std::vector<std::string> words = policy.flags.words();
+    command.insert(command.end(), words.begin(), words.end());
+    const std::shared_ptr<Fleet> fleet = start_fleet(title("rondo " + strategy, setting), command,
+                                                     {{"RONDO_MATMUL", matmul}}, training_, place_);
+    contestants_.push_back({"rondo", strategy, setting, fleet, alone ? 1 : ranks(), policy.name, own_matmul});
+    if (alone) {
+      contestants_.push_back(
+          {"rondo", strategy, title("independent", setting), fleet, ranks(), policy.name, own_matmul});
+    }
+  }
+
+  void pytorch(const std::string& strategy, const std::string& setting) {
+    const std::string name = title("pytorch " + strategy, setting);
+    const std::vector<std::string> command = {python(),     peer_script("step.py"),
+                                              "--strategy", strategy,
+                                              "--setting",  setting,
+                                              "--kind",     training_.is_gpt() ? "gpt" : "mlp"};
+    contestants_.push_back({"pytorch", strategy, setting_title(setting),
+                            start_fleet(name, command, {}, training_, place_), ranks()});
+  }
+
+  std::vector<Contestant> take() { return std::move(contestants_); }
+
+ private:
+  std::size_t ranks() const { return static_cast<std::size_t>(place_.ranks); }
+  static std::string title(const std::string& name, const std::string& setting) {
+    return setting.empty() || name.empty() ? name + setting : name + ", " + setting;
+  }
+
+  const Lineup& lineup_;
+  const StepCase& training_;
+  const FleetPlace& place_;
+  const std::string self_ = std::filesystem::read_symlink("/proc/self/exe").string();
+  std::vector<Contestant> contestants_;
+};
+
+}  // namespace
+
+std::string counterpart(const std::string& strategy) {
+  if (strategy == "ddp") return "ddp";
+  if (strategy == "zero1" || strategy == "zero2") return "zero1";
+  if (strategy == "zero3" || strategy == "zero3_keep" || strategy == "hsdp") return "fsdp2";
+  return {};
+}
+
+std::vector<Contestant> start_contestants(const Lineup& lineup, const StepCase& training,
+                                          const FleetPlace& place) {
+  Starter starter(lineup, training, place);
+  starter.rondo("one_device", "default", {});
+  // Next to it this shows how fast the default products are on this processor.
+  if (lineup.matmul != "default") starter.rondo("one_device", lineup.matmul, {});
+  const std::vector<SchedulePolicy> policies = lineup.ablation
+                                                   ? schedule_ablation(lineup.schedule)
+                                                   : std::vector<SchedulePolicy>{{"", lineup.schedule}};
+  for (const std::string& strategy : lineup.strategies) {
+    for (const SchedulePolicy& policy : policies) starter.rondo(strategy, lineup.matmul, policy);
+  }
+  if (!lineup.peers) return starter.take();
+  for (const std::string& peer : peers_of(lineup)) {
+    for (const std::string& setting : settings_of(lineup, peer)) starter.pytorch(peer, setting);
+  }
+  return starter.take();
+}
+
+}  // namespace rondo::bench

@@ -1,0 +1,228 @@
+#include "apps/bench/step/ratios.h"
+
+#include <fstream>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "apps/bench/step/contestants.h"
+#include "apps/bench/step/figures.h"
+
+namespace rondo::bench {
+namespace {
+
+// Least speed of one of rondo's strategies as a multiple of another contestant's, by title or by its
+// beginning. GPT of 25.5 M parameters, and the small MLP.
+struct Promise {
+  const char* of;
+  const char* to;
+  bool between_hosts;
+  std::optional<double> gpt_float32;
+  std::optional<double> gpt_bfloat16;
+  std::optional<double> small;
+};
+constexpr Promise kPromises[] = {
+    {"ddp", "pytorch ddp, as usually written", false, 1.10, 1.20, 4.0},
+    {"ddp", "pytorch ddp, fastest setting", false, 1.05, {}, {}},
+    {"ddp", "rondo one_device, independent", false, 0.97, {}, {}},
+    {"ddp", "rondo one_device", false, 1.85, {}, {}},
+    {"zero1", "pytorch zero1", false, 1.18, {}, {}},
+    {"zero2", "pytorch zero1", false, 1.18, {}, {}},
+    {"zero3", "pytorch fsdp2", false, 1.40, {}, {}},
+    {"zero3", "rondo ddp", false, 0.95, {}, {}},
+    {"ddp", "pytorch ddp", true, 1.25, {}, {}},
+};
+// Most memory of ZeRO-3 as a multiple of FSDP2's.
+constexpr double kMemoryGoal = 0.75;
+// Longest step between hosts as a multiple of max(compute, line rate).
+const std::map<std::string, double> kBoundGoals = {{"ddp", 1.28}, {"zero3", 1.25}};
+// With rondo's own choice of matrix products: where the default ones are slow, and elsewhere.
+constexpr double kWholeProductGoal = 2.0;
+constexpr double kNeverSlower = 1.0;
+constexpr double kSlowProducts = 1.2;  // the choice is this much faster, then the default is slow here
+// A policy wins when it is faster by more than the noise of two medians.
+constexpr double kWin = 1.01;
+
+class Ratios {
+ public:
+  Ratios(const StepCase& training, const Network& network, const std::vector<Contestant>& contestants)
+      : training_(training), network_(network), contestants_(contestants) {}
+
+  Json take() {
+    for (const Contestant& contestant : contestants_) {
+      compare_to_bound(contestant);
+      if (contestant.system != "rondo" || contestant.strategy == "one_device") continue;
+      if (!contestant.policy.empty()) {
+        compare_policies(contestant);
+      } else {
+        compare_speed(contestant);
+        compare_memory(contestant);
+      }
+    }
+    return rows_;
+  }
+
+ private:
+  bool headline() const { return training_.model == "gpt-25m" && training_.dtype == "float32"; }
+  // PyTorch's counterpart; for a strategy that it does not have, all of its strategies.
+  static bool is_peer(const Contestant& ours, const Contestant& other) {
+    const std::string expected = counterpart(ours.strategy);
+    return other.system == "pytorch" && (expected.empty() || other.strategy == expected);
+  }
+
+  Json& add(const char* what, const Contestant& of, const std::string& to, double value,
+            std::optional<double> goal, const char* better) {
+    rows_.push_back({{"ratio", what},
+                     {"model", training_.model},
+                     {"dtype", training_.dtype},
+                     {"of", of.title()},
+                     {"to", to},
+                     {"value", value},
+                     {"goal", goal ? Json(*goal) : Json(nullptr)},
+                     {"better", better}});
+    return rows_.back();
+  }
+
+  double speed(const Contestant& contestant) const { return throughput(training_, contestant); }
+
+  std::optional<double> speed_goal(const Contestant& ours, const Contestant& other) const {
+    if (ours.own_matmul) return whole_product_goal(ours, other);
+    for (const Promise& promise : kPromises) {
+      if (ours.strategy != promise.of || !other.title().starts_with(promise.to)) continue;
+      if (promise.between_hosts != (network_.hosts > 1)) continue;
+      if (training_.model == "mlp") return promise.small;
+      if (training_.model != "gpt-25m") return {};
+      return training_.dtype == "float32" ? promise.gpt_float32 : promise.gpt_bfloat16;
+    }
+    return {};
+  }
+
+  std::optional<double> whole_product_goal(const Contestant& ours, const Contestant& other) const {
+    if (!headline() || network_.hosts > 1 || ours.strategy != "ddp" || other.system != "pytorch") return {};
+    const Contestant* usual = find(contestants_, "rondo one_device");
+    const Contestant* chosen = find(contestants_, "rondo one_device, " + ours.setting);
+    if (!usual || !chosen) return {};
+    return speed(*chosen) > kSlowProducts * speed(*usual) ? kWholeProductGoal : kNeverSlower;
+  }
+
+  void compare_speed(const Contestant& ours) {
+    for (const Contestant& other : contestants_) {
+      const bool peer = is_peer(ours, other);
+      const bool alone =
+          other.system == "rondo" && other.strategy == "one_device" && other.own_matmul == ours.own_matmul;
+      const bool our_ddp = other.system == "rondo" && other.strategy == "ddp" && ours.strategy != "ddp" &&
+                           other.policy.empty();
+      if (!peer && !alone && !our_ddp) continue;
+      add(training_.throughput(), ours, other.title(), speed(ours) / speed(other), speed_goal(ours, other),
+          "higher");
+    }
+  }
+
+  void compare_memory(const Contestant& ours) {
+    for (const Contestant& other : contestants_) {
+      if (!is_peer(ours, other)) continue;
+      const auto compare = [&](const char* what, std::uint64_t RankSamples::*member, bool promised) {
+        const std::uint64_t theirs = largest(other, member);
+        if (theirs == 0) return;
+        const bool goal = promised && headline() && ours.strategy == "zero3";
+        add(what, ours, other.title(),
+            static_cast<double>(largest(ours, member)) / static_cast<double>(theirs),
+            goal ? std::optional(kMemoryGoal) : std::nullopt, "lower");
+      };
+      compare("peak_resident_bytes", &RankSamples::peak_resident_bytes, true);
+      compare("peak_rss_bytes", &RankSamples::peak_rss_bytes, false);
+    }
+  }
+
+  void compare_to_bound(const Contestant& contestant) {
+    const std::optional<double> bound = bound_ms(training_, network_, contestants_, contestant);
+    if (!bound) return;
+    const auto goal = kBoundGoals.find(contestant.strategy);
+    const bool promised = headline() && contestant.system == "rondo" && goal != kBoundGoals.end() &&
+                          contestant.policy.empty() && !contestant.own_matmul;
+    add("step_ms_p50", contestant, "max(compute, line rate)", median_step(contestant) / *bound,
+        promised ? std::optional(goal->second) : std::nullopt, "lower");
+  }
+
+  // To the same strategy with one policy less, which stands before it.
+  void compare_policies(const Contestant& ours) {
+    if (ours.policy == "fifo") return;
+    const Contestant& without = *(&ours - 1);
+    const double value = speed(ours) / speed(without);
+    Json& row = add(training_.throughput(), ours, without.title(), value, {}, "higher");
+    row["policy"] = ours.policy.substr(1);
+    row["wins"] = value > kWin;
+  }
+
+  const StepCase& training_;
+  const Network& network_;
+  const std::vector<Contestant>& contestants_;
+  Json rows_ = Json::array();
+};
+
+bool has_bfloat16_products() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("flags")) return line.find(" avx512_bf16") != std::string::npos;
+  }
+  return false;
+}
+
+void compare_dtypes(const Json& rows, Json& result) {
+  for (const Json& half : rows) {
+    if (half.contains("ratio") || half["dtype"] != "bfloat16") continue;
+    for (const Json& full : rows) {
+      if (full.contains("ratio") || full["dtype"] != "float32") continue;
+      bool same = true;
+      for (const char* key : {"system", "strategy", "setting", "model"})
+        same = same && half[key] == full[key];
+      if (!same || half["strategy"] == "one_device" || half["system"] != "rondo") continue;
+      const char* what = half.contains("tokens_per_s") ? "tokens_per_s" : "samples_per_s";
+      const std::string setting = half["setting"].get<std::string>();
+      const std::string title =
+          "rondo " + half["strategy"].get<std::string>() + (setting.empty() ? "" : ", " + setting);
+      const bool promised = half["model"] == "gpt-25m" && half["hosts"] == 1 && setting.empty() &&
+                            half["strategy"] == "ddp" && has_bfloat16_products();
+      result.push_back({{"ratio", what},
+                        {"model", half["model"]},
+                        {"dtype", "bfloat16"},
+                        {"of", title + ", bfloat16"},
+                        {"to", title + ", float32"},
+                        {"value", half[what].get<double>() / full[what].get<double>()},
+                        {"goal", promised ? Json(2.0) : Json(nullptr)},
+                        {"better", "higher"}});
+    }
+  }
+}
+
+void count_wins(const Json& rows, Json& result) {
+  std::vector<std::string> policies;
+  std::map<std::string, std::pair<int, int>> wins;  // of how many
+  for (const Json& row : rows) {
+    if (!row.contains("wins")) continue;
+    const std::string policy = row["policy"].get<std::string>();
+    if (!wins.contains(policy)) policies.push_back(policy);
+    auto& [won, tried] = wins[policy];
+    won += row["wins"].get<bool>() ? 1 : 0;
+    ++tried;
+  }
+  for (const std::string& policy : policies) {
+    const auto [won, tried] = wins[policy];
+    result.push_back({{"policy", policy}, {"won", won}, {"tried", tried}});
+  }
+}
+
+}  // namespace
+
+Json ratios(const StepCase& training, const Network& network, const std::vector<Contestant>& contestants) {
+  return Ratios(training, network, contestants).take();
+}
+
+Json ratios_between_cases(const Json& rows) {
+  Json result = Json::array();
+  compare_dtypes(rows, result);
+  count_wins(rows, result);
+  return result;
+}
+
+}  // namespace rondo::bench

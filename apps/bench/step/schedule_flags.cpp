@@ -1,0 +1,69 @@
+#include "apps/bench/step/schedule_flags.h"
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+
+#include "rondo/base/bytes.h"
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+
+namespace rondo::bench {
+namespace {
+
+int parse_prefetch(const std::string& text) {
+  int value = -1;
+  const auto end = std::from_chars(text.data(), text.data() + text.size(), value).ptr;
+  if (end != text.data() + text.size() || value < 0)
+    throw UsageError(str("--prefetch ", text, " is not a number of units, 0 or more"));
+  return value;
+}
+
+std::string given_or(const std::string& given, const char* otherwise) {
+  return given.empty() ? otherwise : given;
+}
+
+}  // namespace
+
+void ScheduleFlags::add_to(CLI::App& app) {
+  app.add_option("--schedule", schedule, "scheduler: which block is sent first")
+      ->check(CLI::IsMember({"fifo", "priority", "plan", "random"}));
+  app.add_option("--block-bytes", block_bytes, "scheduler: size of a block, such as 4MiB; 0 is whole units");
+  app.add_option("--credit-bytes", credit_bytes, "scheduler: bytes under way at a time; 0 is unlimited");
+  app.add_option("--prefetch", prefetch, "scheduler: units gathered ahead; 0 is none");
+}
+
+void ScheduleFlags::apply_to(StrategyOptions& options) const {
+  if (!schedule.empty()) options.schedule = schedule;
+  if (!block_bytes.empty()) options.block_bytes = parse_bytes(block_bytes, "--block-bytes");
+  if (!credit_bytes.empty()) options.credit_bytes = parse_bytes(credit_bytes, "--credit-bytes");
+  if (!prefetch.empty()) options.prefetch = parse_prefetch(prefetch);
+}
+
+std::vector<std::string> ScheduleFlags::words() const {
+  std::vector<std::string> words;
+  const auto add = [&](const char* flag, const std::string& value) {
+    if (!value.empty()) words.insert(words.end(), {flag, value});
+  };
+  add("--schedule", schedule);
+  add("--block-bytes", block_bytes);
+  add("--credit-bytes", credit_bytes);
+  add("--prefetch", prefetch);
+  return words;
+}
+
+std::vector<SchedulePolicy> schedule_ablation(const ScheduleFlags& flags) {
+  ScheduleFlags now{.schedule = "fifo", .block_bytes = "0", .credit_bytes = "0", .prefetch = "0"};
+  std::vector<SchedulePolicy> policies = {{"fifo", now}};
+  now.schedule = given_or(flags.schedule, "priority");
+  policies.push_back({"+priority", now});
+  // ByteScheduler's block, and enough of them under way to keep a link busy.
+  now.block_bytes = given_or(flags.block_bytes, "4MiB");
+  policies.push_back({"+partitioning", now});
+  now.credit_bytes = given_or(flags.credit_bytes, "16MiB");
+  policies.push_back({"+credit", now});
+  now.prefetch = given_or(flags.prefetch, "1");
+  policies.push_back({"+prefetch", now});
+  return policies;
+}
+
+}  // namespace rondo::bench

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "rondo/strategy/registry.h"
+
+namespace CLI {
+class App;
+}
+
+namespace rondo::bench {
+
+// What a strategy is told about its communication scheduler, as text; empty is the strategy's default.
+struct ScheduleFlags {
+  std::string schedule = {};
+  std::string block_bytes = {};
+  std::string credit_bytes = {};
+  std::string prefetch = {};
+
+  void add_to(CLI::App& app);
+  // Throws UsageError naming the flag of a value that cannot be read.
+  void apply_to(StrategyOptions& options) const;
+  std::vector<std::string> words() const;
+};
+
+// One step of the ablation: a policy is switched on, those before it stay on.
+struct SchedulePolicy {
+  std::string name = {};  // "fifo", "+priority", ...
+  ScheduleFlags flags = {};
+};
+
+// First in, first out without any policy; then priority, partitioning, credit and prefetch, each switched on
+// in turn, with the values of `flags` where they are given.
+std::vector<SchedulePolicy> schedule_ablation(const ScheduleFlags& flags);
+
+}  // namespace rondo::bench
