@@ -1,6 +1,8 @@
 #include "rondo/nn/unit.h"
 
 #include <gtest/gtest.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
@@ -9,6 +11,7 @@
 #include <functional>
 
 #include "rondo/nn/partition.h"
+#include "rondo/nn/wrap.h"
 
 namespace rondo {
 namespace {
@@ -138,6 +141,32 @@ TEST(Unit, WorksInsideSequential) {
   const auto events = observe(*layers, [&] { layers->forward(at::ones({2, 3})).sum().backward(); });
   EXPECT_EQ(events.size(), 8U);
   EXPECT_EQ(layers->named_parameters().keys().front(), "0.weight");
+}
+
+TEST(Wrap, MakesUnitsOfTheLayersOfASequentialWithoutAnotherTypeOrName) {
+  torch::manual_seed(1);
+  torch::nn::Sequential model(torch::nn::Linear(3, 4), torch::nn::BatchNorm1d(4), torch::nn::ReLU(),
+                              torch::nn::Linear(4, 2));
+  const at::Tensor input = at::randn({5, 3});
+  model->eval();
+  const at::Tensor expected = model->forward(input);
+  const std::vector<std::string> names = model->named_parameters().keys();
+
+  EXPECT_EQ(wrap_units(*model, wrap_types<torch::nn::LinearImpl>()), 2);
+  EXPECT_EQ(wrap_units(*model, wrap_all()), 1);  // what is a unit already stays one
+  EXPECT_EQ(model->named_parameters().keys(), names);
+  EXPECT_TRUE(at::equal(model->forward(input), expected));
+  EXPECT_EQ(partition_into_units(*model).size(), 3U);
+  const auto events = observe(*model, [&] { model->forward(input).sum().backward(); });
+  EXPECT_EQ(events.size(), 12U);
+  model->train();
+  EXPECT_FALSE(at::allclose(model->forward(input), expected));  // the batch's own statistics
+}
+
+TEST(Wrap, BySize) {
+  torch::nn::Sequential model(torch::nn::Linear(3, 4), torch::nn::Linear(100, 100));
+  EXPECT_EQ(wrap_units(*model, wrap_from(KiB(8))), 1);
+  EXPECT_EQ(partition_into_units(*model).size(), 2U);
 }
 
 TEST(Partition, InnermostUnitOwnsAParameterAndTheRootTheRest) {

@@ -7,6 +7,7 @@
 
 #include "rondo/parallel/ddp/ddp.h"
 #include "rondo/parallel/ddp/hooks/registry.h"
+#include "rondo/parallel/sharded/sharded_model.h"
 
 namespace rondo {
 namespace {
@@ -66,6 +67,13 @@ DdpStrategy::DdpStrategy(Context context, const StrategyOptions& options)
     : ProcessStrategy("ddp", std::move(context)), options_(options) {}
 
 std::unique_ptr<PreparedModel> DdpStrategy::prepare(std::shared_ptr<torch::nn::Module> module) {
+  // Between hosts the second half of each all-reduce can wait for the next forward pass (see ShardedModel).
+  const bool spans_hosts = context().local_world_size() < context().world_size();
+  if (spans_hosts && options_.codec == "none" && !options_.static_graph &&
+      options_.check_parameters_every == 0) {
+    return std::make_unique<ShardedModel>(std::move(module), ShardingPlan(Sharding::ddp), context(),
+                                          options_);
+  }
   DdpOptions options;
   options.bucket_bytes = options_.bucket_bytes;
   options.first_bucket_bytes = options_.first_bucket_bytes;

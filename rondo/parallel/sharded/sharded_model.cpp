@@ -14,6 +14,7 @@
 
 #include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
+#include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/parallel/ddp/coalesced_broadcast.h"
 
@@ -151,15 +152,24 @@ void ShardedModel::launch_complete_units() {
     ++next_launch_;
     if (!units_[unit]->trains()) continue;
     if (!weight_) weight_ = announcement_.gradient_weight(/*divide_by_active=*/false);
-    if (find_unused_) {
-      for (std::string& name : units_[unit]->without_gradient()) missing_.push_back(std::move(name));
-    }
+    note_missing_gradients(unit);
     const ExposedTime exposed(exposed_ns_);
     // Behind all gathers of this pass, and what the next forward pass needs first before the rest.
     units_[unit]->launch_gradients(*weight_,
                                    static_cast<std::int64_t>(order_.size()) + forward_priority(unit));
     progress_[unit].launched = true;
   }
+}
+
+void ShardedModel::note_missing_gradients(std::size_t unit) {
+  std::vector<std::string> names = units_[unit]->without_gradient();
+  if (!names.empty() && !find_unused_) {
+    throw UsageError(str("rank ", context_.rank(), ": the backward pass of unit '", units_[unit]->name(),
+                         "' is over, but these of its parameters got no gradient: ", join(names, ", "),
+                         "; if that is intended, set find_unused_parameters"));
+  }
+  missing_.insert(missing_.end(), std::make_move_iterator(names.begin()),
+                  std::make_move_iterator(names.end()));
 }
 
 void ShardedModel::finish_backward() {
@@ -224,11 +234,14 @@ double ShardedModel::clip_gradients(double max_norm) {
   return norm;
 }
 
+bool ShardedModel::optimizes_parts() const {
+  return std::any_of(units_.begin(), units_.end(),
+                     [](const auto& unit) { return shards_optimizer(unit->sharding()); });
+}
+
 void ShardedModel::step(torch::optim::Optimizer& optimizer) {
   if (checked_optimizer_ != &optimizer) {
-    const bool sharded = std::any_of(units_.begin(), units_.end(),
-                                     [](const auto& unit) { return shards_optimizer(unit->sharding()); });
-    if (sharded || defers_) check_elementwise(optimizer);
+    if (optimizes_parts()) check_elementwise(optimizer);
     checked_optimizer_ = &optimizer;
   }
   if (waits_later_) {

@@ -38,7 +38,7 @@ class ShardedModel final : public PreparedModel {
   void step(torch::optim::Optimizer& optimizer) override;
   void make_whole() override;
   void adopt_values() override;
-  bool optimizes_parts() const override { return true; }
+  bool optimizes_parts() const override;
   CommunicationTimes communication_times() const override { return times_; }
   std::vector<CommunicationSpan> communication_spans() const override { return spans_; }
 
@@ -73,6 +73,7 @@ class ShardedModel final : public PreparedModel {
   void after_update(std::size_t unit);
   std::int64_t forward_priority(std::size_t unit) const;
   void note_position(std::size_t unit);
+  void note_missing_gradients(std::size_t unit);
   void agree_on_unused();
   void collect_records();
 

@@ -49,12 +49,11 @@ void ShardedUnit::add_part(std::vector<UnitParameter> parameters, int owner) {
   const bool trained = parameters.front().tensor.requires_grad();
   FlatParameters::Memory memory = FlatParameters::Memory::whole;
   at::Tensor shared;
-  if (shards_parameters(sharding_)) {
-    memory = FlatParameters::Memory::gathered;
-    if (environment_.in_place && options.device().is_cpu()) {
-      shared = map_buffer(group, owner, layout.flat_elements(), options.requires_grad(false));
-      if (shared.defined()) memory = FlatParameters::Memory::mapped;
-    }
+  if (shards_parameters(sharding_)) memory = FlatParameters::Memory::gathered;
+  if (shards_optimizer(sharding_) && environment_.in_place && options.device().is_cpu()) {
+    // On one host nobody needs a copy: each rank writes its shard where all read.
+    shared = map_buffer(group, owner, layout.flat_elements(), options.requires_grad(false));
+    if (shared.defined()) memory = FlatParameters::Memory::mapped;
   }
   Part part;
   part.parameters =

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <functional>
+#include <memory>
+
+#include "rondo/base/bytes.h"
+
+namespace rondo {
+
+// Says of a layer whether it becomes a unit.
+using WrapRule = std::function<bool(const torch::nn::Module& layer)>;
+
+// Every layer that has parameters.
+WrapRule wrap_all();
+// Layers whose parameters, those of its children included, take at least so many bytes.
+WrapRule wrap_from(Bytes parameters);
+// Layers of one of the given types (torch::nn::LinearImpl, ...).
+template <class... Types>
+WrapRule wrap_types() {
+  return
+      [](const torch::nn::Module& layer) { return (... || (dynamic_cast<const Types*>(&layer) != nullptr)); };
+}
+
+// Makes units of layers without changing any type: the children of every torch::nn::Sequential in `model` (at
+// any depth) for which `rule` says so, provided that they take a tensor and give one. Names of parameters
+// stay. Returns how many there are now more.
+//
+// Only Sequential calls its children through an indirection that can be replaced: forward is not virtual in
+// libtorch, so what other modules call by its type must be declared as a rondo::Unit. Call before training,
+// and before parameters are handed to an optimizer or strategy.
+int wrap_units(torch::nn::Module& model, const WrapRule& rule);
+
+}  // namespace rondo
