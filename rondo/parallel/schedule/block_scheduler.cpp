@@ -109,6 +109,7 @@ void BlockScheduler::start(const EntryPointer& entry) {
       if (before != open_.end()) before->second->work->wait();
     }
     entry->work = entry->block.start();
+    entry->block.start = nullptr;  // the work holds what it needs
   } catch (const Error&) {
     failure_ = std::current_exception();
     throw;
@@ -145,6 +146,8 @@ void BlockScheduler::wait(Ticket ticket) {
     }
     if (failure_) std::rethrow_exception(failure_);
   }
+  // Nobody else waits for what it came after.
+  if (entry->block.after) wait(*entry->block.after);
   complete(entry, /*exposed=*/true);
 }
 

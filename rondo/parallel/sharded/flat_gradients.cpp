@@ -21,7 +21,7 @@ at::Tensor FlatGradients::range(const at::Tensor& flat, int rank, std::size_t bl
 void FlatGradients::launch(const GradientWeight& weight, std::int64_t priority) {
   const FlatLayout& layout = parameters_.layout();
   copy_in(weight);
-  incoming_ = at::empty({layout.shard_elements()}, flat_.options());
+  incoming_ = buffers_.take(layout.shard_elements(), flat_.options());
   tickets_.clear();
   const bool has_replicas = place_.replica_group.member() && place_.replica_group.size() > 1;
   for (std::size_t block = 0; block < layout.blocks(); ++block) {
@@ -99,6 +99,7 @@ void FlatGradients::finish(bool accumulate) {
   launched_ = false;
   if (place_.sharding == Sharding::ddp) {
     // `accumulate` is for sharded gradients; those of ddp add up in `.grad` before they travel.
+    buffers_.give_back(std::exchange(incoming_, {}));
     make_result();
     return;
   }
@@ -132,6 +133,10 @@ void FlatGradients::make_result() {
 void FlatGradients::drop() {
   result_.clear();
   shard_.reset();
+}
+
+void FlatGradients::recycle() {
+  if (flat_.defined() && !launched_) buffers_.give_back(std::exchange(flat_, {}));
 }
 
 }  // namespace rondo

@@ -30,6 +30,7 @@ class FlatGradients final : public UnitGradients {
   void finish(bool accumulate) override;
   const std::vector<at::Tensor>& result() const override { return result_; }
   void drop() override;
+  void recycle() override;
 
  private:
   void copy_in(const GradientWeight& weight);

@@ -189,6 +189,7 @@ void ShardedUnit::install_gradients(const std::vector<std::string>& unused) {
 void ShardedUnit::remove_gradients() {
   for (Part& part : parts_) {
     for (at::Tensor& tensor : part.optimized) tensor.mutable_grad().reset();
+    if (part.gradients) part.gradients->recycle();
   }
 }
 

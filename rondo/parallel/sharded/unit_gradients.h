@@ -28,8 +28,10 @@ class UnitGradients {
   // optimises, flat (maybe empty), or for ddp all of it in the parameter's shape. Undefined before the first
   // finish() and after drop().
   virtual const std::vector<at::Tensor>& result() const = 0;
-  // Frees the result.
+  // Forgets the result: it is where the optimizer looks.
   virtual void drop() = 0;
+  // The optimizer is through with it, and nobody else has it: its memory may be used again.
+  virtual void recycle() {}
 };
 
 }  // namespace rondo
