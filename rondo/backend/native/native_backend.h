@@ -11,6 +11,7 @@
 #include "rondo/backend/native/registered_memory.h"
 #include "rondo/backend/registry.h"
 #include "rondo/collective/shared_memory/engine.h"
+#include "rondo/memory/ledger.h"
 
 namespace rondo {
 
@@ -90,6 +91,7 @@ class NativeBackend final : public c10d::Backend {
   Work started(Work work);
   Work exchange(const Tensors& outputs, const Tensors& inputs, std::chrono::milliseconds of_call);
 
+  MemoryCharge staging_;  // this rank's segment, which the engine owns
   std::shared_ptr<shared_memory::Engine> engine_;
   std::unique_ptr<PlannedCollectives> planned_;  // null: every collective is the engine's
   std::atomic<Duration> timeout_;
