@@ -91,10 +91,10 @@ class NativeBackend final : public c10d::Backend {
   Work started(Work work);
   Work exchange(const Tensors& outputs, const Tensors& inputs, std::chrono::milliseconds of_call);
 
-  MemoryCharge staging_;  // this rank's segment, which the engine owns
   std::shared_ptr<shared_memory::Engine> engine_;
   std::unique_ptr<PlannedCollectives> planned_;  // null: every collective is the engine's
   std::atomic<Duration> timeout_;
+  MemoryCharge staging_;  // this rank's segment, which the engine owns
   std::mutex coalescing_mutex_;  // protects coalescing_
   std::optional<CoalescedWork::Parts> coalescing_;
 };
