@@ -31,7 +31,8 @@ void wait(const c10::intrusive_ptr<c10d::Work>& work) { work->wait(); }
 
 using Collective = std::function<void(at::Tensor& whole, at::Tensor& part)>;
 
-nlohmann::ordered_json curve(const Group& group, const LinkProfileOptions& options, const Collective& collective) {
+nlohmann::ordered_json curve(const Group& group, const LinkProfileOptions& options,
+                             const Collective& collective) {
   nlohmann::ordered_json points = nlohmann::ordered_json::array();
   double least = 0;  // a larger message takes no less
   for (std::uint64_t bytes = 4096; bytes <= options.largest.count; bytes *= 4) {

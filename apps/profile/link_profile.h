@@ -14,9 +14,9 @@ struct LinkProfileOptions {
 };
 
 // Measures collectives among the ranks of `context`: {ranks, collectives {name: [[bytes, seconds]]}}, made
-// monotone, as in docs/planner.md. `bytes` is the larger of input and output. `pass` is a training pass without
-// communication; how much slower it gets while an all-reduce is under way is `contention`. Collective; the same
-// result on all ranks. Throws UsageError for a world of one.
+// monotone, as in docs/planner.md. `bytes` is the larger of input and output. `pass` is a training pass
+// without communication; how much slower it gets while an all-reduce is under way is `contention`.
+// Collective; the same result on all ranks. Throws UsageError for a world of one.
 nlohmann::ordered_json profile_link(const Context& context, const LinkProfileOptions& options,
                                     const std::function<void()>& pass);
 

@@ -15,6 +15,7 @@
 #include "rondo/env/identity.h"
 #include "rondo/launch/job.h"
 #include "rondo/models/model.h"
+#include "rondo/train/optimizer.h"
 
 namespace {
 
@@ -55,8 +56,8 @@ int profile(Flags flags) {
   rondo::barrier(context.world());
   nlohmann::ordered_json result = {{"format", "rondo-profile-1"}};
   result.update(profiler.run());
-  result["link"] = rondo::profile_link(
-      context, {.largest = rondo::parse_bytes(flags.largest, "--largest")}, [&] { profiler.pass(); });
+  result["link"] = rondo::profile_link(context, {.largest = rondo::parse_bytes(flags.largest, "--largest")},
+                                       [&] { profiler.pass(); });
   if (context.rank() == 0) {
     rondo::write_json(flags.json, result);
     double forward = 0;
@@ -77,7 +78,8 @@ int profile(Flags flags) {
 int main(int argc, char** argv) {
   Flags flags;
   CLI::App app(
-      "Measures a model, unit by unit, and the link between ranks on this machine, for `rondo plan --profile`.",
+      "Measures a model, unit by unit, and the link between ranks on this machine, for `rondo plan "
+      "--profile`.",
       "rondo profile");
   app.footer(
       "Examples:\n"

@@ -22,7 +22,8 @@ namespace {
 
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
+                   values.end());
   return values[values.size() / 2];
 }
 
@@ -40,7 +41,8 @@ Batch made_up_batch(const nlohmann::json& config, std::int64_t samples) {
             at::randint(vocabulary, {samples, context}, at::kLong)};
   }
   if (!config.contains("input_shape") || !config.contains("classes"))
-    throw UsageError("rondo profile cannot make up data for this model: it has neither context nor input_shape");
+    throw UsageError(
+        "rondo profile cannot make up data for this model: it has neither context nor input_shape");
   auto shape = config.at("input_shape").get<std::vector<std::int64_t>>();
   shape.insert(shape.begin(), samples);
   return {at::rand(shape), at::randint(config.at("classes").get<std::int64_t>(), {samples}, at::kLong)};

@@ -132,12 +132,14 @@ void visit_flags(Flags& f, const Visit& visit) {
         "power_sgd[:rank=R,start=S] "
         "or a hook of docs/codecs.md",
         processes, any);
-  visit("checkpoint-activations", f.checkpoint_activations,
-        "Units that keep only their inputs after forward and compute again in backward: none, all, every-N, or "
-        "names joined by commas",
-        processes, any);
+  visit(
+      "checkpoint-activations", f.checkpoint_activations,
+      "Units that keep only their inputs after forward and compute again in backward: none, all, every-N, or "
+      "names joined by commas",
+      processes, any);
   visit("memory-limit", f.memory_limit,
-        "Most memory for a rank's tensors, as 2GiB; an allocation beyond it is an error that says what is alive",
+        "Most memory for a rank's tensors, as 2GiB; an allocation beyond it is an error that says what is "
+        "alive",
         processes, any);
   visit("check-parameters-every", f.check_parameters_every,
         "ddp: steps between checks that ranks agree, 0 is never", processes, not_negative);

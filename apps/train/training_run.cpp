@@ -163,8 +163,10 @@ FitOptions fit_options(const TrainFlags& flags, const Context& context, const Op
   progress.style = parse_progress_style(flags.progress);
   progress.line_every_steps = flags.log_every;
   options.callbacks.push_back(std::make_shared<ProgressDisplay>(progress));
-  options.callbacks.push_back(std::make_shared<MetricsLog>(MetricsLog::Options{
-      .file = run.metrics(), .every_steps = flags.log_every, .accounted_bytes = [] { return Bytes{process_ledger().peak_total()}; }}));
+  options.callbacks.push_back(std::make_shared<MetricsLog>(
+      MetricsLog::Options{.file = run.metrics(), .every_steps = flags.log_every, .accounted_bytes = [] {
+                            return Bytes{process_ledger().peak_total()};
+                          }}));
   options.callbacks.push_back(std::make_shared<MemoryReport>(run.path));
   options.callbacks.push_back(std::make_shared<TensorBoard>(
       TensorBoard::Options{.directory = run.path, .every_steps = flags.log_every}));

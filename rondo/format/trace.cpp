@@ -44,7 +44,8 @@ std::string counter_line(const TraceCounter& counter, int rank, std::int64_t ori
   for (const auto& [name, value] : counter.values) values[name] = value;
   return str(R"({"name":)", Json(counter.name).dump(), R"(,"ph":"C","pid":)", rank, R"(,"ts":)",
              microseconds(counter.time_ns - origin_ns),
-             counter.step ? str(R"(,"step":)", *counter.step) : std::string(), R"(,"args":)", values.dump(), "}");
+             counter.step ? str(R"(,"step":)", *counter.step) : std::string(), R"(,"args":)", values.dump(),
+             "}");
 }
 
 // Metadata events that give a rank and its lanes their names in the viewer.

@@ -30,9 +30,9 @@ struct MemoryUsage {
 // The largest total so far and when it was reached.
 struct MemoryPeak {
   MemoryUsage usage = {};
-  std::int64_t step = 0;   // as MemoryMoment of the thread that allocated
-  std::string phase = {};  // likewise
-  std::string unit = {};   // that was computing
+  std::int64_t step = 0;     // as MemoryMoment of the thread that allocated
+  std::string phase = {};    // likewise
+  std::string unit = {};     // that was computing
   std::int64_t time_ns = 0;  // monotonic_ns()
 };
 
@@ -44,9 +44,10 @@ struct MemoryInterval {
   BytesByCategory now = {};
 };
 
-// The books of memory: bytes alive by category and unit, exact at every moment, the peak with what it consisted
-// of, and a limit. What is charged is what was asked for; what allocators round up or keep for reuse is not
-// memory in use and shows in the kernel's figures (rondo/observe/memory.h). Any thread may call any method.
+// The books of memory: bytes alive by category and unit, exact at every moment, the peak with what it
+// consisted of, and a limit. What is charged is what was asked for; what allocators round up or keep for
+// reuse is not memory in use and shows in the kernel's figures (rondo/observe/memory.h). Any thread may call
+// any method.
 class MemoryLedger {
  public:
   // Puts a block on the books under this thread's innermost label. Throws MemoryLimitError, and charges

@@ -67,14 +67,13 @@ std::string limit_text(Bytes wanted, MemoryLabel label, const MemoryMoment& mome
                          str(to_string(static_cast<MemoryCategory>(i)), " of ", unit.name));
     }
   }
-  const std::string when =
-      moment.step == 0 && *moment.phase == '\0'
-          ? std::string()
-          : str(", step ", moment.step, *moment.phase == '\0' ? "" : ", ", moment.phase);
+  const std::string when = moment.step == 0 && *moment.phase == '\0'
+                               ? std::string()
+                               : str(", step ", moment.step, *moment.phase == '\0' ? "" : ", ", moment.phase);
   return str("out of the memory limit: ", to_string(wanted), " of ", to_string(label.category), " for ",
              memory_unit_name(label.unit), when, " would come on top of ", to_string(Bytes{alive.total}),
-             ", the limit of this rank is ", to_string(limit), ". Alive: ",
-             categories.empty() ? "nothing" : list(std::move(categories), kMemoryCategories),
+             ", the limit of this rank is ", to_string(limit),
+             ". Alive: ", categories.empty() ? "nothing" : list(std::move(categories), kMemoryCategories),
              ". Largest: ", units.empty() ? "nothing" : list(std::move(units), kUnitsNamed),
              ". What helps here: ", remedy(static_cast<MemoryCategory>(largest)),
              "; or a higher --memory-limit");

@@ -62,8 +62,7 @@ MemoryMoment& memory_moment() {
   return moment;
 }
 
-MemoryScope::MemoryScope(MemoryCategory category)
-    : MemoryScope(category, memory_labels().innermost().unit) {}
+MemoryScope::MemoryScope(MemoryCategory category) : MemoryScope(category, memory_labels().innermost().unit) {}
 
 MemoryScope::MemoryScope(MemoryCategory category, MemoryUnit unit) : depth_(memory_labels().depth()) {
   memory_labels().enter(this, {category, unit});

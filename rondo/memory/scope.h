@@ -26,8 +26,8 @@ struct MemoryLabel {
 
 // Where a training is, for the moment of a peak.
 struct MemoryMoment {
-  std::int64_t step = 0;    // being done, from 1; 0 is before the first
-  const char* phase = "";   // "forward", "optimizer": a text that lives as long as the process
+  std::int64_t step = 0;   // being done, from 1; 0 is before the first
+  const char* phase = "";  // "forward", "optimizer": a text that lives as long as the process
 };
 
 // The labels that hold on one thread, innermost last.
@@ -57,8 +57,8 @@ class MemoryLabels {
 MemoryLabels& memory_labels();
 MemoryMoment& memory_moment();
 
-// As long as it lives, what this thread allocates is for `category`, in `unit` or, without one, in the unit of
-// the scope around it. Its end also ends labels that an exception left behind inside it.
+// As long as it lives, what this thread allocates is for `category`, in `unit` or, without one, in the unit
+// of the scope around it. Its end also ends labels that an exception left behind inside it.
 class MemoryScope {
  public:
   explicit MemoryScope(MemoryCategory category);

@@ -43,10 +43,10 @@ class Source final : public torch::autograd::Node {
   std::string name() const override { return "rondo::CheckpointInputs"; }
 };
 
-// Twins of `inputs`: same memory and version counter, with the gradient of i arriving at `source` as number i.
-// Not leaves, which could not be changed in place.
-std::vector<at::Tensor> twins_of(const std::vector<at::Tensor>& inputs, const std::vector<bool>& differentiable,
-                                 Edge& source) {
+// Twins of `inputs`: same memory and version counter, with the gradient of i arriving at `source` as number
+// i. Not leaves, which could not be changed in place.
+std::vector<at::Tensor> twins_of(const std::vector<at::Tensor>& inputs,
+                                 const std::vector<bool>& differentiable, Edge& source) {
   source.function = make_graph_node<Source>();
   std::vector<at::Tensor> twins;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -133,11 +133,11 @@ class Recomputation final : public torch::autograd::Node {
   variable_list apply(variable_list&& gradients) override {
     if (at::GradMode::is_enabled()) {
       throw UsageError(rondo::str("gradients of gradients were asked for, but ", name_of(unit_),
-                           " has no second backward pass; switch its checkpointing off"));
+                                  " has no second backward pass; switch its checkpointing off"));
     }
     if (!memory_) {
       throw UsageError(rondo::str("a second backward pass through ", name_of(unit_),
-                           " after the first released what it kept; keep the graph in the first one"));
+                                  " after the first released what it kept; keep the graph in the first one"));
     }
     if (std::none_of(gradients.begin(), gradients.end(), [](const auto& g) { return g.defined(); })) {
       return variable_list(next_edges().size());
@@ -160,9 +160,10 @@ class Recomputation final : public torch::autograd::Node {
     for (std::size_t i = 0; i < memory_->inputs.size(); ++i) {
       const at::Tensor& input = memory_->inputs[i];
       if (!input.defined() || input._version() == memory_->versions[i]) continue;
-      throw UsageError(rondo::str("input ", i, " of ", name_of(unit_), ", a tensor of shape ", input.sizes(),
-                           ", was changed in place after forward, so forward cannot be repeated; change a ",
-                           "clone() of it instead, or switch the checkpointing off"));
+      throw UsageError(
+          rondo::str("input ", i, " of ", name_of(unit_), ", a tensor of shape ", input.sizes(),
+                     ", was changed in place after forward, so forward cannot be repeated; change a ",
+                     "clone() of it instead, or switch the checkpointing off"));
     }
   }
 
@@ -194,8 +195,9 @@ class Recomputation final : public torch::autograd::Node {
   }
 
   [[noreturn]] void differs(const char* what) const {
-    throw UsageError(rondo::str(name_of(unit_), " did something else when it was computed again for backward: ",
-                         what, "; it must depend on nothing but its inputs and the random generators"));
+    throw UsageError(rondo::str(name_of(unit_),
+                                " did something else when it was computed again for backward: ", what,
+                                "; it must depend on nothing but its inputs and the random generators"));
   }
 
   variable_list inner_backward(const Edge& source, const edge_list& roots,
@@ -217,7 +219,8 @@ class Recomputation final : public torch::autograd::Node {
     }
     const HooksAside aside(wanted);
     variable_list found = torch::autograd::Engine::get_default_engine().execute(
-        roots, root_gradients, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/false, wanted);
+        roots, root_gradients, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/false,
+        wanted);
     for (std::size_t i = 0; i < found.size(); ++i) result[place[i]] = std::move(found[i]);
     return result;
   }
@@ -249,9 +252,10 @@ void CheckpointedCall::finish(const std::vector<at::Tensor*>& outputs, Checkpoin
   for (std::size_t i = 0; i < given_.size(); ++i) {
     const at::Tensor& input = given_[i];
     if (input.defined() && static_cast<std::uint32_t>(input._version()) != versions_[i]) {
-      throw UsageError(rondo::str(name_of(unit_), " changes its input ", i, ", a tensor of shape ", input.sizes(),
-                           ", in place, so forward cannot be repeated; let it change a clone(), or switch its ",
-                           "checkpointing off"));
+      throw UsageError(
+          rondo::str(name_of(unit_), " changes its input ", i, ", a tensor of shape ", input.sizes(),
+                     ", in place, so forward cannot be repeated; let it change a clone(), or switch its ",
+                     "checkpointing off"));
     }
     memory.differentiable.push_back(is_differentiable(input));
     edges.push_back(memory.differentiable.back() ? torch::autograd::impl::gradient_edge(input) : Edge());
@@ -264,10 +268,11 @@ void CheckpointedCall::finish(const std::vector<at::Tensor*>& outputs, Checkpoin
 
   std::vector<at::Tensor> recorded;
   for (const at::Tensor* output : outputs) recorded.push_back(*output);
-  for (Edge& edge : outer_edges(recorded, source_.function.get(), first_node_)) edges.push_back(std::move(edge));
+  for (Edge& edge : outer_edges(recorded, source_.function.get(), first_node_))
+    edges.push_back(std::move(edge));
   const std::size_t inputs = given_.size();
-  const auto node = make_graph_node<Recomputation>(std::move(edges), inputs, std::move(memory),
-                                                   std::move(state_), unit_);
+  const auto node =
+      make_graph_node<Recomputation>(std::move(edges), inputs, std::move(memory), std::move(state_), unit_);
   for (at::Tensor* output : outputs) {
     const bool differentiable = is_differentiable(*output);
     at::Tensor twin = output->defined() ? output->detach() : at::Tensor();

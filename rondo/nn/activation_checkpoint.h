@@ -13,8 +13,8 @@
 #include "rondo/nn/forward_state.h"
 #include "rondo/nn/unit_state.h"
 
-// Activation checkpointing (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016): a part of the
-// model keeps only its inputs after forward; what its backward needs is computed again when backward gets
+// Activation checkpointing (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016): a part of
+// the model keeps only its inputs after forward; what its backward needs is computed again when backward gets
 // there.
 namespace rondo {
 
@@ -34,14 +34,14 @@ at::Tensor checkpoint(const std::function<at::Tensor(const at::Tensor&)>& functi
 // post_recompute.
 bool recomputing();
 
-// Switches checkpointing on for units of `model` and off for the others: "none", "all", "every-N" (the first of
-// each N units, in the order of forward) or names of units joined by commas. Units inside a unit that is chosen
-// are recomputed with it and not chosen by "all" and "every-N". Returns the names of those that are on. Throws
-// UsageError for an unknown name, naming the units that there are, and for a model without units.
+// Switches checkpointing on for units of `model` and off for the others: "none", "all", "every-N" (the first
+// of each N units, in the order of forward) or names of units joined by commas. Units inside a unit that is
+// chosen are recomputed with it and not chosen by "all" and "every-N". Returns the names of those that are
+// on. Throws UsageError for an unknown name, naming the units that there are, and for a model without units.
 std::vector<std::string> checkpoint_activations(const torch::nn::Module& model, std::string_view which);
 
-// One call of a function that is to be checkpointed, for callers whose function has any type; checkpoint() and
-// Unit are made of it.
+// One call of a function that is to be checkpointed, for callers whose function has any type; checkpoint()
+// and Unit are made of it.
 class CheckpointedCall {
  public:
   // `unit` may be null. `inputs` may hold undefined tensors.

@@ -31,7 +31,8 @@ bool is_inside(const UnitState& unit, const UnitState& outer) {
 std::vector<UnitState*> outermost(const std::vector<UnitState*>& units) {
   std::vector<UnitState*> result;  // outer units come first
   for (UnitState* unit : units) {
-    if (std::none_of(result.begin(), result.end(), [&](UnitState* outer) { return is_inside(*unit, *outer); }))
+    if (std::none_of(result.begin(), result.end(),
+                     [&](UnitState* outer) { return is_inside(*unit, *outer); }))
       result.push_back(unit);
   }
   return result;

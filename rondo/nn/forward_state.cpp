@@ -66,8 +66,6 @@ ForwardState::WithoutCastCache::WithoutCastCache() : enabled_(at::autocast::is_a
   at::autocast::set_autocast_cache_enabled(false);
 }
 
-ForwardState::WithoutCastCache::~WithoutCastCache() {
-  at::autocast::set_autocast_cache_enabled(enabled_);
-}
+ForwardState::WithoutCastCache::~WithoutCastCache() { at::autocast::set_autocast_cache_enabled(enabled_); }
 
 }  // namespace rondo

@@ -86,9 +86,8 @@ auto run(UnitState& state, Forward forward, std::tuple<Arguments...> arguments) 
   if (!state.observed() && !checkpointed) return std::apply(forward, arguments);
   UnitCall call(state);
   call.mark_inputs(tensors_in(arguments));
-  auto result = checkpointed
-                    ? run_checkpointed(state, forward, std::move(arguments), state.keep_alive())
-                    : std::apply(forward, arguments);
+  auto result = checkpointed ? run_checkpointed(state, forward, std::move(arguments), state.keep_alive())
+                             : std::apply(forward, arguments);
   call.mark_outputs(tensors_in(result));
   return result;
 }

@@ -41,7 +41,8 @@ void MemoryObserver::label_gradients(const torch::nn::Module& model) {
     const at::Tensor& gradient = parameter.value().grad();
     if (!gradient.defined()) continue;
     const auto found = unit_of_.find(parameter.key());
-    label_memory(gradient, {MemoryCategory::gradients, found == unit_of_.end() ? kRootMemoryUnit : found->second});
+    label_memory(gradient,
+                 {MemoryCategory::gradients, found == unit_of_.end() ? kRootMemoryUnit : found->second});
   }
 }
 

@@ -15,23 +15,24 @@
 namespace rondo {
 
 // Labels what training a model allocates on the process's books: activations in forward (and in the second
-// forward of checkpointed units), temporaries in backward, and the gradients of parameters when a unit's backward
-// has ended; each with its unit. Follows the books over the steps that are traced. Attach it before a strategy's
-// observers, so that these find its labels and put their own on top. The thread that trains uses it.
+// forward of checkpointed units), temporaries in backward, and the gradients of parameters when a unit's
+// backward has ended; each with its unit. Follows the books over the steps that are traced. Attach it before
+// a strategy's observers, so that these find its labels and put their own on top. The thread that trains uses
+// it.
 class MemoryObserver final : public UnitObserver {
  public:
   // `ledger` must outlive the object.
   explicit MemoryObserver(MemoryLedger& ledger) : ledger_(ledger) {}
 
-  // Labels parameters and buffers of `model`, which may be on the books under any label, with their units. Call
-  // it before the first pass, and again when a strategy has put others in their place.
+  // Labels parameters and buffers of `model`, which may be on the books under any label, with their units.
+  // Call it before the first pass, and again when a strategy has put others in their place.
   void label_parameters(const torch::nn::Module& model);
   // Labels the gradients of `model`'s parameters, with the units of parameters of the same name in the model
   // that label_parameters() saw.
   void label_gradients(const torch::nn::Module& model);
 
-  // From here on this thread is in `phase` (a text that lives for ever) of `step`, and what it allocates outside
-  // units is for `category`.
+  // From here on this thread is in `phase` (a text that lives for ever) of `step`, and what it allocates
+  // outside units is for `category`.
   void enter_phase(std::int64_t step, const char* phase, MemoryCategory category);
   // Ends the phase, and all labels that an exception left behind in it.
   void leave_phase();
@@ -58,7 +59,7 @@ class MemoryObserver final : public UnitObserver {
   };
   std::map<const UnitState*, Known> units_;
   std::map<std::string, MemoryUnit> unit_of_;  // by name of parameter
-  std::size_t depth_ = 0;                         // of this thread's labels before the phase
+  std::size_t depth_ = 0;                      // of this thread's labels before the phase
   bool in_phase_ = false;
   std::function<void(const TraceCounter&)> sink_;
 };

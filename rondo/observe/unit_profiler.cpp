@@ -83,8 +83,8 @@ void UnitProfiler::end_span() {
   UnitFigures& figures = figures_[span_.owner];
   if (backward_) {
     pass.backward_s += seconds;
-    figures.backward_workspace_bytes = std::max(figures.backward_workspace_bytes,
-                                                above(peak, span_.total + gradient_bytes_[span_.owner]));
+    figures.backward_workspace_bytes =
+        std::max(figures.backward_workspace_bytes, above(peak, span_.total + gradient_bytes_[span_.owner]));
     return;
   }
   pass.forward_s += seconds;

@@ -13,15 +13,15 @@ namespace rondo {
 // What one unit did in the passes that were profiled: a time for each pass in seconds, and bytes of the last.
 struct UnitFigures {
   std::vector<double> forward_s = {};
-  std::vector<double> backward_s = {};   // without the second forward of a checkpointed unit
-  std::vector<double> recompute_s = {};  // that second forward; zero where the unit is not checkpointed
-  std::uint64_t activation_bytes = 0;    // alive after its forward and not before
+  std::vector<double> backward_s = {};         // without the second forward of a checkpointed unit
+  std::vector<double> recompute_s = {};        // that second forward; zero where the unit is not checkpointed
+  std::uint64_t activation_bytes = 0;          // alive after its forward and not before
   std::uint64_t forward_workspace_bytes = 0;   // alive only inside forward, at its largest
   std::uint64_t backward_workspace_bytes = 0;  // on top of activations and of the unit's gradients
 };
 
-// Measures units over training passes: attach it to units that do not lie in each other, after a MemoryObserver,
-// whose labels it reads. What no unit does is the root's (kRootUnit). One thread:
+// Measures units over training passes: attach it to units that do not lie in each other, after a
+// MemoryObserver, whose labels it reads. What no unit does is the root's (kRootUnit). One thread:
 //   profiler.begin_forward(); loss = forward(); profiler.begin_backward(); loss.backward(); profiler.end();
 class UnitProfiler final : public UnitObserver {
  public:

@@ -183,8 +183,8 @@ TEST(Report, DrawsMemoryOfOneStepAndThePeakByUnit) {
   for (int i = 0; i < 40; ++i) {
     units.push_back({{"name", "h." + std::to_string(i)}, {"categories", {{"activations", 100 + i}}}});
   }
-  const nlohmann::json peak = {{"rank", 0},       {"peak_bytes", 17}, {"step", 2},
-                               {"phase", "forward"}, {"unit", "h.0"},   {"units", units}};
+  const nlohmann::json peak = {{"rank", 0},          {"peak_bytes", 17}, {"step", 2},
+                               {"phase", "forward"}, {"unit", "h.0"},    {"units", units}};
   write_all(directory / "memory.json", nlohmann::json{{"ranks", {peak}}}.dump());
 
   const auto memory = report_document(read_run(directory.path()))["memory"];

@@ -56,8 +56,10 @@ TORCH_MODULE(Outer);
 // Tensors in every kind of argument and result, one of them without a gradient.
 struct ForkImpl : torch::nn::Module {
   ForkImpl() { linear = register_module("linear", torch::nn::Linear(3, 3)); }
-  std::tuple<at::Tensor, std::vector<at::Tensor>, at::Tensor> forward(const at::Tensor& a, std::optional<at::Tensor> b,
-                                                                      std::vector<at::Tensor> c, double factor) {
+  std::tuple<at::Tensor, std::vector<at::Tensor>, at::Tensor> forward(const at::Tensor& a,
+                                                                      std::optional<at::Tensor> b,
+                                                                      std::vector<at::Tensor> c,
+                                                                      double factor) {
     return {linear(a) * factor, {linear(*b), a + c[0] * c[1]}, a.detach() > 0};
   }
   torch::nn::Linear linear{nullptr};
@@ -123,7 +125,8 @@ TEST(ActivationCheckpoint, ADeepModelWithDropoutIsBitEqual) {
 TEST(ActivationCheckpoint, UnitsInUnitsAndUnitsCalledTwiceAreBitEqual) {
   Outer model(6);
   const auto loss = [&](const at::Tensor& x) { return model(x).square().sum(); };
-  for (const char* which : {"all", "stack.first", "stack.first,stack.second", "stack,stack.first,stack.second"}) {
+  for (const char* which :
+       {"all", "stack.first", "stack.first,stack.second", "stack,stack.first,stack.second"}) {
     SCOPED_TRACE(which);
     expect_checkpointing_changes_nothing(*model, loss, {5, 6}, true, which);
     expect_checkpointing_changes_nothing(*model, loss, {5, 6}, false, which);
@@ -145,9 +148,7 @@ TEST(ActivationCheckpoint, TuplesVectorsOptionalsAndPlainValuesGoThrough) {
 
 TEST(ActivationCheckpoint, AnOutputThatTheLossDoesNotUseIsLeftOut) {
   Unit<Fork> fork;
-  const auto loss = [&](const at::Tensor& x) {
-    return std::get<0>(fork->forward(x, x, {x, x}, 1.0)).sum();
-  };
+  const auto loss = [&](const at::Tensor& x) { return std::get<0>(fork->forward(x, x, {x, x}, 1.0)).sum(); };
   expect_checkpointing_changes_nothing(*fork, loss, {2, 3});
 }
 
@@ -241,14 +242,30 @@ TEST(ActivationCheckpoint, ObserversSeeTheRecomputationBetweenTheirBackwardMomen
   const auto recorder = std::make_shared<Recorder>(events);
   for (UnitState* unit : units_of(*model)) unit->attach(recorder);
   model(torch::ones({2, 4}, torch::requires_grad())).sum().backward();
-  const std::vector<std::string> expected = {
-      "forward stack", "forward stack.second", "end forward stack.second", "forward stack.first",
-      "end forward stack.first", "forward stack.second", "end forward stack.second", "end forward stack",
-      "backward stack", "recompute stack again", "forward stack.second again", "end forward stack.second again",
-      "forward stack.first again", "end forward stack.first again", "forward stack.second again",
-      "end forward stack.second again", "end recompute stack again", "backward stack.second again",
-      "end backward stack.second again", "backward stack.first again", "end backward stack.first again",
-      "backward stack.second again", "end backward stack.second again", "end backward stack"};
+  const std::vector<std::string> expected = {"forward stack",
+                                             "forward stack.second",
+                                             "end forward stack.second",
+                                             "forward stack.first",
+                                             "end forward stack.first",
+                                             "forward stack.second",
+                                             "end forward stack.second",
+                                             "end forward stack",
+                                             "backward stack",
+                                             "recompute stack again",
+                                             "forward stack.second again",
+                                             "end forward stack.second again",
+                                             "forward stack.first again",
+                                             "end forward stack.first again",
+                                             "forward stack.second again",
+                                             "end forward stack.second again",
+                                             "end recompute stack again",
+                                             "backward stack.second again",
+                                             "end backward stack.second again",
+                                             "backward stack.first again",
+                                             "end backward stack.first again",
+                                             "backward stack.second again",
+                                             "end backward stack.second again",
+                                             "end backward stack"};
   EXPECT_EQ(events, expected);
 }
 
@@ -273,7 +290,8 @@ TEST(ActivationCheckpoint, InPlaceMisuseIsAnError) {
   torch::nn::Sequential model{Unit<InPlace>()};
   checkpoint_activations(*model, "all");
   const at::Tensor leaf = torch::ones({2}, torch::requires_grad());
-  EXPECT_NE(message_of([&] { model->forward(leaf * 1); }).find("unit '0' changes its input 0"), std::string::npos);
+  EXPECT_NE(message_of([&] { model->forward(leaf * 1); }).find("unit '0' changes its input 0"),
+            std::string::npos);
 
   const at::Tensor input = leaf * 1;
   const at::Tensor output = checkpoint([](const at::Tensor& x) { return x.exp(); }, input);
@@ -298,8 +316,9 @@ TEST(ActivationCheckpoint, WhatCannotBeRepeatedIsAnError) {
             std::string::npos);
 
   const at::Tensor once = checkpoint([](const at::Tensor& x) { return x.exp(); }, input).sum();
-  EXPECT_NE(message_of([&] { once.backward({}, true, /*create_graph=*/true); }).find("gradients of gradients"),
-            std::string::npos);
+  EXPECT_NE(
+      message_of([&] { once.backward({}, true, /*create_graph=*/true); }).find("gradients of gradients"),
+      std::string::npos);
 }
 
 TEST(ActivationCheckpoint, WithoutGradientsItIsAPlainCall) {
@@ -315,13 +334,15 @@ TEST(CheckpointChoice, NamesIntervalsAndAll) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(checkpoint_activations(*model, "all"), Names{"stack"}) << "inner units go with it";
   EXPECT_FALSE(model->stack->first->unit_state().checkpointed());
-  EXPECT_EQ(checkpoint_activations(*model, "stack.second, stack.first"), (Names{"stack.first", "stack.second"}));
+  EXPECT_EQ(checkpoint_activations(*model, "stack.second, stack.first"),
+            (Names{"stack.first", "stack.second"}));
   EXPECT_FALSE(model->stack->unit_state().checkpointed()) << "what is not chosen is switched off";
   torch::nn::Sequential flat(Unit<Block>(2), Unit<Block>(2), Unit<Block>(2));
   EXPECT_EQ(checkpoint_activations(*flat, "every-2"), (Names{"0", "2"}));
   EXPECT_EQ(checkpoint_activations(*flat, "every-1").size(), 3U);
   EXPECT_TRUE(checkpoint_activations(*flat, "none").empty());
-  EXPECT_NE(message_of([&] { checkpoint_activations(*flat, "every-0"); }).find("at least 1"), std::string::npos);
+  EXPECT_NE(message_of([&] { checkpoint_activations(*flat, "every-0"); }).find("at least 1"),
+            std::string::npos);
   EXPECT_NE(message_of([&] { checkpoint_activations(*flat, "3"); }).find("its units are 0, 1, 2"),
             std::string::npos);
   torch::nn::Linear plain(1, 1);

@@ -55,7 +55,8 @@ std::map<std::string, UnitFigures> profile(torch::nn::Sequential& model, int pas
 
 TEST(UnitProfiler, MeasuresTimesAndBytesOfUnitsAndOfTheRest) {
   account_cpu_allocations();
-  torch::nn::Sequential model(Unit<Block>(), Unit<Block>());
+  torch::nn::Sequential model;
+  for (int i = 0; i < 2; ++i) model->push_back(Unit<Block>());
   const auto whole = profile(model, 3);
   ASSERT_EQ(whole.size(), 3U);
   for (const char* unit : {"0", "1", kRootUnit}) {
@@ -75,7 +76,8 @@ TEST(UnitProfiler, MeasuresTimesAndBytesOfUnitsAndOfTheRest) {
   EXPECT_EQ(checkpointed.at("0").activation_bytes, kActivation) << "its output, the next unit's input";
   for (const double seconds : checkpointed.at("1").recompute_s) EXPECT_GT(seconds, 0);
   for (const double seconds : checkpointed.at("1").backward_s) EXPECT_GT(seconds, 0);
-  EXPECT_GE(checkpointed.at("1").backward_workspace_bytes, whole.at("1").backward_workspace_bytes + kActivation)
+  EXPECT_GE(checkpointed.at("1").backward_workspace_bytes,
+            whole.at("1").backward_workspace_bytes + kActivation)
       << "what is computed again is in backward now";
 }
 

@@ -7,10 +7,10 @@
 #include "rondo/backend/native/dense_tensor.h"
 #include "rondo/backend/native/native_work.h"
 #include "rondo/backend/native/registered_memory.h"
-#include "rondo/collective/shared_memory/layout.h"
 #include "rondo/backend/store_adapter.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/collective/shared_memory/layout.h"
 
 namespace rondo {
 namespace {

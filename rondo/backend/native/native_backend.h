@@ -94,7 +94,7 @@ class NativeBackend final : public c10d::Backend {
   std::shared_ptr<shared_memory::Engine> engine_;
   std::unique_ptr<PlannedCollectives> planned_;  // null: every collective is the engine's
   std::atomic<Duration> timeout_;
-  MemoryCharge staging_;  // this rank's segment, which the engine owns
+  MemoryCharge staging_;         // this rank's segment, which the engine owns
   std::mutex coalescing_mutex_;  // protects coalescing_
   std::optional<CoalescedWork::Parts> coalescing_;
 };

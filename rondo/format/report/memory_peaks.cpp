@@ -39,9 +39,8 @@ std::vector<MemoryPeakRecord> read_memory_peaks(const std::filesystem::path& pat
   } catch (const Json::exception& e) {
     throw DataError(str(path.string(), ": ", e.what()));
   }
-  std::stable_sort(
-      records.begin(), records.end(),
-      [](const MemoryPeakRecord& a, const MemoryPeakRecord& b) { return a.rank < b.rank; });
+  std::stable_sort(records.begin(), records.end(),
+                   [](const MemoryPeakRecord& a, const MemoryPeakRecord& b) { return a.rank < b.rank; });
   return records;
 }
 

@@ -7,8 +7,8 @@
 
 namespace rondo {
 
-// Writes memory.json when training ends: for every rank the peak of its process's books, its moment, and what it
-// consisted of by unit and category. Rank 0 writes.
+// Writes memory.json when training ends: for every rank the peak of its process's books, its moment, and what
+// it consisted of by unit and category. Rank 0 writes.
 class MemoryReport final : public Callback {
  public:
   explicit MemoryReport(std::filesystem::path run_directory) : run_directory_(std::move(run_directory)) {}
