@@ -20,9 +20,10 @@ def test_a_profile_has_every_unit_and_the_link(run, rondo_bin, tmp_path):
         assert unit["checkpointed_activation_bytes"] <= unit["activation_bytes"]
     for block in profile["units"][1:]:
         assert block["parameter_bytes"] == 4 * (12 * 64 * 64 + 13 * 64)
-        # A checkpointed block keeps its input; counted where it came to be, that is one output a block.
-        assert block["checkpointed_activation_bytes"] == 4 * 32 * 64 * 4
-        assert block["activation_bytes"] > 8 * block["checkpointed_activation_bytes"]
+        # A checkpointed block keeps its input (counted where it came to be, that is one output a block), and where
+        # the random generators stood.
+        assert 4 * 32 * 64 * 4 <= block["checkpointed_activation_bytes"] < 1.2 * 4 * 32 * 64 * 4
+        assert block["activation_bytes"] > 5 * block["checkpointed_activation_bytes"]
 
     link = profile["link"]
     assert link["ranks"] == 2 and 0 <= link["contention"] < 1

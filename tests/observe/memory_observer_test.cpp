@@ -111,7 +111,8 @@ TEST_F(MemoryObserverTest, ACheckpointedUnitKeepsItsInput) {
     EXPECT_LT(of(unit, MemoryCategory::activations), 2 * kActivation);
   }
   backward(loss);
-  EXPECT_EQ(of("first", MemoryCategory::activations), 0U);
+  // Where the generators stood, as long as the graph lives.
+  EXPECT_LT(of("first", MemoryCategory::activations), kActivation);
 }
 
 TEST_F(MemoryObserverTest, CheckpointingLowersThePeakOfADeepModel) {

@@ -73,7 +73,9 @@ TEST(UnitProfiler, MeasuresTimesAndBytesOfUnitsAndOfTheRest) {
 
   checkpoint_activations(*model, "all");
   const auto checkpointed = profile(model, 2);
-  EXPECT_EQ(checkpointed.at("0").activation_bytes, kActivation) << "its output, the next unit's input";
+  // Its output, the next unit's input, and where the generators stood.
+  EXPECT_GE(checkpointed.at("0").activation_bytes, kActivation);
+  EXPECT_LT(checkpointed.at("0").activation_bytes, 2 * kActivation);
   for (const double seconds : checkpointed.at("1").recompute_s) EXPECT_GT(seconds, 0);
   for (const double seconds : checkpointed.at("1").backward_s) EXPECT_GT(seconds, 0);
   EXPECT_GE(checkpointed.at("1").backward_workspace_bytes,
