@@ -21,6 +21,7 @@ constexpr const char* kExamples = R"(Examples:
   rondo train --data texts/ --nproc-per-node 2                      a small GPT on all text below texts/, 2 processes
   rondo train --data texts/ --model gpt-25m --steps 2000 --lr 6e-4 --schedule cosine --warmup 100 --clip-norm 1
   rondo train --data mnist/ --model convnet --epochs 3 --optimizer sgd --lr 0.05 --momentum 0.9
+  rondo train --data texts/ --model gpt-25m --checkpoint-activations all --memory-limit 2GiB
   rondo train --run-dir runs/a --resume                             go on where the run stopped, with its settings
   rondo train --config runs/a/config.json --lr 3e-4                 the same training with another learning rate
   rondo train --run-dir runs/a --sample "The "                      text from the newest checkpoint
@@ -144,6 +145,15 @@ void visit_flags(Flags& f, const Visit& visit) {
         "power_sgd[:rank=R,start=S] "
         "or a hook of docs/codecs.md",
         processes, any);
+  visit(
+      "checkpoint-activations", f.checkpoint_activations,
+      "Units that keep only their inputs after forward and compute again in backward: none, all, every-N, or "
+      "names joined by commas",
+      processes, any);
+  visit("memory-limit", f.memory_limit,
+        "Most memory for a rank's tensors, as 2GiB; an allocation beyond it is an error that says what is "
+        "alive",
+        processes, any);
   visit("check-parameters-every", f.check_parameters_every,
         "ddp: steps between checks that ranks agree, 0 is never", processes, not_negative);
 
@@ -257,6 +267,7 @@ void complete(TrainFlags& flags, bool resume_given, const std::vector<std::strin
   if (!flags.batch_size && !flags.global_batch_size) flags.batch_size = 32;
   parse_duration(flags.timeout, "--timeout");
   parse_bytes(flags.bucket_size, "--bucket-size");
+  if (!flags.memory_limit.empty()) parse_bytes(flags.memory_limit, "--memory-limit");
 }
 
 std::string with_dashes(std::string argument) {

@@ -65,6 +65,8 @@ struct TrainFlags {
   std::string bucket_size = "25MiB";
   int check_parameters_every = 0;
   std::string codec = "none";
+  std::string checkpoint_activations = "none";
+  std::string memory_limit;
 
   std::string run_dir;
   bool resume = false;

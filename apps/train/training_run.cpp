@@ -11,18 +11,21 @@
 
 #include "apps/common/command_line.h"
 #include "apps/train/run_directory.h"
+#include "rondo/backend/accounting.h"
 #include "rondo/backend/collectives.h"
 #include "rondo/backend/context.h"
-#include "rondo/backend/native/registered_memory.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/weights.h"
 #include "rondo/data/open.h"
+#include "rondo/memory/ledger.h"
 #include "rondo/models/model.h"
+#include "rondo/nn/activation_checkpoint.h"
 #include "rondo/parallel/ddp/hooks/registry.h"
 #include "rondo/parallel/registry.h"
 #include "rondo/train/agreement.h"
 #include "rondo/train/callbacks/early_stopping.h"
+#include "rondo/train/callbacks/memory_report.h"
 #include "rondo/train/callbacks/metrics_log.h"
 #include "rondo/train/callbacks/model_checkpoint.h"
 #include "rondo/train/callbacks/progress_display.h"
@@ -141,16 +144,6 @@ ScheduleOptions schedule_options(const TrainFlags& flags, std::int64_t total_ste
   return options;
 }
 
-// Shared segments in full at the rank that made them, and everything that is private.
-std::function<Bytes()> accounted_bytes(const Context& context) {
-  const bool registers =
-      context.backend_name() == "native" || context.backend_name().starts_with("hierarchical");
-  if (context.world_size() == 1 || !registers) return {};
-  const std::shared_ptr<SharedArena> arena = process_arena();
-  if (!arena) return {};
-  return [arena] { return private_memory() + Bytes{arena->usage().peak_bytes}; };
-}
-
 FitOptions fit_options(const TrainFlags& flags, const Context& context, const OpenedData& data,
                        const RunDirectory& run) {
   FitOptions options;
@@ -170,8 +163,11 @@ FitOptions fit_options(const TrainFlags& flags, const Context& context, const Op
   progress.style = parse_progress_style(flags.progress);
   progress.line_every_steps = flags.log_every;
   options.callbacks.push_back(std::make_shared<ProgressDisplay>(progress));
-  options.callbacks.push_back(std::make_shared<MetricsLog>(MetricsLog::Options{
-      .file = run.metrics(), .every_steps = flags.log_every, .accounted_bytes = accounted_bytes(context)}));
+  options.callbacks.push_back(std::make_shared<MetricsLog>(
+      MetricsLog::Options{.file = run.metrics(), .every_steps = flags.log_every, .accounted_bytes = [] {
+                            return Bytes{process_ledger().peak_total()};
+                          }}));
+  options.callbacks.push_back(std::make_shared<MemoryReport>(run.path));
   options.callbacks.push_back(std::make_shared<TensorBoard>(
       TensorBoard::Options{.directory = run.path, .every_steps = flags.log_every}));
   if (flags.early_stopping > 0) {
@@ -181,6 +177,7 @@ FitOptions fit_options(const TrainFlags& flags, const Context& context, const Op
   if (flags.trace_steps > 0) {
     auto timeline = std::make_shared<Timeline>(run.path);
     options.trace = timeline->sink();
+    options.trace_memory = timeline->memory_sink();
     options.traced_steps = flags.trace_steps;
     options.callbacks.push_back(std::move(timeline));
   }
@@ -226,6 +223,9 @@ void print_result(const TrainFlags& flags, const RunDirectory& run, const Contex
 }  // namespace
 
 ExitCode run_training(const TrainFlags& flags) {
+  account_cpu_allocations();
+  if (!flags.memory_limit.empty())
+    process_ledger().set_limit(parse_bytes(flags.memory_limit, "--memory-limit"));
   InitOptions init_options;
   init_options.backend = flags.backend;
   init_options.timeout = parse_duration(flags.timeout, "--timeout");
@@ -259,7 +259,9 @@ ExitCode run_training(const TrainFlags& flags) {
     device = device_of(flags.device, context.local_rank());
     const nlohmann::json overrides = model_overrides(flags);
     data = open_training_data(flags, overrides);
+    const MemoryScope scope(MemoryCategory::parameters);
     model = make_training_model(flags, data.train->info(), overrides);
+    checkpoint_activations(*model.module, flags.checkpoint_activations);
     if (context.rank() == 0) run = find_run_directory(flags);
   });
   // Rank 0's clock and disk decide for all.

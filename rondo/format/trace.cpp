@@ -38,6 +38,16 @@ std::string event_line(const TraceEvent& event, int rank, std::int64_t origin_ns
              arguments.dump(), "}");
 }
 
+// The step stands beside the values, which viewers draw one and all.
+std::string counter_line(const TraceCounter& counter, int rank, std::int64_t origin_ns) {
+  Json values = Json::object();
+  for (const auto& [name, value] : counter.values) values[name] = value;
+  return str(R"({"name":)", Json(counter.name).dump(), R"(,"ph":"C","pid":)", rank, R"(,"ts":)",
+             microseconds(counter.time_ns - origin_ns),
+             counter.step ? str(R"(,"step":)", *counter.step) : std::string(), R"(,"args":)", values.dump(),
+             "}");
+}
+
 // Metadata events that give a rank and its lanes their names in the viewer.
 std::string name_lines(int rank) {
   std::string text = str(R"({"name":"process_name","ph":"M","pid":)", rank, R"(,"args":{"name":"rank )", rank,
@@ -79,31 +89,53 @@ std::optional<Trace::Event> parse_event(const Json& json) {
   return result;
 }
 
+std::optional<Trace::Counter> parse_counter(const Json& json) {
+  if (!json.is_object() || json.value("ph", "") != "C" || !json.contains("ts") || !json.contains("args") ||
+      !json["args"].is_object()) {
+    return std::nullopt;
+  }
+  Trace::Counter result{json.value("pid", 0), {}};
+  result.counter.name = json.value("name", "");
+  result.counter.time_ns = to_ns(json["ts"]);
+  result.counter.step = argument<std::int64_t>(json, "step");
+  for (const auto& [name, value] : json["args"].items()) {
+    if (value.is_number()) result.counter.values.emplace_back(name, value.get<std::uint64_t>());
+  }
+  return result;
+}
+
+void parse_into(const Json& json, Trace& trace) {
+  try {
+    if (const auto event = parse_event(json)) trace.events.push_back(*event);
+    if (const auto counter = parse_counter(json)) trace.counters.push_back(*counter);
+  } catch (const Json::exception&) {
+    return;  // a member of another type: a foreign event
+  }
+}
+
 // Our own files have one event a line, which also reads what a killed process left; others are parsed as a
 // whole.
-void read_lines(std::string_view text, std::vector<Trace::Event>& events) {
+void read_lines(std::string_view text, Trace& trace) {
   for (const std::string& line : split(text, '\n')) {
     std::string_view object = trim(line);
     if (object.ends_with(',')) object.remove_suffix(1);
     const Json json = Json::parse(object, nullptr, false);
-    if (json.is_discarded()) continue;
-    try {
-      if (const auto event = parse_event(json)) events.push_back(*event);
-    } catch (const Json::exception&) {
-      continue;  // a member of another type: a foreign event
-    }
+    if (!json.is_discarded()) parse_into(json, trace);
   }
 }
 
-void read_document(const Json& document, std::vector<Trace::Event>& events) {
+void read_document(const Json& document, Trace& trace) {
   const Json& list = document.is_object() ? document["traceEvents"] : document;
-  for (const Json& json : list) {
-    try {
-      if (const auto event = parse_event(json)) events.push_back(*event);
-    } catch (const Json::exception&) {
-      continue;
-    }
-  }
+  for (const Json& json : list) parse_into(json, trace);
+}
+
+void sort_by_time(Trace& trace) {
+  std::stable_sort(
+      trace.events.begin(), trace.events.end(),
+      [](const Trace::Event& a, const Trace::Event& b) { return a.event.begin_ns < b.event.begin_ns; });
+  std::stable_sort(
+      trace.counters.begin(), trace.counters.end(),
+      [](const Trace::Counter& a, const Trace::Counter& b) { return a.counter.time_ns < b.counter.time_ns; });
 }
 
 std::optional<int> rank_of_part(const fs::path& path) {
@@ -139,9 +171,15 @@ TraceWriter::~TraceWriter() {
   }
 }
 
-void TraceWriter::add(TraceEvent event) {
+void TraceWriter::add(const TraceEvent& event) {
   const std::lock_guard lock(mutex_);
-  pending_.push_back(std::move(event));
+  pending_.push_back(event_line(event, rank_, 0));
+  if (pending_.size() >= events_in_memory) write_pending();
+}
+
+void TraceWriter::add(const TraceCounter& counter) {
+  const std::lock_guard lock(mutex_);
+  pending_.push_back(counter_line(counter, rank_, 0));
   if (pending_.size() >= events_in_memory) write_pending();
 }
 
@@ -152,7 +190,7 @@ void TraceWriter::flush() {
 
 void TraceWriter::write_pending() {
   std::string text;
-  for (const TraceEvent& event : pending_) text += event_line(event, rank_, 0) + ",\n";
+  for (const std::string& line : pending_) text += line + ",\n";
   pending_.clear();
   file_.write(text);
 }
@@ -164,16 +202,15 @@ Trace read_trace(const fs::path& path) {
     throw DataError(str(path.string(), ": offset 0: expected '[' or '{' of a trace-event file"));
   }
   Trace trace;
-  read_lines(text, trace.events);
+  read_lines(text, trace);
   if (trace.events.empty()) {
     const Json document = Json::parse(text, nullptr, false);
     if (document.is_array() || (document.is_object() && document.contains("traceEvents"))) {
-      read_document(document, trace.events);
+      trace.counters.clear();
+      read_document(document, trace);
     }
   }
-  std::stable_sort(
-      trace.events.begin(), trace.events.end(),
-      [](const Trace::Event& a, const Trace::Event& b) { return a.event.begin_ns < b.event.begin_ns; });
+  sort_by_time(trace);
   return trace;
 }
 
@@ -188,16 +225,20 @@ std::size_t merge_traces(const fs::path& run_directory) {
     ranks.insert(*rank);
     Trace part = read_trace(entry.path());
     all.events.insert(all.events.end(), part.events.begin(), part.events.end());
+    all.counters.insert(all.counters.end(), part.counters.begin(), part.counters.end());
   }
   if (parts.empty()) return 0;
-  std::stable_sort(all.events.begin(), all.events.end(), [](const Trace::Event& a, const Trace::Event& b) {
-    return a.event.begin_ns < b.event.begin_ns;
-  });
-  const std::int64_t origin = all.events.empty() ? 0 : all.events.front().event.begin_ns;
+  sort_by_time(all);
+  std::int64_t origin = all.events.empty() ? 0 : all.events.front().event.begin_ns;
+  if (!all.counters.empty()) {
+    const std::int64_t first = all.counters.front().counter.time_ns;
+    origin = all.events.empty() ? first : std::min(origin, first);
+  }
 
   std::string text = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
   for (const int rank : ranks) text += name_lines(rank);
   for (const Trace::Event& e : all.events) text += event_line(e.event, e.rank, origin) + ",\n";
+  for (const Trace::Counter& c : all.counters) text += counter_line(c.counter, c.rank, origin) + ",\n";
   if (text.ends_with(",\n")) text.erase(text.size() - 2, 1);
   replace_text_file(run_directory / "trace.json", text + "]}\n");
   for (const fs::path& part : parts) fs::remove(part);

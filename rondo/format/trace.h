@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "rondo/format/file.h"
@@ -28,6 +29,14 @@ struct TraceEvent {
   std::optional<std::uint64_t> bytes;  // payload
 };
 
+// What was in use at a moment: one curve for each of the values, stacked, above the rank's lanes.
+struct TraceCounter {
+  std::string name;  // "memory"
+  std::int64_t time_ns = 0;
+  std::optional<std::int64_t> step;
+  std::vector<std::pair<std::string, std::uint64_t>> values;
+};
+
 // RUN/trace.rank3.json, one rank's part until merge_traces() joins them.
 std::filesystem::path trace_part_path(const std::filesystem::path& run_directory, int rank);
 
@@ -39,16 +48,17 @@ class TraceWriter {
   TraceWriter(const TraceWriter&) = delete;
   TraceWriter& operator=(const TraceWriter&) = delete;
 
-  // Cheap: keeps the event in memory; every few thousand events are written out.
-  void add(TraceEvent event);
+  // Cheap, some microseconds: keeps the event in memory; every few thousand events are written out.
+  void add(const TraceEvent& event);
+  void add(const TraceCounter& counter);
   void flush();
 
  private:
   void write_pending();  // with mutex_ held
 
   const int rank_;
-  std::mutex mutex_;  // protects the fields below
-  std::vector<TraceEvent> pending_;
+  std::mutex mutex_;                  // protects the fields below
+  std::vector<std::string> pending_;  // lines
   OutputFile file_;
 };
 
@@ -57,7 +67,12 @@ struct Trace {
     int rank = 0;
     TraceEvent event;
   };
-  std::vector<Event> events;  // by begin time
+  struct Counter {
+    int rank = 0;
+    TraceCounter counter;
+  };
+  std::vector<Event> events;      // by begin time
+  std::vector<Counter> counters;  // by time
 };
 
 // Reads a part or a merged trace; damaged or foreign events are skipped. Throws DataError when the file
@@ -65,7 +80,7 @@ struct Trace {
 Trace read_trace(const std::filesystem::path& path);
 
 // Joins the parts of all ranks in `run_directory` into trace.json, with the earliest event at time zero, and
-// removes them. Returns the number of events; without parts nothing is written.
+// removes them. Returns the number of events, counters not counted; without parts nothing is written.
 std::size_t merge_traces(const std::filesystem::path& run_directory);
 
 }  // namespace rondo

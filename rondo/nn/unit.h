@@ -3,12 +3,14 @@
 #include <torch/nn/pimpl.h>
 
 #include <concepts>
+#include <memory>
 #include <optional>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "rondo/nn/activation_checkpoint.h"
 #include "rondo/nn/unit_state.h"
 
 namespace rondo {
@@ -43,19 +45,50 @@ void collect(std::pair<First, Second>& values, std::vector<at::Tensor*>& tensors
   collect(values.second, tensors);
 }
 
-// Runs `module`'s forward as one call of the unit. `arguments` are copies (tensors are handles), so that the
-// caller's keep their place in the graph.
+template <class Values>
+std::vector<at::Tensor*> tensors_in(Values& values) {
+  std::vector<at::Tensor*> tensors;
+  collect(values, tensors);
+  return tensors;
+}
+
+// Runs `forward` so that it keeps only its inputs for backward. `alive` is held until then.
+template <class Forward, class... Arguments>
+auto run_checkpointed(UnitState& state, Forward forward, std::tuple<Arguments...> arguments,
+                      std::shared_ptr<void> alive) {
+  std::vector<at::Tensor> inputs;
+  for (const at::Tensor* tensor : tensors_in(arguments)) inputs.push_back(*tensor);
+  const auto put = [](std::tuple<Arguments...>& into, const std::vector<at::Tensor>& tensors) {
+    const std::vector<at::Tensor*> places = tensors_in(into);
+    for (std::size_t i = 0; i < places.size(); ++i) *places[i] = tensors[i];
+  };
+  std::tuple<Arguments...> shape = arguments;  // everything but the tensors, which the call keeps
+  put(shape, std::vector<at::Tensor>(inputs.size()));
+  CheckpointedCall call(std::move(inputs), &state);
+  put(arguments, call.inputs());
+  auto result = std::apply(forward, arguments);
+  call.finish(tensors_in(result), [forward, shape, put, alive](const std::vector<at::Tensor>& again) {
+    std::tuple<Arguments...> repeated = shape;
+    put(repeated, again);
+    auto results = std::apply(forward, repeated);
+    std::vector<at::Tensor> outputs;
+    for (const at::Tensor* tensor : tensors_in(results)) outputs.push_back(*tensor);
+    return outputs;
+  });
+  return result;
+}
+
+// Runs `forward` as one call of the unit. `arguments` are copies (tensors are handles), so
+// that the caller's keep their place in the graph.
 template <class Forward, class... Arguments>
 auto run(UnitState& state, Forward forward, std::tuple<Arguments...> arguments) {
-  if (!state.observed()) return std::apply(forward, arguments);
+  const bool checkpointed = state.checkpointed() && at::GradMode::is_enabled();
+  if (!state.observed() && !checkpointed) return std::apply(forward, arguments);
   UnitCall call(state);
-  std::vector<at::Tensor*> tensors;
-  collect(arguments, tensors);
-  call.mark_inputs(tensors);
-  auto result = std::apply(forward, arguments);
-  tensors.clear();
-  collect(result, tensors);
-  call.mark_outputs(tensors);
+  call.mark_inputs(tensors_in(arguments));
+  auto result = checkpointed ? run_checkpointed(state, forward, std::move(arguments), state.keep_alive())
+                             : std::apply(forward, arguments);
+  call.mark_outputs(tensors_in(result));
   return result;
 }
 

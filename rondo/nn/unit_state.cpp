@@ -5,9 +5,12 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/nn/module.h>
 
 #include <algorithm>
 #include <functional>
+
+#include "rondo/nn/graph_node.h"
 
 namespace rondo {
 namespace {
@@ -31,17 +34,6 @@ class Boundary final : public torch::autograd::Node {
   const std::function<void()> crossed_;
 };
 
-// libtorch 2.13 holds nodes by intrusive_ptr, earlier ones by shared_ptr.
-template <class Edge = torch::autograd::Edge>
-auto make_boundary(const char* name, torch::autograd::edge_list edges, std::function<void()> crossed) {
-  using NodePointer = decltype(Edge::function);
-  if constexpr (std::is_same_v<NodePointer, std::shared_ptr<torch::autograd::Node>>) {
-    return std::make_shared<Boundary>(name, std::move(edges), std::move(crossed));
-  } else {
-    return c10::make_intrusive<Boundary>(name, std::move(edges), std::move(crossed));
-  }
-}
-
 // Puts a boundary between those of `tensors` that need a gradient and whoever uses them from now on. False
 // when there are none.
 bool put_boundary(const char* name, const std::vector<at::Tensor*>& tensors, std::function<void()> crossed) {
@@ -54,7 +46,7 @@ bool put_boundary(const char* name, const std::vector<at::Tensor*>& tensors, std
     edges.push_back(torch::autograd::impl::gradient_edge(*tensor));
   }
   if (differentiable.empty()) return false;
-  const auto boundary = make_boundary(name, std::move(edges), std::move(crossed));
+  const auto boundary = make_graph_node<Boundary>(name, std::move(edges), std::move(crossed));
   for (at::Tensor* tensor : differentiable) {
     // A twin that is no view: modules may change it in place.
     at::Tensor twin = tensor->detach();
@@ -65,6 +57,8 @@ bool put_boundary(const char* name, const std::vector<at::Tensor*>& tensors, std
 }
 
 }  // namespace
+
+std::shared_ptr<void> UnitState::keep_alive() const { return module_.weak_from_this().lock(); }
 
 void UnitState::attach(std::shared_ptr<UnitObserver> observer) { observers_.push_back(std::move(observer)); }
 
@@ -85,6 +79,14 @@ void UnitState::notify_pre_backward() {
 
 void UnitState::notify_post_backward() {
   for (std::size_t i = observers_.size(); i-- > 0;) observers_[i]->post_backward(*this);
+}
+
+void UnitState::notify_pre_recompute() {
+  for (std::size_t i = 0; i < observers_.size(); ++i) observers_[i]->pre_recompute(*this);
+}
+
+void UnitState::notify_post_recompute() {
+  for (std::size_t i = observers_.size(); i-- > 0;) observers_[i]->post_recompute(*this);
 }
 
 UnitCall::UnitCall(UnitState& state) : state_(state) { state_.notify_pre_forward(); }

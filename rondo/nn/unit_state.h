@@ -30,6 +30,10 @@ struct UnitObserver {
   // Follows each pre_backward; at the latest at the end of the whole backward pass (a unit of whose inputs
   // none needs a gradient, such as the first one).
   virtual void post_backward(UnitState&) {}
+  // Around the second forward of a checkpointed unit (activation_checkpoint.h), which lies between its
+  // pre_backward and post_backward. Units inside it see pre_forward and post_forward meanwhile.
+  virtual void pre_recompute(UnitState&) {}
+  virtual void post_recompute(UnitState&) {}
 };
 
 // One part of a model whose parameters are gathered, reduced, scheduled and checkpointed together: what the
@@ -41,6 +45,8 @@ class UnitState {
   UnitState& operator=(const UnitState&) = delete;
 
   torch::nn::Module& module() const { return module_; }
+  // Holds the module; null for one that no shared_ptr owns.
+  std::shared_ptr<void> keep_alive() const;
   // Its path in the model ("transformer.h.0"); empty until units_of() has looked at the model.
   const std::string& name() const { return name_; }
   void set_name(std::string name) { name_ = std::move(name); }
@@ -50,15 +56,22 @@ class UnitState {
   void detach(const std::shared_ptr<UnitObserver>& observer);
   bool observed() const { return !observers_.empty(); }
 
+  // Keeps only its inputs after forward and computes again in backward (activation_checkpoint.h).
+  bool checkpointed() const { return checkpointed_; }
+  void set_checkpointed(bool checkpointed) { checkpointed_ = checkpointed; }
+
   void notify_pre_forward();
   void notify_post_forward();
   void notify_pre_backward();
   void notify_post_backward();
+  void notify_pre_recompute();
+  void notify_post_recompute();
 
  private:
   torch::nn::Module& module_;
   std::string name_;
   std::vector<std::shared_ptr<UnitObserver>> observers_;
+  bool checkpointed_ = false;
 };
 
 // One call of a unit's forward: marks inputs and outputs so that the backward pass tells the observers when

@@ -9,6 +9,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
+#include "rondo/observe/memory_observer.h"
 
 namespace rondo {
 namespace {
@@ -20,6 +21,14 @@ std::int64_t divide_rounding_up(std::int64_t value, std::int64_t by) { return (v
 LoaderPosition position_of(const Loader& loader, std::int64_t epoch, std::int64_t batch) {
   return {epoch, std::min(batch, loader.batches_per_epoch())};
 }
+
+// Also when training ends by an exception.
+struct LeavesMemoryPhase {
+  std::shared_ptr<MemoryObserver> memory;
+  ~LeavesMemoryPhase() {
+    if (memory) memory->leave_phase();
+  }
+};
 
 }  // namespace
 
@@ -97,6 +106,7 @@ void FitLoop::adopt_position() {
 }
 
 FitResult FitLoop::run() {
+  const LeavesMemoryPhase leaves{trainer_.memory_};
   trainer_.model_.module->train();
   for (const auto& callback : options_.callbacks) callback->on_train_begin(trainer_, plan_);
   TrainingPosition& position = trainer_.position_;
@@ -106,8 +116,12 @@ FitResult FitLoop::run() {
   timer_.restart();
 
   while (position.step < plan_.total_steps && result_.end == FitEnd::finished) {
+    if (trainer_.memory_) trainer_.memory_->trace(tracing() ? options_.trace_memory : nullptr);
+    memory_phase("data", MemoryCategory::other);
     std::vector<Batch> window = next_window();
-    finish_step(train_on(window));
+    const StepSums sums = train_on(window);
+    memory_phase("after the step", MemoryCategory::other);
+    finish_step(sums);
   }
   if (options_.validation && validated_step_ != position.step && result_.end != FitEnd::preempted) validate();
   for (const auto& callback : options_.callbacks) callback->on_train_end(trainer_, result_);
@@ -149,9 +163,11 @@ FitLoop::StepSums FitLoop::train_on(std::vector<Batch>& window) {
     trainer_.prepared_->begin_step({.samples = window_predictions,
                                     .synchronise = i + 1 == window.size(),
                                     .gradients_are_read = options_.clip_norm > 0});
+    memory_phase("forward", MemoryCategory::activations);
     const at::Tensor target = batch.target.to(trainer_.device_);
     Loss loss = trainer_.loss_(trainer_.model_.forward(batch.input.to(trainer_.device_)), target);
     traced("forward");
+    memory_phase("backward", MemoryCategory::temporaries);
     // The gradient of the window is the mean over its predictions, so each batch counts by its share of them.
     const bool whole = window.size() == 1 || window_predictions == 0;
     const double share =
@@ -167,8 +183,10 @@ FitLoop::StepSums FitLoop::train_on(std::vector<Batch>& window) {
     trace_communication();
     mark = monotonic_ns();
   }
+  if (trainer_.memory_) trainer_.memory_->label_gradients(trainer_.prepared_->module());
   if (options_.clip_norm > 0) trainer_.prepared_->clip_gradients(options_.clip_norm);
   if (options_.schedule) set_learning_rate(optimizer, options_.schedule(trainer_.position_.step));
+  memory_phase("optimizer", MemoryCategory::optimizer_state);
   trainer_.prepared_->step(optimizer);
   traced("optimizer");
   sums.stop = options_.stop_requested && options_.stop_requested();
@@ -234,6 +252,7 @@ void FitLoop::finish_step(const StepSums& sums) {
 }
 
 void FitLoop::validate() {
+  memory_phase("validation", MemoryCategory::other);
   ValidationRecord record;
   record.values = trainer_.evaluate(*options_.validation, {.batch_size = options_.validation_batch_size});
   record.step = trainer_.position_.step;
@@ -256,6 +275,10 @@ void FitLoop::trace(const char* name, std::int64_t begin_ns, std::int64_t end_ns
   event.end_ns = end_ns;
   event.step = trainer_.position_.step + 1;
   options_.trace(std::move(event));
+}
+
+void FitLoop::memory_phase(const char* phase, MemoryCategory category) {
+  if (trainer_.memory_) trainer_.memory_->enter_phase(trainer_.position_.step + 1, phase, category);
 }
 
 void FitLoop::trace_communication() {

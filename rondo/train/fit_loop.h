@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "rondo/data/loader.h"
+#include "rondo/memory/category.h"
 #include "rondo/observe/step_timer.h"
 #include "rondo/train/trainer.h"
 #include "rondo/train/training_sampler.h"
@@ -40,6 +41,8 @@ class FitLoop {
   void validate();
   void trace(const char* name, std::int64_t begin_ns, std::int64_t end_ns);
   void trace_communication();
+  // Says what this thread allocates from here on in this step is for.
+  void memory_phase(const char* phase, MemoryCategory category);
   bool tracing() const;
 
   Trainer& trainer_;

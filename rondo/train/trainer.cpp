@@ -3,11 +3,15 @@
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
+#include "rondo/backend/accounting.h"
 #include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/checkpoint.h"
 #include "rondo/checkpoint/random_state.h"
+#include "rondo/memory/scope.h"
+#include "rondo/nn/partition.h"
+#include "rondo/observe/memory_observer.h"
 #include "rondo/train/agreement.h"
 #include "rondo/train/evaluation.h"
 #include "rondo/train/fit_loop.h"
@@ -20,13 +24,23 @@ Trainer::Trainer(Strategy& strategy, Model model, c10::Device device)
       device_(device),
       loss_(cross_entropy),
       metrics_{loss_metric()} {
+  const MemoryScope scope(MemoryCategory::parameters);
   model_.module->to(device_);
+  if (accounts_cpu_allocations()) {
+    memory_ = std::make_shared<MemoryObserver>(process_ledger());
+    memory_->label_parameters(*model_.module);
+    for (UnitState* unit : units_of(*model_.module)) unit->attach(memory_);
+  }
   prepared_ = strategy_.prepare(model_.module);
 }
 
-Trainer::~Trainer() = default;
+Trainer::~Trainer() {
+  if (!memory_) return;
+  for (UnitState* unit : units_of(*model_.module)) unit->detach(memory_);
+}
 
 void Trainer::compile(const OptimizerFactory& optimizer, LossFunction loss, std::vector<Metric> metrics) {
+  const MemoryScope scope(MemoryCategory::optimizer_state);
   optimizer_ = optimizer(prepared_->module());
   loss_ = std::move(loss);
   metrics_ = std::move(metrics);

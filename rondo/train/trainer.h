@@ -24,6 +24,7 @@
 
 namespace rondo {
 
+class MemoryObserver;
 struct TrainingState;
 
 using LossFunction = std::function<Loss(const at::Tensor& output, const at::Tensor& target)>;
@@ -52,6 +53,9 @@ struct FitOptions {
   std::function<bool()> stop_requested = {};
   // Takes the timeline of the first `traced_steps` steps of this call, on each rank.
   std::function<void(TraceEvent)> trace = {};
+  // Takes what this rank's memory was used for during these steps, where the process keeps books of it
+  // (rondo/backend/accounting.h).
+  std::function<void(const TraceCounter&)> trace_memory = {};
   std::int64_t traced_steps = 20;
 };
 
@@ -145,6 +149,7 @@ class Trainer {
   Strategy& strategy_;
   Model model_;
   c10::Device device_;
+  std::shared_ptr<MemoryObserver> memory_;  // null where the process keeps no books of its memory
   std::unique_ptr<PreparedModel> prepared_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   LossFunction loss_;

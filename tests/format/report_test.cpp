@@ -166,5 +166,49 @@ TEST(Report, KeepsTheLongestEventsOfAStepThatHasTooMany) {
   EXPECT_TRUE(select_timelines({}, 5, 10).empty());
 }
 
+TEST(Report, DrawsMemoryOfOneStepAndThePeakByUnit) {
+  const TemporaryDirectory directory;
+  write_run(directory.path(), 1, 3);
+  {
+    TraceWriter writer(directory.path(), 0);
+    for (const std::int64_t step : {1, 2, 3}) {
+      const std::int64_t start = step * 1'000'000;
+      writer.add({"forward", Lane::compute, start, start + 1000, step, {}, {}});
+      writer.add(TraceCounter{"memory", start, step, {{"parameters", 10}, {"activations", 0}}});
+      writer.add(TraceCounter{"memory", start + 500'000, step, {{"parameters", 10}, {"activations", 7}}});
+    }
+  }
+  merge_traces(directory.path());
+  nlohmann::json units = nlohmann::json::array();
+  for (int i = 0; i < 40; ++i) {
+    units.push_back({{"name", "h." + std::to_string(i)}, {"categories", {{"activations", 100 + i}}}});
+  }
+  const nlohmann::json peak = {{"rank", 0},          {"peak_bytes", 17}, {"step", 2},
+                               {"phase", "forward"}, {"unit", "h.0"},    {"units", units}};
+  write_all(directory / "memory.json", nlohmann::json{{"ranks", {peak}}}.dump());
+
+  const auto memory = report_document(read_run(directory.path()))["memory"];
+  EXPECT_EQ(memory["categories"], (nlohmann::json{"parameters", "activations"}));
+  EXPECT_EQ(memory["step"], 2);
+  ASSERT_EQ(memory["timelines"].size(), 1U);
+  EXPECT_EQ(memory["timelines"][0]["peak"], 17);
+  EXPECT_EQ(memory["timelines"][0]["samples"][1], (nlohmann::json{0.5, 10, 7}));
+  const auto& drawn = memory["peaks"][0]["units"];
+  ASSERT_EQ(drawn.size(), 31U) << "the largest, and one bar for the rest";
+  EXPECT_EQ(drawn[0], (nlohmann::json{"h.39", 0, 139}));
+  EXPECT_EQ(drawn[30][0], "10 more");
+}
+
+TEST(Report, SaysWhatIsMissingOfMemory) {
+  const TemporaryDirectory directory;
+  write_run(directory.path(), 1, 3);
+  EXPECT_TRUE(has_note(read_run(directory.path()), "memory.json is missing"));
+  EXPECT_TRUE(has_note(read_run(directory.path()), "No memory timeline was recorded"));
+  for (const char* damaged : {"{", R"({"ranks":[{"rank":0}]})", R"({"ranks":[{"rank":"x"}]})"}) {
+    write_all(directory / "memory.json", damaged);
+    EXPECT_TRUE(has_note(read_run(directory.path()), "peak of memory cannot be read")) << damaged;
+  }
+}
+
 }  // namespace
 }  // namespace rondo

@@ -86,5 +86,45 @@ TEST(Trace, ReadsForeignFilesAndRejectsOthers) {
   EXPECT_THROW(read_trace(directory / "missing"), DataError);
 }
 
+TEST(Trace, CountersAreKeptWithTheirStepsThroughMerging) {
+  const TemporaryDirectory directory;
+  for (const int rank : {0, 1}) {
+    TraceWriter writer(directory.path(), rank);
+    const std::int64_t start = 5'000'000 + rank * 500;
+    writer.add({"forward", Lane::compute, start + 1000, start + 2000, 7, {}, {}});
+    writer.add(TraceCounter{"memory", start, 7, {{"parameters", 100}, {"activations", 50 + rank}}});
+    writer.add(TraceCounter{"memory", start + 3000, {}, {{"parameters", 100}, {"activations", 0}}});
+  }
+  EXPECT_EQ(merge_traces(directory.path()), 2U);
+  const Trace trace = read_trace(directory / "trace.json");
+  ASSERT_EQ(trace.counters.size(), 4U);
+  EXPECT_EQ(trace.counters[0].counter.time_ns, 0) << "the earliest of events and counters";
+  EXPECT_EQ(trace.counters[1].rank, 1);
+  EXPECT_EQ(trace.counters[1].counter.time_ns, 500);
+  EXPECT_EQ(trace.counters[1].counter.step, 7);
+  EXPECT_EQ(trace.counters[1].counter.values,
+            (std::vector<std::pair<std::string, std::uint64_t>>{{"parameters", 100}, {"activations", 51}}));
+  EXPECT_EQ(trace.counters[2].counter.step, std::nullopt);
+
+  // What a viewer sees: only values among the arguments.
+  const auto json = nlohmann::json::parse(read_all(directory / "trace.json"));
+  for (const auto& event : json["traceEvents"]) {
+    if (event["ph"] == "C") {
+      EXPECT_EQ(event["args"].size(), 2U);
+    }
+  }
+}
+
+TEST(Trace, ForeignCountersAreSkipped) {
+  const TemporaryDirectory directory;
+  write_all(directory / "trace.json",
+            R"({"traceEvents":[{"name":"memory","ph":"C","ts":1,"args":3},{"name":"memory","ph":"C"},
+            {"name":"memory","ph":"C","pid":"x","ts":1,"args":{"a":1}},
+            {"name":"backward","ph":"X","pid":0,"tid":0,"ts":2,"dur":1,"args":{}}]})");
+  const Trace trace = read_trace(directory / "trace.json");
+  EXPECT_TRUE(trace.counters.empty());
+  EXPECT_EQ(trace.events.size(), 1U);
+}
+
 }  // namespace
 }  // namespace rondo

@@ -97,7 +97,14 @@ def write_run(directory, ranks=2, steps=60):
                            "args": {"step": step}})
             events.append({"name": "all_reduce", "ph": "X", "pid": rank, "tid": 1, "ts": start + 50000, "dur": 40000,
                            "args": {"step": step, "bucket": 0, "bytes": 1 << 20}})
+            for i in range(20):
+                events.append({"name": "memory", "ph": "C", "pid": rank, "ts": start + i * 10000, "step": step,
+                               "args": {"parameters": 100 << 20, "activations": i << 20, "other": 1 << 20}})
     (directory / "trace.json").write_text(json.dumps({"traceEvents": events}))
+    peaks = [{"rank": rank, "peak_bytes": 300 << 20, "step": 2, "phase": "backward", "unit": "h.1",
+              "units": [{"name": name, "categories": {"parameters": 50 << 20, "activations": 100 << 20}}
+                        for name in ("h.0", "h.1")]} for rank in range(ranks)]
+    (directory / "memory.json").write_text(json.dumps({"ranks": peaks}))
 
 
 def test_a_whole_run_draws_every_chart(run, rondo_bin, open_page, tmp_path):
@@ -109,12 +116,14 @@ def test_a_whole_run_draws_every_chart(run, rondo_bin, open_page, tmp_path):
     assert summary["ranks"] == 2 and summary["steps"] == 60
 
     probe = open_page(tmp_path / "run" / "report.html")
-    assert len(probe["canvases"]) == 9
+    assert len(probe["canvases"]) == 11
     for canvas in probe["canvases"]:
         assert canvas["painted"] > 500, f"nothing was drawn: {canvas['label']}"
     for title in ["Loss by step", "Loss by time", "Throughput", "Learning rate", "Step time by rank", "Step time",
-                  "Memory, accounted", "Memory, by the kernel", "Timeline of a step", "Configuration"]:
+                  "Memory, accounted", "Memory, by the kernel", "Timeline of a step", "Memory during a step",
+                  "Memory at the peak", "Configuration"]:
         assert title in probe["titles"]
+    assert "300 MiB on rank" in probe["text"] and "backward of h.1" in probe["text"]
     assert "1,003 tokens/s" in probe["text"] and "model.name" in probe["text"]
 
     phone = open_page(tmp_path / "run" / "report.html", width=500)

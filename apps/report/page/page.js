@@ -64,6 +64,8 @@ function fillCharts() {
     { label: "proportional (PSS)", curves: run.curves.peak_pss_bytes },
   ], bytesAxis);
   timelineCard();
+  memoryTimelineCard();
+  memoryPeakCard();
 }
 
 function fillConfiguration() {

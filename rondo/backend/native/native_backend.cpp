@@ -10,6 +10,7 @@
 #include "rondo/backend/store_adapter.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/collective/shared_memory/layout.h"
 
 namespace rondo {
 namespace {
@@ -86,7 +87,9 @@ class Call {
 
 NativeBackend::NativeBackend(const c10::intrusive_ptr<c10d::Store>& store,
                              const shared_memory::GroupOptions& options)
-    : c10d::Backend(options.rank, options.size), timeout_(options.timeout) {
+    : c10d::Backend(options.rank, options.size),
+      timeout_(options.timeout),
+      staging_(MemoryCategory::communication, Bytes{shared_memory::RankSegment::bytes(options.size)}) {
   StoreFromC10d view(store);
   engine_ = std::make_shared<Engine>(view, options, process_arena());
   planned_ = PlannedCollectives::make(view, options);

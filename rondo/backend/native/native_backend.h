@@ -11,6 +11,7 @@
 #include "rondo/backend/native/registered_memory.h"
 #include "rondo/backend/registry.h"
 #include "rondo/collective/shared_memory/engine.h"
+#include "rondo/memory/ledger.h"
 
 namespace rondo {
 
@@ -95,6 +96,7 @@ class NativeBackend final : public c10d::Backend {
   std::shared_ptr<shared_memory::Engine> engine_;
   std::unique_ptr<PlannedCollectives> planned_;  // null: every collective is the engine's
   std::atomic<Duration> timeout_;
+  MemoryCharge staging_;         // this rank's segment, which the engine owns
   std::mutex coalescing_mutex_;  // protects coalescing_
   std::optional<CoalescedWork::Parts> coalescing_;
   std::mutex kept_mutex_;  // protects kept_

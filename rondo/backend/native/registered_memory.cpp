@@ -10,6 +10,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "rondo/backend/accounting.h"
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 
@@ -85,8 +86,7 @@ void register_cpu_allocations() {
     const char* wanted = std::getenv("RONDO_REGISTERED_MEMORY");
     if ((wanted != nullptr && std::strcmp(wanted, "0") == 0) || process_arena() == nullptr) return;
     // libtorch keeps the pointer for ever.
-    static RegisteringAllocator* const allocator = new RegisteringAllocator();
-    c10::SetCPUAllocator(allocator, /*priority=*/1);
+    install_cpu_allocator(*new RegisteringAllocator());
     installed.store(true);
   });
 }
@@ -100,8 +100,19 @@ at::Tensor empty_registered(at::IntArrayRef sizes, at::TensorOptions options) {
   const auto memory = process_arena();
   void* block = memory != nullptr ? memory->allocate(bytes) : nullptr;
   if (block == nullptr) return at::empty(sizes, options);
+  try {
+    add_to_books(block, bytes);
+  } catch (...) {
+    release(block);
+    throw;
+  }
   return at::from_blob(
-      block, sizes, [](void* pointer) { release(pointer); }, options);
+      block, sizes,
+      [](void* pointer) {
+        remove_from_books(pointer);
+        release(pointer);
+      },
+      options);
 }
 
 bool is_registered(const at::Tensor& tensor) {

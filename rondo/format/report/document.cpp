@@ -7,6 +7,7 @@
 
 #include "rondo/base/text.h"
 #include "rondo/format/report/downsample.h"
+#include "rondo/format/report/memory_document.h"
 
 namespace rondo {
 namespace {
@@ -242,6 +243,7 @@ Json report_document(const RunData& run) {
   curves["peak_pss_bytes"] = rank_curves(run, &MetricsRow::peak_pss_bytes);
   Json split = time_split(run);
   document["timelines"] = timelines_json(run);
+  document["memory"] = memory_document(run);
   document["config"] = Json::array();
   flatten(run.config, "", document["config"]);
   document["notes"] = run.notes;

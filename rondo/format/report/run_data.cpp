@@ -63,6 +63,16 @@ void read_config(RunData& run) {
   }
 }
 
+// Of the step that the page shows first.
+void read_memory_samples(RunData& run, const Trace& trace) {
+  std::int64_t step = -1;
+  if (!run.timelines.empty()) step = run.timelines[(run.timelines.size() - 1) / 2].step;
+  for (const Trace::Counter& sample : trace.counters) {
+    if (sample.counter.name == "memory" && sample.counter.step == step) run.memory_samples.push_back(sample);
+  }
+  if (run.memory_samples.empty()) run.notes.push_back("No memory timeline was recorded.");
+}
+
 void read_timelines(RunData& run) {
   Trace trace;
   try {
@@ -73,6 +83,7 @@ void read_timelines(RunData& run) {
         if (!fs::exists(trace_part_path(run.directory, rank))) continue;
         const Trace part = read_trace(trace_part_path(run.directory, rank));
         trace.events.insert(trace.events.end(), part.events.begin(), part.events.end());
+        trace.counters.insert(trace.counters.end(), part.counters.begin(), part.counters.end());
       }
     }
   } catch (const DataError& e) {
@@ -81,6 +92,20 @@ void read_timelines(RunData& run) {
   }
   run.timelines = select_timelines(trace, timeline_steps, timeline_events);
   if (run.timelines.empty()) run.notes.push_back("No trace was recorded, so there is no timeline of a step.");
+  read_memory_samples(run, trace);
+}
+
+void read_peaks(RunData& run) {
+  const fs::path path = run.directory / "memory.json";
+  if (!fs::exists(path)) {
+    run.notes.push_back("memory.json is missing, so the peak is not shown by unit: the run has not ended.");
+    return;
+  }
+  try {
+    run.memory_peaks = read_memory_peaks(path);
+  } catch (const Error& e) {
+    run.notes.push_back(str("The peak of memory cannot be read: ", e.what()));
+  }
 }
 
 }  // namespace
@@ -137,6 +162,7 @@ RunData read_run(const fs::path& directory) {
   read_rows(run);
   read_config(run);
   read_timelines(run);
+  read_peaks(run);
   return run;
 }
 

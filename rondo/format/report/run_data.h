@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "rondo/format/metrics.h"
+#include "rondo/format/report/memory_peaks.h"
 #include "rondo/format/trace.h"
 
 namespace rondo {
@@ -21,11 +22,13 @@ struct StepTimeline {
 // A run directory as far as it is there.
 struct RunData {
   std::filesystem::path directory;
-  std::vector<MetricsRow> rows;         // by step; what a resumed run did again counts once
-  std::vector<int> ranks;               // that have rows, ascending
-  nlohmann::ordered_json config;        // null without config.json
-  std::vector<StepTimeline> timelines;  // of a few steps, ascending
-  std::vector<std::string> notes;       // what is missing or damaged, in plain words
+  std::vector<MetricsRow> rows;                // by step; what a resumed run did again counts once
+  std::vector<int> ranks;                      // that have rows, ascending
+  nlohmann::ordered_json config;               // null without config.json
+  std::vector<StepTimeline> timelines;         // of a few steps, ascending
+  std::vector<Trace::Counter> memory_samples;  // of one step, by time
+  std::vector<MemoryPeakRecord> memory_peaks;  // by rank
+  std::vector<std::string> notes;              // what is missing or damaged, in plain words
 };
 
 // Throws UsageError when `directory` is not a run directory: it does not exist, or holds none of

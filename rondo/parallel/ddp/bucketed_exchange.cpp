@@ -6,6 +6,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/memory/scope.h"
 #include "rondo/parallel/ddp/bucket.h"
 
 namespace rondo {
@@ -72,6 +73,7 @@ double BucketedExchange::factor() const {
 BucketFuture BucketedExchange::start(std::size_t bucket) {
   const at::Tensor& flat = buckets_[bucket].flat;
   if (hook_.run) {
+    const MemoryScope scope(MemoryCategory::communication, kRootMemoryUnit);
     const at::NoGradGuard no_grad;
     std::vector<at::Tensor> members;
     for (const std::size_t parameter : buckets_[bucket].parameters) {

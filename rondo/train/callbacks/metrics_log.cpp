@@ -77,7 +77,8 @@ void MetricsLog::on_validation_end(Trainer& trainer, const ValidationRecord& rec
 void MetricsLog::on_train_end(Trainer& trainer, const FitResult&) { flush(trainer); }
 
 void MetricsLog::sample_memory() {
-  if (due(memory_sampled_, kMemoryInterval)) memory_.sample();
+  // An allocator's own books cost nothing to read.
+  if (options_.accounted_bytes || due(memory_sampled_, kMemoryInterval)) memory_.sample();
   if (due(pss_sampled_, kPssInterval)) memory_.sample_pss();
 }
 

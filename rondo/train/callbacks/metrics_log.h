@@ -17,7 +17,7 @@ class MetricsLog final : public Callback {
   struct Options {
     std::filesystem::path file = {};
     std::int64_t every_steps = 10;
-    // Bytes that this rank's allocators hold now, see MemoryMeter.
+    // Bytes by this rank's own accounting, now or the largest so far; see MemoryMeter.
     std::function<Bytes()> accounted_bytes = {};
   };
   explicit MetricsLog(Options options);

@@ -11,6 +11,12 @@ std::function<void(TraceEvent)> Timeline::sink() {
   };
 }
 
+std::function<void(const TraceCounter&)> Timeline::memory_sink() {
+  return [this](const TraceCounter& counter) {
+    if (writer_) writer_->add(counter);
+  };
+}
+
 void Timeline::on_train_begin(Trainer& trainer, const FitPlan&) {
   writer_ = std::make_unique<TraceWriter>(run_directory_, trainer.strategy().context().rank());
 }

@@ -18,6 +18,8 @@ class Timeline final : public Callback {
   std::string name() const override { return "timeline"; }
   // Valid as long as this object.
   std::function<void(TraceEvent)> sink();
+  // Likewise, for FitOptions::trace_memory.
+  std::function<void(const TraceCounter&)> memory_sink();
   void on_train_begin(Trainer& trainer, const FitPlan& plan) override;
   // Joins the ranks' parts.
   void on_train_end(Trainer& trainer, const FitResult& result) override;

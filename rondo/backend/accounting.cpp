@@ -1,0 +1,85 @@
+#include "rondo/backend/accounting.h"
+
+#include <c10/core/CPUAllocator.h>
+
+#include <atomic>
+#include <mutex>
+
+namespace rondo {
+namespace {
+
+// There is one CPU allocator a process, so this is the process's too. Blocks are released from any thread
+// long after they were taken, so the source only ever changes to one that releases the blocks of the one
+// before.
+std::atomic<c10::Allocator*> source{nullptr};
+std::atomic<bool> accounting{false};
+
+c10::Allocator& current_source() {
+  c10::Allocator* const installed = source.load(std::memory_order_acquire);
+  return installed != nullptr ? *installed : *c10::GetDefaultCPUAllocator();
+}
+
+void release(void* pointer) {
+  if (pointer == nullptr) return;
+  process_ledger().remove(pointer);
+  current_source().raw_deallocate(pointer);
+}
+
+// Takes memory from the source and keeps the books. A block's context must be its address (oneDNN asks for
+// raw memory), so what is known of it is in the ledger's table and not in a header.
+class AccountingAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    c10::DataPtr block = current_source().allocate(bytes);
+    void* const pointer = block.get();
+    // May throw; the block then goes back.
+    if (pointer != nullptr) process_ledger().add(pointer, bytes);
+    block.release_context();
+    return {pointer, pointer, &release, c10::Device(c10::DeviceType::CPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* destination, const void* from, std::size_t count) const override {
+    default_copy_data(destination, from, count);
+  }
+};
+
+std::mutex& installing() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+// What libtorch calls from now on. c10 takes an allocator of equal priority in place of the one before.
+void set_cpu_allocator(c10::Allocator& allocator) { c10::SetCPUAllocator(&allocator, /*priority=*/1); }
+
+}  // namespace
+
+void account_cpu_allocations() {
+  const std::lock_guard lock(installing());
+  if (accounting.load()) return;
+  // libtorch keeps the pointer for ever.
+  set_cpu_allocator(*new AccountingAllocator());
+  accounting.store(true);
+}
+
+bool accounts_cpu_allocations() { return accounting.load(std::memory_order_relaxed); }
+
+void install_cpu_allocator(c10::Allocator& allocator) {
+  const std::lock_guard lock(installing());
+  source.store(&allocator, std::memory_order_release);
+  if (!accounting.load()) set_cpu_allocator(allocator);
+}
+
+void add_to_books(const void* block, std::uint64_t bytes) {
+  if (accounts_cpu_allocations()) process_ledger().add(block, bytes);
+}
+
+void remove_from_books(const void* block) noexcept {
+  if (accounts_cpu_allocations()) process_ledger().remove(block);
+}
+
+void label_memory(const at::Tensor& tensor, MemoryLabel label) {
+  if (!accounts_cpu_allocations() || !tensor.defined() || !tensor.has_storage()) return;
+  if (const void* const block = tensor.storage().data()) process_ledger().relabel(block, label);
+}
+
+}  // namespace rondo

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Allocator.h>
+
+#include "rondo/memory/ledger.h"
+
+namespace rondo {
+
+// From now on every CPU tensor of this process is on the books, process_ledger(): with the size asked for,
+// under the label of the allocating thread (rondo/memory/scope.h). An allocation beyond the ledger's limit
+// throws MemoryLimitError. For the whole process and for good; tensors that exist already are not on the
+// books. `rondo train` calls it first of all. Any thread.
+void account_cpu_allocations();
+bool accounts_cpu_allocations();
+
+// Makes `source` where libtorch takes memory for CPU tensors, on the books where they are kept. It must live
+// for ever, and its raw_deleter() must also take what c10's default CPU allocator handed out.
+void install_cpu_allocator(c10::Allocator& source);
+
+// For memory behind tensors that comes past the CPU allocator: on the books where they are kept.
+void add_to_books(const void* block, std::uint64_t bytes);
+void remove_from_books(const void* block) noexcept;
+
+// Says what the memory behind `tensor` is for, all of it where several tensors are views of one. Tensors that
+// are not on the books, and undefined ones, are left alone.
+void label_memory(const at::Tensor& tensor, MemoryLabel label);
+
+}  // namespace rondo

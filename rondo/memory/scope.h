@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rondo/memory/category.h"
+
+namespace rondo {
+
+// A unit of the model by number: the same name has the same number for the life of the process.
+using MemoryUnit = std::uint32_t;
+// What no unit holds ("root").
+inline constexpr MemoryUnit kRootMemoryUnit = 0;
+
+// The number of `name`; an empty name is the root's. Any thread; takes a lock.
+MemoryUnit memory_unit(std::string_view name);
+std::string memory_unit_name(MemoryUnit unit);
+
+// What a block of memory is for.
+struct MemoryLabel {
+  MemoryCategory category = MemoryCategory::other;
+  MemoryUnit unit = kRootMemoryUnit;
+};
+
+// Where a training is, for the moment of a peak.
+struct MemoryMoment {
+  std::int64_t step = 0;   // being done, from 1; 0 is before the first
+  const char* phase = "";  // "forward", "optimizer": a text that lives as long as the process
+};
+
+// The labels that hold on one thread, innermost last.
+class MemoryLabels {
+ public:
+  // Label of what this thread allocates now.
+  MemoryLabel innermost() const { return entries_.empty() ? MemoryLabel{} : entries_.back().label; }
+
+  // For labels that begin and end in different calls, as a unit's backward pass: leave() ends the innermost
+  // label of `owner`, wherever it lies, since passes through parallel branches need not nest.
+  void enter(const void* owner, MemoryLabel label) { entries_.push_back({owner, label}); }
+  void leave(const void* owner);
+
+  std::size_t depth() const { return entries_.size(); }
+  // Ends all labels that were entered since depth() was `depth`.
+  void cut(std::size_t depth);
+
+ private:
+  struct Entry {
+    const void* owner;
+    MemoryLabel label;
+  };
+  std::vector<Entry> entries_;
+};
+
+// This thread's.
+MemoryLabels& memory_labels();
+MemoryMoment& memory_moment();
+
+// As long as it lives, what this thread allocates is for `category`, in `unit` or, without one, in the unit
+// of the scope around it. Its end also ends labels that an exception left behind inside it.
+class MemoryScope {
+ public:
+  explicit MemoryScope(MemoryCategory category);
+  MemoryScope(MemoryCategory category, MemoryUnit unit);
+  MemoryScope(MemoryCategory category, std::string_view unit) : MemoryScope(category, memory_unit(unit)) {}
+  ~MemoryScope() { memory_labels().cut(depth_); }
+  MemoryScope(const MemoryScope&) = delete;
+  MemoryScope& operator=(const MemoryScope&) = delete;
+
+ private:
+  std::size_t depth_;
+};
+
+}  // namespace rondo

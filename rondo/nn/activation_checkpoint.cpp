@@ -1,0 +1,307 @@
+#include "rondo/nn/activation_checkpoint.h"
+
+#include <ATen/SequenceNumber.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/nn/graph_node.h"
+#include "rondo/nn/partition.h"
+#include "rondo/nn/recorded_graph.h"
+
+namespace rondo {
+namespace {
+
+using torch::autograd::Edge;
+using torch::autograd::edge_list;
+using torch::autograd::variable_list;
+
+thread_local int recompute_depth = 0;
+
+struct Recomputing {
+  Recomputing() { ++recompute_depth; }
+  ~Recomputing() { --recompute_depth; }
+  Recomputing(const Recomputing&) = delete;
+  Recomputing& operator=(const Recomputing&) = delete;
+};
+
+// Where the gradients of inputs arrive; is never run, the engine hands out what arrives.
+class Source final : public torch::autograd::Node {
+ public:
+  variable_list apply(variable_list&& gradients) override { return std::move(gradients); }
+  std::string name() const override { return "rondo::CheckpointInputs"; }
+};
+
+// Twins of `inputs`: same memory and version counter, with the gradient of i arriving at `source` as number
+// i. Not leaves, which could not be changed in place.
+std::vector<at::Tensor> twins_of(const std::vector<at::Tensor>& inputs,
+                                 const std::vector<bool>& differentiable, Edge& source) {
+  source.function = make_graph_node<Source>();
+  std::vector<at::Tensor> twins;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    twins.push_back(inputs[i].defined() ? inputs[i].detach() : at::Tensor());
+    if (differentiable[i]) torch::autograd::create_gradient_edge(twins.back(), source.function);
+  }
+  return twins;
+}
+
+std::string name_of(const UnitState* unit) {
+  if (unit == nullptr) return "the checkpointed function";
+  return rondo::str("checkpointed unit '", unit->name(), "'");
+}
+
+bool is_differentiable(const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); }
+
+// Buffers of the unit's modules (running averages) change in forward; as they were while it lives again.
+class BuffersAsBefore {
+ public:
+  explicit BuffersAsBefore(const UnitState* unit) {
+    if (unit == nullptr) return;
+    const at::NoGradGuard no_grad;
+    for (const at::Tensor& buffer : unit->module().buffers()) {
+      if (buffer.defined()) saved_.emplace_back(buffer, buffer.detach().clone());
+    }
+  }
+  ~BuffersAsBefore() {
+    // Below the bookkeeping of in-place changes: backward passes of other calls may have saved these buffers.
+    const at::AutoDispatchBelowADInplaceOrView without_versions;
+    for (const auto& [buffer, value] : saved_) buffer.copy_(value);
+  }
+  BuffersAsBefore(const BuffersAsBefore&) = delete;
+  BuffersAsBefore& operator=(const BuffersAsBefore&) = delete;
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> saved_;
+};
+
+// Hooks that users put on parameters run when the gradient arrives in the outer graph; without this the inner
+// pass would run them as well.
+class HooksAside {
+ public:
+  explicit HooksAside(const edge_list& edges) {
+    for (const Edge& edge : edges) {
+      auto& hooks = edge.function->tensor_pre_hooks();
+      if (hooks.empty() || std::any_of(aside_.begin(), aside_.end(),
+                                       [&](const auto& entry) { return entry.first == edge.function.get(); }))
+        continue;
+      aside_.emplace_back(edge.function.get(), std::move(hooks));
+      edge.function->tensor_pre_hooks().clear();
+    }
+  }
+  ~HooksAside() {
+    for (auto& [node, hooks] : aside_) node->tensor_pre_hooks() = std::move(hooks);
+  }
+  HooksAside(const HooksAside&) = delete;
+  HooksAside& operator=(const HooksAside&) = delete;
+
+ private:
+  using Hooks = std::vector<std::unique_ptr<torch::autograd::FunctionPreHook>>;
+  std::vector<std::pair<torch::autograd::Node*, Hooks>> aside_;
+};
+
+// Stands in the graph for a function whose own part of the graph was dropped. Its gradients go to the
+// function's inputs, then to whatever else the dropped part led to.
+class Recomputation final : public torch::autograd::Node {
+ public:
+  struct Memory {
+    std::vector<at::Tensor> inputs;
+    std::vector<std::uint32_t> versions;
+    std::vector<bool> differentiable;
+    CheckpointedFunction function;
+  };
+
+  Recomputation(edge_list edges, std::size_t inputs, Memory memory, ForwardState state, UnitState* unit)
+      : Node(std::move(edges)),
+        inputs_(inputs),
+        memory_(std::move(memory)),
+        state_(std::move(state)),
+        unit_(unit) {}
+
+  std::string name() const override { return "rondo::Recomputation"; }
+
+  variable_list apply(variable_list&& gradients) override {
+    if (at::GradMode::is_enabled()) {
+      throw UsageError(rondo::str("gradients of gradients were asked for, but ", name_of(unit_),
+                                  " has no second backward pass; switch its checkpointing off"));
+    }
+    if (!memory_) {
+      throw UsageError(rondo::str("a second backward pass through ", name_of(unit_),
+                                  " after the first released what it kept; keep the graph in the first one"));
+    }
+    if (std::none_of(gradients.begin(), gradients.end(), [](const auto& g) { return g.defined(); })) {
+      return variable_list(next_edges().size());
+    }
+    check_versions();
+    const Recomputing now;
+    const BuffersAsBefore buffers(unit_);
+    Edge source;
+    edge_list roots;
+    variable_list root_gradients;
+    record_again(source, roots, root_gradients, gradients);
+    gradients.clear();
+    return inner_backward(source, roots, root_gradients);
+  }
+
+  void release_variables() override { memory_.reset(); }
+
+ private:
+  void check_versions() const {
+    for (std::size_t i = 0; i < memory_->inputs.size(); ++i) {
+      const at::Tensor& input = memory_->inputs[i];
+      if (!input.defined() || input._version() == memory_->versions[i]) continue;
+      throw UsageError(
+          rondo::str("input ", i, " of ", name_of(unit_), ", a tensor of shape ", input.sizes(),
+                     ", was changed in place after forward, so forward cannot be repeated; change a ",
+                     "clone() of it instead, or switch the checkpointing off"));
+    }
+  }
+
+  // Forward once more; its outputs that have a gradient become the roots of the inner backward pass.
+  void record_again(Edge& source, edge_list& roots, variable_list& root_gradients,
+                    const variable_list& gradients) {
+    if (unit_ != nullptr) unit_->notify_pre_recompute();
+    {
+      const ForwardState::Restored then(state_);
+      const ForwardState::WithoutCastCache without_cast_cache;
+      const at::AutoGradMode recording(true);
+      const std::uint64_t first_node = at::sequence_number::peek();
+      const std::vector<at::Tensor> outputs =
+          memory_->function(twins_of(memory_->inputs, memory_->differentiable, source));
+      if (outputs.size() != gradients.size()) differs("another number of outputs");
+      for (const Edge& edge : outer_edges(outputs, source.function.get(), first_node)) {
+        const auto known = next_edges().begin() + static_cast<std::ptrdiff_t>(inputs_);
+        if (std::find(known, next_edges().end(), edge) == next_edges().end())
+          differs("a parameter that it did not use before");
+      }
+      for (std::size_t i = 0; i < outputs.size(); ++i) {
+        if (!gradients[i].defined() || !is_differentiable(outputs[i])) continue;
+        if (outputs[i].sizes() != gradients[i].sizes()) differs("an output of another shape");
+        roots.push_back(torch::autograd::impl::gradient_edge(outputs[i]));
+        root_gradients.push_back(gradients[i]);
+      }
+    }
+    if (unit_ != nullptr) unit_->notify_post_recompute();
+  }
+
+  [[noreturn]] void differs(const char* what) const {
+    throw UsageError(rondo::str(name_of(unit_),
+                                " did something else when it was computed again for backward: ", what,
+                                "; it must depend on nothing but its inputs and the random generators"));
+  }
+
+  variable_list inner_backward(const Edge& source, const edge_list& roots,
+                               const variable_list& root_gradients) {
+    variable_list result(next_edges().size());
+    if (roots.empty()) return result;
+    // Of what the inner pass is to hand out, and where that goes.
+    edge_list wanted;
+    std::vector<std::size_t> place;
+    std::uint32_t arriving = 0;
+    for (std::size_t i = 0; i < inputs_; ++i) {
+      if (!memory_->differentiable[i]) continue;
+      wanted.emplace_back(source.function, arriving++);
+      place.push_back(i);
+    }
+    for (std::size_t i = inputs_; i < next_edges().size(); ++i) {
+      wanted.push_back(next_edge(i));
+      place.push_back(i);
+    }
+    const HooksAside aside(wanted);
+    variable_list found = torch::autograd::Engine::get_default_engine().execute(
+        roots, root_gradients, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/false,
+        wanted);
+    for (std::size_t i = 0; i < found.size(); ++i) result[place[i]] = std::move(found[i]);
+    return result;
+  }
+
+  const std::size_t inputs_;
+  std::optional<Memory> memory_;
+  const ForwardState state_;
+  UnitState* const unit_;
+};
+
+}  // namespace
+
+bool recomputing() { return recompute_depth > 0; }
+
+CheckpointedCall::CheckpointedCall(std::vector<at::Tensor> inputs, UnitState* unit)
+    : given_(std::move(inputs)), unit_(unit), state_(given_) {
+  std::vector<bool> differentiable;
+  for (const at::Tensor& input : given_) {
+    differentiable.push_back(is_differentiable(input));
+    versions_.push_back(input.defined() ? static_cast<std::uint32_t>(input._version()) : 0);
+  }
+  twins_ = twins_of(given_, differentiable, source_);
+  first_node_ = at::sequence_number::peek();
+}
+
+void CheckpointedCall::finish(const std::vector<at::Tensor*>& outputs, CheckpointedFunction again) {
+  Recomputation::Memory memory;
+  edge_list edges;
+  for (std::size_t i = 0; i < given_.size(); ++i) {
+    const at::Tensor& input = given_[i];
+    if (input.defined() && static_cast<std::uint32_t>(input._version()) != versions_[i]) {
+      throw UsageError(
+          rondo::str(name_of(unit_), " changes its input ", i, ", a tensor of shape ", input.sizes(),
+                     ", in place, so forward cannot be repeated; let it change a clone(), or switch its ",
+                     "checkpointing off"));
+    }
+    memory.differentiable.push_back(is_differentiable(input));
+    edges.push_back(memory.differentiable.back() ? torch::autograd::impl::gradient_edge(input) : Edge());
+    // Without its graph: a reference to the outer one from inside it would be a circle when the function
+    // returns its input.
+    memory.inputs.push_back(input.defined() ? input.detach() : at::Tensor());
+  }
+  memory.versions = std::move(versions_);
+  memory.function = std::move(again);
+
+  std::vector<at::Tensor> recorded;
+  for (const at::Tensor* output : outputs) recorded.push_back(*output);
+  for (Edge& edge : outer_edges(recorded, source_.function.get(), first_node_))
+    edges.push_back(std::move(edge));
+  const std::size_t inputs = given_.size();
+  const auto node =
+      make_graph_node<Recomputation>(std::move(edges), inputs, std::move(memory), std::move(state_), unit_);
+  for (at::Tensor* output : outputs) {
+    const bool differentiable = is_differentiable(*output);
+    at::Tensor twin = output->defined() ? output->detach() : at::Tensor();
+    if (differentiable) {
+      torch::autograd::create_gradient_edge(twin, node);
+    } else {
+      node->add_input_metadata(torch::autograd::Node::undefined_input());
+    }
+    *output = std::move(twin);
+  }
+  given_.clear();
+  twins_.clear();
+}
+
+std::vector<at::Tensor> checkpoint(const CheckpointedFunction& function, std::vector<at::Tensor> inputs) {
+  if (!at::GradMode::is_enabled()) return function(inputs);
+  CheckpointedCall call(std::move(inputs), nullptr);
+  std::vector<at::Tensor> outputs = function(call.inputs());
+  std::vector<at::Tensor*> places;
+  for (at::Tensor& output : outputs) places.push_back(&output);
+  call.finish(places, function);
+  return outputs;
+}
+
+at::Tensor checkpoint(const std::function<at::Tensor(const at::Tensor&)>& function, const at::Tensor& input) {
+  const CheckpointedFunction of_lists = [function](const std::vector<at::Tensor>& inputs) {
+    return std::vector<at::Tensor>{function(inputs.front())};
+  };
+  return checkpoint(of_lists, {input}).front();
+}
+
+}  // namespace rondo

@@ -1,0 +1,110 @@
+#include "rondo/observe/memory_observer.h"
+
+#include "rondo/backend/accounting.h"
+#include "rondo/nn/partition.h"
+
+namespace rondo {
+namespace {
+
+TraceCounter counter_of(const BytesByCategory& bytes, std::int64_t time_ns) {
+  TraceCounter counter{.name = "memory", .time_ns = time_ns, .step = memory_moment().step, .values = {}};
+  for (std::size_t i = 0; i < kMemoryCategories; ++i) {
+    counter.values.emplace_back(to_string(static_cast<MemoryCategory>(i)), bytes[i]);
+  }
+  return counter;
+}
+
+}  // namespace
+
+void MemoryObserver::label_parameters(const torch::nn::Module& model) {
+  for (const at::Tensor& buffer : model.buffers()) label_memory(buffer, {MemoryCategory::parameters});
+  // Outer units come before those inside them.
+  for (const UnitState* unit : units_of(model)) {
+    Known& known = units_[unit];
+    known = {memory_unit(unit->name()), {}};
+    for (const at::Tensor& buffer : unit->module().buffers()) {
+      label_memory(buffer, {MemoryCategory::parameters, known.number});
+    }
+  }
+  for (const ModelUnit& unit : partition_into_units(model)) {
+    const MemoryUnit number = memory_unit(unit.name);
+    for (const UnitParameter& parameter : unit.parameters) {
+      unit_of_[parameter.name] = number;
+      if (unit.state != nullptr) units_[unit.state].parameters.push_back(parameter.tensor);
+      label_memory(parameter.tensor, {MemoryCategory::parameters, number});
+    }
+  }
+}
+
+void MemoryObserver::label_gradients(const torch::nn::Module& model) {
+  for (const auto& parameter : model.named_parameters()) {
+    const at::Tensor& gradient = parameter.value().grad();
+    if (!gradient.defined()) continue;
+    const auto found = unit_of_.find(parameter.key());
+    label_memory(gradient,
+                 {MemoryCategory::gradients, found == unit_of_.end() ? kRootMemoryUnit : found->second});
+  }
+}
+
+void MemoryObserver::enter_phase(std::int64_t step, const char* phase, MemoryCategory category) {
+  if (!in_phase_) depth_ = memory_labels().depth();
+  in_phase_ = true;
+  sample();
+  memory_labels().cut(depth_);
+  memory_labels().enter(this, {category, kRootMemoryUnit});
+  memory_moment() = {step, phase};
+}
+
+void MemoryObserver::leave_phase() {
+  if (!in_phase_) return;
+  memory_labels().cut(depth_);
+  memory_moment().phase = "";
+  in_phase_ = false;
+}
+
+void MemoryObserver::trace(std::function<void(const TraceCounter&)> sink) {
+  sink_ = std::move(sink);
+  if (sink_) ledger_.take_interval();
+}
+
+void MemoryObserver::pre_forward(UnitState& unit) {
+  sample();
+  enter(unit, MemoryCategory::activations);
+}
+
+void MemoryObserver::post_forward(UnitState& unit) { leave(unit); }
+
+void MemoryObserver::pre_backward(UnitState& unit) {
+  sample();
+  enter(unit, MemoryCategory::temporaries);
+}
+
+void MemoryObserver::post_backward(UnitState& unit) {
+  const Known& known = units_[&unit];
+  for (const at::Tensor& parameter : known.parameters) {
+    label_memory(parameter.grad(), {MemoryCategory::gradients, known.number});
+  }
+  leave(unit);
+}
+
+void MemoryObserver::pre_recompute(UnitState& unit) { enter(unit, MemoryCategory::activations); }
+
+void MemoryObserver::post_recompute(UnitState& unit) { leave(unit); }
+
+void MemoryObserver::enter(const UnitState& unit, MemoryCategory category) {
+  memory_labels().enter(&unit, {category, units_[&unit].number});
+}
+
+void MemoryObserver::leave(const UnitState& unit) {
+  sample();
+  memory_labels().leave(&unit);
+}
+
+void MemoryObserver::sample() {
+  if (!sink_) return;
+  const MemoryInterval interval = ledger_.take_interval();
+  sink_(counter_of(interval.peak, interval.peak_time_ns));
+  sink_(counter_of(interval.now, interval.now_ns));
+}
+
+}  // namespace rondo

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "rondo/format/trace.h"
+#include "rondo/memory/ledger.h"
+#include "rondo/nn/unit_state.h"
+
+namespace rondo {
+
+// Labels what training a model allocates on the process's books: activations in forward (and in the second
+// forward of checkpointed units), temporaries in backward, and the gradients of parameters when a unit's
+// backward has ended; each with its unit. Follows the books over the steps that are traced. Attach it before
+// a strategy's observers, so that these find its labels and put their own on top. The thread that trains uses
+// it.
+class MemoryObserver final : public UnitObserver {
+ public:
+  // `ledger` must outlive the object.
+  explicit MemoryObserver(MemoryLedger& ledger) : ledger_(ledger) {}
+
+  // Labels parameters and buffers of `model`, which may be on the books under any label, with their units.
+  // Call it before the first pass, and again when a strategy has put others in their place.
+  void label_parameters(const torch::nn::Module& model);
+  // Labels the gradients of `model`'s parameters, with the units of parameters of the same name in the model
+  // that label_parameters() saw.
+  void label_gradients(const torch::nn::Module& model);
+
+  // From here on this thread is in `phase` (a text that lives for ever) of `step`, and what it allocates
+  // outside units is for `category`.
+  void enter_phase(std::int64_t step, const char* phase, MemoryCategory category);
+  // Ends the phase, and all labels that an exception left behind in it.
+  void leave_phase();
+
+  // Takes the books at every moment that observers see, and the largest moment in between; null ends it.
+  void trace(std::function<void(const TraceCounter&)> sink);
+
+  void pre_forward(UnitState& unit) override;
+  void post_forward(UnitState& unit) override;
+  void pre_backward(UnitState& unit) override;
+  void post_backward(UnitState& unit) override;
+  void pre_recompute(UnitState& unit) override;
+  void post_recompute(UnitState& unit) override;
+
+ private:
+  void enter(const UnitState& unit, MemoryCategory category);
+  void leave(const UnitState& unit);
+  void sample();
+
+  MemoryLedger& ledger_;
+  struct Known {
+    MemoryUnit number = kRootMemoryUnit;
+    std::vector<at::Tensor> parameters = {};  // the unit's own, without those of units inside
+  };
+  std::map<const UnitState*, Known> units_;
+  std::map<std::string, MemoryUnit> unit_of_;  // by name of parameter
+  std::size_t depth_ = 0;                      // of this thread's labels before the phase
+  bool in_phase_ = false;
+  std::function<void(const TraceCounter&)> sink_;
+};
+
+}  // namespace rondo

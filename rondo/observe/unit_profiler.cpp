@@ -1,0 +1,96 @@
+#include "rondo/observe/unit_profiler.h"
+
+#include <algorithm>
+
+#include "rondo/base/time.h"
+#include "rondo/nn/partition.h"
+
+namespace rondo {
+namespace {
+
+double seconds_since(std::int64_t begin_ns) { return static_cast<double>(monotonic_ns() - begin_ns) * 1e-9; }
+
+std::uint64_t above(std::uint64_t value, std::uint64_t floor) { return value > floor ? value - floor : 0; }
+
+}  // namespace
+
+UnitProfiler::UnitProfiler(MemoryLedger& ledger, std::map<std::string, std::uint64_t> gradient_bytes)
+    : ledger_(ledger), gradient_bytes_(std::move(gradient_bytes)) {}
+
+void UnitProfiler::begin_forward() {
+  pass_.clear();
+  for (auto& [name, figures] : figures_) {
+    figures.forward_workspace_bytes = 0;
+    figures.backward_workspace_bytes = 0;
+  }
+  backward_ = false;
+  begin_span(kRootUnit);
+}
+
+void UnitProfiler::begin_backward() {
+  end_span();
+  backward_ = true;
+  begin_span(kRootUnit);
+}
+
+void UnitProfiler::end() {
+  end_span();
+  for (const auto& [name, pass] : pass_) {
+    UnitFigures& figures = figures_[name];
+    figures.forward_s.push_back(pass.forward_s);
+    figures.backward_s.push_back(pass.backward_s - pass.recompute_s);
+    figures.recompute_s.push_back(pass.recompute_s);
+    figures.activation_bytes = pass.activation_bytes;
+  }
+}
+
+void UnitProfiler::pre_forward(UnitState& unit) {
+  end_span();
+  begin_span(unit.name());
+}
+
+void UnitProfiler::post_forward(UnitState&) {
+  end_span();
+  begin_span(kRootUnit);
+}
+
+void UnitProfiler::pre_backward(UnitState& unit) { pre_forward(unit); }
+
+// A unit may be left late, at the end of the whole pass, when another span is under way.
+void UnitProfiler::post_backward(UnitState& unit) {
+  if (span_.owner == unit.name()) post_forward(unit);
+}
+
+void UnitProfiler::pre_recompute(UnitState&) { recompute_begin_ns_ = monotonic_ns(); }
+
+void UnitProfiler::post_recompute(UnitState& unit) {
+  pass_[unit.name()].recompute_s += seconds_since(recompute_begin_ns_);
+}
+
+void UnitProfiler::begin_span(std::string owner) {
+  const MemoryInterval interval = ledger_.take_interval();
+  span_ = {.owner = std::move(owner),
+           .begin_ns = monotonic_ns(),
+           .total = total_of(interval.now),
+           .activations = bytes_of(interval.now, MemoryCategory::activations)};
+}
+
+void UnitProfiler::end_span() {
+  const double seconds = seconds_since(span_.begin_ns);
+  const MemoryInterval interval = ledger_.take_interval();
+  const std::uint64_t peak = total_of(interval.peak);
+  Pass& pass = pass_[span_.owner];
+  UnitFigures& figures = figures_[span_.owner];
+  if (backward_) {
+    pass.backward_s += seconds;
+    figures.backward_workspace_bytes =
+        std::max(figures.backward_workspace_bytes, above(peak, span_.total + gradient_bytes_[span_.owner]));
+    return;
+  }
+  pass.forward_s += seconds;
+  pass.activation_bytes += above(bytes_of(interval.now, MemoryCategory::activations), span_.activations);
+  figures.forward_workspace_bytes =
+      std::max(figures.forward_workspace_bytes, above(peak, std::max(span_.total, total_of(interval.now))));
+}
+
+}  // namespace rondo

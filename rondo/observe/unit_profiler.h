@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "rondo/memory/ledger.h"
+#include "rondo/nn/unit_state.h"
+
+namespace rondo {
+
+// What one unit did in the passes that were profiled: a time for each pass in seconds, and bytes of the last.
+struct UnitFigures {
+  std::vector<double> forward_s = {};
+  std::vector<double> backward_s = {};         // without the second forward of a checkpointed unit
+  std::vector<double> recompute_s = {};        // that second forward; zero where the unit is not checkpointed
+  std::uint64_t activation_bytes = 0;          // alive after its forward and not before
+  std::uint64_t forward_workspace_bytes = 0;   // alive only inside forward, at its largest
+  std::uint64_t backward_workspace_bytes = 0;  // on top of activations and of the unit's gradients
+};
+
+// Measures units over training passes: attach it to units that do not lie in each other, after a
+// MemoryObserver, whose labels it reads. What no unit does is the root's (kRootUnit). One thread:
+//   profiler.begin_forward(); loss = forward(); profiler.begin_backward(); loss.backward(); profiler.end();
+class UnitProfiler final : public UnitObserver {
+ public:
+  // `gradient_bytes` of each unit, by name, the root's included. `ledger` must outlive the object.
+  UnitProfiler(MemoryLedger& ledger, std::map<std::string, std::uint64_t> gradient_bytes);
+
+  void begin_forward();
+  void begin_backward();
+  void end();
+
+  const std::map<std::string, UnitFigures>& figures() const { return figures_; }
+
+  void pre_forward(UnitState& unit) override;
+  void post_forward(UnitState& unit) override;
+  void pre_backward(UnitState& unit) override;
+  void post_backward(UnitState& unit) override;
+  void pre_recompute(UnitState& unit) override;
+  void post_recompute(UnitState& unit) override;
+
+ private:
+  // Times of one pass, not finished yet.
+  struct Pass {
+    double forward_s = 0;
+    double backward_s = 0;
+    double recompute_s = 0;
+    std::uint64_t activation_bytes = 0;
+  };
+  // A span of the pass that one unit, or the root, has to itself.
+  struct Span {
+    std::string owner;
+    std::int64_t begin_ns = 0;
+    std::uint64_t total = 0;        // alive when it began
+    std::uint64_t activations = 0;  // likewise
+  };
+  void begin_span(std::string owner);
+  void end_span();
+
+  MemoryLedger& ledger_;
+  std::map<std::string, std::uint64_t> gradient_bytes_;
+  std::map<std::string, UnitFigures> figures_;
+  std::map<std::string, Pass> pass_;
+  Span span_;
+  bool backward_ = false;
+  std::int64_t recompute_begin_ns_ = 0;
+};
+
+}  // namespace rondo

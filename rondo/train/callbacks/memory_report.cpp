@@ -1,0 +1,43 @@
+#include "rondo/train/callbacks/memory_report.h"
+
+#include "rondo/backend/collectives.h"
+#include "rondo/format/file.h"
+#include "rondo/train/trainer.h"
+
+namespace rondo {
+namespace {
+
+nlohmann::json to_json(const BytesByCategory& bytes) {
+  nlohmann::json object = nlohmann::json::object();
+  for (std::size_t i = 0; i < kMemoryCategories; ++i) {
+    object[std::string(to_string(static_cast<MemoryCategory>(i)))] = bytes[i];
+  }
+  return object;
+}
+
+}  // namespace
+
+nlohmann::json to_json(const MemoryPeak& peak) {
+  nlohmann::json units = nlohmann::json::array();
+  for (const MemoryUsage::Unit& unit : peak.usage.units) {
+    units.push_back({{"name", unit.name}, {"categories", to_json(unit.categories)}});
+  }
+  return {{"peak_bytes", peak.usage.total},
+          {"step", peak.step},
+          {"phase", peak.phase},
+          {"unit", peak.unit},
+          {"categories", to_json(peak.usage.categories)},
+          {"units", std::move(units)}};
+}
+
+void MemoryReport::on_train_end(Trainer& trainer, const FitResult&) {
+  const Context& context = trainer.strategy().context();
+  nlohmann::json mine = to_json(process_ledger().peak());
+  mine["rank"] = context.rank();
+  const std::vector<nlohmann::json> of_ranks = gather_object(mine, context.world());
+  if (context.rank() == 0) {
+    replace_text_file(run_directory_ / "memory.json", nlohmann::json{{"ranks", of_ranks}}.dump(1) + "\n");
+  }
+}
+
+}  // namespace rondo

@@ -1,0 +1,81 @@
+"""`rondo train`'s books of memory: the peak by unit, the limit, and what checkpointing of activations saves."""
+import json
+
+import pytest
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("the quick brown fox jumps over the lazy dog. " * 400)
+    return path
+
+
+MODEL = ["--model", "gpt-tiny", "--layers", 4, "--width", 64, "--heads", 2, "--context", 64, "--batch-size", 8,
+         "--steps", 3, "--log-every", 1, "--dropout", 0.1, "--progress", "off", "--validation-fraction", 0]
+
+
+def train(run, rondo_bin, text, name, *flags):
+    return run(rondo_bin / "rondo", "train", "--data", text, "--run-dir", name, *MODEL, *flags)
+
+
+def rows_of(directory):
+    return [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("ranks, backend", [(1, "auto"), (2, "native"), (2, "gloo")])
+def test_the_peak_stands_beside_the_kernels_figures_and_by_unit(run, rondo_bin, text, tmp_path, ranks, backend):
+    result = train(run, rondo_bin, text, "run", "--nproc-per-node", ranks, "--backend", backend)
+    assert result.returncode == 0, result.stderr
+    memory = json.loads((tmp_path / "run" / "memory.json").read_text())["ranks"]
+    assert [peak["rank"] for peak in memory] == list(range(ranks))
+    last = [row for row in rows_of(tmp_path / "run") if row["step"] == 3]
+    for peak in memory:
+        row = next(row for row in last if row["rank"] == peak["rank"])
+        assert row["peak_bytes"] <= peak["peak_bytes"] < row["peak_rss_bytes"]
+        assert sum(peak["categories"].values()) == peak["peak_bytes"]
+        units = {unit["name"]: unit["categories"] for unit in peak["units"]}
+        block = 64 * 64 * 12 + 64 * 13  # weights and biases of a block, its two norms included
+        for layer in range(4):
+            categories = units[f"transformer.h.{layer}"]
+            assert categories["parameters"] == 4 * block
+        assert peak["categories"]["optimizer_state"] == pytest.approx(2 * peak["categories"]["parameters"], rel=0.05)
+        assert peak["phase"] in ("forward", "backward", "optimizer") and peak["step"] >= 1
+
+    trace = json.loads((tmp_path / "run" / "trace.json").read_text())["traceEvents"]
+    counters = [event for event in trace if event["ph"] == "C"]
+    assert {event["pid"] for event in counters} == set(range(ranks))
+    largest = max(sum(event["args"].values()) for event in counters if event["pid"] == 0)
+    assert largest == memory[0]["peak_bytes"]
+
+
+def test_checkpointing_changes_memory_and_nothing_else(run, rondo_bin, text, tmp_path):
+    losses, peaks = {}, {}
+    for which in ("none", "all", "every-2", "transformer.h.1,transformer.h.3"):
+        name = which.replace(",", "+")
+        result = train(run, rondo_bin, text, name, "--checkpoint-activations", which)
+        assert result.returncode == 0, result.stderr
+        losses[which] = [row["loss"] for row in rows_of(tmp_path / name)]
+        peaks[which] = json.loads((tmp_path / name / "memory.json").read_text())["ranks"][0]["peak_bytes"]
+    assert all(loss == losses["none"] for loss in losses.values())
+    assert peaks["all"] < peaks["every-2"] < peaks["none"]
+
+
+def test_the_limit_is_an_error_that_says_what_is_alive(run, rondo_bin, text):
+    result = train(run, rondo_bin, text, "run", "--memory-limit", "4MiB")
+    assert result.returncode == 1
+    assert "out of the memory limit" in result.stderr and "4.0 MiB" in result.stderr
+    assert "Alive:" in result.stderr and "activations of transformer.h." in result.stderr
+    assert "--checkpoint-activations" in result.stderr
+    assert train(run, rondo_bin, text, "roomy", "--memory-limit", "1GiB").returncode == 0
+
+
+@pytest.mark.parametrize("flags, expected", [
+    (["--memory-limit", "lots"], "--memory-limit"),
+    (["--checkpoint-activations", "every-0"], "at least 1"),
+    (["--checkpoint-activations", "transformer.h.9"], "has no unit 'transformer.h.9'"),
+])
+def test_wrong_usage(run, rondo_bin, text, flags, expected):
+    result = train(run, rondo_bin, text, "run", *flags)
+    assert result.returncode == 2, result.stderr
+    assert expected in result.stderr

@@ -1,0 +1,46 @@
+"""`rondo profile`: the file that `rondo plan --profile` reads."""
+import json
+
+import pytest
+
+
+def test_a_profile_has_every_unit_and_the_link(run, rondo_bin, tmp_path):
+    config = {"layers": 3, "heads": 2, "width": 64, "context": 32}
+    result = run(rondo_bin / "rondo", "profile", "--model", "gpt-tiny", "--model-config", json.dumps(config),
+                 "--passes", 3, "--largest", "1MiB", "--json", "profile.json")
+    assert result.returncode == 0, result.stderr
+    profile = json.loads((tmp_path / "profile.json").read_text())
+    assert profile["format"] == "rondo-profile-1" and profile["model"] == "gpt-tiny" and profile["batch_size"] == 4
+    assert [unit["name"] for unit in profile["units"]] == ["root"] + [f"transformer.h.{i}" for i in range(3)]
+    for unit in profile["units"]:
+        for time in ("forward_s", "backward_s", "recompute_s", "optimizer_s"):
+            assert unit[time] > 0
+        assert unit["gradient_bytes"] == unit["parameter_bytes"] > 0
+        assert unit["optimizer_bytes"] == pytest.approx(2 * unit["parameter_bytes"], rel=0.05)
+        assert unit["checkpointed_activation_bytes"] <= unit["activation_bytes"]
+    for block in profile["units"][1:]:
+        assert block["parameter_bytes"] == 4 * (12 * 64 * 64 + 13 * 64)
+        # A checkpointed block keeps its input (counted where it came to be, that is one output a block), and where
+        # the random generators stood.
+        assert 4 * 32 * 64 * 4 <= block["checkpointed_activation_bytes"] < 1.2 * 4 * 32 * 64 * 4
+        assert block["activation_bytes"] > 5 * block["checkpointed_activation_bytes"]
+
+    link = profile["link"]
+    assert link["ranks"] == 2 and 0 <= link["contention"] < 1
+    for collective in ("all_reduce", "reduce_scatter", "all_gather"):
+        points = link["collectives"][collective]
+        assert [size for size, _ in points] == [4096 * 4**i for i in range(5)]
+        assert all(0 < a[1] <= b[1] for a, b in zip(points, points[1:]))
+
+
+@pytest.mark.parametrize("flags, expected", [
+    (["--model", "gpt-tiny"], "--json"),
+    (["--json", "-"], "--json -"),
+    (["--json", "p.json", "--largest", "much"], "--largest"),
+    (["--json", "p.json", "--model", "resnet"], "--model"),
+    (["--json", "p.json", "--nproc-per-node", "1"], "--nproc-per-node"),
+])
+def test_wrong_usage(run, rondo_bin, flags, expected):
+    result = run(rondo_bin / "rondo-profile", *flags)
+    assert result.returncode == 2, result.stderr
+    assert expected in result.stderr
