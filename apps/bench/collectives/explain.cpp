@@ -78,7 +78,7 @@ nlohmann::ordered_json explain_as_json(const PlanChoice& choice) {
     request.rank = plan.rank;
     Json cost = {{"rank", plan.rank}};
     cost.update(to_json(collective::count_cost(plan)));
-    cost["closed_form"] = to_json(algorithm.cost(request));
+    cost["closed_form"] = to_json(collective::closed_form_cost(choice.algorithm, request));
     json["costs"].push_back(cost);
   }
   for (int round = 0; round < plans.front().rounds; ++round) {
