@@ -51,6 +51,7 @@ struct TrainFlags {
   std::string strategy = "auto";
   int nproc_per_node = 1;
   std::string backend = "auto";
+  bool reproducible = false;
   std::string timeout = "5min";
   std::string bind_to = "none";
   std::string device = "auto";

@@ -228,6 +228,7 @@ void print_result(const TrainFlags& flags, const RunDirectory& run, const Contex
 ExitCode run_training(const TrainFlags& flags) {
   InitOptions init_options;
   init_options.backend = flags.backend;
+  if (flags.reproducible) init_options.reproducible = true;
   init_options.timeout = parse_duration(flags.timeout, "--timeout");
   Context context = init(init_options);
   if (context.world_size() > 1) log::set_prefix(str("rank ", context.rank()));

@@ -23,6 +23,7 @@ collective::PlanRequest request_of(const PlanChoice& choice) {
   request.element_bytes = choice.element_bytes;
   request.bytes = {choice.bytes.count / choice.element_bytes * choice.element_bytes};
   request.hosts = spread_over_hosts(choice.ranks, choice.hosts);
+  request.in_rank_order = choice.in_rank_order && reduces(request.operation);
   return request;
 }
 
