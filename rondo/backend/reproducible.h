@@ -1,7 +1,5 @@
 #pragma once
 
-#include <memory>
-
 #include "rondo/base/time.h"
 #include "rondo/channel/store.h"
 

@@ -17,9 +17,9 @@ using namespace testing;
 constexpr int kSteps = 8;
 
 // One run of a program, from its start to its end or to where it is interrupted.
-class Run {
+class Attempt {
  public:
-  Run(const Group& group, const CommHook& hook) : group_(group), ddp_(*model_, group, small_buckets()) {
+  Attempt(const Group& group, const CommHook& hook) : group_(group), ddp_(*model_, group, small_buckets()) {
     ddp_.register_comm_hook(hook);
   }
 
@@ -36,7 +36,7 @@ class Run {
     }
   }
 
-  void go_on_from(Run& earlier) {
+  void go_on_from(Attempt& earlier) {
     const torch::NoGradGuard no_grad;
     const auto from = earlier.model_->parameters();
     const auto to = model_->parameters();
@@ -44,7 +44,7 @@ class Run {
     ddp_.load_communication_state(earlier.ddp_.communication_state());
   }
 
-  double difference(const Run& other) const { return parameter_difference(*model_, *other.model_); }
+  double difference(const Attempt& other) const { return parameter_difference(*model_, *other.model_); }
   DistributedDataParallel& ddp() { return ddp_; }
 
  private:
@@ -70,13 +70,13 @@ TEST(CommunicationState, AnInterruptedRunGoesOnBitForBit) {
   for (const int ranks : {2, 3}) {
     run_ranks("native", ranks, [&](const Group& group) {
       for (const std::string& name : hooks) {
-        Run whole(group, make_comm_hook(name, group));
+        Attempt whole(group, make_comm_hook(name, group));
         whole.train(0, kSteps);
         // After the first step buckets are about to be laid out anew; later, in the middle of everything.
         for (const int interrupted : {1, 5}) {
-          Run before(group, make_comm_hook(name, group));
+          Attempt before(group, make_comm_hook(name, group));
           before.train(0, interrupted);
-          Run after(group, make_comm_hook(name, group));
+          Attempt after(group, make_comm_hook(name, group));
           after.go_on_from(before);
           after.train(interrupted, kSteps);
           EXPECT_EQ(after.difference(whole), 0)
@@ -91,13 +91,13 @@ TEST(CommunicationState, AnInterruptedRunGoesOnBitForBit) {
 TEST(CommunicationState, WithoutItErrorFeedbackBeginsAnew) {
   run_ranks("native", 2, [](const Group& group) {
     for (const std::string name : {"int8", "top_k:0.1", "power_sgd:rank=2,start=3"}) {
-      Run whole(group, make_comm_hook(name, group));
+      Attempt whole(group, make_comm_hook(name, group));
       whole.train(0, kSteps);
-      Run before(group, make_comm_hook(name, group));
+      Attempt before(group, make_comm_hook(name, group));
       before.train(0, 5);
       CommState state = before.ddp().communication_state();
       std::erase_if(state, [](const auto& entry) { return entry.first.find('/') != std::string::npos; });
-      Run after(group, make_comm_hook(name, group));
+      Attempt after(group, make_comm_hook(name, group));
       after.go_on_from(before);
       if (name.starts_with("power_sgd")) {
         EXPECT_NE(
@@ -119,11 +119,11 @@ TEST(CommunicationState, WrappersKeepTheHooksState) {
       options.start_iter = 2;
       return bf16_compress_wrapper(power_sgd_hook(group, options));
     };
-    Run whole(group, hook());
+    Attempt whole(group, hook());
     whole.train(0, kSteps);
-    Run before(group, hook());
+    Attempt before(group, hook());
     before.train(0, 4);
-    Run after(group, hook());
+    Attempt after(group, hook());
     after.go_on_from(before);
     after.train(4, kSteps);
     EXPECT_EQ(after.difference(whole), 0);
@@ -132,10 +132,10 @@ TEST(CommunicationState, WrappersKeepTheHooksState) {
 
 TEST(CommunicationState, OfAnotherModelOrHookIsRefused) {
   run_ranks("native", 2, [](const Group& group) {
-    Run run(group, make_comm_hook("int8", group));
+    Attempt run(group, make_comm_hook("int8", group));
     run.train(0, 3);
     const CommState state = run.ddp().communication_state();
-    Run other_hook(group, make_comm_hook("top_k:0.1", group));
+    Attempt other_hook(group, make_comm_hook("top_k:0.1", group));
     const std::string hooks = message_of([&] { other_hook.ddp().load_communication_state(state); });
     EXPECT_NE(hooks.find("'codec int8', this model has 'codec top_k:0.1'"), std::string::npos) << hooks;
 
