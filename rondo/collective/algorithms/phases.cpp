@@ -58,7 +58,8 @@ Cost star_cost(const PlanRequest& request) {
   const std::uint64_t of_others = static_cast<std::uint64_t>(request.world - 1) * all;
   const bool is_root = request.rank == request.root;
   if (request.world == 1) return {};
-  if (request.operation == OperationKind::broadcast) return {1, is_root ? of_others : 0, is_root ? 0 : all, 0};
+  if (request.operation == OperationKind::broadcast)
+    return {1, is_root ? of_others : 0, is_root ? 0 : all, 0};
   return {1, is_root ? 0 : all, is_root ? of_others : 0, is_root ? of_others : 0};
 }
 
