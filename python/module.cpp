@@ -10,6 +10,7 @@
 #include "rondo/backend/native/native_backend.h"
 #include "rondo/backend/native/registered_memory.h"
 #include "rondo/backend/rendezvous.h"
+#include "rondo/backend/reproducible.h"
 #include "rondo/base/error.h"
 
 namespace {
@@ -27,7 +28,8 @@ BackendPointer create_backend(const StorePointer& store, int rank, int size,
                                      .size = size,
                                      .world_ranks = world_ranks,
                                      .store = store,
-                                     .timeout = timeout});
+                                     .timeout = timeout,
+                                     .reproducible = rondo::reproducible_by_environment()});
 }
 
 // A Python exception class for one of rondo's; instances have `ranks`, those to blame in the group's

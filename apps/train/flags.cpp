@@ -134,6 +134,9 @@ void visit_flags(Flags& f, const Visit& visit) {
   visit("prefetch", f.prefetch, "Sharded: units gathered ahead of their use", processes, not_negative);
   visit("backend", f.backend, "Communication engine; also mpi, nccl, path/to/module.so:name", processes,
         engine);
+  visit("reproducible", f.reproducible,
+        "Add in the order of ranks, whatever the engine and the hosts: the same bits everywhere", processes,
+        any);
   visit("timeout", f.timeout, "Longest wait for another rank", processes, any);
   visit("bind-to", f.bind_to, "Give every process its own cores or NUMA nodes", processes,
         one_of({"core", "none", "numa"}));
@@ -181,6 +184,10 @@ void visit_flags(Flags& f, const Visit& visit) {
 
 void add_option(CLI::App& app, const std::string& name, auto& field, const std::string& help,
                 const std::string& group, const CLI::Validator& check) {
+  if constexpr (std::is_same_v<std::decay_t<decltype(field)>, bool>) {
+    app.add_flag("--" + name, field, help)->group(group);
+    return;
+  }
   CLI::Option* option = app.add_option("--" + name, field, help)->group(group)->check(check);
   if constexpr (std::is_same_v<std::decay_t<decltype(field)>, std::vector<std::string>>) {
     option->delimiter(',')->expected(1, 1 << 20)->allow_extra_args(false);

@@ -59,6 +59,7 @@ struct TrainFlags {
   int prefetch = 2;
   int nproc_per_node = 1;
   std::string backend = "auto";
+  bool reproducible = false;
   std::string timeout = "5min";
   std::string bind_to = "none";
   std::string device = "auto";

@@ -228,6 +228,7 @@ ExitCode run_training(const TrainFlags& flags) {
     process_ledger().set_limit(parse_bytes(flags.memory_limit, "--memory-limit"));
   InitOptions init_options;
   init_options.backend = flags.backend;
+  if (flags.reproducible) init_options.reproducible = true;
   init_options.timeout = parse_duration(flags.timeout, "--timeout");
   Context context = init(init_options);
   if (context.world_size() > 1) log::set_prefix(str("rank ", context.rank()));

@@ -48,6 +48,9 @@ class CodedAllReduce {
   // What earlier encodings have left out of each value; undefined without error feedback or before reserve().
   // May be written between all-reduces.
   at::Tensor residual() const { return residual_; }
+  // What earlier encodings have left out of this rank's part of the sums; undefined likewise, and where no
+  // sums are encoded.
+  at::Tensor sum_residual() const { return sum_residual_; }
 
  private:
   // The part of the values that belongs to a rank; the last parts may be short or empty.

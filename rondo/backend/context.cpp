@@ -12,6 +12,8 @@
 #include "rondo/backend/network.h"
 #include "rondo/backend/registry.h"
 #include "rondo/backend/rendezvous.h"
+#include "rondo/backend/reproducible.h"
+#include "rondo/backend/store_adapter.h"
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
@@ -94,6 +96,7 @@ struct Context::State {
   std::string backend_name;
   c10::intrusive_ptr<c10d::Store> store;
   Duration timeout{};
+  bool reproducible = false;
   Group world;
   std::vector<Group> groups;  // all made so far; a group is named by its number
 };
@@ -121,6 +124,11 @@ Context init(const InitOptions& options) {
   state->backend_name =
       options.backend == "auto" ? (one_host ? "native" : "hierarchical(native, gloo)") : options.backend;
 
+  StoreFromC10d store(state->store);
+  state->reproducible =
+      agree_on_reproducible(options.reproducible ? *options.reproducible : reproducible_by_environment(),
+                            identity.rank, identity.world_size, store, join_timeout(options.timeout));
+
   std::vector<int> everyone(static_cast<std::size_t>(identity.world_size));
   std::iota(everyone.begin(), everyone.end(), 0);
   Context context(state);
@@ -144,6 +152,7 @@ int Context::local_rank() const { return checked(state_).places.local_rank; }
 int Context::local_world_size() const { return checked(state_).places.local_world_size; }
 const std::string& Context::host() const { return checked(state_).identity.host; }
 const std::string& Context::backend_name() const { return checked(state_).backend_name; }
+bool Context::reproducible() const { return checked(state_).reproducible; }
 const Group& Context::world() const { return checked(state_).world; }
 
 Group Context::new_group(const std::vector<int>& ranks) const {
@@ -172,6 +181,7 @@ Group Context::new_group(const std::vector<int>& ranks) const {
   request.store = store;
   request.timeout = state.timeout;
   request.local_address = state.local_address;
+  request.reproducible = state.reproducible;
   describe_places(request, state.places);
   state.groups.emplace_back(name, ranks, request.rank, make_backend(state.backend_name, request), store);
   return state.groups.back();

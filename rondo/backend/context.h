@@ -26,6 +26,10 @@ struct InitOptions {
   // Ranks with the same text share memory. Empty: RONDO_HOST, else found out (see
   // membership.h).
   std::string host{};
+  // Sums of floating-point numbers are added in the order of ranks 0, 1, 2, ... by every engine, on every
+  // layout of hosts and with every algorithm: the same numbers give the same bits everywhere. What it costs:
+  // docs/algorithms.md. Rank 0's wish counts. Empty: RONDO_REPRODUCIBLE, else false.
+  std::optional<bool> reproducible{};
   // Longest wait of any collective and, unless RONDO_JOIN_TIMEOUT says otherwise, of the rendezvous.
   Duration timeout = std::chrono::minutes(5);
 };
@@ -43,6 +47,8 @@ class Context {
   const std::string& host() const;
   // "native", "gloo", ...
   const std::string& backend_name() const;
+  // Whether sums are added in the order of ranks, see InitOptions.
+  bool reproducible() const;
   // All ranks.
   const Group& world() const;
   // A sub-group. Collective: every rank of the world calls it with the same list (distinct world ranks, in

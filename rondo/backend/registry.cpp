@@ -68,6 +68,12 @@ c10::intrusive_ptr<c10d::Backend> make_backend(const std::string& text, const Ba
   const auto [name, arguments] = split_arguments(text);
   BackendRequest request = given;
   request.arguments = arguments;
+  // Their reductions add as they like; their messages carry what is to be added in order.
+  const bool adds_in_rank_order = name == "native" || name == "hierarchical";
+  if (request.reproducible && request.size > 1 && !adds_in_rank_order) {
+    request.reproducible = false;
+    return make_rank_order_backend(text, request);
+  }
   BackendFactory factory;
   {
     Registry& known = registry();

@@ -28,6 +28,9 @@ struct BackendRequest {
   std::string local_address = {};
   // What stood in brackets behind the name: "hierarchical(native, gloo)" gives native and gloo.
   std::vector<std::string> arguments = {};
+  // Sums are added in the order of ranks, see InitOptions::reproducible. make_backend sees to it for engines
+  // that know no such thing.
+  bool reproducible = false;
 
   bool one_host() const {
     return hosts.empty() ||

@@ -43,6 +43,25 @@ void throw_failure(const std::string& prefix, const ChannelFailure& failure) {
   throw CommunicationError(message, ranks);
 }
 
+void leave_failure(Store& store, const std::string& key, const ChannelFailure& failure) noexcept {
+  try {
+    store.set(key, str(static_cast<int>(failure.kind), ":", failure.blamed, ":", failure.text));
+  } catch (const std::exception&) {
+    // Whoever finds nothing blames the rank that it cannot reach.
+  }
+}
+
+std::optional<ChannelFailure> find_failure(Store& store, const std::string& key) {
+  const std::optional<std::string> left = store.try_get(key);
+  if (!left) return std::nullopt;
+  const std::size_t first = left->find(':');
+  const std::size_t second = left->find(':', first + 1);
+  if (second == std::string::npos) return std::nullopt;
+  const auto kind = static_cast<ChannelFailure::Kind>(parse_integer(left->substr(0, first), key));
+  const auto blamed = parse_integer(left->substr(first + 1, second - first - 1), key);
+  return ChannelFailure{kind, static_cast<int>(blamed), left->substr(second + 1)};
+}
+
 std::vector<int> find_culprits(int rank, int size, const std::function<bool(int, int)>& waits_for,
                                const std::function<bool(int)>& stuck) {
   std::vector<bool> seen(static_cast<std::size_t>(size), false);

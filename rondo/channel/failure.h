@@ -3,8 +3,11 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "rondo/channel/store.h"
 
 namespace rondo {
 
@@ -22,6 +25,11 @@ ChannelFailure describe_failure(const std::exception_ptr& error, int rank);
 // Throws what fits: PeerLostError, TimeoutError, MismatchError or CommunicationError, with `prefix` before
 // the text.
 [[noreturn]] void throw_failure(const std::string& prefix, const ChannelFailure& failure);
+
+// While ranks still meet, one that gives up leaves its reason in their store for those that will not find it
+// any more; `key` is the rank's own. `leave_failure` does nothing when the store is gone.
+void leave_failure(Store& store, const std::string& key, const ChannelFailure& failure) noexcept;
+std::optional<ChannelFailure> find_failure(Store& store, const std::string& key);
 
 // Who a rank that ran out of time waits for in the end. `waits_for(a, b)` tells whether rank a waits for rank
 // b now; `stuck(r)` whether rank r cannot run at all, whatever it says it waits for. Follows the waiting from

@@ -4,6 +4,8 @@
 #include <bit>
 
 #include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/channel/memory_room.h"
 
 namespace rondo {
 namespace {
@@ -27,6 +29,19 @@ std::size_t SharedArena::size_class(std::size_t bytes) {
   return round_up(bytes, std::bit_floor(bytes) / 8);
 }
 
+// Called with mutex_ held.
+void SharedArena::require_pages(std::size_t offset, std::size_t size) {
+  const std::string what = str("a tensor of ", to_string(Bytes{size}), " in registered memory");
+  if (size > known_room_) {
+    const MemoryRoom room = memory_room();
+    require_room(Bytes{size}, what, room);
+    // Looking costs more than a small block: an eighth of the room is taken on trust.
+    known_room_ = std::max<std::size_t>(room.bytes.count / 8, size);
+  }
+  known_room_ -= size;
+  published_.memory->commit(offset, size, what);
+}
+
 void* SharedArena::allocate(std::size_t bytes) {
   const std::size_t size = size_class(bytes);
   const std::lock_guard lock(mutex_);
@@ -38,9 +53,11 @@ void* SharedArena::allocate(std::size_t bytes) {
   } else if (auto discarded = discarded_.find(size);
              discarded != discarded_.end() && !discarded->second.empty()) {
     offset = discarded->second.back();
+    require_pages(offset, size);
     discarded->second.pop_back();
   } else {
     if (size > published_.memory->size() - next_) return nullptr;
+    require_pages(next_, size);
     offset = next_;
     next_ += size;
   }

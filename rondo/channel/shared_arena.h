@@ -20,7 +20,8 @@ class SharedArena {
   // Reserves address space, not memory.
   explicit SharedArena(Bytes reserve);
 
-  // A block of at least `bytes`, contents unspecified; nullptr when the reserve is used up.
+  // A block of at least `bytes`, contents unspecified; nullptr when the reserve is used up. Throws Error that
+  // names the size and the limit when there is not that much memory left.
   void* allocate(std::size_t bytes);
   // `pointer` must come from allocate and be released once.
   void release(void* pointer);
@@ -43,6 +44,8 @@ class SharedArena {
   static std::size_t size_class(std::size_t bytes);
 
  private:
+  void require_pages(std::size_t offset, std::size_t size);
+
   PublishedMemory published_;
   mutable std::mutex mutex_;                                   // protects everything below
   std::size_t next_ = 0;                                       // first byte never handed out
@@ -50,6 +53,7 @@ class SharedArena {
   std::map<std::size_t, std::vector<std::size_t>> cached_;     // size class -> offsets, pages kept
   std::map<std::size_t, std::vector<std::size_t>> discarded_;  // size class -> offsets, pages given back
   Usage usage_;
+  std::size_t known_room_ = 0;  // bytes of new pages that may be taken before looking at the system again
 };
 
 }  // namespace rondo

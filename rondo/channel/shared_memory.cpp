@@ -59,7 +59,10 @@ SharedMemory::SharedMemory(int descriptor, std::size_t size) : size_(size) {
 
 SharedMemory SharedMemory::create(const std::string& label, Bytes size) {
   DescriptorGuard file(memfd_create(label.c_str(), MFD_CLOEXEC));
-  if (file.get() < 0) throw Error(str("cannot make a shared-memory file (memfd): ", errno_text(errno)));
+  if (file.get() < 0) {
+    throw Error(str("cannot make a shared-memory file of ", to_string(size), " (memfd): ", errno_text(errno),
+                    errno == EMFILE ? "; raise the limit with 'ulimit -n'" : ""));
+  }
   rlimit limit{};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
       size.count > limit.rlim_cur) {
@@ -113,6 +116,20 @@ SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
 SharedMemory::~SharedMemory() {
   if (data_ != nullptr) munmap(data_, size_);
   if (descriptor_ >= 0) close(descriptor_);
+}
+
+void SharedMemory::commit(std::size_t offset, std::size_t length, const std::string& what) const {
+  while (length > 0 && fallocate(descriptor_, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                                 static_cast<off_t>(length)) != 0) {
+    if (errno == EINTR) continue;
+    // Some kernels have shared memory without it; then pages come when they are touched.
+    if (errno == EOPNOTSUPP || errno == ENOSYS) return;
+    throw Error(
+        str("not enough memory for ", what, ": the system gives no ", to_string(Bytes{length}),
+            " of shared memory: ", errno_text(errno),
+            ". Free memory, raise the limit (memory.max of the cgroup, vm.overcommit_memory, the size "
+            "of the file system that the file is in), or start fewer or smaller processes"));
+  }
 }
 
 void SharedMemory::discard(std::size_t offset, std::size_t length) const {

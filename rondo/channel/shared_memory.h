@@ -43,6 +43,9 @@ class SharedMemory {
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
   int descriptor() const { return descriptor_; }
+  // Takes the pages of [offset, offset + length) from the system now: where there are none, touching them
+  // later would end the process. Throws Error that names the size, what it is for and how to get it.
+  void commit(std::size_t offset, std::size_t length, const std::string& what) const;
   // Gives the pages of [offset, offset + length) back to the system; they read as zero afterwards. Both
   // multiples of the page size.
   void discard(std::size_t offset, std::size_t length) const;

@@ -11,11 +11,6 @@
 namespace rondo::collective {
 namespace {
 
-bool reduces(OperationKind operation) {
-  return operation == OperationKind::all_reduce || operation == OperationKind::reduce_scatter ||
-         operation == OperationKind::reduce;
-}
-
 bool is_local(const Step& step) { return step.kind == StepKind::reduce || step.kind == StepKind::copy; }
 
 // Sixteen bits of what ranks must agree on (FNV-1a), above sixteen bits for the round.
@@ -62,7 +57,7 @@ void Executor::run(Channel& channel, std::span<std::byte> data, const Wait& wait
     run_round(channel, begin, end, wait);
     begin = end;
   }
-  if (reduction_ == Reduction::average && reduces(plan_.operation)) average();
+  if (reduction_ == Reduction::average && reduces(plan_.operation) && !plan_.in_rank_order) average();
 }
 
 void Executor::run_round(Channel& channel, std::size_t begin, std::size_t end, const Wait& wait) {
@@ -95,7 +90,7 @@ void Executor::take(const Step& step, std::span<const std::byte> piece, std::siz
     return;
   }
   const std::array<const std::byte*, 2> sources{target, piece.data()};
-  combine(sources, target, piece.size());
+  combine(sources, target, piece.size(), addition());
 }
 
 void Executor::run_local(const Step& step) const {
@@ -106,14 +101,19 @@ void Executor::run_local(const Step& step) const {
   }
   std::vector<const std::byte*> sources;
   for (const Range& source : step.sources) sources.push_back(address(source));
-  combine(sources, target, step.range.bytes);
+  // Where a step adds what all ranks have, it also divides, before the one rounding.
+  combine(sources, target, step.range.bytes, plan_.in_rank_order ? reduction_ : addition());
 }
 
-void Executor::combine(std::span<const std::byte* const> sources, std::byte* target,
-                       std::size_t bytes) const {
+Reduction Executor::addition() const {
+  return reduction_ == Reduction::average ? Reduction::sum : reduction_;
+}
+
+void Executor::combine(std::span<const std::byte* const> sources, std::byte* target, std::size_t bytes,
+                       Reduction reduction) const {
   ReductionTask task;
   task.type = type_;
-  task.reduction = reduction_ == Reduction::average ? Reduction::sum : reduction_;
+  task.reduction = reduction;
   task.sources = sources;
   task.destinations = {&target, 1};
   task.elements = bytes / plan_.element_bytes;

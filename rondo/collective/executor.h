@@ -21,8 +21,9 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
 
   // Collective over the channel: all ranks run their plan of the same collective. `data` has plan.bytes
-  // bytes, at an address that suits the type. See PlanRequest for what is where before and after. Sums are
-  // divided by the number of ranks for Reduction::average, after the last addition and one more rounding.
+  // bytes, at an address that suits the type. See PlanRequest for what is where before and after. For
+  // Reduction::average sums are divided by the number of ranks: before the only rounding where the plan adds
+  // in rank order, else after the last addition, with one more rounding.
   //
   // Throws what Channel::exchange throws; `data` is then unspecified and the channel broken. Ranks that run
   // different collectives find out by the messages' tags (MismatchError).
@@ -35,7 +36,10 @@ class Executor {
   void take(const Step& step, std::span<const std::byte> piece, std::size_t offset) const;
   void run_round(Channel& channel, std::size_t begin, std::size_t end, const Wait& wait);
   void run_local(const Step& step) const;
-  void combine(std::span<const std::byte* const> sources, std::byte* target, std::size_t bytes) const;
+  // What steps that see a part of the ranks do.
+  Reduction addition() const;
+  void combine(std::span<const std::byte* const> sources, std::byte* target, std::size_t bytes,
+               Reduction reduction) const;
   void average() const;
 
   Plan plan_;

@@ -55,6 +55,8 @@ struct Plan {
   std::size_t element_bytes = 1;
   Bytes scratch;
   int rounds = 0;
+  // Every reduce step combines all ranks' numbers, in the order of ranks, and nothing else adds.
+  bool in_rank_order = false;
   std::vector<Step> steps;  // by round; within a round communication first
 };
 
@@ -77,6 +79,8 @@ struct PlanRequest {
   std::vector<int> hosts{};
   // torus_2d: rows * columns ranks, row by row; 0: as square as the world size allows.
   int rows = 0;
+  // Sums are added in the order of ranks and rounded once, whatever the algorithm (algorithms/rank_order.h).
+  bool in_rank_order = false;
 };
 
 // Piece `index` of `pieces` of a range, in whole elements: the first (elements % pieces) have one more.

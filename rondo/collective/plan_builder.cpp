@@ -56,6 +56,19 @@ void PlanBuilder::reduce(int round, const Range& range, std::vector<Range> sourc
   add({StepKind::reduce, round, -1, range, std::move(sources)});
 }
 
+void PlanBuilder::append(int round, const Plan& plan) {
+  const std::uint64_t scratch_begin = scratch(plan.scratch.count).offset;
+  const auto shift = [&](Range& range) {
+    if (range.buffer == Buffer::scratch) range.offset += scratch_begin;
+  };
+  for (Step step : plan.steps) {
+    step.round += round;
+    shift(step.range);
+    for (Range& source : step.sources) shift(source);
+    add(std::move(step));
+  }
+}
+
 Plan PlanBuilder::finish(int rounds) {
   plan_.rounds = rounds;
   std::stable_sort(plan_.steps.begin(), plan_.steps.end(), [](const Step& a, const Step& b) {

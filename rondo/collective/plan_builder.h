@@ -28,6 +28,8 @@ class PlanBuilder {
   void recv(int round, int peer, const Range& range);
   void recv_reduce(int round, int peer, const Range& range);
   void reduce(int round, const Range& range, std::vector<Range> sources);
+  // The steps of another plan of this rank on the same data, its first round being `round`.
+  void append(int round, const Plan& plan);
 
   // The plan, steps sorted by round; `rounds` may be more than have steps.
   Plan finish(int rounds);

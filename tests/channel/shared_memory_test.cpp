@@ -1,16 +1,23 @@
 #include "rondo/channel/shared_memory.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <functional>
 #include <random>
 #include <set>
 
 #include "rondo/base/error.h"
+#include "rondo/channel/memory_room.h"
 #include "rondo/channel/peer_watch.h"
 #include "rondo/channel/shared_arena.h"
 
@@ -54,19 +61,78 @@ TEST(SharedMemory, RefusesAnImpostor) {
   EXPECT_THROW(SharedMemory::open(getpid(), 9999), Error);
 }
 
-TEST(SharedMemory, NamesTheFileSizeLimit) {
+// What `body` throws in a process of its own, which it may spoil; "" when it throws nothing.
+std::string error_in_child(const std::function<void()>& body) {
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
   const pid_t child = fork();
   if (child == 0) {
-    const rlimit limit{1 << 20, 1 << 20};
-    setrlimit(RLIMIT_FSIZE, &limit);
+    std::string message;
     try {
-      SharedMemory::create("test", MiB(4));
-    } catch (const Error& e) {
-      _exit(std::strstr(e.what(), "ulimit -f") != nullptr ? 0 : 1);
+      body();
+    } catch (const std::exception& e) {
+      message = e.what();
     }
-    _exit(2);
+    _exit(write(ends[1], message.data(), message.size()) == static_cast<ssize_t>(message.size()) ? 0 : 1);
   }
+  close(ends[1]);
+  std::string message(4096, '\0');
+  const ssize_t count = read(ends[0], message.data(), message.size());
+  close(ends[0]);
   EXPECT_EQ(exit_status(child), 0);
+  message.resize(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+  return message;
+}
+
+void expect_parts(const std::string& message, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) EXPECT_NE(message.find(part), std::string::npos) << message;
+}
+
+void limit(decltype(RLIMIT_AS) resource, rlim_t value) {
+  const rlimit limits{value, value};
+  if (setrlimit(resource, &limits) != 0) throw Error("setrlimit failed");
+}
+
+TEST(SharedMemory, NamesTheLimitThatStandsInTheWay) {
+  expect_parts(error_in_child([] {
+                 limit(RLIMIT_FSIZE, 1 << 20);
+                 SharedMemory::create("test", MiB(4));
+               }),
+               {"4.0 MiB", "1.0 MiB", "ulimit -f"});
+  // A sanitizer's own mappings are larger than any limit that would leave room for the test.
+  if (std::getenv("TSAN_OPTIONS") == nullptr && std::getenv("ASAN_OPTIONS") == nullptr) {
+    expect_parts(error_in_child([] {
+                   limit(RLIMIT_AS, rlim_t{1} << 30);
+                   SharedMemory::create("test", GiB(2));
+                 }),
+                 {"2.0 GiB", "ulimit -v"});
+  }
+  expect_parts(error_in_child([] {
+                 limit(RLIMIT_NOFILE, 3);
+                 SharedMemory::create("test", MiB(4));
+               }),
+               {"4.0 MiB", "Too many open files", "ulimit -n"});
+}
+
+// A file system too small for the file stands in for a system that gives no more memory: touching the pages
+// would be SIGBUS.
+TEST(SharedMemory, PagesThatAreNotThereAreAnErrorAndNoSignal) {
+  const std::string message = error_in_child([] {
+    const std::filesystem::path place = std::filesystem::temp_directory_path();
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount("tiny", place.c_str(), "tmpfs", 0, "size=1m") != 0) {
+      throw Error("skipped: mounting is not allowed here");
+    }
+    const int file = open((place / "file").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (file < 0 || ftruncate(file, 16 << 20) != 0) throw Error("no file");
+    const SharedMemory memory = SharedMemory::adopt(file);
+    memory.commit(0, 64 << 10, "a little");
+    memory.data()[0] = std::byte{1};
+    memory.commit(0, 8 << 20, "a test");
+  });
+  if (message.starts_with("skipped")) GTEST_SKIP() << message;
+  expect_parts(message,
+               {"not enough memory for a test", "8.0 MiB", "No space left on device", "raise the limit"});
 }
 
 TEST(SharedArena, HandsOutDisjointBlocksAndReusesThem) {
@@ -113,6 +179,21 @@ TEST(SharedArena, SizeClassesWasteLittle) {
 TEST(SharedArena, SaysWhenTheReserveIsUsedUp) {
   SharedArena arena(MiB(1));
   EXPECT_EQ(arena.allocate(MiB(2).count), nullptr);
+}
+
+TEST(SharedArena, RefusesWhatTheMachineHasNot) {
+  SharedArena arena(GiB(1 << 14));
+  const auto all =
+      static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t too_much = 2 * all + memory_room().bytes.count;
+  try {
+    arena.allocate(too_much);
+    FAIL();
+  } catch (const Error& e) {
+    expect_parts(e.what(), {to_string(Bytes{SharedArena::size_class(too_much)}), "are left by"});
+  }
+  EXPECT_EQ(arena.usage().used_bytes, 0U);
+  EXPECT_NE(arena.allocate(MiB(1).count), nullptr) << "less is still possible";
 }
 
 TEST(PeerWatch, SeesAKilledProcessBeforeItIsReaped) {

@@ -50,8 +50,9 @@ std::vector<int> ranks_in_order(const std::string& order, int ranks) {
 }
 
 c10::intrusive_ptr<c10d::Backend> make_engine(const std::string& name, const std::string& order,
-                                              const Group& world) {
+                                              const Group& world, bool reproducible = false) {
   BackendRequest request;
+  request.reproducible = reproducible;
   request.group_name = str(name, " ", order);
   request.world_ranks = ranks_in_order(order, world.size());
   request.size = world.size();
@@ -70,14 +71,14 @@ std::vector<Competitor> make_competitors(const AcrossHosts& settings, const Grou
   for (const std::string order : {"by host", "in turns"}) {
     for (const std::string& codec : settings.codecs) {
       const std::string options = settings.options.empty() ? "" : ", " + settings.options;
-      competitors.push_back(
-          {"rondo",
-           codec,
-           order,
-           make_engine(str("hierarchical(native, gloo, codec=", codec, options, ")"), order, world),
-           {},
-           {},
-           false});
+      competitors.push_back({"rondo",
+                             codec,
+                             order,
+                             make_engine(str("hierarchical(native, gloo, codec=", codec, options, ")"), order,
+                                         world, settings.reproducible),
+                             {},
+                             {},
+                             false});
     }
     if (settings.peers)
       competitors.push_back({"gloo", "none", order, make_engine("gloo", order, world), {}, {}, false});

@@ -17,6 +17,7 @@ struct AcrossHosts {
   std::vector<std::string> codecs;  // "none" included
   std::string options;              // of the hierarchical engine, as in "lanes=1"
   bool peers = false;
+  bool reproducible = false;  // sums in the order of ranks
   int rounds = 7;
   bool table = true;
 };

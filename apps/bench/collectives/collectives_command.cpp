@@ -44,6 +44,7 @@ constexpr const char* kExamples = R"(Examples:
   rondo bench collectives --peers --ranks 2,4 --json out.json next to Gloo, and to Open MPI when installed
   rondo bench collectives --operations all --sizes 4B,25MiB --dtype bfloat16
   rondo bench collectives --algorithm all --channel shm,tcp   every algorithm, beside the engine
+  rondo bench collectives --check-chooser --ranks 2,4         are its picks within 10 % of the best?
   rondo bench collectives --explain ring --ranks 4            what each rank sends, receives and adds, and when
   rondo bench collectives --hosts 2 --rate 1gbit --ranks 4 --sizes 25MiB --codec none,bfloat16,int8 --peers
                                                               all_reduce between two emulated hosts (as root)
@@ -68,6 +69,8 @@ struct Settings {
   std::vector<std::string> channels;
   int hosts = 1;  // that plans are made for
   bool tune = false;
+  bool check_chooser = false;  // measure again after tuning
+  bool reproducible = false;
 
   bool uses(const std::string& channel) const {
     return std::find(channels.begin(), channels.end(), channel) != channels.end();
@@ -166,8 +169,8 @@ std::vector<std::unique_ptr<Contender>> make_contenders(const Settings& settings
     if (settings.algorithms.empty() || (name == "threads") != (mesh != nullptr)) continue;
     const std::shared_ptr<Channel> channel = make_channel(name, world, mesh);
     for (const std::string& algorithm : settings.algorithms) {
-      contenders.push_back(
-          make_plan_contender(algorithm, name, channel, spread_over_hosts(world.size(), settings.hosts)));
+      contenders.push_back(make_plan_contender(
+          algorithm, name, channel, spread_over_hosts(world.size(), settings.hosts), settings.reproducible));
     }
   }
   if (!settings.peers || mesh != nullptr) return contenders;
@@ -214,7 +217,7 @@ Json run_processes(const Settings& settings, int ranks) {
       [&](int rank) {
         pin(rank, ranks);
         at::set_num_threads(1);
-        const Context context = init({.backend = "native"});
+        const Context context = init({.backend = "native", .reproducible = settings.reproducible});
         const std::string text = run_rank(settings, context, nullptr).dump();
         if (rank == 0 && write(results, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
           throw Error(str("cannot keep the results: ", errno_text(errno)));
@@ -241,8 +244,12 @@ Json run_threads(const Settings& settings, int ranks) {
       try {
         pin(rank, ranks);
         at::set_num_threads(1);
-        const Context context = init(
-            {.backend = "native", .rank = rank, .world_size = ranks, .local_rank = rank, .store = store});
+        const Context context = init({.backend = "native",
+                                      .rank = rank,
+                                      .world_size = ranks,
+                                      .local_rank = rank,
+                                      .store = store,
+                                      .reproducible = settings.reproducible});
         Json mine = run_rank(settings, context, &mesh);
         const std::lock_guard lock(mutex);
         if (rank == 0) rows = std::move(mine);
@@ -278,14 +285,29 @@ void require_algorithms_for(const Settings& settings) {
   }
 }
 
+Json measure(const Settings& settings) {
+  Json all = Json::array();
+  for (const int ranks : settings.ranks) {
+    if (settings.uses("shm") || settings.uses("tcp")) {
+      for (auto& row : run_processes(settings, ranks)) all.push_back(std::move(row));
+    }
+    if (settings.uses("threads")) {
+      for (auto& row : run_threads(settings, ranks)) all.push_back(std::move(row));
+    }
+  }
+  return all;
+}
+
 // Marks what the chooser picks, by the figures just taken (--tune, which also keeps them) or by those kept
-// before.
+// before. With --check-chooser the rows are measured anew first: figures by which nothing was picked.
 void choose(Json& rows, const Settings& settings) {
   if (!settings.tune) return mark_choices(rows, {collective::read_tuning_of_this_machine(), {}});
   const collective::Tuning tuning = tuning_from(rows);
   const collective::Chooser chooser(tuning, {});
-  mark_choices(rows, chooser);
   const auto path = collective::tuning_path();
+  // Kept at the end: the check's engine must not run by them yet.
+  if (settings.check_chooser) rows = measure(settings);
+  mark_choices(rows, chooser);
   collective::write_tuning(path, tuning);
   std::ostream& out = settings.table ? std::cout : std::cerr;
   out << "\n"
@@ -304,15 +326,7 @@ int finish(const Json& all, const std::string& json_target) {
 
 int run(const Settings& settings, const std::string& json_target) {
   say_who_is_missing(settings);
-  Json all = Json::array();
-  for (const int ranks : settings.ranks) {
-    if (settings.uses("shm") || settings.uses("tcp")) {
-      for (auto& row : run_processes(settings, ranks)) all.push_back(std::move(row));
-    }
-    if (settings.uses("threads")) {
-      for (auto& row : run_threads(settings, ranks)) all.push_back(std::move(row));
-    }
-  }
+  Json all = measure(settings);
   choose(all, settings);
   return finish(all, json_target);
 }
@@ -373,9 +387,14 @@ Command add_collectives(CLI::App& parent) {
                   "float32 between two hosts "
                   "emulated on this machine (needs root)")
       ->check(CLI::Range(1, 64));
+  app->add_flag("--reproducible", flags->settings.reproducible,
+                "Add in the order of ranks, whatever the algorithm and the hosts");
   app->add_flag(
       "--tune", flags->settings.tune,
       "Measure the engine and every algorithm over shm, and keep the figures for the chooser to pick by");
+  app->add_flag(
+      "--check-chooser", flags->settings.check_chooser,
+      "As --tune, then measure everything again: how far are the picks from the best of the new figures?");
   CLI::Option* explained =
       app->add_option("--explain", flags->plan.algorithm,
                       "Show the steps of an algorithm on one number of ranks, instead of measuring");
@@ -406,10 +425,13 @@ Command add_collectives(CLI::App& parent) {
               plan.bytes = sizes->count() > 0 ? parse_sizes(flags->sizes).front()
                                               : KiB(16 * static_cast<std::uint64_t>(plan.ranks));
               plan.dtype = flags->dtype;
+              plan.in_rank_order = settings.reproducible;
               plan.element_bytes = c10::elementSize(settings.dtype);
               return explain(plan, flags->json, flags->page);
             }
-            if (settings.tune && operations->count() == 0) flags->operations = "all_reduce,broadcast,reduce";
+            settings.tune |= settings.check_chooser;
+            if (settings.tune && operations->count() == 0)
+              flags->operations = "all_reduce,reduce_scatter,all_gather,broadcast,reduce";
             if (settings.tune && flags->algorithms.empty()) flags->algorithms = "all";
             settings.operations = parse_operations(flags->operations);
             settings.sizes = parse_sizes(flags->sizes);
@@ -426,6 +448,7 @@ Command add_collectives(CLI::App& parent) {
             across.sizes = settings.sizes;
             across.codecs = split(flags->codecs, ',');
             across.peers = settings.peers;
+            across.reproducible = settings.reproducible;
             across.rounds = settings.effort.bursts;
             across.table = settings.table;
             Json all = Json::array();

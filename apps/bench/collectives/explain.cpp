@@ -23,6 +23,7 @@ collective::PlanRequest request_of(const PlanChoice& choice) {
   request.element_bytes = choice.element_bytes;
   request.bytes = {choice.bytes.count / choice.element_bytes * choice.element_bytes};
   request.hosts = spread_over_hosts(choice.ranks, choice.hosts);
+  request.in_rank_order = choice.in_rank_order && reduces(request.operation);
   return request;
 }
 
@@ -78,7 +79,7 @@ nlohmann::ordered_json explain_as_json(const PlanChoice& choice) {
     request.rank = plan.rank;
     Json cost = {{"rank", plan.rank}};
     cost.update(to_json(collective::count_cost(plan)));
-    cost["closed_form"] = to_json(algorithm.cost(request));
+    cost["closed_form"] = to_json(collective::closed_form_cost(choice.algorithm, request));
     json["costs"].push_back(cost);
   }
   for (int round = 0; round < plans.front().rounds; ++round) {

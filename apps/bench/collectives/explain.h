@@ -18,6 +18,7 @@ struct PlanChoice {
   Bytes bytes;
   std::string dtype = "float32";
   std::size_t element_bytes = 4;
+  bool in_rank_order = false;
 };
 
 // Where each rank is when `ranks` are spread over `hosts` in order, the first hosts having one more.

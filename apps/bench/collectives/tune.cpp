@@ -18,6 +18,9 @@ using Json = nlohmann::ordered_json;
 // The engine counts with registered memory, in the shortest call there is: that is what tensors of libtorch's
 // allocator get.
 bool competes(const Json& row) {
+  const auto& planned = collective::planned_operations();
+  const auto is_operation = [&](OperationKind kind) { return row.at("operation") == name(kind); };
+  if (std::none_of(planned.begin(), planned.end(), is_operation)) return false;
   if (row.at("system") != "rondo" || row.at("channel") != "shm" || row.at("codec") != "none") return false;
   if (!row.at("correct").get<bool>()) return false;
   if (row.at("algorithm") != "auto") return true;
@@ -66,20 +69,23 @@ collective::Tuning tuning_from(const Json& rows) {
 }
 
 void mark_choices(Json& rows, const collective::Chooser& chooser) {
-  std::map<Cell, std::pair<std::string, std::string>> picks;  // chosen and best
+  struct Pick {
+    std::string chosen;
+    std::string best;
+    double best_us;
+  };
+  std::map<Cell, Pick> picks;
   for (const auto& [cell, competitors] : cells_of(rows)) {
-    const auto& operations = collective::planned_operations();
-    const bool planned = std::any_of(operations.begin(), operations.end(),
-                                     [&](OperationKind kind) { return name(kind) == std::get<0>(cell); });
-    if (!planned) continue;
-    picks[cell] = {choice_for(cell, chooser).algorithm, algorithm_of(best_of(competitors))};
+    const Json& best = best_of(competitors);
+    picks[cell] = {choice_for(cell, chooser).algorithm, algorithm_of(best), p50(best)};
   }
   for (Json& row : rows) {
     if (!competes(row)) continue;
     const auto pick = picks.find({row.at("operation"), row.at("ranks"), row.at("bytes")});
     if (pick == picks.end()) continue;
-    row["chosen"] = algorithm_of(row) == pick->second.first;
-    row["best"] = algorithm_of(row) == pick->second.second;
+    row["chosen"] = algorithm_of(row) == pick->second.chosen;
+    row["best"] = algorithm_of(row) == pick->second.best;
+    row["ratio_to_best"] = p50(row) / pick->second.best_us;
   }
 }
 

@@ -11,8 +11,8 @@ namespace rondo::bench {
 // shared memory.
 collective::Tuning tuning_from(const nlohmann::ordered_json& rows);
 
-// Sets "chosen" (the chooser's pick) and "best" (the shortest p50) in the rows that compete with each other:
-// those of tuning_from() of one operation, size and number of ranks.
+// Sets "chosen" (the chooser's pick), "best" (the shortest p50) and "ratio_to_best" in the rows that compete
+// with each other: those of tuning_from() of one operation, size and number of ranks.
 void mark_choices(nlohmann::ordered_json& rows, const collective::Chooser& chooser);
 
 // One line an operation, size and number of ranks: what is picked and why. Then how far the picks are from

@@ -6,6 +6,7 @@
 
 #include "rondo/backend/arguments.h"
 #include "rondo/backend/hierarchical/background_work.h"
+#include "rondo/backend/hierarchical/rank_order.h"
 #include "rondo/backend/hierarchical/transfers.h"
 #include "rondo/backend/native/dense_tensor.h"
 #include "rondo/backend/native/registered_memory.h"
@@ -23,14 +24,27 @@ using namespace hierarchical;
 // Smaller tensors are losses, counters and the like: exact, and never worth encoding.
 constexpr std::size_t kLeastCompressed = std::size_t{64} << 10;
 
-std::vector<std::string> names_of(const BackendRequest& request, const HostMap& map) {
+// Which ranks share a host, as far as the options say.
+HostMap map_of(const BackendRequest& request, const HierarchicalBackend::Options& options) {
+  std::vector<std::string> hosts = request.hosts;
+  if (options.one_rank_a_host) {
+    hosts.clear();
+    for (int rank = 0; rank < request.size; ++rank) hosts.push_back(std::to_string(rank));
+  }
+  return {hosts, request.rank};
+}
+
+// What depends on the order in which it is computed. The smallest of zeros and of NaNs does too.
+bool depends_on_order(const CollectiveRequest& request) { return is_floating(request.type); }
+
+std::vector<std::string> names_of(const BackendRequest& request, const HostMap& map, bool with_hosts) {
   std::vector<std::string> names;
   for (int rank = 0; rank < request.size; ++rank) {
     const auto at = static_cast<std::size_t>(rank);
     const int world = request.world_ranks.empty() ? rank : request.world_ranks[at];
     std::string name = str("rank ", rank);
     if (world != rank) name += str(" (world rank ", world, ")");
-    name += str(" on host ", map.host_of(rank));
+    if (with_hosts) name += str(" on host ", map.host_of(rank));
     if (at < request.host_names.size()) name += str(" (", request.host_names[at], ")");
     names.push_back(std::move(name));
   }
@@ -59,13 +73,15 @@ std::unique_ptr<HostGroup> make_host_group(const BackendRequest& request, const 
 std::unique_ptr<Fabric> make_fabric(const BackendRequest& request,
                                     const HierarchicalBackend::Options& options) {
   register_cpu_allocations();
-  HostMap map(request.hosts, request.rank);
+  HostMap map = map_of(request, options);
   auto gather_in = make_host_group(request, map, "gather in", Duration::zero());
   auto hand_out = make_host_group(request, map, "hand out", kHandOutGrace);
   BackendRequest outer = request;
   outer.store = c10::make_intrusive<c10d::PrefixStore>("hierarchical/between hosts", request.store);
   outer.arguments.clear();
-  auto link = std::make_unique<OuterLink>(make_backend(options.outer, outer), names_of(request, map));
+  outer.reproducible = false;  // only messages
+  auto link = std::make_unique<OuterLink>(make_backend(options.outer, outer),
+                                          names_of(request, map, !options.one_rank_a_host));
   return std::make_unique<Fabric>(
       Fabric{std::move(map), std::move(gather_in), std::move(hand_out), std::move(link)});
 }
@@ -107,6 +123,12 @@ class HierarchicalBackend::Call {
   Pieces input(const at::Tensor& tensor) { return {add(tensor, true, false), request.bytes(), {}}; }
   Pieces output(const at::Tensor& tensor) { return {add(tensor, false, true), request.bytes(), {}}; }
   Pieces in_place(const at::Tensor& tensor) { return {add(tensor, true, true), request.bytes(), {}}; }
+  // In place on a copy, which replaces the tensor's contents at the end if `kept`.
+  Pieces in_copy(const at::Tensor& tensor, bool kept) {
+    tensors.push_back({dense(tensor, name(request.kind)).data.clone(), kept ? tensor : at::Tensor()});
+    results.push_back(tensor);
+    return {tensors.back().bytes(), request.bytes(), {}};
+  }
   Pieces inputs(const std::vector<at::Tensor>& tensors) { return list(tensors, true, false); }
   Pieces outputs(const std::vector<at::Tensor>& tensors) { return list(tensors, false, true); }
 
@@ -176,9 +198,16 @@ HierarchicalBackend::Options HierarchicalBackend::parse(const std::vector<std::s
 HierarchicalBackend::HierarchicalBackend(const BackendRequest& request, const Options& options)
     : c10d::Backend(request.rank, request.size),
       options_(options),
+      reproducible_(request.reproducible),
       timeout_(request.timeout),
       compression_(options.codec),
       failure_(request.store) {
+  if (reproducible_ && compression_.active()) {
+    throw UsageError(str("backend hierarchical: codec=", options.codec,
+                         " encodes the sums of hosts, which depend on the ranks there, so sums cannot be "
+                         "reproducible; leave one "
+                         "of the two out, or encode what ranks have (--codec)"));
+  }
   pipeline_ =
       std::make_unique<Pipeline>(make_fabric(request, options), options.window,
                                  [this](std::exception_ptr error) { return first_failure(failure_, error); });
@@ -241,7 +270,9 @@ HierarchicalBackend::Work HierarchicalBackend::reduce_in_place(const at::Tensor&
     call.compressed = true;
   }
   call.operation =
-      hierarchical::all_reduce(call.request, hosts(), options_.all_reduce, std::move(compression));
+      reproducible_ && depends_on_order(call.request)
+          ? hierarchical::rank_order_sum(call.request, hosts())
+          : hierarchical::all_reduce(call.request, hosts(), options_.all_reduce, std::move(compression));
   return start(call, timeout);
 }
 
@@ -266,8 +297,22 @@ HierarchicalBackend::Work HierarchicalBackend::reduce(Tensors& tensors, const c1
   call.set_piece(tensor, true);
   call.set_reduction(options.reduceOp, tensor);
   call.request.root = static_cast<int>(options.rootRank);
+  if (reproducible_ && depends_on_order(call.request)) return reduce_in_rank_order(tensor, options);
   call.request.input = call.request.output = call.in_place(tensor);
   call.operation = hierarchical::reduce(call.request, hosts());
+  return start(call, options.timeout);
+}
+
+// An all_reduce of copies, which only the root keeps.
+HierarchicalBackend::Work HierarchicalBackend::reduce_in_rank_order(const at::Tensor& tensor,
+                                                                    const c10d::ReduceOptions& options) {
+  Call call(OperationKind::all_reduce, OpType::REDUCE);
+  call.set_piece(tensor, true);
+  call.set_reduction(options.reduceOp, tensor);
+  call.request.input = call.request.output = call.in_copy(tensor, getRank() == options.rootRank);
+  call.operation = hierarchical::rank_order_sum(call.request, hosts());
+  call.request.kind = OperationKind::reduce;  // for messages, and for the other ranks to compare
+  call.request.root = static_cast<int>(options.rootRank);
   return start(call, options.timeout);
 }
 
@@ -303,6 +348,11 @@ HierarchicalBackend::Work HierarchicalBackend::allgather_into_tensor_coalesced(
   return last;
 }
 
+std::unique_ptr<Operation> HierarchicalBackend::scattered_sum(const CollectiveRequest& request) const {
+  return reproducible_ && depends_on_order(request) ? hierarchical::rank_order_sum(request, hosts())
+                                                    : hierarchical::reduce_scatter(request, hosts());
+}
+
 HierarchicalBackend::Work HierarchicalBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                                               const c10d::ReduceScatterOptions& options) {
   Call call(OperationKind::reduce_scatter, OpType::REDUCE_SCATTER);
@@ -311,7 +361,7 @@ HierarchicalBackend::Work HierarchicalBackend::reduce_scatter(Tensors& outputs, 
   call.set_reduction(options.reduceOp, tensor);
   call.request.input = call.inputs(only_list(inputs, getSize(), tensor, "reduce_scatter"));
   call.request.output = call.output(tensor);
-  call.operation = hierarchical::reduce_scatter(call.request, hosts());
+  call.operation = scattered_sum(call.request);
   return start(call, options.timeout);
 }
 
@@ -323,7 +373,7 @@ HierarchicalBackend::Work HierarchicalBackend::_reduce_scatter_base(
   call.set_reduction(options.reduceOp, output);
   call.request.input = call.input(input);
   call.request.output = call.output(output);
-  call.operation = hierarchical::reduce_scatter(call.request, hosts());
+  call.operation = scattered_sum(call.request);
   return start(call, options.timeout);
 }
 
@@ -391,6 +441,16 @@ c10::intrusive_ptr<c10d::Backend> make_hierarchical_backend(const BackendRequest
     within.arguments.clear();
     return make_backend("native", within);
   }
+  return c10::make_intrusive<HierarchicalBackend>(request, options);
+}
+
+c10::intrusive_ptr<c10d::Backend> make_rank_order_backend(const std::string& engine,
+                                                          const BackendRequest& given) {
+  HierarchicalBackend::Options options;
+  options.outer = engine;
+  options.one_rank_a_host = true;
+  BackendRequest request = given;
+  request.reproducible = true;
   return c10::make_intrusive<HierarchicalBackend>(request, options);
 }
 

@@ -20,7 +20,8 @@ namespace rondo {
 // on two threads of this backend, so that they move on while the caller computes. gather, scatter,
 // all_to_all, send and recv go to the backend between hosts as they are, also between ranks of one host.
 //
-// Results are the same on all ranks, bit by bit: sums are added by rank within a host and by host then.
+// Results are the same on all ranks, bit by bit: sums are added by rank within a host and by host then, or,
+// where the request says reproducible, by rank whatever the hosts (rank_order.h).
 // Tensors may have any strides and live on any device; those that are not dense CPU tensors are copied on the
 // way in and out. Any thread may call; collectives must be started in the same order on all ranks. Errors are
 // PeerLostError, TimeoutError and MismatchError, naming ranks; the first one is final.
@@ -31,14 +32,19 @@ class HierarchicalBackend final : public c10d::Backend {
     std::string codec;  // of float32 all_reduces with SUM or AVG above 64 KiB
     hierarchical::AllReduceOptions all_reduce;
     int window = 4;  // chunks under way
+    // Every rank counts as a host of its own, so that `outer` carries everything.
+    bool one_rank_a_host = false;
   };
   // "native, gloo, codec=int8, lanes=1, chunk=1MiB, window=4". Throws UsageError naming what is wrong.
   static Options parse(const std::vector<std::string>& arguments);
 
+  // Throws UsageError for a codec where the request says reproducible.
   HierarchicalBackend(const BackendRequest& request, const Options& options);
   ~HierarchicalBackend() override;
 
   const hierarchical::HostMap& hosts() const { return pipeline_->fabric().map; }
+  // Whether sums are added in the order of ranks.
+  bool reproducible() const { return reproducible_; }
   // Every later call fails, saying that the group was shut down. Peers are not disturbed.
   void close();
 
@@ -80,11 +86,14 @@ class HierarchicalBackend final : public c10d::Backend {
  private:
   class Call;
   Work start(Call& call, std::chrono::milliseconds timeout);
+  Work reduce_in_rank_order(const at::Tensor& tensor, const c10d::ReduceOptions& options);
   Work reduce_in_place(const at::Tensor& tensor, const c10d::ReduceOp& op, std::chrono::milliseconds timeout,
                        const Tensors& results);
+  std::unique_ptr<hierarchical::Operation> scattered_sum(const CollectiveRequest& request) const;
   void check_open() const;
 
   Options options_;
+  const bool reproducible_;
   std::atomic<Duration> timeout_;
   std::atomic<bool> closed_ = false;
   hierarchical::CompressionTable compression_;
@@ -95,5 +104,9 @@ class HierarchicalBackend final : public c10d::Backend {
 // The factory behind `--backend 'hierarchical(native, gloo)'`. A group whose ranks are all on one host gets
 // the native engine.
 c10::intrusive_ptr<c10d::Backend> make_hierarchical_backend(const BackendRequest& request);
+
+// Any engine with sums in the order of ranks: its messages are used, its reductions are not.
+c10::intrusive_ptr<c10d::Backend> make_rank_order_backend(const std::string& engine,
+                                                          const BackendRequest& request);
 
 }  // namespace rondo

@@ -1,10 +1,8 @@
 #include "rondo/backend/native/coalesced_work.h"
 
-#include <ATen/core/ivalue.h>
-#include <ATen/core/jit_type.h>
-
 #include <algorithm>
 
+#include "rondo/backend/native/finished_future.h"
 #include "rondo/base/time.h"
 
 namespace rondo {
@@ -50,16 +48,7 @@ std::vector<at::Tensor> CoalescedWork::result() {
   return all;
 }
 
-c10::intrusive_ptr<c10::ivalue::Future> CoalescedWork::getFuture() {
-  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-  try {
-    wait(kNoTimeout);
-    future->markCompleted(c10::IValue(result()));
-  } catch (...) {
-    future->setError(std::current_exception());
-  }
-  return future;
-}
+c10::intrusive_ptr<c10::ivalue::Future> CoalescedWork::getFuture() { return finished_future(*this); }
 
 c10::intrusive_ptr<c10d::Work> coalesce(int rank, c10d::OpType type, CoalescedWork::Parts parts) {
   if (parts.size() == 1) return parts.front();

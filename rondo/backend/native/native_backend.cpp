@@ -86,13 +86,13 @@ class Call {
 }  // namespace
 
 NativeBackend::NativeBackend(const c10::intrusive_ptr<c10d::Store>& store,
-                             const shared_memory::GroupOptions& options)
+                             const shared_memory::GroupOptions& options, bool reproducible)
     : c10d::Backend(options.rank, options.size),
       timeout_(options.timeout),
       staging_(MemoryCategory::communication, Bytes{shared_memory::RankSegment::bytes(options.size)}) {
   StoreFromC10d view(store);
   engine_ = std::make_shared<Engine>(view, options, process_arena());
-  planned_ = PlannedCollectives::make(view, options);
+  planned_ = PlannedCollectives::make(view, options, reproducible);
 }
 
 void NativeBackend::keep_until_closed(at::Tensor tensor) {
@@ -195,7 +195,7 @@ NativeBackend::Work NativeBackend::allgather(TensorLists& outputs, Tensors& inpu
   call.set_piece(tensor, false);
   call.request().input = call.input(tensor);
   call.request().output = call.outputs(only_list(outputs, getSize(), tensor, "all_gather"));
-  return started(call.start(engine_, timeout(options.timeout)));
+  return started(call.start(engine_, timeout(options.timeout), planned_.get()));
 }
 
 NativeBackend::Work NativeBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -205,7 +205,7 @@ NativeBackend::Work NativeBackend::_allgather_base(at::Tensor& output, at::Tenso
   call.set_piece(input, false);
   call.request().input = call.input(input);
   call.request().output = call.output(output);
-  return started(call.start(engine_, timeout(options.timeout)));
+  return started(call.start(engine_, timeout(options.timeout), planned_.get()));
 }
 
 NativeBackend::Work NativeBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -254,7 +254,7 @@ NativeBackend::Work NativeBackend::reduce_scatter(Tensors& outputs, TensorLists&
   call.request().reduction = reduction_of(options.reduceOp, tensor.scalar_type());
   call.request().input = call.inputs(only_list(inputs, getSize(), tensor, "reduce_scatter"));
   call.request().output = call.output(tensor);
-  return started(call.start(engine_, timeout(options.timeout)));
+  return started(call.start(engine_, timeout(options.timeout), planned_.get()));
 }
 
 NativeBackend::Work NativeBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -265,7 +265,7 @@ NativeBackend::Work NativeBackend::_reduce_scatter_base(at::Tensor& output, at::
   call.request().reduction = reduction_of(options.reduceOp, output.scalar_type());
   call.request().input = call.input(input);
   call.request().output = call.output(output);
-  return started(call.start(engine_, timeout(options.timeout)));
+  return started(call.start(engine_, timeout(options.timeout), planned_.get()));
 }
 
 NativeBackend::Work NativeBackend::reduce_scatter_tensor_coalesced(
@@ -388,7 +388,7 @@ c10::intrusive_ptr<c10d::Backend> make_native_backend(const BackendRequest& requ
   options.size = request.size;
   options.world_ranks = request.world_ranks;
   options.timeout = request.timeout;
-  return c10::make_intrusive<NativeBackend>(request.store, options);
+  return c10::make_intrusive<NativeBackend>(request.store, options, request.reproducible);
 }
 
 }  // namespace rondo

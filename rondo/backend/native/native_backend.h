@@ -27,7 +27,9 @@ namespace rondo {
 // shared_memory::Engine; the first one is final.
 class NativeBackend final : public c10d::Backend {
  public:
-  NativeBackend(const c10::intrusive_ptr<c10d::Store>& store, const shared_memory::GroupOptions& options);
+  // `reproducible`: plans too (RONDO_ALGORITHM) add in rank order.
+  NativeBackend(const c10::intrusive_ptr<c10d::Store>& store, const shared_memory::GroupOptions& options,
+                bool reproducible = false);
 
   // For strategies that talk to the engine directly about registered tensors.
   shared_memory::Engine& engine() const { return *engine_; }

@@ -1,7 +1,6 @@
 #include "rondo/backend/native/native_work.h"
 
-#include <ATen/core/ivalue.h>
-#include <ATen/core/jit_type.h>
+#include "rondo/backend/native/finished_future.h"
 
 namespace rondo {
 
@@ -67,15 +66,6 @@ void NativeWork::abort() { engine_->abort("the operation was aborted by its call
 
 std::vector<at::Tensor> NativeWork::result() { return pending_.results; }
 
-c10::intrusive_ptr<c10::ivalue::Future> NativeWork::getFuture() {
-  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-  try {
-    wait(kNoTimeout);
-    future->markCompleted(c10::IValue(pending_.results));
-  } catch (...) {
-    future->setError(std::current_exception());
-  }
-  return future;
-}
+c10::intrusive_ptr<c10::ivalue::Future> NativeWork::getFuture() { return finished_future(*this); }
 
 }  // namespace rondo

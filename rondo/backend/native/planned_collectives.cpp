@@ -1,6 +1,8 @@
 #include "rondo/backend/native/planned_collectives.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "rondo/base/error.h"
@@ -21,68 +23,65 @@ constexpr const char* kVariable = "RONDO_ALGORITHM";
 struct Told {
   std::string by_hand;
   std::string tuning;
+  bool in_rank_order = false;
 };
 
 std::string format(const Told& told) {
-  return nlohmann::json{{"by_hand", told.by_hand}, {"tuning", told.tuning}}.dump();
+  return nlohmann::json{
+      {"by_hand", told.by_hand}, {"tuning", told.tuning}, {"in_rank_order", told.in_rank_order}}
+      .dump();
 }
 
 Told parse(const std::string& text) {
   const auto json = nlohmann::json::parse(text);
-  return {json.at("by_hand"), json.at("tuning")};
+  return {json.at("by_hand"), json.at("tuning"), json.at("in_rank_order")};
 }
 
-Told what_is_known_here() {
+Told what_is_known_here(bool in_rank_order) {
   const char* by_hand = std::getenv(kVariable);
-  return {by_hand == nullptr ? "" : by_hand,
-          collective::format_tuning(collective::read_tuning_of_this_machine())};
+  const collective::Tuning tuning =
+      in_rank_order ? collective::Tuning() : collective::read_tuning_of_this_machine();
+  return {by_hand == nullptr ? "" : by_hand, collective::format_tuning(tuning), in_rank_order};
 }
 
 bool is_planned(OperationKind kind) {
-  return kind == OperationKind::all_reduce || kind == OperationKind::broadcast ||
-         kind == OperationKind::reduce;
+  const std::vector<OperationKind>& planned = collective::planned_operations();
+  return std::find(planned.begin(), planned.end(), kind) != planned.end();
 }
 
-std::vector<std::string> known_algorithms() {
-  std::vector<std::string> names = collective::algorithm_names();
-  names.insert(names.begin(), collective::kEngine);
-  return names;
-}
-
-// An algorithm set for one operation must have that; one set for all is used where it can be.
-void check_hand_set(const collective::HandSet& by_hand) {
-  for (const auto& [operation, algorithm] : by_hand) {
-    if (operation.empty() || algorithm == collective::kEngine) continue;
-    const OperationKind kind = collective::find_operation(operation);
-    if (is_planned(kind) && collective::find_algorithm(algorithm).has(kind)) continue;
-    throw UsageError(str(kVariable, ": ", operation, "=", algorithm, ": ",
-                         is_planned(kind) ? "this algorithm has no such operation"
-                                          : "plans are for all_reduce, broadcast and reduce"));
-  }
+// Whether input or output has a piece a rank, of which a plan sees one buffer.
+bool has_pieces(OperationKind kind) {
+  return kind == OperationKind::reduce_scatter || kind == OperationKind::all_gather;
 }
 
 }  // namespace
 
 std::unique_ptr<PlannedCollectives> PlannedCollectives::make(Store& store,
-                                                             const shared_memory::GroupOptions& options) {
+                                                             const shared_memory::GroupOptions& options,
+                                                             bool in_rank_order) {
   const std::string key = str("algorithms/", options.group_name);
-  if (options.rank == 0) store.set(key, format(what_is_known_here()));
+  if (options.rank == 0) store.set(key, format(what_is_known_here(in_rank_order)));
   const Told told = parse(store.get(key, {Deadline::after(options.timeout), nullptr}));
-  const collective::HandSet by_hand = collective::parse_hand_set(told.by_hand, known_algorithms(), kVariable);
-  check_hand_set(by_hand);
-  Chooser chooser(collective::parse_tuning(told.tuning, "rank 0's table"), by_hand);
+  Chooser chooser(collective::parse_tuning(told.tuning, "rank 0's table"),
+                  collective::parse_hand_set(told.by_hand, kVariable));
   if (chooser.only_engine() || options.size == 1) return nullptr;
-  return std::unique_ptr<PlannedCollectives>(new PlannedCollectives(store, options, std::move(chooser)));
+  return std::unique_ptr<PlannedCollectives>(
+      new PlannedCollectives(store, options, std::move(chooser), told.in_rank_order));
 }
 
 PlannedCollectives::PlannedCollectives(Store& store, const shared_memory::GroupOptions& options,
-                                       Chooser chooser)
+                                       Chooser chooser, bool in_rank_order)
     : chooser_(std::move(chooser)),
       rank_(options.rank),
       size_(options.size),
+      in_rank_order_(in_rank_order),
       channel_(std::make_unique<SharedMemoryChannel>(
           store, SharedMemoryChannel::Options{str("plans-", options.group_name), options.rank, options.size,
                                               options.timeout})) {}
+
+std::uint64_t PlannedCollectives::buffer_bytes(const CollectiveRequest& request) const {
+  return request.bytes() * (has_pieces(request.kind) ? static_cast<std::uint64_t>(size_) : 1);
+}
 
 Executor& PlannedCollectives::executor_for(const CollectiveRequest& request,
                                            const collective::Choice& choice) {
@@ -95,26 +94,65 @@ Executor& PlannedCollectives::executor_for(const CollectiveRequest& request,
     plan.operation = request.kind;
     plan.rank = rank_;
     plan.world = size_;
-    plan.bytes = Bytes{request.bytes()};
+    plan.bytes = Bytes{buffer_bytes(request)};
     plan.element_bytes = element_bytes(request.type);
     plan.root = request.root;
+    plan.in_rank_order = in_rank_order_;
     executor = std::make_unique<Executor>(collective::make_plan(choice.algorithm, plan), request.type,
                                           request.reduction);
   }
   return *executor;
 }
 
+// The buffer that the plan works on, with this rank's input. Every piece is equally long, so a part of the
+// plan is a piece.
+std::span<std::byte> PlannedCollectives::fill_buffer(const CollectiveRequest& request) {
+  const std::uint64_t piece = request.bytes();
+  if (request.kind == OperationKind::reduce && rank_ != request.root) {
+    // Only the root's buffer changes.
+    scratch_.assign(request.input.base, request.input.base + piece);
+    return scratch_;
+  }
+  if (!has_pieces(request.kind)) return {request.output.base, piece};
+  const auto ranks = static_cast<std::size_t>(size_);
+  if (request.kind == OperationKind::all_gather) {
+    const bool in_place = request.output.contiguous() && request.output.stride == piece;
+    if (!in_place) scratch_.resize(piece * ranks);
+    std::byte* const buffer = in_place ? request.output.base : scratch_.data();
+    std::byte* const own = buffer + piece * static_cast<std::size_t>(rank_);
+    if (own != request.input.at(0)) std::memcpy(own, request.input.at(0), piece);
+    return {buffer, piece * ranks};
+  }
+  // The caller's input stays as it is.
+  scratch_.resize(piece * ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    std::memcpy(scratch_.data() + piece * rank, request.input.at(rank), piece);
+  return scratch_;
+}
+
+void PlannedCollectives::take_result(const CollectiveRequest& request,
+                                     std::span<const std::byte> buffer) const {
+  const std::uint64_t piece = request.bytes();
+  if (request.kind == OperationKind::reduce_scatter)
+    std::memcpy(request.output.base, buffer.data() + piece * static_cast<std::size_t>(rank_), piece);
+  if (request.kind != OperationKind::all_gather || buffer.data() != scratch_.data()) return;
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(size_); ++rank)
+    std::memcpy(request.output.at(rank), buffer.data() + piece * rank, piece);
+}
+
 bool PlannedCollectives::run(const CollectiveRequest& request, shared_memory::Engine& engine,
                              const Wait& wait) {
   if (!is_planned(request.kind) || request.weighted || request.elements == 0) return false;
-  const collective::Choice choice = chooser_.choose(request.kind, size_, request.bytes());
+  const collective::Choice choice = chooser_.choose(request.kind, size_, buffer_bytes(request));
   if (choice.algorithm == collective::kEngine) return false;
   if (!collective::find_algorithm(choice.algorithm).has(request.kind)) return false;
   const std::lock_guard lock(mutex_);
   engine.progress();  // throws when the group is broken or was shut down
   // Peers may be waiting for this rank in an operation of the engine, and a plan does not move that on.
   if (const std::uint64_t started = engine.sequence(); started > 0) engine.wait(started - 1, wait);
-  executor_for(request, choice).run(*channel_, {request.output.base, request.bytes()}, wait);
+  const std::span<std::byte> buffer = fill_buffer(request);
+  executor_for(request, choice).run(*channel_, buffer, wait);
+  take_result(request, buffer);
   return true;
 }
 

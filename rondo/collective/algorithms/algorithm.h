@@ -16,6 +16,8 @@ struct Algorithm {
   Plan (*plan)(const PlanRequest&);
   // What the closed forms of docs/algorithms.md say for request.rank. Exact where the elements divide evenly.
   Cost (*cost)(const PlanRequest&);
+  // Whether its own plans add all ranks' numbers in the order of ranks in one step.
+  bool adds_in_rank_order = false;
 
   bool has(OperationKind operation) const;
 };

@@ -67,7 +67,8 @@ Algorithm all_to_all() {
           {OperationKind::all_reduce, OperationKind::reduce_scatter, OperationKind::all_gather,
            OperationKind::broadcast, OperationKind::reduce},
           plan,
-          cost};
+          cost,
+          /*adds_in_rank_order=*/true};
 }
 
 }  // namespace rondo::collective

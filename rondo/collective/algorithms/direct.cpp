@@ -21,11 +21,8 @@ Plan plan(const PlanRequest& request) {
     case OperationKind::all_gather:
       exchange_pieces(builder, 0, part);
       break;
-    case OperationKind::broadcast:
-      send_to_all(builder, 0, request.root, builder.data());
-      break;
     default:
-      gather_and_add(builder, 0, request.root, builder.data());
+      star(builder);
   }
   return builder.finish(request.world == 1 ? 0 : 1);
 }
@@ -42,12 +39,8 @@ Cost cost(const PlanRequest& request) {
       return {1, others * part, others * part, others * part};
     case OperationKind::all_gather:
       return {1, others * part, others * part, 0};
-    case OperationKind::broadcast:
-      if (request.rank == request.root) return {1, others * all, 0, 0};
-      return {1, 0, all, 0};
     default:
-      if (request.rank == request.root) return {1, 0, others * all, others * all};
-      return {1, all, 0, 0};
+      return star_cost(request);
   }
 }
 
@@ -59,7 +52,8 @@ Algorithm direct() {
           {OperationKind::all_reduce, OperationKind::reduce_scatter, OperationKind::all_gather,
            OperationKind::broadcast, OperationKind::reduce},
           plan,
-          cost};
+          cost,
+          /*adds_in_rank_order=*/true};
 }
 
 }  // namespace rondo::collective

@@ -22,11 +22,8 @@ Plan plan(const PlanRequest& request) {
       gather_pieces(builder, 0, 0, part);
       send_to_all(builder, 1, 0, builder.data());
       break;
-    case OperationKind::broadcast:
-      send_to_all(builder, 0, request.root, builder.data());
-      break;
     default:
-      gather_and_add(builder, 0, request.root, builder.data());
+      star(builder);
   }
   const bool one_way =
       request.operation == OperationKind::broadcast || request.operation == OperationKind::reduce;
@@ -48,12 +45,8 @@ Cost cost(const PlanRequest& request) {
     case OperationKind::all_gather:
       if (request.rank == 0) return {2, others * all, others * part, 0};
       return {2, part, all, 0};
-    case OperationKind::broadcast:
-      if (request.rank == request.root) return {1, others * all, 0, 0};
-      return {1, 0, all, 0};
     default:
-      if (request.rank == request.root) return {1, 0, others * all, others * all};
-      return {1, all, 0, 0};
+      return star_cost(request);
   }
 }
 
@@ -65,7 +58,8 @@ Algorithm naive() {
           {OperationKind::all_reduce, OperationKind::reduce_scatter, OperationKind::all_gather,
            OperationKind::broadcast, OperationKind::reduce},
           plan,
-          cost};
+          cost,
+          /*adds_in_rank_order=*/true};
 }
 
 }  // namespace rondo::collective

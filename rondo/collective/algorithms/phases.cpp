@@ -44,6 +44,25 @@ void send_to_all(PlanBuilder& builder, int round, int root, const Range& range) 
   }
 }
 
+void star(PlanBuilder& builder) {
+  const PlanRequest& request = builder.request();
+  if (request.operation == OperationKind::broadcast) {
+    send_to_all(builder, 0, request.root, builder.data());
+  } else {
+    gather_and_add(builder, 0, request.root, builder.data());
+  }
+}
+
+Cost star_cost(const PlanRequest& request) {
+  const std::uint64_t all = request.bytes.count;
+  const std::uint64_t of_others = static_cast<std::uint64_t>(request.world - 1) * all;
+  const bool is_root = request.rank == request.root;
+  if (request.world == 1) return {};
+  if (request.operation == OperationKind::broadcast)
+    return {1, is_root ? of_others : 0, is_root ? 0 : all, 0};
+  return {1, is_root ? 0 : all, is_root ? of_others : 0, is_root ? of_others : 0};
+}
+
 void scatter_pieces(PlanBuilder& builder, int round, int root, const PieceOf& piece) {
   if (builder.rank() != root) return builder.recv(round, root, piece(builder.rank()));
   for (int rank = 0; rank < builder.world(); ++rank) {

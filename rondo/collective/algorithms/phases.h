@@ -26,6 +26,10 @@ int log2_ceil(int number);
 void gather_and_add(PlanBuilder& builder, int round, int root, const Range& range);
 // `root` sends `range` to everybody. One round.
 void send_to_all(PlanBuilder& builder, int round, int root, const Range& range);
+// broadcast or reduce of all data, as the request says, between the root and everybody. One round; and its
+// cost.
+void star(PlanBuilder& builder);
+Cost star_cost(const PlanRequest& request);
 // `root` sends everybody its piece; everybody sends its piece to `root`. One round.
 void scatter_pieces(PlanBuilder& builder, int round, int root, const PieceOf& piece);
 void gather_pieces(PlanBuilder& builder, int round, int root, const PieceOf& piece);

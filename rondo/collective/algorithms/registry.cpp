@@ -4,6 +4,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/collective/algorithms/rank_order.h"
 
 namespace rondo::collective {
 
@@ -66,6 +67,11 @@ void check_request(const Algorithm& algorithm, const PlanRequest& request) {
   }
 }
 
+// Whether the request wants an order of additions that the algorithm's own plan does not have.
+bool replaced(const Algorithm& algorithm, const PlanRequest& request) {
+  return request.in_rank_order && !algorithm.adds_in_rank_order && reduces(request.operation);
+}
+
 }  // namespace
 
 bool Algorithm::has(OperationKind operation) const {
@@ -83,7 +89,15 @@ OperationKind find_operation(const std::string& name) {
 Plan make_plan(const std::string& name, const PlanRequest& request) {
   const Algorithm& algorithm = find_algorithm(name);
   check_request(algorithm, request);
-  return algorithm.plan(request);
+  Plan plan = replaced(algorithm, request) ? rank_order_plan(algorithm, request) : algorithm.plan(request);
+  plan.in_rank_order = algorithm.adds_in_rank_order || request.in_rank_order;
+  return plan;
+}
+
+Cost closed_form_cost(const std::string& name, const PlanRequest& request) {
+  const Algorithm& algorithm = find_algorithm(name);
+  check_request(algorithm, request);
+  return replaced(algorithm, request) ? rank_order_cost(algorithm, request) : algorithm.cost(request);
 }
 
 std::vector<Plan> make_plans(const std::string& name, PlanRequest request) {

@@ -9,6 +9,7 @@
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/collective/algorithms/registry.h"
 
 namespace rondo::collective {
 namespace {
@@ -38,10 +39,23 @@ std::optional<double> time_at(const TuningCell& below, const TuningCell& above, 
   return *low * std::pow(*high / *low, part);
 }
 
+// An algorithm set for one operation must have that; one set for all is used where it can be.
+void check_operation(const std::string& operation, const std::string& algorithm, const std::string& origin) {
+  OperationKind kind{};
+  try {
+    kind = find_operation(operation);
+  } catch (const UsageError& e) {
+    throw UsageError(str(origin, ": ", e.what()));
+  }
+  if (algorithm != kEngine && !find_algorithm(algorithm).has(kind))
+    throw UsageError(str(origin, ": ", operation, "=", algorithm, ": this algorithm has no such operation"));
+}
+
 }  // namespace
 
-HandSet parse_hand_set(const std::string& text, const std::vector<std::string>& known,
-                       const std::string& origin) {
+HandSet parse_hand_set(const std::string& text, const std::string& origin) {
+  std::vector<std::string> known = algorithm_names();
+  known.insert(known.begin(), kEngine);
   HandSet set;
   for (const std::string& part : split(text, ',')) {
     const auto equals = part.find('=');
@@ -50,14 +64,7 @@ HandSet parse_hand_set(const std::string& text, const std::vector<std::string>& 
     if (std::find(known.begin(), known.end(), algorithm) == known.end()) {
       throw UsageError(str(origin, ": '", algorithm, "' is not one of ", join(known, ", ")));
     }
-    std::vector<std::string> operations;
-    for (int i = 0; i <= static_cast<int>(OperationKind::barrier); ++i) {
-      operations.emplace_back(name(static_cast<OperationKind>(i)));
-    }
-    if (!operation.empty() &&
-        std::find(operations.begin(), operations.end(), operation) == operations.end()) {
-      throw UsageError(str(origin, ": '", operation, "' is not one of ", join(operations, ", ")));
-    }
+    if (!operation.empty()) check_operation(operation, algorithm, origin);
     set[operation] = algorithm;
   }
   return set;

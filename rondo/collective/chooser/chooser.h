@@ -15,11 +15,9 @@ struct Choice {
 // Algorithms set by hand: of one operation, or with the key "" of all. They win over any measurement.
 using HandSet = std::map<std::string, std::string>;
 
-// "ring" for all operations, or "all_reduce=ring,broadcast=naive". Throws UsageError naming what is wrong;
-// `known` are the algorithms there are, the engine among them. `origin` is the flag or variable that it came
-// from.
-HandSet parse_hand_set(const std::string& text, const std::vector<std::string>& known,
-                       const std::string& origin);
+// "ring" for all operations, or "all_reduce=ring,broadcast=engine", names as in algorithms/registry.h. Throws
+// UsageError naming what is wrong; `origin` is the flag or variable that it came from.
+HandSet parse_hand_set(const std::string& text, const std::string& origin);
 
 // Picks the algorithm of an operation. Functions of its tables alone, so ranks with equal tables choose
 // alike. Any thread.

@@ -9,6 +9,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/collective/algorithms/registry.h"
 
 namespace rondo::collective {
 namespace {
@@ -16,17 +17,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 constexpr const char* kFormat = "rondo-tuning-1";
 
-OperationKind operation_named(const std::string& wanted) {
-  for (int i = 0; i <= static_cast<int>(OperationKind::barrier); ++i) {
-    const auto kind = static_cast<OperationKind>(i);
-    if (name(kind) == wanted) return kind;
-  }
-  throw Error(str("unknown operation '", wanted, "'"));
-}
-
 TuningCell parse_cell(const Json& json) {
   TuningCell cell;
-  cell.operation = operation_named(json.at("operation"));
+  cell.operation = find_operation(json.at("operation"));
   cell.ranks = json.at("ranks");
   cell.bytes = json.at("bytes");
   for (const auto& [algorithm, time] : json.at("p50_us").items()) cell.times.push_back({algorithm, time});

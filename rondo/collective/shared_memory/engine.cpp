@@ -201,19 +201,15 @@ void Engine::throw_if_failed() const {
 
 void Engine::fail(std::exception_ptr error) {
   failure_ = error;
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& e) {
-    peers_.announce_failure(e.what());
-    throw;
-  }
+  peers_.announce_failure(describe_failure(error, rank()));
+  std::rethrow_exception(error);
 }
 
 void Engine::abort(const std::string& reason) {
   const std::lock_guard lock(mutex_);
   if (failure_) return;
   failure_ = std::make_exception_ptr(CancelledError(reason));
-  peers_.announce_failure(reason);
+  peers_.announce_failure({ChannelFailure::Kind::other, rank(), reason});
 }
 
 void Engine::close(const std::string& reason) {
@@ -247,8 +243,11 @@ void Engine::throw_if_hopeless(const PeerTrouble& trouble, const std::string& wh
                       {r})));
   }
   for (const int r : trouble.failed) {
-    fail(std::make_exception_ptr(
-        CommunicationError(str(prefix, peers_.who(r), " failed: ", peers_.segment(r).failure), {r})));
+    try {
+      throw_failure(str(prefix, peers_.who(r), " failed: "), peers_.failure_of(r));
+    } catch (...) {
+      fail(std::current_exception());
+    }
   }
   for (const int r : missing) {
     if (!contains(trouble.left, r)) continue;

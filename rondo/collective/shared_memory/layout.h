@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "rondo/channel/failure.h"
 #include "rondo/collective/shared_memory/request.h"
 
 // The shared-memory file that every rank of a group owns and all others map.
@@ -63,7 +64,10 @@ struct RankSegment {
   std::uint64_t layout_bytes;
   std::atomic<std::uint32_t> attached;  // peers that have mapped this file
   std::atomic<RankState> state;
-  char failure[1024];  // why, once state is failed
+  // Why, once state is failed.
+  ChannelFailure::Kind failure_kind;
+  std::int32_t failure_blamed;
+  char failure_text[1024];
 
   // Tickets count the chunks of all operations; every rank computes the same ticket numbers.
   alignas(kCacheLine) std::atomic<std::uint64_t> posted;  // chunks whose data is in staging

@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <fstream>
@@ -10,6 +11,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/futex.h"
+#include "rondo/channel/memory_room.h"
 
 namespace rondo::shared_memory {
 namespace {
@@ -32,32 +34,57 @@ std::string host_name() {
 }
 
 std::string rank_key(int rank) { return str("shared_memory/", rank); }
+std::string failure_key(int rank) { return str("shared_memory/", rank, "/failure"); }
+
+void record(RankSegment& segment, const ChannelFailure& failure) {
+  segment.failure_kind = failure.kind;
+  segment.failure_blamed = failure.blamed;
+  const std::size_t length = std::min(failure.text.size(), sizeof(segment.failure_text) - 1);
+  std::memcpy(segment.failure_text, failure.text.data(), length);
+  segment.failure_text[length] = '\0';
+  segment.state.store(RankState::failed);
+}
 
 }  // namespace
 
 Peers::Peers(Store& store, const GroupOptions& options, std::shared_ptr<SharedArena> arena)
     : options_(options), arena_(std::move(arena)), host_(host_name()) {
-  const auto size = static_cast<std::size_t>(options_.size);
   if (options_.world_ranks.empty()) {
     for (int r = 0; r < options_.size; ++r) options_.world_ranks.push_back(r);
   }
-  const Wait wait{Deadline::after(options_.timeout), nullptr};
-  const PublishedMemory own_file =
-      publish_shared_memory("rondo-group", Bytes{RankSegment::bytes(options_.size)});
-  auto* own_segment = reinterpret_cast<RankSegment*>(own_file.memory->data());
-  own_segment->layout_bytes = RankSegment::bytes(options_.size);
-  own_segment->state.store(RankState::active);
-  const std::string identity = machine_identity();
-  store.set(rank_key(options_.rank),
-            str(to_string(own_file.address), " ", arena_ != nullptr ? to_string(arena_->address()) : "-", " ",
-                identity, " ", host_));
+  const Bytes size{RankSegment::bytes(options_.size)};
+  const std::string what = str("the shared memory of group '", options_.group_name, "'");
+  require_room(size, what);
+  const PublishedMemory own = publish_shared_memory("rondo-group", size);
+  // Rings take their pages when messages use them.
+  own.memory->commit(0, sizeof(RankSegment), what);
+  auto* segment = reinterpret_cast<RankSegment*>(own.memory->data());
+  segment->layout_bytes = size.count;
+  segment->state.store(RankState::active);
+  try {
+    meet(store, own);
+  } catch (...) {
+    // Others may have got further than this rank, or not as far: neither must take it for the one to blame.
+    const ChannelFailure failure = describe_failure(std::current_exception(), options_.rank);
+    record(*segment, failure);
+    leave_failure(store, failure_key(options_.rank), failure);
+    throw;
+  }
+}
 
+void Peers::meet(Store& store, const PublishedMemory& own) {
+  const Wait wait{Deadline::after(options_.timeout), nullptr};
+  const auto size = static_cast<std::size_t>(options_.size);
   files_.resize(size);
   arenas_.resize(size);
   segments_.resize(size);
   pids_.resize(size);
+  const auto self = static_cast<std::size_t>(options_.rank);
+  files_[self] = own.memory;
+  store.set(rank_key(options_.rank),
+            str(to_string(own.address), " ", arena_ != nullptr ? to_string(arena_->address()) : "-", " ",
+                machine_identity(), " ", host_));
   for (int r = 0; r < options_.size; ++r) {
-    const auto at = static_cast<std::size_t>(r);
     std::string announced;
     try {
       announced = store.get(rank_key(r), wait);
@@ -72,45 +99,84 @@ Peers::Peers(Store& store, const GroupOptions& options, std::shared_ptr<SharedAr
               ". Were all ranks started, with the same world size?"),
           missing);
     }
-    const std::vector<std::string> fields = split(announced, ' ');
-    if (fields.size() < 4)
-      throw Error(str("rank ", r, " announced itself as '", announced, "'; is it another version?"));
-    if (fields[2] != identity) {
-      throw Error(str("the native engine reaches ranks on one host only, but rank ", options_.rank, " is on ",
-                      host_, " and rank ", r, " on ", fields[3],
-                      " (or in another container); choose --backend gloo to cross hosts"));
-    }
-    const SharedMemoryAddress address = parse_shared_memory_address(fields[0]);
-    files_[at] = r == options_.rank ? own_file.memory : attach_shared_memory(address);
-    segments_[at] = reinterpret_cast<RankSegment*>(files_[at]->data());
-    pids_[at] = address.pid;
-    if (segments_[at]->layout_bytes != own_segment->layout_bytes) {
-      throw Error(str("rank ", r,
-                      " lays out its shared memory differently; do all ranks run the same version of rondo, "
-                      "with the same world size?"));
-    }
+    attach(store, r, announced);
+  }
+  wait_until_attached(wait.deadline);
+}
+
+void Peers::attach(Store& store, int rank, const std::string& announced) {
+  const auto at = static_cast<std::size_t>(rank);
+  const std::vector<std::string> fields = split(announced, ' ');
+  if (fields.size() < 4)
+    throw Error(str("rank ", rank, " announced itself as '", announced, "'; is it another version?"));
+  if (fields[2] != machine_identity()) {
+    throw Error(str("the native engine reaches ranks on one host only, but rank ", options_.rank, " is on ",
+                    host_, " and rank ", rank, " on ", fields[3],
+                    " (or in another container); choose --backend gloo to cross hosts"));
+  }
+  const SharedMemoryAddress address = parse_shared_memory_address(fields[0]);
+  pids_[at] = address.pid;
+  try {
+    if (rank != options_.rank) files_[at] = attach_shared_memory(address);
     if (arena_ != nullptr && fields[1] != "-")
       arenas_[at] = attach_shared_memory(parse_shared_memory_address(fields[1]));
-    if (r != options_.rank) watch_.add(r, address.pid);
-    segments_[at]->attached.fetch_add(1);
-    futex_wake_all(segments_[at]->attached);
+  } catch (const Error& e) {
+    throw_unreachable(store, rank, e.what());
   }
-  // Nobody may leave before all have mapped its file.
+  segments_[at] = reinterpret_cast<RankSegment*>(files_[at]->data());
+  if (segments_[at]->layout_bytes != RankSegment::bytes(options_.size)) {
+    throw Error(str("rank ", rank,
+                    " lays out its shared memory differently; do all ranks run the same version of rondo, "
+                    "with the same world size?"));
+  }
+  if (rank != options_.rank) watch_.add(rank, address.pid);
+  segments_[at]->attached.fetch_add(1);
+  futex_wake_all(segments_[at]->attached);
+}
+
+// A rank whose memory cannot be opened has ended, or cannot be seen. Where it ended because of another one,
+// that is to blame.
+void Peers::throw_unreachable(Store& store, int rank, const std::string& reason) const {
+  throw_if_any_failed();
+  if (const auto left = find_failure(store, failure_key(rank))) {
+    throw_failure(
+        str("group '", options_.group_name, "' could not be formed, because rank ", rank, " failed: "),
+        *left);
+  }
+  PeerWatch now;
+  now.add(rank, pids_[static_cast<std::size_t>(rank)]);
+  if (now.ended().empty()) throw Error(reason);
+  throw PeerLostError(str(who(rank), " ended while the group '", options_.group_name, "' was being formed"),
+                      {rank});
+}
+
+void Peers::throw_if_any_failed() const {
+  // Processes first: one that gave up says so before it ends.
+  const std::vector<int> gone = watch_.ended();
+  for (int r = 0; r < options_.size; ++r) {
+    const RankSegment* other = segments_[static_cast<std::size_t>(r)];
+    if (other == nullptr || r == options_.rank || other->state.load() != RankState::failed) continue;
+    throw_failure(str("group '", options_.group_name, "' could not be formed, because ", who(r), " failed: "),
+                  failure_of(r));
+  }
+  if (gone.empty()) return;
+  throw PeerLostError(
+      str(who(gone.front()), " ended while the group '", options_.group_name, "' was being formed"), gone);
+}
+
+// Nobody may leave before all have mapped its file.
+void Peers::wait_until_attached(const Deadline& deadline) const {
   while (true) {
-    const std::uint32_t attached = own_segment->attached.load();
-    if (attached == static_cast<std::uint32_t>(options_.size)) break;
-    if (const std::vector<int> gone = watch_.ended(); !gone.empty()) {
-      throw PeerLostError(
-          str(who(gone.front()), " ended while the group '", options_.group_name, "' was being formed"),
-          gone);
-    }
-    if (wait.deadline.passed()) {
+    const std::uint32_t attached = own().attached.load();
+    if (attached == static_cast<std::uint32_t>(options_.size)) return;
+    throw_if_any_failed();
+    if (deadline.passed()) {
       throw TimeoutError(
           str("only ", attached, " of ", options_.size, " ranks attached to the memory of rank ",
               options_.rank, " within ", to_string(options_.timeout)),
           {});
     }
-    futex_wait(own_segment->attached, attached, std::chrono::milliseconds(10));
+    futex_wait(own().attached, attached, std::chrono::milliseconds(10));
   }
 }
 
@@ -121,14 +187,15 @@ Peers::~Peers() {
   ring_bells();
 }
 
-void Peers::announce_failure(const std::string& reason) const {
-  RankSegment& segment = own();
-  if (segment.state.load() == RankState::failed) return;
-  const std::size_t length = std::min(reason.size(), sizeof(segment.failure) - 1);
-  std::memcpy(segment.failure, reason.data(), length);
-  segment.failure[length] = '\0';
-  segment.state.store(RankState::failed);
+void Peers::announce_failure(const ChannelFailure& failure) const {
+  if (own().state.load() == RankState::failed) return;
+  record(own(), failure);
   ring_bells();
+}
+
+ChannelFailure Peers::failure_of(int rank) const {
+  const RankSegment& other = segment(rank);
+  return {other.failure_kind, other.failure_blamed, other.failure_text};
 }
 
 void Peers::ring_bells() const {

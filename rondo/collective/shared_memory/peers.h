@@ -27,8 +27,9 @@ struct GroupOptions {
 class Peers {
  public:
   // Collective over the store: publishes this rank's file and maps all others. Throws TimeoutError naming the
-  // ranks that did not come, Error when a rank runs on another host. `arena` may be null: then nothing is
-  // registered.
+  // ranks that did not come, PeerLostError naming the one whose process ended (also on
+  // ranks that only see others give up because of it), Error when a rank runs on another host. `arena` may be
+  // null: then nothing is registered.
   Peers(Store& store, const GroupOptions& options, std::shared_ptr<SharedArena> arena);
   // Tells the others that this rank has left.
   ~Peers();
@@ -50,7 +51,9 @@ class Peers {
   }
 
   // Publishes that this rank can go on no more, and why.
-  void announce_failure(const std::string& reason) const;
+  void announce_failure(const ChannelFailure& failure) const;
+  // What a rank whose state is failed has announced.
+  ChannelFailure failure_of(int rank) const;
   // Wakes every rank that sleeps. Called after publishing progress.
   void ring_bells() const;
   // Ranks whose process has ended.
@@ -63,6 +66,12 @@ class Peers {
   std::string self() const;
 
  private:
+  void meet(Store& store, const PublishedMemory& own);
+  void attach(Store& store, int rank, const std::string& announced);
+  void wait_until_attached(const Deadline& deadline) const;
+  void throw_if_any_failed() const;
+  [[noreturn]] void throw_unreachable(Store& store, int rank, const std::string& reason) const;
+
   GroupOptions options_;
   std::shared_ptr<SharedArena> arena_;
   std::vector<std::shared_ptr<SharedMemory>> files_;

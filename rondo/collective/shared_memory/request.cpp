@@ -28,6 +28,11 @@ const char* name(OperationKind kind) {
   return "unknown";
 }
 
+bool reduces(OperationKind kind) {
+  return kind == OperationKind::all_reduce || kind == OperationKind::reduce_scatter ||
+         kind == OperationKind::reduce;
+}
+
 std::string describe(const CollectiveRequest& request) {
   if (request.kind == OperationKind::barrier) return "barrier()";
   std::string text = str(name(request.kind), "(", request.elements, " x ", name(request.type));

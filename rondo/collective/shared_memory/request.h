@@ -22,6 +22,8 @@ enum class OperationKind : std::uint8_t {
 };
 
 const char* name(OperationKind kind);
+// Whether it combines the ranks' numbers: all_reduce, reduce_scatter, reduce.
+bool reduces(OperationKind kind);
 
 // Where an operation's pieces lie: `count` of them `stride` bytes apart from `base`, or anywhere, one pointer
 // each. What is read only is not written through these pointers.

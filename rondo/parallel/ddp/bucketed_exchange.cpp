@@ -4,6 +4,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "rondo/backend/hierarchical/hierarchical_backend.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/memory/scope.h"
@@ -16,6 +17,11 @@ bool same_memory(const at::Tensor& a, const at::Tensor& b) {
   return a.is_alias_of(b) && a.storage_offset() == b.storage_offset();
 }
 
+bool adds_in_rank_order(const c10d::Backend& engine) {
+  const auto* messages = dynamic_cast<const HierarchicalBackend*>(&engine);
+  return messages != nullptr && messages->reproducible();
+}
+
 }  // namespace
 
 BucketedExchange::BucketedExchange(std::vector<ModelTensor> parameters, Group group,
@@ -26,6 +32,7 @@ BucketedExchange::BucketedExchange(std::vector<ModelTensor> parameters, Group gr
       first_bucket_bytes_(options.first_bucket_bytes.value_or(options.bucket_bytes.value_or(MiB(1)))),
       as_view_(options.gradient_as_bucket_view),
       hook_(std::move(hook)),
+      in_rank_order_(adds_in_rank_order(*group_.backend())),
       places_(parameters_.size()),
       bucket_of_(parameters_.size()),
       saved_(parameters_.size()),
@@ -65,6 +72,7 @@ void BucketedExchange::gradient_missing(std::size_t parameter) {
 }
 
 double BucketedExchange::factor() const {
+  if (engine_divides()) return 1;
   if (!hook_.run) return weight_.scale;
   // The hook divides by the number of ranks.
   return weight_.equal ? 1 : weight_.scale * group_.size();
@@ -79,11 +87,14 @@ BucketFuture BucketedExchange::start(std::size_t bucket) {
     for (const std::size_t parameter : buckets_[bucket].parameters) {
       members.push_back(parameters_[parameter].tensor);
     }
-    GradBucket view(bucket, bucket + 1 == buckets_.size(), flat, std::move(members));
+    GradBucket view(bucket, bucket + 1 == buckets_.size(), flat, std::move(members),
+                    buckets_[bucket].parameters);
     return hook_.run(view);
   }
   std::vector<at::Tensor> message = {flat.is_complex() ? at::view_as_real(flat) : flat};
-  return group_.backend()->allreduce(message);
+  c10d::AllreduceOptions options;
+  if (engine_divides()) options.reduceOp = c10d::ReduceOp::AVG;
+  return group_.backend()->allreduce(message, options);
 }
 
 void BucketedExchange::copy_in(std::size_t parameter) {
@@ -93,7 +104,7 @@ void BucketedExchange::copy_in(std::size_t parameter) {
   if (!grad.defined() || weight_.scale == 0) {
     place.zero_();
   } else if (same_memory(grad, place)) {
-    if (!hook_.run || factor() != 1) place.mul_(factor_);
+    if ((!hook_.run && !engine_divides()) || factor() != 1) place.mul_(factor_);
   } else {
     // Scaling while copying saves a pass, and scaling before the sum keeps half-precision sums in range.
     at::mul_out(place, grad.requires_grad() ? grad.detach() : grad, factor_);

@@ -32,6 +32,8 @@ class BucketedExchange final : public GradientExchange {
   };
 
   BucketFuture start(std::size_t bucket);
+  // Whether the engine divides, after an addition that is the same for every engine.
+  bool engine_divides() const { return !hook_.run && in_rank_order_ && weight_.equal; }
   // What gradients are multiplied with on their way into a bucket.
   double factor() const;
   // A hook's result becomes the bucket.
@@ -45,6 +47,7 @@ class BucketedExchange final : public GradientExchange {
   const Bytes first_bucket_bytes_;
   const bool as_view_;
   const CommHook hook_;
+  const bool in_rank_order_;  // the engine adds as the native one does (InitOptions::reproducible)
   std::vector<Bucket> buckets_;
   std::vector<at::Tensor> places_;      // by parameter: its part of its bucket, shaped like the parameter
   std::vector<std::size_t> bucket_of_;  // by parameter

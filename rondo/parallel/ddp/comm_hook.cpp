@@ -1,5 +1,7 @@
 #include "rondo/parallel/ddp/comm_hook.h"
 
+#include <torch/types.h>
+
 namespace rondo {
 
 std::vector<at::Tensor> GradBucket::gradients() const {
@@ -10,6 +12,16 @@ std::vector<at::Tensor> GradBucket::gradients() const {
     offset += parameter.numel();
   }
   return parts;
+}
+
+at::Tensor numbers_to_tensor(const std::vector<std::size_t>& numbers) {
+  return torch::tensor(std::vector<std::int64_t>(numbers.begin(), numbers.end()), at::kLong);
+}
+
+std::vector<std::size_t> tensor_to_numbers(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.contiguous();
+  const auto* begin = flat.data_ptr<std::int64_t>();
+  return {begin, begin + flat.numel()};
 }
 
 }  // namespace rondo

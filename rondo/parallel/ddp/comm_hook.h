@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,14 @@ namespace rondo {
 // dtype and device, one after the other. A value: a hook may keep a copy. (PyTorch's dist.GradBucket.)
 class GradBucket {
  public:
-  GradBucket(std::size_t index, bool is_last, at::Tensor buffer, std::vector<at::Tensor> parameters)
-      : index_(index), is_last_(is_last), buffer_(std::move(buffer)), parameters_(std::move(parameters)) {}
+  // `members` are the parameters' numbers in the model, the same on all ranks and in every run.
+  GradBucket(std::size_t index, bool is_last, at::Tensor buffer, std::vector<at::Tensor> parameters,
+             std::vector<std::size_t> members)
+      : index_(index),
+        is_last_(is_last),
+        buffer_(std::move(buffer)),
+        parameters_(std::move(parameters)),
+        members_(std::move(members)) {}
 
   // Number within the backward pass, in order of communication. Buckets are laid out anew after the first
   // pass, when the order of gradients is known.
@@ -32,13 +39,18 @@ class GradBucket {
   // The buffer's parts, one a parameter and of its shape, contiguous: views.
   std::vector<at::Tensor> gradients() const;
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
+  const std::vector<std::size_t>& members() const { return members_; }
 
  private:
   std::size_t index_;
   bool is_last_;
   at::Tensor buffer_;
   std::vector<at::Tensor> parameters_;
+  std::vector<std::size_t> members_;
 };
+
+// What has to be kept for a run to go on as if it had not been interrupted, by name; differs by rank.
+using CommState = std::map<std::string, at::Tensor>;
 
 // Replaces the all-reduce of DistributedDataParallel: called on each rank for each bucket, in the same order,
 // as soon as its gradients are complete. Its result, as long as the buffer, becomes the gradients: the hook
@@ -48,6 +60,14 @@ struct CommHook {
   // Compared across ranks, so it tells settings too: "codec int8".
   std::string name;
   std::function<BucketFuture(GradBucket&)> run;
+  // What the hook remembers from pass to pass (error feedback, drawn numbers), as copies, and back; null when
+  // it remembers nothing. Between backward passes.
+  std::function<CommState()> save = {};
+  std::function<void(const CommState&)> restore = {};
 };
+
+// A list of numbers as a tensor of a state.
+at::Tensor numbers_to_tensor(const std::vector<std::size_t>& numbers);
+std::vector<std::size_t> tensor_to_numbers(const at::Tensor& tensor);
 
 }  // namespace rondo

@@ -108,6 +108,14 @@ void DistributedDataParallel::register_comm_hook(CommHook hook) {
   state.reducer->set_comm_hook(std::move(hook));
 }
 
+CommState DistributedDataParallel::communication_state() const {
+  return state_->reducer ? state_->reducer->communication_state() : CommState();
+}
+
+void DistributedDataParallel::load_communication_state(const CommState& state) {
+  if (state_->reducer) state_->reducer->load_communication_state(state);
+}
+
 const BackwardTrace& DistributedDataParallel::last_backward() const {
   return state_->reducer ? state_->reducer->last_backward() : state_->no_trace;
 }

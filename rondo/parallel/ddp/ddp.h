@@ -96,6 +96,15 @@ class DistributedDataParallel {
   // different names. On a group of one rank gradients stay as they are.
   void register_comm_hook(CommHook hook);
 
+  // What later backward passes need to know of the earlier ones: the order in which gradients travel, and
+  // what the communication hook remembers of this rank's gradients (error feedback, PowerSGD's matrices).
+  // Each rank saves its own. Loaded before the first backward pass of a model with the same parameters and
+  // hook on as many ranks, a run goes on bit for bit as if it had not been interrupted. Copies; between
+  // backward passes. Empty on a group of one rank. Throws DataError when the state is of another model or
+  // hook; a part of the state that does not fit a bucket is found in the next backward pass.
+  CommState communication_state() const;
+  void load_communication_state(const CommState& state);
+
   // When the buckets of the last synchronised backward pass were ready, launched and finished. Valid until
   // the next.
   const BackwardTrace& last_backward() const;

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "rondo/base/error.h"
@@ -73,12 +74,67 @@ void GradientReducer::expect_reverse_order() {
 
 void GradientReducer::set_comm_hook(CommHook hook) {
   const std::lock_guard lock(mutex_);
-  if (has_hook_) throw UsageError("register_comm_hook was called before; a model has one communication hook");
+  if (hook_.run) throw UsageError("register_comm_hook was called before; a model has one communication hook");
   if (began_) throw UsageError("register_comm_hook must be called before the first backward pass");
   verify_same_hook(hook, group_);
+  hook_ = hook;
   exchange_ = make_gradient_exchange(parameters_, group_, options_, std::move(hook));
   expect_reverse_order();
-  has_hook_ = true;
+}
+
+namespace {
+
+constexpr const char* kOrder = "order";
+constexpr const char* kHook = "hook";
+constexpr const char* kOfHook = "hook/";
+
+at::Tensor text_to_tensor(const std::string& text) {
+  return torch::tensor(std::vector<std::uint8_t>(text.begin(), text.end()), at::kByte);
+}
+
+std::string tensor_to_text(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.contiguous();
+  return {static_cast<const char*>(flat.data_ptr()), flat.nbytes()};
+}
+
+}  // namespace
+
+CommState GradientReducer::communication_state() const {
+  const std::lock_guard lock(mutex_);
+  CommState state;
+  if (!adopted_order_.empty()) state[kOrder] = numbers_to_tensor(adopted_order_);
+  state[kHook] = text_to_tensor(hook_.name);
+  if (!hook_.save) return state;
+  for (const auto& [name, tensor] : hook_.save()) state[kOfHook + name] = tensor;
+  return state;
+}
+
+void GradientReducer::load_communication_state(const CommState& state) {
+  const std::lock_guard lock(mutex_);
+  if (in_pass_) throw UsageError("load_communication_state was called during a backward pass");
+  std::vector<std::size_t> order;
+  CommState of_hook;
+  for (const auto& [name, tensor] : state) {
+    if (name == kOrder) order = tensor_to_numbers(tensor);
+    if (name.starts_with(kOfHook)) of_hook[name.substr(std::string_view(kOfHook).size())] = tensor;
+  }
+  std::vector<std::size_t> sorted = order;
+  std::sort(sorted.begin(), sorted.end());
+  for (std::size_t i = 0; i < sorted.size(); ++i) {
+    if (sorted.size() == parameters_.size() && sorted[i] == i) continue;
+    throw DataError(str("the state of communication is of a model with ", order.size(),
+                        " trained parameters, this one has ", parameters_.size()));
+  }
+  const auto hook = state.find(kHook);
+  const std::string saved = hook == state.end() ? "" : tensor_to_text(hook->second);
+  if (saved != hook_.name) {
+    throw DataError(str("the state of communication was saved with communication hook '", saved,
+                        "', this model has '", hook_.name, "'"));
+  }
+  if (hook_.restore) hook_.restore(of_hook);
+  if (order.empty()) return;
+  exchange_->set_order(order);
+  adopted_order_ = std::move(order);
 }
 
 void GradientReducer::add(at::Tensor& parameter) {
@@ -156,7 +212,7 @@ void GradientReducer::end_pass(bool had_backward) {
     exchange_->finish(untouched);
     trace_.end_ns = monotonic_ns();
     trace_.buckets = exchange_->trace();
-    if (!arrival_order_adopted_ && (options_.static_graph || !options_.find_unused_parameters)) {
+    if (adopted_order_.empty() && (options_.static_graph || !options_.find_unused_parameters)) {
       adopt_arrival_order();
     }
     ++synchronised_passes_;
@@ -269,7 +325,7 @@ void GradientReducer::adopt_arrival_order() {
   std::vector<std::size_t> agreed;
   for (std::int64_t i = 1; i <= count; ++i) agreed.push_back(static_cast<std::size_t>(entries[i]));
   exchange_->set_order(agreed);
-  arrival_order_adopted_ = true;
+  adopted_order_ = std::move(agreed);
 }
 
 }  // namespace rondo

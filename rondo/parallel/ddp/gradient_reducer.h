@@ -40,6 +40,10 @@ class GradientReducer final : public Reducer, public std::enable_shared_from_thi
   // once.
   void set_comm_hook(CommHook hook);
 
+  // See DistributedDataParallel::communication_state().
+  CommState communication_state() const;
+  void load_communication_state(const CommState& state);
+
   // While the depth is above zero gradients stay local.
   void change_no_sync_depth(int by);
   bool synchronises() const;
@@ -78,9 +82,9 @@ class GradientReducer final : public Reducer, public std::enable_shared_from_thi
   std::vector<bool> ready_;           // by parameter, in this pass
   std::vector<bool> used_;            // by parameter, since the last synchronised pass (no_sync included)
   std::vector<std::size_t> arrival_;  // order of gradients in this pass
-  bool arrival_order_adopted_ = false;
-  bool began_ = false;  // a gradient has arrived, under no_sync or not
-  bool has_hook_ = false;
+  std::vector<std::size_t> adopted_order_;  // the arrival order that buckets follow; empty before
+  bool began_ = false;                      // a gradient has arrived, under no_sync or not
+  CommHook hook_;
   bool static_graph_known_ = false;
   std::vector<bool> unused_here_;      // static graph: never waited for on this rank
   std::vector<bool> unused_anywhere_;  // static graph: no rank has a gradient

@@ -5,6 +5,8 @@
 #include <map>
 
 #include "rondo/backend/coded_all_reduce.h"
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
 #include "rondo/parallel/ddp/hooks/default_hooks.h"
 
 namespace rondo {
@@ -25,11 +27,63 @@ class CodecStreams {
     return continue_with(reduction, reduction.start(buffer), buffer);
   }
 
+  // "residual/7" is what was left out of parameter 7, "sum_residual/2" of this rank's sums of bucket 2, which
+  // has the parameters "sum_members/2".
+  CommState save() const {
+    CommState state;
+    for (const auto& [member, residual] : kept_) state[str(kResidual, member)] = residual.clone();
+    for (const auto& [bucket, stream] : streams_) {
+      for_each_part(stream, [&](std::size_t member, const at::Tensor& residual) {
+        state[str(kResidual, member)] = residual.clone();
+      });
+      const at::Tensor sums = stream.reduction ? stream.reduction->sum_residual() : at::Tensor();
+      if (!sums.defined()) continue;
+      state[str(kSumResidual, bucket)] = sums.clone();
+      state[str(kSumMembers, bucket)] = numbers_to_tensor(stream.members);
+    }
+    return state;
+  }
+
+  void restore(const CommState& state) {
+    streams_.clear();
+    kept_.clear();
+    kept_sums_.clear();
+    for (const auto& [name, tensor] : state) {
+      if (name.starts_with(kResidual)) kept_[number_in(name)] = tensor.clone();
+      if (name.starts_with(kSumResidual)) kept_sums_[number_in(name)].residual = tensor.clone();
+      if (name.starts_with(kSumMembers)) kept_sums_[number_in(name)].members = tensor_to_numbers(tensor);
+    }
+  }
+
  private:
+  static constexpr const char* kResidual = "residual/";
+  static constexpr const char* kSumResidual = "sum_residual/";
+  static constexpr const char* kSumMembers = "sum_members/";
+
   struct Stream {
-    std::vector<at::Tensor> parameters;
+    std::vector<std::size_t> members;
+    std::vector<std::int64_t> elements;  // of each
     std::unique_ptr<CodedAllReduce> reduction;
   };
+  struct KeptSum {
+    std::vector<std::size_t> members;
+    at::Tensor residual;
+  };
+
+  static std::size_t number_in(const std::string& name) {
+    return static_cast<std::size_t>(parse_integer(name.substr(name.find('/') + 1), name));
+  }
+
+  // Calls use(parameter, its part of the residual).
+  template <class Use>
+  static void for_each_part(const Stream& stream, const Use& use) {
+    if (!stream.reduction || !stream.reduction->residual().defined()) return;
+    std::int64_t offset = 0;
+    for (std::size_t i = 0; i < stream.members.size(); ++i) {
+      use(stream.members[i], stream.reduction->residual().narrow(0, offset, stream.elements[i]));
+      offset += stream.elements[i];
+    }
+  }
 
   static BucketFuture continue_with(CodedAllReduce& reduction, CodedAllReduce::Work work,
                                     const at::Tensor& buffer) {
@@ -39,53 +93,55 @@ class CodecStreams {
     });
   }
 
-  static bool same(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                      [](const at::Tensor& x, const at::Tensor& y) { return x.is_same(y); });
-  }
-
   CodedAllReduce& stream_of(const GradBucket& bucket) {
     Stream& stream = streams_[bucket.index()];
-    if (stream.reduction && same(stream.parameters, bucket.parameters())) return *stream.reduction;
+    if (stream.reduction && stream.members == bucket.members()) return *stream.reduction;
     // Buckets come in order, so this one and those behind it are not under way: all that they hold is kept
     // until its parameters appear again.
     for (auto old = streams_.find(bucket.index()); old != streams_.end(); ++old) keep_residuals(old->second);
-    stream.parameters = bucket.parameters();
+    stream.members = bucket.members();
+    stream.elements.clear();
+    for (const at::Tensor& parameter : bucket.parameters()) stream.elements.push_back(parameter.numel());
     stream.reduction = std::make_unique<CodedAllReduce>(collective::make_codec(codec_), group_.backend(),
                                                         ReduceOp::AVG, /*error_feedback=*/true);
     stream.reduction->reserve(bucket.buffer());
-    if (const at::Tensor residual = stream.reduction->residual(); residual.defined()) {
-      std::int64_t offset = 0;
-      for (const at::Tensor& parameter : stream.parameters) {
-        const auto kept = kept_.extract(parameter.unsafeGetTensorImpl());
-        if (!kept.empty()) residual.narrow(0, offset, parameter.numel()).copy_(kept.mapped());
-        offset += parameter.numel();
-      }
-    }
+    for_each_part(stream, [&](std::size_t member, const at::Tensor& residual) {
+      const auto kept = kept_.extract(member);
+      if (!kept.empty()) put_back(kept.mapped(), residual);
+    });
+    const auto sums = kept_sums_.extract(bucket.index());
+    if (!sums.empty() && sums.mapped().members == stream.members)
+      put_back(sums.mapped().residual, stream.reduction->sum_residual());
     return *stream.reduction;
   }
 
-  void keep_residuals(Stream& stream) {
-    const auto reduction = std::move(stream.reduction);
-    if (!reduction || !reduction->residual().defined()) return;
-    std::int64_t offset = 0;
-    for (const at::Tensor& parameter : stream.parameters) {
-      kept_[parameter.unsafeGetTensorImpl()] = reduction->residual().narrow(0, offset, parameter.numel());
-      offset += parameter.numel();
+  static void put_back(const at::Tensor& kept, const at::Tensor& place) {
+    if (!place.defined() || !kept.defined() || kept.numel() != place.numel()) {
+      throw DataError(str("the error feedback that was saved has ", kept.defined() ? kept.numel() : 0,
+                          " values where this model and world need ", place.defined() ? place.numel() : 0));
     }
+    place.copy_(kept);
+  }
+
+  void keep_residuals(Stream& stream) {
+    for_each_part(stream, [&](std::size_t member, const at::Tensor& residual) { kept_[member] = residual; });
+    stream.reduction.reset();
   }
 
   const Group group_;
   const std::string codec_;
-  std::map<std::size_t, Stream> streams_;   // by bucket
-  std::map<const void*, at::Tensor> kept_;  // by parameter
+  std::map<std::size_t, Stream> streams_;     // by bucket
+  std::map<std::size_t, at::Tensor> kept_;    // by parameter
+  std::map<std::size_t, KeptSum> kept_sums_;  // by bucket, as saved
 };
 
 }  // namespace
 
 CommHook codec_hook(const Group& group, const std::string& codec) {
   const auto streams = std::make_shared<CodecStreams>(group, codec);
-  return {"codec " + codec, [streams](GradBucket& bucket) { return streams->run(bucket); }};
+  return {"codec " + codec, [streams](GradBucket& bucket) { return streams->run(bucket); },
+          [streams] { return streams->save(); },
+          [streams](const CommState& state) { streams->restore(state); }};
 }
 
 }  // namespace rondo

@@ -14,13 +14,14 @@ BucketFuture compress(const Group& group, const GradBucket& bucket, at::ScalarTy
 }
 
 CommHook wrap(CommHook hook, const char* name, at::ScalarType dtype) {
-  const std::string full_name = std::string(name) + " around " + hook.name;
-  return {full_name, [hook = std::move(hook), dtype](GradBucket& bucket) {
-            const at::Tensor buffer = bucket.buffer();
-            if (!buffer.is_floating_point()) return hook.run(bucket);
-            bucket.set_buffer(buffer.to(dtype));
-            return hook.run(bucket).then([buffer](const at::Tensor& result) { return buffer.copy_(result); });
-          }};
+  CommHook outer{std::string(name) + " around " + hook.name, {}, hook.save, hook.restore};
+  outer.run = [hook = std::move(hook), dtype](GradBucket& bucket) {
+    const at::Tensor buffer = bucket.buffer();
+    if (!buffer.is_floating_point()) return hook.run(bucket);
+    bucket.set_buffer(buffer.to(dtype));
+    return hook.run(bucket).then([buffer](const at::Tensor& result) { return buffer.copy_(result); });
+  };
+  return outer;
 }
 
 }  // namespace

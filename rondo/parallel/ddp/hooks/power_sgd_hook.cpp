@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -23,10 +24,8 @@ std::uint32_t draw_seed(std::mt19937& random) {
   return word;
 }
 
-bool same(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const at::Tensor& x, const at::Tensor& y) { return x.is_same(y); });
-}
+constexpr const char* kCounters = "counters";
+constexpr const char* kRandom = "random";
 
 }  // namespace
 
@@ -84,9 +83,9 @@ BucketFuture PowerSgdState::compress(const GradBucket& bucket) {
 
 PowerSgdState::Memory& PowerSgdState::memory_of(const GradBucket& bucket) {
   Memory& memory = memories_[bucket.index()];
-  if (!same(memory.parameters, bucket.parameters())) {
+  if (memory.members != bucket.members()) {
     memory = Memory();
-    memory.parameters = bucket.parameters();
+    memory.members = bucket.members();
   }
   return memory;
 }
@@ -140,14 +139,64 @@ void PowerSgdState::place_matrices(const at::Tensor& buffer, Memory& memory) {
       q_begin += columns * rank;
     }
   }
-  if (is_new || !options_.warm_start) draw_qs(memory);
+  const bool goes_on = (!is_new || take_restored(memory)) && options_.warm_start;
+  if (!goes_on) draw_qs(memory);
   for (at::Tensor& q : memory.qs) {
-    if (!is_new && options_.warm_start) {
+    if (goes_on) {
       // A gradient that was zero has left no direction to go on with.
       const at::Tensor gone = (q == 0).all(0, /*keepdim=*/true);
       q.masked_fill_(gone, 1);
     }
     orthogonalize(q, options_.orthogonalization_epsilon);
+  }
+}
+
+// Whether `second` is what an earlier run has saved.
+bool PowerSgdState::take_restored(Memory& memory) const {
+  const at::Tensor restored = std::exchange(memory.restored, at::Tensor());
+  if (!restored.defined()) return false;
+  if (restored.numel() != memory.second.numel()) {
+    throw DataError(str("PowerSGD: the matrices that were saved have ", restored.numel(),
+                        " values where this model and rank need ", memory.second.numel()));
+  }
+  memory.second.copy_(restored);
+  return true;
+}
+
+CommState PowerSgdState::save() const {
+  std::ostringstream random;
+  random << random_;
+  const std::string text = random.str();
+  CommState state;
+  state[kCounters] = torch::tensor({iteration_, elements_before_, elements_after_}, at::kLong);
+  state[kRandom] = torch::tensor(std::vector<std::uint8_t>(text.begin(), text.end()), at::kByte);
+  for (const auto& [bucket, memory] : memories_) {
+    state[str("members/", bucket)] = numbers_to_tensor(memory.members);
+    if (memory.error.defined()) state[str("error/", bucket)] = memory.error.clone();
+    if (memory.first.defined()) state[str("q/", bucket)] = memory.second.clone();
+  }
+  return state;
+}
+
+void PowerSgdState::restore(const CommState& state) {
+  const auto counters = state.find(kCounters);
+  const auto random = state.find(kRandom);
+  if (counters == state.end() || random == state.end() || counters->second.numel() != 3)
+    throw DataError("the state is not one of PowerSGD");
+  const auto* numbers = counters->second.data_ptr<std::int64_t>();
+  iteration_ = numbers[0];
+  elements_before_ = numbers[1];
+  elements_after_ = numbers[2];
+  const at::Tensor text = random->second.contiguous();
+  std::istringstream(std::string(static_cast<const char*>(text.data_ptr()), text.nbytes())) >> random_;
+  memories_.clear();
+  for (const auto& [name, tensor] : state) {
+    const std::size_t slash = name.find('/');
+    if (slash == std::string::npos) continue;
+    Memory& memory = memories_[static_cast<std::size_t>(parse_integer(name.substr(slash + 1), name))];
+    if (name.starts_with("members/")) memory.members = tensor_to_numbers(tensor);
+    if (name.starts_with("error/")) memory.error = tensor.clone();
+    if (name.starts_with("q/")) memory.restored = tensor.clone();
   }
 }
 
@@ -198,7 +247,8 @@ CommHook power_sgd_hook(std::shared_ptr<PowerSgdState> state) {
               ", compression ", options.min_compression_rate, ", feedback ", options.use_error_feedback,
               ", warm ", options.warm_start, ", epsilon ", options.orthogonalization_epsilon, ", seed ",
               options.random_seed),
-          [state](GradBucket& bucket) { return state->run(bucket); }};
+          [state](GradBucket& bucket) { return state->run(bucket); }, [state] { return state->save(); },
+          [state](const CommState& saved) { state->restore(saved); }};
 }
 
 CommHook power_sgd_hook(const Group& group, const PowerSgdOptions& options) {

@@ -52,10 +52,14 @@ class PowerSgdState {
 
   const PowerSgdOptions& options() const { return options_; }
 
+  // See CommHook. restore() throws DataError for what save() did not make.
+  CommState save() const;
+  void restore(const CommState& state);
+
  private:
   // What is kept of a bucket between steps, and its parts in this step.
   struct Memory {
-    std::vector<at::Tensor> parameters;
+    std::vector<std::size_t> members;  // the bucket's parameters
     at::Tensor error;                  // what earlier steps left out, on this rank
     at::Tensor first;                  // what the first round sends: uncompressed gradients, then every P
     at::Tensor second;                 // the second round: every Q
@@ -64,10 +68,12 @@ class PowerSgdState {
     std::vector<at::Tensor> ps;        // views of `first`, by matrix
     std::vector<at::Tensor> qs;        // views of `second`
     std::int64_t uncompressed = 0;     // elements at the front of `first`
+    at::Tensor restored;               // what `second` was when it was saved
   };
 
   Memory& memory_of(const GradBucket& bucket);
   void divide(const GradBucket& bucket, Memory& memory);
+  bool take_restored(Memory& memory) const;
   void place_matrices(const at::Tensor& buffer, Memory& memory);
   void draw_qs(Memory& memory);
   BucketFuture compress(const GradBucket& bucket);

@@ -1,0 +1,153 @@
+#include "rondo/backend/hierarchical/rank_order.h"
+
+#include "rondo/backend/hierarchical/chunked.h"
+#include "rondo/collective/plan.h"
+
+namespace rondo::hierarchical {
+namespace {
+
+class RankOrderSum final : public ChunkedOperation {
+ public:
+  RankOrderSum(const CollectiveRequest& request, const HostMap& map)
+      : ChunkedOperation(request, scatters(request) ? static_cast<std::size_t>(map.world_size()) : 1),
+        world_(map.world_size()) {}
+
+  void first(std::size_t chunk, Fabric& fabric, const Deadline& deadline) override {
+    const HostMap& map = fabric.map;
+    Messages& under_way = messages(chunk);
+    const Piece own = piece(chunk, map.rank());
+    under_way.buffers.resize(static_cast<std::size_t>(world_));
+    for (int rank = 0; rank < world_; ++rank) {
+      if (rank == map.rank()) continue;
+      std::vector<std::byte>& buffer = under_way.buffers[static_cast<std::size_t>(rank)];
+      buffer.resize(own.bytes);
+      if (map.host_of(rank) == map.host() || own.bytes == 0) continue;
+      under_way.receives.push_back(
+          fabric.between_hosts->receive(rank, Lane::first, buffer.data(), buffer.size()));
+    }
+    // Beginning behind the own rank, so that not all send to the first one at once.
+    for (int step = 1; step < world_; ++step) {
+      const int rank = (map.rank() + step) % world_;
+      const Piece theirs = piece(chunk, rank);
+      if (map.host_of(rank) == map.host() || theirs.bytes == 0) continue;
+      under_way.sends.push_back(fabric.between_hosts->send(rank, Lane::first, theirs.data, theirs.bytes));
+    }
+    exchange_within_host(chunk, fabric, deadline);
+  }
+
+  void second(std::size_t chunk, Fabric& fabric, const Deadline& deadline) override {
+    Messages& under_way = messages(chunk);
+    wait_for(under_way.receives, fabric, deadline);
+    // Results take the place of what is being sent.
+    wait_for(under_way.sends, fabric, deadline);
+    add(chunk, fabric.map);
+    under_way.buffers.clear();
+    if (scatters(request_)) return;
+    send_sums(chunk, fabric, deadline);
+    hand_out(chunk, fabric, deadline);
+  }
+
+ private:
+  static bool scatters(const CollectiveRequest& request) {
+    return request.kind == OperationKind::reduce_scatter;
+  }
+
+  // What `rank` adds of a chunk, here.
+  struct Piece {
+    std::byte* data;
+    std::size_t bytes;
+  };
+  Piece piece(std::size_t chunk, int rank) const {
+    if (scatters(request_)) {
+      return {request_.input.at(static_cast<std::size_t>(rank)) + offset(chunk), bytes(chunk)};
+    }
+    const collective::Range part =
+        collective::piece_of({collective::Buffer::data, offset(chunk), bytes(chunk)}, width_, world_, rank);
+    return {request_.input.base + part.offset, part.bytes};
+  }
+
+  void exchange_within_host(std::size_t chunk, Fabric& fabric, const Deadline& deadline) {
+    if (!fabric.gather_in) return;
+    const HostMap& map = fabric.map;
+    const std::size_t own_bytes = piece(chunk, map.rank()).bytes;
+    CollectiveRequest within;
+    within.kind = OperationKind::all_to_all;
+    for (const int member : map.members(map.host())) {
+      const Piece theirs = piece(chunk, member);
+      within.input.list.push_back(theirs.data);
+      within.input_bytes.push_back(theirs.bytes);
+      // The own piece stays where it is.
+      within.output.list.push_back(member == map.rank()
+                                       ? theirs.data
+                                       : messages(chunk).buffers[static_cast<std::size_t>(member)].data());
+      within.output_bytes.push_back(own_bytes);
+      within.elements = std::max<std::uint64_t>(within.elements, theirs.bytes);
+    }
+    fabric.gather_in->run(within, deadline);
+  }
+
+  void add(std::size_t chunk, const HostMap& map) {
+    const Piece own = piece(chunk, map.rank());
+    if (own.bytes == 0) return;
+    std::vector<const std::byte*> sources;
+    for (int rank = 0; rank < world_; ++rank) {
+      sources.push_back(rank == map.rank() ? own.data
+                                           : messages(chunk).buffers[static_cast<std::size_t>(rank)].data());
+    }
+    std::byte* const destination = scatters(request_) ? request_.output.base + offset(chunk) : own.data;
+    rondo::reduce({request_.type, request_.reduction, sources, {&destination, 1}, own.bytes / width_, {}});
+  }
+
+  // Who on this host gets the sum of a rank of another host.
+  static int receiver_of(int rank, const HostMap& map) {
+    return map.counterpart(map.host(), map.place_of(rank));
+  }
+
+  // Each sum goes once to every other host.
+  void send_sums(std::size_t chunk, Fabric& fabric, const Deadline& deadline) {
+    const HostMap& map = fabric.map;
+    Messages& under_way = messages(chunk);
+    for (int rank = 0; rank < world_; ++rank) {
+      const Piece theirs = piece(chunk, rank);
+      if (map.host_of(rank) == map.host() || receiver_of(rank, map) != map.rank() || theirs.bytes == 0)
+        continue;
+      under_way.receives.push_back(
+          fabric.between_hosts->receive(rank, Lane::second, theirs.data, theirs.bytes));
+    }
+    const Piece own = piece(chunk, map.rank());
+    for (int step = 1; step < map.host_count() && own.bytes > 0; ++step) {
+      const int host = (map.host() + step) % map.host_count();
+      under_way.sends.push_back(
+          fabric.between_hosts->send(map.counterpart(host, map.place()), Lane::second, own.data, own.bytes));
+    }
+    wait_for(under_way.receives, fabric, deadline);
+    wait_for(under_way.sends, fabric, deadline);
+  }
+
+  void hand_out(std::size_t chunk, Fabric& fabric, const Deadline& deadline) {
+    if (!fabric.hand_out) return;
+    const HostMap& map = fabric.map;
+    std::uint64_t last = 0;
+    for (int rank = 0; rank < world_; ++rank) {
+      const Piece theirs = piece(chunk, rank);
+      const int from = map.host_of(rank) == map.host() ? rank : receiver_of(rank, map);
+      CollectiveRequest step;
+      step.kind = OperationKind::broadcast;
+      step.root = map.place_of(from);
+      step.elements = theirs.bytes;
+      step.input = step.output = one_piece(theirs.data, theirs.bytes);
+      last = fabric.hand_out->start(step);
+    }
+    fabric.hand_out->wait(last, deadline);
+  }
+
+  const int world_;
+};
+
+}  // namespace
+
+std::unique_ptr<Operation> rank_order_sum(const CollectiveRequest& request, const HostMap& map) {
+  return std::make_unique<RankOrderSum>(request, map);
+}
+
+}  // namespace rondo::hierarchical

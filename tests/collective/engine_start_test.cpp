@@ -1,0 +1,96 @@
+// Ranks that end while their group is being formed: everybody names the one that ended first, also those that
+// only meet others which gave up because of it. The order of events is forced, one process after the other.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/channel/shared_store.h"
+#include "rondo/collective/shared_memory/engine.h"
+
+namespace rondo::shared_memory {
+namespace {
+
+constexpr int kSize = 4;
+constexpr int kVictim = 2;
+
+Wait soon() { return {Deadline::after(std::chrono::seconds(60)), nullptr}; }
+
+class EngineStart : public testing::Test {
+ protected:
+  // Starts a rank, which says in the store how its start ended.
+  void start(int rank) {
+    const pid_t child = fork();
+    if (child == 0) {
+      std::string outcome = "formed";
+      try {
+        GroupOptions options;
+        options.rank = rank;
+        options.size = kSize;
+        options.timeout = std::chrono::seconds(60);
+        const Engine engine(*store_, options, nullptr);
+      } catch (const PeerLostError& e) {
+        outcome = str("lost ", join(e.ranks(), " "));
+      } catch (const std::exception& e) {
+        outcome = e.what();
+      }
+      store_->set(str("outcome/", rank), outcome);
+      _exit(0);
+    }
+    pids_[rank] = child;
+    store_->get(str("shared_memory/", rank), soon());
+  }
+  void end(int rank) { waitpid(pids_[rank], nullptr, 0); }
+  void kill_rank(int rank) {
+    kill(pids_[rank], SIGKILL);
+    end(rank);
+  }
+  std::string outcome(int rank) { return store_->get(str("outcome/", rank), soon()); }
+
+  std::unique_ptr<SharedStore> store_ = SharedStore::create();
+  pid_t pids_[kSize] = {};
+};
+
+TEST_F(EngineStart, ARankKilledBeforeOthersCameIsNamedByAll) {
+  start(kVictim);
+  kill_rank(kVictim);
+  start(0);
+  start(1);
+  for (const int rank : {0, 1}) {
+    end(rank);
+    EXPECT_EQ(outcome(rank), "lost 2");
+  }
+  // This one finds ranks 0 and 1 gone too, and first.
+  start(3);
+  end(3);
+  EXPECT_EQ(outcome(3), "lost 2");
+}
+
+TEST_F(EngineStart, ARankKilledWhileOthersWaitIsNamedByAll) {
+  for (int rank = 0; rank < 3; ++rank) start(rank);
+  kill_rank(kVictim);
+  start(3);
+  for (const int rank : {0, 1, 3}) {
+    end(rank);
+    EXPECT_EQ(outcome(rank), "lost 2") << rank;
+  }
+}
+
+// The same for a failure of another kind: what the first one says is what the others say.
+TEST_F(EngineStart, ARankThatCannotStartIsExplained) {
+  store_->set("shared_memory/1", "something else");
+  start(0);
+  end(0);
+  EXPECT_NE(outcome(0).find("announced itself as 'something else'"), std::string::npos) << outcome(0);
+  start(3);
+  end(3);
+  EXPECT_NE(outcome(3).find("rank 0 failed"), std::string::npos) << outcome(3);
+  EXPECT_NE(outcome(3).find("announced itself as 'something else'"), std::string::npos) << outcome(3);
+}
+
+}  // namespace
+}  // namespace rondo::shared_memory
