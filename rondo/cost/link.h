@@ -9,7 +9,7 @@ namespace rondo::cost {
 
 // The collectives that sharded training uses.
 enum class Collective { all_reduce, reduce_scatter, all_gather };
-constexpr std::array kCollectives{Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather};
+inline constexpr std::array kCollectives{Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather};
 std::string_view name(Collective collective);
 
 // A measured size and the seconds it takes.

@@ -16,7 +16,7 @@ enum class Strategy {
   zero3_keep,  // as zero3, but gathered once and kept from forward to backward
 };
 
-constexpr std::array kStrategies{Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3,
+inline constexpr std::array kStrategies{Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3,
                                  Strategy::zero3_keep};
 
 // "ddp", "zero1", "zero2", "zero3", "zero3_keep".
