@@ -15,8 +15,9 @@ void add_planning_flags(CLI::App& app, PlanningInputs& inputs) {
   const std::string what = "What is planned";
   app.add_option("PROFILE", inputs.profile, "a profile, as 'rondo profile' writes it")->group(what);
   app.add_option("--profile", inputs.profile, "the same")->type_name("FILE")->group(what);
-  app.add_option("--synthetic", inputs.synthetic,
-                 "a profile by formula: gpt:layers=48,dim=4096,batch=1,seq=2048,flops=140e12,rate=25e9,latency=10us")
+  app.add_option(
+         "--synthetic", inputs.synthetic,
+         "a profile by formula: gpt:layers=48,dim=4096,batch=1,seq=2048,flops=140e12,rate=25e9,latency=10us")
       ->type_name("MODEL")
       ->group(what);
   app.add_option("--random-profile", inputs.random_profile, "a profile by chance, for tests and studies")
@@ -47,8 +48,9 @@ void add_planning_flags(CLI::App& app, PlanningInputs& inputs) {
   app.add_option("--block-bytes", inputs.block_bytes, "cut into blocks of this size instead")
       ->type_name("SIZE")
       ->group(what);
-  app.add_option("--buffers", inputs.buffers,
-                 "memory of a gather or gradient: 'unit', all at once, as flat buffers have it; or by 'block'")
+  app.add_option(
+         "--buffers", inputs.buffers,
+         "memory of a gather or gradient: 'unit', all at once, as flat buffers have it; or by 'block'")
       ->type_name("WHAT")
       ->group(what);
 }
@@ -70,7 +72,8 @@ cost::StepOptions step_options(const PlanningInputs& inputs) {
   } else if (inputs.buffers != "unit") {
     throw UsageError(str("--buffers ", inputs.buffers, " is not one of unit, block"));
   }
-  if (!inputs.block_bytes.empty()) options.block_bytes = parse_bytes(inputs.block_bytes, "--block-bytes").count;
+  if (!inputs.block_bytes.empty())
+    options.block_bytes = parse_bytes(inputs.block_bytes, "--block-bytes").count;
   return options;
 }
 

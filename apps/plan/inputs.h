@@ -1,6 +1,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -25,8 +26,8 @@ void add_planning_flags(CLI::App& app, PlanningInputs& inputs);
 cost::Profile load_profile(const PlanningInputs& inputs);
 cost::StepOptions step_options(const PlanningInputs& inputs);
 
-// Cancels its token when the process gets SIGINT or SIGTERM for the first time; the second time the process ends as
-// usual. Made before any thread that should not see the signals.
+// Cancels its token when the process gets SIGINT or SIGTERM for the first time; the second time the process
+// ends as usual. Made before any thread that should not see the signals.
 class InterruptWatch {
  public:
   InterruptWatch();

@@ -46,19 +46,24 @@ void add_flags(CLI::App& app, Flags& f) {
   add_planning_flags(app, f.inputs);
   app.add_option("--memory-limit", f.memory_limit, "of each rank, as in 2GiB")->type_name("SIZE")->required();
   const std::string search = "Search";
-  app.add_option("--objective", f.objective, "step-time, or overlap as in the literature (docs/planner.md says why not)")
+  app.add_option("--objective", f.objective,
+                 "step-time, or overlap as in the literature (docs/planner.md says why not)")
       ->type_name("NAME")
       ->group(search);
-  app.add_option("--time-limit", f.time_limit, "stop with the best plan so far; default 60s. Ctrl-C does so too")
+  app.add_option("--time-limit", f.time_limit,
+                 "stop with the best plan so far; default 60s. Ctrl-C does so too")
       ->type_name("TIME")
       ->group(search);
   app.add_option("--gap", f.gap, "stop when the plan is proven this close to the best; default 0.001")
       ->type_name("SHARE")
       ->check(CLI::Range(0.0, 1.0))
       ->group(search);
-  app.add_option("--solver", f.solver, "highs, or none for the heuristic planner")->type_name("NAME")->group(search);
+  app.add_option("--solver", f.solver, "highs, or none for the heuristic planner")
+      ->type_name("NAME")
+      ->group(search);
   const std::string more = "More answers";
-  app.add_option("--sweep", f.sweep, "also plan for N limits between the smallest feasible and the largest that binds")
+  app.add_option("--sweep", f.sweep,
+                 "also plan for N limits between the smallest feasible and the largest that binds")
       ->type_name("N")
       ->check(CLI::Range(2, 1000))
       ->group(more);
@@ -72,15 +77,20 @@ void add_flags(CLI::App& app, Flags& f) {
   app.add_option("--json", f.json, "the result as JSON; '-' is standard output, without the table")
       ->type_name("FILE")
       ->group(output);
-  app.add_option("--plan-out", f.plan_out, "the same into a file that 'rondo train --plan' and 'rondo simulate' read")
+  app.add_option("--plan-out", f.plan_out,
+                 "the same into a file that 'rondo train --plan' and 'rondo simulate' read")
       ->type_name("FILE")
       ->group(output);
   app.add_option("--html", f.html, "a page with pictures")->type_name("FILE")->group(output);
-  app.add_option("--fsdp2", f.fsdp2, "the plan in the terms of PyTorch's FSDP2, as JSON")->type_name("FILE")->group(output);
+  app.add_option("--fsdp2", f.fsdp2, "the plan in the terms of PyTorch's FSDP2, as JSON")
+      ->type_name("FILE")
+      ->group(output);
   app.add_option("--write-mps", f.mps, "the integer programme as an MPS file, for any solver")
       ->type_name("FILE")
       ->group(output);
-  app.add_option("--write-profile", f.profile_out, "the profile that was planned for")->type_name("FILE")->group(output);
+  app.add_option("--write-profile", f.profile_out, "the profile that was planned for")
+      ->type_name("FILE")
+      ->group(output);
   app.add_flag("--quiet", f.quiet, "no progress on standard error")->group(output);
 }
 
@@ -105,8 +115,8 @@ rondo::plan::PlannerOptions planner_options(const Flags& f, const rondo::CancelT
 }
 
 // Step times of N plans by chance, and where ours stands.
-Json compare_with_random(const rondo::cost::StepModel& model, const rondo::plan::Answer& answer, const Flags& f,
-                         std::uint64_t limit) {
+Json compare_with_random(const rondo::cost::StepModel& model, const rondo::plan::Answer& answer,
+                         const Flags& f, std::uint64_t limit) {
   std::vector<double> times;
   int unfit = 0;
   for (int i = 0; i < f.random; ++i) {
@@ -120,7 +130,8 @@ Json compare_with_random(const rondo::cost::StepModel& model, const rondo::plan:
   const auto at = [&](double share) {
     return times[static_cast<std::size_t>(share * static_cast<double>(times.size() - 1))];
   };
-  json["step_ms"] = {{"min", times.front()}, {"p10", at(0.1)}, {"p50", at(0.5)}, {"p90", at(0.9)}, {"max", times.back()}};
+  json["step_ms"] = {
+      {"min", times.front()}, {"p10", at(0.1)}, {"p50", at(0.5)}, {"p90", at(0.9)}, {"max", times.back()}};
   json["faster_than_plan"] =
       std::lower_bound(times.begin(), times.end(), answer.result.step_s * 1e3) - times.begin();
   return json;
@@ -131,7 +142,8 @@ int answer_max_batch(const Flags& f, const rondo::cost::Profile& profile, std::u
   if (f.json != "-") std::printf("%-30s %12s %16s\n", "strategy", "batch", "samples/s a rank");
   for (const auto& b : rondo::plan::largest_batches(profile, step_options(f.inputs), limit)) {
     if (f.json != "-")
-      std::printf("%-30s %12llu %16.2f\n", b.strategy.c_str(), static_cast<unsigned long long>(b.batch), b.samples_per_s);
+      std::printf("%-30s %12llu %16.2f\n", b.strategy.c_str(), static_cast<unsigned long long>(b.batch),
+                  b.samples_per_s);
     batches.push_back({{"strategy", b.strategy}, {"batch", b.batch}, {"samples_per_s", b.samples_per_s}});
   }
   rondo::write_json(f.json, {{"memory_limit_bytes", limit},
@@ -145,7 +157,8 @@ void write_files(const Flags& f, const rondo::cost::StepModel& model, const rond
                  const rondo::plan::PlannerOptions& options, const Json& json,
                  const std::vector<rondo::plan::SweepPoint>& sweep) {
   if (!f.plan_out.empty()) rondo::replace_text_file(f.plan_out, json.dump(1) + "\n");
-  if (!f.fsdp2.empty()) rondo::replace_text_file(f.fsdp2, rondo::plan::to_fsdp2(model, answer.plan).dump(2) + "\n");
+  if (!f.fsdp2.empty())
+    rondo::replace_text_file(f.fsdp2, rondo::plan::to_fsdp2(model, answer.plan).dump(2) + "\n");
   if (!f.profile_out.empty())
     rondo::replace_text_file(f.profile_out, rondo::cost::to_json(model.profile).dump(2) + "\n");
   if (!f.mps.empty()) {
@@ -176,7 +189,7 @@ int run(const Flags& f) {
   }
   if (f.random > 0) json["random"] = compare_with_random(model, answer, f, options.memory_limit);
   if (f.json != "-") {
-    print_answer(model, answer, explanation, options.memory_limit);
+    rondo::print_answer(model, answer, explanation, options.memory_limit);
     if (!sweep.empty()) rondo::print_sweep(sweep);
     if (json.contains("random")) std::printf("\nrandom plans: %s\n", json["random"].dump().c_str());
   }
@@ -193,14 +206,17 @@ int run(const Flags& f) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Find the strategy per unit and the launch slot per block that make a step fastest within a memory limit.",
-               "rondo plan");
+  CLI::App app(
+      "Find the strategy per unit and the launch slot per block that make a step fastest within a memory "
+      "limit.",
+      "rondo plan");
   Flags flags;
   add_flags(app, flags);
   app.footer(
       "Examples:\n"
       "  rondo plan profile.json --memory-limit 2GiB --ranks 2 --plan-out plan.json\n"
-      "  rondo plan --synthetic gpt:layers=48,dim=4096 --ranks 16 --memory-limit 60GiB --html plan.html --sweep 8\n"
+      "  rondo plan --synthetic gpt:layers=48,dim=4096 --ranks 16 --memory-limit 60GiB --html plan.html "
+      "--sweep 8\n"
       "  rondo plan profile.json --memory-limit 2GiB --ranks 2 --random 1000 --seed 7 --json -\n"
       "  rondo plan profile.json --memory-limit 2GiB --ranks 2 --max-batch\n"
       "  rondo plan profile.json --memory-limit 2GiB --ranks 2 --fsdp2 fsdp2.json --write-mps plan.mps\n\n"

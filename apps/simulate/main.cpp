@@ -48,9 +48,10 @@ void add_flags(CLI::App& app, Flags& f) {
   app.add_option("--plan", f.plan, "a plan file of 'rondo plan --plan-out', for the same profile and flags")
       ->type_name("FILE")
       ->group(plan);
-  app.add_option("--strategy", f.strategy,
-                 "instead of a plan, for all units: ddp, zero1, zero2, zero3 (default), zero3_keep; or pipeline, "
-                 "parameter_server by their closed forms")
+  app.add_option(
+         "--strategy", f.strategy,
+         "instead of a plan, for all units: ddp, zero1, zero2, zero3 (default), zero3_keep; or pipeline, "
+         "parameter_server by their closed forms")
       ->type_name("NAME")
       ->group(plan);
   app.add_flag("--checkpoint", f.checkpoint, "with activation checkpointing")->group(plan);
@@ -62,12 +63,14 @@ void add_flags(CLI::App& app, Flags& f) {
       ->type_name("SIZE")
       ->group(plan);
   const std::string cluster = "Cluster";
-  app.add_option("--topology", f.topology,
-                 "price collectives on a network instead of by the profile: host, fat_tree, torus_2d, torus_3d, "
-                 "slow_groups, with :local=8,inside=200e9,between=25e9,inside_latency=2us,between_latency=10us")
+  app.add_option(
+         "--topology", f.topology,
+         "price collectives on a network instead of by the profile: host, fat_tree, torus_2d, torus_3d, "
+         "slow_groups, with :local=8,inside=200e9,between=25e9,inside_latency=2us,between_latency=10us")
       ->type_name("NET")
       ->group(cluster);
-  app.add_option("--algorithm", f.algorithm, "of collectives on --topology; auto (default): the fastest by size")
+  app.add_option("--algorithm", f.algorithm,
+                 "of collectives on --topology; auto (default): the fastest by size")
       ->type_name("NAME")
       ->group(cluster);
   app.add_option("--jitter", f.stragglers.jitter, "each slot of each rank takes up to this share longer")
@@ -83,10 +86,12 @@ void add_flags(CLI::App& app, Flags& f) {
       ->check(CLI::Range(1.0, 1e6))
       ->group(cluster);
   app.add_option("--seed", f.stragglers.seed, "of --jitter and of failures")->type_name("N")->group(cluster);
-  app.add_option("--mtbf", f.mean_time_between_failures, "mean time between failures of one rank, as in 1000h")
+  app.add_option("--mtbf", f.mean_time_between_failures,
+                 "mean time between failures of one rank, as in 1000h")
       ->type_name("TIME")
       ->group(cluster);
-  app.add_option("--checkpoint-time", f.checkpoint_time, "how long training stands still for one; default 30s")
+  app.add_option("--checkpoint-time", f.checkpoint_time,
+                 "how long training stands still for one; default 30s")
       ->type_name("TIME")
       ->group(cluster);
   app.add_option("--restart-time", f.restart_time, "from a failure until training goes on; default 60s")
@@ -94,38 +99,46 @@ void add_flags(CLI::App& app, Flags& f) {
       ->group(cluster);
   const std::string closed = "Closed forms";
   app.add_option("--stages", f.pipeline.stages, "of --strategy pipeline")->type_name("N")->group(closed);
-  app.add_option("--interleaved", f.pipeline.interleaved, "model parts of one stage")->type_name("N")->group(closed);
-  app.add_option("--servers", f.servers.servers, "of --strategy parameter_server")->type_name("N")->group(closed);
-  app.add_option("--server-rate", f.servers.server_bytes_per_s, "bytes/s of a server's link")->type_name("X")->group(closed);
-  app.add_option("--worker-rate", f.servers.worker_bytes_per_s, "bytes/s of a worker's link")->type_name("X")->group(closed);
+  app.add_option("--interleaved", f.pipeline.interleaved, "model parts of one stage")
+      ->type_name("N")
+      ->group(closed);
+  app.add_option("--servers", f.servers.servers, "of --strategy parameter_server")
+      ->type_name("N")
+      ->group(closed);
+  app.add_option("--server-rate", f.servers.server_bytes_per_s, "bytes/s of a server's link")
+      ->type_name("X")
+      ->group(closed);
+  app.add_option("--worker-rate", f.servers.worker_bytes_per_s, "bytes/s of a worker's link")
+      ->type_name("X")
+      ->group(closed);
   app.add_flag("--timeline", f.timeline, "every slot and block in the JSON");
   app.add_option("--json", f.json, "the result as JSON; '-' is standard output")->type_name("FILE");
 }
 
-Json with_failures(const Flags& f, double step_s, Json json) {
-  if (f.mean_time_between_failures.empty()) return json;
+void add_failures(const Flags& f, Json& json) {
+  if (f.mean_time_between_failures.empty()) return;
   const rondo::simulate::FailureModel model{
-      seconds(rondo::parse_duration(f.mean_time_between_failures, "--mtbf")), f.inputs.options.ranks,
-      seconds(rondo::parse_duration(f.checkpoint_time, "--checkpoint-time")),
-      seconds(rondo::parse_duration(f.restart_time, "--restart-time"))};
+      rondo::seconds(rondo::parse_duration(f.mean_time_between_failures, "--mtbf")), f.inputs.options.ranks,
+      rondo::seconds(rondo::parse_duration(f.checkpoint_time, "--checkpoint-time")),
+      rondo::seconds(rondo::parse_duration(f.restart_time, "--restart-time"))};
   if (model.mean_time_between_failures_s <= 0 || model.checkpoint_s <= 0)
     throw UsageError("--mtbf and --checkpoint-time must be positive");
   const double interval = rondo::simulate::daly_interval_s(model);
   const double useful = std::max(1000 * interval, 100 * model.job_mean_time_s());
-  json["failures"] = {{"job_mtbf_s", model.job_mean_time_s()},
-                      {"young_interval_s", rondo::simulate::young_interval_s(model)},
-                      {"daly_interval_s", interval},
-                      {"steps_between_checkpoints", interval / step_s},
-                      {"goodput", rondo::simulate::expected_goodput(model, interval)},
-                      {"simulated_goodput",
-                       rondo::simulate::simulated_goodput(model, interval, useful, f.stragglers.seed)}};
-  return json;
+  json["failures"] = {
+      {"job_mtbf_s", model.job_mean_time_s()},
+      {"young_interval_s", rondo::simulate::young_interval_s(model)},
+      {"daly_interval_s", interval},
+      {"steps_between_checkpoints", interval * 1e3 / json["step_ms"].get<double>()},
+      {"goodput", rondo::simulate::expected_goodput(model, interval)},
+      {"simulated_goodput", rondo::simulate::simulated_goodput(model, interval, useful, f.stragglers.seed)}};
 }
 
 void print(const Json& json) {
   for (const auto& [key, value] : json.items()) {
     if (key == "slots" || key == "blocks") continue;
-    std::printf("%-24s %s\n", key.c_str(), value.is_string() ? value.get<std::string>().c_str() : value.dump().c_str());
+    std::printf("%-24s %s\n", key.c_str(),
+                value.is_string() ? value.get<std::string>().c_str() : value.dump().c_str());
   }
 }
 
@@ -140,9 +153,9 @@ Json closed_form(Flags& f, const rondo::cost::Profile& profile) {
   }
   double compute = 0;
   for (const auto& u : profile.units) compute += u.forward_s + u.backward_s;
-  return {{"step_ms", result.step_s * 1e3},   {"exposed_comm_ms", result.idle_share * result.step_s * 1e3},
-          {"peak_bytes", result.peak_bytes},  {"ranks", f.inputs.options.ranks},
-          {"topology", "closed form"},        {"idle_share", result.idle_share}};
+  return {{"step_ms", result.step_s * 1e3},  {"exposed_comm_ms", result.idle_share * result.step_s * 1e3},
+          {"peak_bytes", result.peak_bytes}, {"ranks", f.inputs.options.ranks},
+          {"topology", "closed form"},       {"idle_share", result.idle_share}};
 }
 
 Json simulate_step(const Flags& f, const rondo::cost::Profile& profile) {
@@ -152,7 +165,8 @@ Json simulate_step(const Flags& f, const rondo::cost::Profile& profile) {
       f.memory_limit.empty() ? UINT64_MAX : rondo::parse_bytes(f.memory_limit, "--memory-limit").count;
   rondo::simulate::StepPlan plan;
   if (!f.plan.empty()) {
-    plan = rondo::plan::plan_from_json(model, rondo::parse_json_strict(rondo::read_text_file(f.plan), f.plan), f.plan);
+    plan = rondo::plan::plan_from_json(model, rondo::parse_json_strict(rondo::read_text_file(f.plan), f.plan),
+                                       f.plan);
   } else {
     const auto strategy = rondo::cost::parse_strategy(f.strategy, "--strategy");
     std::vector<rondo::cost::UnitChoice> choices;
@@ -185,11 +199,12 @@ int run(Flags& f) {
     const auto topology = rondo::simulate::parse_topology(f.topology, f.inputs.options.ranks);
     profile.link = rondo::simulate::link_of(topology, f.algorithm, profile.link.contention);
   } else if (f.algorithm != "auto") {
-    throw UsageError("--algorithm needs --topology; a profile's link has been measured with its own algorithms");
+    throw UsageError(
+        "--algorithm needs --topology; a profile's link has been measured with its own algorithms");
   }
   const bool is_closed = f.strategy == "pipeline" || f.strategy == "parameter_server";
   Json json = is_closed ? closed_form(f, profile) : simulate_step(f, profile);
-  json = with_failures(f, json["step_ms"].get<double>() / 1e3, std::move(json));
+  add_failures(f, json);
   json["wall_s"] = rondo::seconds(rondo::Clock::now() - begin);
   if (f.json != "-") print(json);
   rondo::write_json(f.json, json);
@@ -199,7 +214,8 @@ int run(Flags& f) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Predict a training step: time, exposed communication and memory, on 1 to 16,384 ranks.", "rondo simulate");
+  CLI::App app("Predict a training step: time, exposed communication and memory, on 1 to 16,384 ranks.",
+               "rondo simulate");
   Flags flags;
   add_flags(app, flags);
   app.footer(
@@ -208,6 +224,7 @@ int main(int argc, char** argv) {
       "  rondo simulate profile.json --ranks 2 --strategy zero2 --memory-limit 2GiB\n"
       "  rondo simulate --synthetic gpt:layers=48,dim=4096 --ranks 1024 --topology fat_tree --jitter 0.05\n"
       "  rondo simulate --synthetic gpt:layers=48,dim=4096 --ranks 16384 --topology torus_3d --mtbf 50000h\n"
-      "  rondo simulate --synthetic gpt:layers=48,dim=4096 --strategy pipeline --stages 8 --micro-batches 32");
+      "  rondo simulate --synthetic gpt:layers=48,dim=4096 --strategy pipeline --stages 8 --micro-batches "
+      "32");
   return rondo::run_command_line(app, argc, argv, [&] { return run(flags); });
 }

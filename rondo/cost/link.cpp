@@ -42,9 +42,9 @@ CostCurve::CostCurve(std::vector<CostPoint> points, std::string_view what) : poi
 double CostCurve::seconds(double bytes) const {
   if (points_.empty() || bytes <= static_cast<double>(points_.front().bytes))
     return points_.empty() ? 0 : points_.front().seconds;
-  auto upper =
-      std::lower_bound(points_.begin(), points_.end(), bytes,
-                       [](const CostPoint& p, double b) { return static_cast<double>(p.bytes) < b; });
+  auto upper = std::lower_bound(points_.begin(), points_.end(), bytes, [](const CostPoint& p, double b) {
+    return static_cast<double>(p.bytes) < b;
+  });
   if (upper == points_.end()) --upper;
   const CostPoint& a = *(upper - 1);
   const CostPoint& b = *upper;
@@ -100,8 +100,8 @@ Link ring_link(int ranks, double latency_s, double bytes_per_s, double contentio
     const double passes = collective == Collective::all_reduce ? 2 : 1;
     std::vector<CostPoint> points;
     for (const std::uint64_t bytes : {KiB(1).count, GiB(16).count}) {
-      points.push_back({bytes, passes * ((n - 1) * latency_s +
-                                         (n - 1) / n * static_cast<double>(bytes) / bytes_per_s)});
+      points.push_back(
+          {bytes, passes * ((n - 1) * latency_s + (n - 1) / n * static_cast<double>(bytes) / bytes_per_s)});
     }
     link.curves[static_cast<std::size_t>(collective)] = CostCurve(std::move(points), name(collective));
   }

@@ -9,7 +9,8 @@ namespace rondo::cost {
 
 // The collectives that sharded training uses.
 enum class Collective { all_reduce, reduce_scatter, all_gather };
-inline constexpr std::array kCollectives{Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather};
+inline constexpr std::array kCollectives{Collective::all_reduce, Collective::reduce_scatter,
+                                         Collective::all_gather};
 std::string_view name(Collective collective);
 
 // A measured size and the seconds it takes.
@@ -55,9 +56,7 @@ struct Link {
   std::uint64_t saturating_bytes = 1;  // a block this large reaches 90 % of the bandwidth
   double contention = 0;  // share of its speed that compute loses while communication goes on, in [0, 1)
 
-  const CostCurve& curve(Collective collective) const {
-    return curves[static_cast<std::size_t>(collective)];
-  }
+  const CostCurve& curve(Collective collective) const { return curves[static_cast<std::size_t>(collective)]; }
   // Seconds of a collective among `group` ranks. Another group size than the measured one scales as the
   // ring does: latency with group - 1 rounds, the rest with (group - 1) / group. Nothing for one rank.
   double seconds(Collective collective, double bytes, int group) const;

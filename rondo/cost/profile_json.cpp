@@ -26,7 +26,8 @@ class Reader {
     if (!object.is_object()) throw DataError(str(where_, ": expected an object, found ", object.type_name()));
     const std::set<std::string> names(known.begin(), known.end());
     for (const auto& [key, value] : object.items()) {
-      if (!names.contains(key)) throw DataError(str(where_, ".", key, ": unknown field; see docs/planner.md"));
+      if (!names.contains(key))
+        throw DataError(str(where_, ".", key, ": unknown field; see docs/planner.md"));
     }
   }
 
@@ -40,8 +41,7 @@ class Reader {
   }
   double number(const char* key) const {
     const Json& value = at(key);
-    if (!value.is_number())
-      throw DataError(str(path(key), ": expected a number, found ", value.type_name()));
+    if (!value.is_number()) throw DataError(str(path(key), ": expected a number, found ", value.type_name()));
     const double number = value.get<double>();
     if (!std::isfinite(number)) throw DataError(str(path(key), ": ", value.dump(), " is not finite"));
     if (number < 0) throw DataError(str(path(key), ": ", value.dump(), " is negative"));
@@ -74,11 +74,11 @@ class Reader {
 };
 
 UnitProfile parse_unit(const Json& json, const std::string& where) {
-  const Reader reader(json, where,
-                      {"name", "forward_s", "backward_s", "recompute_s", "optimizer_s", "parameter_bytes",
-                       "gradient_bytes", "optimizer_bytes", "activation_bytes",
-                       "checkpointed_activation_bytes", "forward_workspace_bytes", "backward_workspace_bytes",
-                       "strategies"});
+  const Reader reader(
+      json, where,
+      {"name", "forward_s", "backward_s", "recompute_s", "optimizer_s", "parameter_bytes", "gradient_bytes",
+       "optimizer_bytes", "activation_bytes", "checkpointed_activation_bytes", "forward_workspace_bytes",
+       "backward_workspace_bytes", "strategies"});
   UnitProfile unit;
   unit.name = reader.text("name");
   unit.forward_s = reader.number("forward_s");
@@ -130,8 +130,7 @@ CostCurve parse_curve(const Json& json, const std::string& where) {
 
 Link parse_link(const Json& json, const std::string& where) {
   const Reader reader(
-      json, where,
-      {"ranks", "collectives", "alpha_s", "beta_s_per_byte", "saturating_bytes", "contention"});
+      json, where, {"ranks", "collectives", "alpha_s", "beta_s_per_byte", "saturating_bytes", "contention"});
   Link link;
   const std::uint64_t ranks = reader.whole("ranks");
   if (ranks < 2 || ranks > 1'000'000)

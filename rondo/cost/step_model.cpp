@@ -110,15 +110,17 @@ class JobMaker {
     const Collective what = collective(job.kind);
     if (!link.curve(what).in_range(bytes) && noted_.insert({what, bytes}).second && noted_.size() <= 8) {
       const auto& points = link.curve(what).points();
-      model_.notes.push_back(str(name(what), " of ", to_string(Bytes{bytes}), " lies outside of the measured ",
-                                 to_string(Bytes{points.front().bytes}), " to ",
-                                 to_string(Bytes{points.back().bytes}), ": its time is extrapolated"));
+      model_.notes.push_back(str(name(what), " of ", to_string(Bytes{bytes}),
+                                 " lies outside of the measured ", to_string(Bytes{points.front().bytes}),
+                                 " to ", to_string(Bytes{points.back().bytes}),
+                                 ": its time is extrapolated"));
     }
     double result = link.seconds(what, static_cast<double>(bytes), group);
     // Hybrid sharding: what a group has reduced is added up over the replicas.
     const int replicas = model_.options.ranks / model_.shard_group;
     if (job.kind == JobKind::reduce_scatter && replicas > 1) {
-      result += link.seconds(Collective::all_reduce, static_cast<double>(bytes) / model_.shard_group, replicas);
+      result +=
+          link.seconds(Collective::all_reduce, static_cast<double>(bytes) / model_.shard_group, replicas);
     }
     return result;
   }
@@ -133,10 +135,9 @@ ChoiceCost price(const UnitProfile& unit, UnitChoice choice, int shard_group) {
   const Strategy s = choice.strategy;
   ChoiceCost cost;
   cost.choice = choice;
-  cost.persistent_bytes =
-      divided_up(unit.parameter_bytes, shards_parameters(s) ? shard_group : 1) +
-      divided_up(unit.gradient_bytes, shards_gradients(s) ? shard_group : 1) +
-      divided_up(unit.optimizer_bytes, shards_optimizer(s) ? shard_group : 1);
+  cost.persistent_bytes = divided_up(unit.parameter_bytes, shards_parameters(s) ? shard_group : 1) +
+                          divided_up(unit.gradient_bytes, shards_gradients(s) ? shard_group : 1) +
+                          divided_up(unit.optimizer_bytes, shards_optimizer(s) ? shard_group : 1);
   cost.held_bytes = choice.checkpoint ? unit.checkpointed_activation_bytes : unit.activation_bytes;
   cost.forward_bytes = cost.held_bytes + unit.forward_workspace_bytes;
   // Recomputed, all activations of this one unit are there while it goes backward.
@@ -178,8 +179,8 @@ const ChoiceCost& StepModel::cost_of(int unit, UnitChoice choice) const {
   for (const ChoiceCost& cost : choices[static_cast<std::size_t>(unit)]) {
     if (cost.choice == choice) return cost;
   }
-  throw UsageError(str("unit '", profile.units[static_cast<std::size_t>(unit)].name, "' cannot be ",
-                       describe(choice)));
+  throw UsageError(
+      str("unit '", profile.units[static_cast<std::size_t>(unit)].name, "' cannot be ", describe(choice)));
 }
 
 bool StepModel::allows(int unit, UnitChoice choice) const {
@@ -212,9 +213,11 @@ StepModel make_step_model(Profile profile, const StepOptions& options) {
     std::vector<ChoiceCost> costs;
     for (const Strategy strategy : kStrategies) {
       Strategy s = strategy;
-      if (!u.strategies.empty() && std::find(u.strategies.begin(), u.strategies.end(), s) == u.strategies.end())
+      if (!u.strategies.empty() &&
+          std::find(u.strategies.begin(), u.strategies.end(), s) == u.strategies.end())
         continue;
-      // Nothing lies between forward and backward of the last unit: to free it would mean to gather it at once.
+      // Nothing lies between forward and backward of the last unit: to free it would mean to gather it at
+      // once.
       if (s == Strategy::zero3 && unit + 1 == model.units()) {
         if (u.strategies.empty()) continue;
         s = Strategy::zero3_keep;
@@ -223,7 +226,8 @@ StepModel make_step_model(Profile profile, const StepOptions& options) {
         if (checkpoint && u.checkpointed_activation_bytes >= u.activation_bytes) continue;
         ChoiceCost cost = price(u, {s, checkpoint}, model.shard_group);
         cost.jobs = maker.jobs_of(unit, s);
-        for (const int job : cost.jobs) cost.communication_s += model.jobs[static_cast<std::size_t>(job)].seconds();
+        for (const int job : cost.jobs)
+          cost.communication_s += model.jobs[static_cast<std::size_t>(job)].seconds();
         const bool is_new = std::none_of(costs.begin(), costs.end(),
                                          [&](const ChoiceCost& c) { return c.choice == cost.choice; });
         if (is_new) costs.push_back(std::move(cost));

@@ -17,7 +17,7 @@ enum class Strategy {
 };
 
 inline constexpr std::array kStrategies{Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3,
-                                 Strategy::zero3_keep};
+                                        Strategy::zero3_keep};
 
 // "ddp", "zero1", "zero2", "zero3", "zero3_keep".
 std::string_view name(Strategy strategy);

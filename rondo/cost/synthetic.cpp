@@ -121,7 +121,8 @@ Profile random_profile(std::uint64_t seed, int units, int ranks) {
     unit.gradient_bytes = whole(size);
     unit.optimizer_bytes = whole(size * (random.below(2) == 0 ? 2 : 6));
     unit.activation_bytes = whole(size * activation_share * between(0.7, 1.3));
-    unit.checkpointed_activation_bytes = whole(static_cast<double>(unit.activation_bytes) * between(0.03, 0.2));
+    unit.checkpointed_activation_bytes =
+        whole(static_cast<double>(unit.activation_bytes) * between(0.03, 0.2));
     unit.forward_workspace_bytes = whole(size * between(0, 0.3));
     unit.backward_workspace_bytes = whole(size * between(0, 0.6));
     compute += unit.forward_s + unit.backward_s;

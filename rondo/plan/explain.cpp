@@ -45,8 +45,9 @@ std::string reason(const cost::StepModel& model, const Answer& answer, int unit,
   }
   std::string text;
   if (best != nullptr) {
-    text = str(describe(best->choice), " would save ", milliseconds_text(answer.result.step_s - best_result.step_s),
-               ", but needs ", to_string(Bytes{best_result.peak_bytes - std::min(limit, best_result.peak_bytes)}),
+    text = str(describe(best->choice), " would save ",
+               milliseconds_text(answer.result.step_s - best_result.step_s), ", but needs ",
+               to_string(Bytes{best_result.peak_bytes - std::min(limit, best_result.peak_bytes)}),
                " more than the limit");
   }
   if (slower != nullptr) {
@@ -62,12 +63,14 @@ std::string why_infeasible(const cost::StepModel& model, const Answer& answer, s
   simulate::Timeline timeline;
   simulate::simulate_step(model, answer.floor.plan, 0, &timeline);
   const simulate::MemoryParts& m = timeline.slots[index(answer.floor.slot)].memory;
-  return str("the smallest feasible limit is ", to_string(Bytes{answer.floor.bytes}), " (", answer.floor.bytes,
-             " bytes), ", to_string(Bytes{answer.floor.bytes - limit}), " more than given; ",
-             slot_name(model, answer.floor.slot), " needs it even when everything is sharded as far as it pays: ",
-             to_string(Bytes{m.persistent}), " stay, ", to_string(Bytes{m.activations}), " activations, ",
-             to_string(Bytes{m.workspace}), " workspace, ", to_string(Bytes{m.gathered}), " gathered parameters, ",
-             to_string(Bytes{m.gradients}), " gradients. More ranks, a smaller batch or smaller units need less");
+  return str("the smallest feasible limit is ", to_string(Bytes{answer.floor.bytes}), " (",
+             answer.floor.bytes, " bytes), ", to_string(Bytes{answer.floor.bytes - limit}),
+             " more than given; ", slot_name(model, answer.floor.slot),
+             " needs it even when everything is sharded as far as it pays: ", to_string(Bytes{m.persistent}),
+             " stay, ", to_string(Bytes{m.activations}), " activations, ", to_string(Bytes{m.workspace}),
+             " workspace, ", to_string(Bytes{m.gathered}), " gathered parameters, ",
+             to_string(Bytes{m.gradients}),
+             " gradients. More ranks, a smaller batch or smaller units need less");
 }
 
 std::string what_binds(const cost::StepModel& model, const Answer& answer, std::uint64_t limit) {
@@ -77,8 +80,8 @@ std::string what_binds(const cost::StepModel& model, const Answer& answer, std::
   const std::string share = str("communication is exposed for ", milliseconds_text(answer.result.exposed_s));
   if (slack > 0.1 * static_cast<double>(limit) && answer.seconds_per_byte > -1e-15)
     return str("the link: ", share, ", and more memory would not hide it");
-  return str("memory in ", slot_name(model, answer.result.peak_slot), " (", to_string(Bytes{answer.result.peak_bytes}),
-             " of ", to_string(Bytes{limit}), "): ", share);
+  return str("memory in ", slot_name(model, answer.result.peak_slot), " (",
+             to_string(Bytes{answer.result.peak_bytes}), " of ", to_string(Bytes{limit}), "): ", share);
 }
 
 }  // namespace

@@ -10,9 +10,9 @@ namespace rondo::plan {
 // The answer in words.
 struct Explanation {
   std::vector<std::string> reasons;  // by unit: what another choice would cost or need
-  std::string binding;               // what keeps the step from being faster; of an infeasible limit what stands in
-                                     // the way
-  double one_more_gib_saves_s = 0;   // by the relaxation's dual values; at most what is above compute alone
+  std::string binding;  // what keeps the step from being faster; of an infeasible limit what stands in
+                        // the way
+  double one_more_gib_saves_s = 0;  // by the relaxation's dual values; at most what is above compute alone
 };
 
 Explanation explain(const cost::StepModel& model, const Answer& answer, std::uint64_t memory_limit);
@@ -30,8 +30,8 @@ std::vector<SweepPoint> sweep(const cost::StepModel& model, PlannerOptions optio
 std::string slot_name(const cost::StepModel& model, int slot);
 
 // The largest batch of one rank and micro-batch that fits, for each uniform strategy with and without
-// checkpointing, and for the plan with the least memory ("planned"). Activations, workspaces and times are taken to
-// grow with the batch. 0: not even one sample fits.
+// checkpointing, and for the plan with the least memory ("planned"). Activations, workspaces and times are
+// taken to grow with the batch. 0: not even one sample fits.
 struct LargestBatch {
   std::string strategy;
   std::uint64_t batch = 0;

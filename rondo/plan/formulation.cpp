@@ -81,7 +81,8 @@ std::vector<Entry> Formulation::choices_with(int job, double factor, bool pooled
   for (std::size_t c = 0; c < choices.size(); ++c) {
     const bool has = std::find(choices[c].jobs.begin(), choices[c].jobs.end(), job) != choices[c].jobs.end();
     const bool is_zero1 = choices[c].choice.strategy == Strategy::zero1;
-    if (has && (!is_reduction || is_zero1 == pooled)) entries.push_back({choice_columns_[index(unit)][c], factor});
+    if (has && (!is_reduction || is_zero1 == pooled))
+      entries.push_back({choice_columns_[index(unit)][c], factor});
   }
   return entries;
 }
@@ -133,9 +134,9 @@ void Formulation::add_reduce_before_gather_rows() {
   }
 }
 
-// Jobs without a buffer of their own share one column a slot. Gathers of updated parameters are all there from the
-// start, so only the sum due by each slot counts; gradients of ddp and zero1 all have the same deadline, so
-// only the sum that exists by each slot does.
+// Jobs without a buffer of their own share one column a slot. Gathers of updated parameters are all there
+// from the start, so only the sum due by each slot counts; gradients of ddp and zero1 all have the same
+// deadline, so only the sum that exists by each slot does.
 void Formulation::add_pooled(bool gathers) {
   std::vector<int>& columns = gathers ? pooled_gather_columns_ : pooled_reduce_columns_;
   const std::string what = gathers ? "gather_updated" : "all_reduce";
@@ -170,7 +171,8 @@ void Formulation::add_capacity_rows() {
   const cost::Slots& slots = model_.slots;
   const double contention = model_.profile.link.contention;
   for (int slot = 0; slot <= slots.epilogue(); ++slot) {
-    std::vector<Entry> carried{{pooled_gather_columns_[index(slot)], 1}, {pooled_reduce_columns_[index(slot)], 1}};
+    std::vector<Entry> carried{{pooled_gather_columns_[index(slot)], 1},
+                               {pooled_reduce_columns_[index(slot)], 1}};
     for (std::size_t j = 0; j < model_.jobs.size(); ++j) {
       const Job& job = model_.jobs[j];
       if (job_columns_[j].empty() || slot < job.first || slot > job.last) continue;
@@ -227,9 +229,9 @@ void Formulation::add_allocation_rows() {
     // ones count by the byte, which is less.
     const int end = is_gather ? job.last - 1 : std::min(job.last, job.first + model_.options.prefetch_window);
     for (int slot = job.first; slot <= end; ++slot) {
-      const int column = programme_.add_column(
-          {str(is_gather ? "taken[" : "freed[", name(job.kind), ",", unit, ",", job.micro_batch, ",", slot, "]"),
-           0, 0, 1, true});
+      const int column = programme_.add_column({str(is_gather ? "taken[" : "freed[", name(job.kind), ",",
+                                                    unit, ",", job.micro_batch, ",", slot, "]"),
+                                                0, 0, 1, true});
       taken_columns_[j].push_back({slot, column});
       // taken >= launched up to slot; freed <= sent before slot.
       Row row{str(is_gather ? "takes[" : "frees[", unit, ",", job.micro_batch, ",", slot, "]"),
@@ -265,7 +267,8 @@ double Formulation::fixed_bytes(int unit, std::size_t choice, int slot) const {
 void Formulation::add_memory_rows(std::uint64_t memory_limit) {
   const cost::Slots& slots = model_.slots;
   for (int slot = 1; slot < slots.epilogue(); ++slot) {
-    Row row{str("memory[", slot, "]"), -kUnbounded,
+    Row row{str("memory[", slot, "]"),
+            -kUnbounded,
             (static_cast<double>(memory_limit) - static_cast<double>(model_.profile.base_bytes)) / byte_unit_,
             {}};
     for (int unit = 0; unit < model_.units(); ++unit) {
@@ -324,6 +327,18 @@ void Formulation::spread(std::vector<double> amounts, bool gathers, FluidSchedul
   }
 }
 
+LinearProgramme Formulation::programme_for(const std::vector<cost::UnitChoice>& choices) const {
+  LinearProgramme fixed = programme_;
+  for (int unit = 0; unit < model_.units(); ++unit) {
+    for (std::size_t c = 0; c < model_.choices[index(unit)].size(); ++c) {
+      Column& column = fixed.columns[index(choice_columns_[index(unit)][c])];
+      const bool is_chosen = model_.choices[index(unit)][c].choice == choices[index(unit)];
+      column.lower = column.upper = is_chosen ? 1 : 0;
+    }
+  }
+  return fixed;
+}
+
 FluidSchedule Formulation::decode(const std::vector<double>& values) const {
   FluidSchedule schedule;
   for (int unit = 0; unit < model_.units(); ++unit) {
@@ -331,7 +346,8 @@ FluidSchedule Formulation::decode(const std::vector<double>& values) const {
     const auto best = std::max_element(columns.begin(), columns.end(),
                                        [&](int a, int b) { return values[index(a)] < values[index(b)]; });
     if (values[index(*best)] < 0.999) schedule.is_integral = false;
-    schedule.choices.push_back(model_.choices[index(unit)][index(static_cast<int>(best - columns.begin()))].choice);
+    schedule.choices.push_back(
+        model_.choices[index(unit)][index(static_cast<int>(best - columns.begin()))].choice);
   }
   schedule.fractions.assign(model_.jobs.size(), std::vector<double>(index(model_.slots.count()), 0));
   for (std::size_t j = 0; j < model_.jobs.size(); ++j) {

@@ -15,21 +15,23 @@ enum class Objective {
 
 // What the solver's numbers mean: what fraction of which job is on the link while which slot lasts.
 struct FluidSchedule {
-  std::vector<cost::UnitChoice> choices;        // the heaviest of each unit
-  bool is_integral = true;                      // every unit has one choice
-  std::vector<std::vector<double>> fractions;   // by job and slot
+  std::vector<cost::UnitChoice> choices;       // the heaviest of each unit
+  bool is_integral = true;                     // every unit has one choice
+  std::vector<std::vector<double>> fractions;  // by job and slot
 };
 
-// The planning problem as a mixed-integer programme (docs/planner.md has it in full). Blocks may be cut, so its
-// optimum is a lower bound of every plan's step time in the simulator.
+// The planning problem as a mixed-integer programme (docs/planner.md has it in full). Blocks may be cut, so
+// its optimum is a lower bound of every plan's step time in the simulator.
 class Formulation {
  public:
-  // `with_allocation` adds a binary variable for each gather and slot: memory of a whole unit is then taken with
-  // its first byte, as Buffers::unit does it.
+  // `with_allocation` adds a binary variable for each gather and slot: memory of a whole unit is then taken
+  // with its first byte, as Buffers::unit does it.
   Formulation(const cost::StepModel& model, std::uint64_t memory_limit, Objective objective,
               bool with_allocation);
 
   const LinearProgramme& programme() const { return programme_; }
+  // The programme of the best schedule for given choices.
+  LinearProgramme programme_for(const std::vector<cost::UnitChoice>& choices) const;
   FluidSchedule decode(const std::vector<double>& values) const;
   // Of an objective of the programme, in seconds.
   double seconds(double objective) const { return objective * time_unit_; }
@@ -65,11 +67,11 @@ class Formulation {
   double time_unit_ = 1;
   double byte_unit_ = 1;
   LinearProgramme programme_;
-  std::vector<std::vector<int>> choice_columns_;   // by unit and choice
-  std::vector<int> stall_columns_;                 // by slot
-  std::vector<std::vector<Variable>> job_columns_;  // by job: fractions by slot
+  std::vector<std::vector<int>> choice_columns_;      // by unit and choice
+  std::vector<int> stall_columns_;                    // by slot
+  std::vector<std::vector<Variable>> job_columns_;    // by job: fractions by slot
   std::vector<std::vector<Variable>> taken_columns_;  // by job: memory taken (gather), freed (reduction)
-  std::vector<int> pooled_gather_columns_;         // by slot, in units of time
+  std::vector<int> pooled_gather_columns_;            // by slot, in units of time
   std::vector<int> pooled_reduce_columns_;
   std::vector<int> memory_rows_;
 };

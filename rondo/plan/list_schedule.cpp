@@ -14,12 +14,13 @@ using simulate::StepPlan;
 
 std::size_t index(int number) { return static_cast<std::size_t>(number); }
 
-// A copy of the simulator's clock that decides as it goes. It keeps memory as a forecast by slot: what the choices
-// hold anyway, with each gather one slot before its use, and what has been gathered earlier than that.
+// A copy of the simulator's clock that decides as it goes. It keeps memory as a forecast by slot: what the
+// choices hold anyway, with each gather one slot before its use, and what has been gathered earlier than
+// that.
 class ListScheduler {
  public:
-  ListScheduler(const cost::StepModel& model, const std::vector<cost::UnitChoice>& choices, std::uint64_t limit,
-                const ListRule& rule)
+  ListScheduler(const cost::StepModel& model, const std::vector<cost::UnitChoice>& choices,
+                std::uint64_t limit, const ListRule& rule)
       : model_(model), slots_(model.slots), rule_(rule), limit_(static_cast<double>(limit)) {
     plan_.choices = choices;
     plan_.launches.resize(index(slots_.count()));
@@ -47,11 +48,11 @@ class ListScheduler {
         (job(j).due == slots_.optimizer() ? reductions_ : gathers_).push_back(j);
       }
     }
-    std::sort(gathers_.begin(), gathers_.end(), [&](int a, int b) {
-      return job(a).due != job(b).due ? job(a).due < job(b).due : a < b;
+    std::sort(gathers_.begin(), gathers_.end(),
+              [&](int a, int b) { return job(a).due != job(b).due ? job(a).due < job(b).due : a < b; });
+    std::sort(reductions_.begin(), reductions_.end(), [&](int a, int b) {
+      return job(a).first != job(b).first ? job(a).first < job(b).first : a < b;
     });
-    std::sort(reductions_.begin(), reductions_.end(),
-              [&](int a, int b) { return job(a).first != job(b).first ? job(a).first < job(b).first : a < b; });
   }
 
   // Memory of every slot when gathers come one slot before their use.
@@ -78,7 +79,8 @@ class ListScheduler {
         }
         if (shards_gradients(c.choice.strategy)) {
           forecast_[index(backward)] += static_cast<double>(profile.gradient_bytes);
-          if (rule_.spare_gradients) forecast_[index(backward + 1)] += static_cast<double>(profile.gradient_bytes);
+          if (rule_.spare_gradients)
+            forecast_[index(backward + 1)] += static_cast<double>(profile.gradient_bytes);
         }
       }
     }
@@ -143,13 +145,15 @@ class ListScheduler {
     }
   }
 
-  // Blocks that fit into the forecast of all slots until the one before their use, where it counts them anyway.
+  // Blocks that fit into the forecast of all slots until the one before their use, where it counts them
+  // anyway.
   int blocks_with_room(int j, int slot) const {
     const Job& g = job(j);
     double room = kUnbounded;
     for (int s = slot; s < g.due - 1; ++s) room = std::min(room, limit_ - forecast_[index(s)]);
     if (model_.options.buffers == cost::Buffers::block)
-      return static_cast<int>(std::clamp(std::floor(room * g.blocks / static_cast<double>(g.bytes)), 0.0, 1e6));
+      return static_cast<int>(
+          std::clamp(std::floor(room * g.blocks / static_cast<double>(g.bytes)), 0.0, 1e6));
     const bool is_taken = left_[index(j)] < g.blocks;
     return is_taken || room >= static_cast<double>(g.bytes) ? left_[index(j)] : 0;
   }
@@ -160,7 +164,7 @@ class ListScheduler {
     if (what.is_gather_buffer()) {
       const bool by_block = model_.options.buffers == cost::Buffers::block;
       const int from = what.blocks - left_[index(j)];
-      const double bytes = by_block     ? static_cast<double>(what.bytes_between(from, from + blocks))
+      const double bytes = by_block    ? static_cast<double>(what.bytes_between(from, from + blocks))
                            : from == 0 ? static_cast<double>(what.bytes)
                                        : 0;
       for (int s = slot; s < what.due - 1; ++s) forecast_[index(s)] += bytes;

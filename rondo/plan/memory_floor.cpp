@@ -84,8 +84,7 @@ std::uint64_t memory_ceiling(const cost::StepModel& model) {
     std::vector<UnitChoice> choices;
     for (int unit = 0; unit < model.units(); ++unit)
       choices.push_back(simulate::nearest_choice(model, unit, {strategy, false}));
-    const auto result =
-        simulate::simulate_step(model, prefetch_schedule(model, choices, 1), UINT64_MAX);
+    const auto result = simulate::simulate_step(model, prefetch_schedule(model, choices, 1), UINT64_MAX);
     most = std::max(most, result.peak_bytes);
   }
   return most;

@@ -15,7 +15,8 @@ using Json = nlohmann::ordered_json;
 
 std::size_t index(int number) { return static_cast<std::size_t>(number); }
 
-Json units_to_json(const cost::StepModel& model, const simulate::StepPlan& plan, const Explanation& explanation) {
+Json units_to_json(const cost::StepModel& model, const simulate::StepPlan& plan,
+                   const Explanation& explanation) {
   Json units = Json::array();
   for (int unit = 0; unit < model.units(); ++unit) {
     const cost::UnitChoice choice = plan.choices[index(unit)];
@@ -130,8 +131,8 @@ simulate::StepPlan plan_from_json(const cost::StepModel& model, const Json& json
   const PlanFile file = parse_plan_file(json, what);
   if (file.profile_hash != cost::profile_hash(model.profile)) {
     throw DataError(str(what, ": was made for another profile (", file.model, ", hash ", file.profile_hash,
-                        ") than this one (", model.profile.model, ", hash ", cost::profile_hash(model.profile),
-                        "); plan again with this profile"));
+                        ") than this one (", model.profile.model, ", hash ",
+                        cost::profile_hash(model.profile), "); plan again with this profile"));
   }
   simulate::StepPlan plan;
   plan.launches.resize(index(model.slots.count()));
@@ -198,7 +199,8 @@ Json to_fsdp2(const cost::StepModel& model, const simulate::StepPlan& plan) {
          {"forward_prefetch", gathered_in(model.slots.forward(0, unit), cost::JobKind::gather_forward)},
          {"backward_prefetch", gathered_in(model.slots.backward(0, unit), cost::JobKind::gather_backward)}});
   }
-  return {{"format", "rondo-fsdp2-1"}, {"units", std::move(units)}, {"approximated", std::move(approximated)}};
+  return {
+      {"format", "rondo-fsdp2-1"}, {"units", std::move(units)}, {"approximated", std::move(approximated)}};
 }
 
 }  // namespace rondo::plan

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "rondo/base/text.h"
+#include "rondo/plan/exhaustive.h"
 #include "rondo/plan/polish.h"
 
 namespace rondo::plan {
@@ -20,7 +21,7 @@ class Planner {
 
   Answer run() {
     answer_.floor = memory_floor(model_);
-    answer_.solver = solver_ != nullptr ? solver_->name()
+    answer_.solver = solver_ != nullptr    ? solver_->name()
                      : options_.use_solver ? "heuristic: rondo was built without HiGHS"
                                            : "heuristic: asked for no solver";
     answer_.is_heuristic = solver_ == nullptr;
@@ -37,6 +38,12 @@ class Planner {
       take(best_list_schedule(model_, baseline.plan.choices, options_.memory_limit));
     }
     report("baselines");
+    if (is_small(model_) && options_.objective == Objective::step_time) {
+      const Exhaustive all = exhaustive_search(model_, best_, options_.memory_limit, until(0.5));
+      take(all.best);
+      if (all.is_proven) bound(best_.result.step_s * (1 - 1e-9));
+      report("every plan");
+    }
     if (solver_ != nullptr) {
       solve();
     } else {
@@ -68,14 +75,15 @@ class Planner {
   void take(Scheduled candidate) {
     if (best_.plan.choices.empty() || candidate.result.fits != best_.result.fits
             ? best_.plan.choices.empty() || candidate.result.fits
-            : !candidate.result.fits ? is_better(candidate.result, best_.result)
-                                     : score(candidate.result) < score(best_.result))
+        : !candidate.result.fits ? is_better(candidate.result, best_.result)
+                                 : score(candidate.result) < score(best_.result))
       best_ = std::move(candidate);
   }
 
   void report(const std::string& what) const {
     if (!options_.progress) return;
-    options_.progress(str(what, ": ", best_.result.fits ? str(best_.result.step_s * 1e3, " ms") : "no plan yet",
+    options_.progress(str(what, ": ",
+                          best_.result.fits ? str(best_.result.step_s * 1e3, " ms") : "no plan yet",
                           ", lower bound ", answer_.lower_bound_s * 1e3, " ms"));
   }
 
@@ -119,23 +127,26 @@ class Planner {
     take(best_rounding(model_, formulation.decode(relaxed.values), options_.memory_limit));
     report("relaxation");
     if (is_good_enough() || is_over()) return;
-    // A few rounds: integer programme, its plan polished, and again with more time and exact buffers.
-    solve_integers(formulation, options_.target_gap * 0.3, until(0.45));
-    if (!is_good_enough()) polish(0.6);
-    if (!is_good_enough() && !is_over() && model_.options.buffers == cost::Buffers::unit) {
-      const Formulation exact(model_, options_.memory_limit, options_.objective, true);
-      solve_integers(exact, options_.target_gap * 0.3, until(0.9));
+    // Choices first, with buffers by the byte; then for these the schedule with whole buffers; then both at
+    // once.
+    solve_integers(formulation, until(0.4));
+    const bool has_whole_buffers = model_.options.buffers == cost::Buffers::unit;
+    const Formulation exact(model_, options_.memory_limit, options_.objective, has_whole_buffers);
+    if (has_whole_buffers) {
+      const std::vector<cost::UnitChoice> of_best = best_.plan.choices;
+      solve_schedule(exact, choices_, until(0.5));
+      if (of_best != choices_) solve_schedule(exact, of_best, until(0.55));
     }
-    if (!is_good_enough()) polish(1.0);
+    polish(0.65);
+    if (has_whole_buffers && !is_good_enough() && !is_over()) {
+      solve_integers(exact, until(0.9));
+      polish(1.0);
+    }
   }
 
-  void solve_integers(const Formulation& formulation, double gap, const Wait& wait) {
-    SolveOptions options;
-    options.wait = wait;
-    options.relative_gap = gap;
-    options.on_solution = [&](const std::vector<double>& values) {
-      take(best_rounding(model_, formulation.decode(values), options_.memory_limit));
-    };
+  // The integer programme for choices and schedule. Its bound counts.
+  void solve_integers(const Formulation& formulation, const Wait& wait) {
+    SolveOptions options = search(formulation, wait);
     options.is_enough = [&](double proven) {
       bound(formulation.seconds(proven));
       return is_good_enough();
@@ -143,13 +154,37 @@ class Planner {
     const SolveResult result = solver_->solve(formulation.programme(), options);
     if (!result.values.empty()) {
       const FluidSchedule fluid = formulation.decode(result.values);
+      choices_ = fluid.choices;
       take(best_rounding(model_, fluid, options_.memory_limit));
     }
     if (result.bound > -kUnbounded) bound(formulation.seconds(result.bound));
     report("integer programme");
   }
 
+  // The same with the choices given: a better plan, but no bound.
+  void solve_schedule(const Formulation& formulation, const std::vector<cost::UnitChoice>& choices,
+                      const Wait& wait) {
+    if (choices.empty() || is_good_enough() || is_over()) return;
+    SolveOptions options = search(formulation, wait);
+    options.is_enough = [&](double) { return is_good_enough(); };
+    const SolveResult result = solver_->solve(formulation.programme_for(choices), options);
+    if (!result.values.empty())
+      take(best_rounding(model_, formulation.decode(result.values), options_.memory_limit));
+    report("schedule");
+  }
+
+  SolveOptions search(const Formulation& formulation, const Wait& wait) {
+    SolveOptions options;
+    options.wait = wait;
+    options.relative_gap = options_.target_gap * 0.3;
+    options.on_solution = [&](const std::vector<double>& values) {
+      take(best_rounding(model_, formulation.decode(values), options_.memory_limit));
+    };
+    return options;
+  }
+
   void polish(double share) {
+    if (is_good_enough() || is_over()) return;
     const double target_s = options_.objective == Objective::step_time ? target() : 0;
     for (int round = 0; round < 2 && !is_over() && !is_good_enough(); ++round) {
       take(polish_schedule(model_, best_, options_.memory_limit, target_s, static_cast<std::uint64_t>(round),
@@ -169,7 +204,8 @@ class Planner {
     // The solver's tolerance may put its bound a hair above what a plan reaches.
     if (answer_.feasible) answer_.lower_bound_s = std::min(answer_.lower_bound_s, answer_.result.step_s);
     if (answer_.lower_bound_s > 0)
-      answer_.gap = answer_.feasible ? (answer_.result.step_s - answer_.lower_bound_s) / answer_.lower_bound_s : 0;
+      answer_.gap =
+          answer_.feasible ? (answer_.result.step_s - answer_.lower_bound_s) / answer_.lower_bound_s : 0;
     answer_.solve_s = seconds(Clock::now() - start_);
     return std::move(answer_);
   }
@@ -181,6 +217,7 @@ class Planner {
   std::unique_ptr<LinearModel> solver_;
   Answer answer_;
   Scheduled best_;
+  std::vector<cost::UnitChoice> choices_;  // of the integer programme's last solution
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ struct PlannerOptions {
   std::uint64_t memory_limit = 0;
   Objective objective = Objective::step_time;
   Duration time_limit = std::chrono::seconds(60);
-  double target_gap = 1e-3;            // stop looking when the plan is proven this close to the best
+  double target_gap = 1e-3;  // stop looking when the plan is proven this close to the best
   bool use_solver = true;
   const CancelToken* cancel = nullptr;  // stops early with the best plan so far; not owned
   // Told what goes on, for people who wait.

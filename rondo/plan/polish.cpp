@@ -66,8 +66,8 @@ bool change(const cost::StepModel& model, StepPlan& plan, RandomStream& random) 
 
 }  // namespace
 
-Scheduled polish_choices(const cost::StepModel& model, Scheduled best, std::uint64_t memory_limit, double target_s,
-                         const Wait& wait) {
+Scheduled polish_choices(const cost::StepModel& model, Scheduled best, std::uint64_t memory_limit,
+                         double target_s, const Wait& wait) {
   const auto try_choices = [&](const std::vector<cost::UnitChoice>& choices) {
     Scheduled candidate = best_list_schedule(model, choices, memory_limit);
     if (!is_better(candidate.result, best.result) ||
@@ -101,8 +101,8 @@ Scheduled polish_choices(const cost::StepModel& model, Scheduled best, std::uint
   return best;
 }
 
-Scheduled polish_schedule(const cost::StepModel& model, Scheduled best, std::uint64_t memory_limit, double target_s,
-                          std::uint64_t seed, const Wait& wait) {
+Scheduled polish_schedule(const cost::StepModel& model, Scheduled best, std::uint64_t memory_limit,
+                          double target_s, std::uint64_t seed, const Wait& wait) {
   RandomStream random(seed, /*stream=*/17);
   Scheduled current = best;
   long long since = 0;

@@ -7,8 +7,8 @@
 
 namespace rondo::plan {
 
-// Improves a plan by changes scored in the simulator, until `wait` ends, `target_s` is reached or nothing more is
-// found. Both are deterministic but for where time cuts them off.
+// Improves a plan by changes scored in the simulator, until `wait` ends, `target_s` is reached or nothing
+// more is found. Both are deterministic but for where time cuts them off.
 
 // Changes of choices: one unit's, or two units' exchanged, with a schedule by list rules.
 Scheduled polish_choices(const cost::StepModel& model, Scheduled start, std::uint64_t memory_limit,

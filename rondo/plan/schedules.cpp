@@ -41,9 +41,8 @@ StepPlan prefetch_schedule(const cost::StepModel& model, const std::vector<cost:
                            int ahead) {
   StepPlan plan = empty_plan(model, choices);
   std::vector<int> jobs = jobs_of(model, choices);
-  std::stable_sort(jobs.begin(), jobs.end(), [&](int a, int b) {
-    return by_deadline(model.jobs[index(a)], model.jobs[index(b)]);
-  });
+  std::stable_sort(jobs.begin(), jobs.end(),
+                   [&](int a, int b) { return by_deadline(model.jobs[index(a)], model.jobs[index(b)]); });
   for (const int j : jobs) {
     const Job& job = model.jobs[index(j)];
     const int slot = job.is_gather_buffer() ? std::max(job.first, job.due - ahead) : job.first;
@@ -92,16 +91,18 @@ StepPlan round_schedule(const cost::StepModel& model, const FluidSchedule& fluid
       const bool is_reduction = job.due == model.slots.optimizer();
       return is_reduction == reductions_first ? 1 : 2;
     };
-    std::stable_sort(plan.launches[slot].begin(), plan.launches[slot].end(), [&](const Launch& a, const Launch& b) {
-      const Job& left = model.jobs[index(a.job)];
-      const Job& right = model.jobs[index(b.job)];
-      return rank(left) != rank(right) ? rank(left) < rank(right) : by_deadline(left, right);
-    });
+    std::stable_sort(plan.launches[slot].begin(), plan.launches[slot].end(),
+                     [&](const Launch& a, const Launch& b) {
+                       const Job& left = model.jobs[index(a.job)];
+                       const Job& right = model.jobs[index(b.job)];
+                       return rank(left) != rank(right) ? rank(left) < rank(right) : by_deadline(left, right);
+                     });
   }
   return plan;
 }
 
-Scheduled best_rounding(const cost::StepModel& model, const FluidSchedule& fluid, std::uint64_t memory_limit) {
+Scheduled best_rounding(const cost::StepModel& model, const FluidSchedule& fluid,
+                        std::uint64_t memory_limit) {
   Scheduled best = best_list_schedule(model, fluid.choices, memory_limit);
   for (const bool reductions_first : {false, true}) {
     for (const double threshold : {0.02, 0.25, 0.5, 0.75, 0.98}) {

@@ -12,13 +12,13 @@ namespace rondo::plan {
 
 // How eagerly list_schedule() fills the link.
 struct ListRule {
-  int depth = 4;                   // gathers at most so many slots before their use
-  bool reductions_first = false;   // fill with gradients before gathers
-  bool spare_gradients = true;     // leave room for the gradients of the unit before
+  int depth = 4;                  // gathers at most so many slots before their use
+  bool reductions_first = false;  // fill with gradients before gathers
+  bool spare_gradients = true;    // leave room for the gradients of the unit before
 };
 
-// Each gather in the last slots before its use, `ahead` slots early; each reduction as soon as its gradient is
-// there; updated parameters at the start. What FSDP does with ahead = 1.
+// Each gather in the last slots before its use, `ahead` slots early; each reduction as soon as its gradient
+// is there; updated parameters at the start. What FSDP does with ahead = 1.
 simulate::StepPlan prefetch_schedule(const cost::StepModel& model,
                                      const std::vector<cost::UnitChoice>& choices, int ahead);
 
@@ -38,8 +38,8 @@ bool is_better(const simulate::StepResult& a, const simulate::StepResult& b);
 Scheduled best_list_schedule(const cost::StepModel& model, const std::vector<cost::UnitChoice>& choices,
                              std::uint64_t memory_limit);
 
-// Whole blocks out of fractions: a block is launched where `threshold` of it has been sent, and nothing later than
-// it must. `reductions_first` puts gradients before gathers within a slot.
+// Whole blocks out of fractions: a block is launched where `threshold` of it has been sent, and nothing later
+// than it must. `reductions_first` puts gradients before gathers within a slot.
 simulate::StepPlan round_schedule(const cost::StepModel& model, const FluidSchedule& fluid, double threshold,
                                   bool reductions_first);
 // The best over thresholds and orders, and of best_list_schedule() for the same choices.

@@ -49,7 +49,8 @@ ClosedForm pipeline_step(const cost::Profile& profile, const PipelineSettings& s
   result.step_s = (m + (p - 1) / v) * work + messages + t.optimizer_s / p;
   result.idle_share = 1 - (m * work + t.optimizer_s / p) / result.step_s;
   // The first stage has min(p, m) micro-batches under way with 1F1B, all with GPipe.
-  const double in_flight = s.one_forward_one_backward ? std::min(p, m) * (s.interleaved > 1 ? 1 + (p - 1) / (p * v) : 1) : m;
+  const double in_flight =
+      s.one_forward_one_backward ? std::min(p, m) * (s.interleaved > 1 ? 1 + (p - 1) / (p * v) : 1) : m;
   result.peak_bytes = profile.base_bytes + t.workspace_bytes +
                       static_cast<std::uint64_t>(static_cast<double>(t.state_bytes) / p +
                                                  in_flight * static_cast<double>(t.activation_bytes) / p);
@@ -68,8 +69,8 @@ ClosedForm parameter_server_step(const cost::Profile& profile, const ParameterSe
   };
   const double update = t.optimizer_s / s.servers;
   ClosedForm result;
-  result.step_s = std::max(t.forward_s, time(t.parameter_bytes)) + std::max(t.backward_s, time(t.gradient_bytes)) +
-                  (s.is_synchronous ? update : 0);
+  result.step_s = std::max(t.forward_s, time(t.parameter_bytes)) +
+                  std::max(t.backward_s, time(t.gradient_bytes)) + (s.is_synchronous ? update : 0);
   if (!s.is_synchronous) {
     // Servers carry everybody's bytes all the same: that bounds how often a worker can step.
     const double all = static_cast<double>(t.parameter_bytes) * s.workers / s.servers / s.server_bytes_per_s;

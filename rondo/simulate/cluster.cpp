@@ -23,8 +23,8 @@ class Cluster {
   Cluster(const cost::StepModel& model, const StepPlan& plan, const Stragglers& stragglers)
       : model_(model), slots_(model.slots), plan_(plan), stragglers_(stragglers) {
     ranks_ = model.options.ranks;
-    // Replicas of hybrid sharding meet in every reduction. They count as one group, so they wait for each other in
-    // gathers too, which is never faster.
+    // Replicas of hybrid sharding meet in every reduction. They count as one group, so they wait for each
+    // other in gathers too, which is never faster.
     done_s_.resize(model.jobs.size(), 0);
     now_.assign(index(ranks_), 0);
     computed_.assign(index(ranks_), 0);
@@ -33,7 +33,8 @@ class Cluster {
       const auto rank = static_cast<std::int64_t>(i) * ranks_ / std::max(1, stragglers.slow_ranks);
       speed_[static_cast<std::size_t>(rank)] = stragglers.slow_factor;
     }
-    for (int unit = 0; unit < model.units(); ++unit) costs_.push_back(&model.cost_of(unit, plan.choices[index(unit)]));
+    for (int unit = 0; unit < model.units(); ++unit)
+      costs_.push_back(&model.cost_of(unit, plan.choices[index(unit)]));
   }
 
   // `alone` tells which blocks must be gone before memory lets a slot begin.
@@ -105,7 +106,8 @@ class Cluster {
     }
     if (!slots_.is_compute(slot)) return 0;
     const int unit = slots_.unit(slot);
-    return slots_.is_forward(slot) ? model_.profile.units[index(unit)].forward_s : costs_[index(unit)]->backward_s;
+    return slots_.is_forward(slot) ? model_.profile.units[index(unit)].forward_s
+                                   : costs_[index(unit)]->backward_s;
   }
 
   // The end of `work` begun at `now`, slower while the link is busy.

@@ -21,7 +21,8 @@ double daly_interval_s(const FailureModel& model) {
 
 double expected_goodput(const FailureModel& model, double interval_s) {
   const double mean = model.job_mean_time_s();
-  const double wall = mean * std::exp(model.restart_s / mean) * std::expm1((interval_s + model.checkpoint_s) / mean);
+  const double wall =
+      mean * std::exp(model.restart_s / mean) * std::expm1((interval_s + model.checkpoint_s) / mean);
   return interval_s / wall;
 }
 

@@ -15,13 +15,14 @@ struct FailureModel {
 };
 
 // Computing time between two checkpoints that loses least. Young, "A first order approximation to the optimum
-// checkpoint interval", 1974: sqrt(2 C M). Daly, "A higher order estimate of the optimum checkpoint interval for
-// restart dumps", 2006, eq. 37.
+// checkpoint interval", 1974: sqrt(2 C M). Daly, "A higher order estimate of the optimum checkpoint interval
+// for restart dumps", 2006, eq. 37.
 double young_interval_s(const FailureModel& model);
 double daly_interval_s(const FailureModel& model);
 
-// Share of the wall time that ends up in kept training steps, with failures as a Poisson process (Daly 2006, eq. 20,
-// which is exact for exponential failures): interval / expected wall time of interval, checkpoint and repeats.
+// Share of the wall time that ends up in kept training steps, with failures as a Poisson process (Daly 2006,
+// eq. 20, which is exact for exponential failures): interval / expected wall time of interval, checkpoint and
+// repeats.
 double expected_goodput(const FailureModel& model, double interval_s);
 
 // The same, drawn: a run until `useful_s` seconds of training are kept. Deterministic for a seed.

@@ -21,8 +21,9 @@ void check_plan(const cost::StepModel& model, const StepPlan& plan) {
       const cost::Job& job = model.jobs.at(static_cast<std::size_t>(launch.job));
       if (slot < job.first || slot > job.last || launch.blocks < 1) {
         throw UsageError(str(name(job.kind), " of unit '",
-                             model.profile.units[static_cast<std::size_t>(job.unit)].name, "': ", launch.blocks,
-                             " blocks in slot ", slot, ", allowed are slots ", job.first, " to ", job.last));
+                             model.profile.units[static_cast<std::size_t>(job.unit)].name,
+                             "': ", launch.blocks, " blocks in slot ", slot, ", allowed are slots ",
+                             job.first, " to ", job.last));
       }
       launched[static_cast<std::size_t>(launch.job)] += launch.blocks;
     }

@@ -22,8 +22,8 @@ struct StepPlan {
 };
 
 // Throws UsageError that names the unit and the collective when the plan is not legal: a choice that the unit
-// does not have, a parameter or gradient not communicated exactly once per collective of its strategy, a block
-// launched before its data is there or after it is needed.
+// does not have, a parameter or gradient not communicated exactly once per collective of its strategy, a
+// block launched before its data is there or after it is needed.
 void check_plan(const cost::StepModel& model, const StepPlan& plan);
 
 // The choice nearest to the one wanted: zero3 is zero3_keep where the unit has no slot between forward and

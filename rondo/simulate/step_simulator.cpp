@@ -162,7 +162,8 @@ class Simulation {
     result_.compute_s += work;
     const double speed = 1 - model_.profile.link.contention;
     const double shared = std::max(0.0, link_free_ - now_);
-    now_ = work <= shared * speed ? now_ + work / speed : std::max(now_, link_free_) + (work - shared * speed);
+    now_ =
+        work <= shared * speed ? now_ + work / speed : std::max(now_, link_free_) + (work - shared * speed);
   }
 
   void release(int slot) {

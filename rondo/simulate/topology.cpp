@@ -14,11 +14,12 @@
 namespace rondo::simulate {
 namespace {
 
-constexpr std::array<std::pair<TopologyKind, const char*>, 5> kKinds{{{TopologyKind::host, "host"},
-                                                                      {TopologyKind::fat_tree, "fat_tree"},
-                                                                      {TopologyKind::torus_2d, "torus_2d"},
-                                                                      {TopologyKind::torus_3d, "torus_3d"},
-                                                                      {TopologyKind::slow_groups, "slow_groups"}}};
+constexpr std::array<std::pair<TopologyKind, const char*>, 5> kKinds{
+    {{TopologyKind::host, "host"},
+     {TopologyKind::fat_tree, "fat_tree"},
+     {TopologyKind::torus_2d, "torus_2d"},
+     {TopologyKind::torus_3d, "torus_3d"},
+     {TopologyKind::slow_groups, "slow_groups"}}};
 
 bool is_torus(const Topology& t) {
   return t.kind == TopologyKind::torus_2d || t.kind == TopologyKind::torus_3d;
@@ -51,8 +52,8 @@ OperationKind operation_of(cost::Collective collective) {
   return OperationKind::all_gather;
 }
 
-// The wire that a byte between two ranks of a flat algorithm goes over, where it matters most. A ring in the order
-// of hosts uses each slow wire once; others send to ranks anywhere.
+// The wire that a byte between two ranks of a flat algorithm goes over, where it matters most. A ring in the
+// order of hosts uses each slow wire once; others send to ranks anywhere.
 Wire narrowest(const Topology& t, bool is_ring) {
   if (t.kind == TopologyKind::host || hosts_of(t) == 1) return t.inside;
   if (is_torus(t)) {
@@ -89,7 +90,8 @@ double hierarchical_seconds(const Topology& t, cost::Collective collective, doub
   // Ranks of a group share its wire; rails are each rank's own.
   const double wire =
       t.kind == TopologyKind::slow_groups ? t.between.bytes_per_s / local : t.between.bytes_per_s;
-  const double once = inside_rounds * t.inside.latency_s + (local - 1) / local * bytes / t.inside.bytes_per_s +
+  const double once = inside_rounds * t.inside.latency_s +
+                      (local - 1) / local * bytes / t.inside.bytes_per_s +
                       between_rounds * t.between.latency_s + (hosts - 1) / (hosts * local) * bytes / wire;
   return collective == cost::Collective::all_reduce ? 2 * once : once;
 }
@@ -135,8 +137,8 @@ Topology parse_topology(std::string_view text, int ranks) {
                        topology.between.latency_s >= 0;
   if (!is_sane) throw UsageError(str("--topology ", text, ": rates and local must be positive"));
   if (!is_torus(topology) && ranks > topology.local_ranks && ranks % topology.local_ranks != 0) {
-    throw UsageError(str("--topology ", text, ": local=", topology.local_ranks, " does not divide ", ranks,
-                         " ranks"));
+    throw UsageError(
+        str("--topology ", text, ": local=", topology.local_ranks, " does not divide ", ranks, " ranks"));
   }
   return topology;
 }
@@ -162,8 +164,8 @@ double collective_seconds(const Topology& topology, const std::string& algorithm
                           double bytes) {
   const std::vector<std::string> names = topology_algorithms(topology);
   if (std::find(names.begin(), names.end(), algorithm) == names.end())
-    throw UsageError(str("--algorithm: '", algorithm, "' is not one of ", join(names, ", "), " on ",
-                         describe(topology)));
+    throw UsageError(
+        str("--algorithm: '", algorithm, "' is not one of ", join(names, ", "), " on ", describe(topology)));
   if (topology.ranks <= 1) return 0;
   const OperationKind operation = operation_of(collective);
   if (algorithm == "auto") {
@@ -183,8 +185,8 @@ double collective_seconds(const Topology& topology, const std::string& algorithm
   collective::PlanRequest request{.operation = operation, .world = topology.ranks};
   request.bytes = {(1U << 10) * static_cast<std::uint64_t>(topology.ranks)};
   request.segment = {std::max<std::uint64_t>(
-      4, static_cast<std::uint64_t>(static_cast<double>(KiB(256).count) * static_cast<double>(request.bytes.count) /
-                                    std::max(bytes, 1.0)))};
+      4, static_cast<std::uint64_t>(static_cast<double>(KiB(256).count) *
+                                    static_cast<double>(request.bytes.count) / std::max(bytes, 1.0)))};
   collective::Cost most;
   for (const int rank : {0, 1, topology.ranks - 1}) {
     request.rank = rank;
@@ -193,8 +195,9 @@ double collective_seconds(const Topology& topology, const std::string& algorithm
     most.bytes_sent = std::max({most.bytes_sent, cost.bytes_sent, cost.bytes_received});
   }
   const Wire wire = narrowest(topology, algorithm == "ring");
-  return most.rounds * wire.latency_s +
-         static_cast<double>(most.bytes_sent) / static_cast<double>(request.bytes.count) * bytes / wire.bytes_per_s;
+  return most.rounds * wire.latency_s + static_cast<double>(most.bytes_sent) /
+                                            static_cast<double>(request.bytes.count) * bytes /
+                                            wire.bytes_per_s;
 }
 
 cost::Link link_of(const Topology& topology, const std::string& algorithm, double contention) {
@@ -204,7 +207,8 @@ cost::Link link_of(const Topology& topology, const std::string& algorithm, doubl
   for (const cost::Collective c : cost::kCollectives) {
     std::vector<cost::CostPoint> points;
     for (std::uint64_t bytes = KiB(1).count; bytes <= GiB(16).count; bytes *= 4) {
-      double seconds = std::max(1e-12, collective_seconds(topology, algorithm, c, static_cast<double>(bytes)));
+      double seconds =
+          std::max(1e-12, collective_seconds(topology, algorithm, c, static_cast<double>(bytes)));
       if (!points.empty()) seconds = std::max(seconds, points.back().seconds);
       points.push_back({bytes, seconds});
     }

@@ -26,7 +26,7 @@ enum class TopologyKind {
 struct Topology {
   TopologyKind kind = TopologyKind::host;
   int ranks = 1;
-  int local_ranks = 8;  // of a host or group
+  int local_ranks = 8;        // of a host or group
   Wire inside{2e-6, 200e9};   // between ranks of a host or group; of a torus between neighbours
   Wire between{10e-6, 25e9};  // per rank (fat tree), or per group (slow groups)
 };
@@ -40,8 +40,8 @@ std::string describe(const Topology& topology);
 std::vector<std::string> topology_algorithms(const Topology& topology);
 
 // Seconds of one collective by an algorithm: rounds, bytes and who they go to from the closed forms of
-// docs/algorithms.md, each byte over the narrowest wire of its way. Throws UsageError for an algorithm that the
-// operation or the topology does not have.
+// docs/algorithms.md, each byte over the narrowest wire of its way. Throws UsageError for an algorithm that
+// the operation or the topology does not have.
 double collective_seconds(const Topology& topology, const std::string& algorithm, cost::Collective collective,
                           double bytes);
 

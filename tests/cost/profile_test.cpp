@@ -41,12 +41,24 @@ TEST(ProfileJson, NamesTheFieldThatIsWrong) {
       {[](Json& j) { j.erase("link"); }, "p.link: missing"},
       {[](Json& j) { j["link"]["ranks"] = 1; }, "p.link.ranks"},
       {[](Json& j) { j["link"]["contention"] = 1; }, "p.link.contention: 1 is not below 1"},
-      {[](Json& j) { j["link"]["collectives"].erase("all_gather"); }, "p.link.collectives.all_gather: missing"},
-      {[](Json& j) { j["link"]["collectives"]["all_reduce"] = {{1, 2.0}}; }, "at least two points"},
-      {[](Json& j) { j["link"]["collectives"]["all_reduce"] = {{1, 2.0}, {2, 1.0}}; },
+      {[](Json& j) { j["link"]["collectives"].erase("all_gather"); },
+       "p.link.collectives.all_gather: missing"},
+      {[](Json& j) {
+         j["link"]["collectives"]["all_reduce"] = {{1, 2.0}};
+       },
+       "at least two points"},
+      {[](Json& j) {
+         j["link"]["collectives"]["all_reduce"] = {{1, 2.0}, {2, 1.0}};
+       },
        "p.link.collectives.all_reduce[1]: 2 bytes take 1 s, less than 1 bytes with 2 s"},
-      {[](Json& j) { j["link"]["collectives"]["all_reduce"] = {{2, 1.0}, {2, 1.0}}; }, "sizes must ascend"},
-      {[](Json& j) { j["link"]["collectives"]["all_reduce"] = {{1, 0.0}, {2, 1.0}}; }, "not a positive time"},
+      {[](Json& j) {
+         j["link"]["collectives"]["all_reduce"] = {{2, 1.0}, {2, 1.0}};
+       },
+       "sizes must ascend"},
+      {[](Json& j) {
+         j["link"]["collectives"]["all_reduce"] = {{1, 0.0}, {2, 1.0}};
+       },
+       "not a positive time"},
       {[](Json& j) { j["format"] = "other"; }, "p.format: 'other'"},
       {[](Json& j) { j["units"][0]["strategies"] = {"zero9"}; }, "'zero9' is not one of ddp, zero1"},
   };
@@ -87,7 +99,8 @@ TEST(Link, RingScalesWithTheGroup) {
   const Link link = ring_link(8, 5e-6, 1e9);
   const Link four = ring_link(4, 5e-6, 1e9);
   for (const double bytes : {1e5, 1e8})
-    EXPECT_NEAR(link.seconds(Collective::all_gather, bytes, 4), four.seconds(Collective::all_gather, bytes, 4),
+    EXPECT_NEAR(link.seconds(Collective::all_gather, bytes, 4),
+                four.seconds(Collective::all_gather, bytes, 4),
                 0.02 * four.seconds(Collective::all_gather, bytes, 4));
   EXPECT_EQ(link.seconds(Collective::all_gather, 1e6, 1), 0);
   // 9 alpha / beta
@@ -171,7 +184,8 @@ TEST(Synthetic, GptFollowsItsFormulas) {
   EXPECT_NEAR(static_cast<double>(unit.parameter_bytes), 2 * parameters, 1);
   EXPECT_NEAR(unit.forward_s, (24.0 * 2048 * 4096 * 4096 + 4.0 * 2048 * 1024 * 4096) / 140e12, 1e-9);
   EXPECT_DOUBLE_EQ(unit.backward_s, 2 * unit.forward_s);
-  for (const char* wrong : {"bert:layers=2", "gpt:layer=2", "gpt:layers=0", "gpt:layers=1.5", "gpt:dim=-4", "gpt:dim"})
+  for (const char* wrong :
+       {"bert:layers=2", "gpt:layer=2", "gpt:layers=0", "gpt:layers=1.5", "gpt:dim=-4", "gpt:dim"})
     EXPECT_THROW(synthetic_profile(wrong, 2), UsageError) << wrong;
 }
 
@@ -183,7 +197,8 @@ TEST(Synthetic, RandomProfilesKeepTheirPromise) {
     double communication = 0;
     const StepModel model = make_step_model(profile, {.ranks = 16, .blocks_per_collective = 1});
     for (const Job& job : model.jobs) {
-      if (job.kind == JobKind::gather_forward || job.kind == JobKind::gather_backward || job.kind == JobKind::reduce_scatter)
+      if (job.kind == JobKind::gather_forward || job.kind == JobKind::gather_backward ||
+          job.kind == JobKind::reduce_scatter)
         communication += job.seconds();
     }
     EXPECT_GT(communication / compute, 0.4);

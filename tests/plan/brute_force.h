@@ -8,8 +8,8 @@
 #include "rondo/cost/step_model.h"
 
 // The fastest plan by looking at every one: every choice of every unit, every slot and every order of every
-// collective (one block each, one micro-batch). A second simulator, written from the rules in docs/planner.md and not
-// from rondo/simulate, so that the two check each other.
+// collective (one block each, one micro-batch). A second simulator, written from the rules in docs/planner.md
+// and not from rondo/simulate, so that the two check each other.
 namespace rondo::plan {
 
 class BruteForce {
@@ -32,8 +32,8 @@ class BruteForce {
   struct State {
     double now = 0;
     double link = 0;
-    double work_left = 0;     // compute still to come
-    double link_left = 0;     // communication still to come
+    double work_left = 0;      // compute still to come
+    double link_left = 0;      // communication still to come
     std::vector<double> done;  // by job; -1: not launched
     std::vector<Gradient> leaving;
     double gathered = 0;
@@ -85,7 +85,8 @@ class BruteForce {
     if (!slots_.is_compute(t)) return bytes;
     for (int u = 0; u < slots_.units; ++u) {
       if (t == slots_.forward(0, u)) bytes += static_cast<double>(choice(u).forward_bytes);
-      if (t > slots_.forward(0, u) && t < slots_.backward(0, u)) bytes += static_cast<double>(choice(u).held_bytes);
+      if (t > slots_.forward(0, u) && t < slots_.backward(0, u))
+        bytes += static_cast<double>(choice(u).held_bytes);
       if (t == slots_.backward(0, u)) bytes += static_cast<double>(choice(u).backward_bytes);
     }
     return bytes;
@@ -113,7 +114,8 @@ class BruteForce {
   void launch(const State& s, int t, std::vector<int>& order) {
     bool is_complete = true;
     for (const int j : jobs_) {
-      if (s.done[static_cast<std::size_t>(j)] >= 0 || std::find(order.begin(), order.end(), j) != order.end()) continue;
+      if (s.done[static_cast<std::size_t>(j)] >= 0 || std::find(order.begin(), order.end(), j) != order.end())
+        continue;
       if (job(j).last == t) is_complete = false;
       if (t < job(j).first || t > job(j).last) continue;
       order.push_back(j);
@@ -155,7 +157,8 @@ class BruteForce {
       const double busy = std::max(0.0, s.link - s.now);
       s.now += work <= busy * slow ? work / slow : busy + (work - busy * slow);
       const cost::Strategy strategy = choice(u).choice.strategy;
-      const bool frees = slots_.is_forward(t) ? strategy == cost::Strategy::zero3 : shards_parameters(strategy);
+      const bool frees =
+          slots_.is_forward(t) ? strategy == cost::Strategy::zero3 : shards_parameters(strategy);
       if (frees) s.gathered -= static_cast<double>(unit(u).parameter_bytes);
     }
     if (is_hopeless(s)) return;

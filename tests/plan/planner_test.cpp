@@ -33,7 +33,8 @@ PlannerOptions within(std::uint64_t limit, int milliseconds) {
   return options;
 }
 
-void expect_sound(const cost::StepModel& model, const Answer& answer, std::uint64_t limit, const std::string& what) {
+void expect_sound(const cost::StepModel& model, const Answer& answer, std::uint64_t limit,
+                  const std::string& what) {
   ASSERT_TRUE(answer.feasible) << what;
   simulate::check_plan(model, answer.plan);
   const auto again = simulate::simulate_step(model, answer.plan, limit);
@@ -166,8 +167,8 @@ TEST(PlanFile, IsReadBackAsItWasWritten) {
   const PlannerOptions options = within(limit_between(model, 8), 1000);
   const Answer answer = make_plan(model, options);
   const auto json = plan_to_json(model, answer, explain(model, answer, options.memory_limit), options);
-  for (const char* key : {"feasible", "step_ms", "lower_bound_ms", "gap", "peak_bytes", "memory_limit_bytes", "ranks",
-                          "solve_s", "solver", "units", "blocks", "baselines", "profile_hash"})
+  for (const char* key : {"feasible", "step_ms", "lower_bound_ms", "gap", "peak_bytes", "memory_limit_bytes",
+                          "ranks", "solve_s", "solver", "units", "blocks", "baselines", "profile_hash"})
     EXPECT_TRUE(json.contains(key)) << key;
   const simulate::StepPlan back = plan_from_json(model, json, "p");
   EXPECT_EQ(back.choices, answer.plan.choices);

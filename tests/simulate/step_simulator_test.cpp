@@ -74,7 +74,8 @@ TEST(StepSimulator, ContentionSlowsWhatOverlaps) {
 
 TEST(StepSimulator, ShardedByHand) {
   const cost::StepModel model = two_units(1);
-  StepPlan plan{{{Strategy::zero3, false}, {Strategy::zero3_keep, false}}, std::vector<std::vector<Launch>>(7)};
+  StepPlan plan{{{Strategy::zero3, false}, {Strategy::zero3_keep, false}},
+                std::vector<std::vector<Launch>>(7)};
   plan.launches[0] = {{job_of(model, JobKind::gather_forward, 0), 1}};
   plan.launches[1] = {{job_of(model, JobKind::gather_forward, 1), 1}};
   plan.launches[3] = {{job_of(model, JobKind::gather_backward, 0), 1}};
@@ -86,7 +87,7 @@ TEST(StepSimulator, ShardedByHand) {
   EXPECT_DOUBLE_EQ(result.step_s, 1 + 6 + 1);  // the first gather and the last reduction are exposed
   // While b goes backward: both shards, b and the gathered a, b's gradient, activations, workspace.
   EXPECT_EQ(timeline.slots[3].memory.total(), 2 * 2000U + 2000 + 1000 + 200 + 7);
-  EXPECT_EQ(timeline.slots[2].memory.gathered, 1000U);  // a is freed after its forward
+  EXPECT_EQ(timeline.slots[2].memory.gathered, 1000U);        // a is freed after its forward
   EXPECT_EQ(timeline.slots[5].memory.total(), 4000U + 1000);  // a's gradient is on its way
   EXPECT_EQ(timeline.slots[6].memory.total(), 4000U);
   EXPECT_EQ(timeline.blocks.size(), 5U);
@@ -95,7 +96,8 @@ TEST(StepSimulator, ShardedByHand) {
 TEST(StepSimulator, ComputeWaitsUntilGradientsLeave) {
   const cost::StepModel model = two_units(3);
   StepPlan plan{{{Strategy::zero2, false}, {Strategy::zero2, false}}, std::vector<std::vector<Launch>>(7)};
-  plan.launches[0] = {{job_of(model, JobKind::gather_updated, 0), 1}, {job_of(model, JobKind::gather_updated, 1), 1}};
+  plan.launches[0] = {{job_of(model, JobKind::gather_updated, 0), 1},
+                      {job_of(model, JobKind::gather_updated, 1), 1}};
   plan.launches[4] = {{job_of(model, JobKind::reduce_scatter, 1), 1}};
   plan.launches[5] = {{job_of(model, JobKind::reduce_scatter, 0), 1}};
   const StepResult free = simulate_step(model, plan, UINT64_MAX);
@@ -106,8 +108,10 @@ TEST(StepSimulator, ComputeWaitsUntilGradientsLeave) {
 
 TEST(StepSimulator, BlocksOfAUnitOrOfThemselves) {
   cost::StepModel model = two_units(1, 4);
-  StepPlan plan{{{Strategy::zero3_keep, false}, {Strategy::zero3_keep, false}}, std::vector<std::vector<Launch>>(7)};
-  plan.launches[0] = {{job_of(model, JobKind::gather_forward, 0), 4}, {job_of(model, JobKind::gather_forward, 1), 1}};
+  StepPlan plan{{{Strategy::zero3_keep, false}, {Strategy::zero3_keep, false}},
+                std::vector<std::vector<Launch>>(7)};
+  plan.launches[0] = {{job_of(model, JobKind::gather_forward, 0), 4},
+                      {job_of(model, JobKind::gather_forward, 1), 1}};
   plan.launches[1] = {{job_of(model, JobKind::gather_forward, 1), 3}};
   plan.launches[4] = {{job_of(model, JobKind::reduce_scatter, 1), 4}};
   plan.launches[5] = {{job_of(model, JobKind::reduce_scatter, 0), 4}};
@@ -158,10 +162,12 @@ TEST(Cluster, EqualRanksAreOneRank) {
       const cost::StepModel model = cost::make_step_model(cost::random_profile(seed, 6, 8), options);
       StepPlan plan{{}, std::vector<std::vector<Launch>>(static_cast<std::size_t>(model.slots.count()))};
       for (int unit = 0; unit < model.units(); ++unit) {
-        plan.choices.push_back(nearest_choice(model, unit, {unit % 2 == 0 ? Strategy::zero3 : Strategy::zero2, unit % 3 == 0}));
+        plan.choices.push_back(
+            nearest_choice(model, unit, {unit % 2 == 0 ? Strategy::zero3 : Strategy::zero2, unit % 3 == 0}));
         for (const int j : model.cost_of(unit, plan.choices.back()).jobs) {
           const cost::Job& job = model.jobs[static_cast<std::size_t>(j)];
-          plan.launches[static_cast<std::size_t>(job.is_gather_buffer() ? job.last : job.first)].push_back({j, job.blocks});
+          plan.launches[static_cast<std::size_t>(job.is_gather_buffer() ? job.last : job.first)].push_back(
+              {j, job.blocks});
         }
       }
       const StepResult free = simulate_step(model, plan, UINT64_MAX);

@@ -14,15 +14,19 @@ using cost::Collective;
 
 TEST(Topology, RingOnOneHostIsItsClosedForm) {
   const Topology host = parse_topology("host:inside=1e9,inside_latency=10us", 8);
-  EXPECT_NEAR(collective_seconds(host, "ring", Collective::all_reduce, 8e6), 14 * 10e-6 + 2 * 7.0 / 8 * 8e6 / 1e9, 1e-9);
-  EXPECT_NEAR(collective_seconds(host, "ring", Collective::all_gather, 8e6), 7 * 10e-6 + 7.0 / 8 * 8e6 / 1e9, 1e-9);
+  EXPECT_NEAR(collective_seconds(host, "ring", Collective::all_reduce, 8e6),
+              14 * 10e-6 + 2 * 7.0 / 8 * 8e6 / 1e9, 1e-9);
+  EXPECT_NEAR(collective_seconds(host, "ring", Collective::all_gather, 8e6), 7 * 10e-6 + 7.0 / 8 * 8e6 / 1e9,
+              1e-9);
 }
 
 TEST(Topology, TorusIsRingsAlongItsSides) {
   const Topology torus = parse_topology("torus_2d:inside=1e9,inside_latency=1us", 64);
-  EXPECT_NEAR(collective_seconds(torus, "torus_2d", Collective::all_reduce, 64e6), 2 * (14e-6 + 63.0 / 64 * 64e6 / 1e9), 1e-9);
+  EXPECT_NEAR(collective_seconds(torus, "torus_2d", Collective::all_reduce, 64e6),
+              2 * (14e-6 + 63.0 / 64 * 64e6 / 1e9), 1e-9);
   const Topology cube = parse_topology("torus_3d:inside=1e9,inside_latency=1us", 64);
-  EXPECT_NEAR(collective_seconds(cube, "torus_2d", Collective::all_gather, 64e6), 9e-6 + 63.0 / 64 * 64e6 / 1e9, 1e-9);
+  EXPECT_NEAR(collective_seconds(cube, "torus_2d", Collective::all_gather, 64e6),
+              9e-6 + 63.0 / 64 * 64e6 / 1e9, 1e-9);
 }
 
 TEST(Topology, HierarchyPaysWhereTheWireBetweenIsShared) {
@@ -54,15 +58,18 @@ TEST(Topology, BadSettingsAreNamed) {
   EXPECT_THROW(parse_topology("fat_tree:local=3", 8), UsageError);
   EXPECT_THROW(parse_topology("fat_tree:speed=3", 8), UsageError);
   EXPECT_THROW(parse_topology("fat_tree:between=-1", 8), UsageError);
-  EXPECT_THROW(collective_seconds(parse_topology("host", 8), "torus_2d", Collective::all_reduce, 1), UsageError);
-  EXPECT_THROW(collective_seconds(parse_topology("host", 8), "double_binary_tree", Collective::all_gather, 1), UsageError);
+  EXPECT_THROW(collective_seconds(parse_topology("host", 8), "torus_2d", Collective::all_reduce, 1),
+               UsageError);
+  EXPECT_THROW(collective_seconds(parse_topology("host", 8), "double_binary_tree", Collective::all_gather, 1),
+               UsageError);
 }
 
 TEST(Failures, DrawnGoodputIsTheExpectedOne) {
   const FailureModel model{50000 * 3600.0, 16384, 60, 120};
   const double interval = daly_interval_s(model);
   EXPECT_NEAR(interval, young_interval_s(model), 0.1 * interval);
-  EXPECT_NEAR(simulated_goodput(model, interval, 20000 * interval, 3), expected_goodput(model, interval), 0.005);
+  EXPECT_NEAR(simulated_goodput(model, interval, 20000 * interval, 3), expected_goodput(model, interval),
+              0.005);
   // The interval of Daly loses least.
   for (const double factor : {0.5, 0.8, 1.25, 2.0})
     EXPECT_LT(expected_goodput(model, interval * factor), expected_goodput(model, interval));

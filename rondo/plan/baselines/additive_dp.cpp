@@ -6,14 +6,15 @@
 
 namespace rondo::plan {
 
-// OSDP (Jiang et al., "OSDP: Optimal Sharded Data Parallel for Distributed Deep Learning", IJCAI 2023): each unit
-// adds its own time and its own memory, nothing overlaps, and dynamic programming finds the least sum of times
-// whose sum of memory fits. Memory is counted in 1024 steps of the limit. What is alive in one slot only
-// (workspace, a gathered unit, a gradient) is put aside beforehand, at its largest.
+// OSDP (Jiang et al., "OSDP: Optimal Sharded Data Parallel for Distributed Deep Learning", IJCAI 2023): each
+// unit adds its own time and its own memory, nothing overlaps, and dynamic programming finds the least sum of
+// times whose sum of memory fits. Memory is counted in 1024 steps of the limit. What is alive in one slot
+// only (workspace, a gathered unit, a gradient) is put aside beforehand, at its largest.
 Baseline additive_dp(const cost::StepModel& model, std::uint64_t memory_limit) {
   constexpr int kSteps = 1024;
   Baseline best;
-  // Put aside for passing needs: first as much as the largest units need, then more if the result did not fit.
+  // Put aside for passing needs: first as much as the largest units need, then more if the result did not
+  // fit.
   for (const double share : {1.0, 1.5, 2.0, 3.0}) {
     double passing = 0;
     for (const cost::UnitProfile& u : model.profile.units) {
@@ -62,9 +63,10 @@ Baseline additive_dp(const cost::StepModel& model, std::uint64_t memory_limit) {
       const auto& option = model.choices[u][static_cast<std::size_t>(c)];
       chosen[u] = option.choice;
       const bool keeps = option.choice.strategy == cost::Strategy::zero3_keep;
-      m -= static_cast<int>(std::ceil(static_cast<double>(option.persistent_bytes + option.held_bytes +
-                                                          (keeps ? model.profile.units[u].parameter_bytes : 0)) /
-                                      step));
+      m -= static_cast<int>(
+          std::ceil(static_cast<double>(option.persistent_bytes + option.held_bytes +
+                                        (keeps ? model.profile.units[u].parameter_bytes : 0)) /
+                    step));
     }
     Baseline candidate{"additive_dp", prefetch_schedule(model, chosen, 1), {}};
     candidate.result = simulate::simulate_step(model, candidate.plan, memory_limit);

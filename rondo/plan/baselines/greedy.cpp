@@ -5,8 +5,8 @@
 
 namespace rondo::plan {
 
-// Starts from the plan with the least memory and takes, again and again, the change of one unit that saves the
-// most communication and recomputation per byte, as long as the step still fits.
+// Starts from the plan with the least memory and takes, again and again, the change of one unit that saves
+// the most communication and recomputation per byte, as long as the step still fits.
 Baseline greedy_time_per_byte(const cost::StepModel& model, std::uint64_t memory_limit) {
   struct Change {
     int unit = 0;

@@ -26,8 +26,8 @@ simulate::StepPlan draw(const cost::StepModel& model, RandomStream& random, doub
                            : job.last;
       for (int block = 0; block < job.blocks; ++block) {
         const int first = thrift > 0 && job.is_gather_buffer() ? last : job.first;
-        const auto slot = static_cast<std::size_t>(first) +
-                          random.below(static_cast<std::uint64_t>(last - first + 1));
+        const auto slot =
+            static_cast<std::size_t>(first) + random.below(static_cast<std::uint64_t>(last - first + 1));
         plan.launches[slot].push_back({j, 1});
       }
     }

@@ -13,8 +13,8 @@ std::vector<cost::UnitChoice> same_for_all(const cost::StepModel& model, cost::U
   return choices;
 }
 
-Baseline scheduled(const cost::StepModel& model, std::string name, const std::vector<cost::UnitChoice>& choices,
-                   int ahead, std::uint64_t memory_limit) {
+Baseline scheduled(const cost::StepModel& model, std::string name,
+                   const std::vector<cost::UnitChoice>& choices, int ahead, std::uint64_t memory_limit) {
   Baseline baseline{std::move(name), prefetch_schedule(model, choices, ahead), {}};
   baseline.result = simulate::simulate_step(model, baseline.plan, memory_limit);
   return baseline;
@@ -32,7 +32,8 @@ Baseline uniform(const cost::StepModel& model, cost::Strategy strategy, std::uin
 Baseline fsdp(const cost::StepModel& model, int in_flight, std::uint64_t memory_limit) {
   const std::string name = in_flight == 1 ? "fsdp_prefetch_1" : str("fsdp_limit_", in_flight);
   const int ahead = std::min(in_flight, model.options.prefetch_window);
-  Baseline plain = scheduled(model, name, same_for_all(model, {cost::Strategy::zero3, false}), ahead, memory_limit);
+  Baseline plain =
+      scheduled(model, name, same_for_all(model, {cost::Strategy::zero3, false}), ahead, memory_limit);
   if (plain.result.fits) return plain;
   return scheduled(model, name, same_for_all(model, {cost::Strategy::zero3, true}), ahead, memory_limit);
 }
@@ -55,10 +56,10 @@ Baseline keep_last_k(const cost::StepModel& model, std::uint64_t memory_limit) {
 
 Baseline earliest_deadline_first(const cost::StepModel& model, const simulate::StepPlan& choices_of,
                                  std::uint64_t memory_limit) {
-  Baseline baseline{"earliest_deadline_first",
-                    list_schedule(model, choices_of.choices, memory_limit,
-                                  {model.options.prefetch_window, false, true}),
-                    {}};
+  Baseline baseline{
+      "earliest_deadline_first",
+      list_schedule(model, choices_of.choices, memory_limit, {model.options.prefetch_window, false, true}),
+      {}};
   baseline.result = simulate::simulate_step(model, baseline.plan, memory_limit);
   return baseline;
 }

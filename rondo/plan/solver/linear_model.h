@@ -38,7 +38,8 @@ struct LinearProgramme {
   int add_row(Row row);
 };
 
-// As a free-format MPS file, which every solver reads. Names become column and row names with blanks replaced.
+// As a free-format MPS file, which every solver reads. Names become column and row names with blanks
+// replaced.
 std::string to_mps(const LinearProgramme& programme);
 
 }  // namespace rondo::plan

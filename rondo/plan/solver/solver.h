@@ -10,20 +10,25 @@
 
 namespace rondo::plan {
 
-enum class SolveStatus { optimal, feasible, infeasible, nothing };  // nothing: no solution before the deadline
+enum class SolveStatus {
+  optimal,
+  feasible,
+  infeasible,
+  nothing
+};  // nothing: no solution before the deadline
 
 struct SolveResult {
   SolveStatus status = SolveStatus::nothing;
-  double objective = 0;  // of values
+  double objective = 0;        // of values
   double bound = -kUnbounded;  // no solution is better; certified by the solver
   std::vector<double> values;
   std::vector<double> row_duals;  // of a linear programme: objective's change per unit of the row's bound
 };
 
 struct SolveOptions {
-  Wait wait;                 // when to give up; a cancelled token stops the solver
+  Wait wait;  // when to give up; a cancelled token stops the solver
   double relative_gap = 1e-4;
-  bool relax = false;        // ignore that columns are integer
+  bool relax = false;         // ignore that columns are integer
   std::vector<double> start;  // a solution to begin with, if not empty
   // Called with the values of each better solution that is found on the way.
   std::function<void(const std::vector<double>&)> on_solution;

@@ -39,7 +39,8 @@ struct Free {
 };
 using Handle = std::unique_ptr<void, Free>;
 
-void on_callback(int type, const char*, const HighsCallbackDataOut* out, HighsCallbackDataIn* in, void* user) {
+void on_callback(int type, const char*, const HighsCallbackDataOut* out, HighsCallbackDataIn* in,
+                 void* user) {
   const auto& options = *static_cast<const SolveOptions*>(user);
   if (type == kHighsCallbackMipImprovingSolution && options.on_solution && out->mip_solution != nullptr) {
     options.on_solution({out->mip_solution, out->mip_solution + out->mip_solution_size});
@@ -80,7 +81,8 @@ class Highs final : public LinearModel {
     Highs_setBoolOptionValue(highs, "output_flag", 0);
     Highs_setDoubleOptionValue(highs, "mip_rel_gap", options.relative_gap);
     if (!options.wait.deadline.is_never())
-      Highs_setDoubleOptionValue(highs, "time_limit", std::max(0.0, seconds(options.wait.deadline.remaining())));
+      Highs_setDoubleOptionValue(highs, "time_limit",
+                                 std::max(0.0, seconds(options.wait.deadline.remaining())));
   }
 
   static void pass(void* highs, const LinearProgramme& programme, bool is_mip) {
@@ -105,14 +107,14 @@ class Highs final : public LinearModel {
     const auto rows = static_cast<HighsInt>(row_lower.size());
     const auto nonzeros = static_cast<HighsInt>(matrix.values.size());
     const HighsInt status =
-        is_mip ? Highs_passMip(highs, columns, rows, nonzeros, kHighsMatrixFormatColwise, kHighsObjSenseMinimize,
-                               programme.constant, cost.data(), lower.data(), upper.data(), row_lower.data(),
-                               row_upper.data(), matrix.starts.data(), matrix.indices.data(),
-                               matrix.values.data(), integrality.data())
-               : Highs_passLp(highs, columns, rows, nonzeros, kHighsMatrixFormatColwise, kHighsObjSenseMinimize,
-                              programme.constant, cost.data(), lower.data(), upper.data(), row_lower.data(),
-                              row_upper.data(), matrix.starts.data(), matrix.indices.data(),
-                              matrix.values.data());
+        is_mip ? Highs_passMip(highs, columns, rows, nonzeros, kHighsMatrixFormatColwise,
+                               kHighsObjSenseMinimize, programme.constant, cost.data(), lower.data(),
+                               upper.data(), row_lower.data(), row_upper.data(), matrix.starts.data(),
+                               matrix.indices.data(), matrix.values.data(), integrality.data())
+               : Highs_passLp(highs, columns, rows, nonzeros, kHighsMatrixFormatColwise,
+                              kHighsObjSenseMinimize, programme.constant, cost.data(), lower.data(),
+                              upper.data(), row_lower.data(), row_upper.data(), matrix.starts.data(),
+                              matrix.indices.data(), matrix.values.data());
     if (status == kHighsStatusError) throw Error(str("HiGHS refused the programme '", programme.name, "'"));
   }
 
