@@ -124,6 +124,10 @@ void add_failures(const Flags& f, Json& json) {
   if (model.mean_time_between_failures_s <= 0 || model.checkpoint_s <= 0)
     throw UsageError("--mtbf and --checkpoint-time must be positive");
   const double interval = rondo::simulate::daly_interval_s(model);
+  if (interval + model.checkpoint_s > 20 * model.job_mean_time_s()) {
+    throw UsageError(str("--mtbf ", f.mean_time_between_failures, ": ", model.ranks, " ranks fail every ",
+                         model.job_mean_time_s(), " s, too often for a checkpoint of ", f.checkpoint_time));
+  }
   const double useful = std::max(1000 * interval, 100 * model.job_mean_time_s());
   json["failures"] = {
       {"job_mtbf_s", model.job_mean_time_s()},
