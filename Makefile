@@ -10,7 +10,7 @@ SHELL := /bin/bash
 export LIBTORCH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-peers build test quickstart format format-check tidy asan tsan sanitize-short install clean
+.PHONY: help setup setup-peers build test quickstart format format-check tidy asan tsan sanitize-short bench-planner install clean
 
 help: ## list the commands
 	@echo "make COMMAND [PRESET=$(PRESET)] [LIBTORCH=/path] [PREFIX=$(PREFIX)]"
@@ -50,6 +50,9 @@ tsan: setup ## the torch-free tests under the thread sanitizer
 sanitize-short: setup ## the part of tsan and asan that continuous integration runs
 	@scripts/sanitize.sh --short tsan
 	@scripts/sanitize.sh --short asan
+
+bench-planner: build ## the planner on 200 random profiles, against its bound and its baselines
+	@RONDO_BIN=build/$(PRESET)/bin bench/planner.py
 
 install: build ## install headers, libraries and programs to PREFIX
 	@cmake --install build/$(PRESET) --prefix $(PREFIX)

@@ -21,6 +21,9 @@ rondo_require(Xxhash libxxhash-dev)
 
 find_package(Libtorch REQUIRED)
 
+# The solver of the planner, which without it answers by heuristics.
+find_package(Highs QUIET)
+
 find_path(GLOO_INCLUDE_DIR gloo/context.h)
 set(RONDO_HAVE_GLOO OFF)
 if(RONDO_WITH_GLOO AND GLOO_INCLUDE_DIR)

@@ -22,7 +22,7 @@ endfunction()
 function(rondo_layer name)
   cmake_parse_arguments(ARG "TORCH" "" "USES;LINK" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/rondo/${name}/*.cpp")
-  list(FILTER sources EXCLUDE REGEX "(_gloo|_nccl)\\.cpp$|/mpi/module/")
+  list(FILTER sources EXCLUDE REGEX "(_gloo|_nccl|_highs)\\.cpp$|/mpi/module/")
   list(TRANSFORM ARG_USES PREPEND rondo_ OUTPUT_VARIABLE uses)
   if(sources)
     set(scope PUBLIC)
@@ -82,6 +82,18 @@ function(rondo_nccl_sources)
   set_source_files_properties("${folder}/factory_nccl.cpp" PROPERTIES COMPILE_DEFINITIONS USE_C10D_NCCL
                               SKIP_PRECOMPILE_HEADERS ON
                               INCLUDE_DIRECTORIES "${NCCL_INCLUDE_DIR};${CUDA_RUNTIME_INCLUDE_DIR}")
+endfunction()
+
+# The planner's solver. Without it rondo plan answers by heuristics, and says so.
+function(rondo_highs)
+  if(NOT Highs_FOUND)
+    message(STATUS "HiGHS was not found: rondo plan will answer by heuristics, without a certified gap. "
+                   "'make setup' installs it, or set HIGHS_DIR=/path/to/highs.")
+    target_sources(rondo_plan PRIVATE "${PROJECT_SOURCE_DIR}/rondo/plan/solver/no_highs.cpp")
+    return()
+  endif()
+  target_sources(rondo_plan PRIVATE "${PROJECT_SOURCE_DIR}/rondo/plan/solver/solver_highs.cpp")
+  target_link_libraries(rondo_plan PRIVATE $<BUILD_INTERFACE:Highs::Highs>)
 endfunction()
 
 # The Open MPI backend, rondo_mpi.so: a module, so that only who asks for it loads MPI.

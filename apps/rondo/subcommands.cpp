@@ -16,6 +16,8 @@ const std::vector<Subcommand>& known_subcommands() {
       {"train", "train a built-in model on your data"},
       {"bench", "measure collectives, training steps and start-up, next to their peers"},
       {"profile", "measure a model and the link between ranks, for planning"},
+      {"plan", "the best strategy per layer and schedule for a memory limit"},
+      {"simulate", "predict a training step on up to 16,384 ranks"},
       {"checkpoint", "look into checkpoints and verify them"},
       {"report", "one self-contained HTML page of a run"},
       {"doctor", "what this machine offers, what is missing, and how to get it"},

@@ -104,6 +104,7 @@ function fillPlan(plan) {
 
 Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
 if (run.plan) fillPlan(run.plan);
+else if (run.planner) fillPlanner(run.planner);
 else fillRun();
 window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawn.forEach((entry) => entry.render()));
 document.documentElement.dataset.ready = "true";

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "rondo/plan/explain.h"
+
+namespace rondo {
+
+// What the page of a plan draws (apps/report/page/planner.js): memory by slot with its parts, the timeline of
+// compute and link, step time against limit when a sweep was asked for, the baselines, the units.
+nlohmann::ordered_json planner_document(const cost::StepModel& model, const nlohmann::ordered_json& plan,
+                                        const plan::Answer& answer, std::uint64_t memory_limit,
+                                        const std::vector<plan::SweepPoint>& sweep);
+
+// The slots and blocks of a simulated step: {slots: [{name, ready_ms, begin_ms, end_ms, memory: {...}}],
+// blocks:
+// [{collective, unit, index, bytes, slot, begin_ms, end_ms}]}.
+nlohmann::ordered_json timeline_to_json(const cost::StepModel& model, const simulate::Timeline& timeline);
+
+// [{memory_limit_bytes, step_ms, lower_bound_ms, gap, peak_bytes, baselines}]
+nlohmann::ordered_json sweep_to_json(const std::vector<plan::SweepPoint>& sweep);
+
+}  // namespace rondo

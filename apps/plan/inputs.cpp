@@ -1,0 +1,105 @@
+#include "apps/plan/inputs.h"
+
+#include <csignal>
+#include <thread>
+
+#include "rondo/base/bytes.h"
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/cost/profile_json.h"
+#include "rondo/cost/synthetic.h"
+
+namespace rondo {
+
+void add_planning_flags(CLI::App& app, PlanningInputs& inputs) {
+  const std::string what = "What is planned";
+  app.add_option("PROFILE", inputs.profile, "a profile, as 'rondo profile' writes it")->group(what);
+  app.add_option("--profile", inputs.profile, "the same")->type_name("FILE")->group(what);
+  app.add_option(
+         "--synthetic", inputs.synthetic,
+         "a profile by formula: gpt:layers=48,dim=4096,batch=1,seq=2048,flops=140e12,rate=25e9,latency=10us")
+      ->type_name("MODEL")
+      ->group(what);
+  app.add_option("--random-profile", inputs.random_profile, "a profile by chance, for tests and studies")
+      ->type_name("SEED")
+      ->group(what);
+  app.add_option("--random-units", inputs.random_units, "units of --random-profile; default 48")
+      ->type_name("N")
+      ->check(CLI::Range(1, 10000))
+      ->group(what);
+  app.add_option("--ranks", inputs.options.ranks, "processes that train together; default 2")
+      ->type_name("N")
+      ->group(what);
+  app.add_option("--shard-group", inputs.options.shard_group,
+                 "ranks that share one copy, the rest are replicas (hybrid); default: all")
+      ->type_name("N")
+      ->group(what);
+  app.add_option("--micro-batches", inputs.options.micro_batches, "passes accumulated in one step; default 1")
+      ->type_name("N")
+      ->group(what);
+  app.add_option("--prefetch-window", inputs.options.prefetch_window,
+                 "gather parameters at most so many slots before their use; default 4")
+      ->type_name("N")
+      ->group(what);
+  app.add_option("--blocks", inputs.options.blocks_per_collective,
+                 "cut a collective into at most so many blocks; default 16")
+      ->type_name("N")
+      ->group(what);
+  app.add_option("--block-bytes", inputs.block_bytes, "cut into blocks of this size instead")
+      ->type_name("SIZE")
+      ->group(what);
+  app.add_option(
+         "--buffers", inputs.buffers,
+         "memory of a gather or gradient: 'unit', all at once, as flat buffers have it; or by 'block'")
+      ->type_name("WHAT")
+      ->group(what);
+}
+
+cost::Profile load_profile(const PlanningInputs& inputs) {
+  const int sources = (inputs.profile.empty() ? 0 : 1) + (inputs.synthetic.empty() ? 0 : 1) +
+                      (inputs.random_profile.has_value() ? 1 : 0);
+  if (sources != 1)
+    throw UsageError("give one of PROFILE (a file), --synthetic MODEL and --random-profile SEED");
+  if (!inputs.profile.empty()) return cost::read_profile(inputs.profile);
+  if (!inputs.synthetic.empty()) return cost::synthetic_profile(inputs.synthetic, inputs.options.ranks);
+  return cost::random_profile(*inputs.random_profile, inputs.random_units, inputs.options.ranks);
+}
+
+cost::StepOptions step_options(const PlanningInputs& inputs) {
+  cost::StepOptions options = inputs.options;
+  if (inputs.buffers == "block") {
+    options.buffers = cost::Buffers::block;
+  } else if (inputs.buffers != "unit") {
+    throw UsageError(str("--buffers ", inputs.buffers, " is not one of unit, block"));
+  }
+  if (!inputs.block_bytes.empty())
+    options.block_bytes = parse_bytes(inputs.block_bytes, "--block-bytes").count;
+  return options;
+}
+
+struct InterruptWatch::Thread {
+  std::thread thread;
+  sigset_t signals{};
+};
+
+InterruptWatch::InterruptWatch() : thread_(std::make_unique<Thread>()) {
+  sigemptyset(&thread_->signals);
+  sigaddset(&thread_->signals, SIGINT);
+  sigaddset(&thread_->signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &thread_->signals, nullptr);
+  thread_->thread = std::thread([signals = thread_->signals, token = token_, end = end_] {
+    const timespec pause{0, 50'000'000};
+    while (!end.cancelled()) {
+      if (sigtimedwait(&signals, nullptr, &pause) < 0) continue;
+      token.cancel();
+      pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);  // the next one ends the process
+    }
+  });
+}
+
+InterruptWatch::~InterruptWatch() {
+  end_.cancel();
+  thread_->thread.join();
+}
+
+}  // namespace rondo

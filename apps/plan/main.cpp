@@ -1,0 +1,225 @@
+// `rondo plan`: the best plan for a memory limit.
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "apps/common/command_line.h"
+#include "apps/plan/document.h"
+#include "apps/plan/inputs.h"
+#include "apps/plan/table.h"
+#include "apps/report/page.h"
+#include "rondo/base/bytes.h"
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/base/time.h"
+#include "rondo/cost/profile_json.h"
+#include "rondo/format/file.h"
+#include "rondo/plan/plan_file.h"
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+using rondo::str;
+using rondo::UsageError;
+
+struct Flags {
+  rondo::PlanningInputs inputs;
+  std::string memory_limit;
+  std::string objective = "step-time";
+  std::string time_limit = "60s";
+  double gap = 1e-3;
+  std::string solver = "highs";
+  int random = 0;
+  std::uint64_t seed = 0;
+  int sweep = 0;
+  bool max_batch = false;
+  bool quiet = false;
+  std::string json;
+  std::string plan_out;
+  std::string html;
+  std::string fsdp2;
+  std::string mps;
+  std::string profile_out;
+};
+
+void add_flags(CLI::App& app, Flags& f) {
+  add_planning_flags(app, f.inputs);
+  app.add_option("--memory-limit", f.memory_limit, "of each rank, as in 2GiB")->type_name("SIZE")->required();
+  const std::string search = "Search";
+  app.add_option("--objective", f.objective,
+                 "step-time, or overlap as in the literature (docs/planner.md says why not)")
+      ->type_name("NAME")
+      ->group(search);
+  app.add_option("--time-limit", f.time_limit,
+                 "stop with the best plan so far; default 60s. Ctrl-C does so too")
+      ->type_name("TIME")
+      ->group(search);
+  app.add_option("--gap", f.gap, "stop when the plan is proven this close to the best; default 0.001")
+      ->type_name("SHARE")
+      ->check(CLI::Range(0.0, 1.0))
+      ->group(search);
+  app.add_option("--solver", f.solver, "highs, or none for the heuristic planner")
+      ->type_name("NAME")
+      ->group(search);
+  const std::string more = "More answers";
+  app.add_option("--sweep", f.sweep,
+                 "also plan for N limits between the smallest feasible and the largest that binds")
+      ->type_name("N")
+      ->check(CLI::Range(2, 1000))
+      ->group(more);
+  app.add_option("--random", f.random, "also draw N legal plans, and say where this one stands among them")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000000))
+      ->group(more);
+  app.add_option("--seed", f.seed, "of --random")->type_name("N")->group(more);
+  app.add_flag("--max-batch", f.max_batch, "instead: the largest batch that fits, per strategy")->group(more);
+  const std::string output = "Output";
+  app.add_option("--json", f.json, "the result as JSON; '-' is standard output, without the table")
+      ->type_name("FILE")
+      ->group(output);
+  app.add_option("--plan-out", f.plan_out,
+                 "the same into a file that 'rondo train --plan' and 'rondo simulate' read")
+      ->type_name("FILE")
+      ->group(output);
+  app.add_option("--html", f.html, "a page with pictures")->type_name("FILE")->group(output);
+  app.add_option("--fsdp2", f.fsdp2, "the plan in the terms of PyTorch's FSDP2, as JSON")
+      ->type_name("FILE")
+      ->group(output);
+  app.add_option("--write-mps", f.mps, "the integer programme as an MPS file, for any solver")
+      ->type_name("FILE")
+      ->group(output);
+  app.add_option("--write-profile", f.profile_out, "the profile that was planned for")
+      ->type_name("FILE")
+      ->group(output);
+  app.add_flag("--quiet", f.quiet, "no progress on standard error")->group(output);
+}
+
+rondo::plan::PlannerOptions planner_options(const Flags& f, const rondo::CancelToken& cancel) {
+  rondo::plan::PlannerOptions options;
+  options.memory_limit = rondo::parse_bytes(f.memory_limit, "--memory-limit").count;
+  options.time_limit = rondo::parse_duration(f.time_limit, "--time-limit");
+  options.target_gap = f.gap;
+  options.cancel = &cancel;
+  if (f.objective == "overlap") {
+    options.objective = rondo::plan::Objective::overlap;
+  } else if (f.objective != "step-time") {
+    throw UsageError(str("--objective ", f.objective, " is not one of step-time, overlap"));
+  }
+  if (f.solver != "highs" && f.solver != "none")
+    throw UsageError(str("--solver ", f.solver, " is not one of highs, none"));
+  options.use_solver = f.solver == "highs";
+  if (!f.quiet) {
+    options.progress = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); };
+  }
+  return options;
+}
+
+// Step times of N plans by chance, and where ours stands.
+Json compare_with_random(const rondo::cost::StepModel& model, const rondo::plan::Answer& answer,
+                         const Flags& f, std::uint64_t limit) {
+  std::vector<double> times;
+  int unfit = 0;
+  for (int i = 0; i < f.random; ++i) {
+    const auto plan = rondo::plan::random_plan(model, f.seed, static_cast<std::uint64_t>(i), limit);
+    const auto result = rondo::simulate::simulate_step(model, plan, limit);
+    result.fits ? times.push_back(result.step_s * 1e3) : static_cast<void>(++unfit);
+  }
+  std::sort(times.begin(), times.end());
+  Json json{{"plans", f.random}, {"seed", f.seed}, {"do_not_fit", unfit}};
+  if (times.empty()) return json;
+  const auto at = [&](double share) {
+    return times[static_cast<std::size_t>(share * static_cast<double>(times.size() - 1))];
+  };
+  json["step_ms"] = {
+      {"min", times.front()}, {"p10", at(0.1)}, {"p50", at(0.5)}, {"p90", at(0.9)}, {"max", times.back()}};
+  json["faster_than_plan"] =
+      std::lower_bound(times.begin(), times.end(), answer.result.step_s * 1e3) - times.begin();
+  return json;
+}
+
+int answer_max_batch(const Flags& f, const rondo::cost::Profile& profile, std::uint64_t limit) {
+  Json batches = Json::array();
+  if (f.json != "-") std::printf("%-30s %12s %16s\n", "strategy", "batch", "samples/s a rank");
+  for (const auto& b : rondo::plan::largest_batches(profile, step_options(f.inputs), limit)) {
+    if (f.json != "-")
+      std::printf("%-30s %12llu %16.2f\n", b.strategy.c_str(), static_cast<unsigned long long>(b.batch),
+                  b.samples_per_s);
+    batches.push_back({{"strategy", b.strategy}, {"batch", b.batch}, {"samples_per_s", b.samples_per_s}});
+  }
+  rondo::write_json(f.json, {{"memory_limit_bytes", limit},
+                             {"ranks", f.inputs.options.ranks},
+                             {"profile_batch_size", profile.batch_size},
+                             {"batches", std::move(batches)}});
+  return 0;
+}
+
+void write_files(const Flags& f, const rondo::cost::StepModel& model, const rondo::plan::Answer& answer,
+                 const rondo::plan::PlannerOptions& options, const Json& json,
+                 const std::vector<rondo::plan::SweepPoint>& sweep) {
+  if (!f.plan_out.empty()) rondo::replace_text_file(f.plan_out, json.dump(1) + "\n");
+  if (!f.fsdp2.empty())
+    rondo::replace_text_file(f.fsdp2, rondo::plan::to_fsdp2(model, answer.plan).dump(2) + "\n");
+  if (!f.profile_out.empty())
+    rondo::replace_text_file(f.profile_out, rondo::cost::to_json(model.profile).dump(2) + "\n");
+  if (!f.mps.empty()) {
+    const rondo::plan::Formulation formulation(model, options.memory_limit, options.objective, true);
+    rondo::replace_text_file(f.mps, rondo::plan::to_mps(formulation.programme()));
+  }
+  if (!f.html.empty()) {
+    rondo::replace_text_file(
+        f.html, rondo::make_page(rondo::planner_document(model, json, answer, options.memory_limit, sweep)));
+  }
+}
+
+int run(const Flags& f) {
+  const rondo::InterruptWatch interrupt;
+  const auto options = planner_options(f, interrupt.token());
+  const rondo::cost::Profile profile = load_profile(f.inputs);
+  if (f.max_batch) return answer_max_batch(f, profile, options.memory_limit);
+  const auto model = rondo::cost::make_step_model(profile, step_options(f.inputs));
+  const rondo::plan::Answer answer = rondo::plan::make_plan(model, options);
+  const auto explanation = rondo::plan::explain(model, answer, options.memory_limit);
+  Json json = rondo::plan::plan_to_json(model, answer, explanation, options);
+  std::vector<rondo::plan::SweepPoint> sweep;
+  if (f.sweep > 0) {
+    auto quiet = options;
+    quiet.progress = nullptr;
+    sweep = rondo::plan::sweep(model, quiet, f.sweep);
+    json["sweep"] = rondo::sweep_to_json(sweep);
+  }
+  if (f.random > 0) json["random"] = compare_with_random(model, answer, f, options.memory_limit);
+  if (f.json != "-") {
+    rondo::print_answer(model, answer, explanation, options.memory_limit);
+    if (!sweep.empty()) rondo::print_sweep(sweep);
+    if (json.contains("random")) std::printf("\nrandom plans: %s\n", json["random"].dump().c_str());
+  }
+  write_files(f, model, answer, options, json, sweep);
+  rondo::write_json(f.json, json);
+  if (!answer.feasible) {
+    std::fprintf(stderr, "rondo plan: --memory-limit %s is infeasible: %s\n", f.memory_limit.c_str(),
+                 explanation.binding.c_str());
+    return static_cast<int>(rondo::ExitCode::failed);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "Find the strategy per unit and the launch slot per block that make a step fastest within a memory "
+      "limit.",
+      "rondo plan");
+  Flags flags;
+  add_flags(app, flags);
+  app.footer(
+      "Examples:\n"
+      "  rondo plan profile.json --memory-limit 2GiB --ranks 2 --plan-out plan.json\n"
+      "  rondo plan --synthetic gpt:layers=48,dim=4096 --ranks 16 --memory-limit 60GiB --html plan.html "
+      "--sweep 8\n"
+      "  rondo plan profile.json --memory-limit 2GiB --ranks 2 --random 1000 --seed 7 --json -\n"
+      "  rondo plan profile.json --memory-limit 2GiB --ranks 2 --max-batch\n"
+      "  rondo plan profile.json --memory-limit 2GiB --ranks 2 --fsdp2 fsdp2.json --write-mps plan.mps\n\n"
+      "Exit code 1 when no plan fits the limit; the message says what the smallest feasible limit is.");
+  return rondo::run_command_line(app, argc, argv, [&] { return run(flags); });
+}

@@ -1,0 +1,80 @@
+#include "apps/plan/table.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "rondo/base/bytes.h"
+#include "rondo/base/text.h"
+
+namespace rondo {
+namespace {
+
+std::string size(std::uint64_t bytes) { return to_string(Bytes{bytes}); }
+
+// Neighbours with the same choice share a line.
+void print_units(const cost::StepModel& model, const plan::Answer& answer,
+                 const plan::Explanation& explanation) {
+  std::printf("\n%-34s %-24s %s\n", "units", "choice", "why");
+  for (int from = 0; from < model.units();) {
+    int to = from;
+    const auto choice = answer.plan.choices[static_cast<std::size_t>(from)];
+    while (to + 1 < model.units() && answer.plan.choices[static_cast<std::size_t>(to) + 1] == choice) ++to;
+    const auto& units = model.profile.units;
+    const std::string& first = units[static_cast<std::size_t>(from)].name;
+    const std::string names =
+        from == to ? first : str(first, " .. ", units[static_cast<std::size_t>(to)].name);
+    std::printf("%-34s %-24s %s\n", names.c_str(), describe(choice).c_str(),
+                explanation.reasons[static_cast<std::size_t>(from)].c_str());
+    from = to + 1;
+  }
+}
+
+}  // namespace
+
+void print_answer(const cost::StepModel& model, const plan::Answer& answer,
+                  const plan::Explanation& explanation, std::uint64_t memory_limit) {
+  for (const std::string& note : model.notes) std::printf("note: %s\n", note.c_str());
+  if (!answer.feasible) {
+    std::printf("no plan fits %s: %s\n", size(memory_limit).c_str(), explanation.binding.c_str());
+    return;
+  }
+  const auto& r = answer.result;
+  std::printf("step        %.3f ms: compute %.3f, exposed communication %.3f (of %.3f)\n", r.step_s * 1e3,
+              r.compute_s * 1e3, r.exposed_s * 1e3, r.communication_s * 1e3);
+  std::printf("bound       no plan is faster than %.3f ms: gap %.3f %%\n", answer.lower_bound_s * 1e3,
+              answer.gap * 100);
+  std::printf("memory      peak %s of %s, in %s; the least that any plan needs is %s\n",
+              size(r.peak_bytes).c_str(), size(memory_limit).c_str(),
+              plan::slot_name(model, r.peak_slot).c_str(), size(answer.floor.bytes).c_str());
+  std::printf("solver      %s, %.2f s\n", answer.solver.c_str(), answer.solve_s);
+  std::printf("binds       %s\n", explanation.binding.c_str());
+  if (explanation.one_more_gib_saves_s > 1e-6)
+    std::printf("+1 GiB      saves about %.3f ms at this limit\n", explanation.one_more_gib_saves_s * 1e3);
+  print_units(model, answer, explanation);
+  std::printf("\n%-34s %12s %14s\n", "baseline", "step ms", "against plan");
+  for (const plan::Baseline& b : answer.baselines) {
+    if (b.result.fits) {
+      std::printf("%-34s %12.3f %+13.2f %%\n", b.name.c_str(), b.result.step_s * 1e3,
+                  (b.result.step_s / r.step_s - 1) * 100);
+    } else {
+      std::printf("%-34s %12s  needs %s\n", b.name.c_str(), "-", size(b.result.peak_bytes).c_str());
+    }
+  }
+}
+
+void print_sweep(const std::vector<plan::SweepPoint>& points) {
+  std::printf("\n%12s %12s %12s %8s %12s  %s\n", "limit", "plan ms", "bound ms", "gap %", "baseline ms",
+              "best baseline");
+  for (const plan::SweepPoint& point : points) {
+    const plan::Baseline* best = nullptr;
+    for (const plan::Baseline& b : point.answer.baselines) {
+      if (b.result.fits && (best == nullptr || b.result.step_s < best->result.step_s)) best = &b;
+    }
+    std::printf("%12s %12.3f %12.3f %8.3f %12.3f  %s\n", size(point.limit).c_str(),
+                point.answer.result.step_s * 1e3, point.answer.lower_bound_s * 1e3, point.answer.gap * 100,
+                best != nullptr ? best->result.step_s * 1e3 : 0,
+                best != nullptr ? best->name.c_str() : "none fits");
+  }
+}
+
+}  // namespace rondo

@@ -1,0 +1,234 @@
+// `rondo simulate`: predicts a training step without running one.
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "apps/common/command_line.h"
+#include "apps/plan/document.h"
+#include "apps/plan/inputs.h"
+#include "rondo/base/bytes.h"
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/base/time.h"
+#include "rondo/format/file.h"
+#include "rondo/format/json_strict.h"
+#include "rondo/plan/plan_file.h"
+#include "rondo/simulate/closed_forms.h"
+#include "rondo/simulate/cluster.h"
+#include "rondo/simulate/failures.h"
+#include "rondo/simulate/topology.h"
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+using rondo::str;
+using rondo::UsageError;
+
+struct Flags {
+  rondo::PlanningInputs inputs;
+  std::string plan;
+  std::string strategy = "zero3";
+  bool checkpoint = false;
+  int prefetch = 1;
+  std::string memory_limit;
+  std::string topology;
+  std::string algorithm = "auto";
+  rondo::simulate::Stragglers stragglers;
+  std::string mean_time_between_failures;
+  std::string checkpoint_time = "30s";
+  std::string restart_time = "60s";
+  rondo::simulate::PipelineSettings pipeline;
+  rondo::simulate::ParameterServerSettings servers;
+  bool timeline = false;
+  std::string json;
+};
+
+void add_flags(CLI::App& app, Flags& f) {
+  add_planning_flags(app, f.inputs);
+  const std::string plan = "The plan";
+  app.add_option("--plan", f.plan, "a plan file of 'rondo plan --plan-out', for the same profile and flags")
+      ->type_name("FILE")
+      ->group(plan);
+  app.add_option(
+         "--strategy", f.strategy,
+         "instead of a plan, for all units: ddp, zero1, zero2, zero3 (default), zero3_keep; or pipeline, "
+         "parameter_server by their closed forms")
+      ->type_name("NAME")
+      ->group(plan);
+  app.add_flag("--checkpoint", f.checkpoint, "with activation checkpointing")->group(plan);
+  app.add_option("--prefetch", f.prefetch, "gather so many slots ahead; default 1")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber)
+      ->group(plan);
+  app.add_option("--memory-limit", f.memory_limit, "compute waits where it would be exceeded")
+      ->type_name("SIZE")
+      ->group(plan);
+  const std::string cluster = "Cluster";
+  app.add_option(
+         "--topology", f.topology,
+         "price collectives on a network instead of by the profile: host, fat_tree, torus_2d, torus_3d, "
+         "slow_groups, with :local=8,inside=200e9,between=25e9,inside_latency=2us,between_latency=10us")
+      ->type_name("NET")
+      ->group(cluster);
+  app.add_option("--algorithm", f.algorithm,
+                 "of collectives on --topology; auto (default): the fastest by size")
+      ->type_name("NAME")
+      ->group(cluster);
+  app.add_option("--jitter", f.stragglers.jitter, "each slot of each rank takes up to this share longer")
+      ->type_name("SHARE")
+      ->check(CLI::NonNegativeNumber)
+      ->group(cluster);
+  app.add_option("--slow-ranks", f.stragglers.slow_ranks, "so many ranks are slower by --slow-factor")
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber)
+      ->group(cluster);
+  app.add_option("--slow-factor", f.stragglers.slow_factor, "at least 1")
+      ->type_name("X")
+      ->check(CLI::Range(1.0, 1e6))
+      ->group(cluster);
+  app.add_option("--seed", f.stragglers.seed, "of --jitter and of failures")->type_name("N")->group(cluster);
+  app.add_option("--mtbf", f.mean_time_between_failures,
+                 "mean time between failures of one rank, as in 1000h")
+      ->type_name("TIME")
+      ->group(cluster);
+  app.add_option("--checkpoint-time", f.checkpoint_time,
+                 "how long training stands still for one; default 30s")
+      ->type_name("TIME")
+      ->group(cluster);
+  app.add_option("--restart-time", f.restart_time, "from a failure until training goes on; default 60s")
+      ->type_name("TIME")
+      ->group(cluster);
+  const std::string closed = "Closed forms";
+  app.add_option("--stages", f.pipeline.stages, "of --strategy pipeline")->type_name("N")->group(closed);
+  app.add_option("--interleaved", f.pipeline.interleaved, "model parts of one stage")
+      ->type_name("N")
+      ->group(closed);
+  app.add_option("--servers", f.servers.servers, "of --strategy parameter_server")
+      ->type_name("N")
+      ->group(closed);
+  app.add_option("--server-rate", f.servers.server_bytes_per_s, "bytes/s of a server's link")
+      ->type_name("X")
+      ->group(closed);
+  app.add_option("--worker-rate", f.servers.worker_bytes_per_s, "bytes/s of a worker's link")
+      ->type_name("X")
+      ->group(closed);
+  app.add_flag("--timeline", f.timeline, "every slot and block in the JSON");
+  app.add_option("--json", f.json, "the result as JSON; '-' is standard output")->type_name("FILE");
+}
+
+void add_failures(const Flags& f, Json& json) {
+  if (f.mean_time_between_failures.empty()) return;
+  const rondo::simulate::FailureModel model{
+      rondo::seconds(rondo::parse_duration(f.mean_time_between_failures, "--mtbf")), f.inputs.options.ranks,
+      rondo::seconds(rondo::parse_duration(f.checkpoint_time, "--checkpoint-time")),
+      rondo::seconds(rondo::parse_duration(f.restart_time, "--restart-time"))};
+  if (model.mean_time_between_failures_s <= 0 || model.checkpoint_s <= 0)
+    throw UsageError("--mtbf and --checkpoint-time must be positive");
+  const double interval = rondo::simulate::daly_interval_s(model);
+  if (interval + model.checkpoint_s > 20 * model.job_mean_time_s()) {
+    throw UsageError(str("--mtbf ", f.mean_time_between_failures, ": ", model.ranks, " ranks fail every ",
+                         model.job_mean_time_s(), " s, too often for a checkpoint of ", f.checkpoint_time));
+  }
+  const double useful = std::max(1000 * interval, 100 * model.job_mean_time_s());
+  json["failures"] = {
+      {"job_mtbf_s", model.job_mean_time_s()},
+      {"young_interval_s", rondo::simulate::young_interval_s(model)},
+      {"daly_interval_s", interval},
+      {"steps_between_checkpoints", interval * 1e3 / json["step_ms"].get<double>()},
+      {"goodput", rondo::simulate::expected_goodput(model, interval)},
+      {"simulated_goodput", rondo::simulate::simulated_goodput(model, interval, useful, f.stragglers.seed)}};
+}
+
+void print(const Json& json) {
+  for (const auto& [key, value] : json.items()) {
+    if (key == "slots" || key == "blocks") continue;
+    std::printf("%-24s %s\n", key.c_str(),
+                value.is_string() ? value.get<std::string>().c_str() : value.dump().c_str());
+  }
+}
+
+Json closed_form(Flags& f, const rondo::cost::Profile& profile) {
+  rondo::simulate::ClosedForm result;
+  if (f.strategy == "pipeline") {
+    f.pipeline.micro_batches = f.inputs.options.micro_batches;
+    result = pipeline_step(profile, f.pipeline);
+  } else {
+    f.servers.workers = f.inputs.options.ranks;
+    result = parameter_server_step(profile, f.servers);
+  }
+  double compute = 0;
+  for (const auto& u : profile.units) compute += u.forward_s + u.backward_s;
+  return {{"step_ms", result.step_s * 1e3},  {"exposed_comm_ms", result.idle_share * result.step_s * 1e3},
+          {"peak_bytes", result.peak_bytes}, {"ranks", f.inputs.options.ranks},
+          {"topology", "closed form"},       {"idle_share", result.idle_share}};
+}
+
+Json simulate_step(const Flags& f, const rondo::cost::Profile& profile) {
+  const auto options = step_options(f.inputs);
+  const auto model = rondo::cost::make_step_model(profile, options);
+  const std::uint64_t limit =
+      f.memory_limit.empty() ? UINT64_MAX : rondo::parse_bytes(f.memory_limit, "--memory-limit").count;
+  rondo::simulate::StepPlan plan;
+  if (!f.plan.empty()) {
+    plan = rondo::plan::plan_from_json(model, rondo::parse_json_strict(rondo::read_text_file(f.plan), f.plan),
+                                       f.plan);
+  } else {
+    const auto strategy = rondo::cost::parse_strategy(f.strategy, "--strategy");
+    std::vector<rondo::cost::UnitChoice> choices;
+    for (int unit = 0; unit < model.units(); ++unit)
+      choices.push_back(rondo::simulate::nearest_choice(model, unit, {strategy, f.checkpoint}));
+    plan = rondo::plan::prefetch_schedule(model, choices, f.prefetch);
+  }
+  rondo::simulate::Timeline timeline;
+  const auto one = rondo::simulate::simulate_step(model, plan, limit, &timeline);
+  const auto all = rondo::simulate::simulate_cluster(model, plan, limit, f.stragglers);
+  Json json{{"step_ms", all.step_s * 1e3},
+            {"exposed_comm_ms", all.exposed_s * 1e3},
+            {"peak_bytes", all.peak_bytes},
+            {"ranks", options.ranks},
+            {"topology", f.topology.empty() ? "profile" : f.topology},
+            {"compute_ms", one.compute_s * 1e3},
+            {"comm_ms", one.communication_s * 1e3},
+            {"equal_ranks_step_ms", one.step_s * 1e3},
+            {"mean_wait_ms", all.mean_wait_s * 1e3},
+            {"fits", one.fits},
+            {"notes", model.notes}};
+  if (f.timeline) json.update(rondo::timeline_to_json(model, timeline));
+  return json;
+}
+
+int run(Flags& f) {
+  const auto begin = rondo::Clock::now();
+  rondo::cost::Profile profile = load_profile(f.inputs);
+  if (!f.topology.empty()) {
+    const auto topology = rondo::simulate::parse_topology(f.topology, f.inputs.options.ranks);
+    profile.link = rondo::simulate::link_of(topology, f.algorithm, profile.link.contention);
+  } else if (f.algorithm != "auto") {
+    throw UsageError(
+        "--algorithm needs --topology; a profile's link has been measured with its own algorithms");
+  }
+  const bool is_closed = f.strategy == "pipeline" || f.strategy == "parameter_server";
+  Json json = is_closed ? closed_form(f, profile) : simulate_step(f, profile);
+  add_failures(f, json);
+  json["wall_s"] = rondo::seconds(rondo::Clock::now() - begin);
+  if (f.json != "-") print(json);
+  rondo::write_json(f.json, json);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Predict a training step: time, exposed communication and memory, on 1 to 16,384 ranks.",
+               "rondo simulate");
+  Flags flags;
+  add_flags(app, flags);
+  app.footer(
+      "Examples:\n"
+      "  rondo simulate profile.json --ranks 2 --plan plan.json\n"
+      "  rondo simulate profile.json --ranks 2 --strategy zero2 --memory-limit 2GiB\n"
+      "  rondo simulate --synthetic gpt:layers=48,dim=4096 --ranks 1024 --topology fat_tree --jitter 0.05\n"
+      "  rondo simulate --synthetic gpt:layers=48,dim=4096 --ranks 16384 --topology torus_3d --mtbf 50000h\n"
+      "  rondo simulate --synthetic gpt:layers=48,dim=4096 --strategy pipeline --stages 8 --micro-batches "
+      "32");
+  return rondo::run_command_line(app, argc, argv, [&] { return run(flags); });
+}

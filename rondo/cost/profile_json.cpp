@@ -1,0 +1,228 @@
+#include "rondo/cost/profile_json.h"
+
+#include <cmath>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/format/checksum.h"
+#include "rondo/format/file.h"
+#include "rondo/format/json_strict.h"
+
+namespace rondo::cost {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kFormat = "rondo-profile-1";
+
+// One object of the file; every error says where in the file it is.
+class Reader {
+ public:
+  Reader(const Json& object, std::string where, std::initializer_list<const char*> known)
+      : object_(object), where_(std::move(where)) {
+    if (!object.is_object()) throw DataError(str(where_, ": expected an object, found ", object.type_name()));
+    const std::set<std::string> names(known.begin(), known.end());
+    for (const auto& [key, value] : object.items()) {
+      if (!names.contains(key))
+        throw DataError(str(where_, ".", key, ": unknown field; see docs/planner.md"));
+    }
+  }
+
+  bool has(const char* key) const { return object_.contains(key); }
+  std::string path(const char* key) const { return str(where_, ".", key); }
+
+  const Json& at(const char* key) const {
+    const auto found = object_.find(key);
+    if (found == object_.end()) throw DataError(str(path(key), ": missing"));
+    return *found;
+  }
+  double number(const char* key) const {
+    const Json& value = at(key);
+    if (!value.is_number()) throw DataError(str(path(key), ": expected a number, found ", value.type_name()));
+    const double number = value.get<double>();
+    if (!std::isfinite(number)) throw DataError(str(path(key), ": ", value.dump(), " is not finite"));
+    if (number < 0) throw DataError(str(path(key), ": ", value.dump(), " is negative"));
+    return number;
+  }
+  double number_or(const char* key, double otherwise) const { return has(key) ? number(key) : otherwise; }
+  std::uint64_t whole(const char* key) const {
+    const double value = number(key);
+    if (value != std::floor(value) || value > 9e15)
+      throw DataError(str(path(key), ": ", at(key).dump(), " is not a whole number below 9e15"));
+    return static_cast<std::uint64_t>(value);
+  }
+  std::uint64_t whole_or(const char* key, std::uint64_t otherwise) const {
+    return has(key) ? whole(key) : otherwise;
+  }
+  std::string text(const char* key) const {
+    const Json& value = at(key);
+    if (!value.is_string()) throw DataError(str(path(key), ": expected a string, found ", value.type_name()));
+    return value.get<std::string>();
+  }
+  const Json& list(const char* key) const {
+    const Json& value = at(key);
+    if (!value.is_array()) throw DataError(str(path(key), ": expected a list, found ", value.type_name()));
+    return value;
+  }
+
+ private:
+  const Json& object_;
+  std::string where_;
+};
+
+UnitProfile parse_unit(const Json& json, const std::string& where) {
+  const Reader reader(
+      json, where,
+      {"name", "forward_s", "backward_s", "recompute_s", "optimizer_s", "parameter_bytes", "gradient_bytes",
+       "optimizer_bytes", "activation_bytes", "checkpointed_activation_bytes", "forward_workspace_bytes",
+       "backward_workspace_bytes", "strategies"});
+  UnitProfile unit;
+  unit.name = reader.text("name");
+  unit.forward_s = reader.number("forward_s");
+  unit.backward_s = reader.number("backward_s");
+  unit.recompute_s = reader.number_or("recompute_s", unit.forward_s);
+  unit.optimizer_s = reader.number_or("optimizer_s", 0);
+  unit.parameter_bytes = reader.whole("parameter_bytes");
+  unit.gradient_bytes = reader.whole("gradient_bytes");
+  unit.optimizer_bytes = reader.whole("optimizer_bytes");
+  unit.activation_bytes = reader.whole("activation_bytes");
+  unit.checkpointed_activation_bytes =
+      reader.whole_or("checkpointed_activation_bytes", unit.activation_bytes);
+  unit.forward_workspace_bytes = reader.whole_or("forward_workspace_bytes", 0);
+  unit.backward_workspace_bytes = reader.whole_or("backward_workspace_bytes", 0);
+  if (unit.checkpointed_activation_bytes > unit.activation_bytes) {
+    throw DataError(str(reader.path("checkpointed_activation_bytes"), ": ",
+                        unit.checkpointed_activation_bytes, " exceeds activation_bytes ",
+                        unit.activation_bytes));
+  }
+  if (reader.has("strategies")) {
+    for (const Json& strategy : reader.list("strategies")) {
+      if (!strategy.is_string()) throw DataError(str(reader.path("strategies"), ": expected strings"));
+      try {
+        unit.strategies.push_back(parse_strategy(strategy.get<std::string>(), reader.path("strategies")));
+      } catch (const UsageError& e) {
+        throw DataError(e.what());
+      }
+    }
+    if (unit.strategies.empty()) throw DataError(str(reader.path("strategies"), ": is empty"));
+  }
+  return unit;
+}
+
+CostCurve parse_curve(const Json& json, const std::string& where) {
+  if (!json.is_array())
+    throw DataError(str(where, ": expected a list of [bytes, seconds], found ", json.type_name()));
+  std::vector<CostPoint> points;
+  for (const Json& pair : json) {
+    const std::string at = str(where, "[", points.size(), "]");
+    if (!pair.is_array() || pair.size() != 2 || !pair[0].is_number() || !pair[1].is_number())
+      throw DataError(str(at, ": expected [bytes, seconds], found ", pair.dump()));
+    const double bytes = pair[0].get<double>();
+    if (!(bytes >= 0) || bytes > 9e15 || bytes != std::floor(bytes))
+      throw DataError(str(at, ": ", pair[0].dump(), " is not a whole number of bytes"));
+    points.push_back({static_cast<std::uint64_t>(bytes), pair[1].get<double>()});
+  }
+  return {std::move(points), where};
+}
+
+Link parse_link(const Json& json, const std::string& where) {
+  const Reader reader(
+      json, where, {"ranks", "collectives", "alpha_s", "beta_s_per_byte", "saturating_bytes", "contention"});
+  Link link;
+  const std::uint64_t ranks = reader.whole("ranks");
+  if (ranks < 2 || ranks > 1'000'000)
+    throw DataError(str(reader.path("ranks"), ": ", ranks, " is not between 2 and 1000000"));
+  link.ranks = static_cast<int>(ranks);
+  const std::string curves = reader.path("collectives");
+  const Reader collectives(reader.at("collectives"), curves, {"all_reduce", "reduce_scatter", "all_gather"});
+  for (const Collective collective : kCollectives) {
+    const std::string key(name(collective));
+    link.curves[static_cast<std::size_t>(collective)] =
+        parse_curve(collectives.at(key.c_str()), str(curves, ".", key));
+  }
+  fit(link);
+  link.alpha_s = reader.number_or("alpha_s", link.alpha_s);
+  link.beta_s_per_byte = reader.number_or("beta_s_per_byte", link.beta_s_per_byte);
+  link.saturating_bytes = reader.whole_or("saturating_bytes", link.saturating_bytes);
+  link.contention = reader.number_or("contention", 0);
+  if (link.contention >= 1)
+    throw DataError(str(reader.path("contention"), ": ", link.contention, " is not below 1"));
+  return link;
+}
+
+Json to_json(const Link& link) {
+  Json curves = Json::object();
+  for (const Collective collective : kCollectives) {
+    Json points = Json::array();
+    for (const CostPoint& p : link.curve(collective).points()) points.push_back({p.bytes, p.seconds});
+    curves[std::string(name(collective))] = std::move(points);
+  }
+  return {{"ranks", link.ranks},
+          {"collectives", std::move(curves)},
+          {"alpha_s", link.alpha_s},
+          {"beta_s_per_byte", link.beta_s_per_byte},
+          {"saturating_bytes", link.saturating_bytes},
+          {"contention", link.contention}};
+}
+
+Json to_json(const UnitProfile& unit) {
+  Json json{{"name", unit.name},
+            {"forward_s", unit.forward_s},
+            {"backward_s", unit.backward_s},
+            {"recompute_s", unit.recompute_s},
+            {"optimizer_s", unit.optimizer_s},
+            {"parameter_bytes", unit.parameter_bytes},
+            {"gradient_bytes", unit.gradient_bytes},
+            {"optimizer_bytes", unit.optimizer_bytes},
+            {"activation_bytes", unit.activation_bytes},
+            {"checkpointed_activation_bytes", unit.checkpointed_activation_bytes},
+            {"forward_workspace_bytes", unit.forward_workspace_bytes},
+            {"backward_workspace_bytes", unit.backward_workspace_bytes}};
+  for (const Strategy strategy : unit.strategies) json["strategies"].push_back(name(strategy));
+  return json;
+}
+
+}  // namespace
+
+Profile parse_profile(const Json& json, const std::string& what) {
+  const Reader reader(json, what, {"format", "model", "batch_size", "base_bytes", "units", "link"});
+  if (const std::string format = reader.text("format"); format != kFormat)
+    throw DataError(str(reader.path("format"), ": '", format, "' is not '", kFormat, "'"));
+  Profile profile;
+  profile.model = reader.text("model");
+  profile.batch_size = reader.whole_or("batch_size", 1);
+  if (profile.batch_size == 0) throw DataError(str(reader.path("batch_size"), ": 0 is not positive"));
+  profile.base_bytes = reader.whole_or("base_bytes", 0);
+  std::set<std::string> names;
+  for (const Json& unit : reader.list("units")) {
+    const std::string where = str(reader.path("units"), "[", profile.units.size(), "]");
+    profile.units.push_back(parse_unit(unit, where));
+    if (!names.insert(profile.units.back().name).second)
+      throw DataError(str(where, ".name: '", profile.units.back().name, "' is there twice"));
+  }
+  if (profile.units.empty()) throw DataError(str(reader.path("units"), ": is empty"));
+  profile.link = parse_link(reader.at("link"), reader.path("link"));
+  return profile;
+}
+
+Profile read_profile(const std::filesystem::path& path) {
+  return parse_profile(parse_json_strict(read_text_file(path), path.string()), path.string());
+}
+
+Json to_json(const Profile& profile) {
+  Json units = Json::array();
+  for (const UnitProfile& unit : profile.units) units.push_back(to_json(unit));
+  return {{"format", kFormat},
+          {"model", profile.model},
+          {"batch_size", profile.batch_size},
+          {"base_bytes", profile.base_bytes},
+          {"units", std::move(units)},
+          {"link", to_json(profile.link)}};
+}
+
+std::string profile_hash(const Profile& profile) { return checksum_hex(as_bytes(to_json(profile).dump())); }
+
+}  // namespace rondo::cost

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rondo/cost/profile.h"
+#include "rondo/cost/slots.h"
+
+namespace rondo::cost {
+
+// Bytes that a gather or a gradient occupies while it is under way.
+enum class Buffers {
+  unit,   // the whole unit's, from its first block's launch, to its last block's end: one flat buffer
+  block,  // each block's own
+};
+
+// What a step is planned or simulated for.
+struct StepOptions {
+  int ranks = 2;
+  int shard_group = 0;    // ranks that share one copy, 0: all; others hold replicas (hybrid sharding)
+  int micro_batches = 1;  // forward and backward passes of one step
+  // How many slots before its use a parameter may be gathered at the earliest.
+  int prefetch_window = 4;
+  // A collective is cut into at most so many blocks, none smaller than saturates the link.
+  int blocks_per_collective = 16;
+  std::uint64_t block_bytes = 0;  // cut into blocks of this size instead, if not 0
+  Buffers buffers = Buffers::unit;
+};
+
+// The collectives of a step, by what they are for.
+enum class JobKind {
+  all_reduce,       // gradients of a ddp unit, after its last backward
+  reduce_scatter,   // gradients of a sharded unit: zero1 after the last backward, others after each
+  gather_updated,   // zero1, zero2: parameters that the optimizer updated, before the next first forward
+  gather_forward,   // zero3, zero3_keep
+  gather_backward,  // zero3
+};
+constexpr int kJobKinds = 5;
+Collective collective(JobKind kind);
+// "all_reduce", "reduce_scatter", "gather_updated", "gather_forward", "gather_backward".
+std::string_view name(JobKind kind);
+
+// One collective of a unit in a step, cut into blocks of equal size (the first few a byte longer).
+struct Job {
+  JobKind kind = JobKind::all_reduce;
+  int unit = 0;
+  int micro_batch = 0;
+  int first = 0;  // slots at whose start its blocks may be launched, both included
+  int last = 0;
+  int due = 0;  // must be complete before this slot computes
+  int blocks = 0;
+  std::uint64_t bytes = 0;
+  double block_s = 0;  // on the link
+  double seconds() const { return blocks * block_s; }
+  std::uint64_t block_bytes(int index) const {
+    const auto n = static_cast<std::uint64_t>(blocks);
+    return bytes / n + (static_cast<std::uint64_t>(index) < bytes % n ? 1 : 0);
+  }
+  // Of the blocks [from, to).
+  std::uint64_t bytes_between(int from, int to) const;
+  bool is_gather_buffer() const {
+    return kind == JobKind::gather_forward || kind == JobKind::gather_backward;
+  }
+};
+
+// What one unit costs under one choice.
+struct ChoiceCost {
+  UnitChoice choice;
+  std::uint64_t persistent_bytes = 0;  // all the time
+  std::uint64_t held_bytes = 0;        // after forward, until backward
+  std::uint64_t forward_bytes = 0;     // during forward: held and workspace
+  std::uint64_t backward_bytes = 0;    // during backward: activations and workspace
+  double backward_s = 0;               // with recomputation
+  double optimizer_s = 0;
+  std::vector<int> jobs;  // numbers in StepModel::jobs
+  double communication_s = 0;
+};
+
+// Everything a plan is made of, priced: the choices of every unit and the jobs they bring. What the formulas
+// are is in docs/planner.md. Immutable, so any thread may read it.
+struct StepModel {
+  Profile profile;
+  StepOptions options;
+  int shard_group = 1;  // resolved
+  Slots slots;
+  std::vector<Job> jobs;
+  std::vector<std::vector<ChoiceCost>> choices;  // by unit
+  std::vector<std::string> notes;                // what a reader must know: sizes outside the measured range
+
+  int units() const { return slots.units; }
+  const ChoiceCost& cost_of(int unit, UnitChoice choice) const;
+  bool allows(int unit, UnitChoice choice) const;
+  // Seconds of computing alone, without any choice that recomputes.
+  double least_compute_s() const;
+};
+
+// Throws UsageError for options that cannot be (a shard group that does not divide the ranks).
+StepModel make_step_model(Profile profile, const StepOptions& options);
+
+}  // namespace rondo::cost

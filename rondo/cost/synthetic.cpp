@@ -1,0 +1,141 @@
+#include "rondo/cost/synthetic.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+
+#include "rondo/base/error.h"
+#include "rondo/base/random.h"
+#include "rondo/base/text.h"
+#include "rondo/base/time.h"
+
+namespace rondo::cost {
+namespace {
+
+std::uint64_t whole(double value) { return static_cast<std::uint64_t>(std::llround(value)); }
+
+// "k=v,k=v" over the keys of `defaults`.
+std::map<std::string, double> parse_settings(std::string_view text, std::map<std::string, double> settings) {
+  for (const std::string& entry : split(text, ',')) {
+    const std::size_t equal = entry.find('=');
+    const std::string key(trim(entry.substr(0, equal)));
+    const auto found = settings.find(key);
+    if (equal == std::string::npos || found == settings.end()) {
+      std::string known;
+      for (const auto& [name, value] : settings) known += str(known.empty() ? "" : ", ", name);
+      throw UsageError(str("--synthetic: '", entry, "' is not KEY=VALUE with a KEY of ", known));
+    }
+    const std::string value = entry.substr(equal + 1);
+    const std::string what = str("--synthetic ", key);
+    found->second = key == "latency" ? seconds(parse_duration(value, what)) : parse_number(value, what);
+    if (!(found->second >= 0) || (key != "vocab" && key != "latency" && found->second == 0))
+      throw UsageError(str(what, ": ", value, " must be positive"));
+  }
+  return settings;
+}
+
+}  // namespace
+
+Profile synthetic_profile(std::string_view text, int ranks) {
+  const std::size_t colon = text.find(':');
+  if (text.substr(0, colon) != "gpt")
+    throw UsageError(str("--synthetic: '", text, "' is not gpt:KEY=VALUE,..., as in gpt:layers=48,dim=4096"));
+  const SyntheticMachine machine;
+  const auto s = parse_settings(colon == std::string_view::npos ? "" : text.substr(colon + 1),
+                                {{"layers", 48},
+                                 {"dim", 4096},
+                                 {"batch", 1},
+                                 {"seq", 2048},
+                                 {"vocab", 0},
+                                 {"heads", 32},
+                                 {"bytes", 2},
+                                 {"flops", machine.flops_per_s},
+                                 {"rate", machine.link_bytes_per_s},
+                                 {"latency", machine.link_latency_s}});
+  const double dim = s.at("dim");
+  const double tokens = s.at("batch") * s.at("seq");
+  const double bytes = s.at("bytes");
+  const auto layers = static_cast<int>(s.at("layers"));
+  if (layers < 1 || layers > 10000 || s.at("layers") != layers)
+    throw UsageError(str("--synthetic layers: ", s.at("layers"), " is not a whole number from 1 to 10000"));
+
+  Profile profile;
+  profile.model = std::string(text);
+  profile.batch_size = std::max<std::uint64_t>(1, whole(s.at("batch")));
+  profile.base_bytes = whole(tokens * 16);  // token numbers and targets, 64 bits each
+  profile.link = ring_link(ranks, s.at("latency"), s.at("rate"));
+  for (int layer = 0; layer < layers; ++layer) {
+    // 12 d^2 weights in attention and feed-forward, 13 d in biases and norms.
+    double parameters = 12 * dim * dim + 13 * dim;
+    // Two FLOPs a weight and token; scores and weighted sums of attention add 4 s d a token.
+    double flops = 2 * tokens * 12 * dim * dim + 4 * tokens * s.at("seq") * dim;
+    // 34 values of 2 bytes a token and dimension, as Korthikanti et al. (2022) count without the attention
+    // matrix, which fused kernels do not keep.
+    double activations = 34 * tokens * dim * bytes / 2;
+    if (layer == 0) parameters += s.at("vocab") * dim;
+    if (layer + 1 == layers && s.at("vocab") > 0) {
+      parameters += s.at("vocab") * dim;
+      flops += 2 * tokens * s.at("vocab") * dim;
+      activations += tokens * s.at("vocab") * 4;
+    }
+    UnitProfile unit;
+    unit.name = str("layers.", layer);
+    unit.forward_s = flops / s.at("flops");
+    unit.backward_s = 2 * unit.forward_s;
+    unit.recompute_s = unit.forward_s;
+    unit.parameter_bytes = whole(parameters * bytes);
+    unit.gradient_bytes = whole(parameters * bytes);
+    // Adam's two moments, and the master copy when parameters are of 16 bits, all float32.
+    unit.optimizer_bytes = whole(parameters * (bytes < 4 ? 12 : 8));
+    // Reads parameters, gradients and state and writes them back, at 2 TB/s.
+    unit.optimizer_s = parameters * (bytes * 3 + 16) / 2e12;
+    unit.activation_bytes = whole(activations);
+    unit.checkpointed_activation_bytes = whole(tokens * dim * bytes);
+    unit.forward_workspace_bytes = whole(4 * tokens * dim * bytes);
+    unit.backward_workspace_bytes = whole(8 * tokens * dim * bytes);
+    profile.units.push_back(std::move(unit));
+  }
+  return profile;
+}
+
+Profile random_profile(std::uint64_t seed, int units, int ranks) {
+  RandomStream random(seed, /*stream=*/6);
+  const auto between = [&](double low, double high) { return low + (high - low) * random.uniform(); };
+  Profile profile;
+  profile.model = str("random:seed=", seed, ",units=", units);
+  profile.base_bytes = whole(between(0, 64e6));
+  double compute = 0;
+  double bytes = 0;
+  const double spread = between(0, 0.8);  // how unequal the units are
+  const double activation_share = between(0.2, 3);
+  for (int u = 0; u < units; ++u) {
+    UnitProfile unit;
+    unit.name = str("unit.", u);
+    const double size = 200e6 * (1 + spread * between(-1, 1));
+    unit.forward_s = 10e-3 * (1 + spread * between(-1, 1));
+    unit.backward_s = unit.forward_s * between(1.6, 2.4);
+    unit.recompute_s = unit.forward_s * between(0.9, 1.1);
+    unit.optimizer_s = size * between(0.5, 1.5) * 1e-11;
+    unit.parameter_bytes = whole(size);
+    unit.gradient_bytes = whole(size);
+    unit.optimizer_bytes = whole(size * (random.below(2) == 0 ? 2 : 6));
+    unit.activation_bytes = whole(size * activation_share * between(0.7, 1.3));
+    unit.checkpointed_activation_bytes =
+        whole(static_cast<double>(unit.activation_bytes) * between(0.03, 0.2));
+    unit.forward_workspace_bytes = whole(size * between(0, 0.3));
+    unit.backward_workspace_bytes = whole(size * between(0, 0.6));
+    compute += unit.forward_s + unit.backward_s;
+    bytes += size;
+    profile.units.push_back(std::move(unit));
+  }
+  // The rate at which gathering twice and reducing once takes `ratio` of the compute.
+  const double ratio = between(0.5, 2);
+  const double n = ranks;
+  const double rate = 3 * bytes * (n - 1) / n / (ratio * compute);
+  profile.link = ring_link(ranks, between(1e-6, 20e-6) / std::max(1.0, n - 1), rate,
+                           random.below(2) == 0 ? 0 : between(0, 0.2));
+  return profile;
+}
+
+}  // namespace rondo::cost

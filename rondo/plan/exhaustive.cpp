@@ -1,0 +1,230 @@
+#include "rondo/plan/exhaustive.h"
+
+#include <algorithm>
+#include <deque>
+#include <numeric>
+
+namespace rondo::plan {
+namespace {
+
+using cost::ChoiceCost;
+using cost::Job;
+using simulate::StepPlan;
+
+constexpr int kMostUnits = 5;
+
+std::size_t index(int number) { return static_cast<std::size_t>(number); }
+
+// What has happened up to a slot; the simulator's state.
+struct State {
+  double now = 0;
+  double link = 0;
+  double compute_left = 0;
+  double link_left = 0;
+  double gathered = 0;
+  double gradients = 0;
+  std::vector<double> done;                       // by job; below zero: not launched
+  std::deque<std::pair<double, double>> leaving;  // end of a reduction, bytes that it frees
+};
+
+class Search {
+ public:
+  Search(const cost::StepModel& model, Scheduled start, std::uint64_t limit, const Wait& wait)
+      : model_(model), slots_(model.slots), limit_(limit), wait_(wait), best_(std::move(start)) {
+    for (const auto& choices : model.choices) {
+      double compute = kUnbounded;
+      double link = kUnbounded;
+      for (const ChoiceCost& c : choices) {
+        compute = std::min(compute, c.backward_s + c.optimizer_s);
+        link = std::min(link, c.communication_s);
+      }
+      least_compute_.push_back(compute + model.profile.units[least_compute_.size()].forward_s);
+      least_link_.push_back(link);
+    }
+    plan_.launches.resize(index(slots_.count()));
+  }
+
+  Exhaustive run() {
+    choose(0, 0, 0);
+    const bool are_whole =
+        std::all_of(model_.jobs.begin(), model_.jobs.end(), [](const Job& j) { return j.blocks <= 1; });
+    return {best_, !is_stopped_ && are_whole && best_.result.fits};
+  }
+
+ private:
+  double to_beat() const { return best_.result.fits ? best_.result.step_s * (1 - 1e-9) : kUnbounded; }
+  const Job& job(int j) const { return model_.jobs[index(j)]; }
+  const ChoiceCost& choice(int unit) const { return *chosen_[index(unit)]; }
+  const cost::UnitProfile& profile(int unit) const { return model_.profile.units[index(unit)]; }
+
+  bool is_stopped() {
+    if ((++nodes_ & 1023) == 0 &&
+        (wait_.deadline.passed() || (wait_.cancel != nullptr && wait_.cancel->cancelled())))
+      is_stopped_ = true;
+    return is_stopped_;
+  }
+
+  void choose(int unit, double compute, double link) {
+    const auto rest = static_cast<std::ptrdiff_t>(unit);
+    const double all_compute = std::accumulate(least_compute_.begin() + rest, least_compute_.end(), compute);
+    const double all_link = std::accumulate(least_link_.begin() + rest, least_link_.end(), link);
+    if (is_stopped() || std::max(all_compute, all_link) >= to_beat()) return;
+    if (unit == slots_.units) {
+      schedule(compute, link);
+      return;
+    }
+    for (const ChoiceCost& c : model_.choices[index(unit)]) {
+      chosen_.push_back(&c);
+      choose(unit + 1, compute + profile(unit).forward_s + c.backward_s + c.optimizer_s,
+             link + c.communication_s);
+      chosen_.pop_back();
+    }
+  }
+
+  void schedule(double compute, double link) {
+    jobs_.clear();
+    plan_.choices.clear();
+    persistent_ = static_cast<double>(model_.profile.base_bytes);
+    optimizer_ = 0;
+    for (const ChoiceCost* c : chosen_) {
+      jobs_.insert(jobs_.end(), c->jobs.begin(), c->jobs.end());
+      plan_.choices.push_back(c->choice);
+      persistent_ += static_cast<double>(c->persistent_bytes);
+      optimizer_ += c->optimizer_s;
+    }
+    State state;
+    state.compute_left = compute;
+    state.link_left = link;
+    state.done.assign(model_.jobs.size(), -1);
+    enter(std::move(state), 0);
+  }
+
+  void enter(State s, int slot) {
+    if (is_stopped()) return;
+    if (slot == slots_.optimizer()) {
+      finish(std::max(s.now, s.link) + optimizer_);
+      return;
+    }
+    if (slots_.is_compute(slot)) {
+      const int unit = slots_.unit(slot);
+      for (const int j : choice(unit).jobs) {
+        if (job(j).due == slot) s.now = std::max(s.now, s.done[index(j)]);
+      }
+      if (!slots_.is_forward(slot) && shards_gradients(choice(unit).choice.strategy))
+        s.gradients += static_cast<double>(profile(unit).gradient_bytes);
+    }
+    order(s, slot);
+  }
+
+  void finish(double step_s) {
+    if (step_s >= to_beat()) return;
+    // The simulator has the last word.
+    const auto result = simulate::simulate_step(model_, plan_, limit_);
+    if (is_better(result, best_.result)) best_ = {plan_, result};
+  }
+
+  // Every ordered selection of what may be launched in a slot, with all that must be.
+  void order(const State& s, int slot) {
+    auto& launches = plan_.launches[index(slot)];
+    bool is_complete = true;
+    for (const int j : jobs_) {
+      const Job& candidate = job(j);
+      if (slot < candidate.first || slot > candidate.last || s.done[index(j)] >= 0) continue;
+      const bool is_taken = std::any_of(launches.begin(), launches.end(),
+                                        [&](const simulate::Launch& l) { return l.job == j; });
+      if (is_taken) continue;
+      if (candidate.last == slot) is_complete = false;
+      launches.push_back({j, candidate.blocks});
+      order(s, slot);
+      launches.pop_back();
+    }
+    if (is_complete) compute(s, slot);
+  }
+
+  double fixed_bytes(int slot) const {
+    double bytes = persistent_;
+    for (int unit = 0; slots_.is_compute(slot) && unit < slots_.units; ++unit) {
+      const int forward = slots_.forward(0, unit);
+      const int backward = slots_.backward(0, unit);
+      if (slot == forward) bytes += static_cast<double>(choice(unit).forward_bytes);
+      if (slot > forward && slot < backward) bytes += static_cast<double>(choice(unit).held_bytes);
+      if (slot == backward) bytes += static_cast<double>(choice(unit).backward_bytes);
+    }
+    return bytes;
+  }
+
+  static void release(State& s) {
+    while (!s.leaving.empty() && s.leaving.front().first <= s.now) {
+      s.gradients -= s.leaving.front().second;
+      s.leaving.pop_front();
+    }
+  }
+
+  void compute(State s, int slot) {
+    const auto& launches = plan_.launches[index(slot)];
+    for (const simulate::Launch& l : launches) {
+      if (job(l.job).is_gather_buffer()) s.gathered += static_cast<double>(job(l.job).bytes);
+    }
+    release(s);
+    const double fixed = fixed_bytes(slot);
+    while (fixed + s.gathered + s.gradients > static_cast<double>(limit_)) {
+      if (s.leaving.empty()) return;
+      s.now = s.leaving.front().first;
+      release(s);
+    }
+    for (const simulate::Launch& l : launches) {
+      const Job& what = job(l.job);
+      s.link = std::max(s.link, s.now) + what.seconds();
+      s.link_left -= what.seconds();
+      s.done[index(l.job)] = s.link;
+      if (what.kind == cost::JobKind::reduce_scatter && shards_gradients(choice(what.unit).choice.strategy))
+        s.leaving.emplace_back(s.link, static_cast<double>(what.bytes));
+    }
+    if (slots_.is_compute(slot)) work(s, slot);
+    if (std::max(s.now + s.compute_left, std::max(s.now, s.link) + s.link_left + optimizer_) >= to_beat())
+      return;
+    enter(std::move(s), slot + 1);
+  }
+
+  void work(State& s, int slot) const {
+    const int unit = slots_.unit(slot);
+    const bool is_forward = slots_.is_forward(slot);
+    const double seconds = is_forward ? profile(unit).forward_s : choice(unit).backward_s;
+    const double speed = 1 - model_.profile.link.contention;
+    const double shared = std::max(0.0, s.link - s.now);
+    s.compute_left -= seconds;
+    s.now += seconds <= shared * speed ? seconds / speed : shared + (seconds - shared * speed);
+    const cost::Strategy strategy = choice(unit).choice.strategy;
+    const bool has_buffer = shards_parameters(strategy) && !choice(unit).jobs.empty();
+    if (has_buffer && (!is_forward || strategy == cost::Strategy::zero3))
+      s.gathered -= static_cast<double>(profile(unit).parameter_bytes);
+  }
+
+  const cost::StepModel& model_;
+  const cost::Slots slots_;
+  const std::uint64_t limit_;
+  const Wait wait_;
+  Scheduled best_;
+  std::vector<double> least_compute_;  // by unit
+  std::vector<double> least_link_;
+  std::vector<const ChoiceCost*> chosen_;
+  std::vector<int> jobs_;
+  StepPlan plan_;
+  double persistent_ = 0;
+  double optimizer_ = 0;
+  long long nodes_ = 0;
+  bool is_stopped_ = false;
+};
+
+}  // namespace
+
+bool is_small(const cost::StepModel& model) {
+  return model.units() <= kMostUnits && model.slots.micro_batches == 1;
+}
+
+Exhaustive exhaustive_search(const cost::StepModel& model, Scheduled start, std::uint64_t memory_limit,
+                             const Wait& wait) {
+  return Search(model, std::move(start), memory_limit, wait).run();
+}
+
+}  // namespace rondo::plan

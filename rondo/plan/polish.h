@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+
+#include "rondo/base/cancel.h"
+#include "rondo/plan/schedules.h"
+
+namespace rondo::plan {
+
+// Improves a plan by changes scored in the simulator, until `wait` ends, `target_s` is reached or nothing
+// more is found. Both are deterministic but for where time cuts them off.
+
+// Changes of choices: one unit's, or two units' exchanged, with a schedule by list rules.
+Scheduled polish_choices(const cost::StepModel& model, Scheduled start, std::uint64_t memory_limit,
+                         double target_s, const Wait& wait);
+
+// Changes of the schedule: blocks one slot earlier or later, or before another in the queue of a slot.
+Scheduled polish_schedule(const cost::StepModel& model, Scheduled start, std::uint64_t memory_limit,
+                          double target_s, std::uint64_t seed, const Wait& wait);
+
+}  // namespace rondo::plan

@@ -1,0 +1,159 @@
+#include "rondo/simulate/cluster.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "rondo/base/random.h"
+
+namespace rondo::simulate {
+namespace {
+
+using cost::Job;
+
+std::size_t index(int number) { return static_cast<std::size_t>(number); }
+
+// A stretch in which a group's link is busy.
+struct Busy {
+  double begin_s = 0;
+  double end_s = 0;
+};
+
+class Cluster {
+ public:
+  Cluster(const cost::StepModel& model, const StepPlan& plan, const Stragglers& stragglers)
+      : model_(model), slots_(model.slots), plan_(plan), stragglers_(stragglers) {
+    ranks_ = model.options.ranks;
+    // Replicas of hybrid sharding meet in every reduction. They count as one group, so they wait for each
+    // other in gathers too, which is never faster.
+    done_s_.resize(model.jobs.size(), 0);
+    now_.assign(index(ranks_), 0);
+    computed_.assign(index(ranks_), 0);
+    speed_.assign(index(ranks_), 1);
+    for (int i = 0; i < stragglers.slow_ranks && i < ranks_; ++i) {
+      const auto rank = static_cast<std::int64_t>(i) * ranks_ / std::max(1, stragglers.slow_ranks);
+      speed_[static_cast<std::size_t>(rank)] = stragglers.slow_factor;
+    }
+    for (int unit = 0; unit < model.units(); ++unit)
+      costs_.push_back(&model.cost_of(unit, plan.choices[index(unit)]));
+  }
+
+  // `alone` tells which blocks must be gone before memory lets a slot begin.
+  ClusterResult run(const Timeline& alone) {
+    for (int slot = 0; slot < slots_.count(); ++slot) step(slot, alone.slots[index(slot)].waited_for);
+    ClusterResult result;
+    result.step_s = *std::max_element(now_.begin(), now_.end());
+    result.exposed_s = result.step_s - *std::min_element(computed_.begin(), computed_.end());
+    double waits = 0;
+    for (const double computed : computed_) waits += result.step_s - computed;
+    result.mean_wait_s = waits / ranks_;
+    return result;
+  }
+
+ private:
+  void step(int slot, int waits_for) {
+    const double due = due_time(slot, waits_for);
+    double last = 0;
+    for (double& now : now_) {
+      now = std::max(now, due);
+      last = std::max(last, now);
+    }
+    for (const Launch& launch : plan_.launches[index(slot)]) carry(launch, last);
+    const double work = compute_seconds(slot);
+    if (work <= 0) return;
+    RandomStream random(stragglers_.seed, static_cast<std::uint64_t>(slot));
+    // Stretches that ended before every rank's time matter no more.
+    const double first = *std::min_element(now_.begin(), now_.end());
+    std::size_t from = 0;
+    while (from < busy_.size() && busy_[from].end_s <= first) ++from;
+    busy_.erase(busy_.begin(), busy_.begin() + static_cast<std::ptrdiff_t>(from));
+    for (int rank = 0; rank < ranks_; ++rank) {
+      double own = work * speed_[index(rank)];
+      if (stragglers_.jitter > 0) own *= 1 + stragglers_.jitter * random.uniform();
+      computed_[index(rank)] += own;
+      now_[index(rank)] = compute(now_[index(rank)], own);
+    }
+  }
+
+  double due_time(int slot, int waits_for) const {
+    if (slot == slots_.optimizer()) return link_free_s_;
+    double due = waits_for < 0 ? 0 : block_done_s_[index(waits_for)];
+    if (!slots_.is_compute(slot)) return due;
+    for (const int j : costs_[index(slots_.unit(slot))]->jobs) {
+      if (model_.jobs[index(j)].due == slot) due = std::max(due, done_s_[index(j)]);
+    }
+    return due;
+  }
+
+  void carry(const Launch& launch, double launched_s) {
+    const Job& job = model_.jobs[index(launch.job)];
+    const double begin = std::max(link_free_s_, launched_s);
+    for (int i = 1; i <= launch.blocks; ++i) block_done_s_.push_back(begin + i * job.block_s);
+    const double end = begin + launch.blocks * job.block_s;
+    if (!busy_.empty() && busy_.back().end_s >= begin) {
+      busy_.back().end_s = end;
+    } else {
+      busy_.push_back({begin, end});
+    }
+    link_free_s_ = end;
+    done_s_[index(launch.job)] = end;
+  }
+
+  double compute_seconds(int slot) const {
+    if (slot == slots_.optimizer()) {
+      double total = 0;
+      for (const cost::ChoiceCost* c : costs_) total += c->optimizer_s;
+      return total;
+    }
+    if (!slots_.is_compute(slot)) return 0;
+    const int unit = slots_.unit(slot);
+    return slots_.is_forward(slot) ? model_.profile.units[index(unit)].forward_s
+                                   : costs_[index(unit)]->backward_s;
+  }
+
+  // The end of `work` begun at `now`, slower while the link is busy.
+  double compute(double now, double work) const {
+    const double speed = 1 - model_.profile.link.contention;
+    if (speed >= 1) return now + work;
+    for (const Busy& busy : busy_) {
+      if (busy.end_s <= now) continue;
+      if (busy.begin_s > now) {
+        const double idle = busy.begin_s - now;
+        if (work <= idle) return now + work;
+        work -= idle;
+        now = busy.begin_s;
+      }
+      const double shared = busy.end_s - now;
+      if (work <= shared * speed) return now + work / speed;
+      work -= shared * speed;
+      now = busy.end_s;
+    }
+    return now + work;
+  }
+
+  const cost::StepModel& model_;
+  const cost::Slots slots_;
+  const StepPlan& plan_;
+  const Stragglers& stragglers_;
+  int ranks_ = 1;
+  std::vector<const cost::ChoiceCost*> costs_;
+  std::vector<double> now_;       // by rank
+  std::vector<double> computed_;  // by rank
+  std::vector<double> speed_;     // by rank: factor on times
+  double link_free_s_ = 0;
+  std::vector<Busy> busy_;            // ascending, neighbours joined
+  std::vector<double> done_s_;        // by job
+  std::vector<double> block_done_s_;  // in the order of the link
+};
+
+}  // namespace
+
+ClusterResult simulate_cluster(const cost::StepModel& model, const StepPlan& plan, std::uint64_t memory_limit,
+                               const Stragglers& stragglers) {
+  Timeline alone;
+  const StepResult one = simulate_step(model, plan, memory_limit, &alone);
+  ClusterResult result = Cluster(model, plan, stragglers).run(alone);
+  result.peak_bytes = one.peak_bytes;
+  return result;
+}
+
+}  // namespace rondo::simulate

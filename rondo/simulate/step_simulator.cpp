@@ -1,0 +1,220 @@
+#include "rondo/simulate/step_simulator.h"
+
+#include <algorithm>
+
+namespace rondo::simulate {
+namespace {
+
+using cost::ChoiceCost;
+using cost::Job;
+using cost::JobKind;
+using cost::StepModel;
+
+// Memory that a reduction gives back when it is done.
+struct Release {
+  double at_s = 0;
+  std::uint64_t bytes = 0;
+  int block = 0;  // its number in the order of the link
+};
+
+class Simulation {
+ public:
+  Simulation(const StepModel& model, const StepPlan& plan, std::uint64_t limit, Timeline* timeline)
+      : model_(model), slots_(model.slots), plan_(plan), limit_(limit), timeline_(timeline) {
+    costs_.reserve(plan.choices.size());
+    for (int unit = 0; unit < model.units(); ++unit)
+      costs_.push_back(&model.cost_of(unit, plan.choices[static_cast<std::size_t>(unit)]));
+    done_.resize(model.jobs.size(), 0);
+    launched_.resize(model.jobs.size(), 0);
+  }
+
+  StepResult run() {
+    memory_.persistent = model_.profile.base_bytes;
+    for (const ChoiceCost* cost : costs_) memory_.persistent += cost->persistent_bytes;
+    for (int slot = 0; slot < slots_.count(); ++slot) step(slot);
+    result_.step_s = now_;
+    result_.exposed_s = now_ - result_.compute_s;
+    return result_;
+  }
+
+ private:
+  const ChoiceCost& cost(int unit) const { return *costs_[static_cast<std::size_t>(unit)]; }
+  cost::Strategy strategy(int unit) const { return cost(unit).choice.strategy; }
+  const cost::UnitProfile& profile(int unit) const {
+    return model_.profile.units[static_cast<std::size_t>(unit)];
+  }
+
+  void step(int slot) {
+    const double ready = now_;
+    wait_for_due(slot);
+    allocate(slot);
+    const int waited_for = wait_for_memory();
+    if (memory_.total() > result_.peak_bytes) {
+      result_.peak_bytes = memory_.total();
+      result_.peak_slot = slot;
+    }
+    const double begin = now_;
+    const MemoryParts during = memory_;
+    for (const Launch& launch : plan_.launches[static_cast<std::size_t>(slot)]) send(launch, slot);
+    compute(compute_seconds(slot));
+    if (slots_.is_compute(slot)) release(slot);
+    if (timeline_ != nullptr) timeline_->slots.push_back({ready, begin, now_, waited_for, during});
+  }
+
+  // Blocks that must be there before a slot computes: those of its own unit, and before the optimizer all.
+  void wait_for_due(int slot) {
+    if (slot == slots_.optimizer()) {
+      now_ = std::max(now_, link_free_);
+    } else if (slots_.is_compute(slot)) {
+      for (const int job : cost(slots_.unit(slot)).jobs) {
+        if (model_.jobs[static_cast<std::size_t>(job)].due == slot)
+          now_ = std::max(now_, done_[static_cast<std::size_t>(job)]);
+      }
+    }
+  }
+
+  void allocate(int slot) {
+    memory_.workspace = 0;
+    if (slots_.is_compute(slot)) {
+      const int unit = slots_.unit(slot);
+      if (slots_.is_forward(slot)) {
+        memory_.activations += cost(unit).held_bytes;
+        memory_.workspace = cost(unit).forward_bytes - cost(unit).held_bytes;
+      } else {
+        memory_.activations += profile(unit).activation_bytes - cost(unit).held_bytes;
+        memory_.workspace = cost(unit).backward_bytes - profile(unit).activation_bytes;
+        if (shards_gradients(strategy(unit))) memory_.gradients += profile(unit).gradient_bytes;
+      }
+    }
+    for (const Launch& launch : plan_.launches[static_cast<std::size_t>(slot)]) {
+      const Job& job = model_.jobs[static_cast<std::size_t>(launch.job)];
+      if (!job.is_gather_buffer()) continue;
+      int& launched = launched_[static_cast<std::size_t>(launch.job)];
+      if (model_.options.buffers == cost::Buffers::block) {
+        memory_.gathered += job.bytes_between(launched, launched + launch.blocks);
+      } else if (launched == 0) {
+        memory_.gathered += job.bytes;
+      }
+      launched += launch.blocks;
+    }
+  }
+
+  // The last block that had to be gone first, or -1.
+  int wait_for_memory() {
+    while (next_release_ < releases_.size() && releases_[next_release_].at_s <= now_) free_next_gradient();
+    int waited_for = -1;
+    while (memory_.total() > limit_) {
+      if (next_release_ == releases_.size()) {
+        result_.fits = false;
+        break;
+      }
+      now_ = std::max(now_, releases_[next_release_].at_s);
+      waited_for = releases_[next_release_].block;
+      free_next_gradient();
+    }
+    return waited_for;
+  }
+
+  void free_next_gradient() { memory_.gradients -= releases_[next_release_++].bytes; }
+
+  void send(const Launch& launch, int slot) {
+    const auto number = static_cast<std::size_t>(launch.job);
+    const Job& job = model_.jobs[number];
+    if (link_free_ < now_) link_free_ = now_;
+    const double begin = link_free_;
+    const int number_on_link = carried_;
+    carried_ += launch.blocks;
+    link_free_ += launch.blocks * job.block_s;
+    done_[number] = link_free_;
+    result_.communication_s += launch.blocks * job.block_s;
+    const bool frees = job.kind == JobKind::reduce_scatter && shards_gradients(strategy(job.unit));
+    if (!frees && timeline_ == nullptr) return;
+    // Launches of reductions are counted here, those of gathers when their memory is taken.
+    int& launched = launched_[number];
+    const int first = job.is_gather_buffer() ? launched - launch.blocks : launched;
+    if (!job.is_gather_buffer()) launched += launch.blocks;
+    if (frees && model_.options.buffers == cost::Buffers::block) {
+      for (int i = 0; i < launch.blocks; ++i)
+        releases_.push_back({begin + (i + 1) * job.block_s, job.block_bytes(first + i), number_on_link + i});
+    } else if (frees && launched == job.blocks) {
+      releases_.push_back({link_free_, job.bytes, carried_ - 1});
+    }
+    if (timeline_ == nullptr) return;
+    for (int i = 0; i < launch.blocks; ++i) {
+      timeline_->blocks.push_back(
+          {launch.job, first + i, slot, begin + i * job.block_s, begin + (i + 1) * job.block_s});
+    }
+  }
+
+  double compute_seconds(int slot) const {
+    if (slot == slots_.optimizer()) {
+      double total = 0;
+      for (const ChoiceCost* cost : costs_) total += cost->optimizer_s;
+      return total;
+    }
+    if (!slots_.is_compute(slot)) return 0;
+    const int unit = slots_.unit(slot);
+    return slots_.is_forward(slot) ? profile(unit).forward_s : cost(unit).backward_s;
+  }
+
+  // `work` seconds, slower as long as the link is busy.
+  void compute(double work) {
+    result_.compute_s += work;
+    const double speed = 1 - model_.profile.link.contention;
+    const double shared = std::max(0.0, link_free_ - now_);
+    now_ =
+        work <= shared * speed ? now_ + work / speed : std::max(now_, link_free_) + (work - shared * speed);
+  }
+
+  void release(int slot) {
+    const int unit = slots_.unit(slot);
+    const cost::Strategy s = strategy(unit);
+    const bool has_buffer = shards_parameters(s) && model_.options.ranks > 1;
+    if (slots_.is_forward(slot)) {
+      if (s == cost::Strategy::zero3 && has_buffer) memory_.gathered -= gathered_bytes(unit);
+      return;
+    }
+    memory_.activations -= profile(unit).activation_bytes;
+    if (has_buffer) memory_.gathered -= gathered_bytes(unit);
+    // Without a reduction (one rank) the gradient is this rank's part.
+    if (shards_gradients(s) && !has_reduction(unit)) memory_.gradients -= profile(unit).gradient_bytes;
+  }
+
+  std::uint64_t gathered_bytes(int unit) const {
+    for (const int job : cost(unit).jobs) {
+      if (model_.jobs[static_cast<std::size_t>(job)].kind == JobKind::gather_forward)
+        return profile(unit).parameter_bytes;
+    }
+    return 0;
+  }
+  bool has_reduction(int unit) const {
+    return std::any_of(cost(unit).jobs.begin(), cost(unit).jobs.end(), [&](int job) {
+      return model_.jobs[static_cast<std::size_t>(job)].kind == JobKind::reduce_scatter;
+    });
+  }
+
+  const StepModel& model_;
+  const cost::Slots slots_;
+  const StepPlan& plan_;
+  const std::uint64_t limit_;
+  Timeline* timeline_;
+  std::vector<const ChoiceCost*> costs_;
+  std::vector<double> done_;   // by job: its last block so far
+  std::vector<int> launched_;  // by job: blocks so far
+  std::vector<Release> releases_;
+  std::size_t next_release_ = 0;
+  MemoryParts memory_;
+  double now_ = 0;
+  double link_free_ = 0;
+  int carried_ = 0;  // blocks on the link so far
+  StepResult result_;
+};
+
+}  // namespace
+
+StepResult simulate_step(const cost::StepModel& model, const StepPlan& plan, std::uint64_t memory_limit,
+                         Timeline* timeline) {
+  return Simulation(model, plan, memory_limit, timeline).run();
+}
+
+}  // namespace rondo::simulate

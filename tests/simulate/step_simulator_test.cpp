@@ -1,0 +1,186 @@
+#include "rondo/simulate/step_simulator.h"
+
+#include <gtest/gtest.h>
+
+#include "rondo/base/error.h"
+#include "rondo/cost/synthetic.h"
+#include "rondo/simulate/cluster.h"
+
+namespace rondo::simulate {
+namespace {
+
+using cost::JobKind;
+using cost::Strategy;
+
+// Two units, 1 s forward and 2 s backward each; a gather or a reduction of a unit takes `link_s`.
+cost::StepModel two_units(double link_s, int blocks = 1, double contention = 0) {
+  cost::Profile profile;
+  for (const char* name : {"a", "b"}) {
+    cost::UnitProfile unit;
+    unit.name = name;
+    unit.forward_s = 1;
+    unit.backward_s = 2;
+    unit.recompute_s = 1;
+    unit.parameter_bytes = unit.gradient_bytes = 1000;
+    unit.optimizer_bytes = 2000;
+    unit.activation_bytes = 100;
+    unit.checkpointed_activation_bytes = 10;
+    unit.forward_workspace_bytes = 5;
+    unit.backward_workspace_bytes = 7;
+    profile.units.push_back(unit);
+  }
+  profile.link = cost::ring_link(2, 0, 500 / link_s, contention);
+  profile.link.curves.fill(cost::CostCurve({{1, link_s / 1000}, {1000, link_s}}, "c"));
+  profile.link.saturating_bytes = 1;
+  cost::StepOptions options;
+  options.ranks = 2;
+  options.blocks_per_collective = blocks;
+  return cost::make_step_model(profile, options);
+}
+
+int job_of(const cost::StepModel& model, JobKind kind, int unit) {
+  for (std::size_t j = 0; j < model.jobs.size(); ++j) {
+    if (model.jobs[j].kind == kind && model.jobs[j].unit == unit) return static_cast<int>(j);
+  }
+  return -1;
+}
+
+// Slots: 0 prologue, 1 and 2 forward of a and b, 3 and 4 backward of b and a, 5 epilogue, 6 optimizer.
+StepPlan ddp_plan(const cost::StepModel& model) {
+  StepPlan plan{{{Strategy::ddp, false}, {Strategy::ddp, false}}, std::vector<std::vector<Launch>>(7)};
+  plan.launches[4] = {{job_of(model, JobKind::all_reduce, 1), 1}};
+  plan.launches[5] = {{job_of(model, JobKind::all_reduce, 0), 1}};
+  return plan;
+}
+
+TEST(StepSimulator, DataParallelByHand) {
+  const cost::StepModel model = two_units(1.5);
+  const StepPlan plan = ddp_plan(model);
+  check_plan(model, plan);
+  const StepResult result = simulate_step(model, plan, UINT64_MAX);
+  // b's all-reduce hides under a's backward, a's does not: 6 s of compute and 1.5 s.
+  EXPECT_DOUBLE_EQ(result.step_s, 7.5);
+  EXPECT_DOUBLE_EQ(result.exposed_s, 1.5);
+  EXPECT_DOUBLE_EQ(result.communication_s, 3);
+  // 2 x (P + G + O) and both activations and the workspace of b's backward.
+  EXPECT_EQ(result.peak_bytes, 8000U + 200 + 7);
+}
+
+TEST(StepSimulator, ContentionSlowsWhatOverlaps) {
+  const cost::StepModel model = two_units(1, 1, 0.25);
+  // 1 s of link beside 2 s of compute takes a quarter of that second from it.
+  EXPECT_DOUBLE_EQ(simulate_step(model, ddp_plan(model), UINT64_MAX).step_s, 6 + 0.25 + 1);
+}
+
+TEST(StepSimulator, ShardedByHand) {
+  const cost::StepModel model = two_units(1);
+  StepPlan plan{{{Strategy::zero3, false}, {Strategy::zero3_keep, false}},
+                std::vector<std::vector<Launch>>(7)};
+  plan.launches[0] = {{job_of(model, JobKind::gather_forward, 0), 1}};
+  plan.launches[1] = {{job_of(model, JobKind::gather_forward, 1), 1}};
+  plan.launches[3] = {{job_of(model, JobKind::gather_backward, 0), 1}};
+  plan.launches[4] = {{job_of(model, JobKind::reduce_scatter, 1), 1}};
+  plan.launches[5] = {{job_of(model, JobKind::reduce_scatter, 0), 1}};
+  check_plan(model, plan);
+  Timeline timeline;
+  const StepResult result = simulate_step(model, plan, UINT64_MAX, &timeline);
+  EXPECT_DOUBLE_EQ(result.step_s, 1 + 6 + 1);  // the first gather and the last reduction are exposed
+  // While b goes backward: both shards, b and the gathered a, b's gradient, activations, workspace.
+  EXPECT_EQ(timeline.slots[3].memory.total(), 2 * 2000U + 2000 + 1000 + 200 + 7);
+  EXPECT_EQ(timeline.slots[2].memory.gathered, 1000U);        // a is freed after its forward
+  EXPECT_EQ(timeline.slots[5].memory.total(), 4000U + 1000);  // a's gradient is on its way
+  EXPECT_EQ(timeline.slots[6].memory.total(), 4000U);
+  EXPECT_EQ(timeline.blocks.size(), 5U);
+}
+
+TEST(StepSimulator, ComputeWaitsUntilGradientsLeave) {
+  const cost::StepModel model = two_units(3);
+  StepPlan plan{{{Strategy::zero2, false}, {Strategy::zero2, false}}, std::vector<std::vector<Launch>>(7)};
+  plan.launches[0] = {{job_of(model, JobKind::gather_updated, 0), 1},
+                      {job_of(model, JobKind::gather_updated, 1), 1}};
+  plan.launches[4] = {{job_of(model, JobKind::reduce_scatter, 1), 1}};
+  plan.launches[5] = {{job_of(model, JobKind::reduce_scatter, 0), 1}};
+  const StepResult free = simulate_step(model, plan, UINT64_MAX);
+  EXPECT_EQ(free.peak_bytes, 2 * 2500U + 2000 + 100 + 7);  // both gradients at a's backward
+  const StepResult tight = simulate_step(model, plan, free.peak_bytes - 1);
+  EXPECT_FALSE(tight.fits);  // b's gradient leaves only under a's backward
+}
+
+TEST(StepSimulator, BlocksOfAUnitOrOfThemselves) {
+  cost::StepModel model = two_units(1, 4);
+  StepPlan plan{{{Strategy::zero3_keep, false}, {Strategy::zero3_keep, false}},
+                std::vector<std::vector<Launch>>(7)};
+  plan.launches[0] = {{job_of(model, JobKind::gather_forward, 0), 4},
+                      {job_of(model, JobKind::gather_forward, 1), 1}};
+  plan.launches[1] = {{job_of(model, JobKind::gather_forward, 1), 3}};
+  plan.launches[4] = {{job_of(model, JobKind::reduce_scatter, 1), 4}};
+  plan.launches[5] = {{job_of(model, JobKind::reduce_scatter, 0), 4}};
+  check_plan(model, plan);
+  Timeline timeline;
+  simulate_step(model, plan, UINT64_MAX, &timeline);
+  EXPECT_EQ(timeline.slots[0].memory.gathered, 2000U);
+  model.options.buffers = cost::Buffers::block;
+  timeline = {};
+  simulate_step(model, plan, UINT64_MAX, &timeline);
+  EXPECT_EQ(timeline.slots[0].memory.gathered, 1250U);
+}
+
+TEST(CheckPlan, NamesWhatIsNotLegal) {
+  const cost::StepModel model = two_units(1);
+  const auto expect = [&](StepPlan plan, const std::string& named) {
+    try {
+      check_plan(model, plan);
+      FAIL() << "accepted: " << named;
+    } catch (const UsageError& e) {
+      EXPECT_NE(std::string(e.what()).find(named), std::string::npos) << e.what();
+    }
+  };
+  const StepPlan good = ddp_plan(model);
+  StepPlan plan = good;
+  plan.launches[5].clear();
+  expect(plan, "all_reduce of unit 'a': 0 blocks are launched instead of 1");
+  plan = good;
+  std::swap(plan.launches[4], plan.launches[3]);
+  expect(plan, "all_reduce of unit 'b': 1 blocks in slot 3, allowed are slots 4 to 5");
+  plan = good;
+  plan.launches[5].push_back(plan.launches[4][0]);
+  expect(plan, "2 blocks are launched instead of 1");
+  plan = good;
+  plan.choices.pop_back();
+  expect(plan, "1 units, the model 2");
+  plan = good;
+  plan.choices[1] = {Strategy::zero3, false};
+  expect(plan, "unit 'b' cannot be zero3");
+}
+
+TEST(Cluster, EqualRanksAreOneRank) {
+  for (const cost::Buffers buffers : {cost::Buffers::unit, cost::Buffers::block}) {
+    for (std::uint64_t seed = 0; seed < 10; ++seed) {
+      cost::StepOptions options;
+      options.ranks = 8;
+      options.buffers = buffers;
+      const cost::StepModel model = cost::make_step_model(cost::random_profile(seed, 6, 8), options);
+      StepPlan plan{{}, std::vector<std::vector<Launch>>(static_cast<std::size_t>(model.slots.count()))};
+      for (int unit = 0; unit < model.units(); ++unit) {
+        plan.choices.push_back(
+            nearest_choice(model, unit, {unit % 2 == 0 ? Strategy::zero3 : Strategy::zero2, unit % 3 == 0}));
+        for (const int j : model.cost_of(unit, plan.choices.back()).jobs) {
+          const cost::Job& job = model.jobs[static_cast<std::size_t>(j)];
+          plan.launches[static_cast<std::size_t>(job.is_gather_buffer() ? job.last : job.first)].push_back(
+              {j, job.blocks});
+        }
+      }
+      const StepResult free = simulate_step(model, plan, UINT64_MAX);
+      for (const std::uint64_t limit : {UINT64_MAX, free.peak_bytes - free.peak_bytes / 50}) {
+        const StepResult one = simulate_step(model, plan, limit);
+        const ClusterResult all = simulate_cluster(model, plan, limit, {});
+        EXPECT_NEAR(all.step_s, one.step_s, 1e-9 * one.step_s) << seed;
+        const ClusterResult slow = simulate_cluster(model, plan, limit, {0.1, 1, 2, seed});
+        EXPECT_GT(slow.step_s, 1.3 * one.compute_s);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rondo::simulate
