@@ -22,6 +22,7 @@ void run_burst(Contestant& contestant, int steps, bool counts, Deadline deadline
     append(answer, "step_ms", samples.step_ms);
     append(answer, "comm_ms", samples.comm_ms);
     append(answer, "exposed_comm_ms", samples.exposed_comm_ms);
+    samples.matmul = answer.value("matmul", samples.matmul);
     samples.peak_bytes = answer.value("peak_bytes", std::uint64_t{0});
     samples.peak_rss_bytes = answer.value("peak_rss_bytes", std::uint64_t{0});
   }

@@ -18,6 +18,7 @@ struct RankSamples {
   std::vector<double> exposed_comm_ms;
   std::uint64_t peak_bytes = 0;  // 0 where a system does not tell
   std::uint64_t peak_rss_bytes = 0;
+  std::string matmul = "default";  // kernels of its float32 matrix products
 };
 
 // Processes that were started together.

@@ -13,6 +13,7 @@
 #include "apps/bench/step/contest.h"
 #include "apps/bench/step/result.h"
 #include "apps/common/command_line.h"
+#include "apps/common/matmul_setup.h"
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -37,6 +38,7 @@ struct StepOptions {
   std::string backend = "auto";
   std::string bucket_bytes;
   std::string codec = "none";
+  std::string matmul = "default";
   bool peers = false;
   ContestOptions contest;
   bool rounds_given = false;
@@ -145,6 +147,7 @@ int run_step(StepOptions options) {
       options.peers = false;
     }
   }
+  prepare_matmul(options.matmul);
   Json results = Json::array();
   for (const std::string& model : options.models) {
     std::vector<std::string> dtypes = options.dtypes;
@@ -198,6 +201,12 @@ Command add_step(CLI::App& app) {
   command
       ->add_option("--codec", options->codec,
                    "how ddp's gradients travel (docs/codecs.md); PyTorch too, where it has that hook")
+      ->capture_default_str();
+  command
+      ->add_option("--matmul", options->matmul,
+                   "float32 matrix products of rondo's processes: default is PyTorch's, auto the faster ones "
+                   "(docs/precision.md)")
+      ->check(CLI::IsMember({"auto", "default"}))
       ->capture_default_str();
   command->add_flag("--peers", options->peers, "also run PyTorch's DistributedDataParallel over Gloo");
   auto* rounds =
