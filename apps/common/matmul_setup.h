@@ -7,7 +7,7 @@ namespace rondo {
 // For programs that start ranks: hands `setting` ("auto" or "default", as --matmul has it) to them in
 // RONDO_MATMUL, which the user may have set already and which then stays for "auto". With "auto", where MKL
 // may have faster kernels that were never measured on this machine with the libtorch rondo was built with,
-// runs rondo-matmul first: about two seconds, once. Never fails: without a measurement the default kernels
+// runs rondo-matmul first: about four seconds, once. Never fails: without a measurement the default kernels
 // are used, with a warning. Before any rank is started.
 void prepare_matmul(const std::string& setting);
 

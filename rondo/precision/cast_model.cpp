@@ -22,11 +22,11 @@ void cast(at::Tensor tensor, at::ScalarType dtype) {
 
 void cast_model(torch::nn::Module& model, at::ScalarType dtype, bool keep_batchnorm_fp32) {
   const torch::NoGradGuard no_gradients;
-  for (const auto& module : model.modules()) {
-    if (keep_batchnorm_fp32 && is_batch_norm(*module)) continue;
-    for (const at::Tensor& parameter : module->parameters(/*recurse=*/false)) cast(parameter, dtype);
-    for (const at::Tensor& buffer : module->buffers(/*recurse=*/false)) cast(buffer, dtype);
-  }
+  // Not by modules(), which wants the outermost module in a shared_ptr.
+  for (const auto& child : model.children()) cast_model(*child, dtype, keep_batchnorm_fp32);
+  if (keep_batchnorm_fp32 && is_batch_norm(model)) return;
+  for (const at::Tensor& parameter : model.parameters(/*recurse=*/false)) cast(parameter, dtype);
+  for (const at::Tensor& buffer : model.buffers(/*recurse=*/false)) cast(buffer, dtype);
 }
 
 }  // namespace rondo

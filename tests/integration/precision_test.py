@@ -152,6 +152,17 @@ def test_training_measures_and_logs_the_choice(train, measurements):
     assert "matrix products: default kernels" in result.stderr
 
 
+def test_any_program_that_links_rondo_has_the_choice(rondo_bin, clean_environment):
+    """Also one that rondo's commands do not start: rondo asks the dynamic linker whether MKL asks rondo."""
+    for choice in ("default", "fast"):
+        environment = clean_environment | {"RONDO_MATMUL": choice, "RONDO_LOG_LEVEL": "info"}
+        result = subprocess.run([rondo_bin / "examples" / "minimal"], env=environment, capture_output=True, text=True,
+                                timeout=60)
+        assert result.returncode == 0, result.stderr
+        expected = f"{choice} kernels (RONDO_MATMUL={choice})" if other_makers_processor() else "picks its fast kernels by itself"
+        assert expected in result.stderr, result.stderr
+
+
 def test_a_file_of_something_else_costs_a_warning(train, measurements):
     measurements.parent.mkdir()
     measurements.write_text("not JSON")

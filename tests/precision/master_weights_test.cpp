@@ -36,6 +36,7 @@ const std::vector<std::pair<std::string, Factory>>& optimizers() {
 
 // What the class does, written out: a copy in float32 that the optimizer moves, rounded into the model.
 TEST(MasterWeights, EqualsCopiesMadeByHandUnderAnyOptimizer) {
+  at::set_num_threads(1);  // small products, many of them
   for (const at::ScalarType dtype : {at::kHalf, at::kBFloat16}) {
     for (const auto& [name, make] : optimizers()) {
       SCOPED_TRACE(name);
