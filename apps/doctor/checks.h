@@ -12,6 +12,9 @@ namespace doctor {
 Findings check_libtorch(const std::string& directory);
 // The engines native, gloo, mpi and nccl. `libtorch` is what check_libtorch found.
 Findings check_backends(const Findings& libtorch);
+// Which kernels multiply float32 matrices; measures them when that was not done on this machine, where
+// libtorch loads and is the one that rondo was built with.
+Findings check_matmul(const Findings& libtorch);
 // Cores, NUMA nodes, memory and their limits, GPUs.
 Findings check_machine();
 // What bounds shared memory, and the descriptors and files it needs.

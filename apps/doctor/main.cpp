@@ -28,7 +28,9 @@ void append(doctor::Findings& to, doctor::Findings from) {
 doctor::Findings examine(const std::string& libtorch_directory) {
   doctor::Findings findings = doctor::check_libtorch(libtorch_directory);
   doctor::Findings backends = doctor::check_backends(findings);
+  doctor::Findings matmul = doctor::check_matmul(findings);
   append(findings, std::move(backends));
+  append(findings, std::move(matmul));
   append(findings, doctor::check_machine());
   append(findings, doctor::check_shared_memory());
   append(findings, doctor::check_network());

@@ -25,6 +25,7 @@ constexpr const char* kExamples = R"(Examples:
   rondo train --run-dir runs/a --resume                             go on where the run stopped, with its settings
   rondo train --config runs/a/config.json --lr 3e-4                 the same training with another learning rate
   rondo train --run-dir runs/a --sample "The "                      text from the newest checkpoint
+  rondo train --data texts/ --model gpt-25m --amp O1            bfloat16 autocast; --amp O2 --amp-dtype float16 ...
   rondo run -n 2 rondo train --data texts/                          under a launcher: every process is a rank
 
 TERM or INT saves a checkpoint after the current step and ends with exit code 3; --resume continues.)";
@@ -102,6 +103,19 @@ void visit_flags(Flags& f, const Visit& visit) {
   visit("early-stopping", f.early_stopping, "End after so many validations without a better loss, 0 is never",
         training, not_negative);
   visit("seed", f.seed, "Of weights, order of samples and dropout; also of --sample", training, any);
+
+  const std::string numbers = "Numbers (docs/precision.md)";
+  visit("amp", f.amp, "O1 autocast; O2 model in --amp-dtype, float32 masters; O3 all in --amp-dtype", numbers,
+        one_of({"O0", "O1", "O2", "O3"}));
+  visit("amp-dtype", f.amp_dtype, "The narrow type", numbers, one_of({"bfloat16", "float16"}));
+  visit("loss-scale", f.loss_scale, "dynamic or a number; auto: dynamic for float16 under O1 and O2", numbers,
+        any);
+  visit("keep-batchnorm-fp32", f.keep_batchnorm_fp32, "Batch norms in float32; auto: under O2", numbers,
+        one_of({"auto", "false", "true"}));
+  visit("master-weights", f.master_weights, "float32 copies for the optimizer; auto: under O2", numbers,
+        one_of({"auto", "false", "true"}));
+  visit("matmul", f.matmul, "float32 matrix products: auto is the faster kernels, measured once a machine",
+        numbers, one_of({"auto", "default"}));
 
   const std::string processes = "Processes";
   // An engine's name, with its arguments in brackets, or that of one in a shared module.

@@ -48,6 +48,13 @@ struct TrainFlags {
   int early_stopping = 0;
   std::uint64_t seed = 0;
 
+  std::string amp = "O0";
+  std::string amp_dtype = "bfloat16";
+  std::string loss_scale = "auto";
+  std::string keep_batchnorm_fp32 = "auto";
+  std::string master_weights = "auto";
+  std::string matmul = "auto";
+
   std::string strategy = "auto";
   std::string plan;
   std::uint64_t strategy_seed = 0;

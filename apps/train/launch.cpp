@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "apps/common/matmul_setup.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/env/environment.h"
@@ -77,7 +78,10 @@ int start_training(const TrainFlags& flags, const std::vector<std::string>& argu
   // Forward and backward run on two threads with an OpenMP team each; a team that spins after its work takes
   // the cores from the other (6 times the processor time for a small model on two cores).
   setenv("OMP_WAIT_POLICY", "PASSIVE", /*overwrite=*/0);
-  if (flags.sample || flags.nproc_per_node == 1 || is_a_rank()) return become(program, arguments);
+  const bool is_one_of_several = is_a_rank();
+  // Ranks of another launcher would measure all at once, each in the others' way: they take what is kept.
+  if (!is_one_of_several || flags.matmul != "auto") prepare_matmul(flags.matmul);
+  if (flags.sample || flags.nproc_per_node == 1 || is_one_of_several) return become(program, arguments);
 
   batch_size_per_rank(flags, flags.nproc_per_node);  // refuses what cannot be before anything starts
   if (strategy_name(flags, flags.nproc_per_node) == "one_device") {

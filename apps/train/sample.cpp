@@ -1,5 +1,6 @@
 #include "apps/train/sample.h"
 
+#include <torch/types.h>
 #include <torch/utils.h>
 
 #include <algorithm>
@@ -56,7 +57,10 @@ void print_sample(const TrainFlags& flags) {
   const std::filesystem::path checkpoint = find_checkpoint(flags.run_dir);
   const nlohmann::json description = read_checkpoint_values(checkpoint).at("model");
   Model model = make_model(description.at("name"), description.at("config"));
+  // A run at opt level O3 has kept its weights in the type it trained in.
+  model.module->to(read_weights(checkpoint).front().tensor.scalar_type());
   load_weights(checkpoint, named_tensors(*model.module));
+  model.module->to(at::kFloat);
   Gpt gpt = gpt_of(model);
 
   GenerateOptions options;

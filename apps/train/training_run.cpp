@@ -23,6 +23,7 @@
 #include "rondo/nn/activation_checkpoint.h"
 #include "rondo/parallel/ddp/hooks/registry.h"
 #include "rondo/parallel/registry.h"
+#include "rondo/precision/dtype.h"
 #include "rondo/train/agreement.h"
 #include "rondo/train/callbacks/early_stopping.h"
 #include "rondo/train/callbacks/memory_report.h"
@@ -129,6 +130,20 @@ OptimizerOptions optimizer_options(const TrainFlags& flags) {
   options.momentum = flags.momentum;
   options.beta1 = flags.beta1;
   options.beta2 = flags.beta2;
+  return options;
+}
+
+PrecisionOptions precision_options(const TrainFlags& flags) {
+  const auto knob = [](const std::string& text) -> std::optional<bool> {
+    if (text == "auto") return {};
+    return text == "true";
+  };
+  PrecisionOptions options;
+  options.level = parse_opt_level(flags.amp, "--amp");
+  options.dtype = parse_float_dtype(flags.amp_dtype, "--amp-dtype");
+  options.keep_batchnorm_fp32 = knob(flags.keep_batchnorm_fp32);
+  options.master_weights = knob(flags.master_weights);
+  if (flags.loss_scale != "auto") options.loss_scale = parse_loss_scale(flags.loss_scale, "--loss-scale");
   return options;
 }
 
@@ -258,6 +273,7 @@ ExitCode run_training(const TrainFlags& flags) {
     options.prefetch = flags.prefetch;
     strategy = all_strategies().make(strategy_name(flags, context.world_size()), context, options);
     device = device_of(flags.device, context.local_rank());
+    resolve(precision_options(flags));
     const nlohmann::json overrides = model_overrides(flags);
     data = open_training_data(flags, overrides);
     const MemoryScope scope(MemoryCategory::parameters);
@@ -275,7 +291,7 @@ ExitCode run_training(const TrainFlags& flags) {
     if (context.rank() == 0) prepare_run_directory(run, to_json(flags));
   });
 
-  Trainer trainer(*strategy, std::move(model), device);
+  Trainer trainer(*strategy, std::move(model), device, precision_options(flags));
   trainer.compile([&](torch::nn::Module& module) { return make_optimizer(optimizer_options(flags), module); },
                   cross_entropy,
                   is_gpt(flags.model) ? std::vector{loss_metric(), perplexity_metric()}

@@ -19,6 +19,7 @@
 #include "rondo/base/text.h"
 #include "rondo/env/environment.h"
 #include "rondo/env/identity.h"
+#include "rondo/kernels/matmul_choice.h"
 
 namespace rondo {
 
@@ -111,6 +112,8 @@ Context init(const InitOptions& options) {
   state->timeout = options.timeout;
   const env::Identity& identity = state->identity;
   if (identity.world_size > 1) log::set_prefix(str("rank ", identity.rank));
+  const MatmulChoice& matmul = matmul_choice();
+  log::info("matrix products: ", matmul.fast ? "fast" : "default", " kernels (", matmul.why, ")");
   state->store =
       options.store ? options.store : meet(identity, options.init_method, join_timeout(options.timeout));
   // A restarted job may meet in a store that remembers the last attempt.

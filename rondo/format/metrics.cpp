@@ -21,6 +21,7 @@ void visit_fields(Row& row, const Visit& visit) {
   visit("accuracy", row.accuracy);
   visit("validation_accuracy", row.validation_accuracy);
   visit("learning_rate", row.learning_rate);
+  visit("loss_scale", row.loss_scale);
   visit("tokens_per_s", row.tokens_per_s);
   visit("samples_per_s", row.samples_per_s);
   visit("step_ms", row.step_ms);

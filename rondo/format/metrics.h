@@ -23,6 +23,7 @@ struct MetricsRow {
   std::optional<double> accuracy;
   std::optional<double> validation_accuracy;
   std::optional<double> learning_rate;
+  std::optional<double> loss_scale;     // under a gradient scaler
   std::optional<double> tokens_per_s;   // of all ranks together
   std::optional<double> samples_per_s;  // of all ranks together
   std::optional<double> step_ms;

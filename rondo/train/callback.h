@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "rondo/observe/step_timer.h"
@@ -26,6 +27,7 @@ struct StepRecord {
   double epochs_done = 0;  // with the fraction of the current one
   double loss = 0;         // mean over the predictions of the global batch
   double learning_rate = 0;
+  std::optional<double> loss_scale = {};  // that this step's gradients were computed with; empty without one
   std::int64_t samples = 0;
   double rate = 0;  // FitPlan::unit per second
   StepTimes times;

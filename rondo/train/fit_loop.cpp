@@ -1,5 +1,6 @@
 #include "rondo/train/fit_loop.h"
 
+#include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
@@ -9,6 +10,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
+#include "rondo/nn/partition.h"
 #include "rondo/observe/memory_observer.h"
 
 namespace rondo {
@@ -146,6 +148,7 @@ std::vector<Batch> FitLoop::next_window() {
 
 FitLoop::StepSums FitLoop::train_on(std::vector<Batch>& window) {
   torch::optim::Optimizer& optimizer = *trainer_.optimizer_;
+  TrainingPrecision& precision = trainer_.precision_;
   std::int64_t window_predictions = 0;
   for (const Batch& batch : window) window_predictions += batch.target.numel();
   optimizer.zero_grad();
@@ -160,19 +163,22 @@ FitLoop::StepSums FitLoop::train_on(std::vector<Batch>& window) {
   };
   for (std::size_t i = 0; i < window.size(); ++i) {
     const Batch& batch = window[i];
-    trainer_.prepared_->begin_step({.samples = window_predictions,
-                                    .synchronise = i + 1 == window.size(),
-                                    .gradients_are_read = options_.clip_norm > 0});
+    trainer_.prepared_->begin_step(
+        {.samples = window_predictions,
+         .synchronise = i + 1 == window.size(),
+         .gradients_are_read = options_.clip_norm > 0 || precision.reads_gradients()});
     memory_phase("forward", MemoryCategory::activations);
     const at::Tensor target = batch.target.to(trainer_.device_);
+    auto autocast = precision.autocast();
     Loss loss = trainer_.loss_(trainer_.model_.forward(batch.input.to(trainer_.device_)), target);
+    autocast.reset();
     traced("forward");
     memory_phase("backward", MemoryCategory::temporaries);
     // The gradient of the window is the mean over its predictions, so each batch counts by its share of them.
     const bool whole = window.size() == 1 || window_predictions == 0;
     const double share =
         whole ? 1.0 : static_cast<double>(loss.predictions) / static_cast<double>(window_predictions);
-    (whole ? loss.mean : loss.mean * share).backward();
+    precision.scale(whole ? loss.mean : loss.mean * share).backward();
     traced("backward");
     sums.loss += loss.sum.item<double>();
     sums.predictions += static_cast<double>(loss.predictions);
@@ -184,14 +190,31 @@ FitLoop::StepSums FitLoop::train_on(std::vector<Batch>& window) {
     mark = monotonic_ns();
   }
   if (trainer_.memory_) trainer_.memory_->label_gradients(trainer_.prepared_->module());
-  if (options_.clip_norm > 0) trainer_.prepared_->clip_gradients(options_.clip_norm);
   if (options_.schedule) set_learning_rate(optimizer, options_.schedule(trainer_.position_.step));
   memory_phase("optimizer", MemoryCategory::optimizer_state);
-  trainer_.prepared_->step(optimizer);
+  take_step(optimizer);
   traced("optimizer");
   sums.stop = options_.stop_requested && options_.stop_requested();
   trainer_.position_.batch += static_cast<std::int64_t>(window.size());
   return sum_over_ranks(sums);
+}
+
+void FitLoop::take_step(torch::optim::Optimizer& optimizer) {
+  TrainingPrecision& precision = trainer_.precision_;
+  loss_scale_ = precision.loss_scale();
+  const bool finite = precision.finish_gradients(optimizer);
+  if (options_.clip_norm > 0 && finite) {
+    if (MasterWeights* masters = precision.masters()) {
+      torch::nn::utils::clip_grad_norm_(distinct_parameters(masters->module()), options_.clip_norm);
+    } else {
+      trainer_.prepared_->clip_gradients(options_.clip_norm);
+    }
+  }
+  skipped_ = !precision.step(optimizer, [&] { trainer_.prepared_->step(optimizer); });
+  if (!skipped_ || trainer_.strategy_.context().rank() != 0) return;
+  log::warning("step ", trainer_.position_.step + 1,
+               ": a gradient is infinite or NaN; the weights stay, loss scale ", *loss_scale_, " -> ",
+               *precision.loss_scale());
 }
 
 FitLoop::StepSums FitLoop::sum_over_ranks(const StepSums& local) const {
@@ -221,7 +244,8 @@ void FitLoop::finish_step(const StepSums& sums) {
   position.elapsed_s += seconds(now - last_elapsed_);
   last_elapsed_ = now;
   record.elapsed_s = position.elapsed_s;
-  if (!std::isfinite(record.loss) && std::isfinite(result_.loss)) {
+  record.loss_scale = loss_scale_;
+  if (!skipped_ && !std::isfinite(record.loss) && std::isfinite(result_.loss)) {
     log::warning("the loss of step ", record.step, " is ", record.loss,
                  "; a lower learning rate or --clip-norm may help");
   }

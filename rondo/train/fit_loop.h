@@ -35,6 +35,8 @@ class FitLoop {
   // This rank's batches for the next step; empty ones where the rank has run out of data.
   std::vector<Batch> next_window();
   StepSums train_on(std::vector<Batch>& window);
+  // Clipping and the optimizer's step, or only the word that it is skipped.
+  void take_step(torch::optim::Optimizer& optimizer);
   StepSums sum_over_ranks(const StepSums& local) const;
   void finish_step(const StepSums& sums);
   void finish_epoch();
@@ -56,6 +58,9 @@ class FitLoop {
   FitResult result_;
   std::int64_t validated_step_ = -1;
   bool counts_tokens_ = false;
+  // Of the step that is under way.
+  std::optional<double> loss_scale_;
+  bool skipped_ = false;
 };
 
 }  // namespace rondo

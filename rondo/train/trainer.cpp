@@ -18,20 +18,30 @@
 
 namespace rondo {
 
-Trainer::Trainer(Strategy& strategy, Model model, c10::Device device)
+Trainer::Trainer(Strategy& strategy, Model model, c10::Device device, const PrecisionOptions& precision)
     : strategy_(strategy),
       model_(std::move(model)),
       device_(device),
+      precision_(precision, device, strategy.context().world()),
       loss_(cross_entropy),
       metrics_{loss_metric()} {
   const MemoryScope scope(MemoryCategory::parameters);
   model_.module->to(device_);
+  precision_.cast(*model_.module);
+  model_.forward = precision_.cast_around(std::move(model_.forward));
   if (accounts_cpu_allocations()) {
     memory_ = std::make_shared<MemoryObserver>(process_ledger());
     memory_->label_parameters(*model_.module);
     for (UnitState* unit : units_of(*model_.module)) unit->attach(memory_);
   }
   prepared_ = strategy_.prepare(model_.module);
+  if (precision_.settings().master_weights && prepared_->optimizes_parts()) {
+    throw UsageError(
+        str("strategy ", strategy_.name(),
+            " gives the optimizer parts of the parameters, of which no master weights can be kept; "
+            "use opt level O0, O1 or O3 with it, or a strategy that replicates the model"));
+  }
+  precision_.keep_masters(*model_.module);
 }
 
 Trainer::~Trainer() {
@@ -41,7 +51,8 @@ Trainer::~Trainer() {
 
 void Trainer::compile(const OptimizerFactory& optimizer, LossFunction loss, std::vector<Metric> metrics) {
   const MemoryScope scope(MemoryCategory::optimizer_state);
-  optimizer_ = optimizer(prepared_->module());
+  MasterWeights* const masters = precision_.masters();
+  optimizer_ = optimizer(masters != nullptr ? masters->module() : prepared_->module());
   loss_ = std::move(loss);
   metrics_ = std::move(metrics);
 }
@@ -61,12 +72,14 @@ FitResult Trainer::fit(const std::shared_ptr<const Dataset>& data, const FitOpti
 std::map<std::string, double> Trainer::evaluate(const Dataset& data, const EvaluateOptions& options) {
   paused_ = true;
   prepared_->make_whole();
+  const auto autocast = precision_.autocast();
   return evaluate_exactly(strategy_, model_, device_, loss_, metrics_, data, options.batch_size);
 }
 
 at::Tensor Trainer::predict(const Dataset& data, const EvaluateOptions& options) {
   paused_ = true;
   prepared_->make_whole();
+  const auto autocast = precision_.autocast();
   return predict_all(strategy_, model_, device_, data, options.batch_size);
 }
 
@@ -92,6 +105,7 @@ void Trainer::save(const std::filesystem::path& root, int keep) {
                   {"world_size", context.world_size()},
                   {"model", {{"name", model_.name}, {"config", model_.config}}},
                   {"sampling", sampling_},
+                  {"precision", precision_.state()},
                   {"callbacks", callback_states_}};
   // Replicas are equal, so one rank writes; the others learn whether it could.
   run_agreed(context, [&] {
@@ -113,6 +127,8 @@ void Trainer::restore(const std::filesystem::path& checkpoint) {
                  .elapsed_s = values.at("elapsed_s")};
     sampling_ = values.at("sampling");
     callback_states_ = values.at("callbacks");
+    precision_.weights_changed();
+    precision_.restore(values.value("precision", nlohmann::json::object()));
     // At another world size the ranks' random streams cannot continue; they start anew, as at the start of a
     // run.
     const auto rank = static_cast<std::size_t>(context.rank());
@@ -125,7 +141,9 @@ void Trainer::restore(const std::filesystem::path& checkpoint) {
 
 TrainingState Trainer::training_state() {
   TrainingState state;
-  state.model = named_tensors(*model_.module);
+  // With master weights those are the model: the narrow ones are their rounding.
+  MasterWeights* const masters = precision_.masters();
+  state.model = named_tensors(masters != nullptr ? masters->module() : *model_.module);
   NamedOptimizer optimizer{.optimizer = optimizer_.get()};
   if (prepared_->optimizes_parts()) {
     optimizer.parameters = named_tensors(prepared_->module());

@@ -16,6 +16,7 @@
 #include "rondo/data/dataset.h"
 #include "rondo/format/trace.h"
 #include "rondo/models/model.h"
+#include "rondo/precision/training_precision.h"
 #include "rondo/strategy/strategy.h"
 #include "rondo/train/callback.h"
 #include "rondo/train/metric.h"
@@ -83,15 +84,19 @@ std::int64_t total_steps(const FitOptions& options, std::int64_t samples, int ra
 //   trainer.evaluate(*test_data)["loss"];
 class Trainer {
  public:
-  // `strategy` must outlive the trainer. The model moves to `device` and is made the same on all ranks.
-  Trainer(Strategy& strategy, Model model, c10::Device device = c10::kCPU);
+  // `strategy` must outlive the trainer. The model moves to `device`, is cast as `precision` says and made
+  // the same on all ranks. Throws UsageError for a precision that cannot be, or not with this strategy.
+  Trainer(Strategy& strategy, Model model, c10::Device device = c10::kCPU,
+          const PrecisionOptions& precision = {});
   // Any module with at::Tensor forward(at::Tensor).
   template <std::derived_from<torch::nn::Module> Module>
-  Trainer(Strategy& strategy, std::shared_ptr<Module> module, c10::Device device = c10::kCPU)
-      : Trainer(strategy, as_model(std::move(module)), device) {}
+  Trainer(Strategy& strategy, std::shared_ptr<Module> module, c10::Device device = c10::kCPU,
+          const PrecisionOptions& precision = {})
+      : Trainer(strategy, as_model(std::move(module)), device, precision) {}
   template <class Impl>
-  Trainer(Strategy& strategy, const torch::nn::ModuleHolder<Impl>& module, c10::Device device = c10::kCPU)
-      : Trainer(strategy, as_model(module.ptr()), device) {}
+  Trainer(Strategy& strategy, const torch::nn::ModuleHolder<Impl>& module, c10::Device device = c10::kCPU,
+          const PrecisionOptions& precision = {})
+      : Trainer(strategy, as_model(module.ptr()), device, precision) {}
   // The constructors above followed by compile().
   Trainer(Strategy& strategy, auto model, OptimizerFactory optimizer, LossFunction loss)
       : Trainer(strategy, std::move(model)) {
@@ -129,6 +134,7 @@ class Trainer {
   const Model& model() const { return model_; }
   torch::optim::Optimizer& optimizer();
   const TrainingPosition& position() const { return position_; }
+  const TrainingPrecision& precision() const { return precision_; }
 
  private:
   friend class FitLoop;
@@ -150,6 +156,7 @@ class Trainer {
   Model model_;
   c10::Device device_;
   std::shared_ptr<MemoryObserver> memory_;  // null where the process keeps no books of its memory
+  TrainingPrecision precision_;
   std::unique_ptr<PreparedModel> prepared_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   LossFunction loss_;

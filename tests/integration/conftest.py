@@ -39,13 +39,15 @@ def scratch(tmp_path_factory):
 
 
 @pytest.fixture
-def clean_environment(scratch):
-    """The test's own environment without what a launcher may have set, and with an own TMPDIR."""
+def clean_environment(scratch, tmp_path_factory):
+    """The test's own environment without what a launcher may have set, and with an own TMPDIR. Matrix kernels are measured
+    once in a test run, and not for the user."""
     dropped = ("PET_", "SLURM_", "OMPI_", "PMI", "TORCHELASTIC_", "RONDO_")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
     for variable in TORCHRUN_VARIABLES + ["OMP_NUM_THREADS"]:
         environment.pop(variable, None)
     environment["TMPDIR"] = str(scratch)
+    environment["RONDO_MATMUL_MEASUREMENTS"] = str(tmp_path_factory.getbasetemp() / "matmul.json")
     return environment
 
 

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "rondo/base/error.h"
+#include "rondo/base/machine.h"
 #include "rondo/base/text.h"
 #include "rondo/collective/algorithms/registry.h"
 
@@ -58,7 +59,7 @@ collective::Choice choice_for(const Cell& cell, const collective::Chooser& choos
 }  // namespace
 
 collective::Tuning tuning_from(const Json& rows) {
-  collective::Tuning tuning{collective::machine_name(), {}};
+  collective::Tuning tuning{machine_name(), {}};
   for (const auto& [cell, competitors] : cells_of(rows)) {
     const auto& [operation, ranks, bytes] = cell;
     collective::TuningCell measured{collective::find_operation(operation), ranks, bytes, {}};

@@ -37,6 +37,7 @@ Json describe(const StepCase& training, const Network& network, const std::vecto
               {"hosts", network.hosts},
               {"rate", network.hosts > 1 ? Json(network.rate) : Json(nullptr)},
               {"dtype", training.dtype},
+              {"matmul", contestant.samples.front().matmul},
               {"codec", codec_of(training, contestant)},
               {"optimizer", training.optimizer},
               {"batch_size", training.batch_size},

@@ -14,6 +14,7 @@
 #include "apps/bench/step/contestants.h"
 #include "apps/bench/step/result.h"
 #include "apps/common/command_line.h"
+#include "apps/common/matmul_setup.h"
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -126,6 +127,7 @@ Json run_case(const StepOptions& options, const std::string& model_name, const s
 
 int run_step(StepOptions options) {
   check(options);
+  prepare_matmul(options.lineup.matmul);
   Json results = Json::array();
   const auto append = [&](const Json& part) {
     if (options.json != "-") print_results(part);

@@ -2,7 +2,6 @@
 // line "run N" or "memory N" on standard input with one line of JSON about N training steps.
 // bench/peers/step.py speaks the same protocol.
 #include <ATen/Context.h>
-#include <ATen/autocast_mode.h>
 #include <torch/optim.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -22,10 +21,12 @@
 #include "rondo/backend/native/registered_memory.h"
 #include "rondo/base/time.h"
 #include "rondo/checkpoint/weights.h"
+#include "rondo/kernels/matmul_choice.h"
 #include "rondo/models/loss.h"
 #include "rondo/models/model.h"
 #include "rondo/observe/memory.h"
 #include "rondo/parallel/registry.h"
+#include "rondo/precision/autocast.h"
 #include "rondo/train/fused_adam.h"
 
 namespace rondo::bench {
@@ -42,22 +43,6 @@ struct WorkerOptions {
   int rank = 0;
   int world_size = 1;
   int joint_batch = 1;  // computes on the batches of so many ranks
-};
-
-// Mixed precision as libtorch's autocast does it on the CPU, for as long as it lives.
-class Autocast {
- public:
-  Autocast() {
-    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
-    at::autocast::set_autocast_enabled(at::kCPU, true);
-    at::autocast::increment_nesting();
-  }
-  ~Autocast() {
-    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(at::kCPU, false);
-  }
-  Autocast(const Autocast&) = delete;
-  Autocast& operator=(const Autocast&) = delete;
 };
 
 StrategyOptions strategy_options(const WorkerOptions& options) {
@@ -130,6 +115,7 @@ class Worker {
       answer["exposed_comm_ms"].push_back(milliseconds(times.exposed));
     }
     answer["communication"] = describe(prepared_->communication_spans());
+    answer["matmul"] = matmul_choice().fast ? "fast" : "default";
     return answer;
   }
 
@@ -177,7 +163,7 @@ class Worker {
     at::Tensor loss;
     {
       std::optional<Autocast> autocast;
-      if (training_.dtype == "bfloat16") autocast.emplace();
+      if (training_.dtype == "bfloat16") autocast.emplace(at::kCPU, at::kBFloat16);
       loss = cross_entropy(model_.forward(batch.input), batch.target).mean;
     }
     phase_ended();

@@ -2,12 +2,12 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "rondo/base/error.h"
+#include "rondo/base/machine.h"
 #include "rondo/base/text.h"
 #include "rondo/collective/algorithms/registry.h"
 
@@ -32,30 +32,7 @@ TuningCell parse_cell(const Json& json) {
 
 }  // namespace
 
-std::string machine_name() {
-  std::ifstream cpus("/proc/cpuinfo");
-  std::string model = "unknown processor";
-  for (std::string line; std::getline(cpus, line);) {
-    const auto colon = line.find(": ");
-    if (!line.starts_with("model name") || colon == std::string::npos) continue;
-    model = line.substr(colon + 2);
-    break;
-  }
-  return str(model, ", ", sysconf(_SC_NPROCESSORS_ONLN), " processors");
-}
-
-std::filesystem::path tuning_path() {
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::filesystem::path(value == nullptr ? "" : value);
-  };
-  if (const auto path = variable("RONDO_TUNING"); !path.empty()) return path;
-  if (const auto cache = variable("XDG_CACHE_HOME"); !cache.empty())
-    return cache / "rondo" / "collectives.json";
-  if (const auto home = variable("HOME"); !home.empty())
-    return home / ".cache" / "rondo" / "collectives.json";
-  return {};
-}
+std::filesystem::path tuning_path() { return measurement_path("RONDO_TUNING", "collectives.json"); }
 
 std::string format_tuning(const Tuning& tuning) {
   Json cells = Json::array();

@@ -32,9 +32,6 @@ struct Tuning {
   std::vector<TuningCell> cells;
 };
 
-// Processor model and number of cores: figures hold for machines that agree in it.
-std::string machine_name();
-
 // Where figures are kept: $RONDO_TUNING, else rondo/collectives.json in $XDG_CACHE_HOME or ~/.cache. Empty
 // when none of these is set.
 std::filesystem::path tuning_path();

@@ -100,6 +100,7 @@ void MetricsLog::flush(Trainer& trainer) {
         row.elapsed_s = record.elapsed_s;
         row.loss = record.loss;
         row.learning_rate = record.learning_rate;
+        row.loss_scale = record.loss_scale;
         (counts_tokens_ ? row.tokens_per_s : row.samples_per_s) = record.rate;
         row.step_ms = figures.step_ms;
         row.compute_ms = figures.compute_ms;

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace rondo {
+
+struct ChildOutput {
+  int exit_code = 0;  // 128 + signal for a child that died of one
+  std::string text;   // its standard output
+};
+
+// Runs a program to its end; standard error is ours. `environment` is added to ours. Throws Error when it
+// cannot be started.
+ChildOutput run_child(const std::vector<std::string>& command,
+                      const std::map<std::string, std::string>& environment = {});
+
+}  // namespace rondo

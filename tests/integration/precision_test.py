@@ -1,0 +1,177 @@
+"""Mixed precision and the choice of matrix kernels, from outside: flags, files, and what a mistake says."""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "precision"))
+
+import make_torch_amp_reference as reference_maker  # noqa: E402
+
+SMALL = ["--model", "gpt-tiny", "--layers", 1, "--heads", 2, "--width", 16, "--context", 16, "--batch-size", 8,
+         "--log-every", 1, "--trace-steps", 0, "--progress", "off"]
+
+
+def test_the_stored_reference_is_pytorchs_amp():
+    stored = (ROOT / "tests" / "precision" / "torch_amp_reference.json").read_text()
+    assert stored == reference_maker.reference()
+
+
+@pytest.fixture
+def train(rondo, tmp_path, repository):
+    def run_train(*flags, run_dir="run", **options):
+        return rondo("train", "--data", repository / "README.md", "--run-dir", tmp_path / run_dir, *SMALL, *flags, **options)
+
+    return run_train
+
+
+def rows(run_directory):
+    lines = (run_directory / "metrics.jsonl").read_text().splitlines()
+    return [row for row in map(json.loads, lines) if row["rank"] == 0 and "loss" in row]
+
+
+def state_of(run_directory):
+    newest = max((run_directory / "checkpoints").iterdir())
+    return json.loads((newest / "state.json").read_text())["values"]["precision"]
+
+
+def test_mixed_precision_trains_and_resumes_with_its_scale(train, tmp_path):
+    flags = ["--nproc-per-node", 2, "--amp", "O2", "--amp-dtype", "float16", "--matmul", "default"]
+    result = train(*flags, "--steps", 4)
+    assert result.returncode == 0, result.stderr
+    history = rows(tmp_path / "run")
+    assert [row["step"] for row in history] == [1, 2, 3, 4] and all(row["loss_scale"] > 0 for row in history)
+    scaler = state_of(tmp_path / "run")["scaler"]
+    assert set(scaler) == {"scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"}
+
+    result = train("--resume", "--steps", 6, "--nproc-per-node", 2)  # the level comes from the run's own configuration
+    assert result.returncode == 0, result.stderr
+    history = rows(tmp_path / "run")
+    assert [row["step"] for row in history] == [1, 2, 3, 4, 5, 6]
+    assert history[4]["loss_scale"] == scaler["scale"]
+    assert state_of(tmp_path / "run")["scaler"]["_growth_tracker"] >= 2
+    # The checkpoint holds the float32 masters: text can be drawn from it.
+    result = train("--sample", "The ", "--length", 5)
+    assert result.returncode == 0 and result.stdout.startswith("The "), result.stderr
+
+
+def test_a_gradient_that_is_no_number_is_logged_and_skipped(train, tmp_path):
+    """With a learning rate beyond all measure the weights are infinite after a step, and all later ones are skipped."""
+    result = train("--amp", "O1", "--loss-scale", "dynamic", "--optimizer", "sgd", "--lr", 1e38, "--steps", 4,
+                   "--nproc-per-node", 2)
+    assert result.returncode == 0, result.stderr
+    lines = re.findall(r"step (\d): a gradient is infinite or NaN; the weights stay, loss scale (\S+) -> (\S+)", result.stderr)
+    assert lines, result.stderr
+    for step, before, after in lines:
+        assert float(after) == pytest.approx(float(before) / 2)
+    assert len({step for step, _, _ in lines}) == len(lines), "each once, by one rank"
+    scales = {row["step"]: row["loss_scale"] for row in rows(tmp_path / "run")}
+    for step, before, _ in lines:
+        assert scales[int(step)] == pytest.approx(float(before))
+
+
+@pytest.mark.parametrize("flags, parts", [
+    (["--amp", "O4"], ["--amp", "O4"]),
+    (["--amp", "O1", "--amp-dtype", "float8"], ["--amp-dtype", "float8"]),
+    (["--amp", "O1", "--loss-scale", "static"], ["--loss-scale 'static'", "dynamic"]),
+    (["--amp", "O1", "--loss-scale", "0"], ["--loss-scale '0'"]),
+    (["--amp", "O1", "--master-weights", "true"], ["O1 takes no master_weights"]),
+    (["--amp", "O3", "--amp-dtype", "float16", "--loss-scale", "dynamic"], ["needs master_weights", "O2"]),
+    (["--matmul", "slow"], ["--matmul", "slow"]),
+])
+def test_wrong_usage_names_flag_and_value(train, flags, parts):
+    result = train(*flags)
+    assert result.returncode == 2, result.stderr
+    assert all(part in result.stderr for part in parts), result.stderr
+
+
+# Matrix products
+
+
+@pytest.fixture
+def measurements(tmp_path):
+    return tmp_path / "cache" / "matmul.json"
+
+
+def kernels(rondo_bin, clean_environment, **variables):
+    """What MKL is told in a process with these variables: whether the kernels are the fast ones, and how exact they are."""
+    result = subprocess.run([rondo_bin / "rondo-matmul", "--one"], env=clean_environment | variables, capture_output=True,
+                            text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def other_makers_processor():
+    return "GenuineIntel" not in pathlib.Path("/proc/cpuinfo").read_text()
+
+
+def test_products_stay_float32(rondo_bin, clean_environment):
+    """The largest error of any product against float64: of the size that sums of float32 have, whichever the kernels."""
+    for choice in ("default", "fast"):
+        errors = kernels(rondo_bin, clean_environment, RONDO_MATMUL=choice)["errors"]
+        assert len(errors) == 12 and all(0 < error < 1e-6 for error in errors), (choice, errors)
+
+
+def test_the_doctor_measures_once_and_says_what_is_used(rondo, rondo_bin, clean_environment, measurements):
+    environment = {"RONDO_MATMUL_MEASUREMENTS": str(measurements)}
+    result = rondo("doctor", "--json", "-", env=environment)
+    assert result.returncode == 0, result.stderr
+    finding = next(f for f in json.loads(result.stdout)["findings"] if f["name"] == "matrix products")
+    if not other_makers_processor():
+        assert finding["data"]["kernels"] == "default" and not measurements.exists()
+        return
+    stored = measurements.read_text()
+    (entry,) = json.loads(stored)["measurements"]
+    assert finding["data"]["fast_gflops"] == pytest.approx(entry["fast"]["gflops"])
+    rondo("doctor", env=environment)
+    assert measurements.read_text() == stored
+    # Another process takes what was measured, and only what was measured with its own libtorch.
+    uses_fast = finding["data"]["kernels"] == "fast"
+    assert kernels(rondo_bin, clean_environment, **environment)["fast"] == uses_fast
+    for speed, expected in ((10.0, True), (0.5, False)):
+        entry["fast"]["gflops"] = speed * entry["default"]["gflops"]
+        measurements.write_text(json.dumps({"format": "rondo-matmul-1", "measurements": [entry]}))
+        assert kernels(rondo_bin, clean_environment, **environment)["fast"] == expected
+    entry["library"] = "another"
+    entry["fast"]["gflops"] = 10 * entry["default"]["gflops"]
+    measurements.write_text(json.dumps({"format": "rondo-matmul-1", "measurements": [entry]}))
+    assert kernels(rondo_bin, clean_environment, **environment)["fast"] is False
+
+
+def test_training_measures_and_logs_the_choice(train, measurements):
+    variables = {"RONDO_MATMUL_MEASUREMENTS": str(measurements), "RONDO_LOG_LEVEL": "info"}
+    result = train("--steps", 1, env=variables)
+    assert result.returncode == 0, result.stderr
+    assert re.search(r"matrix products: (fast|default) kernels \(", result.stderr), result.stderr
+    assert measurements.exists() == other_makers_processor()
+    result = train("--steps", 1, "--matmul", "default", run_dir="default", env=variables)
+    assert "matrix products: default kernels" in result.stderr
+
+
+def test_any_program_that_links_rondo_has_the_choice(rondo_bin, clean_environment):
+    """Also one that rondo's commands do not start: rondo asks the dynamic linker whether MKL asks rondo."""
+    for choice in ("default", "fast"):
+        environment = clean_environment | {"RONDO_MATMUL": choice, "RONDO_LOG_LEVEL": "info"}
+        result = subprocess.run([rondo_bin / "examples" / "minimal"], env=environment, capture_output=True, text=True,
+                                timeout=60)
+        assert result.returncode == 0, result.stderr
+        expected = f"{choice} kernels (RONDO_MATMUL={choice})" if other_makers_processor() else "picks its fast kernels by itself"
+        assert expected in result.stderr, result.stderr
+
+
+def test_a_file_of_something_else_costs_a_warning(train, measurements):
+    measurements.parent.mkdir()
+    measurements.write_text("not JSON")
+    result = train("--steps", 1, env={"RONDO_MATMUL_MEASUREMENTS": str(measurements)})
+    assert result.returncode == 0, result.stderr
+    if other_makers_processor():
+        assert str(measurements) in result.stderr and "rondo doctor" in result.stderr
+
+
+def test_an_unknown_setting_is_refused(train):
+    result = train("--steps", 1, env={"RONDO_MATMUL": "slow"})
+    assert result.returncode == 2 and "RONDO_MATMUL=slow" in result.stderr, result.stderr
