@@ -9,6 +9,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
+#include "rondo/nn/sample_scope.h"
 
 namespace rondo {
 namespace {
@@ -133,7 +134,7 @@ std::vector<Batch> FitLoop::next_window() {
 FitLoop::StepSums FitLoop::train_on(std::vector<Batch>& window) {
   torch::optim::Optimizer& optimizer = *trainer_.optimizer_;
   std::int64_t window_predictions = 0;
-  for (const Batch& batch : window) window_predictions += batch.target.numel();
+  for (const Batch& batch : window) window_predictions += count_predictions(batch.target);
   optimizer.zero_grad();
 
   StepSums sums;
@@ -149,6 +150,10 @@ FitLoop::StepSums FitLoop::train_on(std::vector<Batch>& window) {
     trainer_.prepared_->begin_step({.samples = window_predictions,
                                     .synchronise = i + 1 == window.size(),
                                     .gradients_are_read = options_.clip_norm > 0});
+    const SampleScope scope({.seed = options_.seed,
+                             .step = static_cast<std::uint64_t>(trainer_.position_.step),
+                             .indices = batch.indices,
+                             .weight = static_cast<double>(window_predictions)});
     const at::Tensor target = batch.target.to(trainer_.device_);
     Loss loss = trainer_.loss_(trainer_.model_.forward(batch.input.to(trainer_.device_)), target);
     traced("forward");

@@ -8,6 +8,7 @@
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/checkpoint.h"
 #include "rondo/checkpoint/random_state.h"
+#include "rondo/nn/sample_dropout.h"
 #include "rondo/train/agreement.h"
 #include "rondo/train/evaluation.h"
 #include "rondo/train/fit_loop.h"
@@ -21,6 +22,7 @@ Trainer::Trainer(Strategy& strategy, Model model, c10::Device device)
       loss_(cross_entropy),
       metrics_{loss_metric()} {
   model_.module->to(device_);
+  name_sample_dropouts(*model_.module);
   prepared_ = strategy_.prepare(model_.module);
 }
 
