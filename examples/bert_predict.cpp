@@ -2,8 +2,8 @@
 // model.safetensors) in, one JSON object a line out.
 //   echo "a fine film" | build/release/bin/examples/bert_predict FOLDER classify
 //   echo "a [MASK] film" | build/release/bin/examples/bert_predict FOLDER mlm
-// A tab in a line separates two texts. classify gives the logits of the classes, mlm those of the vocabulary for
-// each [MASK].
+// A tab in a line separates two texts. classify gives the logits of the classes, mlm those of the vocabulary
+// for each [MASK].
 #include <torch/types.h>
 #include <torch/utils.h>
 
@@ -42,7 +42,8 @@ std::vector<float> values(const at::Tensor& logits) {
   return {flat.const_data_ptr<float>(), flat.const_data_ptr<float>() + flat.numel()};
 }
 
-void predict(const rondo::Model& model, const rondo::WordPiece& tokenizer, const std::string& line, bool classify) {
+void predict(const rondo::Model& model, const rondo::WordPiece& tokenizer, const std::string& line,
+             bool classify) {
   const std::size_t tab = line.find('\t');
   const std::vector<std::int64_t> first = tokenizer.encode(line.substr(0, tab));
   const std::vector<std::int64_t> second =

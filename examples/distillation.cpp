@@ -1,5 +1,5 @@
-// Distillation: a small BERT learns from what a larger one says about texts without labels (Hinton, Vinyals and
-// Dean, "Distilling the knowledge in a neural network", 2015), data-parallel.
+// Distillation: a small BERT learns from what a larger one says about texts without labels (Hinton, Vinyals
+// and Dean, "Distilling the knowledge in a neural network", 2015), data-parallel.
 //   rondo run -n 2 build/release/bin/examples/distillation
 #include <torch/autograd.h>
 #include <torch/optim/adamw.h>

@@ -37,6 +37,12 @@ bool lower_case_of_folder(const std::string& folder) {
   return entry == document.end() || !entry->is_boolean() || entry->get<bool>();
 }
 
+// transformers 5 writes tokenizer.json, earlier versions vocab.txt as well.
+std::string vocabulary_of_folder(const std::string& folder) {
+  const fs::path text = fs::path(folder) / "vocab.txt", json = fs::path(folder) / "tokenizer.json";
+  return (!fs::exists(text) && fs::exists(json) ? json : text).string();
+}
+
 }  // namespace
 
 bool is_bert(const std::string& model) { return model.starts_with("bert"); }
@@ -68,15 +74,16 @@ DataOptions bert_data_options(const TrainFlags& flags, DataOptions options) {
   options.mask_seed = flags.seed;
   if (flags.init.empty()) return options;
   if (!fs::is_directory(flags.init)) {
-    throw UsageError(str("--init ", flags.init,
-                         ": expected a folder with config.json, vocab.txt and model.safetensors"));
+    throw UsageError(
+        str("--init ", flags.init, ": expected a folder with config.json, vocab.txt and model.safetensors"));
   }
   const std::int64_t positions = config_of_folder(flags.init).positions;
   if (flags.context && *flags.context > positions) {
-    throw UsageError(str("--context ", *flags.context, ": the model of --init has ", positions, " positions"));
+    throw UsageError(
+        str("--context ", *flags.context, ": the model of --init has ", positions, " positions"));
   }
   options.context = std::min(options.context, positions);
-  if (flags.vocabulary.empty()) options.vocabulary_file = (fs::path(flags.init) / "vocab.txt").string();
+  if (flags.vocabulary.empty()) options.vocabulary_file = vocabulary_of_folder(flags.init);
   options.lower_case = !flags.cased && lower_case_of_folder(flags.init);
   return options;
 }
@@ -87,8 +94,8 @@ nlohmann::json bert_training_config(const TrainFlags& flags, const DatasetInfo& 
   if (!flags.init.empty()) {
     const BertConfig pretrained = config_of_folder(flags.init);
     if (info.vocabulary > pretrained.vocabulary) {
-      throw UsageError(str("the vocabulary has ", info.vocabulary, " tokens, the model of --init ", flags.init, " only ",
-                           pretrained.vocabulary));
+      throw UsageError(str("the vocabulary has ", info.vocabulary, " tokens, the model of --init ",
+                           flags.init, " only ", pretrained.vocabulary));
     }
     nlohmann::json whole = bert_model_config(pretrained);
     if (config.contains("classes")) whole["classes"] = config["classes"];
@@ -103,7 +110,8 @@ void load_bert_weights(const TrainFlags& flags, const Model& model, bool say) {
   if (flags.init.empty()) return;
   const fs::path file = fs::path(flags.init) / "model.safetensors";
   if (!fs::exists(file)) {
-    throw DataError(str("--init ", flags.init, " has no model.safetensors; in Python: "
+    throw DataError(str("--init ", flags.init,
+                        " has no model.safetensors; in Python: "
                         "model.save_pretrained(FOLDER, safe_serialization=True)"));
   }
   PretrainedNames names;
@@ -114,7 +122,8 @@ void load_bert_weights(const TrainFlags& flags, const Model& model, bool say) {
   const PretrainedReport report = load_pretrained(file, named_tensors(*model.module), names);
   if (!say) return;
   if (!report.missing_parts.empty()) {
-    std::cerr << "newly initialised, not in " << file.string() << ": " << join(report.missing_parts, " ") << "\n";
+    std::cerr << "newly initialised, not in " << file.string() << ": " << join(report.missing_parts, " ")
+              << "\n";
   }
   if (!report.unused.empty()) {
     std::cerr << "not used of " << file.string() << ": " << join(report.unused, " ") << "\n";

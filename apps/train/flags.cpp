@@ -60,14 +60,15 @@ void visit_flags(Flags& f, const Visit& visit) {
         one_of({"auto", "cifar10", "cifar100", "csv", "idx", "labelled_text", "masked_text", "text"}));
   visit("validation-fraction", f.validation_fraction, "Part kept for validation (text: the tail)", data,
         CLI::Validator(CLI::Range(0.0, 0.99)));
-  visit("label-column", f.label_column, "csv, labelled text: name or number of the label column; default the last, or the first", data,
-        any);
+  visit("label-column", f.label_column,
+        "csv, labelled text: name or number of the label column; default the last, or the first", data, any);
   visit("extensions", f.extensions, "text: only files with these endings, as txt,md; default all text files",
         data, any);
   visit("workers", f.workers, "Threads per rank that read ahead", data, not_negative);
 
   const std::string model = "Model";
-  visit("model", f.model, "What to train", model, one_of({"bert", "bert-tiny", "convnet", "gpt", "gpt-25m", "gpt-tiny", "mlp"}));
+  visit("model", f.model, "What to train", model,
+        one_of({"bert", "bert-tiny", "convnet", "gpt", "gpt-25m", "gpt-tiny", "mlp"}));
   visit("model-config", f.model_config,
         "JSON object, or a file with one, that overrides the model's settings", model, any);
   visit("layers", f.layers, "gpt, bert: number of blocks", model, positive);
@@ -75,9 +76,11 @@ void visit_flags(Flags& f, const Visit& visit) {
   visit("width", f.width, "gpt, bert: width of the blocks", model, positive);
   visit("context", f.context, "gpt: bytes of text per sample; bert: tokens, default 128", model, positive);
   visit("dropout", f.dropout, "gpt, bert, convnet: probability of dropout", model, fraction);
-  visit("task", f.task, "bert: classify labelled text, or mlm: predict hidden tokens; default classify", model,
-        one_of({"classify", "mlm"}));
-  visit("init", f.init, "bert: start from this Hugging Face folder (config.json, vocab.txt, model.safetensors)",
+  visit("task", f.task, "bert: classify labelled text, or mlm: predict hidden tokens; default classify",
+        model, one_of({"classify", "mlm"}));
+  visit("init", f.init,
+        "bert: start from this Hugging Face folder (config.json, vocab.txt or tokenizer.json, "
+        "model.safetensors)",
         model, any);
   visit("vocabulary", f.vocabulary, "bert: vocab.txt; default that of --init", model, any);
   visit("cased", f.cased, "bert: the vocabulary has capitals and accents; true or false", model, any);

@@ -106,7 +106,8 @@ OpenedData open_training_data(const TrainFlags& flags, const nlohmann::json& ove
     options.extensions.push_back(extension.starts_with(".") ? extension : "." + extension);
   }
   options.label_column = flags.label_column;
-  if (is_bert(flags.model)) return open_data(bert_data_kind(flags), flags.data, bert_data_options(flags, options));
+  if (is_bert(flags.model))
+    return open_data(bert_data_kind(flags), flags.data, bert_data_options(flags, options));
   const nlohmann::json defaults = model_config(flags.model);
   if (overrides.contains("context")) {
     options.context = overrides["context"].get<std::int64_t>();
@@ -291,14 +292,14 @@ ExitCode run_training(const TrainFlags& flags) {
     std::iota(ranks.begin(), ranks.end(), 0);
     // A group of its own: gradients travel over the world's in the same backward pass.
     if (synchronise_batch_norms(*model.module, context.new_group(ranks)) == 0) {
-      throw UsageError(str("--sync-batch-norm: --model ", flags.model,
-                           " has no batch normalisation; for a convnet: --model-config '{\"batch_norm\": true}'"));
+      throw UsageError(
+          str("--sync-batch-norm: --model ", flags.model,
+              " has no batch normalisation; for a convnet: --model-config '{\"batch_norm\": true}'"));
     }
   }
   Trainer trainer(*strategy, std::move(model), device);
   trainer.compile([&](torch::nn::Module& module) { return make_optimizer(optimizer_options(flags), module); },
-                  cross_entropy,
-                  metrics_for(flags));
+                  cross_entropy, metrics_for(flags));
   // What draws from libtorch's own generator draws differently on every rank. (Dropout of the built-in models
   // draws by sample.)
   torch::manual_seed(flags.seed + 1 + static_cast<std::uint64_t>(context.rank()));

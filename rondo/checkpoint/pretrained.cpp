@@ -20,7 +20,8 @@ struct Found {
 
 class Pretrained {
  public:
-  Pretrained(const std::filesystem::path& path, const PretrainedNames& names) : path_(path.string()), names_(names) {
+  Pretrained(const std::filesystem::path& path, const PretrainedNames& names)
+      : path_(path.string()), names_(names) {
     for (const NamedTensor& t : map_tensors(path)) {
       const auto [place, is_new] = tensors_.try_emplace(names.in_model(t.name), Found{t.name, t.tensor});
       if (!is_new) {
@@ -92,8 +93,9 @@ PretrainedReport load_pretrained(const std::filesystem::path& path, const NamedT
                     "], and [", join(wanted.tensor.sizes(), ", "), "] in the model"));
     }
     if (found->tensor.is_floating_point() != wanted.tensor.is_floating_point()) {
-      file.fail(str("tensor '", found->name_in_file, "' has type ", c10::toString(found->tensor.scalar_type()),
-                    ", and ", c10::toString(wanted.tensor.scalar_type()), " in the model"));
+      file.fail(str("tensor '", found->name_in_file, "' has type ",
+                    c10::toString(found->tensor.scalar_type()), ", and ",
+                    c10::toString(wanted.tensor.scalar_type()), " in the model"));
     }
     used.insert(wanted.name);
     copies.emplace_back(wanted.tensor, found->tensor);

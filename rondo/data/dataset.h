@@ -28,7 +28,8 @@ struct DatasetInfo {
                                           // or for BERT {3, context}
   std::int64_t classes = 0;               // classes, or the size of the vocabulary
   std::int64_t targets_per_sample = 1;    // predictions that one sample asks for: the context length for text
-  std::vector<std::string> class_names = {};  // csv, labelled_text: what the file calls the classes; else empty
+  std::vector<std::string> class_names =
+      {};  // csv, labelled_text: what the file calls the classes; else empty
   // What throughput counts: "tokens" or "samples". A sample has targets_per_sample tokens.
   std::string unit = "samples";
   std::int64_t vocabulary = 0;  // labelled_text, masked_text: the tokenizer's tokens

@@ -74,7 +74,8 @@ std::size_t find_label_column(const std::string& wanted, const std::vector<std::
   if (wanted.empty()) return 0;
   if (is_whole_number(wanted)) {
     const long long number = std::stoll(wanted);
-    if (number >= 0 && number < static_cast<long long>(columns.size())) return static_cast<std::size_t>(number);
+    if (number >= 0 && number < static_cast<long long>(columns.size()))
+      return static_cast<std::size_t>(number);
     throw UsageError(str("label column ", wanted, " of '", path, "', whose lines have ", columns.size(),
                          " columns, numbered from 0"));
   }
@@ -91,14 +92,18 @@ OpenedData open_labelled_text(const std::string& path, const DataOptions& option
   const LabelledLines lines = parse_labelled_text(file.text(), path, options.label_column);
   const auto all = std::make_shared<LabelledText>(lines, tokenizer, options.context, path);
   SplitIndices split = split_indices(all->size(), options.validation_fraction, options.split_seed);
-  OpenedData opened{.kind = "labelled_text", .train = std::make_shared<Subset>(all, std::move(split.train)), .validation = {}};
-  if (!split.validation.empty()) opened.validation = std::make_shared<Subset>(all, std::move(split.validation));
+  OpenedData opened{.kind = "labelled_text",
+                    .train = std::make_shared<Subset>(all, std::move(split.train)),
+                    .validation = {}};
+  if (!split.validation.empty())
+    opened.validation = std::make_shared<Subset>(all, std::move(split.validation));
   return opened;
 }
 
 }  // namespace
 
-LabelledLines parse_labelled_text(std::string_view text, const std::string& path, const std::string& label_column) {
+LabelledLines parse_labelled_text(std::string_view text, const std::string& path,
+                                  const std::string& label_column) {
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // a byte-order mark
   LabelledLines result;
   Lines reader(text, path);
@@ -135,10 +140,12 @@ LabelledText::LabelledText(const LabelledLines& lines, std::shared_ptr<const Wor
     : tokenizer_(std::move(tokenizer)) {
   if (context < 5) throw UsageError(str("the context is ", context, " tokens, expected at least 5"));
   std::map<std::string, std::int64_t, std::less<>> classes;
-  for (const std::string& name : lines.class_names) classes.emplace(name, static_cast<std::int64_t>(classes.size()));
+  for (const std::string& name : lines.class_names)
+    classes.emplace(name, static_cast<std::int64_t>(classes.size()));
   samples_.reserve(lines.lines.size());
   for (const LabelledLines::Line& line : lines.lines) {
-    samples_.push_back({tokenizer_->encode(line.first), tokenizer_->encode(line.second), classes.find(line.label)->second});
+    samples_.push_back(
+        {tokenizer_->encode(line.first), tokenizer_->encode(line.second), classes.find(line.label)->second});
   }
   info_ = {.kind = "labelled_text",
            .source = std::move(source),

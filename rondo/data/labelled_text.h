@@ -19,15 +19,17 @@ struct LabelledLines {
     std::string_view first;
     std::string_view second;  // empty with one text a line
   };
-  std::vector<Line> lines;               // views of the text
-  std::vector<std::string> class_names;  // the distinct labels: by number where all are whole numbers, else by text
+  std::vector<Line> lines;  // views of the text
+  std::vector<std::string>
+      class_names;  // the distinct labels: by number where all are whole numbers, else by text
 };
 
 // Reads tab-separated lines of a label and one or two texts, in UTF-8 and without quoting. `label_column` is
 // the number of the label's column (from 0, and what an empty text means), or its name in a first line that
 // names the columns. Empty lines are passed over. Throws DataError naming `path`, the line and what was
 // expected there.
-LabelledLines parse_labelled_text(std::string_view text, const std::string& path, const std::string& label_column);
+LabelledLines parse_labelled_text(std::string_view text, const std::string& path,
+                                  const std::string& label_column);
 
 // Texts and their classes as samples for BERT: input int64 [samples, 3, context] (tokens, token types, mask:
 // write_bert_sample), target the class.

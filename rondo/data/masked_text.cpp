@@ -29,7 +29,8 @@ std::vector<std::int32_t> read_tokens(const std::string& path, const std::vector
     for (std::string_view text = file.text(); !text.empty();) {
       const std::string_view line = text.substr(0, text.find('\n'));
       text.remove_prefix(std::min(text.size(), line.size() + 1));
-      for (const std::int64_t token : tokenizer.encode(line)) tokens.push_back(static_cast<std::int32_t>(token));
+      for (const std::int64_t token : tokenizer.encode(line))
+        tokens.push_back(static_cast<std::int32_t>(token));
     }
   }
   return tokens;
@@ -43,7 +44,8 @@ OpenedData open_masked_text(const std::string& path, const DataOptions& options)
   const auto samples = (static_cast<std::int64_t>(tokens.size()) + sample - 1) / sample;
   const bool validates = options.validation_fraction > 0;
   if (samples < (validates ? 2 : 1)) {
-    throw DataError(str("'", path, "' has ", tokens.size(), " tokens, expected more than ", validates ? sample : 0,
+    throw DataError(str("'", path, "' has ", tokens.size(), " tokens, expected more than ",
+                        validates ? sample : 0,
                         validates ? ", a sample for training and one for validation" : "",
                         ". Use more text or a shorter context"));
   }
@@ -53,8 +55,8 @@ OpenedData open_masked_text(const std::string& path, const DataOptions& options)
                                                            static_cast<std::int64_t>(tokens.size()));
   OpenedData opened{.kind = "masked_text", .train = nullptr, .validation = nullptr};
   if (held_back > 0) {
-    opened.validation = std::make_shared<MaskedText>(std::vector(cut, tokens.end()), tokenizer, options.context,
-                                                     options.mask_seed, path);
+    opened.validation = std::make_shared<MaskedText>(std::vector(cut, tokens.end()), tokenizer,
+                                                     options.context, options.mask_seed, path);
   }
   tokens.erase(cut, tokens.end());
   opened.train =
@@ -93,7 +95,8 @@ Batch MaskedText::get_at_epoch(std::span<const std::int64_t> indices, std::int64
   for (const std::int64_t index : indices) {
     const auto begin = tokens_.begin() + index * (length - 2);
     const std::int64_t count = std::min<std::int64_t>(length - 2, tokens_.end() - begin);
-    write_bert_sample(*tokenizer_, {begin, begin + count}, {}, length, {input, input + length, input + 2 * length});
+    write_bert_sample(*tokenizer_, {begin, begin + count}, {}, length,
+                      {input, input + length, input + 2 * length});
     hide(index, epoch, input + 1, target + 1, count);
     input += 3 * length;
     target += length;

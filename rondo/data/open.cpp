@@ -22,7 +22,8 @@ namespace fs = std::filesystem;
 // Every kind there is, in the order in which they are tried: the strictest formats first, text last.
 const std::vector<DataKind>& kinds() {
   static const std::vector<DataKind> all = {idx_kind(), cifar_kind(kCifar10), cifar_kind(kCifar100),
-                                            csv_kind(), labelled_text_kind(), masked_text_kind(), text_kind()};
+                                            csv_kind(), labelled_text_kind(), masked_text_kind(),
+                                            text_kind()};
   return all;
 }
 
@@ -62,7 +63,8 @@ std::vector<std::string> data_kinds() {
 
 std::shared_ptr<const WordPiece> open_tokenizer(const DataOptions& options) {
   if (options.vocabulary_file.empty()) {
-    throw UsageError("text for BERT needs a vocabulary: --vocabulary vocab.txt, or --init with a folder that has one");
+    throw UsageError(
+        "text for BERT needs a vocabulary: --vocabulary vocab.txt, or --init with a folder that has one");
   }
   return std::make_shared<const WordPiece>(
       WordPiece::from_file(options.vocabulary_file, {.lower_case = options.lower_case}));

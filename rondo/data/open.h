@@ -26,8 +26,8 @@ struct DataOptions {
   // csv: name or number (from 0) of the label column; empty means the last.
   // labelled_text: name or number of the label column; empty means the first.
   std::string label_column = {};
-  // labelled_text, masked_text: BERT's vocab.txt, and whether it has small letters only. A sample is `context`
-  // tokens.
+  // labelled_text, masked_text: BERT's vocab.txt, and whether it has small letters only. A sample is
+  // `context` tokens.
   std::string vocabulary_file = {};
   bool lower_case = true;
   // masked_text: chooses what is hidden.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -22,6 +23,38 @@ std::string_view special_at(std::string_view text) {
     if (text.starts_with(token)) return token;
   }
   return {};
+}
+
+std::vector<std::string> read_lines(std::string_view text) {
+  std::vector<std::string> lines = split(text, '\n');
+  if (!lines.empty() && lines.back().empty()) lines.pop_back();
+  for (std::string& line : lines) {
+    if (line.ends_with('\r')) line.pop_back();
+  }
+  return lines;
+}
+
+// The vocabulary of a tokenizer.json: {"model": {"type": "WordPiece", "vocab": {token: number}}}.
+std::vector<std::string> read_tokenizer_json(std::string_view text, const std::string& path) {
+  const nlohmann::json document = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json model =
+      document.is_object() ? document.value("model", nlohmann::json()) : nlohmann::json();
+  const auto vocabulary = model.is_object() ? model.find("vocab") : model.end();
+  if (!model.is_object() || vocabulary == model.end() || !vocabulary->is_object() ||
+      model.value("type", nlohmann::json("WordPiece")) != "WordPiece") {
+    throw DataError(str(
+        "'", path, "': expected the tokenizer.json of a BERT, with model.type WordPiece and model.vocab"));
+  }
+  std::vector<std::string> tokens(vocabulary->size());
+  for (const auto& [token, number] : vocabulary->items()) {
+    const auto last = static_cast<std::int64_t>(tokens.size()) - 1;
+    if (!number.is_number_integer() || number.get<std::int64_t>() < 0 || number.get<std::int64_t>() > last) {
+      throw DataError(
+          str("'", path, "': token '", token, "' has number ", number.dump(), ", expected 0 to ", last));
+    }
+    tokens[number.get<std::size_t>()] = token;
+  }
+  return tokens;
 }
 
 }  // namespace
@@ -62,15 +95,12 @@ std::vector<std::u32string> bert_words(std::string_view text, bool lower_case) {
 
 WordPiece WordPiece::from_file(const std::string& path, const Options& options) {
   const MappedInput file(path);
-  std::vector<std::string> tokens = split(file.text(), '\n');
-  if (!tokens.empty() && tokens.back().empty()) tokens.pop_back();
-  for (std::string& token : tokens) {
-    if (token.ends_with('\r')) token.pop_back();
-  }
-  return {tokens, options, path};
+  return {path.ends_with(".json") ? read_tokenizer_json(file.text(), path) : read_lines(file.text()), options,
+          path};
 }
 
-WordPiece::WordPiece(const std::vector<std::string>& tokens, const Options& options, const std::string& source)
+WordPiece::WordPiece(const std::vector<std::string>& tokens, const Options& options,
+                     const std::string& source)
     : options_(options), tokens_(tokens) {
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
     const std::string& token = tokens_[i];
@@ -160,7 +190,8 @@ void WordPiece::encode_word(const std::u32string& word, std::vector<std::int64_t
 }
 
 void write_bert_sample(const WordPiece& tokenizer, const std::vector<std::int64_t>& first,
-                       const std::vector<std::int64_t>& second, std::int64_t length, const BertSample& sample) {
+                       const std::vector<std::int64_t>& second, std::int64_t length,
+                       const BertSample& sample) {
   const auto room = static_cast<std::size_t>(length) - (second.empty() ? 2 : 3);
   std::size_t shorter = std::min(first.size(), second.size());
   std::size_t longer = std::max(first.size(), second.size());

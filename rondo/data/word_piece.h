@@ -24,10 +24,12 @@ class WordPiece {
     bool lower_case = true;  // false for "cased" vocabularies
   };
 
-  // Reads a vocab.txt: one token a line, the first is token 0. Throws DataError naming file and line for a
-  // token that is empty or there twice, and naming the special token that is missing.
+  // Reads a vocab.txt (one token a line, the first is token 0) or, where the name ends in .json, Hugging
+  // Face's tokenizer.json with a WordPiece model. Throws DataError naming file and line for a token that is
+  // empty or there twice, and naming the special token that is missing.
   static WordPiece from_file(const std::string& path, const Options& options);
-  WordPiece(const std::vector<std::string>& tokens, const Options& options, const std::string& source = "vocabulary");
+  WordPiece(const std::vector<std::string>& tokens, const Options& options,
+            const std::string& source = "vocabulary");
 
   // The tokens of a text, without [CLS] and [SEP].
   std::vector<std::int64_t> encode(std::string_view text) const;
@@ -69,6 +71,7 @@ struct BertSample {
 // Writes `length` values to each of the three. Texts that are too long lose their ends: the longer one first,
 // until both are equally long. `length` must be at least 3 (5 with a second text); an empty `second` is none.
 void write_bert_sample(const WordPiece& tokenizer, const std::vector<std::int64_t>& first,
-                       const std::vector<std::int64_t>& second, std::int64_t length, const BertSample& sample);
+                       const std::vector<std::int64_t>& second, std::int64_t length,
+                       const BertSample& sample);
 
 }  // namespace rondo

@@ -52,7 +52,8 @@ BertInput BertInput::unpack(const at::Tensor& packed) {
   return {packed.select(1, 0), packed.select(1, 1), packed.select(1, 2)};
 }
 
-BertLayerImpl::BertLayerImpl(const BertConfig& config) : heads_(config.heads), activation_(config.activation) {
+BertLayerImpl::BertLayerImpl(const BertConfig& config)
+    : heads_(config.heads), activation_(config.activation) {
   const auto attention = level(*this, "attention");
   const auto self = level(*attention, "self");
   query_ = self->register_module("query", torch::nn::Linear(config.width, config.width));
@@ -60,7 +61,8 @@ BertLayerImpl::BertLayerImpl(const BertConfig& config) : heads_(config.heads), a
   value_ = self->register_module("value", torch::nn::Linear(config.width, config.width));
   probability_dropout_ = self->register_module("dropout", SampleDropout(config.attention_dropout));
   const auto attention_output = level(*attention, "output");
-  attention_dense_ = attention_output->register_module("dense", torch::nn::Linear(config.width, config.width));
+  attention_dense_ =
+      attention_output->register_module("dense", torch::nn::Linear(config.width, config.width));
   attention_norm_ = attention_output->register_module("LayerNorm", layer_norm(config));
   attention_dropout_ = attention_output->register_module("dropout", SampleDropout(config.dropout));
   const auto intermediate = level(*this, "intermediate");
@@ -77,8 +79,8 @@ at::Tensor BertLayerImpl::attend(const at::Tensor& hidden, const at::Tensor& mas
   const auto by_head = [&](torch::nn::Linear& linear) {
     return linear->forward(hidden).view({samples, length, heads_, width / heads_}).transpose(1, 2);
   };
-  const at::Tensor mixed =
-      attention(by_head(query_), by_head(key_), by_head(value_), mask, /*causal=*/false, probability_dropout_);
+  const at::Tensor mixed = attention(by_head(query_), by_head(key_), by_head(value_), mask, /*causal=*/false,
+                                     probability_dropout_);
   return mixed.transpose(1, 2).reshape({samples, length, width});
 }
 
@@ -95,10 +97,10 @@ BertEncoderImpl::BertEncoderImpl(const BertConfig& config, bool with_pooler) : c
       "word_embeddings",
       torch::nn::Embedding(
           torch::nn::EmbeddingOptions(config.vocabulary, config.width).padding_idx(config.padding)));
-  position_embeddings_ =
-      embeddings->register_module("position_embeddings", torch::nn::Embedding(config.positions, config.width));
-  token_type_embeddings_ = embeddings->register_module("token_type_embeddings",
-                                                       torch::nn::Embedding(config.token_types, config.width));
+  position_embeddings_ = embeddings->register_module("position_embeddings",
+                                                     torch::nn::Embedding(config.positions, config.width));
+  token_type_embeddings_ = embeddings->register_module(
+      "token_type_embeddings", torch::nn::Embedding(config.token_types, config.width));
   embedding_norm_ = embeddings->register_module("LayerNorm", layer_norm(config));
   embedding_dropout_ = embeddings->register_module("dropout", SampleDropout(config.dropout));
   layers_ = level(*this, "encoder")->register_module("layer", torch::nn::ModuleList());
@@ -113,7 +115,8 @@ at::Tensor BertEncoderImpl::forward(const BertInput& input) {
   if (length > config_.positions) {
     throw UsageError(str("bert: ", length, " tokens in a sample, expected at most ", config_.positions));
   }
-  at::Tensor hidden = word_embeddings_->forward(input.tokens) + token_type_embeddings_->forward(input.token_types) +
+  at::Tensor hidden = word_embeddings_->forward(input.tokens) +
+                      token_type_embeddings_->forward(input.token_types) +
                       position_embeddings_->weight.narrow(0, 0, length);
   hidden = embedding_dropout_->forward(embedding_norm_->forward(hidden));
   const at::Tensor mask = input.mask.ne(0).unsqueeze(1).unsqueeze(1);
@@ -127,7 +130,8 @@ at::Tensor BertEncoderImpl::pool(const at::Tensor& hidden) {
   return at::tanh(pooler_->forward(hidden.select(1, 0)));
 }
 
-BertForSequenceClassificationImpl::BertForSequenceClassificationImpl(const BertConfig& config) : config_(config) {
+BertForSequenceClassificationImpl::BertForSequenceClassificationImpl(const BertConfig& config)
+    : config_(config) {
   check(config);
   bert_ = register_module("bert", BertEncoder(config, /*with_pooler=*/true));
   dropout_ = register_module("dropout", SampleDropout(config.classifier_dropout));
@@ -152,7 +156,8 @@ BertForMaskedLmImpl::BertForMaskedLmImpl(const BertConfig& config) : config_(con
 
 at::Tensor BertForMaskedLmImpl::forward(const at::Tensor& packed) {
   const at::Tensor hidden = bert_->forward(BertInput::unpack(packed));
-  const at::Tensor transformed = transform_norm_->forward(activate(transform_->forward(hidden), config_.activation));
+  const at::Tensor transformed =
+      transform_norm_->forward(activate(transform_->forward(hidden), config_.activation));
   return at::linear(transformed, bert_->word_embeddings(), bias_);
 }
 

@@ -56,7 +56,8 @@ class BertEncoderImpl : public torch::nn::Module {
 
  private:
   BertConfig config_;
-  torch::nn::Embedding word_embeddings_{nullptr}, position_embeddings_{nullptr}, token_type_embeddings_{nullptr};
+  torch::nn::Embedding word_embeddings_{nullptr}, position_embeddings_{nullptr},
+      token_type_embeddings_{nullptr};
   torch::nn::LayerNorm embedding_norm_{nullptr};
   SampleDropout embedding_dropout_{nullptr};
   torch::nn::ModuleList layers_{nullptr};

@@ -84,7 +84,8 @@ void check(const BertConfig& config) {
   }
   if (!(config.epsilon > 0)) throw UsageError(str("bert: epsilon is ", config.epsilon, ", expected above 0"));
   if (config.padding < 0 || config.padding >= config.vocabulary) {
-    throw UsageError(str("bert: padding is token ", config.padding, ", expected 0 to ", config.vocabulary - 1));
+    throw UsageError(
+        str("bert: padding is token ", config.padding, ", expected 0 to ", config.vocabulary - 1));
   }
 }
 

@@ -20,8 +20,8 @@ struct ConvnetConfig {
 };
 
 // A small convolutional network: per block a 3x3 convolution, batch normalisation if asked for, ReLU and 2x2
-// maximum pooling; then two fully connected layers, with dropout between if asked for. Input [samples, channels, height, width], result logits
-// [samples, classes].
+// maximum pooling; then two fully connected layers, with dropout between if asked for. Input [samples,
+// channels, height, width], result logits [samples, classes].
 class ConvnetImpl : public torch::nn::Module {
  public:
   // Throws UsageError when the image is too small for the number of blocks.

@@ -42,7 +42,8 @@ int freeze(torch::nn::Module& model, const std::vector<std::string>& parts) {
     something_left = something_left || (!is_frozen && parameter.value().requires_grad());
   }
   if (!unseen.empty()) {
-    throw UsageError(str("cannot freeze '", *unseen.begin(), "': no parameter of the model lies in it; its parts are ",
+    throw UsageError(str("cannot freeze '", *unseen.begin(),
+                         "': no parameter of the model lies in it; its parts are ",
                          join(outline(model), ", ")));
   }
   if (!something_left) throw UsageError(str("freezing ", join(parts, ", "), " would leave nothing to train"));

@@ -36,8 +36,7 @@ torch::nn::LayerNorm layer_norm(const GptConfig& config) {
 
 }  // namespace
 
-CausalSelfAttentionImpl::CausalSelfAttentionImpl(const GptConfig& config)
-    : heads_(config.heads) {
+CausalSelfAttentionImpl::CausalSelfAttentionImpl(const GptConfig& config) : heads_(config.heads) {
   c_attn_ = register_module("c_attn", torch::nn::Linear(config.width, 3 * config.width));
   c_proj_ = register_module("c_proj", torch::nn::Linear(config.width, config.width));
   attention_dropout_ = register_module("attn_dropout", SampleDropout(config.dropout));

@@ -40,9 +40,10 @@ class Conversion {
     if (auto* norm = dynamic_cast<SyncBatchNormImpl*>(&module)) {
       actions_.push_back([norm, this] { norm->set_group(group_); });
     } else if (synchronised(module, group_)) {
-      throw UsageError(str("the batch normalisation ", path.empty() ? "that is the whole model" : "'" + path + "'",
-                           " cannot be made one over all ranks: it is a member of its own type. Declare it as "
-                           "rondo::SyncBatchNorm, or put it into a torch::nn::Sequential"));
+      throw UsageError(
+          str("the batch normalisation ", path.empty() ? "that is the whole model" : "'" + path + "'",
+              " cannot be made one over all ranks: it is a member of its own type. Declare it as "
+              "rondo::SyncBatchNorm, or put it into a torch::nn::Sequential"));
     }
     auto* sequence = dynamic_cast<torch::nn::SequentialImpl*>(&module);
     for (const auto& child : module.named_children()) {

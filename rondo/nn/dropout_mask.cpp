@@ -8,7 +8,8 @@
 
 // The generator runs once per instruction set of the processor, the fastest being chosen when the program is
 // loaded. Integers give the same bits on all of them.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_THREAD__) && \
+    !defined(__SANITIZE_ADDRESS__)
 #define RONDO_FOR_EACH_PROCESSOR __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define RONDO_FOR_EACH_PROCESSOR
@@ -57,9 +58,8 @@ void fill_dropout_mask(const DropoutKey& key, std::int64_t sample, double probab
                        std::span<float> values) {
   const auto low = [](std::uint64_t word) { return static_cast<std::uint32_t>(word); };
   const auto high = [](std::uint64_t word) { return static_cast<std::uint32_t>(word >> 32); };
-  const std::array<std::uint32_t, 4> mixed =
-      philox({low(key.step), high(key.step), low(key.module), high(key.module)},
-             {low(key.seed), high(key.seed)});
+  const std::array<std::uint32_t, 4> mixed = philox(
+      {low(key.step), high(key.step), low(key.module), high(key.module)}, {low(key.seed), high(key.seed)});
   const std::uint64_t stream = mixed[0] | std::uint64_t{mixed[1]} << 32;
   const auto threshold =
       static_cast<std::uint32_t>(std::min(std::ldexp(probability, 32), double{UINT32_MAX}));

@@ -74,7 +74,8 @@ class Normalise : public torch::autograd::Function<Normalise> {
     const at::Tensor sum = dy.sum(dimensions, false, at::kDouble);
     const at::Tensor sum_with_x = (dy * centred).sum(dimensions, false, at::kDouble) * scale;
     // A rank of weight 0 may hold anything, infinities too.
-    at::Tensor joint = own == 0 ? at::zeros({2, sum.size(0)}, sum.options()) : at::stack({sum, sum_with_x}) * own;
+    at::Tensor joint =
+        own == 0 ? at::zeros({2, sum.size(0)}, sum.options()) : at::stack({sum, sum_with_x}) * own;
     all_reduce(joint, group);
 
     at::Tensor input_gradient;

@@ -23,7 +23,8 @@ std::uint64_t hash_of(const std::string& text) {
 
 }  // namespace
 
-SampleDropoutImpl::SampleDropoutImpl(double probability) : probability_(probability), name_hash_(hash_of("")) {
+SampleDropoutImpl::SampleDropoutImpl(double probability)
+    : probability_(probability), name_hash_(hash_of("")) {
   if (!(probability >= 0.0 && probability < 1.0)) {
     throw UsageError(str("dropout: the probability is ", probability, ", expected 0 <= probability < 1"));
   }
@@ -40,8 +41,8 @@ at::Tensor SampleDropoutImpl::forward(const at::Tensor& input) {
   if (!info) return at::dropout(input, probability_, /*train=*/true);
   const auto samples = static_cast<std::int64_t>(info->indices.size());
   if (input.dim() < 1 || input.size(0) != samples) {
-    throw UsageError(str("dropout '", name_, "': input of shape [", join(input.sizes(), ", "), "] for ", samples,
-                         " samples; the first dimension has to be the samples of the SampleScope"));
+    throw UsageError(str("dropout '", name_, "': input of shape [", join(input.sizes(), ", "), "] for ",
+                         samples, " samples; the first dimension has to be the samples of the SampleScope"));
   }
   at::Tensor mask = at::empty(input.sizes(), at::TensorOptions().dtype(at::kFloat));
   if (mask.numel() > 0) {

@@ -37,8 +37,8 @@ class SampleDropoutImpl : public torch::nn::Cloneable<SampleDropoutImpl> {
 };
 TORCH_MODULE(SampleDropout);
 
-// Names every SampleDropout inside `model` by its path in it. Without a name of its own two dropouts draw alike.
-// make_model and Trainer call it; call it for a model that neither of them sees.
+// Names every SampleDropout inside `model` by its path in it. Without a name of its own two dropouts draw
+// alike. make_model and Trainer call it; call it for a model that neither of them sees.
 void name_sample_dropouts(const torch::nn::Module& model);
 
 }  // namespace rondo

@@ -45,8 +45,9 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
 at::Tensor SyncBatchNormImpl::normalise_jointly(const at::Tensor& input) {
   const JointStatistics statistics = joint_statistics(input, group_);
   if (statistics.count < 2) {
-    throw UsageError(str("batch normalisation needs more than one value a feature in training; the joint batch of ",
-                         group_.size(), " ranks has ", statistics.count));
+    throw UsageError(
+        str("batch normalisation needs more than one value a feature in training; the joint batch of ",
+            group_.size(), " ranks has ", statistics.count));
   }
   if (const double momentum = next_momentum(); momentum > 0) {
     const at::NoGradGuard no_gradient;

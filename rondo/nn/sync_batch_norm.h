@@ -10,23 +10,25 @@ namespace rondo {
 // Batch normalisation over the joint batch of a group of ranks: in training mean and variance are those of
 // all ranks' samples, however many each has (none, too), and gradients flow through them to every rank, so
 // that training equals one process on the joint batch. Running statistics are the same on all ranks. In
-// evaluation, and on a group of one rank or none, it is torch::nn::BatchNorm. Parameters, buffers, options and
-// their names are BatchNorm's as well; input is [samples, features, ...] with any number of dimensions from 2
-// on.
+// evaluation, and on a group of one rank or none, it is torch::nn::BatchNorm. Parameters, buffers, options
+// and their names are BatchNorm's as well; input is [samples, features, ...] with any number of dimensions
+// from 2 on.
 //
 // Each forward and each backward pass in training communicates (2 x features values a rank, blocking), so all
 // ranks call it equally often and in the same order. The group must not be used for anything else meanwhile:
 // give it one of its own (Context::new_group). A rank's gradients count as SampleInfo::weight says, which the
-// trainer sets; outside of a SampleScope all ranks count the same, which is what DistributedDataParallel does.
-// forward() throws UsageError for an input that does not fit or a joint batch of one value a feature;
+// trainer sets; outside of a SampleScope all ranks count the same, which is what DistributedDataParallel
+// does. forward() throws UsageError for an input that does not fit or a joint batch of one value a feature;
 // CommunicationError.
 class SyncBatchNormImpl : public torch::nn::NormImplBase<1, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
  public:
-  explicit SyncBatchNormImpl(std::int64_t features) : SyncBatchNormImpl(torch::nn::BatchNormOptions(features)) {}
+  explicit SyncBatchNormImpl(std::int64_t features)
+      : SyncBatchNormImpl(torch::nn::BatchNormOptions(features)) {}
   explicit SyncBatchNormImpl(const torch::nn::BatchNormOptions& options, Group group = {});
   // Shares the parameters and the buffers' memory of a torch::nn::BatchNorm1d, 2d or 3d.
   template <size_t D, class Derived>
-  SyncBatchNormImpl(const torch::nn::NormImplBase<D, Derived, torch::nn::BatchNormOptions>& other, Group group)
+  SyncBatchNormImpl(const torch::nn::NormImplBase<D, Derived, torch::nn::BatchNormOptions>& other,
+                    Group group)
       : SyncBatchNormImpl(other.options, std::move(group)) {
     adopt({other.weight, other.bias}, {other.running_mean, other.running_var, other.num_batches_tracked});
     train(other.is_training());

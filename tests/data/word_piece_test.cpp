@@ -13,8 +13,9 @@ namespace {
 
 // Equality with `transformers` on many texts is in tests/integration/bert_test.py.
 
-const std::vector<std::string> kVocabulary = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "un",   "##aff", "##able",
-                                              "the",   "a",     "##a",   "!",     "##b",    "cafe", "\xE4\xBD\xA0"};
+const std::vector<std::string> kVocabulary = {"[PAD]", "[UNK]", "[CLS]",  "[SEP]", "[MASK]",
+                                              "un",    "##aff", "##able", "the",   "a",
+                                              "##a",   "!",     "##b",    "cafe",  "\xE4\xBD\xA0"};
 
 std::vector<std::string> pieces(const WordPiece& tokenizer, const std::string& text) {
   std::vector<std::string> result;
@@ -37,12 +38,20 @@ TEST(BertWords, AreCutAndNormalisedAsTheOriginalDoes) {
   EXPECT_EQ(words(" The\tcat,sat!! "), (Words{"the", "cat", ",", "sat", "!", "!"}));
   EXPECT_EQ(words("Caf\xC3\xA9 \xC3\x84RGER"), (Words{"cafe", "arger"}));
   EXPECT_EQ(words("Caf\xC3\xA9 A", false), (Words{"Caf\xC3\xA9", "A"}));
-  EXPECT_EQ(words("e\xCC\x81t\xC3\xA9"), (Words{"ete"}));                             // e and a combining accent
-  EXPECT_EQ(words("ab\xE4\xBD\xA0\xE5\xA5\xBDz"), (Words{"ab", "\xE4\xBD\xA0", "\xE5\xA5\xBD", "z"}));  // ideographs
-  EXPECT_EQ(words("a\x01\x7F\xE2\x80\x8B" "b"), (Words{"ab"}));                       // control characters
-  EXPECT_EQ(words("a\xC2\xA0" "b\xE3\x80\x80" "c"), (Words{"a", "b", "c"}));          // spaces of other kinds
+  EXPECT_EQ(words("e\xCC\x81t\xC3\xA9"), (Words{"ete"}));  // e and a combining accent
+  EXPECT_EQ(words("ab\xE4\xBD\xA0\xE5\xA5\xBDz"),
+            (Words{"ab", "\xE4\xBD\xA0", "\xE5\xA5\xBD", "z"}));  // ideographs
+  EXPECT_EQ(words("a\x01\x7F\xE2\x80\x8B"
+                  "b"),
+            (Words{"ab"}));  // control characters
+  EXPECT_EQ(words("a\xC2\xA0"
+                  "b\xE3\x80\x80"
+                  "c"),
+            (Words{"a", "b", "c"}));  // spaces of other kinds
   EXPECT_EQ(words("\xC2\xBFque\xE2\x80\xA6"), (Words{"\xC2\xBF", "que", "\xE2\x80\xA6"}));
-  EXPECT_EQ(words("a\xFF\xC3" "b\xED\xA0\x80"), (Words{"ab"}));                       // no UTF-8
+  EXPECT_EQ(words("a\xFF\xC3"
+                  "b\xED\xA0\x80"),
+            (Words{"ab"}));                                                           // no UTF-8
   EXPECT_EQ(words("\xEA\xB0\x81"), (Words{"\xE1\x84\x80\xE1\x85\xA1\xE1\x86\xA8"}));  // Hangul comes apart
   EXPECT_EQ(words(std::string("a\0b", 3)), (Words{"ab"}));
   EXPECT_TRUE(words("").empty());
@@ -103,10 +112,22 @@ TEST(WordPiece, ReadsAFileAndNamesWhatIsWrongInIt) {
   const auto message = [&](const std::string& content) {
     return message_of<DataError>([&] { WordPiece::from_file(file(content), {}); });
   };
-  expect_contains(message(specials + "a\nb\na\n"), "vocab.txt', line 8: token 'a' is there already, in line 6");
+  expect_contains(message(specials + "a\nb\na\n"),
+                  "vocab.txt', line 8: token 'a' is there already, in line 6");
   expect_contains(message(specials + "\na\n"), "line 6: empty");
   expect_contains(message("[PAD]\n[UNK]\n"), "[CLS]");
   expect_contains(message(""), "has 0 tokens");
+
+  const auto json = [&](const std::string& content) { return directory.write("tokenizer.json", content); };
+  const std::string model =
+      R"({"model": {"type": "WordPiece", "vocab": {"[UNK]": 1, "[PAD]": 0, "[CLS]": 2, "a": 5, )";
+  EXPECT_EQ(WordPiece::from_file(json(model + R"("[SEP]": 3, "[MASK]": 4}}})"), {}).encode("a"),
+            std::vector<std::int64_t>{5});
+  for (const std::string& bad :
+       {model + R"("[SEP]": 3, "[MASK]": 6}}})", std::string(R"({"model": {"type": "BPE", "vocab": {}}})"),
+        std::string("[]"), std::string("{"), std::string(R"({"model": 3})")}) {
+    EXPECT_THROW(WordPiece::from_file(json(bad), {}), DataError) << bad;
+  }
   EXPECT_THROW(WordPiece::from_file("/nowhere/vocab.txt", {}), DataError);
 }
 

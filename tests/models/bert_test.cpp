@@ -38,7 +38,9 @@ BertConfig with(BertTask task, double dropout = 0) {
 at::Tensor packed(std::int64_t samples, std::int64_t length, std::int64_t filled = -1) {
   at::Tensor input = at::zeros({samples, 3, length}, at::kLong);
   const std::int64_t count = filled < 0 ? length : filled;
-  input.select(1, 0).narrow(1, 0, count).copy_(at::randint(1, kSmall.vocabulary, {samples, count}, at::kLong));
+  input.select(1, 0)
+      .narrow(1, 0, count)
+      .copy_(at::randint(1, kSmall.vocabulary, {samples, count}, at::kLong));
   input.select(1, 1).narrow(1, count / 2, count - count / 2).fill_(1);
   input.select(1, 2).narrow(1, 0, count).fill_(1);
   return input;
@@ -76,7 +78,8 @@ TEST(Bert, GradientsReachEveryParameter) {
 TEST(Bert, HasTheNamesOfHuggingFace) {
   const auto names = [](const BertConfig& config) {
     std::set<std::string> result;
-    for (const auto& p : make_model("bert", bert_model_config(config)).module->named_parameters()) result.insert(p.key());
+    for (const auto& p : make_model("bert", bert_model_config(config)).module->named_parameters())
+      result.insert(p.key());
     return result;
   };
   BertConfig config = with(BertTask::classify);
@@ -84,15 +87,16 @@ TEST(Bert, HasTheNamesOfHuggingFace) {
   std::set<std::string> encoder = {"bert.embeddings.word_embeddings.weight",
                                    "bert.embeddings.position_embeddings.weight",
                                    "bert.embeddings.token_type_embeddings.weight",
-                                   "bert.embeddings.LayerNorm.weight",
-                                   "bert.embeddings.LayerNorm.bias"};
-  for (const char* part : {"attention.self.query", "attention.self.key", "attention.self.value",
-                           "attention.output.dense", "attention.output.LayerNorm", "intermediate.dense",
-                           "output.dense", "output.LayerNorm"}) {
-    for (const char* tensor : {".weight", ".bias"}) encoder.insert(std::string("bert.encoder.layer.0.") + part + tensor);
+                                   "bert.embeddings.LayerNorm.weight", "bert.embeddings.LayerNorm.bias"};
+  for (const char* part :
+       {"attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense",
+        "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm"}) {
+    for (const char* tensor : {".weight", ".bias"})
+      encoder.insert(std::string("bert.encoder.layer.0.") + part + tensor);
   }
   std::set<std::string> expected = encoder;
-  expected.insert({"bert.pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "classifier.bias"});
+  expected.insert(
+      {"bert.pooler.dense.weight", "bert.pooler.dense.bias", "classifier.weight", "classifier.bias"});
   EXPECT_EQ(names(config), expected);
   config.task = BertTask::mlm;
   expected = encoder;
@@ -111,15 +115,24 @@ TEST(Bert, EachLayerIsAUnit) {
 
 TEST(Bert, OldAndBareNamesAreUnderstood) {
   EXPECT_EQ(bert_tensor_name("bert.embeddings.LayerNorm.gamma"), "bert.embeddings.LayerNorm.weight");
-  EXPECT_EQ(bert_tensor_name("encoder.layer.3.output.LayerNorm.beta"), "bert.encoder.layer.3.output.LayerNorm.bias");
+  EXPECT_EQ(bert_tensor_name("encoder.layer.3.output.LayerNorm.beta"),
+            "bert.encoder.layer.3.output.LayerNorm.bias");
   EXPECT_EQ(bert_tensor_name("classifier.weight"), "classifier.weight");
 }
 
 TEST(Bert, ReadsTheConfigurationOfHuggingFace) {
-  nlohmann::json config = {{"model_type", "bert"},        {"vocab_size", 100},        {"max_position_embeddings", 64},
-                           {"type_vocab_size", 2},        {"num_hidden_layers", 3},   {"num_attention_heads", 4},
-                           {"hidden_size", 32},           {"intermediate_size", 48},  {"hidden_act", "gelu_new"},
-                           {"hidden_dropout_prob", 0.2},  {"classifier_dropout", {}}, {"pad_token_id", 1},
+  nlohmann::json config = {{"model_type", "bert"},
+                           {"vocab_size", 100},
+                           {"max_position_embeddings", 64},
+                           {"type_vocab_size", 2},
+                           {"num_hidden_layers", 3},
+                           {"num_attention_heads", 4},
+                           {"hidden_size", 32},
+                           {"intermediate_size", 48},
+                           {"hidden_act", "gelu_new"},
+                           {"hidden_dropout_prob", 0.2},
+                           {"classifier_dropout", {}},
+                           {"pad_token_id", 1},
                            {"position_embedding_type", "absolute"}};
   const BertConfig read = bert_config_from(config, "config.json");
   EXPECT_EQ(read.vocabulary, 100);
@@ -172,11 +185,14 @@ TEST(Bert, AnEmptyBatchGivesALossOfZeroThatGradientsFlowFrom) {
   for (const BertTask task : {BertTask::classify, BertTask::mlm}) {
     const Model model = make_model("bert", bert_model_config(with(task, 0.1)));
     const at::Tensor logits = model.forward(at::zeros({0, 3, 10}, at::kLong));
-    const Loss loss = cross_entropy(logits, at::zeros(task == BertTask::mlm ? at::IntArrayRef({0, 10}) : at::IntArrayRef({0}), at::kLong));
+    const Loss loss = cross_entropy(
+        logits,
+        at::zeros(task == BertTask::mlm ? at::IntArrayRef({0, 10}) : at::IntArrayRef({0}), at::kLong));
     loss.mean.backward();
     EXPECT_EQ(loss.mean.item<float>(), 0);
     for (const at::Tensor& p : model.module->parameters()) {
-      if (p.grad().defined()) EXPECT_EQ(p.grad().abs().sum().item<float>(), 0);
+      ASSERT_TRUE(p.grad().defined());
+      EXPECT_EQ(p.grad().abs().sum().item<float>(), 0);
     }
   }
 }
@@ -186,8 +202,12 @@ TEST(Bert, RefusesWhatCannotBe) {
   EXPECT_THROW(model->forward(packed(1, 11)), UsageError);
   EXPECT_THROW(model->forward(at::zeros({2, 10}, at::kLong)), UsageError);
   EXPECT_THROW(model->forward(at::zeros({2, 3, 10})), UsageError);
-  for (const nlohmann::json& bad : {nlohmann::json{{"heads", 5}}, {{"task", "translate"}}, {{"activation", "sine"}},
-                                    {{"dropout", 1.0}}, {{"padding", 30522}}, {{"epsilon", 0}}}) {
+  for (const nlohmann::json& bad : {nlohmann::json{{"heads", 5}},
+                                    {{"task", "translate"}},
+                                    {{"activation", "sine"}},
+                                    {{"dropout", 1.0}},
+                                    {{"padding", 30522}},
+                                    {{"epsilon", 0}}}) {
     EXPECT_THROW(make_model("bert", bad), UsageError) << bad;
   }
 }
@@ -198,7 +218,8 @@ TEST(Loss, IgnoredTargetsCountNowhere) {
   const at::Tensor target = torch::tensor({{1, -100, 2}, {-100, -100, 4}}, at::kLong);
   const Loss loss = cross_entropy(logits, target);
   EXPECT_EQ(loss.predictions, 3);
-  EXPECT_NEAR(loss.mean.item<double>(), at::cross_entropy_loss(logits.view({6, 5}), target.view({6})).item<double>(), 1e-6);
+  EXPECT_NEAR(loss.mean.item<double>(),
+              at::cross_entropy_loss(logits.view({6, 5}), target.view({6})).item<double>(), 1e-6);
   EXPECT_EQ(count_predictions(at::zeros({4, 2})), 8);
   EXPECT_EQ(cross_entropy(logits, at::full({2, 3}, kIgnoredTarget, at::kLong)).mean.item<double>(), 0);
 }
@@ -210,7 +231,8 @@ TEST(Freeze, TakesPartsByTheirNames) {
   EXPECT_EQ(freeze(*model.module, {"embeddings", "layer.0"}), 5 + 16);
   EXPECT_LT(count_parameters(*model.module), before);
   for (const auto& p : model.module->named_parameters()) {
-    const bool frozen = p.key().starts_with("bert.embeddings.") || p.key().starts_with("bert.encoder.layer.0.");
+    const bool frozen =
+        p.key().starts_with("bert.embeddings.") || p.key().starts_with("bert.encoder.layer.0.");
     EXPECT_EQ(p.value().requires_grad(), !frozen) << p.key();
   }
   const auto message = [&](const std::vector<std::string>& parts) {

@@ -51,7 +51,8 @@ Values one_process(const at::Tensor& joint, const at::Tensor& factors) {
   const at::Tensor input = joint.clone().requires_grad_();
   const at::Tensor output = norm->forward(input);
   mean_loss(output, factors).backward();
-  return {output.detach(), input.grad(), norm->weight.grad(), norm->bias.grad(), norm->running_mean, norm->running_var};
+  return {output.detach(),   input.grad(),       norm->weight.grad(),
+          norm->bias.grad(), norm->running_mean, norm->running_var};
 }
 
 void expect_equal_to_one_process(const std::vector<std::int64_t>& counts) {
@@ -82,7 +83,8 @@ void expect_equal_to_one_process(const std::vector<std::int64_t>& counts) {
     EXPECT_EQ(norm->num_batches_tracked.item<std::int64_t>(), 1);
     if (count == 0) return;
     EXPECT_LT(largest_difference(output.detach(), expected.output.narrow(0, first, count)), 1e-9);
-    EXPECT_LT(largest_difference(input.grad() * share, expected.input_gradient.narrow(0, first, count)), 1e-9);
+    EXPECT_LT(largest_difference(input.grad() * share, expected.input_gradient.narrow(0, first, count)),
+              1e-9);
   });
 }
 
@@ -101,7 +103,8 @@ TEST(SyncBatchNorm, RanksMayHaveUnequalBatchesOrNone) {
 TEST(SyncBatchNorm, WorksOverEveryEngineWithInputsOfTwoDimensions) {
   for (const std::string& engine : testing::engines()) {
     const at::Tensor joint = random_tensor({6, kFeatures}, 3);
-    torch::nn::BatchNorm1d reference(torch::nn::BatchNormOptions(kFeatures).affine(false).momentum(std::nullopt));
+    torch::nn::BatchNorm1d reference(
+        torch::nn::BatchNormOptions(kFeatures).affine(false).momentum(std::nullopt));
     reference->to(at::kDouble);
     const at::Tensor expected = reference->forward(joint);
     run_ranks(engine, 2, [&](const Group& group) {
@@ -121,7 +124,9 @@ TEST(SyncBatchNorm, WithoutWeightsAllRanksCountTheSame) {
   fill(*norm);
   const at::Tensor input = joint.clone().requires_grad_();
   const at::Tensor output = norm->forward(input);
-  ((mean_loss(output.narrow(0, 0, 3), factors.narrow(0, 0, 3)) + mean_loss(output.narrow(0, 3, 1), factors.narrow(0, 3, 1))) / 2)
+  ((mean_loss(output.narrow(0, 0, 3), factors.narrow(0, 0, 3)) +
+    mean_loss(output.narrow(0, 3, 1), factors.narrow(0, 3, 1))) /
+   2)
       .backward();
   run_ranks("native", 2, [&](const Group& group) {
     SyncBatchNorm mine(torch::nn::BatchNormOptions(kFeatures), group);
@@ -196,16 +201,20 @@ TEST(SyncBatchNorm, RefusesWhatCannotBe) {
     const std::string message = message_of([&] { synchronise_batch_norms(member, group); });
     EXPECT_NE(message.find("'norm'"), std::string::npos) << message;
     EXPECT_NE(message.find("rondo::SyncBatchNorm"), std::string::npos) << message;
-    EXPECT_NE(dynamic_cast<torch::nn::BatchNorm1dImpl*>(member.first->ptr(0).get()), nullptr);  // nothing was changed
+    EXPECT_NE(dynamic_cast<torch::nn::BatchNorm1dImpl*>(member.first->ptr(0).get()),
+              nullptr);  // nothing was changed
 
     SyncBatchNorm norm(torch::nn::BatchNormOptions(kFeatures), group);
     EXPECT_THROW(norm->forward(at::ones({2, 4})), UsageError);
     EXPECT_THROW(norm->forward(at::ones({kFeatures})), UsageError);
-    const std::string one = message_of([&] { norm->forward(at::ones({group.rank() == 0 ? 1 : 0, kFeatures})); });
+    const std::string one = message_of([&] {
+      norm->forward(at::ones({group.rank() == 0 ? 1 : 0, kFeatures}));
+    });
     EXPECT_NE(one.find("more than one value"), std::string::npos) << one;
     const at::Tensor input = random_tensor({2, kFeatures}, 1, at::kFloat).requires_grad_();
     const at::Tensor loss = norm->forward(input).square().sum();
-    EXPECT_THROW(torch::autograd::grad({loss}, {input}, {}, /*retain_graph=*/true, /*create_graph=*/true), UsageError);
+    EXPECT_THROW(torch::autograd::grad({loss}, {input}, {}, /*retain_graph=*/true, /*create_graph=*/true),
+                 UsageError);
   });
 }
 

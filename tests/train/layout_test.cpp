@@ -23,11 +23,13 @@ using testing::strategy_for;
 class Made final : public Dataset {
  public:
   Made(at::Tensor input, at::Tensor target) : input_(std::move(input)), target_(std::move(target)) {
-    info_ = {.kind = "made", .source = "memory"};
+    info_.kind = "made";
+    info_.source = "memory";
   }
   std::int64_t size() const override { return input_.size(0); }
   Batch get(std::span<const std::int64_t> indices) const override {
-    const at::Tensor rows = torch::tensor(std::vector<std::int64_t>(indices.begin(), indices.end()), at::kLong);
+    const at::Tensor rows =
+        torch::tensor(std::vector<std::int64_t>(indices.begin(), indices.end()), at::kLong);
     return {.input = input_.index_select(0, rows),
             .target = target_.index_select(0, rows),
             .samples = static_cast<std::int64_t>(indices.size())};
@@ -93,7 +95,8 @@ void expect_the_same_on_any_layout(const Task& task, bool accumulates = true) {
       EXPECT_NEAR(one.losses[i], other.losses[i], 2e-5) << ranks << " ranks, step " << i;
     }
     for (std::size_t i = 0; i < one.tensors.size(); ++i) {
-      EXPECT_TRUE(at::allclose(one.tensors[i], other.tensors[i], 1e-3, 1e-4)) << ranks << " ranks, tensor " << i;
+      EXPECT_TRUE(at::allclose(one.tensors[i], other.tensors[i], 1e-3, 1e-4))
+          << ranks << " ranks, tensor " << i;
     }
   };
   compare(2, 1);
@@ -109,9 +112,15 @@ at::Tensor drawn(at::IntArrayRef shape, std::int64_t below) {
 // 31 samples: at the end of an epoch some ranks have fewer than others, or none.
 constexpr std::int64_t kSamples = 31;
 
-const nlohmann::json kSmallBert = {{"vocabulary", 23}, {"positions", 8},        {"layers", 2},
-                                   {"heads", 2},       {"width", 16},           {"intermediate", 24},
-                                   {"dropout", 0.2},   {"attention_dropout", 0.2}, {"classifier_dropout", 0.2}};
+const nlohmann::json kSmallBert = {{"vocabulary", 23},
+                                   {"positions", 8},
+                                   {"layers", 2},
+                                   {"heads", 2},
+                                   {"width", 16},
+                                   {"intermediate", 24},
+                                   {"dropout", 0.2},
+                                   {"attention_dropout", 0.2},
+                                   {"classifier_dropout", 0.2}};
 
 at::Tensor bert_input() {
   at::Tensor input = at::zeros({kSamples, 3, 8}, at::kLong);
@@ -122,9 +131,10 @@ at::Tensor bert_input() {
 
 TEST(Layout, GptWithDropout) {
   const at::Tensor tokens = drawn({kSamples, 9}, 23);
-  expect_the_same_on_any_layout({"gpt",
-                                 {{"vocabulary", 23}, {"context", 8}, {"layers", 2}, {"heads", 2}, {"width", 16}, {"dropout", 0.2}},
-                                 std::make_shared<Made>(tokens.narrow(1, 0, 8).contiguous(), tokens.narrow(1, 1, 8).contiguous())});
+  expect_the_same_on_any_layout(
+      {"gpt",
+       {{"vocabulary", 23}, {"context", 8}, {"layers", 2}, {"heads", 2}, {"width", 16}, {"dropout", 0.2}},
+       std::make_shared<Made>(tokens.narrow(1, 0, 8).contiguous(), tokens.narrow(1, 1, 8).contiguous())});
 }
 
 TEST(Layout, BertClassifierWithDropoutAndFrozenEmbeddings) {
@@ -139,7 +149,8 @@ TEST(Layout, BertMaskedLanguageModelWithDropout) {
   for (int i = 0; i < 18; ++i) words.push_back("w" + std::to_string(i));
   const auto tokenizer = std::make_shared<const WordPiece>(words, WordPiece::Options{});
   std::vector<std::int32_t> tokens;
-  for (std::int64_t i = 0; i < kSamples * 6 - 4; ++i) tokens.push_back(5 + static_cast<std::int32_t>(i * i % 18));
+  for (std::int64_t i = 0; i < kSamples * 6 - 4; ++i)
+    tokens.push_back(5 + static_cast<std::int32_t>(i * i % 18));
   expect_the_same_on_any_layout(
       {"bert", config, std::make_shared<MaskedText>(tokens, tokenizer, 8, /*seed=*/1, "memory")});
 }
