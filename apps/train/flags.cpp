@@ -22,6 +22,7 @@ constexpr const char* kExamples = R"(Examples:
   rondo train --data texts/ --model gpt-25m --steps 2000 --lr 6e-4 --schedule cosine --warmup 100 --clip-norm 1
   rondo train --data mnist/ --model convnet --epochs 3 --optimizer sgd --lr 0.05 --momentum 0.9
   rondo train --data texts/ --model gpt-25m --checkpoint-activations all --memory-limit 2GiB
+  rondo train --model bert --task classify --data reviews.tsv --init bert-base/ --freeze embeddings --lr 2e-5
   rondo train --run-dir runs/a --resume                             go on where the run stopped, with its settings
   rondo train --config runs/a/config.json --lr 3e-4                 the same training with another learning rate
   rondo train --run-dir runs/a --sample "The "                      text from the newest checkpoint
@@ -58,24 +59,36 @@ void visit_flags(Flags& f, const Visit& visit) {
   const std::string data = "Data";
   visit("data", f.data, "File or directory to train on", data, any);
   visit("data-kind", f.data_kind, "What the data is", data,
-        one_of({"auto", "cifar10", "cifar100", "csv", "idx", "text"}));
+        one_of({"auto", "cifar10", "cifar100", "csv", "idx", "labelled_text", "masked_text", "text"}));
   visit("validation-fraction", f.validation_fraction, "Part kept for validation (text: the tail)", data,
         CLI::Validator(CLI::Range(0.0, 0.99)));
-  visit("label-column", f.label_column, "csv: name or number of the label column; default the last", data,
-        any);
+  visit("label-column", f.label_column,
+        "csv, labelled text: name or number of the label column; default the last, or the first", data, any);
   visit("extensions", f.extensions, "text: only files with these endings, as txt,md; default all text files",
         data, any);
   visit("workers", f.workers, "Threads per rank that read ahead", data, not_negative);
 
   const std::string model = "Model";
-  visit("model", f.model, "What to train", model, one_of({"convnet", "gpt", "gpt-25m", "gpt-tiny", "mlp"}));
+  visit("model", f.model, "What to train", model,
+        one_of({"bert", "bert-tiny", "convnet", "gpt", "gpt-25m", "gpt-tiny", "mlp"}));
   visit("model-config", f.model_config,
         "JSON object, or a file with one, that overrides the model's settings", model, any);
-  visit("layers", f.layers, "gpt: number of blocks", model, positive);
-  visit("heads", f.heads, "gpt: attention heads", model, positive);
-  visit("width", f.width, "gpt: width of the blocks", model, positive);
-  visit("context", f.context, "gpt: bytes of text per sample", model, positive);
-  visit("dropout", f.dropout, "gpt: probability of dropout", model, fraction);
+  visit("layers", f.layers, "gpt, bert: number of blocks", model, positive);
+  visit("heads", f.heads, "gpt, bert: attention heads", model, positive);
+  visit("width", f.width, "gpt, bert: width of the blocks", model, positive);
+  visit("context", f.context, "gpt: bytes of text per sample; bert: tokens, default 128", model, positive);
+  visit("dropout", f.dropout, "gpt, bert, convnet: probability of dropout", model, fraction);
+  visit("task", f.task, "bert: classify labelled text, or mlm: predict hidden tokens; default classify",
+        model, one_of({"classify", "mlm"}));
+  visit("init", f.init,
+        "bert: start from this Hugging Face folder (config.json, vocab.txt or tokenizer.json, "
+        "model.safetensors)",
+        model, any);
+  visit("vocabulary", f.vocabulary, "bert: vocab.txt; default that of --init", model, any);
+  visit("cased", f.cased, "bert: the vocabulary has capitals and accents; true or false", model, any);
+  visit("freeze", f.freeze, "Parts of the model that are not trained, as embeddings or layer.0", model, any);
+  visit("sync-batch-norm", f.sync_batch_norm,
+        "convnet: batch normalisation over the batches of all ranks; true or false", model, any);
   visit("init-weights", f.init_weights,
         "Start from these: a checkpoint, .safetensors, or a torch::save archive", model, any);
 

@@ -27,6 +27,12 @@ struct TrainFlags {
   std::optional<std::int64_t> context;
   std::optional<double> dropout;
   std::string init_weights;
+  std::string task;  // empty: classify for bert
+  std::string init;
+  std::string vocabulary;
+  bool cased = false;
+  std::vector<std::string> freeze;
+  bool sync_batch_norm = false;
 
   std::optional<std::int64_t> epochs;
   std::optional<std::int64_t> steps;

@@ -8,8 +8,10 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <numeric>
 
 #include "apps/common/command_line.h"
+#include "apps/train/bert_setup.h"
 #include "apps/train/run_directory.h"
 #include "rondo/backend/accounting.h"
 #include "rondo/backend/collectives.h"
@@ -19,8 +21,10 @@
 #include "rondo/checkpoint/weights.h"
 #include "rondo/data/open.h"
 #include "rondo/memory/ledger.h"
+#include "rondo/models/freeze.h"
 #include "rondo/models/model.h"
 #include "rondo/nn/activation_checkpoint.h"
+#include "rondo/nn/sync_batch_norm.h"
 #include "rondo/parallel/ddp/hooks/registry.h"
 #include "rondo/parallel/registry.h"
 #include "rondo/precision/dtype.h"
@@ -77,17 +81,24 @@ bool is_gpt(const std::string& model) { return model.starts_with("gpt"); }
 // The user's part of the model's configuration.
 nlohmann::json model_overrides(const TrainFlags& flags) {
   nlohmann::json config = parse_model_config(flags.model_config);
-  const auto set = [&](const char* key, const auto& value) {
+  const bool bert = is_bert(flags.model);
+  const auto set = [&](const char* key, const auto& value, bool has_it) {
     if (!value) return;
-    if (!is_gpt(flags.model))
-      throw UsageError(str("--", key, " is for gpt models, not for --model ", flags.model));
+    if (!has_it) {
+      throw UsageError(str("--", key, " is for gpt and bert models, not for --model ", flags.model));
+    }
     config[key] = *value;
   };
-  set("layers", flags.layers);
-  set("heads", flags.heads);
-  set("width", flags.width);
-  set("context", flags.context);
-  set("dropout", flags.dropout);
+  set("layers", flags.layers, is_gpt(flags.model) || bert);
+  set("heads", flags.heads, is_gpt(flags.model) || bert);
+  set("width", flags.width, is_gpt(flags.model) || bert);
+  // Of a bert's the data decides: it may have more positions than samples are long.
+  if (!bert) set("context", flags.context, is_gpt(flags.model));
+  set("dropout", flags.dropout, flags.model != "mlp");
+  if (bert) {
+    set("attention_dropout", flags.dropout, true);
+    set("classifier_dropout", flags.dropout, true);
+  }
   return config;
 }
 
@@ -99,6 +110,8 @@ OpenedData open_training_data(const TrainFlags& flags, const nlohmann::json& ove
     options.extensions.push_back(extension.starts_with(".") ? extension : "." + extension);
   }
   options.label_column = flags.label_column;
+  if (is_bert(flags.model))
+    return open_data(bert_data_kind(flags), flags.data, bert_data_options(flags, options));
   const nlohmann::json defaults = model_config(flags.model);
   if (overrides.contains("context")) {
     options.context = overrides["context"].get<std::int64_t>();
@@ -108,18 +121,27 @@ OpenedData open_training_data(const TrainFlags& flags, const nlohmann::json& ove
   OpenedData data = open_data(flags.data_kind, flags.data, options);
   if ((data.kind == "text") != is_gpt(flags.model)) {
     throw UsageError(str("--model ", flags.model, " does not train on ", data.kind, " data (", flags.data,
-                         "); gpt models train on text, mlp and convnet on the other kinds"));
+                         "); gpt models train on text, mlp and convnet on images and tables"));
   }
   return data;
 }
 
-Model make_training_model(const TrainFlags& flags, const DatasetInfo& info, const nlohmann::json& overrides) {
+Model make_training_model(const TrainFlags& flags, const DatasetInfo& info, const nlohmann::json& overrides,
+                          int rank) {
   nlohmann::json config = info.model_config();
   config.update(overrides);
+  if (is_bert(flags.model)) config = bert_training_config(flags, info, overrides);
   torch::manual_seed(flags.seed);
   Model model = make_model(flags.model, config);
+  load_bert_weights(flags, model, rank == 0);
   if (!flags.init_weights.empty()) load_weights(flags.init_weights, named_tensors(*model.module));
+  freeze(*model.module, flags.freeze);
   return model;
+}
+
+std::vector<Metric> metrics_for(const TrainFlags& flags) {
+  if (is_gpt(flags.model) || flags.task == "mlm") return {loss_metric(), perplexity_metric()};
+  return {loss_metric(), accuracy_metric()};
 }
 
 OptimizerOptions optimizer_options(const TrainFlags& flags) {
@@ -256,6 +278,7 @@ ExitCode run_training(const TrainFlags& flags) {
   RunDirectory run;
   run_agreed(context, [&] {
     batch_size_per_rank(flags, context.world_size());
+    check_bert_flags(flags);
     StrategyOptions options;
     options.bucket_bytes = parse_bytes(flags.bucket_size, "--bucket-size");
     options.codec = flags.codec;
@@ -277,7 +300,7 @@ ExitCode run_training(const TrainFlags& flags) {
     const nlohmann::json overrides = model_overrides(flags);
     data = open_training_data(flags, overrides);
     const MemoryScope scope(MemoryCategory::parameters);
-    model = make_training_model(flags, data.train->info(), overrides);
+    model = make_training_model(flags, data.train->info(), overrides, context.rank());
     checkpoint_activations(*model.module, flags.checkpoint_activations);
     if (context.rank() == 0) run = find_run_directory(flags);
   });
@@ -291,12 +314,21 @@ ExitCode run_training(const TrainFlags& flags) {
     if (context.rank() == 0) prepare_run_directory(run, to_json(flags));
   });
 
+  if (flags.sync_batch_norm) {
+    std::vector<int> ranks(static_cast<std::size_t>(context.world_size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    // A group of its own: gradients travel over the world's in the same backward pass.
+    if (synchronise_batch_norms(*model.module, context.new_group(ranks)) == 0) {
+      throw UsageError(
+          str("--sync-batch-norm: --model ", flags.model,
+              " has no batch normalisation; for a convnet: --model-config '{\"batch_norm\": true}'"));
+    }
+  }
   Trainer trainer(*strategy, std::move(model), device, precision_options(flags));
   trainer.compile([&](torch::nn::Module& module) { return make_optimizer(optimizer_options(flags), module); },
-                  cross_entropy,
-                  is_gpt(flags.model) ? std::vector{loss_metric(), perplexity_metric()}
-                                      : std::vector{loss_metric(), accuracy_metric()});
-  // Ranks draw different dropout masks.
+                  cross_entropy, metrics_for(flags));
+  // What draws from libtorch's own generator draws differently on every rank. (Dropout of the built-in models
+  // draws by sample.)
   torch::manual_seed(flags.seed + 1 + static_cast<std::uint64_t>(context.rank()));
   if (run.resume_from) trainer.restore(*run.resume_from);
 

@@ -6,6 +6,11 @@
 namespace rondo {
 
 nlohmann::json DatasetInfo::model_config() const {
+  if (vocabulary > 0) {
+    nlohmann::json config = {{"vocabulary", vocabulary}};
+    if (targets_per_sample == 1) config["classes"] = classes;
+    return config;
+  }
   if (unit == "tokens") return {{"context", input_shape.at(0)}, {"vocabulary", classes}};
   return {{"input_shape", input_shape}, {"classes", classes}};
 }

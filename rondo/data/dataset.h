@@ -16,22 +16,27 @@ struct Batch {
   at::Tensor input;   // [samples, ...DatasetInfo::input_shape], float32, or int64 for tokens
   at::Tensor target;  // int64: [samples] of classes, or [samples, context] of next tokens
   std::int64_t samples = 0;
+  // Number of each sample in the data set that the batch was read from; the loader fills it in.
+  std::vector<std::int64_t> indices = {};
 };
 
 // What a data set holds; enough to choose and size a model for it.
 struct DatasetInfo {
-  std::string kind;                       // "text", "idx", "cifar10", "cifar100" or "csv"
+  std::string kind;                       // "text", "idx", "cifar10", "cifar100", "csv", ...
   std::string source;                     // the path it was opened from
-  std::vector<std::int64_t> input_shape;  // of one sample: {context}, {channels, height, width} or {features}
+  std::vector<std::int64_t> input_shape;  // of one sample: {context}, {channels, height, width}, {features}
+                                          // or for BERT {3, context}
   std::int64_t classes = 0;               // classes, or the size of the vocabulary
   std::int64_t targets_per_sample = 1;    // predictions that one sample asks for: the context length for text
-  std::vector<std::string> class_names = {};  // csv: what the classes are called in the file; else empty
+  std::vector<std::string> class_names =
+      {};  // csv, labelled_text: what the file calls the classes; else empty
   // What throughput counts: "tokens" or "samples". A sample has targets_per_sample tokens.
   std::string unit = "samples";
+  std::int64_t vocabulary = 0;  // labelled_text, masked_text: the tokenizer's tokens
 
   // The part of a model's configuration (make_model) that the data decides: {"context", "vocabulary"} for
-  // text,
-  // {"input_shape", "classes"} for everything else.
+  // text, {"vocabulary"} and for labelled_text {"classes"} for BERT's kinds, {"input_shape", "classes"} for
+  // everything else.
   nlohmann::json model_config() const;
 };
 
@@ -44,6 +49,11 @@ class Dataset {
   // The samples at `indices`, in that order; an index may occur twice. Tensors are new and on the CPU. Throws
   // UsageError for an index outside [0, size()).
   virtual Batch get(std::span<const std::int64_t> indices) const = 0;
+  // The same as they are in `epoch`, for data that changes from one to the next (masked_text hides other
+  // tokens).
+  virtual Batch get_at_epoch(std::span<const std::int64_t> indices, std::int64_t /*epoch*/) const {
+    return get(indices);
+  }
   virtual const DatasetInfo& info() const = 0;
 };
 

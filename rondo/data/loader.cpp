@@ -76,7 +76,7 @@ class Loader::Prefetcher {
     }
   }
 
-  const Loader& loader_;  // its dataset, options and indices do not change while this object lives
+  const Loader& loader_;  // its dataset, options, indices and epoch do not change while this object lives
   const std::int64_t end_;
   std::mutex mutex_;               // protects everything below but the threads
   std::condition_variable room_;   // workers wait: a batch may be claimed, or it is time to go
@@ -145,8 +145,11 @@ Batch Loader::read(std::int64_t batch) const {
   const auto total = static_cast<std::int64_t>(indices_.size());
   const std::int64_t first = batch * options_.batch_size;
   const std::int64_t count = std::min(options_.batch_size, total - first);
-  return dataset_->get(
-      std::span(indices_).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)));
+  const auto mine =
+      std::span(indices_).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+  Batch read = dataset_->get_at_epoch(mine, position_.epoch);
+  read.indices.assign(mine.begin(), mine.end());
+  return read;
 }
 
 }  // namespace rondo

@@ -8,8 +8,11 @@
 #include "rondo/data/cifar.h"
 #include "rondo/data/csv.h"
 #include "rondo/data/idx.h"
+#include "rondo/data/labelled_text.h"
 #include "rondo/data/mapped_input.h"
+#include "rondo/data/masked_text.h"
 #include "rondo/data/text.h"
+#include "rondo/data/word_piece.h"
 
 namespace rondo {
 namespace {
@@ -19,7 +22,8 @@ namespace fs = std::filesystem;
 // Every kind there is, in the order in which they are tried: the strictest formats first, text last.
 const std::vector<DataKind>& kinds() {
   static const std::vector<DataKind> all = {idx_kind(), cifar_kind(kCifar10), cifar_kind(kCifar100),
-                                            csv_kind(), text_kind()};
+                                            csv_kind(), labelled_text_kind(), masked_text_kind(),
+                                            text_kind()};
   return all;
 }
 
@@ -55,6 +59,15 @@ std::vector<std::string> data_kinds() {
   for (const DataKind& kind : kinds()) names.push_back(kind.name);
   std::sort(names.begin(), names.end());
   return names;
+}
+
+std::shared_ptr<const WordPiece> open_tokenizer(const DataOptions& options) {
+  if (options.vocabulary_file.empty()) {
+    throw UsageError(
+        "text for BERT needs a vocabulary: --vocabulary vocab.txt, or --init with a folder that has one");
+  }
+  return std::make_shared<const WordPiece>(
+      WordPiece::from_file(options.vocabulary_file, {.lower_case = options.lower_case}));
 }
 
 OpenedData open_data(const std::string& kind, const std::string& path, const DataOptions& options) {

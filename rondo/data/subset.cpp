@@ -14,12 +14,18 @@ Subset::Subset(std::shared_ptr<const Dataset> dataset, std::vector<std::int64_t>
   check_indices(indices_, dataset_->size());
 }
 
-Batch Subset::get(std::span<const std::int64_t> indices) const {
+Batch Subset::get(std::span<const std::int64_t> indices) const { return dataset_->get(inner(indices)); }
+
+Batch Subset::get_at_epoch(std::span<const std::int64_t> indices, std::int64_t epoch) const {
+  return dataset_->get_at_epoch(inner(indices), epoch);
+}
+
+std::vector<std::int64_t> Subset::inner(std::span<const std::int64_t> indices) const {
   check_indices(indices, size());
   std::vector<std::int64_t> inner(indices.size());
   std::transform(indices.begin(), indices.end(), inner.begin(),
                  [this](std::int64_t index) { return indices_[static_cast<std::size_t>(index)]; });
-  return dataset_->get(inner);
+  return inner;
 }
 
 void check_validation_fraction(double fraction) {

@@ -14,9 +14,12 @@ class Subset final : public Dataset {
   Subset(std::shared_ptr<const Dataset> dataset, std::vector<std::int64_t> indices);
   std::int64_t size() const override { return static_cast<std::int64_t>(indices_.size()); }
   Batch get(std::span<const std::int64_t> indices) const override;
+  Batch get_at_epoch(std::span<const std::int64_t> indices, std::int64_t epoch) const override;
   const DatasetInfo& info() const override { return dataset_->info(); }
 
  private:
+  std::vector<std::int64_t> inner(std::span<const std::int64_t> indices) const;
+
   std::shared_ptr<const Dataset> dataset_;
   std::vector<std::int64_t> indices_;
 };

@@ -5,6 +5,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/nn/sample_dropout.h"
 
 namespace rondo {
 
@@ -29,7 +30,9 @@ ConvnetImpl::ConvnetImpl(const ConvnetConfig& config) : config_(config) {
   }
   classifier_->push_back(torch::nn::Linear(channels * height * width, config.hidden));
   classifier_->push_back(torch::nn::ReLU());
-  classifier_->push_back(torch::nn::Linear(config.hidden, config.classes));
+  // The names of the layers around it stay the same.
+  if (config.dropout > 0) classifier_->push_back("dropout", SampleDropout(config.dropout));
+  classifier_->push_back("2", torch::nn::Linear(config.hidden, config.classes));
 }
 
 at::Tensor ConvnetImpl::forward(const at::Tensor& input) {

@@ -8,6 +8,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/models/attention.h"
 
 namespace rondo {
 namespace {
@@ -35,11 +36,11 @@ torch::nn::LayerNorm layer_norm(const GptConfig& config) {
 
 }  // namespace
 
-CausalSelfAttentionImpl::CausalSelfAttentionImpl(const GptConfig& config)
-    : heads_(config.heads), dropout_(config.dropout) {
+CausalSelfAttentionImpl::CausalSelfAttentionImpl(const GptConfig& config) : heads_(config.heads) {
   c_attn_ = register_module("c_attn", torch::nn::Linear(config.width, 3 * config.width));
   c_proj_ = register_module("c_proj", torch::nn::Linear(config.width, config.width));
-  residual_dropout_ = register_module("resid_dropout", torch::nn::Dropout(config.dropout));
+  attention_dropout_ = register_module("attn_dropout", SampleDropout(config.dropout));
+  residual_dropout_ = register_module("resid_dropout", SampleDropout(config.dropout));
 }
 
 at::Tensor CausalSelfAttentionImpl::forward(const at::Tensor& input) {
@@ -48,9 +49,8 @@ at::Tensor CausalSelfAttentionImpl::forward(const at::Tensor& input) {
     return part.view({samples, length, heads_, width / heads_}).transpose(1, 2);
   };
   const std::vector<at::Tensor> parts = c_attn_->forward(input).split(width, 2);
-  const at::Tensor mixed =
-      at::scaled_dot_product_attention(split_heads(parts[0]), split_heads(parts[1]), split_heads(parts[2]),
-                                       /*attn_mask=*/{}, is_training() ? dropout_ : 0.0, /*is_causal=*/true);
+  const at::Tensor mixed = attention(split_heads(parts[0]), split_heads(parts[1]), split_heads(parts[2]),
+                                     /*mask=*/{}, /*causal=*/true, attention_dropout_);
   const at::Tensor joined = mixed.transpose(1, 2).reshape({samples, length, width});
   return residual_dropout_->forward(c_proj_->forward(joined));
 }
@@ -58,7 +58,7 @@ at::Tensor CausalSelfAttentionImpl::forward(const at::Tensor& input) {
 GptMlpImpl::GptMlpImpl(const GptConfig& config) {
   c_fc_ = register_module("c_fc", torch::nn::Linear(config.width, 4 * config.width));
   c_proj_ = register_module("c_proj", torch::nn::Linear(4 * config.width, config.width));
-  residual_dropout_ = register_module("dropout", torch::nn::Dropout(config.dropout));
+  residual_dropout_ = register_module("dropout", SampleDropout(config.dropout));
 }
 
 at::Tensor GptMlpImpl::forward(const at::Tensor& input) {
@@ -82,7 +82,7 @@ GptImpl::GptImpl(const GptConfig& config) : config_(config) {
   const auto transformer = register_module("transformer", std::make_shared<torch::nn::Module>("transformer"));
   wte_ = transformer->register_module("wte", torch::nn::Embedding(config.vocabulary, config.width));
   wpe_ = transformer->register_module("wpe", torch::nn::Embedding(config.context, config.width));
-  dropout_ = transformer->register_module("drop", torch::nn::Dropout(config.dropout));
+  dropout_ = transformer->register_module("drop", SampleDropout(config.dropout));
   blocks_ = transformer->register_module("h", torch::nn::ModuleList());
   for (std::int64_t i = 0; i < config.layers; ++i) blocks_->push_back(Unit<GptBlock>(config));
   ln_f_ = transformer->register_module("ln_f", layer_norm(config));

@@ -1,13 +1,13 @@
 #pragma once
 
 #include <torch/nn/modules/container/modulelist.h>
-#include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
 #include <cstdint>
 
+#include "rondo/nn/sample_dropout.h"
 #include "rondo/nn/unit.h"
 
 namespace rondo {
@@ -30,9 +30,8 @@ class CausalSelfAttentionImpl : public torch::nn::Module {
 
  private:
   std::int64_t heads_;
-  double dropout_;
   torch::nn::Linear c_attn_{nullptr}, c_proj_{nullptr};
-  torch::nn::Dropout residual_dropout_{nullptr};
+  SampleDropout attention_dropout_{nullptr}, residual_dropout_{nullptr};
 };
 TORCH_MODULE(CausalSelfAttention);
 
@@ -44,7 +43,7 @@ class GptMlpImpl : public torch::nn::Module {
 
  private:
   torch::nn::Linear c_fc_{nullptr}, c_proj_{nullptr};
-  torch::nn::Dropout residual_dropout_{nullptr};
+  SampleDropout residual_dropout_{nullptr};
 };
 TORCH_MODULE(GptMlp);
 
@@ -79,7 +78,7 @@ class GptImpl : public torch::nn::Module {
 
   GptConfig config_;
   torch::nn::Embedding wte_{nullptr}, wpe_{nullptr};
-  torch::nn::Dropout dropout_{nullptr};
+  SampleDropout dropout_{nullptr};
   torch::nn::ModuleList blocks_{nullptr};
   torch::nn::LayerNorm ln_f_{nullptr};
   torch::nn::Linear lm_head_{nullptr};

@@ -8,9 +8,11 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/models/bert.h"
 #include "rondo/models/convnet.h"
 #include "rondo/models/gpt.h"
 #include "rondo/models/mlp.h"
+#include "rondo/nn/sample_dropout.h"
 
 namespace rondo {
 namespace {
@@ -49,6 +51,11 @@ class ConfigReader {
     }
     return numbers;
   }
+  std::string text(const char* key) const {
+    const json& value = config_.at(key);
+    if (!value.is_string()) fail(key, "a text");
+    return value.get<std::string>();
+  }
   [[noreturn]] void fail(const char* key, const std::string& expected) const {
     throw UsageError(
         str("model ", model_, ": ", key, " is ", config_.at(key).dump(), ", expected ", expected));
@@ -85,7 +92,8 @@ Built make_convnet(const ConfigReader& config) {
                                                            .classes = config.positive("classes"),
                                                            .features = config.positives("features"),
                                                            .hidden = config.positive("hidden"),
-                                                           .batch_norm = config.boolean("batch_norm")}));
+                                                           .batch_norm = config.boolean("batch_norm"),
+                                                           .dropout = config.number("dropout")}));
 }
 
 Built make_gpt(const ConfigReader& config) {
@@ -96,6 +104,26 @@ Built make_gpt(const ConfigReader& config) {
                                                    .width = config.positive("width"),
                                                    .dropout = config.number("dropout"),
                                                    .tied_head = config.boolean("tied_head")}));
+}
+
+Built make_bert(const ConfigReader& config) {
+  const BertConfig bert{.task = parse_bert_task(config.text("task")),
+                        .vocabulary = config.positive("vocabulary"),
+                        .positions = config.positive("positions"),
+                        .token_types = config.positive("token_types"),
+                        .layers = config.positive("layers"),
+                        .heads = config.positive("heads"),
+                        .width = config.positive("width"),
+                        .intermediate = config.positive("intermediate"),
+                        .dropout = config.number("dropout"),
+                        .attention_dropout = config.number("attention_dropout"),
+                        .classifier_dropout = config.number("classifier_dropout"),
+                        .activation = config.text("activation"),
+                        .epsilon = config.number("epsilon"),
+                        .padding = static_cast<std::int64_t>(config.number("padding")),
+                        .classes = config.positive("classes")};
+  if (bert.task == BertTask::mlm) return built(std::make_shared<BertForMaskedLmImpl>(bert));
+  return built(std::make_shared<BertForSequenceClassificationImpl>(bert));
 }
 
 struct ModelKind {
@@ -118,8 +146,13 @@ const std::map<std::string, ModelKind>& model_kinds() {
          {"features", {16, 32}},
          {"hidden", 64},
          {"classes", 10},
-         {"batch_norm", false}},
+         {"batch_norm", false},
+         {"dropout", 0.0}},
         make_convnet}},
+      {"bert", {bert_model_config({}), make_bert}},
+      // The smallest of the published sizes.
+      {"bert-tiny",
+       {bert_model_config({.layers = 2, .heads = 2, .width = 128, .intermediate = 512}), make_bert}},
       {"gpt", {gpt_defaults({}), make_gpt}},
       // 25,547,776 parameters: the model of the benchmarks.
       {"gpt-25m", {gpt_defaults({.context = 128, .layers = 8, .heads = 8, .width = 512}), make_gpt}},
@@ -138,6 +171,24 @@ const ModelKind& find_kind(const std::string& name) {
 }
 
 }  // namespace
+
+json bert_model_config(const BertConfig& config) {
+  return {{"task", config.task == BertTask::mlm ? "mlm" : "classify"},
+          {"vocabulary", config.vocabulary},
+          {"positions", config.positions},
+          {"token_types", config.token_types},
+          {"layers", config.layers},
+          {"heads", config.heads},
+          {"width", config.width},
+          {"intermediate", config.intermediate},
+          {"dropout", config.dropout},
+          {"attention_dropout", config.attention_dropout},
+          {"classifier_dropout", config.classifier_dropout},
+          {"activation", config.activation},
+          {"epsilon", config.epsilon},
+          {"padding", config.padding},
+          {"classes", config.classes}};
+}
 
 std::vector<std::string> model_names() {
   std::vector<std::string> names;
@@ -163,6 +214,7 @@ Model make_model(const std::string& name, const json& config) {
     complete[key] = value;
   }
   Built result = kind.make(ConfigReader(name, complete));
+  name_sample_dropouts(*result.module);
   return {name, std::move(complete), std::move(result.module), std::move(result.forward)};
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "rondo/models/bert_config.h"
 #include "rondo/models/loss.h"
 
 namespace rondo {
@@ -19,8 +20,8 @@ struct Model {
   std::string name;       // as given to make_model, for example "gpt-25m"
   nlohmann::json config;  // complete: make_model(name, config) gives the same architecture again
   std::shared_ptr<torch::nn::Module> module;
-  // int64 tokens [samples, length] -> [samples, length, vocabulary], or float32 [samples, ...] -> [samples,
-  // classes].
+  // int64 tokens [samples, length] -> [samples, length, vocabulary], float32 [samples, ...] -> [samples,
+  // classes], or for bert int64 [samples, 3, length] -> either.
   std::function<at::Tensor(const at::Tensor& input)> forward;
 };
 
@@ -34,7 +35,10 @@ Model make_model(const std::string& name, const nlohmann::json& config = nlohman
 // name.
 nlohmann::json model_config(const std::string& name);
 
-// Sorted: convnet, gpt, gpt-25m, gpt-tiny, mlp.
+// `config` as make_model("bert", ...) takes it.
+nlohmann::json bert_model_config(const BertConfig& config);
+
+// Sorted: bert, bert-tiny, convnet, gpt, gpt-25m, gpt-tiny, mlp.
 std::vector<std::string> model_names();
 
 // Number of trainable values; a parameter shared by two modules counts once.

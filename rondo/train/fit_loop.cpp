@@ -11,6 +11,7 @@
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
 #include "rondo/nn/partition.h"
+#include "rondo/nn/sample_scope.h"
 #include "rondo/observe/memory_observer.h"
 
 namespace rondo {
@@ -150,7 +151,7 @@ FitLoop::StepSums FitLoop::train_on(std::vector<Batch>& window) {
   torch::optim::Optimizer& optimizer = *trainer_.optimizer_;
   TrainingPrecision& precision = trainer_.precision_;
   std::int64_t window_predictions = 0;
-  for (const Batch& batch : window) window_predictions += batch.target.numel();
+  for (const Batch& batch : window) window_predictions += count_predictions(batch.target);
   optimizer.zero_grad();
 
   StepSums sums;
@@ -167,6 +168,10 @@ FitLoop::StepSums FitLoop::train_on(std::vector<Batch>& window) {
         {.samples = window_predictions,
          .synchronise = i + 1 == window.size(),
          .gradients_are_read = options_.clip_norm > 0 || precision.reads_gradients()});
+    const SampleScope scope({.seed = options_.seed,
+                             .step = static_cast<std::uint64_t>(trainer_.position_.step),
+                             .indices = batch.indices,
+                             .weight = static_cast<double>(window_predictions)});
     memory_phase("forward", MemoryCategory::activations);
     const at::Tensor target = batch.target.to(trainer_.device_);
     auto autocast = precision.autocast();

@@ -11,6 +11,7 @@
 #include "rondo/checkpoint/random_state.h"
 #include "rondo/memory/scope.h"
 #include "rondo/nn/partition.h"
+#include "rondo/nn/sample_dropout.h"
 #include "rondo/observe/memory_observer.h"
 #include "rondo/train/agreement.h"
 #include "rondo/train/evaluation.h"
@@ -34,6 +35,7 @@ Trainer::Trainer(Strategy& strategy, Model model, c10::Device device, const Prec
     memory_->label_parameters(*model_.module);
     for (UnitState* unit : units_of(*model_.module)) unit->attach(memory_);
   }
+  name_sample_dropouts(*model_.module);
   prepared_ = strategy_.prepare(model_.module);
   if (precision_.settings().master_weights && prepared_->optimizes_parts()) {
     throw UsageError(

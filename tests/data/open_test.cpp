@@ -39,7 +39,8 @@ TEST(OpenData, TellsTheKindFromTheContent) {
 TEST(OpenData, ErrorsComeBeforeAnyWork) {
   const TemporaryDirectory directory;
   expect_contains(message_of<UsageError>([] { open_data("parquet", "anything"); }),
-                  "unknown kind of data 'parquet', expected auto, cifar10, cifar100, csv, idx, text");
+                  "unknown kind of data 'parquet', expected auto, cifar10, cifar100, csv, idx, "
+                  "labelled_text, masked_text, text");
   expect_contains(message_of<UsageError>([] { open_data("auto", ""); }), "path of the data is empty");
   expect_contains(failure("auto", directory.path() + "/gone"), "gone': No such file or directory");
   expect_contains(failure("auto", directory.path()), "is empty, expected data");

@@ -88,3 +88,9 @@ def test_collectives(example):
     output = example("collectives", ranks=3)
     assert "largest 20, weights 6" in output
     assert [numbers(output, "group of")] == [[2, 1, 2]]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_distillation(example, ranks):
+    teacher, before, after = numbers(example("distillation", ranks=ranks), "accuracy")
+    assert teacher > 0.85 and after > 0.85 and after > before + 0.1

@@ -19,6 +19,11 @@ std::pair<at::Tensor, at::Tensor> example(const Model& model, std::int64_t sampl
                                          {samples, model.config["context"]}, at::kLong);
     return {input, input};
   }
+  if (model.config.contains("positions")) {
+    const at::Tensor tokens = at::randint(1, 40, {samples, model.config["positions"]}, at::kLong);
+    return {at::stack({tokens, at::zeros_like(tokens), at::ones_like(tokens)}, 1),
+            at::randint(model.config["classes"].get<std::int64_t>(), {samples}, at::kLong)};
+  }
   std::vector<std::int64_t> shape = model.config["input_shape"];
   shape.insert(shape.begin(), samples);
   return {at::randn(shape), at::randint(model.config["classes"].get<std::int64_t>(), {samples}, at::kLong)};
@@ -40,6 +45,18 @@ const std::vector<std::pair<std::string, json>> kVariants = {
     {"convnet", json::object()},
     {"convnet", {{"input_shape", {3, 32, 32}}}},
     {"convnet", {{"input_shape", {3, 32, 32}}, {"batch_norm", true}}},
+    {"convnet", {{"dropout", 0.1}}},
+    {"bert",
+     {{"vocabulary", 40},
+      {"positions", 8},
+      {"layers", 1},
+      {"heads", 2},
+      {"width", 16},
+      {"intermediate", 24},
+      {"dropout", 0.0},
+      {"attention_dropout", 0.0},
+      {"classifier_dropout", 0.0},
+      {"classes", 3}}},
     {"gpt-tiny", json::object()},
     {"gpt", {{"layers", 1}, {"width", 32}, {"heads", 2}, {"context", 8}, {"tied_head", true}}},
 };
@@ -107,12 +124,14 @@ TEST(Models, TheSizesAreThoseStated) {
   // Tied to the benchmark's name: 8 layers, width 512, context 128, 256 bytes, an output layer of its own.
   EXPECT_EQ(count_parameters(*make_model("gpt-25m").module), 25547776);
   EXPECT_EQ(count_parameters(*make_model("gpt-25m", {{"tied_head", true}}).module), 25416704);
+  EXPECT_EQ(count_parameters(*make_model("bert-tiny").module), 4386178);
   EXPECT_EQ(count_parameters(*make_model("mlp").module), 784 * 128 + 128 + 128 * 64 + 64 + 64 * 10 + 10);
 }
 
 TEST(Models, ErrorsNameTheSettingAndWhatIsAllowed) {
-  EXPECT_EQ(usage_error([] { make_model("transformer"); }),
-            "unknown model 'transformer', expected one of convnet, gpt, gpt-25m, gpt-tiny, mlp");
+  EXPECT_EQ(
+      usage_error([] { make_model("transformer"); }),
+      "unknown model 'transformer', expected one of bert, bert-tiny, convnet, gpt, gpt-25m, gpt-tiny, mlp");
   EXPECT_EQ(usage_error([] {
               make_model("mlp", {{"context", 128}});
             }),

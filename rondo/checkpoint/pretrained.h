@@ -1,0 +1,35 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "rondo/checkpoint/named_tensors.h"
+
+namespace rondo {
+
+// How a file of somebody else's weights relates to a model.
+struct PretrainedNames {
+  // The model's name of a tensor in the file.
+  std::function<std::string(const std::string&)> in_model = [](const std::string& name) { return name; };
+  // Parts of the model that the file may lack ("classifier."): all tensors of a part are there, or none of
+  // them.
+  std::vector<std::string> optional_parts = {};
+  // Further names, after in_model, of tensors that the model shares: first the further name, then the
+  // model's. Where a file has both they must be equal.
+  std::vector<std::pair<std::string, std::string>> shared = {};
+};
+
+struct PretrainedReport {
+  std::vector<std::string> missing_parts;  // optional parts that kept the weights they had
+  std::vector<std::string> unused;         // tensors of the file that the model has no place for
+};
+
+// Copies the tensors of the safetensors file `path` into `model`, converting floating-point types. Nothing is
+// changed when something is wrong: throws DataError naming the first tensor (in the model's order) that is
+// missing or has another shape, or that differs from one it should be shared with.
+PretrainedReport load_pretrained(const std::filesystem::path& path, const NamedTensors& model,
+                                 const PretrainedNames& names = {});
+
+}  // namespace rondo

@@ -1,0 +1,182 @@
+#include "rondo/data/labelled_text.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/data/mapped_input.h"
+#include "rondo/data/subset.h"
+#include "rondo/data/unicode.h"
+
+namespace rondo {
+namespace {
+
+bool is_whole_number(std::string_view text) {
+  if (text.starts_with('-')) text.remove_prefix(1);
+  return !text.empty() && text.size() <= 18 &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+std::vector<std::string> sorted_classes(const std::vector<LabelledLines::Line>& lines) {
+  std::set<std::string> distinct;
+  for (const auto& line : lines) distinct.emplace(line.label);
+  std::vector<std::string> names(distinct.begin(), distinct.end());
+  if (std::all_of(names.begin(), names.end(), is_whole_number)) {
+    std::sort(names.begin(), names.end(),
+              [](const std::string& a, const std::string& b) { return std::stoll(a) < std::stoll(b); });
+  }
+  return names;
+}
+
+// Cuts a text into lines and lines into columns.
+class Lines {
+ public:
+  Lines(std::string_view text, const std::string& path) : text_(text), path_(path) {}
+
+  // The columns of the next line that is not empty; false at the end.
+  bool next(std::vector<std::string_view>& columns) {
+    while (!text_.empty()) {
+      ++number_;
+      std::string_view line = text_.substr(0, text_.find('\n'));
+      text_.remove_prefix(std::min(text_.size(), line.size() + 1));
+      if (line.ends_with('\r')) line.remove_suffix(1);
+      if (line.empty()) continue;
+      if (const auto bad = unicode::find_invalid(line)) {
+        fail(str("byte ", *bad + 1, " of the line is not UTF-8; convert the file: iconv -t UTF-8"));
+      }
+      columns.clear();
+      while (true) {
+        const std::size_t tab = line.find('\t');
+        columns.push_back(line.substr(0, tab));
+        if (tab == std::string_view::npos) break;
+        line.remove_prefix(tab + 1);
+      }
+      return true;
+    }
+    return false;
+  }
+  [[noreturn]] void fail(const std::string& what) const {
+    throw DataError(str("'", path_, "', line ", number_, ": ", what));
+  }
+
+ private:
+  std::string_view text_;
+  const std::string& path_;
+  std::int64_t number_ = 0;
+};
+
+std::size_t find_label_column(const std::string& wanted, const std::vector<std::string_view>& columns,
+                              const std::string& path) {
+  if (wanted.empty()) return 0;
+  if (is_whole_number(wanted)) {
+    const long long number = std::stoll(wanted);
+    if (number >= 0 && number < static_cast<long long>(columns.size()))
+      return static_cast<std::size_t>(number);
+    throw UsageError(str("label column ", wanted, " of '", path, "', whose lines have ", columns.size(),
+                         " columns, numbered from 0"));
+  }
+  const auto found = std::find(columns.begin(), columns.end(), wanted);
+  if (found != columns.end()) return static_cast<std::size_t>(found - columns.begin());
+  throw UsageError(str("no column '", wanted, "' in the first line of '", path, "'; its columns are ",
+                       join(columns, ", ")));
+}
+
+OpenedData open_labelled_text(const std::string& path, const DataOptions& options) {
+  check_validation_fraction(options.validation_fraction);
+  const auto tokenizer = open_tokenizer(options);
+  const MappedInput file(path);
+  const LabelledLines lines = parse_labelled_text(file.text(), path, options.label_column);
+  const auto all = std::make_shared<LabelledText>(lines, tokenizer, options.context, path);
+  SplitIndices split = split_indices(all->size(), options.validation_fraction, options.split_seed);
+  OpenedData opened{.kind = "labelled_text",
+                    .train = std::make_shared<Subset>(all, std::move(split.train)),
+                    .validation = {}};
+  if (!split.validation.empty())
+    opened.validation = std::make_shared<Subset>(all, std::move(split.validation));
+  return opened;
+}
+
+}  // namespace
+
+LabelledLines parse_labelled_text(std::string_view text, const std::string& path,
+                                  const std::string& label_column) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // a byte-order mark
+  LabelledLines result;
+  Lines reader(text, path);
+  std::vector<std::string_view> columns;
+  std::size_t label = 0, width = 0;
+  while (reader.next(columns)) {
+    if (width == 0) {
+      width = columns.size();
+      if (width == 1) reader.fail("no tab, expected a label, a tab and a text");
+      if (width > 3) reader.fail(str(width, " columns, expected a label and one or two texts"));
+      label = find_label_column(label_column, columns, path);
+      if (!label_column.empty() && !is_whole_number(label_column)) continue;  // the line named the columns
+    }
+    if (columns.size() != width) {
+      reader.fail(str(columns.size() == 1 ? "no tab" : str(columns.size(), " columns"), ", expected ", width,
+                      " columns as in the first line"));
+    }
+    if (columns[label].empty()) reader.fail("the label is empty");
+    LabelledLines::Line line{.label = columns[label], .first = columns[label == 0 ? 1 : 0], .second = {}};
+    if (width == 3) line.second = columns[label == 2 ? 1 : 2];
+    result.lines.push_back(line);
+  }
+  if (result.lines.empty()) throw DataError(str("'", path, "' has no line with a label and a text"));
+  result.class_names = sorted_classes(result.lines);
+  if (result.class_names.size() < 2) {
+    throw DataError(str("'", path, "': every line has the label '", result.class_names.front(),
+                        "', expected two or more; is the label in another column (--label-column)?"));
+  }
+  return result;
+}
+
+LabelledText::LabelledText(const LabelledLines& lines, std::shared_ptr<const WordPiece> tokenizer,
+                           std::int64_t context, std::string source)
+    : tokenizer_(std::move(tokenizer)) {
+  if (context < 5) throw UsageError(str("the context is ", context, " tokens, expected at least 5"));
+  std::map<std::string, std::int64_t, std::less<>> classes;
+  for (const std::string& name : lines.class_names)
+    classes.emplace(name, static_cast<std::int64_t>(classes.size()));
+  samples_.reserve(lines.lines.size());
+  for (const LabelledLines::Line& line : lines.lines) {
+    samples_.push_back(
+        {tokenizer_->encode(line.first), tokenizer_->encode(line.second), classes.find(line.label)->second});
+  }
+  info_ = {.kind = "labelled_text",
+           .source = std::move(source),
+           .input_shape = {3, context},
+           .classes = static_cast<std::int64_t>(classes.size()),
+           .class_names = lines.class_names,
+           .vocabulary = tokenizer_->size()};
+}
+
+Batch LabelledText::get(std::span<const std::int64_t> indices) const {
+  check_indices(indices, size());
+  const auto samples = static_cast<std::int64_t>(indices.size());
+  const std::int64_t length = info_.input_shape[1];
+  Batch batch{.input = at::empty({samples, 3, length}, at::kLong),
+              .target = at::empty({samples}, at::kLong),
+              .samples = samples};
+  auto* input = batch.input.mutable_data_ptr<std::int64_t>();
+  auto* target = batch.target.mutable_data_ptr<std::int64_t>();
+  for (const std::int64_t index : indices) {
+    const Sample& sample = samples_[static_cast<std::size_t>(index)];
+    write_bert_sample(*tokenizer_, sample.first, sample.second, length,
+                      {input, input + length, input + 2 * length});
+    input += 3 * length;
+    *target++ = sample.label;
+  }
+  return batch;
+}
+
+// Told apart from a table of numbers only by what it is for, so it is never guessed.
+DataKind labelled_text_kind() {
+  return {"labelled_text", [](const std::string&) { return false; }, open_labelled_text};
+}
+
+}  // namespace rondo

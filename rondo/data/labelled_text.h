@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rondo/data/dataset.h"
+#include "rondo/data/open.h"
+#include "rondo/data/word_piece.h"
+
+namespace rondo {
+
+// Lines of a file of labelled texts.
+struct LabelledLines {
+  struct Line {
+    std::string_view label;
+    std::string_view first;
+    std::string_view second;  // empty with one text a line
+  };
+  std::vector<Line> lines;  // views of the text
+  std::vector<std::string>
+      class_names;  // the distinct labels: by number where all are whole numbers, else by text
+};
+
+// Reads tab-separated lines of a label and one or two texts, in UTF-8 and without quoting. `label_column` is
+// the number of the label's column (from 0, and what an empty text means), or its name in a first line that
+// names the columns. Empty lines are passed over. Throws DataError naming `path`, the line and what was
+// expected there.
+LabelledLines parse_labelled_text(std::string_view text, const std::string& path,
+                                  const std::string& label_column);
+
+// Texts and their classes as samples for BERT: input int64 [samples, 3, context] (tokens, token types, mask:
+// write_bert_sample), target the class.
+class LabelledText final : public Dataset {
+ public:
+  LabelledText(const LabelledLines& lines, std::shared_ptr<const WordPiece> tokenizer, std::int64_t context,
+               std::string source);
+  std::int64_t size() const override { return static_cast<std::int64_t>(samples_.size()); }
+  Batch get(std::span<const std::int64_t> indices) const override;
+  const DatasetInfo& info() const override { return info_; }
+
+ private:
+  struct Sample {
+    std::vector<std::int64_t> first, second;
+    std::int64_t label;
+  };
+  std::shared_ptr<const WordPiece> tokenizer_;
+  std::vector<Sample> samples_;
+  DatasetInfo info_;
+};
+
+// A file of labelled texts; needs DataOptions::vocabulary_file. Validation is a random part.
+DataKind labelled_text_kind();
+
+}  // namespace rondo

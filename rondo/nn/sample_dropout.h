@@ -1,0 +1,44 @@
+#pragma once
+
+#include <torch/nn/cloneable.h>
+#include <torch/nn/pimpl.h>
+
+#include <cstdint>
+#include <string>
+
+namespace rondo {
+
+// Dropout whose mask does not depend on how samples are spread over ranks, micro-batches or strategies:
+// inside a SampleScope what a sample loses is a function of (seed, step, this module's name, the sample's
+// number in the data set), so N ranks drop, bit for bit, what one process drops on the joint batch, and a
+// pass that is computed again drops the same. Outside of a scope it draws from libtorch's default generator,
+// as torch::nn::Dropout does.
+//
+// Input of any shape whose first dimension is the samples, in the order of SampleInfo::indices; another
+// number of rows is a UsageError. Rows of one sample have to have the same length in all layouts. A module
+// that is called twice in a pass draws the same mask twice.
+class SampleDropoutImpl : public torch::nn::Cloneable<SampleDropoutImpl> {
+ public:
+  // Throws UsageError for a probability outside [0, 1).
+  explicit SampleDropoutImpl(double probability = 0.5);
+  void reset() override {}
+  at::Tensor forward(const at::Tensor& input);
+  double probability() const { return probability_; }
+  // Whether forward() changes anything now: in training, with a probability above 0.
+  bool active() const { return is_training() && probability_ > 0; }
+
+  // Tells this module from the others of its model.
+  void set_name(std::string name);
+
+ private:
+  double probability_;
+  std::string name_;
+  std::uint64_t name_hash_;
+};
+TORCH_MODULE(SampleDropout);
+
+// Names every SampleDropout inside `model` by its path in it. Without a name of its own two dropouts draw
+// alike. make_model and Trainer call it; call it for a model that neither of them sees.
+void name_sample_dropouts(const torch::nn::Module& model);
+
+}  // namespace rondo

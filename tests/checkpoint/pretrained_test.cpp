@@ -1,0 +1,89 @@
+#include "rondo/checkpoint/pretrained.h"
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include "rondo/base/error.h"
+#include "rondo/checkpoint/tensor_file.h"
+#include "tests/data/temporary_directory.h"
+
+namespace rondo {
+namespace {
+
+// Two layers and a head of which the second is shared with the first's weight under another name.
+NamedTensors small_model() {
+  return {{"encoder.weight", at::zeros({2, 3})},
+          {"encoder.bias", at::zeros({2})},
+          {"head.weight", at::zeros({4, 2})},
+          {"head.bias", at::zeros({4})}};
+}
+
+PretrainedNames small_names() {
+  return {.in_model =
+              [](const std::string& name) {
+                return name.starts_with("old.") ? "encoder." + name.substr(4) : name;
+              },
+          .optional_parts = {"head."},
+          .shared = {{"decoder.weight", "encoder.weight"}}};
+}
+
+class Pretrained : public ::testing::Test {
+ protected:
+  PretrainedReport load(const NamedTensors& content, const NamedTensors& model) {
+    const std::string path = directory_.path() + "/" + std::to_string(files_++) + ".safetensors";
+    write_tensors(path, content);
+    return load_pretrained(path, model, small_names());
+  }
+  std::string error(const NamedTensors& content) {
+    const NamedTensors model = small_model();
+    const std::string message = message_of<DataError>([&] { load(content, model); });
+    for (const NamedTensor& t : model)
+      EXPECT_EQ(t.tensor.abs().sum().item<float>(), 0) << "changed in spite of: " << message;
+    return message;
+  }
+
+  TemporaryDirectory directory_;
+  int files_ = 0;
+};
+
+const at::Tensor kWeight = at::ones({2, 3}), kBias = at::ones({2});
+
+TEST_F(Pretrained, LoadsByNameAndLeavesAMissingHeadAlone) {
+  const NamedTensors model = small_model();
+  const PretrainedReport report = load(
+      {{"encoder.weight", kWeight}, {"old.bias", kBias.to(at::kBFloat16)}, {"pooler.weight", kBias}}, model);
+  EXPECT_EQ(model[0].tensor.sum().item<float>(), 6);
+  EXPECT_EQ(model[1].tensor.sum().item<float>(), 2);
+  EXPECT_EQ(model[2].tensor.sum().item<float>(), 0);
+  EXPECT_EQ(report.missing_parts, std::vector<std::string>{"head."});
+  EXPECT_EQ(report.unused, std::vector<std::string>{"pooler.weight"});
+}
+
+TEST_F(Pretrained, SharedTensorsMayStandUnderEitherNameOrBoth) {
+  const at::Tensor head = at::ones({4, 2}), bias = at::ones({4});
+  for (const NamedTensors& content :
+       {NamedTensors{{"decoder.weight", kWeight}, {"encoder.bias", kBias}},
+        NamedTensors{
+            {"decoder.weight", kWeight}, {"encoder.weight", kWeight.clone()}, {"encoder.bias", kBias}}}) {
+    const NamedTensors model = small_model();
+    EXPECT_TRUE(load(content, model).unused.empty());
+    EXPECT_EQ(model[0].tensor.sum().item<float>(), 6);
+  }
+  expect_contains(
+      error({{"decoder.weight", kWeight}, {"encoder.weight", kWeight * 2}, {"encoder.bias", kBias}}),
+      "tensor 'decoder.weight' differs from 'encoder.weight'");
+}
+
+TEST_F(Pretrained, ErrorsNameTheFirstTensor) {
+  expect_contains(error({{"encoder.weight", kWeight}}), "tensor 'encoder.bias' of the model is missing");
+  expect_contains(error({{"encoder.weight", kWeight}, {"encoder.bias", at::ones({3})}}),
+                  "tensor 'encoder.bias' has shape [3], and [2] in the model");
+  expect_contains(error({{"encoder.weight", kWeight}, {"encoder.bias", kBias.to(at::kLong)}}),
+                  "has type Long, and Float");
+  expect_contains(error({{"encoder.weight", kWeight}, {"encoder.bias", kBias}, {"head.bias", at::ones({4})}}),
+                  "tensor 'head.weight' of the model is missing");
+  expect_contains(error({{"encoder.bias", kBias}, {"old.bias", kBias.clone()}}), "'encoder.bias' twice");
+}
+
+}  // namespace
+}  // namespace rondo
