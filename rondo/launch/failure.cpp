@@ -78,7 +78,10 @@ std::string other_worker(const AttemptEnd& end, const Worker& worker, const Work
   } else if (stopped_by_launcher(end, worker)) {
     text += str("was stopped by the launcher (", signal_name(how.signal), ")");
   } else {
-    text += str(how_it_ended(how), ", ", to_string(how.at - root.end->at), " later");
+    // The cause is the one that says so first, which need not be the one that ended first.
+    const Duration after = how.at - root.end->at;
+    text += str(how_it_ended(how), ", ", to_string(after < Duration{} ? -after : after),
+                after < Duration{} ? " earlier" : " later");
   }
   if (worker.suspended_at_failure) text += "; it was suspended (SIGSTOP) when the first one failed";
   return text + "\n";

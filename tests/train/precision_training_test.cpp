@@ -4,7 +4,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/checkpoint/weights.h"
-#include "rondo/strategy/one_device.h"
+#include "rondo/parallel/registry.h"
 #include "rondo/train/callbacks/model_checkpoint.h"
 #include "rondo/train/trainer.h"
 #include "tests/backend/ranks.h"
@@ -204,25 +204,16 @@ TEST(PrecisionTraining, ResumesBitForBitWithItsMastersAndScale) {
   });
 }
 
-// A strategy whose optimizer sees other tensors than the model's.
-class PartsStrategy final : public ProcessStrategy {
- public:
-  explicit PartsStrategy(const Context& context) : ProcessStrategy("parts", context) {}
-  std::unique_ptr<PreparedModel> prepare(std::shared_ptr<torch::nn::Module>) override {
-    return OneDevice(context()).prepare(small_model().module);
-  }
-};
-
 TEST(PrecisionTraining, MasterWeightsNeedTheWholeModel) {
   run_ranks(1, "native", [](Context& context) {
-    PartsStrategy strategy(context);
+    const auto strategy = all_strategies().make("zero1", context);
     try {
-      Trainer(strategy, small_model(), c10::kCPU, kMasters);
+      Trainer(*strategy, small_model(), c10::kCPU, kMasters);
       ADD_FAILURE();
     } catch (const UsageError& error) {
       EXPECT_NE(std::string(error.what()).find("no master weights"), std::string::npos) << error.what();
     }
-    EXPECT_NO_THROW(Trainer(strategy, small_model(), c10::kCPU, kAutocast));
+    EXPECT_NO_THROW(Trainer(*strategy, small_model(), c10::kCPU, kAutocast));
   });
 }
 
