@@ -276,14 +276,14 @@ def write_images(folder):
 
 def test_synchronised_batch_norm_trains_as_one_process_does(rondo, tmp_path):
     flags = ["train", "--model", "convnet", "--data", write_images(tmp_path / "images"), "--model-config",
-             '{"batch_norm": true, "features": [8]}', "--dropout", 0.2, "--sync-batch-norm", "true", "--epochs", 2,
+             '{"batch_norm": true, "features": [8]}', "--dropout", 0.2, "--sync-batch-norm", "--epochs", 2,
              "--global-batch-size", 8, "--log-every", 1, "--optimizer", "sgd", "--lr", 0.05]
     assert rondo(*flags, "--run-dir", tmp_path / "one").returncode == 0
     result = rondo(*flags, "--run-dir", tmp_path / "two", "--nproc-per-node", 2)
     assert result.returncode == 0, result.stderr
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-3, abs=1e-4)
 
-    result = rondo("train", "--model", "convnet", "--data", tmp_path / "images", "--sync-batch-norm", "true")
+    result = rondo("train", "--model", "convnet", "--data", tmp_path / "images", "--sync-batch-norm")
     assert result.returncode == 2 and "has no batch normalisation" in result.stderr
 
 

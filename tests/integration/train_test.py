@@ -206,10 +206,13 @@ def test_every_name_that_help_lists_trains(rondo, tmp_path, table, text):
     names = {flag: re.search(rf"--{flag} .*?\{{([^}}]*)\}}", usage, re.S)[1].split(",")
              for flag in ("optimizer", "schedule", "strategy", "backend")}
     assert "adamw" in names["optimizer"] and "ddp" in names["strategy"]
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"units": [{"name": "root", "strategy": "zero1"}]}')
     for flag, values in names.items():
         for value in values:
+            more = ["--plan", plan] if value == "planned" else []
             result = rondo("train", "--data", table, "--model", "mlp", "--steps", 2, "--epochs", 1, f"--{flag}", value,
-                           "--run-dir", tmp_path / f"{flag}-{value}", timeout=120)
+                           *more, "--run-dir", tmp_path / f"{flag}-{value}", timeout=120)
             assert result.returncode == 0, (flag, value, result.stderr)
     assert any("validation_accuracy" in row for row in rows(tmp_path / "optimizer-sgd"))
 

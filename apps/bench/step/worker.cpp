@@ -115,6 +115,8 @@ class Worker {
       answer["exposed_comm_ms"].push_back(milliseconds(times.exposed));
     }
     answer["communication"] = describe(prepared_->communication_spans());
+    // What the last step left for the next one is done before others take their turn.
+    prepared_->make_whole();
     answer["matmul"] = matmul_choice().fast ? "fast" : "default";
     return answer;
   }
