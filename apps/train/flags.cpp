@@ -151,6 +151,8 @@ void visit_flags(Flags& f, const Visit& visit) {
   visit("strategy-seed", f.strategy_seed, "random: of the strategy drawn for each unit", processes, any);
   visit("shard-ranks", f.shard_ranks, "hsdp: ranks that share a copy of the model; 0 is those of a host",
         processes, not_negative);
+  visit("reduce-every-pass", f.reduce_every_pass,
+        "Sharded, with --accumulate: add up gradients as shards, not whole", processes, any);
   visit("comm-schedule", f.comm_schedule, "Sharded: order of communication between hosts", processes,
         one_of({"fifo", "priority", "random"}));
   visit("comm-seed", f.comm_seed, "--comm-schedule random: of the order", processes, any);

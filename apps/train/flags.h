@@ -65,6 +65,7 @@ struct TrainFlags {
   std::string plan;
   std::uint64_t strategy_seed = 0;
   int shard_ranks = 0;
+  bool reduce_every_pass = false;
   std::string comm_schedule = "priority";
   std::uint64_t comm_seed = 0;
   std::string block_size = "2MiB";

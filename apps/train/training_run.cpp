@@ -289,6 +289,7 @@ ExitCode run_training(const TrainFlags& flags) {
     options.plan = flags.plan;
     options.strategy_seed = flags.strategy_seed;
     options.shard_ranks = flags.shard_ranks;
+    options.reduce_every_pass = flags.reduce_every_pass;
     options.schedule = flags.comm_schedule;
     options.schedule_seed = flags.comm_seed;
     options.block_bytes = parse_bytes(flags.block_size, "--block-size");

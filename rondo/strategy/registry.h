@@ -23,9 +23,12 @@ struct StrategyOptions {
   int check_parameters_every = 0;       // steps between checks that parameters agree across ranks; 0 is never
 
   // Strategies by unit (zero1, zero2, zero3, ...).
-  std::string plan = {};              // planned: a file that `rondo plan` wrote
-  std::uint64_t strategy_seed = 0;    // random: of the draw
-  int shard_ranks = 0;                // hsdp: ranks that share one copy of the model; 0 is those of a host
+  std::string plan = {};            // planned: a file that `rondo plan` wrote
+  std::uint64_t strategy_seed = 0;  // random: of the draw
+  int shard_ranks = 0;              // hsdp: ranks that share one copy of the model; 0 is those of a host
+  // Gradients of every pass of an accumulation window are reduced at once and added up as shards, instead of
+  // whole on every rank until the last: less memory, more communication. zero2, zero3, zero3_keep.
+  bool reduce_every_pass = false;
   std::string schedule = "priority";  // order of communication: fifo, priority or random
   std::uint64_t schedule_seed = 0;    // random: of the order
   Bytes block_bytes = MiB(2);         // of a unit that travel at a time between hosts; 0 is whole units

@@ -58,6 +58,7 @@ std::int64_t ShardedModel::forward_priority(std::size_t unit) const {
 }
 
 void ShardedModel::begin_step(const LocalBatch& batch) {
+  if (in_step_) finish_pass();
   batch_ = batch;
   exposed_ns_ = 0;
   if (std::exchange(must_meet_, false)) {
@@ -72,7 +73,7 @@ void ShardedModel::begin_step(const LocalBatch& batch) {
   }
   weight_.reset();
   announcement_.clear();
-  if (batch.synchronise) announcement_.start({.samples = batch.samples});
+  if (batch.synchronise || reduce_every_pass_) announcement_.start({.samples = batch.samples});
   for (Progress& progress : progress_) progress = {.pending = progress.pending};
   missing_.clear();
   next_launch_ = 0;
@@ -141,7 +142,25 @@ void ShardedModel::after_backward(std::size_t unit) {
   if (--progress.open_calls > 0) return;
   units_[unit]->release();
   progress.complete = true;
-  if (batch_.synchronise) launch_complete_units();
+  launch_complete_units();
+}
+
+bool ShardedModel::launches(std::size_t unit) const {
+  const Sharding sharding = units_[unit]->sharding();
+  const bool keeps_shards = sharding != Sharding::ddp && sharding != Sharding::zero1;
+  return units_[unit]->trains() && (batch_.synchronise || (reduce_every_pass_ && keeps_shards));
+}
+
+// Between the passes of an accumulation window: what was sent off is added to the shards.
+void ShardedModel::finish_pass() {
+  if (!reduce_every_pass_) return;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    progress_[unit].complete = true;
+    units_[unit]->release();
+  }
+  launch_complete_units();
+  const ExposedTime exposed(exposed_ns_);
+  for (std::size_t i = order_.size(); i-- > 0;) units_[order_[i]]->finish_gradients(/*accumulate=*/true);
 }
 
 // In the reverse order of forward, whatever order the backward pass takes: the same on all ranks.
@@ -150,7 +169,7 @@ void ShardedModel::launch_complete_units() {
     const std::size_t unit = order_[order_.size() - 1 - next_launch_];
     if (!progress_[unit].complete) return;
     ++next_launch_;
-    if (!units_[unit]->trains()) continue;
+    if (!launches(unit)) continue;
     if (!weight_) weight_ = announcement_.gradient_weight(/*divide_by_active=*/false);
     note_missing_gradients(unit);
     const ExposedTime exposed(exposed_ns_);
@@ -188,7 +207,7 @@ void ShardedModel::finish_backward() {
   } else {
     const ExposedTime exposed(exposed_ns_);
     for (std::size_t i = order_.size(); i-- > 0;) {
-      units_[order_[i]]->finish_gradients(/*accumulate=*/false);
+      units_[order_[i]]->finish_gradients(/*accumulate=*/reduce_every_pass_);
       units_[order_[i]]->install_gradients(unused_);
     }
   }
@@ -265,7 +284,7 @@ void ShardedModel::update(std::size_t unit) {
   ShardedUnit& updated = *units_[unit];
   {
     const ExposedTime exposed(exposed_ns_);
-    updated.finish_gradients(/*accumulate=*/false);
+    updated.finish_gradients(/*accumulate=*/reduce_every_pass_);
   }
   updated.install_gradients(unused_);
   pending_optimizer_->step();

@@ -69,6 +69,9 @@ class ShardedModel final : public PreparedModel {
   void require(std::size_t unit, int direction);
   void prefetch(std::size_t unit, int direction);
   void launch_complete_units();
+  // Whether this pass's gradients of the unit are sent off.
+  bool launches(std::size_t unit) const;
+  void finish_pass();
   void update(std::size_t unit);
   void after_update(std::size_t unit);
   std::int64_t forward_priority(std::size_t unit) const;
@@ -89,6 +92,7 @@ class ShardedModel final : public PreparedModel {
   std::shared_ptr<UnitWatch> watch_;
   std::shared_ptr<torch::nn::Module> optimized_;
   const bool find_unused_;
+  const bool reduce_every_pass_;
   const bool broadcast_buffers_;
   const int prefetch_;
   const bool defers_;  // the engine works in the background

@@ -19,6 +19,7 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const Shar
       tensors_(tensors_of(*original_)),
       announcement_(context_.world()),
       find_unused_(options.find_unused_parameters),
+      reduce_every_pass_(options.reduce_every_pass),
       broadcast_buffers_(options.broadcast_buffers && !tensors_.buffers.empty()),
       prefetch_(options.prefetch),
       defers_(dynamic_cast<NativeBackend*>(context_.world().backend().get()) == nullptr &&

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "rondo/base/error.h"
+#include "rondo/strategy/summon_full.h"
 #include "tests/parallel/sharded/layers.h"
 
 namespace rondo::testing {
@@ -74,6 +75,47 @@ TEST_P(Sharded, AccumulatesMicroBatches) {
   expect_equal_to_one_process(
       {.steps = 3, .accumulate = GetParam().ranks == 1 ? 3 : (GetParam().ranks == 2 ? 2 : 1)},
       options_for(GetParam()));
+}
+
+// Gradients of every pass reduced at once give what reducing their sum gives.
+TEST(ReduceEveryPass, TrainsAsOneProcess) {
+  const TrainingPlan plan{.steps = 4, .accumulate = 2};
+  const std::vector<at::Tensor> expected = train_alone(plan);
+  for (const std::string backend : {"native", "gloo"}) {
+    run_ranks(2, backend, [&](Context& context) {
+      StrategyOptions options;
+      options.find_unused_parameters = true;
+      options.strategy_seed = 3;
+      options.reduce_every_pass = true;
+      for (const std::string strategy : {"zero2", "zero3", "random"}) {
+        EXPECT_LT(largest_difference(train_on_ranks(context, strategy, options, plan), expected), kTolerance)
+            << strategy << " " << backend;
+      }
+    });
+  }
+}
+
+TEST(SummonFull, GivesWholeParametersAndTakesChanges) {
+  for (const std::string backend : {"native", "gloo"}) {
+    run_ranks(2, backend, [](Context& context) {
+      const auto strategy = all_strategies().make("zero3", context);
+      Layers model;
+      const at::Tensor before = model->layers[0]->linear->weight.detach().clone();
+      const auto prepared = strategy->prepare(model.ptr());
+      {
+        const SummonFull full(*prepared);
+        EXPECT_TRUE(at::equal(model->layers[0]->linear->weight, before));
+        barrier(context.world());
+        const at::NoGradGuard no_grad;
+        model->layers[0]->linear->weight.copy_(before * 2);
+        full.write_back();
+      }
+      prepared->begin_step({.samples = 1});
+      const SummonFull again(*prepared);
+      EXPECT_TRUE(at::equal(model->layers[0]->linear->weight, before * 2));
+      barrier(context.world());
+    });
+  }
 }
 
 // Whatever order blocks travel in, the bits are the same.

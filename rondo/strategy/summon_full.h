@@ -1,0 +1,30 @@
+#pragma once
+
+#include "rondo/strategy/prepared_model.h"
+
+namespace rondo {
+
+// While it lives every parameter of a prepared model is whole on every rank, whatever its strategy: to read
+// weights, to export them, to change them. Collective in construction, and where it writes in write_back().
+// Not during a training step.
+//
+//   {
+//     const rondo::SummonFull full(*prepared);
+//     save(model->named_parameters());
+//   }
+class [[nodiscard]] SummonFull {
+ public:
+  explicit SummonFull(PreparedModel& model) : model_(model) { model_.make_whole(); }
+  SummonFull(const SummonFull&) = delete;
+  SummonFull& operator=(const SummonFull&) = delete;
+
+  // The values were changed, in the same way on all ranks: training goes on with them. Without this call
+  // changes are lost where parameters are sharded. Ranks of one host may share the memory of parameters: let
+  // all have read (a barrier) before any of them changes it.
+  void write_back() const { model_.adopt_values(); }
+
+ private:
+  PreparedModel& model_;
+};
+
+}  // namespace rondo
