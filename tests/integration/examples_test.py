@@ -47,6 +47,15 @@ def test_minimal_without_a_launcher(run, rondo_bin, clean_environment):
     assert numbers(result.stdout, "loss")[-1] < 0.01
 
 
+@pytest.mark.parametrize("strategy", ["zero3", "random"])
+def test_sharded(example, strategy):
+    output = example("sharded", strategy)
+    losses = numbers(output, "loss")
+    assert losses[-1] < 0.3 * losses[0]
+    sums = re.findall(r"sum of weights (\S+)", output)
+    assert len(sums) == 2 and len(set(sums)) == 1
+
+
 def test_torch_data(example):
     output = example("torch_data")
     assert numbers(output, "evaluated") == [101, 101, 101]
