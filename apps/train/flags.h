@@ -68,8 +68,8 @@ struct TrainFlags {
   bool reduce_every_pass = false;
   std::string comm_schedule = "priority";
   std::uint64_t comm_seed = 0;
-  std::string block_size = "2MiB";
-  std::string credit = "4MiB";
+  std::string block_size = "4MiB";
+  std::string credit = "16MiB";
   int prefetch = 2;
   int nproc_per_node = 1;
   std::string backend = "auto";

@@ -31,8 +31,8 @@ struct StrategyOptions {
   bool reduce_every_pass = false;
   std::string schedule = "priority";  // order of communication: fifo, priority or random
   std::uint64_t schedule_seed = 0;    // random: of the order
-  Bytes block_bytes = MiB(2);         // of a unit that travel at a time between hosts; 0 is whole units
-  Bytes credit_bytes = MiB(4);        // under way at a time between hosts; 0 is no limit
+  Bytes block_bytes = MiB(4);         // of a unit that travel at a time between hosts; 0 is whole units
+  Bytes credit_bytes = MiB(16);       // under way at a time between hosts; 0 is no limit
   int prefetch = 2;                   // units gathered ahead of their use; 0 is none
 };
 
