@@ -12,32 +12,11 @@
 #include <cerrno>
 #include <climits>
 
+#include "apps/common/exec_words.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 
-extern char** environ;
-
 namespace rondo::bench {
-namespace {
-
-std::vector<char*> pointers(std::vector<std::string>& texts) {
-  std::vector<char*> result;
-  for (std::string& text : texts) result.push_back(text.data());
-  result.push_back(nullptr);
-  return result;
-}
-
-std::vector<std::string> merged_environment(const std::map<std::string, std::string>& added) {
-  std::vector<std::string> result;
-  for (char** entry = environ; *entry; ++entry) {
-    const std::string text = *entry;
-    if (!added.contains(text.substr(0, text.find('=')))) result.push_back(text);
-  }
-  for (const auto& [key, value] : added) result.push_back(key + "=" + value);
-  return result;
-}
-
-}  // namespace
 
 ChildProcess::ChildProcess(std::string name, const std::vector<std::string>& command,
                            const std::map<std::string, std::string>& environment, const ChildPlace& place)
@@ -53,9 +32,9 @@ ChildProcess::ChildProcess(std::string name, const std::vector<std::string>& com
   // Everything that allocates is done before the fork: other threads of libtorch may hold the allocator's
   // locks.
   std::vector<std::string> words = command;
-  std::vector<std::string> variables = merged_environment(environment);
-  const std::vector<char*> arguments = pointers(words);
-  const std::vector<char*> variable_list = pointers(variables);
+  std::vector<std::string> variables = environment_with(environment);
+  const std::vector<char*> arguments = exec_words(words);
+  const std::vector<char*> variable_list = exec_words(variables);
   const pid_t parent = getpid();
   pid_ = fork();
   if (pid_ == 0) {

@@ -8,30 +8,12 @@
 #include <array>
 #include <cerrno>
 
+#include "apps/common/exec_words.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 
-extern char** environ;
-
 namespace rondo {
 namespace {
-
-std::vector<char*> pointers(std::vector<std::string>& texts) {
-  std::vector<char*> result;
-  for (std::string& text : texts) result.push_back(text.data());
-  result.push_back(nullptr);
-  return result;
-}
-
-std::vector<std::string> merged_environment(const std::map<std::string, std::string>& added) {
-  std::vector<std::string> result;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string text = *entry;
-    if (!added.contains(text.substr(0, text.find('=')))) result.push_back(text);
-  }
-  for (const auto& [key, value] : added) result.push_back(str(key, "=", value));
-  return result;
-}
 
 std::string read_to_end(int descriptor) {
   std::string text;
@@ -49,15 +31,15 @@ std::string read_to_end(int descriptor) {
 ChildOutput run_child(const std::vector<std::string>& command,
                       const std::map<std::string, std::string>& environment) {
   std::vector<std::string> words = command;
-  std::vector<std::string> variables = merged_environment(environment);
+  std::vector<std::string> variables = environment_with(environment);
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw Error(str("pipe: ", errno_text(errno)));
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
   pid_t child = -1;
-  const int failure = posix_spawnp(&child, command.front().c_str(), &actions, nullptr, pointers(words).data(),
-                                   pointers(variables).data());
+  const int failure = posix_spawnp(&child, command.front().c_str(), &actions, nullptr,
+                                   exec_words(words).data(), exec_words(variables).data());
   posix_spawn_file_actions_destroy(&actions);
   close(ends[1]);
   if (failure != 0) {

@@ -65,7 +65,7 @@ struct ModelProfiler::State {
     optimizer_ = make_optimizer({.name = options.optimizer, .learning_rate = 1e-4}, *model_.module);
     partition_ = partition_into_units(*model_.module);
     for (const ModelUnit& unit : partition_) {
-      for (const UnitParameter& parameter : unit.parameters) {
+      for (const ModelTensor& parameter : unit.parameters) {
         const std::uint64_t bytes = bytes_of(parameter.tensor);
         parameter_bytes_[unit.name] += bytes;
         if (parameter.tensor.requires_grad()) gradient_bytes_[unit.name] += bytes;

@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
-#include <numeric>
 
 #include "apps/common/command_line.h"
 #include "apps/train/bert_setup.h"
@@ -316,10 +315,8 @@ ExitCode run_training(const TrainFlags& flags) {
   });
 
   if (flags.sync_batch_norm) {
-    std::vector<int> ranks(static_cast<std::size_t>(context.world_size()));
-    std::iota(ranks.begin(), ranks.end(), 0);
     // A group of its own: gradients travel over the world's in the same backward pass.
-    if (synchronise_batch_norms(*model.module, context.new_group(ranks)) == 0) {
+    if (synchronise_batch_norms(*model.module, context.new_group(context.world().ranks())) == 0) {
       throw UsageError(
           str("--sync-batch-norm: --model ", flags.model,
               " has no batch normalisation; for a convnet: --model-config '{\"batch_norm\": true}'"));

@@ -2,6 +2,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/models/config_checks.h"
 
 namespace rondo {
 namespace {
@@ -58,9 +59,7 @@ BertTask parse_bert_task(const std::string& name) {
 }
 
 void check(const BertConfig& config) {
-  const auto positive = [](const char* name, std::int64_t value) {
-    if (value < 1) throw UsageError(str("bert: ", name, " is ", value, ", expected at least 1"));
-  };
+  const auto positive = [](const char* name, std::int64_t value) { check_positive("bert", name, value); };
   positive("vocabulary", config.vocabulary);
   positive("positions", config.positions);
   positive("token_types", config.token_types);
@@ -69,16 +68,10 @@ void check(const BertConfig& config) {
   positive("width", config.width);
   positive("intermediate", config.intermediate);
   positive("classes", config.classes);
-  if (config.width % config.heads != 0) {
-    throw UsageError(str("bert: width ", config.width, " is not a multiple of heads ", config.heads));
-  }
-  const auto probability = [](const char* name, double value) {
-    if (!(value >= 0.0 && value < 1.0))
-      throw UsageError(str("bert: ", name, " is ", value, ", expected 0 <= ", name, " < 1"));
-  };
-  probability("dropout", config.dropout);
-  probability("attention_dropout", config.attention_dropout);
-  probability("classifier_dropout", config.classifier_dropout);
+  check_heads("bert", config.width, config.heads);
+  check_probability("bert", "dropout", config.dropout);
+  check_probability("bert", "attention_dropout", config.attention_dropout);
+  check_probability("bert", "classifier_dropout", config.classifier_dropout);
   if (config.activation != "gelu" && config.activation != "gelu_new" && config.activation != "relu") {
     throw UsageError(str("bert: activation is '", config.activation, "', expected gelu, gelu_new or relu"));
   }

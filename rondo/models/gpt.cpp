@@ -9,25 +9,20 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/models/attention.h"
+#include "rondo/models/config_checks.h"
 
 namespace rondo {
 namespace {
 
 void check(const GptConfig& config) {
-  const auto positive = [](const char* name, std::int64_t value) {
-    if (value < 1) throw UsageError(str("gpt: ", name, " is ", value, ", expected at least 1"));
-  };
+  const auto positive = [](const char* name, std::int64_t value) { check_positive("gpt", name, value); };
   positive("vocabulary", config.vocabulary);
   positive("context", config.context);
   positive("layers", config.layers);
   positive("heads", config.heads);
   positive("width", config.width);
-  if (config.width % config.heads != 0) {
-    throw UsageError(str("gpt: width ", config.width, " is not a multiple of heads ", config.heads));
-  }
-  if (!(config.dropout >= 0.0 && config.dropout < 1.0)) {
-    throw UsageError(str("gpt: dropout is ", config.dropout, ", expected 0 <= dropout < 1"));
-  }
+  check_heads("gpt", config.width, config.heads);
+  check_probability("gpt", "dropout", config.dropout);
 }
 
 torch::nn::LayerNorm layer_norm(const GptConfig& config) {

@@ -4,7 +4,6 @@
 #include <torch/types.h>
 
 #include <map>
-#include <set>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -12,6 +11,7 @@
 #include "rondo/models/convnet.h"
 #include "rondo/models/gpt.h"
 #include "rondo/models/mlp.h"
+#include "rondo/nn/model_tensors.h"
 #include "rondo/nn/sample_dropout.h"
 
 namespace rondo {
@@ -219,11 +219,9 @@ Model make_model(const std::string& name, const json& config) {
 }
 
 std::int64_t count_parameters(const torch::nn::Module& module) {
-  std::set<const c10::TensorImpl*> seen;
   std::int64_t count = 0;
-  for (const at::Tensor& parameter : module.parameters()) {
-    if (parameter.requires_grad() && seen.insert(parameter.unsafeGetTensorImpl()).second)
-      count += parameter.numel();
+  for (const at::Tensor& parameter : distinct_parameters(module)) {
+    if (parameter.requires_grad()) count += parameter.numel();
   }
   return count;
 }

@@ -64,16 +64,6 @@ class Walk {
 
 }  // namespace
 
-std::vector<at::Tensor> distinct_parameters(const torch::nn::Module& module) {
-  std::vector<at::Tensor> distinct;
-  for (const at::Tensor& parameter : module.parameters()) {
-    const bool is_known = std::any_of(distinct.begin(), distinct.end(),
-                                      [&](const at::Tensor& other) { return other.is_same(parameter); });
-    if (!is_known) distinct.push_back(parameter);
-  }
-  return distinct;
-}
-
 std::vector<UnitState*> units_of(const torch::nn::Module& model) {
   Walk walk;
   walk.visit(model, "", {});

@@ -1,26 +1,19 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <string>
 #include <vector>
 
+#include "rondo/nn/model_tensors.h"
 #include "rondo/nn/unit_state.h"
 
 namespace rondo {
-
-// A parameter under the first of its names.
-struct UnitParameter {
-  std::string name;
-  at::Tensor tensor;
-};
 
 // A unit and the parameters that are its own.
 struct ModelUnit {
   // Path of its module in the model, "root" for what no unit holds.
   std::string name = {};
   UnitState* state = nullptr;  // null for the root
-  std::vector<UnitParameter> parameters = {};
+  std::vector<ModelTensor> parameters = {};
 };
 
 // What the part of a model outside all units is called.
@@ -31,10 +24,6 @@ inline constexpr const char* kRootUnit = "root";
 // comes first and is left out when it has no parameters; the others follow in the order of registration,
 // which is that of forward in most models. Units without parameters of their own are left out.
 std::vector<ModelUnit> partition_into_units(const torch::nn::Module& model);
-
-// The parameters of `module` in order of registration, each once: Module::parameters() lists one that several
-// modules share as often as it is registered, and an optimizer would step it as often.
-std::vector<at::Tensor> distinct_parameters(const torch::nn::Module& module);
 
 // All units in `model`, outer before inner, in order of registration, those without parameters included.
 // Tells each its name.

@@ -28,7 +28,7 @@ void MemoryObserver::label_parameters(const torch::nn::Module& model) {
   }
   for (const ModelUnit& unit : partition_into_units(model)) {
     const MemoryUnit number = memory_unit(unit.name);
-    for (const UnitParameter& parameter : unit.parameters) {
+    for (const ModelTensor& parameter : unit.parameters) {
       unit_of_[parameter.name] = number;
       if (unit.state != nullptr) units_[unit.state].parameters.push_back(parameter.tensor);
       label_memory(parameter.tensor, {MemoryCategory::parameters, number});

@@ -3,7 +3,7 @@
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/types.h>
 
-#include "rondo/nn/partition.h"
+#include "rondo/nn/model_tensors.h"
 
 namespace rondo {
 

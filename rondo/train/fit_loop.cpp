@@ -10,7 +10,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
-#include "rondo/nn/partition.h"
+#include "rondo/nn/model_tensors.h"
 #include "rondo/nn/sample_scope.h"
 #include "rondo/observe/memory_observer.h"
 

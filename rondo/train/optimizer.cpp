@@ -6,7 +6,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/nn/partition.h"
+#include "rondo/nn/model_tensors.h"
 #include "rondo/train/fused_adam.h"
 
 namespace rondo {

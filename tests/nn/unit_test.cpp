@@ -186,7 +186,7 @@ TEST(Partition, ParametersSharedByTwoUnitsBelongToWhatIsAroundBoth) {
   ASSERT_EQ(units[0].name, kRootUnit);
   const auto in_root = [&](const std::string& name) {
     return std::any_of(units[0].parameters.begin(), units[0].parameters.end(),
-                       [&](const UnitParameter& parameter) { return parameter.name == name; });
+                       [&](const ModelTensor& parameter) { return parameter.name == name; });
   };
   EXPECT_TRUE(in_root("first.weight"));
   EXPECT_FALSE(in_root("first.bias"));

@@ -6,6 +6,7 @@
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/parallel/schedule/policy.h"
 
 namespace rondo::bench {
 namespace {
@@ -26,7 +27,7 @@ std::string given_or(const std::string& given, const char* otherwise) {
 
 void ScheduleFlags::add_to(CLI::App& app) {
   app.add_option("--schedule", schedule, "scheduler: which block is sent first")
-      ->check(CLI::IsMember({"fifo", "priority", "plan", "random"}));
+      ->check(CLI::IsMember(policy_names()));
   app.add_option("--block-bytes", block_bytes, "scheduler: size of a block, such as 4MiB; 0 is whole units");
   app.add_option("--credit-bytes", credit_bytes, "scheduler: bytes under way at a time; 0 is unlimited");
   app.add_option("--prefetch", prefetch, "scheduler: units gathered ahead; 0 is none");

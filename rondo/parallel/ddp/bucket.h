@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "rondo/backend/group.h"
+#include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/bucket_plan.h"
-#include "rondo/parallel/ddp/model_tensors.h"
 
 namespace rondo {
 

@@ -20,19 +20,6 @@ NoSync::~NoSync() {
   if (reducer_) reducer_->change_no_sync_depth(-1);
 }
 
-std::vector<at::Tensor> DistributedDataParallel::State::buffer_tensors() const {
-  std::vector<at::Tensor> result;
-  for (const ModelTensor& buffer : tensors.buffers) result.push_back(buffer.tensor);
-  return result;
-}
-
-std::vector<at::Tensor> DistributedDataParallel::State::all_tensors() const {
-  std::vector<at::Tensor> result;
-  for (const ModelTensor& parameter : tensors.parameters) result.push_back(parameter.tensor);
-  for (const ModelTensor& buffer : tensors.buffers) result.push_back(buffer.tensor);
-  return result;
-}
-
 DistributedDataParallel::DistributedDataParallel(const torch::nn::Module& model, const Group& group,
                                                  const DdpOptions& options)
     : DistributedDataParallel(tensors_of(model), group, options) {}
@@ -53,7 +40,7 @@ DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, const Gro
     throw UsageError("DistributedDataParallel: no parameter of the model requires a gradient");
   if (group.size() == 1) return;
   verify_same_model(state_->tensors, options, group);
-  broadcast_coalesced(state_->all_tensors(), group, /*root=*/0);
+  broadcast_coalesced(state_->tensors.all_tensors(), group, /*root=*/0);
   state_->announcement = std::make_shared<StepAnnouncement>(group);
   state_->reducer =
       std::make_shared<GradientReducer>(std::move(trained), group, options, state_->announcement);
@@ -81,7 +68,7 @@ void DistributedDataParallel::before_forward() {
       source = state.announcement->last_active().front();
     }
   }
-  if (broadcasts) broadcast_coalesced(state.buffer_tensors(), state.group, source);
+  if (broadcasts) broadcast_coalesced(state.tensors.buffer_tensors(), state.group, source);
   state.buffers_due = synchronises;
 }
 

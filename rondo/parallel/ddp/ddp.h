@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "rondo/backend/group.h"
+#include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/backward_trace.h"
 #include "rondo/parallel/ddp/comm_hook.h"
-#include "rondo/parallel/ddp/model_tensors.h"
 #include "rondo/parallel/ddp/options.h"
 
 namespace rondo {

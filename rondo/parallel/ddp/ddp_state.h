@@ -20,9 +20,6 @@ struct DistributedDataParallel::State {
   bool buffers_due = true;                   // the next forward pass broadcasts buffers
   std::optional<JoinOptions> join = {};      // inside with_join
   std::optional<std::int64_t> samples = {};  // inside with_join: for the next forward pass to announce
-
-  std::vector<at::Tensor> buffer_tensors() const;
-  std::vector<at::Tensor> all_tensors() const;
 };
 
 // For with_join's throw_on_early_termination: MismatchError naming the ranks that are no longer active.

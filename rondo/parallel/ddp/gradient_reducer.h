@@ -5,10 +5,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/backward_trace.h"
 #include "rondo/parallel/ddp/gradient_exchange.h"
 #include "rondo/parallel/ddp/gradient_hooks.h"
-#include "rondo/parallel/ddp/model_tensors.h"
 #include "rondo/parallel/ddp/options.h"
 #include "rondo/parallel/ddp/step_announcement.h"
 #include "rondo/strategy/reducer.h"

@@ -48,7 +48,8 @@ bool shadow_step(State& model) {
   if (active.empty()) return false;
   if (model.join->throw_on_early_termination) throw_if_a_rank_has_ended(announcement);
   const RankStep leader = ranks[static_cast<std::size_t>(active.front())];
-  if (leader.broadcasts_buffers) broadcast_coalesced(model.buffer_tensors(), model.group, active.front());
+  if (leader.broadcasts_buffers)
+    broadcast_coalesced(model.tensors.buffer_tensors(), model.group, active.front());
   if (leader.synchronises) {
     // What is left in `.grad` belongs to a step that is over.
     for (ModelTensor& parameter : model.tensors.parameters) parameter.tensor.mutable_grad().reset();
@@ -90,7 +91,7 @@ void with_join(const std::vector<DistributedDataParallel*>& models,
   }
   const std::vector<int>& last = states.front()->announcement->last_active();
   const int source = last.empty() ? 0 : last.back();
-  for (State* model : states) broadcast_coalesced(model->all_tensors(), model->group, source);
+  for (State* model : states) broadcast_coalesced(model->tensors.all_tensors(), model->group, source);
 }
 
 }  // namespace rondo

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "rondo/backend/group.h"
+#include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/comm_hook.h"
-#include "rondo/parallel/ddp/model_tensors.h"
 #include "rondo/parallel/ddp/options.h"
 
 namespace rondo {

@@ -7,6 +7,16 @@
 #include "rondo/base/time.h"
 
 namespace rondo {
+namespace {
+
+// What an engine that is not rondo's has thrown, with the block named.
+std::exception_ptr named_failure(const CommunicationBlock& block, const char* how,
+                                 const std::exception& error) {
+  return std::make_exception_ptr(
+      Error(str(block.collective, " of unit '", block.unit, "' ", how, ": ", error.what())));
+}
+
+}  // namespace
 
 struct BlockScheduler::Entry {
   Ticket ticket = 0;
@@ -114,8 +124,7 @@ void BlockScheduler::start(const EntryPointer& entry) {
     failure_ = std::current_exception();
     throw;
   } catch (const std::exception& error) {
-    failure_ = std::make_exception_ptr(Error(str(entry->block.collective, " of unit '", entry->block.unit,
-                                                 "' could not be started: ", error.what())));
+    failure_ = named_failure(entry->block, "could not be started", error);
     std::rethrow_exception(failure_);
   }
   under_way_ = under_way_ + entry->block.bytes;
@@ -164,8 +173,7 @@ void BlockScheduler::complete(const EntryPointer& entry, bool exposed) {
     fail(std::current_exception());
     throw;
   } catch (const std::exception& error) {
-    const auto failure = std::make_exception_ptr(
-        Error(str(entry->block.collective, " of unit '", entry->block.unit, "' failed: ", error.what())));
+    const std::exception_ptr failure = named_failure(entry->block, "failed", error);
     fail(failure);
     std::rethrow_exception(failure);
   }

@@ -18,16 +18,16 @@ namespace rondo {
 // Queues blocks of communication and starts them in an order that a policy chooses, the same on all ranks.
 // Whoever needs a block's result waits for that block and no other.
 //
-// Ranks submit the same blocks, and wait for the same ones, in the same order. Two ways to one order of
-// starts:
-// - With a Leader the first rank starts what its policy picks whenever there is room, and tells the others
-// the
-//   number of each block; they start the same. A thread of the scheduler's own does it, so that a block goes
-//   out in the middle of a computation. For engines that work in the background.
-// - Without one, starts happen inside submit() and wait() and follow from these calls alone, so all ranks
-// find
-//   the same order by themselves. `credit` is then not looked at, since when a block finishes is known to one
-//   rank only. For the native engine, which works inside calls.
+// Ranks submit the same blocks, and wait for the same ones, in the same order. There are two ways to one
+// order of starts.
+//
+// With a Leader the first rank starts what its policy picks whenever there is room, and tells the others the
+// number of each block; they start the same. A thread of the scheduler's own does it, so that a block goes
+// out in the middle of a computation. For engines that work in the background.
+//
+// Without one, starts happen inside submit() and wait() and follow from these calls alone, so all ranks find
+// the same order by themselves. `credit` is then not looked at, since when a block finishes is known to one
+// rank only. For the native engine, which works inside calls.
 //
 // submit() and wait() are called by the thread that trains.
 class BlockScheduler {

@@ -59,7 +59,7 @@ void FlatGradients::launch(const GradientWeight& weight, std::int64_t priority) 
 void FlatGradients::copy_in(const GradientWeight& weight) {
   const at::NoGradGuard no_grad;
   const FlatLayout& layout = parameters_.layout();
-  const std::vector<UnitParameter>& parameters = parameters_.parameters();
+  const std::vector<ModelTensor>& parameters = parameters_.parameters();
   const at::TensorOptions options = parameters.front().tensor.options().requires_grad(false);
   if (!flat_.defined()) {
     flat_ = buffers_.take(layout.flat_elements(), options);
@@ -116,7 +116,7 @@ void FlatGradients::finish(bool accumulate) {
 
 void FlatGradients::make_result() {
   const FlatLayout& layout = parameters_.layout();
-  const std::vector<UnitParameter>& parameters = parameters_.parameters();
+  const std::vector<ModelTensor>& parameters = parameters_.parameters();
   result_.clear();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (place_.sharding == Sharding::ddp) {

@@ -24,7 +24,7 @@ void forbid_access(Storage& storage, const std::string& message) {
 
 }  // namespace
 
-FlatParameters::FlatParameters(std::string unit, std::vector<UnitParameter> parameters, FlatLayout layout,
+FlatParameters::FlatParameters(std::string unit, std::vector<ModelTensor> parameters, FlatLayout layout,
                                int rank, Memory memory, at::Tensor mapped_flat, bool fills)
     : unit_(std::move(unit)),
       parameters_(std::move(parameters)),

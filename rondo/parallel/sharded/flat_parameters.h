@@ -23,10 +23,10 @@ class FlatParameters {
 
   // `unit` is for messages. Copies the parameters' values. `mapped_flat` is the shared buffer of
   // Memory::mapped, undefined otherwise; its values are written by the rank for which `fills` is true.
-  FlatParameters(std::string unit, std::vector<UnitParameter> parameters, FlatLayout layout, int rank,
+  FlatParameters(std::string unit, std::vector<ModelTensor> parameters, FlatLayout layout, int rank,
                  Memory memory, at::Tensor mapped_flat = {}, bool fills = true);
 
-  const std::vector<UnitParameter>& parameters() const { return parameters_; }
+  const std::vector<ModelTensor>& parameters() const { return parameters_; }
   const FlatLayout& layout() const { return layout_; }
   Memory memory() const { return memory_; }
 
@@ -49,7 +49,7 @@ class FlatParameters {
 
  private:
   std::string unit_;
-  std::vector<UnitParameter> parameters_;
+  std::vector<ModelTensor> parameters_;
   FlatLayout layout_;
   int rank_;
   Memory memory_;

@@ -6,23 +6,11 @@
 #include <numeric>
 
 namespace rondo {
-namespace {
-
-std::vector<ModelTensor> model_tensors(const FlatParameters& parameters) {
-  std::vector<ModelTensor> tensors;
-  for (const UnitParameter& parameter : parameters.parameters()) {
-    tensors.push_back({parameter.name, parameter.tensor});
-  }
-  return tensors;
-}
-
-}  // namespace
-
 InPlaceGradients::InPlaceGradients(Sharding sharding, const FlatParameters& parameters, const Group& group)
     : sharding_(sharding),
       parameters_(parameters),
       rank_(group.rank()),
-      exchange_(model_tensors(parameters), group, {}) {
+      exchange_(parameters.parameters(), group, {}) {
   std::vector<std::size_t> order(parameters.parameters().size());
   std::iota(order.rbegin(), order.rend(), 0);
   exchange_.set_order(order);
@@ -43,7 +31,7 @@ void InPlaceGradients::launch(const GradientWeight& weight, std::int64_t /*prior
 
 void InPlaceGradients::finish(bool accumulate) {
   const at::NoGradGuard no_grad;
-  const std::vector<UnitParameter>& parameters = parameters_.parameters();
+  const std::vector<ModelTensor>& parameters = parameters_.parameters();
   exchange_.finish(std::vector<bool>(parameters.size(), false));
   launched_ = false;
   accumulate = accumulate && !result_.empty();

@@ -4,10 +4,10 @@
 
 namespace rondo {
 
-std::shared_ptr<torch::nn::Module> make_parameter_module(const std::vector<NamedParameter>& parameters) {
+std::shared_ptr<torch::nn::Module> make_parameter_module(const std::vector<ModelTensor>& parameters) {
   const auto root = std::make_shared<torch::nn::Module>("parameters");
   std::map<std::string, std::shared_ptr<torch::nn::Module>> modules = {{"", root}};
-  for (const NamedParameter& parameter : parameters) {
+  for (const ModelTensor& parameter : parameters) {
     std::shared_ptr<torch::nn::Module> module = root;
     std::size_t begin = 0;
     for (std::size_t dot = parameter.name.find('.'); dot != std::string::npos;

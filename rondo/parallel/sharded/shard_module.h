@@ -6,15 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "rondo/nn/model_tensors.h"
+
 namespace rondo {
 
 // A module without a forward that has the given parameters under their dotted names
 // ("transformer.h.0.ln_1.bias"): what an optimizer is made of when each rank optimises only a part of a
 // model. The tensors are registered as they are.
-struct NamedParameter {
-  std::string name;
-  at::Tensor tensor;
-};
-std::shared_ptr<torch::nn::Module> make_parameter_module(const std::vector<NamedParameter>& parameters);
+std::shared_ptr<torch::nn::Module> make_parameter_module(const std::vector<ModelTensor>& parameters);
 
 }  // namespace rondo

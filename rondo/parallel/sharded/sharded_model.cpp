@@ -66,9 +66,7 @@ void ShardedModel::begin_step(const LocalBatch& batch) {
     barrier(context_.world());
   }
   if (broadcast_buffers_ && buffers_changed_) {
-    std::vector<at::Tensor> all;
-    for (const ModelTensor& buffer : tensors_.buffers) all.push_back(buffer.tensor);
-    broadcast_coalesced(all, context_.world(), 0);
+    broadcast_coalesced(tensors_.buffer_tensors(), context_.world(), 0);
     buffers_changed_ = false;
   }
   weight_.reset();
@@ -235,7 +233,7 @@ double ShardedModel::clip_gradients(double max_norm) {
   std::vector<at::Tensor> gradients;
   for (const auto& unit : units_) {
     at::Tensor& sum = shards_optimizer(unit->sharding()) ? squares : replicated;
-    for (const NamedParameter& parameter : unit->optimized()) {
+    for (const ModelTensor& parameter : unit->optimized()) {
       const at::Tensor& grad = parameter.tensor.grad();
       if (!grad.defined() || grad.numel() == 0) continue;
       gradients.push_back(grad);

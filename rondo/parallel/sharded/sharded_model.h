@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "rondo/backend/context.h"
-#include "rondo/parallel/ddp/model_tensors.h"
+#include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/step_announcement.h"
 #include "rondo/parallel/sharded/sharded_unit.h"
 #include "rondo/parallel/sharded/sharding_plan.h"
@@ -45,8 +45,6 @@ class ShardedModel final : public PreparedModel {
   at::Tensor assemble(const std::string& parameter, const at::Tensor& part) override;
   at::Tensor part_of(const std::string& parameter, const at::Tensor& whole) override;
 
-  const std::vector<std::unique_ptr<ShardedUnit>>& units() const { return units_; }
-
  private:
   // What a backward pass has left of a unit.
   struct Progress {
@@ -58,7 +56,6 @@ class ShardedModel final : public PreparedModel {
 
   void build(const ShardingPlan& plan, const StrategyOptions& options);
   void verify_same_model(const StrategyOptions& options);
-  void share_initial_values();
 
   void before_forward(std::size_t unit);
   void after_forward(std::size_t unit);
@@ -84,7 +81,6 @@ class ShardedModel final : public PreparedModel {
   Context context_;
   ModelTensors tensors_;  // of the original
   StepAnnouncement announcement_;
-  Group line_;  // the leader's
   UnitEnvironment environment_;
   std::unique_ptr<BlockScheduler> scheduler_;
   BufferPool buffers_;

@@ -25,7 +25,7 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const Shar
       defers_(dynamic_cast<NativeBackend*>(context_.world().backend().get()) == nullptr &&
               context_.world_size() > 1) {
   verify_same_model(options);
-  share_initial_values();
+  broadcast_coalesced(tensors_.all_tensors(), context_.world(), 0);
   build(plan, options);
 }
 
@@ -40,13 +40,6 @@ void ShardedModel::verify_same_model(const StrategyOptions& options) {
   agreed.find_unused_parameters = options.find_unused_parameters;
   agreed.broadcast_buffers = options.broadcast_buffers;
   rondo::verify_same_model(tensors_, agreed, context_.world());
-}
-
-void ShardedModel::share_initial_values() {
-  std::vector<at::Tensor> all;
-  for (const ModelTensor& parameter : tensors_.parameters) all.push_back(parameter.tensor);
-  for (const ModelTensor& buffer : tensors_.buffers) all.push_back(buffer.tensor);
-  broadcast_coalesced(all, context_.world(), 0);
 }
 
 void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& options) {
@@ -73,10 +66,8 @@ void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& option
   std::unique_ptr<Leader> leader;
   if (defers_) {
     // Blocks travel while this thread does other things, so they need an engine of their own.
-    std::vector<int> members = environment_.shard_group.ranks();
-    if (shard_ranks == ranks) environment_.shard_group = context_.new_group(members);
-    std::vector<int> everyone(static_cast<std::size_t>(ranks));
-    std::iota(everyone.begin(), everyone.end(), 0);
+    const std::vector<int>& everyone = context_.world().ranks();
+    if (shard_ranks == ranks) environment_.shard_group = context_.new_group(everyone);
     leader = std::make_unique<Leader>(context_.new_group(everyone));
   }
   scheduler_ = std::make_unique<BlockScheduler>(make_policy({options.schedule, options.schedule_seed}),
@@ -100,7 +91,7 @@ void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& option
   for (std::size_t i = 0; i < model_units.size(); ++i) {
     // Shared buffers go where least is, so that each rank owns its share of them.
     const auto owner = std::min_element(owned.begin(), owned.end());
-    for (const UnitParameter& parameter : model_units[i].parameters) {
+    for (const ModelTensor& parameter : model_units[i].parameters) {
       *owner += static_cast<std::int64_t>(parameter.tensor.nbytes());
     }
     units_.push_back(std::make_unique<ShardedUnit>(std::move(model_units[i]), shardings[i], environment_,
@@ -110,17 +101,17 @@ void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& option
       state->attach(watch_);
     }
   }
-  std::vector<NamedParameter> optimized;
+  std::vector<ModelTensor> optimized;
   for (const auto& unit : units_) {
-    for (NamedParameter& parameter : unit->optimized()) optimized.push_back(std::move(parameter));
+    for (ModelTensor& parameter : unit->optimized()) optimized.push_back(std::move(parameter));
   }
   // In the model's order: an optimizer's groups are then those of any other strategy.
-  const auto place = [&](const NamedParameter& parameter) {
+  const auto place = [&](const ModelTensor& parameter) {
     return std::find_if(tensors_.parameters.begin(), tensors_.parameters.end(),
                         [&](const ModelTensor& tensor) { return tensor.name == parameter.name; });
   };
   std::sort(optimized.begin(), optimized.end(),
-            [&](const NamedParameter& a, const NamedParameter& b) { return place(a) < place(b); });
+            [&](const ModelTensor& a, const ModelTensor& b) { return place(a) < place(b); });
   optimized_ = make_parameter_module(optimized);
   progress_.resize(units_.size());
   order_.resize(units_.size());

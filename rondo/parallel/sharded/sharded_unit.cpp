@@ -15,9 +15,9 @@
 namespace rondo {
 namespace {
 
-FlatLayout layout_of(const std::vector<UnitParameter>& parameters, const UnitEnvironment& environment) {
+FlatLayout layout_of(const std::vector<ModelTensor>& parameters, const UnitEnvironment& environment) {
   std::vector<std::int64_t> elements;
-  for (const UnitParameter& parameter : parameters) elements.push_back(parameter.tensor.numel());
+  for (const ModelTensor& parameter : parameters) elements.push_back(parameter.tensor.numel());
   const auto width = static_cast<std::int64_t>(parameters.front().tensor.element_size());
   return {elements, environment.shard_group.size(),
           static_cast<std::int64_t>(environment.block_bytes.count) / width};
@@ -28,7 +28,7 @@ FlatLayout layout_of(const std::vector<UnitParameter>& parameters, const UnitEnv
 ShardedUnit::ShardedUnit(ModelUnit unit, Sharding sharding, const UnitEnvironment& environment, int owner)
     : name_(std::move(unit.name)), sharding_(sharding), state_(unit.state), environment_(environment) {
   // A flat buffer has one dtype and device, and frozen parameters need no gradients' memory.
-  const auto kind = [](const UnitParameter& parameter) {
+  const auto kind = [](const ModelTensor& parameter) {
     return std::tuple(parameter.tensor.scalar_type(), parameter.tensor.device(),
                       parameter.tensor.requires_grad());
   };
@@ -42,7 +42,7 @@ ShardedUnit::ShardedUnit(ModelUnit unit, Sharding sharding, const UnitEnvironmen
   release();
 }
 
-void ShardedUnit::add_part(std::vector<UnitParameter> parameters, int owner) {
+void ShardedUnit::add_part(std::vector<ModelTensor> parameters, int owner) {
   const FlatLayout layout = layout_of(parameters, environment_);
   const Group& group = environment_.shard_group;
   const at::TensorOptions options = parameters.front().tensor.options();
@@ -86,8 +86,8 @@ bool ShardedUnit::trains() const {
                      [](const Part& part) { return part.gradients != nullptr; });
 }
 
-std::vector<NamedParameter> ShardedUnit::optimized() const {
-  std::vector<NamedParameter> result;
+std::vector<ModelTensor> ShardedUnit::optimized() const {
+  std::vector<ModelTensor> result;
   for (const Part& part : parts_) {
     for (std::size_t i = 0; i < part.optimized.size(); ++i) {
       result.push_back({part.parameters->parameters()[i].name, part.optimized[i]});
@@ -195,7 +195,7 @@ void ShardedUnit::remove_gradients() {
 
 std::pair<const ShardedUnit::Part*, std::size_t> ShardedUnit::find(const std::string& parameter) const {
   for (const Part& part : parts_) {
-    const std::vector<UnitParameter>& parameters = part.parameters->parameters();
+    const std::vector<ModelTensor>& parameters = part.parameters->parameters();
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       if (parameters[i].name == parameter) return {&part, i};
     }
@@ -240,7 +240,7 @@ std::vector<std::string> ShardedUnit::without_gradient() const {
   std::vector<std::string> names;
   for (const Part& part : parts_) {
     if (!part.gradients) continue;
-    for (const UnitParameter& parameter : part.parameters->parameters()) {
+    for (const ModelTensor& parameter : part.parameters->parameters()) {
       if (!parameter.tensor.grad().defined()) names.push_back(parameter.name);
     }
   }

@@ -43,7 +43,7 @@ class ShardedUnit {
   bool trains() const;
 
   // For the optimizer: under the parameters' names what of each this rank optimises.
-  std::vector<NamedParameter> optimized() const;
+  std::vector<ModelTensor> optimized() const;
 
   // Whether all parameters can be read on this rank.
   bool ready() const;
@@ -88,7 +88,7 @@ class ShardedUnit {
     std::vector<at::Tensor> optimized;         // by parameter
     std::vector<BlockScheduler::Ticket> gathers;
   };
-  void add_part(std::vector<UnitParameter> parameters, int owner);
+  void add_part(std::vector<ModelTensor> parameters, int owner);
   // The part that holds the parameter and its number there; null when there is none.
   std::pair<const Part*, std::size_t> find(const std::string& parameter) const;
 

@@ -53,7 +53,7 @@ std::vector<Sharding> ShardingPlan::assign(const std::vector<std::string>& units
     RandomStream stream(seed_);
     std::vector<Sharding> drawn;
     for (std::size_t i = 0; i < units.size(); ++i)
-      drawn.push_back(kShardings[stream.below(kShardings.size())]);
+      drawn.push_back(cost::kStrategies[stream.below(cost::kStrategies.size())]);
     return drawn;
   }
   if (units_.empty()) return std::vector<Sharding>(units.size(), everywhere_);

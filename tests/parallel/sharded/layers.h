@@ -5,7 +5,7 @@
 #include <torch/types.h>
 
 #include "rondo/backend/context.h"
-#include "rondo/nn/partition.h"
+#include "rondo/nn/model_tensors.h"
 #include "rondo/nn/unit.h"
 #include "rondo/parallel/registry.h"
 #include "tests/backend/ranks.h"

@@ -66,8 +66,8 @@ TEST(ShardingPlan, DrawsTheSameForASeed) {
   EXPECT_EQ(ShardingPlan::random(7).assign(many), ShardingPlan::random(7).assign(many));
   EXPECT_NE(ShardingPlan::random(7).assign(many), ShardingPlan::random(8).assign(many));
   const std::vector<Sharding> drawn = ShardingPlan::random(7).assign(many);
-  for (const Sharding sharding : kShardings) {
-    EXPECT_NE(std::find(drawn.begin(), drawn.end(), sharding), drawn.end()) << name_of(sharding);
+  for (const Sharding sharding : cost::kStrategies) {
+    EXPECT_NE(std::find(drawn.begin(), drawn.end(), sharding), drawn.end()) << cost::name(sharding);
   }
 }
 

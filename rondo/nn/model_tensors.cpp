@@ -1,4 +1,4 @@
-#include "rondo/parallel/ddp/model_tensors.h"
+#include "rondo/nn/model_tensors.h"
 
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
@@ -19,7 +19,25 @@ std::vector<ModelTensor> without_repetitions(std::vector<ModelTensor> tensors) {
   return tensors;
 }
 
+std::vector<at::Tensor> without_names(const std::vector<ModelTensor>& tensors) {
+  std::vector<at::Tensor> result;
+  for (const ModelTensor& entry : tensors) result.push_back(entry.tensor);
+  return result;
+}
+
 }  // namespace
+
+std::vector<at::Tensor> ModelTensors::buffer_tensors() const { return without_names(buffers); }
+
+std::vector<at::Tensor> ModelTensors::all_tensors() const {
+  std::vector<at::Tensor> result = without_names(parameters);
+  for (const ModelTensor& buffer : buffers) result.push_back(buffer.tensor);
+  return result;
+}
+
+std::vector<at::Tensor> distinct_parameters(const torch::nn::Module& module) {
+  return without_names(tensors_of(module).parameters);
+}
 
 ModelTensors without_repetitions(ModelTensors tensors) {
   return {without_repetitions(std::move(tensors.parameters)),

@@ -14,15 +14,20 @@ struct Module;
 
 namespace rondo {
 
+// A parameter or buffer under the first of its names.
 struct ModelTensor {
   std::string name;
   at::Tensor tensor;
 };
 
-// What data parallelism must know of a model. The tensors are handles on the model's own.
+// What strategies must know of a model. The tensors are handles on the model's own.
 struct ModelTensors {
   std::vector<ModelTensor> parameters;
   std::vector<ModelTensor> buffers;
+
+  std::vector<at::Tensor> buffer_tensors() const;
+  // Parameters, then buffers.
+  std::vector<at::Tensor> all_tensors() const;
 };
 
 // All parameters and buffers below `model`, in order of registration; one that several modules share appears
@@ -32,6 +37,10 @@ ModelTensors tensors_of(const torch::jit::Module& model);
 
 // Drops undefined tensors and repetitions of the same tensor.
 ModelTensors without_repetitions(ModelTensors tensors);
+
+// The parameters of `module` in order of registration, each once: Module::parameters() lists one that several
+// modules share as often as it is registered, and an optimizer would step it as often.
+std::vector<at::Tensor> distinct_parameters(const torch::nn::Module& module);
 
 // "float32 [10, 784]".
 std::string describe_shape(const at::Tensor& tensor);
