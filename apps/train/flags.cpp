@@ -161,6 +161,9 @@ void visit_flags(Flags& f, const Visit& visit) {
   visit("credit", f.credit, "Sharded: bytes under way at a time between hosts; 0 is no limit", processes,
         any);
   visit("prefetch", f.prefetch, "Sharded: units gathered ahead of their use", processes, not_negative);
+  visit("gradients-in-flight", f.gradients_in_flight,
+        "Sharded: units whose gradients travel at a time between hosts; 0 is no limit", processes,
+        not_negative);
   visit("backend", f.backend, "Communication engine; also mpi, nccl, path/to/module.so:name", processes,
         engine);
   visit("reproducible", f.reproducible,

@@ -71,6 +71,7 @@ struct TrainFlags {
   std::string block_size = "4MiB";
   std::string credit = "16MiB";
   int prefetch = 2;
+  int gradients_in_flight = 2;
   int nproc_per_node = 1;
   std::string backend = "auto";
   bool reproducible = false;

@@ -294,6 +294,7 @@ ExitCode run_training(const TrainFlags& flags) {
     options.block_bytes = parse_bytes(flags.block_size, "--block-size");
     options.credit_bytes = parse_bytes(flags.credit, "--credit");
     options.prefetch = flags.prefetch;
+    options.gradients_in_flight = flags.gradients_in_flight;
     strategy = all_strategies().make(strategy_name(flags, context.world_size()), context, options);
     device = device_of(flags.device, context.local_rank());
     resolve(precision_options(flags));

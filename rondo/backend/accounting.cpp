@@ -79,7 +79,11 @@ void remove_from_books(const void* block) noexcept {
 
 void label_memory(const at::Tensor& tensor, MemoryLabel label) {
   if (!accounts_cpu_allocations() || !tensor.defined() || !tensor.has_storage()) return;
-  if (const void* const block = tensor.storage().data()) process_ledger().relabel(block, label);
+  label_memory(tensor.storage().data(), label);
+}
+
+void label_memory(const void* block, MemoryLabel label) {
+  if (accounts_cpu_allocations() && block != nullptr) process_ledger().relabel(block, label);
 }
 
 }  // namespace rondo

@@ -25,5 +25,7 @@ void remove_from_books(const void* block) noexcept;
 // Says what the memory behind `tensor` is for, all of it where several tensors are views of one. Tensors that
 // are not on the books, and undefined ones, are left alone.
 void label_memory(const at::Tensor& tensor, MemoryLabel label);
+// The same for the block that begins at `block`.
+void label_memory(const void* block, MemoryLabel label);
 
 }  // namespace rondo

@@ -34,6 +34,9 @@ struct StrategyOptions {
   Bytes block_bytes = MiB(4);         // of a unit that travel at a time between hosts; 0 is whole units
   Bytes credit_bytes = MiB(16);       // under way at a time between hosts; 0 is no limit
   int prefetch = 2;                   // units gathered ahead of their use; 0 is none
+  // Units whose whole gradients may be on their way at a time, before backward waits for the oldest; 0 is no
+  // limit. All strategies by unit but ddp, between hosts.
+  int gradients_in_flight = 2;
 };
 
 using StrategyFactory = std::function<std::unique_ptr<Strategy>(const Context&, const StrategyOptions&)>;

@@ -11,11 +11,11 @@
 namespace rondo::bench {
 namespace {
 
-int parse_prefetch(const std::string& text) {
+int parse_units(const std::string& text, const char* flag) {
   int value = -1;
   const auto end = std::from_chars(text.data(), text.data() + text.size(), value).ptr;
   if (end != text.data() + text.size() || value < 0)
-    throw UsageError(str("--prefetch ", text, " is not a number of units, 0 or more"));
+    throw UsageError(str(flag, " ", text, " is not a number of units, 0 or more"));
   return value;
 }
 
@@ -31,13 +31,18 @@ void ScheduleFlags::add_to(CLI::App& app) {
   app.add_option("--block-bytes", block_bytes, "scheduler: size of a block, such as 4MiB; 0 is whole units");
   app.add_option("--credit-bytes", credit_bytes, "scheduler: bytes under way at a time; 0 is unlimited");
   app.add_option("--prefetch", prefetch, "scheduler: units gathered ahead; 0 is none");
+  app.add_option("--gradients-in-flight", gradients_in_flight,
+                 "scheduler: units whose gradients travel at a time; 0 is unlimited");
 }
 
 void ScheduleFlags::apply_to(StrategyOptions& options) const {
   if (!schedule.empty()) options.schedule = schedule;
   if (!block_bytes.empty()) options.block_bytes = parse_bytes(block_bytes, "--block-bytes");
   if (!credit_bytes.empty()) options.credit_bytes = parse_bytes(credit_bytes, "--credit-bytes");
-  if (!prefetch.empty()) options.prefetch = parse_prefetch(prefetch);
+  if (!prefetch.empty()) options.prefetch = parse_units(prefetch, "--prefetch");
+  if (!gradients_in_flight.empty()) {
+    options.gradients_in_flight = parse_units(gradients_in_flight, "--gradients-in-flight");
+  }
 }
 
 std::vector<std::string> ScheduleFlags::words() const {
@@ -49,6 +54,7 @@ std::vector<std::string> ScheduleFlags::words() const {
   add("--block-bytes", block_bytes);
   add("--credit-bytes", credit_bytes);
   add("--prefetch", prefetch);
+  add("--gradients-in-flight", gradients_in_flight);
   return words;
 }
 

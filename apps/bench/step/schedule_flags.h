@@ -17,6 +17,7 @@ struct ScheduleFlags {
   std::string block_bytes = {};
   std::string credit_bytes = {};
   std::string prefetch = {};
+  std::string gradients_in_flight = {};
 
   void add_to(CLI::App& app);
   // Throws UsageError naming the flag of a value that cannot be read.

@@ -3,7 +3,6 @@
 #include <torch/types.h>
 
 #include "rondo/base/text.h"
-#include "rondo/memory/scope.h"
 
 namespace rondo {
 namespace {
@@ -31,7 +30,6 @@ at::Tensor make_bucket(const std::vector<ModelTensor>& parameters, const std::ve
   std::int64_t elements = 0;
   for (const std::size_t member : members) elements += parameters[member].tensor.numel();
   const at::Tensor& first = parameters[members.front()].tensor;
-  const MemoryScope scope(MemoryCategory::communication, kRootMemoryUnit);
   at::Tensor flat = at::empty({elements}, first.options().requires_grad(false));
   std::int64_t offset = 0;
   for (const std::size_t member : members) {

@@ -46,6 +46,7 @@ void BucketedExchange::set_order(std::span<const std::size_t> order) {
   std::vector<ReductionQueue::Unit> units;
   for (std::vector<std::size_t>& members :
        plan_buckets(gradient_specs(parameters_), order, first_bucket_bytes_, bucket_bytes_)) {
+    const MemoryScope scope(MemoryCategory::gradients, kRootMemoryUnit);  // `.grad` will be views of it
     at::Tensor flat = make_bucket(parameters_, members, places_);
     for (const std::size_t parameter : members) bucket_of_[parameter] = buckets_.size();
     units.push_back({members.size(), Bytes{flat.nbytes()}, name_range(parameters_, members)});
@@ -62,12 +63,15 @@ void BucketedExchange::begin_backward(const GradientWeight& weight) {
 
 void BucketedExchange::gradient_ready(std::size_t parameter) {
   copy_in(parameter);
+  // What autograd made is not needed any more: otherwise the model's gradients would be there twice.
+  at::Tensor& grad = parameters_[parameter].tensor.mutable_grad();
+  if (as_view_ && grad.defined()) grad = places_[parameter];
   queue_.gradient_ready(bucket_of_[parameter]);
 }
 
 void BucketedExchange::gradient_missing(std::size_t parameter) {
   const at::Tensor& grad = parameters_[parameter].tensor.grad();
-  if (grad.defined() && same_memory(grad, places_[parameter])) saved_[parameter] = grad.clone();
+  if (grad.defined()) saved_[parameter] = same_memory(grad, places_[parameter]) ? grad.clone() : grad;
   gradient_ready(parameter);
 }
 

@@ -192,6 +192,8 @@ bool GradientReducer::synchronises() const {
 }
 
 void GradientReducer::begin_pass() {
+  // Not when the order was learnt: the optimizer's gradients were still views of the buckets before.
+  if (std::exchange(order_is_new_, false)) exchange_->set_order(adopted_order_);
   exchange_->begin_backward(announcement_->gradient_weight(divide_by_active_));
   in_pass_ = true;
   began_ = true;
@@ -324,8 +326,8 @@ void GradientReducer::adopt_arrival_order() {
   if (entries[0] == 0) return;
   std::vector<std::size_t> agreed;
   for (std::int64_t i = 1; i <= count; ++i) agreed.push_back(static_cast<std::size_t>(entries[i]));
-  exchange_->set_order(agreed);
   adopted_order_ = std::move(agreed);
+  order_is_new_ = true;
 }
 
 }  // namespace rondo

@@ -83,6 +83,7 @@ class GradientReducer final : public Reducer, public std::enable_shared_from_thi
   std::vector<bool> used_;            // by parameter, since the last synchronised pass (no_sync included)
   std::vector<std::size_t> arrival_;  // order of gradients in this pass
   std::vector<std::size_t> adopted_order_;  // the arrival order that buckets follow; empty before
+  bool order_is_new_ = false;               // buckets follow it from the next pass on
   bool began_ = false;                      // a gradient has arrived, under no_sync or not
   CommHook hook_;
   bool static_graph_known_ = false;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "rondo/memory/scope.h"
 #include "rondo/parallel/ddp/bucket.h"
 
 namespace rondo {
@@ -56,6 +57,7 @@ void InPlaceExchange::set_order(std::span<const std::size_t> order) {
       bytes = bytes + Bytes{parameters_[parameter].tensor.nbytes()};
     }
     queue_units.push_back({members.size(), bytes, name_range(parameters_, members)});
+    const MemoryScope scope(MemoryCategory::communication, kRootMemoryUnit);
     at::Tensor flat = large ? at::Tensor() : make_bucket(parameters_, members, places_);
     units_.push_back({std::move(members), std::move(flat)});
   }

@@ -5,14 +5,20 @@
 
 #include <algorithm>
 
+#include "rondo/backend/accounting.h"
+
 namespace rondo {
 
-c10::DataPtr BufferPool::take(std::size_t bytes, c10::Device device) {
+c10::DataPtr BufferPool::take(std::size_t bytes, c10::Device device, MemoryLabel label) {
   const auto fits = std::find_if(free_.begin(), free_.end(), [&](const Free& free) {
     return free.bytes == bytes && free.memory.device() == device;
   });
-  if (fits == free_.end()) return c10::GetAllocator(device.type())->allocate(bytes);
+  if (fits == free_.end()) {
+    const MemoryScope scope(label.category, label.unit);
+    return c10::GetAllocator(device.type())->allocate(bytes);
+  }
   c10::DataPtr memory = std::move(fits->memory);
+  label_memory(memory.get(), label);
   free_.erase(fits);
   return memory;
 }
@@ -22,12 +28,14 @@ void BufferPool::give_back(c10::DataPtr memory, std::size_t bytes) {
   const bool has_one = std::any_of(free_.begin(), free_.end(), [&](const Free& free) {
     return free.bytes == bytes && free.memory.device() == memory.device();
   });
-  if (!has_one) free_.push_back({std::move(memory), bytes});
+  if (has_one) return;
+  label_memory(memory.get(), {MemoryCategory::communication});
+  free_.push_back({std::move(memory), bytes});
 }
 
-at::Tensor BufferPool::take(std::int64_t elements, const at::TensorOptions& options) {
+at::Tensor BufferPool::take(std::int64_t elements, const at::TensorOptions& options, MemoryLabel label) {
   const std::size_t bytes = static_cast<std::size_t>(elements) * options.dtype().itemsize();
-  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, take(bytes, options.device()),
+  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, take(bytes, options.device(), label),
                        /*allocator=*/nullptr, /*resizable=*/false);
   return at::empty({0}, options).set_(storage, 0, {elements});
 }

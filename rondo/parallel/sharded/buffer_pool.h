@@ -6,18 +6,20 @@
 
 #include <vector>
 
+#include "rondo/memory/scope.h"
+
 namespace rondo {
 
 // Memory for gathered parameters and travelling gradients, used again and again: with a plain allocator each
 // pass would touch fresh pages, which costs as much as the copy. One thread.
 class BufferPool {
  public:
-  // At least `bytes`, contents unspecified.
-  c10::DataPtr take(std::size_t bytes, c10::Device device);
+  // At least `bytes`, contents unspecified; `label` says on the books what they are for.
+  c10::DataPtr take(std::size_t bytes, c10::Device device, MemoryLabel label);
   void give_back(c10::DataPtr memory, std::size_t bytes);
 
   // The same as a tensor of one dimension that owns its memory alone; give_back takes it from all its views.
-  at::Tensor take(std::int64_t elements, const at::TensorOptions& options);
+  at::Tensor take(std::int64_t elements, const at::TensorOptions& options, MemoryLabel label);
   void give_back(at::Tensor tensor);
 
  private:

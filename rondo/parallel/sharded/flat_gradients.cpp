@@ -4,6 +4,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "rondo/backend/accounting.h"
 #include "rondo/parallel/sharded/shard_collectives.h"
 
 namespace rondo {
@@ -21,7 +22,7 @@ at::Tensor FlatGradients::range(const at::Tensor& flat, int rank, std::size_t bl
 void FlatGradients::launch(const GradientWeight& weight, std::int64_t priority) {
   const FlatLayout& layout = parameters_.layout();
   copy_in(weight);
-  incoming_ = buffers_.take(layout.shard_elements(), flat_.options());
+  incoming_ = buffers_.take(layout.shard_elements(), flat_.options(), label(/*kept=*/false));
   tickets_.clear();
   const bool has_replicas = place_.replica_group.member() && place_.replica_group.size() > 1;
   for (std::size_t block = 0; block < layout.blocks(); ++block) {
@@ -56,13 +57,18 @@ void FlatGradients::launch(const GradientWeight& weight, std::int64_t priority) 
   launched_ = true;
 }
 
+MemoryLabel FlatGradients::label(bool kept) const {
+  return {kept ? MemoryCategory::gradients : MemoryCategory::communication, memory_unit(place_.unit)};
+}
+
 void FlatGradients::copy_in(const GradientWeight& weight) {
   const at::NoGradGuard no_grad;
   const FlatLayout& layout = parameters_.layout();
   const std::vector<ModelTensor>& parameters = parameters_.parameters();
   const at::TensorOptions options = parameters.front().tensor.options().requires_grad(false);
   if (!flat_.defined()) {
-    flat_ = buffers_.take(layout.flat_elements(), options);
+    const bool kept = place_.sharding == Sharding::ddp || place_.sharding == Sharding::zero1;
+    flat_ = buffers_.take(layout.flat_elements(), options, label(kept));
     zero_padding();
   }
   const at::Tensor scale = at::native::wrapped_scalar_tensor(weight.scale);
@@ -103,15 +109,28 @@ void FlatGradients::finish(bool accumulate) {
     make_result();
     return;
   }
-  // ZeRO-1 keeps the whole buffer for the next pass, the others free what they do not own.
-  if (place_.sharding != Sharding::zero1) buffers_.give_back(std::exchange(flat_, {}));
+  if (place_.sharding == Sharding::zero1) {
+    // The whole buffer is kept, so the sum has its place there.
+    const ElementRange own = parameters_.layout().shard(place_.shard_group.rank());
+    shard_ = flat_.narrow(0, own.begin, own.size());
+    shard_.copy_(incoming_);
+    buffers_.give_back(std::exchange(incoming_, {}));
+  } else {
+    // What others own is freed.
+    buffers_.give_back(std::exchange(flat_, {}));
+    keep_shard(accumulate);
+  }
+  make_result();
+}
+
+void FlatGradients::keep_shard(bool accumulate) {
   if (accumulate && shard_.defined()) {
     shard_.add_(incoming_);
-  } else {
-    shard_ = incoming_;
+    buffers_.give_back(std::exchange(incoming_, {}));
+    return;
   }
-  incoming_.reset();
-  make_result();
+  label_memory(incoming_, label(/*kept=*/true));
+  shard_ = std::exchange(incoming_, {});
 }
 
 void FlatGradients::make_result() {

@@ -33,9 +33,12 @@ class FlatGradients final : public UnitGradients {
   void recycle() override;
 
  private:
+  // Gradients are this rank's to keep, or on their way.
+  MemoryLabel label(bool kept) const;
   void copy_in(const GradientWeight& weight);
   void zero_padding();
   at::Tensor range(const at::Tensor& flat, int rank, std::size_t block) const;
+  void keep_shard(bool accumulate);
   void make_result();
 
   Place place_;

@@ -4,6 +4,7 @@
 #include <torch/utils.h>
 
 #include "rondo/base/text.h"
+#include "rondo/memory/scope.h"
 
 namespace rondo {
 
@@ -33,6 +34,7 @@ FlatParameters::FlatParameters(std::string unit, std::vector<ModelTensor> parame
       memory_(memory),
       flat_(std::move(mapped_flat)) {
   const at::NoGradGuard no_grad;
+  const MemoryScope scope(MemoryCategory::parameters, unit_);
   const at::TensorOptions options = parameters_.front().tensor.options().requires_grad(false);
   if (!flat_.defined()) flat_ = at::empty({layout_.flat_elements()}, options);
   bytes_ = flat_.nbytes();
@@ -72,7 +74,8 @@ void FlatParameters::allocate(BufferPool& buffers) {
   // All views, also those that autograd saved, share this storage.
   c10::StorageImpl& storage = *flat_.storage().unsafeGetStorageImpl();
   forbid_access(storage, "");
-  storage.set_data_ptr_noswap(buffers.take(bytes_, flat_.device()));
+  storage.set_data_ptr_noswap(
+      buffers.take(bytes_, flat_.device(), {MemoryCategory::communication, memory_unit(unit_)}));
   allocated_ = true;
 }
 

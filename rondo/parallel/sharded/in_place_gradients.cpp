@@ -5,9 +5,14 @@
 
 #include <numeric>
 
+#include "rondo/backend/accounting.h"
+
 namespace rondo {
-InPlaceGradients::InPlaceGradients(Sharding sharding, const FlatParameters& parameters, const Group& group)
-    : sharding_(sharding),
+
+InPlaceGradients::InPlaceGradients(const std::string& unit, Sharding sharding,
+                                   const FlatParameters& parameters, const Group& group)
+    : unit_(memory_unit(unit)),
+      sharding_(sharding),
       parameters_(parameters),
       rank_(group.rank()),
       exchange_(parameters.parameters(), group, {}) {
@@ -31,6 +36,7 @@ void InPlaceGradients::launch(const GradientWeight& weight, std::int64_t /*prior
 
 void InPlaceGradients::finish(bool accumulate) {
   const at::NoGradGuard no_grad;
+  const MemoryScope scope(MemoryCategory::gradients, unit_);
   const std::vector<ModelTensor>& parameters = parameters_.parameters();
   exchange_.finish(std::vector<bool>(parameters.size(), false));
   launched_ = false;
@@ -38,6 +44,7 @@ void InPlaceGradients::finish(bool accumulate) {
   if (!accumulate) result_.resize(parameters.size());
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     at::Tensor& grad = parameters[i].tensor.mutable_grad();
+    label_memory(grad, memory_labels().innermost());
     if (sharding_ == Sharding::ddp) {
       result_[i] = std::exchange(grad, {});
       continue;

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <string>
+
 #include "rondo/backend/group.h"
+#include "rondo/memory/scope.h"
 #include "rondo/parallel/ddp/in_place_exchange.h"
 #include "rondo/parallel/sharded/flat_parameters.h"
 #include "rondo/parallel/sharded/sharding.h"
@@ -13,8 +16,9 @@ namespace rondo {
 // gained.
 class InPlaceGradients final : public UnitGradients {
  public:
-  // `parameters` outlives the object.
-  InPlaceGradients(Sharding sharding, const FlatParameters& parameters, const Group& group);
+  // `unit` is for the books of memory. `parameters` outlives the object.
+  InPlaceGradients(const std::string& unit, Sharding sharding, const FlatParameters& parameters,
+                   const Group& group);
 
   void launch(const GradientWeight& weight, std::int64_t priority) override;
   bool launched() const override { return launched_; }
@@ -23,6 +27,7 @@ class InPlaceGradients final : public UnitGradients {
   void drop() override { result_.clear(); }
 
  private:
+  const MemoryUnit unit_;
   const Sharding sharding_;
   const FlatParameters& parameters_;
   const int rank_;

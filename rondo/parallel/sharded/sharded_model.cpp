@@ -16,6 +16,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
+#include "rondo/memory/scope.h"
 #include "rondo/parallel/ddp/coalesced_broadcast.h"
 
 namespace rondo {
@@ -33,6 +34,9 @@ class ExposedTime {
   std::int64_t& sum_;
   std::int64_t begin_;
 };
+
+// Of whole gradients this rank's shard remains when they are combined.
+bool frees_gradients(Sharding sharding) { return sharding != Sharding::ddp && sharding != Sharding::zero1; }
 
 // An optimizer sees flat parts of parameters, so its rule must treat each element alone.
 void check_elementwise(const torch::optim::Optimizer& optimizer) {
@@ -144,9 +148,8 @@ void ShardedModel::after_backward(std::size_t unit) {
 }
 
 bool ShardedModel::launches(std::size_t unit) const {
-  const Sharding sharding = units_[unit]->sharding();
-  const bool keeps_shards = sharding != Sharding::ddp && sharding != Sharding::zero1;
-  return units_[unit]->trains() && (batch_.synchronise || (reduce_every_pass_ && keeps_shards));
+  const bool every_pass = reduce_every_pass_ && frees_gradients(units_[unit]->sharding());
+  return units_[unit]->trains() && (batch_.synchronise || every_pass);
 }
 
 // Between the passes of an accumulation window: what was sent off is added to the shards.
@@ -171,10 +174,27 @@ void ShardedModel::launch_complete_units() {
     if (!weight_) weight_ = announcement_.gradient_weight(/*divide_by_active=*/false);
     note_missing_gradients(unit);
     const ExposedTime exposed(exposed_ns_);
+    make_room_for_gradients(unit);
     // Behind all gathers of this pass, and what the next forward pass needs first before the rest.
     units_[unit]->launch_gradients(*weight_,
                                    static_cast<std::int64_t>(order_.size()) + forward_priority(unit));
     progress_[unit].launched = true;
+  }
+}
+
+// A link slower than backward would otherwise leave every unit's whole gradients waiting on every rank, which
+// is what these strategies are chosen to avoid.
+void ShardedModel::make_room_for_gradients(std::size_t unit) {
+  if (gradients_in_flight_ == 0 || !shards_optimizer(units_[unit]->sharding())) return;
+  std::vector<std::size_t> under_way;  // the oldest first
+  for (auto other = order_.rbegin(); other != order_.rend(); ++other) {
+    if (shards_optimizer(units_[*other]->sharding()) && units_[*other]->gradients_under_way()) {
+      under_way.push_back(*other);
+    }
+  }
+  const auto limit = static_cast<std::size_t>(gradients_in_flight_);
+  for (std::size_t i = 0; i + limit <= under_way.size(); ++i) {
+    units_[under_way[i]]->finish_gradients(/*accumulate=*/reduce_every_pass_);
   }
 }
 
@@ -285,7 +305,10 @@ void ShardedModel::update(std::size_t unit) {
     updated.finish_gradients(/*accumulate=*/reduce_every_pass_);
   }
   updated.install_gradients(unused_);
-  pending_optimizer_->step();
+  {
+    const MemoryScope scope(MemoryCategory::optimizer_state, updated.name());
+    pending_optimizer_->step();
+  }
   updated.remove_gradients();
   progress_[unit].pending = false;
   after_update(unit);

@@ -73,6 +73,7 @@ class ShardedModel final : public PreparedModel {
   void after_update(std::size_t unit);
   std::int64_t forward_priority(std::size_t unit) const;
   void note_position(std::size_t unit);
+  void make_room_for_gradients(std::size_t unit);
   void note_missing_gradients(std::size_t unit);
   void agree_on_unused();
   void collect_records();
@@ -91,6 +92,7 @@ class ShardedModel final : public PreparedModel {
   const bool reduce_every_pass_;
   const bool broadcast_buffers_;
   const int prefetch_;
+  const int gradients_in_flight_;
   const bool defers_;  // the engine works in the background
 
   std::vector<std::size_t> order_;     // units in order of forward, as far as it is known

@@ -22,6 +22,7 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const Shar
       reduce_every_pass_(options.reduce_every_pass),
       broadcast_buffers_(options.broadcast_buffers && !tensors_.buffers.empty()),
       prefetch_(options.prefetch),
+      gradients_in_flight_(options.gradients_in_flight),
       defers_(dynamic_cast<NativeBackend*>(context_.world().backend().get()) == nullptr &&
               context_.world_size() > 1) {
   verify_same_model(options);

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "rondo/backend/collectives.h"
+#include "rondo/memory/scope.h"
 #include "rondo/parallel/sharded/flat_gradients.h"
 #include "rondo/parallel/sharded/in_place_gradients.h"
 #include "rondo/parallel/sharded/mapped_buffer.h"
@@ -52,6 +53,7 @@ void ShardedUnit::add_part(std::vector<ModelTensor> parameters, int owner) {
   if (shards_parameters(sharding_)) memory = FlatParameters::Memory::gathered;
   if (shards_optimizer(sharding_) && environment_.in_place && options.device().is_cpu()) {
     // On one host nobody needs a copy: each rank writes its shard where all read.
+    const MemoryScope scope(MemoryCategory::parameters, name_);
     shared = map_buffer(group, owner, layout.flat_elements(), options.requires_grad(false));
     if (shared.defined()) memory = FlatParameters::Memory::mapped;
   }
@@ -60,7 +62,7 @@ void ShardedUnit::add_part(std::vector<ModelTensor> parameters, int owner) {
       std::make_unique<FlatParameters>(name_, std::move(parameters), layout, group.rank(), memory, shared,
                                        memory != FlatParameters::Memory::mapped || group.rank() == owner);
   if (trained && environment_.in_place && options.device().is_cpu()) {
-    part.gradients = std::make_unique<InPlaceGradients>(sharding_, *part.parameters, group);
+    part.gradients = std::make_unique<InPlaceGradients>(name_, sharding_, *part.parameters, group);
   } else if (trained) {
     part.gradients = std::make_unique<FlatGradients>(
         FlatGradients::Place{name_, sharding_, group, environment_.replica_group}, *part.parameters,
@@ -165,6 +167,11 @@ void ShardedUnit::launch_gradients(const GradientWeight& weight, std::int64_t pr
   for (Part& part : parts_) {
     if (part.gradients) part.gradients->launch(weight, priority);
   }
+}
+
+bool ShardedUnit::gradients_under_way() const {
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [](const Part& part) { return part.gradients && part.gradients->launched(); });
 }
 
 void ShardedUnit::finish_gradients(bool accumulate) {

@@ -62,6 +62,7 @@ class ShardedUnit {
 
   // The backward pass of the unit is over: starts combining gradients. Frees `.grad` of the parameters.
   void launch_gradients(const GradientWeight& weight, std::int64_t priority);
+  bool gradients_under_way() const;
   // Waits for them. `accumulate` adds to what earlier passes have left.
   void finish_gradients(bool accumulate);
   // Gives the optimizer the gradients, except of parameters for which `unused` says so (by name).

@@ -1,0 +1,124 @@
+// What each strategy takes on a rank, on the books of memory, against the table of ZeRO (Rajbhandari et al.,
+// 2020): P bytes of parameters, G of gradients, O of optimizer state, each whole or a share.
+
+#include <gtest/gtest.h>
+
+#include "rondo/backend/accounting.h"
+#include "tests/parallel/sharded/layers.h"
+
+namespace rondo::testing {
+namespace {
+
+// Units and nothing else, with next to no activations.
+struct StackImpl : torch::nn::Module {
+  StackImpl(std::int64_t width, int units) {
+    for (int i = 0; i < units; ++i) {
+      layers.push_back(register_module("layer" + std::to_string(i), Unit<Residual>(width)));
+    }
+  }
+  at::Tensor forward(at::Tensor x) {
+    for (auto& layer : layers) x = layer(x);
+    return x;
+  }
+  std::vector<Unit<Residual>> layers;
+};
+TORCH_MODULE(Stack);
+
+struct Shape {
+  std::int64_t width;
+  int units;
+  // Of float32: P, and G; AdamW's O is twice that.
+  double unit_bytes() const { return 4.0 * static_cast<double>(width * (width + 2)); }
+  double model_bytes() const { return units * unit_bytes(); }
+};
+
+// Of all ranks together, which are threads of this process: one set of books.
+struct Measured {
+  double kept = 0;  // between backward and the optimizer's step, without buffers of communication
+  double peak = 0;  // of a step, with everything
+};
+
+Measured measure(const std::string& strategy, const std::string& backend, int ranks, const Shape& shape) {
+  account_cpu_allocations();
+  Measured measured;
+  StrategyOptions options;
+  options.prefetch = 1;
+  options.credit_bytes = Bytes{static_cast<std::size_t>(shape.unit_bytes())};
+  options.bucket_bytes = options.first_bucket_bytes = options.credit_bytes;
+  run_ranks(ranks, backend, [&](Context& context) {
+    at::set_num_threads(1);
+    const auto made = all_strategies().make(strategy, context, options);
+    Stack model(shape.width, shape.units);
+    const auto prepared = made->prepare(model.ptr());
+    const auto optimizer = make_adamw(prepared->module());
+    const auto on_one_rank = [&](const std::function<void()>& action) {
+      barrier(context.world());
+      if (context.rank() == 0) action();
+      barrier(context.world());
+    };
+    for (int step = 0; step < 2; ++step) {  // the first makes the optimizer's state
+      on_one_rank([] { process_ledger().reset_peak(); });
+      optimizer->zero_grad();
+      prepared->begin_step({.samples = 1});
+      model(at::ones({1, shape.width})).sum().backward();
+      prepared->finish_backward();
+      on_one_rank([&] {
+        const MemoryUsage usage = process_ledger().usage();
+        measured.kept = static_cast<double>(usage.total - usage[MemoryCategory::communication]);
+      });
+      prepared->step(*optimizer);
+      on_one_rank([&] { measured.peak = static_cast<double>(process_ledger().peak_total()); });
+    }
+  });
+  return measured;
+}
+
+// What every rank has a copy of; the rest is there once over all ranks.
+struct Row {
+  std::string strategy;
+  bool parameters, gradients, optimizer;
+  bool mapped = true;  // on one host parameters that all ranks hold are there once
+};
+
+double kept_bytes(const Row& row, const Shape& shape, bool one_host, int ranks) {
+  const int parameters = row.parameters && !(one_host && row.mapped) ? ranks : 1;
+  return shape.model_bytes() * (parameters + (row.gradients ? ranks : 1) + 2 * (row.optimizer ? ranks : 1));
+}
+
+std::vector<Row> table() {
+  return {{"ddp", true, true, true, /*mapped=*/false},
+          {"zero1", true, true, false},
+          {"zero2", true, false, false},
+          {"zero3", false, false, false},
+          {"zero3_keep", false, false, false}};
+}
+
+class StrategyBytes : public ::testing::TestWithParam<Row> {};
+
+INSTANTIATE_TEST_SUITE_P(Strategies, StrategyBytes, ::testing::ValuesIn(table()),
+                         [](const ::testing::TestParamInfo<Row>& info) { return info.param.strategy; });
+
+TEST_P(StrategyBytes, KeptByTheRanksFollowTheTable) {
+  const Shape shape{.width = 256, .units = 6};
+  for (const std::string backend : {"native", "gloo"}) {
+    for (const int ranks : {2, 4}) {
+      const double kept = measure(GetParam().strategy, backend, ranks, shape).kept;
+      const double expected = kept_bytes(GetParam(), shape, backend == "native", ranks);
+      EXPECT_NEAR(kept, expected, 0.05 * expected) << backend << ", " << ranks << " ranks";
+    }
+  }
+}
+
+// Of many units the few that are whole at a time hardly count.
+TEST_P(StrategyBytes, PeaksFollowTheTable) {
+  const Shape shape{.width = 64, .units = 120};
+  constexpr int kRanks = 2;
+  double expected = kept_bytes(GetParam(), shape, /*one_host=*/false, kRanks);
+  // What was gathered for forward is there until backward.
+  if (GetParam().strategy == "zero3_keep") expected += shape.model_bytes() * (kRanks - 1);
+  const double peak = measure(GetParam().strategy, "gloo", kRanks, shape).peak;
+  EXPECT_NEAR(peak, expected, 0.05 * expected) << (peak - expected) / shape.unit_bytes() / kRanks << " units";
+}
+
+}  // namespace
+}  // namespace rondo::testing
