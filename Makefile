@@ -10,7 +10,7 @@ SHELL := /bin/bash
 export LIBTORCH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-peers build test quickstart format format-check tidy asan tsan sanitize-short bench-planner install clean
+.PHONY: help setup setup-peers build test quickstart format format-check tidy asan tsan sanitize-short equality bench-planner install clean
 
 help: ## list the commands
 	@echo "make COMMAND [PRESET=$(PRESET)] [LIBTORCH=/path] [PREFIX=$(PREFIX)]"
@@ -50,6 +50,9 @@ tsan: setup ## the torch-free tests under the thread sanitizer
 sanitize-short: setup ## the part of tsan and asan that continuous integration runs
 	@scripts/sanitize.sh --short tsan
 	@scripts/sanitize.sh --short asan
+
+equality: build ## training under every strategy and schedule, on 1 to 4 ranks, against one process
+	@RONDO_EQUALITY=all build/$(PRESET)/bin/train_test --gtest_filter='*Equality*'
 
 bench-planner: build ## the planner on 200 random profiles, against its bound and its baselines
 	@RONDO_BIN=build/$(PRESET)/bin bench/planner.py

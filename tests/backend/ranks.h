@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/Parallel.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <functional>
@@ -18,6 +19,7 @@ inline void run_ranks(int size, const std::string& backend, const std::function<
                       Duration timeout = std::chrono::seconds(60), const std::vector<int>& hosts = {}) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   tests::run_rank_threads(size, [&](int rank) {
+    at::set_num_threads(1);  // each rank is one; teams of threads besides would wait for each other
     InitOptions options;
     options.backend = backend;
     options.rank = rank;

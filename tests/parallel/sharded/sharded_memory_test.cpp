@@ -46,7 +46,6 @@ Measured measure(const std::string& strategy, const std::string& backend, int ra
   options.credit_bytes = Bytes{static_cast<std::size_t>(shape.unit_bytes())};
   options.bucket_bytes = options.first_bucket_bytes = options.credit_bytes;
   run_ranks(ranks, backend, [&](Context& context) {
-    at::set_num_threads(1);
     const auto made = all_strategies().make(strategy, context, options);
     Stack model(shape.width, shape.units);
     const auto prepared = made->prepare(model.ptr());
@@ -79,6 +78,8 @@ struct Row {
   bool parameters, gradients, optimizer;
   bool mapped = true;  // on one host parameters that all ranks hold are there once
 };
+
+std::ostream& operator<<(std::ostream& out, const Row& row) { return out << row.strategy; }
 
 double kept_bytes(const Row& row, const Shape& shape, bool one_host, int ranks) {
   const int parameters = row.parameters && !(one_host && row.mapped) ? ranks : 1;

@@ -1,0 +1,146 @@
+// Training on any number of ranks, under any strategy and any order of communication, is training in one
+// process on the joint batch: 50 steps of every kind of model through Trainer. By default a part of the
+// combinations, another one for each model and number of ranks; RONDO_EQUALITY=all (`make equality`) takes
+// them all.
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "rondo/parallel/registry.h"
+#include "rondo/train/trainer.h"
+#include "tests/backend/ranks.h"
+#include "tests/train/equality_models.h"
+
+namespace rondo::testing {
+namespace {
+
+constexpr std::int64_t kJointBatch = 12;
+constexpr int kSteps = 50;
+
+struct Way {
+  std::string strategy;
+  std::string schedule = {};  // empty: on one host, which has no queue
+  std::uint64_t seed = 0;
+  int shard_ranks = 0;
+};
+
+std::string describe(const Way& way) {
+  return way.strategy + " " + std::to_string(way.seed) + " " +
+         (way.schedule.empty() ? "on one host" : way.schedule);
+}
+
+// Parameters and buffers after training.
+std::vector<at::Tensor> train(Context& context, const std::string& name, const Way& way) {
+  const Subject subject = make_subject(name);
+  StrategyOptions options;
+  options.find_unused_parameters = name == "sharing";
+  options.strategy_seed = options.schedule_seed = way.seed;
+  if (!way.schedule.empty()) options.schedule = way.schedule;
+  options.block_bytes = Bytes{4096};
+  options.credit_bytes = Bytes{8192};
+  options.shard_ranks = way.shard_ranks;
+  if (context.world_size() > 1) {
+    synchronise_batch_norms(*subject.model.module, context.new_group(context.world().ranks()));
+  }
+  const auto strategy = all_strategies().make(way.strategy, context, options);
+  Trainer trainer(*strategy, subject.model);
+  trainer.compile([](torch::nn::Module& module) {
+    return make_optimizer({.name = "adamw", .learning_rate = 1e-2}, module);
+  });
+  trainer.fit(subject.data, {.steps = kSteps, .batch_size = kJointBatch / context.world_size(), .seed = 5});
+  trainer.evaluate(*subject.data);  // parameters are whole from here on
+  std::vector<at::Tensor> result;
+  for (const at::Tensor& tensor : subject.model.module->parameters())
+    result.push_back(tensor.detach().clone());
+  for (const at::Tensor& tensor : subject.model.module->buffers()) result.push_back(tensor.clone());
+  barrier(context.world());
+  return result;
+}
+
+std::vector<at::Tensor> train_on(int ranks, const std::string& name, const Way& way) {
+  std::vector<int> hosts;
+  for (int rank = 0; rank < ranks && !way.schedule.empty(); ++rank) hosts.push_back(rank);
+  std::vector<at::Tensor> of_last_rank;
+  run_ranks(
+      ranks, way.schedule.empty() ? "native" : "hierarchical(native, gloo)",
+      [&](Context& context) {
+        std::vector<at::Tensor> result = train(context, name, way);
+        if (context.rank() == context.world_size() - 1) of_last_rank = std::move(result);
+      },
+      std::chrono::seconds(60), hosts);
+  return of_last_rank;
+}
+
+void expect_near(const std::vector<at::Tensor>& result, const std::vector<at::Tensor>& expected,
+                 double tolerance, const std::string& what) {
+  ASSERT_EQ(result.size(), expected.size()) << what;
+  double largest = 0;
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    const at::Tensor difference = (result[i] - expected[i]).abs().max().to(torch::kDouble);
+    largest = std::max(largest, difference.item<double>());
+  }
+  EXPECT_LE(largest, tolerance) << what;
+}
+
+struct Case {
+  std::string model;
+  int ranks;
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << c.model << " " << c.ranks << " ranks";
+}
+
+class Equality : public ::testing::TestWithParam<Case> {};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const std::string& model : subject_names()) {
+    for (const int ranks : {1, 2, 3, 4}) all.push_back({model, ranks});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Equality, ::testing::ValuesIn(cases()),
+                         [](const ::testing::TestParamInfo<Case>& info) {
+                           return info.param.model + "_" + std::to_string(info.param.ranks);
+                         });
+
+bool take_all() {
+  const char* const chosen = std::getenv("RONDO_EQUALITY");
+  return chosen != nullptr && std::string(chosen) == "all";
+}
+
+std::vector<Way> ways(int ranks) {
+  std::vector<Way> all;
+  for (const std::string strategy : {"ddp", "zero1", "zero2", "zero3", "zero3_keep"})
+    all.push_back({strategy});
+  for (const std::uint64_t seed : {1, 2, 3}) all.push_back({.strategy = "random", .seed = seed});
+  if (ranks == 4) all.push_back({.strategy = "hsdp", .shard_ranks = 2});
+  return all;
+}
+
+TEST_P(Equality, OfWeightsAfterFiftySteps) {
+  const auto [model, ranks] = GetParam();
+  const std::vector<at::Tensor> alone = train_on(1, model, {"one_device"});
+  const std::vector<Way> all = ways(ranks);
+  const std::size_t turn = std::hash<std::string>()(model) % all.size() + static_cast<std::size_t>(ranks) * 2;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (!take_all() && i != turn % all.size()) continue;
+    Way way = all[i];
+    if (way.strategy != "hsdp") expect_near(train_on(ranks, model, way), alone, 1e-8, describe(way));
+    if (ranks == 1) continue;
+    way.schedule = "priority";
+    const std::vector<at::Tensor> in_priority = train_on(ranks, model, way);
+    expect_near(in_priority, alone, 1e-8, describe(way));
+    for (const std::string schedule : {"fifo", "random"}) {
+      if (!take_all() && schedule == "fifo") continue;
+      way.schedule = schedule;
+      expect_near(train_on(ranks, model, way), in_priority, 0, describe(way) + " against priority");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rondo::testing
