@@ -7,44 +7,31 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <algorithm>
-#include <exception>
 #include <functional>
 #include <numeric>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "rondo/backend/group.h"
 #include "rondo/backend/registry.h"
+#include "tests/rank_threads.h"
 
 // Ranks as threads of this process, for tests of what communicates.
 namespace rondo::testing {
 
-// Calls `body` on `world` threads, each with its rank's handle on one group over `engine`. Rethrows what the
-// lowest failing rank threw, after all threads have ended.
+// Calls `body` on `world` threads, each with its rank's handle on one group over `engine`. Rethrows what was
+// thrown first, after all threads have ended.
 inline void run_ranks(const std::string& engine, int world, const std::function<void(const Group&)>& body) {
-  at::set_num_threads(1);
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<int> world_ranks(static_cast<std::size_t>(world));
   std::iota(world_ranks.begin(), world_ranks.end(), 0);
-  std::vector<std::exception_ptr> failures(world_ranks.size());
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < world; ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        const BackendRequest request{"test", rank, world, world_ranks, store, std::chrono::seconds(20)};
-        const Group group("test", world_ranks, rank, make_backend(engine, request),
-                          c10::make_intrusive<c10d::PrefixStore>("user", store));
-        body(group);
-      } catch (...) {
-        failures[static_cast<std::size_t>(rank)] = std::current_exception();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const std::exception_ptr& failure : failures) {
-    if (failure) std::rethrow_exception(failure);
-  }
+  tests::run_rank_threads(world, [&](int rank) {
+    at::set_num_threads(1);
+    const BackendRequest request{"test", rank, world, world_ranks, store, std::chrono::seconds(20)};
+    const Group group("test", world_ranks, rank, make_backend(engine, request),
+                      c10::make_intrusive<c10d::PrefixStore>("user", store));
+    body(group);
+  });
 }
 
 // The engines that the matrix of tests runs over: those of this build.
