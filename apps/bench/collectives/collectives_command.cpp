@@ -30,6 +30,7 @@
 #include "rondo/channel/shared_memory_channel.h"
 #include "rondo/channel/thread_channel.h"
 #include "rondo/collective/algorithms/registry.h"
+#include "rondo/collective/chooser/tuning.h"
 #include "rondo/collective/codec/codec.h"
 #include "rondo/launch/cpu_binding.h"
 #include "rondo/launch/spawn.h"
@@ -150,9 +151,35 @@ std::shared_ptr<Channel> make_channel(const std::string& name, const Group& worl
                                                timeout);
 }
 
+// What the chooser picks from, each as a user of the group gets it: the engine, and every algorithm behind
+// the same calls and on the same memory.
+std::vector<std::unique_ptr<Contender>> make_candidates(const Settings& settings, const Group& world) {
+  std::vector<std::unique_ptr<Contender>> candidates;
+  const auto add = [&](const std::string& choice, const std::string& label, auto can) {
+    setenv("RONDO_ALGORITHM", choice.c_str(), 1);
+    const auto backend = make_peer_engine("native", world, choice);
+    unsetenv("RONDO_ALGORITHM");
+    candidates.push_back(
+        make_exercise_contender({"rondo", label, "shm", true, true}, can, [backend](const Case& what) {
+          return make_exercise(what.operation, backend, what.bytes, what.dtype, Memory::registered,
+                               /*direct=*/true);
+        }));
+  };
+  add(collective::kEngine, "auto", [](const Case&) { return true; });
+  for (const std::string& algorithm : settings.algorithms) {
+    add(algorithm, algorithm, [algorithm](const Case& what) {
+      const auto& operations = collective::find_algorithm(algorithm).operations;
+      return std::any_of(operations.begin(), operations.end(),
+                         [&](OperationKind operation) { return what.operation == name(operation); });
+    });
+  }
+  return candidates;
+}
+
 // `mesh` is null where ranks are processes.
 std::vector<std::unique_ptr<Contender>> make_contenders(const Settings& settings, const Group& world,
                                                         const ThreadMesh* mesh) {
+  if (settings.tune && mesh == nullptr) return make_candidates(settings, world);
   std::vector<std::unique_ptr<Contender>> contenders;
   const std::string memory = mesh != nullptr ? "threads" : "shm";
   contenders.push_back(
@@ -389,9 +416,10 @@ Command add_collectives(CLI::App& parent) {
       ->check(CLI::Range(1, 64));
   app->add_flag("--reproducible", flags->settings.reproducible,
                 "Add in the order of ranks, whatever the algorithm and the hosts");
-  app->add_flag(
-      "--tune", flags->settings.tune,
-      "Measure the engine and every algorithm over shm, and keep the figures for the chooser to pick by");
+  app->add_flag("--tune", flags->settings.tune,
+                "Measure the engine and every algorithm on registered memory of one host, and keep the "
+                "figures for the chooser to "
+                "pick by; without --sizes at 4 B to 25 MiB");
   app->add_flag(
       "--check-chooser", flags->settings.check_chooser,
       "As --tune, then measure everything again: how far are the picks from the best of the new figures?");
@@ -408,11 +436,11 @@ Command add_collectives(CLI::App& parent) {
   app->add_option("--rate", flags->across.rate, "With --hosts 2: rate of the link, as tc writes it");
   app->add_option("--hierarchical", flags->across.options,
                   "With --hosts 2: options of the hierarchical engine, as in lanes=1,chunk=512KiB");
-  app->add_option("--bursts", flags->settings.effort.bursts, "Turns of each system")
-      ->check(CLI::Range(1, 1000));
-  app->add_option("--burst-time", flags->burst, "Length of a turn");
+  CLI::Option* bursts = app->add_option("--bursts", flags->settings.effort.bursts, "Turns of each system")
+                            ->check(CLI::Range(1, 1000));
+  CLI::Option* burst = app->add_option("--burst-time", flags->burst, "Length of a turn");
   app->add_option("--json", flags->json, "Write the results to FILE, or '-' for standard output");
-  return {app, [flags, sizes, operations] {
+  return {app, [flags, sizes, operations, bursts, burst] {
             Settings& settings = flags->settings;
             settings.ranks = parse_ranks(flags->ranks);
             settings.dtype = parse_dtype(flags->dtype);
@@ -433,6 +461,10 @@ Command add_collectives(CLI::App& parent) {
             if (settings.tune && operations->count() == 0)
               flags->operations = "all_reduce,reduce_scatter,all_gather,broadcast,reduce";
             if (settings.tune && flags->algorithms.empty()) flags->algorithms = "all";
+            // Enough for the chooser, on two ranks in a minute.
+            if (settings.tune && sizes->count() == 0) flags->sizes = "4B,1KiB,16KiB,64KiB,1MiB,4MiB,25MiB";
+            if (settings.tune && bursts->count() == 0) settings.effort.bursts = 5;
+            if (settings.tune && burst->count() == 0) flags->burst = "4ms";
             settings.operations = parse_operations(flags->operations);
             settings.sizes = parse_sizes(flags->sizes);
             settings.channels = parse_channels(flags->channels);

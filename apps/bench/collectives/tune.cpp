@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The engine counts with registered memory, in the shortest call there is: that is what tensors of libtorch's
+// All count with registered memory, in the shortest call there is: that is what tensors of libtorch's
 // allocator get.
 bool competes(const Json& row) {
   const auto& planned = collective::planned_operations();
