@@ -465,6 +465,7 @@ Command add_collectives(CLI::App& parent) {
             if (settings.tune && sizes->count() == 0) flags->sizes = "4B,1KiB,16KiB,64KiB,1MiB,4MiB,25MiB";
             if (settings.tune && bursts->count() == 0) settings.effort.bursts = 5;
             if (settings.tune && burst->count() == 0) flags->burst = "4ms";
+            if (settings.tune) settings.effort.hopeless = 3;
             settings.operations = parse_operations(flags->operations);
             settings.sizes = parse_sizes(flags->sizes);
             settings.channels = parse_channels(flags->channels);
