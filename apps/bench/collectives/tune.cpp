@@ -51,8 +51,8 @@ const Json& best_of(const std::vector<const Json*>& rows) {
   return **std::min_element(rows.begin(), rows.end(), [](auto* a, auto* b) { return p50(*a) < p50(*b); });
 }
 
-// What a row counts with. On a busy machine medians tell who was disturbed more; an algorithm whose best run was no
-// faster than the engine's is not faster, so it counts as no less than the engine.
+// What a row counts with. On a busy machine medians tell who was disturbed more; an algorithm whose best run
+// was no faster than the engine's is not faster, so it counts as no less than the engine.
 double figure_of(const Json& row, const std::vector<const Json*>& competitors) {
   double figure = p50(row);
   for (const Json* other : competitors) {
