@@ -325,11 +325,31 @@ Json measure(const Settings& settings) {
   return all;
 }
 
+// What to measure again before anything but the engine is picked.
+Settings doubtful_part(const Settings& settings, const collective::Tuning& tuning) {
+  const collective::Chooser chooser(tuning, {});
+  Settings part = settings;
+  part.table = false;
+  part.operations.clear();
+  part.sizes.clear();
+  const auto add = [](auto& list, const auto& item) {
+    if (std::find(list.begin(), list.end(), item) == list.end()) list.push_back(item);
+  };
+  for (const collective::TuningCell& cell : tuning.cells) {
+    if (chooser.choose(cell.operation, cell.ranks, cell.bytes).algorithm == collective::kEngine) continue;
+    add(part.operations, std::string(name(cell.operation)));
+    add(part.sizes, Bytes{cell.bytes});
+  }
+  return part;
+}
+
 // Marks what the chooser picks, by the figures just taken (--tune, which also keeps them) or by those kept
 // before. With --check-chooser the rows are measured anew first: figures by which nothing was picked.
 void choose(Json& rows, const Settings& settings) {
   if (!settings.tune) return mark_choices(rows, {collective::read_tuning_of_this_machine(), {}});
-  const collective::Tuning tuning = tuning_from(rows);
+  collective::Tuning tuning = tuning_from(rows);
+  if (const Settings doubtful = doubtful_part(settings, tuning); !doubtful.sizes.empty())
+    tuning = confirmed(std::move(tuning), tuning_from(measure(doubtful)));
   const collective::Chooser chooser(tuning, {});
   const auto path = collective::tuning_path();
   // Kept at the end: the check's engine must not run by them yet.

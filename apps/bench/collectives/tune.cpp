@@ -82,6 +82,24 @@ collective::Tuning tuning_from(const Json& rows) {
   return tuning;
 }
 
+collective::Tuning confirmed(collective::Tuning first, const collective::Tuning& second) {
+  for (collective::TuningCell& cell : first.cells) {
+    for (const collective::TuningCell& again : second.cells) {
+      if (std::tie(cell.operation, cell.ranks, cell.bytes) !=
+          std::tie(again.operation, again.ranks, again.bytes))
+        continue;
+      for (collective::AlgorithmTime& time : cell.times) {
+        for (const collective::AlgorithmTime& other : again.times) {
+          if (time.algorithm != other.algorithm) continue;
+          time.p50_us = time.algorithm == collective::kEngine ? std::min(time.p50_us, other.p50_us)
+                                                              : std::max(time.p50_us, other.p50_us);
+        }
+      }
+    }
+  }
+  return first;
+}
+
 void mark_choices(Json& rows, const collective::Chooser& chooser) {
   struct Pick {
     std::string chosen;
