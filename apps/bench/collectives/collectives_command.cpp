@@ -483,7 +483,7 @@ Command add_collectives(CLI::App& parent) {
             if (settings.tune && flags->algorithms.empty()) flags->algorithms = "all";
             // Enough for the chooser, on two ranks in a minute.
             if (settings.tune && sizes->count() == 0) flags->sizes = "4B,1KiB,16KiB,64KiB,1MiB,4MiB,25MiB";
-            if (settings.tune && bursts->count() == 0) settings.effort.bursts = 5;
+            if (settings.tune && bursts->count() == 0) settings.effort.bursts = 15;
             if (settings.tune && burst->count() == 0) flags->burst = "4ms";
             if (settings.tune) settings.effort.hopeless = 3;
             settings.operations = parse_operations(flags->operations);
