@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <functional>
+#include <map>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -18,6 +19,7 @@ namespace {
 constexpr const char* model_file = "model.safetensors";
 constexpr const char* optimizer_file = "optimizer.safetensors";
 constexpr const char* random_file = "random.safetensors";
+constexpr const char* communication_file = "communication.safetensors";
 constexpr const char* state_file = "state.json";
 
 std::string random_name(std::size_t rank) { return str("rank", rank); }
@@ -44,6 +46,37 @@ std::vector<at::Tensor> read_random_states(const fs::path& checkpoint) {
       throw DataError(str((checkpoint / random_file).string(), ": unexpected tensor '", t.name, "'"));
     }
     states[rank] = t.tensor.clone();
+  }
+  return states;
+}
+
+using RankStates = std::vector<std::map<std::string, at::Tensor>>;
+
+// "rank3/hook/residual/7" is "hook/residual/7" of rank 3.
+NamedTensors name_by_rank(const RankStates& states) {
+  NamedTensors tensors;
+  for (std::size_t rank = 0; rank < states.size(); ++rank) {
+    for (const auto& [name, tensor] : states[rank])
+      tensors.push_back({str(random_name(rank), "/", name), tensor});
+  }
+  return tensors;
+}
+
+RankStates read_communication_states(const fs::path& checkpoint) {
+  const fs::path path = checkpoint / communication_file;
+  RankStates states;
+  if (!fs::exists(path)) return states;
+  const NamedTensors tensors = map_tensors(path);
+  for (const NamedTensor& t : tensors) {
+    const std::size_t slash = t.name.find('/');
+    const std::string rank_name = t.name.substr(0, slash);
+    std::size_t rank = 0;
+    // Every rank has at least one tensor.
+    while (rank < tensors.size() && random_name(rank) != rank_name) ++rank;
+    if (slash == std::string::npos || rank == tensors.size())
+      throw DataError(str(path.string(), ": unexpected tensor '", t.name, "'"));
+    if (states.size() <= rank) states.resize(rank + 1);
+    states[rank][t.name.substr(slash + 1)] = t.tensor;
   }
   return states;
 }
@@ -108,6 +141,9 @@ fs::path save_checkpoint(const fs::path& root, std::int64_t step, const Training
   }
   if (!random_tensors.empty()) write_tensors(writer, random_file, random_tensors);
 
+  const NamedTensors communication_tensors = name_by_rank(state.communication_states);
+  if (!communication_tensors.empty()) write_tensors(writer, communication_file, communication_tensors);
+
   const nlohmann::json document{{"values", state.values}, {"optimizers", std::move(optimizers)}};
   writer.write_text(state_file, document.dump(1) + "\n");
   return writer.commit(keep);
@@ -119,6 +155,7 @@ void load_checkpoint(const fs::path& path, TrainingState& state) {
   const std::string what = str("checkpoint ", checkpoint.string());
   nlohmann::json document = read_state(checkpoint);
   std::vector<at::Tensor> random_states = read_random_states(checkpoint);
+  RankStates communication_states = read_communication_states(checkpoint);
 
   std::vector<std::function<void()>> put_in_place{
       prepare_assign(state.model, map_tensors(checkpoint / model_file), what)};
@@ -136,6 +173,7 @@ void load_checkpoint(const fs::path& path, TrainingState& state) {
   for (const auto& apply : put_in_place) apply();
   state.values = std::move(document["values"]);
   state.random_states = std::move(random_states);
+  state.communication_states = std::move(communication_states);
 }
 
 nlohmann::json read_checkpoint_values(const fs::path& path) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -43,6 +44,8 @@ struct TrainingState {
   NamedTensors model;                      // named_tensors(module), of several modules with prefixes
   std::vector<NamedOptimizer> optimizers;  // each over parameters that are in `model`
   std::vector<at::Tensor> random_states;   // random_state() of every rank, in rank order; may be empty
+  // What communication remembers on every rank (error feedback), in rank order, by name; may be empty.
+  std::vector<std::map<std::string, at::Tensor>> communication_states = {};
   nlohmann::json values =
       nlohmann::json::object();  // step, epoch, sampler position, schedule, configuration, ...
 };
@@ -56,9 +59,9 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::in
 
 // Reads a checkpoint: a directory that save_checkpoint returned, the newest one of a directory of such, or of
 // a run directory. Every rank may call it at once. Copies into the tensors of `state.model` and the
-// optimizers, and replaces `values` and `random_states`. Everything is checked before anything is changed:
-// throws DataError for a missing or damaged file, and for a checkpoint of another model or optimizer, naming
-// the first tensor that differs and how.
+// optimizers, and replaces `values`, `random_states` and `communication_states`. Everything is checked before
+// anything is changed: throws DataError for a missing or damaged file, and for a checkpoint of another model
+// or optimizer, naming the first tensor that differs and how.
 void load_checkpoint(const std::filesystem::path& path, TrainingState& state);
 
 // `values` alone, to learn what a checkpoint holds before making a model for it. Throws DataError.

@@ -4,6 +4,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,9 @@ struct CommunicationSpan {
   std::int64_t end_ns = 0;
 };
 
+// What communication on one rank remembers from step to step, by name; differs by rank.
+using CommunicationState = std::map<std::string, at::Tensor>;
+
 // A module made ready for training by a strategy. A training step is:
 //   prepared.begin_step(batch); loss = forward(...); loss.backward(); prepared.finish_backward();
 //   prepared.clip_gradients(norm); prepared.step(optimizer);
@@ -75,6 +79,16 @@ class PreparedModel {
   // its name. assemble() is collective, and gives the whole on every rank.
   virtual at::Tensor assemble(const std::string& parameter, const at::Tensor& part);
   virtual at::Tensor part_of(const std::string& parameter, const at::Tensor& whole);
+  // What a run needs besides weights and optimizer to go on bit for bit: what a codec has left out of this
+  // rank's gradients so far, the order in which gradients travel. Copies, between steps. Empty where there is
+  // nothing of the kind.
+  virtual CommunicationState communication_state() const { return {}; }
+  // Goes on from what communication_state() gave on all ranks, in rank order; before the first step, on every
+  // rank with the same. Where it is of another codec or number of ranks it is not used, and what has been
+  // left out is lost: the result says so and why, for a log; otherwise it is empty. Does not communicate.
+  virtual std::string restore_communication(const std::vector<CommunicationState>& /*of_ranks*/) {
+    return {};
+  }
   virtual CommunicationTimes communication_times() const = 0;
   // Empty when nothing was communicated. Only called for the few steps that are traced.
   virtual std::vector<CommunicationSpan> communication_spans() const { return {}; }

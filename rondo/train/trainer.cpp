@@ -6,6 +6,7 @@
 #include "rondo/backend/accounting.h"
 #include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
+#include "rondo/base/log.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/checkpoint.h"
 #include "rondo/checkpoint/random_state.h"
@@ -16,6 +17,7 @@
 #include "rondo/train/agreement.h"
 #include "rondo/train/evaluation.h"
 #include "rondo/train/fit_loop.h"
+#include "rondo/train/gathered_states.h"
 
 namespace rondo {
 
@@ -99,6 +101,7 @@ void Trainer::save(const std::filesystem::path& root, int keep) {
                                             });
   }
   state.random_states = gather(random_state(device_), context.world(), 0);
+  state.communication_states = gather_states(prepared_->communication_state(), context.world());
   for (const auto& callback : callbacks_) callback_states_[callback->name()] = callback->state();
   state.values = {{"step", position_.step},
                   {"epoch", position_.epoch},
@@ -137,6 +140,8 @@ void Trainer::restore(const std::filesystem::path& checkpoint) {
     if (static_cast<int>(state.random_states.size()) == context.world_size()) {
       set_random_state(state.random_states[rank], device_);
     }
+    const std::string lost = prepared_->restore_communication(state.communication_states);
+    if (!lost.empty() && rank == 0) log::warning(checkpoint.string(), ": ", lost);
   });
   prepared_->adopt_values();
 }

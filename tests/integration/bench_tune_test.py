@@ -21,6 +21,12 @@ def bench(rondo, tmp_path):
     return run
 
 
+def picked(cell):
+    times = cell["p50_us"]
+    fastest = min(times, key=times.get)
+    return "engine" if times["engine"] <= 1.05 * times[fastest] else fastest
+
+
 def test_figures_are_kept_and_picked_by(bench, tmp_path):
     result = bench("--tune", "--sizes", "8B,64KiB", "--json", str(tmp_path / "rows.json"))
     assert result.returncode == 0, result.stderr
@@ -32,8 +38,10 @@ def test_figures_are_kept_and_picked_by(bench, tmp_path):
     for cell in cells:
         same = [row for row in rows if (row["operation"], row["bytes"]) == (cell["operation"], cell["bytes"]) and "best" in row]
         assert len(same) == len(cell["p50_us"]) > 2
-        # Picked by the very figures of this run: the best of each.
-        assert [row["chosen"] for row in same] == [row["best"] for row in same] and sum(row["best"] for row in same) == 1
+        # Picked by the very figures of this run: the best of each, or the engine where that is as good within noise.
+        assert sum(row["best"] for row in same) == 1
+        chosen = [row["algorithm"] for row in same if row["chosen"]]
+        assert chosen == [picked(cell).replace("engine", "auto")]
 
 
 def test_picks_are_compared_with_figures_that_they_were_not_made_by(bench, tmp_path):
@@ -45,9 +53,8 @@ def test_picks_are_compared_with_figures_that_they_were_not_made_by(bench, tmp_p
     rows = [row for row in json.loads((tmp_path / "rows.json").read_text()) if "best" in row]
     for cell in kept:
         same = {row["algorithm"]: row for row in rows if row["operation"] == cell["operation"]}
-        fastest_before = min(cell["p50_us"], key=cell["p50_us"].get)
         chosen = [name for name, row in same.items() if row["chosen"]]
-        assert chosen == [fastest_before.replace("engine", "auto")]
+        assert chosen == [picked(cell).replace("engine", "auto")]
         best = min(row["p50_us"] for row in same.values())
         assert all(abs(row["ratio_to_best"] - row["p50_us"] / best) < 1e-9 for row in same.values())
         assert {name: row["p50_us"] for name, row in same.items()} != cell["p50_us"], "measured anew"

@@ -74,12 +74,12 @@ def test_codec_speeds_have_their_keys(rondo):
 
 @pytest.fixture
 def train(rondo, tmp_path):
-    def run_train(codec, run_dir):
+    def run_train(codec, run_dir, *more, steps=40, ranks=2):
         text = tmp_path / "text.txt"
         text.write_text("the quick brown fox jumps over the lazy dog. " * 500)
         return rondo("train", "--data", text, "--run-dir", tmp_path / run_dir, "--model", "gpt-tiny", "--layers", 1, "--heads", 2,
-                     "--width", 32, "--context", 32, "--steps", 40, "--lr", 0.01, "--nproc-per-node", 2, "--backend", "gloo",
-                     "--codec", codec, timeout=120)
+                     "--width", 32, "--context", 32, "--steps", steps, "--lr", 0.01, "--nproc-per-node", ranks, "--backend", "gloo",
+                     "--codec", codec, *more, timeout=120)
 
     return run_train
 
@@ -95,6 +95,25 @@ def test_training_converges_and_remembers_its_codec(train, tmp_path):
         assert losses[-1] < losses[0] / 1.5
         last[codec] = losses[-1]
     assert last["int8"] < last["none"] + 0.1
+
+
+def losses_of(run_dir):
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [row["loss"] for row in rows if row["rank"] == 0 and "loss" in row]
+
+
+def test_a_resumed_run_keeps_its_error_feedback(train, tmp_path):
+    for run_dir, steps in [("whole", 6), ("parts", 3)]:
+        finished = train("int8", run_dir, steps=steps)
+        assert finished.returncode == 0, finished.stderr
+    finished = train("int8", "parts", "--resume", steps=6)
+    assert finished.returncode == 0 and "begins anew" not in finished.stderr, finished.stderr
+    assert losses_of(tmp_path / "parts") == losses_of(tmp_path / "whole")
+    finished = train("int8", "parts", "--resume", steps=8, ranks=1)
+    assert finished.returncode == 0 and "begins anew" not in finished.stderr, "one process has no use for a codec"
+    finished = train("top_k:0.2", "whole", "--resume", steps=8)
+    assert finished.returncode == 0, finished.stderr
+    assert "begins anew: its saved state was saved with communication hook 'codec int8'" in finished.stderr
 
 
 def test_an_unknown_codec_is_named_with_those_there_are(rondo, train):

@@ -30,6 +30,7 @@
 #include "rondo/channel/shared_memory_channel.h"
 #include "rondo/channel/thread_channel.h"
 #include "rondo/collective/algorithms/registry.h"
+#include "rondo/collective/chooser/tuning.h"
 #include "rondo/collective/codec/codec.h"
 #include "rondo/launch/cpu_binding.h"
 #include "rondo/launch/spawn.h"
@@ -150,9 +151,35 @@ std::shared_ptr<Channel> make_channel(const std::string& name, const Group& worl
                                                timeout);
 }
 
+// What the chooser picks from, each as a user of the group gets it: the engine, and every algorithm behind
+// the same calls and on the same memory.
+std::vector<std::unique_ptr<Contender>> make_candidates(const Settings& settings, const Group& world) {
+  std::vector<std::unique_ptr<Contender>> candidates;
+  const auto add = [&](const std::string& choice, const std::string& label, auto can) {
+    setenv("RONDO_ALGORITHM", choice.c_str(), 1);
+    const auto backend = make_peer_engine("native", world, choice);
+    unsetenv("RONDO_ALGORITHM");
+    candidates.push_back(
+        make_exercise_contender({"rondo", label, "shm", true, true}, can, [backend](const Case& what) {
+          return make_exercise(what.operation, backend, what.bytes, what.dtype, Memory::registered,
+                               /*direct=*/true);
+        }));
+  };
+  add(collective::kEngine, "auto", [](const Case&) { return true; });
+  for (const std::string& algorithm : settings.algorithms) {
+    add(algorithm, algorithm, [algorithm](const Case& what) {
+      const auto& operations = collective::find_algorithm(algorithm).operations;
+      return std::any_of(operations.begin(), operations.end(),
+                         [&](OperationKind operation) { return what.operation == name(operation); });
+    });
+  }
+  return candidates;
+}
+
 // `mesh` is null where ranks are processes.
 std::vector<std::unique_ptr<Contender>> make_contenders(const Settings& settings, const Group& world,
                                                         const ThreadMesh* mesh) {
+  if (settings.tune && mesh == nullptr) return make_candidates(settings, world);
   std::vector<std::unique_ptr<Contender>> contenders;
   const std::string memory = mesh != nullptr ? "threads" : "shm";
   contenders.push_back(
@@ -298,11 +325,31 @@ Json measure(const Settings& settings) {
   return all;
 }
 
+// What to measure again before anything but the engine is picked.
+Settings doubtful_part(const Settings& settings, const collective::Tuning& tuning) {
+  const collective::Chooser chooser(tuning, {});
+  Settings part = settings;
+  part.table = false;
+  part.operations.clear();
+  part.sizes.clear();
+  const auto add = [](auto& list, const auto& item) {
+    if (std::find(list.begin(), list.end(), item) == list.end()) list.push_back(item);
+  };
+  for (const collective::TuningCell& cell : tuning.cells) {
+    if (chooser.choose(cell.operation, cell.ranks, cell.bytes).algorithm == collective::kEngine) continue;
+    add(part.operations, std::string(name(cell.operation)));
+    add(part.sizes, Bytes{cell.bytes});
+  }
+  return part;
+}
+
 // Marks what the chooser picks, by the figures just taken (--tune, which also keeps them) or by those kept
 // before. With --check-chooser the rows are measured anew first: figures by which nothing was picked.
 void choose(Json& rows, const Settings& settings) {
   if (!settings.tune) return mark_choices(rows, {collective::read_tuning_of_this_machine(), {}});
-  const collective::Tuning tuning = tuning_from(rows);
+  collective::Tuning tuning = tuning_from(rows);
+  if (const Settings doubtful = doubtful_part(settings, tuning); !doubtful.sizes.empty())
+    tuning = confirmed(std::move(tuning), tuning_from(measure(doubtful)));
   const collective::Chooser chooser(tuning, {});
   const auto path = collective::tuning_path();
   // Kept at the end: the check's engine must not run by them yet.
@@ -389,9 +436,10 @@ Command add_collectives(CLI::App& parent) {
       ->check(CLI::Range(1, 64));
   app->add_flag("--reproducible", flags->settings.reproducible,
                 "Add in the order of ranks, whatever the algorithm and the hosts");
-  app->add_flag(
-      "--tune", flags->settings.tune,
-      "Measure the engine and every algorithm over shm, and keep the figures for the chooser to pick by");
+  app->add_flag("--tune", flags->settings.tune,
+                "Measure the engine and every algorithm on registered memory of one host, and keep the "
+                "figures for the chooser to "
+                "pick by; without --sizes at 4 B to 25 MiB");
   app->add_flag(
       "--check-chooser", flags->settings.check_chooser,
       "As --tune, then measure everything again: how far are the picks from the best of the new figures?");
@@ -408,11 +456,11 @@ Command add_collectives(CLI::App& parent) {
   app->add_option("--rate", flags->across.rate, "With --hosts 2: rate of the link, as tc writes it");
   app->add_option("--hierarchical", flags->across.options,
                   "With --hosts 2: options of the hierarchical engine, as in lanes=1,chunk=512KiB");
-  app->add_option("--bursts", flags->settings.effort.bursts, "Turns of each system")
-      ->check(CLI::Range(1, 1000));
-  app->add_option("--burst-time", flags->burst, "Length of a turn");
+  CLI::Option* bursts = app->add_option("--bursts", flags->settings.effort.bursts, "Turns of each system")
+                            ->check(CLI::Range(1, 1000));
+  CLI::Option* burst = app->add_option("--burst-time", flags->burst, "Length of a turn");
   app->add_option("--json", flags->json, "Write the results to FILE, or '-' for standard output");
-  return {app, [flags, sizes, operations] {
+  return {app, [flags, sizes, operations, bursts, burst] {
             Settings& settings = flags->settings;
             settings.ranks = parse_ranks(flags->ranks);
             settings.dtype = parse_dtype(flags->dtype);
@@ -433,6 +481,11 @@ Command add_collectives(CLI::App& parent) {
             if (settings.tune && operations->count() == 0)
               flags->operations = "all_reduce,reduce_scatter,all_gather,broadcast,reduce";
             if (settings.tune && flags->algorithms.empty()) flags->algorithms = "all";
+            // Enough for the chooser, on two ranks in a minute.
+            if (settings.tune && sizes->count() == 0) flags->sizes = "4B,1KiB,16KiB,64KiB,1MiB,4MiB,25MiB";
+            if (settings.tune && bursts->count() == 0) settings.effort.bursts = 15;
+            if (settings.tune && burst->count() == 0) flags->burst = "4ms";
+            if (settings.tune) settings.effort.hopeless = 3;
             settings.operations = parse_operations(flags->operations);
             settings.sizes = parse_sizes(flags->sizes);
             settings.channels = parse_channels(flags->channels);

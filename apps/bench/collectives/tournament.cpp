@@ -3,6 +3,7 @@
 #include <torch/types.h>
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "rondo/backend/collectives.h"
 
@@ -48,11 +49,20 @@ std::vector<Row> run_case(const Case& what, const std::vector<std::unique_ptr<Co
     rows.push_back(
         {what, contender->labels(), group.size(), {}, agreed[0] == 0, {worst_gaps[0], worst_gaps[1]}});
   }
+  std::vector<double> first_turn(playing.size());  // time of an operation
+  double limit = std::numeric_limits<double>::infinity();
   for (int turn = 0; turn < effort.bursts; ++turn) {
     for (std::size_t i = 0; i < playing.size(); ++i) {
+      if (turn > 0 && first_turn[i] > limit) continue;
       barrier(group);
+      const long long began = monotonic_ns();
       playing[i]->run(bursts[i]);
+      const auto operations = static_cast<double>(bursts[i].samples) * bursts[i].batch;
+      if (turn == 0) first_turn[i] = static_cast<double>(monotonic_ns() - began) / operations;
     }
+    if (turn > 0 || effort.hopeless == 0) continue;
+    first_turn = largest(first_turn, group);
+    limit = effort.hopeless * *std::min_element(first_turn.begin(), first_turn.end());
   }
   barrier(group);
   for (std::size_t i = 0; i < playing.size(); ++i) {

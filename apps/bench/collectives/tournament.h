@@ -15,6 +15,9 @@ struct Effort {
   int bursts = 7;                                      // turns of each contender
   Duration burst = std::chrono::milliseconds(10);      // aimed-at length of a turn
   Duration gap_watch = std::chrono::milliseconds(10);  // length of the watch before each case
+  // Who takes more than this many times as long as the fastest in the first turn has no further ones; 0: all
+  // have all.
+  double hopeless = 0;
 };
 
 // Runs the contenders on one case in turns: a burst of each, then again, so that what disturbs the machine

@@ -11,6 +11,10 @@ namespace rondo::bench {
 // shared memory.
 collective::Tuning tuning_from(const nlohmann::ordered_json& rows);
 
+// What two measurements of the same cells agree in: of the engine the better figure, of algorithms the worse.
+// One that is picked by it was faster twice.
+collective::Tuning confirmed(collective::Tuning first, const collective::Tuning& second);
+
 // Sets "chosen" (the chooser's pick), "best" (the shortest p50) and "ratio_to_best" in the rows that compete
 // with each other: those of tuning_from() of one operation, size and number of ranks.
 void mark_choices(nlohmann::ordered_json& rows, const collective::Chooser& chooser);

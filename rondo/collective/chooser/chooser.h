@@ -27,7 +27,7 @@ class Chooser {
   Chooser(Tuning tuning, HandSet hand_set);
 
   // By hand, else the fastest by measurement, times between two measured sizes interpolated (geometrically),
-  // else the engine.
+  // but the engine where nothing is faster by more than 5 %, and where nothing was measured.
   Choice choose(OperationKind operation, int ranks, std::uint64_t bytes) const;
 
   // Whether any choice could be other than the engine.

@@ -22,6 +22,8 @@ constexpr std::uint64_t kSlots = 64;
 constexpr std::size_t kInlineBytes = 64;
 // Payloads up to this size are reduced by every rank on its own: one wait instead of two.
 constexpr std::size_t kOnePhaseBytes = std::size_t{16} << 10;
+// Registered buffers of less are copied all the same: the second wait takes longer than the copies.
+constexpr std::size_t kInPlaceBytes = std::size_t{2} << 10;
 // A chunk fits the second-level cache together with its copies.
 constexpr std::size_t kChunkBytes = std::size_t{256} << 10;
 // Staging buffers of a rank; a rank may copy this many chunks ahead.

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "rondo/base/error.h"
+#include "rondo/base/machine.h"
 #include "rondo/base/text.h"
 #include "rondo/collective/reduction.h"
 
@@ -77,10 +78,11 @@ Operation::Operation(CollectiveRequest request, std::uint64_t sequence, std::uin
   } else if (!is_all_reduce) {
     path_ = Path::pulled;
   } else {
-    // Between staged and in_place the peers' slots decide, see resolve().
+    // The peers' slots decide whether it will be in_place instead, see resolve().
     path_ = piece_bytes_ <= kOnePhaseBytes ? Path::one_phase : Path::staged;
   }
-  const bool may_register = path_ == Path::pulled || path_ == Path::staged;
+  const bool may_register = path_ == Path::pulled || path_ == Path::staged ||
+                            (path_ == Path::one_phase && piece_bytes_ >= kInPlaceBytes);
   registered_ = may_register && this_rank_posts() && request_.input.contiguous() &&
                 request_.input_bytes.empty() && (pieces_in_ == 1 || request_.input.stride == piece_bytes_) &&
                 peers_.registered(request_.input.base);
@@ -217,7 +219,7 @@ bool Operation::resolve() {
             ". All ranks must make the same calls in the same order with the same shapes and dtypes."),
         {r});
   }
-  if (path_ == Path::staged) {
+  if (path_ == Path::staged || (path_ == Path::one_phase && piece_bytes_ >= kInPlaceBytes)) {
     bool all_registered = true;
     for (int r = 0; r < peers_.size(); ++r) all_registered &= header_of(r).arena_offset != kNotRegistered;
     if (all_registered) path_ = Path::in_place;
@@ -353,7 +355,13 @@ void Operation::reduce_in_place() {
     destinations[r] = peers_.arena_address(static_cast<int>(r), offset) + range.begin * width;
     sources[r] = destinations[r];
   }
-  reduce({request_.type, request_.reduction, sources.span(), destinations.span(), range.size(), weights()});
+  const std::vector<double> all_weights = weights();
+  ReductionTask task{request_.type,       request_.reduction, sources.span(),
+                     destinations.span(), range.size(),       all_weights};
+  // Buffers that no cache can hold would only push out of it what their owners go on with.
+  static const std::uint64_t cache = largest_cache().count;
+  if (piece_bytes_ * static_cast<std::size_t>(peers_.size()) >= cache) task.kept_destination = peers_.rank();
+  reduce(task);
 }
 
 bool Operation::all_worked(std::uint64_t ticket) const {

@@ -103,6 +103,10 @@ void DistributedDataParallel::load_communication_state(const CommState& state) {
   if (state_->reducer) state_->reducer->load_communication_state(state);
 }
 
+std::string DistributedDataParallel::communication_misfit(const CommState& state) const {
+  return state_->reducer ? state_->reducer->communication_misfit(state) : std::string();
+}
+
 const BackwardTrace& DistributedDataParallel::last_backward() const {
   return state_->reducer ? state_->reducer->last_backward() : state_->no_trace;
 }

@@ -104,6 +104,8 @@ class DistributedDataParallel {
   // hook; a part of the state that does not fit a bucket is found in the next backward pass.
   CommState communication_state() const;
   void load_communication_state(const CommState& state);
+  // Why load_communication_state would refuse a state, as "is of ..."; empty when it fits.
+  std::string communication_misfit(const CommState& state) const;
 
   // When the buckets of the last synchronised backward pass were ready, launched and finished. Valid until
   // the next.

@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "rondo/base/text.h"
 #include "rondo/parallel/ddp/ddp.h"
 #include "rondo/parallel/ddp/hooks/registry.h"
 #include "rondo/parallel/sharded/sharded_model.h"
@@ -17,7 +18,10 @@ class DdpModel final : public PreparedModel {
   DdpModel(std::shared_ptr<torch::nn::Module> module, const Group& group, const DdpOptions& options,
            const std::string& codec)
       : module_(std::move(module)), ddp_(*module_, group, options) {
-    if (codec != "none") ddp_.register_comm_hook(make_comm_hook(codec, group));
+    if (codec == "none") return;
+    CommHook hook = make_comm_hook(codec, group);
+    hook_remembers_ = group.size() > 1 && hook.save != nullptr;
+    ddp_.register_comm_hook(std::move(hook));
   }
 
   torch::nn::Module& module() override { return *module_; }
@@ -35,6 +39,24 @@ class DdpModel final : public PreparedModel {
 
   // The backward pass itself has waited for the gradients.
   void finish_backward() override { no_sync_.reset(); }
+
+  CommunicationState communication_state() const override { return ddp_.communication_state(); }
+
+  std::string restore_communication(const std::vector<CommunicationState>& of_ranks) override {
+    const Group& group = ddp_.group();
+    std::string misfit;
+    if (of_ranks.empty()) {
+      misfit = "is not there";
+    } else if (of_ranks.size() != static_cast<std::size_t>(group.size())) {
+      misfit = str("is of ", of_ranks.size(), " ranks, this run has ", group.size());
+    } else {
+      const CommunicationState& own = of_ranks[static_cast<std::size_t>(group.rank())];
+      misfit = ddp_.communication_misfit(own);
+      if (misfit.empty()) ddp_.load_communication_state(own);
+    }
+    if (misfit.empty() || !hook_remembers_) return {};
+    return str("the codec's memory (error feedback) begins anew: its saved state ", misfit);
+  }
 
   CommunicationTimes communication_times() const override {
     if (!synchronised_) return {};
@@ -59,6 +81,7 @@ class DdpModel final : public PreparedModel {
   DistributedDataParallel ddp_;
   std::optional<NoSync> no_sync_;  // within an accumulation window
   bool synchronised_ = false;
+  bool hook_remembers_ = false;
 };
 
 }  // namespace

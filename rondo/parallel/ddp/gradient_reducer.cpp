@@ -109,27 +109,33 @@ CommState GradientReducer::communication_state() const {
   return state;
 }
 
+std::string GradientReducer::communication_misfit(const CommState& state) const {
+  if (const auto order = state.find(kOrder); order != state.end()) {
+    std::vector<std::size_t> sorted = tensor_to_numbers(order->second);
+    std::sort(sorted.begin(), sorted.end());
+    for (std::size_t i = 0; i < std::max(sorted.size(), parameters_.size()); ++i) {
+      if (sorted.size() == parameters_.size() && sorted[i] == i) continue;
+      return str("is of a model with ", sorted.size(), " trained parameters, this one has ",
+                 parameters_.size());
+    }
+  }
+  const auto hook = state.find(kHook);
+  const std::string saved = hook == state.end() ? "" : tensor_to_text(hook->second);
+  if (saved == hook_.name) return {};
+  const auto quoted = [](const std::string& name) { return name.empty() ? "none" : str("'", name, "'"); };
+  return str("was saved with communication hook ", quoted(saved), ", this model has ", quoted(hook_.name));
+}
+
 void GradientReducer::load_communication_state(const CommState& state) {
   const std::lock_guard lock(mutex_);
   if (in_pass_) throw UsageError("load_communication_state was called during a backward pass");
+  if (const std::string misfit = communication_misfit(state); !misfit.empty())
+    throw DataError("the state of communication " + misfit);
   std::vector<std::size_t> order;
   CommState of_hook;
   for (const auto& [name, tensor] : state) {
     if (name == kOrder) order = tensor_to_numbers(tensor);
     if (name.starts_with(kOfHook)) of_hook[name.substr(std::string_view(kOfHook).size())] = tensor;
-  }
-  std::vector<std::size_t> sorted = order;
-  std::sort(sorted.begin(), sorted.end());
-  for (std::size_t i = 0; i < sorted.size(); ++i) {
-    if (sorted.size() == parameters_.size() && sorted[i] == i) continue;
-    throw DataError(str("the state of communication is of a model with ", order.size(),
-                        " trained parameters, this one has ", parameters_.size()));
-  }
-  const auto hook = state.find(kHook);
-  const std::string saved = hook == state.end() ? "" : tensor_to_text(hook->second);
-  if (saved != hook_.name) {
-    throw DataError(str("the state of communication was saved with communication hook '", saved,
-                        "', this model has '", hook_.name, "'"));
   }
   if (hook_.restore) hook_.restore(of_hook);
   if (order.empty()) return;

@@ -43,6 +43,7 @@ class GradientReducer final : public Reducer, public std::enable_shared_from_thi
   // See DistributedDataParallel::communication_state().
   CommState communication_state() const;
   void load_communication_state(const CommState& state);
+  std::string communication_misfit(const CommState& state) const;
 
   // While the depth is above zero gradients stay local.
   void change_no_sync_depth(int by);

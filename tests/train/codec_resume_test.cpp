@@ -1,0 +1,157 @@
+// A training whose gradients travel through a codec, interrupted and resumed from its checkpoint.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <mutex>
+
+#include "rondo/checkpoint/tensor_file.h"
+#include "rondo/format/checkpoint_directory.h"
+#include "rondo/train/gathered_states.h"
+#include "tests/backend/ranks.h"
+#include "tests/format/temporary_directory.h"
+#include "tests/train/digits.h"
+
+namespace rondo {
+namespace {
+
+using testing::adamw;
+using testing::Digits;
+using testing::run_ranks;
+
+constexpr std::int64_t kSteps = 8;
+constexpr std::int64_t kInterrupted = 4;
+
+// With enough parameters that three ranks encode sums too (see docs/codecs.md), in several buckets.
+Model wide_model() {
+  static std::mutex mutex;  // the default generator is shared
+  const std::lock_guard lock(mutex);
+  torch::manual_seed(7);
+  auto module = std::make_shared<torch::nn::SequentialImpl>(torch::nn::Linear(8, 600), torch::nn::Tanh(),
+                                                            torch::nn::Linear(600, 8));
+  Model model;
+  model.name = "wide";
+  model.config = nlohmann::json::object();
+  model.forward = [raw = module.get()](const at::Tensor& input) { return raw->forward(input); };
+  model.module = module;
+  return model;
+}
+
+std::unique_ptr<Strategy> ddp_with(const Context& context, const std::string& codec) {
+  StrategyOptions options;
+  options.codec = codec;
+  options.bucket_bytes = KiB(4);
+  options.first_bucket_bytes = KiB(1);
+  return all_strategies().make("ddp", context, options);
+}
+
+// Trains from `position` (a checkpoint or nothing) to step `until`, and saves to `to` if that is given.
+std::vector<at::Tensor> train(Context& context, const std::string& codec, std::int64_t until,
+                              const std::filesystem::path& from, const std::filesystem::path& to) {
+  const auto strategy = ddp_with(context, codec);
+  const Model model = wide_model();
+  Trainer trainer(*strategy, model, adamw(), cross_entropy);
+  if (!from.empty()) trainer.restore(from);
+  trainer.fit(std::make_shared<Digits>(64), {.steps = until, .batch_size = 4});
+  if (!to.empty()) trainer.save(to, 1);
+  std::vector<at::Tensor> parameters;
+  for (const at::Tensor& p : model.module->parameters()) parameters.push_back(p.detach().clone());
+  return parameters;
+}
+
+bool same_bits(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (!at::equal(a[i], b[i])) return false;
+  }
+  return a.size() == b.size();
+}
+
+TEST(CodecResume, GoesOnBitForBitAtTheSameWorldSize) {
+  for (const std::string& backend : {std::string("native"), std::string("gloo")}) {
+    for (const int ranks : {2, 3}) {
+      for (const std::string codec : {"none", "int8", "top_k:0.1", "power_sgd:rank=2,start=2"}) {
+        const TemporaryDirectory directory;
+        run_ranks(ranks, backend, [&](Context& context) {
+          const auto whole = train(context, codec, kSteps, {}, {});
+          train(context, codec, kInterrupted, {}, directory.path());
+          const auto resumed = train(context, codec, kSteps, directory.path(), {});
+          EXPECT_TRUE(same_bits(whole, resumed)) << codec << " on " << ranks << " ranks over " << backend;
+        });
+      }
+    }
+  }
+}
+
+// What makes it so is in the checkpoint: without the file the same training ends elsewhere.
+TEST(CodecResume, TheCheckpointHoldsEveryRanksState) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path without = directory.path() / "without";
+  run_ranks(2, "native", [&](Context& context) {
+    const auto whole = train(context, "int8", kSteps, {}, {});
+    train(context, "int8", kInterrupted, {}, directory.path());
+    if (context.rank() == 0) {
+      const auto checkpoint = find_checkpoint(directory.path());
+      std::map<std::string, at::Tensor> saved;
+      for (const NamedTensor& t : map_tensors(checkpoint / "communication.safetensors"))
+        saved[t.name] = t.tensor;
+      for (const std::string rank : {"rank0", "rank1"}) {
+        for (const std::string name : {"/order", "/hook", "/hook/residual/0", "/hook/residual/3"})
+          EXPECT_TRUE(saved.contains(rank + name)) << rank << name;
+      }
+      EXPECT_FALSE(at::equal(saved["rank0/hook/residual/0"], saved["rank1/hook/residual/0"]));
+    }
+    // A checkpoint of the same step that a run without a codec has made.
+    train(context, "none", kInterrupted, {}, without);
+    const auto anew = train(context, "int8", kSteps, without, {});
+    EXPECT_FALSE(same_bits(whole, anew));
+  });
+}
+
+TEST(CodecResume, AnotherWorldSizeOrCodecBeginsAnewAndSaysSo) {
+  const TemporaryDirectory directory;
+  run_ranks(3, "native",
+            [&](Context& context) { train(context, "int8", kInterrupted, {}, directory.path()); });
+  run_ranks(2, "native", [&](Context& context) {
+    EXPECT_FALSE(train(context, "int8", kInterrupted + 2, directory.path(), {}).empty());
+    const auto strategy = ddp_with(context, "int8");
+    const auto said = [&](const std::string& codec, std::vector<CommunicationState> states) {
+      return ddp_with(context, codec)->prepare(wide_model().module)->restore_communication(states);
+    };
+    const CommunicationState own =
+        strategy->prepare(wide_model().module)->communication_state();  // of a model before its first step
+    EXPECT_EQ(said("int8", {own, own}), "");
+    EXPECT_NE(said("int8", {own, own, own}).find("is of 3 ranks, this run has 2"), std::string::npos);
+    EXPECT_NE(said("int8", {}).find("begins anew: its saved state is not there"), std::string::npos);
+    const std::string other = said("top_k:0.1", {own, own});
+    EXPECT_NE(other.find("communication hook 'codec int8', this model has 'codec top_k:0.1'"),
+              std::string::npos)
+        << other;
+    // What remembers nothing loses nothing.
+    EXPECT_EQ(said("none", {own, own}), "");
+    EXPECT_EQ(said("fp16_compress", {own, own}), "");
+  });
+}
+
+TEST(GatheredStates, MayDifferInNamesShapesAndDtypes) {
+  run_ranks(3, "native", [](Context& context) {
+    CommunicationState own;
+    if (context.rank() == 1) {
+      own["bytes"] = torch::arange(3, at::kByte);
+      own["nothing"] = at::empty({0}, at::kFloat);
+      own["numbers"] = torch::arange(6, at::kLong).view({2, 3}).t();
+    }
+    if (context.rank() == 2) own["numbers"] = at::full({2}, 0.5, at::kDouble);
+    const auto states = gather_states(own, context.world());
+    EXPECT_TRUE(gather_states({}, context.world()).empty());
+    ASSERT_EQ(states.size(), context.rank() == 0 ? 3U : 0U);
+    if (states.empty()) return;
+    EXPECT_TRUE(states[0].empty());
+    EXPECT_TRUE(at::equal(states[1].at("bytes"), torch::arange(3, at::kByte)));
+    EXPECT_EQ(states[1].at("nothing").numel(), 0);
+    EXPECT_TRUE(at::equal(states[1].at("numbers"), torch::arange(6, at::kLong).view({2, 3}).t()));
+    EXPECT_TRUE(at::equal(states[2].at("numbers"), at::full({2}, 0.5, at::kDouble)));
+  });
+}
+
+}  // namespace
+}  // namespace rondo
