@@ -8,9 +8,13 @@
 
 namespace rondo {
 
-FlatGradients::FlatGradients(Place place, const FlatParameters& parameters, BlockScheduler& scheduler,
-                             BufferPool& buffers)
-    : place_(std::move(place)), parameters_(parameters), scheduler_(scheduler), buffers_(buffers) {}
+FlatGradients::FlatGradients(Place place, const FlatParameters& parameters, const GradientCarriers& carriers,
+                             BlockScheduler& scheduler, BufferPool& buffers)
+    : place_(std::move(place)),
+      parameters_(parameters),
+      carriers_(carriers),
+      scheduler_(scheduler),
+      buffers_(buffers) {}
 
 at::Tensor FlatGradients::range(const at::Tensor& flat, int rank, std::size_t block) const {
   const FlatLayout& layout = parameters_.layout();
@@ -59,7 +63,7 @@ void FlatGradients::launch(const GradientWeight& weight, std::int64_t priority) 
 void FlatGradients::copy_in(const GradientWeight& weight) {
   const at::NoGradGuard no_grad;
   const FlatLayout& layout = parameters_.layout();
-  const std::vector<ModelTensor>& parameters = parameters_.parameters();
+  const std::vector<ModelTensor>& parameters = carriers_.tensors();
   const at::TensorOptions options = parameters.front().tensor.options().requires_grad(false);
   if (!flat_.defined()) {
     flat_ = buffers_.take(layout.flat_elements(), options);
@@ -105,12 +109,16 @@ void FlatGradients::finish(bool accumulate) {
   }
   // ZeRO-1 keeps the whole buffer for the next pass, the others free what they do not own.
   if (place_.sharding != Sharding::zero1) buffers_.give_back(std::exchange(flat_, {}));
-  if (accumulate && shard_.defined()) {
-    shard_.add_(incoming_);
-  } else {
-    shard_ = incoming_;
+  at::Tensor sum = std::exchange(incoming_, {});
+  if (sum.scalar_type() != parameters_.master_dtype()) {
+    at::Tensor travelled = std::exchange(sum, sum.to(parameters_.master_dtype()));
+    buffers_.give_back(std::move(travelled));
   }
-  incoming_.reset();
+  if (accumulate && shard_.defined()) {
+    shard_.add_(sum);
+  } else {
+    shard_ = std::move(sum);
+  }
   make_result();
 }
 
@@ -121,8 +129,8 @@ void FlatGradients::make_result() {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (place_.sharding == Sharding::ddp) {
       const ElementRange place = layout.place(i);
-      result_.push_back(
-          flat_.narrow(0, place.begin, place.size()).view(parameters[i].tensor.sizes()).variable_data());
+      const at::Tensor whole = flat_.narrow(0, place.begin, place.size()).view(parameters[i].tensor.sizes());
+      result_.push_back(whole.to(parameters_.master_dtype()).variable_data());
     } else {
       const FlatLayout::Slice slice = layout.slice(i, place_.shard_group.rank());
       result_.push_back(shard_.narrow(0, slice.in_shard, slice.of_parameter.size()).variable_data());

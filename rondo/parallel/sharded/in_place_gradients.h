@@ -3,6 +3,7 @@
 #include "rondo/backend/group.h"
 #include "rondo/parallel/ddp/in_place_exchange.h"
 #include "rondo/parallel/sharded/flat_parameters.h"
+#include "rondo/parallel/sharded/gradient_carriers.h"
 #include "rondo/parallel/sharded/sharding.h"
 #include "rondo/parallel/sharded/unit_gradients.h"
 
@@ -13,8 +14,9 @@ namespace rondo {
 // gained.
 class InPlaceGradients final : public UnitGradients {
  public:
-  // `parameters` outlives the object.
-  InPlaceGradients(Sharding sharding, const FlatParameters& parameters, const Group& group);
+  // `parameters` and `carriers` outlive the object.
+  InPlaceGradients(Sharding sharding, const FlatParameters& parameters, const GradientCarriers& carriers,
+                   const Group& group);
 
   void launch(const GradientWeight& weight, std::int64_t priority) override;
   bool launched() const override { return launched_; }
@@ -25,6 +27,7 @@ class InPlaceGradients final : public UnitGradients {
  private:
   const Sharding sharding_;
   const FlatParameters& parameters_;
+  const GradientCarriers& carriers_;
   const int rank_;
   InPlaceExchange exchange_;
   bool launched_ = false;
