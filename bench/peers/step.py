@@ -221,10 +221,11 @@ def distribute(module, arguments):
     if arguments.strategy == "fsdp2":
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-        policy = MixedPrecisionPolicy(**arguments.mixed_precision)
+        fields = arguments.mixed_precision
+        inner = MixedPrecisionPolicy(**{name: value for name, value in fields.items() if name != "output_dtype"})
         for block in blocks_of(module):
-            fully_shard(block, mp_policy=policy)
-        return fully_shard(module, mp_policy=policy)
+            fully_shard(block, mp_policy=inner)
+        return fully_shard(module, mp_policy=MixedPrecisionPolicy(**fields))
     model = nn.parallel.DistributedDataParallel(module, gradient_as_bucket_view=arguments.setting == "fastest")
     if arguments.strategy == "ddp":
         register_hook(model, arguments.codec)

@@ -14,7 +14,7 @@ namespace rondo {
 struct MixedPrecisionPolicy {
   std::optional<at::ScalarType> param_dtype{};   // gathered parameters and computation; empty: the model's
   std::optional<at::ScalarType> reduce_dtype{};  // gradients on their way; empty: param_dtype
-  std::optional<at::ScalarType> output_dtype{};  // floating outputs of forward; empty: as they come
+  std::optional<at::ScalarType> output_dtype{};  // floating outputs of the model; empty: as they come
   bool cast_forward_inputs = true;               // floating inputs of forward become param_dtype
   bool keep_batchnorm_fp32 = false;              // not FSDP2's: parameters of batch norms stay as they are
 

@@ -85,7 +85,7 @@ void load_full_state_dict(PreparedModel& model, const std::vector<ModelTensor>& 
   std::vector<ShardedTensor> expected;
   for (const ShardedTensor& tensor : sharded_state_dict(model)) {
     // Shapes only; whatever is here of it.
-    expected.push_back({tensor.name, at::zeros({1}).expand(tensor.global_sizes), tensor.global_sizes, 0});
+    expected.push_back({tensor.name, at::zeros({}).expand(tensor.global_sizes), tensor.global_sizes, 0});
   }
   std::vector<ShardedTensor> given;
   for (const ModelTensor& tensor : state) given.push_back(whole(tensor.name, tensor.tensor));

@@ -14,7 +14,7 @@ GradientCarriers::GradientCarriers(const std::vector<ModelTensor>& parameters, a
   for (ModelTensor& carrier : carriers_) {
     // The shape without the memory.
     const at::TensorOptions options = carrier.tensor.options().dtype(dtype).requires_grad(false);
-    carrier.tensor = at::zeros({1}, options).expand(carrier.tensor.sizes());
+    carrier.tensor = at::zeros({}, options).expand(carrier.tensor.sizes());
   }
 }
 

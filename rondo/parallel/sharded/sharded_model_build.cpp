@@ -114,7 +114,9 @@ void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& option
     units_.push_back(std::make_unique<ShardedUnit>(std::move(model_units[i]), shardings[i], environment_,
                                                    static_cast<int>(owner - owned.begin())));
     if (UnitState* state = units_.back()->state()) {
-      UnitCasts casts{.outputs = options.mixed_precision.output_dtype};
+      UnitCasts casts;
+      // Inside the model layers compute with what units give, in param_dtype.
+      if (&state->module() == original_.get()) casts.outputs = options.mixed_precision.output_dtype;
       if (options.mixed_precision.cast_forward_inputs) casts.inputs = options.mixed_precision.param_dtype;
       state->set_casts(casts);
       watch_->add(*state, i);

@@ -41,6 +41,10 @@ void ShardedModel::settle() {
   for (const std::size_t unit : order_) {
     if (progress_[unit].pending) update(unit);
   }
+  // Nothing is under way on the group that parts are assembled over.
+  for (const std::size_t unit : order_) {
+    if (units_[unit]->gathering()) units_[unit]->finish_gather();
+  }
 }
 
 bool ShardedModel::keeps_masters() const {

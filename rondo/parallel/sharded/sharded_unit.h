@@ -15,6 +15,7 @@
 #include "rondo/parallel/sharded/shard_module.h"
 #include "rondo/parallel/sharded/sharding.h"
 #include "rondo/parallel/sharded/unit_gradients.h"
+#include "rondo/precision/mixed_precision_policy.h"
 
 namespace rondo {
 
@@ -55,6 +56,8 @@ class ShardedUnit {
 
   // Whether all parameters can be read on this rank.
   bool ready() const;
+  // Whether a gather has been started and not waited for.
+  bool gathering() const { return presence_ == Presence::gathering; }
   // Starts gathering parameters that are not there or out of date; nothing when it is under way or ready().
   void start_gather(std::int64_t priority);
   // Waits; afterwards ready().
