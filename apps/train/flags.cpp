@@ -171,8 +171,9 @@ void visit_flags(Flags& f, const Visit& visit) {
   visit("offload", f.offload,
         "Sharded: directory for memory-mapped files in place of memory; best a fast local disk", processes,
         any);
-  visit("offload-what", f.offload_what, "What goes there: parameters (the rank's shards), optimizer (its state)",
-        processes, one_of({"parameters", "optimizer"}));
+  visit("offload-what", f.offload_what,
+        "What goes there: parameters (the rank's shards), optimizer (its state)", processes,
+        one_of({"parameters", "optimizer"}));
   visit("backend", f.backend, "Communication engine; also mpi, nccl, path/to/module.so:name", processes,
         engine);
   visit("reproducible", f.reproducible,

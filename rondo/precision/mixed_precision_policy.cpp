@@ -86,7 +86,8 @@ std::string to_text(const MixedPrecisionPolicy& policy) {
   }
   for (const SwitchField& field : kSwitches) {
     const bool value = policy.*(field.member);
-    if (value != MixedPrecisionPolicy{}.*(field.member)) parts.push_back(str(field.name, "=", value ? "true" : "false"));
+    if (value != MixedPrecisionPolicy{}.*(field.member))
+      parts.push_back(str(field.name, "=", value ? "true" : "false"));
   }
   return join(parts, ",");
 }

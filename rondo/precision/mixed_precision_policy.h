@@ -21,15 +21,16 @@ struct MixedPrecisionPolicy {
   friend bool operator==(const MixedPrecisionPolicy&, const MixedPrecisionPolicy&) = default;
 };
 
-// "param=bfloat16,reduce=float32,output=float32,cast_forward_inputs=false,keep_batchnorm_fp32=true", each part
-// optional, also with FSDP2's names (param_dtype=...); "" is the default, and a dtype alone ("bfloat16") is param's. Throws
-// UsageError naming the part.
+// "param=bfloat16,reduce=float32,output=float32,cast_forward_inputs=false,keep_batchnorm_fp32=true", each
+// part optional, also with FSDP2's names (param_dtype=...); "" is the default, and a dtype alone ("bfloat16")
+// is param's. Throws UsageError naming the part.
 MixedPrecisionPolicy parse_mixed_precision_policy(std::string_view text);
 // What parse_mixed_precision_policy() reads; "" for the default.
 std::string to_text(const MixedPrecisionPolicy& policy);
 
 // {"param_dtype": "bfloat16", "reduce_dtype": null, "output_dtype": null, "cast_forward_inputs": true,
-// "keep_batchnorm_fp32": false}. From JSON absent keys are null or the default; an unknown key is a UsageError naming it.
+// "keep_batchnorm_fp32": false}. From JSON absent keys are null or the default; an unknown key is a
+// UsageError naming it.
 nlohmann::json to_json(const MixedPrecisionPolicy& policy);
 MixedPrecisionPolicy mixed_precision_policy_from_json(const nlohmann::json& json);
 

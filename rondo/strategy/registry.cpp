@@ -52,12 +52,11 @@ const std::string& StrategyRegistry::summary(const std::string& name) const {
 
 StrategyRegistry local_strategies() {
   StrategyRegistry registry;
-  registry.add(
-      "one_device", "one process, one device, no communication",
-      [](const Context& context, const StrategyOptions& options) {
-        refuse_options_of_units("one_device", options);
-        return std::make_unique<OneDevice>(context);
-      });
+  registry.add("one_device", "one process, one device, no communication",
+               [](const Context& context, const StrategyOptions& options) {
+                 refuse_options_of_units("one_device", options);
+                 return std::make_unique<OneDevice>(context);
+               });
   return registry;
 }
 

@@ -51,8 +51,8 @@ struct StrategyOptions {
   OffloadOptions offload = {};
 };
 
-// For strategies that do not work by unit: throws UsageError, naming `strategy`, when the options ask for what
-// only units have (mixed precision, resharding, offload).
+// For strategies that do not work by unit: throws UsageError, naming `strategy`, when the options ask for
+// what only units have (mixed precision, resharding, offload).
 void refuse_options_of_units(const std::string& strategy, const StrategyOptions& options);
 
 using StrategyFactory = std::function<std::unique_ptr<Strategy>(const Context&, const StrategyOptions&)>;

@@ -29,7 +29,8 @@ std::vector<std::string> differences(const std::vector<ShardedTensor>& expected,
     const ShardedTensor& other = *found->second;
     const bool same = other.global_sizes == tensor.global_sizes && other.offset == tensor.offset &&
                       other.local.numel() == tensor.local.numel();
-    if (!same) wrong.push_back(str("'", tensor.name, "' is ", describe(other), " and not ", describe(tensor)));
+    if (!same)
+      wrong.push_back(str("'", tensor.name, "' is ", describe(other), " and not ", describe(tensor)));
   }
   for (const auto& [name, tensor] : given) {
     bool known = false;

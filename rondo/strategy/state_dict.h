@@ -28,8 +28,8 @@ std::vector<ModelTensor> full_state_dict(PreparedModel& model);
 std::vector<ShardedTensor> sharded_state_dict(PreparedModel& model);
 
 // Copies the values into the model, the same on all ranks; training goes on with them. Collective, outside of
-// a training step. Throws UsageError, before anything is changed, naming the tensors that are missing, unknown
-// or of another shape.
+// a training step. Throws UsageError, before anything is changed, naming the tensors that are missing,
+// unknown or of another shape.
 void load_full_state_dict(PreparedModel& model, const std::vector<ModelTensor>& state);
 // The same from what sharded_state_dict() gave on as many ranks under the same strategy: also an error is a
 // part that is not where this rank's is.

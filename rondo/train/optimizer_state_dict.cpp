@@ -22,10 +22,9 @@ void load(const NamedOptimizer& optimizer, const nlohmann::json& description, co
 
 OptimizerSnapshot full_optimizer_state_dict(PreparedModel& model, torch::optim::Optimizer& optimizer) {
   model.settle();
-  return assembled_snapshot(named(model, optimizer), /*keeps=*/true,
-                            [&](const std::string& parameter, const at::Tensor& part) {
-                              return model.assemble(parameter, part);
-                            });
+  return assembled_snapshot(
+      named(model, optimizer), /*keeps=*/true,
+      [&](const std::string& parameter, const at::Tensor& part) { return model.assemble(parameter, part); });
 }
 
 OptimizerSnapshot sharded_optimizer_state_dict(PreparedModel& model, torch::optim::Optimizer& optimizer) {

@@ -43,7 +43,8 @@ Trainer::Trainer(Strategy& strategy, Model model, c10::Device device, const Prec
   }
   name_sample_dropouts(*model_.module);
   prepared_ = strategy_.prepare(model_.module);
-  model_.forward = [forward = std::move(model_.forward), prepared = prepared_.get()](const at::Tensor& input) {
+  model_.forward = [forward = std::move(model_.forward),
+                    prepared = prepared_.get()](const at::Tensor& input) {
     return prepared->cast_output(forward(prepared->cast_input(input)));
   };
   if (precision_.settings().master_weights && prepared_->optimizes_parts() && !prepared_->keeps_masters()) {

@@ -33,8 +33,8 @@ TEST(FileMemory, ADiskThatIsTooSmallIsNamedAndNothingIsLeft) {
   } catch (const Error& error) {
     const std::string message = error.what();
     for (const std::string part :
-         {(directory / "state").string(), std::string("for the optimizer's state needs"), std::string("are free"),
-          std::string("name another directory")}) {
+         {(directory / "state").string(), std::string("for the optimizer's state needs"),
+          std::string("are free"), std::string("name another directory")}) {
       EXPECT_NE(message.find(part), std::string::npos) << message;
     }
   }

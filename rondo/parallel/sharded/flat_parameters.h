@@ -86,8 +86,8 @@ class FlatParameters {
   FlatLayout layout_;
   Spec spec_;
   at::Tensor flat_;
-  ElementRange own_;   // of the buffer, what shard_ is
-  at::Tensor shard_;   // what the optimizer changes; a part of flat_ unless apart()
+  ElementRange own_;  // of the buffer, what shard_ is
+  at::Tensor shard_;  // what the optimizer changes; a part of flat_ unless apart()
   at::Tensor kept_;
   std::size_t bytes_;  // of flat_
   bool allocated_ = true;

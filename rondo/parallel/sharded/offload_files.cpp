@@ -37,7 +37,8 @@ void collect(torch::optim::Optimizer& optimizer, std::vector<at::Tensor>& tensor
   for (const auto& [parameter, state] : optimizer.state()) {
     visit_state(static_cast<typename Kind::State&>(*state), [&](const char*, auto& field) {
       if constexpr (std::is_same_v<std::decay_t<decltype(field)>, at::Tensor>) {
-        if (field.defined() && field.numel() > 0 && field.is_cpu() && !in_file(field)) tensors.push_back(field);
+        if (field.defined() && field.numel() > 0 && field.is_cpu() && !in_file(field))
+          tensors.push_back(field);
       }
     });
   }

@@ -106,7 +106,7 @@ class ShardedModel final : public PreparedModel {
   const bool reduce_every_pass_;
   const bool broadcast_buffers_;
   const int prefetch_;
-  const bool defers_;  // the engine works in the background
+  const bool defers_;                    // the engine works in the background
   std::unique_ptr<OffloadFiles> files_;  // null without offload
   bool offloads_optimizer_ = false;
 

@@ -99,7 +99,8 @@ void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& option
   std::vector<std::string> names;
   for (const ModelUnit& unit : model_units) names.push_back(unit.name);
   std::vector<Sharding> shardings = plan.assign(names);
-  if (options.reshard_ranks == 1) std::replace(shardings.begin(), shardings.end(), Sharding::zero3, Sharding::zero3_keep);
+  if (options.reshard_ranks == 1)
+    std::replace(shardings.begin(), shardings.end(), Sharding::zero3, Sharding::zero3_keep);
   watch_ = std::make_shared<UnitWatch>(UnitWatch::Events{[this](std::size_t unit) { before_forward(unit); },
                                                          [this](std::size_t unit) { after_forward(unit); },
                                                          [this](std::size_t unit) { before_backward(unit); },

@@ -75,8 +75,8 @@ void ShardedUnit::add_part(std::vector<ModelTensor> parameters, int owner) {
   part.parameters = std::make_unique<FlatParameters>(std::move(parameters), layout, std::move(spec));
   const FlatParameters& flat = *part.parameters;
   if (trained) {
-    part.carriers = std::make_unique<GradientCarriers>(
-        flat.parameters(), environment_.policy.reduce_dtype.value_or(compute));
+    part.carriers = std::make_unique<GradientCarriers>(flat.parameters(),
+                                                       environment_.policy.reduce_dtype.value_or(compute));
   }
   if (trained && environment_.in_place && options.device().is_cpu()) {
     part.gradients = std::make_unique<InPlaceGradients>(sharding_, flat, *part.carriers, group);

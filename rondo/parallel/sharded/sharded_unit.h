@@ -108,7 +108,7 @@ class ShardedUnit {
     std::unique_ptr<FlatParameters> parameters;
     std::unique_ptr<GradientCarriers> carriers;  // null when frozen
     std::unique_ptr<UnitGradients> gradients;    // null when frozen
-    std::vector<at::Tensor> optimized;         // by parameter
+    std::vector<at::Tensor> optimized;           // by parameter
     std::vector<BlockScheduler::Ticket> gathers;
   };
   void add_part(std::vector<ModelTensor> parameters, int owner);

@@ -64,7 +64,8 @@ std::vector<at::Tensor> train_masters_alone(const MixedPrecisionPolicy& policy, 
 }
 
 TEST(MixedPrecision, RanksComputeWhatOneProcessDoesWithTheSameCasts) {
-  for (const TrainingPlan& plan : {TrainingPlan{}, TrainingPlan{.steps = 4, .accumulate = 2, .clip_norm = 0.5}}) {
+  for (const TrainingPlan& plan :
+       {TrainingPlan{}, TrainingPlan{.steps = 4, .accumulate = 2, .clip_norm = 0.5}}) {
     const std::vector<at::Tensor> expected = train_masters_alone(kNarrow, plan);
     EXPECT_EQ(expected.front().scalar_type(), at::kDouble);
     // Something was computed in float32.
@@ -102,7 +103,8 @@ TEST(MixedPrecision, EveryPartOfAPolicyMayBeLeftOut) {
 
 TEST(MixedPrecision, WeightsStayWideAndTheModelIsNarrow) {
   run_ranks(2, "native", [](Context& context) {
-    const auto strategy = all_strategies().make("zero3", context, options_with({.param_dtype = at::kBFloat16}));
+    const auto strategy =
+        all_strategies().make("zero3", context, options_with({.param_dtype = at::kBFloat16}));
     Layers model;
     const at::Tensor before = model->layers[0]->linear->weight.detach().clone();
     const auto prepared = strategy->prepare(model.ptr());
@@ -166,7 +168,9 @@ TEST(MixedPrecision, StrategiesWithoutUnitsRefuseAPolicy) {
               std::string::npos)
         << message;
     const auto strategy = all_strategies().make("zero1", context, options_with(kNarrow));
-    EXPECT_NE(message_of([&] { strategy->set_mixed_precision({.param_dtype = at::kHalf}); }).find("say it in one way"),
+    EXPECT_NE(message_of([&] {
+                strategy->set_mixed_precision({.param_dtype = at::kHalf});
+              }).find("say it in one way"),
               std::string::npos);
   });
 }

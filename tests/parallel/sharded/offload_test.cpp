@@ -73,8 +73,9 @@ TEST(Offload, ADirectoryThatCannotBeIsNamed) {
   run_ranks(2, "native", [](Context& context) {
     const auto strategy = all_strategies().make("zero1", context, options_with("/proc/offload"));
     Layers model;
-    EXPECT_NE(message_of([&] { strategy->prepare(model.ptr()); }).find("offload: /proc/offload is no directory"),
-              std::string::npos);
+    EXPECT_NE(
+        message_of([&] { strategy->prepare(model.ptr()); }).find("offload: /proc/offload is no directory"),
+        std::string::npos);
   });
 }
 

@@ -25,8 +25,7 @@ struct Training {
   void step(int number) {
     optimizer->zero_grad();
     prepared->begin_step({.samples = 6, .gradients_are_read = false});
-    const Batch batch =
-        rows(joint_batch(12, static_cast<std::uint64_t>(number)), context.rank() * 6, 6);
+    const Batch batch = rows(joint_batch(12, static_cast<std::uint64_t>(number)), context.rank() * 6, 6);
     mean_loss(model(batch.input), batch).backward();
     prepared->finish_backward();
     prepared->step(*optimizer);
@@ -199,7 +198,9 @@ TEST(Reshard, AGroupThatDoesNotDivideIsAnError) {
     resharded.reshard_ranks = 3;
     const auto strategy = all_strategies().make("zero3", context, resharded);
     Layers model;
-    EXPECT_NE(message_of([&] { strategy->prepare(model.ptr()); }).find("reshard_after_forward 3 does not divide the 4"),
+    EXPECT_NE(message_of([&] {
+                strategy->prepare(model.ptr());
+              }).find("reshard_after_forward 3 does not divide the 4"),
               std::string::npos);
   });
 }

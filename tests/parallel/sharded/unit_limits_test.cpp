@@ -111,8 +111,7 @@ TEST(UnitLimits, AParameterUsedBesideItsUnitIsNamed) {
     prepared->begin_step({.samples = 2});
     const at::NoGradGuard no_grad;  // the last unit of a pass with gradients stays for its backward
     const std::string message = message_of([&] { model(joint_batch(2, 1).input); });
-    EXPECT_NE(message.find("a parameter of unit 'unit' (unit.shift, ...) was used while"),
-              std::string::npos)
+    EXPECT_NE(message.find("a parameter of unit 'unit' (unit.shift, ...) was used while"), std::string::npos)
         << message;
     EXPECT_NE(message.find("Use it inside the unit"), std::string::npos) << message;
     barrier(context.world());
