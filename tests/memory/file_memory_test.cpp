@@ -32,7 +32,7 @@ TEST(FileMemory, ADiskThatIsTooSmallIsNamedAndNothingIsLeft) {
     FAIL() << "a file of 2^60 bytes was made";
   } catch (const Error& error) {
     const std::string message = error.what();
-    for (const std::string part :
+    for (const std::string& part :
          {(directory / "state").string(), std::string("for the optimizer's state needs"),
           std::string("are free"), std::string("name another directory")}) {
       EXPECT_NE(message.find(part), std::string::npos) << message;
