@@ -127,6 +127,10 @@ void visit_flags(Flags& f, const Visit& visit) {
         one_of({"auto", "false", "true"}));
   visit("master-weights", f.master_weights, "float32 copies for the optimizer; auto: under O2", numbers,
         one_of({"auto", "false", "true"}));
+  visit("mixed-precision", f.mixed_precision,
+        "Sharded: dtypes of units, as param=bfloat16,reduce=float32 (output=, cast_forward_inputs=, "
+        "keep_batchnorm_fp32=); weights and optimizer stay float32",
+        numbers, any);
   visit("matmul", f.matmul, "float32 matrix products: auto is the faster kernels, measured once a machine",
         numbers, one_of({"auto", "default"}));
 
@@ -164,6 +168,15 @@ void visit_flags(Flags& f, const Visit& visit) {
   visit("gradients-in-flight", f.gradients_in_flight,
         "Sharded: units whose gradients travel at a time between hosts; 0 is no limit", processes,
         not_negative);
+  visit("reshard-after-forward", f.reshard_after_forward,
+        "zero3: true, false, or among how many neighbouring ranks parameters stay sharded until backward",
+        processes, any);
+  visit("offload", f.offload,
+        "Sharded: directory for memory-mapped files in place of memory; best a fast local disk", processes,
+        any);
+  visit("offload-what", f.offload_what,
+        "What goes there: parameters (the rank's shards), optimizer (its state)", processes,
+        one_of({"parameters", "optimizer"}));
   visit("backend", f.backend, "Communication engine; also mpi, nccl, path/to/module.so:name", processes,
         engine);
   visit("reproducible", f.reproducible,

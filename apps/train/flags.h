@@ -60,6 +60,7 @@ struct TrainFlags {
   std::string keep_batchnorm_fp32 = "auto";
   std::string master_weights = "auto";
   std::string matmul = "auto";
+  std::string mixed_precision;
 
   std::string strategy = "auto";
   std::string plan;
@@ -72,6 +73,9 @@ struct TrainFlags {
   std::string credit = "16MiB";
   int prefetch = 2;
   int gradients_in_flight = 2;
+  std::string reshard_after_forward = "true";
+  std::string offload;
+  std::vector<std::string> offload_what = {"parameters", "optimizer"};
   int nproc_per_node = 1;
   std::string backend = "auto";
   bool reproducible = false;

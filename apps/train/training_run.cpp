@@ -165,7 +165,28 @@ PrecisionOptions precision_options(const TrainFlags& flags) {
   options.keep_batchnorm_fp32 = knob(flags.keep_batchnorm_fp32);
   options.master_weights = knob(flags.master_weights);
   if (flags.loss_scale != "auto") options.loss_scale = parse_loss_scale(flags.loss_scale, "--loss-scale");
+  // Gradients of float16 vanish without, whoever casts.
+  const bool half_units = parse_mixed_precision_policy(flags.mixed_precision).param_dtype == at::kHalf;
+  if (flags.loss_scale == "auto" && half_units) options.loss_scale = LossScale{.dynamic = true};
   return options;
+}
+
+// As a number of ranks, see StrategyOptions::reshard_ranks.
+int parse_reshard_after_forward(const std::string& text) {
+  if (text == "true") return 0;
+  if (text == "false") return 1;
+  const bool digits = !text.empty() && text.size() < 7 && text.find_first_not_of("0123456789") == text.npos;
+  const int ranks = digits ? std::stoi(text) : 0;
+  if (ranks < 1)
+    throw UsageError(str("--reshard-after-forward ", text, " is neither true, false nor a number of ranks"));
+  return ranks;
+}
+
+OffloadOptions offload_options(const TrainFlags& flags) {
+  const auto has = [&](const char* what) {
+    return std::find(flags.offload_what.begin(), flags.offload_what.end(), what) != flags.offload_what.end();
+  };
+  return {.directory = flags.offload, .parameters = has("parameters"), .optimizer = has("optimizer")};
 }
 
 ScheduleOptions schedule_options(const TrainFlags& flags, std::int64_t total_steps) {
@@ -295,6 +316,9 @@ ExitCode run_training(const TrainFlags& flags) {
     options.credit_bytes = parse_bytes(flags.credit, "--credit");
     options.prefetch = flags.prefetch;
     options.gradients_in_flight = flags.gradients_in_flight;
+    options.mixed_precision = parse_mixed_precision_policy(flags.mixed_precision);
+    options.reshard_ranks = parse_reshard_after_forward(flags.reshard_after_forward);
+    options.offload = offload_options(flags);
     strategy = all_strategies().make(strategy_name(flags, context.world_size()), context, options);
     device = device_of(flags.device, context.local_rank());
     resolve(precision_options(flags));

@@ -147,6 +147,17 @@ def load_safetensors(path, module):
     module.load_state_dict(state, strict=True)
 
 
+def mixed_precision_policy(text):
+    """Fields of MixedPrecisionPolicy from "param=bfloat16,reduce=float32"."""
+    fields = dict(part.split("=") for part in text.split(","))
+    return {
+        name if name == "cast_forward_inputs" else f"{name}_dtype": value == "true"
+        if name == "cast_forward_inputs"
+        else getattr(torch, value)
+        for name, value in fields.items()
+    }
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--strategy", choices=["ddp", "zero1", "fsdp2", "one_device"], required=True)
@@ -160,6 +171,7 @@ def parse_arguments():
     parser.add_argument("--clip-norm", type=float, default=0)
     parser.add_argument("--optimizer", choices=["adamw", "sgd"], required=True)
     parser.add_argument("--codec", default="none")
+    parser.add_argument("--mixed-precision", type=mixed_precision_policy, default={})
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--world-size", type=int, required=True)
     parser.add_argument("--rendezvous", required=True)
@@ -207,11 +219,13 @@ def distribute(module, arguments):
         timeout=datetime.timedelta(seconds=120),
     )
     if arguments.strategy == "fsdp2":
-        from torch.distributed.fsdp import fully_shard
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
+        fields = arguments.mixed_precision
+        inner = MixedPrecisionPolicy(**{name: value for name, value in fields.items() if name != "output_dtype"})
         for block in blocks_of(module):
-            fully_shard(block)
-        return fully_shard(module)
+            fully_shard(block, mp_policy=inner)
+        return fully_shard(module, mp_policy=MixedPrecisionPolicy(**fields))
     model = nn.parallel.DistributedDataParallel(module, gradient_as_bucket_view=arguments.setting == "fastest")
     if arguments.strategy == "ddp":
         register_hook(model, arguments.codec)

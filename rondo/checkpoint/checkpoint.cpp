@@ -97,6 +97,8 @@ std::string parameter_of(const std::string& optimizer, const std::string& tensor
   return begin < end ? tensor.substr(begin, end - begin) : std::string();
 }
 
+}  // namespace
+
 NamedTensors parts_of(const NamedOptimizer& optimizer, const NamedTensors& tensors) {
   NamedTensors parts;
   for (const NamedTensor& whole : tensors) {
@@ -106,8 +108,6 @@ NamedTensors parts_of(const NamedOptimizer& optimizer, const NamedTensors& tenso
   }
   return parts;
 }
-
-}  // namespace
 
 OptimizerSnapshot assembled_snapshot(
     const NamedOptimizer& optimizer, bool keeps,

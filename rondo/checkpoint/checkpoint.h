@@ -38,6 +38,9 @@ OptimizerSnapshot assembled_snapshot(
     const NamedOptimizer& optimizer, bool keeps,
     const std::function<at::Tensor(const std::string& parameter, const at::Tensor& part)>& assemble);
 
+// The inverse on one rank: what optimizer.part_of() takes of the whole tensors.
+NamedTensors parts_of(const NamedOptimizer& optimizer, const NamedTensors& tensors);
+
 // Everything that training needs to continue. It refers to the model's and the optimizers' own tensors:
 // saving reads them, loading writes them in place.
 struct TrainingState {

@@ -11,7 +11,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/checkpoint/optimizer_fields.h"
+#include "rondo/nn/optimizer_fields.h"
 
 namespace rondo {
 namespace {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -63,6 +64,12 @@ class MemoryLedger {
   void charge(MemoryLabel label, std::uint64_t bytes);
   void discharge(MemoryLabel label, std::uint64_t bytes) noexcept;
 
+  // Bytes in memory-mapped files that stand in for memory: apart from the totals and the limit, since the
+  // kernel writes them out and takes their memory when it needs it.
+  void add_file_bytes(std::uint64_t bytes) { file_bytes_ += bytes; }
+  void remove_file_bytes(std::uint64_t bytes) noexcept { file_bytes_ -= bytes; }
+  std::uint64_t file_bytes() const { return file_bytes_; }
+
   // Beyond this, add() and charge() throw; nothing is without limit. What is alive already stays.
   void set_limit(std::optional<Bytes> limit);
   std::optional<Bytes> limit() const;
@@ -88,6 +95,8 @@ class MemoryLedger {
   // Copies of a largest moment are made when it is over: the first time that something is given back.
   void settle_peak();
   void settle_interval();
+
+  std::atomic<std::uint64_t> file_bytes_ = 0;
 
   mutable std::mutex mutex_;  // protects everything below
   BlockTable blocks_;

@@ -56,6 +56,13 @@ bool put_boundary(const char* name, const std::vector<at::Tensor*>& tensors, std
   return true;
 }
 
+void cast(const std::vector<at::Tensor*>& tensors, std::optional<at::ScalarType> dtype) {
+  if (!dtype) return;
+  for (at::Tensor* tensor : tensors) {
+    if (tensor->defined() && tensor->is_floating_point()) *tensor = tensor->to(*dtype);
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<void> UnitState::keep_alive() const { return module_.weak_from_this().lock(); }
@@ -94,9 +101,11 @@ UnitCall::UnitCall(UnitState& state) : state_(state) { state_.notify_pre_forward
 void UnitCall::mark_inputs(const std::vector<at::Tensor*>& inputs) {
   has_input_boundary_ =
       put_boundary("rondo::UnitInputs", inputs, [state = &state_] { state->notify_post_backward(); });
+  cast(inputs, state_.casts().inputs);
 }
 
 void UnitCall::mark_outputs(const std::vector<at::Tensor*>& outputs) {
+  cast(outputs, state_.casts().outputs);
   state_.notify_post_forward();
   put_boundary("rondo::UnitOutputs", outputs, [state = &state_, closes_itself = has_input_boundary_] {
     state->notify_pre_backward();

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +38,12 @@ struct UnitObserver {
   virtual void post_recompute(UnitState&) {}
 };
 
+// What a unit's floating tensors become on their way in and out; empty: they stay.
+struct UnitCasts {
+  std::optional<at::ScalarType> inputs = {};
+  std::optional<at::ScalarType> outputs = {};
+};
+
 // One part of a model whose parameters are gathered, reduced, scheduled and checkpointed together: what the
 // observers of a rondo::Unit see of it. One thread at a time.
 class UnitState {
@@ -60,6 +68,10 @@ class UnitState {
   bool checkpointed() const { return checkpointed_; }
   void set_checkpointed(bool checkpointed) { checkpointed_ = checkpointed; }
 
+  // Of calls from now on, while the unit is observed.
+  const UnitCasts& casts() const { return casts_; }
+  void set_casts(const UnitCasts& casts) { casts_ = casts; }
+
   void notify_pre_forward();
   void notify_post_forward();
   void notify_pre_backward();
@@ -72,6 +84,7 @@ class UnitState {
   std::string name_;
   std::vector<std::shared_ptr<UnitObserver>> observers_;
   bool checkpointed_ = false;
+  UnitCasts casts_;
 };
 
 // One call of a unit's forward: marks inputs and outputs so that the backward pass tells the observers when
@@ -82,9 +95,10 @@ class UnitCall {
   explicit UnitCall(UnitState& state);
 
   // Gives each input a twin (same memory, same version counter) that the module is to compute with. Undefined
-  // tensors and those that need no gradient stay as they are.
+  // tensors and those that need no gradient stay as they are. Then casts, so that gradients come back in the
+  // dtype that the caller has.
   void mark_inputs(const std::vector<at::Tensor*>& inputs);
-  // Calls post_forward, and replaces each output by a twin.
+  // Casts, calls post_forward, and replaces each output by a twin.
   void mark_outputs(const std::vector<at::Tensor*>& outputs);
 
  private:

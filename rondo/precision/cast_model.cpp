@@ -7,18 +7,18 @@
 namespace rondo {
 namespace {
 
+void cast(at::Tensor tensor, at::ScalarType dtype) {
+  if (tensor.defined() && tensor.is_floating_point()) tensor.set_data(tensor.to(dtype));
+}
+
+}  // namespace
+
 bool is_batch_norm(const torch::nn::Module& module) {
   return dynamic_cast<const torch::nn::BatchNorm1dImpl*>(&module) != nullptr ||
          dynamic_cast<const torch::nn::BatchNorm2dImpl*>(&module) != nullptr ||
          dynamic_cast<const torch::nn::BatchNorm3dImpl*>(&module) != nullptr ||
          module.named_buffers(/*recurse=*/false).contains("running_mean");
 }
-
-void cast(at::Tensor tensor, at::ScalarType dtype) {
-  if (tensor.defined() && tensor.is_floating_point()) tensor.set_data(tensor.to(dtype));
-}
-
-}  // namespace
 
 void cast_model(torch::nn::Module& model, at::ScalarType dtype, bool keep_batchnorm_fp32) {
   const torch::NoGradGuard no_gradients;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kWhat = "mixed precision policy: ";
 constexpr const char* kParts =
-    "param, reduce and output with a dtype, cast_forward_inputs with true or false";
+    "param, reduce and output with a dtype, cast_forward_inputs and keep_batchnorm_fp32 with true or false";
 
 struct DtypeField {
   const char* name;
@@ -20,6 +20,13 @@ struct DtypeField {
 constexpr DtypeField kDtypeFields[] = {{"param", &MixedPrecisionPolicy::param_dtype},
                                        {"reduce", &MixedPrecisionPolicy::reduce_dtype},
                                        {"output", &MixedPrecisionPolicy::output_dtype}};
+
+struct SwitchField {
+  const char* name;
+  bool MixedPrecisionPolicy::*member;
+};
+constexpr SwitchField kSwitches[] = {{"cast_forward_inputs", &MixedPrecisionPolicy::cast_forward_inputs},
+                                     {"keep_batchnorm_fp32", &MixedPrecisionPolicy::keep_batchnorm_fp32}};
 
 std::string json_key(const DtypeField& field) { return str(field.name, "_dtype"); }
 
@@ -30,10 +37,17 @@ const DtypeField* find_field(std::string_view key) {
   return nullptr;
 }
 
-bool parse_bool(std::string_view text) {
+const SwitchField* find_switch(std::string_view key) {
+  for (const SwitchField& field : kSwitches) {
+    if (key == field.name) return &field;
+  }
+  return nullptr;
+}
+
+bool parse_bool(const SwitchField& field, std::string_view text) {
   if (text == "true") return true;
   if (text == "false") return false;
-  throw UsageError(str(kWhat, "cast_forward_inputs '", text, "' is neither true nor false"));
+  throw UsageError(str(kWhat, field.name, " '", text, "' is neither true nor false"));
 }
 
 [[noreturn]] void unknown(std::string_view part) {
@@ -55,8 +69,8 @@ MixedPrecisionPolicy parse_mixed_precision_policy(std::string_view text) {
     const std::string_view value = trimmed.substr(equals + 1);
     if (const DtypeField* field = find_field(key)) {
       policy.*(field->member) = parse_float_dtype(value, kWhat + json_key(*field));
-    } else if (key == "cast_forward_inputs") {
-      policy.cast_forward_inputs = parse_bool(value);
+    } else if (const SwitchField* field = find_switch(key)) {
+      policy.*(field->member) = parse_bool(*field, value);
     } else {
       unknown(trimmed);
     }
@@ -70,12 +84,17 @@ std::string to_text(const MixedPrecisionPolicy& policy) {
     if (const auto dtype = policy.*(field.member))
       parts.push_back(str(field.name, "=", float_dtype_name(*dtype)));
   }
-  if (!policy.cast_forward_inputs) parts.emplace_back("cast_forward_inputs=false");
+  for (const SwitchField& field : kSwitches) {
+    const bool value = policy.*(field.member);
+    if (value != MixedPrecisionPolicy{}.*(field.member))
+      parts.push_back(str(field.name, "=", value ? "true" : "false"));
+  }
   return join(parts, ",");
 }
 
 nlohmann::json to_json(const MixedPrecisionPolicy& policy) {
-  nlohmann::json json = {{"cast_forward_inputs", policy.cast_forward_inputs}};
+  nlohmann::json json;
+  for (const SwitchField& field : kSwitches) json[field.name] = policy.*(field.member);
   for (const DtypeField& field : kDtypeFields) {
     const auto dtype = policy.*(field.member);
     json[json_key(field)] = dtype ? nlohmann::json(float_dtype_name(*dtype)) : nlohmann::json(nullptr);
@@ -91,8 +110,8 @@ MixedPrecisionPolicy mixed_precision_policy_from_json(const nlohmann::json& json
       if (value.is_null()) continue;
       const std::string name = value.is_string() ? value.get<std::string>() : value.dump();
       policy.*(field->member) = parse_float_dtype(name, kWhat + key);
-    } else if (key == "cast_forward_inputs") {
-      policy.cast_forward_inputs = parse_bool(value.dump());
+    } else if (const SwitchField* field = find_switch(key)) {
+      policy.*(field->member) = parse_bool(*field, value.dump());
     } else {
       unknown(key);
     }

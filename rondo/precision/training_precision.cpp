@@ -14,8 +14,13 @@ TrainingPrecision::TrainingPrecision(const PrecisionOptions& options, c10::Devic
   scaler_.emplace(scaler, std::move(group));
 }
 
+MixedPrecisionPolicy TrainingPrecision::policy_for_strategy() const {
+  return {.param_dtype = settings_.cast_model_type, .keep_batchnorm_fp32 = settings_.keep_batchnorm_fp32};
+}
+
 void TrainingPrecision::cast(torch::nn::Module& model) const {
-  if (settings_.cast_model_type) cast_model(model, *settings_.cast_model_type, settings_.keep_batchnorm_fp32);
+  if (settings_.cast_model_type && !masters_elsewhere_)
+    cast_model(model, *settings_.cast_model_type, settings_.keep_batchnorm_fp32);
 }
 
 std::function<at::Tensor(const at::Tensor&)> TrainingPrecision::cast_around(
@@ -28,7 +33,7 @@ std::function<at::Tensor(const at::Tensor&)> TrainingPrecision::cast_around(
 }
 
 void TrainingPrecision::keep_masters(torch::nn::Module& model) {
-  if (settings_.master_weights) masters_.emplace(model);
+  if (settings_.master_weights && !masters_elsewhere_) masters_.emplace(model);
 }
 
 std::unique_ptr<Autocast> TrainingPrecision::autocast() const {

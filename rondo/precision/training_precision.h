@@ -8,6 +8,7 @@
 #include "rondo/precision/autocast.h"
 #include "rondo/precision/grad_scaler.h"
 #include "rondo/precision/master_weights.h"
+#include "rondo/precision/mixed_precision_policy.h"
 #include "rondo/precision/options.h"
 
 namespace rondo {
@@ -20,6 +21,11 @@ class TrainingPrecision {
   TrainingPrecision(const PrecisionOptions& options, c10::Device device, Group group);
 
   const PrecisionSettings& settings() const { return settings_; }
+
+  // The strategy casts by this policy instead and keeps the masters (Strategy::set_mixed_precision): cast()
+  // and keep_masters() do nothing from now on. Only where the level has master weights.
+  MixedPrecisionPolicy policy_for_strategy() const;
+  void leave_masters_to_strategy() { masters_elsewhere_ = true; }
 
   // Casts the model as the level says. Before a strategy or an optimizer sees it.
   void cast(torch::nn::Module& model) const;
@@ -57,6 +63,7 @@ class TrainingPrecision {
  private:
   PrecisionSettings settings_;
   c10::Device device_;
+  bool masters_elsewhere_ = false;
   std::optional<GradScaler> scaler_;
   std::optional<MasterWeights> masters_;
 };

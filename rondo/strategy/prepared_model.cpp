@@ -15,4 +15,15 @@ at::Tensor PreparedModel::assemble(const std::string& /*parameter*/, const at::T
 
 at::Tensor PreparedModel::part_of(const std::string& /*parameter*/, const at::Tensor& whole) { return whole; }
 
+void PreparedModel::set_parameter(const std::string& parameter, const at::Tensor& whole) {
+  const at::NoGradGuard no_grad;
+  module().named_parameters()[parameter].copy_(whole);
+}
+
+std::vector<std::int64_t> PreparedModel::whole_sizes(const std::string& parameter) {
+  return module().named_parameters()[parameter].sizes().vec();
+}
+
+std::vector<ModelTensor> PreparedModel::buffers() { return tensors_of(module()).buffers; }
+
 }  // namespace rondo

@@ -6,6 +6,18 @@
 
 namespace rondo {
 
+void refuse_options_of_units(const std::string& strategy, const StrategyOptions& options) {
+  const auto refuse = [&](const char* what, const char* remedy) {
+    throw UsageError(str(what, " is a matter of units, which strategy ", strategy,
+                         " does not know: use zero1, zero2, zero3, hsdp or a plan", remedy));
+  };
+  if (options.mixed_precision != MixedPrecisionPolicy{}) {
+    refuse("a mixed precision policy", ", or opt levels (--amp), which any strategy takes");
+  }
+  if (options.reshard_ranks != 0) refuse("reshard_after_forward", "");
+  if (options.offload.any()) refuse("offload", "");
+}
+
 void StrategyRegistry::add(std::string name, std::string summary, StrategyFactory factory) {
   entries_[std::move(name)] = {std::move(summary), std::move(factory)};
 }
@@ -40,9 +52,11 @@ const std::string& StrategyRegistry::summary(const std::string& name) const {
 
 StrategyRegistry local_strategies() {
   StrategyRegistry registry;
-  registry.add(
-      "one_device", "one process, one device, no communication",
-      [](const Context& context, const StrategyOptions&) { return std::make_unique<OneDevice>(context); });
+  registry.add("one_device", "one process, one device, no communication",
+               [](const Context& context, const StrategyOptions& options) {
+                 refuse_options_of_units("one_device", options);
+                 return std::make_unique<OneDevice>(context);
+               });
   return registry;
 }
 

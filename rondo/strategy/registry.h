@@ -8,9 +8,19 @@
 #include <vector>
 
 #include "rondo/base/bytes.h"
+#include "rondo/precision/mixed_precision_policy.h"
 #include "rondo/strategy/strategy.h"
 
 namespace rondo {
+
+// What of a rank's own lives in memory-mapped files instead of memory (docs/sharded.md, on a CPU device).
+struct OffloadOptions {
+  std::string directory = {};  // for the files; empty: everything stays in memory
+  bool parameters = true;      // the rank's shards of parameters, where they are kept apart
+  bool optimizer = true;       // what the optimizer keeps for each parameter
+
+  bool any() const { return !directory.empty() && (parameters || optimizer); }
+};
 
 // What strategies may be told; each takes what concerns it.
 struct StrategyOptions {
@@ -37,7 +47,16 @@ struct StrategyOptions {
   // Units whose whole gradients may be on their way at a time, before backward waits for the oldest; 0 is no
   // limit. All strategies by unit but ddp, between hosts.
   int gradients_in_flight = 2;
+  MixedPrecisionPolicy mixed_precision = {};  // what units compute and communicate in
+  // zero3: among how many neighbouring ranks parameters stay sharded between forward and backward, as the
+  // number that FSDP2's reshard_after_forward takes. 0 is all (its true), 1 keeps them whole (its false).
+  int reshard_ranks = 0;
+  OffloadOptions offload = {};
 };
+
+// For strategies that do not work by unit: throws UsageError, naming `strategy`, when the options ask for
+// what only units have (mixed precision, resharding, offload).
+void refuse_options_of_units(const std::string& strategy, const StrategyOptions& options);
 
 using StrategyFactory = std::function<std::unique_ptr<Strategy>(const Context&, const StrategyOptions&)>;
 

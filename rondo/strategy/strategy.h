@@ -10,6 +10,7 @@
 
 #include "rondo/backend/collectives.h"
 #include "rondo/backend/context.h"
+#include "rondo/precision/mixed_precision_policy.h"
 #include "rondo/strategy/prepared_model.h"
 #include "rondo/strategy/replica_value.h"
 
@@ -43,6 +44,11 @@ class Strategy {
   // gradients are combined as PreparedModel says. Call before the optimizer is made. Throws MismatchError
   // naming the first parameter whose shape or dtype differs between ranks.
   virtual std::unique_ptr<PreparedModel> prepare(std::shared_ptr<torch::nn::Module> module) = 0;
+
+  // For prepare() from now on: the strategy itself casts by this policy, and keeps the weights that the
+  // optimizer changes in the dtype of the model that it is given. False, and nothing happens, for a strategy
+  // that cannot. Throws UsageError when it has another policy already.
+  virtual bool set_mixed_precision(const MixedPrecisionPolicy& /*policy*/) { return false; }
 
   // Calls `step` once for each replica of this process with the replica's number among
   // num_replicas_in_sync().

@@ -3,6 +3,8 @@
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
+#include <map>
+
 #include "rondo/backend/accounting.h"
 #include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
@@ -30,6 +32,10 @@ Trainer::Trainer(Strategy& strategy, Model model, c10::Device device, const Prec
       metrics_{loss_metric()} {
   const MemoryScope scope(MemoryCategory::parameters);
   model_.module->to(device_);
+  if (precision_.settings().master_weights &&
+      strategy_.set_mixed_precision(precision_.policy_for_strategy())) {
+    precision_.leave_masters_to_strategy();
+  }
   precision_.cast(*model_.module);
   model_.forward = precision_.cast_around(std::move(model_.forward));
   if (accounts_cpu_allocations()) {
@@ -39,7 +45,11 @@ Trainer::Trainer(Strategy& strategy, Model model, c10::Device device, const Prec
   }
   name_sample_dropouts(*model_.module);
   prepared_ = strategy_.prepare(model_.module);
-  if (precision_.settings().master_weights && prepared_->optimizes_parts()) {
+  model_.forward = [forward = std::move(model_.forward),
+                    prepared = prepared_.get()](const at::Tensor& input) {
+    return prepared->cast_output(forward(prepared->cast_input(input)));
+  };
+  if (precision_.settings().master_weights && prepared_->optimizes_parts() && !prepared_->keeps_masters()) {
     throw UsageError(
         str("strategy ", strategy_.name(),
             " gives the optimizer parts of the parameters, of which no master weights can be kept; "
@@ -122,9 +132,15 @@ void Trainer::restore(const std::filesystem::path& checkpoint) {
   require_compiled();
   const Context& context = strategy_.context();
   prepared_->make_whole();
+  TrainingState state = training_state();
   run_agreed(context, [&] {
-    TrainingState state = training_state();
     load_checkpoint(checkpoint, state);
+    if (prepared_->keeps_masters()) {
+      const auto parts = prepared_->module().named_parameters();
+      for (const NamedTensor& entry : state.model) {
+        if (parts.contains(entry.name)) prepared_->set_parameter(entry.name, entry.tensor);
+      }
+    }
     const nlohmann::json& values = state.values;
     position_ = {.step = values.at("step"),
                  .epoch = values.at("epoch"),
@@ -151,6 +167,18 @@ TrainingState Trainer::training_state() {
   // With master weights those are the model: the narrow ones are their rounding.
   MasterWeights* const masters = precision_.masters();
   state.model = named_tensors(masters != nullptr ? masters->module() : *model_.module);
+  if (prepared_->keeps_masters()) {
+    std::map<const c10::TensorImpl*, at::Tensor> whole;  // a shared parameter stays shared
+    const auto parts = prepared_->module().named_parameters();
+    for (NamedTensor& entry : state.model) {
+      at::Tensor& master = whole[entry.tensor.unsafeGetTensorImpl()];
+      if (!master.defined()) {
+        const at::Tensor* part = parts.find(entry.name);
+        master = part != nullptr ? prepared_->assemble(entry.name, *part).detach() : entry.tensor;
+      }
+      entry.tensor = master;
+    }
+  }
   NamedOptimizer optimizer{.optimizer = optimizer_.get()};
   if (prepared_->optimizes_parts()) {
     optimizer.parameters = named_tensors(prepared_->module());

@@ -149,7 +149,7 @@ class Trainer {
     return model;
   }
   void require_compiled() const;
-  // The tensors that a checkpoint holds.
+  // The tensors that a checkpoint holds. Collective where the strategy keeps master weights.
   TrainingState training_state();
 
   Strategy& strategy_;

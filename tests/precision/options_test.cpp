@@ -90,18 +90,20 @@ TEST(MixedPrecisionPolicy, ComesBackFromTextAndJson) {
   EXPECT_EQ(narrow.param_dtype, at::kBFloat16);
   EXPECT_FALSE(narrow.reduce_dtype || narrow.output_dtype || !narrow.cast_forward_inputs);
   const MixedPrecisionPolicy full = parse_mixed_precision_policy(
-      "param=float16, reduce_dtype=float32,output=float32,cast_forward_inputs=false");
+      "param=float16, reduce_dtype=float32,output=float32,cast_forward_inputs=false,"
+      "keep_batchnorm_fp32=true");
   EXPECT_EQ(full.param_dtype, at::kHalf);
   EXPECT_EQ(full.reduce_dtype, at::kFloat);
   EXPECT_EQ(full.output_dtype, at::kFloat);
   EXPECT_FALSE(full.cast_forward_inputs);
+  EXPECT_TRUE(full.keep_batchnorm_fp32);
   for (const MixedPrecisionPolicy& policy : {MixedPrecisionPolicy{}, narrow, full}) {
     EXPECT_EQ(parse_mixed_precision_policy(to_text(policy)), policy);
     EXPECT_EQ(mixed_precision_policy_from_json(nlohmann::json::parse(to_json(policy).dump())), policy);
   }
   EXPECT_EQ(
       to_json(narrow).dump(),
-      R"({"cast_forward_inputs":true,"output_dtype":null,"param_dtype":"bfloat16","reduce_dtype":null})");
+      R"({"cast_forward_inputs":true,"keep_batchnorm_fp32":false,"output_dtype":null,"param_dtype":"bfloat16","reduce_dtype":null})");
   EXPECT_EQ(mixed_precision_policy_from_json({{"reduce_dtype", "float32"}}).reduce_dtype, at::kFloat);
 }
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
 #include "rondo/checkpoint/weights.h"
 #include "rondo/parallel/registry.h"
@@ -204,17 +205,34 @@ TEST(PrecisionTraining, ResumesBitForBitWithItsMastersAndScale) {
   });
 }
 
-TEST(PrecisionTraining, MasterWeightsNeedTheWholeModel) {
-  run_ranks(1, "native", [](Context& context) {
-    const auto strategy = all_strategies().make("zero1", context);
-    try {
-      Trainer(*strategy, small_model(), c10::kCPU, kMasters);
-      ADD_FAILURE();
-    } catch (const UsageError& error) {
-      EXPECT_NE(std::string(error.what()).find("no master weights"), std::string::npos) << error.what();
-    }
-    EXPECT_NO_THROW(Trainer(*strategy, small_model(), c10::kCPU, kAutocast));
-  });
+// The float32 shards are the masters, and what a checkpoint holds.
+TEST(PrecisionTraining, ShardedStrategiesKeepTheMastersThemselves) {
+  const auto data = std::make_shared<Digits>(80);
+  const FitOptions options{.epochs = 2, .batch_size = 10, .clip_norm = 1.0};
+  const Outcome replicated = train_on(2, kMasters, data, options);
+  for (const std::string name : {"zero1", "zero3"}) {
+    const TemporaryDirectory directory;
+    run_ranks(2, "native", [&](Context& context) {
+      const auto strategy = all_strategies().make(name, context);
+      const Model model = small_model();
+      Trainer trainer(*strategy, model, c10::kCPU, kMasters);
+      trainer.compile(adamw());
+      const auto recorder = std::make_shared<Recorder>();
+      FitOptions own = options;
+      own.callbacks = {recorder};
+      trainer.fit(data, own);
+      EXPECT_EQ(model.module->parameters().front().scalar_type(), at::kHalf);
+      EXPECT_EQ(trainer.optimizer().param_groups().front().params().front().scalar_type(), at::kFloat);
+      EXPECT_NEAR(recorder->steps_.back().loss, replicated.steps.back().loss, 0.03) << name;
+      trainer.save(directory.path(), 1);
+      const auto weights = trainer.predict(Digits(10, 3));
+      trainer.restore(directory.path());
+      EXPECT_TRUE(at::equal(trainer.predict(Digits(10, 3)), weights)) << name;
+      const Model plain = small_model(0.5);  // float32
+      load_weights(directory.path(), named_tensors(*plain.module));
+      barrier(context.world());
+    });
+  }
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ std::shared_ptr<Fleet> start_fleet(const std::string& name, std::vector<std::str
   add("--clip-norm", str(training.clip_norm));
   add("--optimizer", training.optimizer);
   add("--codec", training.codec);
+  if (!training.mixed_precision.empty()) add("--mixed-precision", training.mixed_precision);
   add("--world-size", str(place.ranks));
   std::string file = name;
   std::replace_if(

@@ -16,6 +16,7 @@ struct StepCase {
   double clip_norm = 0;              // L2 norm that gradients are scaled down to; 0 is no clipping
   std::int64_t batch_size = 0;       // samples per rank
   std::string codec = "none";        // how ddp's gradients travel
+  std::string mixed_precision = {};  // policy of sharded units, as MixedPrecisionPolicy's text
   std::string weights;               // safetensors file with the initial weights
   std::uint64_t gradient_bytes = 0;  // of the whole model
 

@@ -39,6 +39,7 @@ struct StepOptions {
   double learning_rate = 3e-4;
   double clip_norm = 0;
   std::string codec = "none";
+  std::string mixed_precision;
   Lineup lineup;
   ContestOptions contest;
   bool rounds_given = false;
@@ -69,6 +70,7 @@ void check(StepOptions& options) {
   if (!lineup.bucket_bytes.empty()) parse_bytes(lineup.bucket_bytes, "--bucket-bytes");
   StrategyOptions unused;
   lineup.schedule.apply_to(unused);
+  parse_mixed_precision_policy(options.mixed_precision);
   if (options.codec != "none") make_comm_hook(options.codec, Group());  // throws for an unknown one
   lineup.strategies = resolve_strategies(lineup.strategies);
   if (lineup.ablation && lineup.strategies.empty())
@@ -106,6 +108,7 @@ Json run_case(const StepOptions& options, const std::string& model_name, const s
                     .clip_norm = options.clip_norm,
                     .batch_size = options.batch_size,
                     .codec = options.codec,
+                    .mixed_precision = options.mixed_precision,
                     .weights = (folder / "initial.safetensors").string(),
                     .gradient_bytes = bytes_of_gradients(*model.module)};
   if (training.batch_size == 0) training.batch_size = training.is_gpt() ? 4 : 32;
@@ -186,6 +189,8 @@ Command add_step(CLI::App& app) {
       ->add_option("--codec", options->codec,
                    "how ddp's gradients travel (docs/codecs.md); PyTorch too, where it has that hook")
       ->capture_default_str();
+  command->add_option("--mixed-precision", options->mixed_precision,
+                      "policy of sharded units, as param=bfloat16,reduce=float32; FSDP2 takes the same");
   command->add_option("--clip-norm", options->clip_norm, "clip gradients to this L2 norm; 0 is not at all")
       ->check(CLI::NonNegativeNumber);
   command

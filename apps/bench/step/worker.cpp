@@ -48,6 +48,8 @@ struct WorkerOptions {
 StrategyOptions strategy_options(const WorkerOptions& options) {
   StrategyOptions result;
   result.codec = options.training.codec;
+  if (options.strategy != "one_device")
+    result.mixed_precision = parse_mixed_precision_policy(options.training.mixed_precision);
   if (!options.bucket_bytes.empty())
     result.bucket_bytes = parse_bytes(options.bucket_bytes, "--bucket-bytes");
   options.schedule.apply_to(result);
@@ -166,7 +168,8 @@ class Worker {
     {
       std::optional<Autocast> autocast;
       if (training_.dtype == "bfloat16") autocast.emplace(at::kCPU, at::kBFloat16);
-      loss = cross_entropy(model_.forward(batch.input), batch.target).mean;
+      const at::Tensor output = model_.forward(prepared_->cast_input(batch.input));
+      loss = cross_entropy(prepared_->cast_output(output), batch.target).mean;
     }
     phase_ended();
     loss.backward();
@@ -223,6 +226,7 @@ Command add_step_worker(CLI::App& app) {
   command->add_option("--clip-norm", options->training.clip_norm);
   command->add_option("--optimizer", options->training.optimizer)->required();
   command->add_option("--codec", options->training.codec);
+  command->add_option("--mixed-precision", options->training.mixed_precision);
   command->add_option("--backend", options->backend)->required();
   command->add_option("--rank", options->rank)->required();
   command->add_option("--world-size", options->world_size)->required();

@@ -9,9 +9,13 @@
 
 namespace rondo {
 
-FlatGradients::FlatGradients(Place place, const FlatParameters& parameters, BlockScheduler& scheduler,
-                             BufferPool& buffers)
-    : place_(std::move(place)), parameters_(parameters), scheduler_(scheduler), buffers_(buffers) {}
+FlatGradients::FlatGradients(Place place, const FlatParameters& parameters, const GradientCarriers& carriers,
+                             BlockScheduler& scheduler, BufferPool& buffers)
+    : place_(std::move(place)),
+      parameters_(parameters),
+      carriers_(carriers),
+      scheduler_(scheduler),
+      buffers_(buffers) {}
 
 at::Tensor FlatGradients::range(const at::Tensor& flat, int rank, std::size_t block) const {
   const FlatLayout& layout = parameters_.layout();
@@ -64,7 +68,7 @@ MemoryLabel FlatGradients::label(bool kept) const {
 void FlatGradients::copy_in(const GradientWeight& weight) {
   const at::NoGradGuard no_grad;
   const FlatLayout& layout = parameters_.layout();
-  const std::vector<ModelTensor>& parameters = parameters_.parameters();
+  const std::vector<ModelTensor>& parameters = carriers_.tensors();
   const at::TensorOptions options = parameters.front().tensor.options().requires_grad(false);
   if (!flat_.defined()) {
     const bool kept = place_.sharding == Sharding::ddp || place_.sharding == Sharding::zero1;
@@ -109,28 +113,34 @@ void FlatGradients::finish(bool accumulate) {
     make_result();
     return;
   }
-  if (place_.sharding == Sharding::zero1) {
+  if (place_.sharding == Sharding::zero1 && flat_.scalar_type() == parameters_.master_dtype()) {
     // The whole buffer is kept, so the sum has its place there.
     const ElementRange own = parameters_.layout().shard(place_.shard_group.rank());
     shard_ = flat_.narrow(0, own.begin, own.size());
     shard_.copy_(incoming_);
     buffers_.give_back(std::exchange(incoming_, {}));
   } else {
-    // What others own is freed.
-    buffers_.give_back(std::exchange(flat_, {}));
+    // What others own is freed, unless ZeRO-1 keeps it for the next pass.
+    if (place_.sharding != Sharding::zero1) buffers_.give_back(std::exchange(flat_, {}));
     keep_shard(accumulate);
   }
   make_result();
 }
 
 void FlatGradients::keep_shard(bool accumulate) {
+  at::Tensor sum = std::exchange(incoming_, {});
+  if (sum.scalar_type() != parameters_.master_dtype()) {
+    const MemoryScope scope(MemoryCategory::gradients, place_.unit);
+    at::Tensor travelled = std::exchange(sum, sum.to(parameters_.master_dtype()));
+    buffers_.give_back(std::move(travelled));
+  }
   if (accumulate && shard_.defined()) {
-    shard_.add_(incoming_);
-    buffers_.give_back(std::exchange(incoming_, {}));
+    shard_.add_(sum);
+    buffers_.give_back(std::move(sum));
     return;
   }
-  label_memory(incoming_, label(/*kept=*/true));
-  shard_ = std::exchange(incoming_, {});
+  label_memory(sum, label(/*kept=*/true));
+  shard_ = std::move(sum);
 }
 
 void FlatGradients::make_result() {
@@ -140,8 +150,8 @@ void FlatGradients::make_result() {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (place_.sharding == Sharding::ddp) {
       const ElementRange place = layout.place(i);
-      result_.push_back(
-          flat_.narrow(0, place.begin, place.size()).view(parameters[i].tensor.sizes()).variable_data());
+      const at::Tensor whole = flat_.narrow(0, place.begin, place.size()).view(parameters[i].tensor.sizes());
+      result_.push_back(whole.to(parameters_.master_dtype()).variable_data());
     } else {
       const FlatLayout::Slice slice = layout.slice(i, place_.shard_group.rank());
       result_.push_back(shard_.narrow(0, slice.in_shard, slice.of_parameter.size()).variable_data());

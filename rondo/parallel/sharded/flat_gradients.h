@@ -5,6 +5,7 @@
 #include "rondo/backend/group.h"
 #include "rondo/parallel/schedule/block_scheduler.h"
 #include "rondo/parallel/sharded/flat_parameters.h"
+#include "rondo/parallel/sharded/gradient_carriers.h"
 #include "rondo/parallel/sharded/sharding.h"
 #include "rondo/parallel/sharded/unit_gradients.h"
 
@@ -21,9 +22,9 @@ class FlatGradients final : public UnitGradients {
     Group shard_group;    // ranks among which the unit is sharded
     Group replica_group;  // ranks that hold the same shard; not a member: there are none
   };
-  // `parameters` and `scheduler` outlive the object.
-  FlatGradients(Place place, const FlatParameters& parameters, BlockScheduler& scheduler,
-                BufferPool& buffers);
+  // All but `place` outlive the object.
+  FlatGradients(Place place, const FlatParameters& parameters, const GradientCarriers& carriers,
+                BlockScheduler& scheduler, BufferPool& buffers);
 
   void launch(const GradientWeight& weight, std::int64_t priority) override;
   bool launched() const override { return launched_; }
@@ -43,11 +44,12 @@ class FlatGradients final : public UnitGradients {
 
   Place place_;
   const FlatParameters& parameters_;
+  const GradientCarriers& carriers_;
   BlockScheduler& scheduler_;
   BufferPool& buffers_;
   at::Tensor flat_;      // all gradients of this rank, while they travel; ddp: then their sum
   at::Tensor incoming_;  // this rank's shard of the sum being formed
-  at::Tensor shard_;     // what has been summed: incoming_, or with accumulation of several passes
+  at::Tensor shard_;     // what has been summed, of one pass or several, in the dtype of the optimizer
   bool launched_ = false;
   std::vector<BlockScheduler::Ticket> tickets_;
   std::vector<at::Tensor> result_;

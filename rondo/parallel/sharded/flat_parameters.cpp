@@ -5,6 +5,7 @@
 
 #include "rondo/base/text.h"
 #include "rondo/memory/scope.h"
+#include "rondo/parallel/sharded/offload_files.h"
 
 namespace rondo {
 
@@ -25,38 +26,78 @@ void forbid_access(Storage& storage, const std::string& message) {
 
 }  // namespace
 
-FlatParameters::FlatParameters(std::string unit, std::vector<ModelTensor> parameters, FlatLayout layout,
-                               int rank, Memory memory, at::Tensor mapped_flat, bool fills)
-    : unit_(std::move(unit)),
-      parameters_(std::move(parameters)),
+FlatParameters::FlatParameters(std::vector<ModelTensor> parameters, FlatLayout layout, Spec spec)
+    : parameters_(std::move(parameters)),
       layout_(std::move(layout)),
-      rank_(rank),
-      memory_(memory),
-      flat_(std::move(mapped_flat)) {
+      spec_(std::move(spec)),
+      flat_(spec_.mapped_flat),
+      own_(spec_.owns_all ? ElementRange{0, layout_.flat_elements()} : layout_.shard(spec_.rank)) {
   const at::NoGradGuard no_grad;
-  const MemoryScope scope(MemoryCategory::parameters, unit_);
-  const at::TensorOptions options = parameters_.front().tensor.options().requires_grad(false);
-  if (!flat_.defined()) flat_ = at::empty({layout_.flat_elements()}, options);
+  const MemoryScope scope(MemoryCategory::parameters, spec_.unit);
+  const at::TensorOptions masters = parameters_.front().tensor.options().requires_grad(false);
+  if (!flat_.defined()) flat_ = at::empty({layout_.flat_elements()}, masters.dtype(spec_.compute));
   bytes_ = flat_.nbytes();
-  if (fills) flat_.zero_();  // the padding too
+  const bool apart = spec_.memory == Memory::gathered || masters.dtype() != flat_.dtype();
+  if (!apart) {
+    shard_ = flat_.narrow(0, own_.begin, own_.size());
+  } else if (spec_.files != nullptr) {
+    shard_ = spec_.files->zeros(own_.size(), masters, str("the parameters of unit '", spec_.unit, "'"));
+  } else {
+    shard_ = at::zeros({own_.size()}, masters);
+  }
+  if (spec_.fills) flat_.zero_();  // the padding too
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     at::Tensor& parameter = parameters_[i].tensor;
+    if (apart) {
+      const FlatLayout::Slice slice = own_slice(i);
+      shard_.narrow(0, slice.in_shard, slice.of_parameter.size())
+          .copy_(parameter.flatten().narrow(0, slice.of_parameter.begin, slice.of_parameter.size()));
+    }
     const ElementRange place = layout_.place(i);
     const at::Tensor view = flat_.narrow(0, place.begin, place.size()).view(parameter.sizes());
-    if (fills) view.copy_(parameter);
+    if (spec_.fills) view.copy_(parameter);
     // The values live in the flat buffer from here on; the old memory is freed.
     parameter.set_data(view);
   }
-  const ElementRange own = layout_.shard(rank_);
-  shard_ = flat_.narrow(0, own.begin, own.size());
-  if (memory_ == Memory::gathered) shard_ = shard_.clone();
+}
+
+FlatLayout::Slice FlatParameters::own_slice(std::size_t index) const {
+  if (!spec_.owns_all) return layout_.slice(index, spec_.rank);
+  const ElementRange place = layout_.place(index);
+  return {{0, place.size()}, place.begin};
+}
+
+at::Tensor FlatParameters::optimized(std::size_t index) const {
+  const FlatLayout::Slice slice = own_slice(index);
+  const at::Tensor part = shard_.narrow(0, slice.in_shard, slice.of_parameter.size());
+  return (spec_.owns_all ? part.view(parameters_[index].tensor.sizes()) : part).variable_data();
+}
+
+void FlatParameters::publish() {
+  if (!has_masters()) return;
+  const at::NoGradGuard no_grad;
+  flat_.narrow(0, own_.begin, own_.size()).copy_(shard_);
 }
 
 void FlatParameters::adopt_values() {
-  if (memory_ != Memory::gathered) return;
+  if (!apart()) return;
   const at::NoGradGuard no_grad;
-  const ElementRange own = layout_.shard(rank_);
-  shard_.copy_(flat_.narrow(0, own.begin, own.size()));
+  const at::Tensor now = flat_.narrow(0, own_.begin, own_.size());
+  if (!has_masters()) {
+    shard_.copy_(now);
+    return;
+  }
+  const at::Tensor unchanged = shard_.to(now.scalar_type()) == now;
+  shard_.copy_(at::where(unchanged, shard_, now.to(shard_.scalar_type())));
+}
+
+void FlatParameters::set_value(std::size_t index, const at::Tensor& whole) {
+  const at::NoGradGuard no_grad;
+  parameters_[index].tensor.copy_(whole);
+  if (!apart()) return;
+  const FlatLayout::Slice slice = own_slice(index);
+  shard_.narrow(0, slice.in_shard, slice.of_parameter.size())
+      .copy_(whole.flatten().narrow(0, slice.of_parameter.begin, slice.of_parameter.size()));
 }
 
 at::Tensor FlatParameters::block_in_flat(int rank, std::size_t block) const {
@@ -64,27 +105,45 @@ at::Tensor FlatParameters::block_in_flat(int rank, std::size_t block) const {
   return flat_.narrow(0, layout_.shard(rank).begin + range.begin, range.size());
 }
 
-at::Tensor FlatParameters::block_in_shard(std::size_t block) const {
+at::Tensor FlatParameters::block_to_send(std::size_t block) const {
+  if (has_masters()) return block_in_flat(spec_.rank, block);
   const ElementRange range = layout_.block(block);
   return shard_.narrow(0, range.begin, range.size());
 }
 
+void FlatParameters::keep(int first, int count, BufferPool& buffers) {
+  if (!kept_.defined()) {
+    kept_ = buffers.take(layout_.shard_elements() * count, flat_.options(),
+                         {MemoryCategory::communication, memory_unit(spec_.unit)});
+  }
+  kept_.copy_(flat_.narrow(0, layout_.shard(first).begin, kept_.numel()));
+}
+
+at::Tensor FlatParameters::block_in_kept(int index, std::size_t block) const {
+  const ElementRange range = layout_.block(block);
+  return kept_.narrow(0, layout_.shard(index).begin + range.begin, range.size());
+}
+
+void FlatParameters::drop_kept(BufferPool& buffers) {
+  if (kept_.defined()) buffers.give_back(std::exchange(kept_, {}));
+}
+
 void FlatParameters::allocate(BufferPool& buffers) {
-  if (memory_ != Memory::gathered || allocated_) return;
+  if (spec_.memory != Memory::gathered || allocated_) return;
   // All views, also those that autograd saved, share this storage.
   c10::StorageImpl& storage = *flat_.storage().unsafeGetStorageImpl();
   forbid_access(storage, "");
   storage.set_data_ptr_noswap(
-      buffers.take(bytes_, flat_.device(), {MemoryCategory::communication, memory_unit(unit_)}));
+      buffers.take(bytes_, flat_.device(), {MemoryCategory::communication, memory_unit(spec_.unit)}));
   allocated_ = true;
 }
 
 void FlatParameters::release(BufferPool& buffers) {
-  if (memory_ != Memory::gathered || !allocated_) return;
+  if (spec_.memory != Memory::gathered || !allocated_) return;
   c10::StorageImpl& storage = *flat_.storage().unsafeGetStorageImpl();
   buffers.give_back(storage.set_data_ptr(c10::DataPtr(nullptr, flat_.device())), bytes_);
   forbid_access(storage,
-                str("a parameter of unit '", unit_, "' (", parameters_.front().name,
+                str("a parameter of unit '", spec_.unit, "' (", parameters_.front().name,
                     ", ...) was used while only a shard of it is on this rank: it is gathered only "
                     "while its own unit runs. Use it inside the unit, put the module that uses it and "
                     "the unit into one unit, or give the unit a strategy that keeps parameters "

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,13 @@
 
 namespace rondo {
 
+class OffloadFiles;
+
 // Parameters of one unit, of one dtype and device, as views of one flat buffer. The model's own tensors stay
 // the same objects; their memory becomes the buffer's. One thread.
+//
+// The buffer may have another, narrower dtype than the parameters were made in: the model then computes in
+// it, and what the optimizer changes are masters in the first dtype, kept apart.
 class FlatParameters {
  public:
   enum class Memory {
@@ -21,21 +27,33 @@ class FlatParameters {
     mapped,    // one buffer in shared memory for all ranks of the host
   };
 
-  // `unit` is for messages. Copies the parameters' values. `mapped_flat` is the shared buffer of
-  // Memory::mapped, undefined otherwise; its values are written by the rank for which `fills` is true.
-  FlatParameters(std::string unit, std::vector<ModelTensor> parameters, FlatLayout layout, int rank,
-                 Memory memory, at::Tensor mapped_flat = {}, bool fills = true);
+  struct Spec {
+    std::string unit;  // for messages
+    int rank = 0;
+    Memory memory = Memory::whole;
+    at::ScalarType compute = at::kFloat;  // of the buffer
+    bool owns_all = false;                // the optimizer changes all of the parameters and not a shard
+    at::Tensor mapped_flat = {};          // the shared buffer of Memory::mapped
+    bool fills = true;                    // this rank writes the values of the buffer
+    OffloadFiles* files = nullptr;        // for what is kept apart; null: in memory
+  };
+
+  // Copies the parameters' values.
+  FlatParameters(std::vector<ModelTensor> parameters, FlatLayout layout, Spec spec);
 
   const std::vector<ModelTensor>& parameters() const { return parameters_; }
   const FlatLayout& layout() const { return layout_; }
-  Memory memory() const { return memory_; }
+  Memory memory() const { return spec_.memory; }
+  // Whether the optimizer changes masters of another dtype than the buffer's.
+  bool has_masters() const { return shard_.scalar_type() != flat_.scalar_type(); }
+  at::ScalarType master_dtype() const { return shard_.scalar_type(); }
 
-  // This rank's shard, [shard_elements]: what the optimizer changes. Part of the buffer unless gathered.
-  const at::Tensor& shard() const { return shard_; }
+  // What the optimizer changes of parameter `index`: flat, or in its shape where this rank owns all.
+  at::Tensor optimized(std::size_t index) const;
   // Block `block` of the shard of `rank` within the buffer. The buffer must have memory.
   at::Tensor block_in_flat(int rank, std::size_t block) const;
-  // Block `block` of this rank's shard.
-  at::Tensor block_in_shard(std::size_t block) const;
+  // Block `block` of this rank's shard in the buffer's dtype, after publish().
+  at::Tensor block_to_send(std::size_t block) const;
 
   // Whether the buffer has memory.
   bool allocated() const { return allocated_; }
@@ -43,19 +61,35 @@ class FlatParameters {
   // reads a parameter gets an error that names the unit.
   void allocate(BufferPool& buffers);
   void release(BufferPool& buffers);
+  // What the masters have become, rounded, goes to its place in the buffer, which must have memory.
+  void publish();
 
-  // The buffer has memory, and its values were changed from outside: the shard takes them over.
+  // Keeps a copy of the buffer's shards [first, first + count) when it is released, for a gather among fewer
+  // ranks; and forgets it. `index` counts from `first`.
+  void keep(int first, int count, BufferPool& buffers);
+  bool keeps() const { return kept_.defined(); }
+  at::Tensor block_in_kept(int index, std::size_t block) const;
+  void drop_kept(BufferPool& buffers);
+
+  // The buffer has memory, and its values were changed from outside: what is kept apart takes them over. A
+  // master stays where the buffer has its rounding.
   void adopt_values();
+  // Gives parameter `index` a value, also what is kept apart of it. The buffer must have memory.
+  void set_value(std::size_t index, const at::Tensor& whole);
 
  private:
-  std::string unit_;
+  // The part of parameter `index` that is in shard_, and where.
+  FlatLayout::Slice own_slice(std::size_t index) const;
+  bool apart() const { return spec_.memory == Memory::gathered || has_masters(); }
+
   std::vector<ModelTensor> parameters_;
   FlatLayout layout_;
-  int rank_;
-  Memory memory_;
+  Spec spec_;
   at::Tensor flat_;
-  at::Tensor shard_;
-  std::size_t bytes_;
+  ElementRange own_;  // of the buffer, what shard_ is
+  at::Tensor shard_;  // what the optimizer changes; a part of flat_ unless apart()
+  at::Tensor kept_;
+  std::size_t bytes_;  // of flat_
   bool allocated_ = true;
 };
 

@@ -10,12 +10,14 @@
 namespace rondo {
 
 InPlaceGradients::InPlaceGradients(const std::string& unit, Sharding sharding,
-                                   const FlatParameters& parameters, const Group& group)
+                                   const FlatParameters& parameters, const GradientCarriers& carriers,
+                                   const Group& group)
     : unit_(memory_unit(unit)),
       sharding_(sharding),
       parameters_(parameters),
+      carriers_(carriers),
       rank_(group.rank()),
-      exchange_(parameters.parameters(), group, {}) {
+      exchange_(carriers.tensors(), group, {}) {
   std::vector<std::size_t> order(parameters.parameters().size());
   std::iota(order.rbegin(), order.rend(), 0);
   exchange_.set_order(order);
@@ -23,8 +25,8 @@ InPlaceGradients::InPlaceGradients(const std::string& unit, Sharding sharding,
 
 void InPlaceGradients::launch(const GradientWeight& weight, std::int64_t /*priority*/) {
   exchange_.begin_backward(weight);
-  for (std::size_t i = parameters_.parameters().size(); i-- > 0;) {
-    if (parameters_.parameters()[i].tensor.grad().defined()) {
+  for (std::size_t i = carriers_.tensors().size(); i-- > 0;) {
+    if (carriers_.tensors()[i].tensor.grad().defined()) {
       exchange_.gradient_ready(i);
     } else {
       exchange_.gradient_missing(i);
@@ -37,7 +39,8 @@ void InPlaceGradients::launch(const GradientWeight& weight, std::int64_t /*prior
 void InPlaceGradients::finish(bool accumulate) {
   const at::NoGradGuard no_grad;
   const MemoryScope scope(MemoryCategory::gradients, unit_);
-  const std::vector<ModelTensor>& parameters = parameters_.parameters();
+  const std::vector<ModelTensor>& parameters = carriers_.tensors();
+  const at::ScalarType dtype = parameters_.master_dtype();
   exchange_.finish(std::vector<bool>(parameters.size(), false));
   launched_ = false;
   accumulate = accumulate && !result_.empty();
@@ -46,13 +49,15 @@ void InPlaceGradients::finish(bool accumulate) {
     at::Tensor& grad = parameters[i].tensor.mutable_grad();
     label_memory(grad, memory_labels().innermost());
     if (sharding_ == Sharding::ddp) {
-      result_[i] = std::exchange(grad, {});
+      result_[i] = std::exchange(grad, {}).to(dtype);
       continue;
     }
     const ElementRange own = parameters_.layout().slice(i, rank_).of_parameter;
     const at::Tensor part = std::exchange(grad, {}).flatten().narrow(0, own.begin, own.size());
     if (accumulate) {
       result_[i].add_(part);
+    } else if (part.scalar_type() != dtype) {
+      result_[i] = part.to(dtype);
     } else {
       // ZeRO-1 keeps the whole gradient and looks at its part; the others free what they do not own.
       result_[i] = sharding_ == Sharding::zero1 ? part.variable_data() : part.clone();

@@ -6,6 +6,7 @@
 #include "rondo/memory/scope.h"
 #include "rondo/parallel/ddp/in_place_exchange.h"
 #include "rondo/parallel/sharded/flat_parameters.h"
+#include "rondo/parallel/sharded/gradient_carriers.h"
 #include "rondo/parallel/sharded/sharding.h"
 #include "rondo/parallel/sharded/unit_gradients.h"
 
@@ -16,8 +17,9 @@ namespace rondo {
 // gained.
 class InPlaceGradients final : public UnitGradients {
  public:
-  // `unit` is for the books of memory. `parameters` outlives the object.
+  // `unit` is for the books of memory. `parameters` and `carriers` outlive the object.
   InPlaceGradients(const std::string& unit, Sharding sharding, const FlatParameters& parameters,
+                   const GradientCarriers& carriers,
                    const Group& group);
 
   void launch(const GradientWeight& weight, std::int64_t priority) override;
@@ -30,6 +32,7 @@ class InPlaceGradients final : public UnitGradients {
   const MemoryUnit unit_;
   const Sharding sharding_;
   const FlatParameters& parameters_;
+  const GradientCarriers& carriers_;
   const int rank_;
   InPlaceExchange exchange_;
   bool launched_ = false;

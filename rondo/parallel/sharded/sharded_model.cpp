@@ -112,7 +112,11 @@ void ShardedModel::after_forward(std::size_t unit) {
   if (whole_ || units_[unit]->sharding() != Sharding::zero3) return;
   // The last unit's backward pass comes next.
   if (recorded && position_[unit] + 1 == order_.size()) return;
-  units_[unit]->release();
+  if (recorded) {
+    units_[unit]->release_until_backward();
+  } else {
+    units_[unit]->release();
+  }
 }
 
 void ShardedModel::require(std::size_t unit, int direction) {
@@ -154,7 +158,10 @@ bool ShardedModel::launches(std::size_t unit) const {
 
 // Between the passes of an accumulation window: what was sent off is added to the shards.
 void ShardedModel::finish_pass() {
-  if (!reduce_every_pass_) return;
+  if (!reduce_every_pass_) {
+    for (const auto& unit : units_) unit->hold_gradients();
+    return;
+  }
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     progress_[unit].complete = true;
     units_[unit]->release();
@@ -271,14 +278,14 @@ double ShardedModel::clip_gradients(double max_norm) {
   return norm;
 }
 
-bool ShardedModel::optimizes_parts() const {
+bool ShardedModel::shards_optimizer_state() const {
   return std::any_of(units_.begin(), units_.end(),
                      [](const auto& unit) { return shards_optimizer(unit->sharding()); });
 }
 
 void ShardedModel::step(torch::optim::Optimizer& optimizer) {
   if (checked_optimizer_ != &optimizer) {
-    if (optimizes_parts()) check_elementwise(optimizer);
+    if (shards_optimizer_state() || offloads_optimizer_) check_elementwise(optimizer);
     checked_optimizer_ = &optimizer;
   }
   if (waits_later_) {
@@ -290,11 +297,41 @@ void ShardedModel::step(torch::optim::Optimizer& optimizer) {
       if (progress_[unit].pending && shards_optimizer(units_[unit]->sharding())) update(unit);
     }
   } else {
-    optimizer.step();
+    if (offloads_optimizer_) {
+      step_into_files(optimizer);
+    } else {
+      optimizer.step();
+    }
     for (const std::size_t unit : order_) after_update(unit);
   }
   waits_later_ = false;
   collect_records();
+}
+
+// What the optimizer remembers of a unit is in memory only from its first step until that is over, one unit
+// after the other.
+void ShardedModel::step_into_files(torch::optim::Optimizer& optimizer) {
+  if (!optimizer.state().empty()) {
+    optimizer.step();
+    files_->take_over(optimizer);
+    return;
+  }
+  std::vector<std::vector<std::pair<at::Tensor, at::Tensor>>> gradients;  // by unit: tensor and its gradient
+  for (const std::size_t unit : order_) {
+    gradients.emplace_back();
+    for (const ModelTensor& optimized : units_[unit]->optimized()) {
+      gradients.back().emplace_back(optimized.tensor, std::exchange(optimized.tensor.mutable_grad(), {}));
+    }
+  }
+  for (const auto& unit : gradients) {
+    for (const auto& [tensor, gradient] : unit) tensor.mutable_grad() = gradient;
+    optimizer.step();
+    files_->take_over(optimizer);
+    for (const auto& [tensor, gradient] : unit) tensor.mutable_grad().reset();
+  }
+  for (const auto& unit : gradients) {
+    for (const auto& [tensor, gradient] : unit) tensor.mutable_grad() = gradient;
+  }
 }
 
 // The optimizer passes parameters without gradients by, so one unit's gradients make it a step of that unit.
@@ -309,6 +346,7 @@ void ShardedModel::update(std::size_t unit) {
     const MemoryScope scope(MemoryCategory::optimizer_state, updated.name());
     pending_optimizer_->step();
   }
+  if (offloads_optimizer_) files_->take_over(*pending_optimizer_);
   updated.remove_gradients();
   progress_[unit].pending = false;
   after_update(unit);
@@ -352,20 +390,6 @@ void ShardedModel::collect_records() {
   times_.exposed = std::chrono::duration_cast<Duration>(std::chrono::nanoseconds(exposed_ns_));
   times_.busy =
       std::max(times_.exposed, std::chrono::duration_cast<Duration>(std::chrono::nanoseconds(busy)));
-}
-
-at::Tensor ShardedModel::assemble(const std::string& parameter, const at::Tensor& part) {
-  for (const auto& unit : units_) {
-    if (unit->has(parameter)) return unit->assemble(parameter, part);
-  }
-  return part;
-}
-
-at::Tensor ShardedModel::part_of(const std::string& parameter, const at::Tensor& whole) {
-  for (const auto& unit : units_) {
-    if (unit->has(parameter)) return unit->part_of(parameter, whole);
-  }
-  return whole;
 }
 
 }  // namespace rondo

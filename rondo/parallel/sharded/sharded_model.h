@@ -8,6 +8,7 @@
 #include "rondo/backend/context.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/step_announcement.h"
+#include "rondo/parallel/sharded/offload_files.h"
 #include "rondo/parallel/sharded/sharded_unit.h"
 #include "rondo/parallel/sharded/sharding_plan.h"
 #include "rondo/parallel/sharded/unit_watch.h"
@@ -42,8 +43,17 @@ class ShardedModel final : public PreparedModel {
   CommunicationTimes communication_times() const override { return times_; }
   std::vector<CommunicationSpan> communication_spans() const override { return spans_; }
 
+  // In sharded_model_state.cpp.
   at::Tensor assemble(const std::string& parameter, const at::Tensor& part) override;
   at::Tensor part_of(const std::string& parameter, const at::Tensor& whole) override;
+  std::int64_t part_offset(const std::string& parameter) const override;
+  void settle() override;
+  void set_parameter(const std::string& parameter, const at::Tensor& whole) override;
+  std::vector<std::int64_t> whole_sizes(const std::string& parameter) override;
+  std::vector<ModelTensor> buffers() override { return tensors_.buffers; }
+  bool keeps_masters() const override;
+  at::Tensor cast_input(const at::Tensor& input) const override;
+  at::Tensor cast_output(const at::Tensor& output) const override;
 
  private:
   // What a backward pass has left of a unit.
@@ -56,6 +66,8 @@ class ShardedModel final : public PreparedModel {
 
   void build(const ShardingPlan& plan, const StrategyOptions& options);
   void verify_same_model(const StrategyOptions& options);
+  void make_reshard_group(int ranks, int shard_ranks);
+  void prepare_offload(const OffloadOptions& options);
 
   void before_forward(std::size_t unit);
   void after_forward(std::size_t unit);
@@ -70,6 +82,9 @@ class ShardedModel final : public PreparedModel {
   bool launches(std::size_t unit) const;
   void finish_pass();
   void update(std::size_t unit);
+  void step_into_files(torch::optim::Optimizer& optimizer);
+  bool shards_optimizer_state() const;
+  ShardedUnit& unit_with(const std::string& parameter) const;
   void after_update(std::size_t unit);
   std::int64_t forward_priority(std::size_t unit) const;
   void note_position(std::size_t unit);
@@ -93,7 +108,9 @@ class ShardedModel final : public PreparedModel {
   const bool broadcast_buffers_;
   const int prefetch_;
   const int gradients_in_flight_;
-  const bool defers_;  // the engine works in the background
+  const bool defers_;                    // the engine works in the background
+  std::unique_ptr<OffloadFiles> files_;  // null without offload
+  bool offloads_optimizer_ = false;
 
   std::vector<std::size_t> order_;     // units in order of forward, as far as it is known
   std::vector<std::size_t> position_;  // by unit: its place in order_

@@ -5,10 +5,13 @@
 #include <numeric>
 
 #include "rondo/backend/native/native_backend.h"
+#include "rondo/base/error.h"
 #include "rondo/base/log.h"
+#include "rondo/base/text.h"
 #include "rondo/parallel/ddp/coalesced_broadcast.h"
 #include "rondo/parallel/ddp/model_agreement.h"
 #include "rondo/parallel/sharded/sharded_model.h"
+#include "rondo/precision/cast_model.h"
 
 namespace rondo {
 
@@ -32,7 +35,9 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const Shar
 
 ShardedModel::~ShardedModel() {
   for (const auto& unit : units_) {
-    if (unit->state() != nullptr) unit->state()->detach(watch_);
+    if (unit->state() == nullptr) continue;
+    unit->state()->detach(watch_);
+    unit->state()->set_casts({});
   }
 }
 
@@ -64,6 +69,17 @@ void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& option
   environment_.in_place = !defers_ && ranks > 1 && shard_ranks == ranks && registers_allocations();
   environment_.block_bytes = defers_ ? options.block_bytes : Bytes{};
   environment_.buffers = &buffers_;
+  environment_.policy = options.mixed_precision;
+  if (options.mixed_precision.keep_batchnorm_fp32) {
+    for (const auto& module : original_->modules(/*include_self=*/false)) {
+      if (!is_batch_norm(*module)) continue;
+      for (const at::Tensor& parameter : module->parameters(/*recurse=*/false)) {
+        environment_.uncast.insert(parameter.unsafeGetTensorImpl());
+      }
+    }
+  }
+  prepare_offload(options.offload);
+  if (options.reshard_ranks > 1) make_reshard_group(options.reshard_ranks, shard_ranks);
   std::unique_ptr<Leader> leader;
   if (defers_) {
     // Blocks travel while this thread does other things, so they need an engine of their own.
@@ -83,7 +99,9 @@ void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& option
   }
   std::vector<std::string> names;
   for (const ModelUnit& unit : model_units) names.push_back(unit.name);
-  const std::vector<Sharding> shardings = plan.assign(names);
+  std::vector<Sharding> shardings = plan.assign(names);
+  if (options.reshard_ranks == 1)
+    std::replace(shardings.begin(), shardings.end(), Sharding::zero3, Sharding::zero3_keep);
   watch_ = std::make_shared<UnitWatch>(UnitWatch::Events{[this](std::size_t unit) { before_forward(unit); },
                                                          [this](std::size_t unit) { after_forward(unit); },
                                                          [this](std::size_t unit) { before_backward(unit); },
@@ -98,6 +116,11 @@ void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& option
     units_.push_back(std::make_unique<ShardedUnit>(std::move(model_units[i]), shardings[i], environment_,
                                                    static_cast<int>(owner - owned.begin())));
     if (UnitState* state = units_.back()->state()) {
+      UnitCasts casts;
+      // Inside the model layers compute with what units give, in param_dtype.
+      if (&state->module() == original_.get()) casts.outputs = options.mixed_precision.output_dtype;
+      if (options.mixed_precision.cast_forward_inputs) casts.inputs = options.mixed_precision.param_dtype;
+      state->set_casts(casts);
       watch_->add(*state, i);
       state->attach(watch_);
     }
@@ -118,6 +141,33 @@ void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& option
   order_.resize(units_.size());
   std::iota(order_.begin(), order_.end(), 0);
   position_ = order_;
+}
+
+void ShardedModel::prepare_offload(const OffloadOptions& options) {
+  if (!options.any()) return;
+  for (const ModelTensor& parameter : tensors_.parameters) {
+    if (parameter.tensor.is_cpu()) continue;
+    throw UsageError(str("offload is for models on a CPU device, where it means files; '", parameter.name,
+                         "' is on ", parameter.tensor.device().str()));
+  }
+  files_ = std::make_unique<OffloadFiles>(options.directory, context_.rank());
+  offloads_optimizer_ = options.optimizer;
+  if (options.parameters) environment_.files = files_.get();
+}
+
+// Neighbours: FSDP2's inner dimension of the mesh that it makes of the shard group.
+void ShardedModel::make_reshard_group(int ranks, int shard_ranks) {
+  if (shard_ranks % ranks != 0) {
+    throw UsageError(str("reshard_after_forward ", ranks, " does not divide the ", shard_ranks,
+                         " ranks among which the model is sharded into equal groups"));
+  }
+  if (ranks == shard_ranks) return;
+  for (int first = 0; first < context_.world_size(); first += ranks) {
+    std::vector<int> members(static_cast<std::size_t>(ranks));
+    std::iota(members.begin(), members.end(), first);
+    const Group group = context_.new_group(members);
+    if (group.member()) environment_.reshard_group = group;
+  }
 }
 
 }  // namespace rondo

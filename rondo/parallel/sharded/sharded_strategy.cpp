@@ -38,6 +38,16 @@ std::unique_ptr<PreparedModel> ShardedStrategy::prepare(std::shared_ptr<torch::n
   return std::make_unique<ShardedModel>(std::move(module), plan_, context(), options_);
 }
 
+bool ShardedStrategy::set_mixed_precision(const MixedPrecisionPolicy& policy) {
+  if (options_.mixed_precision != MixedPrecisionPolicy{} && options_.mixed_precision != policy) {
+    throw UsageError(str("strategy ", name(), " has the mixed precision policy ",
+                         to_text(options_.mixed_precision), " and is told ", to_text(policy),
+                         "; say it in one way: a policy, or an opt level with float32 masters"));
+  }
+  options_.mixed_precision = policy;
+  return true;
+}
+
 void add_sharded_strategies(StrategyRegistry& registry) {
   const auto add = [&](const std::string& name, std::string summary) {
     registry.add(name, std::move(summary), [name](const Context& context, const StrategyOptions& options) {

@@ -16,6 +16,7 @@ class ShardedStrategy final : public ProcessStrategy {
  public:
   ShardedStrategy(std::string name, Context context, StrategyOptions options);
   std::unique_ptr<PreparedModel> prepare(std::shared_ptr<torch::nn::Module> module) override;
+  bool set_mixed_precision(const MixedPrecisionPolicy& policy) override;
 
  private:
   StrategyOptions options_;

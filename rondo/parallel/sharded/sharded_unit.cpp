@@ -16,10 +16,11 @@
 namespace rondo {
 namespace {
 
-FlatLayout layout_of(const std::vector<ModelTensor>& parameters, const UnitEnvironment& environment) {
+FlatLayout layout_of(const std::vector<ModelTensor>& parameters, at::ScalarType compute,
+                     const UnitEnvironment& environment) {
   std::vector<std::int64_t> elements;
   for (const ModelTensor& parameter : parameters) elements.push_back(parameter.tensor.numel());
-  const auto width = static_cast<std::int64_t>(parameters.front().tensor.element_size());
+  const auto width = static_cast<std::int64_t>(c10::elementSize(compute));
   return {elements, environment.shard_group.size(),
           static_cast<std::int64_t>(environment.block_bytes.count) / width};
 }
@@ -29,9 +30,9 @@ FlatLayout layout_of(const std::vector<ModelTensor>& parameters, const UnitEnvir
 ShardedUnit::ShardedUnit(ModelUnit unit, Sharding sharding, const UnitEnvironment& environment, int owner)
     : name_(std::move(unit.name)), sharding_(sharding), state_(unit.state), environment_(environment) {
   // A flat buffer has one dtype and device, and frozen parameters need no gradients' memory.
-  const auto kind = [](const ModelTensor& parameter) {
-    return std::tuple(parameter.tensor.scalar_type(), parameter.tensor.device(),
-                      parameter.tensor.requires_grad());
+  const auto kind = [this](const ModelTensor& parameter) {
+    return std::tuple(parameter.tensor.scalar_type(), compute_dtype(parameter.tensor),
+                      parameter.tensor.device(), parameter.tensor.requires_grad());
   };
   while (!unit.parameters.empty()) {
     const auto first = kind(unit.parameters.front());
@@ -43,42 +44,53 @@ ShardedUnit::ShardedUnit(ModelUnit unit, Sharding sharding, const UnitEnvironmen
   release();
 }
 
+at::ScalarType ShardedUnit::compute_dtype(const at::Tensor& parameter) const {
+  const bool casts =
+      parameter.is_floating_point() && !environment_.uncast.contains(parameter.unsafeGetTensorImpl());
+  return casts ? environment_.policy.param_dtype.value_or(parameter.scalar_type()) : parameter.scalar_type();
+}
+
 void ShardedUnit::add_part(std::vector<ModelTensor> parameters, int owner) {
-  const FlatLayout layout = layout_of(parameters, environment_);
+  const at::Tensor& first = parameters.front().tensor;
+  const at::ScalarType compute = compute_dtype(first);
+  const FlatLayout layout = layout_of(parameters, compute, environment_);
   const Group& group = environment_.shard_group;
-  const at::TensorOptions options = parameters.front().tensor.options();
-  const bool trained = parameters.front().tensor.requires_grad();
-  FlatParameters::Memory memory = FlatParameters::Memory::whole;
-  at::Tensor shared;
-  if (shards_parameters(sharding_)) memory = FlatParameters::Memory::gathered;
-  if (shards_optimizer(sharding_) && environment_.in_place && options.device().is_cpu()) {
+  const at::TensorOptions options = first.options().requires_grad(false);
+  const bool trained = first.requires_grad();
+  const bool casts = compute != first.scalar_type();
+  FlatParameters::Spec spec{.unit = name_,
+                            .rank = group.rank(),
+                            .compute = compute,
+                            .owns_all = !shards_optimizer(sharding_),
+                            .files = environment_.files};
+  if (shards_parameters(sharding_)) spec.memory = FlatParameters::Memory::gathered;
+  // What is in a file is not where other ranks could read it, unless that is a copy anyway.
+  const bool may_map = environment_.files == nullptr || casts || !shards_parameters(sharding_);
+  if (shards_optimizer(sharding_) && environment_.in_place && options.device().is_cpu() && may_map) {
     // On one host nobody needs a copy: each rank writes its shard where all read.
     const MemoryScope scope(MemoryCategory::parameters, name_);
-    shared = map_buffer(group, owner, layout.flat_elements(), options.requires_grad(false));
-    if (shared.defined()) memory = FlatParameters::Memory::mapped;
+    spec.mapped_flat = map_buffer(group, owner, layout.flat_elements(), options.dtype(compute));
+    if (spec.mapped_flat.defined()) spec.memory = FlatParameters::Memory::mapped;
   }
+  spec.fills = spec.memory != FlatParameters::Memory::mapped || group.rank() == owner;
   Part part;
-  part.parameters =
-      std::make_unique<FlatParameters>(name_, std::move(parameters), layout, group.rank(), memory, shared,
-                                       memory != FlatParameters::Memory::mapped || group.rank() == owner);
+  part.parameters = std::make_unique<FlatParameters>(std::move(parameters), layout, std::move(spec));
+  const FlatParameters& flat = *part.parameters;
+  if (trained) {
+    part.carriers = std::make_unique<GradientCarriers>(flat.parameters(),
+                                                       environment_.policy.reduce_dtype.value_or(compute));
+  }
   if (trained && environment_.in_place && options.device().is_cpu()) {
-    part.gradients = std::make_unique<InPlaceGradients>(name_, sharding_, *part.parameters, group);
+    part.gradients = std::make_unique<InPlaceGradients>(name_, sharding_, flat, *part.carriers, group);
   } else if (trained) {
     part.gradients = std::make_unique<FlatGradients>(
-        FlatGradients::Place{name_, sharding_, group, environment_.replica_group}, *part.parameters,
+        FlatGradients::Place{name_, sharding_, group, environment_.replica_group}, flat, *part.carriers,
         *environment_.scheduler, *environment_.buffers);
   }
   for (std::size_t i = 0; i < layout.parameters(); ++i) {
-    const at::Tensor& parameter = part.parameters->parameters()[i].tensor;
-    if (!shards_optimizer(sharding_)) {
-      part.optimized.push_back(parameter);
-      continue;
-    }
-    const FlatLayout::Slice slice = layout.slice(i, group.rank());
-    part.optimized.push_back(part.parameters->shard()
-                                 .narrow(0, slice.in_shard, slice.of_parameter.size())
-                                 .variable_data()
-                                 .set_requires_grad(trained));
+    const bool itself = !shards_optimizer(sharding_) && !flat.has_masters();
+    part.optimized.push_back(itself ? flat.parameters()[i].tensor
+                                    : flat.optimized(i).set_requires_grad(trained));
   }
   parts_.push_back(std::move(part));
 }
@@ -106,23 +118,59 @@ bool ShardedUnit::mapped() const {
   });
 }
 
+bool ShardedUnit::has_masters() const {
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [](const Part& part) { return part.parameters->has_masters(); });
+}
+
 void ShardedUnit::start_gather(std::int64_t priority) {
   if (presence_ != Presence::missing) return;
   presence_ = Presence::gathering;
-  const Group& group = environment_.shard_group;
   for (Part& part : parts_) {
-    FlatParameters& parameters = *part.parameters;
-    if (parameters.memory() == FlatParameters::Memory::mapped) continue;
-    if (parameters.memory() == FlatParameters::Memory::whole && part.gradients == nullptr) continue;
-    parameters.allocate(*environment_.buffers);
-    for (std::size_t block = 0; block < parameters.layout().blocks(); ++block) {
-      const at::Tensor own = parameters.block_in_shard(block);
+    if (part.parameters->memory() == FlatParameters::Memory::mapped) continue;
+    if (part.parameters->memory() == FlatParameters::Memory::whole && part.gradients == nullptr) continue;
+    part.parameters->allocate(*environment_.buffers);
+    if (part.parameters->keeps()) {
+      gather_kept_part(part, priority);
+    } else {
+      gather_part(part, priority);
+    }
+  }
+}
+
+void ShardedUnit::gather_part(Part& part, std::int64_t priority) {
+  const Group& group = environment_.shard_group;
+  FlatParameters& parameters = *part.parameters;
+  parameters.publish();
+  for (std::size_t block = 0; block < parameters.layout().blocks(); ++block) {
+    const at::Tensor own = parameters.block_to_send(block);
+    std::vector<at::Tensor> outputs;
+    for (int rank = 0; rank < group.size(); ++rank) outputs.push_back(parameters.block_in_flat(rank, block));
+    const Bytes bytes{own.nbytes() * static_cast<std::size_t>(group.size())};
+    part.gathers.push_back(environment_.scheduler->submit(
+        {"all_gather", name_, block, bytes, priority, {}, [group, outputs, own] {
+           return start_all_gather(group, outputs, own);
+         }}));
+  }
+}
+
+// Each member has kept the shards of several ranks, one behind the other.
+void ShardedUnit::gather_kept_part(Part& part, std::int64_t priority) {
+  const Group& group = environment_.reshard_group;
+  const FlatParameters& parameters = *part.parameters;
+  const FlatLayout& layout = parameters.layout();
+  const int shards = layout.ranks() / group.size();
+  for (int shard = 0; shard < shards; ++shard) {
+    for (std::size_t block = 0; block < layout.blocks(); ++block) {
+      const at::Tensor own = parameters.block_in_kept(shard, block);
       std::vector<at::Tensor> outputs;
-      for (int rank = 0; rank < group.size(); ++rank)
-        outputs.push_back(parameters.block_in_flat(rank, block));
+      for (int member = 0; member < group.size(); ++member) {
+        outputs.push_back(parameters.block_in_flat(member * shards + shard, block));
+      }
+      const std::size_t index = static_cast<std::size_t>(shard) * layout.blocks() + block;
       const Bytes bytes{own.nbytes() * static_cast<std::size_t>(group.size())};
       part.gathers.push_back(environment_.scheduler->submit(
-          {"all_gather", name_, block, bytes, priority, {}, [group, outputs, own] {
+          {"all_gather", name_, index, bytes, priority, {}, [group, outputs, own] {
              return start_all_gather(group, outputs, own);
            }}));
     }
@@ -134,15 +182,17 @@ void ShardedUnit::finish_gather() {
   for (Part& part : parts_) {
     for (const BlockScheduler::Ticket ticket : part.gathers) environment_.scheduler->wait(ticket);
     part.gathers.clear();
+    part.parameters->drop_kept(*environment_.buffers);
   }
   presence_ = Presence::ready;
 }
 
 void ShardedUnit::release() {
-  if (!shards_parameters(sharding_) || presence_ == Presence::missing) return;
+  if (!shards_parameters(sharding_)) return;
   if (presence_ == Presence::gathering) finish_gather();
   bool freed = false;
   for (Part& part : parts_) {
+    part.parameters->drop_kept(*environment_.buffers);
     if (part.parameters->memory() != FlatParameters::Memory::gathered) continue;
     part.parameters->release(*environment_.buffers);
     freed = true;
@@ -150,8 +200,25 @@ void ShardedUnit::release() {
   if (freed) presence_ = Presence::missing;
 }
 
+void ShardedUnit::release_until_backward() {
+  const Group& group = environment_.reshard_group;
+  const bool all_there = presence_ == Presence::ready;
+  if (!group.member() || !shards_parameters(sharding_) || !all_there) return release();
+  for (Part& part : parts_) {
+    if (part.parameters->memory() != FlatParameters::Memory::gathered) continue;
+    const int shards = part.parameters->layout().ranks() / group.size();
+    part.parameters->keep(group.rank() * shards, shards, *environment_.buffers);
+    part.parameters->release(*environment_.buffers);
+    presence_ = Presence::missing;
+  }
+}
+
 void ShardedUnit::mark_updated() {
-  if (!shards_optimizer(sharding_) || !trains()) return;
+  if (!trains()) return;
+  for (Part& part : parts_) {
+    if (part.parameters->memory() != FlatParameters::Memory::gathered) part.parameters->publish();
+  }
+  if (!shards_optimizer(sharding_)) return;
   if (shards_parameters(sharding_)) {
     release();
   } else if (environment_.shard_group.size() > 1) {
@@ -163,7 +230,30 @@ void ShardedUnit::adopt_values() {
   for (Part& part : parts_) part.parameters->adopt_values();
 }
 
+void ShardedUnit::set_parameter(const std::string& parameter, const at::Tensor& whole) {
+  const auto [holder, index] = find(parameter);
+  holder->parameters->set_value(index, whole);
+}
+
+std::int64_t ShardedUnit::part_offset(const std::string& parameter) const {
+  const auto [holder, index] = find(parameter);
+  if (!shards_optimizer(sharding_)) return 0;
+  return holder->parameters->layout().slice(index, environment_.shard_group.rank()).of_parameter.begin;
+}
+
+std::vector<std::int64_t> ShardedUnit::whole_sizes(const std::string& parameter) const {
+  const auto [holder, index] = find(parameter);
+  return holder->parameters->parameters()[index].tensor.sizes().vec();
+}
+
+void ShardedUnit::hold_gradients() {
+  for (Part& part : parts_) {
+    if (part.carriers) part.carriers->take();
+  }
+}
+
 void ShardedUnit::launch_gradients(const GradientWeight& weight, std::int64_t priority) {
+  hold_gradients();
   for (Part& part : parts_) {
     if (part.gradients) part.gradients->launch(weight, priority);
   }
@@ -243,12 +333,13 @@ at::Tensor ShardedUnit::part_of(const std::string& parameter, const at::Tensor& 
   return whole.flatten().narrow(0, range.begin, range.size()).clone();
 }
 
-std::vector<std::string> ShardedUnit::without_gradient() const {
+std::vector<std::string> ShardedUnit::without_gradient() {
+  hold_gradients();
   std::vector<std::string> names;
   for (const Part& part : parts_) {
     if (!part.gradients) continue;
-    for (const ModelTensor& parameter : part.parameters->parameters()) {
-      if (!parameter.tensor.grad().defined()) names.push_back(parameter.name);
+    for (const ModelTensor& carrier : part.carriers->tensors()) {
+      if (!carrier.tensor.grad().defined()) names.push_back(carrier.name);
     }
   }
   return names;

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -10,9 +11,11 @@
 #include "rondo/parallel/schedule/block_scheduler.h"
 #include "rondo/parallel/sharded/buffer_pool.h"
 #include "rondo/parallel/sharded/flat_parameters.h"
+#include "rondo/parallel/sharded/gradient_carriers.h"
 #include "rondo/parallel/sharded/shard_module.h"
 #include "rondo/parallel/sharded/sharding.h"
 #include "rondo/parallel/sharded/unit_gradients.h"
+#include "rondo/precision/mixed_precision_policy.h"
 
 namespace rondo {
 
@@ -25,6 +28,12 @@ struct UnitEnvironment {
   Bytes block_bytes;  // of a unit's buffer that travel at a time; 0 is all of it
   BlockScheduler* scheduler = nullptr;
   BufferPool* buffers = nullptr;
+  MixedPrecisionPolicy policy;
+  std::set<const c10::TensorImpl*> uncast;  // parameters to which the policy's param_dtype does not apply
+  // Neighbours among whom parameters stay sharded between forward and backward; not a member: all of
+  // shard_group.
+  Group reshard_group;
+  OffloadFiles* files = nullptr;  // for shards of parameters; null: in memory
 };
 
 // One unit under one strategy: where its parameters are, how its gradients become what the optimizer needs.
@@ -47,19 +56,32 @@ class ShardedUnit {
 
   // Whether all parameters can be read on this rank.
   bool ready() const;
+  // Whether a gather has been started and not waited for.
+  bool gathering() const { return presence_ == Presence::gathering; }
   // Starts gathering parameters that are not there or out of date; nothing when it is under way or ready().
   void start_gather(std::int64_t priority);
   // Waits; afterwards ready().
   void finish_gather();
   // Frees gathered parameters, if the strategy keeps shards only.
   void release();
+  // The same between forward and backward: what the reshard group needs to gather them again stays.
+  void release_until_backward();
   // The optimizer has changed this rank's shard: the rest of what is there is out of date.
   void mark_updated();
   // The values of the whole parameters were changed: this rank's shard is taken from them.
   void adopt_values();
   // A barrier among the ranks is needed before parameters that others changed may be read.
   bool mapped() const;
+  // Whether the model computes with roundings of what the optimizer changes.
+  bool has_masters() const;
+  // Gives a parameter of this unit a value. Between a gather and the next release().
+  void set_parameter(const std::string& parameter, const at::Tensor& whole);
+  // Where in the whole parameter this rank's part begins, and the sizes of the whole.
+  std::int64_t part_offset(const std::string& parameter) const;
+  std::vector<std::int64_t> whole_sizes(const std::string& parameter) const;
 
+  // A backward pass is over whose gradients are not combined: they wait where those of the next add up.
+  void hold_gradients();
   // The backward pass of the unit is over: starts combining gradients. Frees `.grad` of the parameters.
   void launch_gradients(const GradientWeight& weight, std::int64_t priority);
   bool gradients_under_way() const;
@@ -77,19 +99,23 @@ class ShardedUnit {
   at::Tensor part_of(const std::string& parameter, const at::Tensor& whole) const;
 
   // Names of trained parameters that have no gradient now.
-  std::vector<std::string> without_gradient() const;
+  std::vector<std::string> without_gradient();
 
  private:
   enum class Presence { missing, gathering, ready };
 
-  // The unit's parameters of one dtype, device and requires_grad.
+  // The unit's parameters of one dtype, device and requires_grad, which compute in one dtype.
   struct Part {
     std::unique_ptr<FlatParameters> parameters;
-    std::unique_ptr<UnitGradients> gradients;  // null when frozen
-    std::vector<at::Tensor> optimized;         // by parameter
+    std::unique_ptr<GradientCarriers> carriers;  // null when frozen
+    std::unique_ptr<UnitGradients> gradients;    // null when frozen
+    std::vector<at::Tensor> optimized;           // by parameter
     std::vector<BlockScheduler::Ticket> gathers;
   };
   void add_part(std::vector<ModelTensor> parameters, int owner);
+  at::ScalarType compute_dtype(const at::Tensor& parameter) const;
+  void gather_part(Part& part, std::int64_t priority);
+  void gather_kept_part(Part& part, std::int64_t priority);
   // The part that holds the parameter and its number there; null when there is none.
   std::pair<const Part*, std::size_t> find(const std::string& parameter) const;
 

@@ -1,0 +1,186 @@
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "rondo/base/error.h"
+#include "rondo/precision/grad_scaler.h"
+#include "rondo/strategy/state_dict.h"
+#include "rondo/strategy/summon_full.h"
+#include "tests/parallel/sharded/layers.h"
+
+// Units that compute and communicate in other dtypes than their weights have. The models of these tests are
+// float64, so float32 is the narrow type.
+namespace rondo::testing {
+namespace {
+
+const MixedPrecisionPolicy kNarrow{
+    .param_dtype = at::kFloat, .reduce_dtype = at::kDouble, .output_dtype = at::kDouble};
+constexpr double kNarrowTolerance = 2e-5;  // of weights of about 0.3 after 8 steps
+
+StrategyOptions options_with(const MixedPrecisionPolicy& policy) {
+  StrategyOptions options;
+  options.find_unused_parameters = true;
+  options.strategy_seed = 7;
+  options.block_bytes = Bytes{256};
+  options.mixed_precision = policy;
+  return options;
+}
+
+// The masters after training, on every rank.
+std::vector<at::Tensor> train_masters(Context& context, const std::string& strategy_name,
+                                      const StrategyOptions& options, const TrainingPlan& plan) {
+  const auto strategy = all_strategies().make(strategy_name, context, options);
+  Layers model;
+  const auto prepared = strategy->prepare(model.ptr());
+  const auto optimizer = make_adamw(prepared->module());
+  const std::int64_t share = plan.samples / context.world_size();
+  const std::int64_t micro = share / plan.accumulate;
+  for (int step = 0; step < plan.steps; ++step) {
+    optimizer->zero_grad();
+    const Batch joint = joint_batch(plan.samples, static_cast<std::uint64_t>(step));
+    for (int pass = 0; pass < plan.accumulate; ++pass) {
+      prepared->begin_step({.samples = share,
+                            .synchronise = pass + 1 == plan.accumulate,
+                            .gradients_are_read = plan.clip_norm > 0});
+      const Batch batch = rows(joint, context.rank() * share + pass * micro, micro);
+      const at::Tensor output = prepared->cast_output(model(prepared->cast_input(batch.input)));
+      (mean_loss(output, batch) / plan.accumulate).backward();
+    }
+    prepared->finish_backward();
+    if (plan.clip_norm > 0) prepared->clip_gradients(plan.clip_norm);
+    prepared->step(*optimizer);
+  }
+  std::vector<at::Tensor> result;
+  for (const ModelTensor& tensor : full_state_dict(*prepared)) result.push_back(tensor.tensor.clone());
+  barrier(context.world());
+  return result;
+}
+
+std::vector<at::Tensor> train_masters_alone(const MixedPrecisionPolicy& policy, const TrainingPlan& plan) {
+  std::vector<at::Tensor> result;
+  run_ranks(1, "native",
+            [&](Context& context) { result = train_masters(context, "zero3", options_with(policy), plan); });
+  return result;
+}
+
+TEST(MixedPrecision, RanksComputeWhatOneProcessDoesWithTheSameCasts) {
+  for (const TrainingPlan& plan :
+       {TrainingPlan{}, TrainingPlan{.steps = 4, .accumulate = 2, .clip_norm = 0.5}}) {
+    const std::vector<at::Tensor> expected = train_masters_alone(kNarrow, plan);
+    EXPECT_EQ(expected.front().scalar_type(), at::kDouble);
+    // Something was computed in float32.
+    std::vector<at::Tensor> exact = train_masters_alone({}, plan);
+    EXPECT_GT(largest_difference(expected, exact), 1e-9);
+    EXPECT_LT(largest_difference(expected, exact), kNarrowTolerance);
+    for (const std::string backend : {"native", "gloo"}) {
+      for (const std::string strategy : {"zero1", "zero2", "zero3", "zero3_keep", "random"}) {
+        run_ranks(2, backend, [&](Context& context) {
+          const auto result = train_masters(context, strategy, options_with(kNarrow), plan);
+          EXPECT_LT(largest_difference(result, expected), kNarrowTolerance) << strategy << " " << backend;
+        });
+      }
+    }
+  }
+}
+
+// Gradients of a unit travel in param_dtype where no reduce_dtype is given.
+TEST(MixedPrecision, EveryPartOfAPolicyMayBeLeftOut) {
+  const std::vector<MixedPrecisionPolicy> policies = {
+      {.param_dtype = at::kFloat, .output_dtype = at::kDouble},
+      {.reduce_dtype = at::kFloat},
+      {.param_dtype = at::kFloat, .reduce_dtype = at::kHalf, .output_dtype = at::kDouble}};
+  for (const MixedPrecisionPolicy& policy : policies) {
+    const double tolerance = policy.reduce_dtype == at::kHalf ? 0.02 : kNarrowTolerance;
+    const std::vector<at::Tensor> expected = train_masters_alone(policy, {.steps = 3});
+    for (const std::string backend : {"native", "gloo"}) {
+      run_ranks(2, backend, [&](Context& context) {
+        const auto result = train_masters(context, "random", options_with(policy), {.steps = 3});
+        EXPECT_LT(largest_difference(result, expected), tolerance) << to_text(policy) << " " << backend;
+      });
+    }
+  }
+}
+
+TEST(MixedPrecision, WeightsStayWideAndTheModelIsNarrow) {
+  run_ranks(2, "native", [](Context& context) {
+    const auto strategy =
+        all_strategies().make("zero3", context, options_with({.param_dtype = at::kBFloat16}));
+    Layers model;
+    const at::Tensor before = model->layers[0]->linear->weight.detach().clone();
+    const auto prepared = strategy->prepare(model.ptr());
+    EXPECT_TRUE(prepared->keeps_masters());
+    EXPECT_EQ(model->layers[0]->linear->weight.scalar_type(), at::kBFloat16);
+    EXPECT_EQ(prepared->module().parameters().front().scalar_type(), at::kDouble);
+    prepared->begin_step({.samples = 1});
+    // A unit casts what it is given, and without output_dtype gives what comes.
+    EXPECT_EQ(model->layers[0](at::zeros({1, 7}, at::kDouble)).scalar_type(), at::kBFloat16);
+    prepared->finish_backward();
+    {
+      const SummonFull full(*prepared);
+      EXPECT_TRUE(at::equal(model->layers[0]->linear->weight, before.to(at::kBFloat16)));
+      full.write_back();  // nothing was changed: masters are not rounded
+    }
+    for (const ModelTensor& tensor : full_state_dict(*prepared)) {
+      if (tensor.name != "layer0.linear.weight") continue;
+      EXPECT_TRUE(at::equal(tensor.tensor, before));
+    }
+    barrier(context.world());
+  });
+}
+
+// What this rank's optimizer changes.
+at::Tensor optimized_values(PreparedModel& model) {
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& part : model.module().parameters()) parts.push_back(part.detach().flatten());
+  return at::cat(parts);
+}
+
+// The infinite gradient is one rank's, and in the shard of one rank.
+TEST(MixedPrecision, AnInfiniteGradientOfOneRankIsSkippedByAll) {
+  for (const std::string backend : {"native", "gloo"}) {
+    run_ranks(2, backend, [&](Context& context) {
+      const auto strategy = all_strategies().make(
+          "zero3", context,
+          options_with({.param_dtype = at::kFloat, .reduce_dtype = at::kHalf, .output_dtype = at::kDouble}));
+      Layers model;
+      const auto prepared = strategy->prepare(model.ptr());
+      const auto optimizer = make_adamw(prepared->module());
+      GradScaler scaler({.init_scale = 8}, context.world());
+      for (const bool bad : {false, true, false}) {
+        const at::Tensor before = optimized_values(*prepared);
+        optimizer->zero_grad();
+        prepared->begin_step({.samples = 6, .gradients_are_read = true});
+        const Batch batch = rows(joint_batch(12, 3), context.rank() * 6, 6);
+        const at::Tensor output = prepared->cast_output(model(prepared->cast_input(batch.input)));
+        at::Tensor loss = scaler.scale(mean_loss(output, batch));
+        if (bad && context.rank() == 1) loss = loss * std::numeric_limits<double>::infinity();
+        loss.backward();
+        prepared->finish_backward();
+        const bool stepped = scaler.step(*optimizer, [&] { prepared->step(*optimizer); });
+        scaler.update();
+        EXPECT_EQ(stepped, !bad) << "rank " << context.rank();
+        EXPECT_EQ(at::equal(optimized_values(*prepared), before), bad);
+      }
+      EXPECT_EQ(scaler.get_scale(), 4);
+      barrier(context.world());
+    });
+  }
+}
+
+TEST(MixedPrecision, StrategiesWithoutUnitsRefuseAPolicy) {
+  run_ranks(2, "native", [](Context& context) {
+    const std::string message =
+        message_of([&] { all_strategies().make("ddp", context, options_with(kNarrow)); });
+    EXPECT_NE(message.find("mixed precision policy is a matter of units, which strategy ddp does not know"),
+              std::string::npos)
+        << message;
+    const auto strategy = all_strategies().make("zero1", context, options_with(kNarrow));
+    EXPECT_NE(message_of([&] {
+                strategy->set_mixed_precision({.param_dtype = at::kHalf});
+              }).find("say it in one way"),
+              std::string::npos);
+  });
+}
+
+}  // namespace
+}  // namespace rondo::testing

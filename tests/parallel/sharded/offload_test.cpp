@@ -1,0 +1,83 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "rondo/backend/accounting.h"
+#include "rondo/base/error.h"
+#include "rondo/memory/ledger.h"
+#include "rondo/memory/scope.h"
+#include "tests/format/temporary_directory.h"
+#include "tests/parallel/sharded/layers.h"
+
+namespace rondo::testing {
+namespace {
+
+StrategyOptions options_with(const std::filesystem::path& directory) {
+  StrategyOptions options;
+  options.find_unused_parameters = true;
+  options.strategy_seed = 7;
+  options.offload.directory = directory.string();
+  return options;
+}
+
+TEST(Offload, ChangesNoBitOfTheWeights) {
+  const TemporaryDirectory directory;
+  for (const std::string backend : {"native", "gloo"}) {
+    for (const std::string strategy : {"zero1", "zero3", "random"}) {
+      for (const double clip : {0.0, 0.5}) {
+        const TrainingPlan plan{.steps = 4, .clip_norm = clip};
+        run_ranks(2, backend, [&](Context& context) {
+          const auto plain = train_on_ranks(context, strategy, options_with(""), plan);
+          const auto offloaded = train_on_ranks(context, strategy, options_with(directory.path()), plan);
+          EXPECT_EQ(largest_difference(offloaded, plain), 0) << strategy << " " << backend;
+        });
+      }
+    }
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+  EXPECT_EQ(process_ledger().file_bytes(), 0U);
+}
+
+TEST(Offload, StateAndShardsAreInFilesAndNotInMemory) {
+  account_cpu_allocations();
+  const TemporaryDirectory directory;
+  for (const std::string backend : {"native", "gloo"}) {
+    run_ranks(1, backend, [&](Context& context) {
+      const auto strategy = all_strategies().make("zero3", context, options_with(directory.path()));
+      Layers model(128);
+      std::uint64_t parameter_bytes = 0;
+      for (const at::Tensor& parameter : distinct_parameters(*model)) parameter_bytes += parameter.nbytes();
+      const auto prepared = strategy->prepare(model.ptr());
+      const auto optimizer = make_adamw(prepared->module());
+      EXPECT_GE(process_ledger().file_bytes(), parameter_bytes);
+      const auto in_memory = [] { return process_ledger().usage()[MemoryCategory::optimizer_state]; };
+      const std::uint64_t before = in_memory();
+      for (int step = 0; step < 2; ++step) {
+        optimizer->zero_grad();
+        prepared->begin_step({.samples = 12, .gradients_are_read = true});
+        const Batch batch = joint_batch(12, static_cast<std::uint64_t>(step));
+        mean_loss(model(batch.input), batch).backward();
+        prepared->finish_backward();
+        const MemoryScope scope(MemoryCategory::optimizer_state);
+        prepared->step(*optimizer);
+      }
+      EXPECT_LT(in_memory(), before + parameter_bytes / 50) << "two moments take " << 2 * parameter_bytes;
+      // Two moments of what is trained, and the shards.
+      EXPECT_GT(process_ledger().file_bytes(), parameter_bytes * 5 / 2);
+    });
+  }
+  EXPECT_EQ(process_ledger().file_bytes(), 0U);
+}
+
+TEST(Offload, ADirectoryThatCannotBeIsNamed) {
+  run_ranks(2, "native", [](Context& context) {
+    const auto strategy = all_strategies().make("zero1", context, options_with("/proc/offload"));
+    Layers model;
+    EXPECT_NE(
+        message_of([&] { strategy->prepare(model.ptr()); }).find("offload: /proc/offload is no directory"),
+        std::string::npos);
+  });
+}
+
+}  // namespace
+}  // namespace rondo::testing
