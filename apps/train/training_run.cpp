@@ -293,6 +293,7 @@ ExitCode run_training(const TrainFlags& flags) {
     options.schedule_seed = flags.comm_seed;
     options.block_bytes = parse_bytes(flags.block_size, "--block-size");
     options.credit_bytes = parse_bytes(flags.credit, "--credit");
+    options.fuse_bytes = parse_bytes(flags.fuse_bytes, "--fuse-bytes");
     options.prefetch = flags.prefetch;
     strategy = all_strategies().make(strategy_name(flags, context.world_size()), context, options);
     device = device_of(flags.device, context.local_rank());

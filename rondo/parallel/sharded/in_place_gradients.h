@@ -1,5 +1,7 @@
 #pragma once
 
+#include <utility>
+
 #include "rondo/backend/group.h"
 #include "rondo/parallel/ddp/in_place_exchange.h"
 #include "rondo/parallel/sharded/flat_parameters.h"
@@ -21,6 +23,7 @@ class InPlaceGradients final : public UnitGradients {
   void finish(bool accumulate) override;
   const std::vector<at::Tensor>& result() const override { return result_; }
   void drop() override { result_.clear(); }
+  std::vector<BlockRecord> take_records() override { return std::exchange(records_, {}); }
 
  private:
   const Sharding sharding_;
@@ -29,6 +32,7 @@ class InPlaceGradients final : public UnitGradients {
   InPlaceExchange exchange_;
   bool launched_ = false;
   std::vector<at::Tensor> result_;
+  std::vector<BlockRecord> records_;
 };
 
 }  // namespace rondo
