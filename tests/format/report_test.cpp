@@ -176,9 +176,9 @@ TraceEvent block_of(std::string unit, std::int64_t queued, std::int64_t begin, s
 
 TEST(Report, TellsTheCommunicationOfEachUnit) {
   Trace trace;
-  trace.events = {{0, {"backward", Lane::compute, 0, 100, 1}},
+  trace.events = {{0, {"backward", Lane::compute, 0, 100, 1, {}, {}}},
                   {0, block_of("h.1", 50, 90, 120)},  // begun in the step before
-                  {0, {"forward", Lane::compute, 110, 200, 2}},
+                  {0, {"forward", Lane::compute, 110, 200, 2, {}, {}}},
                   {0, block_of("h.1", 90, 110, 150)},
                   {0, block_of("h.0", 100, 150, 250)},
                   {1, block_of("h.0", 100, 140, 160)},

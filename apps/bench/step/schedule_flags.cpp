@@ -68,7 +68,7 @@ std::vector<SchedulePolicy> schedule_ablation(const ScheduleFlags& flags) {
   policies.push_back({"+credit", now});
   now.prefetch = given_or(flags.prefetch, "2");
   policies.push_back({"+prefetch", now});
-  now.fuse_bytes = given_or(flags.fuse_bytes, "1MiB");
+  now.fuse_bytes = given_or(flags.fuse_bytes, "4MiB");
   policies.push_back({"+fusion", now});
   return policies;
 }

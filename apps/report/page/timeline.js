@@ -52,7 +52,8 @@ function timelineCard() {
         return;
       }
       let current = run.timelines[Math.floor((run.timelines.length - 1) / 2)];
-      const names = [...new Set(run.timelines.flatMap((t) => t.events.map((e) => e.name)))];
+      const seen = new Set(run.timelines.flatMap((t) => t.events.map((e) => e.name)));
+      const names = [...Object.keys(eventColors).filter((name) => seen.delete(name)), ...seen];
       const unknown = names.filter((name) => !(name in eventColors));
       const colorOf = (name) => eventColors[name] || otherEventColors[unknown.indexOf(name) % otherEventColors.length];
       // A lane's further rows are named after it with a number, which is not shown.
