@@ -164,6 +164,8 @@ void visit_flags(Flags& f, const Visit& visit) {
         processes, any);
   visit("credit", f.credit, "Sharded: bytes under way at a time between hosts; 0 is no limit", processes,
         any);
+  visit("fuse-bytes", f.fuse_bytes,
+        "Sharded: units that are together no larger travel as one between hosts; 0 is none", processes, any);
   visit("prefetch", f.prefetch, "Sharded: units gathered ahead of their use", processes, not_negative);
   visit("gradients-in-flight", f.gradients_in_flight,
         "Sharded: units whose gradients travel at a time between hosts; 0 is no limit", processes,

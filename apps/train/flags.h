@@ -71,6 +71,7 @@ struct TrainFlags {
   std::uint64_t comm_seed = 0;
   std::string block_size = "4MiB";
   std::string credit = "16MiB";
+  std::string fuse_bytes = "0";
   int prefetch = 2;
   int gradients_in_flight = 2;
   std::string reshard_after_forward = "true";

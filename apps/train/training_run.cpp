@@ -314,6 +314,7 @@ ExitCode run_training(const TrainFlags& flags) {
     options.schedule_seed = flags.comm_seed;
     options.block_bytes = parse_bytes(flags.block_size, "--block-size");
     options.credit_bytes = parse_bytes(flags.credit, "--credit");
+    options.fuse_bytes = parse_bytes(flags.fuse_bytes, "--fuse-bytes");
     options.prefetch = flags.prefetch;
     options.gradients_in_flight = flags.gradients_in_flight;
     options.mixed_precision = parse_mixed_precision_policy(flags.mixed_precision);

@@ -4,11 +4,13 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/format/trace_lanes.h"
 
 namespace rondo {
 namespace fs = std::filesystem;
@@ -26,16 +28,38 @@ std::string microseconds(std::int64_t ns) {
   return text.data();
 }
 
-std::string event_line(const TraceEvent& event, int rank, std::int64_t origin_ns) {
+double milliseconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-6; }
+
+// What a viewer writes on the event: "all_gather h.3".
+std::string title(const TraceEvent& event) {
+  return event.unit.empty() ? event.name : str(event.name, " ", event.unit);
+}
+
+// `place` among the lanes of the same kind, see places_in_lanes().
+std::string event_line(const TraceEvent& event, int rank, std::int64_t origin_ns, int place = 0) {
   Json arguments = Json::object();
   if (event.step) arguments["step"] = *event.step;
+  if (!event.unit.empty()) arguments["unit"] = event.unit;
   if (event.bucket) arguments["bucket"] = *event.bucket;
   if (event.bytes) arguments["bytes"] = *event.bytes;
-  return str(R"({"name":)", Json(event.name).dump(), R"(,"cat":")", to_string(event.lane),
-             R"(","ph":"X","pid":)", rank, R"(,"tid":)", static_cast<int>(event.lane), R"(,"ts":)",
+  if (event.queued_ns) arguments["queued_ms"] = milliseconds(event.begin_ns - *event.queued_ns);
+  if (event.exposed_ns) arguments["exposed_ms"] = milliseconds(*event.exposed_ns);
+  for (const auto& [what, ns] : event.overlapped) arguments["overlapped_ms"][what] = milliseconds(ns);
+  return str(R"({"name":)", Json(title(event)).dump(), R"(,"cat":")", to_string(event.lane),
+             R"(","ph":"X","pid":)", rank, R"(,"tid":)", static_cast<int>(event.lane) + place, R"(,"ts":)",
              microseconds(event.begin_ns - origin_ns), R"(,"dur":)",
              microseconds(std::max<std::int64_t>(0, event.end_ns - event.begin_ns)), R"(,"args":)",
              arguments.dump(), "}");
+}
+
+// The time in the queue: a pair of events that belong together by category and number.
+std::string queue_lines(const TraceEvent& event, int rank, std::int64_t origin_ns, std::size_t number) {
+  const auto line = [&](const char* phase, std::int64_t ns) {
+    return str(R"({"name":)", Json(title(event)).dump(), R"(,"cat":"queue","ph":")", phase, R"(","id":)",
+               number, R"(,"pid":)", rank, R"(,"tid":)", static_cast<int>(event.lane), R"(,"ts":)",
+               microseconds(ns - origin_ns), "},\n");
+  };
+  return line("b", *event.queued_ns) + line("e", event.begin_ns);
 }
 
 // The step stands beside the values, which viewers draw one and all.
@@ -48,14 +72,17 @@ std::string counter_line(const TraceCounter& counter, int rank, std::int64_t ori
              "}");
 }
 
-// Metadata events that give a rank and its lanes their names in the viewer.
-std::string name_lines(int rank) {
+// Metadata events that give a rank and its lanes their names in the viewer; `places` lanes of communication.
+std::string name_lines(int rank, int places = 1) {
   std::string text = str(R"({"name":"process_name","ph":"M","pid":)", rank, R"(,"args":{"name":"rank )", rank,
                          R"("}},)", "\n", R"({"name":"process_sort_index","ph":"M","pid":)", rank,
                          R"(,"args":{"sort_index":)", rank, "}},\n");
-  for (const Lane lane : {Lane::compute, Lane::communication}) {
-    text += str(R"({"name":"thread_name","ph":"M","pid":)", rank, R"(,"tid":)", static_cast<int>(lane),
-                R"(,"args":{"name":")", to_string(lane), "\"}},\n");
+  for (int tid = 0; tid <= places; ++tid) {
+    const Lane lane = tid == 0 ? Lane::compute : Lane::communication;
+    text += str(R"({"name":"thread_name","ph":"M","pid":)", rank, R"(,"tid":)", tid, R"(,"args":{"name":")",
+                to_string(lane), tid > 1 ? str(" ", tid) : std::string(), "\"}},\n");
+    text += str(R"({"name":"thread_sort_index","ph":"M","pid":)", rank, R"(,"tid":)", tid,
+                R"(,"args":{"sort_index":)", tid, "}},\n");
   }
   return text;
 }
@@ -69,6 +96,27 @@ std::optional<Value> argument(const Json& arguments, const char* key) {
   const auto found = arguments.find(key);
   if (found == arguments.end() || !found->is_number()) return std::nullopt;
   return found->template get<Value>();
+}
+
+std::int64_t from_milliseconds(double value) { return std::llround(value * 1e6); }
+
+// The arguments that only our own files have.
+void parse_block(const Json& arguments, TraceEvent& event) {
+  event.unit = arguments.value("unit", "");
+  if (!event.unit.empty() && event.name.ends_with(" " + event.unit)) {
+    event.name.resize(event.name.size() - event.unit.size() - 1);
+  }
+  if (const auto queued = argument<double>(arguments, "queued_ms")) {
+    event.queued_ns = event.begin_ns - from_milliseconds(*queued);
+  }
+  if (const auto exposed = argument<double>(arguments, "exposed_ms")) {
+    event.exposed_ns = from_milliseconds(*exposed);
+  }
+  if (const auto found = arguments.find("overlapped_ms"); found != arguments.end() && found->is_object()) {
+    for (const auto& [what, ms] : found->items()) {
+      if (ms.is_number()) event.overlapped.emplace_back(what, from_milliseconds(ms.get<double>()));
+    }
+  }
 }
 
 std::optional<Trace::Event> parse_event(const Json& json) {
@@ -85,6 +133,7 @@ std::optional<Trace::Event> parse_event(const Json& json) {
     event.step = argument<std::int64_t>(json["args"], "step");
     event.bucket = argument<std::int64_t>(json["args"], "bucket");
     event.bytes = argument<std::uint64_t>(json["args"], "bytes");
+    parse_block(json["args"], event);
   }
   return result;
 }
@@ -229,15 +278,25 @@ std::size_t merge_traces(const fs::path& run_directory) {
   }
   if (parts.empty()) return 0;
   sort_by_time(all);
-  std::int64_t origin = all.events.empty() ? 0 : all.events.front().event.begin_ns;
-  if (!all.counters.empty()) {
-    const std::int64_t first = all.counters.front().counter.time_ns;
-    origin = all.events.empty() ? first : std::min(origin, first);
+  std::int64_t origin = INT64_MAX;
+  for (const Trace::Event& e : all.events) {
+    origin = std::min(origin, std::min(e.event.begin_ns, e.event.queued_ns.value_or(e.event.begin_ns)));
   }
+  for (const Trace::Counter& c : all.counters) origin = std::min(origin, c.counter.time_ns);
 
   std::string text = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
-  for (const int rank : ranks) text += name_lines(rank);
-  for (const Trace::Event& e : all.events) text += event_line(e.event, e.rank, origin) + ",\n";
+  const std::vector<int> places = places_in_lanes(all.events);
+  std::map<int, int> lanes;  // of communication, by rank
+  for (std::size_t i = 0; i < all.events.size(); ++i) {
+    int& most = lanes[all.events[i].rank];
+    most = std::max(most, places[i] + 1);
+  }
+  for (const int rank : ranks) text += name_lines(rank, std::max(1, lanes[rank]));
+  for (std::size_t i = 0; i < all.events.size(); ++i) {
+    const auto& [rank, event] = all.events[i];
+    if (event.queued_ns && *event.queued_ns < event.begin_ns) text += queue_lines(event, rank, origin, i);
+    text += event_line(event, rank, origin, places[i]) + ",\n";
+  }
   for (const Trace::Counter& c : all.counters) text += counter_line(c.counter, c.rank, origin) + ",\n";
   if (text.ends_with(",\n")) text.erase(text.size() - 2, 1);
   replace_text_file(run_directory / "trace.json", text + "]}\n");

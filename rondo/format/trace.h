@@ -12,7 +12,8 @@
 #include "rondo/format/file.h"
 
 // Timelines in Chrome's trace-event format, which Perfetto (ui.perfetto.dev) and chrome://tracing open: a
-// process is a rank, a thread is a lane.
+// process is a rank, a thread is a lane. Operations under way at the same time lie in lanes of their own,
+// since the events of a thread must nest; the time that a block waits in a queue is an asynchronous event.
 namespace rondo {
 
 enum class Lane { compute = 0, communication = 1 };
@@ -25,8 +26,15 @@ struct TraceEvent {
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
   std::optional<std::int64_t> step;
-  std::optional<std::int64_t> bucket;  // index of the gradient bucket
+  std::optional<std::int64_t> bucket;  // index of the gradient bucket, or of the block within its unit
   std::optional<std::uint64_t> bytes;  // payload
+  std::string unit = {};               // of the model; empty: it is not one unit's
+
+  // Of a block of communication, where that is known.
+  std::optional<std::int64_t> queued_ns = {};   // it was ready to go
+  std::optional<std::int64_t> exposed_ns = {};  // for so long computation stood still for it
+  // What was computed while it was under way, and for how long, longest first.
+  std::vector<std::pair<std::string, std::int64_t>> overlapped = {};
 };
 
 // What was in use at a moment: one curve for each of the values, stacked, above the rank's lanes.

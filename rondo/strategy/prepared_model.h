@@ -38,10 +38,15 @@ struct CommunicationTimes {
 // One operation of the last synchronised step, in monotonic_ns() (base/time.h).
 struct CommunicationSpan {
   std::string operation = {};  // "all_reduce"
-  std::int64_t bucket = -1;    // which bucket of gradients; -1 when it is not one
+  std::string unit = {};       // whose parameters or gradients; empty: of several
+  std::int64_t bucket = -1;    // which bucket of gradients, or block of the unit; -1 when it is not one
   Bytes bytes = {};
+  std::int64_t queued_ns = 0;  // it was ready to go
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
+  // Computation stood still for it: when first, and for how long altogether.
+  std::int64_t waited_ns = 0;
+  std::int64_t exposed_ns = 0;
 };
 
 // What communication on one rank remembers from step to step, by name; differs by rank.

@@ -43,6 +43,7 @@ struct StrategyOptions {
   std::uint64_t schedule_seed = 0;    // random: of the order
   Bytes block_bytes = MiB(4);         // of a unit that travel at a time between hosts; 0 is whole units
   Bytes credit_bytes = MiB(16);       // under way at a time between hosts; 0 is no limit
+  Bytes fuse_bytes = {};              // units that are together no larger travel as one; 0 is none
   int prefetch = 2;                   // units gathered ahead of their use; 0 is none
   // Units whose whole gradients may be on their way at a time, before backward waits for the oldest; 0 is no
   // limit. All strategies by unit but ddp, between hosts.

@@ -120,12 +120,19 @@ FitResult FitLoop::run() {
 
   while (position.step < plan_.total_steps && result_.end == FitEnd::finished) {
     if (trainer_.memory_) trainer_.memory_->trace(tracing() ? options_.trace_memory : nullptr);
+    if (!tracing()) {
+      trace_.reset();
+    } else if (!trace_) {
+      trace_ = std::make_unique<StepTrace>(*trainer_.model_.module, options_.trace);
+    }
+    if (trace_) trace_->begin_step();
     memory_phase("data", MemoryCategory::other);
     std::vector<Batch> window = next_window();
     const StepSums sums = train_on(window);
     memory_phase("after the step", MemoryCategory::other);
     finish_step(sums);
   }
+  trace_.reset();
   if (options_.validation && validated_step_ != position.step && result_.end != FitEnd::preempted) validate();
   for (const auto& callback : options_.callbacks) callback->on_train_end(trainer_, result_);
   return result_;
@@ -136,14 +143,14 @@ void FitLoop::seek(std::int64_t epoch, std::int64_t batch) {
 }
 
 std::vector<Batch> FitLoop::next_window() {
-  const std::int64_t begin = tracing() ? monotonic_ns() : 0;
+  const std::int64_t begin = monotonic_ns();
   const std::int64_t left = batches_per_epoch_ - trainer_.position_.batch;
   std::vector<Batch> window;
   for (std::int64_t i = 0; i < std::min(options_.accumulate, left); ++i) {
     std::optional<Batch> batch = loader_->next();
     window.push_back(batch ? std::move(*batch) : data_->get({}));
   }
-  if (tracing()) trace("data", begin, monotonic_ns());
+  if (trace_) trace_->add_phase("data", begin, monotonic_ns());
   return window;
 }
 
@@ -155,11 +162,10 @@ FitLoop::StepSums FitLoop::train_on(std::vector<Batch>& window) {
   optimizer.zero_grad();
 
   StepSums sums;
-  std::int64_t mark = tracing() ? monotonic_ns() : 0;
+  std::int64_t mark = monotonic_ns();
   const auto traced = [&](const char* name) {
-    if (!tracing()) return;
     const std::int64_t now = monotonic_ns();
-    trace(name, mark, now);
+    if (trace_) trace_->add_phase(name, mark, now);
     mark = now;
   };
   for (std::size_t i = 0; i < window.size(); ++i) {
@@ -190,15 +196,13 @@ FitLoop::StepSums FitLoop::train_on(std::vector<Batch>& window) {
     sums.samples += static_cast<double>(batch.samples);
   }
   trainer_.prepared_->finish_backward();
-  if (tracing()) {
-    trace_communication();
-    mark = monotonic_ns();
-  }
+  mark = monotonic_ns();
   if (trainer_.memory_) trainer_.memory_->label_gradients(trainer_.prepared_->module());
   if (options_.schedule) set_learning_rate(optimizer, options_.schedule(trainer_.position_.step));
   memory_phase("optimizer", MemoryCategory::optimizer_state);
   take_step(optimizer);
   traced("optimizer");
+  if (trace_) trace_->finish_step(trainer_.position_.step + 1, trainer_.prepared_->communication_spans());
   sums.stop = options_.stop_requested && options_.stop_requested();
   trainer_.position_.batch += static_cast<std::int64_t>(window.size());
   return sum_over_ranks(sums);
@@ -297,31 +301,8 @@ bool FitLoop::tracing() const {
   return options_.trace && trainer_.position_.step - plan_.first_step < options_.traced_steps;
 }
 
-void FitLoop::trace(const char* name, std::int64_t begin_ns, std::int64_t end_ns) {
-  TraceEvent event;
-  event.name = name;
-  event.begin_ns = begin_ns;
-  event.end_ns = end_ns;
-  event.step = trainer_.position_.step + 1;
-  options_.trace(std::move(event));
-}
-
 void FitLoop::memory_phase(const char* phase, MemoryCategory category) {
   if (trainer_.memory_) trainer_.memory_->enter_phase(trainer_.position_.step + 1, phase, category);
-}
-
-void FitLoop::trace_communication() {
-  for (CommunicationSpan& span : trainer_.prepared_->communication_spans()) {
-    TraceEvent event;
-    event.name = std::move(span.operation);
-    event.lane = Lane::communication;
-    event.begin_ns = span.begin_ns;
-    event.end_ns = span.end_ns;
-    event.step = trainer_.position_.step + 1;
-    if (span.bucket >= 0) event.bucket = span.bucket;
-    event.bytes = span.bytes.count;
-    options_.trace(std::move(event));
-  }
 }
 
 }  // namespace rondo

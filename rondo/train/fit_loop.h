@@ -7,6 +7,7 @@
 #include "rondo/data/loader.h"
 #include "rondo/memory/category.h"
 #include "rondo/observe/step_timer.h"
+#include "rondo/train/step_trace.h"
 #include "rondo/train/trainer.h"
 #include "rondo/train/training_sampler.h"
 
@@ -41,8 +42,6 @@ class FitLoop {
   void finish_step(const StepSums& sums);
   void finish_epoch();
   void validate();
-  void trace(const char* name, std::int64_t begin_ns, std::int64_t end_ns);
-  void trace_communication();
   // Says what this thread allocates from here on in this step is for.
   void memory_phase(const char* phase, MemoryCategory category);
   bool tracing() const;
@@ -53,6 +52,7 @@ class FitLoop {
   FitPlan plan_;
   std::int64_t batches_per_epoch_ = 0;
   std::unique_ptr<Loader> loader_;
+  std::unique_ptr<StepTrace> trace_;  // while steps are traced
   StepTimer timer_;
   TimePoint last_elapsed_;
   FitResult result_;

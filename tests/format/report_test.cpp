@@ -166,6 +166,40 @@ TEST(Report, KeepsTheLongestEventsOfAStepThatHasTooMany) {
   EXPECT_TRUE(select_timelines({}, 5, 10).empty());
 }
 
+TraceEvent block_of(std::string unit, std::int64_t queued, std::int64_t begin, std::int64_t end) {
+  TraceEvent event{"reduce_scatter", Lane::communication, begin, end, 2, 0, 1000};
+  event.unit = std::move(unit);
+  event.queued_ns = queued;
+  event.exposed_ns = 7;
+  return event;
+}
+
+TEST(Report, TellsTheCommunicationOfEachUnit) {
+  Trace trace;
+  trace.events = {{0, {"backward", Lane::compute, 0, 100, 1, {}, {}}},
+                  {0, block_of("h.1", 50, 90, 120)},  // begun in the step before
+                  {0, {"forward", Lane::compute, 110, 200, 2, {}, {}}},
+                  {0, block_of("h.1", 90, 110, 150)},
+                  {0, block_of("h.0", 100, 150, 250)},
+                  {1, block_of("h.0", 100, 140, 160)},
+                  {0, block_of("h.0", 300, 310, 320)}};
+  trace.events.back().event.step = 3;
+  const std::vector<UnitBlocks> units = blocks_by_unit(trace, 2);
+  ASSERT_EQ(units.size(), 3U);
+  EXPECT_EQ(units[0].unit, "h.1");
+  EXPECT_EQ(units[0].blocks, 2U);
+  EXPECT_EQ(units[0].bytes, 2000U);
+  EXPECT_EQ(units[0].queued_ns, 60) << "50 to 110, two of them at times";
+  EXPECT_EQ(units[0].link_ns, 60);
+  EXPECT_EQ(units[0].exposed_ns, 14);
+  EXPECT_EQ(units[0].overlapped,
+            (std::vector<std::pair<std::string, std::int64_t>>{{"forward", 40}, {"backward", 10}}));
+  EXPECT_EQ(units[1].unit, "h.0");
+  EXPECT_EQ(units[2].rank, 1);
+  EXPECT_TRUE(units[2].overlapped.empty()) << "another rank's computation";
+  EXPECT_TRUE(blocks_by_unit(trace, 9).empty());
+}
+
 TEST(Report, DrawsMemoryOfOneStepAndThePeakByUnit) {
   const TemporaryDirectory directory;
   write_run(directory.path(), 1, 3);

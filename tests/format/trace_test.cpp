@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "rondo/base/error.h"
@@ -45,6 +47,69 @@ TEST(Trace, PartsOfAllRanksMergeIntoOneFile) {
   EXPECT_EQ(trace.events[3].event.bytes, 4096U);
   EXPECT_EQ(merge_traces(directory.path()), 0U) << "nothing left to merge, and trace.json stays";
   EXPECT_TRUE(std::filesystem::exists(directory / "trace.json"));
+}
+
+TraceEvent block(std::int64_t queued, std::int64_t begin, std::int64_t end) {
+  TraceEvent event{"all_gather", Lane::communication, begin, end, 3, 2, 4096};
+  event.unit = "transformer.h.3";
+  event.queued_ns = queued;
+  event.exposed_ns = 250'000;
+  event.overlapped = {{"forward of transformer.h.2", 400'000}, {"forward", 100'000}};
+  return event;
+}
+
+TEST(Trace, ABlockKeepsItsFigures) {
+  const TemporaryDirectory directory;
+  {
+    TraceWriter writer(directory.path(), 0);
+    writer.add(block(1'000'000, 1'500'000, 3'000'000));
+  }
+  for (const bool merged : {false, true}) {
+    if (merged) merge_traces(directory.path());
+    const Trace trace = read_trace(merged ? directory / "trace.json" : trace_part_path(directory.path(), 0));
+    ASSERT_EQ(trace.events.size(), 1U);
+    const TraceEvent& read = trace.events[0].event;
+    const TraceEvent written = block(0, 500'000, 2'000'000);
+    EXPECT_EQ(read.name, "all_gather");
+    EXPECT_EQ(read.unit, written.unit);
+    EXPECT_EQ(read.begin_ns - *read.queued_ns, 500'000);
+    EXPECT_EQ(read.exposed_ns, written.exposed_ns);
+    EXPECT_EQ(read.overlapped, written.overlapped);
+  }
+}
+
+// What the format asks for, so that a viewer draws all of it: events of one thread lie in each other or side
+// by side, and each asynchronous event that begins ends.
+TEST(Trace, OperationsUnderWayTogetherHaveThreadsOfTheirOwn) {
+  const TemporaryDirectory directory;
+  {
+    TraceWriter writer(directory.path(), 0);
+    for (int i = 0; i < 10; ++i) writer.add(block(0, i * 1'000'000, i * 1'000'000 + 2'500'000));
+  }
+  merge_traces(directory.path());
+  const auto json = nlohmann::json::parse(read_all(directory / "trace.json"));
+  std::map<int, double> busy_until;
+  std::map<std::string, std::string> queue;  // by number, what came last
+  std::set<int> named;
+  for (const auto& event : json["traceEvents"]) {
+    const std::string phase = event["ph"];
+    if (phase == "M" && event["name"] == "thread_name") named.insert(event["tid"].get<int>());
+    if (phase == "X") {
+      const int thread = event["tid"];
+      EXPECT_GE(event["ts"].get<double>(), busy_until[thread]);
+      busy_until[thread] = event["ts"].get<double>() + event["dur"].get<double>();
+      EXPECT_EQ(event["name"], "all_gather transformer.h.3");
+      EXPECT_TRUE(named.contains(thread)) << thread;
+    }
+    if (phase == "b" || phase == "e") {
+      std::string& last = queue[event["id"].dump()];
+      EXPECT_EQ(last, phase == "b" ? "" : "b");
+      last = phase;
+    }
+  }
+  EXPECT_EQ(busy_until.size(), 3U);
+  EXPECT_EQ(queue.size(), 9U) << "the first did not wait";
+  for (const auto& [number, last] : queue) EXPECT_EQ(last, "e");
 }
 
 TEST(Trace, APartOfAKilledRankIsReadable) {

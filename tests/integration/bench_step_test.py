@@ -87,6 +87,7 @@ def test_json_has_the_documented_keys(bench):
     (["--block-bytes", "some"], "--block-bytes"),
     (["--credit-bytes", "-1"], "--credit-bytes"),
     (["--prefetch", "two"], "--prefetch"),
+    (["--fuse-bytes", "small"], "--fuse-bytes"),
     (["--matmul", "slow"], "--matmul"),
     (["--peer", "horovod"], "--peer"),
     (["--emulate-hosts", "2", "--ranks", "3"], "--ranks 3"),
@@ -171,13 +172,13 @@ def test_ranks_on_more_than_two_emulated_hosts(bench):
 
 def test_ablation_switches_policies_on_in_turn(bench):
     rows = results(bench("step", "--model", "mlp", "--strategy", "ddp", "--ablation", *QUICK))
-    names = ["fifo", "+priority", "+partitioning", "+credit", "+prefetch"]
+    names = ["fifo", "+priority", "+partitioning", "+credit", "+prefetch", "+fusion"]
     assert [row["setting"] for row in rows if row.get("strategy") == "ddp"] == names
     steps = [row for row in rows if "wins" in row]
     assert [(row["of"], row["to"]) for row in steps] == [
         (f"rondo ddp, {name}", f"rondo ddp, {before}") for before, name in zip(names, names[1:])]
     policies = [row for row in rows if "won" in row]
-    assert [row["policy"] for row in policies] == ["priority", "partitioning", "credit", "prefetch"]
+    assert [row["policy"] for row in policies] == ["priority", "partitioning", "credit", "prefetch", "fusion"]
     assert [row["won"] for row in policies] == [int(row["wins"]) for row in steps]
 
 

@@ -95,8 +95,9 @@ def write_run(directory, ranks=2, steps=60):
             start = step * 400000
             events.append({"name": "backward", "ph": "X", "pid": rank, "tid": 0, "ts": start, "dur": 200000,
                            "args": {"step": step}})
-            events.append({"name": "all_reduce", "ph": "X", "pid": rank, "tid": 1, "ts": start + 50000, "dur": 40000,
-                           "args": {"step": step, "bucket": 0, "bytes": 1 << 20}})
+            events.append({"name": "all_reduce h.1", "ph": "X", "pid": rank, "tid": 1, "ts": start + 50000, "dur": 40000,
+                           "args": {"step": step, "unit": "h.1", "bucket": 0, "bytes": 1 << 20, "queued_ms": 12.5,
+                                    "exposed_ms": 7.25, "overlapped_ms": {"backward": 40.0}}})
             for i in range(20):
                 events.append({"name": "memory", "ph": "C", "pid": rank, "ts": start + i * 10000, "step": step,
                                "args": {"parameters": 100 << 20, "activations": i << 20, "other": 1 << 20}})
@@ -123,6 +124,8 @@ def test_a_whole_run_draws_every_chart(run, rondo_bin, open_page, tmp_path):
                   "Memory, accounted", "Memory, by the kernel", "Timeline of a step", "Memory during a step",
                   "Memory at the peak", "Configuration"]:
         assert title in probe["titles"]
+    assert "Communication of rank 1, by unit" in probe["text"] and "12.5 ms" in probe["text"]
+    assert "7.25 ms" in probe["text"] and "backward (40 ms)" in probe["text"]
     assert "300 MiB on rank" in probe["text"] and "backward of h.1" in probe["text"]
     assert "1,003 tokens/s" in probe["text"] and "model.name" in probe["text"]
 

@@ -64,12 +64,53 @@ def test_a_plan_says_which_unit_is_kept_how(train, tmp_path):
     assert "leaves out units of the model: transformer.h.0" in wrong.stderr
 
 
+def blocks_of(run_directory):
+    """Events of communication and of the compute lane of a run's trace."""
+    events = json.loads((run_directory / "trace.json").read_text())["traceEvents"]
+    complete = [event for event in events if event["ph"] == "X"]
+    return ([event for event in complete if event["cat"] == "communication"],
+            [event for event in complete if event["cat"] == "compute"])
+
+
+@pytest.mark.parametrize("backend, collectives", [
+    ("gloo", {"all_gather", "reduce_scatter"}), ("native", {"all_reduce"})])
+def test_the_timeline_tells_the_way_of_every_block(train, rondo, tmp_path, backend, collectives):
+    train("--strategy", "zero3", "--steps", 4, "--backend", backend).check_returncode()
+    blocks, computed = blocks_of(tmp_path / "run")
+    assert {event["name"].split()[0] for event in blocks} == collectives
+    units = {"root", "transformer.h.0", "transformer.h.1"}
+    assert {event["args"]["unit"] for event in blocks} == units
+    assert {event["pid"] for event in blocks} == {0, 1}
+    for event in blocks:
+        arguments = event["args"]
+        step = [e for e in computed if e["pid"] == event["pid"] and e["args"]["step"] == arguments["step"]]
+        step_ms = (max(e["ts"] + e["dur"] for e in step) - min(e["ts"] for e in step)) / 1e3
+        # Queued, then started, then finished; and nobody waits for longer than the step.
+        assert arguments["queued_ms"] >= 0 and event["dur"] >= 0 and arguments["bytes"] > 0
+        assert 0 <= arguments["exposed_ms"] <= step_ms
+        assert sum(arguments.get("overlapped_ms", {}).values()) <= event["dur"] / 1e3 + 1e-3
+    assert any("overlapped_ms" in event["args"] for event in blocks)
+    # Each unit computes forward and backward in each step, within the phase of that name.
+    for name in ("forward", "backward"):
+        phases = [e for e in computed if e["name"] == name]
+        for unit in units - {"root"}:
+            spans = [e for e in computed if e["name"] == f"{name} {unit}"]
+            assert len(spans) == len(phases) == 2 * 4
+            assert all(any(p["pid"] == e["pid"] and p["ts"] <= e["ts"] and e["ts"] + e["dur"] <= p["ts"] + p["dur"]
+                           for p in phases) for e in spans)
+
+    rondo("report", tmp_path / "run").check_returncode()
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "transformer.h.1" in page and "exposed_ms" in page
+
+
 @pytest.mark.parametrize("flags, says", [
     (["--strategy", "planned"], "strategy planned needs --plan FILE"),
     (["--strategy", "planned", "--plan", "/nowhere.json"], "the plan file /nowhere.json cannot be read"),
     (["--strategy", "hsdp", "--shard-ranks", 3], "--shard-ranks 3 does not divide the 2 ranks"),
     (["--strategy", "zero4"], "zero4"),
     (["--strategy", "zero3", "--block-size", "many"], "--block-size"),
+    (["--strategy", "zero3", "--fuse-bytes", "small"], "--fuse-bytes"),
 ])
 def test_mistakes_are_named(train, flags, says):
     wrong = train(*flags, "--steps", 1)

@@ -33,6 +33,7 @@ void ScheduleFlags::add_to(CLI::App& app) {
   app.add_option("--prefetch", prefetch, "scheduler: units gathered ahead; 0 is none");
   app.add_option("--gradients-in-flight", gradients_in_flight,
                  "scheduler: units whose gradients travel at a time; 0 is unlimited");
+  app.add_option("--fuse-bytes", fuse_bytes, "scheduler: units together no larger travel as one; 0 is none");
 }
 
 void ScheduleFlags::apply_to(StrategyOptions& options) const {
@@ -43,6 +44,7 @@ void ScheduleFlags::apply_to(StrategyOptions& options) const {
   if (!gradients_in_flight.empty()) {
     options.gradients_in_flight = parse_units(gradients_in_flight, "--gradients-in-flight");
   }
+  if (!fuse_bytes.empty()) options.fuse_bytes = parse_bytes(fuse_bytes, "--fuse-bytes");
 }
 
 std::vector<std::string> ScheduleFlags::words() const {
@@ -55,11 +57,13 @@ std::vector<std::string> ScheduleFlags::words() const {
   add("--credit-bytes", credit_bytes);
   add("--prefetch", prefetch);
   add("--gradients-in-flight", gradients_in_flight);
+  add("--fuse-bytes", fuse_bytes);
   return words;
 }
 
 std::vector<SchedulePolicy> schedule_ablation(const ScheduleFlags& flags) {
-  ScheduleFlags now{.schedule = "fifo", .block_bytes = "0", .credit_bytes = "0", .prefetch = "0"};
+  ScheduleFlags now{
+      .schedule = "fifo", .block_bytes = "0", .credit_bytes = "0", .prefetch = "0", .fuse_bytes = "0"};
   std::vector<SchedulePolicy> policies = {{"fifo", now}};
   now.schedule = given_or(flags.schedule, "priority");
   policies.push_back({"+priority", now});
@@ -68,8 +72,10 @@ std::vector<SchedulePolicy> schedule_ablation(const ScheduleFlags& flags) {
   policies.push_back({"+partitioning", now});
   now.credit_bytes = given_or(flags.credit_bytes, "16MiB");
   policies.push_back({"+credit", now});
-  now.prefetch = given_or(flags.prefetch, "1");
+  now.prefetch = given_or(flags.prefetch, "2");
   policies.push_back({"+prefetch", now});
+  now.fuse_bytes = given_or(flags.fuse_bytes, "4MiB");
+  policies.push_back({"+fusion", now});
   return policies;
 }
 

@@ -18,6 +18,7 @@ struct ScheduleFlags {
   std::string credit_bytes = {};
   std::string prefetch = {};
   std::string gradients_in_flight = {};
+  std::string fuse_bytes = {};
 
   void add_to(CLI::App& app);
   // Throws UsageError naming the flag of a value that cannot be read.
@@ -31,8 +32,8 @@ struct SchedulePolicy {
   ScheduleFlags flags = {};
 };
 
-// First in, first out without any policy; then priority, partitioning, credit and prefetch, each switched on
-// in turn, with the values of `flags` where they are given.
+// First in, first out without any policy; then priority, partitioning, credit, prefetch and fusion, each
+// switched on in turn, with the values of `flags` where they are given.
 std::vector<SchedulePolicy> schedule_ablation(const ScheduleFlags& flags);
 
 }  // namespace rondo::bench

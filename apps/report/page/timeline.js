@@ -1,9 +1,16 @@
 // One step as it happened: a bar for every event, a row for every lane of every rank.
-const laneColors = ["rank-0", "rank-2", "rank-4", "rank-5", "rank-7", "rank-3"];
+const eventColors = {
+  data: "rank-7", forward: "rank-0", backward: "rank-4", recompute: "rank-7", optimizer: "rank-5", wait: "exposed",
+  all_gather: "rank-2", reduce_scatter: "rank-1", all_reduce: "rank-3",
+};
+const otherEventColors = ["rank-3", "rank-6", "rank-7"];
 
-// The number of its bucket inside a bar that has room for it.
-const bucketNumbers = {
-  id: "bucketNumbers",
+// "h.3" of "transformer.h.3".
+const shortUnit = (unit) => unit.split(".").slice(-2).join(".");
+
+// The unit or the number of the bucket inside a bar that has room for it.
+const barLabels = {
+  id: "barLabels",
   afterDatasetsDraw(chart) {
     chart.ctx.save();
     chart.ctx.fillStyle = color("surface");
@@ -12,9 +19,11 @@ const bucketNumbers = {
     chart.ctx.textBaseline = "middle";
     chart.data.datasets.forEach((dataset, d) => {
       chart.getDatasetMeta(d).data.forEach((bar, i) => {
-        const bucket = dataset.data[i].event.bucket;
+        const { unit, bucket } = dataset.data[i].event;
         const width = Math.abs(bar.x - bar.base);
-        if (bucket !== undefined && width > 18) chart.ctx.fillText(String(bucket), (bar.x + bar.base) / 2, bar.y + 0.5);
+        const texts = [unit && shortUnit(unit), unit && shortUnit(unit).split(".").at(-1), bucket].filter((t) => t !== undefined);
+        const text = texts.map(String).find((t) => chart.ctx.measureText(t).width + 6 < width);
+        if (text) chart.ctx.fillText(text, (bar.x + bar.base) / 2, bar.y + 0.5);
       });
     });
     chart.ctx.restore();
@@ -23,42 +32,50 @@ const bucketNumbers = {
 
 function describeEvent(event) {
   const parts = [` ${event.name}`];
-  if (event.bucket !== undefined) parts.push(`bucket ${event.bucket}`);
+  if (event.unit) parts.push(event.unit);
+  if (event.bucket !== undefined) parts.push(`${event.unit ? "block" : "bucket"} ${event.bucket}`);
   if (event.bytes !== undefined) parts.push(format.bytes(event.bytes));
   parts.push(`${format.milliseconds(event.end_ms - event.begin_ms)}, from ${format.milliseconds(event.begin_ms)}`);
-  return parts.join(" · ");
+  const lines = [parts.join(" · ")];
+  if (event.queued_ms !== undefined) {
+    lines.push(` waited ${format.milliseconds(event.queued_ms)} in the queue, held computation up for ${format.milliseconds(event.exposed_ms || 0)}`);
+  }
+  if (event.overlapped) lines.push(` during ${nameTimes(event.overlapped, 3)}`);
+  return lines;
 }
 
 function timelineCard() {
-  card("Timeline of a step", "Numbers are gradient buckets: those that start before backward ends are hidden behind it.",
+  card("Timeline of a step", "What each rank computed, and what was on the way meanwhile. Operations under way together lie below each other; names are units of the model, numbers buckets of gradients.",
     (body, controls) => {
       if (run.timelines.length === 0) {
         body.append(nothing("No trace was recorded."));
         return;
       }
       let current = run.timelines[Math.floor((run.timelines.length - 1) / 2)];
-      const names = [...new Set(run.timelines.flatMap((t) => t.events.map((e) => e.name)))];
-      const colorOf = (name) => laneColors[names.indexOf(name) % laneColors.length];
-      const laneOf = (event) => `rank ${event.rank} ${event.lane}`;
-      const lanes = [...new Set(run.timelines.flatMap((t) => t.events).sort((a, b) =>
-        a.rank - b.rank || b.lane.length - a.lane.length).map(laneOf))].sort((a, b) => {
-        const [rankA, laneA] = [parseInt(a.slice(5), 10), a.endsWith("communication")];
-        const [rankB, laneB] = [parseInt(b.slice(5), 10), b.endsWith("communication")];
-        return rankA - rankB || laneA - laneB;
-      });
+      const seen = new Set(run.timelines.flatMap((t) => t.events.map((e) => e.name)));
+      const names = [...Object.keys(eventColors).filter((name) => seen.delete(name)), ...seen];
+      const unknown = names.filter((name) => !(name in eventColors));
+      const colorOf = (name) => eventColors[name] || otherEventColors[unknown.indexOf(name) % otherEventColors.length];
+      // A lane's further rows are named after it with a number, which is not shown.
+      const laneOf = (event) => `rank ${event.rank} ${event.lane}${event.place ? ` ${event.place + 1}` : ""}`;
+      const laneOrder = (event) => [event.rank, event.lane === "compute" ? 0 : 1, event.place || 0];
+      const lanes = [...new Set(run.timelines.flatMap((t) => t.events).map((event) => [laneOrder(event), laneOf(event)])
+        .sort(([a], [b]) => a[0] - b[0] || a[1] - b[1] || a[2] - b[2]).map(([, lane]) => lane))];
       body.append(legend(names.map((name) => ({ label: name, color: colorOf(name) })), "block"));
       const chart = draw(body, "Compute and communication of every rank during one step", () => ({
         type: "bar",
-        plugins: [bucketNumbers],
+        plugins: [barLabels],
         data: {
           labels: lanes,
           datasets: names.map((name) => ({
             label: name,
             data: current.events.filter((e) => e.name === name).map((event) => ({
-              x: [event.begin_ms, event.end_ms], y: laneOf(event), event,
+              x: [Math.max(0, event.begin_ms), Math.max(0, event.end_ms)], y: laneOf(event), event,
             })),
             backgroundColor: color(colorOf(name)), borderColor: color("surface"), borderWidth: { left: 1, right: 1 },
-            borderSkipped: false, grouped: false, barThickness: 18, minBarLength: 2,
+            borderSkipped: false, grouped: false, barThickness: 16, minBarLength: 1,
+            // Units lie on the phase that they are part of, waiting on both.
+            order: name === "wait" ? 0 : 1,
           })),
         },
         options: {
@@ -78,11 +95,12 @@ function timelineCard() {
             }),
           },
         },
-      }), 76 + 30 * lanes.length);
-      const rows = () => current.events.slice(0, 60).map((e) => [laneOf(e), e.name, e.bucket === undefined ? "–" : String(e.bucket),
+      }), 76 + 22 * lanes.length);
+      const blocks = blockTable(body, controls, current.blocks);
+      const rows = () => current.events.slice(0, 60).map((e) => [`rank ${e.rank} ${e.lane}`, e.name, e.unit || "–", e.bucket === undefined ? "–" : String(e.bucket),
         e.bytes === undefined ? "–" : format.bytes(e.bytes), format.milliseconds(e.begin_ms),
         format.milliseconds(e.end_ms - e.begin_ms)]);
-      const table = () => dataTable(["Lane", "Event", "Bucket", "Bytes", "Begin", "Duration"], rows());
+      const table = () => dataTable(["Lane", "Event", "Unit", "Bucket or block", "Bytes", "Begin", "Duration"], rows());
       let shownTable = table();
       body.append(shownTable);
       const select = element("select", { "aria-label": "Step shown" }, ...run.timelines.map((t, i) =>
@@ -93,10 +111,11 @@ function timelineCard() {
         const next = table();
         shownTable.replaceWith(next);
         shownTable = next;
+        blocks.show(current.blocks);
       });
       controls.append(select);
     }, true);
 }
 
 const narrowLane = (lane) =>
-  window.innerWidth < 640 ? lane.replace("rank ", "r").replace("communication", "comm").replace("compute", "comp") : lane;
+  /\d$/.test(lane.slice(5).replace(/^\d+ /, "")) ? "" : window.innerWidth < 640 ? lane.replace("rank ", "r").replace("communication", "comm").replace("compute", "comp") : lane;

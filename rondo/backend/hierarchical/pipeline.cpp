@@ -55,14 +55,23 @@ Pipeline::~Pipeline() {
 void Pipeline::submit(Job job) {
   auto entry = std::make_shared<Entry>();
   entry->job = std::move(job);
+  std::exception_ptr broken;
   {
     const std::lock_guard lock(mutex_);
     if (failure_) std::rethrow_exception(failure_);
     entry->own = entry->job.header;
     entry->own.sequence = submitted_++;
-    waiting_.push_back(entry);
-    unfinished_.push_back(std::move(entry));
+    unfinished_.push_back(entry);
+    try {
+      // In the order of submission, and at once: their way to the other hosts and back is over before the
+      // data of the jobs ahead of this one is, and the link does not stand still between two jobs.
+      exchange_headers(*entry);
+      waiting_.push_back(entry);
+    } catch (...) {
+      broken = std::current_exception();
+    }
   }
+  if (broken) fail(broken, entry.get());
   changed_.notify_all();
 }
 
@@ -95,7 +104,6 @@ void Pipeline::run_first() {
     waiting_.pop_front();
   }
   try {
-    exchange_headers(*entry);
     check_headers(*entry);
     for (std::size_t chunk = 0; chunk < entry->job.operation->chunks(); ++chunk) {
       {

@@ -14,22 +14,19 @@ class ReduceScatter final : public ChunkedOperation {
   void first(std::size_t chunk, Fabric& fabric, const Deadline& deadline) override {
     const HostMap& map = fabric.map;
     Messages& under_way = messages(chunk);
-    const auto hosts = static_cast<std::size_t>(map.host_count());
     const auto ranks = static_cast<std::size_t>(map.world_size());
     // By rank the sums that this rank makes, then by host what arrives for it.
-    under_way.buffers.resize(ranks + hosts);
+    under_way.buffers.resize(ranks + static_cast<std::size_t>(map.host_count()));
     for (int host = 0; host < map.host_count(); ++host) {
       if (host == map.host()) continue;
-      std::vector<std::byte>& buffer = under_way.buffers[ranks + static_cast<std::size_t>(host)];
-      buffer.resize(bytes(chunk));
-      under_way.receives.push_back(fabric.between_hosts->receive(map.counterpart(host, map.place()),
-                                                                 Lane::first, buffer.data(), buffer.size()));
+      under_way.receives.push_back(fabric.between_hosts->receive(
+          map.counterpart(host, map.place()), Lane::first, arriving(host, chunk, map), bytes(chunk)));
     }
-    add_within_host(chunk, fabric, deadline);
+    if (fabric.gather_in) add_within_host(chunk, fabric, deadline);
     for (int rank = 0; rank < map.world_size(); ++rank) {
       if (map.host_of(rank) == map.host() || adder_of(rank, map) != map.rank()) continue;
-      const std::vector<std::byte>& sum = under_way.buffers[static_cast<std::size_t>(rank)];
-      under_way.sends.push_back(fabric.between_hosts->send(rank, Lane::first, sum.data(), sum.size()));
+      under_way.sends.push_back(
+          fabric.between_hosts->send(rank, Lane::first, sum_for(rank, chunk), bytes(chunk)));
     }
   }
 
@@ -39,8 +36,7 @@ class ReduceScatter final : public ChunkedOperation {
     wait_for(under_way.receives, fabric, deadline);
     std::vector<const std::byte*> sources;
     for (int host = 0; host < map.host_count(); ++host) {
-      const int buffer = host == map.host() ? map.rank() : map.world_size() + host;
-      sources.push_back(under_way.buffers[static_cast<std::size_t>(buffer)].data());
+      sources.push_back(host == map.host() ? sum_for(map.rank(), chunk) : arriving(host, chunk, map));
     }
     combine(sources, request_.output.base + offset(chunk), elements(chunk), map);
     wait_for(under_way.sends, fabric, deadline);
@@ -51,6 +47,25 @@ class ReduceScatter final : public ChunkedOperation {
   // Who on this host adds up the host's part of a rank's piece.
   static int adder_of(int rank, const HostMap& map) {
     return map.counterpart(map.host(), map.place_of(rank));
+  }
+
+  // This host's part of a rank's piece: what this rank has added up, or alone on its host just its input.
+  std::byte* sum_for(int rank, std::size_t chunk) {
+    std::vector<std::byte>& sum = messages(chunk).buffers[static_cast<std::size_t>(rank)];
+    return sum.empty() ? request_.input.at(static_cast<std::size_t>(rank)) + offset(chunk) : sum.data();
+  }
+
+  // Where the part of another host comes in. The first one's is the output itself, which spares a copy,
+  // unless that is this rank's input too.
+  std::byte* arriving(int host, std::size_t chunk, const HostMap& map) {
+    std::byte* const output = request_.output.base + offset(chunk);
+    const int first = map.host() == 0 ? 1 : 0;
+    const bool in_place = output == request_.input.at(static_cast<std::size_t>(map.rank())) + offset(chunk);
+    if (host == first && !in_place) return output;
+    std::vector<std::byte>& buffer =
+        messages(chunk).buffers[static_cast<std::size_t>(map.world_size() + host)];
+    buffer.resize(bytes(chunk));
+    return buffer.data();
   }
 
   void add_within_host(std::size_t chunk, Fabric& fabric, const Deadline& deadline) {
@@ -65,13 +80,12 @@ class ReduceScatter final : public ChunkedOperation {
         sum.assign(own, own + bytes(chunk));
         own = sum.data();
       }
-      if (!fabric.gather_in) continue;
       CollectiveRequest within = step(OperationKind::reduce, chunk, map.place_of(adder));
       within.input = one_piece(own, bytes(chunk));
       within.output = within.input;
       last = fabric.gather_in->start(within);
     }
-    if (fabric.gather_in) fabric.gather_in->wait(last, deadline);
+    fabric.gather_in->wait(last, deadline);
   }
 };
 

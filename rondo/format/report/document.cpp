@@ -8,6 +8,7 @@
 #include "rondo/base/text.h"
 #include "rondo/format/report/downsample.h"
 #include "rondo/format/report/memory_document.h"
+#include "rondo/format/trace_lanes.h"
 
 namespace rondo {
 namespace {
@@ -111,22 +112,54 @@ Json time_split(const RunData& run) {
   return result;
 }
 
+double milliseconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-6; }
+
+Json named_times(const std::vector<std::pair<std::string, std::int64_t>>& times) {
+  Json result = Json::array();
+  for (const auto& [what, ns] : times) result.push_back({what, milliseconds(ns)});
+  return result;
+}
+
+Json blocks_json(const std::vector<UnitBlocks>& units) {
+  Json result = Json::array();
+  for (const UnitBlocks& unit : units) {
+    result.push_back({{"rank", unit.rank},
+                      {"unit", unit.unit},
+                      {"blocks", unit.blocks},
+                      {"bytes", unit.bytes},
+                      {"queued_ms", milliseconds(unit.queued_ns)},
+                      {"link_ms", milliseconds(unit.link_ns)},
+                      {"exposed_ms", milliseconds(unit.exposed_ns)},
+                      {"overlapped", named_times(unit.overlapped)}});
+  }
+  return result;
+}
+
 Json timelines_json(const RunData& run) {
   Json result = Json::array();
   for (const StepTimeline& timeline : run.timelines) {
     Json events = Json::array();
-    for (const Trace::Event& e : timeline.events) {
+    const std::vector<int> places = places_in_lanes(timeline.events);
+    for (std::size_t i = 0; i < timeline.events.size(); ++i) {
+      const Trace::Event& e = timeline.events[i];
       Json event{{"rank", e.rank},
                  {"lane", to_string(e.event.lane)},
                  {"name", e.event.name},
-                 {"begin_ms", static_cast<double>(e.event.begin_ns) * 1e-6},
-                 {"end_ms", static_cast<double>(e.event.end_ns) * 1e-6}};
+                 {"begin_ms", milliseconds(e.event.begin_ns)},
+                 {"end_ms", milliseconds(e.event.end_ns)}};
       if (e.event.bucket) event["bucket"] = *e.event.bucket;
       if (e.event.bytes) event["bytes"] = *e.event.bytes;
+      if (places[i] > 0) event["place"] = places[i];
+      if (!e.event.unit.empty()) event["unit"] = e.event.unit;
+      if (e.event.queued_ns) event["queued_ms"] = milliseconds(e.event.begin_ns - *e.event.queued_ns);
+      if (e.event.exposed_ns) event["exposed_ms"] = milliseconds(*e.event.exposed_ns);
+      if (!e.event.overlapped.empty()) event["overlapped"] = named_times(e.event.overlapped);
       events.push_back(std::move(event));
     }
-    result.push_back(
-        {{"step", timeline.step}, {"left_out", timeline.left_out}, {"events", std::move(events)}});
+    result.push_back({{"step", timeline.step},
+                      {"left_out", timeline.left_out},
+                      {"events", std::move(events)},
+                      {"blocks", blocks_json(timeline.blocks)}});
   }
   return result;
 }

@@ -136,11 +136,16 @@ std::vector<StepTimeline> select_timelines(const Trace& trace, std::size_t steps
     std::sort(
         timeline.events.begin(), timeline.events.end(),
         [](const Trace::Event& a, const Trace::Event& b) { return a.event.begin_ns < b.event.begin_ns; });
-    const std::int64_t origin = timeline.events.front().event.begin_ns;
+    const auto first = std::find_if(timeline.events.begin(), timeline.events.end(),
+                                    [](const Trace::Event& e) { return e.event.lane == Lane::compute; });
+    const std::int64_t origin =
+        (first == timeline.events.end() ? timeline.events.front() : *first).event.begin_ns;
     for (Trace::Event& e : timeline.events) {
       e.event.begin_ns -= origin;
       e.event.end_ns -= origin;
+      if (e.event.queued_ns) *e.event.queued_ns -= origin;
     }
+    timeline.blocks = blocks_by_unit(trace, step);
     result.push_back(std::move(timeline));
   }
   return result;

@@ -7,16 +7,19 @@
 #include <vector>
 
 #include "rondo/format/metrics.h"
+#include "rondo/format/report/block_figures.h"
 #include "rondo/format/report/memory_peaks.h"
 #include "rondo/format/trace.h"
 
 namespace rondo {
 
-// The events of one training step, its first event at time zero.
+// The events of one training step. Time zero is the first that was computed; an operation may have begun in
+// the step before.
 struct StepTimeline {
   std::int64_t step = 0;
-  std::vector<Trace::Event> events;  // by begin time
-  std::size_t left_out = 0;          // shortest events that were too many to draw
+  std::vector<Trace::Event> events;     // by begin time
+  std::size_t left_out = 0;             // shortest events that were too many to draw
+  std::vector<UnitBlocks> blocks = {};  // of all events
 };
 
 // A run directory as far as it is there.

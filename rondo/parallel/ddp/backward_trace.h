@@ -11,12 +11,15 @@ namespace rondo {
 // One bucket's way through a backward pass, in monotonic_ns().
 struct BucketTrace {
   std::size_t parameters = 0;
-  Bytes bytes;
+  Bytes bytes = {};
   long long ready_ns = 0;     // its last gradient arrived
   long long launched_ns = 0;  // its reduction was started
   // Its reduction was seen to be finished: at the next gradient or at the end of backward, so not before
   // that.
   long long finished_ns = 0;
+  // The training thread waited for it: since when, and how long.
+  long long waited_ns = 0;
+  long long exposed_ns = 0;
 };
 
 // One synchronised backward pass on this rank.

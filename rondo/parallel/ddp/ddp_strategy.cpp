@@ -70,8 +70,11 @@ class DdpModel final : public PreparedModel {
       spans.push_back({.operation = "all_reduce",
                        .bucket = static_cast<std::int64_t>(spans.size()),
                        .bytes = bucket.bytes,
+                       .queued_ns = bucket.ready_ns,
                        .begin_ns = bucket.launched_ns,
-                       .end_ns = bucket.finished_ns});
+                       .end_ns = bucket.finished_ns,
+                       .waited_ns = bucket.waited_ns,
+                       .exposed_ns = bucket.exposed_ns});
     }
     return spans;
   }

@@ -21,7 +21,7 @@ void ReductionQueue::begin() {
   pending_.clear();
   for (std::size_t i = 0; i < units_.size(); ++i) {
     pending_.push_back(units_[i].gradients);
-    trace_[i].ready_ns = trace_[i].launched_ns = trace_[i].finished_ns = 0;
+    trace_[i] = {.parameters = units_[i].gradients, .bytes = units_[i].bytes};
   }
 }
 
@@ -85,6 +85,8 @@ void ReductionQueue::note_finished() {
 
 at::Tensor ReductionQueue::wait(std::size_t unit) {
   start_all();
+  BucketTrace& trace = trace_[unit];
+  trace.waited_ns = monotonic_ns();
   at::Tensor result;
   try {
     result = std::exchange(futures_[unit], {}).wait();
@@ -93,7 +95,9 @@ at::Tensor ReductionQueue::wait(std::size_t unit) {
   } catch (const std::exception& error) {
     throw failure(unit, "failed", error);
   }
-  if (trace_[unit].finished_ns == 0) trace_[unit].finished_ns = monotonic_ns();
+  const long long now = monotonic_ns();
+  trace.exposed_ns = now - trace.waited_ns;
+  if (trace.finished_ns == 0) trace.finished_ns = now;
   return result;
 }
 

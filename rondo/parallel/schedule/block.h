@@ -28,15 +28,16 @@ struct CommunicationBlock {
 
 // A block's way, in monotonic_ns().
 struct BlockRecord {
-  std::string collective;
-  std::string unit;
+  std::string collective = {};
+  std::string unit = {};
   std::size_t index = 0;
-  Bytes bytes;
+  Bytes bytes = {};
   std::int64_t queued_ns = 0;
   std::int64_t started_ns = 0;
-  // Seen to be finished; not before that.
+  // As the engine says; of one that does not, when it was seen to be finished, so not before that.
   std::int64_t finished_ns = 0;
-  // Computation stood still for it.
+  // Computation stood still for it: when first, and for how long altogether.
+  std::int64_t waited_ns = 0;
   std::int64_t exposed_ns = 0;
 };
 

@@ -1,6 +1,9 @@
 #include "rondo/parallel/schedule/block_scheduler.h"
 
+#include <ATen/core/ivalue.h>
+
 #include <algorithm>
+#include <atomic>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -16,6 +19,18 @@ std::exception_ptr named_failure(const CommunicationBlock& block, const char* ho
       Error(str(block.collective, " of unit '", block.unit, "' ", how, ": ", error.what())));
 }
 
+// Notes when the work ends, where its engine tells on a thread of its own; on a device streams do the work,
+// and there it would tell at once.
+void note_end(c10d::Work& work, const std::shared_ptr<std::atomic<std::int64_t>>& ended_ns) {
+  try {
+    const c10::intrusive_ptr<c10::ivalue::Future> future = work.getFuture();
+    if (!future || !future->devices().empty()) return;
+    future->addCallback([ended_ns](c10::ivalue::Future&) { ended_ns->store(monotonic_ns()); });
+  } catch (const c10::Error&) {
+    return;  // an engine without futures
+  }
+}
+
 }  // namespace
 
 struct BlockScheduler::Entry {
@@ -25,6 +40,13 @@ struct BlockScheduler::Entry {
   c10::intrusive_ptr<c10d::Work> work;  // set before it is in running_, then constant
   std::mutex finishing;                 // held by the one who waits for the work; taken before mutex_
   bool finished = false;                // protected by mutex_
+  // 0 until the engine has told.
+  std::shared_ptr<std::atomic<std::int64_t>> ended_ns = std::make_shared<std::atomic<std::int64_t>>(0);
+
+  void note_wait(std::int64_t begin_ns, std::int64_t end_ns) {
+    if (record.waited_ns == 0) record.waited_ns = begin_ns;
+    record.exposed_ns += end_ns - begin_ns;
+  }
 };
 
 BlockScheduler::BlockScheduler(std::unique_ptr<SchedulePolicy> policy, Bytes credit,
@@ -52,7 +74,7 @@ BlockScheduler::~BlockScheduler() {
 
 BlockScheduler::Ticket BlockScheduler::submit(CommunicationBlock block) {
   const auto entry = std::make_shared<Entry>();
-  entry->record = {block.collective, block.unit, block.index, block.bytes, monotonic_ns(), 0, 0, 0};
+  entry->record = {block.collective, block.unit, block.index, block.bytes, monotonic_ns()};
   entry->block = std::move(block);
   std::unique_lock lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
@@ -120,6 +142,7 @@ void BlockScheduler::start(const EntryPointer& entry) {
     }
     entry->work = entry->block.start();
     entry->block.start = nullptr;  // the work holds what it needs
+    note_end(*entry->work, entry->ended_ns);
   } catch (const Error&) {
     failure_ = std::current_exception();
     throw;
@@ -151,7 +174,7 @@ void BlockScheduler::wait(Ticket ticket) {
     } else if (!entry->work) {
       const std::int64_t begin = monotonic_ns();
       changed_.wait(lock, [&] { return entry->work || failure_; });
-      entry->record.exposed_ns += monotonic_ns() - begin;
+      entry->note_wait(begin, monotonic_ns());
     }
     if (failure_) std::rethrow_exception(failure_);
   }
@@ -181,8 +204,9 @@ void BlockScheduler::complete(const EntryPointer& entry, bool exposed) {
   {
     const std::lock_guard lock(mutex_);
     entry->finished = true;
-    entry->record.finished_ns = end;
-    if (exposed) entry->record.exposed_ns += end - begin;
+    const std::int64_t ended = entry->ended_ns->load();
+    entry->record.finished_ns = ended == 0 ? end : std::max(ended, entry->record.started_ns);
+    if (exposed) entry->note_wait(begin, end);
     under_way_.count -= entry->block.bytes.count;
     open_.erase(entry->ticket);
     retire();

@@ -43,6 +43,16 @@ void InPlaceGradients::finish(bool accumulate) {
   const at::ScalarType dtype = parameters_.master_dtype();
   exchange_.finish(std::vector<bool>(parameters.size(), false));
   launched_ = false;
+  for (const BucketTrace& bucket : exchange_.trace()) {
+    records_.push_back({.collective = "all_reduce",
+                        .index = records_.size(),
+                        .bytes = bucket.bytes,
+                        .queued_ns = bucket.ready_ns,
+                        .started_ns = bucket.launched_ns,
+                        .finished_ns = bucket.finished_ns,
+                        .waited_ns = bucket.waited_ns,
+                        .exposed_ns = bucket.exposed_ns});
+  }
   accumulate = accumulate && !result_.empty();
   if (!accumulate) result_.resize(parameters.size());
   for (std::size_t i = 0; i < parameters.size(); ++i) {

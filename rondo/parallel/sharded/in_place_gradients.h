@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "rondo/backend/group.h"
 #include "rondo/memory/scope.h"
@@ -27,6 +28,7 @@ class InPlaceGradients final : public UnitGradients {
   void finish(bool accumulate) override;
   const std::vector<at::Tensor>& result() const override { return result_; }
   void drop() override { result_.clear(); }
+  std::vector<BlockRecord> take_records() override { return std::exchange(records_, {}); }
 
  private:
   const MemoryUnit unit_;
@@ -37,6 +39,7 @@ class InPlaceGradients final : public UnitGradients {
   InPlaceExchange exchange_;
   bool launched_ = false;
   std::vector<at::Tensor> result_;
+  std::vector<BlockRecord> records_;
 };
 
 }  // namespace rondo

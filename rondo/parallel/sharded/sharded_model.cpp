@@ -65,6 +65,7 @@ void ShardedModel::begin_step(const LocalBatch& batch) {
   if (in_step_) finish_pass();
   batch_ = batch;
   exposed_ns_ = 0;
+  spans_.clear();  // a step that is skipped has none
   if (std::exchange(must_meet_, false)) {
     const ExposedTime exposed(exposed_ns_);
     barrier(context_.world());
@@ -91,7 +92,15 @@ void ShardedModel::begin_step(const LocalBatch& batch) {
 
 void ShardedModel::before_forward(std::size_t unit) {
   if (in_step_ && at::GradMode::is_enabled()) note_position(unit);
+  release_left(unit);
+  ++progress_[unit].inside;
   require(unit, +1);
+}
+
+void ShardedModel::release_left(std::size_t unit) {
+  if (!left_) return;
+  if (*left_ != unit && !whole_) units_[*left_]->release();
+  left_.reset();
 }
 
 void ShardedModel::note_position(std::size_t unit) {
@@ -109,10 +118,13 @@ void ShardedModel::note_position(std::size_t unit) {
 void ShardedModel::after_forward(std::size_t unit) {
   const bool recorded = in_step_ && at::GradMode::is_enabled();
   if (recorded) ++progress_[unit].open_calls;
+  if (--progress_[unit].inside > 0) return;  // a member inside another one
   if (whole_ || units_[unit]->sharding() != Sharding::zero3) return;
   // The last unit's backward pass comes next.
   if (recorded && position_[unit] + 1 == order_.size()) return;
-  if (recorded) {
+  if (joins_several_[unit]) {
+    left_ = unit;
+  } else if (recorded) {
     units_[unit]->release_until_backward();
   } else {
     units_[unit]->release();
@@ -140,6 +152,7 @@ void ShardedModel::prefetch(std::size_t unit, int direction) {
 
 void ShardedModel::before_backward(std::size_t unit) {
   order_known_ = true;
+  release_left(unit);
   require(unit, -1);
 }
 
@@ -375,17 +388,27 @@ void ShardedModel::adopt_values() {
 }
 
 void ShardedModel::collect_records() {
+  std::vector<BlockRecord> records = scheduler_->take_records();
+  for (const auto& unit : units_) {
+    for (BlockRecord& record : unit->take_records()) records.push_back(std::move(record));
+  }
+  std::stable_sort(records.begin(), records.end(),
+                   [](const BlockRecord& a, const BlockRecord& b) { return a.started_ns < b.started_ns; });
   spans_.clear();
   std::int64_t busy = 0;
   std::int64_t covered = 0;
-  for (const BlockRecord& record : scheduler_->take_records()) {
+  for (const BlockRecord& record : records) {
     busy += std::max<std::int64_t>(0, record.finished_ns - std::max(record.started_ns, covered));
     covered = std::max(covered, record.finished_ns);
     spans_.push_back({.operation = record.collective,
+                      .unit = record.unit,
                       .bucket = static_cast<std::int64_t>(record.index),
                       .bytes = record.bytes,
+                      .queued_ns = record.queued_ns,
                       .begin_ns = record.started_ns,
-                      .end_ns = record.finished_ns});
+                      .end_ns = record.finished_ns,
+                      .waited_ns = record.waited_ns,
+                      .exposed_ns = record.exposed_ns});
   }
   times_.exposed = std::chrono::duration_cast<Duration>(std::chrono::nanoseconds(exposed_ns_));
   times_.busy =

@@ -61,6 +61,7 @@ class ShardedModel final : public PreparedModel {
     int open_calls = 0;     // recorded forward calls whose backward pass is not over
     bool complete = false;  // gradients are all there
     bool launched = false;  // in this pass
+    int inside = 0;         // forward calls of its members that have begun and not ended
     bool pending = false;   // gradients are on their way, and the optimizer's step for it is still to be done
   };
 
@@ -81,6 +82,8 @@ class ShardedModel final : public PreparedModel {
   // Whether this pass's gradients of the unit are sent off.
   bool launches(std::size_t unit) const;
   void finish_pass();
+  // Frees the joined unit that the forward pass has left, when it has gone on to `unit`.
+  void release_left(std::size_t unit);
   void update(std::size_t unit);
   void step_into_files(torch::optim::Optimizer& optimizer);
   bool shards_optimizer_state() const;
@@ -102,6 +105,9 @@ class ShardedModel final : public PreparedModel {
   BufferPool buffers_;
   std::vector<std::unique_ptr<ShardedUnit>> units_;
   std::shared_ptr<UnitWatch> watch_;
+  std::vector<UnitState*> watched_;
+  std::vector<bool> joins_several_;  // by unit: it is several of the model's (unit_fusion.h)
+  std::optional<std::size_t> left_;  // a joined unit of which no member runs, gathered for the next member
   std::shared_ptr<torch::nn::Module> optimized_;
   const bool find_unused_;
   const bool reduce_every_pass_;

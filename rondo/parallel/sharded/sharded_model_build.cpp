@@ -11,6 +11,7 @@
 #include "rondo/parallel/ddp/coalesced_broadcast.h"
 #include "rondo/parallel/ddp/model_agreement.h"
 #include "rondo/parallel/sharded/sharded_model.h"
+#include "rondo/parallel/sharded/unit_fusion.h"
 #include "rondo/precision/cast_model.h"
 
 namespace rondo {
@@ -34,10 +35,9 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const Shar
 }
 
 ShardedModel::~ShardedModel() {
-  for (const auto& unit : units_) {
-    if (unit->state() == nullptr) continue;
-    unit->state()->detach(watch_);
-    unit->state()->set_casts({});
+  for (UnitState* state : watched_) {
+    state->detach(watch_);
+    state->set_casts({});
   }
 }
 
@@ -106,16 +106,19 @@ void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& option
                                                          [this](std::size_t unit) { after_forward(unit); },
                                                          [this](std::size_t unit) { before_backward(unit); },
                                                          [this](std::size_t unit) { after_backward(unit); }});
+  // A plan says for each unit when it travels; and where nothing is queued there is nothing to gain.
+  const Bytes joined = defers_ && options.schedule != "plan" ? options.fuse_bytes : Bytes{};
+  std::vector<UnitGroup> groups = join_small_units(std::move(model_units), shardings, joined);
   std::vector<std::int64_t> owned(static_cast<std::size_t>(environment_.shard_group.size()), 0);
-  for (std::size_t i = 0; i < model_units.size(); ++i) {
+  for (std::size_t i = 0; i < groups.size(); ++i) {
     // Shared buffers go where least is, so that each rank owns its share of them.
     const auto owner = std::min_element(owned.begin(), owned.end());
-    for (const ModelTensor& parameter : model_units[i].parameters) {
+    for (const ModelTensor& parameter : groups[i].unit.parameters) {
       *owner += static_cast<std::int64_t>(parameter.tensor.nbytes());
     }
-    units_.push_back(std::make_unique<ShardedUnit>(std::move(model_units[i]), shardings[i], environment_,
-                                                   static_cast<int>(owner - owned.begin())));
-    if (UnitState* state = units_.back()->state()) {
+    units_.push_back(std::make_unique<ShardedUnit>(std::move(groups[i].unit), groups[i].sharding,
+                                                   environment_, static_cast<int>(owner - owned.begin())));
+    for (UnitState* state : groups[i].members) {
       UnitCasts casts;
       // Inside the model layers compute with what units give, in param_dtype.
       if (&state->module() == original_.get()) casts.outputs = options.mixed_precision.output_dtype;
@@ -123,7 +126,9 @@ void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& option
       state->set_casts(casts);
       watch_->add(*state, i);
       state->attach(watch_);
+      watched_.push_back(state);
     }
+    joins_several_.push_back(groups[i].members.size() > 1);
   }
   std::vector<ModelTensor> optimized;
   for (const auto& unit : units_) {

@@ -333,6 +333,18 @@ at::Tensor ShardedUnit::part_of(const std::string& parameter, const at::Tensor& 
   return whole.flatten().narrow(0, range.begin, range.size()).clone();
 }
 
+std::vector<BlockRecord> ShardedUnit::take_records() {
+  std::vector<BlockRecord> records;
+  for (Part& part : parts_) {
+    if (!part.gradients) continue;
+    for (BlockRecord& record : part.gradients->take_records()) {
+      record.unit = name_;
+      records.push_back(std::move(record));
+    }
+  }
+  return records;
+}
+
 std::vector<std::string> ShardedUnit::without_gradient() {
   hold_gradients();
   std::vector<std::string> names;

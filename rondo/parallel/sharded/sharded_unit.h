@@ -98,6 +98,9 @@ class ShardedUnit {
   at::Tensor assemble(const std::string& parameter, const at::Tensor& part) const;
   at::Tensor part_of(const std::string& parameter, const at::Tensor& whole) const;
 
+  // The way of what did not go through the scheduler, since the last call.
+  std::vector<BlockRecord> take_records();
+
   // Names of trained parameters that have no gradient now.
   std::vector<std::string> without_gradient();
 

@@ -30,6 +30,8 @@ class UnitGradients {
   virtual const std::vector<at::Tensor>& result() const = 0;
   // Forgets the result: it is where the optimizer looks.
   virtual void drop() = 0;
+  // What went another way than through the scheduler since the last call, without the unit's name.
+  virtual std::vector<BlockRecord> take_records() { return {}; }
   // The optimizer is through with it, and nobody else has it: its memory may be used again.
   virtual void recycle() {}
 };

@@ -1,5 +1,6 @@
 #include "rondo/parallel/schedule/block_scheduler.h"
 
+#include <ATen/core/jit_type.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
@@ -8,6 +9,7 @@
 
 #include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
+#include "rondo/base/time.h"
 #include "tests/parallel/ranks.h"
 
 namespace rondo {
@@ -117,6 +119,46 @@ TEST(BlockScheduler, ABlockThatComesAfterAnotherWaitsForIt) {
     scheduler.wait(second);
     EXPECT_EQ(started, (std::vector<std::string>{"first", "next"}));
   });
+}
+
+// A message whose engine tells when it ends, which may be long before somebody asks.
+class ToldDelivery final : public c10d::Work {
+ public:
+  ToldDelivery() : future_(c10::make_intrusive<c10::ivalue::Future>(c10::NoneType::get())) {}
+  void arrive() {
+    finish();
+    future_->markCompleted();
+  }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+
+ private:
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+TEST(BlockScheduler, RecordsTellTheWayOfEachBlock) {
+  std::vector<std::string> started;
+  BlockScheduler scheduler(make_policy({"fifo"}), {}, nullptr);
+  const auto told = c10::make_intrusive<ToldDelivery>();
+  const auto first = scheduler.submit(block("told", 0, started, told));
+  told->arrive();
+  const std::int64_t arrived_ns = monotonic_ns();
+  const auto second = scheduler.submit(block("seen", 0, started, arrived()));
+  EXPECT_TRUE(scheduler.take_records().empty()) << "nobody has seen them finished";
+  scheduler.wait(first);
+  scheduler.wait(second);
+  const std::vector<BlockRecord> records = scheduler.take_records();
+  ASSERT_EQ(records.size(), 2U);
+  EXPECT_LE(records[0].finished_ns, arrived_ns);
+  EXPECT_GT(records[1].finished_ns, arrived_ns);
+  for (const BlockRecord& record : records) {
+    EXPECT_GT(record.queued_ns, 0);
+    EXPECT_LE(record.queued_ns, record.started_ns);
+    EXPECT_LE(record.started_ns, record.finished_ns);
+    EXPECT_GE(record.waited_ns, arrived_ns);
+    EXPECT_GE(record.exposed_ns, 0);
+    EXPECT_EQ(record.bytes, Bytes{100});
+  }
+  EXPECT_TRUE(scheduler.take_records().empty());
 }
 
 TEST(Policies, UnknownNamesAreErrors) {

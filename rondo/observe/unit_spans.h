@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "rondo/format/trace.h"
+#include "rondo/nn/unit_state.h"
+
+namespace rondo {
+
+// When each unit computed: events "forward", "backward" and "recompute" (the second forward of a checkpointed
+// unit) with the unit's name. Attached after a strategy's observers it leaves out what those wait for. One
+// thread at a time.
+class UnitSpans final : public UnitObserver {
+ public:
+  void pre_forward(UnitState& unit) override { begin(unit, "forward"); }
+  void post_forward(UnitState& unit) override { end(unit, "forward"); }
+  void pre_backward(UnitState& unit) override { begin(unit, "backward"); }
+  void post_backward(UnitState& unit) override { end(unit, "backward"); }
+  void pre_recompute(UnitState& unit) override { begin(unit, "recompute"); }
+  void post_recompute(UnitState& unit) override { end(unit, "recompute"); }
+
+  // What ended since the last call.
+  std::vector<TraceEvent> take();
+
+ private:
+  struct Open {
+    const UnitState* unit;
+    const char* pass;
+    std::int64_t begin_ns;
+  };
+  void begin(UnitState& unit, const char* pass);
+  void end(UnitState& unit, const char* pass);
+
+  std::vector<Open> open_;
+  std::vector<TraceEvent> ended_;
+};
+
+}  // namespace rondo
