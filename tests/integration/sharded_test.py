@@ -65,7 +65,7 @@ def test_a_plan_says_which_unit_is_kept_how(train, tmp_path):
 
 
 @pytest.mark.parametrize("flags, says", [
-    (["--strategy", "planned"], "strategy planned needs --plan FILE"),
+    (["--strategy", "planned"], "--strategy planned needs --plan FILE"),
     (["--strategy", "planned", "--plan", "/nowhere.json"], "the plan file /nowhere.json cannot be read"),
     (["--strategy", "hsdp", "--shard-ranks", 3], "--shard-ranks 3 does not divide the 2 ranks"),
     (["--strategy", "zero4"], "zero4"),

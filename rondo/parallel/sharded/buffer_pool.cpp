@@ -22,7 +22,7 @@ void BufferPool::give_back(c10::DataPtr memory, std::size_t bytes) {
   const bool has_one = std::any_of(free_.begin(), free_.end(), [&](const Free& free) {
     return free.bytes == bytes && free.memory.device() == memory.device();
   });
-  if (!has_one) free_.push_back({std::move(memory), bytes});
+  if (keeps_ && !has_one) free_.push_back({std::move(memory), bytes});
 }
 
 at::Tensor BufferPool::take(std::int64_t elements, const at::TensorOptions& options) {

@@ -16,7 +16,7 @@ InPlaceGradients::InPlaceGradients(Sharding sharding, const FlatParameters& para
   exchange_.set_order(order);
 }
 
-void InPlaceGradients::launch(const GradientWeight& weight, std::int64_t /*priority*/) {
+void InPlaceGradients::launch(const GradientWeight& weight, const BlockOrder& /*order*/) {
   exchange_.begin_backward(weight);
   for (std::size_t i = parameters_.parameters().size(); i-- > 0;) {
     if (parameters_.parameters()[i].tensor.grad().defined()) {

@@ -16,8 +16,10 @@ class InPlaceGradients final : public UnitGradients {
   // `parameters` outlives the object.
   InPlaceGradients(Sharding sharding, const FlatParameters& parameters, const Group& group);
 
-  void launch(const GradientWeight& weight, std::int64_t priority) override;
+  void launch(const GradientWeight& weight, const BlockOrder& order) override;
   bool launched() const override { return launched_; }
+  // The engine works inside calls, and finish() is the one.
+  bool arrived() override { return false; }
   void finish(bool accumulate) override;
   const std::vector<at::Tensor>& result() const override { return result_; }
   void drop() override { result_.clear(); }

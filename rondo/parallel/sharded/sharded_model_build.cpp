@@ -5,12 +5,37 @@
 #include <numeric>
 
 #include "rondo/backend/native/native_backend.h"
+#include "rondo/base/error.h"
 #include "rondo/base/log.h"
+#include "rondo/base/text.h"
 #include "rondo/parallel/ddp/coalesced_broadcast.h"
 #include "rondo/parallel/ddp/model_agreement.h"
 #include "rondo/parallel/sharded/sharded_model.h"
 
 namespace rondo {
+namespace {
+
+// Switches activation checkpointing on for exactly the units for which a plan says so. A short form that says
+// nothing about it leaves units as they are.
+void checkpoint_as_planned(const cost::PlanFile& plan, const std::string& source,
+                           const std::vector<ModelUnit>& units) {
+  const bool says_so = plan.schedule || std::any_of(plan.units.begin(), plan.units.end(),
+                                                    [](const auto& unit) { return unit.choice.checkpoint; });
+  if (!says_so) return;
+  for (const ModelUnit& unit : units) {
+    const auto planned = std::find_if(plan.units.begin(), plan.units.end(),
+                                      [&](const cost::PlannedUnit& u) { return u.name == unit.name; });
+    if (unit.state != nullptr) {
+      unit.state->set_checkpointed(planned->choice.checkpoint);
+    } else if (planned->choice.checkpoint) {
+      throw UsageError(str(source, ": '", unit.name,
+                           "' is what no unit of the model holds, and cannot be checkpointed; take "
+                           "\"checkpoint\" from it"));
+    }
+  }
+}
+
+}  // namespace
 
 ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const ShardingPlan& plan,
                            Context context, const StrategyOptions& options)
@@ -19,7 +44,7 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const Shar
       tensors_(tensors_of(*original_)),
       announcement_(context_.world()),
       find_unused_(options.find_unused_parameters),
-      reduce_every_pass_(options.reduce_every_pass),
+      reduce_every_pass_(options.reduce_every_pass || plan.micro_batches() > 1),
       broadcast_buffers_(options.broadcast_buffers && !tensors_.buffers.empty()),
       prefetch_(options.prefetch),
       defers_(dynamic_cast<NativeBackend*>(context_.world().backend().get()) == nullptr &&
@@ -63,6 +88,26 @@ void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& option
   environment_.in_place = !defers_ && ranks > 1 && shard_ranks == ranks && registers_allocations();
   environment_.block_bytes = defers_ ? options.block_bytes : Bytes{};
   environment_.buffers = &buffers_;
+  std::vector<ModelUnit> model_units = partition_into_units(*original_);
+  if (model_units.size() == 1 && model_units.front().state == nullptr && context_.rank() == 0) {
+    log::warning(
+        "the model has no rondo::Unit, so it is one unit: all of it is gathered and reduced at once, and "
+        "neither memory nor communication is spread over the step. Make its layers units (rondo/nn/unit.h)");
+  }
+  std::vector<UnitSize> sizes;
+  std::vector<std::string> names;
+  for (const ModelUnit& unit : model_units) {
+    names.push_back(unit.name);
+    sizes.push_back({unit.name, 0});
+    for (const ModelTensor& parameter : unit.parameters) sizes.back().parameter_bytes += parameter.tensor.nbytes();
+  }
+  const std::vector<Sharding> shardings = plan.assign(sizes, ranks);
+  if (plan.file() != nullptr) {
+    checkpoint_as_planned(*plan.file(), plan.source(), model_units);
+    if (defers_ && plan.file()->schedule) launches_.emplace(*plan.file(), names);
+  }
+  // A plan has counted every buffer.
+  buffers_.keep_free(!launches_);
   std::unique_ptr<Leader> leader;
   if (defers_) {
     // Blocks travel while this thread does other things, so they need an engine of their own.
@@ -70,19 +115,10 @@ void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& option
     if (shard_ranks == ranks) environment_.shard_group = context_.new_group(everyone);
     leader = std::make_unique<Leader>(context_.new_group(everyone));
   }
-  scheduler_ = std::make_unique<BlockScheduler>(make_policy({options.schedule, options.schedule_seed}),
+  scheduler_ = std::make_unique<BlockScheduler>(make_policy({launches_ ? "plan" : options.schedule, options.schedule_seed}),
                                                 options.credit_bytes, std::move(leader));
   environment_.scheduler = scheduler_.get();
 
-  std::vector<ModelUnit> model_units = partition_into_units(*original_);
-  if (model_units.size() == 1 && model_units.front().state == nullptr && context_.rank() == 0) {
-    log::warning(
-        "the model has no rondo::Unit, so it is one unit: all of it is gathered and reduced at once, and "
-        "neither memory nor communication is spread over the step. Make its layers units (rondo/nn/unit.h)");
-  }
-  std::vector<std::string> names;
-  for (const ModelUnit& unit : model_units) names.push_back(unit.name);
-  const std::vector<Sharding> shardings = plan.assign(names);
   watch_ = std::make_shared<UnitWatch>(UnitWatch::Events{[this](std::size_t unit) { before_forward(unit); },
                                                          [this](std::size_t unit) { after_forward(unit); },
                                                          [this](std::size_t unit) { before_backward(unit); },
@@ -94,7 +130,12 @@ void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& option
     for (const ModelTensor& parameter : model_units[i].parameters) {
       *owner += static_cast<std::int64_t>(parameter.tensor.nbytes());
     }
-    units_.push_back(std::make_unique<ShardedUnit>(std::move(model_units[i]), shardings[i], environment_,
+    UnitEnvironment environment = environment_;
+    if (launches_) {
+      const auto blocks = static_cast<std::uint64_t>(launches_->blocks(i));
+      environment.block_bytes = Bytes{(sizes[i].parameter_bytes + blocks - 1) / blocks};
+    }
+    units_.push_back(std::make_unique<ShardedUnit>(std::move(model_units[i]), shardings[i], environment,
                                                    static_cast<int>(owner - owned.begin())));
     if (UnitState* state = units_.back()->state()) {
       watch_->add(*state, i);

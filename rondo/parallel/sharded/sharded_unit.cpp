@@ -104,7 +104,7 @@ bool ShardedUnit::mapped() const {
   });
 }
 
-void ShardedUnit::start_gather(std::int64_t priority) {
+void ShardedUnit::start_gather(const BlockOrder& order) {
   if (presence_ != Presence::missing) return;
   presence_ = Presence::gathering;
   const Group& group = environment_.shard_group;
@@ -114,6 +114,7 @@ void ShardedUnit::start_gather(std::int64_t priority) {
     if (parameters.memory() == FlatParameters::Memory::whole && part.gradients == nullptr) continue;
     parameters.allocate(*environment_.buffers);
     for (std::size_t block = 0; block < parameters.layout().blocks(); ++block) {
+      const auto [slot, priority] = order.of(block, parameters.layout().blocks());
       const at::Tensor own = parameters.block_in_shard(block);
       std::vector<at::Tensor> outputs;
       for (int rank = 0; rank < group.size(); ++rank)
@@ -122,13 +123,14 @@ void ShardedUnit::start_gather(std::int64_t priority) {
       part.gathers.push_back(environment_.scheduler->submit(
           {"all_gather", name_, block, bytes, priority, {}, [group, outputs, own] {
              return start_all_gather(group, outputs, own);
-           }}));
+           },
+           slot}));
     }
   }
 }
 
 void ShardedUnit::finish_gather() {
-  if (presence_ == Presence::missing) start_gather(/*priority=*/INT64_MIN);
+  if (presence_ == Presence::missing) start_gather({/*priority=*/INT64_MIN});
   for (Part& part : parts_) {
     for (const BlockScheduler::Ticket ticket : part.gathers) environment_.scheduler->wait(ticket);
     part.gathers.clear();
@@ -161,10 +163,16 @@ void ShardedUnit::adopt_values() {
   for (Part& part : parts_) part.parameters->adopt_values();
 }
 
-void ShardedUnit::launch_gradients(const GradientWeight& weight, std::int64_t priority) {
+void ShardedUnit::launch_gradients(const GradientWeight& weight, const BlockOrder& order) {
   for (Part& part : parts_) {
-    if (part.gradients) part.gradients->launch(weight, priority);
+    if (part.gradients) part.gradients->launch(weight, order);
   }
+}
+
+bool ShardedUnit::gradients_arrived() const {
+  return std::all_of(parts_.begin(), parts_.end(), [](const Part& part) {
+    return !part.gradients || !part.gradients->launched() || part.gradients->arrived();
+  });
 }
 
 void ShardedUnit::finish_gradients(bool accumulate) {

@@ -48,7 +48,7 @@ class ShardedUnit {
   // Whether all parameters can be read on this rank.
   bool ready() const;
   // Starts gathering parameters that are not there or out of date; nothing when it is under way or ready().
-  void start_gather(std::int64_t priority);
+  void start_gather(const BlockOrder& order);
   // Waits; afterwards ready().
   void finish_gather();
   // Frees gathered parameters, if the strategy keeps shards only.
@@ -61,7 +61,9 @@ class ShardedUnit {
   bool mapped() const;
 
   // The backward pass of the unit is over: starts combining gradients. Frees `.grad` of the parameters.
-  void launch_gradients(const GradientWeight& weight, std::int64_t priority);
+  void launch_gradients(const GradientWeight& weight, const BlockOrder& order);
+  // Whether finish_gradients() would not wait for gradients that were launched.
+  bool gradients_arrived() const;
   // Waits for them. `accumulate` adds to what earlier passes have left.
   void finish_gradients(bool accumulate);
   // Gives the optimizer the gradients, except of parameters for which `unused` says so (by name).
