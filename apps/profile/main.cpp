@@ -58,7 +58,8 @@ rondo::Batch made_up_batch(const nlohmann::json& config, std::int64_t samples) {
         "rondo profile cannot make up data for this model: it has neither context nor input_shape");
   auto shape = config.at("input_shape").get<std::vector<std::int64_t>>();
   shape.insert(shape.begin(), samples);
-  return {at::rand(shape), at::randint(config.at("classes").get<std::int64_t>(), {samples}, at::kLong), samples};
+  return {at::rand(shape), at::randint(config.at("classes").get<std::int64_t>(), {samples}, at::kLong),
+          samples};
 }
 
 int profile(const Flags& flags) {

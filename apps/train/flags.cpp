@@ -148,10 +148,12 @@ void visit_flags(Flags& f, const Visit& visit) {
   visit("strategy", f.strategy, "How training is spread; auto: ddp on several processes", processes,
         one_of({"auto", "ddp", "fsdp", "hsdp", "multi_worker_mirrored", "one_device", "planned", "random",
                 "zero1", "zero2", "zero3", "zero3_keep"}));
-  visit("plan", f.plan, "planned: the file that `rondo plan` wrote; default: measure, and plan for --memory-limit",
-        processes, any);
-  visit("profile", f.profile, "planned: this profile of the job instead of measuring; with --plan: must be its own",
-        processes, any);
+  visit("plan", f.plan,
+        "planned: the file that `rondo plan` wrote; default: measure, and plan for --memory-limit", processes,
+        any);
+  visit("profile", f.profile,
+        "planned: this profile of the job instead of measuring; with --plan: must be its own", processes,
+        any);
   visit("plan-time-limit", f.plan_time_limit, "planned: longest search for a plan", processes, any);
   visit("strategy-seed", f.strategy_seed, "random: of the strategy drawn for each unit", processes, any);
   visit("shard-ranks", f.shard_ranks, "hsdp: ranks that share a copy of the model; 0 is those of a host",

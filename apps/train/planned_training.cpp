@@ -93,7 +93,8 @@ std::string known_profile(const TrainFlags& flags, const RunDirectory& run, cons
     const cost::Profile profile = cost::read_profile(flags.profile);
     if (!profile.made_for.empty() && profile.made_for != made_for) {
       throw UsageError(str("--profile ", flags.profile, " was measured for ", profile.made_for,
-                           ", and this job is ", made_for, "; leave --profile out, and this job is measured"));
+                           ", and this job is ", made_for,
+                           "; leave --profile out, and this job is measured"));
     }
     return cost::to_json(profile).dump();
   }
@@ -136,7 +137,8 @@ Json make_plan_json(const TrainFlags& flags, const cost::Profile& profile, int r
   const plan::Explanation explanation = plan::explain(model, answer, options.memory_limit);
   if (!answer.feasible) {
     throw UsageError(str("--memory-limit ", flags.memory_limit, " is infeasible: ", explanation.binding,
-                         "; the smallest limit that any plan fits is ", to_string(Bytes{answer.floor.bytes})));
+                         "; the smallest limit that any plan fits is ",
+                         to_string(Bytes{answer.floor.bytes})));
   }
   return plan::plan_to_json(model, answer, explanation, options);
 }
@@ -168,7 +170,8 @@ JobPlan plan_job(const TrainFlags& flags, const Context& context, const RunDirec
   run_agreed(context, [&] {
     if (flags.memory_limit.empty())
       throw UsageError(
-          "--strategy planned needs --plan FILE, which `rondo plan` writes, or --memory-limit SIZE to make a plan "
+          "--strategy planned needs --plan FILE, which `rondo plan` writes, or --memory-limit SIZE to make a "
+          "plan "
           "for");
     if (context.world_size() == 1)
       throw UsageError("--strategy planned plans for several processes; give --nproc-per-node 2 or more");

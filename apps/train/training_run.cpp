@@ -316,7 +316,8 @@ ExitCode run_training(const TrainFlags& flags) {
     std::vector<std::int64_t> samples(static_cast<std::size_t>(std::min(batch, data.train->size())));
     std::iota(samples.begin(), samples.end(), 0);
     return JobToPlan{
-        .make_model = [&] { return make_training_model(flags, data.train->info(), overrides, context.rank()); },
+        .make_model =
+            [&] { return make_training_model(flags, data.train->info(), overrides, context.rank()); },
         .batch = data.train->get(samples),
         .optimizer = optimizer_options(flags)};
   });

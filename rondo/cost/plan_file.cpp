@@ -20,7 +20,8 @@ PlannedUnit parse_unit(const Json& json, const std::string& where, bool is_full)
   PlannedUnit unit;
   unit.name = reader.text("name");
   try {
-    unit.choice.strategy = parse_strategy(reader.text("strategy"), str(where, ".strategy, unit '", unit.name, "'"));
+    unit.choice.strategy =
+        parse_strategy(reader.text("strategy"), str(where, ".strategy, unit '", unit.name, "'"));
   } catch (const UsageError& error) {
     throw DataError(error.what());
   }
@@ -121,13 +122,38 @@ std::string hash_of(const PlanFile& plan) {
 PlanFile parse_plan_file(const Json& json, const std::string& what) {
   const bool is_full = json.is_object() && json.contains("blocks");
   // Figures that only people and reports read are known, and not looked at.
-  const JsonReader reader(
-      json, what,
-      {"feasible", "step_ms", "lower_bound_ms", "gap", "peak_bytes", "memory_limit_bytes", "ranks", "solve_s",
-       "solver", "heuristic", "objective", "model", "batch_size", "shard_group", "micro_batches", "compute_ms",
-       "comm_ms", "exposed_comm_ms", "smallest_limit_bytes", "smallest_limit_proven", "binding",
-       "one_more_gib_saves_ms", "units", "blocks", "waits", "baselines", "notes", "profile_hash", "sweep",
-       "random", "timeline"});
+  const JsonReader reader(json, what,
+                          {"feasible",
+                           "step_ms",
+                           "lower_bound_ms",
+                           "gap",
+                           "peak_bytes",
+                           "memory_limit_bytes",
+                           "ranks",
+                           "solve_s",
+                           "solver",
+                           "heuristic",
+                           "objective",
+                           "model",
+                           "batch_size",
+                           "shard_group",
+                           "micro_batches",
+                           "compute_ms",
+                           "comm_ms",
+                           "exposed_comm_ms",
+                           "smallest_limit_bytes",
+                           "smallest_limit_proven",
+                           "binding",
+                           "one_more_gib_saves_ms",
+                           "units",
+                           "blocks",
+                           "waits",
+                           "baselines",
+                           "notes",
+                           "profile_hash",
+                           "sweep",
+                           "random",
+                           "timeline"});
   if ((is_full || reader.has("feasible")) && !reader.boolean("feasible"))
     throw DataError(str(what, ": the plan is not feasible: no plan fits its memory limit"));
   PlanFile plan;

@@ -31,7 +31,7 @@ struct UnitProfile {
 // A model on a machine: what `rondo profile` measures and `rondo plan` reads. docs/planner.md describes the
 // JSON.
 struct Profile {
-  std::string model;               // name of what was profiled; training compares it
+  std::string model;  // name of what was profiled; training compares it
   // Everything that what was measured depends on, in words: model, its settings, batch, optimizer, ranks.
   // Training compares it with its own; empty: not said.
   std::string made_for;

@@ -74,16 +74,17 @@ CostCurve parse_curve(const Json& json, const std::string& where) {
 }
 
 Link parse_link(const Json& json, const std::string& where) {
-  const JsonReader reader(
-      json, where, {"ranks", "collectives", "alpha_s", "beta_s_per_byte", "saturating_bytes", "contention",
-                           "parameters_in_place"});
+  const JsonReader reader(json, where,
+                          {"ranks", "collectives", "alpha_s", "beta_s_per_byte", "saturating_bytes",
+                           "contention", "parameters_in_place"});
   Link link;
   const std::uint64_t ranks = reader.whole("ranks");
   if (ranks < 2 || ranks > 1'000'000)
     throw DataError(str(reader.path("ranks"), ": ", ranks, " is not between 2 and 1000000"));
   link.ranks = static_cast<int>(ranks);
   const std::string curves = reader.path("collectives");
-  const JsonReader collectives(reader.at("collectives"), curves, {"all_reduce", "reduce_scatter", "all_gather"});
+  const JsonReader collectives(reader.at("collectives"), curves,
+                               {"all_reduce", "reduce_scatter", "all_gather"});
   for (const Collective collective : kCollectives) {
     const std::string key(name(collective));
     link.curves[static_cast<std::size_t>(collective)] =
@@ -137,7 +138,8 @@ Json to_json(const UnitProfile& unit) {
 }  // namespace
 
 Profile parse_profile(const Json& json, const std::string& what) {
-  const JsonReader reader(json, what, {"format", "model", "made_for", "batch_size", "base_bytes", "units", "link"});
+  const JsonReader reader(json, what,
+                          {"format", "model", "made_for", "batch_size", "base_bytes", "units", "link"});
   if (const std::string format = reader.text("format"); format != kFormat)
     throw DataError(str(reader.path("format"), ": '", format, "' is not '", kFormat, "'"));
   Profile profile;

@@ -137,8 +137,10 @@ ChoiceCost price(const UnitProfile& unit, UnitChoice choice, int shard_group, bo
   const Strategy s = choice.strategy;
   ChoiceCost cost;
   cost.choice = choice;
-  cost.persistent_bytes = divided_up(unit.parameter_bytes, shards_parameters(s) || (in_place && shards_optimizer(s)) ? shard_group : 1) +
-                          divided_up(unit.optimizer_bytes, shards_optimizer(s) ? shard_group : 1);
+  cost.persistent_bytes =
+      divided_up(unit.parameter_bytes,
+                 shards_parameters(s) || (in_place && shards_optimizer(s)) ? shard_group : 1) +
+      divided_up(unit.optimizer_bytes, shards_optimizer(s) ? shard_group : 1);
   const std::uint64_t part = divided_up(unit.gradient_bytes, shard_group);
   if (in_place) {
     // Reduced where autograd has put them, and given back after the optimizer.
@@ -154,8 +156,8 @@ ChoiceCost price(const UnitProfile& unit, UnitChoice choice, int shard_group, bo
   cost.forward_bytes = cost.held_bytes + unit.forward_workspace_bytes;
   // Recomputed, all activations of this one unit are there while it goes backward.
   cost.backward_bytes = unit.activation_bytes + unit.backward_workspace_bytes;
-  // Autograd's gradients are copied into the flat buffer. (Under zero3 that is the one in which the parameters
-  // were.)
+  // Autograd's gradients are copied into the flat buffer. (Under zero3 that is the one in which the
+  // parameters were.)
   if (!in_place && shard_group > 1 && !shards_parameters(s)) cost.backward_bytes += unit.gradient_bytes;
   cost.backward_s = unit.backward_s + (choice.checkpoint ? unit.recompute_s : 0);
   cost.optimizer_s = unit.optimizer_s / (shards_optimizer(s) ? shard_group : 1);
@@ -239,7 +241,8 @@ StepModel make_step_model(Profile profile, const StepOptions& options) {
       }
       for (const bool checkpoint : {false, true}) {
         if (checkpoint && u.checkpointed_activation_bytes >= u.activation_bytes) continue;
-        ChoiceCost cost = price(u, {s, checkpoint}, model.shard_group, model.profile.link.parameters_in_place);
+        ChoiceCost cost =
+            price(u, {s, checkpoint}, model.shard_group, model.profile.link.parameters_in_place);
         cost.jobs = maker.jobs_of(unit, s);
         for (const int job : cost.jobs)
           cost.communication_s += model.jobs[static_cast<std::size_t>(job)].seconds();

@@ -106,8 +106,9 @@ Json plan_to_json(const cost::StepModel& model, const Answer& answer, const Expl
 simulate::StepPlan plan_from_json(const cost::StepModel& model, const Json& json, const std::string& what) {
   const PlanFile file = parse_plan_file(json, what);
   if (!file.schedule)
-    throw UsageError(str(what, ": says what units do, but not when blocks go out (the short form), which only "
-                               "training takes; `rondo plan --plan-out` writes the whole form"));
+    throw UsageError(str(what,
+                         ": says what units do, but not when blocks go out (the short form), which only "
+                         "training takes; `rondo plan --plan-out` writes the whole form"));
   if (file.schedule->profile_hash != cost::profile_hash(model.profile)) {
     throw UsageError(str(what, ": was made for another profile (", file.model, ", hash ",
                          file.schedule->profile_hash, ") than this one (", model.profile.model, ", hash ",

@@ -47,8 +47,8 @@ void agree(cost::Profile& profile, const Group& group) {
 
 }  // namespace
 
-cost::Profile profile_job(const Context& context, Model model, const at::Tensor& input, const at::Tensor& target,
-                          const JobProfileOptions& options, std::string made_for) {
+cost::Profile profile_job(const Context& context, Model model, const at::Tensor& input,
+                          const at::Tensor& target, const JobProfileOptions& options, std::string made_for) {
   ModelProfiler profiler(std::move(model), input, target, options.model);
   barrier(context.world());
   cost::Profile profile = profiler.run();

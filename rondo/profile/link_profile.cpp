@@ -62,10 +62,12 @@ class Road {
     for (int i = 0; i < blocks; ++i) {
       std::optional<std::uint64_t> before;
       if (collective != Collective::all_gather) {
-        before = submit({}, whole, [group = group_, part, parts] { return start_reduce_scatter(group, part, parts); });
+        before = submit({}, whole,
+                        [group = group_, part, parts] { return start_reduce_scatter(group, part, parts); });
       }
       if (collective != Collective::reduce_scatter) {
-        before = submit(before, whole, [group = group_, part, parts] { return start_all_gather(group, parts, part); });
+        before = submit(before, whole,
+                        [group = group_, part, parts] { return start_all_gather(group, parts, part); });
       }
       tickets.push_back(*before);
     }
@@ -133,7 +135,8 @@ double contention(Road& road, const LinkProfileOptions& options, const cost::Lin
   const std::int64_t part_size = static_cast<std::int64_t>(bytes) / 4 / group.size();
   const at::Tensor whole = road.memory(part_size * group.size());
   const at::Tensor part = road.memory(part_size);
-  const double block = link.seconds(Collective::all_reduce, static_cast<double>(whole.nbytes()), group.size());
+  const double block =
+      link.seconds(Collective::all_reduce, static_cast<double>(whole.nbytes()), group.size());
   const int blocks = std::clamp(static_cast<int>(0.7 * alone / block), 1, 1000);
   const double communication = measure(
       group, options.runs, [&] { road.wait(road.send(Collective::all_reduce, whole, part, blocks)); });

@@ -9,10 +9,11 @@
 namespace rondo {
 
 struct LinkProfileOptions {
-  Bytes largest = MiB(64);   // whole buffers of collectives, from 4 KiB in steps of four
-  int runs = 9;              // of each size; the median counts
-  Bytes credit = MiB(16);    // that sharded training has under way at a time
-  Duration patience = std::chrono::seconds(20);  // for each collective; sizes that would take longer are left out
+  Bytes largest = MiB(64);  // whole buffers of collectives, from 4 KiB in steps of four
+  int runs = 9;             // of each size; the median counts
+  Bytes credit = MiB(16);   // that sharded training has under way at a time
+  Duration patience =
+      std::chrono::seconds(20);  // for each collective; sizes that would take longer are left out
 };
 
 // Measures what sharded training's collectives among the ranks of `context` cost. Collective; the same result

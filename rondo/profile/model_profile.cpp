@@ -81,8 +81,8 @@ struct ModelProfiler::State {
            .optimizer_s = median(optimizer_s_) * share,
            .parameter_bytes = parameter_bytes_[name],
            .gradient_bytes = gradient_bytes_[name],
-           .optimizer_bytes =
-               static_cast<std::uint64_t>(static_cast<double>(alive[MemoryCategory::optimizer_state]) * share),
+           .optimizer_bytes = static_cast<std::uint64_t>(
+               static_cast<double>(alive[MemoryCategory::optimizer_state]) * share),
            .activation_bytes = figures.activation_bytes,
            .checkpointed_activation_bytes =
                has_checkpoint ? std::min(again->second.activation_bytes, figures.activation_bytes)
@@ -136,7 +136,8 @@ struct ModelProfiler::State {
   std::vector<double> optimizer_s_;
 };
 
-ModelProfiler::ModelProfiler(Model model, at::Tensor input, at::Tensor target, const ModelProfileOptions& options)
+ModelProfiler::ModelProfiler(Model model, at::Tensor input, at::Tensor target,
+                             const ModelProfileOptions& options)
     : state_(std::make_unique<State>(std::move(model), std::move(input), std::move(target), options)) {}
 
 ModelProfiler::~ModelProfiler() = default;

@@ -15,8 +15,8 @@ using Json = nlohmann::ordered_json;
 // Two units, one pass: slots 0 prologue, 1 and 2 forward, 3 and 4 backward, 5 epilogue, 6 optimizer.
 Json whole_form() {
   const auto block = [](const char* unit, const char* purpose, int slot) {
-    return Json{{"collective", "all_gather"}, {"unit", unit},       {"index", 0},      {"bytes", 50},
-                {"slot", slot},               {"purpose", purpose}, {"micro_batch", 0}};
+    return Json{{"collective", "all_gather"}, {"unit", unit},    {"index", 0}, {"bytes", 50}, {"slot", slot},
+                {"purpose", purpose},         {"micro_batch", 0}};
   };
   return {{"feasible", true},
           {"step_ms", 1.5},
@@ -27,7 +27,11 @@ Json whole_form() {
           {"shard_group", 2},
           {"micro_batches", 1},
           {"units",
-           {{{"name", "a"}, {"strategy", "zero3"}, {"checkpoint", true}, {"parameter_bytes", 100}, {"reason", "r"}},
+           {{{"name", "a"},
+             {"strategy", "zero3"},
+             {"checkpoint", true},
+             {"parameter_bytes", 100},
+             {"reason", "r"}},
             {{"name", "b"}, {"strategy", "ddp"}, {"checkpoint", false}, {"parameter_bytes", 7}}}},
           {"blocks",
            {block("a", "gather_forward", 0), block("a", "gather_backward", 3), block("b", "all_reduce", 4),
@@ -88,9 +92,11 @@ TEST(PlanFile, NamesWhatIsWrong) {
   expect(changed([](Json& p) { p["units"][1]["name"] = "a"; }), "unit 'a' has two entries");
   expect(changed([](Json& p) { p["units"][1].erase("checkpoint"); }), "p.units[1].checkpoint: missing");
   expect(changed([](Json& p) { p.erase("waits"); }), "p.waits: missing");
-  expect(changed([](Json& p) { p["blocks"][0]["unit"] = "c"; }), "p.blocks[0].unit: the plan has no such unit");
+  expect(changed([](Json& p) { p["blocks"][0]["unit"] = "c"; }),
+         "p.blocks[0].unit: the plan has no such unit");
   expect(changed([](Json& p) { p["blocks"][0]["slot"] = 7; }), "p.blocks[0].slot: 7 lies outside");
-  expect(changed([](Json& p) { p["blocks"][0]["slot"] = 4; }), "p.blocks[1].slot: blocks are not in the order");
+  expect(changed([](Json& p) { p["blocks"][0]["slot"] = 4; }),
+         "p.blocks[1].slot: blocks are not in the order");
   expect(changed([](Json& p) { p["blocks"][0]["purpose"] = "gather"; }), "no such collective: 'gather'");
   expect(changed([](Json& p) { p["waits"][0]["block"] = 4; }), "p.waits[0].block: there are 4 blocks");
   expect(changed([](Json& p) { p["ranks"] = 0; }), "p.ranks: 0 cannot be");

@@ -117,7 +117,8 @@ void read_prediction(RunData& run) {
     run.prediction = parse_json_strict(read_text_file(path), path.string());
     for (const char* side : {"predicted", "measured"}) {
       for (const char* key : {"step_ms", "exposed_comm_ms", "peak_bytes"}) {
-        if (!run.prediction.at(side).at(key).is_number()) throw DataError(str(side, ".", key, " is no number"));
+        if (!run.prediction.at(side).at(key).is_number())
+          throw DataError(str(side, ".", key, " is no number"));
       }
     }
     if (!run.prediction.at("units").is_array()) throw DataError("units is no list");

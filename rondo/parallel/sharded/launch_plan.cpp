@@ -41,7 +41,8 @@ LaunchPlan::LaunchPlan(const cost::PlanFile& plan, const std::vector<std::string
       const auto& places = places_.at({unit, static_cast<std::size_t>(blocks[i].purpose),
                                        static_cast<std::size_t>(blocks[i].micro_batch)});
       const bool is_last = places.back().priority == static_cast<std::int64_t>(i);
-      if (is_last && std::find(leaving.begin(), leaving.end(), unit) == leaving.end()) leaving.push_back(unit);
+      if (is_last && std::find(leaving.begin(), leaving.end(), unit) == leaving.end())
+        leaving.push_back(unit);
     }
   }
 }

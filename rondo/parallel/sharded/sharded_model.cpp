@@ -139,8 +139,7 @@ void ShardedModel::reach(int slot) {
       if (progress_[unit].launched) units_[unit]->finish_gradients(/*accumulate=*/reduce_every_pass_);
     }
     for (const LaunchPlan::Gather& gather : launches_->gathers(next)) {
-      units_[gather.unit]->start_gather(
-          launches_->order(gather.unit, gather.purpose, gather.micro_batch));
+      units_[gather.unit]->start_gather(launches_->order(gather.unit, gather.purpose, gather.micro_batch));
     }
   }
   slot_ = slot;

@@ -99,7 +99,8 @@ void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& option
   for (const ModelUnit& unit : model_units) {
     names.push_back(unit.name);
     sizes.push_back({unit.name, 0});
-    for (const ModelTensor& parameter : unit.parameters) sizes.back().parameter_bytes += parameter.tensor.nbytes();
+    for (const ModelTensor& parameter : unit.parameters)
+      sizes.back().parameter_bytes += parameter.tensor.nbytes();
   }
   const std::vector<Sharding> shardings = plan.assign(sizes, ranks);
   if (plan.file() != nullptr) {
@@ -115,8 +116,9 @@ void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& option
     if (shard_ranks == ranks) environment_.shard_group = context_.new_group(everyone);
     leader = std::make_unique<Leader>(context_.new_group(everyone));
   }
-  scheduler_ = std::make_unique<BlockScheduler>(make_policy({launches_ ? "plan" : options.schedule, options.schedule_seed}),
-                                                options.credit_bytes, std::move(leader));
+  scheduler_ = std::make_unique<BlockScheduler>(
+      make_policy({launches_ ? "plan" : options.schedule, options.schedule_seed}), options.credit_bytes,
+      std::move(leader));
   environment_.scheduler = scheduler_.get();
 
   watch_ = std::make_shared<UnitWatch>(UnitWatch::Events{[this](std::size_t unit) { before_forward(unit); },

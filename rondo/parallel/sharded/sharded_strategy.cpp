@@ -20,7 +20,8 @@ ShardingPlan plan_for(const std::string& strategy, const StrategyOptions& option
   }
   if (options.plan.empty()) {
     throw UsageError(
-        "strategy planned needs --plan FILE, which `rondo plan` writes, or (`rondo train`) --memory-limit SIZE "
+        "strategy planned needs --plan FILE, which `rondo plan` writes, or (`rondo train`) --memory-limit "
+        "SIZE "
         "to make a plan for");
   }
   return {cost::read_plan_file(options.plan), str("plan ", options.plan)};

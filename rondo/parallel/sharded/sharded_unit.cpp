@@ -121,9 +121,13 @@ void ShardedUnit::start_gather(const BlockOrder& order) {
         outputs.push_back(parameters.block_in_flat(rank, block));
       const Bytes bytes{own.nbytes() * static_cast<std::size_t>(group.size())};
       part.gathers.push_back(environment_.scheduler->submit(
-          {"all_gather", name_, block, bytes, priority, {}, [group, outputs, own] {
-             return start_all_gather(group, outputs, own);
-           },
+          {"all_gather",
+           name_,
+           block,
+           bytes,
+           priority,
+           {},
+           [group, outputs, own] { return start_all_gather(group, outputs, own); },
            slot}));
     }
   }

@@ -24,7 +24,8 @@ class ShardingPlan {
   // The same for every unit.
   explicit ShardingPlan(Sharding everywhere) : everywhere_(everywhere) {}
   // A plan for a model, from anywhere; `source` begins messages about it.
-  ShardingPlan(cost::PlanFile file, std::string source) : source_(std::move(source)), file_(std::move(file)) {}
+  ShardingPlan(cost::PlanFile file, std::string source)
+      : source_(std::move(source)), file_(std::move(file)) {}
 
   // Draws a strategy for every unit; the same draw on every rank and machine for a seed.
   static ShardingPlan random(std::uint64_t seed);

@@ -12,7 +12,8 @@ using cost::JobKind;
 // Units a, b: slots 0 prologue, 1 and 2 forward, 3 (b) and 4 (a) backward, 5 epilogue, 6 optimizer.
 cost::PlanFile two_units() {
   cost::PlanFile plan;
-  plan.units = {{.name = "a", .choice = {}, .parameter_bytes = {}}, {.name = "b", .choice = {}, .parameter_bytes = {}}};
+  plan.units = {{.name = "a", .choice = {}, .parameter_bytes = {}},
+                {.name = "b", .choice = {}, .parameter_bytes = {}}};
   plan.schedule.emplace();
   plan.schedule->blocks = {{JobKind::gather_forward, 0, 0, 0, 10}, {JobKind::gather_forward, 1, 0, 0, 10},
                            {JobKind::gather_forward, 1, 0, 1, 10}, {JobKind::gather_backward, 0, 0, 3, 10},
