@@ -23,6 +23,11 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// What no unit holds is there from the begin of forward to the end of backward.
+std::vector<cost::Strategy> outside_units() {
+  return {cost::Strategy::ddp, cost::Strategy::zero1, cost::Strategy::zero2, cost::Strategy::zero3_keep};
+}
+
 std::uint64_t bytes_of(const at::Tensor& tensor) {
   return tensor.numel() * static_cast<std::uint64_t>(tensor.element_size());
 }
@@ -89,7 +94,7 @@ struct ModelProfiler::State {
                               : figures.activation_bytes,
            .forward_workspace_bytes = figures.forward_workspace_bytes,
            .backward_workspace_bytes = figures.backward_workspace_bytes,
-           .strategies = {}});
+           .strategies = unit.state == nullptr ? outside_units() : std::vector<cost::Strategy>()});
     }
     return profile;
   }

@@ -79,12 +79,12 @@ void ShardedModel::begin_step(const LocalBatch& batch) {
   missing_.clear();
   next_launch_ = 0;
   in_step_ = true;
+  if (std::exchange(whole_, false)) {
+    for (const auto& unit : units_) unit->release();
+  }
   if (is_first_pass) {
     slot_ = -1;
     reach(0);
-  }
-  if (std::exchange(whole_, false)) {
-    for (const auto& unit : units_) unit->release();
   }
   // The part outside all units has no moment of its own: it is there from beginning to end.
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
