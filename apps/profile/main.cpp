@@ -64,7 +64,7 @@ rondo::Batch made_up_batch(const nlohmann::json& config, std::int64_t samples) {
 
 int profile(const Flags& flags) {
   rondo::account_cpu_allocations();
-  const rondo::Context context = rondo::init({.backend = flags.backend});
+  rondo::Context context = rondo::init({.backend = flags.backend});
   nlohmann::json config = nlohmann::json::object();
   if (!flags.config.empty()) {
     config = nlohmann::json::parse(flags.config, nullptr, /*allow_exceptions=*/false);

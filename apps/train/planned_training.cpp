@@ -192,7 +192,8 @@ JobPlan plan_job(const TrainFlags& flags, const Context& context, const RunDirec
               " %, peak ", to_string(Bytes{json["peak_bytes"].get<std::uint64_t>()}), ", ",
               json["solver"].get<std::string>(), " in ", json["solve_s"].get<double>(), " s");
   });
-  JobPlan result{.text = broadcast_object(text, context.world()).get<std::string>()};
+  JobPlan result;
+  result.text = broadcast_object(text, context.world()).get<std::string>();
   const Json json = parse_json_strict(result.text, "plan");
   const cost::PlanFile file = cost::parse_plan_file(json, "plan");
   check_same_plan(context, file.hash);
