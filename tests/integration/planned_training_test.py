@@ -16,6 +16,7 @@ def profile(rondo_bin, tmp_path_factory):
     units = [{"name": name, "parameter_bytes": size, "gradient_bytes": size, "optimizer_bytes": 2 * size, **block}
              for name, size in sizes.items()]
     del units[0]["checkpointed_activation_bytes"]
+    units[1]["strategies"] = ["zero3"]
     link = {"ranks": 2, "collectives": {name: [[4096, 0.0002], [1 << 20, 0.02]]
                                         for name in ("all_reduce", "reduce_scatter", "all_gather")}}
     path = tmp_path_factory.mktemp("profile") / "profile.json"
@@ -26,9 +27,15 @@ def profile(rondo_bin, tmp_path_factory):
 
 @pytest.fixture
 def plan(rondo, profile, tmp_path):
-    def make(limit, name="plan.json", *words):
-        result = rondo("plan", profile, "--ranks", 2, "--memory-limit", limit, "--plan-out", tmp_path / name, "--quiet",
-                       "--time-limit", "2s", "--block-bytes", "16KiB", *words)
+    def run_plan(limit, name, words):
+        return rondo("plan", profile, "--ranks", 2, "--memory-limit", f"{int(limit)}B", "--plan-out", tmp_path / name,
+                     "--quiet", "--time-limit", "1s", "--block-bytes", "16KiB", *words)
+
+    def make(share, name="plan.json", *words):
+        """For so many times the least memory that any plan needs."""
+        run_plan(1, "least.json", words)
+        least = json.loads((tmp_path / "least.json").read_text())["smallest_limit_bytes"]
+        result = run_plan(share * least, name, words)
         assert result.returncode == 0, result.stderr
         return tmp_path / name
 
@@ -41,7 +48,7 @@ def planned(file, *more):
 
 def test_a_whole_plan_trains_as_ddp_does(train, plan, tmp_path):  # noqa: F811
     train("--strategy", "ddp", "--steps", 5, run_dir="ddp").check_returncode()
-    file = plan("1MB")
+    file = plan(1.02)
     units = json.loads(file.read_text())["units"]
     assert any(unit["checkpoint"] for unit in units) and any("zero3" in unit["strategy"] for unit in units), units
     for name, engine in (("gloo", GLOO), ("shared-memory", [])):
@@ -54,14 +61,14 @@ def test_a_whole_plan_trains_as_ddp_does(train, plan, tmp_path):  # noqa: F811
 
 
 def test_accumulated_passes_as_planned(train, plan, tmp_path):  # noqa: F811
-    file = plan("1.2MB", "plan.json", "--micro-batches", "2")
+    file = plan(1.1, "plan.json", "--micro-batches", 2)
     train("--strategy", "ddp", "--accumulate", 2, "--steps", 3, run_dir="ddp").check_returncode()
     train(*planned(file), *GLOO, "--accumulate", 2, "--steps", 3).check_returncode()
     assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "ddp"), rel=1e-5)
 
 
 def test_a_plan_for_something_else_is_named(train, plan, profile, tmp_path):  # noqa: F811
-    file = plan("2MB")
+    file = plan(2)
 
     def expect(says, *words, ranks=2, change=None):
         chosen = file
@@ -72,7 +79,7 @@ def test_a_plan_for_something_else_is_named(train, plan, profile, tmp_path):  # 
             chosen.write_text(json.dumps(document))
         wrong = train(*planned(chosen), *words, "--steps", 1, run_dir="wrong", ranks=ranks)
         assert wrong.returncode == 2, wrong.stderr
-        assert says in wrong.stderr and wrong.stderr.count(says) == 1, wrong.stderr
+        assert says in wrong.stderr and wrong.stderr.count("] rondo train:") == 1, wrong.stderr
 
     expect("was made for a batch of 4 samples a rank, and this job has 2", "--batch-size", 2)
     expect("was made for 1 micro-batches a step, and --accumulate is 2", "--accumulate", 2)
@@ -85,7 +92,7 @@ def test_a_plan_for_something_else_is_named(train, plan, profile, tmp_path):  # 
 
 
 def test_a_plan_for_other_ranks_or_sizes_is_named(train, plan, tmp_path):  # noqa: F811
-    file = plan("2MB")
+    file = plan(2)
     wrong = train(*planned(file), "--steps", 1, ranks=3)
     assert wrong.returncode == 2 and "was made for 2 ranks, and this job has 3" in wrong.stderr, wrong.stderr
     wrong = train(*planned(file), "--steps", 1, "--width", 64, run_dir="wide")
@@ -93,13 +100,14 @@ def test_a_plan_for_other_ranks_or_sizes_is_named(train, plan, tmp_path):  # noq
 
 
 def test_ranks_with_different_plans_stop_by_name(rondo, rondo_bin, plan, text, tmp_path):  # noqa: F811
-    plan("2MB", "plan-0.json")
-    plan("1MB", "plan-1.json")
+    plan(2, "plan-0.json")
+    plan(1.02, "plan-1.json")
     words = " ".join(map(str, [rondo_bin / "rondo-train-worker", "--data", text, "--run-dir", tmp_path / "run", *SMALL,
                                *planned("plan-$RANK.json"), "--steps", 1]))
     result = rondo("run", "-n", 2, "bash", "-c", words, timeout=60)
     assert result.returncode == 2, result.stderr
-    assert result.stderr.count("the ranks have different plans") == 1 and "rank 1 has" in result.stderr, result.stderr
+    assert result.stderr.count("] rondo train: the ranks have different plans") == 1, result.stderr
+    assert "rank 0 has" in result.stderr and "rank 1 has" in result.stderr, result.stderr
 
 
 def test_one_go_measures_plans_and_trains(train, rondo, tmp_path):  # noqa: F811
