@@ -156,9 +156,11 @@ ChoiceCost price(const UnitProfile& unit, UnitChoice choice, int shard_group, bo
   cost.forward_bytes = cost.held_bytes + unit.forward_workspace_bytes;
   // Recomputed, all activations of this one unit are there while it goes backward.
   cost.backward_bytes = unit.activation_bytes + unit.backward_workspace_bytes;
-  // Autograd's gradients are copied into the flat buffer. (Under zero3 that is the one in which the
-  // parameters were.)
-  if (!in_place && shard_group > 1 && !shards_parameters(s)) cost.backward_bytes += unit.gradient_bytes;
+  // Autograd's gradients are copied into the flat buffer: beside one that stays for ddp and zero1; for zero2
+  // into a second one, when the activations are gone; under zero3 into that in which the parameters were.
+  if (!in_place && shard_group > 1 && !shards_gradients(s)) cost.backward_bytes += unit.gradient_bytes;
+  if (!in_place && shard_group > 1 && s == Strategy::zero2)
+    cost.backward_bytes = std::max(cost.backward_bytes, unit.gradient_bytes);
   cost.backward_s = unit.backward_s + (choice.checkpoint ? unit.recompute_s : 0);
   cost.optimizer_s = unit.optimizer_s / (shards_optimizer(s) ? shard_group : 1);
   return cost;
