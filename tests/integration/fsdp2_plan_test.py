@@ -14,40 +14,32 @@ LINK = {"ranks": 2, "collectives": {name: [[4096, 0.001], [4 * MIB, 0.03]]
 
 
 @pytest.fixture
-def fsdp2(rondo, clean_environment, tmp_path):
-    """Losses and peak bytes of two ranks under the plan for a limit; plain fully_shard without one."""
+def plan(rondo, tmp_path):
+    """The plan for a limit in FSDP2's terms: its file."""
 
-    def train(name, limit=None):
-        words = ["plain"]
-        plan = None
-        if limit is not None:
-            profile = {"format": "rondo-profile-1", "model": "blocks", "link": LINK,
-                       "units": [{"name": unit, **BLOCK} for unit in ("root", "h.0", "h.1", "h.2", "h.3")]}
-            (tmp_path / "profile.json").write_text(json.dumps(profile))
-            words = [tmp_path / f"{name}.json"]
-            result = rondo("plan", tmp_path / "profile.json", "--ranks", 2, "--memory-limit", limit, "--fsdp2", words[0],
-                           "--quiet", "--time-limit", "2s")
-            assert result.returncode == 0, result.stderr
-            plan = json.loads(words[0].read_text())
-        out = tmp_path / f"{name}-result.json"
-        result = subprocess.run(
-            [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-             pathlib.Path(__file__).with_name("fsdp2_ranks.py"), *words, out],
-            env=clean_environment | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=120)
+    def make(name, limit):
+        profile = {"format": "rondo-profile-1", "model": "blocks", "link": LINK,
+                   "units": [{"name": unit, **BLOCK} for unit in ("root", "h.0", "h.1", "h.2", "h.3")]}
+        (tmp_path / "profile.json").write_text(json.dumps(profile))
+        result = rondo("plan", tmp_path / "profile.json", "--ranks", 2, "--memory-limit", limit, "--fsdp2",
+                       tmp_path / name, "--quiet", "--time-limit", "1s")
         assert result.returncode == 0, result.stderr
-        return json.loads(out.read_text()), plan
+        return tmp_path / name
 
-    return train
+    return make
 
 
-def test_a_plan_trains_with_pytorch(fsdp2):
-    plain, _ = fsdp2("plain")
-    roomy, kept = fsdp2("roomy", "64MiB")
-    tight, gathered = fsdp2("tight", "30MiB")
-    kept_units = [unit["name"] for unit in kept["units"] if not unit["reshard_after_forward"]]
-    gathered_units = [unit["name"] for unit in gathered["units"] if not unit["reshard_after_forward"]]
-    assert len(kept_units) > len(gathered_units), (kept_units, gathered_units)
-    assert kept["approximated"] == gathered["approximated"] == []
+def test_a_plan_trains_with_pytorch(plan, clean_environment, tmp_path):
+    files = [plan("roomy.json", "64MiB"), plan("tight.json", "30MiB")]
+    result = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+         pathlib.Path(__file__).with_name("fsdp2_ranks.py"), tmp_path / "out.json", "plain", *files],
+        env=clean_environment | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    plain, roomy, tight = json.loads((tmp_path / "out.json").read_text())
+    kept, gathered = ([unit["name"] for unit in json.loads(file.read_text())["units"] if not unit["reshard_after_forward"]]
+                      for file in files)
+    assert len(kept) > len(gathered), (kept, gathered)
     assert roomy["losses"] == pytest.approx(plain["losses"], rel=1e-6)
     assert tight["losses"] == pytest.approx(plain["losses"], rel=1e-6)
     assert tight["peak_bytes"] < roomy["peak_bytes"]

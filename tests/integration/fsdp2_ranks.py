@@ -1,5 +1,6 @@
 """One rank of PyTorch's FSDP2 that follows the JSON of `rondo plan --fsdp2` (torchrun starts it):
-fsdp2_ranks.py PLAN OUT, PLAN 'plain' for fully_shard without more. Rank 0 writes losses and peak memory."""
+fsdp2_ranks.py OUT PLAN..., each trained by itself, PLAN 'plain' for fully_shard without more. Rank 0 writes losses and
+peak memory of each."""
 import json
 import sys
 
@@ -47,16 +48,16 @@ def shard_as_planned(model, plan):
         modules[unit["name"]].set_modules_to_backward_prefetch([modules[name] for name in unit["backward_prefetch"]])
 
 
-def main():
-    dist.init_process_group("gloo")
+def train(plan):
     torch.manual_seed(1)
     model = Model()
-    if sys.argv[1] == "plain":
+    if plan == "plain":
         for block in model.h:
             fully_shard(block)
         fully_shard(model)
     else:
-        shard_as_planned(model, json.load(open(sys.argv[1])))
+        with open(plan) as file:
+            shard_as_planned(model, json.load(file))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     torch.manual_seed(2 + dist.get_rank())
     batches = [(torch.randn(SAMPLES, WIDTH), torch.randint(10, (SAMPLES,))) for _ in range(4)]
@@ -73,9 +74,15 @@ def main():
             mean = loss.detach().clone()
             dist.all_reduce(mean)
             losses.append(mean.item() / dist.get_world_size())
-    peak = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
+    return {"losses": losses, "peak_bytes": tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]}
+
+
+def main():
+    dist.init_process_group("gloo")
+    results = [train(plan) for plan in sys.argv[2:]]
     if dist.get_rank() == 0:
-        json.dump({"losses": losses, "peak_bytes": peak}, open(sys.argv[2], "w"))
+        with open(sys.argv[1], "w") as file:
+            json.dump(results, file)
     dist.destroy_process_group()
 
 
