@@ -10,7 +10,7 @@ SHELL := /bin/bash
 export LIBTORCH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-peers build test quickstart format format-check tidy asan tsan sanitize-short equality bench-planner install clean
+.PHONY: help setup setup-peers build test quickstart format format-check tidy asan tsan sanitize-short equality bench-planner bench-prediction install clean
 
 help: ## list the commands
 	@echo "make COMMAND [PRESET=$(PRESET)] [LIBTORCH=/path] [PREFIX=$(PREFIX)]"
@@ -56,6 +56,9 @@ equality: build ## training under every strategy and schedule, on 1 to 4 ranks, 
 
 bench-planner: build ## the planner on 200 random profiles, against its bound and its baselines
 	@RONDO_BIN=build/$(PRESET)/bin bench/planner.py
+
+bench-prediction: build ## plans' predictions next to real runs between two emulated hosts (root)
+	@RONDO_BIN=build/$(PRESET)/bin .venv/bin/python bench/prediction.py
 
 install: build ## install headers, libraries and programs to PREFIX
 	@cmake --install build/$(PRESET) --prefix $(PREFIX)

@@ -5,23 +5,26 @@
 #include <filesystem>
 
 #include "apps/common/command_line.h"
-#include "apps/profile/link_profile.h"
-#include "apps/profile/model_profile.h"
 #include "rondo/backend/accounting.h"
-#include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/cost/profile_json.h"
+#include "rondo/data/dataset.h"
 #include "rondo/env/environment.h"
 #include "rondo/env/identity.h"
 #include "rondo/launch/job.h"
 #include "rondo/models/model.h"
+#include "rondo/profile/job_profile.h"
 #include "rondo/train/optimizer.h"
 
 namespace {
 
 struct Flags {
-  rondo::ModelProfileOptions model{.model = "gpt-25m"};
+  std::string model = "gpt-25m";
   std::string config;
+  std::int64_t batch_size = 4;
+  std::string optimizer = "adamw";
+  int passes = 7;
   int processes = 2;
   std::string backend = "auto";
   std::string largest = "64MiB";
@@ -42,34 +45,55 @@ int start_ranks(const Flags& flags, const std::vector<std::string>& arguments) {
   return rondo::launch::run_job(options);
 }
 
-int profile(Flags flags) {
+// Tokens for a model with a context, else float32 samples and their classes.
+rondo::Batch made_up_batch(const nlohmann::json& config, std::int64_t samples) {
+  if (config.contains("context")) {
+    const auto context = config.at("context").get<std::int64_t>();
+    const auto vocabulary = config.at("vocabulary").get<std::int64_t>();
+    return {at::randint(vocabulary, {samples, context}, at::kLong),
+            at::randint(vocabulary, {samples, context}, at::kLong), samples};
+  }
+  if (!config.contains("input_shape") || !config.contains("classes"))
+    throw rondo::UsageError(
+        "rondo profile cannot make up data for this model: it has neither context nor input_shape");
+  auto shape = config.at("input_shape").get<std::vector<std::int64_t>>();
+  shape.insert(shape.begin(), samples);
+  return {at::rand(shape), at::randint(config.at("classes").get<std::int64_t>(), {samples}, at::kLong),
+          samples};
+}
+
+int profile(const Flags& flags) {
   rondo::account_cpu_allocations();
-  const rondo::Context context = rondo::init({.backend = flags.backend});
+  rondo::Context context = rondo::init({.backend = flags.backend});
+  nlohmann::json config = nlohmann::json::object();
   if (!flags.config.empty()) {
-    flags.model.config = nlohmann::json::parse(flags.config, nullptr, /*allow_exceptions=*/false);
-    if (!flags.model.config.is_object())
+    config = nlohmann::json::parse(flags.config, nullptr, /*allow_exceptions=*/false);
+    if (!config.is_object())
       throw rondo::UsageError(rondo::str("--model-config ", flags.config, " is not a JSON object"));
   }
   torch::manual_seed(1);
-  rondo::ModelProfiler profiler(flags.model);
-  // All ranks compute at once, as they do in training.
-  rondo::barrier(context.world());
-  nlohmann::ordered_json result = {{"format", "rondo-profile-1"}};
-  result.update(profiler.run());
-  result["link"] = rondo::profile_link(context, {.largest = rondo::parse_bytes(flags.largest, "--largest")},
-                                       [&] { profiler.pass(); });
+  rondo::Model model = rondo::make_model(flags.model, config);
+  const rondo::Batch batch = made_up_batch(model.config, flags.batch_size);
+  const std::string made_for = rondo::describe_job(model, flags.batch_size, flags.optimizer, context);
+  rondo::JobProfileOptions options;
+  options.model.optimizer = {.name = flags.optimizer, .learning_rate = 1e-4};
+  options.model.passes = flags.passes;
+  options.link.largest = rondo::parse_bytes(flags.largest, "--largest");
+  const rondo::cost::Profile result =
+      rondo::profile_job(context, std::move(model), batch.input, batch.target, options, made_for);
   if (context.rank() == 0) {
-    rondo::write_json(flags.json, result);
+    rondo::write_json(flags.json, rondo::cost::to_json(result));
     double forward = 0;
     double backward = 0;
-    for (const auto& unit : result["units"]) {
-      forward += unit["forward_s"].get<double>();
-      backward += unit["backward_s"].get<double>();
+    for (const rondo::cost::UnitProfile& unit : result.units) {
+      forward += unit.forward_s;
+      backward += unit.backward_s;
     }
     std::fprintf(stderr, "%s: %zu units, forward %.1f ms, backward %.1f ms, contention %.2f\n",
-                 flags.model.model.c_str(), result["units"].size(), forward * 1e3, backward * 1e3,
-                 result["link"]["contention"].get<double>());
+                 flags.model.c_str(), result.units.size(), forward * 1e3, backward * 1e3,
+                 result.link.contention);
   }
+  context.shutdown();
   return 0;
 }
 
@@ -85,17 +109,17 @@ int main(int argc, char** argv) {
       "Examples:\n"
       "  rondo profile --model gpt-25m --batch-size 4 --nproc-per-node 2 --json profile.json\n"
       "  rondo run -n 4 rondo profile --model gpt --model-config '{\"layers\": 12}' --json profile.json");
-  app.add_option("--model", flags.model.model, "What to profile")
+  app.add_option("--model", flags.model, "What to profile")
       ->check(CLI::IsMember(rondo::model_names()))
       ->capture_default_str();
   app.add_option("--model-config", flags.config, "JSON object that overrides the model's settings");
-  app.add_option("--batch-size", flags.model.batch_size, "Samples per rank and pass")
+  app.add_option("--batch-size", flags.batch_size, "Samples per rank and pass")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--optimizer", flags.model.optimizer, "What moves the weights")
+  app.add_option("--optimizer", flags.optimizer, "What moves the weights")
       ->check(CLI::IsMember(rondo::optimizer_names()))
       ->capture_default_str();
-  app.add_option("--passes", flags.model.passes, "Passes that count, with and without checkpointing")
+  app.add_option("--passes", flags.passes, "Passes that count, with and without checkpointing")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--nproc-per-node", flags.processes, "Start this many processes on this host")

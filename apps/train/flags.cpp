@@ -23,6 +23,7 @@ constexpr const char* kExamples = R"(Examples:
   rondo train --data mnist/ --model convnet --epochs 3 --optimizer sgd --lr 0.05 --momentum 0.9
   rondo train --data texts/ --model gpt-25m --checkpoint-activations all --memory-limit 2GiB
   rondo train --model bert --task classify --data reviews.tsv --init bert-base/ --freeze embeddings --lr 2e-5
+  rondo train --data texts/ --model gpt-25m --nproc-per-node 2 --strategy planned --memory-limit 500MiB
   rondo train --run-dir runs/a --resume                             go on where the run stopped, with its settings
   rondo train --config runs/a/config.json --lr 3e-4                 the same training with another learning rate
   rondo train --run-dir runs/a --sample "The "                      text from the newest checkpoint
@@ -151,7 +152,13 @@ void visit_flags(Flags& f, const Visit& visit) {
   visit("strategy", f.strategy, "How training is spread; auto: ddp on several processes", processes,
         one_of({"auto", "ddp", "fsdp", "hsdp", "multi_worker_mirrored", "one_device", "planned", "random",
                 "zero1", "zero2", "zero3", "zero3_keep"}));
-  visit("plan", f.plan, "planned: the file that `rondo plan` wrote", processes, any);
+  visit("plan", f.plan,
+        "planned: the file that `rondo plan` wrote; default: measure, and plan for --memory-limit", processes,
+        any);
+  visit("profile", f.profile,
+        "planned: this profile of the job instead of measuring; with --plan: must be its own", processes,
+        any);
+  visit("plan-time-limit", f.plan_time_limit, "planned: longest search for a plan", processes, any);
   visit("strategy-seed", f.strategy_seed, "random: of the strategy drawn for each unit", processes, any);
   visit("shard-ranks", f.shard_ranks, "hsdp: ranks that share a copy of the model; 0 is those of a host",
         processes, not_negative);
@@ -321,6 +328,7 @@ void complete(TrainFlags& flags, bool resume_given, const std::vector<std::strin
   if (!flags.batch_size && !flags.global_batch_size) flags.batch_size = 32;
   parse_duration(flags.timeout, "--timeout");
   parse_bytes(flags.bucket_size, "--bucket-size");
+  parse_duration(flags.plan_time_limit, "--plan-time-limit");
   if (!flags.memory_limit.empty()) parse_bytes(flags.memory_limit, "--memory-limit");
 }
 

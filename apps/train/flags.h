@@ -64,6 +64,8 @@ struct TrainFlags {
 
   std::string strategy = "auto";
   std::string plan;
+  std::string profile;
+  std::string plan_time_limit = "10s";
   std::uint64_t strategy_seed = 0;
   int shard_ranks = 0;
   bool reduce_every_pass = false;

@@ -8,9 +8,11 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <numeric>
 
 #include "apps/common/command_line.h"
 #include "apps/train/bert_setup.h"
+#include "apps/train/planned_training.h"
 #include "apps/train/run_directory.h"
 #include "rondo/backend/accounting.h"
 #include "rondo/backend/collectives.h"
@@ -202,7 +204,7 @@ ScheduleOptions schedule_options(const TrainFlags& flags, std::int64_t total_ste
 }
 
 FitOptions fit_options(const TrainFlags& flags, const Context& context, const OpenedData& data,
-                       const RunDirectory& run) {
+                       const RunDirectory& run, std::shared_ptr<Callback> prediction) {
   FitOptions options;
   options.epochs = flags.epochs;
   options.steps = flags.steps;
@@ -224,6 +226,7 @@ FitOptions fit_options(const TrainFlags& flags, const Context& context, const Op
       MetricsLog::Options{.file = run.metrics(), .every_steps = flags.log_every, .accounted_bytes = [] {
                             return Bytes{process_ledger().peak_total()};
                           }}));
+  if (prediction) options.callbacks.push_back(std::move(prediction));
   options.callbacks.push_back(std::make_shared<MemoryReport>(run.path));
   options.callbacks.push_back(std::make_shared<TensorBoard>(
       TensorBoard::Options{.directory = run.path, .every_steps = flags.log_every}));
@@ -257,32 +260,31 @@ const char* to_text(FitEnd end) {
 }
 
 void print_result(const TrainFlags& flags, const RunDirectory& run, const Context& context,
-                  const Trainer& trainer, const FitResult& result) {
+                  const Trainer& trainer, const FitResult& result, const PredictionReport* prediction) {
   if (context.rank() != 0) return;
   std::ostream& out = flags.json.empty() ? std::cout : std::cerr;
   out << to_text(result.end) << " after step " << result.step << ", loss " << result.loss;
   for (const auto& [metric, value] : result.validation) out << ", validation " << metric << " " << value;
   out << ", run directory " << run.path.string() << std::endl;
-  write_json(flags.json,
-             {{"run_dir", run.path.string()},
-              {"end", to_text(result.end)},
-              {"step", result.step},
-              {"loss", result.loss},
-              {"validation", result.validation},
-              {"elapsed_s", trainer.position().elapsed_s},
-              {"ranks", context.world_size()},
-              {"strategy", trainer.strategy().name()},
-              {"backend", context.backend_name()},
-              {"model",
-               {{"name", trainer.model().name}, {"parameters", count_parameters(*trainer.model().module)}}}});
+  nlohmann::ordered_json summary = {
+      {"run_dir", run.path.string()},
+      {"end", to_text(result.end)},
+      {"step", result.step},
+      {"loss", result.loss},
+      {"validation", result.validation},
+      {"elapsed_s", trainer.position().elapsed_s},
+      {"ranks", context.world_size()},
+      {"strategy", trainer.strategy().name()},
+      {"backend", context.backend_name()},
+      {"model", {{"name", trainer.model().name}, {"parameters", count_parameters(*trainer.model().module)}}}};
+  if (prediction != nullptr) summary["prediction"] = prediction->result();
+  write_json(flags.json, summary);
 }
 
 }  // namespace
 
 ExitCode run_training(const TrainFlags& flags) {
   account_cpu_allocations();
-  if (!flags.memory_limit.empty())
-    process_ledger().set_limit(parse_bytes(flags.memory_limit, "--memory-limit"));
   InitOptions init_options;
   init_options.backend = flags.backend;
   if (flags.reproducible) init_options.reproducible = true;
@@ -293,13 +295,14 @@ ExitCode run_training(const TrainFlags& flags) {
   // Everything that can go wrong before training goes wrong here, and is one error for the job.
   OpenedData data;
   Model model;
-  std::unique_ptr<Strategy> strategy;
+  StrategyOptions options;
+  std::string strategy_named;
+  nlohmann::json overrides;
   c10::Device device = c10::kCPU;
   RunDirectory run;
   run_agreed(context, [&] {
     batch_size_per_rank(flags, context.world_size());
     check_bert_flags(flags);
-    StrategyOptions options;
     options.bucket_bytes = parse_bytes(flags.bucket_size, "--bucket-size");
     options.codec = flags.codec;
     // Known or not, also where nothing has to travel.
@@ -320,14 +323,12 @@ ExitCode run_training(const TrainFlags& flags) {
     options.mixed_precision = parse_mixed_precision_policy(flags.mixed_precision);
     options.reshard_ranks = parse_reshard_after_forward(flags.reshard_after_forward);
     options.offload = offload_options(flags);
-    strategy = all_strategies().make(strategy_name(flags, context.world_size()), context, options);
+    // Known or not, before anything is measured.
+    strategy_named = all_strategies().resolve(strategy_name(flags, context.world_size()));
     device = device_of(flags.device, context.local_rank());
     resolve(precision_options(flags));
-    const nlohmann::json overrides = model_overrides(flags);
+    overrides = model_overrides(flags);
     data = open_training_data(flags, overrides);
-    const MemoryScope scope(MemoryCategory::parameters);
-    model = make_training_model(flags, data.train->info(), overrides, context.rank());
-    checkpoint_activations(*model.module, flags.checkpoint_activations);
     if (context.rank() == 0) run = find_run_directory(flags);
   });
   // Rank 0's clock and disk decide for all.
@@ -336,6 +337,28 @@ ExitCode run_training(const TrainFlags& flags) {
       context.world());
   run.path = agreed.at("path").get<std::string>();
   if (const std::string from = agreed.at("resume_from"); !from.empty()) run.resume_from = from;
+  const JobPlan plan = plan_job(flags, context, run, [&] {
+    const std::int64_t batch = batch_size_per_rank(flags, context.world_size());
+    std::vector<std::int64_t> samples(static_cast<std::size_t>(std::min(batch, data.train->size())));
+    std::iota(samples.begin(), samples.end(), 0);
+    return JobToPlan{
+        .make_model =
+            [&] { return make_training_model(flags, data.train->info(), overrides, context.rank()); },
+        .batch = data.train->get(samples),
+        .optimizer = optimizer_options(flags)};
+  });
+  options.plan_text = plan.text;
+  // From here on: what measuring took is given back.
+  process_ledger().reset_peak();
+  if (!flags.memory_limit.empty())
+    process_ledger().set_limit(parse_bytes(flags.memory_limit, "--memory-limit"));
+  std::unique_ptr<Strategy> strategy;
+  run_agreed(context, [&] {
+    strategy = all_strategies().make(strategy_named, context, options);
+    const MemoryScope scope(MemoryCategory::parameters);
+    model = make_training_model(flags, data.train->info(), overrides, context.rank());
+    checkpoint_activations(*model.module, flags.checkpoint_activations);
+  });
   run_agreed(context, [&] {
     if (context.rank() == 0) prepare_run_directory(run, to_json(flags));
   });
@@ -356,12 +379,14 @@ ExitCode run_training(const TrainFlags& flags) {
   torch::manual_seed(flags.seed + 1 + static_cast<std::uint64_t>(context.rank()));
   if (run.resume_from) trainer.restore(*run.resume_from);
 
-  FitOptions options = fit_options(flags, context, data, run);
-  options.schedule =
-      make_schedule(schedule_options(flags, total_steps(options, data.train->size(), context.world_size())));
+  std::shared_ptr<PredictionReport> prediction;
+  if (plan.predicts) prediction = std::make_shared<PredictionReport>(run.path, plan.prediction);
+  FitOptions fit = fit_options(flags, context, data, run, prediction);
+  fit.schedule =
+      make_schedule(schedule_options(flags, total_steps(fit, data.train->size(), context.world_size())));
   stop_after_this_step_on_signals();
-  const FitResult result = trainer.fit(data.train, options);
-  print_result(flags, run, context, trainer, result);
+  const FitResult result = trainer.fit(data.train, fit);
+  print_result(flags, run, context, trainer, result, prediction.get());
   context.shutdown();
   return result.end == FitEnd::preempted ? ExitCode::preempted : ExitCode::ok;
 }

@@ -54,6 +54,9 @@ struct Link {
   double alpha_s = 0;                                 // of one collective
   double beta_s_per_byte = 0;
   std::uint64_t saturating_bytes = 1;  // a block this large reaches 90 % of the bandwidth
+  // Ranks of one host write their shards where all of them read: parameters are there once and never
+  // gathered.
+  bool parameters_in_place = false;
   double contention = 0;  // share of its speed that compute loses while communication goes on, in [0, 1)
 
   const CostCurve& curve(Collective collective) const { return curves[static_cast<std::size_t>(collective)]; }

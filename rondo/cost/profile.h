@@ -31,7 +31,10 @@ struct UnitProfile {
 // A model on a machine: what `rondo profile` measures and `rondo plan` reads. docs/planner.md describes the
 // JSON.
 struct Profile {
-  std::string model;               // name of what was profiled; training compares it
+  std::string model;  // name of what was profiled; training compares it
+  // Everything that what was measured depends on, in words: model, its settings, batch, optimizer, ranks.
+  // Training compares it with its own; empty: not said.
+  std::string made_for;
   std::uint64_t batch_size = 1;    // samples of one rank and micro-batch that times and activations are for
   std::uint64_t base_bytes = 0;    // alive all the time and in no unit: input batch, constant tensors
   std::vector<UnitProfile> units;  // in the order of forward

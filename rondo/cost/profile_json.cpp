@@ -1,12 +1,12 @@
 #include "rondo/cost/profile_json.h"
 
 #include <cmath>
-#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/cost/json_reader.h"
 #include "rondo/format/checksum.h"
 #include "rondo/format/file.h"
 #include "rondo/format/json_strict.h"
@@ -18,63 +18,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "rondo-profile-1";
 
-// One object of the file; every error says where in the file it is.
-class Reader {
- public:
-  Reader(const Json& object, std::string where, std::initializer_list<const char*> known)
-      : object_(object), where_(std::move(where)) {
-    if (!object.is_object()) throw DataError(str(where_, ": expected an object, found ", object.type_name()));
-    const std::set<std::string> names(known.begin(), known.end());
-    for (const auto& [key, value] : object.items()) {
-      if (!names.contains(key))
-        throw DataError(str(where_, ".", key, ": unknown field; see docs/planner.md"));
-    }
-  }
-
-  bool has(const char* key) const { return object_.contains(key); }
-  std::string path(const char* key) const { return str(where_, ".", key); }
-
-  const Json& at(const char* key) const {
-    const auto found = object_.find(key);
-    if (found == object_.end()) throw DataError(str(path(key), ": missing"));
-    return *found;
-  }
-  double number(const char* key) const {
-    const Json& value = at(key);
-    if (!value.is_number()) throw DataError(str(path(key), ": expected a number, found ", value.type_name()));
-    const double number = value.get<double>();
-    if (!std::isfinite(number)) throw DataError(str(path(key), ": ", value.dump(), " is not finite"));
-    if (number < 0) throw DataError(str(path(key), ": ", value.dump(), " is negative"));
-    return number;
-  }
-  double number_or(const char* key, double otherwise) const { return has(key) ? number(key) : otherwise; }
-  std::uint64_t whole(const char* key) const {
-    const double value = number(key);
-    if (value != std::floor(value) || value > 9e15)
-      throw DataError(str(path(key), ": ", at(key).dump(), " is not a whole number below 9e15"));
-    return static_cast<std::uint64_t>(value);
-  }
-  std::uint64_t whole_or(const char* key, std::uint64_t otherwise) const {
-    return has(key) ? whole(key) : otherwise;
-  }
-  std::string text(const char* key) const {
-    const Json& value = at(key);
-    if (!value.is_string()) throw DataError(str(path(key), ": expected a string, found ", value.type_name()));
-    return value.get<std::string>();
-  }
-  const Json& list(const char* key) const {
-    const Json& value = at(key);
-    if (!value.is_array()) throw DataError(str(path(key), ": expected a list, found ", value.type_name()));
-    return value;
-  }
-
- private:
-  const Json& object_;
-  std::string where_;
-};
-
 UnitProfile parse_unit(const Json& json, const std::string& where) {
-  const Reader reader(
+  const JsonReader reader(
       json, where,
       {"name", "forward_s", "backward_s", "recompute_s", "optimizer_s", "parameter_bytes", "gradient_bytes",
        "optimizer_bytes", "activation_bytes", "checkpointed_activation_bytes", "forward_workspace_bytes",
@@ -129,15 +74,17 @@ CostCurve parse_curve(const Json& json, const std::string& where) {
 }
 
 Link parse_link(const Json& json, const std::string& where) {
-  const Reader reader(
-      json, where, {"ranks", "collectives", "alpha_s", "beta_s_per_byte", "saturating_bytes", "contention"});
+  const JsonReader reader(json, where,
+                          {"ranks", "collectives", "alpha_s", "beta_s_per_byte", "saturating_bytes",
+                           "contention", "parameters_in_place"});
   Link link;
   const std::uint64_t ranks = reader.whole("ranks");
   if (ranks < 2 || ranks > 1'000'000)
     throw DataError(str(reader.path("ranks"), ": ", ranks, " is not between 2 and 1000000"));
   link.ranks = static_cast<int>(ranks);
   const std::string curves = reader.path("collectives");
-  const Reader collectives(reader.at("collectives"), curves, {"all_reduce", "reduce_scatter", "all_gather"});
+  const JsonReader collectives(reader.at("collectives"), curves,
+                               {"all_reduce", "reduce_scatter", "all_gather"});
   for (const Collective collective : kCollectives) {
     const std::string key(name(collective));
     link.curves[static_cast<std::size_t>(collective)] =
@@ -147,6 +94,7 @@ Link parse_link(const Json& json, const std::string& where) {
   link.alpha_s = reader.number_or("alpha_s", link.alpha_s);
   link.beta_s_per_byte = reader.number_or("beta_s_per_byte", link.beta_s_per_byte);
   link.saturating_bytes = reader.whole_or("saturating_bytes", link.saturating_bytes);
+  if (reader.has("parameters_in_place")) link.parameters_in_place = reader.boolean("parameters_in_place");
   link.contention = reader.number_or("contention", 0);
   if (link.contention >= 1)
     throw DataError(str(reader.path("contention"), ": ", link.contention, " is not below 1"));
@@ -160,12 +108,14 @@ Json to_json(const Link& link) {
     for (const CostPoint& p : link.curve(collective).points()) points.push_back({p.bytes, p.seconds});
     curves[std::string(name(collective))] = std::move(points);
   }
-  return {{"ranks", link.ranks},
-          {"collectives", std::move(curves)},
-          {"alpha_s", link.alpha_s},
-          {"beta_s_per_byte", link.beta_s_per_byte},
-          {"saturating_bytes", link.saturating_bytes},
-          {"contention", link.contention}};
+  Json json{{"ranks", link.ranks},
+            {"collectives", std::move(curves)},
+            {"alpha_s", link.alpha_s},
+            {"beta_s_per_byte", link.beta_s_per_byte},
+            {"saturating_bytes", link.saturating_bytes},
+            {"contention", link.contention}};
+  if (link.parameters_in_place) json["parameters_in_place"] = true;
+  return json;
 }
 
 Json to_json(const UnitProfile& unit) {
@@ -188,7 +138,8 @@ Json to_json(const UnitProfile& unit) {
 }  // namespace
 
 Profile parse_profile(const Json& json, const std::string& what) {
-  const Reader reader(json, what, {"format", "model", "batch_size", "base_bytes", "units", "link"});
+  const JsonReader reader(json, what,
+                          {"format", "model", "made_for", "batch_size", "base_bytes", "units", "link"});
   if (const std::string format = reader.text("format"); format != kFormat)
     throw DataError(str(reader.path("format"), ": '", format, "' is not '", kFormat, "'"));
   Profile profile;
@@ -196,6 +147,7 @@ Profile parse_profile(const Json& json, const std::string& what) {
   profile.batch_size = reader.whole_or("batch_size", 1);
   if (profile.batch_size == 0) throw DataError(str(reader.path("batch_size"), ": 0 is not positive"));
   profile.base_bytes = reader.whole_or("base_bytes", 0);
+  if (reader.has("made_for")) profile.made_for = reader.text("made_for");
   std::set<std::string> names;
   for (const Json& unit : reader.list("units")) {
     const std::string where = str(reader.path("units"), "[", profile.units.size(), "]");
@@ -215,12 +167,13 @@ Profile read_profile(const std::filesystem::path& path) {
 Json to_json(const Profile& profile) {
   Json units = Json::array();
   for (const UnitProfile& unit : profile.units) units.push_back(to_json(unit));
-  return {{"format", kFormat},
-          {"model", profile.model},
-          {"batch_size", profile.batch_size},
-          {"base_bytes", profile.base_bytes},
-          {"units", std::move(units)},
-          {"link", to_json(profile.link)}};
+  Json json{{"format", kFormat}, {"model", profile.model}};
+  if (!profile.made_for.empty()) json["made_for"] = profile.made_for;
+  json["batch_size"] = profile.batch_size;
+  json["base_bytes"] = profile.base_bytes;
+  json["units"] = std::move(units);
+  json["link"] = to_json(profile.link);
+  return json;
 }
 
 std::string profile_hash(const Profile& profile) { return checksum_hex(as_bytes(to_json(profile).dump())); }

@@ -89,6 +89,8 @@ class JobMaker {
   }
 
   void add(Job job) {
+    // What all ranks read where it is written is never gathered.
+    if (profile_.link.parameters_in_place && collective(job.kind) == Collective::all_gather) job.bytes = 0;
     const StepOptions& o = model_.options;
     const int group = job.kind == JobKind::all_reduce ? o.ranks : model_.shard_group;
     if (job.bytes > 0 && o.ranks > 1) {
@@ -131,17 +133,34 @@ class JobMaker {
   std::set<std::pair<Collective, std::uint64_t>> noted_;
 };
 
-ChoiceCost price(const UnitProfile& unit, UnitChoice choice, int shard_group) {
+ChoiceCost price(const UnitProfile& unit, UnitChoice choice, int shard_group, bool in_place) {
   const Strategy s = choice.strategy;
   ChoiceCost cost;
   cost.choice = choice;
-  cost.persistent_bytes = divided_up(unit.parameter_bytes, shards_parameters(s) ? shard_group : 1) +
-                          divided_up(unit.gradient_bytes, shards_gradients(s) ? shard_group : 1) +
-                          divided_up(unit.optimizer_bytes, shards_optimizer(s) ? shard_group : 1);
+  cost.persistent_bytes =
+      divided_up(unit.parameter_bytes,
+                 shards_parameters(s) || (in_place && shards_optimizer(s)) ? shard_group : 1) +
+      divided_up(unit.optimizer_bytes, shards_optimizer(s) ? shard_group : 1);
+  const std::uint64_t part = divided_up(unit.gradient_bytes, shard_group);
+  if (in_place) {
+    // Reduced where autograd has put them, and given back after the optimizer.
+    cost.reduced_bytes = unit.gradient_bytes;
+  } else if (shards_gradients(s)) {
+    cost.reduced_bytes = part;
+  } else {
+    // A flat buffer of the unit's gradients stays from step to step.
+    cost.persistent_bytes += unit.gradient_bytes;
+    if (s == Strategy::zero1) cost.reduced_bytes = part;
+  }
   cost.held_bytes = choice.checkpoint ? unit.checkpointed_activation_bytes : unit.activation_bytes;
   cost.forward_bytes = cost.held_bytes + unit.forward_workspace_bytes;
   // Recomputed, all activations of this one unit are there while it goes backward.
   cost.backward_bytes = unit.activation_bytes + unit.backward_workspace_bytes;
+  // Autograd's gradients are copied into the flat buffer: beside one that stays for ddp and zero1; for zero2
+  // into a second one, when the activations are gone; under zero3 into that in which the parameters were.
+  if (!in_place && shard_group > 1 && !shards_gradients(s)) cost.backward_bytes += unit.gradient_bytes;
+  if (!in_place && shard_group > 1 && s == Strategy::zero2)
+    cost.backward_bytes = std::max(cost.backward_bytes, unit.gradient_bytes);
   cost.backward_s = unit.backward_s + (choice.checkpoint ? unit.recompute_s : 0);
   cost.optimizer_s = unit.optimizer_s / (shards_optimizer(s) ? shard_group : 1);
   return cost;
@@ -224,7 +243,8 @@ StepModel make_step_model(Profile profile, const StepOptions& options) {
       }
       for (const bool checkpoint : {false, true}) {
         if (checkpoint && u.checkpointed_activation_bytes >= u.activation_bytes) continue;
-        ChoiceCost cost = price(u, {s, checkpoint}, model.shard_group);
+        ChoiceCost cost =
+            price(u, {s, checkpoint}, model.shard_group, model.profile.link.parameters_in_place);
         cost.jobs = maker.jobs_of(unit, s);
         for (const int job : cost.jobs)
           cost.communication_s += model.jobs[static_cast<std::size_t>(job)].seconds();

@@ -68,10 +68,13 @@ struct Job {
 struct ChoiceCost {
   UnitChoice choice;
   std::uint64_t persistent_bytes = 0;  // all the time
-  std::uint64_t held_bytes = 0;        // after forward, until backward
-  std::uint64_t forward_bytes = 0;     // during forward: held and workspace
-  std::uint64_t backward_bytes = 0;    // during backward: activations and workspace
-  double backward_s = 0;               // with recomputation
+  std::uint64_t reduced_bytes =
+      0;  // this rank's part of reduced gradients: from the first backward to the optimizer
+  std::uint64_t held_bytes = 0;     // after forward, until backward
+  std::uint64_t forward_bytes = 0;  // during forward: held and workspace
+  std::uint64_t backward_bytes =
+      0;                  // during backward: activations, workspace, gradients before they are copied
+  double backward_s = 0;  // with recomputation
   double optimizer_s = 0;
   std::vector<int> jobs;  // numbers in StepModel::jobs
   double communication_s = 0;

@@ -27,6 +27,7 @@ Strategy parse_strategy(std::string_view text, std::string_view what) {
     if (text == name(strategy)) return strategy;
     names += str(names.empty() ? "" : ", ", name(strategy));
   }
+  if (text == "fsdp") return Strategy::zero3;
   throw UsageError(str(what, ": '", text, "' is not one of ", names));
 }
 

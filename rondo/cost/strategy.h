@@ -21,7 +21,7 @@ inline constexpr std::array kStrategies{Strategy::ddp, Strategy::zero1, Strategy
 
 // "ddp", "zero1", "zero2", "zero3", "zero3_keep".
 std::string_view name(Strategy strategy);
-// Throws UsageError that lists what there is; `what` says where the text came from.
+// "fsdp" is zero3. Throws UsageError that lists what there is; `what` says where the text came from.
 Strategy parse_strategy(std::string_view text, std::string_view what);
 
 constexpr bool shards_parameters(Strategy s) { return s == Strategy::zero3 || s == Strategy::zero3_keep; }

@@ -143,6 +143,9 @@ class Search {
 
   double fixed_bytes(int slot) const {
     double bytes = persistent_;
+    for (int unit = 0; unit < slots_.units; ++unit) {
+      if (slot >= slots_.backward(0, unit)) bytes += static_cast<double>(choice(unit).reduced_bytes);
+    }
     for (int unit = 0; slots_.is_compute(slot) && unit < slots_.units; ++unit) {
       const int forward = slots_.forward(0, unit);
       const int backward = slots_.backward(0, unit);

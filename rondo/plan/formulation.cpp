@@ -252,6 +252,7 @@ double Formulation::fixed_bytes(int unit, std::size_t choice, int slot) const {
   const int forward = slots.forward(pass, unit);
   const int backward = slots.backward(pass, unit);
   double bytes = static_cast<double>(c.persistent_bytes);
+  if (slot >= slots.backward(0, unit)) bytes += static_cast<double>(c.reduced_bytes);
   if (slot == forward) bytes += static_cast<double>(c.forward_bytes);
   if (slot > forward && slot < backward) bytes += static_cast<double>(c.held_bytes);
   if (slot == backward) bytes += static_cast<double>(c.backward_bytes);

@@ -62,6 +62,8 @@ class ListScheduler {
       const ChoiceCost& c = cost(unit);
       const cost::UnitProfile& profile = model_.profile.units[index(unit)];
       for (double& bytes : forecast_) bytes += static_cast<double>(c.persistent_bytes);
+      for (int slot = slots_.backward(0, unit); slot < slots_.count(); ++slot)
+        forecast_[index(slot)] += static_cast<double>(c.reduced_bytes);
       const bool gathers = shards_parameters(c.choice.strategy) && !c.jobs.empty();
       const auto parameters = static_cast<double>(profile.parameter_bytes);
       for (int k = 0; k < slots_.micro_batches; ++k) {

@@ -1,7 +1,6 @@
 #include "rondo/plan/plan_file.h"
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "rondo/base/error.h"
@@ -23,6 +22,7 @@ Json units_to_json(const cost::StepModel& model, const simulate::StepPlan& plan,
     units.push_back({{"name", model.profile.units[index(unit)].name},
                      {"strategy", cost::name(choice.strategy)},
                      {"checkpoint", choice.checkpoint},
+                     {"parameter_bytes", model.profile.units[index(unit)].parameter_bytes},
                      {"reason", explanation.reasons[index(unit)]}});
   }
   return units;
@@ -56,15 +56,16 @@ Json baselines_to_json(const Answer& answer) {
   return baselines;
 }
 
-template <class Value>
-Value field(const Json& json, const char* key, const std::string& what) {
-  const auto found = json.find(key);
-  if (found == json.end()) throw DataError(str(what, ".", key, ": missing"));
-  try {
-    return found->get<Value>();
-  } catch (const nlohmann::json::exception&) {
-    throw DataError(str(what, ".", key, ": has another type than expected: ", found->dump().substr(0, 60)));
+// Slots that begin late because they need the memory of gradients on their way.
+Json waits_to_json(const cost::StepModel& model, const simulate::StepPlan& plan, std::uint64_t limit) {
+  simulate::Timeline timeline;
+  simulate::simulate_step(model, plan, limit, &timeline);
+  Json waits = Json::array();
+  for (std::size_t slot = 0; slot < timeline.slots.size(); ++slot) {
+    if (timeline.slots[slot].waited_for >= 0)
+      waits.push_back({{"slot", slot}, {"block", timeline.slots[slot].waited_for}});
   }
+  return waits;
 }
 
 }  // namespace
@@ -83,6 +84,7 @@ Json plan_to_json(const cost::StepModel& model, const Answer& answer, const Expl
             {"heuristic", answer.is_heuristic},
             {"objective", options.objective == Objective::step_time ? "step-time" : "overlap"},
             {"model", model.profile.model},
+            {"batch_size", model.profile.batch_size},
             {"shard_group", model.shard_group},
             {"micro_batches", model.options.micro_batches},
             {"compute_ms", answer.result.compute_s * 1e3},
@@ -94,75 +96,49 @@ Json plan_to_json(const cost::StepModel& model, const Answer& answer, const Expl
             {"one_more_gib_saves_ms", explanation.one_more_gib_saves_s * 1e3}};
   json["units"] = units_to_json(model, answer.plan, explanation);
   json["blocks"] = blocks_to_json(model, answer.plan);
+  json["waits"] = answer.feasible ? waits_to_json(model, answer.plan, options.memory_limit) : Json::array();
   json["baselines"] = baselines_to_json(answer);
   json["notes"] = model.notes;
   json["profile_hash"] = cost::profile_hash(model.profile);
   return json;
 }
 
-PlanFile parse_plan_file(const Json& json, const std::string& what) {
-  if (!json.is_object()) throw DataError(str(what, ": expected an object"));
-  if (!field<bool>(json, "feasible", what))
-    throw DataError(str(what, ": the plan is not feasible: no plan fits its memory limit"));
-  PlanFile plan;
-  plan.model = json.value("model", "");
-  plan.ranks = field<int>(json, "ranks", what);
-  plan.profile_hash = field<std::string>(json, "profile_hash", what);
-  const Json units = field<Json>(json, "units", what);
-  if (!units.is_array() || units.empty()) throw DataError(str(what, ".units: expected a list with units"));
-  for (std::size_t i = 0; i < units.size(); ++i) {
-    const std::string where = str(what, ".units[", i, "]");
-    if (!units[i].is_object()) throw DataError(str(where, ": expected an object"));
-    PlannedUnit unit;
-    unit.name = field<std::string>(units[i], "name", where);
-    try {
-      unit.choice.strategy =
-          cost::parse_strategy(field<std::string>(units[i], "strategy", where), str(where, ".strategy"));
-    } catch (const UsageError& e) {
-      throw DataError(e.what());
-    }
-    unit.choice.checkpoint = field<bool>(units[i], "checkpoint", where);
-    plan.units.push_back(std::move(unit));
-  }
-  return plan;
-}
-
 simulate::StepPlan plan_from_json(const cost::StepModel& model, const Json& json, const std::string& what) {
   const PlanFile file = parse_plan_file(json, what);
-  if (file.profile_hash != cost::profile_hash(model.profile)) {
-    throw DataError(str(what, ": was made for another profile (", file.model, ", hash ", file.profile_hash,
-                        ") than this one (", model.profile.model, ", hash ",
-                        cost::profile_hash(model.profile), "); plan again with this profile"));
+  if (!file.schedule)
+    throw UsageError(str(what,
+                         ": says what units do, but not when blocks go out (the short form), which only "
+                         "training takes; `rondo plan --plan-out` writes the whole form"));
+  if (file.schedule->profile_hash != cost::profile_hash(model.profile)) {
+    throw UsageError(str(what, ": was made for another profile (", file.model, ", hash ",
+                         file.schedule->profile_hash, ") than this one (", model.profile.model, ", hash ",
+                         cost::profile_hash(model.profile), "); plan again with this profile"));
   }
   simulate::StepPlan plan;
   plan.launches.resize(index(model.slots.count()));
-  std::map<std::string, int> numbers;
+  std::vector<int> numbers(file.units.size(), -1);
   for (int unit = 0; unit < model.units(); ++unit) {
     const std::string& name = model.profile.units[index(unit)].name;
-    numbers[name] = unit;
     const auto found = std::find_if(file.units.begin(), file.units.end(),
                                     [&](const PlannedUnit& u) { return u.name == name; });
     if (found == file.units.end()) throw DataError(str(what, ".units: leaves out unit '", name, "'"));
+    numbers[static_cast<std::size_t>(found - file.units.begin())] = unit;
     plan.choices.push_back(found->choice);
   }
-  for (const PlannedUnit& unit : file.units) {
-    if (!numbers.contains(unit.name))
-      throw DataError(str(what, ".units: '", unit.name, "' is no unit of ", model.profile.model));
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    if (numbers[i] < 0)
+      throw DataError(str(what, ".units: '", file.units[i].name, "' is no unit of ", model.profile.model));
   }
-  const Json blocks = field<Json>(json, "blocks", what);
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
+  for (std::size_t i = 0; i < file.schedule->blocks.size(); ++i) {
+    const cost::PlannedBlock& block = file.schedule->blocks[i];
     const std::string where = str(what, ".blocks[", i, "]");
-    const auto unit = numbers.find(field<std::string>(blocks[i], "unit", where));
-    const std::string purpose = field<std::string>(blocks[i], "purpose", where);
-    const int micro_batch = field<int>(blocks[i], "micro_batch", where);
-    const int slot = field<int>(blocks[i], "slot", where);
-    if (unit == numbers.end() || slot < 0 || slot >= model.slots.count())
-      throw DataError(str(where, ": an unknown unit, or a slot outside of the step"));
+    if (block.slot >= model.slots.count()) throw DataError(str(where, ": a slot outside of the step"));
     const auto job = std::find_if(model.jobs.begin(), model.jobs.end(), [&](const cost::Job& j) {
-      return j.unit == unit->second && j.micro_batch == micro_batch && cost::name(j.kind) == purpose;
+      return j.unit == numbers[block.unit] && j.micro_batch == block.micro_batch && j.kind == block.purpose;
     });
-    if (job == model.jobs.end()) throw DataError(str(where, ": no such collective: ", purpose));
-    auto& launches = plan.launches[index(slot)];
+    if (job == model.jobs.end())
+      throw DataError(str(where, ": no such collective: ", cost::name(block.purpose)));
+    auto& launches = plan.launches[index(block.slot)];
     const int number = static_cast<int>(job - model.jobs.begin());
     if (!launches.empty() && launches.back().job == number) {
       ++launches.back().blocks;

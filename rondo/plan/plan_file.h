@@ -1,10 +1,10 @@
 #pragma once
 
-#include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
+#include "rondo/cost/plan_file.h"
 #include "rondo/plan/explain.h"
 #include "rondo/plan/planner.h"
 
@@ -15,23 +15,13 @@ namespace rondo::plan {
 nlohmann::ordered_json plan_to_json(const cost::StepModel& model, const Answer& answer,
                                     const Explanation& explanation, const PlannerOptions& options);
 
-// What training needs of a plan file.
-struct PlannedUnit {
-  std::string name;
-  cost::UnitChoice choice;
-};
-struct PlanFile {
-  std::string model;
-  int ranks = 0;
-  std::string profile_hash;
-  std::vector<PlannedUnit> units;
-};
+using cost::parse_plan_file;
+using cost::PlanFile;
+using cost::PlannedUnit;
 
-// Throws DataError that names the field.
-PlanFile parse_plan_file(const nlohmann::ordered_json& json, const std::string& what);
-
-// The plan inside of the JSON as the simulator wants it. Throws DataError or UsageError when it was made for
-// another profile, number of ranks or way of cutting blocks than `model`.
+// The plan inside of the JSON as the simulator wants it. Throws as
+// parse_plan_file does, and UsageError when it is a short form, or was made for another profile, number of
+// ranks or way of cutting blocks than `model`.
 simulate::StepPlan plan_from_json(const cost::StepModel& model, const nlohmann::ordered_json& json,
                                   const std::string& what);
 

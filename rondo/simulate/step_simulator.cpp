@@ -84,6 +84,7 @@ class Simulation {
         memory_.activations += profile(unit).activation_bytes - cost(unit).held_bytes;
         memory_.workspace = cost(unit).backward_bytes - profile(unit).activation_bytes;
         if (shards_gradients(strategy(unit))) memory_.gradients += profile(unit).gradient_bytes;
+        if (slots_.micro_batch(slot) == 0) memory_.gradients += cost(unit).reduced_bytes;
       }
     }
     for (const Launch& launch : plan_.launches[static_cast<std::size_t>(slot)]) {

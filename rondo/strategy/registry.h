@@ -34,6 +34,7 @@ struct StrategyOptions {
 
   // Strategies by unit (zero1, zero2, zero3, ...).
   std::string plan = {};            // planned: a file that `rondo plan` wrote
+  std::string plan_text = {};       // planned: instead of a file, what would be in it
   std::uint64_t strategy_seed = 0;  // random: of the draw
   int shard_ranks = 0;              // hsdp: ranks that share one copy of the model; 0 is those of a host
   // Gradients of every pass of an accumulation window are reduced at once and added up as shards, instead of

@@ -130,9 +130,9 @@ TEST(StepModel, MemoryAndTrafficOfEachStrategy) {
   const auto persistent = [&](Strategy s) { return model.cost_of(0, {s, false}).persistent_bytes; };
   EXPECT_EQ(persistent(Strategy::ddp), 400000U);
   EXPECT_EQ(persistent(Strategy::zero1), 250000U);
-  EXPECT_EQ(persistent(Strategy::zero2), 175000U);
-  EXPECT_EQ(persistent(Strategy::zero3), 100000U);
-  EXPECT_EQ(persistent(Strategy::zero3_keep), 100000U);
+  EXPECT_EQ(persistent(Strategy::zero2), 150000U);
+  EXPECT_EQ(persistent(Strategy::zero3), 75000U);
+  EXPECT_EQ(persistent(Strategy::zero3_keep), 75000U);
   const auto seconds = [&](Strategy s) { return model.cost_of(0, {s, false}).communication_s; };
   const double once = 0.75 * 100000 / 1e3;
   EXPECT_NEAR(seconds(Strategy::ddp), 2 * once, 1e-6);

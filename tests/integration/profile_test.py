@@ -26,7 +26,8 @@ def test_a_profile_has_every_unit_and_the_link(run, rondo_bin, tmp_path):
         assert block["activation_bytes"] > 5 * block["checkpointed_activation_bytes"]
 
     link = profile["link"]
-    assert link["ranks"] == 2 and 0 <= link["contention"] < 1
+    assert link["ranks"] == 2 and 0 <= link["contention"] < 1 and link["parameters_in_place"]
+    assert profile["made_for"].startswith("gpt-tiny {") and "batch 4 a rank, adamw, 2 ranks" in profile["made_for"]
     for collective in ("all_reduce", "reduce_scatter", "all_gather"):
         points = link["collectives"][collective]
         assert [size for size, _ in points] == [4096 * 4**i for i in range(5)]

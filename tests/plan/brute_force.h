@@ -82,6 +82,9 @@ class BruteForce {
   // Activations, workspace and what the computing unit adds.
   double fixed(int t) const {
     double bytes = persistent_;
+    for (int u = 0; u < slots_.units; ++u) {
+      if (t >= slots_.backward(0, u)) bytes += static_cast<double>(choice(u).reduced_bytes);
+    }
     if (!slots_.is_compute(t)) return bytes;
     for (int u = 0; u < slots_.units; ++u) {
       if (t == slots_.forward(0, u)) bytes += static_cast<double>(choice(u).forward_bytes);

@@ -173,7 +173,7 @@ TEST(PlanFile, IsReadBackAsItWasWritten) {
   const simulate::StepPlan back = plan_from_json(model, json, "p");
   EXPECT_EQ(back.choices, answer.plan.choices);
   EXPECT_DOUBLE_EQ(simulate::simulate_step(model, back, options.memory_limit).step_s, answer.result.step_s);
-  EXPECT_THROW(plan_from_json(random_model(9, 6, {.ranks = 4}), json, "p"), DataError);
+  EXPECT_THROW(plan_from_json(random_model(9, 6, {.ranks = 4}), json, "p"), UsageError);
   auto spoiled = json;
   spoiled["units"][0]["strategy"] = "zero9";
   EXPECT_THROW(parse_plan_file(spoiled, "p"), DataError);

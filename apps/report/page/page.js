@@ -63,6 +63,7 @@ function fillCharts() {
     { label: "resident (RSS)", curves: run.curves.peak_rss_bytes },
     { label: "proportional (PSS)", curves: run.curves.peak_pss_bytes },
   ], bytesAxis);
+  if (run.prediction) predictionCards(run.prediction);
   timelineCard();
   memoryTimelineCard();
   memoryPeakCard();

@@ -277,6 +277,7 @@ Json report_document(const RunData& run) {
   Json split = time_split(run);
   document["timelines"] = timelines_json(run);
   document["memory"] = memory_document(run);
+  if (!run.prediction.is_null()) document["prediction"] = run.prediction;
   document["config"] = Json::array();
   flatten(run.config, "", document["config"]);
   document["notes"] = run.notes;

@@ -9,6 +9,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/format/file.h"
+#include "rondo/format/json_strict.h"
 
 namespace rondo {
 namespace fs = std::filesystem;
@@ -108,6 +109,25 @@ void read_peaks(RunData& run) {
   }
 }
 
+// Planned runs have it when they have ended; the page draws it as it is.
+void read_prediction(RunData& run) {
+  const fs::path path = run.directory / "prediction.json";
+  if (!fs::exists(path)) return;
+  try {
+    run.prediction = parse_json_strict(read_text_file(path), path.string());
+    for (const char* side : {"predicted", "measured"}) {
+      for (const char* key : {"step_ms", "exposed_comm_ms", "peak_bytes"}) {
+        if (!run.prediction.at(side).at(key).is_number())
+          throw DataError(str(side, ".", key, " is no number"));
+      }
+    }
+    if (!run.prediction.at("units").is_array()) throw DataError("units is no list");
+  } catch (const std::exception& e) {
+    run.prediction = nullptr;
+    run.notes.push_back(str("prediction.json cannot be read: ", e.what()));
+  }
+}
+
 }  // namespace
 
 std::vector<StepTimeline> select_timelines(const Trace& trace, std::size_t steps, std::size_t events) {
@@ -168,6 +188,7 @@ RunData read_run(const fs::path& directory) {
   read_config(run);
   read_timelines(run);
   read_peaks(run);
+  read_prediction(run);
   return run;
 }
 

@@ -31,6 +31,7 @@ struct RunData {
   std::vector<StepTimeline> timelines;         // of a few steps, ascending
   std::vector<Trace::Counter> memory_samples;  // of one step, by time
   std::vector<MemoryPeakRecord> memory_peaks;  // by rank
+  nlohmann::ordered_json prediction;           // prediction.json of a planned run; null without
   std::vector<std::string> notes;              // what is missing or damaged, in plain words
 };
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "rondo/base/bytes.h"
 
@@ -24,6 +25,31 @@ struct CommunicationBlock {
   std::optional<std::uint64_t> after = {};
   // Begins it, without waiting. On all ranks in one order, which is the scheduler's care.
   std::function<c10::intrusive_ptr<c10d::Work>()> start;
+  // Of a plan: not begun before BlockScheduler::reach() has come to this slot, unless somebody waits for it.
+  std::int64_t slot = 0;
+};
+
+// When the blocks of one collective go out.
+struct BlockOrder {
+  // A block's place in a plan.
+  struct Place {
+    std::int64_t slot = 0;
+    std::int64_t priority = 0;
+  };
+
+  // Without a plan: all at once, with one priority.
+  BlockOrder(std::int64_t priority) : everywhere{0, priority} {}  // NOLINT(google-explicit-constructor)
+  // By a plan that cuts the collective into as many blocks as there are `places`.
+  BlockOrder(std::vector<Place> places, std::int64_t priority)
+      : everywhere{0, priority}, planned(std::move(places)) {}
+
+  // Of block `index` of `count`, which may be another number than the plan has.
+  Place of(std::size_t index, std::size_t count) const {
+    return planned.empty() ? everywhere : planned[index * planned.size() / count];
+  }
+
+  Place everywhere;
+  std::vector<Place> planned = {};
 };
 
 // A block's way, in monotonic_ns().

@@ -40,6 +40,7 @@ struct BlockScheduler::Entry {
   c10::intrusive_ptr<c10d::Work> work;  // set before it is in running_, then constant
   std::mutex finishing;                 // held by the one who waits for the work; taken before mutex_
   bool finished = false;                // protected by mutex_
+  bool awaited = false;                 // likewise: somebody needs it now
   // 0 until the engine has told.
   std::shared_ptr<std::atomic<std::int64_t>> ended_ns = std::make_shared<std::atomic<std::int64_t>>(0);
 
@@ -100,9 +101,17 @@ bool BlockScheduler::has_room() const {
   return credit_.count == 0 || under_way_.count == 0 || under_way_ < credit_;
 }
 
+// A plan may keep blocks back, and with them those that come after.
+bool BlockScheduler::is_released(const EntryPointer& entry) const {
+  if (!entry->awaited && !policy_->allows(entry->block)) return false;
+  const auto before = entry->block.after ? open_.find(*entry->block.after) : open_.end();
+  return before == open_.end() || before->second->work || is_released(before->second);
+}
+
 // Without a leader what a block comes after is waited for when it starts: whether it is finished by itself is
 // known to one rank only.
 bool BlockScheduler::may_start(const EntryPointer& entry) const {
+  if (!is_released(entry)) return false;
   return !leader_ || !entry->block.after || !open_.contains(*entry->block.after);
 }
 
@@ -169,9 +178,16 @@ void BlockScheduler::wait(Ticket ticket) {
     const auto open = open_.find(ticket);
     if (open == open_.end()) return;
     entry = open->second;
+    // What it comes after has to go first.
+    for (EntryPointer needed = entry; needed;) {
+      needed->awaited = true;
+      const auto before = needed->block.after ? open_.find(*needed->block.after) : open_.end();
+      needed = before == open_.end() ? nullptr : before->second;
+    }
     if (!leader_) {
       start_until(ticket);
     } else if (!entry->work) {
+      changed_.notify_all();
       const std::int64_t begin = monotonic_ns();
       changed_.wait(lock, [&] { return entry->work || failure_; });
       entry->note_wait(begin, monotonic_ns());
@@ -181,6 +197,31 @@ void BlockScheduler::wait(Ticket ticket) {
   // Nobody else waits for what it came after.
   if (entry->block.after) wait(*entry->block.after);
   complete(entry, /*exposed=*/true);
+}
+
+bool BlockScheduler::finished(Ticket ticket) {
+  EntryPointer entry;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto open = open_.find(ticket);
+    if (open == open_.end()) return true;
+    entry = open->second;
+    if (failure_) std::rethrow_exception(failure_);
+    if (!entry->work || !entry->work->isCompleted()) return false;
+  }
+  if (entry->block.after && !finished(*entry->block.after)) return false;
+  complete(entry, /*exposed=*/false);
+  return true;
+}
+
+void BlockScheduler::reach(std::int64_t slot) {
+  const std::lock_guard lock(mutex_);
+  policy_->reach(slot);
+  if (leader_) {
+    changed_.notify_all();
+  } else if (!failure_) {
+    start_released();
+  }
 }
 
 void BlockScheduler::complete(const EntryPointer& entry, bool exposed) {
@@ -231,7 +272,11 @@ void BlockScheduler::lead() {
     EntryPointer oldest;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return stopping_ || failure_ || !waiting_.empty(); });
+      changed_.wait(lock, [&] {
+        return stopping_ || failure_ ||
+               std::any_of(waiting_.begin(), waiting_.end(),
+                           [&](const EntryPointer& entry) { return is_released(entry); });
+      });
       if (stopping_ || failure_) return;
       if (has_room() && has_next()) {
         const EntryPointer entry = take_next();

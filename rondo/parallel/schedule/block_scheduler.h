@@ -43,6 +43,11 @@ class BlockScheduler {
   Ticket submit(CommunicationBlock block);
   // Returns when the block is finished. Throws what its engine throws; afterwards the scheduler is of no use.
   void wait(Ticket ticket);
+  // Whether the block is finished, without waiting. Throws as wait() does.
+  bool finished(Ticket ticket);
+  // The computation has come to a slot of the plan: blocks that a policy kept back until then may go. By the
+  // thread that trains, with the same slots on all ranks.
+  void reach(std::int64_t slot);
   // Blocks finished since the last call, in order of their start.
   std::vector<BlockRecord> take_records();
 
@@ -54,6 +59,7 @@ class BlockScheduler {
   void start_released();
   void start_until(Ticket ticket);
   bool has_next() const;
+  bool is_released(const EntryPointer& entry) const;
   bool may_start(const EntryPointer& entry) const;
   EntryPointer take_next();
   EntryPointer take(Ticket ticket);

@@ -14,7 +14,7 @@ class Fifo final : public SchedulePolicy {
 };
 
 // What is needed first goes first (ByteScheduler, Peng et al., SOSP'19; P3, Jayarajan et al., MLSys'19).
-class Priority final : public SchedulePolicy {
+class Priority : public SchedulePolicy {
  public:
   std::string name() const override { return "priority"; }
   std::size_t next(std::span<const CommunicationBlock* const> waiting) override {
@@ -24,6 +24,17 @@ class Priority final : public SchedulePolicy {
     }
     return first;
   }
+};
+
+// Blocks join the queue at the start of their slot, in the order of the plan, which is their priority.
+class Plan final : public Priority {
+ public:
+  std::string name() const override { return "plan"; }
+  void reach(std::int64_t slot) override { slot_ = slot; }
+  bool allows(const CommunicationBlock& block) const override { return block.slot <= slot_; }
+
+ private:
+  std::int64_t slot_ = 0;
 };
 
 // Any legal order: shows that results depend on none.
@@ -45,6 +56,7 @@ class Random final : public SchedulePolicy {
 std::unique_ptr<SchedulePolicy> make_policy(const PolicyOptions& options) {
   if (options.name == "fifo") return std::make_unique<Fifo>();
   if (options.name == "priority") return std::make_unique<Priority>();
+  if (options.name == "plan") return std::make_unique<Plan>();
   if (options.name == "random") return std::make_unique<Random>(options.seed);
   throw UsageError(str("unknown schedule '", options.name, "'; known are: ", join(policy_names(), ", ")));
 }

@@ -21,18 +21,22 @@ class SchedulePolicy {
   // How many of `waiting` blocks may be started now that one was queued; the others stay until one of them is
   // waited for or another is queued.
   virtual std::size_t release(std::size_t waiting) { return waiting; }
+  // The computation has come to a slot of the plan.
+  virtual void reach(std::int64_t /*slot*/) {}
+  // Whether a block may go now, though nobody waits for it yet.
+  virtual bool allows(const CommunicationBlock&) const { return true; }
 };
 
 struct PolicyOptions {
   // fifo: in the order of queueing. priority: what is needed first. random: any legal order, drawn anew from
-  // `seed` for each block.
+  // `seed` for each block. plan: in the order of a plan, each not before its slot.
   std::string name = "priority";
   std::uint64_t seed = 0;
 };
 
 // Throws UsageError for an unknown name.
 std::unique_ptr<SchedulePolicy> make_policy(const PolicyOptions& options);
-// fifo, priority, random.
+// fifo, priority, random: those that need no plan.
 std::vector<std::string> policy_names();
 
 }  // namespace rondo

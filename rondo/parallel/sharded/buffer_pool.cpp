@@ -28,7 +28,7 @@ void BufferPool::give_back(c10::DataPtr memory, std::size_t bytes) {
   const bool has_one = std::any_of(free_.begin(), free_.end(), [&](const Free& free) {
     return free.bytes == bytes && free.memory.device() == memory.device();
   });
-  if (has_one) return;
+  if (has_one || !keeps_) return;
   label_memory(memory.get(), {MemoryCategory::communication});
   free_.push_back({std::move(memory), bytes});
 }

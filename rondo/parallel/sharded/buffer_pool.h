@@ -14,6 +14,9 @@ namespace rondo {
 // pass would touch fresh pages, which costs as much as the copy. One thread.
 class BufferPool {
  public:
+  // Whether buffers wait for their next use; if not they are freed, so that memory in use is what is needed.
+  void keep_free(bool keep) { keeps_ = keep; }
+
   // At least `bytes`, contents unspecified; `label` says on the books what they are for.
   c10::DataPtr take(std::size_t bytes, c10::Device device, MemoryLabel label);
   void give_back(c10::DataPtr memory, std::size_t bytes);
@@ -28,6 +31,7 @@ class BufferPool {
     std::size_t bytes;
   };
   std::vector<Free> free_;
+  bool keeps_ = true;
 };
 
 }  // namespace rondo

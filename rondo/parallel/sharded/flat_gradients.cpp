@@ -4,6 +4,8 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <algorithm>
+
 #include "rondo/backend/accounting.h"
 #include "rondo/parallel/sharded/shard_collectives.h"
 
@@ -23,7 +25,7 @@ at::Tensor FlatGradients::range(const at::Tensor& flat, int rank, std::size_t bl
   return flat.narrow(0, layout.shard(rank).begin + part.begin, part.size());
 }
 
-void FlatGradients::launch(const GradientWeight& weight, std::int64_t priority) {
+void FlatGradients::launch(const GradientWeight& weight, const BlockOrder& order) {
   const FlatLayout& layout = parameters_.layout();
   copy_in(weight);
   incoming_ = buffers_.take(layout.shard_elements(), flat_.options(), label(/*kept=*/false));
@@ -31,6 +33,7 @@ void FlatGradients::launch(const GradientWeight& weight, std::int64_t priority) 
   const bool has_replicas = place_.replica_group.member() && place_.replica_group.size() > 1;
   for (std::size_t block = 0; block < layout.blocks(); ++block) {
     const ElementRange part = layout.block(block);
+    const auto [slot, priority] = order.of(block, layout.blocks());
     const at::Tensor sum = incoming_.narrow(0, part.begin, part.size());
     std::vector<at::Tensor> inputs;
     for (int rank = 0; rank < layout.ranks(); ++rank) inputs.push_back(range(flat_, rank, block));
@@ -43,18 +46,20 @@ void FlatGradients::launch(const GradientWeight& weight, std::int64_t priority) 
          bytes,
          priority,
          {},
-         [group = place_.shard_group, sum, inputs] { return start_reduce_scatter(group, sum, inputs); }});
+         [group = place_.shard_group, sum, inputs] { return start_reduce_scatter(group, sum, inputs); },
+         slot});
     if (has_replicas) {
       ticket = scheduler_.submit({"all_reduce", place_.unit, block, Bytes{sum.nbytes()}, priority, ticket,
                                   [group = place_.replica_group, sum] {
                                     std::vector<at::Tensor> message = {sum};
                                     return group.backend()->allreduce(message);
-                                  }});
+                                  },
+                                  slot});
     }
     if (place_.sharding == Sharding::ddp) {
       ticket = scheduler_.submit(
           {"all_gather", place_.unit, block, bytes, priority, ticket,
-           [group = place_.shard_group, sum, inputs] { return start_all_gather(group, inputs, sum); }});
+           [group = place_.shard_group, sum, inputs] { return start_all_gather(group, inputs, sum); }, slot});
     }
     tickets_.push_back(ticket);
   }
@@ -100,6 +105,11 @@ void FlatGradients::zero_padding() {
     if (begin > end) flat_.narrow(0, end, begin - end).zero_();
     if (!last) end = layout.place(i).end;
   }
+}
+
+bool FlatGradients::arrived() {
+  return std::all_of(tickets_.begin(), tickets_.end(),
+                     [&](BlockScheduler::Ticket ticket) { return scheduler_.finished(ticket); });
 }
 
 void FlatGradients::finish(bool accumulate) {

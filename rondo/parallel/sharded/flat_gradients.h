@@ -26,8 +26,9 @@ class FlatGradients final : public UnitGradients {
   FlatGradients(Place place, const FlatParameters& parameters, const GradientCarriers& carriers,
                 BlockScheduler& scheduler, BufferPool& buffers);
 
-  void launch(const GradientWeight& weight, std::int64_t priority) override;
+  void launch(const GradientWeight& weight, const BlockOrder& order) override;
   bool launched() const override { return launched_; }
+  bool arrived() override;
   void finish(bool accumulate) override;
   const std::vector<at::Tensor>& result() const override { return result_; }
   void drop() override;

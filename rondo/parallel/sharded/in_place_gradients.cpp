@@ -23,7 +23,7 @@ InPlaceGradients::InPlaceGradients(const std::string& unit, Sharding sharding,
   exchange_.set_order(order);
 }
 
-void InPlaceGradients::launch(const GradientWeight& weight, std::int64_t /*priority*/) {
+void InPlaceGradients::launch(const GradientWeight& weight, const BlockOrder& /*order*/) {
   exchange_.begin_backward(weight);
   for (std::size_t i = carriers_.tensors().size(); i-- > 0;) {
     if (carriers_.tensors()[i].tensor.grad().defined()) {

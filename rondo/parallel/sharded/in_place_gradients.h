@@ -20,11 +20,12 @@ class InPlaceGradients final : public UnitGradients {
  public:
   // `unit` is for the books of memory. `parameters` and `carriers` outlive the object.
   InPlaceGradients(const std::string& unit, Sharding sharding, const FlatParameters& parameters,
-                   const GradientCarriers& carriers,
-                   const Group& group);
+                   const GradientCarriers& carriers, const Group& group);
 
-  void launch(const GradientWeight& weight, std::int64_t priority) override;
+  void launch(const GradientWeight& weight, const BlockOrder& order) override;
   bool launched() const override { return launched_; }
+  // The engine works inside calls, and finish() is the one.
+  bool arrived() override { return false; }
   void finish(bool accumulate) override;
   const std::vector<at::Tensor>& result() const override { return result_; }
   void drop() override { result_.clear(); }

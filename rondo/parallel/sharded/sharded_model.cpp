@@ -62,7 +62,10 @@ std::int64_t ShardedModel::forward_priority(std::size_t unit) const {
 }
 
 void ShardedModel::begin_step(const LocalBatch& batch) {
+  const bool is_first_pass = !in_step_;
   if (in_step_) finish_pass();
+  pass_ = is_first_pass ? 0 : pass_ + 1;
+  if (launches_) pass_ = std::min(pass_, launches_->micro_batches() - 1);
   batch_ = batch;
   exposed_ns_ = 0;
   spans_.clear();  // a step that is skipped has none
@@ -84,17 +87,26 @@ void ShardedModel::begin_step(const LocalBatch& batch) {
   if (std::exchange(whole_, false)) {
     for (const auto& unit : units_) unit->release();
   }
+  if (is_first_pass) {
+    slot_ = -1;
+    reach(0);
+  }
   // The part outside all units has no moment of its own: it is there from beginning to end.
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-    if (units_[unit]->state() == nullptr) require(unit, +1);
+    if (units_[unit]->state() == nullptr) {
+      require(unit, +1);
+      if (launches_) reach(launches_->forward_slot(pass_, unit));
+    }
   }
 }
 
 void ShardedModel::before_forward(std::size_t unit) {
-  if (in_step_ && at::GradMode::is_enabled()) note_position(unit);
+  const bool recorded = in_step_ && at::GradMode::is_enabled();
+  if (recorded) note_position(unit);
   release_left(unit);
   ++progress_[unit].inside;
   require(unit, +1);
+  if (recorded && launches_) reach(launches_->forward_slot(pass_, unit));
 }
 
 void ShardedModel::release_left(std::size_t unit) {
@@ -134,9 +146,55 @@ void ShardedModel::after_forward(std::size_t unit) {
 void ShardedModel::require(std::size_t unit, int direction) {
   const ExposedTime exposed(exposed_ns_);
   if (progress_[unit].pending) update(unit);
-  units_[unit]->start_gather(direction > 0 ? forward_priority(unit) : -forward_priority(unit));
-  prefetch(unit, direction);
+  units_[unit]->start_gather(gather_order(unit, direction));
+  if (!launches_) prefetch(unit, direction);
   units_[unit]->finish_gather();
+}
+
+void ShardedModel::reach(int slot) {
+  if (!launches_ || slot <= slot_) return;
+  for (int next = slot_ + 1; next <= slot; ++next) {
+    for (const std::size_t unit : launches_->leaving(next)) {
+      const ExposedTime exposed(exposed_ns_);
+      if (progress_[unit].launched) units_[unit]->finish_gradients(/*accumulate=*/reduce_every_pass_);
+    }
+    for (const LaunchPlan::Gather& gather : launches_->gathers(next)) {
+      units_[gather.unit]->start_gather(launches_->order(gather.unit, gather.purpose, gather.micro_batch));
+    }
+  }
+  slot_ = slot;
+  scheduler_->reach(slot);
+}
+
+BlockOrder ShardedModel::gather_order(std::size_t unit, int direction) const {
+  if (launches_) {
+    return launches_->order(
+        unit, direction > 0 ? cost::JobKind::gather_forward : cost::JobKind::gather_backward, pass_);
+  }
+  return {direction > 0 ? forward_priority(unit) : -forward_priority(unit)};
+}
+
+BlockOrder ShardedModel::gradient_order(std::size_t unit) const {
+  if (launches_) {
+    const bool is_ddp = units_[unit]->sharding() == Sharding::ddp;
+    return launches_->order(unit, is_ddp ? cost::JobKind::all_reduce : cost::JobKind::reduce_scatter, pass_);
+  }
+  // Behind all gathers of this pass, and what the next forward pass needs first before the rest.
+  return {static_cast<std::int64_t>(order_.size()) + forward_priority(unit)};
+}
+
+BlockOrder ShardedModel::update_order(std::size_t unit) const {
+  if (launches_) return launches_->order(unit, cost::JobKind::gather_updated, 0);
+  return {forward_priority(unit)};
+}
+
+// When a message has arrived is known to this rank alone, so this communicates nothing.
+void ShardedModel::take_arrived_gradients() {
+  if (!defers_) return;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    if (progress_[unit].launched && units_[unit]->gradients_arrived())
+      units_[unit]->finish_gradients(/*accumulate=*/reduce_every_pass_);
+  }
 }
 
 void ShardedModel::prefetch(std::size_t unit, int direction) {
@@ -145,7 +203,7 @@ void ShardedModel::prefetch(std::size_t unit, int direction) {
     if (place < 0 || place >= static_cast<std::int64_t>(order_.size())) return;
     const std::size_t next = order_[static_cast<std::size_t>(place)];
     if (!progress_[next].pending) {
-      units_[next]->start_gather(direction > 0 ? forward_priority(next) : -forward_priority(next));
+      units_[next]->start_gather(gather_order(next, direction));
     }
   }
 }
@@ -153,7 +211,9 @@ void ShardedModel::prefetch(std::size_t unit, int direction) {
 void ShardedModel::before_backward(std::size_t unit) {
   order_known_ = true;
   release_left(unit);
+  if (launches_) reach(launches_->backward_slot(pass_, unit) - 1);
   require(unit, -1);
+  if (launches_) reach(launches_->backward_slot(pass_, unit));
 }
 
 void ShardedModel::after_backward(std::size_t unit) {
@@ -162,6 +222,8 @@ void ShardedModel::after_backward(std::size_t unit) {
   units_[unit]->release();
   progress.complete = true;
   launch_complete_units();
+  take_arrived_gradients();
+  if (launches_) reach(launches_->backward_slot(pass_, unit) + 1);
 }
 
 bool ShardedModel::launches(std::size_t unit) const {
@@ -194,10 +256,8 @@ void ShardedModel::launch_complete_units() {
     if (!weight_) weight_ = announcement_.gradient_weight(/*divide_by_active=*/false);
     note_missing_gradients(unit);
     const ExposedTime exposed(exposed_ns_);
-    make_room_for_gradients(unit);
-    // Behind all gathers of this pass, and what the next forward pass needs first before the rest.
-    units_[unit]->launch_gradients(*weight_,
-                                   static_cast<std::int64_t>(order_.size()) + forward_priority(unit));
+    if (!launches_) make_room_for_gradients(unit);
+    units_[unit]->launch_gradients(*weight_, gradient_order(unit));
     progress_[unit].launched = true;
   }
 }
@@ -238,8 +298,9 @@ void ShardedModel::finish_backward() {
   buffers_changed_ = buffers_changed_ || batch_.synchronise;
   if (!batch_.synchronise) return;
   launch_complete_units();
+  if (launches_) reach(launches_->epilogue_slot());
   if (find_unused_) agree_on_unused();
-  if (defers_ && !batch_.gradients_are_read) {
+  if (defers_ && !launches_ && !batch_.gradients_are_read) {
     for (Progress& progress : progress_) progress.pending = progress.launched;
     waits_later_ = true;
   } else {
@@ -315,6 +376,8 @@ void ShardedModel::step(torch::optim::Optimizer& optimizer) {
     } else {
       optimizer.step();
     }
+    // What the next step's slots launch stays back until it begins.
+    if (launches_) scheduler_->reach(-1);
     for (const std::size_t unit : order_) after_update(unit);
   }
   waits_later_ = false;
@@ -369,16 +432,17 @@ void ShardedModel::after_update(std::size_t unit) {
   ShardedUnit& updated = *units_[unit];
   if (updated.mapped()) must_meet_ = true;
   updated.mark_updated();
-  if (!shards_parameters(updated.sharding())) updated.start_gather(forward_priority(unit));
+  if (!shards_parameters(updated.sharding())) updated.start_gather(update_order(unit));
 }
 
 void ShardedModel::make_whole() {
   if (std::exchange(must_meet_, false)) barrier(context_.world());
+  if (launches_) scheduler_->reach(launches_->epilogue_slot());
   whole_ = true;
   for (const std::size_t unit : order_) {
     if (progress_[unit].pending) update(unit);
   }
-  for (const std::size_t unit : order_) units_[unit]->start_gather(forward_priority(unit));
+  for (const std::size_t unit : order_) units_[unit]->start_gather({forward_priority(unit)});
   for (const std::size_t unit : order_) units_[unit]->finish_gather();
 }
 

@@ -8,6 +8,7 @@
 #include "rondo/backend/context.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/step_announcement.h"
+#include "rondo/parallel/sharded/launch_plan.h"
 #include "rondo/parallel/sharded/offload_files.h"
 #include "rondo/parallel/sharded/sharded_unit.h"
 #include "rondo/parallel/sharded/sharding_plan.h"
@@ -24,6 +25,9 @@ namespace rondo {
 // A step in which nobody looks at gradients (LocalBatch::gradients_are_read) ends without waiting for them
 // when the engine works in the background: a unit's gradients are awaited, its part of the optimizer's step
 // is done, and its parameters are gathered, before its next forward pass (DeAR).
+//
+// With the schedule of a plan, and an engine that works in the background, gathers and blocks start at the
+// slots that the plan has for them, and all gradients are there before the optimizer, as the planner counts.
 class ShardedModel final : public PreparedModel {
  public:
   // Collective. Throws UsageError for a plan that does not fit the model, MismatchError when ranks have
@@ -78,6 +82,14 @@ class ShardedModel final : public PreparedModel {
   // Makes the unit's parameters readable, and those of the next units in `direction` on their way.
   void require(std::size_t unit, int direction);
   void prefetch(std::size_t unit, int direction);
+  // The computation has come to a slot of the plan: what the plan launches there sets out. Slots of a step
+  // only go up; without a plan's schedule nothing happens.
+  void reach(int slot);
+  BlockOrder gather_order(std::size_t unit, int direction) const;
+  BlockOrder gradient_order(std::size_t unit) const;
+  BlockOrder update_order(std::size_t unit) const;
+  // Gradients that have arrived give their buffers back.
+  void take_arrived_gradients();
   void launch_complete_units();
   // Whether this pass's gradients of the unit are sent off.
   bool launches(std::size_t unit) const;
@@ -117,6 +129,10 @@ class ShardedModel final : public PreparedModel {
   const bool defers_;                    // the engine works in the background
   std::unique_ptr<OffloadFiles> files_;  // null without offload
   bool offloads_optimizer_ = false;
+
+  std::optional<LaunchPlan> launches_;  // of a plan's schedule, where blocks travel
+  int slot_ = 0;                        // of the plan
+  int pass_ = 0;                        // micro-batch of this step
 
   std::vector<std::size_t> order_;     // units in order of forward, as far as it is known
   std::vector<std::size_t> position_;  // by unit: its place in order_

@@ -15,6 +15,29 @@
 #include "rondo/precision/cast_model.h"
 
 namespace rondo {
+namespace {
+
+// Switches activation checkpointing on for exactly the units for which a plan says so. A short form that says
+// nothing about it leaves units as they are.
+void checkpoint_as_planned(const cost::PlanFile& plan, const std::string& source,
+                           const std::vector<ModelUnit>& units) {
+  const bool says_so = plan.schedule || std::any_of(plan.units.begin(), plan.units.end(),
+                                                    [](const auto& unit) { return unit.choice.checkpoint; });
+  if (!says_so) return;
+  for (const ModelUnit& unit : units) {
+    const auto planned = std::find_if(plan.units.begin(), plan.units.end(),
+                                      [&](const cost::PlannedUnit& u) { return u.name == unit.name; });
+    if (unit.state != nullptr) {
+      unit.state->set_checkpointed(planned->choice.checkpoint);
+    } else if (planned->choice.checkpoint) {
+      throw UsageError(str(source, ": '", unit.name,
+                           "' is what no unit of the model holds, and cannot be checkpointed; take "
+                           "\"checkpoint\" from it"));
+    }
+  }
+}
+
+}  // namespace
 
 ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const ShardingPlan& plan,
                            Context context, const StrategyOptions& options)
@@ -23,7 +46,7 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const Shar
       tensors_(tensors_of(*original_)),
       announcement_(context_.world()),
       find_unused_(options.find_unused_parameters),
-      reduce_every_pass_(options.reduce_every_pass),
+      reduce_every_pass_(options.reduce_every_pass || plan.micro_batches() > 1),
       broadcast_buffers_(options.broadcast_buffers && !tensors_.buffers.empty()),
       prefetch_(options.prefetch),
       gradients_in_flight_(options.gradients_in_flight),
@@ -80,6 +103,29 @@ void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& option
   }
   prepare_offload(options.offload);
   if (options.reshard_ranks > 1) make_reshard_group(options.reshard_ranks, shard_ranks);
+  std::vector<ModelUnit> model_units = partition_into_units(*original_);
+  if (model_units.size() == 1 && model_units.front().state == nullptr && context_.rank() == 0) {
+    log::warning(
+        "the model has no rondo::Unit, so it is one unit: all of it is gathered and reduced at once, and "
+        "neither memory nor communication is spread over the step. Make its layers units (rondo/nn/unit.h)");
+  }
+  std::vector<UnitSize> sizes;
+  std::vector<std::string> names;
+  for (const ModelUnit& unit : model_units) {
+    names.push_back(unit.name);
+    sizes.push_back({unit.name, 0});
+    for (const ModelTensor& parameter : unit.parameters)
+      sizes.back().parameter_bytes += parameter.tensor.nbytes();
+  }
+  std::vector<Sharding> shardings = plan.assign(sizes, ranks);
+  if (options.reshard_ranks == 1)
+    std::replace(shardings.begin(), shardings.end(), Sharding::zero3, Sharding::zero3_keep);
+  if (plan.file() != nullptr) {
+    checkpoint_as_planned(*plan.file(), plan.source(), model_units);
+    if (defers_ && plan.file()->schedule) launches_.emplace(*plan.file(), names);
+  }
+  // A plan has counted every buffer.
+  buffers_.keep_free(!launches_);
   std::unique_ptr<Leader> leader;
   if (defers_) {
     // Blocks travel while this thread does other things, so they need an engine of their own.
@@ -87,27 +133,17 @@ void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& option
     if (shard_ranks == ranks) environment_.shard_group = context_.new_group(everyone);
     leader = std::make_unique<Leader>(context_.new_group(everyone));
   }
-  scheduler_ = std::make_unique<BlockScheduler>(make_policy({options.schedule, options.schedule_seed}),
-                                                options.credit_bytes, std::move(leader));
+  scheduler_ = std::make_unique<BlockScheduler>(
+      make_policy({launches_ ? "plan" : options.schedule, options.schedule_seed}), options.credit_bytes,
+      std::move(leader));
   environment_.scheduler = scheduler_.get();
 
-  std::vector<ModelUnit> model_units = partition_into_units(*original_);
-  if (model_units.size() == 1 && model_units.front().state == nullptr && context_.rank() == 0) {
-    log::warning(
-        "the model has no rondo::Unit, so it is one unit: all of it is gathered and reduced at once, and "
-        "neither memory nor communication is spread over the step. Make its layers units (rondo/nn/unit.h)");
-  }
-  std::vector<std::string> names;
-  for (const ModelUnit& unit : model_units) names.push_back(unit.name);
-  std::vector<Sharding> shardings = plan.assign(names);
-  if (options.reshard_ranks == 1)
-    std::replace(shardings.begin(), shardings.end(), Sharding::zero3, Sharding::zero3_keep);
   watch_ = std::make_shared<UnitWatch>(UnitWatch::Events{[this](std::size_t unit) { before_forward(unit); },
                                                          [this](std::size_t unit) { after_forward(unit); },
                                                          [this](std::size_t unit) { before_backward(unit); },
                                                          [this](std::size_t unit) { after_backward(unit); }});
   // A plan says for each unit when it travels; and where nothing is queued there is nothing to gain.
-  const Bytes joined = defers_ && options.schedule != "plan" ? options.fuse_bytes : Bytes{};
+  const Bytes joined = defers_ && !launches_ ? options.fuse_bytes : Bytes{};
   std::vector<UnitGroup> groups = join_small_units(std::move(model_units), shardings, joined);
   std::vector<std::int64_t> owned(static_cast<std::size_t>(environment_.shard_group.size()), 0);
   for (std::size_t i = 0; i < groups.size(); ++i) {
@@ -116,8 +152,13 @@ void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& option
     for (const ModelTensor& parameter : groups[i].unit.parameters) {
       *owner += static_cast<std::int64_t>(parameter.tensor.nbytes());
     }
-    units_.push_back(std::make_unique<ShardedUnit>(std::move(groups[i].unit), groups[i].sharding,
-                                                   environment_, static_cast<int>(owner - owned.begin())));
+    UnitEnvironment environment = environment_;
+    if (launches_) {
+      const auto blocks = static_cast<std::uint64_t>(launches_->blocks(i));
+      environment.block_bytes = Bytes{(sizes[i].parameter_bytes + blocks - 1) / blocks};
+    }
+    units_.push_back(std::make_unique<ShardedUnit>(std::move(groups[i].unit), groups[i].sharding, environment,
+                                                   static_cast<int>(owner - owned.begin())));
     for (UnitState* state : groups[i].members) {
       UnitCasts casts;
       // Inside the model layers compute with what units give, in param_dtype.

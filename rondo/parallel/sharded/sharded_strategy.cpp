@@ -4,6 +4,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/format/json_strict.h"
 #include "rondo/parallel/sharded/sharded_model.h"
 
 namespace rondo {
@@ -12,11 +13,18 @@ namespace {
 ShardingPlan plan_for(const std::string& strategy, const StrategyOptions& options) {
   if (strategy == "random") return ShardingPlan::random(options.strategy_seed);
   if (strategy == "hsdp") return ShardingPlan(Sharding::zero3);
-  if (strategy != "planned") return ShardingPlan(parse_sharding(strategy, "--strategy"));
-  if (options.plan.empty()) {
-    throw UsageError("strategy planned needs --plan FILE, which `rondo plan` writes");
+  if (strategy != "planned") return ShardingPlan(cost::parse_strategy(strategy, "--strategy"));
+  if (!options.plan_text.empty()) {
+    const char* const source = "the plan of this job";
+    return {cost::parse_plan_file(parse_json_strict(options.plan_text, source), source), source};
   }
-  return ShardingPlan::read(options.plan);
+  if (options.plan.empty()) {
+    throw UsageError(
+        "strategy planned needs --plan FILE, which `rondo plan` writes, or (`rondo train`) --memory-limit "
+        "SIZE "
+        "to make a plan for");
+  }
+  return {cost::read_plan_file(options.plan), str("plan ", options.plan)};
 }
 
 }  // namespace
@@ -28,6 +36,8 @@ ShardedStrategy::ShardedStrategy(std::string name, Context context, StrategyOpti
   const int ranks = this->context().world_size();
   if (name == "hsdp" && options_.shard_ranks == 0) options_.shard_ranks = this->context().local_world_size();
   if (name != "hsdp") options_.shard_ranks = ranks;
+  if (plan_.file() != nullptr && plan_.file()->schedule && plan_.file()->ranks == ranks)
+    options_.shard_ranks = plan_.file()->schedule->shard_group;
   if (options_.shard_ranks < 1 || ranks % options_.shard_ranks != 0) {
     throw UsageError(str("--shard-ranks ", options_.shard_ranks, " does not divide the ", ranks,
                          " ranks of this job into equal groups"));

@@ -123,7 +123,7 @@ bool ShardedUnit::has_masters() const {
                      [](const Part& part) { return part.parameters->has_masters(); });
 }
 
-void ShardedUnit::start_gather(std::int64_t priority) {
+void ShardedUnit::start_gather(const BlockOrder& order) {
   if (presence_ != Presence::missing) return;
   presence_ = Presence::gathering;
   for (Part& part : parts_) {
@@ -131,37 +131,44 @@ void ShardedUnit::start_gather(std::int64_t priority) {
     if (part.parameters->memory() == FlatParameters::Memory::whole && part.gradients == nullptr) continue;
     part.parameters->allocate(*environment_.buffers);
     if (part.parameters->keeps()) {
-      gather_kept_part(part, priority);
+      gather_kept_part(part, order);
     } else {
-      gather_part(part, priority);
+      gather_part(part, order);
     }
   }
 }
 
-void ShardedUnit::gather_part(Part& part, std::int64_t priority) {
+void ShardedUnit::gather_part(Part& part, const BlockOrder& order) {
   const Group& group = environment_.shard_group;
   FlatParameters& parameters = *part.parameters;
   parameters.publish();
   for (std::size_t block = 0; block < parameters.layout().blocks(); ++block) {
+    const auto [slot, priority] = order.of(block, parameters.layout().blocks());
     const at::Tensor own = parameters.block_to_send(block);
     std::vector<at::Tensor> outputs;
     for (int rank = 0; rank < group.size(); ++rank) outputs.push_back(parameters.block_in_flat(rank, block));
     const Bytes bytes{own.nbytes() * static_cast<std::size_t>(group.size())};
     part.gathers.push_back(environment_.scheduler->submit(
-        {"all_gather", name_, block, bytes, priority, {}, [group, outputs, own] {
-           return start_all_gather(group, outputs, own);
-         }}));
+        {"all_gather",
+         name_,
+         block,
+         bytes,
+         priority,
+         {},
+         [group, outputs, own] { return start_all_gather(group, outputs, own); },
+         slot}));
   }
 }
 
 // Each member has kept the shards of several ranks, one behind the other.
-void ShardedUnit::gather_kept_part(Part& part, std::int64_t priority) {
+void ShardedUnit::gather_kept_part(Part& part, const BlockOrder& order) {
   const Group& group = environment_.reshard_group;
   const FlatParameters& parameters = *part.parameters;
   const FlatLayout& layout = parameters.layout();
   const int shards = layout.ranks() / group.size();
   for (int shard = 0; shard < shards; ++shard) {
     for (std::size_t block = 0; block < layout.blocks(); ++block) {
+      const auto [slot, priority] = order.of(block, layout.blocks());
       const at::Tensor own = parameters.block_in_kept(shard, block);
       std::vector<at::Tensor> outputs;
       for (int member = 0; member < group.size(); ++member) {
@@ -170,15 +177,20 @@ void ShardedUnit::gather_kept_part(Part& part, std::int64_t priority) {
       const std::size_t index = static_cast<std::size_t>(shard) * layout.blocks() + block;
       const Bytes bytes{own.nbytes() * static_cast<std::size_t>(group.size())};
       part.gathers.push_back(environment_.scheduler->submit(
-          {"all_gather", name_, index, bytes, priority, {}, [group, outputs, own] {
-             return start_all_gather(group, outputs, own);
-           }}));
+          {"all_gather",
+           name_,
+           index,
+           bytes,
+           priority,
+           {},
+           [group, outputs, own] { return start_all_gather(group, outputs, own); },
+           slot}));
     }
   }
 }
 
 void ShardedUnit::finish_gather() {
-  if (presence_ == Presence::missing) start_gather(/*priority=*/INT64_MIN);
+  if (presence_ == Presence::missing) start_gather({/*priority=*/INT64_MIN});
   for (Part& part : parts_) {
     for (const BlockScheduler::Ticket ticket : part.gathers) environment_.scheduler->wait(ticket);
     part.gathers.clear();
@@ -252,16 +264,22 @@ void ShardedUnit::hold_gradients() {
   }
 }
 
-void ShardedUnit::launch_gradients(const GradientWeight& weight, std::int64_t priority) {
+void ShardedUnit::launch_gradients(const GradientWeight& weight, const BlockOrder& order) {
   hold_gradients();
   for (Part& part : parts_) {
-    if (part.gradients) part.gradients->launch(weight, priority);
+    if (part.gradients) part.gradients->launch(weight, order);
   }
 }
 
 bool ShardedUnit::gradients_under_way() const {
   return std::any_of(parts_.begin(), parts_.end(),
                      [](const Part& part) { return part.gradients && part.gradients->launched(); });
+}
+
+bool ShardedUnit::gradients_arrived() const {
+  return std::all_of(parts_.begin(), parts_.end(), [](const Part& part) {
+    return !part.gradients || !part.gradients->launched() || part.gradients->arrived();
+  });
 }
 
 void ShardedUnit::finish_gradients(bool accumulate) {

@@ -59,7 +59,7 @@ class ShardedUnit {
   // Whether a gather has been started and not waited for.
   bool gathering() const { return presence_ == Presence::gathering; }
   // Starts gathering parameters that are not there or out of date; nothing when it is under way or ready().
-  void start_gather(std::int64_t priority);
+  void start_gather(const BlockOrder& order);
   // Waits; afterwards ready().
   void finish_gather();
   // Frees gathered parameters, if the strategy keeps shards only.
@@ -83,8 +83,10 @@ class ShardedUnit {
   // A backward pass is over whose gradients are not combined: they wait where those of the next add up.
   void hold_gradients();
   // The backward pass of the unit is over: starts combining gradients. Frees `.grad` of the parameters.
-  void launch_gradients(const GradientWeight& weight, std::int64_t priority);
+  void launch_gradients(const GradientWeight& weight, const BlockOrder& order);
   bool gradients_under_way() const;
+  // Whether finish_gradients() would not wait for gradients that were launched.
+  bool gradients_arrived() const;
   // Waits for them. `accumulate` adds to what earlier passes have left.
   void finish_gradients(bool accumulate);
   // Gives the optimizer the gradients, except of parameters for which `unused` says so (by name).
@@ -117,8 +119,8 @@ class ShardedUnit {
   };
   void add_part(std::vector<ModelTensor> parameters, int owner);
   at::ScalarType compute_dtype(const at::Tensor& parameter) const;
-  void gather_part(Part& part, std::int64_t priority);
-  void gather_kept_part(Part& part, std::int64_t priority);
+  void gather_part(Part& part, const BlockOrder& order);
+  void gather_kept_part(Part& part, const BlockOrder& order);
   // The part that holds the parameter and its number there; null when there is none.
   std::pair<const Part*, std::size_t> find(const std::string& parameter) const;
 

@@ -17,10 +17,12 @@ class UnitGradients {
   virtual ~UnitGradients() = default;
 
   // All gradients of a backward pass are there: takes them out of `.grad` (a missing one is zero) and starts
-  // their combination. Never waits. `priority` orders it among other units' communication.
-  virtual void launch(const GradientWeight& weight, std::int64_t priority) = 0;
+  // their combination. Never waits. `order` places it among other units' communication.
+  virtual void launch(const GradientWeight& weight, const BlockOrder& order) = 0;
   // Whether combining has been launched and not yet taken by finish().
   virtual bool launched() const = 0;
+  // Whether finish() would not wait.
+  virtual bool arrived() = 0;
   // Waits. The sum is then in result(), added to what was there if `accumulate`.
   virtual void finish(bool accumulate) = 0;
 

@@ -44,6 +44,40 @@ TEST(BlockScheduler, WithoutALeaderEverythingStartsInItsOrder) {
   EXPECT_EQ(started, (std::vector<std::string>{"a", "b"}));
 }
 
+CommunicationBlock planned(std::string unit, std::int64_t slot, std::int64_t place,
+                           std::vector<std::string>& started) {
+  CommunicationBlock result = block(std::move(unit), place, started, arrived());
+  result.slot = slot;
+  return result;
+}
+
+TEST(BlockScheduler, APlanKeepsBlocksBackUntilTheirSlot) {
+  std::vector<std::string> started;
+  BlockScheduler scheduler(make_policy({"plan"}), {}, nullptr);
+  scheduler.submit(planned("third", 2, 2, started));
+  scheduler.submit(planned("second", 2, 1, started));
+  scheduler.submit(planned("first", 1, 0, started));
+  EXPECT_TRUE(started.empty());
+  scheduler.reach(1);
+  EXPECT_EQ(started, (std::vector<std::string>{"first"}));
+  scheduler.reach(2);
+  EXPECT_EQ(started, (std::vector<std::string>{"first", "second", "third"}));
+}
+
+TEST(BlockScheduler, WhatSomebodyWaitsForGoesBeforeItsSlot) {
+  std::vector<std::string> started;
+  BlockScheduler scheduler(make_policy({"plan"}), {}, nullptr);
+  const auto before = scheduler.submit(planned("reduce", 9, 0, started));
+  CommunicationBlock behind = planned("gather", 9, 1, started);
+  behind.after = before;
+  const auto ticket = scheduler.submit(std::move(behind));
+  scheduler.submit(planned("other", 9, 2, started));
+  EXPECT_FALSE(scheduler.finished(ticket));
+  scheduler.wait(ticket);
+  EXPECT_EQ(started, (std::vector<std::string>{"reduce", "gather"}));
+  EXPECT_TRUE(scheduler.finished(ticket));
+}
+
 TEST(BlockScheduler, WaitingForOneBlockDoesNotWaitForAnother) {
   std::vector<std::string> started;
   BlockScheduler scheduler(make_policy({"fifo"}), {}, nullptr);

@@ -1,4 +1,4 @@
-#include "apps/profile/model_profile.h"
+#include "rondo/profile/model_profile.h"
 
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
@@ -6,16 +6,12 @@
 #include <algorithm>
 
 #include "rondo/backend/accounting.h"
-#include "rondo/base/error.h"
-#include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/models/loss.h"
-#include "rondo/models/model.h"
 #include "rondo/nn/activation_checkpoint.h"
 #include "rondo/nn/partition.h"
 #include "rondo/observe/memory_observer.h"
 #include "rondo/observe/unit_profiler.h"
-#include "rondo/train/optimizer.h"
 
 namespace rondo {
 namespace {
@@ -27,25 +23,9 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-struct Batch {
-  at::Tensor input;
-  at::Tensor target;
-};
-
-// Tokens for a model with a context, else float32 samples and their classes.
-Batch made_up_batch(const nlohmann::json& config, std::int64_t samples) {
-  if (config.contains("context")) {
-    const auto context = config.at("context").get<std::int64_t>();
-    const auto vocabulary = config.at("vocabulary").get<std::int64_t>();
-    return {at::randint(vocabulary, {samples, context}, at::kLong),
-            at::randint(vocabulary, {samples, context}, at::kLong)};
-  }
-  if (!config.contains("input_shape") || !config.contains("classes"))
-    throw UsageError(
-        "rondo profile cannot make up data for this model: it has neither context nor input_shape");
-  auto shape = config.at("input_shape").get<std::vector<std::int64_t>>();
-  shape.insert(shape.begin(), samples);
-  return {at::rand(shape), at::randint(config.at("classes").get<std::int64_t>(), {samples}, at::kLong)};
+// What no unit holds is there from the begin of forward to the end of backward.
+std::vector<cost::Strategy> outside_units() {
+  return {cost::Strategy::ddp, cost::Strategy::zero1, cost::Strategy::zero2, cost::Strategy::zero3_keep};
 }
 
 std::uint64_t bytes_of(const at::Tensor& tensor) {
@@ -55,14 +35,13 @@ std::uint64_t bytes_of(const at::Tensor& tensor) {
 }  // namespace
 
 struct ModelProfiler::State {
-  explicit State(const ModelProfileOptions& options) : options_(options) {
+  State(Model model, at::Tensor input, at::Tensor target, const ModelProfileOptions& options)
+      : options_(options), model_(std::move(model)), input_(std::move(input)), target_(std::move(target)) {
     account_cpu_allocations();
-    batch_ = made_up_batch(complete_config(), options.batch_size);
-    model_ = make_model(options.model, options.config);
     memory_ = std::make_shared<MemoryObserver>(process_ledger());
     memory_->label_parameters(*model_.module);
     for (UnitState* unit : units_of(*model_.module)) unit->attach(memory_);
-    optimizer_ = make_optimizer({.name = options.optimizer, .learning_rate = 1e-4}, *model_.module);
+    optimizer_ = make_optimizer(options.optimizer, *model_.module);
     partition_ = partition_into_units(*model_.module);
     for (const ModelUnit& unit : partition_) {
       for (const ModelTensor& parameter : unit.parameters) {
@@ -73,7 +52,13 @@ struct ModelProfiler::State {
     }
   }
 
-  nlohmann::ordered_json run() {
+  ~State() {
+    for (UnitState* unit : units_of(*model_.module)) unit->detach(memory_);
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  cost::Profile run() {
     const std::map<std::string, UnitFigures> whole = measure("none");
     std::map<std::string, UnitFigures> checkpointed;
     if (!units_of(*model_.module).empty()) checkpointed = measure("all");
@@ -81,7 +66,10 @@ struct ModelProfiler::State {
     std::uint64_t trained = 0;
     for (const auto& [name, bytes] : gradient_bytes_) trained += bytes;
 
-    nlohmann::ordered_json units = nlohmann::ordered_json::array();
+    cost::Profile profile;
+    profile.model = model_.name;
+    profile.batch_size = static_cast<std::uint64_t>(input_.size(0));
+    profile.base_bytes = bytes_of(input_) + bytes_of(target_);
     for (const ModelUnit& unit : partition_) {
       const std::string& name = unit.name;
       // Optimizers keep the same for every value that they train.
@@ -90,33 +78,25 @@ struct ModelProfiler::State {
       const UnitFigures& figures = whole.at(name);
       const auto again = checkpointed.find(name);
       const bool has_checkpoint = unit.state != nullptr && again != checkpointed.end();
-      units.push_back(
-          {{"name", name},
-           {"forward_s", median(figures.forward_s)},
-           {"backward_s", median(figures.backward_s)},
-           {"recompute_s", has_checkpoint ? median(again->second.recompute_s) : median(figures.forward_s)},
-           {"optimizer_s", median(optimizer_s_) * share},
-           {"parameter_bytes", parameter_bytes_[name]},
-           {"gradient_bytes", gradient_bytes_[name]},
-           {"optimizer_bytes",
-            static_cast<std::uint64_t>(static_cast<double>(alive[MemoryCategory::optimizer_state]) * share)},
-           {"activation_bytes", figures.activation_bytes},
-           {"checkpointed_activation_bytes",
-            has_checkpoint ? std::min(again->second.activation_bytes, figures.activation_bytes)
-                           : figures.activation_bytes},
-           {"forward_workspace_bytes", figures.forward_workspace_bytes},
-           {"backward_workspace_bytes", figures.backward_workspace_bytes}});
+      profile.units.push_back(
+          {.name = name,
+           .forward_s = median(figures.forward_s),
+           .backward_s = median(figures.backward_s),
+           .recompute_s = has_checkpoint ? median(again->second.recompute_s) : median(figures.forward_s),
+           .optimizer_s = median(optimizer_s_) * share,
+           .parameter_bytes = parameter_bytes_[name],
+           .gradient_bytes = gradient_bytes_[name],
+           .optimizer_bytes = static_cast<std::uint64_t>(
+               static_cast<double>(alive[MemoryCategory::optimizer_state]) * share),
+           .activation_bytes = figures.activation_bytes,
+           .checkpointed_activation_bytes =
+               has_checkpoint ? std::min(again->second.activation_bytes, figures.activation_bytes)
+                              : figures.activation_bytes,
+           .forward_workspace_bytes = figures.forward_workspace_bytes,
+           .backward_workspace_bytes = figures.backward_workspace_bytes,
+           .strategies = unit.state == nullptr ? outside_units() : std::vector<cost::Strategy>()});
     }
-    return {{"model", options_.model},
-            {"batch_size", options_.batch_size},
-            {"base_bytes", bytes_of(batch_.input) + bytes_of(batch_.target)},
-            {"units", std::move(units)}};
-  }
-
-  nlohmann::json complete_config() const {
-    nlohmann::json config = model_config(options_.model);
-    config.update(options_.config);
-    return config;
+    return profile;
   }
 
   std::map<std::string, UnitFigures> measure(const char* checkpointing) {
@@ -137,7 +117,7 @@ struct ModelProfiler::State {
     optimizer_->zero_grad();
     memory_->enter_phase(1, "forward", MemoryCategory::activations);
     if (profiler != nullptr) profiler->begin_forward();
-    const Loss loss = cross_entropy(model_.forward(batch_.input), batch_.target);
+    const Loss loss = cross_entropy(model_.forward(input_), target_);
     memory_->enter_phase(1, "backward", MemoryCategory::temporaries);
     if (profiler != nullptr) profiler->begin_backward();
     loss.mean.backward();
@@ -152,7 +132,8 @@ struct ModelProfiler::State {
 
   ModelProfileOptions options_;
   Model model_;
-  Batch batch_;
+  at::Tensor input_;
+  at::Tensor target_;
   std::shared_ptr<MemoryObserver> memory_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::vector<ModelUnit> partition_;
@@ -160,11 +141,13 @@ struct ModelProfiler::State {
   std::vector<double> optimizer_s_;
 };
 
-ModelProfiler::ModelProfiler(const ModelProfileOptions& options) : state_(std::make_unique<State>(options)) {}
+ModelProfiler::ModelProfiler(Model model, at::Tensor input, at::Tensor target,
+                             const ModelProfileOptions& options)
+    : state_(std::make_unique<State>(std::move(model), std::move(input), std::move(target), options)) {}
 
 ModelProfiler::~ModelProfiler() = default;
 
-nlohmann::ordered_json ModelProfiler::run() { return state_->run(); }
+cost::Profile ModelProfiler::run() { return state_->run(); }
 
 void ModelProfiler::pass() { state_->pass(nullptr); }
 

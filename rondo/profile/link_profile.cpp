@@ -1,0 +1,171 @@
+#include "rondo/profile/link_profile.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+
+#include "rondo/backend/collectives.h"
+#include "rondo/backend/native/native_backend.h"
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/base/time.h"
+#include "rondo/parallel/schedule/block_scheduler.h"
+#include "rondo/parallel/sharded/shard_collectives.h"
+
+namespace rondo {
+namespace {
+
+using cost::Collective;
+using cost::CostPoint;
+
+// The slowest rank's median time of `action`, which all ranks begin together.
+double measure(const Group& group, int runs, const std::function<void()>& action) {
+  std::vector<double> times;
+  for (int i = 0; i <= runs; ++i) {
+    barrier(group);
+    const TimePoint begin = Clock::now();
+    action();
+    if (i > 0) times.push_back(seconds(Clock::now() - begin));  // the first one warms up
+  }
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  at::Tensor slowest = at::full({1}, *middle, at::kDouble);
+  all_reduce(slowest, group, ReduceOp::MAX);
+  return slowest.item<double>();
+}
+
+// How this job's blocks travel.
+class Road {
+ public:
+  Road(const Context& context, Bytes credit)
+      : in_background_(dynamic_cast<NativeBackend*>(context.world().backend().get()) == nullptr),
+        group_(in_background_ ? context.new_group(context.world().ranks()) : context.world()) {
+    std::unique_ptr<Leader> leader;
+    if (in_background_) leader = std::make_unique<Leader>(context.new_group(context.world().ranks()));
+    scheduler_ = std::make_unique<BlockScheduler>(make_policy({"fifo"}), credit, std::move(leader));
+  }
+
+  bool in_background() const { return in_background_; }
+  const Group& group() const { return group_; }
+
+  at::Tensor memory(std::int64_t elements) const {
+    const at::Tensor memory = in_background_ ? at::empty({elements}, at::kFloat)
+                                             : empty_registered({elements}, at::TensorOptions(at::kFloat));
+    return memory.fill_(1);
+  }
+
+  // Blocks of one collective, one behind the other; an all-reduce is a reduce-scatter and an all-gather.
+  std::vector<BlockScheduler::Ticket> send(Collective collective, const at::Tensor& whole,
+                                           const at::Tensor& part, int blocks) {
+    const std::vector<at::Tensor> parts = whole.chunk(group_.size());
+    std::vector<BlockScheduler::Ticket> tickets;
+    for (int i = 0; i < blocks; ++i) {
+      std::optional<std::uint64_t> before;
+      if (collective != Collective::all_gather) {
+        before = submit({}, whole,
+                        [group = group_, part, parts] { return start_reduce_scatter(group, part, parts); });
+      }
+      if (collective != Collective::reduce_scatter) {
+        before = submit(before, whole,
+                        [group = group_, part, parts] { return start_all_gather(group, parts, part); });
+      }
+      tickets.push_back(*before);
+    }
+    return tickets;
+  }
+  void wait(const std::vector<BlockScheduler::Ticket>& tickets) {
+    for (const BlockScheduler::Ticket ticket : tickets) scheduler_->wait(ticket);
+    scheduler_->take_records();
+  }
+
+ private:
+  BlockScheduler::Ticket submit(std::optional<std::uint64_t> after, const at::Tensor& whole,
+                                std::function<c10::intrusive_ptr<c10d::Work>()> start) {
+    return scheduler_->submit({.collective = "profile",
+                               .unit = "link",
+                               .bytes = Bytes{whole.nbytes()},
+                               .after = after,
+                               .start = std::move(start)});
+  }
+
+  bool in_background_;
+  Group group_;
+  std::unique_ptr<BlockScheduler> scheduler_;
+};
+
+// The longest that it took any rank.
+double agreed_seconds(const Group& group, Duration time) {
+  at::Tensor longest = at::full({1}, seconds(time), at::kDouble);
+  all_reduce(longest, group, ReduceOp::MAX);
+  return longest.item<double>();
+}
+
+cost::CostCurve curve(Road& road, const LinkProfileOptions& options, Collective collective) {
+  const Group& group = road.group();
+  // As many as are under way together at the size that training cuts most blocks to, and some more.
+  constexpr int kBlocks = 6;
+  const TimePoint begin = Clock::now();
+  std::vector<CostPoint> points;
+  double least = 0;  // a larger message takes no less
+  for (std::uint64_t bytes = 4096; bytes <= options.largest.count; bytes *= 4) {
+    const std::int64_t part_size = static_cast<std::int64_t>(bytes) / 4 / group.size();
+    const at::Tensor whole = road.memory(part_size * group.size());
+    const at::Tensor part = road.memory(part_size);
+    const int blocks = road.in_background() ? kBlocks : 1;
+    const double all =
+        measure(group, options.runs, [&] { road.wait(road.send(collective, whole, part, blocks)); });
+    least = std::max(least, all / blocks);
+    points.push_back({whole.nbytes(), least});
+    // The next size takes four times as long.
+    const double next = 4 * all * (options.runs + 1);
+    const double so_far = agreed_seconds(group, Clock::now() - begin);
+    if (points.size() >= 2 && so_far + next > seconds(options.patience)) break;
+  }
+  return {std::move(points), cost::name(collective)};
+}
+
+// Share of its speed that `pass` loses to communication that takes about half its time. An engine without a
+// thread of its own moves on only in waits and hides nothing: nearly all.
+double contention(Road& road, const LinkProfileOptions& options, const cost::Link& link,
+                  const std::function<void()>& pass) {
+  if (!road.in_background()) return 0.99;
+  const Group& group = road.group();
+  const double alone = measure(group, options.runs, pass);
+  const auto bytes = std::clamp<std::uint64_t>(link.saturating_bytes, 65536, options.largest.count);
+  const std::int64_t part_size = static_cast<std::int64_t>(bytes) / 4 / group.size();
+  const at::Tensor whole = road.memory(part_size * group.size());
+  const at::Tensor part = road.memory(part_size);
+  const double block =
+      link.seconds(Collective::all_reduce, static_cast<double>(whole.nbytes()), group.size());
+  const int blocks = std::clamp(static_cast<int>(0.7 * alone / block), 1, 1000);
+  const double communication = measure(
+      group, options.runs, [&] { road.wait(road.send(Collective::all_reduce, whole, part, blocks)); });
+  const double together = measure(group, options.runs, [&] {
+    const auto tickets = road.send(Collective::all_reduce, whole, part, blocks);
+    pass();
+    road.wait(tickets);
+  });
+  const double overlapped = std::min(alone, communication);
+  return std::clamp((together - std::max(alone, communication)) / overlapped, 0.0, 0.99);
+}
+
+}  // namespace
+
+cost::Link profile_link(const Context& context, const LinkProfileOptions& options,
+                        const std::function<void()>& pass) {
+  if (context.world_size() < 2) {
+    throw UsageError(
+        "a link connects ranks: give --nproc-per-node 2 or more, or start rondo profile under a launcher");
+  }
+  Road road(context, options.credit);
+  cost::Link link;
+  link.ranks = context.world_size();
+  for (const Collective collective : cost::kCollectives)
+    link.curves[static_cast<std::size_t>(collective)] = curve(road, options, collective);
+  cost::fit(link);
+  link.parameters_in_place = !road.in_background() && registers_allocations();
+  link.contention = contention(road, options, link, pass);
+  return link;
+}
+
+}  // namespace rondo

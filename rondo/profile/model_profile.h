@@ -1,0 +1,39 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+#include "rondo/cost/profile.h"
+#include "rondo/models/model.h"
+#include "rondo/train/optimizer.h"
+
+namespace rondo {
+
+struct ModelProfileOptions {
+  OptimizerOptions optimizer = {};
+  int passes = 7;   // that count, for each of with and without checkpointing
+  int warm_up = 2;  // before them
+};
+
+// Trains a model on one batch in this process, unsharded, and measures it. One thread.
+class ModelProfiler {
+ public:
+  // The model's weights change. Throws UsageError for an unknown optimizer.
+  ModelProfiler(Model model, at::Tensor input, at::Tensor target, const ModelProfileOptions& options);
+  ~ModelProfiler();
+  ModelProfiler(const ModelProfiler&) = delete;
+  ModelProfiler& operator=(const ModelProfiler&) = delete;
+
+  // Everything but the link, as in docs/planner.md; times are medians.
+  cost::Profile run();
+  // One training step that is not measured.
+  void pass();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace rondo

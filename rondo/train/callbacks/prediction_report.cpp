@@ -1,0 +1,96 @@
+#include "rondo/train/callbacks/prediction_report.h"
+
+#include <algorithm>
+
+#include "rondo/backend/collectives.h"
+#include "rondo/format/file.h"
+#include "rondo/memory/ledger.h"
+#include "rondo/nn/partition.h"
+#include "rondo/train/trainer.h"
+
+namespace rondo {
+namespace {
+
+using nlohmann::json;
+using OrderedJson = nlohmann::ordered_json;
+
+// Of the steps behind the first few, in which memory is touched for the first time.
+double settled_median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto skipped = static_cast<std::ptrdiff_t>(std::min<std::size_t>(3, (values.size() - 1) / 2));
+  const auto middle = values.begin() + skipped + (values.end() - values.begin() - skipped) / 2;
+  std::nth_element(values.begin() + skipped, middle, values.end());
+  return *middle;
+}
+
+// The largest of the ranks' figures, by key.
+double largest(const std::vector<json>& of_ranks, const char* key) {
+  double most = 0;
+  for (const json& rank : of_ranks) most = std::max(most, rank.at(key).get<double>());
+  return most;
+}
+
+}  // namespace
+
+void PredictionReport::on_train_begin(Trainer& trainer, const FitPlan&) {
+  for (UnitState* unit : units_of(*trainer.model().module)) unit->attach(times_);
+}
+
+void PredictionReport::on_step_end(Trainer&, const StepRecord& record) {
+  step_ms_.push_back(record.times.step_ms);
+  exposed_comm_ms_.push_back(record.times.exposed_comm_ms);
+  times_->end_step();
+  if (only_trained_) peak_bytes_ = process_ledger().peak_total();
+}
+
+void PredictionReport::on_epoch_end(Trainer&, std::int64_t) { only_trained_ = false; }
+
+void PredictionReport::on_validation_end(Trainer&, const ValidationRecord&) {
+  only_trained_ = false;
+  times_->end_step();
+}
+
+json PredictionReport::measured() const {
+  json units = json::object();
+  for (const auto& [name, times] : times_->times()) {
+    units[name] = {{"forward_ms", settled_median(times.forward_s) * 1e3},
+                   {"backward_ms", settled_median(times.backward_s) * 1e3}};
+  }
+  return {{"step_ms", settled_median(step_ms_)},
+          {"exposed_comm_ms", settled_median(exposed_comm_ms_)},
+          {"peak_bytes", peak_bytes_},
+          {"units", std::move(units)}};
+}
+
+void PredictionReport::on_train_end(Trainer& trainer, const FitResult&) {
+  for (UnitState* unit : units_of(*trainer.model().module)) unit->detach(times_);
+  const Context& context = trainer.strategy().context();
+  const std::vector<json> of_ranks = gather_object(measured(), context.world());
+  if (context.rank() != 0 || step_ms_.empty()) return;
+  OrderedJson units = OrderedJson::array();
+  for (const Prediction::Unit& unit : prediction_.units) {
+    OrderedJson entry{{"name", unit.name}, {"choice", unit.choice}};
+    if (unit.forward_ms && unit.backward_ms)
+      entry["predicted"] = {{"forward_ms", *unit.forward_ms}, {"backward_ms", *unit.backward_ms}};
+    std::vector<json> of_unit;
+    for (const json& rank : of_ranks) {
+      if (rank["units"].contains(unit.name)) of_unit.push_back(rank["units"][unit.name]);
+    }
+    if (!of_unit.empty())
+      entry["measured"] = {{"forward_ms", largest(of_unit, "forward_ms")},
+                           {"backward_ms", largest(of_unit, "backward_ms")}};
+    units.push_back(std::move(entry));
+  }
+  result_ = {{"predicted",
+              {{"step_ms", prediction_.step_ms},
+               {"exposed_comm_ms", prediction_.exposed_comm_ms},
+               {"peak_bytes", prediction_.peak_bytes}}},
+             {"measured",
+              {{"step_ms", largest(of_ranks, "step_ms")},
+               {"exposed_comm_ms", largest(of_ranks, "exposed_comm_ms")},
+               {"peak_bytes", static_cast<std::uint64_t>(largest(of_ranks, "peak_bytes"))}}},
+             {"units", std::move(units)}};
+  replace_text_file(run_directory_ / "prediction.json", result_.dump(1) + "\n");
+}
+
+}  // namespace rondo

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "rondo/observe/unit_times.h"
+#include "rondo/train/callback.h"
+
+namespace rondo {
+
+// What a plan expects of training.
+struct Prediction {
+  double step_ms = 0;
+  double exposed_comm_ms = 0;
+  std::uint64_t peak_bytes = 0;
+  struct Unit {
+    std::string name = {};
+    std::string choice = {};  // "zero3 + checkpoint"
+    // All passes of a step; empty when the plan came without its profile.
+    std::optional<double> forward_ms = {};
+    std::optional<double> backward_ms = {};
+  };
+  std::vector<Unit> units = {};
+};
+
+// Sets what was measured beside what a plan predicted: step time, exposed communication, peak memory, and
+// the units' forward and backward. Writes prediction.json when training ends. Medians over the steps behind
+// the first few, of the slowest rank; the peak is the largest rank's, before the first validation or
+// checkpoint.
+class PredictionReport final : public Callback {
+ public:
+  PredictionReport(std::filesystem::path run_directory, Prediction prediction)
+      : run_directory_(std::move(run_directory)), prediction_(std::move(prediction)) {}
+
+  std::string name() const override { return "prediction_report"; }
+  void on_train_begin(Trainer& trainer, const FitPlan& plan) override;
+  void on_step_end(Trainer& trainer, const StepRecord& record) override;
+  void on_epoch_end(Trainer& trainer, std::int64_t epoch) override;
+  void on_validation_end(Trainer& trainer, const ValidationRecord& record) override;
+  void on_train_end(Trainer& trainer, const FitResult& result) override;
+
+  // {predicted: {step_ms, exposed_comm_ms, peak_bytes}, measured: {...}, units: [{name, choice, predicted:
+  // {forward_ms, backward_ms}, measured: {...}}]}, on rank 0 after training; null before and elsewhere.
+  const nlohmann::ordered_json& result() const { return result_; }
+
+ private:
+  nlohmann::json measured() const;
+
+  std::filesystem::path run_directory_;
+  Prediction prediction_;
+  std::shared_ptr<UnitTimes> times_ = std::make_shared<UnitTimes>();
+  std::vector<double> step_ms_;
+  std::vector<double> exposed_comm_ms_;
+  std::uint64_t peak_bytes_ = 0;
+  bool only_trained_ = true;  // nothing but training steps so far
+  nlohmann::ordered_json result_;
+};
+
+}  // namespace rondo

@@ -1,0 +1,45 @@
+"""What `rondo plan --fsdp2` writes, applied by PyTorch: the losses of plain FSDP2, and memory as the plan says."""
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+MIB = 2**20
+BLOCK = {"forward_s": 0.01, "backward_s": 0.02, "parameter_bytes": 2 * MIB, "gradient_bytes": 2 * MIB,
+         "optimizer_bytes": 4 * MIB, "activation_bytes": MIB, "strategies": ["zero3", "zero3_keep"]}
+LINK = {"ranks": 2, "collectives": {name: [[4096, 0.001], [4 * MIB, 0.03]]
+                                    for name in ("all_reduce", "reduce_scatter", "all_gather")}}
+
+
+@pytest.fixture
+def plan(rondo, tmp_path):
+    """The plan for a limit in FSDP2's terms: its file."""
+
+    def make(name, limit):
+        profile = {"format": "rondo-profile-1", "model": "blocks", "link": LINK,
+                   "units": [{"name": unit, **BLOCK} for unit in ("root", "h.0", "h.1", "h.2", "h.3")]}
+        (tmp_path / "profile.json").write_text(json.dumps(profile))
+        result = rondo("plan", tmp_path / "profile.json", "--ranks", 2, "--memory-limit", limit, "--fsdp2",
+                       tmp_path / name, "--quiet", "--time-limit", "1s")
+        assert result.returncode == 0, result.stderr
+        return tmp_path / name
+
+    return make
+
+
+def test_a_plan_trains_with_pytorch(plan, clean_environment, tmp_path):
+    files = [plan("roomy.json", "64MiB"), plan("tight.json", "30MiB")]
+    result = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+         pathlib.Path(__file__).with_name("fsdp2_ranks.py"), tmp_path / "out.json", "plain", *files],
+        env=clean_environment | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    plain, roomy, tight = json.loads((tmp_path / "out.json").read_text())
+    kept, gathered = ([unit["name"] for unit in json.loads(file.read_text())["units"] if not unit["reshard_after_forward"]]
+                      for file in files)
+    assert len(kept) > len(gathered), (kept, gathered)
+    assert roomy["losses"] == pytest.approx(plain["losses"], rel=1e-6)
+    assert tight["losses"] == pytest.approx(plain["losses"], rel=1e-6)
+    assert tight["peak_bytes"] < roomy["peak_bytes"]

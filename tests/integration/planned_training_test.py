@@ -1,0 +1,137 @@
+"""From a limit to a running training: `rondo train --strategy planned`, with a plan file and in one go."""
+import json
+
+import pytest
+from sharded_test import SMALL, losses, text, train  # noqa: F401  (fixtures)
+
+CONFIG = {"layers": 2, "heads": 2, "width": 32, "context": 32}
+GLOO = ["--backend", "gloo"]
+
+
+@pytest.fixture(scope="module")
+def profile(rondo_bin, tmp_path_factory):
+    """Of the model of these tests, by hand: what a plan needs to know, not what this machine does."""
+    block = {"forward_s": 0.001, "backward_s": 0.002, "activation_bytes": 200_000, "checkpointed_activation_bytes": 16_384}
+    sizes = {"root": 69_888, "transformer.h.0": 50_816, "transformer.h.1": 50_816}
+    units = [{"name": name, "parameter_bytes": size, "gradient_bytes": size, "optimizer_bytes": 2 * size, **block}
+             for name, size in sizes.items()]
+    del units[0]["checkpointed_activation_bytes"]
+    units[1]["strategies"] = ["zero3"]
+    link = {"ranks": 2, "collectives": {name: [[4096, 0.0002], [1 << 20, 0.02]]
+                                        for name in ("all_reduce", "reduce_scatter", "all_gather")}}
+    path = tmp_path_factory.mktemp("profile") / "profile.json"
+    path.write_text(json.dumps({"format": "rondo-profile-1", "model": "gpt-tiny", "batch_size": 4, "units": units,
+                                "link": link}))
+    return path
+
+
+@pytest.fixture
+def plan(rondo, profile, tmp_path):
+    def run_plan(limit, name, words):
+        return rondo("plan", profile, "--ranks", 2, "--memory-limit", f"{int(limit)}B", "--plan-out", tmp_path / name,
+                     "--quiet", "--time-limit", "1s", "--block-bytes", "16KiB", *words)
+
+    def make(share, name="plan.json", *words):
+        """For so many times the least memory that any plan needs."""
+        run_plan(1, "least.json", words)
+        least = json.loads((tmp_path / "least.json").read_text())["smallest_limit_bytes"]
+        result = run_plan(share * least, name, words)
+        assert result.returncode == 0, result.stderr
+        return tmp_path / name
+
+    return make
+
+
+def planned(file, *more):
+    return ["--strategy", "planned", "--plan", file, *more]
+
+
+def test_a_whole_plan_trains_as_ddp_does(train, plan, tmp_path):  # noqa: F811
+    train("--strategy", "ddp", "--steps", 5, run_dir="ddp").check_returncode()
+    file = plan(1.02)
+    units = json.loads(file.read_text())["units"]
+    assert any(unit["checkpoint"] for unit in units) and any("zero3" in unit["strategy"] for unit in units), units
+    for name, engine in (("gloo", GLOO), ("shared-memory", [])):
+        train(*planned(file), *engine, "--steps", 5, run_dir=name).check_returncode()
+        assert losses(tmp_path / name) == pytest.approx(losses(tmp_path / "ddp"), rel=1e-5)
+    prediction = json.loads((tmp_path / "gloo" / "prediction.json").read_text())
+    assert prediction["predicted"]["step_ms"] == json.loads(file.read_text())["step_ms"]
+    assert prediction["measured"]["step_ms"] > 0 and prediction["measured"]["peak_bytes"] > 0
+    assert [unit["name"] for unit in prediction["units"]] == [unit["name"] for unit in units]
+
+
+def test_accumulated_passes_as_planned(train, plan, tmp_path):  # noqa: F811
+    file = plan(1.1, "plan.json", "--micro-batches", 2)
+    train("--strategy", "ddp", "--accumulate", 2, "--steps", 3, run_dir="ddp").check_returncode()
+    train(*planned(file), *GLOO, "--accumulate", 2, "--steps", 3).check_returncode()
+    assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "ddp"), rel=1e-5)
+
+
+def test_a_plan_for_something_else_is_named(train, plan, profile, tmp_path):  # noqa: F811
+    file = plan(2)
+
+    def expect(says, *words, ranks=2, change=None):
+        chosen = file
+        if change:
+            document = json.loads(file.read_text())
+            change(document)
+            chosen = tmp_path / "changed.json"
+            chosen.write_text(json.dumps(document))
+        wrong = train(*planned(chosen), *words, "--steps", 1, run_dir="wrong", ranks=ranks)
+        assert wrong.returncode == 2, wrong.stderr
+        assert says in wrong.stderr and wrong.stderr.count("] rondo train:") == 1, wrong.stderr
+
+    expect("was made for a batch of 4 samples a rank, and this job has 2", "--batch-size", 2)
+    expect("was made for 1 micro-batches a step, and --accumulate is 2", "--accumulate", 2)
+    expect("was made for model other, and this job trains gpt-tiny", change=lambda p: p.update(model="other"))
+    expect("says which units are checkpointed", "--checkpoint-activations", "all")
+    other = json.loads(profile.read_text())
+    other["units"][0]["forward_s"] *= 2
+    (tmp_path / "other.json").write_text(json.dumps(other))
+    expect("was made from a profile with hash", "--profile", tmp_path / "other.json")
+
+
+def test_a_plan_for_other_ranks_or_sizes_is_named(train, plan, tmp_path):  # noqa: F811
+    file = plan(2)
+    wrong = train(*planned(file), "--steps", 1, ranks=3)
+    assert wrong.returncode == 2 and "was made for 2 ranks, and this job has 3" in wrong.stderr, wrong.stderr
+    wrong = train(*planned(file), "--steps", 1, "--width", 64, run_dir="wide")
+    assert wrong.returncode == 2 and "knows units by other sizes: root" in wrong.stderr, wrong.stderr
+
+
+def test_ranks_with_different_plans_stop_by_name(rondo, rondo_bin, plan, text, tmp_path):  # noqa: F811
+    plan(2, "plan-0.json")
+    plan(1.02, "plan-1.json")
+    words = " ".join(map(str, [rondo_bin / "rondo-train-worker", "--data", text, "--run-dir", tmp_path / "run", *SMALL,
+                               *planned("plan-$RANK.json"), "--steps", 1]))
+    result = rondo("run", "-n", 2, "bash", "-c", words, timeout=60)
+    assert result.returncode == 2, result.stderr
+    assert result.stderr.count("] rondo train: the ranks have different plans") == 1, result.stderr
+    assert "rank 0 has" in result.stderr and "rank 1 has" in result.stderr, result.stderr
+
+
+def test_one_go_measures_plans_and_trains(train, rondo, tmp_path):  # noqa: F811
+    train("--strategy", "ddp", "--steps", 4, run_dir="ddp").check_returncode()
+    one_go = train("--strategy", "planned", "--memory-limit", "3MB", "--plan-time-limit", "1s", "--steps", 4, *GLOO,
+                   "--json", tmp_path / "result.json")
+    assert one_go.returncode == 0, one_go.stderr
+    assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "ddp"), rel=1e-5)
+    made = json.loads((tmp_path / "run" / "plan.json").read_text())
+    assert made["feasible"] and made["ranks"] == 2 and made["memory_limit_bytes"] == 3_000_000
+    assert "batch 4 a rank" in json.loads((tmp_path / "run" / "profile.json").read_text())["made_for"]
+    assert json.loads((tmp_path / "result.json").read_text())["prediction"] == \
+        json.loads((tmp_path / "run" / "prediction.json").read_text())
+    report = rondo("report", tmp_path / "run")
+    assert report.returncode == 0 and "Plan and reality" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_an_infeasible_limit_is_named_before_training(train, tmp_path):  # noqa: F811
+    wrong = train("--strategy", "planned", "--memory-limit", "100kB", "--steps", 1, *GLOO)
+    assert wrong.returncode == 2, wrong.stderr
+    assert "--memory-limit 100kB is infeasible" in wrong.stderr, wrong.stderr
+    assert "the smallest limit that any plan fits is" in wrong.stderr, wrong.stderr
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+    # A profile of another job is refused, and this job's own is not measured again.
+    again = train("--strategy", "planned", "--memory-limit", "100kB", "--batch-size", 2, "--steps", 1, *GLOO, "--profile",
+                  tmp_path / "run" / "profile.json")
+    assert again.returncode == 2 and "was measured for gpt-tiny" in again.stderr, again.stderr
