@@ -14,6 +14,7 @@
 #include "apps/train/bert_setup.h"
 #include "apps/train/planned_training.h"
 #include "apps/train/run_directory.h"
+#include "apps/train/strategy_setup.h"
 #include "rondo/backend/accounting.h"
 #include "rondo/backend/collectives.h"
 #include "rondo/backend/context.h"
@@ -26,7 +27,6 @@
 #include "rondo/models/model.h"
 #include "rondo/nn/activation_checkpoint.h"
 #include "rondo/nn/sync_batch_norm.h"
-#include "rondo/parallel/ddp/hooks/registry.h"
 #include "rondo/parallel/registry.h"
 #include "rondo/precision/dtype.h"
 #include "rondo/train/agreement.h"
@@ -173,24 +173,6 @@ PrecisionOptions precision_options(const TrainFlags& flags) {
   return options;
 }
 
-// As a number of ranks, see StrategyOptions::reshard_ranks.
-int parse_reshard_after_forward(const std::string& text) {
-  if (text == "true") return 0;
-  if (text == "false") return 1;
-  const bool digits = !text.empty() && text.size() < 7 && text.find_first_not_of("0123456789") == text.npos;
-  const int ranks = digits ? std::stoi(text) : 0;
-  if (ranks < 1)
-    throw UsageError(str("--reshard-after-forward ", text, " is neither true, false nor a number of ranks"));
-  return ranks;
-}
-
-OffloadOptions offload_options(const TrainFlags& flags) {
-  const auto has = [&](const char* what) {
-    return std::find(flags.offload_what.begin(), flags.offload_what.end(), what) != flags.offload_what.end();
-  };
-  return {.directory = flags.offload, .parameters = has("parameters"), .optimizer = has("optimizer")};
-}
-
 ScheduleOptions schedule_options(const TrainFlags& flags, std::int64_t total_steps) {
   ScheduleOptions options;
   options.kind = flags.schedule;
@@ -303,26 +285,7 @@ ExitCode run_training(const TrainFlags& flags) {
   run_agreed(context, [&] {
     batch_size_per_rank(flags, context.world_size());
     check_bert_flags(flags);
-    options.bucket_bytes = parse_bytes(flags.bucket_size, "--bucket-size");
-    options.codec = flags.codec;
-    // Known or not, also where nothing has to travel.
-    if (flags.codec != "none") make_comm_hook(flags.codec, context.world());
-    options.first_bucket_bytes = std::min(options.first_bucket_bytes, options.bucket_bytes);
-    options.check_parameters_every = flags.check_parameters_every;
-    options.plan = flags.plan;
-    options.strategy_seed = flags.strategy_seed;
-    options.shard_ranks = flags.shard_ranks;
-    options.reduce_every_pass = flags.reduce_every_pass;
-    options.schedule = flags.comm_schedule;
-    options.schedule_seed = flags.comm_seed;
-    options.block_bytes = parse_bytes(flags.block_size, "--block-size");
-    options.credit_bytes = parse_bytes(flags.credit, "--credit");
-    options.fuse_bytes = parse_bytes(flags.fuse_bytes, "--fuse-bytes");
-    options.prefetch = flags.prefetch;
-    options.gradients_in_flight = flags.gradients_in_flight;
-    options.mixed_precision = parse_mixed_precision_policy(flags.mixed_precision);
-    options.reshard_ranks = parse_reshard_after_forward(flags.reshard_after_forward);
-    options.offload = offload_options(flags);
+    options = strategy_options(flags, context.world());
     // Known or not, before anything is measured.
     strategy_named = all_strategies().resolve(strategy_name(flags, context.world_size()));
     device = device_of(flags.device, context.local_rank());

@@ -7,6 +7,7 @@ namespace rondo {
 // How a unit's parameters, gradients and optimizer state are kept on the ranks: what the planner chooses
 // among.
 using Sharding = cost::Strategy;
+using cost::shards_gradients;
 using cost::shards_optimizer;
 using cost::shards_parameters;
 
