@@ -125,20 +125,25 @@ cost::Profile profile_of_job(const TrainFlags& flags, const Context& context, co
   return profile_job(context, std::move(model), job.batch.input, job.batch.target, options, made_for);
 }
 
+// Of the limit: a predicted peak is a few percent off, and what goes beyond the limit ends the training.
+constexpr double kPlannedShare = 0.95;
+
 Json make_plan_json(const TrainFlags& flags, const cost::Profile& profile, int ranks) {
   cost::StepOptions step;
   step.ranks = ranks;
   step.micro_batches = static_cast<int>(flags.accumulate);
   const cost::StepModel model = cost::make_step_model(profile, step);
   plan::PlannerOptions options;
-  options.memory_limit = parse_bytes(flags.memory_limit, "--memory-limit").count;
+  const Bytes limit = parse_bytes(flags.memory_limit, "--memory-limit");
+  options.memory_limit = static_cast<std::uint64_t>(kPlannedShare * static_cast<double>(limit.count));
   options.time_limit = parse_duration(flags.plan_time_limit, "--plan-time-limit");
   const plan::Answer answer = plan::make_plan(model, options);
   const plan::Explanation explanation = plan::explain(model, answer, options.memory_limit);
   if (!answer.feasible) {
     throw UsageError(str("--memory-limit ", flags.memory_limit, " is infeasible: ", explanation.binding,
                          "; the smallest limit that any plan fits is ",
-                         to_string(Bytes{answer.floor.bytes})));
+                         to_string(Bytes{static_cast<std::uint64_t>(static_cast<double>(answer.floor.bytes) /
+                                                                    kPlannedShare)})));
   }
   return plan::plan_to_json(model, answer, explanation, options);
 }
@@ -170,8 +175,7 @@ JobPlan plan_job(const TrainFlags& flags, const Context& context, const RunDirec
   run_agreed(context, [&] {
     if (flags.memory_limit.empty())
       throw UsageError(
-          "--strategy planned needs --plan FILE, which `rondo plan` writes, or --memory-limit SIZE to make a "
-          "plan "
+          "--strategy planned needs --plan FILE, which `rondo plan` writes, or --memory-limit SIZE to plan "
           "for");
     if (context.world_size() == 1)
       throw UsageError("--strategy planned plans for several processes; give --nproc-per-node 2 or more");

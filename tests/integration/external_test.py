@@ -34,6 +34,15 @@ def installed(repository, rondo_bin, tmp_path_factory):
     return prefix
 
 
+def launcher(repository):
+    """What a project with ccache would set: a second build of the same sources takes seconds."""
+    if not shutil.which("ccache"):
+        return []
+    words = ["cmake", "-E", "env", "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime",
+             f"CCACHE_BASEDIR={repository}", "CCACHE_NOHASHDIR=1", "ccache"]
+    return ["-DCMAKE_CXX_COMPILER_LAUNCHER=" + ";".join(words)]
+
+
 def configure_and_build(repository, rondo_bin, way, *definitions):
     folder = rondo_bin.parent.parent / f"external-{way}"
     must("cmake", "-S", repository / "examples" / "external", "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
@@ -82,7 +91,7 @@ def test_find_package_after_install(repository, rondo_bin, installed, libtorch):
 
 def test_add_subdirectory(repository, rondo_bin, libtorch):
     folder = configure_and_build(repository, rondo_bin, "subdirectory", f"-DRONDO_SOURCE={repository}",
-                                 f"-DLIBTORCH={libtorch}")
+                                 f"-DLIBTORCH={libtorch}", *launcher(repository))
     check_who(folder)
     check_train(folder, rondo_bin / "rondo")
 
