@@ -62,8 +62,9 @@ TEST(StepSimulator, DataParallelByHand) {
   EXPECT_DOUBLE_EQ(result.step_s, 7.5);
   EXPECT_DOUBLE_EQ(result.exposed_s, 1.5);
   EXPECT_DOUBLE_EQ(result.communication_s, 3);
-  // 2 x (P + G + O) and both activations and the workspace of b's backward.
-  EXPECT_EQ(result.peak_bytes, 8000U + 200 + 7);
+  // 2 x (P + G + O), both activations, the workspace of b's backward, and autograd's gradients of b beside
+  // the buffer that they are copied into.
+  EXPECT_EQ(result.peak_bytes, 8000U + 200 + 7 + 1000);
 }
 
 TEST(StepSimulator, ContentionSlowsWhatOverlaps) {
@@ -85,8 +86,9 @@ TEST(StepSimulator, ShardedByHand) {
   Timeline timeline;
   const StepResult result = simulate_step(model, plan, UINT64_MAX, &timeline);
   EXPECT_DOUBLE_EQ(result.step_s, 1 + 6 + 1);  // the first gather and the last reduction are exposed
-  // While b goes backward: both shards, b and the gathered a, b's gradient, activations, workspace.
-  EXPECT_EQ(timeline.slots[3].memory.total(), 2 * 2000U + 2000 + 1000 + 200 + 7);
+  // While b goes backward: both shards of parameters and optimizer state, room for b's part of its gradient,
+  // b and the gathered a, b's gradient, activations, workspace.
+  EXPECT_EQ(timeline.slots[3].memory.total(), 2 * 1500U + 500 + 2000 + 1000 + 200 + 7);
   EXPECT_EQ(timeline.slots[2].memory.gathered, 1000U);        // a is freed after its forward
   EXPECT_EQ(timeline.slots[5].memory.total(), 4000U + 1000);  // a's gradient is on its way
   EXPECT_EQ(timeline.slots[6].memory.total(), 4000U);
