@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 
@@ -31,18 +30,6 @@ std::filesystem::path measurement_path(const char* variable, const char* file) {
   if (const auto cache = value_of("XDG_CACHE_HOME"); !cache.empty()) return cache / "rondo" / file;
   if (const auto home = value_of("HOME"); !home.empty()) return home / ".cache" / "rondo" / file;
   return {};
-}
-
-// From the kernel's files: under a hypervisor the C library may take the host's cache for ours.
-Bytes largest_cache() {
-  std::uint64_t largest = 0;
-  for (int index = 0;; ++index) {
-    std::ifstream file(str("/sys/devices/system/cpu/cpu0/cache/index", index, "/size"));
-    std::uint64_t kilobytes = 0;  // "32768K"
-    if (!(file >> kilobytes)) break;
-    largest = std::max(largest, kilobytes * 1024);
-  }
-  return largest > 0 ? Bytes{largest} : MiB(32);
 }
 
 }  // namespace rondo

@@ -22,10 +22,6 @@ struct ReductionTask {
   // of weight zero is left out, so what it holds does not matter. Floating types with Reduction::average
   // only.
   std::span<const double> weights;
-  // For data that no cache can hold: the destination that this processor goes on with. The others are written
-  // past the caches where that is possible, and are complete when reduce() returns. Negative: all the usual
-  // way.
-  int kept_destination = -1;
 };
 
 // Runs the task on this thread, with the widest instructions this processor has. Throws Error when the

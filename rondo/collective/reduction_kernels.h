@@ -2,10 +2,6 @@
 // everything here has internal linkage and uses no inline function of the standard library.
 #pragma once
 
-#if defined(__AVX__)
-#include <immintrin.h>
-#endif
-
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -167,48 +163,6 @@ void weighted_average(const ReductionTask& task) {
   }
 }
 
-constexpr std::size_t kLine = 64;  // bytes of a cache line
-
-#if defined(__AVX__)
-// Writes one cache line to memory without reading it into a cache first; `to` begins a line.
-inline void stream_line(std::byte* to, const std::byte* from) {
-#if defined(__AVX512F__)
-  _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_load_si512(from));
-#else
-  for (std::size_t i = 0; i < kLine; i += sizeof(__m256i)) {
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i),
-                        _mm256_load_si256(reinterpret_cast<const __m256i*>(from + i)));
-  }
-#endif
-}
-
-// Two ranks, data larger than the caches: the peer's copy goes past them. Returns the elements done, whole
-// cache lines; none where the peer's copy does not begin with one.
-template <class T>
-std::size_t sum_two_streaming(const ReductionTask& task, T factor) {
-  const T* a = reinterpret_cast<const T*>(task.sources[0]);
-  const T* b = reinterpret_cast<const T*>(task.sources[1]);
-  std::byte* kept = task.destinations[static_cast<std::size_t>(task.kept_destination)];
-  std::byte* streamed = task.destinations[static_cast<std::size_t>(1 - task.kept_destination)];
-  if (reinterpret_cast<std::uintptr_t>(streamed) % kLine != 0) return 0;
-  constexpr std::size_t kPerLine = kLine / sizeof(T);
-  const std::size_t n = task.elements / kPerLine * kPerLine;
-  alignas(kLine) T line[kPerLine];
-  for (std::size_t begin = 0; begin < n; begin += kPerLine) {
-    for (std::size_t i = 0; i < kPerLine; ++i) line[i] = (a[begin + i] + b[begin + i]) * factor;
-    std::memcpy(kept + begin * sizeof(T), line, kLine);
-    stream_line(streamed + begin * sizeof(T), reinterpret_cast<const std::byte*>(line));
-  }
-  _mm_sfence();  // before anyone is told
-  return n;
-}
-#else
-template <class T>
-std::size_t sum_two_streaming(const ReductionTask&, T) {
-  return 0;
-}
-#endif
-
 // The case every training step spends its time in: two ranks, both results written in one pass.
 template <class T>
 void sum_two(const ReductionTask& task, double scale) {
@@ -218,8 +172,6 @@ void sum_two(const ReductionTask& task, double scale) {
   T* second = reinterpret_cast<T*>(task.destinations[task.destinations.size() - 1]);
   const T factor = static_cast<T>(scale);
   const std::size_t n = task.elements;
-  const bool streams = task.kept_destination >= 0 && task.destinations.size() == 2;
-  const std::size_t streamed = streams ? sum_two_streaming<T>(task, factor) : 0;
   constexpr std::size_t kStride = 1024 / sizeof(T);
   constexpr std::size_t kAhead = 1024 / sizeof(T);
   // A destination may be a source, but only element by element: no iteration reads what another wrote.
@@ -228,7 +180,7 @@ void sum_two(const ReductionTask& task, double scale) {
       task.destinations[0] != task.sources[0] && task.destinations[0] != task.sources[1];
   const bool second_is_new =
       second != first && task.destinations[1] != task.sources[0] && task.destinations[1] != task.sources[1];
-  for (std::size_t begin = streamed; begin < n; begin += kStride) {
+  for (std::size_t begin = 0; begin < n; begin += kStride) {
     const std::size_t end = n - begin < kStride ? n : begin + kStride;
     if (end + kAhead + kStride <= n) {
       if (first_is_new)

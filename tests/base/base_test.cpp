@@ -3,7 +3,6 @@
 #include "rondo/base/bytes.h"
 #include "rondo/base/cancel.h"
 #include "rondo/base/error.h"
-#include "rondo/base/machine.h"
 #include "rondo/base/random.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
@@ -79,11 +78,6 @@ TEST(Cancel, CopiesShareTheFlag) {
   EXPECT_FALSE(copy.cancelled());
   token.cancel();
   EXPECT_TRUE(copy.cancelled());
-}
-
-TEST(Machine, TellsASizeOfItsCache) {
-  EXPECT_GE(largest_cache(), KiB(64));
-  EXPECT_LE(largest_cache(), GiB(8));
 }
 
 }  // namespace

@@ -78,41 +78,6 @@ TEST(Reduction, AveragesInPlace) {
   EXPECT_EQ(b, a);
 }
 
-// Past the caches or through them, the bits are the same, wherever buffers begin and whoever keeps which.
-template <class T>
-void expect_streaming_changes_nothing(DType type) {
-  constexpr std::size_t kMost = 1100;
-  for (const std::size_t n : {0, 1, 15, 16, 17, 1024, 1100}) {
-    for (const std::size_t shift : {0, 1, 8}) {
-      for (const Reduction reduction : {Reduction::sum, Reduction::average}) {
-        for (const int kept : {-1, 0, 1}) {
-          alignas(64) T a[kMost + 16] = {};
-          alignas(64) T b[kMost + 16] = {};
-          std::vector<T> expected;
-          for (std::size_t i = 0; i < n; ++i) {
-            a[shift + i] = static_cast<T>(0.1) * static_cast<T>(i + 1);
-            b[shift + i] = static_cast<T>(1e7) / static_cast<T>(i + 3);
-            const T sum = a[shift + i] + b[shift + i];
-            expected.push_back(reduction == Reduction::sum ? sum : sum * static_cast<T>(0.5));
-          }
-          const std::vector<std::byte*> both{reinterpret_cast<std::byte*>(a + shift),
-                                             reinterpret_cast<std::byte*>(b + shift)};
-          const std::vector<const std::byte*> sources{both[0], both[1]};
-          reduce({type, reduction, sources, both, n, {}, kept});
-          EXPECT_EQ(std::vector<T>(a + shift, a + shift + n), expected) << n << " from " << shift;
-          EXPECT_EQ(std::vector<T>(b + shift, b + shift + n), expected) << n << " from " << shift;
-          EXPECT_EQ(a[shift + n], T{0}) << "not beyond the end";
-        }
-      }
-    }
-  }
-}
-
-TEST(Reduction, PastTheCachesTheBitsAreTheSame) {
-  expect_streaming_changes_nothing<float>(DType::float32);
-  expect_streaming_changes_nothing<double>(DType::float64);
-}
-
 TEST(Reduction, WeightsLeaveOutWhatCountsNothing) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const auto mean = run<float>(DType::float32, Reduction::average, {{1, 1}, {5, 9}, {nan, nan}}, {1, 3, 0});

@@ -6,7 +6,6 @@
 #include <span>
 
 #include "rondo/base/error.h"
-#include "rondo/base/machine.h"
 #include "rondo/base/text.h"
 #include "rondo/collective/reduction.h"
 
@@ -355,13 +354,7 @@ void Operation::reduce_in_place() {
     destinations[r] = peers_.arena_address(static_cast<int>(r), offset) + range.begin * width;
     sources[r] = destinations[r];
   }
-  const std::vector<double> all_weights = weights();
-  ReductionTask task{request_.type,       request_.reduction, sources.span(),
-                     destinations.span(), range.size(),       all_weights};
-  // Buffers that no cache can hold would only push out of it what their owners go on with.
-  static const std::uint64_t cache = largest_cache().count;
-  if (piece_bytes_ * static_cast<std::size_t>(peers_.size()) >= cache) task.kept_destination = peers_.rank();
-  reduce(task);
+  reduce({request_.type, request_.reduction, sources.span(), destinations.span(), range.size(), weights()});
 }
 
 bool Operation::all_worked(std::uint64_t ticket) const {
