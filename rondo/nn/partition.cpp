@@ -64,6 +64,12 @@ class Walk {
 
 }  // namespace
 
+std::uint64_t ModelUnit::parameter_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const ModelTensor& parameter : parameters) bytes += parameter.tensor.nbytes();
+  return bytes;
+}
+
 std::vector<UnitState*> units_of(const torch::nn::Module& model) {
   Walk walk;
   walk.visit(model, "", {});

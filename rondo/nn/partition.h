@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,9 @@ struct ModelUnit {
   std::string name = {};
   UnitState* state = nullptr;  // null for the root
   std::vector<ModelTensor> parameters = {};
+
+  // Of all its parameters.
+  std::uint64_t parameter_bytes() const;
 };
 
 // What the part of a model outside all units is called.

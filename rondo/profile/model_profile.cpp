@@ -28,10 +28,6 @@ std::vector<cost::Strategy> outside_units() {
   return {cost::Strategy::ddp, cost::Strategy::zero1, cost::Strategy::zero2, cost::Strategy::zero3_keep};
 }
 
-std::uint64_t bytes_of(const at::Tensor& tensor) {
-  return tensor.numel() * static_cast<std::uint64_t>(tensor.element_size());
-}
-
 }  // namespace
 
 struct ModelProfiler::State {
@@ -45,7 +41,7 @@ struct ModelProfiler::State {
     partition_ = partition_into_units(*model_.module);
     for (const ModelUnit& unit : partition_) {
       for (const ModelTensor& parameter : unit.parameters) {
-        const std::uint64_t bytes = bytes_of(parameter.tensor);
+        const std::uint64_t bytes = parameter.tensor.nbytes();
         parameter_bytes_[unit.name] += bytes;
         if (parameter.tensor.requires_grad()) gradient_bytes_[unit.name] += bytes;
       }
@@ -69,7 +65,7 @@ struct ModelProfiler::State {
     cost::Profile profile;
     profile.model = model_.name;
     profile.batch_size = static_cast<std::uint64_t>(input_.size(0));
-    profile.base_bytes = bytes_of(input_) + bytes_of(target_);
+    profile.base_bytes = input_.nbytes() + target_.nbytes();
     for (const ModelUnit& unit : partition_) {
       const std::string& name = unit.name;
       // Optimizers keep the same for every value that they train.

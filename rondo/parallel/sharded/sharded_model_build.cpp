@@ -113,9 +113,7 @@ void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& option
   std::vector<std::string> names;
   for (const ModelUnit& unit : model_units) {
     names.push_back(unit.name);
-    sizes.push_back({unit.name, 0});
-    for (const ModelTensor& parameter : unit.parameters)
-      sizes.back().parameter_bytes += parameter.tensor.nbytes();
+    sizes.push_back({unit.name, unit.parameter_bytes()});
   }
   std::vector<Sharding> shardings = plan.assign(sizes, ranks);
   if (options.reshard_ranks == 1)
@@ -149,9 +147,7 @@ void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& option
   for (std::size_t i = 0; i < groups.size(); ++i) {
     // Shared buffers go where least is, so that each rank owns its share of them.
     const auto owner = std::min_element(owned.begin(), owned.end());
-    for (const ModelTensor& parameter : groups[i].unit.parameters) {
-      *owner += static_cast<std::int64_t>(parameter.tensor.nbytes());
-    }
+    *owner += static_cast<std::int64_t>(groups[i].unit.parameter_bytes());
     UnitEnvironment environment = environment_;
     if (launches_) {
       const auto blocks = static_cast<std::uint64_t>(launches_->blocks(i));

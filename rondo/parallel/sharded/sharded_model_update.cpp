@@ -1,9 +1,4 @@
 #include <torch/nn/module.h>
-#include <torch/optim/adagrad.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/rmsprop.h>
-#include <torch/optim/sgd.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
@@ -13,6 +8,7 @@
 #include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
 #include "rondo/memory/scope.h"
+#include "rondo/nn/optimizer_fields.h"
 #include "rondo/parallel/sharded/exposed_time.h"
 #include "rondo/parallel/sharded/sharded_model.h"
 
@@ -21,21 +17,15 @@
 namespace rondo {
 namespace {
 
-// An optimizer sees flat parts of parameters, so its rule must treat each element alone.
+// An optimizer sees flat parts of parameters, so its rule must treat each element alone, as those of all the
+// known kinds do.
 void check_elementwise(const torch::optim::Optimizer& optimizer) {
-  using namespace torch::optim;  // NOLINT(google-build-using-namespace)
-  const bool known = dynamic_cast<const SGD*>(&optimizer) != nullptr ||
-                     dynamic_cast<const Adam*>(&optimizer) != nullptr ||
-                     dynamic_cast<const AdamW*>(&optimizer) != nullptr ||
-                     dynamic_cast<const Adagrad*>(&optimizer) != nullptr ||
-                     dynamic_cast<const RMSprop*>(&optimizer) != nullptr;
-  if (known) return;
+  if (with_optimizer_kind(optimizer, [](auto) {})) return;
   throw UsageError(
       "this optimizer cannot be sharded: each rank optimises flat parts of parameters, which is right for "
-      "rules "
-      "that treat every element alone. SGD, Adam, AdamW, Adagrad, RMSprop and classes derived from them do; "
-      "for "
-      "others use strategy ddp");
+      "rules that treat every element alone. SGD, Adam, AdamW, Adagrad, RMSprop and classes derived from "
+      "them "
+      "do; for others use strategy ddp");
 }
 
 }  // namespace

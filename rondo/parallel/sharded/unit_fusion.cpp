@@ -6,15 +6,6 @@
 #include "rondo/base/text.h"
 
 namespace rondo {
-namespace {
-
-std::uint64_t bytes_of(const ModelUnit& unit) {
-  std::uint64_t bytes = 0;
-  for (const ModelTensor& parameter : unit.parameters) bytes += parameter.tensor.nbytes();
-  return bytes;
-}
-
-}  // namespace
 
 std::vector<UnitGroup> join_small_units(std::vector<ModelUnit> units, const std::vector<Sharding>& shardings,
                                         Bytes most) {
@@ -23,7 +14,8 @@ std::vector<UnitGroup> join_small_units(std::vector<ModelUnit> units, const std:
     ModelUnit& unit = units[i];
     UnitGroup* const last = groups.empty() ? nullptr : &groups.back();
     const bool joins = last != nullptr && last->unit.state != nullptr && unit.state != nullptr &&
-                       last->sharding == shardings[i] && bytes_of(last->unit) + bytes_of(unit) <= most.count;
+                       last->sharding == shardings[i] &&
+                       last->unit.parameter_bytes() + unit.parameter_bytes() <= most.count;
     if (joins) {
       last->unit.name = str(last->unit.name, "+", unit.name);
       last->members.push_back(unit.state);
