@@ -152,10 +152,10 @@ JobPlan plan_from_file(const TrainFlags& flags, const Context& context) {
   JobPlan result;
   std::string hash;
   run_agreed(context, [&] {
-    const cost::PlanFile file = cost::read_plan_file(flags.plan);
+    const Json json = cost::read_plan_json(flags.plan);
+    const cost::PlanFile file = cost::parse_plan_file(json, str("plan ", flags.plan));
     check_plan_is_for_job(flags, file, context.world_size());
     hash = file.hash;
-    const Json json = parse_json_strict(read_text_file(flags.plan), flags.plan);
     result.text = json.dump();
     result.predicts = file.schedule.has_value();
     std::optional<cost::Profile> profile;

@@ -176,11 +176,15 @@ PlanFile parse_plan_file(const Json& json, const std::string& what) {
   return plan;
 }
 
-PlanFile read_plan_file(const std::string& path) {
+Json read_plan_json(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw UsageError(str("the plan file ", path, " cannot be read"));
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  return parse_plan_file(parse_json_strict(text, path), str("plan ", path));
+  return parse_json_strict(text, path);
+}
+
+PlanFile read_plan_file(const std::string& path) {
+  return parse_plan_file(read_plan_json(path), str("plan ", path));
 }
 
 }  // namespace rondo::cost

@@ -57,7 +57,10 @@ struct PlanFile {
 // Reads either form. Throws DataError that names the field for what is missing, unknown, of another type or
 // impossible, and for a plan that is not feasible. `what` begins the message.
 PlanFile parse_plan_file(const nlohmann::ordered_json& json, const std::string& what);
-// parse_plan_file of a file. Throws UsageError when it cannot be read.
+// What is in a plan file, as yet unchecked. Throws UsageError when it cannot be read, DataError unless it is
+// JSON.
+nlohmann::ordered_json read_plan_json(const std::string& path);
+// parse_plan_file of it.
 PlanFile read_plan_file(const std::string& path);
 
 }  // namespace rondo::cost

@@ -80,6 +80,28 @@ inline std::vector<at::Tensor> train_alone(const TrainingPlan& plan, std::int64_
   return result;
 }
 
+// `plan` on this rank's share of each joint batch.
+inline void train_steps(const Context& context, PreparedModel& prepared, Layers& model,
+                        torch::optim::Optimizer& optimizer, const TrainingPlan& plan) {
+  const std::int64_t share = plan.samples / context.world_size();
+  const std::int64_t micro = share / plan.accumulate;
+  for (int step = 0; step < plan.steps; ++step) {
+    optimizer.zero_grad();
+    const Batch joint = joint_batch(plan.samples, static_cast<std::uint64_t>(step));
+    for (int pass = 0; pass < plan.accumulate; ++pass) {
+      prepared.begin_step({.samples = share,
+                           .synchronise = pass + 1 == plan.accumulate,
+                           .gradients_are_read = plan.gradients_are_read || plan.clip_norm > 0});
+      const Batch batch = rows(joint, context.rank() * share + pass * micro, micro);
+      const at::Tensor output = prepared.cast_output(model(prepared.cast_input(batch.input)));
+      (mean_loss(output, batch) / plan.accumulate).backward();
+    }
+    prepared.finish_backward();
+    if (plan.clip_norm > 0) prepared.clip_gradients(plan.clip_norm);
+    prepared.step(optimizer);
+  }
+}
+
 // The same on the ranks of `context`; every rank's result is the whole model.
 inline std::vector<at::Tensor> train_on_ranks(Context& context, const std::string& strategy_name,
                                               const StrategyOptions& options, const TrainingPlan& plan,
@@ -90,22 +112,7 @@ inline std::vector<at::Tensor> train_on_ranks(Context& context, const std::strin
   if (context.rank() > 0) fill_parameters(*model, 99);
   const auto prepared = strategy->prepare(model.ptr());
   const auto optimizer = make_adamw(prepared->module());
-  const std::int64_t share = plan.samples / context.world_size();
-  const std::int64_t micro = share / plan.accumulate;
-  for (int step = 0; step < plan.steps; ++step) {
-    optimizer->zero_grad();
-    const Batch joint = joint_batch(plan.samples, static_cast<std::uint64_t>(step));
-    for (int pass = 0; pass < plan.accumulate; ++pass) {
-      prepared->begin_step({.samples = share,
-                            .synchronise = pass + 1 == plan.accumulate,
-                            .gradients_are_read = plan.gradients_are_read || plan.clip_norm > 0});
-      const Batch batch = rows(joint, context.rank() * share + pass * micro, micro);
-      (mean_loss(model(batch.input), batch) / plan.accumulate).backward();
-    }
-    prepared->finish_backward();
-    if (plan.clip_norm > 0) prepared->clip_gradients(plan.clip_norm);
-    prepared->step(*optimizer);
-  }
+  train_steps(context, *prepared, model, *optimizer, plan);
   prepared->make_whole();
   std::vector<at::Tensor> result;
   for (const at::Tensor& parameter : model->parameters()) result.push_back(parameter.detach().clone());

@@ -33,23 +33,7 @@ std::vector<at::Tensor> train_masters(Context& context, const std::string& strat
   Layers model;
   const auto prepared = strategy->prepare(model.ptr());
   const auto optimizer = make_adamw(prepared->module());
-  const std::int64_t share = plan.samples / context.world_size();
-  const std::int64_t micro = share / plan.accumulate;
-  for (int step = 0; step < plan.steps; ++step) {
-    optimizer->zero_grad();
-    const Batch joint = joint_batch(plan.samples, static_cast<std::uint64_t>(step));
-    for (int pass = 0; pass < plan.accumulate; ++pass) {
-      prepared->begin_step({.samples = share,
-                            .synchronise = pass + 1 == plan.accumulate,
-                            .gradients_are_read = plan.clip_norm > 0});
-      const Batch batch = rows(joint, context.rank() * share + pass * micro, micro);
-      const at::Tensor output = prepared->cast_output(model(prepared->cast_input(batch.input)));
-      (mean_loss(output, batch) / plan.accumulate).backward();
-    }
-    prepared->finish_backward();
-    if (plan.clip_norm > 0) prepared->clip_gradients(plan.clip_norm);
-    prepared->step(*optimizer);
-  }
+  train_steps(context, *prepared, model, *optimizer, plan);
   std::vector<at::Tensor> result;
   for (const ModelTensor& tensor : full_state_dict(*prepared)) result.push_back(tensor.tensor.clone());
   barrier(context.world());
