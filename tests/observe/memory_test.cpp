@@ -16,7 +16,9 @@ TEST(ProcessMemory, SeesPagesThatWereTouched) {
   std::memset(pages.data(), 1, pages.size());
   const ProcessMemory after = process_memory();
   EXPECT_GE(after.rss, before.rss + MiB(31));
-  EXPECT_GE(after.pss, before.pss + MiB(31));
+  // Not against the proportional size before: that of the libraries falls when another process maps them too.
+  EXPECT_GE(after.pss, MiB(31));
+  EXPECT_LE(after.pss, after.rss);
   EXPECT_GE(after.peak_rss, after.rss);
   EXPECT_GE(peak_rss(), before.rss + MiB(31));
 }
