@@ -76,7 +76,7 @@ float value(int rank, std::size_t i, int round = 0) {
 enum class Call { start_and_wait, run };
 
 void finish(Engine& engine, CollectiveRequest request, Call call = Call::start_and_wait) {
-  if (call == Call::run) return engine.run(std::move(request), kForever);
+  if (call == Call::run) return engine.run(std::move(request), engine.options().timeout);
   engine.wait(engine.start(std::move(request)), kForever);
 }
 
@@ -311,7 +311,7 @@ TEST(Engine, RunsAnOperationWhileOthersAreUnderWay) {
     request.elements = 1;
     request.input.base = request.output.base = small.bytes();
     small[0] = 1 + static_cast<float>(engine.rank());
-    engine.run(request, kForever);
+    engine.run(request, engine.options().timeout);
     EXPECT_EQ(small[0], 3);
     engine.wait(sequence, kForever);
   });

@@ -155,8 +155,10 @@ void NativeBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceO
   request.reduction = reduction_of(op, tensor.scalar_type());
   request.elements = static_cast<std::uint64_t>(tensor.numel()) * element.per_element;
   request.input.base = request.output.base = buffer.bytes();
-  const Wait wait{Deadline::after(timeout_.load()), nullptr};
-  if (planned_ == nullptr || !planned_->run(request, *engine_, wait)) engine_->run(std::move(request), wait);
+  const Duration timeout = timeout_.load();
+  if (planned_ == nullptr || !planned_->run(request, *engine_, {Deadline::after(timeout), nullptr})) {
+    engine_->run(std::move(request), timeout);
+  }
   buffer.copy_back();
 }
 

@@ -40,9 +40,9 @@ void Engine::check(const CollectiveRequest& request) const {
   }
 }
 
-Operation& Engine::begin(CollectiveRequest request) {
+Operation Engine::begin(CollectiveRequest request) {
   throw_if_failed();
-  Operation& operation = operations_.emplace_back(std::move(request), started_, next_ticket_, peers_);
+  Operation operation(std::move(request), started_, next_ticket_, peers_);
   next_ticket_ = operation.end_ticket();
   ++started_;
   return operation;
@@ -51,25 +51,28 @@ Operation& Engine::begin(CollectiveRequest request) {
 std::uint64_t Engine::start(CollectiveRequest request) {
   check(request);
   const std::lock_guard lock(mutex_);
-  begin(std::move(request));
+  operations_.push_back(begin(std::move(request)));
   advance();
   return started_ - 1;
 }
 
-void Engine::run(CollectiveRequest request, const Wait& wait) {
+void Engine::run(CollectiveRequest request, Duration timeout) {
   check(request);
   std::unique_lock lock(mutex_);
   const bool alone = operations_.empty();
-  Operation& operation = begin(std::move(request));
+  Operation operation = begin(std::move(request));
   const std::uint64_t sequence = operation.sequence();
+  // A collective that ends while it spins never gets into the queue and never reads the clock: together they
+  // take as long as a cache line on its way between two cores.
   if (alone && spin_through(operation)) return;
+  operations_.push_back(std::move(operation));
   wait_until(
-      lock, [&] { return completed_ > sequence; }, wait,
+      lock, [&] { return completed_ > sequence; }, {Deadline::after(timeout), nullptr},
       [&](std::vector<int>& missing) { return describe_front(sequence, missing); });
 }
 
-// The only operation under way, without what step() and advance() do for others. Returns false when it has to
-// be waited for.
+// The only operation under way, which is not in the queue, without what step() and advance() do for others.
+// Returns false when it has to be waited for.
 bool Engine::spin_through(Operation& operation) {
   try {
     std::uint64_t& slot_end = slot_end_ticket_[operation.sequence() % kSlots];
@@ -82,7 +85,6 @@ bool Engine::spin_through(Operation& operation) {
       moved |= operation.take();
       if (moved) peers_.ring_bells();
       if (operation.complete()) {
-        operations_.pop_front();
         ++completed_;
         return true;
       }

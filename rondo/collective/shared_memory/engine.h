@@ -43,7 +43,7 @@ class Engine {
   // CancelledError.
   void wait(std::uint64_t sequence, const Wait& wait);
   // start() and wait() in one: the least time that a collective can take. Throws what either throws.
-  void run(CollectiveRequest request, const Wait& wait);
+  void run(CollectiveRequest request, Duration timeout);
   // Number of collectives started.
   std::uint64_t sequence();
 
@@ -61,7 +61,7 @@ class Engine {
 
  private:
   void check(const CollectiveRequest& request) const;
-  Operation& begin(CollectiveRequest request);
+  Operation begin(CollectiveRequest request);
   bool spin_through(Operation& operation);
   bool step();
   bool advance();
