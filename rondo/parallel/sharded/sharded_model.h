@@ -8,6 +8,7 @@
 #include "rondo/backend/context.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/step_announcement.h"
+#include "rondo/parallel/sharded/late_gradients.h"
 #include "rondo/parallel/sharded/launch_plan.h"
 #include "rondo/parallel/sharded/offload_files.h"
 #include "rondo/parallel/sharded/sharded_unit.h"
@@ -154,5 +155,6 @@ class ShardedModel final : public PreparedModel {
   CommunicationTimes times_;
   std::vector<CommunicationSpan> spans_;
 };
+  std::optional<LateGradients> late_gradients_;  // last: its hooks look at what is above
 
 }  // namespace rondo

@@ -103,6 +103,28 @@ inline void train_steps(const Context& context, PreparedModel& prepared, Layers&
 }
 
 // The same on the ranks of `context`; every rank's result is the whole model.
+// Training of a Layers on one rank, step by step, on the rank's share of joint batches of 12.
+struct RankTraining {
+  RankTraining(Context& context, const std::string& strategy_name, const StrategyOptions& options)
+      : context(context), strategy(all_strategies().make(strategy_name, context, options)) {
+    prepared = strategy->prepare(model.ptr());
+    optimizer = make_adamw(prepared->module());
+  }
+  void step(int number) {
+    optimizer->zero_grad();
+    const Batch batch = my_rows(joint_batch(12, static_cast<std::uint64_t>(number)), context.world());
+    prepared->begin_step({.samples = batch.input.size(0), .gradients_are_read = false});
+    mean_loss(model(batch.input), batch).backward();
+    prepared->finish_backward();
+    prepared->step(*optimizer);
+  }
+  Context& context;
+  Layers model;
+  std::unique_ptr<Strategy> strategy;
+  std::unique_ptr<PreparedModel> prepared;
+  std::unique_ptr<torch::optim::Optimizer> optimizer;
+};
+
 inline std::vector<at::Tensor> train_on_ranks(Context& context, const std::string& strategy_name,
                                               const StrategyOptions& options, const TrainingPlan& plan,
                                               std::int64_t width = 7) {
