@@ -92,7 +92,7 @@ TEST(MixedPrecision, WeightsStayWideAndTheModelIsNarrow) {
     Layers model;
     const at::Tensor before = model->layers[0]->linear->weight.detach().clone();
     const auto prepared = strategy->prepare(model.ptr());
-    EXPECT_TRUE(prepared->keeps_masters());
+    EXPECT_TRUE(prepared->parts().keeps_masters());
     EXPECT_EQ(model->layers[0]->linear->weight.scalar_type(), at::kBFloat16);
     EXPECT_EQ(prepared->module().parameters().front().scalar_type(), at::kDouble);
     prepared->begin_step({.samples = 1});
