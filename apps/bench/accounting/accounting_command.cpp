@@ -55,7 +55,7 @@ std::unique_ptr<ChildProcess> start(const Flags& flags, bool accounts) {
 
 std::vector<double> take_turn(ChildProcess& child, int steps) {
   child.write_line(str(steps));
-  const std::string answer = child.read_line(Deadline(std::chrono::minutes(2)));
+  const std::string answer = child.read_line(Deadline::after(std::chrono::minutes(2)));
   return nlohmann::json::parse(answer).at("step_ms").get<std::vector<double>>();
 }
 
@@ -63,7 +63,7 @@ Samples measure(const Flags& flags) {
   std::array<std::unique_ptr<ChildProcess>, 2> children;
   for (const bool accounts : {false, true}) {
     children[accounts] = start(flags, accounts);
-    children[accounts]->read_line(Deadline(std::chrono::minutes(2)));
+    children[accounts]->read_line(Deadline::after(std::chrono::minutes(2)));
     take_turn(*children[accounts], flags.warm_up);
   }
   Samples samples;

@@ -76,6 +76,7 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const Shar
       gradients_in_flight_(options.gradients_in_flight),
       defers_(dynamic_cast<NativeBackend*>(context_.world().backend().get()) == nullptr &&
               context_.world_size() > 1) {
+  require_units_fit(partition_into_units(*original_));
   verify_same_model(options);
   broadcast_coalesced(tensors_.all_tensors(), context_.world(), 0);
   build(plan, options);
@@ -134,7 +135,6 @@ void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& option
                  " of its parameters are gathered and reduced at once, and neither memory nor communication "
                  "is spread over the step. Make its layers units (rondo/nn/unit.h, rondo/nn/wrap.h)");
   }
-  require_units_fit(model_units);
   std::vector<UnitSize> sizes;
   std::vector<std::string> names;
   for (const ModelUnit& unit : model_units) {

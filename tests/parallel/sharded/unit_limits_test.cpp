@@ -156,16 +156,15 @@ TEST(UnitLimits, AGradientThatComesAfterItsUnitsHaveLeftIsNamed) {
   }
 }
 
-// The limit holds the model's parts, and not the one unit while it computes.
 TEST(UnitLimits, AUnitLargerThanTheMemoryLimitIsNamed) {
   struct LimitScope {
     explicit LimitScope(Bytes limit) { process_ledger().set_limit(limit); }
     ~LimitScope() { process_ledger().set_limit({}); }
   };
-  const LimitScope limit(KiB(2));
-  run_ranks(2, "gloo", [](Context& context) {
+  run_ranks(1, "native", [](Context& context) {
     const auto strategy = all_strategies().make("zero3", context);
-    Layers model(16);  // 2.2 KiB each
+    Layers model(16);
+    const LimitScope limit(KiB(2));
     const std::string message = message_of([&] { strategy->prepare(model.ptr()); });
     EXPECT_NE(message.find("unit 'layer0' has 2.2 KiB of parameters"), std::string::npos) << message;
     EXPECT_NE(message.find("the limit of this rank's memory is 2.0 KiB. Make smaller units of its layers"),
