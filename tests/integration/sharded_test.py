@@ -44,7 +44,7 @@ def test_losses_are_those_of_ddp(train, tmp_path, flags):
 def test_the_seed_draws_a_strategy_for_each_unit(train):
     """--seed, unless --strategy-seed says otherwise."""
     def drawn(*flags, run_dir):
-        finished = train("--strategy", "random", *flags, "--steps", 1, run_dir=run_dir, ranks=1,
+        finished = train("--strategy", "random", *flags, "--steps", 1, "--matmul", "default", run_dir=run_dir,
                          env={"RONDO_LOG_LEVEL": "info"})
         finished.check_returncode()
         (line,) = re.findall(r"strategy random has drawn (.*)", finished.stderr)
