@@ -6,6 +6,7 @@
 // folder, a function here, and a line in main.cpp.
 namespace rondo::bench {
 
+Command add_accounting(CLI::App& app);
 Command add_codecs(CLI::App& app);
 Command add_collectives(CLI::App& app);
 Command add_startup(CLI::App& app);

@@ -7,12 +7,13 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(
       "Examples:\n"
+      "  rondo bench accounting\n"
       "  rondo bench codecs\n"
       "  rondo bench collectives --peers --json collectives.json\n"
       "  rondo bench startup --peers\n"
       "  rondo bench step --peers --json step.json");
   const std::vector<rondo::Command> commands{
-      rondo::bench::add_codecs(app), rondo::bench::add_collectives(app), rondo::bench::add_startup(app),
-      rondo::bench::add_step(app), rondo::bench::add_step_worker(app)};
+      rondo::bench::add_accounting(app), rondo::bench::add_codecs(app), rondo::bench::add_collectives(app),
+      rondo::bench::add_startup(app),    rondo::bench::add_step(app),   rondo::bench::add_step_worker(app)};
   return rondo::run_commands(app, argc, argv, commands);
 }

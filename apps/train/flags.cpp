@@ -159,7 +159,8 @@ void visit_flags(Flags& f, const Visit& visit) {
         "planned: this profile of the job instead of measuring; with --plan: must be its own", processes,
         any);
   visit("plan-time-limit", f.plan_time_limit, "planned: longest search for a plan", processes, any);
-  visit("strategy-seed", f.strategy_seed, "random: of the strategy drawn for each unit", processes, any);
+  visit("strategy-seed", f.strategy_seed, "random: of the strategy drawn for each unit; default --seed",
+        processes, any);
   visit("shard-ranks", f.shard_ranks, "hsdp: ranks that share a copy of the model; 0 is those of a host",
         processes, not_negative);
   visit("reduce-every-pass", f.reduce_every_pass,

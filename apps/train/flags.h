@@ -66,7 +66,7 @@ struct TrainFlags {
   std::string plan;
   std::string profile;
   std::string plan_time_limit = "10s";
-  std::uint64_t strategy_seed = 0;
+  std::optional<std::uint64_t> strategy_seed;  // empty: seed
   int shard_ranks = 0;
   bool reduce_every_pass = false;
   std::string comm_schedule = "priority";

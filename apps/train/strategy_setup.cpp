@@ -39,7 +39,7 @@ StrategyOptions strategy_options(const TrainFlags& flags, const Group& world) {
   options.first_bucket_bytes = std::min(options.first_bucket_bytes, options.bucket_bytes);
   options.check_parameters_every = flags.check_parameters_every;
   options.plan = flags.plan;
-  options.strategy_seed = flags.strategy_seed;
+  options.strategy_seed = flags.strategy_seed.value_or(flags.seed);
   options.shard_ranks = flags.shard_ranks;
   options.reduce_every_pass = flags.reduce_every_pass;
   options.schedule = flags.comm_schedule;

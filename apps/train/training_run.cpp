@@ -23,6 +23,7 @@
 #include "rondo/checkpoint/weights.h"
 #include "rondo/data/open.h"
 #include "rondo/memory/ledger.h"
+#include "rondo/memory/limit_error.h"
 #include "rondo/models/freeze.h"
 #include "rondo/models/model.h"
 #include "rondo/nn/activation_checkpoint.h"
@@ -138,6 +139,20 @@ Model make_training_model(const TrainFlags& flags, const DatasetInfo& info, cons
   if (!flags.init_weights.empty()) load_weights(flags.init_weights, named_tensors(*model.module));
   freeze(*model.module, flags.freeze);
   return model;
+}
+
+// The books' own message would advise another strategy, and those come later.
+Model make_model_within_limit(const TrainFlags& flags, const std::function<Model()>& make) {
+  const MemoryScope scope(MemoryCategory::parameters);
+  try {
+    return make();
+  } catch (const MemoryLimitError& error) {
+    throw UsageError(str("--memory-limit ", flags.memory_limit, " does not hold --model ", flags.model,
+                         " itself: every rank makes all of it before a strategy divides its units, ",
+                         to_string(Bytes{process_ledger().peak_total()}), " until now and ",
+                         to_string(error.wanted()),
+                         " more for its next tensor. Raise the limit, or train a smaller model"));
+  }
 }
 
 std::vector<Metric> metrics_for(const TrainFlags& flags) {
@@ -318,8 +333,8 @@ ExitCode run_training(const TrainFlags& flags) {
   std::unique_ptr<Strategy> strategy;
   run_agreed(context, [&] {
     strategy = all_strategies().make(strategy_named, context, options);
-    const MemoryScope scope(MemoryCategory::parameters);
-    model = make_training_model(flags, data.train->info(), overrides, context.rank());
+    model = make_model_within_limit(
+        flags, [&] { return make_training_model(flags, data.train->info(), overrides, context.rank()); });
     checkpoint_activations(*model.module, flags.checkpoint_activations);
   });
   run_agreed(context, [&] {

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <sstream>
 
 #include "rondo/base/error.h"
@@ -103,12 +104,15 @@ class Preparation {
       visit_options(*options,
                     [&](const char* key, auto& value) { groups[g].at("options").at(key).get_to(value); });
       restored.options.push_back(std::move(options));
-      for (const NamedTensor& parameter : named_parameters(name_, group, names)) {
+      const std::vector<NamedTensor> parameters = named_parameters(name_, group, names);
+      const std::set<std::string> used = used_fields<Kind>(parameters);
+      for (const NamedTensor& parameter : parameters) {
         const auto counters = description_.at("state").find(parameter.name);
         if (counters == description_.at("state").end()) continue;  // it had no gradient yet
         auto state = std::make_unique<typename Kind::State>();
-        visit_state(*state,
-                    [&](const char* field, auto& value) { restore(parameter, *counters, field, value); });
+        visit_state(*state, [&](const char* field, auto& value) {
+          restore(parameter, *counters, used, field, value);
+        });
         restored.states.emplace_back(parameter.tensor.unsafeGetTensorImpl(), std::move(state));
       }
     }
@@ -126,12 +130,32 @@ class Preparation {
   }
 
  private:
-  void restore(const NamedTensor&, const Json& counters, const char* field, std::int64_t& value) const {
+  // Which fields a group's options use follows from what is there: of one parameter, so of all that have
+  // state.
+  template <class Kind>
+  std::set<std::string> used_fields(const std::vector<NamedTensor>& parameters) const {
+    std::set<std::string> used;
+    typename Kind::State state;
+    visit_state(state, [&](const char* field, auto&) {
+      for (const NamedTensor& parameter : parameters) {
+        if (tensors_.contains(tensor_name(name_, parameter.name, field))) used.insert(field);
+      }
+    });
+    return used;
+  }
+
+  void restore(const NamedTensor&, const Json& counters, const std::set<std::string>&, const char* field,
+               std::int64_t& value) const {
     counters.at(field).get_to(value);
   }
-  void restore(const NamedTensor& parameter, const Json&, const char* field, at::Tensor& value) const {
-    const auto found = tensors_.find(tensor_name(name_, parameter.name, field));
-    if (found == tensors_.end()) return;  // a field that these options do not use
+  void restore(const NamedTensor& parameter, const Json&, const std::set<std::string>& used,
+               const char* field, at::Tensor& value) const {
+    const std::string tensor = tensor_name(name_, parameter.name, field);
+    const auto found = tensors_.find(tensor);
+    if (found == tensors_.end()) {
+      if (used.contains(field)) fail(str("tensor '", tensor, "' is missing"));
+      return;
+    }
     if (found->second.sizes() != parameter.tensor.sizes()) {
       fail(str("tensor '", found->first, "' has shape [", join(found->second.sizes(), ", "),
                "], the parameter here has [", join(parameter.tensor.sizes(), ", "), "]"));

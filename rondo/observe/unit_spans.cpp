@@ -5,8 +5,11 @@
 #include <utility>
 
 #include "rondo/base/time.h"
+#include "rondo/nn/activation_checkpoint.h"
 
 namespace rondo {
+
+const char* UnitSpans::forward_pass() { return recomputing() ? "recompute" : "forward"; }
 
 void UnitSpans::begin(UnitState& unit, const char* pass) { open_.push_back({&unit, pass, monotonic_ns()}); }
 

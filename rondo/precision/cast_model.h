@@ -11,4 +11,7 @@ bool is_batch_norm(const torch::nn::Module& module);
 // whoever holds them. With `keep_batchnorm_fp32` batch norms stay as they are.
 void cast_model(torch::nn::Module& model, at::ScalarType dtype, bool keep_batchnorm_fp32);
 
+// The same for the buffers alone, where somebody else casts parameters.
+void cast_buffers(torch::nn::Module& model, at::ScalarType dtype, bool keep_batchnorm_fp32);
+
 }  // namespace rondo

@@ -19,8 +19,10 @@ MixedPrecisionPolicy TrainingPrecision::policy_for_strategy() const {
 }
 
 void TrainingPrecision::cast(torch::nn::Module& model) const {
-  if (settings_.cast_model_type && !masters_elsewhere_)
-    cast_model(model, *settings_.cast_model_type, settings_.keep_batchnorm_fp32);
+  if (!settings_.cast_model_type) return;
+  // A strategy that keeps the masters casts the parameters itself.
+  const auto cast_what = masters_elsewhere_ ? cast_buffers : cast_model;
+  cast_what(model, *settings_.cast_model_type, settings_.keep_batchnorm_fp32);
 }
 
 std::function<at::Tensor(const at::Tensor&)> TrainingPrecision::cast_around(

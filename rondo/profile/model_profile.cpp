@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "rondo/backend/accounting.h"
+#include "rondo/base/median.h"
 #include "rondo/base/time.h"
 #include "rondo/models/loss.h"
 #include "rondo/nn/activation_checkpoint.h"
@@ -15,13 +16,6 @@
 
 namespace rondo {
 namespace {
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
-}
 
 // What no unit holds is there from the begin of forward to the end of backward.
 std::vector<cost::Strategy> outside_units() {

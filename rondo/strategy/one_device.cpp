@@ -10,12 +10,14 @@ class LocalModel final : public PreparedModel {
  public:
   explicit LocalModel(std::shared_ptr<torch::nn::Module> module) : module_(std::move(module)) {}
   torch::nn::Module& module() override { return *module_; }
+  ModelParts& parts() override { return parts_; }
   void begin_step(const LocalBatch&) override {}
   void finish_backward() override {}
   CommunicationTimes communication_times() const override { return {}; }
 
  private:
   std::shared_ptr<torch::nn::Module> module_;
+  UndividedModel parts_{*module_};
 };
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 #include "rondo/base/bytes.h"
 #include "rondo/base/time.h"
-#include "rondo/nn/model_tensors.h"
+#include "rondo/strategy/model_parts.h"
 
 namespace rondo {
 
@@ -72,19 +72,9 @@ class PreparedModel {
   virtual double clip_gradients(double max_norm);
   // The optimizer's step; some strategies do part of it later. `optimizer` was made of module().
   virtual void step(torch::optim::Optimizer& optimizer) { optimizer.step(); }
-  // Afterwards this rank's model has, until the next begin_step(), all parameters as the last step left them:
-  // what evaluation and saving need. Collective.
-  virtual void make_whole() {}
-  // After make_whole() and a change of the whole model's values from outside, the same on all ranks (a
-  // checkpoint was loaded): training goes on with these. Collective.
-  virtual void adopt_values() {}
-  // Whether module() has parts or copies of the model's parameters instead of the parameters themselves.
-  virtual bool optimizes_parts() const { return false; }
-  // Between the parts of a parameter-shaped tensor (a parameter's value, or what an optimizer keeps for it)
-  // that module() has on the ranks, and the whole: the tensor itself where nothing is sharded. `parameter` is
-  // its name. assemble() is collective, and gives the whole on every rank.
-  virtual at::Tensor assemble(const std::string& parameter, const at::Tensor& part);
-  virtual at::Tensor part_of(const std::string& parameter, const at::Tensor& whole);
+  // Between what module() has on the ranks and the whole model: for evaluation, saving and loading.
+  virtual ModelParts& parts() = 0;
+  void make_whole() { parts().make_whole(); }
   // What a run needs besides weights and optimizer to go on bit for bit: what a codec has left out of this
   // rank's gradients so far, the order in which gradients travel. Copies, between steps. Empty where there is
   // nothing of the kind.
@@ -95,17 +85,6 @@ class PreparedModel {
   virtual std::string restore_communication(const std::vector<CommunicationState>& /*of_ranks*/) {
     return {};
   }
-  // Where in the whole tensor, flat, a part of it on this rank begins.
-  virtual std::int64_t part_offset(const std::string& /*parameter*/) const { return 0; }
-  // What is left of the last step on this rank, which some strategies do later, is done. Collective.
-  virtual void settle() {}
-  // Gives a parameter the value `whole`, the same on all ranks. Between make_whole() and begin_step().
-  virtual void set_parameter(const std::string& parameter, const at::Tensor& whole);
-  // The sizes of the whole parameter.
-  virtual std::vector<std::int64_t> whole_sizes(const std::string& parameter);
-  virtual std::vector<ModelTensor> buffers();
-  // Whether the model itself computes with roundings of what module() has.
-  virtual bool keeps_masters() const { return false; }
   // Around the model's own forward, under a mixed precision policy: what it is to be given, and what its
   // output becomes. Units cast their own inputs and outputs; these are for the model as a whole.
   virtual at::Tensor cast_input(const at::Tensor& input) const { return input; }

@@ -62,23 +62,24 @@ std::vector<ModelTensor> optimized_parameters(PreparedModel& model) {
 }  // namespace
 
 std::vector<ShardedTensor> sharded_state_dict(PreparedModel& model) {
-  model.settle();
+  model.parts().settle();
   std::vector<ShardedTensor> state;
   for (const ModelTensor& parameter : optimized_parameters(model)) {
-    state.push_back({parameter.name, parameter.tensor.detach(), model.whole_sizes(parameter.name),
-                     model.part_offset(parameter.name)});
+    state.push_back({parameter.name, parameter.tensor.detach(), model.parts().whole_sizes(parameter.name),
+                     model.parts().part_offset(parameter.name)});
   }
-  for (const ModelTensor& buffer : model.buffers()) state.push_back(whole(buffer.name, buffer.tensor));
+  for (const ModelTensor& buffer : model.parts().buffers())
+    state.push_back(whole(buffer.name, buffer.tensor));
   return state;
 }
 
 std::vector<ModelTensor> full_state_dict(PreparedModel& model) {
-  model.settle();
+  model.parts().settle();
   std::vector<ModelTensor> state;
   for (const ModelTensor& parameter : optimized_parameters(model)) {
-    state.push_back({parameter.name, model.assemble(parameter.name, parameter.tensor).detach()});
+    state.push_back({parameter.name, model.parts().assemble(parameter.name, parameter.tensor).detach()});
   }
-  for (const ModelTensor& buffer : model.buffers()) state.push_back(buffer);
+  for (const ModelTensor& buffer : model.parts().buffers()) state.push_back(buffer);
   return state;
 }
 
@@ -94,10 +95,11 @@ void load_full_state_dict(PreparedModel& model, const std::vector<ModelTensor>& 
   const auto values = by_name(given);
   model.make_whole();
   for (const ModelTensor& parameter : optimized_parameters(model)) {
-    model.set_parameter(parameter.name, values.at(parameter.name)->local);
+    model.parts().set_parameter(parameter.name, values.at(parameter.name)->local);
   }
   const at::NoGradGuard no_grad;
-  for (const ModelTensor& buffer : model.buffers()) buffer.tensor.copy_(values.at(buffer.name)->local);
+  for (const ModelTensor& buffer : model.parts().buffers())
+    buffer.tensor.copy_(values.at(buffer.name)->local);
 }
 
 void load_sharded_state_dict(PreparedModel& model, const std::vector<ShardedTensor>& state) {
@@ -106,10 +108,12 @@ void load_sharded_state_dict(PreparedModel& model, const std::vector<ShardedTens
   model.make_whole();
   // Ranks of one host may share the memory of parameters, so all parts meet before any is written.
   for (const ModelTensor& parameter : optimized_parameters(model)) {
-    model.set_parameter(parameter.name, model.assemble(parameter.name, values.at(parameter.name)->local));
+    model.parts().set_parameter(parameter.name,
+                                model.parts().assemble(parameter.name, values.at(parameter.name)->local));
   }
   const at::NoGradGuard no_grad;
-  for (const ModelTensor& buffer : model.buffers()) buffer.tensor.copy_(values.at(buffer.name)->local);
+  for (const ModelTensor& buffer : model.parts().buffers())
+    buffer.tensor.copy_(values.at(buffer.name)->local);
 }
 
 }  // namespace rondo

@@ -21,7 +21,7 @@ class [[nodiscard]] SummonFull {
   // The values were changed, in the same way on all ranks: training goes on with them. Without this call
   // changes are lost where parameters are sharded. Ranks of one host may share the memory of parameters: let
   // all have read (a barrier) before any of them changes it.
-  void write_back() const { model_.adopt_values(); }
+  void write_back() const { model_.parts().adopt_values(); }
 
  private:
   PreparedModel& model_;

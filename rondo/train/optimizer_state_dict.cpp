@@ -9,7 +9,7 @@ NamedOptimizer named(PreparedModel& model, torch::optim::Optimizer& optimizer) {
   return {.optimizer = &optimizer,
           .parameters = named_tensors(model.module()),
           .part_of = [&model](const std::string& parameter, const at::Tensor& whole) {
-            return model.part_of(parameter, whole);
+            return model.parts().part_of(parameter, whole);
           }};
 }
 
@@ -21,28 +21,29 @@ void load(const NamedOptimizer& optimizer, const nlohmann::json& description, co
 }  // namespace
 
 OptimizerSnapshot full_optimizer_state_dict(PreparedModel& model, torch::optim::Optimizer& optimizer) {
-  model.settle();
-  return assembled_snapshot(
-      named(model, optimizer), /*keeps=*/true,
-      [&](const std::string& parameter, const at::Tensor& part) { return model.assemble(parameter, part); });
+  model.parts().settle();
+  return assembled_snapshot(named(model, optimizer), /*keeps=*/true,
+                            [&](const std::string& parameter, const at::Tensor& part) {
+                              return model.parts().assemble(parameter, part);
+                            });
 }
 
 OptimizerSnapshot sharded_optimizer_state_dict(PreparedModel& model, torch::optim::Optimizer& optimizer) {
-  model.settle();
+  model.parts().settle();
   const NamedOptimizer own = named(model, optimizer);
   return snapshot_optimizer(own.name, optimizer, own.parameters);
 }
 
 void load_full_optimizer_state_dict(PreparedModel& model, torch::optim::Optimizer& optimizer,
                                     const OptimizerSnapshot& state) {
-  model.settle();
+  model.parts().settle();
   const NamedOptimizer own = named(model, optimizer);
   load(own, state.description, parts_of(own, state.tensors));
 }
 
 void load_sharded_optimizer_state_dict(PreparedModel& model, torch::optim::Optimizer& optimizer,
                                        const OptimizerSnapshot& state) {
-  model.settle();
+  model.parts().settle();
   load(named(model, optimizer), state.description, state.tensors);
 }
 

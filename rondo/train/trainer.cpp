@@ -49,7 +49,8 @@ Trainer::Trainer(Strategy& strategy, Model model, c10::Device device, const Prec
                     prepared = prepared_.get()](const at::Tensor& input) {
     return prepared->cast_output(forward(prepared->cast_input(input)));
   };
-  if (precision_.settings().master_weights && prepared_->optimizes_parts() && !prepared_->keeps_masters()) {
+  if (precision_.settings().master_weights && prepared_->parts().optimizes_parts() &&
+      !prepared_->parts().keeps_masters()) {
     throw UsageError(
         str("strategy ", strategy_.name(),
             " gives the optimizer parts of the parameters, of which no master weights can be kept; "
@@ -104,10 +105,10 @@ void Trainer::save(const std::filesystem::path& root, int keep) {
   prepared_->make_whole();
   TrainingState state = training_state();
   NamedOptimizer& optimizer = state.optimizers.front();
-  if (prepared_->optimizes_parts()) {
+  if (prepared_->parts().optimizes_parts()) {
     optimizer.snapshot = assembled_snapshot(optimizer, context.rank() == 0,
                                             [&](const std::string& parameter, const at::Tensor& part) {
-                                              return prepared_->assemble(parameter, part);
+                                              return prepared_->parts().assemble(parameter, part);
                                             });
   }
   state.random_states = gather(random_state(device_), context.world(), 0);
@@ -135,10 +136,10 @@ void Trainer::restore(const std::filesystem::path& checkpoint) {
   TrainingState state = training_state();
   run_agreed(context, [&] {
     load_checkpoint(checkpoint, state);
-    if (prepared_->keeps_masters()) {
+    if (prepared_->parts().keeps_masters()) {
       const auto parts = prepared_->module().named_parameters();
       for (const NamedTensor& entry : state.model) {
-        if (parts.contains(entry.name)) prepared_->set_parameter(entry.name, entry.tensor);
+        if (parts.contains(entry.name)) prepared_->parts().set_parameter(entry.name, entry.tensor);
       }
     }
     const nlohmann::json& values = state.values;
@@ -159,7 +160,7 @@ void Trainer::restore(const std::filesystem::path& checkpoint) {
     const std::string lost = prepared_->restore_communication(state.communication_states);
     if (!lost.empty() && rank == 0) log::warning(checkpoint.string(), ": ", lost);
   });
-  prepared_->adopt_values();
+  prepared_->parts().adopt_values();
 }
 
 TrainingState Trainer::training_state() {
@@ -167,23 +168,23 @@ TrainingState Trainer::training_state() {
   // With master weights those are the model: the narrow ones are their rounding.
   MasterWeights* const masters = precision_.masters();
   state.model = named_tensors(masters != nullptr ? masters->module() : *model_.module);
-  if (prepared_->keeps_masters()) {
+  if (prepared_->parts().keeps_masters()) {
     std::map<const c10::TensorImpl*, at::Tensor> whole;  // a shared parameter stays shared
     const auto parts = prepared_->module().named_parameters();
     for (NamedTensor& entry : state.model) {
       at::Tensor& master = whole[entry.tensor.unsafeGetTensorImpl()];
       if (!master.defined()) {
         const at::Tensor* part = parts.find(entry.name);
-        master = part != nullptr ? prepared_->assemble(entry.name, *part).detach() : entry.tensor;
+        master = part != nullptr ? prepared_->parts().assemble(entry.name, *part).detach() : entry.tensor;
       }
       entry.tensor = master;
     }
   }
   NamedOptimizer optimizer{.optimizer = optimizer_.get()};
-  if (prepared_->optimizes_parts()) {
+  if (prepared_->parts().optimizes_parts()) {
     optimizer.parameters = named_tensors(prepared_->module());
     optimizer.part_of = [this](const std::string& parameter, const at::Tensor& whole) {
-      return prepared_->part_of(parameter, whole);
+      return prepared_->parts().part_of(parameter, whole);
     };
   }
   state.optimizers.push_back(std::move(optimizer));

@@ -3,6 +3,7 @@
 #include "rondo/base/bytes.h"
 #include "rondo/base/cancel.h"
 #include "rondo/base/error.h"
+#include "rondo/base/median.h"
 #include "rondo/base/random.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
@@ -70,6 +71,13 @@ TEST(Random, StreamsCanBeResumed) {
   b.seek(a.position());
   EXPECT_EQ(a(), b());
   for (int i = 0; i < 1000; ++i) EXPECT_LT(a.below(10), 10U);
+}
+
+TEST(Median, IsTheValueInTheMiddle) {
+  EXPECT_EQ(median({}), 0);
+  EXPECT_EQ(median({3}), 3);
+  EXPECT_EQ(median({9, 1, 5}), 5);
+  EXPECT_EQ(median({4, 1, 3, 2}), 3);
 }
 
 TEST(Cancel, CopiesShareTheFlag) {

@@ -18,13 +18,18 @@ def must(*command, timeout=900, **options):
     return result.stdout
 
 
+def cached(rondo_bin, variable):
+    """A CMake variable of the build under test."""
+    for line in (rondo_bin.parent / "CMakeCache.txt").read_text().splitlines():
+        if line.startswith(variable + ":"):
+            return line.partition("=")[2]
+    return ""
+
+
 @pytest.fixture(scope="module")
 def libtorch(rondo_bin):
     """The libtorch that the build under test uses, so that the foreign one takes the same."""
-    for line in (rondo_bin.parent / "CMakeCache.txt").read_text().splitlines():
-        if line.startswith("LIBTORCH:"):
-            return line.partition("=")[2]
-    return ""
+    return cached(rondo_bin, "LIBTORCH")
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +39,10 @@ def installed(repository, rondo_bin, tmp_path_factory):
     return prefix
 
 
-def launcher(repository):
-    """What a project with ccache would set: a second build of the same sources takes seconds."""
-    if not shutil.which("ccache"):
-        return []
-    words = ["cmake", "-E", "env", "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime",
-             f"CCACHE_BASEDIR={repository}", "CCACHE_NOHASHDIR=1", "ccache"]
-    return ["-DCMAKE_CXX_COMPILER_LAUNCHER=" + ";".join(words)]
+def launcher(rondo_bin):
+    """What the build under test has before the compiler, as ccache: a second build of the same sources takes seconds."""
+    words = cached(rondo_bin, "RONDO_COMPILER_LAUNCHER")
+    return [f"-DCMAKE_CXX_COMPILER_LAUNCHER={words}"] if words else []
 
 
 def configure_and_build(repository, rondo_bin, way, *definitions):
@@ -91,7 +93,7 @@ def test_find_package_after_install(repository, rondo_bin, installed, libtorch):
 
 def test_add_subdirectory(repository, rondo_bin, libtorch):
     folder = configure_and_build(repository, rondo_bin, "subdirectory", f"-DRONDO_SOURCE={repository}",
-                                 f"-DLIBTORCH={libtorch}", *launcher(repository))
+                                 f"-DLIBTORCH={libtorch}", *launcher(rondo_bin))
     check_who(folder)
     check_train(folder, rondo_bin / "rondo")
 

@@ -70,6 +70,14 @@ def test_the_limit_is_an_error_that_says_what_is_alive(run, rondo_bin, text):
     assert train(run, rondo_bin, text, "roomy", "--memory-limit", "1GiB").returncode == 0
 
 
+def test_a_limit_below_the_model_itself_is_named(run, rondo_bin, text):
+    result = train(run, rondo_bin, text, "run", "--width", 512, "--memory-limit", "16MiB", "--strategy", "zero3",
+                   "--nproc-per-node", 2)
+    assert result.returncode == 2, result.stderr
+    assert "--memory-limit 16MiB does not hold --model gpt-tiny itself" in result.stderr, result.stderr
+    assert "Raise the limit, or train a smaller model" in result.stderr
+
+
 @pytest.mark.parametrize("flags, expected", [
     (["--memory-limit", "lots"], "--memory-limit"),
     (["--checkpoint-activations", "every-0"], "at least 1"),

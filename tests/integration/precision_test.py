@@ -59,10 +59,11 @@ def test_mixed_precision_trains_and_resumes_with_its_scale(train, tmp_path):
     assert result.returncode == 0 and result.stdout.startswith("The "), result.stderr
 
 
-def test_a_gradient_that_is_no_number_is_logged_and_skipped(train, tmp_path):
+@pytest.mark.parametrize("strategy", ["ddp", "zero3"])
+def test_a_gradient_that_is_no_number_is_logged_and_skipped(train, tmp_path, strategy):
     """With a learning rate beyond all measure the weights are infinite after a step, and all later ones are skipped."""
     result = train("--amp", "O1", "--loss-scale", "dynamic", "--optimizer", "sgd", "--lr", 1e38, "--steps", 4,
-                   "--nproc-per-node", 2)
+                   "--nproc-per-node", 2, "--strategy", strategy)
     assert result.returncode == 0, result.stderr
     lines = re.findall(r"step (\d): a gradient is infinite or NaN; the weights stay, loss scale (\S+) -> (\S+)", result.stderr)
     assert lines, result.stderr

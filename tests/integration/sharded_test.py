@@ -1,5 +1,6 @@
 """Sharded strategies as a user meets them: `rondo train --strategy`, plans, checkpoints that change strategy."""
 import json
+import re
 
 import pytest
 
@@ -17,9 +18,9 @@ def text(tmp_path_factory, repository):
 
 @pytest.fixture
 def train(rondo, tmp_path, text):
-    def run_train(*flags, run_dir="run", ranks=2):
+    def run_train(*flags, run_dir="run", ranks=2, **options):
         return rondo("train", "--data", text, "--run-dir", tmp_path / run_dir, *SMALL, "--nproc-per-node", ranks,
-                     *flags, timeout=120)
+                     *flags, timeout=120, **options)
 
     return run_train
 
@@ -38,6 +39,21 @@ def test_losses_are_those_of_ddp(train, tmp_path, flags):
     train("--strategy", "ddp", "--steps", 6, *clip, run_dir="ddp").check_returncode()
     train("--steps", 6, *flags, run_dir="sharded").check_returncode()
     assert losses(tmp_path / "sharded") == pytest.approx(losses(tmp_path / "ddp"), rel=1e-5)
+
+
+def test_the_seed_draws_a_strategy_for_each_unit(train):
+    """--seed, unless --strategy-seed says otherwise."""
+    def drawn(*flags, run_dir):
+        finished = train("--strategy", "random", *flags, "--steps", 1, "--matmul", "default", run_dir=run_dir,
+                         env={"RONDO_LOG_LEVEL": "info"})
+        finished.check_returncode()
+        (line,) = re.findall(r"strategy random has drawn (.*)", finished.stderr)
+        assert [word.split(" ")[0] for word in line.split(", ")] == ["root", "transformer.h.0", "transformer.h.1"]
+        return line
+
+    by_seed = drawn("--seed", 7, run_dir="a")
+    assert by_seed == drawn("--seed", 5, "--strategy-seed", 7, run_dir="b")
+    assert by_seed != drawn("--seed", 8, run_dir="c")
 
 
 def test_a_checkpoint_of_one_strategy_continues_under_another(train, rondo, tmp_path):

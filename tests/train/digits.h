@@ -9,39 +9,22 @@
 #include <numeric>
 
 #include "rondo/backend/context.h"
-#include "rondo/data/dataset.h"
 #include "rondo/models/model.h"
 #include "rondo/parallel/registry.h"
 #include "rondo/train/trainer.h"
+#include "tests/train/rows.h"
 
 namespace rondo::testing {
 
 // A small classification task that can be learned: the class is the position of the largest of eight
 // features.
-class Digits final : public Dataset {
+class Digits final : public Rows {
  public:
-  explicit Digits(std::int64_t size, std::uint64_t seed = 1) {
-    at::Generator generator = at::detail::createCPUGenerator(seed);
-    inputs_ = torch::randn({size, 8}, generator);
-    targets_ = inputs_.argmax(1);
-    info_.kind = "digits";
-    info_.source = "memory";
-    info_.input_shape = {8};
-    info_.classes = 8;
-  }
-  std::int64_t size() const override { return inputs_.size(0); }
-  Batch get(std::span<const std::int64_t> indices) const override {
-    check_indices(indices, size());
-    const at::Tensor rows =
-        torch::tensor(std::vector<std::int64_t>(indices.begin(), indices.end()), torch::kLong);
-    return {inputs_.index_select(0, rows), targets_.index_select(0, rows),
-            static_cast<std::int64_t>(indices.size())};
-  }
-  const DatasetInfo& info() const override { return info_; }
+  explicit Digits(std::int64_t size, std::uint64_t seed = 1)
+      : Digits(torch::randn({size, 8}, at::detail::createCPUGenerator(seed))) {}
 
  private:
-  at::Tensor inputs_, targets_;
-  DatasetInfo info_;
+  explicit Digits(const at::Tensor& inputs) : Rows(inputs, inputs.argmax(1), 8) {}
 };
 
 // The same weights in every call, from any thread.

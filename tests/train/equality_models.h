@@ -6,40 +6,16 @@
 #include <mutex>
 #include <string>
 
-#include "rondo/data/dataset.h"
 #include "rondo/models/model.h"
 #include "rondo/nn/sample_dropout.h"
 #include "rondo/nn/sync_batch_norm.h"
 #include "rondo/nn/unit.h"
+#include "tests/parallel/sharded/layers.h"
+#include "tests/train/rows.h"
 
 // Small models of every kind in double precision, with dropout where the kind has it, and data for them: for
 // tests that hold training on many ranks to training in one process.
 namespace rondo::testing {
-
-class Rows final : public Dataset {
- public:
-  Rows(at::Tensor inputs, at::Tensor targets, std::int64_t classes)
-      : inputs_(std::move(inputs)), targets_(std::move(targets)) {
-    info_.kind = "rows";
-    info_.source = "memory";
-    info_.input_shape = inputs_.sizes().slice(1).vec();
-    info_.classes = classes;
-    info_.targets_per_sample = targets_.numel() / targets_.size(0);
-  }
-  std::int64_t size() const override { return inputs_.size(0); }
-  Batch get(std::span<const std::int64_t> indices) const override {
-    check_indices(indices, size());
-    const at::Tensor rows =
-        torch::tensor(std::vector<std::int64_t>(indices.begin(), indices.end()), torch::kLong);
-    return {inputs_.index_select(0, rows), targets_.index_select(0, rows),
-            static_cast<std::int64_t>(indices.size())};
-  }
-  const DatasetInfo& info() const override { return info_; }
-
- private:
-  at::Tensor inputs_, targets_;
-  DatasetInfo info_;
-};
 
 // A residual block of convolutions with batch normalisation over all ranks and dropout.
 struct ConvolutionBlockImpl : torch::nn::Module {
@@ -76,36 +52,6 @@ struct ConvolutionsImpl : torch::nn::Module {
   torch::nn::Linear output{nullptr};
 };
 TORCH_MODULE(Convolutions);
-
-struct SharingBlockImpl : torch::nn::Module {
-  SharingBlockImpl(std::int64_t width, const at::Tensor& shared_shift) : linear(width, width) {
-    register_module("linear", linear);
-    shift = register_parameter("shift", shared_shift.defined() ? shared_shift : torch::zeros({width}));
-  }
-  at::Tensor forward(const at::Tensor& x) { return x + torch::tanh(linear(x) + shift); }
-  torch::nn::Linear linear;
-  at::Tensor shift;
-};
-TORCH_MODULE(SharingBlock);
-
-// Two units share a parameter, one unit runs twice, one and a layer outside are never used.
-struct SharingImpl : torch::nn::Module {
-  SharingImpl() {
-    input = register_module("input", torch::nn::Linear(6, 7));
-    for (int i = 0; i < 4; ++i) {
-      const at::Tensor shared = i == 2 ? blocks[0]->shift : at::Tensor();
-      blocks.push_back(register_module("block" + std::to_string(i), Unit<SharingBlock>(7, shared)));
-    }
-    unused = register_module("unused", torch::nn::Linear(3, 2));
-    output = register_module("output", torch::nn::Linear(7, 5));
-  }
-  at::Tensor forward(const at::Tensor& x) {
-    return output(blocks[1](blocks[2](blocks[1](blocks[0](input(x))))));
-  }
-  torch::nn::Linear input{nullptr}, output{nullptr}, unused{nullptr};
-  std::vector<Unit<SharingBlock>> blocks;
-};
-TORCH_MODULE(Sharing);
 
 struct Subject {
   Model model;
@@ -159,9 +105,9 @@ inline Subject make_subject(const std::string& name) {
     subject.data = std::make_shared<Rows>(torch::randn({kSamples, 3, 5, 5}, torch::kDouble),
                                           torch::randint(5, {kSamples}, torch::kLong), 5);
   } else {
-    subject.model = detail::as_model(name, Sharing());
+    subject.model = detail::as_model(name, Layers(/*width=*/7, /*has_spare=*/true));
     subject.data = std::make_shared<Rows>(torch::randn({kSamples, 6}, torch::kDouble),
-                                          torch::randint(5, {kSamples}, torch::kLong), 5);
+                                          torch::randint(4, {kSamples}, torch::kLong), 4);
   }
   subject.model.module->to(torch::kDouble);
   return subject;

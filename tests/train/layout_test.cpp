@@ -16,30 +16,9 @@ namespace rondo {
 namespace {
 
 using testing::Recorder;
+using testing::Rows;
 using testing::run_ranks;
 using testing::strategy_for;
-
-// Inputs and targets that a function of the sample's number makes.
-class Made final : public Dataset {
- public:
-  Made(at::Tensor input, at::Tensor target) : input_(std::move(input)), target_(std::move(target)) {
-    info_.kind = "made";
-    info_.source = "memory";
-  }
-  std::int64_t size() const override { return input_.size(0); }
-  Batch get(std::span<const std::int64_t> indices) const override {
-    const at::Tensor rows =
-        torch::tensor(std::vector<std::int64_t>(indices.begin(), indices.end()), at::kLong);
-    return {.input = input_.index_select(0, rows),
-            .target = target_.index_select(0, rows),
-            .samples = static_cast<std::int64_t>(indices.size())};
-  }
-  const DatasetInfo& info() const override { return info_; }
-
- private:
-  at::Tensor input_, target_;
-  DatasetInfo info_;
-};
 
 struct Task {
   std::string model;
@@ -134,12 +113,12 @@ TEST(Layout, GptWithDropout) {
   expect_the_same_on_any_layout(
       {"gpt",
        {{"vocabulary", 23}, {"context", 8}, {"layers", 2}, {"heads", 2}, {"width", 16}, {"dropout", 0.2}},
-       std::make_shared<Made>(tokens.narrow(1, 0, 8).contiguous(), tokens.narrow(1, 1, 8).contiguous())});
+       std::make_shared<Rows>(tokens.narrow(1, 0, 8).contiguous(), tokens.narrow(1, 1, 8).contiguous())});
 }
 
 TEST(Layout, BertClassifierWithDropoutAndFrozenEmbeddings) {
   expect_the_same_on_any_layout(
-      {"bert", kSmallBert, std::make_shared<Made>(bert_input(), drawn({kSamples}, 2)), {"embeddings"}});
+      {"bert", kSmallBert, std::make_shared<Rows>(bert_input(), drawn({kSamples}, 2)), {"embeddings"}});
 }
 
 TEST(Layout, BertMaskedLanguageModelWithDropout) {
@@ -165,7 +144,7 @@ TEST(Layout, ConvolutionsWithSynchronisedBatchNormAndDropout) {
                                   {"classes", 3},
                                   {"batch_norm", true},
                                   {"dropout", 0.3}},
-                                 std::make_shared<Made>(images, drawn({kSamples}, 3))},
+                                 std::make_shared<Rows>(images, drawn({kSamples}, 3))},
                                 /*accumulates=*/false);
 }
 

@@ -5,6 +5,7 @@
 #include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
 #include "rondo/checkpoint/weights.h"
+#include "rondo/nn/wrap.h"
 #include "rondo/parallel/registry.h"
 #include "rondo/train/callbacks/model_checkpoint.h"
 #include "rondo/train/trainer.h"
@@ -18,6 +19,7 @@ namespace {
 using testing::adamw;
 using testing::Digits;
 using testing::Recorder;
+using testing::Rows;
 using testing::run_ranks;
 using testing::small_model;
 using testing::strategy_for;
@@ -232,6 +234,62 @@ TEST(PrecisionTraining, ShardedStrategiesKeepTheMastersThemselves) {
       load_weights(directory.path(), named_tensors(*plain.module));
       barrier(context.world());
     });
+  }
+}
+
+// Weights of batch norms after training a small convolutional net whose layers are units on two ranks.
+struct BatchNormOutcome {
+  at::ScalarType norms;
+  at::ScalarType others;
+  double loss = 0;
+};
+
+BatchNormOutcome train_with_batch_norm(const std::string& strategy_name, const PrecisionOptions& precision) {
+  const at::Tensor images = at::randn({40, 1, 8, 8}, at::detail::createCPUGenerator(6));
+  const auto data = std::make_shared<Rows>(images, (images.mean({1, 2, 3}) > 0).to(at::kLong), 2);
+  BatchNormOutcome outcome{};
+  run_ranks(2, "native", [&](Context& context) {
+    const auto strategy = all_strategies().make(strategy_name, context);
+    static std::mutex mutex;  // the default generator is shared
+    const Model model = [] {
+      const std::lock_guard lock(mutex);
+      torch::manual_seed(3);
+      return make_model("convnet", {{"input_shape", {1, 8, 8}},
+                                    {"features", {4}},
+                                    {"hidden", 8},
+                                    {"classes", 2},
+                                    {"batch_norm", true}});
+    }();
+    wrap_units(*model.module, wrap_all());
+    Trainer trainer(*strategy, model, c10::kCPU, precision);
+    trainer.compile(adamw());
+    const auto recorder = std::make_shared<Recorder>();
+    trainer.fit(data, {.epochs = 2, .batch_size = 10, .callbacks = {recorder}});
+    if (context.rank() != 0) return;
+    const auto parameters = model.module->named_parameters();
+    outcome = {parameters["features.1.weight"].scalar_type(), parameters["features.0.weight"].scalar_type(),
+               recorder->steps_.back().loss};
+  });
+  return outcome;
+}
+
+TEST(PrecisionTraining, BatchNormsStayInFloat32UnderShardedStrategiesToo) {
+  const PrecisionOptions o2{.level = OptLevel::O2};
+  const PrecisionOptions o3{.level = OptLevel::O3};
+  PrecisionOptions o2_without = o2;
+  o2_without.keep_batchnorm_fp32 = false;
+  PrecisionOptions o3_with = o3;
+  o3_with.keep_batchnorm_fp32 = true;
+  const std::vector<std::pair<PrecisionOptions, at::ScalarType>> cases = {
+      {o2, at::kFloat}, {o2_without, at::kBFloat16}, {o3, at::kBFloat16}, {o3_with, at::kFloat}};
+  for (const auto& [precision, expected] : cases) {
+    const double replicated = train_with_batch_norm("ddp", precision).loss;
+    for (const std::string strategy : {"zero1", "zero3"}) {
+      const BatchNormOutcome outcome = train_with_batch_norm(strategy, precision);
+      EXPECT_EQ(outcome.norms, expected) << strategy;
+      EXPECT_EQ(outcome.others, at::kBFloat16) << strategy;
+      EXPECT_NEAR(outcome.loss, replicated, 0.05) << strategy;
+    }
   }
 }
 

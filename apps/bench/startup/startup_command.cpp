@@ -15,6 +15,7 @@
 #include "apps/bench/python.h"
 #include "apps/bench/startup/worker.h"
 #include "rondo/base/error.h"
+#include "rondo/base/median.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/launch/scratch.h"
@@ -90,11 +91,6 @@ std::vector<Launcher> make_launchers(int ranks, bool peers) {
                         str(ranks), peer_script("first_step.py")},
                        {}});
   return launchers;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 Json result_of(const std::vector<Launcher>& launchers, int ranks) {

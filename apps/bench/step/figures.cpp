@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <map>
 
+#include "rondo/base/median.h"
+
 namespace rondo::bench {
 
 double quantile(std::vector<double> values, double part) {
   std::sort(values.begin(), values.end());
   return values[static_cast<std::size_t>(part * static_cast<double>(values.size() - 1) + 0.5)];
 }
-
-double median(const std::vector<double>& values) { return quantile(values, 0.5); }
 
 std::vector<double> pooled(const Contestant& contestant, std::vector<double> RankSamples::*member) {
   std::vector<double> all;

@@ -10,7 +10,6 @@ namespace rondo::bench {
 
 // The value below which `part` of the values are; `values` is not empty.
 double quantile(std::vector<double> values, double part);
-double median(const std::vector<double>& values);
 
 // What all ranks measured, in one list.
 std::vector<double> pooled(const Contestant& contestant, std::vector<double> RankSamples::*member);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "apps/bench/step/figures.h"
+#include "rondo/base/median.h"
 #include "rondo/base/text.h"
 
 namespace rondo::bench {

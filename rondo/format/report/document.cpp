@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 
+#include "rondo/base/median.h"
 #include "rondo/base/text.h"
 #include "rondo/format/report/downsample.h"
 #include "rondo/format/report/memory_document.h"
@@ -48,12 +49,6 @@ Json points_json(const std::vector<CurvePoint>& points) {
     result.push_back({p.step, p.elapsed_s, p.value});
   }
   return result;
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 Json spread_curves(const std::vector<std::vector<CurvePoint>>& curves) {

@@ -25,6 +25,7 @@ class DdpModel final : public PreparedModel {
   }
 
   torch::nn::Module& module() override { return *module_; }
+  ModelParts& parts() override { return parts_; }
 
   void begin_step(const LocalBatch& batch) override {
     no_sync_.reset();
@@ -81,6 +82,7 @@ class DdpModel final : public PreparedModel {
 
  private:
   std::shared_ptr<torch::nn::Module> module_;
+  UndividedModel parts_{*module_};
   DistributedDataParallel ddp_;
   std::optional<NoSync> no_sync_;  // within an accumulation window
   bool synchronised_ = false;

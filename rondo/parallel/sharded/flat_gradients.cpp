@@ -14,6 +14,7 @@ namespace rondo {
 FlatGradients::FlatGradients(Place place, const FlatParameters& parameters, const GradientCarriers& carriers,
                              BlockScheduler& scheduler, BufferPool& buffers)
     : place_(std::move(place)),
+      unit_(memory_unit(place_.unit)),
       parameters_(parameters),
       carriers_(carriers),
       scheduler_(scheduler),
@@ -67,7 +68,7 @@ void FlatGradients::launch(const GradientWeight& weight, const BlockOrder& order
 }
 
 MemoryLabel FlatGradients::label(bool kept) const {
-  return {kept ? MemoryCategory::gradients : MemoryCategory::communication, memory_unit(place_.unit)};
+  return {kept ? MemoryCategory::gradients : MemoryCategory::communication, unit_};
 }
 
 void FlatGradients::copy_in(const GradientWeight& weight) {
@@ -140,7 +141,7 @@ void FlatGradients::finish(bool accumulate) {
 void FlatGradients::keep_shard(bool accumulate) {
   at::Tensor sum = std::exchange(incoming_, {});
   if (sum.scalar_type() != parameters_.master_dtype()) {
-    const MemoryScope scope(MemoryCategory::gradients, place_.unit);
+    const MemoryScope scope(MemoryCategory::gradients, unit_);
     at::Tensor travelled = std::exchange(sum, sum.to(parameters_.master_dtype()));
     buffers_.give_back(std::move(travelled));
   }

@@ -43,7 +43,8 @@ class FlatGradients final : public UnitGradients {
   void keep_shard(bool accumulate);
   void make_result();
 
-  Place place_;
+  const Place place_;
+  const MemoryUnit unit_;
   const FlatParameters& parameters_;
   const GradientCarriers& carriers_;
   BlockScheduler& scheduler_;

@@ -30,10 +30,11 @@ FlatParameters::FlatParameters(std::vector<ModelTensor> parameters, FlatLayout l
     : parameters_(std::move(parameters)),
       layout_(std::move(layout)),
       spec_(std::move(spec)),
+      unit_(memory_unit(spec_.unit)),
       flat_(spec_.mapped_flat),
       own_(spec_.owns_all ? ElementRange{0, layout_.flat_elements()} : layout_.shard(spec_.rank)) {
   const at::NoGradGuard no_grad;
-  const MemoryScope scope(MemoryCategory::parameters, spec_.unit);
+  const MemoryScope scope(MemoryCategory::parameters, unit_);
   const at::TensorOptions masters = parameters_.front().tensor.options().requires_grad(false);
   if (!flat_.defined()) flat_ = at::empty({layout_.flat_elements()}, masters.dtype(spec_.compute));
   bytes_ = flat_.nbytes();
@@ -114,7 +115,7 @@ at::Tensor FlatParameters::block_to_send(std::size_t block) const {
 void FlatParameters::keep(int first, int count, BufferPool& buffers) {
   if (!kept_.defined()) {
     kept_ = buffers.take(layout_.shard_elements() * count, flat_.options(),
-                         {MemoryCategory::communication, memory_unit(spec_.unit)});
+                         {MemoryCategory::communication, unit_});
   }
   kept_.copy_(flat_.narrow(0, layout_.shard(first).begin, kept_.numel()));
 }
@@ -133,8 +134,7 @@ void FlatParameters::allocate(BufferPool& buffers) {
   // All views, also those that autograd saved, share this storage.
   c10::StorageImpl& storage = *flat_.storage().unsafeGetStorageImpl();
   forbid_access(storage, "");
-  storage.set_data_ptr_noswap(
-      buffers.take(bytes_, flat_.device(), {MemoryCategory::communication, memory_unit(spec_.unit)}));
+  storage.set_data_ptr_noswap(buffers.take(bytes_, flat_.device(), {MemoryCategory::communication, unit_}));
   allocated_ = true;
 }
 

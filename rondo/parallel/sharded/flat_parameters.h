@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "rondo/memory/scope.h"
 #include "rondo/nn/partition.h"
 #include "rondo/parallel/sharded/buffer_pool.h"
 #include "rondo/parallel/sharded/flat_layout.h"
@@ -85,6 +86,7 @@ class FlatParameters {
   std::vector<ModelTensor> parameters_;
   FlatLayout layout_;
   Spec spec_;
+  MemoryUnit unit_;
   at::Tensor flat_;
   ElementRange own_;  // of the buffer, what shard_ is
   at::Tensor shard_;  // what the optimizer changes; a part of flat_ unless apart()

@@ -57,7 +57,7 @@ void InPlaceGradients::finish(bool accumulate) {
   if (!accumulate) result_.resize(parameters.size());
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     at::Tensor& grad = parameters[i].tensor.mutable_grad();
-    label_memory(grad, memory_labels().innermost());
+    label_memory(grad, {MemoryCategory::gradients, unit_});
     if (sharding_ == Sharding::ddp) {
       result_[i] = std::exchange(grad, {}).to(dtype);
       continue;

@@ -241,7 +241,8 @@ void ShardedModel::note_missing_gradients(std::size_t unit) {
   if (!names.empty() && !find_unused_) {
     throw UsageError(str("rank ", context_.rank(), ": the backward pass of unit '", units_[unit]->name(),
                          "' is over, but these of its parameters got no gradient: ", join(names, ", "),
-                         "; if that is intended, set find_unused_parameters"));
+                         "; if that is intended, set find_unused_parameters; a parameter that a module "
+                         "outside the unit uses must be used inside the unit only"));
   }
   missing_.insert(missing_.end(), std::make_move_iterator(names.begin()),
                   std::make_move_iterator(names.end()));

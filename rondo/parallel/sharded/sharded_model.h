@@ -8,6 +8,7 @@
 #include "rondo/backend/context.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/step_announcement.h"
+#include "rondo/parallel/sharded/late_gradients.h"
 #include "rondo/parallel/sharded/launch_plan.h"
 #include "rondo/parallel/sharded/offload_files.h"
 #include "rondo/parallel/sharded/sharded_unit.h"
@@ -28,7 +29,7 @@ namespace rondo {
 //
 // With the schedule of a plan, and an engine that works in the background, gathers and blocks start at the
 // slots that the plan has for them, and all gradients are there before the optimizer, as the planner counts.
-class ShardedModel final : public PreparedModel {
+class ShardedModel final : public PreparedModel, private ModelParts {
  public:
   // Collective. Throws UsageError for a plan that does not fit the model, MismatchError when ranks have
   // different models.
@@ -41,25 +42,26 @@ class ShardedModel final : public PreparedModel {
   void finish_backward() override;
   double clip_gradients(double max_norm) override;
   void step(torch::optim::Optimizer& optimizer) override;
-  void make_whole() override;
-  void adopt_values() override;
-  bool optimizes_parts() const override;
+  ModelParts& parts() override { return *this; }
   CommunicationTimes communication_times() const override { return times_; }
   std::vector<CommunicationSpan> communication_spans() const override { return spans_; }
-
-  // In sharded_model_state.cpp.
-  at::Tensor assemble(const std::string& parameter, const at::Tensor& part) override;
-  at::Tensor part_of(const std::string& parameter, const at::Tensor& whole) override;
-  std::int64_t part_offset(const std::string& parameter) const override;
-  void settle() override;
-  void set_parameter(const std::string& parameter, const at::Tensor& whole) override;
-  std::vector<std::int64_t> whole_sizes(const std::string& parameter) override;
-  std::vector<ModelTensor> buffers() override { return tensors_.buffers; }
-  bool keeps_masters() const override;
   at::Tensor cast_input(const at::Tensor& input) const override;
   at::Tensor cast_output(const at::Tensor& output) const override;
 
  private:
+  // ModelParts, in sharded_model_state.cpp.
+  void make_whole() override;
+  void adopt_values() override;
+  void settle() override;
+  bool optimizes_parts() const override;
+  bool keeps_masters() const override;
+  at::Tensor assemble(const std::string& parameter, const at::Tensor& part) override;
+  at::Tensor part_of(const std::string& parameter, const at::Tensor& whole) override;
+  std::int64_t part_offset(const std::string& parameter) const override;
+  std::vector<std::int64_t> whole_sizes(const std::string& parameter) override;
+  void set_parameter(const std::string& parameter, const at::Tensor& whole) override;
+  std::vector<ModelTensor> buffers() override { return tensors_.buffers; }
+
   // What a backward pass has left of a unit.
   struct Progress {
     int open_calls = 0;     // recorded forward calls whose backward pass is not over
@@ -153,6 +155,7 @@ class ShardedModel final : public PreparedModel {
   std::int64_t exposed_ns_ = 0;       // this step
   CommunicationTimes times_;
   std::vector<CommunicationSpan> spans_;
+  std::optional<LateGradients> late_gradients_;  // last: its hooks look at what is above
 };
 
 }  // namespace rondo

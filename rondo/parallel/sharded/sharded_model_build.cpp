@@ -8,6 +8,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
+#include "rondo/memory/ledger.h"
 #include "rondo/parallel/ddp/coalesced_broadcast.h"
 #include "rondo/parallel/ddp/model_agreement.h"
 #include "rondo/parallel/sharded/sharded_model.h"
@@ -37,6 +38,29 @@ void checkpoint_as_planned(const cost::PlanFile& plan, const std::string& source
   }
 }
 
+// A strategy divides a model between its units and not within one while it computes.
+void require_units_fit(const std::vector<ModelUnit>& units) {
+  const std::optional<Bytes> limit = process_ledger().limit();
+  if (!limit) return;
+  for (const ModelUnit& unit : units) {
+    const Bytes bytes{unit.parameter_bytes()};
+    if (bytes <= *limit) continue;
+    throw UsageError(str("unit '", unit.name, "' has ", to_string(bytes),
+                         " of parameters, which are whole while it computes, and the limit of this rank's "
+                         "memory is ",
+                         to_string(*limit),
+                         ". Make smaller units of its layers (rondo/nn/unit.h, rondo/nn/wrap.h), or raise "
+                         "the limit (--memory-limit)"));
+  }
+}
+
+std::string describe_draw(const std::vector<std::string>& units, const std::vector<Sharding>& shardings) {
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < units.size(); ++i)
+    parts.push_back(str(units[i], " ", cost::name(shardings[i])));
+  return str("strategy random has drawn ", join(parts, ", "));
+}
+
 }  // namespace
 
 ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const ShardingPlan& plan,
@@ -52,6 +76,7 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const Shar
       gradients_in_flight_(options.gradients_in_flight),
       defers_(dynamic_cast<NativeBackend*>(context_.world().backend().get()) == nullptr &&
               context_.world_size() > 1) {
+  require_units_fit(partition_into_units(*original_));
   verify_same_model(options);
   broadcast_coalesced(tensors_.all_tensors(), context_.world(), 0);
   build(plan, options);
@@ -105,9 +130,10 @@ void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& option
   if (options.reshard_ranks > 1) make_reshard_group(options.reshard_ranks, shard_ranks);
   std::vector<ModelUnit> model_units = partition_into_units(*original_);
   if (model_units.size() == 1 && model_units.front().state == nullptr && context_.rank() == 0) {
-    log::warning(
-        "the model has no rondo::Unit, so it is one unit: all of it is gathered and reduced at once, and "
-        "neither memory nor communication is spread over the step. Make its layers units (rondo/nn/unit.h)");
+    log::warning("the model has no rondo::Unit, so it is one unit: all ",
+                 to_string(Bytes{model_units.front().parameter_bytes()}),
+                 " of its parameters are gathered and reduced at once, and neither memory nor communication "
+                 "is spread over the step. Make its layers units (rondo/nn/unit.h, rondo/nn/wrap.h)");
   }
   std::vector<UnitSize> sizes;
   std::vector<std::string> names;
@@ -116,6 +142,7 @@ void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& option
     sizes.push_back({unit.name, unit.parameter_bytes()});
   }
   std::vector<Sharding> shardings = plan.assign(sizes, ranks);
+  if (plan.is_random() && context_.rank() == 0) log::info(describe_draw(names, shardings));
   if (options.reshard_ranks == 1)
     std::replace(shardings.begin(), shardings.end(), Sharding::zero3, Sharding::zero3_keep);
   if (plan.file() != nullptr) {
@@ -143,6 +170,8 @@ void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& option
   // A plan says for each unit when it travels; and where nothing is queued there is nothing to gain.
   const Bytes joined = defers_ && !launches_ ? options.fuse_bytes : Bytes{};
   std::vector<UnitGroup> groups = join_small_units(std::move(model_units), shardings, joined);
+  std::vector<LateGradients::Unit> of_units;
+  for (const UnitGroup& group : groups) of_units.push_back({group.unit.name, group.unit.parameters});
   std::vector<std::int64_t> owned(static_cast<std::size_t>(environment_.shard_group.size()), 0);
   for (std::size_t i = 0; i < groups.size(); ++i) {
     // Shared buffers go where least is, so that each rank owns its share of them.
@@ -183,6 +212,8 @@ void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& option
   order_.resize(units_.size());
   std::iota(order_.begin(), order_.end(), 0);
   position_ = order_;
+  late_gradients_.emplace(of_units,
+                          [this](std::size_t unit) { return in_step_ && progress_[unit].launched; });
 }
 
 void ShardedModel::prepare_offload(const OffloadOptions& options) {

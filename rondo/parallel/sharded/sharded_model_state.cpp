@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/parallel/sharded/sharded_model.h"
@@ -35,6 +36,22 @@ void ShardedModel::set_parameter(const std::string& parameter, const at::Tensor&
 
 std::vector<std::int64_t> ShardedModel::whole_sizes(const std::string& parameter) {
   return unit_with(parameter).whole_sizes(parameter);
+}
+
+void ShardedModel::make_whole() {
+  if (std::exchange(must_meet_, false)) barrier(context_.world());
+  if (launches_) scheduler_->reach(launches_->epilogue_slot());
+  whole_ = true;
+  for (const std::size_t unit : order_) {
+    if (progress_[unit].pending) update(unit);
+  }
+  for (const std::size_t unit : order_) units_[unit]->start_gather({forward_priority(unit)});
+  for (const std::size_t unit : order_) units_[unit]->finish_gather();
+}
+
+void ShardedModel::adopt_values() {
+  for (const auto& unit : units_) unit->adopt_values();
+  must_meet_ = true;
 }
 
 void ShardedModel::settle() {

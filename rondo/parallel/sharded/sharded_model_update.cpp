@@ -138,20 +138,4 @@ void ShardedModel::after_update(std::size_t unit) {
   if (!shards_parameters(updated.sharding())) updated.start_gather(update_order(unit));
 }
 
-void ShardedModel::make_whole() {
-  if (std::exchange(must_meet_, false)) barrier(context_.world());
-  if (launches_) scheduler_->reach(launches_->epilogue_slot());
-  whole_ = true;
-  for (const std::size_t unit : order_) {
-    if (progress_[unit].pending) update(unit);
-  }
-  for (const std::size_t unit : order_) units_[unit]->start_gather({forward_priority(unit)});
-  for (const std::size_t unit : order_) units_[unit]->finish_gather();
-}
-
-void ShardedModel::adopt_values() {
-  for (const auto& unit : units_) unit->adopt_values();
-  must_meet_ = true;
-}
-
 }  // namespace rondo

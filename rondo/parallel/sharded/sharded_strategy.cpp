@@ -70,7 +70,7 @@ void add_sharded_strategies(StrategyRegistry& registry) {
   add("zero3_keep", "zero3, but what was gathered for forward stays until backward");
   add("hsdp", "zero3 among the ranks of a host, copies between hosts (or --shard-ranks)");
   add("planned", "a strategy for each unit, from the file --plan");
-  add("random", "a strategy for each unit, drawn from --strategy-seed");
+  add("random", "a strategy for each unit, drawn from --strategy-seed or --seed");
   registry.add_alias("fsdp", "zero3");
 }
 

@@ -139,24 +139,14 @@ void ShardedUnit::start_gather(const BlockOrder& order) {
 }
 
 void ShardedUnit::gather_part(Part& part, const BlockOrder& order) {
-  const Group& group = environment_.shard_group;
   FlatParameters& parameters = *part.parameters;
   parameters.publish();
   for (std::size_t block = 0; block < parameters.layout().blocks(); ++block) {
-    const auto [slot, priority] = order.of(block, parameters.layout().blocks());
-    const at::Tensor own = parameters.block_to_send(block);
     std::vector<at::Tensor> outputs;
-    for (int rank = 0; rank < group.size(); ++rank) outputs.push_back(parameters.block_in_flat(rank, block));
-    const Bytes bytes{own.nbytes() * static_cast<std::size_t>(group.size())};
-    part.gathers.push_back(environment_.scheduler->submit(
-        {"all_gather",
-         name_,
-         block,
-         bytes,
-         priority,
-         {},
-         [group, outputs, own] { return start_all_gather(group, outputs, own); },
-         slot}));
+    for (int rank = 0; rank < environment_.shard_group.size(); ++rank)
+      outputs.push_back(parameters.block_in_flat(rank, block));
+    gather_block(part, environment_.shard_group, block, order.of(block, parameters.layout().blocks()),
+                 parameters.block_to_send(block), std::move(outputs));
   }
 }
 
@@ -164,29 +154,32 @@ void ShardedUnit::gather_part(Part& part, const BlockOrder& order) {
 void ShardedUnit::gather_kept_part(Part& part, const BlockOrder& order) {
   const Group& group = environment_.reshard_group;
   const FlatParameters& parameters = *part.parameters;
-  const FlatLayout& layout = parameters.layout();
-  const int shards = layout.ranks() / group.size();
+  const std::size_t blocks = parameters.layout().blocks();
+  const int shards = parameters.layout().ranks() / group.size();
   for (int shard = 0; shard < shards; ++shard) {
-    for (std::size_t block = 0; block < layout.blocks(); ++block) {
-      const auto [slot, priority] = order.of(block, layout.blocks());
-      const at::Tensor own = parameters.block_in_kept(shard, block);
+    for (std::size_t block = 0; block < blocks; ++block) {
       std::vector<at::Tensor> outputs;
-      for (int member = 0; member < group.size(); ++member) {
+      for (int member = 0; member < group.size(); ++member)
         outputs.push_back(parameters.block_in_flat(member * shards + shard, block));
-      }
-      const std::size_t index = static_cast<std::size_t>(shard) * layout.blocks() + block;
-      const Bytes bytes{own.nbytes() * static_cast<std::size_t>(group.size())};
-      part.gathers.push_back(environment_.scheduler->submit(
-          {"all_gather",
-           name_,
-           index,
-           bytes,
-           priority,
-           {},
-           [group, outputs, own] { return start_all_gather(group, outputs, own); },
-           slot}));
+      gather_block(part, group, static_cast<std::size_t>(shard) * blocks + block, order.of(block, blocks),
+                   parameters.block_in_kept(shard, block), std::move(outputs));
     }
   }
+}
+
+void ShardedUnit::gather_block(Part& part, const Group& group, std::size_t index,
+                               const BlockOrder::Place& place, const at::Tensor& own,
+                               std::vector<at::Tensor> outputs) {
+  const Bytes bytes{own.nbytes() * static_cast<std::size_t>(group.size())};
+  part.gathers.push_back(environment_.scheduler->submit(
+      {"all_gather",
+       name_,
+       index,
+       bytes,
+       place.priority,
+       {},
+       [group, outputs = std::move(outputs), own] { return start_all_gather(group, outputs, own); },
+       place.slot}));
 }
 
 void ShardedUnit::finish_gather() {

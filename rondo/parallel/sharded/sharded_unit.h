@@ -121,6 +121,9 @@ class ShardedUnit {
   at::ScalarType compute_dtype(const at::Tensor& parameter) const;
   void gather_part(Part& part, const BlockOrder& order);
   void gather_kept_part(Part& part, const BlockOrder& order);
+  // Queues the gather of one block of `group`'s shards; `own` is this rank's.
+  void gather_block(Part& part, const Group& group, std::size_t index, const BlockOrder::Place& place,
+                    const at::Tensor& own, std::vector<at::Tensor> outputs);
   // The part that holds the parameter and its number there; null when there is none.
   std::pair<const Part*, std::size_t> find(const std::string& parameter) const;
 

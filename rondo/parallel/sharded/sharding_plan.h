@@ -35,6 +35,8 @@ class ShardingPlan {
   // size in the model.
   std::vector<Sharding> assign(const std::vector<UnitSize>& units, int ranks) const;
 
+  // Whether strategies are drawn.
+  bool is_random() const { return is_random_; }
   // Passes of one step that the plan communicates in; 1 where it says nothing.
   int micro_batches() const { return file_ && file_->schedule ? file_->schedule->micro_batches : 1; }
   // The file, if it is from one.

@@ -33,13 +33,13 @@ double largest(const std::vector<json>& of_ranks, const char* key) {
 }  // namespace
 
 void PredictionReport::on_train_begin(Trainer& trainer, const FitPlan&) {
-  for (UnitState* unit : units_of(*trainer.model().module)) unit->attach(times_);
+  for (UnitState* unit : units_of(*trainer.model().module)) unit->attach(spans_);
 }
 
 void PredictionReport::on_step_end(Trainer&, const StepRecord& record) {
   step_ms_.push_back(record.times.step_ms);
   exposed_comm_ms_.push_back(record.times.exposed_comm_ms);
-  times_->end_step();
+  times_.add_step(spans_->take());
   if (only_trained_) peak_bytes_ = process_ledger().peak_total();
 }
 
@@ -47,12 +47,12 @@ void PredictionReport::on_epoch_end(Trainer&, std::int64_t) { only_trained_ = fa
 
 void PredictionReport::on_validation_end(Trainer&, const ValidationRecord&) {
   only_trained_ = false;
-  times_->end_step();
+  spans_->take();  // no step's
 }
 
 json PredictionReport::measured() const {
   json units = json::object();
-  for (const auto& [name, times] : times_->times()) {
+  for (const auto& [name, times] : times_.times()) {
     units[name] = {{"forward_ms", settled_median(times.forward_s) * 1e3},
                    {"backward_ms", settled_median(times.backward_s) * 1e3}};
   }
@@ -63,7 +63,7 @@ json PredictionReport::measured() const {
 }
 
 void PredictionReport::on_train_end(Trainer& trainer, const FitResult&) {
-  for (UnitState* unit : units_of(*trainer.model().module)) unit->detach(times_);
+  for (UnitState* unit : units_of(*trainer.model().module)) unit->detach(spans_);
   const Context& context = trainer.strategy().context();
   const std::vector<json> of_ranks = gather_object(measured(), context.world());
   if (context.rank() != 0 || step_ms_.empty()) return;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "rondo/observe/unit_spans.h"
 #include "rondo/observe/unit_times.h"
 #include "rondo/train/callback.h"
 
@@ -49,7 +50,8 @@ class PredictionReport final : public Callback {
 
   std::filesystem::path run_directory_;
   Prediction prediction_;
-  std::shared_ptr<UnitTimes> times_ = std::make_shared<UnitTimes>();
+  std::shared_ptr<UnitSpans> spans_ = std::make_shared<UnitSpans>();
+  UnitTimes times_;
   std::vector<double> step_ms_;
   std::vector<double> exposed_comm_ms_;
   std::uint64_t peak_bytes_ = 0;

@@ -27,14 +27,15 @@ struct ResidualImpl : torch::nn::Module {
 TORCH_MODULE(Residual);
 
 // Units in a row; a parameter that two of them share; a unit that is called twice; a parameter that nothing
-// uses; a frozen one; a root around them.
+// uses, and with `has_spare` a unit that nothing calls; a frozen parameter; a root around them.
 struct LayersImpl : torch::nn::Module {
-  explicit LayersImpl(std::int64_t width = 7) {
+  explicit LayersImpl(std::int64_t width = 7, bool has_spare = false) {
     input = register_module("input", torch::nn::Linear(6, width));
     for (int i = 0; i < 4; ++i) {
       const at::Tensor shared = i == 3 ? layers[1]->shift : at::Tensor();
       layers.push_back(register_module("layer" + std::to_string(i), Unit<Residual>(width, shared)));
     }
+    if (has_spare) register_module("spare", Unit<Residual>(width));
     unused = register_module("unused", torch::nn::Linear(3, 2));
     layers[2]->linear->bias.set_requires_grad(false);
     output = register_module("output", torch::nn::Linear(width, 4));
@@ -101,6 +102,28 @@ inline void train_steps(const Context& context, PreparedModel& prepared, Layers&
     prepared.step(optimizer);
   }
 }
+
+// Training of a Layers on one rank, step by step, on the rank's share of joint batches of 12.
+struct RankTraining {
+  RankTraining(Context& context, const std::string& strategy_name, const StrategyOptions& options)
+      : context(context), strategy(all_strategies().make(strategy_name, context, options)) {
+    prepared = strategy->prepare(model.ptr());
+    optimizer = make_adamw(prepared->module());
+  }
+  void step(int number) {
+    optimizer->zero_grad();
+    const Batch batch = my_rows(joint_batch(12, static_cast<std::uint64_t>(number)), context.world());
+    prepared->begin_step({.samples = batch.input.size(0), .gradients_are_read = false});
+    mean_loss(model(batch.input), batch).backward();
+    prepared->finish_backward();
+    prepared->step(*optimizer);
+  }
+  Context& context;
+  Layers model;
+  std::unique_ptr<Strategy> strategy;
+  std::unique_ptr<PreparedModel> prepared;
+  std::unique_ptr<torch::optim::Optimizer> optimizer;
+};
 
 // The same on the ranks of `context`; every rank's result is the whole model.
 inline std::vector<at::Tensor> train_on_ranks(Context& context, const std::string& strategy_name,

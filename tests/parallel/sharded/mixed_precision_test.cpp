@@ -92,7 +92,7 @@ TEST(MixedPrecision, WeightsStayWideAndTheModelIsNarrow) {
     Layers model;
     const at::Tensor before = model->layers[0]->linear->weight.detach().clone();
     const auto prepared = strategy->prepare(model.ptr());
-    EXPECT_TRUE(prepared->keeps_masters());
+    EXPECT_TRUE(prepared->parts().keeps_masters());
     EXPECT_EQ(model->layers[0]->linear->weight.scalar_type(), at::kBFloat16);
     EXPECT_EQ(prepared->module().parameters().front().scalar_type(), at::kDouble);
     prepared->begin_step({.samples = 1});
@@ -148,6 +148,49 @@ TEST(MixedPrecision, AnInfiniteGradientOfOneRankIsSkippedByAll) {
       EXPECT_EQ(scaler.get_scale(), 4);
       barrier(context.world());
     });
+  }
+}
+
+// One element of one gradient, so that after its reduction one rank's shard has it and the others know of
+// nothing.
+TEST(MixedPrecision, AnOverflowInTheShardOfOneRankIsSkippedByAll) {
+  for (const std::string backend : {"native", "gloo"}) {
+    for (const std::string strategy_name : {"zero1", "zero2", "zero3"}) {
+      run_ranks(2, backend, [&](Context& context) {
+        const auto strategy = all_strategies().make(strategy_name, context, options_with({}));
+        Layers model;
+        const auto prepared = strategy->prepare(model.ptr());
+        const auto optimizer = make_adamw(prepared->module());
+        GradScaler scaler({.init_scale = 8}, context.world());
+        bool bad = false;
+        model->output->bias.register_hook([&](const at::Tensor& gradient) {
+          at::Tensor changed = gradient.clone();
+          if (bad && context.rank() == 1) changed[0] = std::numeric_limits<double>::infinity();
+          return changed;
+        });
+        for (const bool overflows : {false, true, false}) {
+          bad = overflows;
+          const at::Tensor before = optimized_values(*prepared);
+          optimizer->zero_grad();
+          prepared->begin_step({.samples = 6, .gradients_are_read = true});
+          const Batch batch = my_rows(joint_batch(12, 3), context.world());
+          scaler.scale(mean_loss(model(batch.input), batch)).backward();
+          prepared->finish_backward();
+          at::Tensor ranks_that_see_it = at::zeros({1});
+          for (const at::Tensor& part : prepared->module().parameters()) {
+            if (part.grad().defined() && !part.grad().isfinite().all().item<bool>()) ranks_that_see_it += 1;
+          }
+          all_reduce(ranks_that_see_it, context.world(), ReduceOp::SUM);
+          EXPECT_EQ(ranks_that_see_it.item<float>(), overflows ? 1 : 0) << strategy_name << " " << backend;
+          const bool stepped = scaler.step(*optimizer, [&] { prepared->step(*optimizer); });
+          scaler.update();
+          EXPECT_EQ(stepped, !overflows) << "rank " << context.rank() << " " << strategy_name;
+          EXPECT_EQ(at::equal(optimized_values(*prepared), before), overflows);
+        }
+        EXPECT_EQ(scaler.get_scale(), 4);
+        barrier(context.world());
+      });
+    }
   }
 }
 

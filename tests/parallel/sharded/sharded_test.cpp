@@ -4,6 +4,8 @@
 #include <mutex>
 
 #include "rondo/base/error.h"
+#include "rondo/base/time.h"
+#include "rondo/nn/partition.h"
 #include "rondo/strategy/summon_full.h"
 #include "tests/parallel/sharded/layers.h"
 
@@ -139,6 +141,56 @@ TEST(Schedules, NoOrderOfCommunicationChangesABit) {
   }
   ASSERT_EQ(results.size(), 9U);
   for (const auto& result : results) EXPECT_EQ(largest_difference(result, results.front()), 0);
+}
+
+// When a unit's forward pass begins.
+class ForwardBegins final : public UnitObserver {
+ public:
+  void pre_forward(UnitState& unit) override { begins_ns.try_emplace(unit.name(), monotonic_ns()); }
+  std::map<std::string, std::int64_t> begins_ns;
+};
+
+// Gathers of at most --prefetch units and of the one that is needed are under way, and they are under way
+// ahead of their use.
+TEST(Gathers, AreAsManyAtATimeAsAskedFor) {
+  for (const int prefetch : {0, 1, 2}) {
+    run_ranks(2, "gloo", [&](Context& context) {
+      StrategyOptions options;
+      options.prefetch = prefetch;
+      const auto strategy = all_strategies().make("zero3", context, options);
+      const auto model = std::make_shared<torch::nn::SequentialImpl>();
+      for (int i = 0; i < 8; ++i) model->push_back(Unit<Residual>(6));
+      model->to(at::kDouble);
+      const auto prepared = strategy->prepare(model);
+      const auto optimizer = make_adamw(prepared->module());
+      const auto watch = std::make_shared<ForwardBegins>();
+      for (UnitState* unit : units_of(*model)) unit->attach(watch);
+      prepared->begin_step({.samples = 2, .gradients_are_read = true});
+      model->forward(joint_batch(2, 1).input).sum().backward();
+      prepared->finish_backward();
+      prepared->step(*optimizer);
+
+      std::vector<CommunicationSpan> gathers;
+      for (const CommunicationSpan& span : prepared->communication_spans()) {
+        if (span.operation == "all_gather") gathers.push_back(span);
+      }
+      EXPECT_GE(gathers.size(), 8U + 7U);  // for forward, and for backward but for the last unit
+      for (const CommunicationSpan& gather : gathers) {
+        const auto under_way = std::count_if(gathers.begin(), gathers.end(), [&](const auto& other) {
+          return other.queued_ns <= gather.queued_ns && gather.queued_ns < other.end_ns;
+        });
+        EXPECT_LE(under_way, prefetch + 1) << "unit " << gather.unit;
+      }
+      // The first time that unit 5 is gathered is when the unit `prefetch` places before it begins, or
+      // before.
+      const auto fifth = std::find_if(gathers.begin(), gathers.end(),
+                                      [](const CommunicationSpan& span) { return span.unit == "5"; });
+      ASSERT_NE(fifth, gathers.end());
+      EXPECT_LT(fifth->queued_ns, watch->begins_ns.at(std::to_string(5 - prefetch)));
+      EXPECT_GT(fifth->queued_ns, watch->begins_ns.at(std::to_string(4 - prefetch)));
+      barrier(context.world());
+    });
+  }
 }
 
 TEST(ShardedErrors, AParameterOfAUnitUsedOutsideItIsNamed) {

@@ -16,27 +16,6 @@ StrategyOptions options() {
   return options;
 }
 
-struct Training {
-  Training(Context& context, const std::string& strategy_name, const StrategyOptions& strategy_options)
-      : context(context), strategy(all_strategies().make(strategy_name, context, strategy_options)) {
-    prepared = strategy->prepare(model.ptr());
-    optimizer = make_adamw(prepared->module());
-  }
-  void step(int number) {
-    optimizer->zero_grad();
-    prepared->begin_step({.samples = 6, .gradients_are_read = false});
-    const Batch batch = rows(joint_batch(12, static_cast<std::uint64_t>(number)), context.rank() * 6, 6);
-    mean_loss(model(batch.input), batch).backward();
-    prepared->finish_backward();
-    prepared->step(*optimizer);
-  }
-  Context& context;
-  Layers model;
-  std::unique_ptr<Strategy> strategy;
-  std::unique_ptr<PreparedModel> prepared;
-  std::unique_ptr<torch::optim::Optimizer> optimizer;
-};
-
 std::vector<ModelTensor> copy_of(const std::vector<ModelTensor>& state) {
   std::vector<ModelTensor> copy;
   for (const ModelTensor& tensor : state) copy.push_back({tensor.name, tensor.tensor.clone()});
@@ -54,7 +33,7 @@ TEST(StateDict, FullIsTheModelOfOneProcessUnderEveryStrategy) {
   for (const std::string backend : {"native", "gloo"}) {
     for (const std::string strategy : {"ddp", "zero1", "zero3", "random"}) {
       run_ranks(2, backend, [&](Context& context) {
-        Training training(context, strategy, options());
+        RankTraining training(context, strategy, options());
         training.step(0);
         training.step(1);
         for (const ModelTensor& tensor : full_state_dict(*training.prepared)) {
@@ -72,12 +51,12 @@ TEST(StateDict, FullIsTheModelOfOneProcessUnderEveryStrategy) {
 TEST(StateDict, LoadedUnderAnotherStrategyTrainingGoesOn) {
   for (const std::string backend : {"native", "gloo"}) {
     run_ranks(2, backend, [](Context& context) {
-      Training first(context, "zero3", options());
+      RankTraining first(context, "zero3", options());
       first.step(0);
       const auto saved = copy_of(full_state_dict(*first.prepared));
       barrier(context.world());
       for (const std::string strategy : {"zero1", "random", "ddp"}) {
-        Training second(context, strategy, options());
+        RankTraining second(context, strategy, options());
         load_full_state_dict(*second.prepared, saved);
         const auto loaded = copy_of(full_state_dict(*second.prepared));
         ASSERT_EQ(loaded.size(), saved.size());
@@ -123,7 +102,7 @@ TEST(StateDict, ShardsTileTheParametersAndComeBack) {
 
 TEST(StateDict, WhatDoesNotFitIsNamedAndNothingChanges) {
   run_ranks(2, "native", [](Context& context) {
-    Training training(context, "zero2", options());
+    RankTraining training(context, "zero2", options());
     auto wrong = copy_of(full_state_dict(*training.prepared));
     const at::Tensor before = wrong.front().tensor.clone();
     for (ModelTensor& tensor : wrong) tensor.tensor.zero_();

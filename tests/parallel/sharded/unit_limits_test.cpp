@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
 #include "rondo/base/error.h"
+#include "rondo/memory/ledger.h"
+#include "rondo/nn/partition.h"
+#include "rondo/nn/wrap.h"
 #include "tests/parallel/sharded/layers.h"
 
 // What units may be beyond one tensor in and one out, and where that ends (docs/sharded.md, Limits).
@@ -116,6 +119,152 @@ TEST(UnitLimits, AParameterUsedBesideItsUnitIsNamed) {
     EXPECT_NE(message.find("Use it inside the unit"), std::string::npos) << message;
     barrier(context.world());
   });
+}
+
+// Uses a unit's parameter before the unit, so that in backward its gradient comes after the unit's.
+struct BeforeImpl : torch::nn::Module {
+  BeforeImpl() : unit(6) {
+    register_module("unit", unit);
+    to(at::kDouble);
+  }
+  at::Tensor forward(const at::Tensor& x) { return unit(x.matmul(unit->linear->weight)); }
+  Unit<Residual> unit;
+};
+TORCH_MODULE(Before);
+
+TEST(UnitLimits, AGradientThatComesAfterItsUnitsHaveLeftIsNamed) {
+  for (const std::string backend : {"native", "gloo"}) {
+    for (const bool find_unused : {false, true}) {
+      run_ranks(2, backend, [&](Context& context) {
+        StrategyOptions options;
+        options.find_unused_parameters = find_unused;
+        const auto strategy = all_strategies().make("zero1", context, options);
+        Before model;
+        const auto prepared = strategy->prepare(model.ptr());
+        prepared->begin_step({.samples = 2});
+        const at::Tensor loss = model(joint_batch(2, 1).input).sum();
+        const std::string message = message_of([&] { loss.backward(); });
+        EXPECT_NE(message.find("unit.linear.weight"), std::string::npos) << message;
+        EXPECT_NE(message.find(find_unused ? "came after the backward pass of its unit 'unit'"
+                                           : "a parameter that a module outside the unit uses"),
+                  std::string::npos)
+            << message;
+        EXPECT_NE(message.find("inside the unit only"), std::string::npos) << message;
+        barrier(context.world());
+      });
+    }
+  }
+}
+
+TEST(UnitLimits, AUnitLargerThanTheMemoryLimitIsNamed) {
+  struct LimitScope {
+    explicit LimitScope(Bytes limit) { process_ledger().set_limit(limit); }
+    ~LimitScope() { process_ledger().set_limit({}); }
+  };
+  run_ranks(1, "native", [](Context& context) {
+    const auto strategy = all_strategies().make("zero3", context);
+    Layers model(16);
+    const LimitScope limit(KiB(2));
+    const std::string message = message_of([&] { strategy->prepare(model.ptr()); });
+    EXPECT_NE(message.find("unit 'layer0' has 2.2 KiB of parameters"), std::string::npos) << message;
+    EXPECT_NE(message.find("the limit of this rank's memory is 2.0 KiB. Make smaller units of its layers"),
+              std::string::npos)
+        << message;
+  });
+}
+
+// Layers that know nothing of units.
+torch::nn::Sequential plain_layers() {
+  torch::nn::Sequential model(torch::nn::Linear(6, 16), torch::nn::Tanh(), Residual(16),
+                              torch::nn::Linear(16, 4));
+  model->to(at::kDouble);
+  fill_parameters(*model, 5);
+  return model;
+}
+
+template <class BeginStep, class EndStep>
+std::vector<at::Tensor> train_plain(torch::nn::Sequential& model, const Context* context,
+                                    const BeginStep& begin, const EndStep& end) {
+  for (int step = 0; step < 3; ++step) {
+    Batch batch = joint_batch(8, static_cast<std::uint64_t>(step));
+    if (context != nullptr) batch = my_rows(batch, context->world());
+    begin();
+    mean_loss(model->forward(batch.input), batch).backward();
+    end();
+  }
+  std::vector<at::Tensor> result;
+  for (const at::Tensor& parameter : model->parameters()) result.push_back(parameter.detach().clone());
+  return result;
+}
+
+TEST(UnitLimits, LayersThatARuleMakesUnitsTrainAsOneProcess) {
+  torch::nn::Sequential alone = plain_layers();
+  const auto optimizer_alone = make_adamw(*alone);
+  const auto expected = train_plain(
+      alone, nullptr, [&] { optimizer_alone->zero_grad(); }, [&] { optimizer_alone->step(); });
+  struct Rule {
+    std::string name;
+    WrapRule rule;
+    int units;
+  };
+  const std::vector<Rule> rules = {{"all", wrap_all(), 3},
+                                   {"one type", wrap_types<ResidualImpl>(), 1},
+                                   {"types", wrap_types<torch::nn::LinearImpl, ResidualImpl>(), 3},
+                                   {"size", wrap_from(KiB(2)), 1}};
+  for (const Rule& rule : rules) {
+    for (const std::string backend : {"native", "gloo"}) {
+      run_ranks(2, backend, [&](Context& context) {
+        torch::nn::Sequential model = plain_layers();
+        const auto names = model->named_parameters().keys();
+        EXPECT_EQ(wrap_units(*model, rule.rule), rule.units) << rule.name;
+        EXPECT_EQ(model->named_parameters().keys(), names);
+        const auto strategy = all_strategies().make("zero3", context);
+        const auto prepared = strategy->prepare(model.ptr());
+        const auto optimizer = make_adamw(prepared->module());
+        train_plain(
+            model, &context,
+            [&] {
+              optimizer->zero_grad();
+              prepared->begin_step({.samples = 4, .gradients_are_read = false});
+            },
+            [&] {
+              prepared->finish_backward();
+              prepared->step(*optimizer);
+              prepared->make_whole();
+            });
+        EXPECT_LT(largest_difference(model->parameters(), expected), kTolerance)
+            << rule.name << " " << backend;
+        barrier(context.world());
+      });
+    }
+  }
+}
+
+TEST(UnitLimits, AModelWithoutUnitsIsOneUnitWithOneWarning) {
+  ::testing::internal::CaptureStderr();
+  run_ranks(2, "gloo", [](Context& context) {
+    const auto strategy = all_strategies().make("zero3", context);
+    TwoLayers model;
+    const auto prepared = strategy->prepare(model.ptr());
+    const auto optimizer = make_adamw(prepared->module());
+    for (int step = 0; step < 2; ++step) {
+      prepared->begin_step({.samples = 2, .gradients_are_read = true});
+      const Batch batch = my_rows(joint_batch(4, 1), context.world());
+      mean_loss(model(batch.input), batch).backward();
+      prepared->finish_backward();
+      prepared->step(*optimizer);
+      // What it costs: all parameters in one piece.
+      for (const CommunicationSpan& span : prepared->communication_spans()) EXPECT_EQ(span.unit, kRootUnit);
+    }
+    barrier(context.world());
+  });
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  const std::string warning =
+      "the model has no rondo::Unit, so it is one unit: all 1.4 KiB of its parameters";
+  const std::size_t first = log.find(warning);
+  ASSERT_NE(first, std::string::npos) << log;
+  EXPECT_EQ(log.find(warning, first + 1), std::string::npos) << log;
+  EXPECT_NE(log.find("neither memory nor communication is spread over the step"), std::string::npos) << log;
 }
 
 }  // namespace
