@@ -106,7 +106,8 @@ void print(const Json& result) {
   for (const bool accounts : {false, true}) {
     const Json& row = result[accounts];
     std::cout << std::setw(9) << kNames[accounts] << std::setw(10) << row["step_ms_p50"].get<double>()
-              << std::setw(10) << row["step_ms_min"].get<double>() << std::setw(8) << row["steps"] << "\n";
+              << std::setw(10) << row["step_ms_min"].get<double>() << std::setw(8)
+              << row["steps"].get<std::size_t>() << "\n";
   }
   std::cout << std::setprecision(4);
   for (std::size_t i = 2; i < result.size(); ++i) {
