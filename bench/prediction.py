@@ -11,18 +11,13 @@ worst error. Needs root (network namespaces); everything else on the machine sho
 """
 import argparse
 import json
-import os
 import pathlib
 import statistics
 import subprocess
-import sys
 import tempfile
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(REPOSITORY / "tests" / "integration"))
-from hosts import linked_hosts  # noqa: E402
+from emulated_jobs import BIN, REPOSITORY, linked_hosts, make_plan, on_both
 
-BIN = pathlib.Path(os.environ.get("RONDO_BIN", REPOSITORY / "build" / "release" / "bin"))
 # Settings of gpt, samples a rank.
 MODELS = [({"layers": 6, "width": 256, "heads": 4, "context": 128}, 6),
           ({"layers": 10, "width": 192, "heads": 4, "context": 128}, 6),
@@ -30,28 +25,9 @@ MODELS = [({"layers": 6, "width": 256, "heads": 4, "context": 128}, 6),
 GOALS = {"step_ms": 0.05, "peak_bytes": 0.03}
 
 
-def on_both(hosts, port, *words):
-    """Runs a program as one rank on each host."""
-    environment = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="PASSIVE")
-    # A core for each host: ranks that wander disturb one another, and never twice alike.
-    processes = [subprocess.Popen(list(map(str, host.command(
-        "taskset", "-c", number % os.cpu_count(), BIN / "rondo", "run", "--nnodes", 2, "--node-rank", number,
-        "--master-addr", hosts[0].address, "--master-port", port, "--interface", host.interface, "-n", 1, "--", *words))), env=environment, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for number, host in enumerate(hosts)]
-    outputs = [process.communicate(timeout=200)[0] for process in processes]
-    if any(process.returncode != 0 for process in processes):
-        raise SystemExit("\n".join([f"failed: {' '.join(map(str, words))}", *outputs]))
-
-
-def plan(profile, limit, out, seconds):
-    result = subprocess.run([BIN / "rondo", "plan", profile, "--ranks", "2", "--memory-limit", str(limit), "--plan-out",
-                             out, "--quiet", "--time-limit", f"{seconds}s"], capture_output=True, text=True)
-    return json.loads(out.read_text()), result.returncode
-
-
 def limits_between(profile, folder, count):
     """Evenly from a little above what the leanest plan needs to what ddp needs."""
-    lean, _ = plan(profile, 1, folder / "lean.json", 1)
+    lean = make_plan(profile, 1, folder / "lean.json", 1)
     simulated = subprocess.run([BIN / "rondo", "simulate", profile, "--ranks", "2", "--strategy", "ddp", "--json", "-"],
                                capture_output=True, text=True, check=True)
     low, high = lean["smallest_limit_bytes"], json.loads(simulated.stdout)["peak_bytes"]
@@ -67,7 +43,7 @@ def run_model(number, rate, text, folder, arguments):
                 "--batch-size", batch, "--largest", "16MiB", "--json", profile)
         for index, limit in enumerate(limits_between(profile, folder, arguments.limits)):
             name = folder / f"{index}"
-            planned, _ = plan(profile, limit, folder / f"plan-{index}.json", arguments.plan_seconds)
+            planned = make_plan(profile, limit, folder / f"plan-{index}.json", arguments.plan_seconds)
             on_both(hosts, 29610 + index, BIN / "rondo-train-worker", "--data", text, "--model", "gpt", "--model-config",
                     json.dumps(config), "--batch-size", batch, "--steps", arguments.steps, "--validation-fraction", 0,
                     "--trace-steps", 0, "--strategy", "planned", "--plan", folder / f"plan-{index}.json", "--profile",

@@ -19,10 +19,7 @@ UnitProfiler::UnitProfiler(MemoryLedger& ledger, std::map<std::string, std::uint
 
 void UnitProfiler::begin_forward() {
   pass_.clear();
-  for (auto& [name, figures] : figures_) {
-    figures.forward_workspace_bytes = 0;
-    figures.backward_workspace_bytes = 0;
-  }
+  for (auto& [name, figures] : figures_) figures.forward_workspace_bytes = 0;
   backward_ = false;
   begin_span(kRootUnit);
 }
@@ -41,6 +38,7 @@ void UnitProfiler::end() {
     figures.backward_s.push_back(pass.backward_s - pass.recompute_s);
     figures.recompute_s.push_back(pass.recompute_s);
     figures.activation_bytes = pass.activation_bytes;
+    figures.backward_workspace_bytes = pass.backward_workspace_bytes.value_or(0);
   }
 }
 
@@ -83,8 +81,9 @@ void UnitProfiler::end_span() {
   UnitFigures& figures = figures_[span_.owner];
   if (backward_) {
     pass.backward_s += seconds;
-    figures.backward_workspace_bytes =
-        std::max(figures.backward_workspace_bytes, above(peak, span_.total + gradient_bytes_[span_.owner]));
+    const std::int64_t workspace = static_cast<std::int64_t>(above(peak, span_.total)) -
+                                   static_cast<std::int64_t>(gradient_bytes_[span_.owner]);
+    pass.backward_workspace_bytes = std::max(pass.backward_workspace_bytes.value_or(INT64_MIN), workspace);
     return;
   }
   pass.forward_s += seconds;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,11 +14,13 @@ namespace rondo {
 // What one unit did in the passes that were profiled: a time for each pass in seconds, and bytes of the last.
 struct UnitFigures {
   std::vector<double> forward_s = {};
-  std::vector<double> backward_s = {};         // without the second forward of a checkpointed unit
-  std::vector<double> recompute_s = {};        // that second forward; zero where the unit is not checkpointed
-  std::uint64_t activation_bytes = 0;          // alive after its forward and not before
-  std::uint64_t forward_workspace_bytes = 0;   // alive only inside forward, at its largest
-  std::uint64_t backward_workspace_bytes = 0;  // on top of activations and of the unit's gradients
+  std::vector<double> backward_s = {};        // without the second forward of a checkpointed unit
+  std::vector<double> recompute_s = {};       // that second forward; zero where the unit is not checkpointed
+  std::uint64_t activation_bytes = 0;         // alive after its forward and not before
+  std::uint64_t forward_workspace_bytes = 0;  // alive only inside forward, at its largest
+  // The largest moment of backward above what is alive when it begins, less the unit's gradients: below zero
+  // where these come while activations go.
+  std::int64_t backward_workspace_bytes = 0;
 };
 
 // Measures units over training passes: attach it to units that do not lie in each other, after a
@@ -48,6 +51,7 @@ class UnitProfiler final : public UnitObserver {
     double backward_s = 0;
     double recompute_s = 0;
     std::uint64_t activation_bytes = 0;
+    std::optional<std::int64_t> backward_workspace_bytes = {};
   };
   // A span of the pass that one unit, or the root, has to itself.
   struct Span {

@@ -18,20 +18,29 @@ namespace {
 using cost::Collective;
 using cost::CostPoint;
 
-// The slowest rank's median time of `action`, which all ranks begin together.
-double measure(const Group& group, int runs, const std::function<void()>& action) {
-  std::vector<double> times;
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// The slowest rank's median times of actions that take turns, each begun by all ranks together: on a machine
+// whose speed drifts they are to be compared with each other.
+std::vector<double> measure(const Group& group, int runs, const std::vector<std::function<void()>>& actions) {
+  std::vector<std::vector<double>> times(actions.size());
   for (int i = 0; i <= runs; ++i) {
-    barrier(group);
-    const TimePoint begin = Clock::now();
-    action();
-    if (i > 0) times.push_back(seconds(Clock::now() - begin));  // the first one warms up
+    for (std::size_t a = 0; a < actions.size(); ++a) {
+      barrier(group);
+      const TimePoint begin = Clock::now();
+      actions[a]();
+      if (i > 0) times[a].push_back(seconds(Clock::now() - begin));  // the first one warms up
+    }
   }
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), middle, times.end());
-  at::Tensor slowest = at::full({1}, *middle, at::kDouble);
+  at::Tensor slowest = at::empty({static_cast<std::int64_t>(actions.size())}, at::kDouble);
+  double* const medians = slowest.data_ptr<double>();
+  for (std::size_t a = 0; a < actions.size(); ++a) medians[a] = median(std::move(times[a]));
   all_reduce(slowest, group, ReduceOp::MAX);
-  return slowest.item<double>();
+  return {medians, medians + actions.size()};
 }
 
 // How this job's blocks travel.
@@ -113,7 +122,8 @@ cost::CostCurve curve(Road& road, const LinkProfileOptions& options, Collective 
     const at::Tensor part = road.memory(part_size);
     const int blocks = road.in_background() ? kBlocks : 1;
     const double all =
-        measure(group, options.runs, [&] { road.wait(road.send(collective, whole, part, blocks)); });
+        measure(group, options.runs, {[&] { road.wait(road.send(collective, whole, part, blocks)); }})
+            .front();
     least = std::max(least, all / blocks);
     points.push_back({whole.nbytes(), least});
     // The next size takes four times as long.
@@ -130,21 +140,25 @@ double contention(Road& road, const LinkProfileOptions& options, const cost::Lin
                   const std::function<void()>& pass) {
   if (!road.in_background()) return 0.99;
   const Group& group = road.group();
-  const double alone = measure(group, options.runs, pass);
+  const double estimate = measure(group, 1, {pass}).front();
   const auto bytes = std::clamp<std::uint64_t>(link.saturating_bytes, 65536, options.largest.count);
   const std::int64_t part_size = static_cast<std::int64_t>(bytes) / 4 / group.size();
   const at::Tensor whole = road.memory(part_size * group.size());
   const at::Tensor part = road.memory(part_size);
   const double block =
       link.seconds(Collective::all_reduce, static_cast<double>(whole.nbytes()), group.size());
-  const int blocks = std::clamp(static_cast<int>(0.7 * alone / block), 1, 1000);
-  const double communication = measure(
-      group, options.runs, [&] { road.wait(road.send(Collective::all_reduce, whole, part, blocks)); });
-  const double together = measure(group, options.runs, [&] {
-    const auto tickets = road.send(Collective::all_reduce, whole, part, blocks);
-    pass();
-    road.wait(tickets);
-  });
+  const int blocks = std::clamp(static_cast<int>(0.7 * estimate / block), 1, 1000);
+  const auto communicate = [&] { return road.send(Collective::all_reduce, whole, part, blocks); };
+  const std::vector<double> times = measure(group, options.runs,
+                                            {pass, [&] { road.wait(communicate()); },
+                                             [&] {
+                                               const auto tickets = communicate();
+                                               pass();
+                                               road.wait(tickets);
+                                             }});
+  const double alone = times[0];
+  const double communication = times[1];
+  const double together = times[2];
   const double overlapped = std::min(alone, communication);
   return std::clamp((together - std::max(alone, communication)) / overlapped, 0.0, 0.99);
 }

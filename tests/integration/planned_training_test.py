@@ -27,15 +27,15 @@ def profile(rondo_bin, tmp_path_factory):
 
 @pytest.fixture
 def plan(rondo, profile, tmp_path):
-    def run_plan(limit, name, words):
-        return rondo("plan", profile, "--ranks", 2, "--memory-limit", f"{int(limit)}B", "--plan-out", tmp_path / name,
+    def run_plan(limit, name, words, ranks):
+        return rondo("plan", profile, "--ranks", ranks, "--memory-limit", f"{int(limit)}B", "--plan-out", tmp_path / name,
                      "--quiet", "--time-limit", "1s", "--block-bytes", "16KiB", *words)
 
-    def make(share, name="plan.json", *words):
+    def make(share, name="plan.json", *words, ranks=2):
         """For so many times the least memory that any plan needs."""
-        run_plan(1, "least.json", words)
+        run_plan(1, "least.json", words, ranks)
         least = json.loads((tmp_path / "least.json").read_text())["smallest_limit_bytes"]
-        result = run_plan(share * least, name, words)
+        result = run_plan(share * least, name, words, ranks)
         assert result.returncode == 0, result.stderr
         return tmp_path / name
 
@@ -58,12 +58,31 @@ def test_a_whole_plan_trains_as_ddp_does(train, plan, tmp_path):  # noqa: F811
     assert prediction["predicted"]["step_ms"] == json.loads(file.read_text())["step_ms"]
     assert prediction["measured"]["step_ms"] > 0 and prediction["measured"]["peak_bytes"] > 0
     assert [unit["name"] for unit in prediction["units"]] == [unit["name"] for unit in units]
+    for unit in prediction["units"]:
+        assert unit["predicted"].keys() == {"exposed_comm_ms", "peak_bytes"}, "the plan came without its profile"
+        assert 0 <= unit["measured"]["exposed_comm_ms"] <= prediction["measured"]["step_ms"]
+        if unit["name"] != "root":
+            assert 0 < unit["measured"]["peak_bytes"] <= prediction["measured"]["peak_bytes"]
+    waits = {side: [unit[side]["exposed_comm_ms"] for unit in prediction["units"]] for side in ("predicted", "measured")}
+    # Of the plan the waits of units are all waits; measured ones are medians, each by itself.
+    assert sum(waits["predicted"]) == pytest.approx(prediction["predicted"]["exposed_comm_ms"])
+    assert max(waits["measured"]) <= prediction["measured"]["exposed_comm_ms"] * 2 + 1
 
 
 def test_accumulated_passes_as_planned(train, plan, tmp_path):  # noqa: F811
     file = plan(1.1, "plan.json", "--micro-batches", 2)
     train("--strategy", "ddp", "--accumulate", 2, "--steps", 3, run_dir="ddp").check_returncode()
     train(*planned(file), *GLOO, "--accumulate", 2, "--steps", 3).check_returncode()
+    assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "ddp"), rel=1e-5)
+
+
+def test_a_hybrid_plan_trains_as_ddp_does(train, plan, tmp_path):  # noqa: F811
+    """Two replicas of a model that two ranks share, each unit with the strategy that the plan has for it."""
+    train("--strategy", "ddp", *GLOO, "--steps", 3, run_dir="ddp", ranks=4).check_returncode()
+    file = plan(1.05, "plan.json", "--shard-group", 2, ranks=4)
+    document = json.loads(file.read_text())
+    assert document["shard_group"] == 2 and any("zero" in unit["strategy"] for unit in document["units"])
+    train(*planned(file), *GLOO, "--steps", 3, ranks=4).check_returncode()
     assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "ddp"), rel=1e-5)
 
 
