@@ -58,7 +58,7 @@ bench-planner: build ## the planner on 200 random profiles, against its bound an
 	@RONDO_BIN=build/$(PRESET)/bin bench/planner.py
 
 bench-prediction: build ## plans' predictions next to real runs between two emulated hosts (root)
-	@RONDO_BIN=build/$(PRESET)/bin .venv/bin/python bench/prediction.py
+	@RONDO_BIN=build/$(PRESET)/bin .venv/bin/python bench/prediction.py --docs --json build/benchmarks/prediction.json
 
 bench-limits: build ## planned training next to every uniform strategy and FSDP2 at six memory limits; writes docs (root)
 	@RONDO_BIN=build/$(PRESET)/bin .venv/bin/python bench/limits.py --json build/benchmarks/limits.json

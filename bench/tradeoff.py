@@ -26,7 +26,7 @@ MIB = 2**20
 # By name: what units may be, and how many slots ahead parameters may be gathered.
 PLANNERS = {"schedule": (["zero3"], 4), "keep": (["zero3", "zero3_keep"], 1), "both": (["zero3", "zero3_keep"], 4)}
 PREFETCH = [0, 1, 2, 4]
-RATES = {"40 GB/s": 40e9, "20 GB/s": 20e9, "10 GB/s": 10e9}
+RATES = {"80 GB/s": 80e9, "40 GB/s": 40e9, "20 GB/s": 20e9}
 GPT = "gpt:layers=48,dim=4096,rate={rate:g}"
 RANKS = 16
 

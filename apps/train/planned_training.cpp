@@ -123,6 +123,7 @@ cost::Profile profile_of_job(const TrainFlags& flags, const Context& context, co
   options.model.optimizer = job.optimizer;
   options.link.credit = parse_bytes(flags.credit, "--credit");
   options.link.runs = 5;
+  options.link.contention_runs = 7;
   options.link.patience = std::chrono::seconds(6);
   std::uint64_t largest = 0;
   for (const at::Tensor& parameter : model.module->parameters()) largest += parameter.nbytes();

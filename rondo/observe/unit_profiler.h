@@ -24,7 +24,9 @@ struct UnitFigures {
 };
 
 // Measures units over training passes: attach it to units that do not lie in each other, after a
-// MemoryObserver, whose labels it reads. What no unit does is the root's (kRootUnit). One thread:
+// MemoryObserver, whose labels it reads. What no unit does is the root's (kRootUnit), but for the memory of
+// what lies between the last unit's forward and the first one's backward (an output layer, the loss): that is
+// the last unit's workspace in forward, and of the root's only what stays after it. One thread:
 //   profiler.begin_forward(); loss = forward(); profiler.begin_backward(); loss.backward(); profiler.end();
 class UnitProfiler final : public UnitObserver {
  public:
@@ -53,6 +55,12 @@ class UnitProfiler final : public UnitObserver {
     std::uint64_t activation_bytes = 0;
     std::optional<std::int64_t> backward_workspace_bytes = {};
   };
+  // What follows the last unit's forward, until the first backward.
+  struct Head {
+    bool open = false;
+    std::uint64_t before = 0;  // alive when it began
+    std::uint64_t peak = 0;
+  };
   // A span of the pass that one unit, or the root, has to itself.
   struct Span {
     std::string owner;
@@ -62,12 +70,15 @@ class UnitProfiler final : public UnitObserver {
   };
   void begin_span(std::string owner);
   void end_span();
+  void close_head();
 
   MemoryLedger& ledger_;
   std::map<std::string, std::uint64_t> gradient_bytes_;
   std::map<std::string, UnitFigures> figures_;
   std::map<std::string, Pass> pass_;
   Span span_;
+  Head head_;
+  std::string last_forward_;  // the unit that was left last in forward; empty before
   bool backward_ = false;
   std::int64_t recompute_begin_ns_ = 0;
 };

@@ -24,9 +24,9 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// The slowest rank's median times of actions that take turns, each begun by all ranks together: on a machine
-// whose speed drifts they are to be compared with each other.
-std::vector<double> measure(const Group& group, int runs, const std::vector<std::function<void()>>& actions) {
+// This rank's times of actions that take turns, by action and run, each begun by all ranks together.
+std::vector<std::vector<double>> take_turns(const Group& group, int runs,
+                                            const std::vector<std::function<void()>>& actions) {
   std::vector<std::vector<double>> times(actions.size());
   for (int i = 0; i <= runs; ++i) {
     for (std::size_t a = 0; a < actions.size(); ++a) {
@@ -36,11 +36,18 @@ std::vector<double> measure(const Group& group, int runs, const std::vector<std:
       if (i > 0) times[a].push_back(seconds(Clock::now() - begin));  // the first one warms up
     }
   }
-  at::Tensor slowest = at::empty({static_cast<std::int64_t>(actions.size())}, at::kDouble);
-  double* const medians = slowest.data_ptr<double>();
-  for (std::size_t a = 0; a < actions.size(); ++a) medians[a] = median(std::move(times[a]));
-  all_reduce(slowest, group, ReduceOp::MAX);
-  return {medians, medians + actions.size()};
+  return times;
+}
+
+double over_ranks(double value, const Group& group, ReduceOp how) {
+  at::Tensor message = at::full({1}, value, at::kDouble);
+  all_reduce(message, group, how);
+  return message.item<double>();
+}
+
+// The slowest rank's median time.
+double measure(const Group& group, int runs, const std::function<void()>& action) {
+  return over_ranks(median(take_turns(group, runs, {action}).front()), group, ReduceOp::MAX);
 }
 
 // How this job's blocks travel.
@@ -102,13 +109,6 @@ class Road {
   std::unique_ptr<BlockScheduler> scheduler_;
 };
 
-// The longest that it took any rank.
-double agreed_seconds(const Group& group, Duration time) {
-  at::Tensor longest = at::full({1}, seconds(time), at::kDouble);
-  all_reduce(longest, group, ReduceOp::MAX);
-  return longest.item<double>();
-}
-
 cost::CostCurve curve(Road& road, const LinkProfileOptions& options, Collective collective) {
   const Group& group = road.group();
   // As many as are under way together at the size that training cuts most blocks to, and some more.
@@ -122,13 +122,12 @@ cost::CostCurve curve(Road& road, const LinkProfileOptions& options, Collective 
     const at::Tensor part = road.memory(part_size);
     const int blocks = road.in_background() ? kBlocks : 1;
     const double all =
-        measure(group, options.runs, {[&] { road.wait(road.send(collective, whole, part, blocks)); }})
-            .front();
+        measure(group, options.runs, [&] { road.wait(road.send(collective, whole, part, blocks)); });
     least = std::max(least, all / blocks);
     points.push_back({whole.nbytes(), least});
     // The next size takes four times as long.
     const double next = 4 * all * (options.runs + 1);
-    const double so_far = agreed_seconds(group, Clock::now() - begin);
+    const double so_far = over_ranks(seconds(Clock::now() - begin), group, ReduceOp::MAX);
     if (points.size() >= 2 && so_far + next > seconds(options.patience)) break;
   }
   return {std::move(points), cost::name(collective)};
@@ -140,7 +139,7 @@ double contention(Road& road, const LinkProfileOptions& options, const cost::Lin
                   const std::function<void()>& pass) {
   if (!road.in_background()) return 0.99;
   const Group& group = road.group();
-  const double estimate = measure(group, 1, {pass}).front();
+  const double estimate = measure(group, 1, pass);
   const auto bytes = std::clamp<std::uint64_t>(link.saturating_bytes, 65536, options.largest.count);
   const std::int64_t part_size = static_cast<std::int64_t>(bytes) / 4 / group.size();
   const at::Tensor whole = road.memory(part_size * group.size());
@@ -149,18 +148,23 @@ double contention(Road& road, const LinkProfileOptions& options, const cost::Lin
       link.seconds(Collective::all_reduce, static_cast<double>(whole.nbytes()), group.size());
   const int blocks = std::clamp(static_cast<int>(0.7 * estimate / block), 1, 1000);
   const auto communicate = [&] { return road.send(Collective::all_reduce, whole, part, blocks); };
-  const std::vector<double> times = measure(group, options.runs,
-                                            {pass, [&] { road.wait(communicate()); },
-                                             [&] {
-                                               const auto tickets = communicate();
-                                               pass();
-                                               road.wait(tickets);
-                                             }});
-  const double alone = times[0];
-  const double communication = times[1];
-  const double together = times[2];
-  const double overlapped = std::min(alone, communication);
-  return std::clamp((together - std::max(alone, communication)) / overlapped, 0.0, 0.99);
+  // The three of one run are compared with each other: the machine's speed drifts by more than what is looked
+  // for.
+  const auto times = take_turns(group, options.contention_runs,
+                                {pass, [&] { road.wait(communicate()); },
+                                 [&] {
+                                   const auto tickets = communicate();
+                                   pass();
+                                   road.wait(tickets);
+                                 }});
+  std::vector<double> lost;
+  for (std::size_t run = 0; run < times.front().size(); ++run) {
+    const double alone = times[0][run];
+    const double communication = times[1][run];
+    lost.push_back((times[2][run] - std::max(alone, communication)) / std::min(alone, communication));
+  }
+  const double ranks = group.size();
+  return std::clamp(over_ranks(median(std::move(lost)), group, ReduceOp::SUM) / ranks, 0.0, 0.99);
 }
 
 }  // namespace

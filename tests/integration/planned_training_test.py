@@ -2,6 +2,7 @@
 import json
 
 import pytest
+from report_test import browser, open_page  # noqa: F401  (fixtures)
 from sharded_test import SMALL, losses, text, train  # noqa: F401  (fixtures)
 
 CONFIG = {"layers": 2, "heads": 2, "width": 32, "context": 32}
@@ -129,7 +130,7 @@ def test_ranks_with_different_plans_stop_by_name(rondo, rondo_bin, plan, text, t
     assert "rank 0 has" in result.stderr and "rank 1 has" in result.stderr, result.stderr
 
 
-def test_one_go_measures_plans_and_trains(train, rondo, tmp_path):  # noqa: F811
+def test_one_go_measures_plans_and_trains(train, rondo, open_page, tmp_path):  # noqa: F811
     train("--strategy", "ddp", "--steps", 4, run_dir="ddp").check_returncode()
     one_go = train("--strategy", "planned", "--memory-limit", "3MB", "--plan-time-limit", "1s", "--steps", 4, *GLOO,
                    "--json", tmp_path / "result.json")
@@ -140,8 +141,14 @@ def test_one_go_measures_plans_and_trains(train, rondo, tmp_path):  # noqa: F811
     assert "batch 4 a rank" in json.loads((tmp_path / "run" / "profile.json").read_text())["made_for"]
     assert json.loads((tmp_path / "result.json").read_text())["prediction"] == \
         json.loads((tmp_path / "run" / "prediction.json").read_text())
-    report = rondo("report", tmp_path / "run")
-    assert report.returncode == 0 and "Plan and reality" in (tmp_path / "run" / "report.html").read_text()
+    prediction = json.loads((tmp_path / "run" / "prediction.json").read_text())
+    figures = {"exposed_comm_ms", "peak_bytes", "forward_ms", "backward_ms"}
+    for unit in prediction["units"]:
+        assert unit["predicted"].keys() == figures
+        assert unit["measured"].keys() == ({"exposed_comm_ms"} if unit["name"] == "root" else figures)
+    assert rondo("report", tmp_path / "run").returncode == 0
+    assert {"Plan and reality", "Units, predicted and measured", "Waits and memory of units, predicted and measured"} <= \
+        set(open_page(tmp_path / "run" / "report.html")["titles"])
 
 
 def test_an_infeasible_limit_is_named_before_training(train, tmp_path):  # noqa: F811

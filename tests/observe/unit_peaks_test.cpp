@@ -38,7 +38,8 @@ TEST(UnitPeaks, AreThoseOfTheTimeInWhichEachUnitComputes) {
   // The gradient that comes in may be an expanded number; the one that goes out is there besides all outputs.
   EXPECT_GE(peaks->bytes().at("2"), before + 4 * kActivation);
   EXPECT_LE(peaks->bytes().at("2"), before + 6 * kActivation) << "what is outside of units is no unit's";
-  EXPECT_LT(peaks->bytes().at("0"), peaks->bytes().at("2"));
+  // In backward the outputs of those behind are gone, and the gradient of the input stays.
+  EXPECT_LE(peaks->bytes().at("0"), peaks->bytes().at("2"));
   for (UnitState* unit : units_of(*model)) unit->detach(peaks);
 }
 
