@@ -60,12 +60,15 @@ Json baselines_to_json(const Answer& answer) {
   return baselines;
 }
 
-// Slots that begin late because they need the memory of gradients on their way.
+// Slots that need the memory of gradients, also of those that are long gone as the plan has it: the link may
+// be late. What an earlier slot needed to be gone is gone.
 Json waits_to_json(const simulate::Timeline& timeline) {
   Json waits = Json::array();
+  int gone = -1;
   for (std::size_t slot = 0; slot < timeline.slots.size(); ++slot) {
-    if (timeline.slots[slot].waited_for >= 0)
-      waits.push_back({{"slot", slot}, {"block", timeline.slots[slot].waited_for}});
+    if (timeline.slots[slot].needs_gone <= gone) continue;
+    gone = timeline.slots[slot].needs_gone;
+    waits.push_back({{"slot", slot}, {"block", gone}});
   }
   return waits;
 }

@@ -51,6 +51,7 @@ class Simulation {
     wait_for_due(slot);
     const double due = now_;
     allocate(slot);
+    const int needs_gone = timeline_ == nullptr ? -1 : last_needed_release();
     const int waited_for = wait_for_memory();
     result_.exposed_s += now_ - ready;
     if (memory_.total() > result_.peak_bytes) {
@@ -62,7 +63,8 @@ class Simulation {
     for (const Launch& launch : plan_.launches[static_cast<std::size_t>(slot)]) send(launch, slot);
     compute(compute_seconds(slot));
     if (slots_.is_compute(slot)) release(slot);
-    if (timeline_ != nullptr) timeline_->slots.push_back({ready, due, begin, now_, waited_for, during});
+    if (timeline_ != nullptr)
+      timeline_->slots.push_back({ready, due, begin, now_, waited_for, needs_gone, during});
   }
 
   // Blocks that must be there before a slot computes: those of its own unit, and before the optimizer all.
@@ -103,6 +105,15 @@ class Simulation {
       }
       launched += launch.blocks;
     }
+  }
+
+  // The last block that must be gone for the limit to hold, whenever it goes; or -1.
+  int last_needed_release() const {
+    std::uint64_t total = memory_.total();
+    for (std::size_t i = 0; i < next_release_; ++i) total += releases_[i].bytes;
+    std::size_t needed = 0;
+    while (total > limit_ && needed < releases_.size()) total -= releases_[needed++].bytes;
+    return needed == 0 ? -1 : releases_[needed - 1].block;
   }
 
   // The last block that had to be gone first, or -1.

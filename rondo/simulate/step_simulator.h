@@ -23,6 +23,7 @@ struct SlotRecord {
   double begin_s = 0;  // and its memory was free
   double end_s = 0;
   int waited_for = -1;  // number, in the order of the link, of the last block whose memory it waited for
+  int needs_gone = -1;  // likewise of the last one without whose memory it would not fit, waited for or not
   MemoryParts memory;
 };
 

@@ -189,6 +189,37 @@ TEST(StepSimulator, ComputeWaitsUntilGradientsLeave) {
   EXPECT_FALSE(tight.fits);  // b's gradient leaves only under a's backward
 }
 
+// A slot says which gradients it needs gone, also when they are gone anyway.
+TEST(StepSimulator, SaysWhatMustBeGoneForTheLimit) {
+  cost::StepOptions options{.ranks = 4};
+  options.buffers = cost::Buffers::unit;
+  const cost::StepModel model = cost::make_step_model(cost::random_profile(5, 6, 4), options);
+  StepPlan plan{{}, std::vector<std::vector<Launch>>(static_cast<std::size_t>(model.slots.count()))};
+  for (int unit = 0; unit < model.units(); ++unit) {
+    plan.choices.push_back({Strategy::zero2, false});
+    for (const int j : model.cost_of(unit, plan.choices.back()).jobs) {
+      const cost::Job& job = model.jobs[static_cast<std::size_t>(j)];
+      plan.launches[static_cast<std::size_t>(job.first)].push_back({j, job.blocks});
+    }
+  }
+  Timeline free;
+  simulate_step(model, plan, UINT64_MAX, &free);
+  for (const SlotRecord& slot : free.slots) EXPECT_EQ(slot.needs_gone, -1);
+  Timeline least;
+  const std::uint64_t limit = simulate_step(model, plan, 0, &least).peak_bytes;
+  Timeline tight;
+  ASSERT_TRUE(simulate_step(model, plan, limit, &tight).fits);
+  bool any = false;
+  for (std::size_t i = 0; i < tight.slots.size(); ++i) {
+    const SlotRecord& slot = tight.slots[i];
+    EXPECT_GE(slot.needs_gone, slot.waited_for);
+    if (slot.needs_gone < 0) continue;
+    any = true;
+    EXPECT_LE(tight.blocks[static_cast<std::size_t>(slot.needs_gone)].end_s, slot.begin_s);
+  }
+  EXPECT_TRUE(any);
+}
+
 TEST(StepSimulator, BlocksOfAUnitOrOfThemselves) {
   cost::StepModel model = two_units(1, 4);
   StepPlan plan{{{Strategy::zero3_keep, false}, {Strategy::zero3_keep, false}},
