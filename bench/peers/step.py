@@ -300,6 +300,8 @@ def main():
         tracker = memory_tracker(arguments, model, optimizer) if command == "memory" else None
         with tracker or contextlib.nullcontext():
             for _ in range(int(count)):
+                if tracker:
+                    tracker.reset_mod_stats()  # it follows one pass at a time; its totals go on
                 loss, milliseconds = step(number)
                 number += 1
                 losses.append(loss)
