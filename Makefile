@@ -10,7 +10,7 @@ SHELL := /bin/bash
 export LIBTORCH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-peers build test quickstart format format-check tidy asan tsan sanitize-short equality bench-planner bench-prediction install clean
+.PHONY: help setup setup-peers build test quickstart format format-check tidy asan tsan sanitize-short equality bench-planner bench-prediction bench-limits bench-tradeoff install clean
 
 help: ## list the commands
 	@echo "make COMMAND [PRESET=$(PRESET)] [LIBTORCH=/path] [PREFIX=$(PREFIX)]"
@@ -58,7 +58,13 @@ bench-planner: build ## the planner on 200 random profiles, against its bound an
 	@RONDO_BIN=build/$(PRESET)/bin bench/planner.py
 
 bench-prediction: build ## plans' predictions next to real runs between two emulated hosts (root)
-	@RONDO_BIN=build/$(PRESET)/bin .venv/bin/python bench/prediction.py
+	@RONDO_BIN=build/$(PRESET)/bin .venv/bin/python bench/prediction.py --docs --json build/benchmarks/prediction.json
+
+bench-limits: build ## planned training next to every uniform strategy and FSDP2 at six memory limits; writes docs (root)
+	@RONDO_BIN=build/$(PRESET)/bin .venv/bin/python bench/limits.py --json build/benchmarks/limits.json
+
+bench-tradeoff: build ## memory for the schedule against memory for keeping parameters; writes docs (root)
+	@RONDO_BIN=build/$(PRESET)/bin .venv/bin/python bench/tradeoff.py --json build/benchmarks/tradeoff.json
 
 install: build ## install headers, libraries and programs to PREFIX
 	@cmake --install build/$(PRESET) --prefix $(PREFIX)

@@ -39,8 +39,9 @@ void print_answer(const cost::StepModel& model, const plan::Answer& answer,
     return;
   }
   const auto& r = answer.result;
-  std::printf("step        %.3f ms: compute %.3f, exposed communication %.3f (of %.3f)\n", r.step_s * 1e3,
-              r.compute_s * 1e3, r.exposed_s * 1e3, r.communication_s * 1e3);
+  std::printf(
+      "step        %.3f ms: compute %.3f, slowed down by %.3f, exposed communication %.3f (of %.3f)\n",
+      r.step_s * 1e3, r.compute_s * 1e3, r.slowed_s * 1e3, r.exposed_s * 1e3, r.communication_s * 1e3);
   std::printf("bound       no plan is faster than %.3f ms: gap %.3f %%\n", answer.lower_bound_s * 1e3,
               answer.gap * 100);
   std::printf("memory      peak %s of %s, in %s; the least that any plan needs is %s\n",

@@ -24,7 +24,7 @@ struct Flags {
   std::string config;
   std::int64_t batch_size = 4;
   std::string optimizer = "adamw";
-  int passes = 7;
+  int passes = 8;
   int processes = 2;
   std::string backend = "auto";
   std::string largest = "64MiB";
@@ -92,6 +92,11 @@ int profile(const Flags& flags) {
     std::fprintf(stderr, "%s: %zu units, forward %.1f ms, backward %.1f ms, contention %.2f\n",
                  flags.model.c_str(), result.units.size(), forward * 1e3, backward * 1e3,
                  result.link.contention);
+    if (result.spread > rondo::cost::kSteadySpread) {
+      std::fprintf(stderr,
+                   "half of the passes lie within %.0f %% of their median: the machine was not steady\n",
+                   result.spread * 100);
+    }
   }
   context.shutdown();
   return 0;
@@ -119,7 +124,9 @@ int main(int argc, char** argv) {
   app.add_option("--optimizer", flags.optimizer, "What moves the weights")
       ->check(CLI::IsMember(rondo::optimizer_names()))
       ->capture_default_str();
-  app.add_option("--passes", flags.passes, "Passes that count, with and without checkpointing")
+  app.add_option(
+         "--passes", flags.passes,
+         "Passes of one measurement, with and without checkpointing; up to three where times are not steady")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--nproc-per-node", flags.processes, "Start this many processes on this host")

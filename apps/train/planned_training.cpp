@@ -74,8 +74,13 @@ Prediction prediction_of(const Json& plan, const cost::PlanFile& file, const cos
   prediction.exposed_comm_ms = plan.at("exposed_comm_ms").get<double>();
   prediction.peak_bytes = plan.at("peak_bytes").get<std::uint64_t>();
   const int passes = file.schedule->micro_batches;
-  for (const cost::PlannedUnit& unit : file.units) {
-    prediction.units.push_back({.name = unit.name, .choice = describe(unit.choice)});
+  for (std::size_t i = 0; i < file.units.size(); ++i) {
+    const cost::PlannedUnit& unit = file.units[i];
+    const Json& said = plan.at("units")[i];
+    prediction.units.push_back({.name = unit.name,
+                                .choice = describe(unit.choice),
+                                .exposed_comm_ms = said.value("exposed_comm_ms", 0.0),
+                                .peak_bytes = said.value("peak_bytes", std::uint64_t{0})});
     if (profile == nullptr) continue;
     for (const cost::UnitProfile& measured : profile->units) {
       if (measured.name != unit.name) continue;
@@ -118,6 +123,7 @@ cost::Profile profile_of_job(const TrainFlags& flags, const Context& context, co
   options.model.optimizer = job.optimizer;
   options.link.credit = parse_bytes(flags.credit, "--credit");
   options.link.runs = 5;
+  options.link.contention_runs = 7;
   options.link.patience = std::chrono::seconds(6);
   std::uint64_t largest = 0;
   for (const at::Tensor& parameter : model.module->parameters()) largest += parameter.nbytes();

@@ -172,6 +172,7 @@ def parse_arguments():
     parser.add_argument("--optimizer", choices=["adamw", "sgd"], required=True)
     parser.add_argument("--codec", default="none")
     parser.add_argument("--mixed-precision", type=mixed_precision_policy, default={})
+    parser.add_argument("--account-memory", action="store_true")
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--world-size", type=int, required=True)
     parser.add_argument("--rendezvous", required=True)
@@ -245,7 +246,7 @@ def make_optimizer(parameters, arguments):
 
 
 def make_step(arguments):
-    """Returns step(number) -> loss, milliseconds."""
+    """Returns step(number) -> loss, milliseconds; and the model and the optimizer."""
     gpt = arguments.kind == "gpt"
     module = (Gpt if gpt else Mlp)(arguments.config)
     load_safetensors(arguments.weights, module)
@@ -271,27 +272,45 @@ def make_step(arguments):
         optimizer.step()
         return loss.item(), (time.perf_counter() - begin) * 1e3
 
-    return step
+    return step, model, optimizer
+
+
+def memory_tracker(arguments, model, optimizer):
+    """Keeps books of FSDP2's tensors in a `with`; for other strategies, or when not asked for, None."""
+    if not arguments.account_memory or arguments.strategy != "fsdp2":
+        return None
+    from torch.distributed._tools.mem_tracker import MemTracker
+
+    tracker = MemTracker()
+    tracker.track_external(model, optimizer)
+    return tracker
 
 
 def main():
     arguments = parse_arguments()
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
-    step = make_step(arguments)
+    step, model, optimizer = make_step(arguments)
     print(json.dumps({"ready": True}), flush=True)
     number = 0
     for line in sys.stdin:
         command, count = line.split()
         assert command in ("run", "memory"), line
         losses, times = [], []
-        for _ in range(int(count)):
-            loss, milliseconds = step(number)
-            number += 1
-            losses.append(loss)
-            times.append(milliseconds)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        print(json.dumps({"losses": losses, "step_ms": times, "peak_rss_bytes": peak}), flush=True)
+        tracker = memory_tracker(arguments, model, optimizer) if command == "memory" else None
+        with tracker or contextlib.nullcontext():
+            for _ in range(int(count)):
+                if tracker:
+                    tracker.reset_mod_stats()  # it follows one pass at a time; its totals go on
+                loss, milliseconds = step(number)
+                number += 1
+                losses.append(loss)
+                times.append(milliseconds)
+        answer = {"losses": losses, "step_ms": times,
+                  "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+        if tracker:
+            answer["peak_tensor_bytes"] = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
+        print(json.dumps(answer), flush=True)
     if arguments.strategy != "one_device":
         torch.distributed.destroy_process_group()
 

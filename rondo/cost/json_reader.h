@@ -40,12 +40,16 @@ class JsonReader {
     if (found == object_.end()) throw DataError(str(path(key), ": missing"));
     return *found;
   }
-  double number(const char* key) const {
+  double signed_number(const char* key) const {
     const Json& value = at(key);
     if (!value.is_number()) throw DataError(str(path(key), ": expected a number, found ", value.type_name()));
     const double number = value.get<double>();
     if (!std::isfinite(number)) throw DataError(str(path(key), ": ", value.dump(), " is not finite"));
-    if (number < 0) throw DataError(str(path(key), ": ", value.dump(), " is negative"));
+    return number;
+  }
+  double number(const char* key) const {
+    const double number = signed_number(key);
+    if (number < 0) throw DataError(str(path(key), ": ", at(key).dump(), " is negative"));
     return number;
   }
   double number_or(const char* key, double otherwise) const { return has(key) ? number(key) : otherwise; }
@@ -54,6 +58,13 @@ class JsonReader {
     if (value != std::floor(value) || value > 9e15)
       throw DataError(str(path(key), ": ", at(key).dump(), " is not a whole number below 9e15"));
     return static_cast<std::uint64_t>(value);
+  }
+  // Bytes or counts that may be below zero.
+  std::int64_t integer(const char* key) const {
+    const double value = signed_number(key);
+    if (std::abs(value) > 9e15 || value != std::floor(value))
+      throw DataError(str(path(key), ": ", at(key).dump(), " is not an integer within 9e15"));
+    return static_cast<std::int64_t>(value);
   }
   std::uint64_t whole_or(const char* key, std::uint64_t otherwise) const {
     return has(key) ? whole(key) : otherwise;

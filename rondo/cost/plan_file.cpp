@@ -16,7 +16,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 PlannedUnit parse_unit(const Json& json, const std::string& where, bool is_full) {
-  const JsonReader reader(json, where, {"name", "strategy", "checkpoint", "reason", "parameter_bytes"});
+  const JsonReader reader(
+      json, where,
+      {"name", "strategy", "checkpoint", "reason", "parameter_bytes", "exposed_comm_ms", "peak_bytes"});
   PlannedUnit unit;
   unit.name = reader.text("name");
   try {
@@ -141,6 +143,7 @@ PlanFile parse_plan_file(const Json& json, const std::string& what) {
                            "compute_ms",
                            "comm_ms",
                            "exposed_comm_ms",
+                           "slowed_ms",
                            "smallest_limit_bytes",
                            "smallest_limit_proven",
                            "binding",

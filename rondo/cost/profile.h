@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,10 +24,22 @@ struct UnitProfile {
   std::uint64_t activation_bytes = 0;               // kept from forward to backward
   std::uint64_t checkpointed_activation_bytes = 0;  // the same when the unit is checkpointed
   std::uint64_t forward_workspace_bytes = 0;        // alive in the unit's forward only
-  std::uint64_t backward_workspace_bytes = 0;       // alive in the unit's backward only
+  // The largest moment of the unit's backward, above activation_bytes and gradient_bytes together. Below zero
+  // where activations are gone before the last gradient is there; at least -(activation + gradient bytes).
+  std::int64_t backward_workspace_bytes = 0;
+  // The same when the unit is checkpointed, with the second forward; not said: see backward_workspace().
+  std::optional<std::int64_t> checkpointed_backward_workspace_bytes = {};
   // What a plan may choose for this unit; all when empty.
   std::vector<Strategy> strategies;
 };
+
+// What a unit's backward needs at its largest moment, above activation_bytes and gradient_bytes together. Of
+// a checkpointed unit that does not say: the larger of backward, and of the second forward, in which the unit
+// has no gradients yet.
+std::int64_t backward_workspace(const UnitProfile& unit, bool checkpointed);
+
+// Times whose Profile::spread is larger were measured on a machine that was not steady.
+inline constexpr double kSteadySpread = 0.05;
 
 // A model on a machine: what `rondo profile` measures and `rondo plan` reads. docs/planner.md describes the
 // JSON.
@@ -35,7 +48,8 @@ struct Profile {
   // Everything that what was measured depends on, in words: model, its settings, batch, optimizer, ranks.
   // Training compares it with its own; empty: not said.
   std::string made_for;
-  std::uint64_t batch_size = 1;    // samples of one rank and micro-batch that times and activations are for
+  std::uint64_t batch_size = 1;  // samples of one rank and micro-batch that times and activations are for
+  double spread = 0;  // of measured times: half of the passes lie within this share of their median
   std::uint64_t base_bytes = 0;    // alive all the time and in no unit: input batch, constant tensors
   std::vector<UnitProfile> units;  // in the order of forward
   Link link;

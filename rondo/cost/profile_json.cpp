@@ -18,12 +18,23 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "rondo-profile-1";
 
+// Bytes that may be below zero, but not by more than all that a unit's backward could have freed.
+std::int64_t parse_workspace(const JsonReader& reader, const char* key, const UnitProfile& unit) {
+  const std::int64_t bytes = reader.integer(key);
+  const auto most = static_cast<std::int64_t>(unit.activation_bytes + unit.gradient_bytes);
+  if (bytes < -most) {
+    throw DataError(str(reader.path(key), ": ", bytes,
+                        " would leave less than nothing of activation_bytes and gradient_bytes, ", most));
+  }
+  return bytes;
+}
+
 UnitProfile parse_unit(const Json& json, const std::string& where) {
   const JsonReader reader(
       json, where,
       {"name", "forward_s", "backward_s", "recompute_s", "optimizer_s", "parameter_bytes", "gradient_bytes",
        "optimizer_bytes", "activation_bytes", "checkpointed_activation_bytes", "forward_workspace_bytes",
-       "backward_workspace_bytes", "strategies"});
+       "backward_workspace_bytes", "checkpointed_backward_workspace_bytes", "strategies"});
   UnitProfile unit;
   unit.name = reader.text("name");
   unit.forward_s = reader.number("forward_s");
@@ -37,7 +48,10 @@ UnitProfile parse_unit(const Json& json, const std::string& where) {
   unit.checkpointed_activation_bytes =
       reader.whole_or("checkpointed_activation_bytes", unit.activation_bytes);
   unit.forward_workspace_bytes = reader.whole_or("forward_workspace_bytes", 0);
-  unit.backward_workspace_bytes = reader.whole_or("backward_workspace_bytes", 0);
+  if (reader.has("backward_workspace_bytes"))
+    unit.backward_workspace_bytes = parse_workspace(reader, "backward_workspace_bytes", unit);
+  if (const char* key = "checkpointed_backward_workspace_bytes"; reader.has(key))
+    unit.checkpointed_backward_workspace_bytes = parse_workspace(reader, key, unit);
   if (unit.checkpointed_activation_bytes > unit.activation_bytes) {
     throw DataError(str(reader.path("checkpointed_activation_bytes"), ": ",
                         unit.checkpointed_activation_bytes, " exceeds activation_bytes ",
@@ -131,6 +145,8 @@ Json to_json(const UnitProfile& unit) {
             {"checkpointed_activation_bytes", unit.checkpointed_activation_bytes},
             {"forward_workspace_bytes", unit.forward_workspace_bytes},
             {"backward_workspace_bytes", unit.backward_workspace_bytes}};
+  if (unit.checkpointed_backward_workspace_bytes)
+    json["checkpointed_backward_workspace_bytes"] = *unit.checkpointed_backward_workspace_bytes;
   for (const Strategy strategy : unit.strategies) json["strategies"].push_back(name(strategy));
   return json;
 }
@@ -138,14 +154,15 @@ Json to_json(const UnitProfile& unit) {
 }  // namespace
 
 Profile parse_profile(const Json& json, const std::string& what) {
-  const JsonReader reader(json, what,
-                          {"format", "model", "made_for", "batch_size", "base_bytes", "units", "link"});
+  const JsonReader reader(
+      json, what, {"format", "model", "made_for", "batch_size", "spread", "base_bytes", "units", "link"});
   if (const std::string format = reader.text("format"); format != kFormat)
     throw DataError(str(reader.path("format"), ": '", format, "' is not '", kFormat, "'"));
   Profile profile;
   profile.model = reader.text("model");
   profile.batch_size = reader.whole_or("batch_size", 1);
   if (profile.batch_size == 0) throw DataError(str(reader.path("batch_size"), ": 0 is not positive"));
+  profile.spread = reader.number_or("spread", 0);
   profile.base_bytes = reader.whole_or("base_bytes", 0);
   if (reader.has("made_for")) profile.made_for = reader.text("made_for");
   std::set<std::string> names;
@@ -170,6 +187,7 @@ Json to_json(const Profile& profile) {
   Json json{{"format", kFormat}, {"model", profile.model}};
   if (!profile.made_for.empty()) json["made_for"] = profile.made_for;
   json["batch_size"] = profile.batch_size;
+  if (profile.spread > 0) json["spread"] = profile.spread;
   json["base_bytes"] = profile.base_bytes;
   json["units"] = std::move(units);
   json["link"] = to_json(profile.link);

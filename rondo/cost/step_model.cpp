@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <set>
 
 #include "rondo/base/bytes.h"
@@ -154,8 +155,10 @@ ChoiceCost price(const UnitProfile& unit, UnitChoice choice, int shard_group, bo
   }
   cost.held_bytes = choice.checkpoint ? unit.checkpointed_activation_bytes : unit.activation_bytes;
   cost.forward_bytes = cost.held_bytes + unit.forward_workspace_bytes;
-  // Recomputed, all activations of this one unit are there while it goes backward.
-  cost.backward_bytes = unit.activation_bytes + unit.backward_workspace_bytes;
+  // Recomputed, all activations of this one unit are there while it goes backward. What is measured is the
+  // largest moment, gradients among it; these are counted apart, and whole.
+  cost.backward_bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(
+      0, static_cast<std::int64_t>(unit.activation_bytes) + backward_workspace(unit, choice.checkpoint)));
   // Autograd's gradients are copied into the flat buffer: beside one that stays for ddp and zero1; for zero2
   // into a second one, when the activations are gone; under zero3 into that in which the parameters were.
   if (!in_place && shard_group > 1 && !shards_gradients(s)) cost.backward_bytes += unit.gradient_bytes;
@@ -225,6 +228,12 @@ StepModel make_step_model(Profile profile, const StepOptions& options) {
   model.options = options;
   model.shard_group = options.shard_group == 0 ? options.ranks : options.shard_group;
   model.slots = {static_cast<int>(model.profile.units.size()), options.micro_batches};
+  if (model.profile.spread > kSteadySpread) {
+    model.notes.push_back(str("half of the profile's passes lie within ",
+                              std::lround(model.profile.spread * 100),
+                              " % of their median: the machine was not steady, and predicted times are no "
+                              "better than that; profile again when it rests"));
+  }
   JobMaker maker(model);
   for (int unit = 0; unit < model.units(); ++unit) maker.add(unit);
   for (int unit = 0; unit < model.units(); ++unit) {

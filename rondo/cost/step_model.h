@@ -72,8 +72,9 @@ struct ChoiceCost {
       0;  // this rank's part of reduced gradients: from the first backward to the optimizer
   std::uint64_t held_bytes = 0;     // after forward, until backward
   std::uint64_t forward_bytes = 0;  // during forward: held and workspace
-  std::uint64_t backward_bytes =
-      0;                  // during backward: activations, workspace, gradients before they are copied
+  // During backward at its largest moment, besides the gradients that travel: activations, workspace,
+  // gradients before they are copied.
+  std::uint64_t backward_bytes = 0;
   double backward_s = 0;  // with recomputation
   double optimizer_s = 0;
   std::vector<int> jobs;  // numbers in StepModel::jobs

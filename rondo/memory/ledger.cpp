@@ -126,10 +126,16 @@ MemoryInterval MemoryLedger::take_interval() {
   return interval;
 }
 
+std::uint64_t MemoryLedger::take_largest_total() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(largest_total_, total_);
+}
+
 void MemoryLedger::grow(MemoryLabel label, std::uint64_t bytes) {
   at(label) += bytes;
   by_category_[static_cast<std::size_t>(label.category)] += bytes;
   total_ += bytes;
+  largest_total_ = std::max(largest_total_, total_);
   if (total_ > interval_total_) {
     interval_total_ = total_;
     interval_time_ns_ = monotonic_ns();

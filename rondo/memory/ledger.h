@@ -83,6 +83,8 @@ class MemoryLedger {
 
   // For a timeline: the largest moment since the last call, and now.
   MemoryInterval take_interval();
+  // The largest total since the last call; apart from intervals, so that both may be taken at a time.
+  std::uint64_t take_largest_total();
 
  private:
   using ByUnit = std::vector<BytesByCategory>;
@@ -111,6 +113,8 @@ class MemoryLedger {
   std::int64_t peak_time_ns_ = 0;
   bool peak_is_now_ = true;  // the total is the peak; peak_by_unit_ is stale
   ByUnit peak_by_unit_;
+
+  std::uint64_t largest_total_ = 0;  // since take_largest_total()
 
   std::uint64_t interval_total_ = 0;
   std::int64_t interval_time_ns_ = 0;

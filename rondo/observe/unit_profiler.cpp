@@ -1,6 +1,7 @@
 #include "rondo/observe/unit_profiler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "rondo/base/time.h"
 #include "rondo/nn/partition.h"
@@ -19,15 +20,16 @@ UnitProfiler::UnitProfiler(MemoryLedger& ledger, std::map<std::string, std::uint
 
 void UnitProfiler::begin_forward() {
   pass_.clear();
-  for (auto& [name, figures] : figures_) {
-    figures.forward_workspace_bytes = 0;
-    figures.backward_workspace_bytes = 0;
-  }
+  for (auto& [name, figures] : figures_) figures.forward_workspace_bytes = 0;
   backward_ = false;
+  head_ = {};
+  last_forward_.clear();
   begin_span(kRootUnit);
 }
 
 void UnitProfiler::begin_backward() {
+  const std::uint64_t before = span_.total;
+  if (!last_forward_.empty()) head_ = {.open = true, .before = before, .peak = before};
   end_span();
   backward_ = true;
   begin_span(kRootUnit);
@@ -41,6 +43,7 @@ void UnitProfiler::end() {
     figures.backward_s.push_back(pass.backward_s - pass.recompute_s);
     figures.recompute_s.push_back(pass.recompute_s);
     figures.activation_bytes = pass.activation_bytes;
+    figures.backward_workspace_bytes = pass.backward_workspace_bytes.value_or(0);
   }
 }
 
@@ -49,16 +52,23 @@ void UnitProfiler::pre_forward(UnitState& unit) {
   begin_span(unit.name());
 }
 
-void UnitProfiler::post_forward(UnitState&) {
+void UnitProfiler::post_forward(UnitState& unit) {
   end_span();
+  last_forward_ = unit.name();
   begin_span(kRootUnit);
 }
 
-void UnitProfiler::pre_backward(UnitState& unit) { pre_forward(unit); }
+void UnitProfiler::pre_backward(UnitState& unit) {
+  end_span();
+  close_head();
+  begin_span(unit.name());
+}
 
 // A unit may be left late, at the end of the whole pass, when another span is under way.
 void UnitProfiler::post_backward(UnitState& unit) {
-  if (span_.owner == unit.name()) post_forward(unit);
+  if (span_.owner != unit.name()) return;
+  end_span();
+  begin_span(kRootUnit);
 }
 
 void UnitProfiler::pre_recompute(UnitState&) { recompute_begin_ns_ = monotonic_ns(); }
@@ -78,19 +88,31 @@ void UnitProfiler::begin_span(std::string owner) {
 void UnitProfiler::end_span() {
   const double seconds = seconds_since(span_.begin_ns);
   const MemoryInterval interval = ledger_.take_interval();
-  const std::uint64_t peak = total_of(interval.peak);
   Pass& pass = pass_[span_.owner];
-  UnitFigures& figures = figures_[span_.owner];
-  if (backward_) {
-    pass.backward_s += seconds;
-    figures.backward_workspace_bytes =
-        std::max(figures.backward_workspace_bytes, above(peak, span_.total + gradient_bytes_[span_.owner]));
+  (backward_ ? pass.backward_s : pass.forward_s) += seconds;
+  const std::uint64_t peak = total_of(interval.peak);
+  if (head_.open) {
+    head_.peak = std::max(head_.peak, peak);
     return;
   }
-  pass.forward_s += seconds;
+  if (backward_) {
+    const std::int64_t workspace = static_cast<std::int64_t>(above(peak, span_.total)) -
+                                   static_cast<std::int64_t>(gradient_bytes_[span_.owner]);
+    pass.backward_workspace_bytes = std::max(pass.backward_workspace_bytes.value_or(INT64_MIN), workspace);
+    return;
+  }
+  UnitFigures& figures = figures_[span_.owner];
   pass.activation_bytes += above(bytes_of(interval.now, MemoryCategory::activations), span_.activations);
   figures.forward_workspace_bytes =
       std::max(figures.forward_workspace_bytes, above(peak, std::max(span_.total, total_of(interval.now))));
+}
+
+// What stays of it, gradients of an output layer, is there until the root's own backward.
+void UnitProfiler::close_head() {
+  if (!std::exchange(head_.open, false)) return;
+  std::uint64_t& workspace = figures_[last_forward_].forward_workspace_bytes;
+  workspace = std::max(workspace, above(head_.peak, head_.before));
+  pass_[kRootUnit].activation_bytes += above(ledger_.total(), head_.before);
 }
 
 }  // namespace rondo

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,15 +14,19 @@ namespace rondo {
 // What one unit did in the passes that were profiled: a time for each pass in seconds, and bytes of the last.
 struct UnitFigures {
   std::vector<double> forward_s = {};
-  std::vector<double> backward_s = {};         // without the second forward of a checkpointed unit
-  std::vector<double> recompute_s = {};        // that second forward; zero where the unit is not checkpointed
-  std::uint64_t activation_bytes = 0;          // alive after its forward and not before
-  std::uint64_t forward_workspace_bytes = 0;   // alive only inside forward, at its largest
-  std::uint64_t backward_workspace_bytes = 0;  // on top of activations and of the unit's gradients
+  std::vector<double> backward_s = {};        // without the second forward of a checkpointed unit
+  std::vector<double> recompute_s = {};       // that second forward; zero where the unit is not checkpointed
+  std::uint64_t activation_bytes = 0;         // alive after its forward and not before
+  std::uint64_t forward_workspace_bytes = 0;  // alive only inside forward, at its largest
+  // The largest moment of backward above what is alive when it begins, less the unit's gradients: below zero
+  // where these come while activations go.
+  std::int64_t backward_workspace_bytes = 0;
 };
 
 // Measures units over training passes: attach it to units that do not lie in each other, after a
-// MemoryObserver, whose labels it reads. What no unit does is the root's (kRootUnit). One thread:
+// MemoryObserver, whose labels it reads. What no unit does is the root's (kRootUnit), but for the memory of
+// what lies between the last unit's forward and the first one's backward (an output layer, the loss): that is
+// the last unit's workspace in forward, and of the root's only what stays after it. One thread:
 //   profiler.begin_forward(); loss = forward(); profiler.begin_backward(); loss.backward(); profiler.end();
 class UnitProfiler final : public UnitObserver {
  public:
@@ -48,6 +53,13 @@ class UnitProfiler final : public UnitObserver {
     double backward_s = 0;
     double recompute_s = 0;
     std::uint64_t activation_bytes = 0;
+    std::optional<std::int64_t> backward_workspace_bytes = {};
+  };
+  // What follows the last unit's forward, until the first backward.
+  struct Head {
+    bool open = false;
+    std::uint64_t before = 0;  // alive when it began
+    std::uint64_t peak = 0;
   };
   // A span of the pass that one unit, or the root, has to itself.
   struct Span {
@@ -58,12 +70,15 @@ class UnitProfiler final : public UnitObserver {
   };
   void begin_span(std::string owner);
   void end_span();
+  void close_head();
 
   MemoryLedger& ledger_;
   std::map<std::string, std::uint64_t> gradient_bytes_;
   std::map<std::string, UnitFigures> figures_;
   std::map<std::string, Pass> pass_;
   Span span_;
+  Head head_;
+  std::string last_forward_;  // the unit that was left last in forward; empty before
   bool backward_ = false;
   std::int64_t recompute_begin_ns_ = 0;
 };

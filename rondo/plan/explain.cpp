@@ -74,10 +74,13 @@ std::string why_infeasible(const cost::StepModel& model, const Answer& answer, s
 }
 
 std::string what_binds(const cost::StepModel& model, const Answer& answer, std::uint64_t limit) {
-  const double exposed = answer.result.exposed_s / std::max(answer.result.step_s, 1e-12);
+  const double lost = answer.result.step_s - answer.result.compute_s;
+  const double exposed = lost / std::max(answer.result.step_s, 1e-12);
   if (exposed < 1e-3) return "compute: all communication is hidden, more memory would buy nothing";
   const double slack = static_cast<double>(limit - std::min(limit, answer.result.peak_bytes));
-  const std::string share = str("communication is exposed for ", milliseconds_text(answer.result.exposed_s));
+  std::string share = str("communication is exposed for ", milliseconds_text(answer.result.exposed_s));
+  if (answer.result.slowed_s > 1e-6)
+    share += str(" and slows computing down by ", milliseconds_text(answer.result.slowed_s));
   if (slack > 0.1 * static_cast<double>(limit) && answer.seconds_per_byte > -1e-15)
     return str("the link: ", share, ", and more memory would not hide it");
   return str("memory in ", slot_name(model, answer.result.peak_slot), " (",
@@ -107,8 +110,8 @@ Explanation explain(const cost::StepModel& model, const Answer& answer, std::uin
   for (int unit = 0; unit < model.units(); ++unit)
     explanation.reasons.push_back(reason(model, answer, unit, memory_limit));
   explanation.binding = what_binds(model, answer, memory_limit);
-  explanation.one_more_gib_saves_s =
-      std::min(-answer.seconds_per_byte * static_cast<double>(GiB(1).count), answer.result.exposed_s);
+  explanation.one_more_gib_saves_s = std::min(-answer.seconds_per_byte * static_cast<double>(GiB(1).count),
+                                              answer.result.step_s - answer.result.compute_s);
   explanation.one_more_gib_saves_s = std::max(0.0, explanation.one_more_gib_saves_s);
   return explanation;
 }

@@ -6,6 +6,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/cost/profile_json.h"
+#include "rondo/simulate/unit_forecast.h"
 
 namespace rondo::plan {
 namespace {
@@ -15,7 +16,8 @@ using Json = nlohmann::ordered_json;
 std::size_t index(int number) { return static_cast<std::size_t>(number); }
 
 Json units_to_json(const cost::StepModel& model, const simulate::StepPlan& plan,
-                   const Explanation& explanation) {
+                   const Explanation& explanation, const simulate::Timeline& timeline) {
+  const std::vector<simulate::UnitForecast> forecasts = simulate::forecast_units(model, timeline);
   Json units = Json::array();
   for (int unit = 0; unit < model.units(); ++unit) {
     const cost::UnitChoice choice = plan.choices[index(unit)];
@@ -23,6 +25,8 @@ Json units_to_json(const cost::StepModel& model, const simulate::StepPlan& plan,
                      {"strategy", cost::name(choice.strategy)},
                      {"checkpoint", choice.checkpoint},
                      {"parameter_bytes", model.profile.units[index(unit)].parameter_bytes},
+                     {"exposed_comm_ms", forecasts[index(unit)].exposed_s * 1e3},
+                     {"peak_bytes", forecasts[index(unit)].peak_bytes},
                      {"reason", explanation.reasons[index(unit)]}});
   }
   return units;
@@ -56,14 +60,15 @@ Json baselines_to_json(const Answer& answer) {
   return baselines;
 }
 
-// Slots that begin late because they need the memory of gradients on their way.
-Json waits_to_json(const cost::StepModel& model, const simulate::StepPlan& plan, std::uint64_t limit) {
-  simulate::Timeline timeline;
-  simulate::simulate_step(model, plan, limit, &timeline);
+// Slots that need the memory of gradients, also of those that are long gone as the plan has it: the link may
+// be late. What an earlier slot needed to be gone is gone.
+Json waits_to_json(const simulate::Timeline& timeline) {
   Json waits = Json::array();
+  int gone = -1;
   for (std::size_t slot = 0; slot < timeline.slots.size(); ++slot) {
-    if (timeline.slots[slot].waited_for >= 0)
-      waits.push_back({{"slot", slot}, {"block", timeline.slots[slot].waited_for}});
+    if (timeline.slots[slot].needs_gone <= gone) continue;
+    gone = timeline.slots[slot].needs_gone;
+    waits.push_back({{"slot", slot}, {"block", gone}});
   }
   return waits;
 }
@@ -72,6 +77,9 @@ Json waits_to_json(const cost::StepModel& model, const simulate::StepPlan& plan,
 
 Json plan_to_json(const cost::StepModel& model, const Answer& answer, const Explanation& explanation,
                   const PlannerOptions& options) {
+  simulate::Timeline timeline;
+  simulate::simulate_step(model, answer.plan, answer.feasible ? options.memory_limit : answer.floor.bytes,
+                          &timeline);
   Json json{{"feasible", answer.feasible},
             {"step_ms", answer.feasible ? Json(answer.result.step_s * 1e3) : Json(nullptr)},
             {"lower_bound_ms", answer.lower_bound_s * 1e3},
@@ -90,13 +98,14 @@ Json plan_to_json(const cost::StepModel& model, const Answer& answer, const Expl
             {"compute_ms", answer.result.compute_s * 1e3},
             {"comm_ms", answer.result.communication_s * 1e3},
             {"exposed_comm_ms", answer.result.exposed_s * 1e3},
+            {"slowed_ms", answer.result.slowed_s * 1e3},
             {"smallest_limit_bytes", answer.floor.bytes},
             {"smallest_limit_proven", answer.floor.is_proven},
             {"binding", explanation.binding},
             {"one_more_gib_saves_ms", explanation.one_more_gib_saves_s * 1e3}};
-  json["units"] = units_to_json(model, answer.plan, explanation);
+  json["units"] = units_to_json(model, answer.plan, explanation, timeline);
   json["blocks"] = blocks_to_json(model, answer.plan);
-  json["waits"] = answer.feasible ? waits_to_json(model, answer.plan, options.memory_limit) : Json::array();
+  json["waits"] = answer.feasible ? waits_to_json(timeline) : Json::array();
   json["baselines"] = baselines_to_json(answer);
   json["notes"] = model.notes;
   json["profile_hash"] = cost::profile_hash(model.profile);

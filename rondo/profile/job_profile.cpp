@@ -10,6 +10,8 @@
 namespace rondo {
 namespace {
 
+constexpr int kMostMeasurements = 3;
+
 // Every unit's figures as one list, so that ranks can agree on them in one message.
 std::vector<double*> times_of(cost::Profile& profile) {
   std::vector<double*> times;
@@ -23,10 +25,19 @@ std::vector<double*> times_of(cost::Profile& profile) {
 std::vector<std::uint64_t*> bytes_of(cost::Profile& profile) {
   std::vector<std::uint64_t*> bytes = {&profile.base_bytes};
   for (cost::UnitProfile& unit : profile.units) {
-    for (std::uint64_t* value :
-         {&unit.optimizer_bytes, &unit.activation_bytes, &unit.checkpointed_activation_bytes,
-          &unit.forward_workspace_bytes, &unit.backward_workspace_bytes})
+    for (std::uint64_t* value : {&unit.optimizer_bytes, &unit.activation_bytes,
+                                 &unit.checkpointed_activation_bytes, &unit.forward_workspace_bytes})
       bytes.push_back(value);
+  }
+  return bytes;
+}
+
+std::vector<std::int64_t*> signed_bytes_of(cost::Profile& profile) {
+  std::vector<std::int64_t*> bytes;
+  for (cost::UnitProfile& unit : profile.units) {
+    bytes.push_back(&unit.backward_workspace_bytes);
+    if (unit.checkpointed_backward_workspace_bytes)
+      bytes.push_back(&*unit.checkpointed_backward_workspace_bytes);
   }
   return bytes;
 }
@@ -35,14 +46,23 @@ std::vector<std::uint64_t*> bytes_of(cost::Profile& profile) {
 void agree(cost::Profile& profile, const Group& group) {
   const std::vector<double*> times = times_of(profile);
   const std::vector<std::uint64_t*> bytes = bytes_of(profile);
+  const std::vector<std::int64_t*> signed_bytes = signed_bytes_of(profile);
   std::vector<double> figures;
   for (const double* time : times) figures.push_back(*time);
   for (const std::uint64_t* value : bytes) figures.push_back(static_cast<double>(*value));
+  for (const std::int64_t* value : signed_bytes) figures.push_back(static_cast<double>(*value));
   at::Tensor message = at::tensor(figures, at::kDouble);
   all_reduce(message, group, ReduceOp::MAX);
   const double* agreed = message.data_ptr<double>();
   for (double* time : times) *time = *agreed++;
   for (std::uint64_t* value : bytes) *value = static_cast<std::uint64_t>(*agreed++);
+  for (std::int64_t* value : signed_bytes) *value = static_cast<std::int64_t>(*agreed++);
+}
+
+double largest(double value, const Group& group) {
+  at::Tensor message = at::full({1}, value, at::kDouble);
+  all_reduce(message, group, ReduceOp::MAX);
+  return message.item<double>();
 }
 
 }  // namespace
@@ -50,9 +70,17 @@ void agree(cost::Profile& profile, const Group& group) {
 cost::Profile profile_job(const Context& context, Model model, const at::Tensor& input,
                           const at::Tensor& target, const JobProfileOptions& options, std::string made_for) {
   ModelProfiler profiler(std::move(model), input, target, options.model);
-  barrier(context.world());
-  cost::Profile profile = profiler.run();
+  // All ranks compute at the same time, as in training; and again while somebody's times are not steady.
+  double spread = 0;
+  for (int measured = 0; measured < kMostMeasurements; ++measured) {
+    barrier(context.world());
+    profiler.measure();
+    spread = largest(profiler.spread(), context.world());
+    if (spread <= cost::kSteadySpread) break;
+  }
+  cost::Profile profile = profiler.profile();
   profile.made_for = std::move(made_for);
+  profile.spread = spread;
   agree(profile, context.world());
   profile.link = profile_link(context, options.link, [&] { profiler.pass(); });
   return profile;

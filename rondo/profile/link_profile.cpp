@@ -7,6 +7,7 @@
 #include "rondo/backend/collectives.h"
 #include "rondo/backend/native/native_backend.h"
 #include "rondo/base/error.h"
+#include "rondo/base/median.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/parallel/schedule/block_scheduler.h"
@@ -18,20 +19,30 @@ namespace {
 using cost::Collective;
 using cost::CostPoint;
 
-// The slowest rank's median time of `action`, which all ranks begin together.
-double measure(const Group& group, int runs, const std::function<void()>& action) {
-  std::vector<double> times;
+// This rank's times of actions that take turns, by action and run, each begun by all ranks together.
+std::vector<std::vector<double>> take_turns(const Group& group, int runs,
+                                            const std::vector<std::function<void()>>& actions) {
+  std::vector<std::vector<double>> times(actions.size());
   for (int i = 0; i <= runs; ++i) {
-    barrier(group);
-    const TimePoint begin = Clock::now();
-    action();
-    if (i > 0) times.push_back(seconds(Clock::now() - begin));  // the first one warms up
+    for (std::size_t a = 0; a < actions.size(); ++a) {
+      barrier(group);
+      const TimePoint begin = Clock::now();
+      actions[a]();
+      if (i > 0) times[a].push_back(seconds(Clock::now() - begin));  // the first one warms up
+    }
   }
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), middle, times.end());
-  at::Tensor slowest = at::full({1}, *middle, at::kDouble);
-  all_reduce(slowest, group, ReduceOp::MAX);
-  return slowest.item<double>();
+  return times;
+}
+
+double over_ranks(double value, const Group& group, ReduceOp how) {
+  at::Tensor message = at::full({1}, value, at::kDouble);
+  all_reduce(message, group, how);
+  return message.item<double>();
+}
+
+// The slowest rank's median time.
+double measure(const Group& group, int runs, const std::function<void()>& action) {
+  return over_ranks(median(take_turns(group, runs, {action}).front()), group, ReduceOp::MAX);
 }
 
 // How this job's blocks travel.
@@ -93,13 +104,6 @@ class Road {
   std::unique_ptr<BlockScheduler> scheduler_;
 };
 
-// The longest that it took any rank.
-double agreed_seconds(const Group& group, Duration time) {
-  at::Tensor longest = at::full({1}, seconds(time), at::kDouble);
-  all_reduce(longest, group, ReduceOp::MAX);
-  return longest.item<double>();
-}
-
 cost::CostCurve curve(Road& road, const LinkProfileOptions& options, Collective collective) {
   const Group& group = road.group();
   // As many as are under way together at the size that training cuts most blocks to, and some more.
@@ -118,7 +122,7 @@ cost::CostCurve curve(Road& road, const LinkProfileOptions& options, Collective 
     points.push_back({whole.nbytes(), least});
     // The next size takes four times as long.
     const double next = 4 * all * (options.runs + 1);
-    const double so_far = agreed_seconds(group, Clock::now() - begin);
+    const double so_far = over_ranks(seconds(Clock::now() - begin), group, ReduceOp::MAX);
     if (points.size() >= 2 && so_far + next > seconds(options.patience)) break;
   }
   return {std::move(points), cost::name(collective)};
@@ -130,23 +134,32 @@ double contention(Road& road, const LinkProfileOptions& options, const cost::Lin
                   const std::function<void()>& pass) {
   if (!road.in_background()) return 0.99;
   const Group& group = road.group();
-  const double alone = measure(group, options.runs, pass);
+  const double estimate = measure(group, 1, pass);
   const auto bytes = std::clamp<std::uint64_t>(link.saturating_bytes, 65536, options.largest.count);
   const std::int64_t part_size = static_cast<std::int64_t>(bytes) / 4 / group.size();
   const at::Tensor whole = road.memory(part_size * group.size());
   const at::Tensor part = road.memory(part_size);
   const double block =
       link.seconds(Collective::all_reduce, static_cast<double>(whole.nbytes()), group.size());
-  const int blocks = std::clamp(static_cast<int>(0.7 * alone / block), 1, 1000);
-  const double communication = measure(
-      group, options.runs, [&] { road.wait(road.send(Collective::all_reduce, whole, part, blocks)); });
-  const double together = measure(group, options.runs, [&] {
-    const auto tickets = road.send(Collective::all_reduce, whole, part, blocks);
-    pass();
-    road.wait(tickets);
-  });
-  const double overlapped = std::min(alone, communication);
-  return std::clamp((together - std::max(alone, communication)) / overlapped, 0.0, 0.99);
+  const int blocks = std::clamp(static_cast<int>(0.7 * estimate / block), 1, 1000);
+  const auto communicate = [&] { return road.send(Collective::all_reduce, whole, part, blocks); };
+  // The three of one run are compared with each other: the machine's speed drifts by more than what is looked
+  // for.
+  const auto times = take_turns(group, options.contention_runs,
+                                {pass, [&] { road.wait(communicate()); },
+                                 [&] {
+                                   const auto tickets = communicate();
+                                   pass();
+                                   road.wait(tickets);
+                                 }});
+  std::vector<double> lost;
+  for (std::size_t run = 0; run < times.front().size(); ++run) {
+    const double alone = times[0][run];
+    const double communication = times[1][run];
+    lost.push_back((times[2][run] - std::max(alone, communication)) / std::min(alone, communication));
+  }
+  const double ranks = group.size();
+  return std::clamp(over_ranks(median(std::move(lost)), group, ReduceOp::SUM) / ranks, 0.0, 0.99);
 }
 
 }  // namespace

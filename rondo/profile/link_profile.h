@@ -9,9 +9,10 @@
 namespace rondo {
 
 struct LinkProfileOptions {
-  Bytes largest = MiB(64);  // whole buffers of collectives, from 4 KiB in steps of four
-  int runs = 9;             // of each size; the median counts
-  Bytes credit = MiB(16);   // that sharded training has under way at a time
+  Bytes largest = MiB(64);   // whole buffers of collectives, from 4 KiB in steps of four
+  int runs = 9;              // of each size; the median counts
+  int contention_runs = 15;  // of a training pass alone, of communication alone, and of both together
+  Bytes credit = MiB(16);    // that sharded training has under way at a time
   Duration patience =
       std::chrono::seconds(20);  // for each collective; sizes that would take longer are left out
 };

@@ -17,6 +17,11 @@
 namespace rondo {
 namespace {
 
+std::uint64_t bytes_of(const std::map<std::string, std::uint64_t>& by_unit, const std::string& unit) {
+  const auto found = by_unit.find(unit);
+  return found == by_unit.end() ? 0 : found->second;
+}
+
 // What no unit holds is there from the begin of forward to the end of backward.
 std::vector<cost::Strategy> outside_units() {
   return {cost::Strategy::ddp, cost::Strategy::zero1, cost::Strategy::zero2, cost::Strategy::zero3_keep};
@@ -48,10 +53,43 @@ struct ModelProfiler::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  cost::Profile run() {
-    const std::map<std::string, UnitFigures> whole = measure("none");
-    std::map<std::string, UnitFigures> checkpointed;
-    if (!units_of(*model_.module).empty()) checkpointed = measure("all");
+  void measure() {
+    const bool has_units = !units_of(*model_.module).empty();
+    if (whole_ == nullptr) {
+      whole_ = std::make_shared<UnitProfiler>(process_ledger(), gradient_bytes_);
+      checkpointed_ = std::make_shared<UnitProfiler>(process_ledger(), gradient_bytes_);
+      for (int i = 1; i < options_.warm_up; ++i) pass(nullptr);
+    }
+    constexpr int kTurns = 2;
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const int passes = (options_.passes + turn) / kTurns;
+      if (has_units) checkpoint_activations(*model_.module, "none");
+      train(whole_, passes);
+      if (!has_units) continue;
+      checkpoint_activations(*model_.module, "all");
+      train(checkpointed_, passes);
+    }
+    // Whoever trains on sees the model as it was.
+    if (has_units) checkpoint_activations(*model_.module, "none");
+  }
+
+  double spread() const {
+    std::vector<double> passes;
+    for (const auto& [name, figures] : whole_->figures()) {
+      passes.resize(figures.forward_s.size());
+      for (std::size_t i = 0; i < passes.size(); ++i)
+        passes[i] += figures.forward_s[i] + figures.backward_s[i];
+    }
+    std::sort(passes.begin(), passes.end());
+    const std::size_t quarter = passes.size() / 4;
+    return passes.empty()
+               ? 0
+               : (passes[passes.size() - 1 - quarter] - passes[quarter]) / passes[passes.size() / 2];
+  }
+
+  cost::Profile profile() const {
+    const std::map<std::string, UnitFigures>& whole = whole_->figures();
+    const std::map<std::string, UnitFigures>& checkpointed = checkpointed_->figures();
     const MemoryUsage alive = process_ledger().usage();
     std::uint64_t trained = 0;
     for (const auto& [name, bytes] : gradient_bytes_) trained += bytes;
@@ -62,45 +100,51 @@ struct ModelProfiler::State {
     profile.base_bytes = input_.nbytes() + target_.nbytes();
     for (const ModelUnit& unit : partition_) {
       const std::string& name = unit.name;
+      const UnitFigures& figures = whole.at(name);
+      cost::UnitProfile entry{.name = name,
+                              .forward_s = median(figures.forward_s),
+                              .backward_s = median(figures.backward_s),
+                              .recompute_s = median(figures.forward_s),
+                              .parameter_bytes = bytes_of(parameter_bytes_, name),
+                              .gradient_bytes = bytes_of(gradient_bytes_, name),
+                              .activation_bytes = figures.activation_bytes,
+                              .checkpointed_activation_bytes = figures.activation_bytes,
+                              .forward_workspace_bytes = figures.forward_workspace_bytes,
+                              .backward_workspace_bytes = figures.backward_workspace_bytes,
+                              .strategies = {}};
       // Optimizers keep the same for every value that they train.
       const double share =
-          trained == 0 ? 0 : static_cast<double>(gradient_bytes_[name]) / static_cast<double>(trained);
-      const UnitFigures& figures = whole.at(name);
+          trained == 0 ? 0 : static_cast<double>(entry.gradient_bytes) / static_cast<double>(trained);
+      entry.optimizer_s = median(optimizer_s_) * share;
+      entry.optimizer_bytes =
+          static_cast<std::uint64_t>(static_cast<double>(alive[MemoryCategory::optimizer_state]) * share);
+      if (unit.state == nullptr) entry.strategies = outside_units();
       const auto again = checkpointed.find(name);
-      const bool has_checkpoint = unit.state != nullptr && again != checkpointed.end();
-      profile.units.push_back(
-          {.name = name,
-           .forward_s = median(figures.forward_s),
-           .backward_s = median(figures.backward_s),
-           .recompute_s = has_checkpoint ? median(again->second.recompute_s) : median(figures.forward_s),
-           .optimizer_s = median(optimizer_s_) * share,
-           .parameter_bytes = parameter_bytes_[name],
-           .gradient_bytes = gradient_bytes_[name],
-           .optimizer_bytes = static_cast<std::uint64_t>(
-               static_cast<double>(alive[MemoryCategory::optimizer_state]) * share),
-           .activation_bytes = figures.activation_bytes,
-           .checkpointed_activation_bytes =
-               has_checkpoint ? std::min(again->second.activation_bytes, figures.activation_bytes)
-                              : figures.activation_bytes,
-           .forward_workspace_bytes = figures.forward_workspace_bytes,
-           .backward_workspace_bytes = figures.backward_workspace_bytes,
-           .strategies = unit.state == nullptr ? outside_units() : std::vector<cost::Strategy>()});
+      if (unit.state != nullptr && again != checkpointed.end()) add_checkpointed(entry, again->second);
+      profile.units.push_back(std::move(entry));
     }
+    profile.spread = spread();
     return profile;
   }
 
-  std::map<std::string, UnitFigures> measure(const char* checkpointing) {
-    if (!units_of(*model_.module).empty()) checkpoint_activations(*model_.module, checkpointing);
-    for (int i = 0; i < options_.warm_up; ++i) pass(nullptr);
-    const auto profiler = std::make_shared<UnitProfiler>(process_ledger(), gradient_bytes_);
+  static void add_checkpointed(cost::UnitProfile& entry, const UnitFigures& figures) {
+    entry.recompute_s = median(figures.recompute_s);
+    entry.checkpointed_activation_bytes = std::min(figures.activation_bytes, entry.activation_bytes);
+    // Measured above what a checkpointed unit keeps; told above all activations.
+    entry.checkpointed_backward_workspace_bytes =
+        figures.backward_workspace_bytes + static_cast<std::int64_t>(entry.checkpointed_activation_bytes) -
+        static_cast<std::int64_t>(entry.activation_bytes);
+  }
+
+  void train(const std::shared_ptr<UnitProfiler>& profiler, int passes) {
+    pass(nullptr);
     std::vector<UnitState*> measured;
     for (const ModelUnit& unit : partition_) {
       if (unit.state != nullptr) measured.push_back(unit.state);
     }
     for (UnitState* unit : measured) unit->attach(profiler);
-    for (int i = 0; i < options_.passes; ++i) pass(profiler.get());
+    for (int i = 0; i < passes; ++i) pass(profiler.get());
     for (UnitState* unit : measured) unit->detach(profiler);
-    return profiler->figures();
   }
 
   void pass(UnitProfiler* profiler) {
@@ -129,6 +173,7 @@ struct ModelProfiler::State {
   std::vector<ModelUnit> partition_;
   std::map<std::string, std::uint64_t> parameter_bytes_, gradient_bytes_;
   std::vector<double> optimizer_s_;
+  std::shared_ptr<UnitProfiler> whole_, checkpointed_;  // since the first measurement
 };
 
 ModelProfiler::ModelProfiler(Model model, at::Tensor input, at::Tensor target,
@@ -137,7 +182,11 @@ ModelProfiler::ModelProfiler(Model model, at::Tensor input, at::Tensor target,
 
 ModelProfiler::~ModelProfiler() = default;
 
-cost::Profile ModelProfiler::run() { return state_->run(); }
+void ModelProfiler::measure() { state_->measure(); }
+
+double ModelProfiler::spread() const { return state_->spread(); }
+
+cost::Profile ModelProfiler::profile() const { return state_->profile(); }
 
 void ModelProfiler::pass() { state_->pass(nullptr); }
 

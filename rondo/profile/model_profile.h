@@ -13,8 +13,8 @@ namespace rondo {
 
 struct ModelProfileOptions {
   OptimizerOptions optimizer = {};
-  int passes = 7;   // that count, for each of with and without checkpointing
-  int warm_up = 2;  // before them
+  int passes = 8;   // of one measurement that count, for each of with and without checkpointing
+  int warm_up = 2;  // before the first of them; one more whenever checkpointing is switched
 };
 
 // Trains a model on one batch in this process, unsharded, and measures it. One thread.
@@ -26,8 +26,13 @@ class ModelProfiler {
   ModelProfiler(const ModelProfiler&) = delete;
   ModelProfiler& operator=(const ModelProfiler&) = delete;
 
-  // Everything but the link, as in docs/planner.md; times are medians.
-  cost::Profile run();
+  // Passes with and without checkpointing in turns, so that both see the same machine. What is measured again
+  // is added to what is known.
+  void measure();
+  // Half of all measured passes lie within this share of their median.
+  double spread() const;
+  // Everything but the link, as in docs/planner.md; times are medians over everything that was measured.
+  cost::Profile profile() const;
   // One training step that is not measured.
   void pass();
 

@@ -29,7 +29,8 @@ Totals totals_of(const cost::Profile& profile) {
     t.gradient_bytes += u.gradient_bytes;
     t.parameter_bytes += u.parameter_bytes;
     t.activation_bytes += u.activation_bytes;
-    t.workspace_bytes = std::max({t.workspace_bytes, u.forward_workspace_bytes, u.backward_workspace_bytes});
+    const auto backward = static_cast<std::uint64_t>(std::max<std::int64_t>(0, u.backward_workspace_bytes));
+    t.workspace_bytes = std::max({t.workspace_bytes, u.forward_workspace_bytes, backward});
   }
   return t;
 }

@@ -1,6 +1,7 @@
 #include "rondo/simulate/step_simulator.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace rondo::simulate {
 namespace {
@@ -33,7 +34,8 @@ class Simulation {
     for (const ChoiceCost* cost : costs_) memory_.persistent += cost->persistent_bytes;
     for (int slot = 0; slot < slots_.count(); ++slot) step(slot);
     result_.step_s = now_;
-    result_.exposed_s = now_ - result_.compute_s;
+    // On an engine without a thread of its own, to communicate is to stand still.
+    if (model_.profile.link.parameters_in_place) result_.exposed_s += std::exchange(result_.slowed_s, 0);
     return result_;
   }
 
@@ -47,8 +49,11 @@ class Simulation {
   void step(int slot) {
     const double ready = now_;
     wait_for_due(slot);
+    const double due = now_;
     allocate(slot);
+    const int needs_gone = timeline_ == nullptr ? -1 : last_needed_release();
     const int waited_for = wait_for_memory();
+    result_.exposed_s += now_ - ready;
     if (memory_.total() > result_.peak_bytes) {
       result_.peak_bytes = memory_.total();
       result_.peak_slot = slot;
@@ -58,7 +63,8 @@ class Simulation {
     for (const Launch& launch : plan_.launches[static_cast<std::size_t>(slot)]) send(launch, slot);
     compute(compute_seconds(slot));
     if (slots_.is_compute(slot)) release(slot);
-    if (timeline_ != nullptr) timeline_->slots.push_back({ready, begin, now_, waited_for, during});
+    if (timeline_ != nullptr)
+      timeline_->slots.push_back({ready, due, begin, now_, waited_for, needs_gone, during});
   }
 
   // Blocks that must be there before a slot computes: those of its own unit, and before the optimizer all.
@@ -81,8 +87,9 @@ class Simulation {
         memory_.activations += cost(unit).held_bytes;
         memory_.workspace = cost(unit).forward_bytes - cost(unit).held_bytes;
       } else {
-        memory_.activations += profile(unit).activation_bytes - cost(unit).held_bytes;
-        memory_.workspace = cost(unit).backward_bytes - profile(unit).activation_bytes;
+        const std::uint64_t activations = backward_activations(unit);
+        memory_.activations += activations - cost(unit).held_bytes;
+        memory_.workspace = cost(unit).backward_bytes - activations;
         if (shards_gradients(strategy(unit))) memory_.gradients += profile(unit).gradient_bytes;
         if (slots_.micro_batch(slot) == 0) memory_.gradients += cost(unit).reduced_bytes;
       }
@@ -98,6 +105,15 @@ class Simulation {
       }
       launched += launch.blocks;
     }
+  }
+
+  // The last block that must be gone for the limit to hold, whenever it goes; or -1.
+  int last_needed_release() const {
+    std::uint64_t total = memory_.total();
+    for (std::size_t i = 0; i < next_release_; ++i) total += releases_[i].bytes;
+    std::size_t needed = 0;
+    while (total > limit_ && needed < releases_.size()) total -= releases_[needed++].bytes;
+    return needed == 0 ? -1 : releases_[needed - 1].block;
   }
 
   // The last block that had to be gone first, or -1.
@@ -163,8 +179,10 @@ class Simulation {
     result_.compute_s += work;
     const double speed = 1 - model_.profile.link.contention;
     const double shared = std::max(0.0, link_free_ - now_);
+    const double begin = now_;
     now_ =
         work <= shared * speed ? now_ + work / speed : std::max(now_, link_free_) + (work - shared * speed);
+    result_.slowed_s += now_ - begin - work;
   }
 
   void release(int slot) {
@@ -175,12 +193,16 @@ class Simulation {
       if (s == cost::Strategy::zero3 && has_buffer) memory_.gathered -= gathered_bytes(unit);
       return;
     }
-    memory_.activations -= profile(unit).activation_bytes;
+    memory_.activations -= backward_activations(unit);
     if (has_buffer) memory_.gathered -= gathered_bytes(unit);
     // Without a reduction (one rank) the gradient is this rank's part.
     if (shards_gradients(s) && !has_reduction(unit)) memory_.gradients -= profile(unit).gradient_bytes;
   }
 
+  // Of what a unit's backward needs at its largest moment; some may be gone by then.
+  std::uint64_t backward_activations(int unit) const {
+    return std::min(profile(unit).activation_bytes, cost(unit).backward_bytes);
+  }
   std::uint64_t gathered_bytes(int unit) const {
     for (const int job : cost(unit).jobs) {
       if (model_.jobs[static_cast<std::size_t>(job)].kind == JobKind::gather_forward)

@@ -19,9 +19,11 @@ struct MemoryParts {
 
 struct SlotRecord {
   double ready_s = 0;  // the slot before had ended
-  double begin_s = 0;  // what it waits for had come, and its memory was free
+  double due_s = 0;    // what it computes with had come
+  double begin_s = 0;  // and its memory was free
   double end_s = 0;
   int waited_for = -1;  // number, in the order of the link, of the last block whose memory it waited for
+  int needs_gone = -1;  // likewise of the last one without whose memory it would not fit, waited for or not
   MemoryParts memory;
 };
 
@@ -43,7 +45,11 @@ struct StepResult {
   double step_s = 0;
   double compute_s = 0;  // computing alone
   double communication_s = 0;
-  double exposed_s = 0;  // step - compute
+  // Compute stood still for communication: for what it needs, and for gradients whose memory it needs. Where
+  // the thread that computes also communicates (link.parameters_in_place), all that communication takes of
+  // it.
+  double exposed_s = 0;
+  double slowed_s = 0;  // step - compute - exposed: computing took longer beside communication
   std::uint64_t peak_bytes = 0;
   int peak_slot = 0;
   bool fits = true;  // the limit held in every slot

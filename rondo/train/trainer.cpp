@@ -196,6 +196,10 @@ torch::optim::Optimizer& Trainer::optimizer() {
   return *optimizer_;
 }
 
+std::vector<CommunicationSpan> Trainer::communication_spans() const {
+  return prepared_->communication_spans();
+}
+
 void Trainer::require_compiled() const {
   if (!optimizer_) throw UsageError("call Trainer::compile with an optimizer before training");
 }

@@ -17,6 +17,7 @@
 #include "rondo/format/trace.h"
 #include "rondo/models/model.h"
 #include "rondo/precision/training_precision.h"
+#include "rondo/strategy/prepared_model.h"
 #include "rondo/strategy/strategy.h"
 #include "rondo/train/callback.h"
 #include "rondo/train/metric.h"
@@ -135,6 +136,8 @@ class Trainer {
   torch::optim::Optimizer& optimizer();
   const TrainingPosition& position() const { return position_; }
   const TrainingPrecision& precision() const { return precision_; }
+  // Operations of the last step.
+  std::vector<CommunicationSpan> communication_spans() const;
 
  private:
   friend class FitLoop;

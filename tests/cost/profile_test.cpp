@@ -17,7 +17,10 @@ using Json = nlohmann::ordered_json;
 Json good() { return to_json(random_profile(1, 3, 4)); }
 
 TEST(ProfileJson, SurvivesTheWayToAFileAndBack) {
-  const Profile profile = random_profile(5, 7, 8);
+  Profile profile = random_profile(5, 7, 8);
+  profile.spread = 0.03;
+  profile.units[2].backward_workspace_bytes = -12345;
+  profile.units[3].checkpointed_backward_workspace_bytes = -1;
   const Profile back = parse_profile(to_json(profile), "p");
   EXPECT_EQ(to_json(back), to_json(profile));
   EXPECT_EQ(profile_hash(back), profile_hash(profile));
@@ -37,6 +40,9 @@ TEST(ProfileJson, NamesTheFieldThatIsWrong) {
       {[](Json& j) { j["units"][0]["parameters"] = 1; }, "p.units[0].parameters: unknown field"},
       {[](Json& j) { j["units"][0]["checkpointed_activation_bytes"] = 9e14; }, "exceeds activation_bytes"},
       {[](Json& j) { j["units"][2]["name"] = j["units"][0]["name"]; }, "is there twice"},
+      {[](Json& j) { j["units"][0]["backward_workspace_bytes"] = -1e14; },
+       "p.units[0].backward_workspace_bytes: -100000000000000 would leave less than nothing"},
+      {[](Json& j) { j["units"][0]["backward_workspace_bytes"] = -1.5; }, "is not an integer"},
       {[](Json& j) { j["units"] = Json::array(); }, "p.units: is empty"},
       {[](Json& j) { j.erase("link"); }, "p.link: missing"},
       {[](Json& j) { j["link"]["ranks"] = 1; }, "p.link.ranks"},
@@ -147,6 +153,64 @@ TEST(StepModel, MemoryAndTrafficOfEachStrategy) {
   EXPECT_EQ(model.cost_of(0, {Strategy::ddp, false}).optimizer_s, 4);
   // Nothing lies between forward and backward of the last unit.
   EXPECT_FALSE(model.allows(1, {Strategy::zero3, false}));
+}
+
+UnitProfile backward_unit() {
+  UnitProfile unit;
+  unit.name = "a";
+  unit.forward_s = unit.backward_s = unit.recompute_s = 1;
+  unit.parameter_bytes = unit.gradient_bytes = 100;
+  unit.activation_bytes = 60;
+  unit.checkpointed_activation_bytes = 10;
+  unit.forward_workspace_bytes = 30;
+  return unit;
+}
+
+// The largest moment of a backward pass is measured with the gradients in it, and these are counted whole.
+TEST(StepModel, GradientsThatComeWhileActivationsGo) {
+  Profile profile;
+  profile.link = ring_link(4, 0, 1e3);
+  profile.units = {backward_unit(), backward_unit()};
+  profile.units[1].name = "b";
+  const auto backward_bytes = [&](Strategy s, bool checkpoint) {
+    return make_step_model(profile, {.ranks = 4}).cost_of(0, {s, checkpoint}).backward_bytes;
+  };
+  for (UnitProfile& unit : profile.units) unit.backward_workspace_bytes = -40;
+  EXPECT_EQ(backward_bytes(Strategy::zero3, false), 60U - 40);
+  EXPECT_EQ(backward_bytes(Strategy::ddp, false), 60U - 40 + 100);  // autograd's, beside the flat buffer
+  EXPECT_EQ(backward_bytes(Strategy::zero2, false), 100U);          // the copy, when the activations are gone
+  // The second forward has all activations and its workspace, and no gradient yet: 60 + 30 of 100.
+  EXPECT_EQ(backward_bytes(Strategy::zero3, true), 60U - 40);
+  for (UnitProfile& unit : profile.units) unit.gradient_bytes = 50;
+  EXPECT_EQ(backward_bytes(Strategy::zero3, true), 60U + 30 - 50);
+  for (UnitProfile& unit : profile.units) unit.checkpointed_backward_workspace_bytes = -15;
+  EXPECT_EQ(backward_bytes(Strategy::zero3, true), 60U - 15);
+  for (UnitProfile& unit : profile.units) unit.backward_workspace_bytes = -100;
+  EXPECT_EQ(backward_bytes(Strategy::zero3, false), 0U);  // gradients travel whole all the same
+}
+
+TEST(Profile, AnotherBatchScalesWhatIsOfTheBatch) {
+  Profile profile;
+  profile.units = {backward_unit()};
+  UnitProfile& unit = profile.units[0];
+  unit.backward_workspace_bytes = -40;  // at its largest moment 60 above what was there when backward began
+  unit.checkpointed_backward_workspace_bytes = 8;
+  const UnitProfile twice = scaled_to_batch(profile, 2).units[0];
+  EXPECT_EQ(twice.backward_workspace_bytes, 2 * 60 - 100);
+  EXPECT_EQ(twice.checkpointed_backward_workspace_bytes, 16);
+  EXPECT_EQ(twice.activation_bytes, 120U);
+  EXPECT_EQ(twice.gradient_bytes, 100U);
+  EXPECT_EQ(scaled_to_batch(profile, 0.5).units[0].backward_workspace_bytes, -20);
+}
+
+TEST(StepModel, SaysWhenTheProfileWasMeasuredOnAnUnsteadyMachine) {
+  Profile profile = random_profile(2, 3, 4);
+  profile.spread = 0.04;
+  EXPECT_TRUE(make_step_model(profile, {.ranks = 4}).notes.empty());
+  profile.spread = 0.2;
+  const StepModel model = make_step_model(profile, {.ranks = 4});
+  ASSERT_EQ(model.notes.size(), 1U);
+  EXPECT_NE(model.notes[0].find("20 %"), std::string::npos) << model.notes[0];
 }
 
 TEST(StepModel, MicroBatchesAndShardGroups) {

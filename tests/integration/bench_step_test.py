@@ -93,6 +93,9 @@ def test_json_has_the_documented_keys(bench):
     (["--emulate-hosts", "2", "--ranks", "3"], "--ranks 3"),
     (["--emulate-hosts", "2", "--rate", "1; true"], "--rate 1; true"),
     (["--clip-norm", "-1"], "--clip-norm"),
+    (["--variant", "zero3 --prefetch two"], "--prefetch two"),
+    (["--variant", "zero3 --speed 1"], "--variant 'zero3 --speed 1' is not STRATEGY [FLAGS]"),
+    (["--variant", "planned"], "planned takes --plan FILE"),
 ])
 def test_wrong_usage(bench, words, complaint):
     finished = bench("step", *words)
@@ -130,6 +133,22 @@ def test_pytorchs_sharded_strategies_learn_the_same(bench):
     ours = next(row["losses"] for row in rows if row.get("strategy") == "ddp")
     for theirs in losses.values():
         assert largest_difference(ours, theirs) < 1e-5
+
+
+def test_variants_and_their_memory(bench, tmp_path):
+    """A plan by hand and zero3 with flags of its own; what keeps more has more alive, FSDP2's tensors are counted too."""
+    plan = {"units": [{"name": "root", "strategy": "ddp"},
+                      *({"name": f"transformer.h.{i}", "strategy": "zero3"} for i in range(4))]}
+    (tmp_path / "by-hand.json").write_text(json.dumps(plan))
+    rows = results(bench("step", "--model", "gpt-tiny", "--backend", "gloo", "--strategy", "ddp", "--variant",
+                         "fsdp --prefetch 1", "planned --plan by-hand.json", "--account-memory", "--peer", "fsdp2", *QUICK))
+    of = {(row["system"], row["strategy"], row["setting"]): row for row in rows if "system" in row}
+    bytes_of = {key: row["peak_tensor_bytes"] for key, row in of.items()}
+    sharded, planned = ("rondo", "zero3", "--prefetch 1"), ("rondo", "planned", "by-hand.json")
+    assert 0 < bytes_of[sharded] < bytes_of[planned] < bytes_of["rondo", "ddp", ""]
+    assert bytes_of["pytorch", "fsdp2", "fastest setting"] > 0
+    assert of[sharded]["final_loss"] == pytest.approx(of["rondo", "ddp", ""]["final_loss"], rel=1e-5)
+    assert of[planned]["final_loss"] == pytest.approx(of["rondo", "ddp", ""]["final_loss"], rel=1e-5)
 
 
 def test_a_strategy_by_its_alias(bench):

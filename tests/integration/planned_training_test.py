@@ -2,6 +2,7 @@
 import json
 
 import pytest
+from report_test import browser, open_page  # noqa: F401  (fixtures)
 from sharded_test import SMALL, losses, text, train  # noqa: F401  (fixtures)
 
 CONFIG = {"layers": 2, "heads": 2, "width": 32, "context": 32}
@@ -27,15 +28,15 @@ def profile(rondo_bin, tmp_path_factory):
 
 @pytest.fixture
 def plan(rondo, profile, tmp_path):
-    def run_plan(limit, name, words):
-        return rondo("plan", profile, "--ranks", 2, "--memory-limit", f"{int(limit)}B", "--plan-out", tmp_path / name,
+    def run_plan(limit, name, words, ranks):
+        return rondo("plan", profile, "--ranks", ranks, "--memory-limit", f"{int(limit)}B", "--plan-out", tmp_path / name,
                      "--quiet", "--time-limit", "1s", "--block-bytes", "16KiB", *words)
 
-    def make(share, name="plan.json", *words):
+    def make(share, name="plan.json", *words, ranks=2):
         """For so many times the least memory that any plan needs."""
-        run_plan(1, "least.json", words)
+        run_plan(1, "least.json", words, ranks)
         least = json.loads((tmp_path / "least.json").read_text())["smallest_limit_bytes"]
-        result = run_plan(share * least, name, words)
+        result = run_plan(share * least, name, words, ranks)
         assert result.returncode == 0, result.stderr
         return tmp_path / name
 
@@ -58,12 +59,31 @@ def test_a_whole_plan_trains_as_ddp_does(train, plan, tmp_path):  # noqa: F811
     assert prediction["predicted"]["step_ms"] == json.loads(file.read_text())["step_ms"]
     assert prediction["measured"]["step_ms"] > 0 and prediction["measured"]["peak_bytes"] > 0
     assert [unit["name"] for unit in prediction["units"]] == [unit["name"] for unit in units]
+    for unit in prediction["units"]:
+        assert unit["predicted"].keys() == {"exposed_comm_ms", "peak_bytes"}, "the plan came without its profile"
+        assert 0 <= unit["measured"]["exposed_comm_ms"] <= prediction["measured"]["step_ms"]
+        if unit["name"] != "root":
+            assert 0 < unit["measured"]["peak_bytes"] <= prediction["measured"]["peak_bytes"]
+    waits = {side: [unit[side]["exposed_comm_ms"] for unit in prediction["units"]] for side in ("predicted", "measured")}
+    # Of the plan the waits of units are all waits; measured ones are medians, each by itself.
+    assert sum(waits["predicted"]) == pytest.approx(prediction["predicted"]["exposed_comm_ms"])
+    assert max(waits["measured"]) <= prediction["measured"]["exposed_comm_ms"] * 2 + 1
 
 
 def test_accumulated_passes_as_planned(train, plan, tmp_path):  # noqa: F811
     file = plan(1.1, "plan.json", "--micro-batches", 2)
     train("--strategy", "ddp", "--accumulate", 2, "--steps", 3, run_dir="ddp").check_returncode()
     train(*planned(file), *GLOO, "--accumulate", 2, "--steps", 3).check_returncode()
+    assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "ddp"), rel=1e-5)
+
+
+def test_a_hybrid_plan_trains_as_ddp_does(train, plan, tmp_path):  # noqa: F811
+    """Two replicas of a model that two ranks share, each unit with the strategy that the plan has for it."""
+    train("--strategy", "ddp", *GLOO, "--steps", 3, run_dir="ddp", ranks=4).check_returncode()
+    file = plan(1.05, "plan.json", "--shard-group", 2, ranks=4)
+    document = json.loads(file.read_text())
+    assert document["shard_group"] == 2 and any("zero" in unit["strategy"] for unit in document["units"])
+    train(*planned(file), *GLOO, "--steps", 3, ranks=4).check_returncode()
     assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "ddp"), rel=1e-5)
 
 
@@ -110,7 +130,7 @@ def test_ranks_with_different_plans_stop_by_name(rondo, rondo_bin, plan, text, t
     assert "rank 0 has" in result.stderr and "rank 1 has" in result.stderr, result.stderr
 
 
-def test_one_go_measures_plans_and_trains(train, rondo, tmp_path):  # noqa: F811
+def test_one_go_measures_plans_and_trains(train, rondo, open_page, tmp_path):  # noqa: F811
     train("--strategy", "ddp", "--steps", 4, run_dir="ddp").check_returncode()
     one_go = train("--strategy", "planned", "--memory-limit", "3MB", "--plan-time-limit", "1s", "--steps", 4, *GLOO,
                    "--json", tmp_path / "result.json")
@@ -121,8 +141,14 @@ def test_one_go_measures_plans_and_trains(train, rondo, tmp_path):  # noqa: F811
     assert "batch 4 a rank" in json.loads((tmp_path / "run" / "profile.json").read_text())["made_for"]
     assert json.loads((tmp_path / "result.json").read_text())["prediction"] == \
         json.loads((tmp_path / "run" / "prediction.json").read_text())
-    report = rondo("report", tmp_path / "run")
-    assert report.returncode == 0 and "Plan and reality" in (tmp_path / "run" / "report.html").read_text()
+    prediction = json.loads((tmp_path / "run" / "prediction.json").read_text())
+    figures = {"exposed_comm_ms", "peak_bytes", "forward_ms", "backward_ms"}
+    for unit in prediction["units"]:
+        assert unit["predicted"].keys() == figures
+        assert unit["measured"].keys() == ({"exposed_comm_ms"} if unit["name"] == "root" else figures)
+    assert rondo("report", tmp_path / "run").returncode == 0
+    assert {"Plan and reality", "Units, predicted and measured", "Waits and memory of units, predicted and measured"} <= \
+        set(open_page(tmp_path / "run" / "report.html")["titles"])
 
 
 def test_an_infeasible_limit_is_named_before_training(train, tmp_path):  # noqa: F811

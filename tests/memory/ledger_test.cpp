@@ -149,6 +149,7 @@ TEST(MemoryLedger, IntervalsHaveTheirOwnLargestMoments) {
   ledger.add(address(0), 100);
   ledger.add(address(1), 50);
   ledger.remove(address(1));
+  EXPECT_EQ(ledger.take_largest_total(), 150U);
   MemoryInterval interval = ledger.take_interval();
   EXPECT_EQ(total_of(interval.peak), 150U);
   EXPECT_EQ(total_of(interval.now), 100U);
@@ -157,6 +158,8 @@ TEST(MemoryLedger, IntervalsHaveTheirOwnLargestMoments) {
   ledger.remove(address(0));
   interval = ledger.take_interval();
   EXPECT_EQ(total_of(interval.peak), 110U);
+  EXPECT_EQ(ledger.take_largest_total(), 110U) << "both are taken, each by itself";
+  EXPECT_EQ(ledger.take_largest_total(), 10U) << "nothing happened";
   EXPECT_EQ(total_of(interval.now), 10U);
   EXPECT_EQ(total_of(ledger.take_interval().peak), 10U) << "nothing happened";
 }

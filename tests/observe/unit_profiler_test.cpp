@@ -70,6 +70,15 @@ TEST(UnitProfiler, MeasuresTimesAndBytesOfUnitsAndOfTheRest) {
   EXPECT_EQ(whole.at("0").activation_bytes, 2 * kActivation);
   EXPECT_EQ(whole.at("1").activation_bytes, 2 * kActivation);
   EXPECT_EQ(whole.at("0").forward_workspace_bytes, kActivation);
+  // What follows the last unit and is gone before the first backward, the loss, is that unit's workspace and
+  // not the root's activations. The gradient of the last output stays.
+  EXPECT_GE(whole.at("1").forward_workspace_bytes, kActivation);
+  EXPECT_LE(whole.at(kRootUnit).activation_bytes, kActivation + 64);
+  // Backward begins with a gradient of the output. Each step makes one more gradient of an activation before
+  // the one that it came from dies, and the linear layer's weights have theirs while the activation that they
+  // came from is still there: never all of both at once.
+  EXPECT_GE(whole.at("1").backward_workspace_bytes, -static_cast<std::int64_t>(kParameters));
+  EXPECT_LE(whole.at("1").backward_workspace_bytes, static_cast<std::int64_t>(2 * kActivation));
 
   checkpoint_activations(*model, "all");
   const auto checkpointed = profile(model, 2);
@@ -79,7 +88,7 @@ TEST(UnitProfiler, MeasuresTimesAndBytesOfUnitsAndOfTheRest) {
   for (const double seconds : checkpointed.at("1").recompute_s) EXPECT_GT(seconds, 0);
   for (const double seconds : checkpointed.at("1").backward_s) EXPECT_GT(seconds, 0);
   EXPECT_GE(checkpointed.at("1").backward_workspace_bytes,
-            whole.at("1").backward_workspace_bytes + kActivation)
+            whole.at("1").backward_workspace_bytes + static_cast<std::int64_t>(kActivation))
       << "what is computed again is in backward now";
 }
 

@@ -5,6 +5,7 @@
 #include "rondo/base/error.h"
 #include "rondo/cost/synthetic.h"
 #include "rondo/simulate/cluster.h"
+#include "rondo/simulate/unit_forecast.h"
 
 namespace rondo::simulate {
 namespace {
@@ -70,7 +71,87 @@ TEST(StepSimulator, DataParallelByHand) {
 TEST(StepSimulator, ContentionSlowsWhatOverlaps) {
   const cost::StepModel model = two_units(1, 1, 0.25);
   // 1 s of link beside 2 s of compute takes a quarter of that second from it.
-  EXPECT_DOUBLE_EQ(simulate_step(model, ddp_plan(model), UINT64_MAX).step_s, 6 + 0.25 + 1);
+  const StepResult result = simulate_step(model, ddp_plan(model), UINT64_MAX);
+  EXPECT_DOUBLE_EQ(result.step_s, 6 + 0.25 + 1);
+  EXPECT_DOUBLE_EQ(result.exposed_s, 1);
+  EXPECT_DOUBLE_EQ(result.slowed_s, 0.25);
+}
+
+// Where the thread that computes communicates, that is no slower computing but a wait.
+TEST(StepSimulator, AnEngineWithoutAThreadExposesWhatItDoes) {
+  cost::StepModel model = two_units(1, 1, 0.25);
+  model.profile.link.parameters_in_place = true;
+  const StepResult result = simulate_step(model, ddp_plan(model), UINT64_MAX);
+  EXPECT_DOUBLE_EQ(result.exposed_s, 1.25);
+  EXPECT_DOUBLE_EQ(result.slowed_s, 0);
+}
+
+TEST(StepSimulator, APeakBelowAllActivationsAndGradients) {
+  cost::Profile profile = two_units(1).profile;
+  for (cost::UnitProfile& unit : profile.units) unit.backward_workspace_bytes = -40;
+  const cost::StepModel model = cost::make_step_model(profile, two_units(1).options);
+  StepPlan plan{{{Strategy::zero2, false}, {Strategy::zero2, false}}, std::vector<std::vector<Launch>>(7)};
+  plan.launches[0] = {{job_of(model, JobKind::gather_updated, 0), 1},
+                      {job_of(model, JobKind::gather_updated, 1), 1}};
+  plan.launches[4] = {{job_of(model, JobKind::reduce_scatter, 1), 1}};
+  plan.launches[5] = {{job_of(model, JobKind::reduce_scatter, 0), 1}};
+  // Of ddp, so that the copy of zero2 does not hide it: a's activations, and 60 of b's 100.
+  const StepPlan ddp = ddp_plan(model);
+  Timeline timeline;
+  simulate_step(model, ddp, UINT64_MAX, &timeline);
+  EXPECT_EQ(timeline.slots[3].memory.total(), 8000U + 100 + 60 + 1000);
+  EXPECT_EQ(timeline.slots[3].memory.activations, 200U);
+  EXPECT_EQ(timeline.slots[4].memory.total(), 8000U + 60 + 1000);
+  EXPECT_EQ(timeline.slots[5].memory.total(), 8000U) << "everything was given back";
+  timeline = {};
+  simulate_step(model, plan, UINT64_MAX, &timeline);
+  EXPECT_EQ(timeline.slots[6].memory.total(), 2 * 2500U);
+}
+
+TEST(UnitForecast, SharesTheWaitsAmongTheUnitsWhoseBlocksAreWaitedFor) {
+  const cost::StepModel model = two_units(1.5);
+  Timeline timeline;
+  const StepResult result = simulate_step(model, ddp_plan(model), UINT64_MAX, &timeline);
+  const auto ddp = forecast_units(model, timeline);
+  EXPECT_DOUBLE_EQ(ddp[0].exposed_s, 1.5);  // a's all-reduce, after the last backward
+  EXPECT_DOUBLE_EQ(ddp[1].exposed_s, 0);    // b's hides under a's backward
+  EXPECT_EQ(std::max(ddp[0].peak_bytes, ddp[1].peak_bytes), result.peak_bytes);
+
+  StepPlan plan{{{Strategy::zero3, false}, {Strategy::zero3_keep, false}},
+                std::vector<std::vector<Launch>>(7)};
+  plan.launches[0] = {{job_of(model, JobKind::gather_forward, 0), 1}};
+  plan.launches[1] = {{job_of(model, JobKind::gather_forward, 1), 1}};
+  plan.launches[3] = {{job_of(model, JobKind::gather_backward, 0), 1}};
+  plan.launches[4] = {{job_of(model, JobKind::reduce_scatter, 1), 1}};
+  plan.launches[5] = {{job_of(model, JobKind::reduce_scatter, 0), 1}};
+  timeline = {};
+  const StepResult sharded = simulate_step(model, plan, UINT64_MAX, &timeline);
+  const auto units = forecast_units(model, timeline);
+  EXPECT_DOUBLE_EQ(units[0].exposed_s, 1.5 + 1.5);  // before its forward, and its reduction at the end
+  EXPECT_DOUBLE_EQ(units[1].exposed_s, 0.5);        // the rest of its gather, after a's forward
+  EXPECT_DOUBLE_EQ(units[0].exposed_s + units[1].exposed_s, sharded.exposed_s);
+}
+
+// What memory makes a slot wait for counts for the unit whose gradients leave.
+TEST(UnitForecast, CountsWaitsForMemory) {
+  const cost::StepModel model = cost::make_step_model(cost::random_profile(5, 4, 4), {.ranks = 4});
+  for (const cost::Strategy strategy : {Strategy::zero2, Strategy::zero3}) {
+    StepPlan plan{{}, std::vector<std::vector<Launch>>(static_cast<std::size_t>(model.slots.count()))};
+    for (int unit = 0; unit < model.units(); ++unit) {
+      plan.choices.push_back(nearest_choice(model, unit, {strategy, false}));
+      for (const int j : model.cost_of(unit, plan.choices.back()).jobs) {
+        const cost::Job& job = model.jobs[static_cast<std::size_t>(j)];
+        const int slot = job.is_gather_buffer() ? job.last : job.first;
+        plan.launches[static_cast<std::size_t>(slot)].push_back({j, job.blocks});
+      }
+    }
+    Timeline timeline;
+    const StepResult tight = simulate_step(model, plan, 0, &timeline);  // every wait for memory is taken
+    double exposed = 0;
+    for (const UnitForecast& unit : forecast_units(model, timeline)) exposed += unit.exposed_s;
+    EXPECT_NEAR(exposed, tight.exposed_s, 1e-9);
+    EXPECT_NEAR(tight.step_s, tight.compute_s + tight.exposed_s + tight.slowed_s, 1e-9);
+  }
 }
 
 TEST(StepSimulator, ShardedByHand) {
@@ -106,6 +187,37 @@ TEST(StepSimulator, ComputeWaitsUntilGradientsLeave) {
   EXPECT_EQ(free.peak_bytes, 2 * 2500U + 2000 + 1000);  // both gradients at a's backward, and a's copy
   const StepResult tight = simulate_step(model, plan, free.peak_bytes - 1);
   EXPECT_FALSE(tight.fits);  // b's gradient leaves only under a's backward
+}
+
+// A slot says which gradients it needs gone, also when they are gone anyway.
+TEST(StepSimulator, SaysWhatMustBeGoneForTheLimit) {
+  cost::StepOptions options{.ranks = 4};
+  options.buffers = cost::Buffers::unit;
+  const cost::StepModel model = cost::make_step_model(cost::random_profile(5, 6, 4), options);
+  StepPlan plan{{}, std::vector<std::vector<Launch>>(static_cast<std::size_t>(model.slots.count()))};
+  for (int unit = 0; unit < model.units(); ++unit) {
+    plan.choices.push_back({Strategy::zero2, false});
+    for (const int j : model.cost_of(unit, plan.choices.back()).jobs) {
+      const cost::Job& job = model.jobs[static_cast<std::size_t>(j)];
+      plan.launches[static_cast<std::size_t>(job.first)].push_back({j, job.blocks});
+    }
+  }
+  Timeline free;
+  simulate_step(model, plan, UINT64_MAX, &free);
+  for (const SlotRecord& slot : free.slots) EXPECT_EQ(slot.needs_gone, -1);
+  Timeline least;
+  const std::uint64_t limit = simulate_step(model, plan, 0, &least).peak_bytes;
+  Timeline tight;
+  ASSERT_TRUE(simulate_step(model, plan, limit, &tight).fits);
+  bool any = false;
+  for (std::size_t i = 0; i < tight.slots.size(); ++i) {
+    const SlotRecord& slot = tight.slots[i];
+    EXPECT_GE(slot.needs_gone, slot.waited_for);
+    if (slot.needs_gone < 0) continue;
+    any = true;
+    EXPECT_LE(tight.blocks[static_cast<std::size_t>(slot.needs_gone)].end_s, slot.begin_s);
+  }
+  EXPECT_TRUE(any);
 }
 
 TEST(StepSimulator, BlocksOfAUnitOrOfThemselves) {

@@ -77,6 +77,7 @@ void watch_memory(Contestant& contestant, Deadline deadline) {
     const nlohmann::json answer = answer_of(contestant, rank, deadline);
     RankSamples& samples = contestant.samples[rank];
     samples.peak_bytes = answer.value("peak_bytes", std::uint64_t{0});
+    samples.peak_tensor_bytes = answer.value("peak_tensor_bytes", std::uint64_t{0});
     samples.peak_rss_bytes = answer.value("peak_rss_bytes", std::uint64_t{0});
   }
 }

@@ -15,7 +15,8 @@ struct RankSamples {
   std::vector<double> losses;
   std::vector<double> comm_ms;
   std::vector<double> exposed_comm_ms;
-  std::uint64_t peak_bytes = 0;  // as the system itself accounts for it
+  std::uint64_t peak_bytes = 0;         // as the system itself accounts for it
+  std::uint64_t peak_tensor_bytes = 0;  // of tensors and buffers alive at a time, to the byte
   std::uint64_t peak_rss_bytes = 0;
   // As the kernel tells, see process_figures.h.
   std::uint64_t peak_pss_bytes = 0;

@@ -36,23 +36,11 @@ class Starter {
 
   // `policy` is empty where all policies are at their defaults or as the user has set them.
   void rondo(const std::string& strategy, const std::string& matmul, const SchedulePolicy& policy) {
-    const bool alone = strategy == "one_device";
-    const bool own_matmul = matmul != "default";
-    const std::string setting = title(policy.name, own_matmul ? "matmul " + matmul : "");
-    std::vector<std::string> command = {self_, "step-worker", "--strategy", strategy};
-    const std::vector<std::string> more = {
-        "--model",        training_.model,      "--backend",     alone ? "native" : lineup_.backend,
-        "--bucket-bytes", lineup_.bucket_bytes, "--joint-batch", str(lineup_.joint_batch)};
-    command.insert(command.end(), more.begin(), more.end());
-    const std::vector<std::string> words = policy.flags.words();
-    command.insert(command.end(), words.begin(), words.end());
-    const std::shared_ptr<Fleet> fleet = start_fleet(title("rondo " + strategy, setting), command,
-                                                     {{"RONDO_MATMUL", matmul}}, training_, place_);
-    contestants_.push_back({"rondo", strategy, setting, fleet, alone ? 1 : ranks(), policy.name, own_matmul});
-    if (alone) {
-      contestants_.push_back(
-          {"rondo", strategy, title("independent", setting), fleet, ranks(), policy.name, own_matmul});
-    }
+    add(strategy, matmul, policy.name, policy.flags, {}, policy.name);
+  }
+
+  void rondo(const Variant& variant, const std::string& matmul) {
+    add(variant.strategy, matmul, variant.setting, variant.schedule, variant.plan, "");
   }
 
   void pytorch(const std::string& strategy, const std::string& setting) {
@@ -69,6 +57,27 @@ class Starter {
 
  private:
   std::size_t ranks() const { return static_cast<std::size_t>(place_.ranks); }
+  void add(const std::string& strategy, const std::string& matmul, const std::string& name,
+           const ScheduleFlags& schedule, const std::string& plan, const std::string& policy) {
+    const bool alone = strategy == "one_device";
+    const bool own_matmul = matmul != "default";
+    const std::string setting = title(name, own_matmul ? "matmul " + matmul : "");
+    std::vector<std::string> command = {self_, "step-worker", "--strategy", strategy};
+    const std::vector<std::string> more = {
+        "--model",        training_.model,      "--backend",     alone ? "native" : lineup_.backend,
+        "--bucket-bytes", lineup_.bucket_bytes, "--joint-batch", str(lineup_.joint_batch)};
+    command.insert(command.end(), more.begin(), more.end());
+    const std::vector<std::string> words = schedule.words();
+    command.insert(command.end(), words.begin(), words.end());
+    if (!plan.empty()) command.insert(command.end(), {"--plan", plan});
+    const std::shared_ptr<Fleet> fleet = start_fleet(title("rondo " + strategy, setting), command,
+                                                     {{"RONDO_MATMUL", matmul}}, training_, place_);
+    contestants_.push_back({"rondo", strategy, setting, fleet, alone ? 1 : ranks(), policy, own_matmul});
+    if (alone) {
+      contestants_.push_back(
+          {"rondo", strategy, title("independent", setting), fleet, ranks(), policy, own_matmul});
+    }
+  }
   static std::string title(const std::string& name, const std::string& setting) {
     return setting.empty() || name.empty() ? name + setting : name + ", " + setting;
   }
@@ -101,6 +110,7 @@ std::vector<Contestant> start_contestants(const Lineup& lineup, const StepCase& 
   for (const std::string& strategy : lineup.strategies) {
     for (const SchedulePolicy& policy : policies) starter.rondo(strategy, lineup.matmul, policy);
   }
+  for (const Variant& variant : lineup.variants) starter.rondo(variant, lineup.matmul);
   if (!lineup.peers) return starter.take();
   for (const std::string& peer : peers_of(lineup)) {
     for (const std::string& setting : settings_of(lineup, peer)) starter.pytorch(peer, setting);

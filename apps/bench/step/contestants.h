@@ -5,6 +5,7 @@
 
 #include "apps/bench/step/contest.h"
 #include "apps/bench/step/schedule_flags.h"
+#include "apps/bench/step/variant.h"
 
 namespace rondo::bench {
 
@@ -15,6 +16,7 @@ struct Lineup {
   std::string bucket_bytes;                       // empty: the default
   int joint_batch = 1;
   ScheduleFlags schedule;
+  std::vector<Variant> variants;             // take part beside `strategies`
   bool ablation = false;                     // one contestant for each step of schedule_ablation
   std::string matmul = "default";            // the matrix products of rondo's contestants
   bool peers = false;                        // PyTorch's counterparts too

@@ -25,6 +25,7 @@ std::shared_ptr<Fleet> start_fleet(const std::string& name, std::vector<std::str
   add("--optimizer", training.optimizer);
   add("--codec", training.codec);
   if (!training.mixed_precision.empty()) add("--mixed-precision", training.mixed_precision);
+  if (training.accounts_memory) command.emplace_back("--account-memory");
   add("--world-size", str(place.ranks));
   std::string file = name;
   std::replace_if(

@@ -51,6 +51,7 @@ Json describe(const StepCase& training, const Network& network, const std::vecto
               {"comm_ms", comm.empty() ? Json(nullptr) : Json(median(comm))},
               {"exposed_comm_ms", exposed.empty() ? Json(nullptr) : Json(median(exposed))},
               {"peak_bytes", or_null(largest(contestant, &RankSamples::peak_bytes))},
+              {"peak_tensor_bytes", or_null(largest(contestant, &RankSamples::peak_tensor_bytes))},
               {"peak_rss_bytes", largest(contestant, &RankSamples::peak_rss_bytes)},
               {"peak_pss_bytes", or_null(largest(contestant, &RankSamples::peak_pss_bytes))},
               {"peak_resident_bytes", or_null(largest(contestant, &RankSamples::peak_resident_bytes))},

@@ -42,6 +42,8 @@ struct StepOptions {
   std::string mixed_precision;
   Lineup lineup;
   ContestOptions contest;
+  std::vector<std::string> variants;
+  bool account_memory = false;
   bool rounds_given = false;
   bool losses = false;
   std::string keep_weights;
@@ -73,6 +75,7 @@ void check(StepOptions& options) {
   parse_mixed_precision_policy(options.mixed_precision);
   if (options.codec != "none") make_comm_hook(options.codec, Group());  // throws for an unknown one
   lineup.strategies = resolve_strategies(lineup.strategies);
+  for (const std::string& variant : options.variants) lineup.variants.push_back(parse_variant(variant));
   if (lineup.ablation && lineup.strategies.empty())
     throw UsageError("--ablation needs a strategy that communicates: --strategy zero3");
   Network& network = options.network;
@@ -110,7 +113,8 @@ Json run_case(const StepOptions& options, const std::string& model_name, const s
                     .codec = options.codec,
                     .mixed_precision = options.mixed_precision,
                     .weights = (folder / "initial.safetensors").string(),
-                    .gradient_bytes = bytes_of_gradients(*model.module)};
+                    .gradient_bytes = bytes_of_gradients(*model.module),
+                    .accounts_memory = options.account_memory};
   if (training.batch_size == 0) training.batch_size = training.is_gpt() ? 4 : 32;
   write_tensors(training.weights, named_tensors(*model.module));
   if (!options.keep_weights.empty()) fs::copy_file(training.weights, options.keep_weights);
@@ -200,6 +204,9 @@ Command add_step(CLI::App& app) {
   command->add_option("--rate", options->network.rate, "rate of their links, as tc writes it")
       ->capture_default_str();
   lineup.schedule.add_to(*command);
+  command->add_option("--variant", options->variants,
+                      "also a strategy with flags of its own, as \"zero3 --prefetch 4\" or \"planned --plan "
+                      "FILE\"; may be repeated");
   command->add_flag("--ablation", lineup.ablation,
                     "each strategy with the scheduler's policies switched on in turn");
   command
@@ -226,6 +233,8 @@ Command add_step(CLI::App& app) {
       command
           ->add_option("--warm-up", options->contest.warm_up, "steps before measuring (default: 2; mlp 100)")
           ->check(CLI::NonNegativeNumber);
+  command->add_flag("--account-memory", options->account_memory,
+                    "also peak_tensor_bytes: the most bytes that tensors and buffers had at a time");
   command->add_flag("--losses", options->losses, "the loss of every step, warm-up included, in the JSON");
   command->add_option("--keep-weights", options->keep_weights,
                       "also write the initial weights to FILE (safetensors)");
@@ -236,6 +245,7 @@ Command add_step(CLI::App& app) {
       "  rondo bench step --peers --json step.json\n"
       "  rondo bench step --model gpt-25m --dtype float32 --rounds 10\n"
       "  rondo bench step --model gpt-25m --strategy ddp zero1 zero2 zero3 --peers\n"
+      "  rondo bench step --model gpt-25m --variant \"zero3 --prefetch 0\" \"zero3 --prefetch 4\"\n"
       "  rondo bench step --model gpt-25m --strategy ddp --emulate-hosts 2 --rate 1gbit --peers\n"
       "  rondo bench step --model gpt-tiny --peers --losses --rounds 1 --steps 100 --warm-up 0 --json -");
   return {command, [=] {

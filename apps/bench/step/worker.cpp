@@ -17,11 +17,13 @@
 #include "apps/bench/step/schedule_flags.h"
 #include "apps/bench/step/step_case.h"
 #include "apps/bench/step/synthetic_batch.h"
+#include "rondo/backend/accounting.h"
 #include "rondo/backend/context.h"
 #include "rondo/backend/native/registered_memory.h"
 #include "rondo/base/time.h"
 #include "rondo/checkpoint/weights.h"
 #include "rondo/kernels/matmul_choice.h"
+#include "rondo/memory/ledger.h"
 #include "rondo/models/loss.h"
 #include "rondo/models/model.h"
 #include "rondo/observe/memory.h"
@@ -40,6 +42,8 @@ struct WorkerOptions {
   std::string rendezvous;
   std::string bucket_bytes;  // empty: the default
   ScheduleFlags schedule;
+  std::string plan;
+  bool accounts_memory = false;
   int rank = 0;
   int world_size = 1;
   int joint_batch = 1;  // computes on the batches of so many ranks
@@ -53,6 +57,7 @@ StrategyOptions strategy_options(const WorkerOptions& options) {
   if (!options.bucket_bytes.empty())
     result.bucket_bytes = parse_bytes(options.bucket_bytes, "--bucket-bytes");
   options.schedule.apply_to(result);
+  result.plan = options.plan;
   return result;
 }
 
@@ -125,8 +130,12 @@ class Worker {
 
   // Steps without a clock, in which memory is looked at where it may peak.
   nlohmann::json measure_memory(int steps) {
+    process_ledger().reset_peak();
     for (int i = 0; i < steps; ++i) step(next_batch(), [this] { memory_.sample(); });
-    return {{"peak_bytes", memory_.peak().count}, {"peak_rss_bytes", peak_rss().count}};
+    return {{"peak_bytes", memory_.peak().count},
+            {"peak_rss_bytes", peak_rss().count},
+            // Without accounting the books hold only what was charged by hand.
+            {"peak_tensor_bytes", accounts_cpu_allocations() ? process_ledger().peak_total() : 0}};
   }
 
  private:
@@ -196,6 +205,7 @@ class Worker {
 
 int run_worker(WorkerOptions& options) {
   options.training.config = nlohmann::json::parse(options.config);
+  if (options.accounts_memory) account_cpu_allocations();
   at::set_num_threads(1);
   // On both sides: units that have died leave Adam with averages that shrink into denormals, at three times
   // the step.
@@ -233,6 +243,8 @@ Command add_step_worker(CLI::App& app) {
   command->add_option("--rendezvous", options->rendezvous)->required();
   command->add_option("--bucket-bytes", options->bucket_bytes);
   command->add_option("--joint-batch", options->joint_batch);
+  command->add_option("--plan", options->plan);
+  command->add_flag("--account-memory", options->accounts_memory);
   options->schedule.add_to(*command);
   return {command, [options] { return run_worker(*options); }};
 }

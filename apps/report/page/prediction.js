@@ -6,23 +6,27 @@ const predictionSides = [
 function predictionCards(prediction) {
   predictionCard(prediction);
   const units = prediction.units.filter((unit) => unit.predicted && unit.measured);
-  if (units.length > 0) predictionUnitsCard(units);
+  if (units.some(hasTimes)) predictionTimesCard(units.filter(hasTimes));
+  if (units.length > 0) predictionWaitsCard(units);
 }
+
+const hasTimes = (unit) => ["predicted", "measured"].every((side) => unit[side].forward_ms !== undefined && unit[side].backward_ms !== undefined);
+
+const plainTable = (headings, rows) => element("table", {}, element("thead", {}, element("tr", {}, ...headings.map((title) => element("th", {}, title)))),
+  element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((cell) => element("td", {}, cell))))));
 
 const deviation = (predicted, measured) => (predicted > 0 ? `${measured >= predicted ? "+" : "−"}${format.percent(Math.abs(measured / predicted - 1))}` : "–");
 
 function predictionCard({ predicted, measured }) {
   const figures = [["Step time", "step_ms", format.milliseconds], ["Exposed communication", "exposed_comm_ms", format.milliseconds],
     ["Peak memory", "peak_bytes", format.bytes]];
-  card("Plan and reality", "What the plan predicted and what training measured: medians of the slowest rank, the largest rank's peak.", (body) => {
+  card("Plan and reality", "What the plan predicted and what training measured: medians of the slowest rank, the largest rank's peak. Exposed is the time for which computing waited for blocks.", (body) => {
     const rows = figures.map(([label, key, show]) => [label, show(predicted[key]), show(measured[key]), deviation(predicted[key], measured[key])]);
-    const table = element("table", {}, element("thead", {}, element("tr", {}, ...["", "Predicted", "Measured", "Difference"].map((title) => element("th", {}, title)))),
-      element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((cell) => element("td", {}, cell))))));
-    body.append(table);
+    body.append(plainTable(["", "Predicted", "Measured", "Difference"], rows));
   }, true);
 }
 
-function predictionUnitsCard(units) {
+function predictionTimesCard(units) {
   const passes = [{ key: "forward_ms", label: "forward" }, { key: "backward_ms", label: "backward" }];
   card("Units, predicted and measured", "Computing of each unit in a step, forward and backward together; recomputation counts as backward.", (body) => {
     body.append(legend(predictionSides, "block"));
@@ -44,5 +48,14 @@ function predictionUnitsCard(units) {
     }), 240);
     body.append(dataTable(["Unit", "Choice", ...passes.flatMap((pass) => [`${pass.label}, predicted`, "measured"])], units.map((unit) =>
       [unit.name, unit.choice, ...passes.flatMap((pass) => predictionSides.map((side) => format.milliseconds(unit[side.key][pass.key])))])));
+  }, true);
+}
+
+function predictionWaitsCard(units) {
+  const shown = (value, show) => (value === undefined ? "–" : show(value));
+  card("Waits and memory of units, predicted and measured", "How long computing stood still for a unit's blocks in a step, and the most memory of the rank while the unit computed.", (body) => {
+    body.append(plainTable(["Unit", "Choice", "Exposed communication, predicted", "measured", "Peak memory, predicted", "measured"], units.map((unit) => [unit.name, unit.choice,
+      ...predictionSides.map((side) => shown(unit[side.key].exposed_comm_ms, format.milliseconds)),
+      ...predictionSides.map((side) => shown(unit[side.key].peak_bytes, format.bytes))])));
   }, true);
 }

@@ -25,7 +25,7 @@ void ShardedModel::begin_step(const LocalBatch& batch) {
   pass_ = is_first_pass ? 0 : pass_ + 1;
   if (launches_) pass_ = std::min(pass_, launches_->micro_batches() - 1);
   batch_ = batch;
-  exposed_ns_ = 0;
+  if (is_first_pass) exposed_ns_ = 0;
   spans_.clear();  // a step that is skipped has none
   if (std::exchange(must_meet_, false)) {
     const ExposedTime exposed(exposed_ns_);

@@ -18,8 +18,8 @@ Baseline additive_dp(const cost::StepModel& model, std::uint64_t memory_limit) {
   for (const double share : {1.0, 1.5, 2.0, 3.0}) {
     double passing = 0;
     for (const cost::UnitProfile& u : model.profile.units) {
-      passing = std::max(passing, static_cast<double>(u.backward_workspace_bytes + 2 * u.parameter_bytes +
-                                                      2 * u.gradient_bytes));
+      passing = std::max(passing, static_cast<double>(u.backward_workspace_bytes) +
+                                      static_cast<double>(2 * u.parameter_bytes + 2 * u.gradient_bytes));
     }
     const double available =
         static_cast<double>(memory_limit) - static_cast<double>(model.profile.base_bytes) - share * passing;

@@ -26,21 +26,44 @@ double settled_median(std::vector<double> values) {
 // The largest of the ranks' figures, by key.
 double largest(const std::vector<json>& of_ranks, const char* key) {
   double most = 0;
-  for (const json& rank : of_ranks) most = std::max(most, rank.at(key).get<double>());
+  for (const json& rank : of_ranks) most = std::max(most, rank.value(key, 0.0));
   return most;
 }
 
 }  // namespace
 
-void PredictionReport::on_train_begin(Trainer& trainer, const FitPlan&) {
-  for (UnitState* unit : units_of(*trainer.model().module)) unit->attach(spans_);
+void PredictionReport::attach(Trainer& trainer) {
+  for (UnitState* unit : units_of(*trainer.model().module)) {
+    unit->attach(spans_);
+    unit->attach(peaks_);
+  }
 }
 
-void PredictionReport::on_step_end(Trainer&, const StepRecord& record) {
+void PredictionReport::detach(Trainer& trainer) {
+  for (UnitState* unit : units_of(*trainer.model().module)) {
+    unit->detach(peaks_);
+    unit->detach(spans_);
+  }
+}
+
+void PredictionReport::on_train_begin(Trainer& trainer, const FitPlan&) { attach(trainer); }
+
+void PredictionReport::on_step_end(Trainer& trainer, const StepRecord& record) {
   step_ms_.push_back(record.times.step_ms);
-  exposed_comm_ms_.push_back(record.times.exposed_comm_ms);
+  std::map<std::string, double> exposed_ms;
+  for (const Prediction::Unit& unit : prediction_.units) exposed_ms[unit.name] = 0;
+  double all_ms = 0;
+  for (const CommunicationSpan& span : trainer.communication_spans()) {
+    const double waited_ms = static_cast<double>(span.exposed_ns) * 1e-6;
+    exposed_ms[span.unit] += waited_ms;
+    all_ms += waited_ms;
+  }
+  exposed_comm_ms_.push_back(all_ms);
+  for (const auto& [unit, waited_ms] : exposed_ms) unit_exposed_comm_ms_[unit].push_back(waited_ms);
   times_.add_step(spans_->take());
-  if (only_trained_) peak_bytes_ = process_ledger().peak_total();
+  if (!only_trained_) return;
+  peak_bytes_ = process_ledger().peak_total();
+  unit_peak_bytes_ = peaks_->bytes();
 }
 
 void PredictionReport::on_epoch_end(Trainer&, std::int64_t) { only_trained_ = false; }
@@ -52,9 +75,12 @@ void PredictionReport::on_validation_end(Trainer&, const ValidationRecord&) {
 
 json PredictionReport::measured() const {
   json units = json::object();
+  for (const auto& [name, exposed_ms] : unit_exposed_comm_ms_)
+    units[name]["exposed_comm_ms"] = settled_median(exposed_ms);
+  for (const auto& [name, bytes] : unit_peak_bytes_) units[name]["peak_bytes"] = bytes;
   for (const auto& [name, times] : times_.times()) {
-    units[name] = {{"forward_ms", settled_median(times.forward_s) * 1e3},
-                   {"backward_ms", settled_median(times.backward_s) * 1e3}};
+    units[name]["forward_ms"] = settled_median(times.forward_s) * 1e3;
+    units[name]["backward_ms"] = settled_median(times.backward_s) * 1e3;
   }
   return {{"step_ms", settled_median(step_ms_)},
           {"exposed_comm_ms", settled_median(exposed_comm_ms_)},
@@ -63,22 +89,25 @@ json PredictionReport::measured() const {
 }
 
 void PredictionReport::on_train_end(Trainer& trainer, const FitResult&) {
-  for (UnitState* unit : units_of(*trainer.model().module)) unit->detach(spans_);
+  detach(trainer);
   const Context& context = trainer.strategy().context();
   const std::vector<json> of_ranks = gather_object(measured(), context.world());
   if (context.rank() != 0 || step_ms_.empty()) return;
   OrderedJson units = OrderedJson::array();
   for (const Prediction::Unit& unit : prediction_.units) {
-    OrderedJson entry{{"name", unit.name}, {"choice", unit.choice}};
-    if (unit.forward_ms && unit.backward_ms)
-      entry["predicted"] = {{"forward_ms", *unit.forward_ms}, {"backward_ms", *unit.backward_ms}};
+    OrderedJson entry{
+        {"name", unit.name},
+        {"choice", unit.choice},
+        {"predicted", {{"exposed_comm_ms", unit.exposed_comm_ms}, {"peak_bytes", unit.peak_bytes}}}};
+    if (unit.forward_ms) entry["predicted"]["forward_ms"] = *unit.forward_ms;
+    if (unit.backward_ms) entry["predicted"]["backward_ms"] = *unit.backward_ms;
     std::vector<json> of_unit;
     for (const json& rank : of_ranks) {
       if (rank["units"].contains(unit.name)) of_unit.push_back(rank["units"][unit.name]);
     }
-    if (!of_unit.empty())
-      entry["measured"] = {{"forward_ms", largest(of_unit, "forward_ms")},
-                           {"backward_ms", largest(of_unit, "backward_ms")}};
+    for (const char* key : {"exposed_comm_ms", "peak_bytes", "forward_ms", "backward_ms"}) {
+      if (!of_unit.empty() && of_unit.front().contains(key)) entry["measured"][key] = largest(of_unit, key);
+    }
     units.push_back(std::move(entry));
   }
   result_ = {{"predicted",

@@ -1,9 +1,12 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "rondo/observe/unit_peaks.h"
 #include "rondo/observe/unit_spans.h"
 #include "rondo/observe/unit_times.h"
 #include "rondo/train/callback.h"
@@ -13,11 +16,13 @@ namespace rondo {
 // What a plan expects of training.
 struct Prediction {
   double step_ms = 0;
-  double exposed_comm_ms = 0;
+  double exposed_comm_ms = 0;  // computing waited for blocks
   std::uint64_t peak_bytes = 0;
   struct Unit {
     std::string name = {};
-    std::string choice = {};  // "zero3 + checkpoint"
+    std::string choice = {};       // "zero3 + checkpoint"
+    double exposed_comm_ms = 0;    // of this unit
+    std::uint64_t peak_bytes = 0;  // of everything, while the unit computes
     // All passes of a step; empty when the plan came without its profile.
     std::optional<double> forward_ms = {};
     std::optional<double> backward_ms = {};
@@ -25,10 +30,11 @@ struct Prediction {
   std::vector<Unit> units = {};
 };
 
-// Sets what was measured beside what a plan predicted: step time, exposed communication, peak memory, and
-// the units' forward and backward. Writes prediction.json when training ends. Medians over the steps behind
-// the first few, of the slowest rank; the peak is the largest rank's, before the first validation or
-// checkpoint.
+// Sets what was measured beside what a plan predicted: step time, exposed communication and peak memory, of
+// the step and of every unit, and the units' forward and backward. Exposed is on both sides the time for
+// which the thread that computes waits for blocks, and counts for the unit whose block it is. Writes
+// prediction.json when training ends. Medians over the steps behind the first few, of the slowest rank; peaks
+// are the largest rank's, before the first validation or checkpoint.
 class PredictionReport final : public Callback {
  public:
   PredictionReport(std::filesystem::path run_directory, Prediction prediction)
@@ -42,18 +48,25 @@ class PredictionReport final : public Callback {
   void on_train_end(Trainer& trainer, const FitResult& result) override;
 
   // {predicted: {step_ms, exposed_comm_ms, peak_bytes}, measured: {...}, units: [{name, choice, predicted:
-  // {forward_ms, backward_ms}, measured: {...}}]}, on rank 0 after training; null before and elsewhere.
+  // {exposed_comm_ms, peak_bytes, forward_ms, backward_ms}, measured: {...}}]}, on rank 0 after training;
+  // null before and elsewhere. A plan that came without its profile predicts no times of units; what no unit
+  // holds has no measured times and no measured peak.
   const nlohmann::ordered_json& result() const { return result_; }
 
  private:
   nlohmann::json measured() const;
+  void attach(Trainer& trainer);
+  void detach(Trainer& trainer);
 
   std::filesystem::path run_directory_;
   Prediction prediction_;
   std::shared_ptr<UnitSpans> spans_ = std::make_shared<UnitSpans>();
   UnitTimes times_;
+  std::shared_ptr<UnitPeaks> peaks_ = std::make_shared<UnitPeaks>(process_ledger());
+  std::map<std::string, std::uint64_t> unit_peak_bytes_;
   std::vector<double> step_ms_;
   std::vector<double> exposed_comm_ms_;
+  std::map<std::string, std::vector<double>> unit_exposed_comm_ms_;
   std::uint64_t peak_bytes_ = 0;
   bool only_trained_ = true;  // nothing but training steps so far
   nlohmann::ordered_json result_;

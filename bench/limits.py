@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""Step time against memory limit: planned training next to every uniform strategy and PyTorch's FSDP2, between two
+emulated hosts.
+
+Profiles once and measures what every system needs. For limits from what zero3 to what ddp needs, and for FSDP2's own
+peak: plans, and lets the plan and every uniform strategy that fits take turns in short bursts. Memory is that of tensors
+and buffers, to the byte, on both sides. Writes the table into docs/planner.md and docs/images/limits.svg. Needs root
+(network namespaces) and about 15 minutes; everything else on the machine should rest meanwhile.
+
+  bench/limits.py --json build/benchmarks/limits.json
+  bench/limits.py --from build/benchmarks/limits.json      only writes table and picture
+  bench/limits.py --quick --no-docs                        a small model, few steps: does it run?
+"""
+import argparse
+import datetime
+import json
+import pathlib
+import sys
+import tempfile
+
+from emulated_jobs import BIN, REPOSITORY, bench_step, choices_of, linked_hosts, make_plan, on_both, table, write_section
+from line_chart import chart
+
+UNIFORM = ["ddp", "zero1", "zero2", "zero3", "zero3_keep"]
+MIB = 2**20
+GOAL_OVER_FSDP2 = 2.2
+# Of a limit is planned for, as `rondo train --strategy planned` does it: predicted peaks are a few percent off.
+PLANNED_SHARE = 0.95
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def name_of(row):
+    return "FSDP2" if row["system"] == "pytorch" else row["strategy"]
+
+
+def figures_of(row):
+    return {"step_ms": row["step_ms_p50"], "step_ms_min": row["step_ms_min"], "tokens_per_s": row["tokens_per_s"],
+            "peak_tensor_bytes": row["peak_tensor_bytes"], "peak_resident_bytes": row["peak_resident_bytes"]}
+
+
+def contest(folder, arguments, strategies, variants, with_fsdp2, rounds, steps):
+    words = ["--model", arguments.model, "--rate", arguments.rate, "--batch-size", arguments.batch_size, "--rounds", rounds,
+             "--steps", steps, "--warm-up", 2, "--strategy", *strategies]
+    for variant in variants:
+        words += ["--variant", variant]
+    if with_fsdp2:
+        words += ["--peers", "--peer", "fsdp2"]
+    rows = bench_step(folder / "contest.json", *words)
+    return {name_of(row): figures_of(row) for row in rows if row["strategy"] != "one_device"}
+
+
+def measure(arguments, folder):
+    profile = folder / "profile.json"
+    say("profile")
+    with linked_hosts(arguments.rate) as hosts:
+        on_both(hosts, 29600, BIN / "rondo-profile", "--model", arguments.model, "--batch-size", arguments.batch_size,
+                "--largest", "16MiB", "--json", profile)
+    say("what every system needs")
+    needs = {name: row["peak_tensor_bytes"] for name, row in
+             contest(folder, arguments, UNIFORM, [], True, rounds=1, steps=2).items()}
+    say(", ".join(f"{name} {need / MIB:.0f} MiB" for name, need in needs.items()))
+    low, high = needs["zero3"], needs["ddp"]
+    limits = {int(low + (high - low) * i / (arguments.limits - 1)): "" for i in range(arguments.limits)}
+    limits[needs["FSDP2"]] = "FSDP2's own peak"
+    result = {"date": str(datetime.date.today()), "model": arguments.model, "rate": arguments.rate,
+              "batch_size": arguments.batch_size, "spread": json.loads(profile.read_text()).get("spread", 0),
+              "needs": needs, "limits": []}
+    for number, limit in enumerate(sorted(limits)):
+        at_fsdp2 = limits[limit] != ""
+        plan = make_plan(profile, PLANNED_SHARE * limit, folder / f"plan-{number}.json", arguments.plan_seconds)
+        fitting = [name for name in UNIFORM if needs[name] <= limit]
+        runs = contest(folder, arguments, fitting or ["zero3"], [f"planned --plan {folder}/plan-{number}.json"], at_fsdp2,
+                       arguments.rounds, arguments.steps)
+        entry = {"memory_limit_bytes": limit, "what": limits[limit], "choices": choices_of(plan), "gap": plan["gap"],
+                 "predicted": {key: plan[key] for key in ("step_ms", "peak_bytes")}, "runs": runs}
+        result["limits"].append(entry)
+        say(f"limit {limit / MIB:.0f} MiB {limits[limit]}: " + ", ".join(f"{name} {run['step_ms']:.0f} ms"
+                                                                        for name, run in runs.items()))
+    return result
+
+
+def fits(entry, name):
+    return entry["runs"][name]["peak_tensor_bytes"] <= entry["memory_limit_bytes"]
+
+
+def rival(entry):
+    """The fastest uniform strategy that kept the limit: name and figures."""
+    runs = {name: run for name, run in entry["runs"].items() if name in UNIFORM and fits(entry, name)}
+    return min(runs.items(), key=lambda item: item[1]["step_ms"], default=(None, None))
+
+
+def verdicts(result):
+    won = []
+    for entry in result["limits"]:
+        _, best = rival(entry)
+        won.append(fits(entry, "planned") and (best is None or entry["runs"]["planned"]["step_ms"] <= best["step_ms"]))
+    lines = [f"The planned run kept its limit and was the fastest at {sum(won)} of {len(won)} limits."]
+    for entry in result["limits"]:
+        if "FSDP2" in entry["runs"]:
+            ratio = entry["runs"]["planned"]["tokens_per_s"] / entry["runs"]["FSDP2"]["tokens_per_s"]
+            lines.append(f"At FSDP2's own peak it had {ratio:.2f} x its tokens a second (goal {GOAL_OVER_FSDP2}).")
+    return lines
+
+
+def page(result):
+    systems = [*UNIFORM, "FSDP2"]
+    rows = []
+    for entry in result["limits"]:
+        runs = entry["runs"]
+        planned = runs["planned"]
+        cells = [f"{entry['memory_limit_bytes'] / MIB:.0f}" + (f" ({entry['what']})" if entry["what"] else ""),
+                 f"**{planned['step_ms']:.0f}** ({planned['step_ms_min']:.0f})", f"{entry['predicted']['step_ms']:.0f}",
+                 f"{planned['peak_tensor_bytes'] / MIB:.0f}", f"{entry['predicted']['peak_bytes'] / MIB:.0f}"]
+        for name in systems:
+            if name in runs and (fits(entry, name) or name == "FSDP2"):
+                cells.append(f"{runs[name]['step_ms']:.0f} ({runs[name]['step_ms_min']:.0f})")
+            else:
+                cells.append(f"needs {result['needs'][name] / MIB:.0f}" if name != "FSDP2" else "")
+        rows.append([*cells, entry["choices"]])
+    return [f"{result['model']}, {result['batch_size']} samples a rank, one rank on each of two emulated hosts, {result['rate']}, float32; "
+            f"measured on {result['date']} by",
+            "`make bench-limits`. Steps are medians (minima) in ms of systems that took turns, a row a run of its own; memory is MiB of "
+            "tensors and", "buffers of the larger rank.", "",
+            *table(["limit", "planned", "predicted", "its peak", "predicted", *systems, "what the plan chose"], rows), "",
+            *verdicts(result), "", "![step time against memory limit](images/limits.svg)"]
+
+
+def picture(result):
+    def curve(name):
+        return [(entry["memory_limit_bytes"] / MIB, entry["runs"][name]["step_ms"]) for entry in result["limits"]
+                if name in entry["runs"] and (name == "FSDP2" or fits(entry, name))]
+
+    curves = {name: curve(name) for name in ["planned", *UNIFORM, "FSDP2"]}
+    return chart(f"{result['model']} between two hosts, {result['rate']}: step time against memory limit", "memory limit, MiB",
+                 "step, ms", {name: points for name, points in curves.items() if points}, emphasis=("planned",))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="gpt-25m", choices=["gpt-25m", "gpt-tiny"])
+    parser.add_argument("--rate", default="1gbit", help="between the hosts, as tc writes it")
+    parser.add_argument("--batch-size", type=int, default=4, help="samples a rank")
+    parser.add_argument("--limits", type=int, default=5, help="from what zero3 to what ddp needs; FSDP2's peak comes on top")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each system at a limit")
+    parser.add_argument("--steps", type=int, default=4, help="steps in a turn; the first is not counted")
+    parser.add_argument("--plan-seconds", type=int, default=6, help="time limit of the planner")
+    parser.add_argument("--quick", action="store_true", help="gpt-tiny, two limits, one round")
+    parser.add_argument("--json", type=pathlib.Path, help="write the results")
+    parser.add_argument("--from", type=pathlib.Path, dest="results", help="do not measure: these results")
+    parser.add_argument("--no-docs", action="store_true", help="leave docs/ alone")
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.model, arguments.limits, arguments.rounds, arguments.steps, arguments.plan_seconds = "gpt-tiny", 2, 1, 2, 1
+    if arguments.results:
+        result = json.loads(arguments.results.read_text())
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            result = measure(arguments, pathlib.Path(folder))
+    if arguments.json:
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
+        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+    print("\n".join(page(result)))
+    if not arguments.no_docs:
+        (REPOSITORY / "docs" / "images" / "limits.svg").write_text(picture(result))
+        write_section(REPOSITORY / "docs" / "planner.md", "limits", page(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,256 @@
+#!/usr/bin/env python3
+"""What memory is worth when it goes into the schedule, and when it goes into keeping parameters.
+
+Three planners get the same limits: one may only schedule (every unit zero3, gathers up to four slots ahead), one may only
+keep (zero3 or zero3_keep for each unit, gathers one slot ahead), one may do both. On real runs between two emulated hosts,
+and in the simulator for a GPT of 48 layers on 16 ranks at several rates of the link. Nothing is checkpointed. Writes the
+section of docs/planner.md and its pictures. The real part needs root and about 8 minutes in which everything else on
+the machine rests; the synthetic part needs neither.
+
+  bench/tradeoff.py --json build/benchmarks/tradeoff.json
+  bench/tradeoff.py --from build/benchmarks/tradeoff.json     only writes the section and the pictures
+  bench/tradeoff.py --only synthetic --json FILE              adds this part to what FILE has
+"""
+import argparse
+import datetime
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from emulated_jobs import BIN, REPOSITORY, bench_step, linked_hosts, make_plan, on_both, table, write_section
+from line_chart import chart
+
+MIB = 2**20
+# By name: what units may be, and how many slots ahead parameters may be gathered.
+PLANNERS = {"schedule": (["zero3"], 4), "keep": (["zero3", "zero3_keep"], 1), "both": (["zero3", "zero3_keep"], 4)}
+PREFETCH = [0, 1, 2, 4]
+RATES = {"80 GB/s": 80e9, "40 GB/s": 40e9, "20 GB/s": 20e9}
+GPT = "gpt:layers=48,dim=4096,rate={rate:g}"
+RANKS = 16
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def restricted(profile, strategies):
+    """The same profile in which units may only be so, and nothing is checkpointed. What no unit holds is kept."""
+    result = json.loads(json.dumps(profile))
+    for unit in result["units"]:
+        fixed = "zero3" not in unit.get("strategies", ["zero3"])
+        unit["strategies"] = ["zero3_keep"] if fixed else strategies
+        unit["checkpointed_activation_bytes"] = unit["activation_bytes"]
+        unit.pop("checkpointed_backward_workspace_bytes", None)
+    return result
+
+
+def plans_at(profile, ranks, limits, folder, seconds, share=1.0):
+    """{planner: [plan or None for each limit]}"""
+    plans = {}
+    for name, (strategies, window) in PLANNERS.items():
+        path = folder / f"{name}.json"
+        path.write_text(json.dumps(restricted(profile, strategies)))
+        plans[name] = []
+        for number, limit in enumerate(limits):
+            out = folder / f"{name}-{number}.json"
+            plan = make_plan(path, limit * share, out, seconds, "--prefetch-window", window, ranks=ranks)
+            plans[name].append(plan if plan["feasible"] else None)
+    return plans
+
+
+def need_of(profile, ranks, strategy, folder, prefetch=1):
+    """Predicted peak of a uniform strategy."""
+    path = folder / "need.json"
+    path.write_text(json.dumps(restricted(profile, [strategy])))
+    result = subprocess.run([BIN / "rondo", "simulate", path, "--ranks", str(ranks), "--strategy", strategy, "--prefetch",
+                             str(prefetch), "--json", "-"], capture_output=True, text=True, check=True)
+    answer = json.loads(result.stdout)
+    return {"step_ms": answer["equal_ranks_step_ms"], "peak_bytes": answer["peak_bytes"], "compute_ms": answer["compute_ms"],
+            "comm_ms": answer["comm_ms"]}
+
+
+def limits_of(profile, ranks, folder, count):
+    """Evenly from the least that zero3 needs to what keeping everything needs."""
+    least = make_plan(write(folder / "lean.json", restricted(profile, ["zero3"])), 1, folder / "least.json", 1,
+                      "--prefetch-window", 1, ranks=ranks)["smallest_limit_bytes"]
+    most = need_of(profile, ranks, "zero3_keep", folder)["peak_bytes"]
+    return [int(least + (most - least) * i / (count - 1)) for i in range(count)]
+
+
+def write(path, document):
+    path.write_text(json.dumps(document))
+    return path
+
+
+def synthetic(arguments, folder):
+    series = []
+    for name, rate in RATES.items():
+        written = folder / "profile.json"
+        subprocess.run([BIN / "rondo", "plan", "--synthetic", GPT.format(rate=rate), "--ranks", str(RANKS), "--memory-limit", "1TiB",
+                        "--solver", "none", "--time-limit", "0s", "--quiet", "--write-profile", written],
+                       capture_output=True, text=True, check=True)
+        profile = json.loads(written.read_text())
+        limits = limits_of(profile, RANKS, folder, arguments.synthetic_limits)
+        plans = plans_at(profile, RANKS, limits, folder, arguments.plan_seconds)
+        series.append({"name": name, "limits": limits,
+                       "steps": {planner: [plan and plan["step_ms"] for plan in of] for planner, of in plans.items()},
+                       "gaps": {planner: [plan and plan["gap"] for plan in of] for planner, of in plans.items()},
+                       "prefetch": {depth: need_of(profile, RANKS, "zero3", folder, depth) for depth in (1, 2, 3, 4, 8)},
+                       "kept": need_of(profile, RANKS, "zero3_keep", folder)})
+        say(f"synthetic, {name}: " + json.dumps(series[-1]["steps"]))
+    return series
+
+
+def real(arguments, folder):
+    written = folder / "profile.json"
+    with linked_hosts(arguments.rate) as hosts:
+        on_both(hosts, 29600, BIN / "rondo-profile", "--model", arguments.model, "--batch-size", 4, "--largest", "16MiB", "--json",
+                written)
+    profile = json.loads(written.read_text())
+    # Plans for 98 % of a limit keep it in practice, and all planners have the same.
+    limits = limits_of(profile, 2, folder, arguments.real_limits + 1)[1:]
+    plans = plans_at(profile, 2, limits, folder, arguments.plan_seconds, share=0.98)
+    words = ["--model", arguments.model, "--rate", arguments.rate, "--rounds", arguments.rounds, "--steps", arguments.steps,
+             "--warm-up", 2]
+    result = {"model": arguments.model, "rate": arguments.rate, "limits": limits, "steps": {}, "peaks": {}, "predicted": {}}
+    for name in PLANNERS:
+        result["predicted"][name] = [plan and plan["step_ms"] for plan in plans[name]]
+        result["steps"][name], result["peaks"][name] = [None] * len(limits), [None] * len(limits)
+    for number, limit in enumerate(limits):
+        feasible = [name for name in PLANNERS if plans[name][number]]
+        variants = [word for name in feasible for word in ("--variant", f"planned --plan {folder}/{name}-{number}.json")]
+        rows = bench_step(folder / "contest.json", *words, "--strategy", "zero3", *variants)
+        for name in feasible:
+            row = next(row for row in rows if row["setting"] == f"{name}-{number}.json")
+            result["steps"][name][number], result["peaks"][name][number] = row["step_ms_p50"], row["peak_tensor_bytes"]
+        say(f"real, {limit / MIB:.0f} MiB: " + ", ".join(f"{name} {result['steps'][name][number]:.0f} ms" for name in feasible))
+    variants = [word for depth in PREFETCH for word in ("--variant", f"zero3 --prefetch {depth}")]
+    variants += ["--variant", "zero3 --prefetch 4 --credit-bytes 4MiB", "--variant", "zero3 --prefetch 4 --credit-bytes 64MiB"]
+    rows = bench_step(folder / "contest.json", *words, "--strategy", "zero3_keep", *variants)
+    result["prefetch"] = [{"setting": row["setting"] or "kept", "step_ms": row["step_ms_p50"], "peak_bytes": row["peak_tensor_bytes"]}
+                          for row in rows if row["strategy"] != "one_device"]
+    return result
+
+
+def known(values):
+    return [value for value in values if value is not None]
+
+
+def saved(values):
+    """What the last saves over the first that is there, as a share."""
+    there = known(values)
+    return 1 - there[-1] / there[0] if there else 0
+
+
+def hypotheses(result):
+    """[(what was expected, what came out)] of the parts that were measured."""
+    found = []
+    series = result.get("synthetic", [])
+    if series:
+        one_two = [s["prefetch"]["1"]["step_ms"] / s["prefetch"]["2"]["step_ms"] - 1 for s in series]
+        beyond = [s["prefetch"]["2"]["step_ms"] / s["prefetch"]["8"]["step_ms"] - 1 for s in series]
+        found.append(("Gathering further ahead pays from one slot to two, and hardly beyond (simulator, uniform zero3).",
+                      "; ".join(f"{s['name']}: {a:+.1%} from 1 to 2, {b:+.1%} from 2 to 8" for s, a, b in zip(series, one_two, beyond))))
+        straight = []
+        for s in series:
+            steps = known(s["steps"]["keep"])
+            middle = steps[len(steps) // 2]
+            straight.append((steps[0] - middle) / max(steps[0] - steps[-1], 1e-9))
+        found.append(("Memory for keeping pays about linearly until communication is hidden (simulator).",
+                      "; ".join(f"{s['name']}: half of the memory gives {share:.0%} of the gain" for s, share in zip(series, straight))))
+        found.append(("Scheduling pays where communication takes about as long as computing, keeping where the link is the bottleneck "
+                      "(simulator).",
+                      "; ".join(f"{s['name']} (communication {s['prefetch']['1']['comm_ms'] / s['prefetch']['1']['compute_ms']:.1f} of compute): "
+                                f"all memory in the schedule saves {saved(s['steps']['schedule']):.1%}, in keeping {saved(s['steps']['keep']):.1%}, "
+                                f"in both {saved(s['steps']['both']):.1%}" for s in series)))
+    if run := result.get("real"):
+        both = [min(known([a, b]), default=None) for a, b in zip(run["steps"]["schedule"], run["steps"]["keep"])]
+        pairs = [(one, other) for one, other in zip(run["steps"]["both"], both) if one and other]
+        found.append(("Both together are no slower than either alone at the same limit (real runs).",
+                      "; ".join(f"{a:.0f} ms against {b:.0f}" for a, b in pairs)))
+        found.append(("On a link that is the bottleneck keeping is worth more than scheduling (real runs).",
+                      f"from the lowest limit to the highest scheduling alone went from {known(run['steps']['schedule'])[0]:.0f} to "
+                      f"{known(run['steps']['schedule'])[-1]:.0f} ms, keeping alone from {known(run['steps']['keep'])[0]:.0f} to "
+                      f"{known(run['steps']['keep'])[-1]:.0f}"))
+    return found
+
+
+def milliseconds(value):
+    return "–" if value is None else f"{value:.0f}"
+
+
+def page(result):
+    lines = [f"Measured on {result['date']} by `make bench-tradeoff`.", ""]
+    lines += table(["expected", "came out"], hypotheses(result))
+    if run := result.get("real"):
+        lines += ["", f"Real runs, {run['model']} on two emulated hosts, {run['rate']}: median step in ms at the same limit, in brackets as "
+                  "predicted.", "",
+                  *table(["limit, MiB", *PLANNERS],
+                         [[f"{limit / MIB:.0f}", *(f"{milliseconds(run['steps'][name][i])} ({milliseconds(run['predicted'][name][i])})"
+                                                  for name in PLANNERS)] for i, limit in enumerate(run["limits"])]),
+                  "", "The engine without a plan, in turns with each other:", "",
+                  *table(["zero3 with", "step, ms", "peak, MiB"],
+                         [[f"`{row['setting']}`" if row["setting"] != "kept" else "everything kept (zero3_keep)", f"{row['step_ms']:.0f}",
+                           f"{row['peak_bytes'] / MIB:.0f}"] for row in run["prefetch"]]),
+                  "", "![step time against memory limit, real runs](images/tradeoff-real.svg)"]
+    if result.get("synthetic"):
+        lines += ["", "![step time against memory limit, synthetic GPT](images/tradeoff-synthetic.svg)"]
+    return lines
+
+
+def pictures(result):
+    drawn = {}
+    if run := result.get("real"):
+        curves = {name: [(limit / MIB, step) for limit, step in zip(run["limits"], run["steps"][name]) if step] for name in PLANNERS}
+        drawn["tradeoff-real"] = chart(f"{run['model']}, two hosts, {run['rate']}: memory in the schedule, in keeping, in both",
+                                       "memory limit, MiB", "step, ms", {name: points for name, points in curves.items() if points},
+                                       emphasis=("both",))
+    if series := result.get("synthetic"):
+        curves = {f"{name}, {s['name']}": [(limit / 2**30, step) for limit, step in zip(s["limits"], s["steps"][name]) if step]
+                  for s in series for name in PLANNERS}
+        drawn["tradeoff-synthetic"] = chart("GPT of 48 layers on 16 ranks: memory in the schedule, in keeping, in both", "memory limit, GiB",
+                                            "step, ms", curves)
+    return drawn
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=["real", "synthetic"], help="one part; the other stays as --json FILE has it")
+    parser.add_argument("--model", default="gpt-25m", choices=["gpt-25m", "gpt-tiny"])
+    parser.add_argument("--rate", default="1gbit", help="between the hosts, as tc writes it")
+    parser.add_argument("--real-limits", type=int, default=3, help="limits of real runs")
+    parser.add_argument("--synthetic-limits", type=int, default=6, help="limits in the simulator, for each rate")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each system")
+    parser.add_argument("--steps", type=int, default=3, help="steps in a turn; the first is not counted")
+    parser.add_argument("--plan-seconds", type=int, default=3, help="time limit of the planner")
+    parser.add_argument("--json", type=pathlib.Path, help="write the results")
+    parser.add_argument("--from", type=pathlib.Path, dest="results", help="do not measure: these results")
+    parser.add_argument("--no-docs", action="store_true", help="leave docs/ alone")
+    arguments = parser.parse_args()
+    if arguments.results:
+        result = json.loads(arguments.results.read_text())
+    else:
+        result = {}
+        if arguments.only and arguments.json and arguments.json.exists():
+            result = json.loads(arguments.json.read_text())
+        result["date"] = str(datetime.date.today())
+        with tempfile.TemporaryDirectory() as folder:
+            if arguments.only != "real":
+                result["synthetic"] = synthetic(arguments, pathlib.Path(folder))
+            if arguments.only != "synthetic":
+                result["real"] = real(arguments, pathlib.Path(folder))
+    result = json.loads(json.dumps(result))  # keys as files have them
+    if arguments.json:
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
+        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+    print("\n".join(page(result)))
+    if not arguments.no_docs:
+        for name, picture in pictures(result).items():
+            (REPOSITORY / "docs" / "images" / f"{name}.svg").write_text(picture)
+        write_section(REPOSITORY / "docs" / "planner.md", "tradeoff", page(result))
+
+
+if __name__ == "__main__":
+    main()
