@@ -10,7 +10,7 @@ SHELL := /bin/bash
 export LIBTORCH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-peers build test quickstart format format-check tidy asan tsan sanitize-short equality bench-planner bench-prediction bench-limits bench-tradeoff install clean
+.PHONY: help setup setup-peers build test quickstart format format-check tidy asan tsan sanitize-short equality faults bench-planner bench-prediction bench-limits bench-tradeoff install clean
 
 help: ## list the commands
 	@echo "make COMMAND [PRESET=$(PRESET)] [LIBTORCH=/path] [PREFIX=$(PREFIX)]"
@@ -19,7 +19,7 @@ help: ## list the commands
 setup: ## system packages and .venv (what is missing only)
 	@scripts/setup.sh
 
-setup-peers: ## also what only benchmarks against other systems need (Open MPI)
+setup-peers: ## also Open MPI, for the engine mpi, its tests and benchmarks next to it
 	@scripts/setup.sh --peers
 
 build: setup ## configure and build everything
@@ -53,6 +53,11 @@ sanitize-short: setup ## the part of tsan and asan that continuous integration r
 
 equality: build ## training under every strategy and schedule, on 1 to 4 ranks, against one process
 	@RONDO_EQUALITY=all build/$(PRESET)/bin/train_test --gtest_filter='*Equality*'
+
+faults: build ## kill and stop every rank in every step of every collective algorithm, over every channel
+	@RONDO_FAULTS=all build/$(PRESET)/bin/collective_test --gtest_filter='PlanFaults*:EngineFaults*'
+	@RONDO_FAULTS=all build/$(PRESET)/bin/backend_test --gtest_filter='PointToPointFaults*'
+	@RONDO_FAULTS=all RONDO_BIN=build/$(PRESET)/bin .venv/bin/python -m pytest tests/integration/mpi_test.py -s -k 'stopped or killed'
 
 bench-planner: build ## the planner on 200 random profiles, against its bound and its baselines
 	@RONDO_BIN=build/$(PRESET)/bin bench/planner.py

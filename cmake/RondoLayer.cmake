@@ -74,14 +74,17 @@ function(rondo_nccl_sources)
   file(GLOB wheel_headers LIST_DIRECTORIES true "${Libtorch_DIR_FOUND}/../nvidia/*/include")
   find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${wheel_headers})
   find_path(CUDA_RUNTIME_INCLUDE_DIR cuda_runtime_api.h HINTS ${wheel_headers} /usr/local/cuda/include)
-  if(NOT Libtorch_HAS_CUDA OR NOT NCCL_INCLUDE_DIR OR NOT CUDA_RUNTIME_INCLUDE_DIR)
+  # Of the compiler, but included by the runtime's; a CUDA wheel does not bring it.
+  find_path(CUDA_COMPILER_INCLUDE_DIR crt/host_config.h HINTS ${wheel_headers} /usr/local/cuda/include)
+  if(NOT Libtorch_HAS_CUDA OR NOT NCCL_INCLUDE_DIR OR NOT CUDA_RUNTIME_INCLUDE_DIR OR NOT CUDA_COMPILER_INCLUDE_DIR)
     target_sources(rondo_backend PRIVATE "${folder}/no_nccl.cpp")
     return()
   endif()
   target_sources(rondo_backend PRIVATE "${folder}/factory_nccl.cpp")
   set_source_files_properties("${folder}/factory_nccl.cpp" PROPERTIES COMPILE_DEFINITIONS USE_C10D_NCCL
                               SKIP_PRECOMPILE_HEADERS ON
-                              INCLUDE_DIRECTORIES "${NCCL_INCLUDE_DIR};${CUDA_RUNTIME_INCLUDE_DIR}")
+                              INCLUDE_DIRECTORIES
+                              "${NCCL_INCLUDE_DIR};${CUDA_RUNTIME_INCLUDE_DIR};${CUDA_COMPILER_INCLUDE_DIR};${wheel_headers}")
 endfunction()
 
 # The planner's solver. Without it rondo plan answers by heuristics, and says so.

@@ -18,7 +18,7 @@ preset=${1:?asan or tsan}
 shift
 if [ -n "$short" ] && [ "$preset" = tsan ]; then
   targets="channel_test collective_test"
-  selection=(-R '^(channel|collective)\.' -E 'EngineMatrix|Reduction|Codec|OrderOfAdditions|LargeBuffers|PlanTest|ExecutorProcesses')
+  selection=(-R '^(channel|collective)\.' -E 'EngineMatrix|EngineFaults|Reduction|Codec|OrderOfAdditions|LargeBuffers|PlanTest|ExecutorProcesses')
 elif [ -n "$short" ]; then
   targets="env_test parser_test"
   selection=(-R '^env\.')

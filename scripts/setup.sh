@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes this machine ready to build and test rondo: system packages and .venv.
 #
-#   scripts/setup.sh [--peers]    --peers also installs what only benchmarks against other systems need
+#   scripts/setup.sh [--peers]    --peers also installs Open MPI, for the engine mpi, its tests and benchmarks next to it
 #
 # Safe to run again: what is there is left alone, and a second run takes a fraction of a second.
 # LIBTORCH=/path uses an existing libtorch; torch is then not installed.

@@ -10,15 +10,28 @@
 namespace rondo {
 namespace {
 
-// How long a rank that is waited for may take to say that it waits itself.
-constexpr auto kAnswerTime = std::chrono::milliseconds(300);
+// How long a rank that is waited for may take to say that it waits itself. One that closes its connections
+// has said it before, or is dead; but when its deadline passes Gloo closes them first, and deadlines are
+// close to each other.
+constexpr auto kDeadlinesApart = std::chrono::seconds(5);
+constexpr auto kAnswerTimeNearDeadline = std::chrono::milliseconds(300);
+constexpr auto kAnswerTime = std::chrono::milliseconds(15);
+constexpr auto kLongestWait = std::chrono::hours(24 * 365);
 constexpr auto kLookInterval = std::chrono::milliseconds(5);
+// Marks what a rank says whose deadline is near or has passed.
+constexpr const char* kNearDeadline = " near its deadline";
 // Not used by any message.
 constexpr Tag kClosingTag = 0x7ffffffe;
 
 at::Tensor as_tensor(const std::byte* bytes, std::size_t size) {
   // c10d takes tensors that may be written; it only reads what it sends.
   return at::from_blob(const_cast<std::byte*>(bytes), {static_cast<std::int64_t>(size)}, at::kByte);
+}
+
+// Without the stack of libtorch's errors, which takes longer to write than to notice what it is about.
+std::string reason_of(const std::exception& e) {
+  const auto* const torch_error = dynamic_cast<const c10::Error*>(&e);
+  return torch_error != nullptr ? torch_error->what_without_backtrace() : e.what();
 }
 
 }  // namespace
@@ -70,38 +83,55 @@ void PointToPointChannel::run(std::span<const Outgoing> outgoing, std::span<cons
       sends[i] = backend_->send(tensors, peer, outgoing[i].tag);
     }
   } catch (const std::exception& e) {
-    fail(peer, false, e.what());
+    fail({peer}, deadline, reason_of(e));
+  }
+  // Everybody whom this exchange still needs, last to first.
+  std::vector<int> needed;
+  for (std::size_t i = outgoing.size(); i-- > 0;) {
+    if (sends[i]) needed.push_back(outgoing[i].peer);
+  }
+  for (std::size_t i = incoming.size(); i-- > 0;) {
+    if (receives[i]) needed.push_back(incoming[i].peer);
   }
   for (std::size_t i = 0; i < incoming.size(); ++i) {
     if (!receives[i]) continue;
-    finish(*receives[i], incoming[i].peer, deadline);
+    finish(*receives[i], needed, deadline);
     throw_if_cancelled();
     incoming[i].take({static_cast<const std::byte*>(buffers_[i].const_data_ptr()), incoming[i].size}, 0);
   }
   for (std::size_t i = 0; i < outgoing.size(); ++i) {
-    if (sends[i]) finish(*sends[i], outgoing[i].peer, deadline);
+    if (sends[i]) finish(*sends[i], needed, deadline);
     throw_if_cancelled();
   }
 }
 
-void PointToPointChannel::finish(c10d::Work& work, int peer, const Deadline& deadline) {
-  const auto remaining = std::chrono::duration_cast<std::chrono::milliseconds>(deadline.remaining());
+void PointToPointChannel::finish(c10d::Work& work, std::vector<int>& needed, const Deadline& deadline) {
+  // Rounded up: a wait that ends before the deadline has another reason.
+  const auto remaining =
+      std::chrono::ceil<std::chrono::milliseconds>(std::min<Duration>(deadline.remaining(), kLongestWait));
   try {
     work.wait(std::max(remaining, std::chrono::milliseconds(1)));
   } catch (const std::exception& e) {
-    fail(peer, deadline.passed(), e.what());
+    fail(needed, deadline, reason_of(e));
   }
+  needed.pop_back();
 }
 
-void PointToPointChannel::fail(int peer, bool out_of_time, const std::string& reason) {
+void PointToPointChannel::fail(const std::vector<int>& needed, const Deadline& deadline,
+                               const std::string& reason) {
+  const bool out_of_time = deadline.passed();
+  const bool near_deadline = deadline.remaining() < kDeadlinesApart;
   const std::string prefix =
       str("exchange on rank ", rank(), " of ", size(), " (", backend_->getBackendName(), ") ");
+  const int peer = needed.back();
   int culprit = peer;
   try {
-    // First, for those who will ask next: closing the connections makes them do so.
-    store_->set(key(rank()), std::to_string(peer));
-    close_connections(peer);
-    culprit = find_culprit(peer);
+    // First, for those who will ask next: closing the connections makes them do so. Reading it back makes
+    // sure that it is there, as a store may set without waiting.
+    store_->set(key(rank()), join(needed, ",") + (near_deadline ? kNearDeadline : ""));
+    store_->try_get(key(rank()));
+    close_connections();
+    culprit = find_culprit(needed, near_deadline);
   } catch (const std::exception&) {
     // The store's host may be the one that is gone. Then the neighbour is all that is known.
   }
@@ -117,36 +147,47 @@ void PointToPointChannel::fail(int peer, bool out_of_time, const std::string& re
 }
 
 // Follows who waits for whom, as far as ranks say it in time: the one that says nothing is the reason.
-int PointToPointChannel::find_culprit(int peer) {
+int PointToPointChannel::find_culprit(const std::vector<int>& needed, bool near_deadline) {
   std::vector<bool> seen(static_cast<std::size_t>(size()), false);
   seen[static_cast<std::size_t>(rank())] = true;
-  int at = peer;
-  Deadline answer = Deadline::after(kAnswerTime);
-  while (!answer.passed()) {
-    const auto next = store_->try_get(key(at));
-    if (!next) {
-      std::this_thread::sleep_for(kLookInterval);
-      continue;
-    }
+  std::vector<int> open = needed;
+  while (!open.empty()) {
+    const int at = open.back();
+    open.pop_back();
+    if (seen[static_cast<std::size_t>(at)]) continue;
     seen[static_cast<std::size_t>(at)] = true;
-    const auto after = static_cast<int>(parse_integer(*next, "rank"));
-    // All in a circle.
-    if (seen[static_cast<std::size_t>(after)]) return peer;
-    at = after;
-    answer = Deadline::after(kAnswerTime);
+    const auto answer = await_answer(at, near_deadline ? kAnswerTimeNearDeadline : kAnswerTime);
+    if (!answer) return at;
+    near_deadline = near_deadline || answer->ends_with(kNearDeadline);
+    for (const std::string& after : split(answer->substr(0, answer->find(kNearDeadline)), ',')) {
+      open.push_back(static_cast<int>(parse_integer(after, "rank")));
+    }
   }
-  return at;
+  return needed.back();  // all in a circle
+}
+
+std::optional<std::string> PointToPointChannel::await_answer(int rank, Duration limit) {
+  const Deadline deadline = Deadline::after(limit);
+  while (true) {
+    const bool last = deadline.passed();
+    if (auto answer = store_->try_get(key(rank)); answer || last) return answer;
+    std::this_thread::sleep_for(kLookInterval);
+  }
 }
 
 // So that ranks which wait for this one notice. abort() does it where the backend has one; Gloo has none, but
-// closes all connections of a process when a wait of it runs out of time.
-void PointToPointChannel::close_connections(int peer) {
-  try {
-    backend_->abort();
-    std::vector<at::Tensor> nothing{at::empty({1}, at::kByte)};
-    backend_->recv(nothing, peer, kClosingTag)->wait(std::chrono::milliseconds(1));
-  } catch (const std::exception&) {
-    // Closed already.
+// closes all connections of a process when a wait of it runs out of time, which needs a peer that still
+// lives.
+void PointToPointChannel::close_connections() {
+  backend_->abort();
+  std::vector<at::Tensor> nothing{at::empty({1}, at::kByte)};
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank()) continue;
+    try {
+      backend_->recv(nothing, peer, kClosingTag)->wait(std::chrono::milliseconds(1));
+    } catch (const std::exception&) {
+      // As it should.
+    }
   }
 }
 

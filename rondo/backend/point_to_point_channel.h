@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
 
 #include "rondo/channel/channel.h"
 #include "rondo/channel/failure.h"
@@ -34,10 +35,12 @@ class PointToPointChannel final : public Channel {
 
  private:
   void run(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming, const Wait& wait);
-  void finish(c10d::Work& work, int peer, const Deadline& deadline);
-  [[noreturn]] void fail(int peer, bool out_of_time, const std::string& reason);
-  int find_culprit(int peer);
-  void close_connections(int peer);
+  // `needed` are the peers of what is not finished, this one last; it is then taken off.
+  void finish(c10d::Work& work, std::vector<int>& needed, const Deadline& deadline);
+  [[noreturn]] void fail(const std::vector<int>& needed, const Deadline& deadline, const std::string& reason);
+  int find_culprit(const std::vector<int>& needed, bool near_deadline);
+  std::optional<std::string> await_answer(int rank, Duration limit);
+  void close_connections();
   std::string key(int rank) const;
 
   c10::intrusive_ptr<c10d::Backend> backend_;

@@ -49,6 +49,7 @@ class SharedMemoryChannel final : public Channel {
   bool waits_for(int rank, int peer) const;
   void meet(Store& store, const PublishedMemory& own);
   void wait_until_attached(const Deadline& deadline);
+  void look_now_and_then(std::span<const Outgoing> outgoing);
   void run(Transfers& transfers, const Wait& wait);
   void ring_bell(int peer) const;
   // Other ranks that cannot go on, or will not.
@@ -72,6 +73,8 @@ class SharedMemoryChannel final : public Channel {
   std::vector<pid_t> pids_;
   PeerWatch watch_;
   int spin_limit_;
+  std::uint32_t exchanges_ = 0;
+  TimePoint next_look_{};
 };
 
 }  // namespace rondo

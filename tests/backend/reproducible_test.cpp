@@ -11,6 +11,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/collective/algorithms/registry.h"
+#include "tests/backend/rank_order_sums.h"
 #include "tests/backend/ranks.h"
 
 namespace rondo {
@@ -28,57 +29,13 @@ class Variable {
   const char* name_;
 };
 
-at::Tensor contribution(int rank, std::int64_t elements, at::ScalarType type) {
-  const at::Tensor numbers = at::tensor({1e8, 1.0, -1e8, 0.3, 3e7, -3e7, 7.7}, at::kDouble);
-  const at::Tensor at_random = (at::arange(elements, at::kLong) + 1) * (2 * rank + 3) * 40503;
-  return numbers.index_select(0, at_random.bitwise_xor(at_random.floor_divide(512)).remainder(7)).to(type);
-}
-
-// In the order of ranks, in float32, rounded once.
-at::Tensor expected_sum(int ranks, std::int64_t elements, at::ScalarType type, bool average) {
-  at::Tensor sum = contribution(0, elements, type).to(at::kFloat);
-  for (int rank = 1; rank < ranks; ++rank) sum += contribution(rank, elements, type).to(at::kFloat);
-  if (average) sum *= static_cast<float>(1.0 / ranks);
-  return sum.to(type);
-}
-
-// All operations that add.
-void check_sums(const Context& context, std::int64_t elements) {
-  const Group& world = context.world();
-  const int ranks = world.size();
-  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-    for (const ReduceOp op : {ReduceOp::SUM, ReduceOp::AVG}) {
-      const std::string what =
-          str(context.backend_name(), ", ", ranks, " ranks, ", elements, " x ", c10::toString(type));
-      const at::Tensor expected = expected_sum(ranks, elements, type, op == ReduceOp::AVG);
-      at::Tensor tensor = contribution(world.rank(), elements, type);
-      all_reduce(tensor, world, op);
-      EXPECT_TRUE(at::equal(tensor, expected)) << "all_reduce " << what;
-      tensor = contribution(world.rank(), elements, type);
-      reduce(tensor, world, ranks / 2, op);
-      EXPECT_TRUE(at::equal(
-          tensor, world.rank() == ranks / 2 ? expected : contribution(world.rank(), elements, type)))
-          << "reduce " << what;
-      const at::Tensor all = expected_sum(ranks, elements * ranks, type, op == ReduceOp::AVG);
-      tensor = reduce_scatter(contribution(world.rank(), elements * ranks, type), world, op);
-      EXPECT_TRUE(at::equal(tensor, all.narrow(0, world.rank() * elements, elements)))
-          << "reduce_scatter " << what;
-    }
-  }
-  // What does not depend on the order goes the usual way.
-  at::Tensor counts = at::full({100}, world.rank(), at::kLong);
-  all_reduce(counts, world);
-  EXPECT_EQ(counts.min().item<long>(), ranks * (ranks - 1) / 2);
-  barrier(world);
-}
-
 void check_engine(int ranks, const std::string& backend, const std::vector<int>& hosts = {},
                   std::int64_t elements = 1003) {
   testing::run_ranks(
       ranks, backend,
       [&](Context& context) {
         EXPECT_TRUE(context.reproducible());
-        check_sums(context, elements);
+        testing::expect_sums_in_rank_order(context, elements);
       },
       std::chrono::seconds(60), hosts);
 }
@@ -130,9 +87,9 @@ TEST(Reproducible, WithoutTheOptionTheLayoutOfHostsShows) {
       4, "auto",
       [](Context& context) {
         EXPECT_FALSE(context.reproducible());
-        at::Tensor tensor = contribution(context.rank(), 1003, at::kFloat);
+        at::Tensor tensor = testing::contribution(context.rank(), 1003, at::kFloat);
         all_reduce(tensor, context.world());
-        EXPECT_FALSE(at::equal(tensor, expected_sum(4, 1003, at::kFloat, false)));
+        EXPECT_FALSE(at::equal(tensor, testing::expected_sum(4, 1003, at::kFloat, false)));
       },
       std::chrono::seconds(60), in_turns(4, 2));
 }

@@ -214,7 +214,7 @@ def test_training_over_open_mpi(run, rondo_bin, clean_environment, table, tmp_pa
 
 
 def test_training_over_open_mpi_between_hosts(run, rondo_bin, clean_environment, table, tmp_path, alone):
-    """Hosts that are only said to be different: mpirun's own connections would not cross network namespaces."""
+    """Hosts that are only said to be different; mpi_test.py has emulated ones."""
     if shutil.which("mpirun") is None or not (rondo_bin / "../lib/rondo_mpi.so").exists():
         pytest.skip("Open MPI is not installed (make setup-peers), or was not when rondo was built")
     words = train_words(rondo_bin, table, tmp_path / "mpi", "--backend", "hierarchical(native, mpi, codec=bfloat16)")

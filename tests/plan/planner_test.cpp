@@ -124,7 +124,8 @@ TEST_P(Oracle, NoPlanIsFaster) {
       profile = with_negative_workspaces(std::move(profile), static_cast<std::uint64_t>(seed));
     const cost::StepModel model = cost::make_step_model(profile, options);
     const std::uint64_t limit = limit_between(model, static_cast<std::uint64_t>(seed));
-    PlannerOptions planner = within(limit, 4000);
+    // It ends with the optimum, long before: the limit is there for tests that hang.
+    PlannerOptions planner = within(limit, 120'000);
     planner.target_gap = 0;
     const Answer answer = make_plan(model, planner);
     ASSERT_TRUE(answer.feasible);

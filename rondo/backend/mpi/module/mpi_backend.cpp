@@ -5,6 +5,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "rondo/backend/module.h"
@@ -87,6 +88,24 @@ int count_of(std::int64_t elements, const ElementType& type) {
   return static_cast<int>(count);
 }
 
+// MPI makes a communicator without a deadline, so it begins when all members are known to be there.
+void wait_for_members(const BackendRequest& request) {
+  const auto key = [](int rank) { return str("mpi/", rank); };
+  const Deadline deadline = Deadline::after(request.timeout);
+  request.store->set(key(request.rank), "here");
+  for (int rank = 0; rank < request.size; ++rank) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline.remaining());
+    try {
+      request.store->wait({key(rank)}, std::max(left, std::chrono::milliseconds(1)));
+    } catch (const std::exception&) {
+      throw TimeoutError(
+          str("backend mpi: rank ", rank, " of ", request.size, " did not come to group '",
+              request.group_name, "' within ", milliseconds(request.timeout), " ms; its own output says why"),
+          {rank});
+    }
+  }
+}
+
 // Row r of `rows` into tensor r.
 void copy_rows(const at::Tensor& rows, const std::vector<at::Tensor>& targets) {
   for (std::size_t rank = 0; rank < targets.size(); ++rank)
@@ -116,6 +135,7 @@ MpiBackend::MpiBackend(const BackendRequest& request)
                          runtime.rank(), " of ", runtime.size(),
                          "; start the ranks with mpirun, and let it number them"));
   }
+  if (request.store) wait_for_members(request);
   std::vector<int> ranks;
   for (int rank = 0; rank < request.size; ++rank) ranks.push_back(world_rank(rank));
   // The same number on all members, and another for every group that overlaps.

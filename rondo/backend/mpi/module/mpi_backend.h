@@ -16,6 +16,8 @@ namespace rondo::mpi {
 // also ends at the deadline, with a TimeoutError.
 class MpiBackend final : public c10d::Backend {
  public:
+  // Collective. Throws UsageError when MPI numbers this process otherwise, TimeoutError naming a member that
+  // does not come.
   explicit MpiBackend(const BackendRequest& request);
 
   const std::string getBackendName() const override { return "mpi"; }

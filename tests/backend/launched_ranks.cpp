@@ -1,0 +1,174 @@
+// One rank of a job that a launcher has started, for engines whose ranks must be processes of their own:
+//
+//   RONDO_TEST_BACKEND=mpi mpirun -n 3 launched_ranks
+//
+// The other tests have ranks as threads. tests/integration/mpi_test.py runs these.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include <cstdlib>
+
+#include "rondo/backend/context.h"
+#include "rondo/backend/point_to_point_channel.h"
+#include "rondo/backend/registry.h"
+#include "rondo/backend/store_adapter.h"
+#include "tests/backend/rank_order_sums.h"
+#include "tests/collective/plan_data.h"
+#include "tests/collective/plan_faults.h"
+
+namespace rondo {
+namespace {
+
+using collective::Algorithm;
+using collective::FaultCase;
+
+// Small enough to be sent before the receiver asks for it.
+constexpr std::size_t kFaultElements = 40;
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+Wait soon() { return {Deadline::after(std::chrono::seconds(30)), nullptr}; }
+
+class LaunchedRanks : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    context_ = std::make_unique<Context>(
+        init({.backend = variable("RONDO_TEST_BACKEND"), .timeout = std::chrono::seconds(30)}));
+  }
+  static void TearDownTestSuite() {
+    context_->shutdown();
+    context_.reset();
+  }
+  static const Context& context() { return *context_; }
+  static const Group& world() { return context_->world(); }
+
+  // Over a communicator of its own, so that what a broken one has left does not matter.
+  static std::unique_ptr<Channel> connect(const std::string& name) {
+    BackendRequest request;
+    request.group_name = name;
+    request.rank = world().rank();
+    request.size = world().size();
+    request.world_ranks = world().ranks();
+    request.store = c10::make_intrusive<c10d::PrefixStore>(name, world().store());
+    const auto store = std::make_shared<StoreFromC10d>(request.store);
+    return std::make_unique<PointToPointChannel>(make_backend(variable("RONDO_TEST_BACKEND"), request), store,
+                                                 name, std::chrono::seconds(30));
+  }
+
+ private:
+  static std::unique_ptr<Context> context_;
+};
+
+std::unique_ptr<Context> LaunchedRanks::context_;
+
+TEST_F(LaunchedRanks, RunEveryAlgorithmOperationAndSize) {
+  const auto channel = connect("plans");
+  int plans = 0;
+  for (const Algorithm& algorithm : collective::algorithms()) {
+    for (const OperationKind operation : algorithm.operations) {
+      for (const std::size_t elements : {0, 5, 70001}) {
+        ASSERT_EQ(collective::run_and_compare(*channel, algorithm.name, operation, DType::float32,
+                                              Reduction::sum, elements, soon()),
+                  "");
+        ++plans;
+      }
+    }
+  }
+  printf("rank %d of %d, %d on this host: %d plans are right\n", channel->rank(), channel->size(),
+         context().local_world_size(), plans);
+}
+
+TEST_F(LaunchedRanks, RunEveryDType) {
+  const auto channel = connect("types");
+  for (const Algorithm& algorithm : collective::algorithms()) {
+    for (const DType type : collective::kAllDTypes) {
+      const Reduction reduction =
+          supports(type, Reduction::average) ? Reduction::average : Reduction::maximum;
+      ASSERT_EQ(collective::run_and_compare(*channel, algorithm.name, OperationKind::all_reduce, type,
+                                            reduction, 101, soon()),
+                "");
+    }
+  }
+}
+
+TEST_F(LaunchedRanks, AddInTheOrderOfRanks) {
+  ASSERT_TRUE(context().reproducible()) << "RONDO_REPRODUCIBLE=1 is missing";
+  testing::expect_sums_in_rank_order(context(), 1003);
+  testing::expect_sums_in_rank_order(context(), 1);
+}
+
+// Rank 2 in some algorithms, or in every exchange of all (`make faults`). The stopped rank goes on when
+// all others have raised, for the next fault.
+std::vector<FaultCase> faults_to_stop_by() {
+  if (collective::all_faults()) return collective::every_exchange(collective::planned_operations(), {2});
+  std::vector<FaultCase> part;
+  for (const FaultCase& what : collective::every_exchange({OperationKind::all_reduce}, {2})) {
+    const bool chosen = what.algorithm == "ring" || what.algorithm == "hierarchical";
+    if (chosen && what.when == 1) part.push_back(what);
+  }
+  return part;
+}
+
+struct WentOn {};
+
+TEST_F(LaunchedRanks, AStoppedRankIsNamedByAllAtTheDeadline) {
+  ASSERT_EQ(world().size(), collective::kFaultWorld);
+  const int rank = world().rank();
+  int number = 0;
+  for (const FaultCase& what : faults_to_stop_by()) {
+    const std::string name = str("fault ", number++);
+    const auto channel = connect(name);
+    StoreFromC10d store(c10::make_intrusive<c10d::PrefixStore>(name, world().store()));
+    if (rank == what.victim) store.set("stopped process", std::to_string(getpid()));
+    barrier(world());
+    collective::FaultyChannel faulty(*channel, rank == what.victim ? what.when : -1,
+                                     collective::Moment::within, [] {
+                                       raise(SIGSTOP);
+                                       throw WentOn();
+                                     });
+    try {
+      collective::run_for_ever(what, faulty, std::chrono::milliseconds(500), kFaultElements);
+    } catch (const WentOn&) {
+    } catch (const TimeoutError& e) {
+      EXPECT_EQ(e.ranks(), std::vector<int>{what.victim})
+          << text(what) << ", rank " << rank << ": " << e.what();
+    } catch (const std::exception& e) {
+      ADD_FAILURE() << text(what) << ", rank " << rank << ", another error: " << e.what();
+    }
+    if (rank != what.victim && store.add("raised", 1) == collective::kFaultWorld - 1) {
+      kill(static_cast<pid_t>(parse_integer(store.get("stopped process", soon()), "pid")), SIGCONT);
+    }
+    barrier(world());
+  }
+  // mpirun ends the others when the first of them leaves without MPI_Finalize, which cannot be called any
+  // more.
+  if (!HasFailure()) printf("rank %d: %d faults are named\n", rank, number);
+  fflush(stdout);
+  barrier(world());
+}
+
+// For launchers that end a job themselves when one of its processes dies. RONDO_TEST_FAULT is the number of
+// the fault; without it they are counted.
+TEST_F(LaunchedRanks, AKilledRankEndsTheJob) {
+  const std::vector<FaultCase> faults = collective::every_exchange(collective::planned_operations(), {2});
+  const std::string chosen = variable("RONDO_TEST_FAULT");
+  if (chosen.empty()) {
+    printf("%zu faults to kill by\n", faults.size());
+    return;
+  }
+  ASSERT_EQ(world().size(), collective::kFaultWorld);
+  const FaultCase& what = faults.at(static_cast<std::size_t>(parse_integer(chosen, "RONDO_TEST_FAULT")));
+  const auto channel = connect("killed");
+  collective::FaultyChannel faulty(*channel, world().rank() == what.victim ? what.when : -1,
+                                   collective::Moment::within, [] { raise(SIGKILL); });
+  collective::run_for_ever(what, faulty, collective::kNever, kFaultElements);
+}
+
+}  // namespace
+}  // namespace rondo

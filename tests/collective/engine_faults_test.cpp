@@ -1,0 +1,113 @@
+// A rank of the shared-memory engine is killed or stopped at any moment of any operation: all others must
+// raise, and name it. By default one rank and a moment each; `make faults` takes all ranks and many moments.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "rondo/base/text.h"
+#include "rondo/channel/shared_store.h"
+#include "rondo/collective/shared_memory/engine.h"
+#include "tests/collective/faulty_job.h"
+
+namespace rondo::shared_memory {
+namespace {
+
+constexpr int kWorld = 4;
+// Elements of a piece: a few cells of the engine's own buffers, and in place where registered.
+constexpr std::size_t kElements = 40000;
+
+struct Case {
+  OperationKind kind;
+  bool registered;
+  int victim;
+  int after;  // operations of rank 0 and this many ten microseconds more
+};
+
+std::vector<Case> all_cases(bool all) {
+  std::vector<Case> cases;
+  std::uint64_t seed = 1;
+  for (const OperationKind kind :
+       {OperationKind::all_reduce, OperationKind::reduce_scatter, OperationKind::all_gather,
+        OperationKind::broadcast, OperationKind::reduce, OperationKind::gather, OperationKind::scatter,
+        OperationKind::all_to_all, OperationKind::barrier}) {
+    for (const bool registered : {false, true}) {
+      for (const int victim : all ? std::vector<int>{0, 1, 2, 3} : std::vector<int>{2}) {
+        for (int moment = 0; moment < (all ? 5 : 1); ++moment) {
+          cases.push_back({kind, registered, victim, 1 + static_cast<int>((seed * 7919) % 50)});
+          ++seed;
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+std::string text(const Case& what) {
+  return str(name(what.kind), what.registered ? ", registered" : ", ordinary", ", rank ", what.victim,
+             ", after ", what.after);
+}
+
+// The same operation again and again, and word of each that rank 0 has done.
+void run_for_ever(Store& store, const Case& what, int rank, Duration stopped_grace,
+                  const std::function<void()>& note_error) {
+  GroupOptions options;
+  options.rank = rank;
+  options.size = kWorld;
+  options.timeout = std::chrono::minutes(1);
+  options.stopped_grace = stopped_grace;
+  const auto arena = std::make_shared<SharedArena>(GiB(1));
+  Engine engine(store, options, arena);
+  constexpr std::size_t kBytes = kElements * kWorld * sizeof(float);
+  std::vector<std::byte> heap(what.registered ? 0 : 2 * kBytes);
+  std::byte* const memory =
+      what.registered ? static_cast<std::byte*>(arena->allocate(2 * kBytes)) : heap.data();
+  std::fill_n(memory, 2 * kBytes, std::byte{0});
+  CollectiveRequest request{.kind = what.kind, .type = DType::float32, .elements = kElements};
+  request.input = {memory, kElements * sizeof(float), {}};
+  const bool in_place = what.kind == OperationKind::all_reduce || what.kind == OperationKind::reduce ||
+                        what.kind == OperationKind::broadcast;
+  request.output = {in_place ? memory : memory + kBytes, kElements * sizeof(float), {}};
+  if (what.kind == OperationKind::barrier) request = {};
+  for (int done = 0;; ++done) {
+    try {
+      engine.run(request, {});
+    } catch (...) {
+      note_error();
+      throw;
+    }
+    if (rank == 0 && done <= what.after) store.set("done", std::to_string(done));
+  }
+}
+
+template <class Expected>
+void expect_named(int signal, std::size_t at_once) {
+  const std::vector<Case> cases = all_cases(tests::all_faults());
+  tests::FaultRecord record;
+  for (std::size_t begin = 0; begin < cases.size(); begin += at_once) {
+    std::vector<std::unique_ptr<tests::FaultyJob>> jobs;
+    for (std::size_t i = begin; i < std::min(cases.size(), begin + at_once); ++i) {
+      const Case& what = cases[i];
+      const std::shared_ptr<Store> store = SharedStore::create();
+      jobs.push_back(std::make_unique<tests::FaultyJob>(text(what), kWorld, what.victim, signal));
+      jobs.back()->start<Expected>([&, store, job = jobs.back().get()](int rank, const auto&) {
+        run_for_ever(*store, what, rank, std::chrono::seconds(1), [job] { job->note_error(); });
+      });
+      const Deadline patience = Deadline::after(std::chrono::seconds(60));
+      while (store->try_get("done") != std::to_string(what.after) && !patience.passed())
+        std::this_thread::yield();
+      // Somewhere in the next operation.
+      const Deadline moment = Deadline::after(std::chrono::microseconds(10) * what.after);
+      while (!moment.passed()) std::this_thread::yield();
+      jobs.back()->strike();
+    }
+    for (const auto& job : jobs) record.finish(*job);
+  }
+  EXPECT_EQ(record.wrong(), std::vector<std::string>());
+}
+
+TEST(EngineFaults, AKilledRankIsNamedByAllInAnyOperation) { expect_named<PeerLostError>(SIGKILL, 1); }
+
+TEST(EngineFaults, AStoppedRankIsNamedByAllInAnyOperation) { expect_named<TimeoutError>(SIGSTOP, 9); }
+
+}  // namespace
+}  // namespace rondo::shared_memory
