@@ -114,7 +114,8 @@ void print(const Json& result) {
   for (const Json& row : result) {
     const double seconds = row["first_step_s"];
     std::cout << std::setw(10) << row["system"].get<std::string>() << std::setw(10) << seconds
-              << std::setw(10) << row["first_step_s_min"].get<double>() << std::setw(7) << row["runs"];
+              << std::setw(10) << row["first_step_s_min"].get<double>() << std::setw(7)
+              << row["runs"].get<int>();
     if (row["system"] != "rondo") std::cout << "   rondo is " << seconds / ours << " x faster";
     std::cout << "\n";
   }
