@@ -54,6 +54,26 @@ def test_losses_follow_pytorchs_hooks_step_by_step(rondo, repository, tmp_path, 
     assert max(abs(a - b) for a, b in zip(ours["fp16_compress"], ours["power_sgd:rank=1,start=2"])) > 1e-3
 
 
+ALGORITHMS = ["naive", "all_to_all", "reduce_broadcast", "ring", "halving_doubling", "double_binary_tree", "torus_2d", "hierarchical",
+              "direct"]
+
+
+def test_hooks_go_with_every_algorithm(rondo):
+    short = [*STEP, "--strategy", "ddp", "--ranks", 3, "--losses"]
+
+    def losses(algorithm, codec):
+        finished = rondo("bench", "step", *short, "--codec", codec, "--json", "-", timeout=120,
+                         env={"RONDO_ALGORITHM": algorithm, "RONDO_LOG_LEVEL": "info"})
+        assert finished.returncode == 0, finished.stderr
+        assert algorithm == "engine" or f"algorithm {algorithm} for all_reduce" in finished.stderr
+        return next(row["losses"] for row in json.loads(finished.stdout) if row.get("strategy") == "ddp")
+
+    expected = losses("engine", "bf16_compress")
+    for algorithm in ALGORITHMS:
+        # Three numbers of 8 bits are added in another order.
+        assert losses(algorithm, "bf16_compress") == pytest.approx(expected, rel=0.01), algorithm
+
+
 def test_collectives_through_codecs_are_right(rondo):
     rows = bench(rondo, "collectives", "--ranks", "2,3", "--sizes", "4B,64KiB", "--codec", "float16,bfloat16,int8,top_k:0.1",
                  "--peers", "--bursts", 1, "--burst-time", "1ms", "--fresh")
