@@ -65,7 +65,7 @@ bench-planner: build ## the planner on 200 random profiles, against its bound an
 bench-prediction: build ## plans' predictions next to real runs between two emulated hosts (root)
 	@RONDO_BIN=build/$(PRESET)/bin .venv/bin/python bench/prediction.py --docs --json build/benchmarks/prediction.json
 
-bench-limits: build ## planned training next to every uniform strategy and FSDP2 at six memory limits; writes docs (root)
+bench-limits: build ## planned training next to every uniform strategy and FSDP2 at six memory limits, 25 minutes; writes docs (root)
 	@RONDO_BIN=build/$(PRESET)/bin .venv/bin/python bench/limits.py --json build/benchmarks/limits.json
 
 bench-tradeoff: build ## memory for the schedule against memory for keeping parameters; writes docs (root)

@@ -5,7 +5,7 @@ emulated hosts.
 Profiles once and measures what every system needs. For limits from what zero3 to what ddp needs, and for FSDP2's own
 peak: plans, and lets the plan and every uniform strategy that fits take turns in short bursts. Memory is that of tensors
 and buffers, to the byte, on both sides. Writes the table into docs/planner.md and docs/images/limits.svg. Needs root
-(network namespaces) and about 15 minutes; everything else on the machine should rest meanwhile.
+(network namespaces) and about 25 minutes; everything else on the machine should rest meanwhile.
 
   bench/limits.py --json build/benchmarks/limits.json
   bench/limits.py --from build/benchmarks/limits.json      only writes table and picture
@@ -77,6 +77,9 @@ def measure(arguments, folder):
         entry = {"memory_limit_bytes": limit, "what": limits[limit], "choices": choices_of(plan), "gap": plan["gap"],
                  "predicted": {key: plan[key] for key in ("step_ms", "peak_bytes")}, "runs": runs}
         result["limits"].append(entry)
+        if arguments.json:  # what is measured stays when a later limit is not
+            arguments.json.parent.mkdir(parents=True, exist_ok=True)
+            arguments.json.write_text(json.dumps(result, indent=1) + "\n")
         say(f"limit {limit / MIB:.0f} MiB {limits[limit]}: " + ", ".join(f"{name} {run['step_ms']:.0f} ms"
                                                                         for name, run in runs.items()))
     return result
