@@ -53,6 +53,13 @@ def bench_step(out, *words):
     return [row for row in json.loads(out.read_text()) if "system" in row]
 
 
+def keep(path, result):
+    """Writes results as JSON where `--json` asks for it."""
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, indent=1) + "\n")
+
+
 def table(heading, rows):
     return ["| " + " | ".join(heading) + " |", "|" + "---|" * len(heading), *("| " + " | ".join(row) + " |" for row in rows)]
 

@@ -18,7 +18,7 @@ import pathlib
 import sys
 import tempfile
 
-from emulated_jobs import BIN, REPOSITORY, bench_step, choices_of, linked_hosts, make_plan, on_both, table, write_section
+from emulated_jobs import BIN, REPOSITORY, bench_step, choices_of, keep, linked_hosts, make_plan, on_both, table, write_section
 from line_chart import chart
 
 UNIFORM = ["ddp", "zero1", "zero2", "zero3", "zero3_keep"]
@@ -77,9 +77,7 @@ def measure(arguments, folder):
         entry = {"memory_limit_bytes": limit, "what": limits[limit], "choices": choices_of(plan), "gap": plan["gap"],
                  "predicted": {key: plan[key] for key in ("step_ms", "peak_bytes")}, "runs": runs}
         result["limits"].append(entry)
-        if arguments.json:  # what is measured stays when a later limit is not
-            arguments.json.parent.mkdir(parents=True, exist_ok=True)
-            arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+        keep(arguments.json, result)  # what is measured stays when a later limit is not
         say(f"limit {limit / MIB:.0f} MiB {limits[limit]}: " + ", ".join(f"{name} {run['step_ms']:.0f} ms"
                                                                         for name, run in runs.items()))
     return result
@@ -162,9 +160,7 @@ def main():
     else:
         with tempfile.TemporaryDirectory() as folder:
             result = measure(arguments, pathlib.Path(folder))
-    if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+    keep(arguments.json, result)
     print("\n".join(page(result)))
     if not arguments.no_docs:
         (REPOSITORY / "docs" / "images" / "limits.svg").write_text(picture(result))

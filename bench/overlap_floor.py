@@ -11,14 +11,14 @@ schedule can end it sooner than its computation plus that loss. Needs root (netw
 """
 import argparse
 import os
-import pathlib
 import socket
 import statistics
 import subprocess
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "integration"))
+from emulated_jobs import linked_hosts
+
 PORT = 29650
 PIECE = 1 << 20
 
@@ -68,7 +68,6 @@ def end(processes):
 
 def slow_downs(rounds, seconds, rate):
     """Of the products, by host, one a round."""
-    from hosts import linked_hosts
     with linked_hosts(rate) as hosts:
         products = on_each(hosts, "compute")
         time.sleep(3)

@@ -19,7 +19,7 @@ import statistics
 import subprocess
 import tempfile
 
-from emulated_jobs import BIN, REPOSITORY, linked_hosts, make_plan, on_both, table, write_section
+from emulated_jobs import BIN, REPOSITORY, keep, linked_hosts, make_plan, on_both, table, write_section
 
 # Settings of gpt, samples a rank.
 MODELS = [({"layers": 6, "width": 256, "heads": 4, "context": 128}, 6),
@@ -158,9 +158,7 @@ def main():
             print("\n".join(["", section, *page(chosen)]))
         if chosen and arguments.docs:
             write_section(REPOSITORY / "docs" / "planner.md", section, page(chosen))
-    if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
+    keep(arguments.json, rows)
 
 
 if __name__ == "__main__":

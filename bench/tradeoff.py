@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 
-from emulated_jobs import BIN, REPOSITORY, bench_step, linked_hosts, make_plan, on_both, table, write_section
+from emulated_jobs import BIN, REPOSITORY, bench_step, keep, linked_hosts, make_plan, on_both, table, write_section
 from line_chart import chart
 
 MIB = 2**20
@@ -242,9 +242,7 @@ def main():
             if arguments.only != "synthetic":
                 result["real"] = real(arguments, pathlib.Path(folder))
     result = json.loads(json.dumps(result))  # keys as files have them
-    if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+    keep(arguments.json, result)
     print("\n".join(page(result)))
     if not arguments.no_docs:
         for name, picture in pictures(result).items():

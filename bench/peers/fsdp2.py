@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import pathlib
-import resource
 import statistics
 import subprocess
 import sys
@@ -34,7 +33,7 @@ def worker(arguments):
     """One rank: answers each line "run N" or "profile N" with a line of N losses and N step times."""
     import torch
     import torch.distributed as dist
-    from step import Gpt, token_batch
+    from step import Gpt, answer_of, token_batch
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.optim import ZeroRedundancyOptimizer
     from torch.nn import functional
@@ -74,20 +73,15 @@ def worker(arguments):
         return loss.item(), (time.perf_counter() - begin) * 1e3
 
     print(json.dumps({"ready": True}), flush=True)
-    number = 0
+    first = 0
     for line in sys.stdin:
         count = int(line.split()[1])
         profiled = line.startswith("profile")
         profiling = torch.profiler.profile() if profiled else contextlib.nullcontext()
-        losses, times = [], []
         with profiling:
-            for _ in range(count):
-                loss, milliseconds = step(number)
-                number += 1
-                losses.append(loss)
-                times.append(milliseconds)
-        answer = {"losses": losses, "step_ms": times,
-                  "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+            steps = [step(first + i) for i in range(count)]
+        first += count
+        answer = answer_of(steps)
         if profiled:
             answer["profile"] = profiling.key_averages().table(sort_by="self_cpu_time_total", row_limit=25)
         print(json.dumps(answer), flush=True)

@@ -286,6 +286,12 @@ def memory_tracker(arguments, model, optimizer):
     return tracker
 
 
+def answer_of(steps):
+    """What a worker says of the steps it took: the (loss, milliseconds) of each, and the process's peak."""
+    return {"losses": [loss for loss, _ in steps], "step_ms": [milliseconds for _, milliseconds in steps],
+            "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+
+
 def main():
     arguments = parse_arguments()
     torch.set_num_threads(1)
@@ -296,18 +302,15 @@ def main():
     for line in sys.stdin:
         command, count = line.split()
         assert command in ("run", "memory"), line
-        losses, times = [], []
+        steps = []
         tracker = memory_tracker(arguments, model, optimizer) if command == "memory" else None
         with tracker or contextlib.nullcontext():
             for _ in range(int(count)):
                 if tracker:
                     tracker.reset_mod_stats()  # it follows one pass at a time; its totals go on
-                loss, milliseconds = step(number)
+                steps.append(step(number))
                 number += 1
-                losses.append(loss)
-                times.append(milliseconds)
-        answer = {"losses": losses, "step_ms": times,
-                  "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+        answer = answer_of(steps)
         if tracker:
             answer["peak_tensor_bytes"] = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
         print(json.dumps(answer), flush=True)

@@ -6,6 +6,7 @@
 
 #include "rondo/backend/collectives.h"
 #include "rondo/base/text.h"
+#include "rondo/profile/over_ranks.h"
 
 namespace rondo {
 namespace {
@@ -59,12 +60,6 @@ void agree(cost::Profile& profile, const Group& group) {
   for (std::int64_t* value : signed_bytes) *value = static_cast<std::int64_t>(*agreed++);
 }
 
-double largest(double value, const Group& group) {
-  at::Tensor message = at::full({1}, value, at::kDouble);
-  all_reduce(message, group, ReduceOp::MAX);
-  return message.item<double>();
-}
-
 }  // namespace
 
 cost::Profile profile_job(const Context& context, Model model, const at::Tensor& input,
@@ -75,7 +70,7 @@ cost::Profile profile_job(const Context& context, Model model, const at::Tensor&
   for (int measured = 0; measured < kMostMeasurements; ++measured) {
     barrier(context.world());
     profiler.measure();
-    spread = largest(profiler.spread(), context.world());
+    spread = over_ranks(profiler.spread(), context.world(), ReduceOp::MAX);
     if (spread <= cost::kSteadySpread) break;
   }
   cost::Profile profile = profiler.profile();

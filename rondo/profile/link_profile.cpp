@@ -12,6 +12,7 @@
 #include "rondo/base/time.h"
 #include "rondo/parallel/schedule/block_scheduler.h"
 #include "rondo/parallel/sharded/shard_collectives.h"
+#include "rondo/profile/over_ranks.h"
 
 namespace rondo {
 namespace {
@@ -32,12 +33,6 @@ std::vector<std::vector<double>> take_turns(const Group& group, int runs,
     }
   }
   return times;
-}
-
-double over_ranks(double value, const Group& group, ReduceOp how) {
-  at::Tensor message = at::full({1}, value, at::kDouble);
-  all_reduce(message, group, how);
-  return message.item<double>();
 }
 
 // The slowest rank's median time.

@@ -2,9 +2,8 @@
 import json
 
 import pytest
+from algorithms import ALGORITHMS
 
-ALGORITHMS = ["naive", "all_to_all", "reduce_broadcast", "ring", "halving_doubling", "double_binary_tree", "torus_2d",
-              "hierarchical", "direct"]
 SHORT = ["--bursts", "1", "--burst-time", "1ms"]
 
 

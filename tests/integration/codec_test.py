@@ -3,6 +3,7 @@ import json
 import subprocess
 
 import pytest
+from algorithms import ALGORITHMS
 
 
 def bench(rondo, *words):
@@ -52,10 +53,6 @@ def test_losses_follow_pytorchs_hooks_step_by_step(rondo, repository, tmp_path, 
         assert max(abs(a - b) / b for a, b in zip(ours[codec], mean)) < tolerance, codec
     # The comparison is worth something: hooks are not alike.
     assert max(abs(a - b) for a, b in zip(ours["fp16_compress"], ours["power_sgd:rank=1,start=2"])) > 1e-3
-
-
-ALGORITHMS = ["naive", "all_to_all", "reduce_broadcast", "ring", "halving_doubling", "double_binary_tree", "torus_2d", "hierarchical",
-              "direct"]
 
 
 def test_hooks_go_with_every_algorithm(rondo):

@@ -46,6 +46,18 @@ int job_of(const cost::StepModel& model, JobKind kind, int unit) {
   return -1;
 }
 
+// Of two units, a gathered twice and b kept.
+StepPlan sharded_plan(const cost::StepModel& model) {
+  StepPlan plan{{{Strategy::zero3, false}, {Strategy::zero3_keep, false}},
+                std::vector<std::vector<Launch>>(7)};
+  plan.launches[0] = {{job_of(model, JobKind::gather_forward, 0), 1}};
+  plan.launches[1] = {{job_of(model, JobKind::gather_forward, 1), 1}};
+  plan.launches[3] = {{job_of(model, JobKind::gather_backward, 0), 1}};
+  plan.launches[4] = {{job_of(model, JobKind::reduce_scatter, 1), 1}};
+  plan.launches[5] = {{job_of(model, JobKind::reduce_scatter, 0), 1}};
+  return plan;
+}
+
 // Slots: 0 prologue, 1 and 2 forward of a and b, 3 and 4 backward of b and a, 5 epilogue, 6 optimizer.
 StepPlan ddp_plan(const cost::StepModel& model) {
   StepPlan plan{{{Strategy::ddp, false}, {Strategy::ddp, false}}, std::vector<std::vector<Launch>>(7)};
@@ -117,13 +129,7 @@ TEST(UnitForecast, SharesTheWaitsAmongTheUnitsWhoseBlocksAreWaitedFor) {
   EXPECT_DOUBLE_EQ(ddp[1].exposed_s, 0);    // b's hides under a's backward
   EXPECT_EQ(std::max(ddp[0].peak_bytes, ddp[1].peak_bytes), result.peak_bytes);
 
-  StepPlan plan{{{Strategy::zero3, false}, {Strategy::zero3_keep, false}},
-                std::vector<std::vector<Launch>>(7)};
-  plan.launches[0] = {{job_of(model, JobKind::gather_forward, 0), 1}};
-  plan.launches[1] = {{job_of(model, JobKind::gather_forward, 1), 1}};
-  plan.launches[3] = {{job_of(model, JobKind::gather_backward, 0), 1}};
-  plan.launches[4] = {{job_of(model, JobKind::reduce_scatter, 1), 1}};
-  plan.launches[5] = {{job_of(model, JobKind::reduce_scatter, 0), 1}};
+  const StepPlan plan = sharded_plan(model);
   timeline = {};
   const StepResult sharded = simulate_step(model, plan, UINT64_MAX, &timeline);
   const auto units = forecast_units(model, timeline);
@@ -156,13 +162,7 @@ TEST(UnitForecast, CountsWaitsForMemory) {
 
 TEST(StepSimulator, ShardedByHand) {
   const cost::StepModel model = two_units(1);
-  StepPlan plan{{{Strategy::zero3, false}, {Strategy::zero3_keep, false}},
-                std::vector<std::vector<Launch>>(7)};
-  plan.launches[0] = {{job_of(model, JobKind::gather_forward, 0), 1}};
-  plan.launches[1] = {{job_of(model, JobKind::gather_forward, 1), 1}};
-  plan.launches[3] = {{job_of(model, JobKind::gather_backward, 0), 1}};
-  plan.launches[4] = {{job_of(model, JobKind::reduce_scatter, 1), 1}};
-  plan.launches[5] = {{job_of(model, JobKind::reduce_scatter, 0), 1}};
+  const StepPlan plan = sharded_plan(model);
   check_plan(model, plan);
   Timeline timeline;
   const StepResult result = simulate_step(model, plan, UINT64_MAX, &timeline);

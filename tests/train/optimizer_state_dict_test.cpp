@@ -7,29 +7,16 @@
 #include "rondo/checkpoint/named_tensors.h"
 #include "rondo/strategy/state_dict.h"
 #include "tests/parallel/sharded/layers.h"
+#include "tests/parallel/sharded/state_copies.h"
 
 // What an optimizer remembers under every strategy, held to one optimizer in one process.
 namespace rondo::testing {
 namespace {
 
-StrategyOptions options() {
-  StrategyOptions options;
-  options.find_unused_parameters = true;
-  options.strategy_seed = 7;
-  options.block_bytes = Bytes{256};
-  return options;
-}
-
 OptimizerSnapshot copy_of(const OptimizerSnapshot& state) {
   OptimizerSnapshot copy{state.description, {}};
   for (const NamedTensor& entry : state.tensors)
     copy.tensors.push_back({entry.name, entry.tensor.detach().clone()});
-  return copy;
-}
-
-std::vector<ModelTensor> copy_of(const std::vector<ModelTensor>& state) {
-  std::vector<ModelTensor> copy;
-  for (const ModelTensor& entry : state) copy.push_back({entry.name, entry.tensor.clone()});
   return copy;
 }
 
@@ -66,7 +53,7 @@ TEST(OptimizerStateDict, FullIsThatOfOneProcessUnderEveryStrategy) {
   for (const std::string backend : {"native", "gloo"}) {
     for (const std::string strategy : {"ddp", "zero1", "zero2", "zero3", "random"}) {
       run_ranks(3, backend, [&](Context& context) {
-        RankTraining training(context, strategy, options());
+        RankTraining training(context, strategy, state_options());
         training.step(0);
         training.step(1);
         const OptimizerSnapshot state = full_optimizer_state_dict(*training.prepared, *training.optimizer);
@@ -88,10 +75,10 @@ TEST(OptimizerStateDict, LoadedUnderAnotherStrategyAndNumberOfRanksTrainingGoesO
   std::vector<ModelTensor> weights;
   OptimizerSnapshot state;
   run_ranks(2, "gloo", [&](Context& context) {
-    RankTraining training(context, "zero3", options());
+    RankTraining training(context, "zero3", state_options());
     training.step(0);
     training.step(1);
-    const auto full_weights = copy_of(full_state_dict(*training.prepared));
+    const auto full_weights = copies_of(full_state_dict(*training.prepared));
     const auto full = copy_of(full_optimizer_state_dict(*training.prepared, *training.optimizer));
     if (context.rank() == 0) {
       weights = full_weights;
@@ -110,7 +97,7 @@ TEST(OptimizerStateDict, LoadedUnderAnotherStrategyAndNumberOfRanksTrainingGoesO
                                               {"zero3_keep", 3, "gloo"},
                                               {"random", 4, "gloo"}}) {
     run_ranks(to.ranks, to.backend, [&](Context& context) {
-      RankTraining training(context, to.strategy, options());
+      RankTraining training(context, to.strategy, state_options());
       load_full_state_dict(*training.prepared, weights);
       load_full_optimizer_state_dict(*training.prepared, *training.optimizer, state);
       training.step(2);
@@ -126,11 +113,11 @@ TEST(OptimizerStateDict, LoadedUnderAnotherStrategyAndNumberOfRanksTrainingGoesO
 TEST(OptimizerStateDict, ShardsArePartsOfTheFullStateAndComeBack) {
   for (const std::string backend : {"native", "gloo"}) {
     run_ranks(2, backend, [&](Context& context) {
-      RankTraining training(context, "zero3", options());
+      RankTraining training(context, "zero3", state_options());
       PreparedModel& model = *training.prepared;
       training.step(0);
       training.step(1);
-      const auto weights = copy_of(full_state_dict(model));
+      const auto weights = copies_of(full_state_dict(model));
       const auto full = by_name(copy_of(full_optimizer_state_dict(model, *training.optimizer)));
       const auto shards = copy_of(sharded_optimizer_state_dict(model, *training.optimizer));
       ASSERT_EQ(shards.tensors.size(), full.size());
@@ -144,7 +131,7 @@ TEST(OptimizerStateDict, ShardsArePartsOfTheFullStateAndComeBack) {
       EXPECT_LT(here, elements);
 
       training.step(2);
-      const auto after = copy_of(full_state_dict(model));
+      const auto after = copies_of(full_state_dict(model));
       load_full_state_dict(model, weights);
       load_sharded_optimizer_state_dict(model, *training.optimizer, shards);
       barrier(context.world());
@@ -160,14 +147,14 @@ TEST(OptimizerStateDict, ShardsArePartsOfTheFullStateAndComeBack) {
 TEST(OptimizerStateDict, WhatDoesNotFitIsNamedAndNothingChanges) {
   OptimizerSnapshot of_three_ranks;
   run_ranks(3, "gloo", [&](Context& context) {
-    RankTraining training(context, "zero3", options());
+    RankTraining training(context, "zero3", state_options());
     training.step(0);
     const auto shards = copy_of(sharded_optimizer_state_dict(*training.prepared, *training.optimizer));
     if (context.rank() == 0) of_three_ranks = shards;
     barrier(context.world());
   });
   run_ranks(2, "gloo", [&](Context& context) {
-    RankTraining training(context, "zero3", options());
+    RankTraining training(context, "zero3", state_options());
     PreparedModel& model = *training.prepared;
     training.step(0);
     const auto before = copy_of(full_optimizer_state_dict(model, *training.optimizer));

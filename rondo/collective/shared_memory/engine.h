@@ -42,7 +42,7 @@ class Engine {
   // Returns when the collective has completed. Throws TimeoutError, PeerLostError, MismatchError or
   // CancelledError.
   void wait(std::uint64_t sequence, const Wait& wait);
-  // start() and wait() in one: the least time that a collective can take. Throws what either throws.
+  // start() and wait() in one, as fast as can be; `timeout` counts once it waits. Throws what either throws.
   void run(CollectiveRequest request, Duration timeout);
   // Number of collectives started.
   std::uint64_t sequence();

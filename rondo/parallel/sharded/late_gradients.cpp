@@ -8,9 +8,9 @@
 namespace rondo {
 namespace {
 
-std::vector<at::Tensor> trained(const std::vector<LateGradients::Unit>& units) {
+std::vector<at::Tensor> trained(const std::vector<ModelUnit>& units) {
   std::vector<at::Tensor> tensors;
-  for (const LateGradients::Unit& unit : units) {
+  for (const ModelUnit& unit : units) {
     for (const ModelTensor& parameter : unit.parameters) {
       if (parameter.tensor.requires_grad()) tensors.push_back(parameter.tensor);
     }
@@ -20,7 +20,7 @@ std::vector<at::Tensor> trained(const std::vector<LateGradients::Unit>& units) {
 
 }  // namespace
 
-LateGradients::LateGradients(const std::vector<Unit>& units, std::function<bool(std::size_t unit)> sent)
+LateGradients::LateGradients(const std::vector<ModelUnit>& units, std::function<bool(std::size_t unit)> sent)
     : sent_(std::move(sent)), hooks_(trained(units), *this) {
   for (std::size_t unit = 0; unit < units.size(); ++unit) {
     for (const ModelTensor& parameter : units[unit].parameters) {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "rondo/nn/model_tensors.h"
+#include "rondo/nn/partition.h"
 #include "rondo/parallel/ddp/gradient_hooks.h"
 #include "rondo/strategy/reducer.h"
 
@@ -15,12 +15,8 @@ namespace rondo {
 // outside the unit has used the parameter. Training throws UsageError then, out of backward().
 class LateGradients final : public Reducer {
  public:
-  struct Unit {
-    std::string name;
-    std::vector<ModelTensor> parameters;
-  };
   // `sent` says of a number in `units` whether its gradients have left in this pass.
-  LateGradients(const std::vector<Unit>& units, std::function<bool(std::size_t unit)> sent);
+  LateGradients(const std::vector<ModelUnit>& units, std::function<bool(std::size_t unit)> sent);
 
   void add(at::Tensor& parameter) override;
   void finalize() override {}

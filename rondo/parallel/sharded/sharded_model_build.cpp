@@ -170,8 +170,8 @@ void ShardedModel::build(const ShardingPlan& plan, const StrategyOptions& option
   // A plan says for each unit when it travels; and where nothing is queued there is nothing to gain.
   const Bytes joined = defers_ && !launches_ ? options.fuse_bytes : Bytes{};
   std::vector<UnitGroup> groups = join_small_units(std::move(model_units), shardings, joined);
-  std::vector<LateGradients::Unit> of_units;
-  for (const UnitGroup& group : groups) of_units.push_back({group.unit.name, group.unit.parameters});
+  std::vector<ModelUnit> of_units;
+  for (const UnitGroup& group : groups) of_units.push_back(group.unit);
   std::vector<std::int64_t> owned(static_cast<std::size_t>(environment_.shard_group.size()), 0);
   for (std::size_t i = 0; i < groups.size(); ++i) {
     // Shared buffers go where least is, so that each rank owns its share of them.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "rondo/backend/collectives.h"
+#include "rondo/base/median.h"
 #include "rondo/format/file.h"
 #include "rondo/memory/ledger.h"
 #include "rondo/nn/partition.h"
@@ -15,12 +16,10 @@ using nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
 // Of the steps behind the first few, in which memory is touched for the first time.
-double settled_median(std::vector<double> values) {
+double settled_median(const std::vector<double>& values) {
   if (values.empty()) return 0;
   const auto skipped = static_cast<std::ptrdiff_t>(std::min<std::size_t>(3, (values.size() - 1) / 2));
-  const auto middle = values.begin() + skipped + (values.end() - values.begin() - skipped) / 2;
-  std::nth_element(values.begin() + skipped, middle, values.end());
-  return *middle;
+  return median({values.begin() + skipped, values.end()});
 }
 
 // The largest of the ranks' figures, by key.

@@ -4,23 +4,10 @@
 
 #include "rondo/base/error.h"
 #include "tests/parallel/sharded/layers.h"
+#include "tests/parallel/sharded/state_copies.h"
 
 namespace rondo::testing {
 namespace {
-
-StrategyOptions options() {
-  StrategyOptions options;
-  options.find_unused_parameters = true;
-  options.strategy_seed = 7;
-  options.block_bytes = Bytes{256};
-  return options;
-}
-
-std::vector<ModelTensor> copy_of(const std::vector<ModelTensor>& state) {
-  std::vector<ModelTensor> copy;
-  for (const ModelTensor& tensor : state) copy.push_back({tensor.name, tensor.tensor.clone()});
-  return copy;
-}
 
 TEST(StateDict, FullIsTheModelOfOneProcessUnderEveryStrategy) {
   const std::vector<at::Tensor> expected = train_alone({.steps = 2});
@@ -33,7 +20,7 @@ TEST(StateDict, FullIsTheModelOfOneProcessUnderEveryStrategy) {
   for (const std::string backend : {"native", "gloo"}) {
     for (const std::string strategy : {"ddp", "zero1", "zero3", "random"}) {
       run_ranks(2, backend, [&](Context& context) {
-        RankTraining training(context, strategy, options());
+        RankTraining training(context, strategy, state_options());
         training.step(0);
         training.step(1);
         for (const ModelTensor& tensor : full_state_dict(*training.prepared)) {
@@ -51,14 +38,14 @@ TEST(StateDict, FullIsTheModelOfOneProcessUnderEveryStrategy) {
 TEST(StateDict, LoadedUnderAnotherStrategyTrainingGoesOn) {
   for (const std::string backend : {"native", "gloo"}) {
     run_ranks(2, backend, [](Context& context) {
-      RankTraining first(context, "zero3", options());
+      RankTraining first(context, "zero3", state_options());
       first.step(0);
-      const auto saved = copy_of(full_state_dict(*first.prepared));
+      const auto saved = copies_of(full_state_dict(*first.prepared));
       barrier(context.world());
       for (const std::string strategy : {"zero1", "random", "ddp"}) {
-        RankTraining second(context, strategy, options());
+        RankTraining second(context, strategy, state_options());
         load_full_state_dict(*second.prepared, saved);
-        const auto loaded = copy_of(full_state_dict(*second.prepared));
+        const auto loaded = copies_of(full_state_dict(*second.prepared));
         ASSERT_EQ(loaded.size(), saved.size());
         for (std::size_t i = 0; i < saved.size(); ++i) {
           EXPECT_TRUE(at::equal(loaded[i].tensor, saved[i].tensor)) << strategy << " " << saved[i].name;
@@ -74,10 +61,10 @@ TEST(StateDict, LoadedUnderAnotherStrategyTrainingGoesOn) {
 
 TEST(StateDict, ShardsTileTheParametersAndComeBack) {
   run_ranks(3, "gloo", [](Context& context) {
-    const auto strategy = all_strategies().make("zero3", context, options());
+    const auto strategy = all_strategies().make("zero3", context, state_options());
     Layers model;
     const auto prepared = strategy->prepare(model.ptr());
-    const auto full = copy_of(full_state_dict(*prepared));
+    const auto full = copies_of(full_state_dict(*prepared));
     std::vector<ShardedTensor> shards = sharded_state_dict(*prepared);
     ASSERT_EQ(shards.size(), full.size());
     for (std::size_t i = 0; i < shards.size(); ++i) {
@@ -102,8 +89,8 @@ TEST(StateDict, ShardsTileTheParametersAndComeBack) {
 
 TEST(StateDict, WhatDoesNotFitIsNamedAndNothingChanges) {
   run_ranks(2, "native", [](Context& context) {
-    RankTraining training(context, "zero2", options());
-    auto wrong = copy_of(full_state_dict(*training.prepared));
+    RankTraining training(context, "zero2", state_options());
+    auto wrong = copies_of(full_state_dict(*training.prepared));
     const at::Tensor before = wrong.front().tensor.clone();
     for (ModelTensor& tensor : wrong) tensor.tensor.zero_();
     wrong[1].name = "output.wait";
@@ -126,7 +113,7 @@ TEST(Reshard, AmongFewerRanksTrainsAsOneProcess) {
   const std::vector<at::Tensor> expected = train_alone({.steps = 4});
   for (const int neighbours : {0, 1, 2, 4}) {
     run_ranks(4, "gloo", [&](Context& context) {
-      StrategyOptions resharded = options();
+      StrategyOptions resharded = state_options();
       resharded.reshard_ranks = neighbours;
       const auto result = train_on_ranks(context, "zero3", resharded, {.steps = 4});
       EXPECT_LT(largest_difference(result, expected), kTolerance) << neighbours;

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <vector>
+
+#include "rondo/nn/model_tensors.h"
+#include "rondo/strategy/registry.h"
+
+// What tests of state dicts share.
+namespace rondo::testing {
+
+// Several blocks a unit, and strategies that differ between units where they are drawn.
+inline StrategyOptions state_options() {
+  StrategyOptions options;
+  options.find_unused_parameters = true;
+  options.strategy_seed = 7;
+  options.block_bytes = Bytes{256};
+  return options;
+}
+
+inline std::vector<ModelTensor> copies_of(const std::vector<ModelTensor>& state) {
+  std::vector<ModelTensor> copy;
+  for (const ModelTensor& entry : state) copy.push_back({entry.name, entry.tensor.clone()});
+  return copy;
+}
+
+}  // namespace rondo::testing
