@@ -9,6 +9,7 @@ import time
 import torch
 import torch.distributed
 from torch.nn.parallel import DistributedDataParallel
+from leaving import leave
 
 
 def main(report):
@@ -24,6 +25,7 @@ def main(report):
     with open(report, "a") as out:
         os.write(out.fileno(), f"{time.monotonic_ns()}\n".encode())
     torch.distributed.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

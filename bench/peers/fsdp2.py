@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from leaving import leave
 
 HERE = pathlib.Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
@@ -86,6 +87,7 @@ def worker(arguments):
             answer["profile"] = profiling.key_averages().table(sort_by="self_cpu_time_total", row_limit=25)
         print(json.dumps(answer), flush=True)
     dist.destroy_process_group()
+    leave()
 
 
 class Contestant:

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks, default_hooks, powerSGD_hook
 from torch.nn import functional
+from leaving import leave
 
 MASK = (1 << 64) - 1
 
@@ -316,6 +317,7 @@ def main():
         print(json.dumps(answer), flush=True)
     if arguments.strategy != "one_device":
         torch.distributed.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

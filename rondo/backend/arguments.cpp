@@ -61,6 +61,25 @@ const std::vector<at::Tensor>& only_list(const std::vector<std::vector<at::Tenso
   return lists.front();
 }
 
+void check_one_each(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs, int size,
+                    const char* operation) {
+  const auto ranks = static_cast<std::size_t>(size);
+  if (inputs.size() == ranks && outputs.size() == ranks) return;
+  throw UsageError(str(operation, ": expected a tensor for each of the ", size, " ranks, got ", inputs.size(),
+                       " inputs and ", outputs.size(), " outputs"));
+}
+
+std::vector<at::Tensor> pieces_by_rank(const at::Tensor& tensor, const std::vector<std::int64_t>& splits,
+                                       int size, const char* operation) {
+  if (!splits.empty()) return tensor.split_with_sizes(splits);
+  if (tensor.size(0) % size != 0) {
+    throw UsageError(
+        str(operation, ": the first dimension, ", tensor.size(0), ", does not divide by ", size));
+  }
+  return tensor.split_with_sizes(
+      std::vector<std::int64_t>(static_cast<std::size_t>(size), tensor.size(0) / size));
+}
+
 void check_divides(const at::Tensor& large, const at::Tensor& small, int size, const char* operation) {
   if (large.scalar_type() != small.scalar_type() || large.numel() != small.numel() * size) {
     throw UsageError(rondo::str(operation, ": ", large.sizes(), " ", large.scalar_type(), " is not ", size,

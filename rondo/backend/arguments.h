@@ -17,6 +17,12 @@ const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* opera
 // The one list, with a tensor like `like` for each of `size` ranks.
 const std::vector<at::Tensor>& only_list(const std::vector<std::vector<at::Tensor>>& lists, int size,
                                          const at::Tensor& like, const char* operation);
+// As many of each as there are ranks.
+void check_one_each(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs, int size,
+                    const char* operation);
+// `tensor` along its first dimension by rank: `splits`, or equal parts where it is empty.
+std::vector<at::Tensor> pieces_by_rank(const at::Tensor& tensor, const std::vector<std::int64_t>& splits,
+                                       int size, const char* operation);
 // `large` is `size` times `small`.
 void check_divides(const at::Tensor& large, const at::Tensor& small, int size, const char* operation);
 

@@ -20,6 +20,7 @@ class Deadline {
   bool passed() const { return at_ != TimePoint::max() && Clock::now() >= at_; }
   bool is_never() const { return at_ == TimePoint::max(); }
   TimePoint at() const { return at_; }
+  Deadline later_by(Duration duration) const { return is_never() ? *this : Deadline(at_ + duration); }
   // Zero once passed.
   Duration remaining() const {
     if (is_never()) return Duration::max();

@@ -51,11 +51,10 @@ class JobMaker {
       if (unit + 1 < slots.units)
         add({JobKind::gather_backward, unit, k, std::max(forward + 1, backward - window), backward - 1,
              backward, 0, u.parameter_bytes});
-      add({JobKind::reduce_scatter, unit, k, backward + 1, slots.epilogue(), slots.optimizer(), 0,
+      add({JobKind::reduce_scatter, unit, k, backward + 1, slots.epilogue(), slots.end(), 0,
            u.gradient_bytes});
       if (k + 1 == passes)
-        add({JobKind::all_reduce, unit, k, backward + 1, slots.epilogue(), slots.optimizer(), 0,
-             u.gradient_bytes});
+        add({JobKind::all_reduce, unit, k, backward + 1, slots.epilogue(), slots.end(), 0, u.gradient_bytes});
     }
   }
 

@@ -101,8 +101,8 @@ class Search {
 
   void enter(State s, int slot) {
     if (is_stopped()) return;
-    if (slot == slots_.optimizer()) {
-      finish(std::max(s.now, s.link) + optimizer_);
+    if (slot == slots_.end()) {
+      finish(std::max(s.now, s.link));
       return;
     }
     if (slots_.is_compute(slot)) {
@@ -175,28 +175,41 @@ class Search {
       s.now = s.leaving.front().first;
       release(s);
     }
+    const bool updates = slot == cost::Slots::update();
     for (const simulate::Launch& l : launches) {
-      const Job& what = job(l.job);
-      s.link = std::max(s.link, s.now) + what.seconds();
-      s.link_left -= what.seconds();
-      s.done[index(l.job)] = s.link;
-      if (what.kind == cost::JobKind::reduce_scatter && shards_gradients(choice(what.unit).choice.strategy))
-        s.leaving.emplace_back(s.link, static_cast<double>(what.bytes));
+      if (!updates || job(l.job).kind == cost::JobKind::gather_updated) send(s, l.job);
     }
-    if (slots_.is_compute(slot)) work(s, slot);
-    if (std::max(s.now + s.compute_left, std::max(s.now, s.link) + s.link_left + optimizer_) >= to_beat())
-      return;
+    if (updates) work(s, optimizer_);
+    for (const simulate::Launch& l : launches) {
+      if (updates && job(l.job).kind != cost::JobKind::gather_updated) send(s, l.job);
+    }
+    if (slots_.is_compute(slot)) pass(s, slot);
+    if (std::max(s.now + s.compute_left, std::max(s.now, s.link) + s.link_left) >= to_beat()) return;
     enter(std::move(s), slot + 1);
   }
 
-  void work(State& s, int slot) const {
-    const int unit = slots_.unit(slot);
-    const bool is_forward = slots_.is_forward(slot);
-    const double seconds = is_forward ? profile(unit).forward_s : choice(unit).backward_s;
+  void send(State& s, int j) const {
+    const Job& what = job(j);
+    s.link = std::max(s.link, s.now) + what.seconds();
+    s.link_left -= what.seconds();
+    s.done[index(j)] = s.link;
+    if (what.kind == cost::JobKind::reduce_scatter && shards_gradients(choice(what.unit).choice.strategy))
+      s.leaving.emplace_back(s.link, static_cast<double>(what.bytes));
+  }
+
+  // `seconds` of computing, slower while the link is busy.
+  void work(State& s, double seconds) const {
     const double speed = 1 - model_.profile.link.contention;
     const double shared = std::max(0.0, s.link - s.now);
     s.compute_left -= seconds;
     s.now += seconds <= shared * speed ? seconds / speed : shared + (seconds - shared * speed);
+  }
+
+  // The forward or backward of a unit.
+  void pass(State& s, int slot) const {
+    const int unit = slots_.unit(slot);
+    const bool is_forward = slots_.is_forward(slot);
+    work(s, is_forward ? profile(unit).forward_s : choice(unit).backward_s);
     const cost::Strategy strategy = choice(unit).choice.strategy;
     const bool has_buffer = shards_parameters(strategy) && !choice(unit).jobs.empty();
     if (has_buffer && (!is_forward || strategy == cost::Strategy::zero3))

@@ -91,9 +91,9 @@ std::string what_binds(const cost::StepModel& model, const Answer& answer, std::
 
 std::string slot_name(const cost::StepModel& model, int slot) {
   const cost::Slots& slots = model.slots;
-  if (slot == slots.optimizer()) return "optimizer";
+  if (slot == cost::Slots::update()) return "optimizer";
   if (slot == slots.epilogue()) return "epilogue";
-  if (!slots.is_compute(slot)) return "prologue";
+  if (slot == slots.end()) return "end";
   const std::string pass =
       slots.micro_batches > 1 ? str(" in micro-batch ", slots.micro_batch(slot)) : std::string();
   return str(slots.is_forward(slot) ? "forward" : "backward", " of ",

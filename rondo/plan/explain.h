@@ -26,7 +26,7 @@ struct SweepPoint {
 // options.time_limit / points.
 std::vector<SweepPoint> sweep(const cost::StepModel& model, PlannerOptions options, int points);
 
-// "forward of layers.3", "backward of layers.3 in micro-batch 2", "prologue", "optimizer".
+// "forward of layers.3", "backward of layers.3 in micro-batch 2", "optimizer", "epilogue".
 std::string slot_name(const cost::StepModel& model, int slot);
 
 // The largest batch of one rank and micro-batch that fits, for each uniform strategy with and without

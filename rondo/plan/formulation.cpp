@@ -64,7 +64,7 @@ void Formulation::add_choices() {
 
 // e[t]: how long compute stands still between slot t and the next.
 void Formulation::add_stalls() {
-  for (int slot = 0; slot < model_.slots.optimizer(); ++slot)
+  for (int slot = 0; slot < model_.slots.end(); ++slot)
     stall_columns_.push_back(programme_.add_column({str("stall[", slot, "]"), 1, 0, kUnbounded, false}));
 }
 
@@ -180,7 +180,13 @@ void Formulation::add_capacity_rows() {
     }
     Row capacity{str("link[", slot, "]"), -kUnbounded, 0, carried};
     capacity.entries.push_back({stall_columns_[index(slot)], -1});
-    if (slots.is_compute(slot)) {
+    if (slot == cost::Slots::update()) {
+      for (int unit = 0; unit < model_.units(); ++unit) {
+        const auto& choices = model_.choices[index(unit)];
+        for (std::size_t c = 0; c < choices.size(); ++c)
+          capacity.entries.push_back({choice_columns_[index(unit)][c], -choices[c].optimizer_s / time_unit_});
+      }
+    } else if (slots.is_compute(slot)) {
       const int unit = slots.unit(slot);
       if (slots.is_forward(slot)) {
         capacity.upper = model_.profile.units[index(unit)].forward_s / time_unit_;
@@ -194,7 +200,7 @@ void Formulation::add_capacity_rows() {
     if (contention <= 0) continue;
     Row slower{str("contention[", slot, "]"), -kUnbounded, 0, {{stall_columns_[index(slot)], -1}}};
     for (const Entry& entry : carried) slower.entries.push_back({entry.column, entry.value * contention});
-    if (slots.is_compute(slot)) programme_.add_row(std::move(slower));
+    if (slot < slots.epilogue()) programme_.add_row(std::move(slower));
   }
 }
 

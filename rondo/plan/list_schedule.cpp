@@ -33,7 +33,7 @@ class ListScheduler {
   }
 
   StepPlan run() {
-    for (int slot = 0; slot < slots_.optimizer(); ++slot) step(slot);
+    for (int slot = 0; slot < slots_.end(); ++slot) step(slot);
     return std::move(plan_);
   }
 
@@ -45,7 +45,7 @@ class ListScheduler {
     for (const ChoiceCost* c : costs_) {
       for (const int j : c->jobs) {
         left_[index(j)] = job(j).blocks;
-        (job(j).due == slots_.optimizer() ? reductions_ : gathers_).push_back(j);
+        (job(j).due == slots_.end() ? reductions_ : gathers_).push_back(j);
       }
     }
     std::sort(gathers_.begin(), gathers_.end(),
@@ -95,6 +95,10 @@ class ListScheduler {
       }
     }
     link_free_ = std::max(link_free_, now_);
+    if (slot == cost::Slots::update()) {
+      update();
+      return;
+    }
     const double compute = compute_seconds(slot);
     const double end = now_ + compute / (1 - model_.profile.link.contention);
     for (const int j : gathers_) {
@@ -106,7 +110,28 @@ class ListScheduler {
     if (rule_.reductions_first) fill_with_reductions(slot, end);
     fill_with_gathers(slot, end);
     fill_with_reductions(slot, end);
-    // With contention the link slows compute down as long as it is busy.
+    work(compute);
+  }
+
+  // Beside the update go parameters that it has changed, behind it what cannot wait any longer.
+  void update() {
+    double compute = 0;
+    for (const ChoiceCost* c : costs_) compute += c->optimizer_s;
+    const double end = compute / (1 - model_.profile.link.contention);
+    const int slot = cost::Slots::update();
+    for (const int j : gathers_) {
+      if (job(j).kind != JobKind::gather_updated) continue;
+      launch(j, job(j).last == slot ? left_[index(j)] : needed(j, end), slot);
+    }
+    work(compute);
+    link_free_ = std::max(link_free_, now_);
+    for (const int j : gathers_) {
+      if (job(j).last == slot && left_[index(j)] > 0) launch(j, left_[index(j)], slot);
+    }
+  }
+
+  // With contention the link slows compute down as long as it is busy.
+  void work(double compute) {
     const double speed = 1 - model_.profile.link.contention;
     const double shared = std::max(0.0, link_free_ - now_);
     now_ = compute <= shared * speed ? now_ + compute / speed

@@ -88,7 +88,7 @@ StepPlan round_schedule(const cost::StepModel& model, const FluidSchedule& fluid
     const int next = static_cast<int>(slot) + 1;
     const auto rank = [&](const Job& job) {
       if (job.due == next) return 0;  // waited for at once
-      const bool is_reduction = job.due == model.slots.optimizer();
+      const bool is_reduction = job.due == model.slots.end();
       return is_reduction == reductions_first ? 1 : 2;
     };
     std::stable_sort(plan.launches[slot].begin(), plan.launches[slot].end(),

@@ -57,7 +57,27 @@ class Cluster {
       now = std::max(now, due);
       last = std::max(last, now);
     }
+    if (slot == cost::Slots::update()) {
+      // As in the step of one rank: what is updated sets out beside the update, the rest behind it.
+      for (const Launch& launch : plan_.launches[index(slot)]) {
+        if (is_updated(launch)) carry(launch, last);
+      }
+      work(slot);
+      const double updated = *std::max_element(now_.begin(), now_.end());
+      for (const Launch& launch : plan_.launches[index(slot)]) {
+        if (!is_updated(launch)) carry(launch, updated);
+      }
+      return;
+    }
     for (const Launch& launch : plan_.launches[index(slot)]) carry(launch, last);
+    work(slot);
+  }
+
+  bool is_updated(const Launch& launch) const {
+    return model_.jobs[index(launch.job)].kind == cost::JobKind::gather_updated;
+  }
+
+  void work(int slot) {
     const double work = compute_seconds(slot);
     if (work <= 0) return;
     RandomStream random(stragglers_.seed, static_cast<std::uint64_t>(slot));
@@ -75,7 +95,7 @@ class Cluster {
   }
 
   double due_time(int slot, int waits_for) const {
-    if (slot == slots_.optimizer()) return link_free_s_;
+    if (slot == slots_.end()) return link_free_s_;
     double due = waits_for < 0 ? 0 : block_done_s_[index(waits_for)];
     if (!slots_.is_compute(slot)) return due;
     for (const int j : costs_[index(slots_.unit(slot))]->jobs) {
@@ -99,7 +119,7 @@ class Cluster {
   }
 
   double compute_seconds(int slot) const {
-    if (slot == slots_.optimizer()) {
+    if (slot == cost::Slots::update()) {
       double total = 0;
       for (const cost::ChoiceCost* c : costs_) total += c->optimizer_s;
       return total;

@@ -60,16 +60,30 @@ class Simulation {
     }
     const double begin = now_;
     const MemoryParts during = memory_;
-    for (const Launch& launch : plan_.launches[static_cast<std::size_t>(slot)]) send(launch, slot);
+    const std::vector<Launch>& launches = plan_.launches[static_cast<std::size_t>(slot)];
+    const auto goes_first = [&](const Launch& launch) { return goes_beside(launch, slot); };
+    for (const Launch& launch : launches) {
+      if (goes_first(launch)) send(launch, slot);
+    }
     compute(compute_seconds(slot));
+    for (const Launch& launch : launches) {
+      if (!goes_first(launch)) send(launch, slot);
+    }
     if (slots_.is_compute(slot)) release(slot);
     if (timeline_ != nullptr)
       timeline_->slots.push_back({ready, due, begin, now_, waited_for, needs_gone, during});
   }
 
-  // Blocks that must be there before a slot computes: those of its own unit, and before the optimizer all.
+  // Whether a block sets out when its slot begins, not when it ends: beside the update there is nothing to
+  // send but what it has changed.
+  bool goes_beside(const Launch& launch, int slot) const {
+    return slot != cost::Slots::update() ||
+           model_.jobs[static_cast<std::size_t>(launch.job)].kind == JobKind::gather_updated;
+  }
+
+  // Blocks that must be there before a slot computes: those of its own unit, and before the end all.
   void wait_for_due(int slot) {
-    if (slot == slots_.optimizer()) {
+    if (slot == slots_.end()) {
       now_ = std::max(now_, link_free_);
     } else if (slots_.is_compute(slot)) {
       for (const int job : cost(slots_.unit(slot)).jobs) {
@@ -164,7 +178,7 @@ class Simulation {
   }
 
   double compute_seconds(int slot) const {
-    if (slot == slots_.optimizer()) {
+    if (slot == cost::Slots::update()) {
       double total = 0;
       for (const ChoiceCost* cost : costs_) total += cost->optimizer_s;
       return total;

@@ -57,9 +57,11 @@ struct StepResult {
 
 // One step of a rank whose peers do the same at the same time.
 //
-// Compute goes through the slots in order. A slot begins when the one before has ended, every block due by
+// Compute goes through the slots in order, from the update by the last step's gradients until this step's are
+// there. A slot begins when the one before has ended, every block due by
 // then has arrived, and what the slot adds fits the limit beside what is alive (gradients on their way out
-// free memory meanwhile). At its begin its blocks join the link's queue. The link carries one block at a
+// free memory meanwhile). At its begin its blocks join the link's queue; in the update's slot only those of
+// updated parameters do, the others at its end. The link carries one block at a
 // time, in the order of the queue, and never stops while the queue has one; while it is busy compute runs
 // slower by the link's contention. Deterministic; any thread.
 StepResult simulate_step(const cost::StepModel& model, const StepPlan& plan, std::uint64_t memory_limit,

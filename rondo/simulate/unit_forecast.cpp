@@ -13,7 +13,7 @@ std::vector<UnitForecast> forecast_units(const cost::StepModel& model, const Tim
   for (std::size_t i = 0; i < timeline.slots.size(); ++i) {
     const int slot = static_cast<int>(i);
     const SlotRecord& record = timeline.slots[i];
-    if (slot == model.slots.optimizer()) {
+    if (slot == model.slots.end()) {
       // It waits for everything that is still on its way, one block after the other.
       double waited = record.ready_s;
       for (const BlockRecord& block : timeline.blocks) {

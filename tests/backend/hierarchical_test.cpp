@@ -4,10 +4,13 @@
 #include "rondo/backend/collectives.h"
 #include "rondo/backend/gloo/factory.h"
 #include "rondo/backend/hierarchical/hierarchical_backend.h"
+#include "rondo/backend/store_adapter.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/channel/shared_store.h"
 #include "rondo/collective/codec/codec.h"
 #include "tests/backend/ranks.h"
+#include "tests/collective/faulty_job.h"
 
 namespace rondo {
 namespace {
@@ -128,6 +131,24 @@ TEST(Hierarchical, TheOtherOperations) {
       for (int rank = 0; rank < n; ++rank)
         EXPECT_TRUE(
             at::equal(outputs[static_cast<std::size_t>(rank)], contribution(rank * 10 + context.rank(), 4)));
+      // Pieces of any size, none among them, and through strides.
+      std::vector<std::int64_t> splits(static_cast<std::size_t>(n), 0);
+      std::vector<std::int64_t> own_splits(static_cast<std::size_t>(n), context.rank());
+      for (int rank = 0; rank < n; ++rank) splits[static_cast<std::size_t>(rank)] = rank;
+      at::Tensor uneven = at::zeros({2, n * (n - 1) / 2}, at::kLong).t();
+      at::Tensor own =
+          at::full({static_cast<std::int64_t>(n) * context.rank(), 2}, context.rank(), at::kLong);
+      world.backend()->alltoall_base(uneven, own, splits, own_splits)->wait();
+      std::int64_t begin = 0;
+      for (int rank = 0; rank < n; begin += rank++)
+        EXPECT_TRUE(uneven.narrow(0, begin, rank).eq(rank).all().item<bool>());
+      std::vector<std::vector<at::Tensor>> lists;
+      if (context.rank() == n - 1) lists.push_back(inputs);
+      std::vector<at::Tensor> scattered = {at::zeros({4})};
+      c10d::ScatterOptions options;
+      options.rootRank = n - 1;
+      world.backend()->scatter(scattered, lists, options)->wait();
+      EXPECT_TRUE(at::equal(scattered[0], contribution((n - 1) * 10 + context.rank(), 4)));
       at::Tensor message = contribution(context.rank(), 8);
       if (context.rank() == 0) send(message, world, n - 1, 3);
       if (context.rank() == n - 1) {
@@ -285,6 +306,15 @@ TEST(Hierarchical, RanksThatDisagreeAreToldOnBothHosts) {
                   all_reduce(tensor, context.world());
                 },
                 {"8 x float32", "7 x float32"});
+  expect_on_all({0, 1, 1},
+                [](Context& context) {
+                  std::vector<at::Tensor> inputs(3, at::ones({context.rank() == 1 ? 7 : 8}));
+                  std::vector<at::Tensor> outputs(3);
+                  for (at::Tensor& output : outputs) output = at::ones({8});
+                  if (context.rank() == 1) outputs[1] = at::ones({7});
+                  all_to_all(outputs, inputs, context.world());
+                },
+                {"expects 32 bytes from rank 1 on host 1", "which sends 28"});
 }
 
 TEST(Hierarchical, ARankThatNeverComesIsNamed) {
@@ -305,6 +335,67 @@ TEST(Hierarchical, ARankThatNeverComesIsNamed) {
     }
     context.world().store()->set(str("late/", context.rank()), "");
   });
+}
+
+using Collective = std::function<void(const Group& world)>;
+
+// What four ranks do over and over, until one of them is gone.
+const std::vector<std::pair<std::string, Collective>> kRepeated = {
+    {"all_reduce",
+     [](const Group& world) {
+       at::Tensor tensor = at::ones({40000});
+       all_reduce(tensor, world);
+     }},
+    {"broadcast",
+     [](const Group& world) {
+       at::Tensor tensor = at::ones({40000});
+       broadcast(tensor, world, 1);
+     }},
+    {"all_gather", [](const Group& world) { all_gather(at::ones({40000}), world); }},
+    {"gather", [](const Group& world) { gather(at::ones({40000}), world, 0); }},
+    {"all_to_all",
+     [](const Group& world) {
+       const std::vector<at::Tensor> inputs(4, at::ones({40000}));
+       std::vector<at::Tensor> outputs;
+       for (int rank = 0; rank < 4; ++rank) outputs.push_back(at::empty({40000}));
+       all_to_all(outputs, inputs, world);
+     }},
+    {"send and recv", [](const Group& world) {
+       // Rank 3 sends to all, who hear of it from nobody else.
+       at::Tensor message = at::ones({40000});
+       if (world.rank() != 3) return recv(message, world, 3);
+       for (int rank = 0; rank < 3; ++rank) send(message, world, rank);
+     }}};
+
+// Two hosts with two ranks each, as processes, of which the last is killed.
+TEST(Hierarchical, AKilledProcessIsNamedByAll) {
+  if (!have_gloo()) GTEST_SKIP() << "this build has no Gloo";
+  tests::FaultRecord record;
+  for (const auto& [name, repeated] : kRepeated) {
+    const std::shared_ptr<Store> meeting = SharedStore::create();
+    tests::FaultyJob job(name, 4, 3, SIGKILL);
+    job.start<PeerLostError>([&](int rank, const std::function<void()>& strike) {
+      at::set_num_threads(1);
+      InitOptions options;
+      options.backend = "hierarchical(native, gloo)";
+      options.rank = rank;
+      options.world_size = 4;
+      options.store = c10::make_intrusive<StoreForC10d>(meeting);
+      options.host = str("host ", rank % 2);
+      const Context context = init(options);
+      for (int round = 0;; ++round) {
+        if (round == 5 && rank == 3) strike();
+        try {
+          repeated(context.world());
+        } catch (const std::exception&) {
+          job.note_error();
+          throw;
+        }
+      }
+    });
+    record.finish(job);
+  }
+  EXPECT_EQ(record.wrong(), std::vector<std::string>());
 }
 
 TEST(Hierarchical, WrongOptionsAreNamed) {

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Two units, one pass: slots 0 prologue, 1 and 2 forward, 3 and 4 backward, 5 epilogue, 6 optimizer.
+// Two units, one pass: slots 0 update, 1 and 2 forward, 3 and 4 backward, 5 epilogue, 6 end.
 Json whole_form() {
   const auto block = [](const char* unit, const char* purpose, int slot) {
     return Json{{"collective", "all_gather"}, {"unit", unit},    {"index", 0}, {"bytes", 50}, {"slot", slot},

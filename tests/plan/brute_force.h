@@ -75,7 +75,7 @@ class BruteForce {
   const cost::Job& job(int j) const { return model_.jobs[static_cast<std::size_t>(j)]; }
 
   bool is_hopeless(const State& s) const {
-    const double bound = std::max(s.now + s.work_left, std::max(s.link, s.now) + s.link_left + optimizer_);
+    const double bound = std::max(s.now + s.work_left, std::max(s.link, s.now) + s.link_left);
     return bound >= best_ * (1 - 1e-7);
   }
 
@@ -97,9 +97,9 @@ class BruteForce {
 
   // Enters slot t: waits for what it needs; then every way to launch.
   void slot(State s, int t) {
-    if (t == slots_.optimizer()) {
+    if (t == slots_.end()) {
       ++schedules_;
-      best_ = std::min(best_, std::max(s.now, s.link) + optimizer_);
+      best_ = std::min(best_, std::max(s.now, s.link));
       return;
     }
     if (slots_.is_compute(t)) {
@@ -144,21 +144,33 @@ class BruteForce {
       s.now = s.leaving.front().at;
       gone();
     }
-    for (const int j : order) {
+    const auto send = [&](int j) {
       s.link = std::max(s.link, s.now) + job(j).block_s;
       s.link_left -= job(j).block_s;
       s.done[static_cast<std::size_t>(j)] = s.link;
       const cost::Strategy strategy = choice(job(j).unit).choice.strategy;
       if (job(j).kind == cost::JobKind::reduce_scatter && shards_gradients(strategy))
         s.leaving.push_back({s.link, static_cast<double>(job(j).bytes)});
+    };
+    const double slow = 1 - model_.profile.link.contention;
+    const auto work = [&](double seconds) {
+      s.work_left -= seconds;
+      const double busy = std::max(0.0, s.link - s.now);
+      s.now += seconds <= busy * slow ? seconds / slow : busy + (seconds - busy * slow);
+    };
+    // Slot 0 updates all units. Meanwhile updated parameters may travel; nothing else can be asked for yet.
+    for (const int j : order) {
+      if (t > 0 || job(j).kind == cost::JobKind::gather_updated) send(j);
+    }
+    if (t == 0) {
+      work(optimizer_);
+      for (const int j : order) {
+        if (job(j).kind != cost::JobKind::gather_updated) send(j);
+      }
     }
     if (slots_.is_compute(t)) {
       const int u = slots_.unit(t);
-      double work = slots_.is_forward(t) ? unit(u).forward_s : choice(u).backward_s;
-      s.work_left -= work;
-      const double slow = 1 - model_.profile.link.contention;
-      const double busy = std::max(0.0, s.link - s.now);
-      s.now += work <= busy * slow ? work / slow : busy + (work - busy * slow);
+      work(slots_.is_forward(t) ? unit(u).forward_s : choice(u).backward_s);
       const cost::Strategy strategy = choice(u).choice.strategy;
       const bool frees =
           slots_.is_forward(t) ? strategy == cost::Strategy::zero3 : shards_parameters(strategy);

@@ -58,7 +58,7 @@ StepPlan sharded_plan(const cost::StepModel& model) {
   return plan;
 }
 
-// Slots: 0 prologue, 1 and 2 forward of a and b, 3 and 4 backward of b and a, 5 epilogue, 6 optimizer.
+// Slots: 0 update, 1 and 2 forward of a and b, 3 and 4 backward of b and a, 5 epilogue, 6 end.
 StepPlan ddp_plan(const cost::StepModel& model) {
   StepPlan plan{{{Strategy::ddp, false}, {Strategy::ddp, false}}, std::vector<std::vector<Launch>>(7)};
   plan.launches[4] = {{job_of(model, JobKind::all_reduce, 1), 1}};
@@ -96,6 +96,31 @@ TEST(StepSimulator, AnEngineWithoutAThreadExposesWhatItDoes) {
   const StepResult result = simulate_step(model, ddp_plan(model), UINT64_MAX);
   EXPECT_DOUBLE_EQ(result.exposed_s, 1.25);
   EXPECT_DOUBLE_EQ(result.slowed_s, 0);
+}
+
+// A second of update altogether, as each rank updates half of either unit.
+TEST(StepSimulator, UpdatedParametersTravelBesideTheUpdateOthersBehindIt) {
+  cost::Profile profile = two_units(1).profile;
+  for (cost::UnitProfile& unit : profile.units) unit.optimizer_s = 1;
+  const cost::StepModel model = cost::make_step_model(profile, two_units(1).options);
+  StepPlan plan{{{Strategy::zero2, false}, {Strategy::zero2, false}}, std::vector<std::vector<Launch>>(7)};
+  plan.launches[0] = {{job_of(model, JobKind::gather_updated, 0), 1},
+                      {job_of(model, JobKind::gather_updated, 1), 1}};
+  plan.launches[4] = {{job_of(model, JobKind::reduce_scatter, 1), 1}};
+  plan.launches[5] = {{job_of(model, JobKind::reduce_scatter, 0), 1}};
+  // The update, two passes of either unit, the last reduction: nothing waits for a gather.
+  StepResult result = simulate_step(model, plan, UINT64_MAX);
+  EXPECT_DOUBLE_EQ(result.step_s, 1 + 6 + 1);
+  EXPECT_DOUBLE_EQ(result.exposed_s, 1);
+  cost::Profile contended = profile;
+  contended.link.contention = 0.5;
+  result = simulate_step(cost::make_step_model(contended, model.options), plan, UINT64_MAX);
+  // Beside the update and in a's forward two seconds of gathers, in a's backward one of a reduction.
+  EXPECT_DOUBLE_EQ(result.slowed_s, 0.5 * 3);
+
+  result = simulate_step(model, sharded_plan(model), UINT64_MAX);
+  EXPECT_DOUBLE_EQ(result.step_s, 1 + 1 + 6 + 1);
+  EXPECT_DOUBLE_EQ(result.exposed_s, 2) << "a's gather cannot be asked for before the update is over";
 }
 
 TEST(StepSimulator, APeakBelowAllActivationsAndGradients) {

@@ -34,8 +34,12 @@ class Operation {
   virtual void second(std::size_t chunk, Fabric& fabric, const Deadline& deadline) = 0;
 };
 
-// A rank that waits for its own host to hand something out is told by the rank that waits for another host
-// why nothing comes; it gives up only this much later.
+// A rank that is missing is named by those who wait for it, not by those who wait for them: what may be the
+// consequence of another wait gives up this much later. Headers, which say who is missing, end at the
+// deadline; then what ranks of a host wait for in each other, whose place may have no header to compare; then
+// data from other hosts; last what this host hands out.
+constexpr Duration kGatherInGrace = std::chrono::milliseconds(250);
+constexpr Duration kDataGrace = std::chrono::seconds(1);
 constexpr Duration kHandOutGrace = std::chrono::seconds(2);
 
 // Chunks of an operation over `bytes`: large enough that messages are efficient, small enough that several

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rondo/base/error.h"
+
 namespace rondo::hierarchical {
 
 FailureRecord::Failure FailureRecord::record(const Failure& failure) noexcept {
@@ -18,6 +20,21 @@ FailureRecord::Failure FailureRecord::record(const Failure& failure) noexcept {
   } catch (...) {
     return failure;
   }
+}
+
+std::exception_ptr FailureRecord::first(const std::exception_ptr& error) noexcept {
+  Failure own;
+  try {
+    std::rethrow_exception(error);
+  } catch (const CommunicationError& e) {
+    own = {e.ranks(), dynamic_cast<const MismatchError*>(&e) != nullptr, e.what()};
+  } catch (const std::exception& e) {
+    own.what = e.what();
+  }
+  const Failure first = record(own);
+  if (first.what == own.what) return error;
+  if (first.mismatch) return std::make_exception_ptr(MismatchError(first.what, first.ranks));
+  return std::make_exception_ptr(PeerLostError(first.what, first.ranks));
 }
 
 }  // namespace rondo::hierarchical

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
@@ -20,6 +21,9 @@ class FailureRecord {
   };
   // Writes `failure` unless there is one already; returns the one that counts.
   Failure record(const Failure& failure) noexcept;
+  // The same for an exception: what to report in its place, which is itself unless another rank's came
+  // before.
+  std::exception_ptr first(const std::exception_ptr& error) noexcept;
 
  private:
   c10::intrusive_ptr<c10d::Store> store_;

@@ -74,32 +74,16 @@ std::unique_ptr<Fabric> make_fabric(const BackendRequest& request,
                                     const HierarchicalBackend::Options& options) {
   register_cpu_allocations();
   HostMap map = map_of(request, options);
-  auto gather_in = make_host_group(request, map, "gather in", Duration::zero());
+  auto gather_in = make_host_group(request, map, "gather in", kGatherInGrace);
   auto hand_out = make_host_group(request, map, "hand out", kHandOutGrace);
   BackendRequest outer = request;
   outer.store = c10::make_intrusive<c10d::PrefixStore>("hierarchical/between hosts", request.store);
   outer.arguments.clear();
   outer.reproducible = false;  // only messages
   auto link = std::make_unique<OuterLink>(make_backend(options.outer, outer),
-                                          names_of(request, map, !options.one_rank_a_host));
+                                          names_of(request, map, !options.one_rank_a_host), kDataGrace);
   return std::make_unique<Fabric>(
       Fabric{std::move(map), std::move(gather_in), std::move(hand_out), std::move(link)});
-}
-
-// What to report for `error`: the first failure of all ranks, if another rank's came before.
-std::exception_ptr first_failure(FailureRecord& record, const std::exception_ptr& error) {
-  FailureRecord::Failure own;
-  try {
-    std::rethrow_exception(error);
-  } catch (const CommunicationError& e) {
-    own = {e.ranks(), dynamic_cast<const MismatchError*>(&e) != nullptr, e.what()};
-  } catch (const std::exception& e) {
-    own.what = e.what();
-  }
-  const FailureRecord::Failure first = record.record(own);
-  if (first.what == own.what) return error;
-  if (first.mismatch) return std::make_exception_ptr(MismatchError(first.what, first.ranks));
-  return std::make_exception_ptr(PeerLostError(first.what, first.ranks));
 }
 
 }  // namespace
@@ -208,9 +192,8 @@ HierarchicalBackend::HierarchicalBackend(const BackendRequest& request, const Op
                          "reproducible; leave one "
                          "of the two out, or encode what ranks have (--codec)"));
   }
-  pipeline_ =
-      std::make_unique<Pipeline>(make_fabric(request, options), options.window,
-                                 [this](std::exception_ptr error) { return first_failure(failure_, error); });
+  pipeline_ = std::make_unique<Pipeline>(make_fabric(request, options), options.window,
+                                         [this](std::exception_ptr error) { return failure_.first(error); });
 }
 
 HierarchicalBackend::~HierarchicalBackend() = default;
@@ -394,44 +377,73 @@ HierarchicalBackend::Work HierarchicalBackend::barrier(const c10d::BarrierOption
 
 HierarchicalBackend::Work HierarchicalBackend::gather(TensorLists& outputs, Tensors& inputs,
                                                       const c10d::GatherOptions& options) {
-  check_open();
-  return pipeline_->fabric().between_hosts->backend()->gather(outputs, inputs, options);
+  Call call(OperationKind::gather, OpType::GATHER);
+  const at::Tensor& tensor = only(inputs, "gather");
+  call.set_piece(tensor, false);
+  call.request.root = static_cast<int>(options.rootRank);
+  call.request.input = call.input(tensor);
+  if (getRank() == options.rootRank)
+    call.request.output = call.outputs(only_list(outputs, getSize(), tensor, "gather"));
+  call.operation = hierarchical::exchange(call.request, hosts());
+  return start(call, options.timeout);
 }
 
 HierarchicalBackend::Work HierarchicalBackend::scatter(Tensors& outputs, TensorLists& inputs,
                                                        const c10d::ScatterOptions& options) {
-  check_open();
-  return pipeline_->fabric().between_hosts->backend()->scatter(outputs, inputs, options);
+  Call call(OperationKind::scatter, OpType::SCATTER);
+  const at::Tensor& tensor = only(outputs, "scatter");
+  call.set_piece(tensor, false);
+  call.request.root = static_cast<int>(options.rootRank);
+  call.request.output = call.output(tensor);
+  if (getRank() == options.rootRank)
+    call.request.input = call.inputs(only_list(inputs, getSize(), tensor, "scatter"));
+  call.operation = hierarchical::exchange(call.request, hosts());
+  return start(call, options.timeout);
+}
+
+HierarchicalBackend::Work HierarchicalBackend::alltoall(Tensors& outputs, Tensors& inputs,
+                                                        const c10d::AllToAllOptions& options) {
+  check_one_each(outputs, inputs, getSize(), "all_to_all");
+  Call call(OperationKind::all_to_all, OpType::ALLTOALL);
+  for (const at::Tensor& tensor : inputs) call.request.input_bytes.push_back(tensor.nbytes());
+  for (const at::Tensor& tensor : outputs) call.request.output_bytes.push_back(tensor.nbytes());
+  call.request.input = call.inputs(inputs);
+  call.request.output = call.outputs(outputs);
+  call.operation = hierarchical::exchange(call.request, hosts());
+  return start(call, options.timeout);
 }
 
 HierarchicalBackend::Work HierarchicalBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                                              std::vector<std::int64_t>& output_splits,
                                                              std::vector<std::int64_t>& input_splits,
                                                              const c10d::AllToAllOptions& options) {
-  check_open();
-  return pipeline_->fabric().between_hosts->backend()->alltoall_base(output, input, output_splits,
-                                                                     input_splits, options);
+  Tensors outputs = pieces_by_rank(output, output_splits, getSize(), "all_to_all");
+  Tensors inputs = pieces_by_rank(input, input_splits, getSize(), "all_to_all");
+  return alltoall(outputs, inputs, options);
 }
 
-HierarchicalBackend::Work HierarchicalBackend::alltoall(Tensors& outputs, Tensors& inputs,
-                                                        const c10d::AllToAllOptions& options) {
+HierarchicalBackend::Work HierarchicalBackend::message(const StartMessage& start, const char* direction,
+                                                       int peer) {
   check_open();
-  return pipeline_->fabric().between_hosts->backend()->alltoall(outputs, inputs, options);
+  const std::string whom = peer < 0 ? "any rank" : pipeline_->fabric().between_hosts->name(peer);
+  const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(timeout_.load());
+  return direct_message(start, str(direction, whom), peer, timeout, failure_);
 }
 
 HierarchicalBackend::Work HierarchicalBackend::send(Tensors& tensors, int destination, int tag) {
-  check_open();
-  return pipeline_->fabric().between_hosts->backend()->send(tensors, destination, tag);
+  return message(
+      [&] { return pipeline_->fabric().between_hosts->backend()->send(tensors, destination, tag); },
+      "send to ", destination);
 }
 
 HierarchicalBackend::Work HierarchicalBackend::recv(Tensors& tensors, int source, int tag) {
-  check_open();
-  return pipeline_->fabric().between_hosts->backend()->recv(tensors, source, tag);
+  return message([&] { return pipeline_->fabric().between_hosts->backend()->recv(tensors, source, tag); },
+                 "receive from ", source);
 }
 
 HierarchicalBackend::Work HierarchicalBackend::recvAnysource(Tensors& tensors, int tag) {
-  check_open();
-  return pipeline_->fabric().between_hosts->backend()->recvAnysource(tensors, tag);
+  return message([&] { return pipeline_->fabric().between_hosts->backend()->recvAnysource(tensors, tag); },
+                 "receive from ", -1);
 }
 
 c10::intrusive_ptr<c10d::Backend> make_hierarchical_backend(const BackendRequest& request) {

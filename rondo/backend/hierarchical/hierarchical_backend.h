@@ -6,6 +6,7 @@
 
 #include "rondo/backend/hierarchical/all_reduce.h"
 #include "rondo/backend/hierarchical/compression.h"
+#include "rondo/backend/hierarchical/direct_message.h"
 #include "rondo/backend/hierarchical/failure_record.h"
 #include "rondo/backend/hierarchical/pipeline.h"
 #include "rondo/backend/registry.h"
@@ -17,8 +18,8 @@ namespace rondo {
 // hosts.
 //
 // all_reduce, broadcast, reduce, all_gather, reduce_scatter and barrier go through the hierarchy, in chunks,
-// on two threads of this backend, so that they move on while the caller computes. gather, scatter,
-// all_to_all, send and recv go to the backend between hosts as they are, also between ranks of one host.
+// on two threads of this backend, so that they move on while the caller computes. gather, scatter and
+// all_to_all are messages of the backend between hosts, also between ranks of one host; so are send and recv.
 //
 // Results are the same on all ranks, bit by bit: sums are added by rank within a host and by host then, or,
 // where the request says reproducible, by rank whatever the hosts (rank_order.h).
@@ -89,6 +90,7 @@ class HierarchicalBackend final : public c10d::Backend {
   Work reduce_in_rank_order(const at::Tensor& tensor, const c10d::ReduceOptions& options);
   Work reduce_in_place(const at::Tensor& tensor, const c10d::ReduceOp& op, std::chrono::milliseconds timeout,
                        const Tensors& results);
+  Work message(const hierarchical::StartMessage& start, const char* direction, int peer);
   std::unique_ptr<hierarchical::Operation> scattered_sum(const CollectiveRequest& request) const;
   void check_open() const;
 

@@ -22,8 +22,7 @@ class HostGroup {
   }
   // Until a collective, and so all before it, has completed.
   void wait(std::uint64_t sequence, const Deadline& deadline) {
-    const Deadline later = deadline.is_never() ? deadline : Deadline::after(deadline.remaining() + patience_);
-    translated([&] { engine_->wait(sequence, {later, nullptr}); });
+    translated([&] { engine_->wait(sequence, {deadline.later_by(patience_), nullptr}); });
   }
   void run(CollectiveRequest request, const Deadline& deadline) { wait(start(std::move(request)), deadline); }
   void abort(const std::string& reason) { engine_->abort(reason); }

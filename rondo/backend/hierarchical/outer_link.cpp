@@ -15,8 +15,10 @@ constexpr int kFirstTag = 0x7ff00000;
 
 }  // namespace
 
-OuterLink::OuterLink(c10::intrusive_ptr<c10d::Backend> backend, std::vector<std::string> names)
+OuterLink::OuterLink(c10::intrusive_ptr<c10d::Backend> backend, std::vector<std::string> names,
+                     Duration patience)
     : names_(std::move(names)),
+      patience_(patience),
       on_device_(backend->getBackendName() == "nccl"),
       backend_(std::move(backend)) {}
 
@@ -37,6 +39,7 @@ OuterLink::Transfer OuterLink::receive(int peer, Lane lane, void* data, std::siz
 OuterLink::Transfer OuterLink::start(int peer, Lane lane, void* data, std::size_t bytes, bool receives) {
   Transfer transfer;
   transfer.peer_ = peer;
+  transfer.lane_ = lane;
   transfer.receives_ = receives;
   transfer.memory_ = at::from_blob(data, {static_cast<std::int64_t>(bytes)}, at::kByte);
   std::vector<at::Tensor> message = {transfer.memory_};
@@ -55,8 +58,9 @@ OuterLink::Transfer OuterLink::start(int peer, Lane lane, void* data, std::size_
   return transfer;
 }
 
-void OuterLink::wait(Transfer& transfer, const Deadline& deadline) {
+void OuterLink::wait(Transfer& transfer, const Deadline& given) {
   if (!transfer.work_) return;
+  const Deadline deadline = transfer.lane_ == Lane::header ? given : given.later_by(patience_);
   const c10::intrusive_ptr<c10d::Work> work = std::move(transfer.work_);
   {
     const std::lock_guard lock(mutex_);

@@ -19,8 +19,9 @@ class OuterLink {
   // Streams of messages that do not wait for each other, by who starts them.
   enum class Lane : int { first, second, header };
 
-  // `names` says who each rank is, for messages.
-  OuterLink(c10::intrusive_ptr<c10d::Backend> backend, std::vector<std::string> names);
+  // `names` says who each rank is, for messages. Waits for all but headers take up to `patience` longer than
+  // their deadline.
+  OuterLink(c10::intrusive_ptr<c10d::Backend> backend, std::vector<std::string> names, Duration patience);
 
   // A message under way. The memory must stay until it has been waited for.
   class Transfer {
@@ -28,6 +29,7 @@ class OuterLink {
     friend class OuterLink;
     c10::intrusive_ptr<c10d::Work> work_;
     int peer_ = -1;
+    Lane lane_ = Lane::first;
     bool receives_ = false;
     at::Tensor staged_;  // on the device that the backend wants
     at::Tensor memory_;
@@ -47,6 +49,7 @@ class OuterLink {
   Transfer start(int peer, Lane lane, void* data, std::size_t bytes, bool receives);
 
   std::vector<std::string> names_;
+  Duration patience_;
   bool on_device_;
   mutable std::mutex mutex_;  // protects backend_ and under_way_
   c10::intrusive_ptr<c10d::Backend> backend_;

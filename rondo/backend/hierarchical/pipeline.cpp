@@ -172,16 +172,9 @@ void Pipeline::exchange_headers(Entry& entry) {
 
 void Pipeline::check_headers(Entry& entry) {
   OuterLink& link = *fabric_->between_hosts;
-  // A little less than the deadline: ranks of this host that wait for this one meanwhile would blame it at
-  // that time.
-  Deadline deadline = entry.job.deadline;
-  if (!deadline.is_never()) {
-    const Duration left = deadline.remaining();
-    deadline = Deadline::after(left - std::min<Duration>(std::chrono::milliseconds(50), left / 4));
-  }
   for (std::size_t i = 0; i < entry.peers.size(); ++i) {
     const int peer = entry.peers[i];
-    link.wait(entry.receives[i], deadline);
+    link.wait(entry.receives[i], entry.job.deadline);
     const OperationHeader& theirs = entry.theirs[static_cast<std::size_t>(fabric_->map.host_of(peer))];
     if (theirs == entry.own) continue;
     throw MismatchError(
@@ -190,7 +183,7 @@ void Pipeline::check_headers(Entry& entry) {
             ". All ranks must make the same calls in the same order with the same shapes and dtypes."),
         {peer});
   }
-  for (OuterLink::Transfer& send : entry.sends) link.wait(send, deadline);
+  for (OuterLink::Transfer& send : entry.sends) link.wait(send, entry.job.deadline);
 }
 
 void Pipeline::fail(std::exception_ptr error, const Entry* entry) {

@@ -24,4 +24,9 @@ std::unique_ptr<Operation> all_gather(const CollectiveRequest& request, const Ho
 // For each rank's piece, every host adds up its own part and sends it there; the rank adds in host order.
 std::unique_ptr<Operation> reduce_scatter(const CollectiveRequest& request, const HostMap& map);
 
+// gather, scatter and all_to_all: a message from each rank that has something to each that wants it, whatever
+// the hosts, behind its size. A rank that expects another size gets MismatchError. all_to_all's request must
+// have the bytes of each piece.
+std::unique_ptr<Operation> exchange(const CollectiveRequest& request, const HostMap& map);
+
 }  // namespace rondo::hierarchical

@@ -286,11 +286,8 @@ NativeBackend::Work NativeBackend::reduce_scatter_tensor_coalesced(
 // first.
 NativeBackend::Work NativeBackend::exchange(const Tensors& outputs, const Tensors& inputs,
                                             std::chrono::milliseconds of_call) {
+  check_one_each(outputs, inputs, getSize(), "all_to_all");
   const auto size = static_cast<std::size_t>(getSize());
-  if (inputs.size() != size || outputs.size() != size) {
-    throw UsageError(str("all_to_all: expected a tensor for each of the ", size, " ranks, got ",
-                         inputs.size(), " inputs and ", outputs.size(), " outputs"));
-  }
   std::vector<std::uint64_t> sent(size);
   std::vector<std::uint64_t> expected(size);
   for (std::size_t r = 0; r < size; ++r) {
@@ -330,16 +327,8 @@ NativeBackend::Work NativeBackend::alltoall_base(at::Tensor& output, at::Tensor&
                                                  std::vector<std::int64_t>& output_splits,
                                                  std::vector<std::int64_t>& input_splits,
                                                  const c10d::AllToAllOptions& options) {
-  const auto pieces = [&](const at::Tensor& tensor, const std::vector<std::int64_t>& splits) {
-    if (!splits.empty()) return tensor.split_with_sizes(splits);
-    if (tensor.size(0) % getSize() != 0) {
-      throw UsageError(
-          str("all_to_all: the first dimension, ", tensor.size(0), ", does not divide by ", getSize()));
-    }
-    std::vector<std::int64_t> even(static_cast<std::size_t>(getSize()), tensor.size(0) / getSize());
-    return tensor.split_with_sizes(even);
-  };
-  return exchange(pieces(output, output_splits), pieces(input, input_splits), options.timeout);
+  return exchange(pieces_by_rank(output, output_splits, getSize(), "all_to_all"),
+                  pieces_by_rank(input, input_splits, getSize(), "all_to_all"), options.timeout);
 }
 
 NativeBackend::Work NativeBackend::send(Tensors& tensors, int destination, int tag) {

@@ -48,6 +48,21 @@ struct BlockOrder {
     return planned.empty() ? everywhere : planned[index * planned.size() / count];
   }
 
+  // The same in a later step of the plan: everything in it comes after what earlier steps have in the queue.
+  BlockOrder later_by(std::int64_t slots) const {
+    BlockOrder later = *this;
+    const auto move = [&](Place& place) {
+      place.slot += slots;
+      place.priority += slots * kPrioritiesOfASlot;
+    };
+    move(later.everywhere);
+    for (Place& place : later.planned) move(place);
+    return later;
+  }
+
+  // More than the blocks of a step, so that no priority of one step is that of another.
+  static constexpr std::int64_t kPrioritiesOfASlot = std::int64_t{1} << 24;
+
   Place everywhere;
   std::vector<Place> planned = {};
 };

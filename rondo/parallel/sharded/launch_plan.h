@@ -28,6 +28,7 @@ class LaunchPlan {
     return slots_.backward(micro_batch, place_[unit]);
   }
   int epilogue_slot() const { return slots_.epilogue(); }
+  int slots() const { return slots_.count(); }
 
   // A gather of parameters that a slot begins.
   struct Gather {

@@ -46,6 +46,8 @@ void ShardedModel::begin_step(const LocalBatch& batch) {
     for (const auto& unit : units_) unit->release();
   }
   if (is_first_pass) {
+    // Slots are numbered on from step to step, so that what the last one left in the queue stays allowed.
+    if (launches_) first_slot_ += launches_->slots();
     slot_ = -1;
     reach(0);
   }
@@ -117,17 +119,18 @@ void ShardedModel::reach(int slot) {
       if (progress_[unit].launched) units_[unit]->finish_gradients(/*accumulate=*/reduce_every_pass_);
     }
     for (const LaunchPlan::Gather& gather : launches_->gathers(next)) {
-      units_[gather.unit]->start_gather(launches_->order(gather.unit, gather.purpose, gather.micro_batch));
+      units_[gather.unit]->start_gather(
+          launches_->order(gather.unit, gather.purpose, gather.micro_batch).later_by(first_slot_));
     }
   }
   slot_ = slot;
-  scheduler_->reach(slot);
+  scheduler_->reach(first_slot_ + slot);
 }
 
 BlockOrder ShardedModel::gather_order(std::size_t unit, int direction) const {
   if (launches_) {
-    return launches_->order(
-        unit, direction > 0 ? cost::JobKind::gather_forward : cost::JobKind::gather_backward, pass_);
+    const auto purpose = direction > 0 ? cost::JobKind::gather_forward : cost::JobKind::gather_backward;
+    return launches_->order(unit, purpose, pass_).later_by(first_slot_);
   }
   return {direction > 0 ? forward_priority(unit) : -forward_priority(unit)};
 }
@@ -135,14 +138,19 @@ BlockOrder ShardedModel::gather_order(std::size_t unit, int direction) const {
 BlockOrder ShardedModel::gradient_order(std::size_t unit) const {
   if (launches_) {
     const bool is_ddp = units_[unit]->sharding() == Sharding::ddp;
-    return launches_->order(unit, is_ddp ? cost::JobKind::all_reduce : cost::JobKind::reduce_scatter, pass_);
+    const auto purpose = is_ddp ? cost::JobKind::all_reduce : cost::JobKind::reduce_scatter;
+    return launches_->order(unit, purpose, pass_).later_by(first_slot_);
   }
   // Behind all gathers of this pass, and what the next forward pass needs first before the rest.
   return {static_cast<std::int64_t>(order_.size()) + forward_priority(unit)};
 }
 
 BlockOrder ShardedModel::update_order(std::size_t unit) const {
-  if (launches_) return launches_->order(unit, cost::JobKind::gather_updated, 0);
+  if (launches_) {
+    // Of the next step, whose slot 0 this is.
+    return launches_->order(unit, cost::JobKind::gather_updated, 0)
+        .later_by(first_slot_ + launches_->slots());
+  }
   return {forward_priority(unit)};
 }
 
@@ -259,7 +267,7 @@ void ShardedModel::finish_backward() {
   launch_complete_units();
   if (launches_) reach(launches_->epilogue_slot());
   if (find_unused_) agree_on_unused();
-  if (defers_ && !launches_ && !batch_.gradients_are_read) {
+  if (defers_ && !batch_.gradients_are_read) {
     for (Progress& progress : progress_) progress.pending = progress.launched;
     waits_later_ = true;
   } else {

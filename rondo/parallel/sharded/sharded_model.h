@@ -134,6 +134,7 @@ class ShardedModel final : public PreparedModel, private ModelParts {
 
   std::optional<LaunchPlan> launches_;  // of a plan's schedule, where blocks travel
   int slot_ = 0;                        // of the plan
+  std::int64_t first_slot_ = 0;         // of the step, counted over all steps
   int pass_ = 0;                        // micro-batch of this step
 
   std::vector<std::size_t> order_;     // units in order of forward, as far as it is known

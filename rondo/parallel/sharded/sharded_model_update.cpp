@@ -65,13 +65,15 @@ void ShardedModel::step(torch::optim::Optimizer& optimizer) {
     if (shards_optimizer_state() || offloads_optimizer_) check_elementwise(optimizer);
     checked_optimizer_ = &optimizer;
   }
+  // The next step of a plan begins with its slot for the update.
+  if (launches_) scheduler_->reach(first_slot_ + launches_->slots());
   if (waits_later_) {
     pending_optimizer_ = &optimizer;
     // Shards first, in the order of need: each unit's parameters set out as soon as its gradients are in,
     // while those behind are still awaited. Replicated units have their gradients on the way until they are
-    // needed.
+    // needed, but where a plan says what the link carries meanwhile.
     for (const std::size_t unit : order_) {
-      if (progress_[unit].pending && shards_optimizer(units_[unit]->sharding())) update(unit);
+      if (progress_[unit].pending && (launches_ || shards_optimizer(units_[unit]->sharding()))) update(unit);
     }
   } else {
     if (offloads_optimizer_) {
@@ -79,8 +81,6 @@ void ShardedModel::step(torch::optim::Optimizer& optimizer) {
     } else {
       optimizer.step();
     }
-    // What the next step's slots launch stays back until it begins.
-    if (launches_) scheduler_->reach(-1);
     for (const std::size_t unit : order_) after_update(unit);
   }
   waits_later_ = false;

@@ -21,7 +21,7 @@ simulate::StepPlan draw(const cost::StepModel& model, RandomStream& random, doub
     plan.choices.push_back(choice->choice);
     for (const int j : choice->jobs) {
       const cost::Job& job = model.jobs[static_cast<std::size_t>(j)];
-      const int last = job.due == model.slots.optimizer() && thrift > 0
+      const int last = job.due == model.slots.end() && thrift > 0
                            ? std::min(job.last, job.first + 1)  // gradients leave soon where memory is short
                            : job.last;
       for (int block = 0; block < job.blocks; ++block) {

@@ -9,7 +9,7 @@ namespace {
 
 using cost::JobKind;
 
-// Units a, b: slots 0 prologue, 1 and 2 forward, 3 (b) and 4 (a) backward, 5 epilogue, 6 optimizer.
+// Units a, b: slots 0 update, 1 and 2 forward, 3 (b) and 4 (a) backward, 5 epilogue, 6 end.
 cost::PlanFile two_units() {
   cost::PlanFile plan;
   plan.units = {{.name = "a", .choice = {}, .parameter_bytes = {}},
