@@ -3,6 +3,7 @@
 
 #include "apps/common/command_line.h"
 #include "apps/report/page.h"
+#include "apps/report/planned_step.h"
 #include "rondo/format/file.h"
 #include "rondo/format/report/document.h"
 
@@ -24,7 +25,11 @@ int main(int argc, char** argv) {
       "  rondo report runs/gpt -o gpt.html --json -   also prints the figures as JSON");
   return rondo::run_command_line(app, argc, argv, [&] {
     const rondo::RunData run = rondo::read_run(directory);
-    const nlohmann::ordered_json document = rondo::report_document(run);
+    nlohmann::ordered_json document = rondo::report_document(run);
+    std::vector<std::string> notes;
+    if (auto planned = rondo::planned_step(run.directory, notes); !planned.is_null())
+      document["planned_step"] = std::move(planned);
+    for (std::string& note : notes) document["notes"].push_back(std::move(note));
     const std::filesystem::path path =
         output.empty() ? run.directory / "report.html" : std::filesystem::path(output);
     rondo::replace_text_file(path, rondo::make_page(document));

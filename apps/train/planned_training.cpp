@@ -131,8 +131,8 @@ cost::Profile profile_of_job(const TrainFlags& flags, const Context& context, co
   return profile_job(context, std::move(model), job.batch.input, job.batch.target, options, made_for);
 }
 
-// Of the limit: a predicted peak is a few percent off, and what goes beyond the limit ends the training.
-constexpr double kPlannedShare = 0.95;
+// Of the limit: a predicted peak is a little off, and what goes beyond the limit ends the training.
+constexpr double kPlannedShare = 0.99;
 
 Json make_plan_json(const TrainFlags& flags, const cost::Profile& profile, int ranks) {
   cost::StepOptions step;
@@ -154,7 +154,15 @@ Json make_plan_json(const TrainFlags& flags, const cost::Profile& profile, int r
   return plan::plan_to_json(model, answer, explanation, options);
 }
 
-JobPlan plan_from_file(const TrainFlags& flags, const Context& context) {
+// Into the run's directory, where the report looks for them.
+void keep(const RunDirectory& run, const Json& plan, const cost::Profile* profile) {
+  std::filesystem::create_directories(run.path);
+  replace_text_file(run.path / "plan.json", plan.dump(1) + "\n");
+  if (profile != nullptr)
+    replace_text_file(run.path / "profile.json", cost::to_json(*profile).dump(1) + "\n");
+}
+
+JobPlan plan_from_file(const TrainFlags& flags, const Context& context, const RunDirectory& run) {
   JobPlan result;
   std::string hash;
   run_agreed(context, [&] {
@@ -167,6 +175,7 @@ JobPlan plan_from_file(const TrainFlags& flags, const Context& context) {
     std::optional<cost::Profile> profile;
     if (!flags.profile.empty()) profile = cost::read_profile(flags.profile);
     if (result.predicts) result.prediction = prediction_of(json, file, profile ? &*profile : nullptr);
+    if (context.rank() == 0) keep(run, json, profile ? &*profile : nullptr);
   });
   check_same_plan(context, hash);
   return result;
@@ -177,7 +186,7 @@ JobPlan plan_from_file(const TrainFlags& flags, const Context& context) {
 JobPlan plan_job(const TrainFlags& flags, const Context& context, const RunDirectory& run,
                  const std::function<JobToPlan()>& job) {
   if (flags.strategy != "planned") return {};
-  if (!flags.plan.empty()) return plan_from_file(flags, context);
+  if (!flags.plan.empty()) return plan_from_file(flags, context, run);
   run_agreed(context, [&] {
     if (flags.memory_limit.empty())
       throw UsageError(
@@ -193,10 +202,11 @@ JobPlan plan_job(const TrainFlags& flags, const Context& context, const RunDirec
   std::string text;
   run_agreed(context, [&] {
     if (context.rank() != 0) return;
+    // Before there is a plan: whoever gives another limit need not wait for the profile again.
     std::filesystem::create_directories(run.path);
     replace_text_file(run.path / "profile.json", cost::to_json(profile).dump(1) + "\n");
     const Json json = make_plan_json(flags, profile, context.world_size());
-    replace_text_file(run.path / "plan.json", json.dump(1) + "\n");
+    keep(run, json, &profile);
     text = json.dump();
     log::info("planned: ", json["step_ms"].get<double>(), " ms a step, gap ", json["gap"].get<double>() * 100,
               " %, peak ", to_string(Bytes{json["peak_bytes"].get<std::uint64_t>()}), ", ",

@@ -148,9 +148,8 @@ ChoiceCost price(const UnitProfile& unit, UnitChoice choice, int shard_group, bo
   } else if (shards_gradients(s)) {
     cost.reduced_bytes = part;
   } else {
-    // A flat buffer of the unit's gradients stays from step to step.
-    cost.persistent_bytes += unit.gradient_bytes;
-    if (s == Strategy::zero1) cost.reduced_bytes = part;
+    // In a flat buffer; zero1's part of it is reduced into another one.
+    cost.reduced_bytes = unit.gradient_bytes + (s == Strategy::zero1 && shard_group > 1 ? part : 0);
   }
   cost.held_bytes = choice.checkpoint ? unit.checkpointed_activation_bytes : unit.activation_bytes;
   cost.forward_bytes = cost.held_bytes + unit.forward_workspace_bytes;
@@ -158,11 +157,11 @@ ChoiceCost price(const UnitProfile& unit, UnitChoice choice, int shard_group, bo
   // largest moment, gradients among it; these are counted apart, and whole.
   cost.backward_bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(
       0, static_cast<std::int64_t>(unit.activation_bytes) + backward_workspace(unit, choice.checkpoint)));
-  // Autograd's gradients are copied into the flat buffer: beside one that stays for ddp and zero1; for zero2
-  // into a second one, when the activations are gone; under zero3 into that in which the parameters were.
-  if (!in_place && shard_group > 1 && !shards_gradients(s)) cost.backward_bytes += unit.gradient_bytes;
-  if (!in_place && shard_group > 1 && s == Strategy::zero2)
+  // Autograd's gradients are copied into the flat buffer when the activations are gone: a second one, but
+  // under zero3, which takes that in which the parameters were. In place they are where they stay.
+  if (!in_place && shard_group > 1 && !shards_parameters(s))
     cost.backward_bytes = std::max(cost.backward_bytes, unit.gradient_bytes);
+  if (!shards_gradients(s)) cost.backward_bytes += unit.gradient_bytes;
   cost.backward_s = unit.backward_s + (choice.checkpoint ? unit.recompute_s : 0);
   cost.optimizer_s = unit.optimizer_s / (shards_optimizer(s) ? shard_group : 1);
   return cost;
@@ -254,8 +253,11 @@ StepModel make_step_model(Profile profile, const StepOptions& options) {
         ChoiceCost cost =
             price(u, {s, checkpoint}, model.shard_group, model.profile.link.parameters_in_place);
         cost.jobs = maker.jobs_of(unit, s);
-        for (const int job : cost.jobs)
-          cost.communication_s += model.jobs[static_cast<std::size_t>(job)].seconds();
+        for (const int number : cost.jobs) {
+          const Job& job = model.jobs[static_cast<std::size_t>(number)];
+          cost.communication_s += job.seconds();
+          if (job.kind == JobKind::gather_forward) cost.gathered_bytes = u.parameter_bytes;
+        }
         const bool is_new = std::none_of(costs.begin(), costs.end(),
                                          [&](const ChoiceCost& c) { return c.choice == cost.choice; });
         if (is_new) costs.push_back(std::move(cost));

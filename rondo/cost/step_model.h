@@ -68,8 +68,8 @@ struct Job {
 struct ChoiceCost {
   UnitChoice choice;
   std::uint64_t persistent_bytes = 0;  // all the time
-  std::uint64_t reduced_bytes =
-      0;  // this rank's part of reduced gradients: from the first backward to the optimizer
+  // This rank's part of reduced gradients: behind the first backward, until the next step's update.
+  std::uint64_t reduced_bytes = 0;
   std::uint64_t held_bytes = 0;     // after forward, until backward
   std::uint64_t forward_bytes = 0;  // during forward: held and workspace
   // During backward at its largest moment, besides the gradients that travel: activations, workspace,
@@ -77,7 +77,8 @@ struct ChoiceCost {
   std::uint64_t backward_bytes = 0;
   double backward_s = 0;  // with recomputation
   double optimizer_s = 0;
-  std::vector<int> jobs;  // numbers in StepModel::jobs
+  std::vector<int> jobs;             // numbers in StepModel::jobs
+  std::uint64_t gathered_bytes = 0;  // parameters that its jobs gather before forward
   double communication_s = 0;
 };
 
@@ -93,6 +94,11 @@ struct StepModel {
   std::vector<std::string> notes;                // what a reader must know: sizes outside the measured range
 
   int units() const { return slots.units; }
+  // Whether a unit's whole gradient is gone when it has been reduced. In place the unit keeps it, as
+  // ChoiceCost::reduced_bytes.
+  bool gradients_leave(Strategy strategy) const {
+    return shards_gradients(strategy) && !profile.link.parameters_in_place;
+  }
   const ChoiceCost& cost_of(int unit, UnitChoice choice) const;
   bool allows(int unit, UnitChoice choice) const;
   // Seconds of computing alone, without any choice that recomputes.

@@ -144,7 +144,7 @@ class Search {
   double fixed_bytes(int slot) const {
     double bytes = persistent_;
     for (int unit = 0; unit < slots_.units; ++unit) {
-      if (slot >= slots_.backward(0, unit)) bytes += static_cast<double>(choice(unit).reduced_bytes);
+      if (slot > slots_.backward(0, unit)) bytes += static_cast<double>(choice(unit).reduced_bytes);
     }
     for (int unit = 0; slots_.is_compute(slot) && unit < slots_.units; ++unit) {
       const int forward = slots_.forward(0, unit);
@@ -193,7 +193,8 @@ class Search {
     s.link = std::max(s.link, s.now) + what.seconds();
     s.link_left -= what.seconds();
     s.done[index(j)] = s.link;
-    if (what.kind == cost::JobKind::reduce_scatter && shards_gradients(choice(what.unit).choice.strategy))
+    if (what.kind == cost::JobKind::reduce_scatter &&
+        model_.gradients_leave(choice(what.unit).choice.strategy))
       s.leaving.emplace_back(s.link, static_cast<double>(what.bytes));
   }
 
@@ -211,9 +212,10 @@ class Search {
     const bool is_forward = slots_.is_forward(slot);
     work(s, is_forward ? profile(unit).forward_s : choice(unit).backward_s);
     const cost::Strategy strategy = choice(unit).choice.strategy;
-    const bool has_buffer = shards_parameters(strategy) && !choice(unit).jobs.empty();
-    if (has_buffer && (!is_forward || strategy == cost::Strategy::zero3))
-      s.gathered -= static_cast<double>(profile(unit).parameter_bytes);
+    if (!is_forward && shards_gradients(strategy) && !model_.gradients_leave(strategy))
+      s.gradients -= static_cast<double>(profile(unit).gradient_bytes);
+    if (!is_forward || strategy == cost::Strategy::zero3)
+      s.gathered -= static_cast<double>(choice(unit).gathered_bytes);
   }
 
   const cost::StepModel& model_;

@@ -258,15 +258,13 @@ double Formulation::fixed_bytes(int unit, std::size_t choice, int slot) const {
   const int forward = slots.forward(pass, unit);
   const int backward = slots.backward(pass, unit);
   double bytes = static_cast<double>(c.persistent_bytes);
-  if (slot >= slots.backward(0, unit)) bytes += static_cast<double>(c.reduced_bytes);
+  if (slot > slots.backward(0, unit)) bytes += static_cast<double>(c.reduced_bytes);
   if (slot == forward) bytes += static_cast<double>(c.forward_bytes);
   if (slot > forward && slot < backward) bytes += static_cast<double>(c.held_bytes);
   if (slot == backward) bytes += static_cast<double>(c.backward_bytes);
   const Strategy s = c.choice.strategy;
-  const bool gathers = shards_parameters(s) && !c.jobs.empty();
-  if (gathers && (slot == forward || slot == backward ||
-                  (s == Strategy::zero3_keep && slot > forward && slot < backward)))
-    bytes += static_cast<double>(profile.parameter_bytes);
+  if (slot == forward || slot == backward || (s == Strategy::zero3_keep && slot > forward && slot < backward))
+    bytes += static_cast<double>(c.gathered_bytes);
   if (shards_gradients(s) && slot == backward) bytes += static_cast<double>(profile.gradient_bytes);
   return bytes;
 }
@@ -290,7 +288,9 @@ void Formulation::add_memory_rows(std::uint64_t memory_limit) {
       if (job.is_gather_buffer()) {
         if (slot < job.first || slot > job.last) continue;  // when due, it is among the fixed bytes
         append(row.entries, memory_entries(number, slot, slot, bytes));
-      } else if (slot >= job.first) {  // after the unit's backward: what is not yet reduced
+      } else if (slot >= job.first &&
+                 !model_.profile.link
+                      .parameters_in_place) {  // after the unit's backward: what is not yet reduced
         append(row.entries, choices_with(number, bytes, false));
         append(row.entries, memory_entries(number, slot, slot - 1, -bytes));
       }

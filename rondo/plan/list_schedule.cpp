@@ -62,10 +62,9 @@ class ListScheduler {
       const ChoiceCost& c = cost(unit);
       const cost::UnitProfile& profile = model_.profile.units[index(unit)];
       for (double& bytes : forecast_) bytes += static_cast<double>(c.persistent_bytes);
-      for (int slot = slots_.backward(0, unit); slot < slots_.count(); ++slot)
+      for (int slot = slots_.backward(0, unit) + 1; slot < slots_.count(); ++slot)
         forecast_[index(slot)] += static_cast<double>(c.reduced_bytes);
-      const bool gathers = shards_parameters(c.choice.strategy) && !c.jobs.empty();
-      const auto parameters = static_cast<double>(profile.parameter_bytes);
+      const auto parameters = static_cast<double>(c.gathered_bytes);
       for (int k = 0; k < slots_.micro_batches; ++k) {
         const int forward = slots_.forward(k, unit);
         const int backward = slots_.backward(k, unit);
@@ -73,7 +72,7 @@ class ListScheduler {
         for (int slot = forward + 1; slot < backward; ++slot)
           forecast_[index(slot)] += static_cast<double>(c.held_bytes);
         forecast_[index(backward)] += static_cast<double>(c.backward_bytes);
-        if (gathers) {
+        if (c.gathered_bytes > 0) {
           const bool keeps = c.choice.strategy == cost::Strategy::zero3_keep;
           for (int slot = forward - 1; slot <= backward; ++slot) {
             if (keeps || slot <= forward || slot >= backward - 1) forecast_[index(slot)] += parameters;
@@ -81,7 +80,7 @@ class ListScheduler {
         }
         if (shards_gradients(c.choice.strategy)) {
           forecast_[index(backward)] += static_cast<double>(profile.gradient_bytes);
-          if (rule_.spare_gradients)
+          if (rule_.spare_gradients && model_.gradients_leave(c.choice.strategy))
             forecast_[index(backward + 1)] += static_cast<double>(profile.gradient_bytes);
         }
       }

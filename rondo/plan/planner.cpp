@@ -49,6 +49,8 @@ class Planner {
     } else {
       polish(0.9);
     }
+    if (options_.objective == Objective::step_time)
+      best_ = with_less_memory(model_, std::move(best_), options_.memory_limit, until(1.0));
     return finish();
   }
 

@@ -101,6 +101,28 @@ Scheduled polish_choices(const cost::StepModel& model, Scheduled best, std::uint
   return best;
 }
 
+Scheduled with_less_memory(const cost::StepModel& model, Scheduled best, std::uint64_t memory_limit,
+                           const Wait& wait) {
+  const auto kept = [](const cost::ChoiceCost& c) { return c.persistent_bytes + c.reduced_bytes; };
+  for (int unit = 0; unit < model.units(); ++unit) {
+    for (const cost::ChoiceCost& c : model.choices[index(unit)]) {
+      if (is_over(wait) || !best.result.fits) return best;
+      const cost::ChoiceCost& current = model.cost_of(unit, best.plan.choices[index(unit)]);
+      if (kept(c) >= kept(current)) continue;
+      Scheduled candidate = best;
+      candidate.plan.choices[index(unit)] = c.choice;
+      if (c.jobs == current.jobs) {
+        candidate.result = simulate::simulate_step(model, candidate.plan, memory_limit);
+      } else {
+        candidate = best_list_schedule(model, candidate.plan.choices, memory_limit);
+      }
+      if (candidate.result.fits && candidate.result.step_s <= best.result.step_s * (1 + 1e-9))
+        best = std::move(candidate);
+    }
+  }
+  return best;
+}
+
 Scheduled polish_schedule(const cost::StepModel& model, Scheduled best, std::uint64_t memory_limit,
                           double target_s, std::uint64_t seed, const Wait& wait) {
   RandomStream random(seed, /*stream=*/17);

@@ -14,6 +14,11 @@ namespace rondo::plan {
 Scheduled polish_choices(const cost::StepModel& model, Scheduled start, std::uint64_t memory_limit,
                          double target_s, const Wait& wait);
 
+// Of plans that are as fast, the one that keeps less in memory: what is not kept need not be written either,
+// and leaves room for what the profile does not know. Unit by unit, its other choices.
+Scheduled with_less_memory(const cost::StepModel& model, Scheduled start, std::uint64_t memory_limit,
+                           const Wait& wait);
+
 // Changes of the schedule: blocks one slot earlier or later, or before another in the queue of a slot.
 Scheduled polish_schedule(const cost::StepModel& model, Scheduled start, std::uint64_t memory_limit,
                           double target_s, std::uint64_t seed, const Wait& wait);

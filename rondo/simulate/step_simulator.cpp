@@ -105,7 +105,6 @@ class Simulation {
         memory_.activations += activations - cost(unit).held_bytes;
         memory_.workspace = cost(unit).backward_bytes - activations;
         if (shards_gradients(strategy(unit))) memory_.gradients += profile(unit).gradient_bytes;
-        if (slots_.micro_batch(slot) == 0) memory_.gradients += cost(unit).reduced_bytes;
       }
     }
     for (const Launch& launch : plan_.launches[static_cast<std::size_t>(slot)]) {
@@ -158,7 +157,7 @@ class Simulation {
     link_free_ += launch.blocks * job.block_s;
     done_[number] = link_free_;
     result_.communication_s += launch.blocks * job.block_s;
-    const bool frees = job.kind == JobKind::reduce_scatter && shards_gradients(strategy(job.unit));
+    const bool frees = job.kind == JobKind::reduce_scatter && model_.gradients_leave(strategy(job.unit));
     if (!frees && timeline_ == nullptr) return;
     // Launches of reductions are counted here, those of gathers when their memory is taken.
     int& launched = launched_[number];
@@ -202,27 +201,21 @@ class Simulation {
   void release(int slot) {
     const int unit = slots_.unit(slot);
     const cost::Strategy s = strategy(unit);
-    const bool has_buffer = shards_parameters(s) && model_.options.ranks > 1;
     if (slots_.is_forward(slot)) {
-      if (s == cost::Strategy::zero3 && has_buffer) memory_.gathered -= gathered_bytes(unit);
+      if (s == cost::Strategy::zero3) memory_.gathered -= cost(unit).gathered_bytes;
       return;
     }
+    if (slots_.micro_batch(slot) == 0) memory_.gradients += cost(unit).reduced_bytes;
     memory_.activations -= backward_activations(unit);
-    if (has_buffer) memory_.gathered -= gathered_bytes(unit);
-    // Without a reduction (one rank) the gradient is this rank's part.
-    if (shards_gradients(s) && !has_reduction(unit)) memory_.gradients -= profile(unit).gradient_bytes;
+    memory_.gathered -= cost(unit).gathered_bytes;
+    // Without a reduction (one rank) the gradient is this rank's part, as it is in place.
+    if (shards_gradients(s) && (!has_reduction(unit) || !model_.gradients_leave(s)))
+      memory_.gradients -= profile(unit).gradient_bytes;
   }
 
   // Of what a unit's backward needs at its largest moment; some may be gone by then.
   std::uint64_t backward_activations(int unit) const {
     return std::min(profile(unit).activation_bytes, cost(unit).backward_bytes);
-  }
-  std::uint64_t gathered_bytes(int unit) const {
-    for (const int job : cost(unit).jobs) {
-      if (model_.jobs[static_cast<std::size_t>(job)].kind == JobKind::gather_forward)
-        return profile(unit).parameter_bytes;
-    }
-    return 0;
   }
   bool has_reduction(int unit) const {
     return std::any_of(cost(unit).jobs.begin(), cost(unit).jobs.end(), [&](int job) {

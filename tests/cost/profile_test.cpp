@@ -134,11 +134,16 @@ TEST(StepModel, MemoryAndTrafficOfEachStrategy) {
   options.ranks = 4;
   const StepModel model = make_step_model(profile, options);
   const auto persistent = [&](Strategy s) { return model.cost_of(0, {s, false}).persistent_bytes; };
-  EXPECT_EQ(persistent(Strategy::ddp), 400000U);
-  EXPECT_EQ(persistent(Strategy::zero1), 250000U);
+  EXPECT_EQ(persistent(Strategy::ddp), 300000U);
+  EXPECT_EQ(persistent(Strategy::zero1), 150000U);
   EXPECT_EQ(persistent(Strategy::zero2), 150000U);
   EXPECT_EQ(persistent(Strategy::zero3), 75000U);
   EXPECT_EQ(persistent(Strategy::zero3_keep), 75000U);
+  const auto reduced = [&](Strategy s) { return model.cost_of(0, {s, false}).reduced_bytes; };
+  EXPECT_EQ(reduced(Strategy::ddp), 100000U);
+  EXPECT_EQ(reduced(Strategy::zero1), 125000U);
+  EXPECT_EQ(reduced(Strategy::zero2), 25000U);
+  EXPECT_EQ(reduced(Strategy::zero3), 25000U);
   const auto seconds = [&](Strategy s) { return model.cost_of(0, {s, false}).communication_s; };
   const double once = 0.75 * 100000 / 1e3;
   EXPECT_NEAR(seconds(Strategy::ddp), 2 * once, 1e-6);
@@ -177,8 +182,8 @@ TEST(StepModel, GradientsThatComeWhileActivationsGo) {
   };
   for (UnitProfile& unit : profile.units) unit.backward_workspace_bytes = -40;
   EXPECT_EQ(backward_bytes(Strategy::zero3, false), 60U - 40);
-  EXPECT_EQ(backward_bytes(Strategy::ddp, false), 60U - 40 + 100);  // autograd's, beside the flat buffer
-  EXPECT_EQ(backward_bytes(Strategy::zero2, false), 100U);          // the copy, when the activations are gone
+  EXPECT_EQ(backward_bytes(Strategy::ddp, false), 100U + 100);  // autograd's beside their copy
+  EXPECT_EQ(backward_bytes(Strategy::zero2, false), 100U);      // the copy, when the activations are gone
   // The second forward has all activations and its workspace, and no gradient yet: 60 + 30 of 100.
   EXPECT_EQ(backward_bytes(Strategy::zero3, true), 60U - 40);
   for (UnitProfile& unit : profile.units) unit.gradient_bytes = 50;

@@ -156,7 +156,7 @@ def test_the_page_draws_the_plan(rondo, open_page, tmp_path):  # noqa: F811
                    "--time-limit", "3s")
     assert result.returncode == 0, result.stderr
     probe = open_page(tmp_path / "plan.html")
-    assert {"Memory by slot", "Timeline of the step", "Step time against memory limit", "Baselines", "Units"} <= \
+    assert {"Memory by slot, as planned", "Timeline of the step, as planned", "Step time against memory limit", "Baselines", "Units"} <= \
         set(probe["titles"])
     assert len(probe["canvases"]) == 3 and all(canvas["painted"] > 500 for canvas in probe["canvases"])
 

@@ -137,7 +137,7 @@ def test_one_go_measures_plans_and_trains(train, rondo, open_page, tmp_path):  #
     assert one_go.returncode == 0, one_go.stderr
     assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "ddp"), rel=1e-5)
     made = json.loads((tmp_path / "run" / "plan.json").read_text())
-    assert made["feasible"] and made["ranks"] == 2 and made["memory_limit_bytes"] == 0.95 * 3_000_000
+    assert made["feasible"] and made["ranks"] == 2 and made["memory_limit_bytes"] == 0.99 * 3_000_000
     assert "batch 4 a rank" in json.loads((tmp_path / "run" / "profile.json").read_text())["made_for"]
     assert json.loads((tmp_path / "result.json").read_text())["prediction"] == \
         json.loads((tmp_path / "run" / "prediction.json").read_text())
@@ -147,7 +147,8 @@ def test_one_go_measures_plans_and_trains(train, rondo, open_page, tmp_path):  #
         assert unit["predicted"].keys() == figures
         assert unit["measured"].keys() == ({"exposed_comm_ms"} if unit["name"] == "root" else figures)
     assert rondo("report", tmp_path / "run").returncode == 0
-    assert {"Plan and reality", "Units, predicted and measured", "Waits and memory of units, predicted and measured"} <= \
+    assert {"Plan and reality", "Units, predicted and measured", "Waits and memory of units, predicted and measured",
+            "Memory by slot, as planned", "Timeline of the step, as planned", "Step time against memory limit"} <= \
         set(open_page(tmp_path / "run" / "report.html")["titles"])
 
 

@@ -83,7 +83,7 @@ class BruteForce {
   double fixed(int t) const {
     double bytes = persistent_;
     for (int u = 0; u < slots_.units; ++u) {
-      if (t >= slots_.backward(0, u)) bytes += static_cast<double>(choice(u).reduced_bytes);
+      if (t > slots_.backward(0, u)) bytes += static_cast<double>(choice(u).reduced_bytes);
     }
     if (!slots_.is_compute(t)) return bytes;
     for (int u = 0; u < slots_.units; ++u) {
@@ -149,7 +149,7 @@ class BruteForce {
       s.link_left -= job(j).block_s;
       s.done[static_cast<std::size_t>(j)] = s.link;
       const cost::Strategy strategy = choice(job(j).unit).choice.strategy;
-      if (job(j).kind == cost::JobKind::reduce_scatter && shards_gradients(strategy))
+      if (job(j).kind == cost::JobKind::reduce_scatter && model_.gradients_leave(strategy))
         s.leaving.push_back({s.link, static_cast<double>(job(j).bytes)});
     };
     const double slow = 1 - model_.profile.link.contention;
@@ -173,7 +173,10 @@ class BruteForce {
       work(slots_.is_forward(t) ? unit(u).forward_s : choice(u).backward_s);
       const cost::Strategy strategy = choice(u).choice.strategy;
       const bool frees =
-          slots_.is_forward(t) ? strategy == cost::Strategy::zero3 : shards_parameters(strategy);
+          (slots_.is_forward(t) ? strategy == cost::Strategy::zero3 : shards_parameters(strategy)) &&
+          !model_.profile.link.parameters_in_place;  // where nothing is gathered
+      if (!slots_.is_forward(t) && shards_gradients(strategy) && !model_.gradients_leave(strategy))
+        s.gradients -= static_cast<double>(unit(u).gradient_bytes);  // reduced where it is, and kept
       if (frees) s.gathered -= static_cast<double>(unit(u).parameter_bytes);
     }
     if (is_hopeless(s)) return;

@@ -122,6 +122,7 @@ TEST_P(Oracle, NoPlanIsFaster) {
     }
     if (seed % 2 == 1)
       profile = with_negative_workspaces(std::move(profile), static_cast<std::uint64_t>(seed));
+    profile.link.parameters_in_place = seed % 3 == 2;
     const cost::StepModel model = cost::make_step_model(profile, options);
     const std::uint64_t limit = limit_between(model, static_cast<std::uint64_t>(seed));
     // It ends with the optimum, long before: the limit is there for tests that hang.
@@ -151,6 +152,19 @@ TEST(Planner, AnInfeasibleLimitNamesTheSmallestAndWhatNeedsIt) {
   const auto json = plan_to_json(model, answer, explanation, options);
   EXPECT_FALSE(json["feasible"].get<bool>());
   EXPECT_THROW(parse_plan_file(json, "p"), DataError);
+}
+
+// Where nothing binds, sharding what is updated costs nothing and keeps less.
+TEST(Planner, OfEquallyFastPlansTheOneWithLessMemory) {
+  cost::StepOptions options{.ranks = 4};
+  cost::Profile profile = cost::random_profile(2, 6, options.ranks);
+  profile.link.contention = 0;
+  for (cost::UnitProfile& unit : profile.units)
+    unit.strategies = {cost::Strategy::zero1, cost::Strategy::zero2};
+  const cost::StepModel model = cost::make_step_model(profile, options);
+  const Answer answer = make_plan(model, within(UINT64_MAX / 2, 5000));
+  ASSERT_TRUE(answer.feasible);
+  for (const cost::UnitChoice choice : answer.plan.choices) EXPECT_EQ(choice.strategy, cost::Strategy::zero2);
 }
 
 TEST(Planner, StopsWhenCancelledWithAPlan) {

@@ -75,9 +75,8 @@ TEST(StepSimulator, DataParallelByHand) {
   EXPECT_DOUBLE_EQ(result.step_s, 7.5);
   EXPECT_DOUBLE_EQ(result.exposed_s, 1.5);
   EXPECT_DOUBLE_EQ(result.communication_s, 3);
-  // 2 x (P + G + O), both activations, the workspace of b's backward, and autograd's gradients of b beside
-  // the buffer that they are copied into.
-  EXPECT_EQ(result.peak_bytes, 8000U + 200 + 7 + 1000);
+  // 2 x (P + O), b's gradients, and autograd's of a beside the buffer that they are copied into.
+  EXPECT_EQ(result.peak_bytes, 6000U + 1000 + 2000);
 }
 
 TEST(StepSimulator, ContentionSlowsWhatOverlaps) {
@@ -132,14 +131,14 @@ TEST(StepSimulator, APeakBelowAllActivationsAndGradients) {
                       {job_of(model, JobKind::gather_updated, 1), 1}};
   plan.launches[4] = {{job_of(model, JobKind::reduce_scatter, 1), 1}};
   plan.launches[5] = {{job_of(model, JobKind::reduce_scatter, 0), 1}};
-  // Of ddp, so that the copy of zero2 does not hide it: a's activations, and 60 of b's 100.
-  const StepPlan ddp = ddp_plan(model);
+  // Of sharded units, so that no copy hides it: a's activations, and 60 of b's 100; both are gathered.
   Timeline timeline;
-  simulate_step(model, ddp, UINT64_MAX, &timeline);
-  EXPECT_EQ(timeline.slots[3].memory.total(), 8000U + 100 + 60 + 1000);
-  EXPECT_EQ(timeline.slots[3].memory.activations, 200U);
-  EXPECT_EQ(timeline.slots[4].memory.total(), 8000U + 60 + 1000);
-  EXPECT_EQ(timeline.slots[5].memory.total(), 8000U) << "everything was given back";
+  simulate_step(model, sharded_plan(model), UINT64_MAX, &timeline);
+  EXPECT_EQ(timeline.slots[3].memory.total(), 3000U + 2000 + 100 + 60 + 1000);
+  EXPECT_EQ(timeline.slots[3].memory.activations, 160U);
+  EXPECT_EQ(timeline.slots[4].memory.total(), 3000U + 1000 + 500 + 1000 + 60 + 1000);
+  EXPECT_EQ(timeline.slots[5].memory.total(), 3000U + 2 * 500 + 1000)
+      << "all but a's gradient was given back";
   timeline = {};
   simulate_step(model, plan, UINT64_MAX, &timeline);
   EXPECT_EQ(timeline.slots[6].memory.total(), 2 * 2500U);
@@ -192,9 +191,9 @@ TEST(StepSimulator, ShardedByHand) {
   Timeline timeline;
   const StepResult result = simulate_step(model, plan, UINT64_MAX, &timeline);
   EXPECT_DOUBLE_EQ(result.step_s, 1 + 6 + 1);  // the first gather and the last reduction are exposed
-  // While b goes backward: both shards of parameters and optimizer state, room for b's part of its gradient,
-  // b and the gathered a, b's gradient, activations, workspace.
-  EXPECT_EQ(timeline.slots[3].memory.total(), 2 * 1500U + 500 + 2000 + 1000 + 200 + 7);
+  // While b goes backward: both shards of parameters and optimizer state, b and the gathered a, b's gradient,
+  // activations, workspace.
+  EXPECT_EQ(timeline.slots[3].memory.total(), 2 * 1500U + 2000 + 1000 + 200 + 7);
   EXPECT_EQ(timeline.slots[2].memory.gathered, 1000U);        // a is freed after its forward
   EXPECT_EQ(timeline.slots[5].memory.total(), 4000U + 1000);  // a's gradient is on its way
   EXPECT_EQ(timeline.slots[6].memory.total(), 4000U);
@@ -209,7 +208,8 @@ TEST(StepSimulator, ComputeWaitsUntilGradientsLeave) {
   plan.launches[4] = {{job_of(model, JobKind::reduce_scatter, 1), 1}};
   plan.launches[5] = {{job_of(model, JobKind::reduce_scatter, 0), 1}};
   const StepResult free = simulate_step(model, plan, UINT64_MAX);
-  EXPECT_EQ(free.peak_bytes, 2 * 2500U + 2000 + 1000);  // both gradients at a's backward, and a's copy
+  // Both gradients at a's backward, a's copy, and room for b's part.
+  EXPECT_EQ(free.peak_bytes, 2 * 2000U + 2000 + 1000 + 500);
   const StepResult tight = simulate_step(model, plan, free.peak_bytes - 1);
   EXPECT_FALSE(tight.fits);  // b's gradient leaves only under a's backward
 }

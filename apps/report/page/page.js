@@ -64,6 +64,7 @@ function fillCharts() {
     { label: "proportional (PSS)", curves: run.curves.peak_pss_bytes },
   ], bytesAxis);
   if (run.prediction) predictionCards(run.prediction);
+  if (run.planned_step) plannedStepCards(run.planned_step);
   timelineCard();
   memoryTimelineCard();
   memoryPeakCard();

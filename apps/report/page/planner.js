@@ -1,4 +1,4 @@
-// A plan of `rondo plan --html FILE`: memory by slot, the timeline of compute and link, step time against limit.
+// A plan, of `rondo plan --html FILE` or of a planned run: memory by slot, the timeline of compute and link, step time against limit.
 const memoryParts = [
   { key: "persistent", label: "stays: parameters, gradients, optimizer state", color: "rank-0" },
   { key: "activations", label: "activations", color: "rank-2" },
@@ -25,7 +25,7 @@ function plannerTiles(summary) {
 
 function memoryCard(planner) {
   const slots = planner.timeline.slots;
-  card("Memory by slot", `What is alive while each slot of the step computes. The line is the limit. ${planner.summary.binding}.`, (body) => {
+  card("Memory by slot, as planned", `What is alive while each slot of the step computes. The line is the limit. ${planner.summary.binding}.`, (body) => {
     body.append(legend(memoryParts, "block"));
     draw(body, "Bytes alive in every slot by what they are, against the limit", () => ({
       type: "bar",
@@ -76,7 +76,7 @@ function stepTimelineCard(planner) {
   const waits = planner.timeline.slots.filter((slot) => slot.begin_ms - slot.ready_ms > 1e-9);
   const purposes = [...new Set(bars.map((bar) => bar.purpose))];
   const lanes = ["compute", "link"];
-  card("Timeline of the step", "Upper row: forward and backward of the units, and where they wait. Lower row: what the link carries.", (body) => {
+  card("Timeline of the step, as planned", "Upper row: forward and backward of the units, and where they wait. Lower row: what the link carries.", (body) => {
     body.append(legend([{ label: "compute", color: "compute" }, { label: "waits", color: "exposed" },
       ...purposes.map((purpose) => ({ label: purpose.replaceAll("_", " "), color: purposeColors[purpose] }))], "block"));
     const set = (label, items, lane, paint) => ({
@@ -157,6 +157,14 @@ function plannerTables(planner) {
   }, true);
 }
 
+function plannedStepCards(planner) {
+  memoryCard(planner);
+  stepTimelineCard(planner);
+  sweepCard(planner);
+  plannerTables(planner);
+}
+
+// The page of a plan by itself.
 function fillPlanner(planner) {
   document.querySelector(".brand span").textContent = "training plan";
   document.getElementById("title").textContent = run.title;
@@ -164,8 +172,5 @@ function fillPlanner(planner) {
     `limit ${format.bytes(planner.summary.memory_limit_bytes)}`, planner.summary.solver].join(" · ");
   document.getElementById("configuration").hidden = true;
   showTiles(plannerTiles(planner.summary));
-  memoryCard(planner);
-  stepTimelineCard(planner);
-  sweepCard(planner);
-  plannerTables(planner);
+  plannedStepCards(planner);
 }

@@ -81,7 +81,11 @@ void ShardedModel::step(torch::optim::Optimizer& optimizer) {
     } else {
       optimizer.step();
     }
-    for (const std::size_t unit : order_) after_update(unit);
+    for (const std::size_t unit : order_) {
+      // A plan counts gradients from their backward to the update.
+      if (launches_) units_[unit]->remove_gradients();
+      after_update(unit);
+    }
   }
   waits_later_ = false;
   collect_records();
