@@ -8,6 +8,7 @@ and buffers, to the byte, on both sides. Writes the table into docs/planner.md a
 (network namespaces) and about 25 minutes; everything else on the machine should rest meanwhile.
 
   bench/limits.py --json build/benchmarks/limits.json
+  bench/limits.py --resume build/benchmarks/limits.json    measures the limits that are not in it yet
   bench/limits.py --from build/benchmarks/limits.json      only writes table and picture
   bench/limits.py --quick --no-docs                        a small model, few steps: does it run?
 """
@@ -54,13 +55,14 @@ def contest(folder, arguments, strategies, variants, with_fsdp2, rounds, steps):
 
 def measure(arguments, folder):
     profile = folder / "profile.json"
+    known = json.loads(arguments.resume.read_text()) if arguments.resume else {"limits": []}
     say("profile")
     with linked_hosts(arguments.rate) as hosts:
         on_both(hosts, 29600, BIN / "rondo-profile", "--model", arguments.model, "--batch-size", arguments.batch_size,
                 "--largest", "16MiB", "--json", profile)
     say("what every system needs")
-    needs = {name: row["peak_tensor_bytes"] for name, row in
-             contest(folder, arguments, UNIFORM, [], True, rounds=1, steps=2).items()}
+    needs = known.get("needs") or {name: row["peak_tensor_bytes"] for name, row in
+                                   contest(folder, arguments, UNIFORM, [], True, rounds=1, steps=2).items()}
     say(", ".join(f"{name} {need / MIB:.0f} MiB" for name, need in needs.items()))
     low, high = needs["zero3"], needs["ddp"]
     limits = {int(low + (high - low) * i / (arguments.limits - 1)): "" for i in range(arguments.limits)}
@@ -69,6 +71,10 @@ def measure(arguments, folder):
               "batch_size": arguments.batch_size, "spread": json.loads(profile.read_text()).get("spread", 0),
               "needs": needs, "limits": []}
     for number, limit in enumerate(sorted(limits)):
+        measured = [entry for entry in known["limits"] if entry["memory_limit_bytes"] == limit]
+        if measured:
+            result["limits"] += measured
+            continue
         at_fsdp2 = limits[limit] != ""
         plan = make_plan(profile, PLANNED_SHARE * limit, folder / f"plan-{number}.json", arguments.plan_seconds)
         fitting = [name for name in UNIFORM if needs[name] <= limit]
@@ -93,12 +99,23 @@ def rival(entry):
     return min(runs.items(), key=lambda item: item[1]["step_ms"], default=(None, None))
 
 
+def uniform_choice(entry):
+    """The strategy of all units, when it is one: what differs then is the machine, and when blocks go out."""
+    words = entry["choices"].split()
+    return words[1] if len(words) == 2 else None
+
+
 def verdicts(result):
     won = []
     for entry in result["limits"]:
         _, best = rival(entry)
         won.append(fits(entry, "planned") and (best is None or entry["runs"]["planned"]["step_ms"] <= best["step_ms"]))
     lines = [f"The planned run kept its limit and was the fastest at {sum(won)} of {len(won)} limits."]
+    for entry in result["limits"]:
+        twin = entry["runs"].get(uniform_choice(entry))
+        if twin:
+            lines.append(f"At {entry['memory_limit_bytes'] / MIB:.0f} MiB it did what {uniform_choice(entry)} does, and took "
+                         f"{entry['runs']['planned']['step_ms'] / twin['step_ms'] - 1:+.1%} of its time.")
     for entry in result["limits"]:
         if "FSDP2" in entry["runs"]:
             ratio = entry["runs"]["planned"]["tokens_per_s"] / entry["runs"]["FSDP2"]["tokens_per_s"]
@@ -150,6 +167,7 @@ def main():
     parser.add_argument("--plan-seconds", type=int, default=6, help="time limit of the planner")
     parser.add_argument("--quick", action="store_true", help="gpt-tiny, two limits, one round")
     parser.add_argument("--json", type=pathlib.Path, help="write the results")
+    parser.add_argument("--resume", type=pathlib.Path, help="results of a run that was cut off: only what they lack is measured")
     parser.add_argument("--from", type=pathlib.Path, dest="results", help="do not measure: these results")
     parser.add_argument("--no-docs", action="store_true", help="leave docs/ alone")
     arguments = parser.parse_args()

@@ -2,8 +2,8 @@
 """How well plans predict training: real runs between two emulated hosts, each planned from a profile that was measured
 before and apart from it.
 
-For every model, rate and memory limit between what the leanest plan and what ddp need: one `rondo profile`, one `rondo plan`,
-one `rondo train --plan`. Each run has a profile of its own, because the speed of a shared machine is not that of a minute ago. What the run's prediction.json says is printed, with the median and the
+For every model and rate: one `rondo profile`; for every memory limit between what the leanest plan and what ddp need:
+one `rondo plan`, one `rondo train --plan`. What the run's prediction.json says is printed, with the median and the
 worst error, and written into docs/planner.md with --docs. Needs root (network namespaces); everything else on the machine should rest meanwhile.
 
   bench/prediction.py                          18 runs: 3 models x 2 rates x 3 limits
@@ -67,14 +67,11 @@ class OneHost:
 def run_model(number, place, text, folder, arguments):
     config, batch = MODELS[number]
     rows = []
-    limits = []
-    for index in range(arguments.limits):
+    profile = folder / "profile.json"
+    place.run("rondo-profile", "--model", "gpt", "--model-config", json.dumps(config), "--batch-size", batch, "--largest",
+              "16MiB", "--json", profile)
+    for index, limit in enumerate(limits_between(profile, folder, arguments.limits, place.ranks)):
         name = folder / f"{index}"
-        profile = folder / f"profile-{index}.json"
-        place.run("rondo-profile", "--model", "gpt", "--model-config", json.dumps(config), "--batch-size", batch, "--largest",
-                  "16MiB", "--json", profile)
-        limits = limits or limits_between(profile, folder, arguments.limits, place.ranks)
-        limit = limits[index]
         planned = make_plan(profile, limit, folder / f"plan-{index}.json", arguments.plan_seconds, ranks=place.ranks)
         place.run("rondo-train-worker", "--data", text, "--model", "gpt", "--model-config", json.dumps(config), "--batch-size",
                   batch, "--steps", arguments.steps, "--validation-fraction", 0, "--trace-steps", 0, "--strategy", "planned",
