@@ -103,6 +103,8 @@ Scheduled polish_choices(const cost::StepModel& model, Scheduled best, std::uint
 
 Scheduled with_less_memory(const cost::StepModel& model, Scheduled best, std::uint64_t memory_limit,
                            const Wait& wait) {
+  // As fast up to how sums are rounded.
+  const double step_s = best.result.step_s * (1 + 1e-13);
   const auto kept = [](const cost::ChoiceCost& c) { return c.persistent_bytes + c.reduced_bytes; };
   for (int unit = 0; unit < model.units(); ++unit) {
     for (const cost::ChoiceCost& c : model.choices[index(unit)]) {
@@ -116,8 +118,7 @@ Scheduled with_less_memory(const cost::StepModel& model, Scheduled best, std::ui
       } else {
         candidate = best_list_schedule(model, candidate.plan.choices, memory_limit);
       }
-      if (candidate.result.fits && candidate.result.step_s <= best.result.step_s * (1 + 1e-9))
-        best = std::move(candidate);
+      if (candidate.result.fits && candidate.result.step_s <= step_s) best = std::move(candidate);
     }
   }
   return best;
