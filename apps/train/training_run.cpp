@@ -3,6 +3,7 @@
 #include <torch/cuda.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
@@ -213,6 +214,9 @@ FitOptions fit_options(const TrainFlags& flags, const Context& context, const Op
   options.validation = data.validation;
   options.validate_every = flags.eval_every;
   options.validation_batch_size = flags.eval_batch_size;
+  // A plan leaves room for its own batch.
+  if (flags.strategy == "planned")
+    options.validation_batch_size = std::min(options.validation_batch_size, options.batch_size);
   options.stop_requested = [] { return stop_signal.load(); };
 
   ProgressDisplay::Options progress;
