@@ -38,6 +38,7 @@ Formulation::Formulation(const cost::StepModel& model, std::uint64_t memory_limi
   add_pooled(/*gathers=*/true);
   add_pooled(/*gathers=*/false);
   add_capacity_rows();
+  add_behind_update_row();
   if (with_allocation_) add_allocation_rows();
   add_memory_rows(memory_limit);
 }
@@ -165,6 +166,20 @@ void Formulation::add_pooled(bool gathers) {
     for (int u = 0; u < slot + (gathers ? 0 : 1); ++u) row.entries.push_back({columns[index(u)], -1});
     programme_.add_row(std::move(row));
   }
+}
+
+// In slot 0 only updated parameters travel beside the update; what else the link carries there, it carries
+// while compute stands still.
+void Formulation::add_behind_update_row() {
+  Row row{"behind_update",
+          -kUnbounded,
+          0,
+          {{stall_columns_[0], -1}, {pooled_gather_columns_[0], model_.profile.link.contention}}};
+  for (std::size_t j = 0; j < model_.jobs.size(); ++j) {
+    if (!job_columns_[j].empty() && job_columns_[j].front().slot == cost::Slots::update())
+      row.entries.push_back({job_columns_[j].front().column, model_.jobs[j].seconds() / time_unit_});
+  }
+  programme_.add_row(std::move(row));
 }
 
 void Formulation::add_capacity_rows() {

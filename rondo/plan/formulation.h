@@ -51,6 +51,7 @@ class Formulation {
   void add_reduce_before_gather_rows();
   void add_pooled(bool gathers);
   void add_capacity_rows();
+  void add_behind_update_row();
   void add_memory_rows(std::uint64_t memory_limit);
   void add_allocation_rows();
   bool is_pooled(const cost::Job& job) const;
