@@ -217,7 +217,7 @@ JobPlan plan_job(const TrainFlags& flags, const Context& context, const RunDirec
     std::filesystem::create_directories(run.path);
     replace_text_file(run.path / "profile.json", cost::to_json(profile).dump(1) + "\n");
     const Json json = make_plan_json(flags, profile, context.world_size());
-    keep(run, json, &profile);
+    keep(run, json, nullptr);
     text = json.dump();
     log::info("planned: ", json["step_ms"].get<double>(), " ms a step, gap ", json["gap"].get<double>() * 100,
               " %, peak ", to_string(Bytes{json["peak_bytes"].get<std::uint64_t>()}), ", ",

@@ -59,6 +59,9 @@ struct Job {
   }
   // Of the blocks [from, to).
   std::uint64_t bytes_between(int from, int to) const;
+  // Whether a block launched in `slot` sets out when that begins, not when it ends: beside the update there
+  // is nothing to send but what it has changed.
+  bool goes_beside(int slot) const { return slot != Slots::update() || kind == JobKind::gather_updated; }
   bool is_gather_buffer() const {
     return kind == JobKind::gather_forward || kind == JobKind::gather_backward;
   }

@@ -175,13 +175,12 @@ class Search {
       s.now = s.leaving.front().first;
       release(s);
     }
-    const bool updates = slot == cost::Slots::update();
     for (const simulate::Launch& l : launches) {
-      if (!updates || job(l.job).kind == cost::JobKind::gather_updated) send(s, l.job);
+      if (job(l.job).goes_beside(slot)) send(s, l.job);
     }
-    if (updates) work(s, optimizer_);
+    if (slot == cost::Slots::update()) work(s, optimizer_);
     for (const simulate::Launch& l : launches) {
-      if (updates && job(l.job).kind != cost::JobKind::gather_updated) send(s, l.job);
+      if (!job(l.job).goes_beside(slot)) send(s, l.job);
     }
     if (slots_.is_compute(slot)) pass(s, slot);
     if (std::max(s.now + s.compute_left, std::max(s.now, s.link) + s.link_left) >= to_beat()) return;

@@ -57,24 +57,18 @@ class Cluster {
       now = std::max(now, due);
       last = std::max(last, now);
     }
-    if (slot == cost::Slots::update()) {
-      // As in the step of one rank: what is updated sets out beside the update, the rest behind it.
-      for (const Launch& launch : plan_.launches[index(slot)]) {
-        if (is_updated(launch)) carry(launch, last);
-      }
-      work(slot);
-      const double updated = *std::max_element(now_.begin(), now_.end());
-      for (const Launch& launch : plan_.launches[index(slot)]) {
-        if (!is_updated(launch)) carry(launch, updated);
-      }
-      return;
+    const std::vector<Launch>& launches = plan_.launches[index(slot)];
+    const auto goes_first = [&](const Launch& launch) {
+      return model_.jobs[index(launch.job)].goes_beside(slot);
+    };
+    for (const Launch& launch : launches) {
+      if (goes_first(launch)) carry(launch, last);
     }
-    for (const Launch& launch : plan_.launches[index(slot)]) carry(launch, last);
     work(slot);
-  }
-
-  bool is_updated(const Launch& launch) const {
-    return model_.jobs[index(launch.job)].kind == cost::JobKind::gather_updated;
+    const double end = *std::max_element(now_.begin(), now_.end());
+    for (const Launch& launch : launches) {
+      if (!goes_first(launch)) carry(launch, end);
+    }
   }
 
   void work(int slot) {

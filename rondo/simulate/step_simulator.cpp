@@ -61,7 +61,9 @@ class Simulation {
     const double begin = now_;
     const MemoryParts during = memory_;
     const std::vector<Launch>& launches = plan_.launches[static_cast<std::size_t>(slot)];
-    const auto goes_first = [&](const Launch& launch) { return goes_beside(launch, slot); };
+    const auto goes_first = [&](const Launch& launch) {
+      return model_.jobs[static_cast<std::size_t>(launch.job)].goes_beside(slot);
+    };
     for (const Launch& launch : launches) {
       if (goes_first(launch)) send(launch, slot);
     }
@@ -72,13 +74,6 @@ class Simulation {
     if (slots_.is_compute(slot)) release(slot);
     if (timeline_ != nullptr)
       timeline_->slots.push_back({ready, due, begin, now_, waited_for, needs_gone, during});
-  }
-
-  // Whether a block sets out when its slot begins, not when it ends: beside the update there is nothing to
-  // send but what it has changed.
-  bool goes_beside(const Launch& launch, int slot) const {
-    return slot != cost::Slots::update() ||
-           model_.jobs[static_cast<std::size_t>(launch.job)].kind == JobKind::gather_updated;
   }
 
   // Blocks that must be there before a slot computes: those of its own unit, and before the end all.

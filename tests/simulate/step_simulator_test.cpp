@@ -66,6 +66,15 @@ StepPlan ddp_plan(const cost::StepModel& model) {
   return plan;
 }
 
+StepPlan zero2_plan(const cost::StepModel& model) {
+  StepPlan plan{{{Strategy::zero2, false}, {Strategy::zero2, false}}, std::vector<std::vector<Launch>>(7)};
+  plan.launches[0] = {{job_of(model, JobKind::gather_updated, 0), 1},
+                      {job_of(model, JobKind::gather_updated, 1), 1}};
+  plan.launches[4] = {{job_of(model, JobKind::reduce_scatter, 1), 1}};
+  plan.launches[5] = {{job_of(model, JobKind::reduce_scatter, 0), 1}};
+  return plan;
+}
+
 TEST(StepSimulator, DataParallelByHand) {
   const cost::StepModel model = two_units(1.5);
   const StepPlan plan = ddp_plan(model);
@@ -102,11 +111,7 @@ TEST(StepSimulator, UpdatedParametersTravelBesideTheUpdateOthersBehindIt) {
   cost::Profile profile = two_units(1).profile;
   for (cost::UnitProfile& unit : profile.units) unit.optimizer_s = 1;
   const cost::StepModel model = cost::make_step_model(profile, two_units(1).options);
-  StepPlan plan{{{Strategy::zero2, false}, {Strategy::zero2, false}}, std::vector<std::vector<Launch>>(7)};
-  plan.launches[0] = {{job_of(model, JobKind::gather_updated, 0), 1},
-                      {job_of(model, JobKind::gather_updated, 1), 1}};
-  plan.launches[4] = {{job_of(model, JobKind::reduce_scatter, 1), 1}};
-  plan.launches[5] = {{job_of(model, JobKind::reduce_scatter, 0), 1}};
+  const StepPlan plan = zero2_plan(model);
   // The update, two passes of either unit, the last reduction: nothing waits for a gather.
   StepResult result = simulate_step(model, plan, UINT64_MAX);
   EXPECT_DOUBLE_EQ(result.step_s, 1 + 6 + 1);
@@ -126,11 +131,7 @@ TEST(StepSimulator, APeakBelowAllActivationsAndGradients) {
   cost::Profile profile = two_units(1).profile;
   for (cost::UnitProfile& unit : profile.units) unit.backward_workspace_bytes = -40;
   const cost::StepModel model = cost::make_step_model(profile, two_units(1).options);
-  StepPlan plan{{{Strategy::zero2, false}, {Strategy::zero2, false}}, std::vector<std::vector<Launch>>(7)};
-  plan.launches[0] = {{job_of(model, JobKind::gather_updated, 0), 1},
-                      {job_of(model, JobKind::gather_updated, 1), 1}};
-  plan.launches[4] = {{job_of(model, JobKind::reduce_scatter, 1), 1}};
-  plan.launches[5] = {{job_of(model, JobKind::reduce_scatter, 0), 1}};
+  const StepPlan plan = zero2_plan(model);
   // Of sharded units, so that no copy hides it: a's activations, and 60 of b's 100; both are gathered.
   Timeline timeline;
   simulate_step(model, sharded_plan(model), UINT64_MAX, &timeline);
@@ -202,11 +203,7 @@ TEST(StepSimulator, ShardedByHand) {
 
 TEST(StepSimulator, ComputeWaitsUntilGradientsLeave) {
   const cost::StepModel model = two_units(3);
-  StepPlan plan{{{Strategy::zero2, false}, {Strategy::zero2, false}}, std::vector<std::vector<Launch>>(7)};
-  plan.launches[0] = {{job_of(model, JobKind::gather_updated, 0), 1},
-                      {job_of(model, JobKind::gather_updated, 1), 1}};
-  plan.launches[4] = {{job_of(model, JobKind::reduce_scatter, 1), 1}};
-  plan.launches[5] = {{job_of(model, JobKind::reduce_scatter, 0), 1}};
+  const StepPlan plan = zero2_plan(model);
   const StepResult free = simulate_step(model, plan, UINT64_MAX);
   // Both gradients at a's backward, a's copy, and room for b's part.
   EXPECT_EQ(free.peak_bytes, 2 * 2000U + 2000 + 1000 + 500);
