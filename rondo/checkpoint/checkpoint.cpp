@@ -50,8 +50,6 @@ std::vector<at::Tensor> read_random_states(const fs::path& checkpoint) {
   return states;
 }
 
-using RankStates = std::vector<std::map<std::string, at::Tensor>>;
-
 // "rank3/hook/residual/7" is "hook/residual/7" of rank 3.
 NamedTensors name_by_rank(const RankStates& states) {
   NamedTensors tensors;
@@ -90,14 +88,14 @@ void require_intact(const fs::path& checkpoint) {
                       damage.size() > 1 ? str(" (and ", damage.size() - 1, " more)") : ""));
 }
 
-// The parameter that a tensor named "OPTIMIZER/PARAMETER/FIELD" belongs to.
+}  // namespace
+
 std::string parameter_of(const std::string& optimizer, const std::string& tensor) {
+  // "OPTIMIZER/PARAMETER/FIELD"
   const std::size_t begin = optimizer.size() + 1;
   const std::size_t end = tensor.rfind('/');
   return begin < end ? tensor.substr(begin, end - begin) : std::string();
 }
-
-}  // namespace
 
 NamedTensors parts_of(const NamedOptimizer& optimizer, const NamedTensors& tensors) {
   NamedTensors parts;
@@ -109,44 +107,44 @@ NamedTensors parts_of(const NamedOptimizer& optimizer, const NamedTensors& tenso
   return parts;
 }
 
-OptimizerSnapshot assembled_snapshot(
-    const NamedOptimizer& optimizer, bool keeps,
-    const std::function<at::Tensor(const std::string& parameter, const at::Tensor& part)>& assemble) {
-  OptimizerSnapshot snapshot = snapshot_optimizer(optimizer.name, *optimizer.optimizer, optimizer.parameters);
-  for (NamedTensor& part : snapshot.tensors) {
-    at::Tensor whole = assemble(parameter_of(optimizer.name, part.name), part.tensor);
-    part.tensor = keeps ? std::move(whole) : at::Tensor();
+CheckpointContents contents_of(const TrainingState& state) {
+  CheckpointContents contents{.model = sources_of(state.model),
+                              .random_states = state.random_states,
+                              .communication_states = state.communication_states,
+                              .values = state.values};
+  for (const NamedOptimizer& o : state.optimizers) {
+    OptimizerSnapshot snapshot = snapshot_optimizer(o.name, *o.optimizer, state.model);
+    contents.optimizers[o.name] = std::move(snapshot.description);
+    for (const NamedTensor& tensor : snapshot.tensors)
+      contents.optimizer_tensors.push_back(source_of(tensor));
   }
-  return snapshot;
+  return contents;
+}
+
+fs::path save_checkpoint(const fs::path& root, std::int64_t step, const CheckpointContents& contents,
+                         int keep) {
+  remove_abandoned_checkpoints(root);
+  CheckpointWriter writer(root, step);
+  write_tensors(writer, model_file, contents.model);
+  if (!contents.optimizers.empty()) write_tensors(writer, optimizer_file, contents.optimizer_tensors);
+
+  NamedTensors random_tensors;
+  for (std::size_t rank = 0; rank < contents.random_states.size(); ++rank) {
+    random_tensors.push_back({random_name(rank), contents.random_states[rank]});
+  }
+  if (!random_tensors.empty()) write_tensors(writer, random_file, sources_of(random_tensors));
+
+  const NamedTensors communication_tensors = name_by_rank(contents.communication_states);
+  if (!communication_tensors.empty())
+    write_tensors(writer, communication_file, sources_of(communication_tensors));
+
+  const nlohmann::json document{{"values", contents.values}, {"optimizers", contents.optimizers}};
+  writer.write_text(state_file, document.dump(1) + "\n");
+  return writer.commit(keep);
 }
 
 fs::path save_checkpoint(const fs::path& root, std::int64_t step, const TrainingState& state, int keep) {
-  remove_abandoned_checkpoints(root);
-  CheckpointWriter writer(root, step);
-  write_tensors(writer, model_file, state.model);
-
-  nlohmann::json optimizers = nlohmann::json::object();
-  NamedTensors optimizer_tensors;
-  for (const NamedOptimizer& o : state.optimizers) {
-    OptimizerSnapshot snapshot =
-        o.snapshot ? *o.snapshot : snapshot_optimizer(o.name, *o.optimizer, state.model);
-    optimizers[o.name] = std::move(snapshot.description);
-    optimizer_tensors.insert(optimizer_tensors.end(), snapshot.tensors.begin(), snapshot.tensors.end());
-  }
-  if (!state.optimizers.empty()) write_tensors(writer, optimizer_file, optimizer_tensors);
-
-  NamedTensors random_tensors;
-  for (std::size_t rank = 0; rank < state.random_states.size(); ++rank) {
-    random_tensors.push_back({random_name(rank), state.random_states[rank]});
-  }
-  if (!random_tensors.empty()) write_tensors(writer, random_file, random_tensors);
-
-  const NamedTensors communication_tensors = name_by_rank(state.communication_states);
-  if (!communication_tensors.empty()) write_tensors(writer, communication_file, communication_tensors);
-
-  const nlohmann::json document{{"values", state.values}, {"optimizers", std::move(optimizers)}};
-  writer.write_text(state_file, document.dump(1) + "\n");
-  return writer.commit(keep);
+  return save_checkpoint(root, step, contents_of(state), keep);
 }
 
 void load_checkpoint(const fs::path& path, TrainingState& state) {

@@ -32,11 +32,11 @@ constexpr std::array<std::pair<Dtype, at::ScalarType>, 16> dtypes{{
     {Dtype::complex64, at::kComplexFloat},
 }};
 
-Dtype to_dtype(const NamedTensor& t) {
+Dtype to_dtype(const TensorSource& source) {
   for (const auto& [dtype, scalar_type] : dtypes) {
-    if (scalar_type == t.tensor.scalar_type()) return dtype;
+    if (scalar_type == source.dtype) return dtype;
   }
-  throw UsageError(str("tensor '", t.name, "' has dtype ", c10::toString(t.tensor.scalar_type()),
+  throw UsageError(str("tensor '", source.name, "' has dtype ", c10::toString(source.dtype),
                        ", which safetensors files cannot hold"));
 }
 
@@ -53,27 +53,29 @@ constexpr std::string_view shared_prefix = "shared:";
 struct Layout {
   std::vector<TensorSpec> specs;
   std::map<std::string, std::string> metadata;
-  std::map<std::string, at::Tensor> tensors;  // by name, each once
+  std::map<std::string, std::size_t> numbers;  // of the sources by name, each tensor once
 };
 
-Layout lay_out(const NamedTensors& tensors) {
+Layout lay_out(const TensorSources& sources) {
   Layout layout;
-  std::map<const c10::TensorImpl*, std::string> first_names;
-  for (const NamedTensor& t : tensors) {
-    const auto [first, is_new] = first_names.emplace(t.tensor.unsafeGetTensorImpl(), t.name);
+  std::map<const void*, std::string> first_names;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const TensorSource& source = sources[i];
+    const auto [first, is_new] = first_names.emplace(source.identity, source.name);
     if (!is_new) {
-      layout.metadata[str(shared_prefix, t.name)] = first->second;
+      layout.metadata[str(shared_prefix, source.name)] = first->second;
       continue;
     }
-    layout.specs.push_back({t.name, to_dtype(t), t.tensor.sizes().vec()});
-    layout.tensors[t.name] = t.tensor;
+    layout.specs.push_back({source.name, to_dtype(source), source.sizes});
+    layout.numbers[source.name] = i;
   }
   return layout;
 }
 
-FileRecord write_all(SafetensorsWriter writer, const Layout& layout) {
+FileRecord write_all(SafetensorsWriter writer, const Layout& layout, const TensorSources& sources) {
   for (const TensorEntry& entry : std::vector(writer.order())) {
-    const at::Tensor tensor = layout.tensors.at(entry.name).detach().to(at::kCPU).contiguous();
+    const at::Tensor tensor =
+        sources[layout.numbers.at(entry.name)].make().detach().to(at::kCPU).contiguous();
     writer.write(entry.name, {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()});
   }
   return writer.finish();
@@ -94,14 +96,35 @@ at::Tensor view_of(const std::shared_ptr<SafetensorsFile>& file, const TensorEnt
 
 }  // namespace
 
-void write_tensors(CheckpointWriter& checkpoint, const std::string& file_name, const NamedTensors& tensors) {
+TensorSource source_of(const NamedTensor& tensor) {
+  return {tensor.name, tensor.tensor.scalar_type(), tensor.tensor.sizes().vec(),
+          tensor.tensor.unsafeGetTensorImpl(), [value = tensor.tensor] { return value; }};
+}
+
+TensorSources sources_of(const NamedTensors& tensors) {
+  TensorSources sources;
+  for (const NamedTensor& tensor : tensors) sources.push_back(source_of(tensor));
+  return sources;
+}
+
+std::vector<std::size_t> order_in_file(const TensorSources& sources) {
+  const Layout layout = lay_out(sources);
+  std::vector<std::size_t> order;
+  for (const TensorEntry& entry : safetensors_order(layout.specs))
+    order.push_back(layout.numbers.at(entry.name));
+  return order;
+}
+
+void write_tensors(CheckpointWriter& checkpoint, const std::string& file_name, const TensorSources& tensors) {
   const Layout layout = lay_out(tensors);
-  checkpoint.add(write_all(checkpoint.open_tensors(file_name, layout.specs, layout.metadata), layout));
+  checkpoint.add(
+      write_all(checkpoint.open_tensors(file_name, layout.specs, layout.metadata), layout, tensors));
 }
 
 void write_tensors(const std::filesystem::path& path, const NamedTensors& tensors) {
-  const Layout layout = lay_out(tensors);
-  write_all(SafetensorsWriter(path, layout.specs, layout.metadata), layout);
+  const TensorSources sources = sources_of(tensors);
+  const Layout layout = lay_out(sources);
+  write_all(SafetensorsWriter(path, layout.specs, layout.metadata), layout, sources);
 }
 
 NamedTensors map_tensors(const std::filesystem::path& path) {

@@ -101,31 +101,6 @@ std::string header_text(const SafetensorsHeader& header) {
   return text;
 }
 
-SafetensorsHeader lay_out(const std::vector<TensorSpec>& tensors,
-                          const std::map<std::string, std::string>& metadata) {
-  SafetensorsHeader header{{}, metadata, 0};
-  std::set<std::string_view> names;
-  for (const TensorSpec& spec : tensors) {
-    if (spec.name == metadata_key || !names.insert(spec.name).second) {
-      throw UsageError(str("tensor name '", spec.name, "' is ",
-                           spec.name == metadata_key ? "reserved by safetensors" : "given twice"));
-    }
-    const auto bytes = tensor_bytes(spec.dtype, spec.shape);
-    if (!bytes) throw UsageError(str("tensor '", spec.name, "' has shape [", join(spec.shape, ", "), "]"));
-    header.tensors.push_back({spec.name, spec.dtype, spec.shape, 0, *bytes});
-  }
-  std::stable_sort(header.tensors.begin(), header.tensors.end(),
-                   [](const TensorEntry& a, const TensorEntry& b) {
-                     return element_size(a.dtype) > element_size(b.dtype);
-                   });
-  std::uint64_t offset = 0;
-  for (TensorEntry& tensor : header.tensors) {
-    tensor.begin += offset;
-    offset = tensor.end += offset;
-  }
-  return header;
-}
-
 }  // namespace
 
 std::string describe(Dtype dtype, std::span<const std::int64_t> shape) {
@@ -182,10 +157,33 @@ std::span<const std::byte> SafetensorsFile::data(const TensorEntry& tensor) cons
   return file_.bytes().subspan(header_.data_offset + tensor.begin, tensor.bytes());
 }
 
+std::vector<TensorEntry> safetensors_order(const std::vector<TensorSpec>& tensors) {
+  std::vector<TensorEntry> order;
+  std::set<std::string_view> names;
+  for (const TensorSpec& spec : tensors) {
+    if (spec.name == metadata_key || !names.insert(spec.name).second) {
+      throw UsageError(str("tensor name '", spec.name, "' is ",
+                           spec.name == metadata_key ? "reserved by safetensors" : "given twice"));
+    }
+    const auto bytes = tensor_bytes(spec.dtype, spec.shape);
+    if (!bytes) throw UsageError(str("tensor '", spec.name, "' has shape [", join(spec.shape, ", "), "]"));
+    order.push_back({spec.name, spec.dtype, spec.shape, 0, *bytes});
+  }
+  std::stable_sort(order.begin(), order.end(), [](const TensorEntry& a, const TensorEntry& b) {
+    return element_size(a.dtype) > element_size(b.dtype);
+  });
+  std::uint64_t offset = 0;
+  for (TensorEntry& tensor : order) {
+    tensor.begin += offset;
+    offset = tensor.end += offset;
+  }
+  return order;
+}
+
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
                                      const std::vector<TensorSpec>& tensors,
                                      const std::map<std::string, std::string>& metadata)
-    : file_(path, OutputFile::Mode::create), header_(lay_out(tensors, metadata)) {
+    : file_(path, OutputFile::Mode::create), header_{safetensors_order(tensors), metadata, 0} {
   const std::string text = header_text(header_);
   if (text.size() > largest_header) {
     throw UsageError(str(path.string(), ": ", tensors.size(), " tensors need a header of ", text.size(),

@@ -71,13 +71,17 @@ class SafetensorsFile {
   std::map<std::string, std::size_t, std::less<>> index_;
 };
 
-// Writes a safetensors file tensor by tensor, holding none of them. Tensors are laid out by element size,
-// largest first, so that every one is aligned in the mapped file; order() says in which order write() wants
+// The tensors in the order in which SafetensorsWriter writes them: by element size, largest first, so that
+// every one is aligned in the mapped file. Throws UsageError for a duplicate or reserved name or a shape with
+// a negative extent.
+std::vector<TensorEntry> safetensors_order(const std::vector<TensorSpec>& tensors);
+
+// Writes a safetensors file tensor by tensor, holding none of them; order() says in which order write() wants
 // them.
 class SafetensorsWriter {
  public:
-  // Creates the file (it must not exist) and writes the header. Throws UsageError for a duplicate or reserved
-  // name or a shape with a negative extent, Error when the file cannot be written.
+  // Creates the file (it must not exist) and writes the header. Throws UsageError as safetensors_order(), Error
+  // when the file cannot be written.
   SafetensorsWriter(const std::filesystem::path& path, const std::vector<TensorSpec>& tensors,
                     const std::map<std::string, std::string>& metadata = {});
 

@@ -10,6 +10,10 @@ at::Tensor UndividedModel::part_of(const std::string& /*parameter*/, const at::T
   return whole;
 }
 
+at::Tensor UndividedModel::whole_parameter(const std::string& parameter) {
+  return module_.named_parameters()[parameter].detach();
+}
+
 std::vector<std::int64_t> UndividedModel::whole_sizes(const std::string& parameter) {
   return module_.named_parameters()[parameter].sizes().vec();
 }

@@ -35,7 +35,15 @@ class FixedBatches {
     if (batch_size < 1) throw UsageError(str("a batch of ", batch_size, " samples cannot be evaluated"));
   }
   std::int64_t count() const { return (data_.size() + batch_size_ - 1) / batch_size_; }
+  // The first number that no rank of `shard` computes.
+  std::int64_t end(const InputShard& shard, ForwardPasses passes) const {
+    if (passes == ForwardPasses::alone) return count();
+    const std::int64_t rounds = (count() + shard.count - 1) / shard.count;
+    return rounds * shard.count;
+  }
+  // Without samples where it lies behind the last.
   Batch get(std::int64_t batch) const {
+    if (batch >= count()) return data_.get({});
     const std::int64_t first = batch * batch_size_;
     std::vector<std::int64_t> indices(static_cast<std::size_t>(std::min(batch_size_, data_.size() - first)));
     std::iota(indices.begin(), indices.end(), first);
@@ -51,7 +59,8 @@ class FixedBatches {
 
 std::map<std::string, double> evaluate_exactly(Strategy& strategy, const Model& model, c10::Device device,
                                                const LossFunction& loss, const std::vector<Metric>& metrics,
-                                               const Dataset& data, std::int64_t batch_size) {
+                                               const Dataset& data, std::int64_t batch_size,
+                                               ForwardPasses passes) {
   const FixedBatches batches(data, batch_size);
   const InputShard shard = strategy.input_shard();
   std::size_t width = 0;
@@ -63,10 +72,11 @@ std::map<std::string, double> evaluate_exactly(Strategy& strategy, const Model& 
   {
     const torch::NoGradGuard no_gradients;
     const EvaluationMode mode(*model.module);
-    for (std::int64_t b = shard.index; b < batches.count(); b += shard.count) {
+    for (std::int64_t b = shard.index; b < batches.end(shard, passes); b += shard.count) {
       const Batch batch = batches.get(b);
       const at::Tensor target = batch.target.to(device);
       const at::Tensor output = model.forward(batch.input.to(device));
+      if (b >= batches.count()) continue;
       const Loss batch_loss = loss(output, target);
       double* sums = table.data_ptr<double>() + static_cast<std::size_t>(b) * width;
       for (const Metric& metric : metrics) {
@@ -92,13 +102,13 @@ std::map<std::string, double> evaluate_exactly(Strategy& strategy, const Model& 
 }
 
 at::Tensor predict_all(Strategy& strategy, const Model& model, c10::Device device, const Dataset& data,
-                       std::int64_t batch_size) {
+                       std::int64_t batch_size, ForwardPasses passes) {
   const torch::NoGradGuard no_gradients;
   const EvaluationMode mode(*model.module);
   const FixedBatches batches(data, batch_size);
   const InputShard shard = strategy.input_shard();
   std::vector<at::Tensor> mine;
-  for (std::int64_t b = shard.index; b < batches.count(); b += shard.count) {
+  for (std::int64_t b = shard.index; b < batches.end(shard, passes); b += shard.count) {
     mine.push_back(model.forward(batches.get(b).input.to(device)));
   }
   // A rank without a batch contributes no rows, but of the right shape.

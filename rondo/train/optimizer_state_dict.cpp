@@ -22,10 +22,11 @@ void load(const NamedOptimizer& optimizer, const nlohmann::json& description, co
 
 OptimizerSnapshot full_optimizer_state_dict(PreparedModel& model, torch::optim::Optimizer& optimizer) {
   model.parts().settle();
-  return assembled_snapshot(named(model, optimizer), /*keeps=*/true,
-                            [&](const std::string& parameter, const at::Tensor& part) {
-                              return model.parts().assemble(parameter, part);
-                            });
+  const NamedOptimizer own = named(model, optimizer);
+  OptimizerSnapshot snapshot = snapshot_optimizer(own.name, optimizer, own.parameters);
+  for (NamedTensor& part : snapshot.tensors)
+    part.tensor = model.parts().assemble(parameter_of(own.name, part.name), part.tensor);
+  return snapshot;
 }
 
 OptimizerSnapshot sharded_optimizer_state_dict(PreparedModel& model, torch::optim::Optimizer& optimizer) {

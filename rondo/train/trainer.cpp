@@ -17,6 +17,7 @@
 #include "rondo/nn/sample_dropout.h"
 #include "rondo/observe/memory_observer.h"
 #include "rondo/train/agreement.h"
+#include "rondo/train/collective_checkpoint.h"
 #include "rondo/train/evaluation.h"
 #include "rondo/train/fit_loop.h"
 #include "rondo/train/gathered_states.h"
@@ -86,55 +87,80 @@ FitResult Trainer::fit(const std::shared_ptr<const Dataset>& data, const FitOpti
 
 std::map<std::string, double> Trainer::evaluate(const Dataset& data, const EvaluateOptions& options) {
   paused_ = true;
-  prepared_->make_whole();
+  const ForwardPasses passes = prepare_forwards();
   const auto autocast = precision_.autocast();
-  return evaluate_exactly(strategy_, model_, device_, loss_, metrics_, data, options.batch_size);
+  return evaluate_exactly(strategy_, model_, device_, loss_, metrics_, data, options.batch_size, passes);
 }
 
 at::Tensor Trainer::predict(const Dataset& data, const EvaluateOptions& options) {
   paused_ = true;
-  prepared_->make_whole();
+  const ForwardPasses passes = prepare_forwards();
   const auto autocast = precision_.autocast();
-  return predict_all(strategy_, model_, device_, data, options.batch_size);
+  return predict_all(strategy_, model_, device_, data, options.batch_size, passes);
+}
+
+// Once for all batches is less to send; but where memory is limited the model may not fit as a whole.
+ForwardPasses Trainer::prepare_forwards() {
+  if (!prepared_->parts().optimizes_parts()) {
+    prepared_->make_whole();
+    return ForwardPasses::alone;
+  }
+  const double limited = process_ledger().limit() ? 1.0 : 0.0;
+  const at::Tensor any = strategy_.reduce(ReduceOp::MAX, at::tensor({limited}, at::kDouble));
+  if (any.item<double>() == 0) {
+    prepared_->make_whole();
+    return ForwardPasses::alone;
+  }
+  prepared_->parts().settle();
+  return ForwardPasses::together;
 }
 
 void Trainer::save(const std::filesystem::path& root, int keep) {
   require_compiled();
   paused_ = true;
+  if (memory_) memory_->enter_phase(position_.step, "checkpoint", MemoryCategory::other);
   const Context& context = strategy_.context();
-  prepared_->make_whole();
-  TrainingState state = training_state();
-  NamedOptimizer& optimizer = state.optimizers.front();
-  if (prepared_->parts().optimizes_parts()) {
-    optimizer.snapshot = assembled_snapshot(optimizer, context.rank() == 0,
-                                            [&](const std::string& parameter, const at::Tensor& part) {
-                                              return prepared_->parts().assemble(parameter, part);
-                                            });
-  }
-  state.random_states = gather(random_state(device_), context.world(), 0);
-  state.communication_states = gather_states(prepared_->communication_state(), context.world());
+  prepared_->parts().settle();
+  CheckpointContents contents;
+  const NamedTensors model = saved_tensors();
+  contents.model = model_sources(*prepared_, model);
+  add_optimizer(contents, *prepared_, saved_optimizer(), model);
+  contents.random_states = gather(random_state(device_), context.world(), 0);
+  contents.communication_states = gather_states(prepared_->communication_state(), context.world());
   for (const auto& callback : callbacks_) callback_states_[callback->name()] = callback->state();
-  state.values = {{"step", position_.step},
-                  {"epoch", position_.epoch},
-                  {"batch", position_.batch},
-                  {"elapsed_s", position_.elapsed_s},
-                  {"world_size", context.world_size()},
-                  {"model", {{"name", model_.name}, {"config", model_.config}}},
-                  {"sampling", sampling_},
-                  {"precision", precision_.state()},
-                  {"callbacks", callback_states_}};
-  // Replicas are equal, so one rank writes; the others learn whether it could.
-  run_agreed(context, [&] {
-    if (context.rank() == 0) save_checkpoint(root, position_.step, state, keep);
-  });
+  contents.values = {{"step", position_.step},
+                     {"epoch", position_.epoch},
+                     {"batch", position_.batch},
+                     {"elapsed_s", position_.elapsed_s},
+                     {"world_size", context.world_size()},
+                     {"model", {{"name", model_.name}, {"config", model_.config}}},
+                     {"sampling", sampling_},
+                     {"precision", precision_.state()},
+                     {"callbacks", callback_states_}};
+  save_together(context, root, position_.step, std::move(contents), keep);
+  if (memory_) memory_->leave_phase();
 }
 
 void Trainer::restore(const std::filesystem::path& checkpoint) {
   require_compiled();
   const Context& context = strategy_.context();
   prepared_->make_whole();
-  TrainingState state = training_state();
+  TrainingState state{.model = saved_tensors(), .optimizers = {saved_optimizer()}};
+  if (prepared_->parts().keeps_masters()) {
+    // What the model computes with is their rounding.
+    std::map<const c10::TensorImpl*, at::Tensor> whole;  // a shared parameter stays shared
+    const auto parts = prepared_->module().named_parameters();
+    for (NamedTensor& entry : state.model) {
+      at::Tensor& master = whole[entry.tensor.unsafeGetTensorImpl()];
+      if (!master.defined()) {
+        const at::Tensor* part = parts.find(entry.name);
+        master = part != nullptr ? prepared_->parts().assemble(entry.name, *part).detach() : entry.tensor;
+      }
+      entry.tensor = master;
+    }
+  }
   run_agreed(context, [&] {
+    const MemoryScope scope(MemoryCategory::optimizer_state);
     load_checkpoint(checkpoint, state);
     if (prepared_->parts().keeps_masters()) {
       const auto parts = prepared_->module().named_parameters();
@@ -163,23 +189,13 @@ void Trainer::restore(const std::filesystem::path& checkpoint) {
   prepared_->parts().adopt_values();
 }
 
-TrainingState Trainer::training_state() {
-  TrainingState state;
+NamedTensors Trainer::saved_tensors() {
   // With master weights those are the model: the narrow ones are their rounding.
   MasterWeights* const masters = precision_.masters();
-  state.model = named_tensors(masters != nullptr ? masters->module() : *model_.module);
-  if (prepared_->parts().keeps_masters()) {
-    std::map<const c10::TensorImpl*, at::Tensor> whole;  // a shared parameter stays shared
-    const auto parts = prepared_->module().named_parameters();
-    for (NamedTensor& entry : state.model) {
-      at::Tensor& master = whole[entry.tensor.unsafeGetTensorImpl()];
-      if (!master.defined()) {
-        const at::Tensor* part = parts.find(entry.name);
-        master = part != nullptr ? prepared_->parts().assemble(entry.name, *part).detach() : entry.tensor;
-      }
-      entry.tensor = master;
-    }
-  }
+  return named_tensors(masters != nullptr ? masters->module() : *model_.module);
+}
+
+NamedOptimizer Trainer::saved_optimizer() {
   NamedOptimizer optimizer{.optimizer = optimizer_.get()};
   if (prepared_->parts().optimizes_parts()) {
     optimizer.parameters = named_tensors(prepared_->module());
@@ -187,8 +203,7 @@ TrainingState Trainer::training_state() {
       return prepared_->parts().part_of(parameter, whole);
     };
   }
-  state.optimizers.push_back(std::move(optimizer));
-  return state;
+  return optimizer;
 }
 
 torch::optim::Optimizer& Trainer::optimizer() {

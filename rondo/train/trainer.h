@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "rondo/checkpoint/checkpoint.h"
 #include "rondo/data/dataset.h"
 #include "rondo/format/trace.h"
 #include "rondo/models/model.h"
@@ -27,7 +28,7 @@
 namespace rondo {
 
 class MemoryObserver;
-struct TrainingState;
+enum class ForwardPasses;
 
 using LossFunction = std::function<Loss(const at::Tensor& output, const at::Tensor& target)>;
 
@@ -152,8 +153,11 @@ class Trainer {
     return model;
   }
   void require_compiled() const;
-  // The tensors that a checkpoint holds. Collective where the strategy keeps master weights.
-  TrainingState training_state();
+  // What a checkpoint holds, as it is on this rank.
+  NamedTensors saved_tensors();
+  NamedOptimizer saved_optimizer();
+  // Collective.
+  ForwardPasses prepare_forwards();
 
   Strategy& strategy_;
   Model model_;

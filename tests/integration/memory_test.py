@@ -87,3 +87,26 @@ def test_wrong_usage(run, rondo_bin, text, flags, expected):
     result = train(run, rondo_bin, text, "run", *flags)
     assert result.returncode == 2, result.stderr
     assert expected in result.stderr
+
+
+# Deep enough that whole weights or a whole optimizer state would be the peak.
+DEEP = ["--layers", 10, "--width", 128, "--heads", 2, "--context", 32, "--batch-size", 2, "--eval-batch-size", 2]
+
+
+@pytest.mark.parametrize("backend", ["gloo", "native"])
+def test_validation_and_checkpoints_fit_where_training_does(run, rondo_bin, text, tmp_path, backend):
+    """Shards are put together unit by unit to validate, and tensor by tensor to save."""
+    job = [*DEEP, "--strategy", "zero3", "--nproc-per-node", 2, "--backend", backend, "--prefetch", 0]
+    assert train(run, rondo_bin, text, "alone", *job, "--steps", 4).returncode == 0
+    in_training = max(row["peak_bytes"] for row in rows_of(tmp_path / "alone") if row["step"] == 4)
+    limit = ["--memory-limit", f"{int(in_training * 1.02)}"]
+    watched = [*job, *limit, "--validation-fraction", 0.1, "--eval-every", 2, "--checkpoint-every", 2]
+    result = train(run, rondo_bin, text, "limited", *watched, "--steps", 4)
+    assert result.returncode == 0, result.stderr
+    resumed = train(run, rondo_bin, text, "limited", *watched, "--steps", 6, "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    whole = train(run, rondo_bin, text, "whole", *job, "--validation-fraction", 0.1, "--eval-every", 2, "--steps", 6)
+    assert whole.returncode == 0, whole.stderr
+    for name in ("loss", "validation_loss"):
+        limited, plain = ([row[name] for row in rows_of(tmp_path / run_name) if name in row] for run_name in ("limited", "whole"))
+        assert limited == plain and plain

@@ -91,7 +91,10 @@ void ShardedModel::after_forward(std::size_t unit) {
   const bool recorded = in_step_ && at::GradMode::is_enabled();
   if (recorded) ++progress_[unit].open_calls;
   if (--progress_[unit].inside > 0) return;  // a member inside another one
-  if (whole_ || units_[unit]->sharding() != Sharding::zero3) return;
+  if (whole_ || !shards_parameters(units_[unit]->sharding())) return;
+  // Until its backward, if it has one.
+  const bool keeps = units_[unit]->sharding() == Sharding::zero3_keep;
+  if (keeps && (recorded || progress_[unit].open_calls > 0)) return;
   // The last unit's backward pass comes next.
   if (recorded && position_[unit] + 1 == order_.size()) return;
   if (joins_several_[unit]) {

@@ -57,6 +57,7 @@ class ShardedModel final : public PreparedModel, private ModelParts {
   bool keeps_masters() const override;
   at::Tensor assemble(const std::string& parameter, const at::Tensor& part) override;
   at::Tensor part_of(const std::string& parameter, const at::Tensor& whole) override;
+  at::Tensor whole_parameter(const std::string& parameter) override;
   std::int64_t part_offset(const std::string& parameter) const override;
   std::vector<std::int64_t> whole_sizes(const std::string& parameter) override;
   void set_parameter(const std::string& parameter, const at::Tensor& whole) override;

@@ -25,6 +25,10 @@ at::Tensor ShardedModel::part_of(const std::string& parameter, const at::Tensor&
   return unit_with(parameter).part_of(parameter, whole);
 }
 
+at::Tensor ShardedModel::whole_parameter(const std::string& parameter) {
+  return unit_with(parameter).whole_parameter(parameter);
+}
+
 std::int64_t ShardedModel::part_offset(const std::string& parameter) const {
   return unit_with(parameter).part_offset(parameter);
 }
@@ -39,12 +43,8 @@ std::vector<std::int64_t> ShardedModel::whole_sizes(const std::string& parameter
 }
 
 void ShardedModel::make_whole() {
-  if (std::exchange(must_meet_, false)) barrier(context_.world());
-  if (launches_) scheduler_->reach(launches_->epilogue_slot());
+  settle();
   whole_ = true;
-  for (const std::size_t unit : order_) {
-    if (progress_[unit].pending) update(unit);
-  }
   for (const std::size_t unit : order_) units_[unit]->start_gather({forward_priority(unit)});
   for (const std::size_t unit : order_) units_[unit]->finish_gather();
 }
@@ -55,12 +55,14 @@ void ShardedModel::adopt_values() {
 }
 
 void ShardedModel::settle() {
+  if (std::exchange(must_meet_, false)) barrier(context_.world());
   for (const std::size_t unit : order_) {
     if (progress_[unit].pending) update(unit);
   }
-  // Nothing is under way on the group that parts are assembled over.
   for (const std::size_t unit : order_) {
-    if (units_[unit]->gathering()) units_[unit]->finish_gather();
+    // Nothing is under way on the group that parts are assembled over; and what is outside all units has no
+    // forward in which it could be gathered.
+    if (units_[unit]->gathering() || units_[unit]->state() == nullptr) units_[unit]->finish_gather();
   }
 }
 

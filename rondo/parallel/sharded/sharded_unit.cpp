@@ -341,7 +341,14 @@ at::Tensor ShardedUnit::part_of(const std::string& parameter, const at::Tensor& 
   if (!shards_optimizer(sharding_)) return whole;
   const ElementRange range =
       holder->parameters->layout().slice(index, environment_.shard_group.rank()).of_parameter;
-  return whole.flatten().narrow(0, range.begin, range.size()).clone();
+  return whole.flatten().narrow(0, range.begin, range.size());
+}
+
+at::Tensor ShardedUnit::whole_parameter(const std::string& parameter) const {
+  const auto [holder, index] = find(parameter);
+  const bool is_here = ready() && !holder->parameters->has_masters();
+  if (is_here) return holder->parameters->parameters()[index].tensor.detach();
+  return assemble(parameter, holder->optimized[index]);
 }
 
 std::vector<BlockRecord> ShardedUnit::take_records() {

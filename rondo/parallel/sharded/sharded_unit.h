@@ -99,6 +99,8 @@ class ShardedUnit {
   bool has(const std::string& parameter) const;
   at::Tensor assemble(const std::string& parameter, const at::Tensor& part) const;
   at::Tensor part_of(const std::string& parameter, const at::Tensor& whole) const;
+  // The value that the optimizer has of it; collective where it is not here.
+  at::Tensor whole_parameter(const std::string& parameter) const;
 
   // The way of what did not go through the scheduler, since the last call.
   std::vector<BlockRecord> take_records();

@@ -1,0 +1,115 @@
+#include "rondo/train/collective_checkpoint.h"
+
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <exception>
+#include <map>
+
+#include "rondo/train/agreement.h"
+
+namespace rondo {
+namespace {
+
+// Has all sources of a checkpoint made in the order in which they are written, whether they are or not.
+class Procession {
+ public:
+  explicit Procession(CheckpointContents& contents) {
+    for (TensorSources* sources : {&contents.model, &contents.optimizer_tensors}) {
+      for (const std::size_t number : order_in_file(*sources)) {
+        TensorSource& source = (*sources)[number];
+        const std::size_t place = makes_.size();
+        makes_.push_back(std::move(source.make));
+        source.make = [this, place] { return make(place); };
+      }
+    }
+  }
+  Procession(const Procession&) = delete;
+  Procession& operator=(const Procession&) = delete;
+
+  void make_rest() {
+    while (made_ < makes_.size()) make(made_);
+  }
+  // A source threw: the ranks are not together any more.
+  bool broken() const { return making_; }
+
+ private:
+  at::Tensor make(std::size_t place) {
+    making_ = true;
+    at::Tensor tensor = makes_[place]();
+    making_ = false;
+    made_ = place + 1;
+    return tensor;
+  }
+
+  std::vector<std::function<at::Tensor()>> makes_;
+  std::size_t made_ = 0;
+  bool making_ = false;
+};
+
+}  // namespace
+
+TensorSources model_sources(PreparedModel& prepared, const NamedTensors& model) {
+  std::map<const c10::TensorImpl*, const at::Tensor*> parts;  // by the model's tensor
+  std::map<const c10::TensorImpl*, std::string> names;
+  const auto optimized = prepared.module().named_parameters();
+  if (prepared.parts().optimizes_parts()) {
+    for (const NamedTensor& entry : model) {
+      const at::Tensor* part = optimized.find(entry.name);
+      if (part == nullptr) continue;
+      parts.emplace(entry.tensor.unsafeGetTensorImpl(), part);
+      names.emplace(entry.tensor.unsafeGetTensorImpl(), entry.name);
+    }
+  }
+  TensorSources sources;
+  for (const NamedTensor& entry : model) {
+    TensorSource source = source_of(entry);
+    const auto name = names.find(entry.tensor.unsafeGetTensorImpl());
+    if (name != names.end()) {
+      source.dtype = parts.at(name->first)->scalar_type();
+      source.sizes = prepared.parts().whole_sizes(name->second);
+      source.make = [&parts = prepared.parts(), parameter = name->second] {
+        return parts.whole_parameter(parameter);
+      };
+    }
+    sources.push_back(std::move(source));
+  }
+  return sources;
+}
+
+void add_optimizer(CheckpointContents& contents, PreparedModel& prepared, const NamedOptimizer& optimizer,
+                   const NamedTensors& model) {
+  const NamedTensors& names = optimizer.parameters.empty() ? model : optimizer.parameters;
+  OptimizerSnapshot snapshot = snapshot_optimizer(optimizer.name, *optimizer.optimizer, names);
+  contents.optimizers[optimizer.name] = std::move(snapshot.description);
+  for (const NamedTensor& part : snapshot.tensors) {
+    TensorSource source = source_of(part);
+    const std::string parameter = parameter_of(optimizer.name, part.name);
+    if (!parameter.empty() && prepared.parts().optimizes_parts()) {
+      source.sizes = prepared.parts().whole_sizes(parameter);
+      source.make = [&parts = prepared.parts(), parameter, tensor = part.tensor] {
+        return parts.assemble(parameter, tensor);
+      };
+    }
+    contents.optimizer_tensors.push_back(std::move(source));
+  }
+}
+
+void save_together(const Context& context, const std::filesystem::path& root, std::int64_t step,
+                   CheckpointContents contents, int keep) {
+  Procession sources(contents);
+  std::exception_ptr failure;
+  try {
+    if (context.rank() == 0) save_checkpoint(root, step, contents, keep);
+  } catch (...) {
+    if (sources.broken()) throw;
+    failure = std::current_exception();
+  }
+  // The others', or what a full disk has left over.
+  sources.make_rest();
+  run_agreed(context, [&] {
+    if (failure) std::rethrow_exception(failure);
+  });
+}
+
+}  // namespace rondo
