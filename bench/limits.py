@@ -162,7 +162,7 @@ def main():
     parser.add_argument("--rate", default="1gbit", help="between the hosts, as tc writes it")
     parser.add_argument("--batch-size", type=int, default=4, help="samples a rank")
     parser.add_argument("--limits", type=int, default=5, help="from what zero3 to what ddp needs; FSDP2's peak comes on top")
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each system at a limit")
+    parser.add_argument("--rounds", type=int, default=6, help="turns of each system at a limit")
     parser.add_argument("--steps", type=int, default=4, help="steps in a turn; the first is not counted")
     parser.add_argument("--plan-seconds", type=int, default=6, help="time limit of the planner")
     parser.add_argument("--quick", action="store_true", help="gpt-tiny, two limits, one round")

@@ -1,6 +1,7 @@
 #include "apps/train/planned_training.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -134,15 +135,6 @@ cost::Profile profile_of_job(const TrainFlags& flags, const Context& context, co
 // Of the limit: a predicted peak is a little off, and what goes beyond the limit ends the training.
 constexpr double kPlannedShare = 0.99;
 
-// What a plan does not count where parameters are in place: the engine's own buffers, and that a whole unit
-// belongs to one rank, which may so own more than its share.
-std::uint64_t uncounted_bytes(const cost::Profile& profile) {
-  if (!profile.link.parameters_in_place) return 0;
-  std::uint64_t largest = 0;
-  for (const cost::UnitProfile& unit : profile.units) largest = std::max(largest, unit.parameter_bytes);
-  return MiB(2).count + largest;
-}
-
 Json make_plan_json(const TrainFlags& flags, const cost::Profile& profile, int ranks) {
   cost::StepOptions step;
   step.ranks = ranks;
@@ -150,17 +142,17 @@ Json make_plan_json(const TrainFlags& flags, const cost::Profile& profile, int r
   const cost::StepModel model = cost::make_step_model(profile, step);
   plan::PlannerOptions options;
   const Bytes limit = parse_bytes(flags.memory_limit, "--memory-limit");
-  const std::uint64_t uncounted = uncounted_bytes(profile);
   options.memory_limit = static_cast<std::uint64_t>(kPlannedShare * static_cast<double>(limit.count));
-  options.memory_limit -= std::min(options.memory_limit - 1, uncounted);
   options.time_limit = parse_duration(flags.plan_time_limit, "--plan-time-limit");
   const plan::Answer answer = plan::make_plan(model, options);
   const plan::Explanation explanation = plan::explain(model, answer, options.memory_limit);
   if (!answer.feasible) {
+    // As a number, so that it can be typed as it stands.
+    const auto smallest =
+        static_cast<std::uint64_t>(std::ceil(static_cast<double>(answer.floor.bytes) / kPlannedShare));
     throw UsageError(str("--memory-limit ", flags.memory_limit, " is infeasible: ", explanation.binding,
-                         "; the smallest limit that any plan fits is ",
-                         to_string(Bytes{static_cast<std::uint64_t>(
-                             static_cast<double>(answer.floor.bytes + uncounted) / kPlannedShare)})));
+                         "; the smallest limit that any plan fits is ", smallest, "B (",
+                         to_string(Bytes{smallest}), ")"));
   }
   return plan::plan_to_json(model, answer, explanation, options);
 }

@@ -86,4 +86,8 @@ void label_memory(const void* block, MemoryLabel label) {
   if (accounts_cpu_allocations() && block != nullptr) process_ledger().relabel(block, label);
 }
 
+void count_part(const at::Tensor& tensor, std::uint64_t bytes) {
+  if (accounts_cpu_allocations()) process_ledger().resize(tensor.storage().data(), bytes);
+}
+
 }  // namespace rondo

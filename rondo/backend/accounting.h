@@ -28,4 +28,7 @@ void label_memory(const at::Tensor& tensor, MemoryLabel label);
 // The same for the block that begins at `block`.
 void label_memory(const void* block, MemoryLabel label);
 
+// From now on the memory behind `tensor` counts as so many bytes here: this rank's part of what ranks share.
+void count_part(const at::Tensor& tensor, std::uint64_t bytes);
+
 }  // namespace rondo

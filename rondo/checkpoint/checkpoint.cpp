@@ -156,7 +156,7 @@ void load_checkpoint(const fs::path& path, TrainingState& state) {
   RankStates communication_states = read_communication_states(checkpoint);
 
   std::vector<std::function<void()>> put_in_place{
-      prepare_assign(state.model, map_tensors(checkpoint / model_file), what)};
+      prepare_assign(state.model, map_tensors(checkpoint / model_file), what, state.take)};
   const nlohmann::json& optimizers = document["optimizers"];
   if (!state.optimizers.empty()) {
     const NamedTensors tensors =

@@ -42,8 +42,9 @@ using RankStates = std::vector<std::map<std::string, at::Tensor>>;
 // Everything that training needs to continue. It refers to the model's and the optimizers' own tensors:
 // saving reads them, loading writes them in place.
 struct TrainingState {
-  NamedTensors model;                      // named_tensors(module), of several modules with prefixes
-  std::vector<NamedOptimizer> optimizers;  // each over parameters that are in `model`
+  NamedTensors model;                          // named_tensors(module), of several modules with prefixes
+  TakeTensor take = {};                        // when loading: for tensors of `model` that are not all here
+  std::vector<NamedOptimizer> optimizers;      // each over parameters that are in `model`
   std::vector<at::Tensor> random_states = {};  // random_state() of every rank, in rank order; may be empty
   // What communication remembers on every rank (error feedback), in rank order, by name; may be empty.
   RankStates communication_states = {};

@@ -85,17 +85,19 @@ NamedTensors named_tensors(const torch::jit::Module& module, const std::string& 
 }
 
 std::function<void()> prepare_assign(const NamedTensors& target, const NamedTensors& source,
-                                     const std::string& what) {
+                                     const std::string& what, const TakeTensor& take) {
   Matcher matcher(source, what);
-  std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // to, from
+  std::vector<std::pair<NamedTensor, at::Tensor>> copies;  // to, from
   for (const NamedTensor& t : target) {
     const at::Tensor given = matcher.match(t);
-    if (given.defined()) copies.emplace_back(t.tensor, given);
+    if (given.defined()) copies.emplace_back(t, given);
   }
   matcher.require_all_used(source);
-  return [copies = std::move(copies)] {
+  return [copies = std::move(copies), take] {
     const at::NoGradGuard no_gradient;
-    for (const auto& [to, from] : copies) to.copy_(from);
+    for (const auto& [to, from] : copies) {
+      if (!take || !take(to.name, from)) to.tensor.copy_(from);
+    }
   };
 }
 

@@ -31,9 +31,11 @@ NamedTensors named_tensors(const torch::jit::Module& module, const std::string& 
 
 // Checks that `source` fits `target`: the same names, shapes and dtypes, and what `target` shares is shared
 // or equal in `source`. Returns the function that copies the elements, for the caller to run when everything
-// else has been checked too. Throws DataError naming the first tensor of `target` that differs and how;
-// `what` describes the source in it.
+// else has been checked too; of a tensor for which `take` returns true it is `take` that has put the value
+// where it belongs. Throws DataError naming the first tensor of `target` that differs and how; `what`
+// describes the source in it.
+using TakeTensor = std::function<bool(const std::string& name, const at::Tensor& value)>;
 std::function<void()> prepare_assign(const NamedTensors& target, const NamedTensors& source,
-                                     const std::string& what);
+                                     const std::string& what, const TakeTensor& take = {});
 
 }  // namespace rondo

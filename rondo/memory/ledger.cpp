@@ -46,6 +46,19 @@ bool MemoryLedger::remove(const void* block) noexcept {
   return removed.has_value();
 }
 
+void MemoryLedger::resize(const void* block, std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  BlockTable::Block* const found = blocks_.find(block);
+  if (found == nullptr) return;
+  if (bytes > found->bytes) {
+    require_room(found->label, bytes - found->bytes);
+    grow(found->label, bytes - found->bytes);
+  } else {
+    shrink(found->label, found->bytes - bytes);
+  }
+  found->bytes = bytes;
+}
+
 void MemoryLedger::relabel(const void* block, MemoryLabel label) {
   const std::lock_guard lock(mutex_);
   BlockTable::Block* const found = blocks_.find(block);

@@ -57,6 +57,9 @@ class MemoryLedger {
   // Takes it off, from the label it has by then. False for an unknown block. Call before the memory is given
   // back, after that another thread may get the same address.
   bool remove(const void* block) noexcept;
+  // From now on a block counts as so many bytes, whatever it was added with: a part of what several processes
+  // share. Unknown ones are left alone. Throws MemoryLimitError, and changes nothing, like add().
+  void resize(const void* block, std::uint64_t bytes);
   // Gives a block another label; unknown ones are left alone.
   void relabel(const void* block, MemoryLabel label);
 

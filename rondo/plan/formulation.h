@@ -35,6 +35,8 @@ class Formulation {
   FluidSchedule decode(const std::vector<double>& values) const;
   // Of an objective of the programme, in seconds.
   double seconds(double objective) const { return objective * time_unit_; }
+  // And back.
+  double objective(double seconds) const { return seconds / time_unit_; }
   // What one more byte of memory is worth, in seconds, from the duals of the relaxation.
   double seconds_per_byte(const std::vector<double>& row_duals) const;
 

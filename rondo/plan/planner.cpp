@@ -149,17 +149,22 @@ class Planner {
   // The integer programme for choices and schedule. Its bound counts.
   void solve_integers(const Formulation& formulation, const Wait& wait) {
     SolveOptions options = search(formulation, wait);
+    // What is not better than this is no news, and without it there is much less to search.
+    const double cutoff_s = best_.result.step_s / (1 + options_.target_gap);
+    const bool cuts = best_.result.fits && options_.objective == Objective::step_time;
+    if (cuts) options.cutoff = formulation.objective(cutoff_s);
     options.is_enough = [&](double proven) {
-      bound(formulation.seconds(proven));
+      bound(formulation.seconds(std::min(proven, options.cutoff)));
       return is_good_enough();
     };
     const SolveResult result = solver_->solve(formulation.programme(), options);
+    if (cuts && result.status == SolveStatus::infeasible) bound(cutoff_s);
     if (!result.values.empty()) {
       const FluidSchedule fluid = formulation.decode(result.values);
       choices_ = fluid.choices;
       take(best_rounding(model_, fluid, options_.memory_limit));
     }
-    if (result.bound > -kUnbounded) bound(formulation.seconds(result.bound));
+    if (result.bound > -kUnbounded) bound(formulation.seconds(std::min(result.bound, options.cutoff)));
     report("integer programme");
   }
 

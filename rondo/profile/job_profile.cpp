@@ -6,6 +6,8 @@
 
 #include "rondo/backend/collectives.h"
 #include "rondo/base/text.h"
+#include "rondo/memory/ledger.h"
+#include "rondo/parallel/ddp/in_place_exchange.h"
 #include "rondo/profile/over_ranks.h"
 
 namespace rondo {
@@ -64,6 +66,7 @@ void agree(cost::Profile& profile, const Group& group) {
 
 cost::Profile profile_job(const Context& context, Model model, const at::Tensor& input,
                           const at::Tensor& target, const JobProfileOptions& options, std::string made_for) {
+  const std::uint64_t bucket_bytes = InPlaceExchange::bucket_bytes(tensors_of(*model.module).parameters);
   ModelProfiler profiler(std::move(model), input, target, options.model);
   // All ranks compute at the same time, as in training; and again while somebody's times are not steady.
   double spread = 0;
@@ -74,10 +77,13 @@ cost::Profile profile_job(const Context& context, Model model, const at::Tensor&
     if (spread <= cost::kSteadySpread) break;
   }
   cost::Profile profile = profiler.profile();
+  // Of the engine, whatever is trained on it.
+  profile.base_bytes += process_ledger().usage()[MemoryCategory::communication];
   profile.made_for = std::move(made_for);
   profile.spread = spread;
   agree(profile, context.world());
   profile.link = profile_link(context, options.link, [&] { profiler.pass(); });
+  if (profile.link.parameters_in_place) profile.base_bytes += bucket_bytes;
   return profile;
 }
 

@@ -19,8 +19,8 @@ class ModelParts {
   // Afterwards this rank's model has, until the next begin_step(), all parameters as the last step left them:
   // it may compute without the other ranks. Collective.
   virtual void make_whole() = 0;
-  // After make_whole() and a change of the whole model's values from outside, the same on all ranks (a
-  // checkpoint was loaded): training goes on with these. Collective.
+  // After a change of the model's values from outside, the same on all ranks (a checkpoint was loaded):
+  // training goes on with these. Collective.
   virtual void adopt_values() = 0;
   // What is left of the last step on this rank, which some strategies do later, is done. Afterwards, until
   // the next begin_step(), all ranks may make forward passes together, each as many: what a unit lacks is
@@ -42,7 +42,7 @@ class ModelParts {
   // Where in the whole parameter, flat, this rank's part begins; and the sizes of the whole.
   virtual std::int64_t part_offset(const std::string& parameter) const = 0;
   virtual std::vector<std::int64_t> whole_sizes(const std::string& parameter) = 0;
-  // Gives a parameter the value `whole`, the same on all ranks. Between make_whole() and begin_step().
+  // Gives a parameter the value `whole`, the same on all ranks. Between settle() and begin_step().
   virtual void set_parameter(const std::string& parameter, const at::Tensor& whole) = 0;
   virtual std::vector<ModelTensor> buffers() = 0;
 };

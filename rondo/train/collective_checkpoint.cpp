@@ -11,6 +11,20 @@
 namespace rondo {
 namespace {
 
+// The parameters of which a rank may have a part: under the optimizer's name, with the part, by the tensor
+// that the model has.
+std::map<const c10::TensorImpl*, ModelTensor> divided_parameters(PreparedModel& prepared,
+                                                                 const NamedTensors& model) {
+  std::map<const c10::TensorImpl*, ModelTensor> divided;
+  if (!prepared.parts().optimizes_parts()) return divided;
+  const auto parts = prepared.module().named_parameters();
+  for (const NamedTensor& entry : model) {
+    const at::Tensor* part = parts.find(entry.name);
+    if (part != nullptr) divided.emplace(entry.tensor.unsafeGetTensorImpl(), ModelTensor{entry.name, *part});
+  }
+  return divided;
+}
+
 // Has all sources of a checkpoint made in the order in which they are written, whether they are or not.
 class Procession {
  public:
@@ -50,31 +64,39 @@ class Procession {
 }  // namespace
 
 TensorSources model_sources(PreparedModel& prepared, const NamedTensors& model) {
-  std::map<const c10::TensorImpl*, const at::Tensor*> parts;  // by the model's tensor
-  std::map<const c10::TensorImpl*, std::string> names;
-  const auto optimized = prepared.module().named_parameters();
-  if (prepared.parts().optimizes_parts()) {
-    for (const NamedTensor& entry : model) {
-      const at::Tensor* part = optimized.find(entry.name);
-      if (part == nullptr) continue;
-      parts.emplace(entry.tensor.unsafeGetTensorImpl(), part);
-      names.emplace(entry.tensor.unsafeGetTensorImpl(), entry.name);
-    }
-  }
+  const std::map<const c10::TensorImpl*, ModelTensor> divided = divided_parameters(prepared, model);
   TensorSources sources;
   for (const NamedTensor& entry : model) {
     TensorSource source = source_of(entry);
-    const auto name = names.find(entry.tensor.unsafeGetTensorImpl());
-    if (name != names.end()) {
-      source.dtype = parts.at(name->first)->scalar_type();
-      source.sizes = prepared.parts().whole_sizes(name->second);
-      source.make = [&parts = prepared.parts(), parameter = name->second] {
-        return parts.whole_parameter(parameter);
-      };
+    const auto found = divided.find(entry.tensor.unsafeGetTensorImpl());
+    if (found != divided.end()) {
+      const ModelTensor& part = found->second;
+      source.dtype = part.tensor.scalar_type();
+      source.sizes = prepared.parts().whole_sizes(part.name);
+      source.make = [&parts = prepared.parts(), name = part.name] { return parts.whole_parameter(name); };
     }
     sources.push_back(std::move(source));
   }
   return sources;
+}
+
+NamedTensors stand_ins(PreparedModel& prepared, const NamedTensors& model) {
+  const std::map<const c10::TensorImpl*, ModelTensor> divided = divided_parameters(prepared, model);
+  std::map<const c10::TensorImpl*, at::Tensor> made;  // a shared parameter stays shared
+  NamedTensors result = model;
+  for (NamedTensor& entry : result) {
+    const c10::TensorImpl* const own = entry.tensor.unsafeGetTensorImpl();
+    const auto found = divided.find(own);
+    if (found == divided.end()) continue;
+    at::Tensor& stand_in = made[own];
+    if (!stand_in.defined()) {
+      const ModelTensor& part = found->second;
+      stand_in = at::zeros({}, part.tensor.options().requires_grad(false))
+                     .expand(prepared.parts().whole_sizes(part.name));
+    }
+    entry.tensor = stand_in;
+  }
+  return result;
 }
 
 void add_optimizer(CheckpointContents& contents, PreparedModel& prepared, const NamedOptimizer& optimizer,

@@ -14,8 +14,12 @@ namespace rondo {
 // gets, and everything that is not divided. After ModelParts::settle(); the model outlives the sources.
 TensorSources model_sources(PreparedModel& prepared, const NamedTensors& model);
 
-// The same of an optimizer: adds its tensors and its description to `contents`. `model` gives its parameters
-// their names where it has none of its own.
+// `model` with something of the same shape, dtype and name, without memory, for each parameter of which a
+// rank has a part: what a checkpoint's tensors are compared with.
+NamedTensors stand_ins(PreparedModel& prepared, const NamedTensors& model);
+
+// What model_sources() is for an optimizer: adds its tensors and its description to `contents`. `model` gives
+// its parameters their names where it has none of its own.
 void add_optimizer(CheckpointContents& contents, PreparedModel& prepared, const NamedOptimizer& optimizer,
                    const NamedTensors& model);
 

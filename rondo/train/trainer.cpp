@@ -144,30 +144,20 @@ void Trainer::save(const std::filesystem::path& root, int keep) {
 void Trainer::restore(const std::filesystem::path& checkpoint) {
   require_compiled();
   const Context& context = strategy_.context();
-  prepared_->make_whole();
+  prepared_->parts().settle();
   TrainingState state{.model = saved_tensors(), .optimizers = {saved_optimizer()}};
-  if (prepared_->parts().keeps_masters()) {
-    // What the model computes with is their rounding.
-    std::map<const c10::TensorImpl*, at::Tensor> whole;  // a shared parameter stays shared
-    const auto parts = prepared_->module().named_parameters();
-    for (NamedTensor& entry : state.model) {
-      at::Tensor& master = whole[entry.tensor.unsafeGetTensorImpl()];
-      if (!master.defined()) {
-        const at::Tensor* part = parts.find(entry.name);
-        master = part != nullptr ? prepared_->parts().assemble(entry.name, *part).detach() : entry.tensor;
-      }
-      entry.tensor = master;
-    }
+  if (prepared_->parts().optimizes_parts()) {
+    state.model = stand_ins(*prepared_, state.model);
+    state.take = [this, parts = prepared_->module().named_parameters()](const std::string& name,
+                                                                        const at::Tensor& value) {
+      if (!parts.contains(name)) return false;
+      prepared_->parts().set_parameter(name, value);
+      return true;
+    };
   }
   run_agreed(context, [&] {
     const MemoryScope scope(MemoryCategory::optimizer_state);
     load_checkpoint(checkpoint, state);
-    if (prepared_->parts().keeps_masters()) {
-      const auto parts = prepared_->module().named_parameters();
-      for (const NamedTensor& entry : state.model) {
-        if (parts.contains(entry.name)) prepared_->parts().set_parameter(entry.name, entry.tensor);
-      }
-    }
     const nlohmann::json& values = state.values;
     position_ = {.step = values.at("step"),
                  .epoch = values.at("epoch"),

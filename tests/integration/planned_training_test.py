@@ -1,5 +1,6 @@
 """From a limit to a running training: `rondo train --strategy planned`, with a plan file and in one go."""
 import json
+import re
 
 import pytest
 from report_test import browser, open_page  # noqa: F401  (fixtures)
@@ -150,6 +151,22 @@ def test_one_go_measures_plans_and_trains(train, rondo, open_page, tmp_path):  #
     assert {"Plan and reality", "Units, predicted and measured", "Waits and memory of units, predicted and measured",
             "Memory by slot, as planned", "Timeline of the step, as planned", "Step time against memory limit"} <= \
         set(open_page(tmp_path / "run" / "report.html")["titles"])
+
+
+def test_the_smallest_limit_holds_a_whole_run(train, tmp_path):  # noqa: F811
+    """That an infeasible one names: training, validation, checkpoints and the way back from one."""
+    wide = ["--layers", 6, "--width", 64, "--strategy", "planned", "--plan-time-limit", "1s"]
+    wrong = train(*wide, "--memory-limit", "1500kB", "--steps", 4)
+    assert wrong.returncode == 2, wrong.stderr
+    smallest = re.search(r"the smallest limit that any plan fits is (\d+B)", wrong.stderr).group(1)
+    watched = [*wide, "--memory-limit", smallest, "--eval-every", 2, "--checkpoint-every", 2]
+    tight = train(*watched, "--steps", 4)
+    assert tight.returncode == 0, tight.stderr
+    resumed = train(*watched, "--steps", 6, "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    plain = train("--layers", 6, "--width", 64, "--steps", 6, run_dir="plain")
+    assert plain.returncode == 0, plain.stderr
+    assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "plain"), rel=1e-4)
 
 
 def test_an_infeasible_limit_is_named_before_training(train, tmp_path):  # noqa: F811

@@ -112,6 +112,22 @@ TEST(MemoryLedger, ABlockCanGetAnotherLabel) {
   EXPECT_EQ(ledger.total(), 0U);
 }
 
+TEST(MemoryLedger, ABlockCanCountInPart) {
+  MemoryLedger ledger;
+  ledger.set_limit(Bytes{60});
+  ledger.add(address(0), 50);
+  ledger.resize(address(0), 20);
+  ledger.resize(address(1), 20);  // not on the books
+  EXPECT_EQ(ledger.total(), 20U);
+  EXPECT_EQ(ledger.peak_total(), 50U);
+  ledger.add(address(1), 30);
+  EXPECT_THROW(ledger.resize(address(0), 31), MemoryLimitError);
+  ledger.resize(address(0), 30);
+  EXPECT_EQ(ledger.usage()[MemoryCategory::other], 60U);
+  EXPECT_TRUE(ledger.remove(address(0)));
+  EXPECT_EQ(ledger.total(), 30U) << "what it counted last is given back";
+}
+
 TEST(MemoryLedger, AnAddressThatComesAgainWithoutRemoveCountsOnce) {
   MemoryLedger ledger;
   ledger.add(address(0), 50);

@@ -26,6 +26,15 @@ InPlaceExchange::InPlaceExchange(std::vector<ModelTensor> parameters, Group grou
 
 InPlaceExchange::~InPlaceExchange() { abandon(); }
 
+std::uint64_t InPlaceExchange::bucket_bytes(const std::vector<ModelTensor>& parameters) {
+  std::uint64_t bytes = 0;
+  for (const ModelTensor& parameter : parameters) {
+    const Bytes own{parameter.tensor.nbytes()};
+    if (parameter.tensor.requires_grad() && own < kLarge) bytes += own.count;
+  }
+  return bytes;
+}
+
 void InPlaceExchange::set_order(std::span<const std::size_t> order) {
   const at::NoGradGuard no_grad;
   std::vector<std::size_t> small;

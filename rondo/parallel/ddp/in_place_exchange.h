@@ -15,6 +15,9 @@ class InPlaceExchange final : public GradientExchange {
   InPlaceExchange(std::vector<ModelTensor> parameters, Group group, const DdpOptions& options);
   ~InPlaceExchange() override;
 
+  // Bytes of the flat buckets, which stay as long as the exchange does.
+  static std::uint64_t bucket_bytes(const std::vector<ModelTensor>& parameters);
+
   void set_order(std::span<const std::size_t> order) override;
   void begin_backward(const GradientWeight& weight) override;
   void gradient_ready(std::size_t parameter) override;

@@ -81,7 +81,7 @@ void FlatParameters::publish() {
 }
 
 void FlatParameters::adopt_values() {
-  if (!apart()) return;
+  if (!apart() || !allocated_) return;
   const at::NoGradGuard no_grad;
   const at::Tensor now = flat_.narrow(0, own_.begin, own_.size());
   if (!has_masters()) {
@@ -94,7 +94,7 @@ void FlatParameters::adopt_values() {
 
 void FlatParameters::set_value(std::size_t index, const at::Tensor& whole) {
   const at::NoGradGuard no_grad;
-  parameters_[index].tensor.copy_(whole);
+  if (allocated_) parameters_[index].tensor.copy_(whole);
   if (!apart()) return;
   const FlatLayout::Slice slice = own_slice(index);
   shard_.narrow(0, slice.in_shard, slice.of_parameter.size())

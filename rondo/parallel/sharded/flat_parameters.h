@@ -72,10 +72,10 @@ class FlatParameters {
   at::Tensor block_in_kept(int index, std::size_t block) const;
   void drop_kept(BufferPool& buffers);
 
-  // The buffer has memory, and its values were changed from outside: what is kept apart takes them over. A
-  // master stays where the buffer has its rounding.
+  // The buffer's values were changed from outside: what is kept apart takes them over. A master stays where
+  // the buffer has its rounding.
   void adopt_values();
-  // Gives parameter `index` a value, also what is kept apart of it. The buffer must have memory.
+  // Gives parameter `index` a value, also what is kept apart of it.
   void set_value(std::size_t index, const at::Tensor& whole);
 
  private:

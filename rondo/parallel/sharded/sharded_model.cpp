@@ -122,18 +122,22 @@ void ShardedModel::reach(int slot) {
       if (progress_[unit].launched) units_[unit]->finish_gradients(/*accumulate=*/reduce_every_pass_);
     }
     for (const LaunchPlan::Gather& gather : launches_->gathers(next)) {
-      units_[gather.unit]->start_gather(
-          launches_->order(gather.unit, gather.purpose, gather.micro_batch).later_by(first_slot_));
+      units_[gather.unit]->start_gather(planned_order(gather.unit, gather.purpose, gather.micro_batch));
     }
   }
   slot_ = slot;
   scheduler_->reach(first_slot_ + slot);
 }
 
+// Slots are numbered on from step to step.
+BlockOrder ShardedModel::planned_order(std::size_t unit, cost::JobKind purpose, int micro_batch) const {
+  return launches_->order(unit, purpose, micro_batch).later_by(first_slot_);
+}
+
 BlockOrder ShardedModel::gather_order(std::size_t unit, int direction) const {
   if (launches_) {
     const auto purpose = direction > 0 ? cost::JobKind::gather_forward : cost::JobKind::gather_backward;
-    return launches_->order(unit, purpose, pass_).later_by(first_slot_);
+    return planned_order(unit, purpose, pass_);
   }
   return {direction > 0 ? forward_priority(unit) : -forward_priority(unit)};
 }
@@ -142,7 +146,7 @@ BlockOrder ShardedModel::gradient_order(std::size_t unit) const {
   if (launches_) {
     const bool is_ddp = units_[unit]->sharding() == Sharding::ddp;
     const auto purpose = is_ddp ? cost::JobKind::all_reduce : cost::JobKind::reduce_scatter;
-    return launches_->order(unit, purpose, pass_).later_by(first_slot_);
+    return planned_order(unit, purpose, pass_);
   }
   // Behind all gathers of this pass, and what the next forward pass needs first before the rest.
   return {static_cast<std::int64_t>(order_.size()) + forward_priority(unit)};
@@ -151,8 +155,7 @@ BlockOrder ShardedModel::gradient_order(std::size_t unit) const {
 BlockOrder ShardedModel::update_order(std::size_t unit) const {
   if (launches_) {
     // Of the next step, whose slot 0 this is.
-    return launches_->order(unit, cost::JobKind::gather_updated, 0)
-        .later_by(first_slot_ + launches_->slots());
+    return planned_order(unit, cost::JobKind::gather_updated, 0).later_by(launches_->slots());
   }
   return {forward_priority(unit)};
 }

@@ -88,6 +88,7 @@ class ShardedModel final : public PreparedModel, private ModelParts {
   // The computation has come to a slot of the plan: what the plan launches there sets out. Slots of a step
   // only go up; without a plan's schedule nothing happens.
   void reach(int slot);
+  BlockOrder planned_order(std::size_t unit, cost::JobKind purpose, int micro_batch) const;
   BlockOrder gather_order(std::size_t unit, int direction) const;
   BlockOrder gradient_order(std::size_t unit) const;
   BlockOrder update_order(std::size_t unit) const;

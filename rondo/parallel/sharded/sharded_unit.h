@@ -74,7 +74,7 @@ class ShardedUnit {
   bool mapped() const;
   // Whether the model computes with roundings of what the optimizer changes.
   bool has_masters() const;
-  // Gives a parameter of this unit a value. Between a gather and the next release().
+  // Gives a parameter of this unit a value.
   void set_parameter(const std::string& parameter, const at::Tensor& whole);
   // Where in the whole parameter this rank's part begins, and the sizes of the whole.
   std::int64_t part_offset(const std::string& parameter) const;

@@ -30,6 +30,8 @@ struct SolveOptions {
   double relative_gap = 1e-4;
   bool relax = false;         // ignore that columns are integer
   std::vector<double> start;  // a solution to begin with, if not empty
+  // Only solutions with a smaller objective are looked for; `infeasible` then says that there is none.
+  double cutoff = kUnbounded;
   // Called with the values of each better solution that is found on the way.
   std::function<void(const std::vector<double>&)> on_solution;
   // Asked now and then, with the bound proven so far; true ends the search.

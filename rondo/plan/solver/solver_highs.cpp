@@ -39,14 +39,21 @@ struct Free {
 };
 using Handle = std::unique_ptr<void, Free>;
 
+// HiGHS gets no constant, so that all its objectives are alike, and ours have it.
+struct Call {
+  SolveOptions options;
+  double constant = 0;
+};
+
 void on_callback(int type, const char*, const HighsCallbackDataOut* out, HighsCallbackDataIn* in,
                  void* user) {
-  const auto& options = *static_cast<const SolveOptions*>(user);
+  const auto& [options, constant] = *static_cast<const Call*>(user);
   if (type == kHighsCallbackMipImprovingSolution && options.on_solution && out->mip_solution != nullptr) {
     options.on_solution({out->mip_solution, out->mip_solution + out->mip_solution_size});
   } else if (type == kHighsCallbackMipInterrupt || type == kHighsCallbackSimplexInterrupt) {
     const bool is_enough = type == kHighsCallbackMipInterrupt && options.is_enough &&
-                           std::isfinite(out->mip_dual_bound) && options.is_enough(out->mip_dual_bound);
+                           std::isfinite(out->mip_dual_bound) &&
+                           options.is_enough(out->mip_dual_bound + constant);
     const bool stop = is_enough || options.wait.deadline.passed() ||
                       (options.wait.cancel != nullptr && options.wait.cancel->cancelled());
     in->user_interrupt = stop ? 1 : 0;
@@ -61,12 +68,12 @@ class Highs final : public LinearModel {
     const Handle highs(Highs_create());
     const bool is_mip = !options.relax && std::any_of(programme.columns.begin(), programme.columns.end(),
                                                       [](const Column& c) { return c.is_integer; });
-    configure(highs.get(), options);
+    configure(highs.get(), options, programme.constant);
     pass(highs.get(), programme, is_mip);
     if (is_mip && !options.start.empty())
       Highs_setSolution(highs.get(), options.start.data(), nullptr, nullptr, nullptr);
-    SolveOptions copy = options;  // the callback's user pointer is not const
-    Highs_setCallback(highs.get(), on_callback, &copy);
+    Call call{options, programme.constant};
+    Highs_setCallback(highs.get(), on_callback, &call);
     Highs_startCallback(highs.get(), kHighsCallbackSimplexInterrupt);
     if (is_mip) {
       Highs_startCallback(highs.get(), kHighsCallbackMipInterrupt);
@@ -77,9 +84,11 @@ class Highs final : public LinearModel {
   }
 
  private:
-  static void configure(void* highs, const SolveOptions& options) {
+  static void configure(void* highs, const SolveOptions& options, double constant) {
     Highs_setBoolOptionValue(highs, "output_flag", 0);
     Highs_setDoubleOptionValue(highs, "mip_rel_gap", options.relative_gap);
+    if (options.cutoff < kUnbounded)
+      Highs_setDoubleOptionValue(highs, "objective_bound", options.cutoff - constant);
     if (!options.wait.deadline.is_never())
       Highs_setDoubleOptionValue(highs, "time_limit",
                                  std::max(0.0, seconds(options.wait.deadline.remaining())));
@@ -108,13 +117,13 @@ class Highs final : public LinearModel {
     const auto nonzeros = static_cast<HighsInt>(matrix.values.size());
     const HighsInt status =
         is_mip ? Highs_passMip(highs, columns, rows, nonzeros, kHighsMatrixFormatColwise,
-                               kHighsObjSenseMinimize, programme.constant, cost.data(), lower.data(),
-                               upper.data(), row_lower.data(), row_upper.data(), matrix.starts.data(),
+                               kHighsObjSenseMinimize, /*offset=*/0, cost.data(), lower.data(), upper.data(),
+                               row_lower.data(), row_upper.data(), matrix.starts.data(),
                                matrix.indices.data(), matrix.values.data(), integrality.data())
                : Highs_passLp(highs, columns, rows, nonzeros, kHighsMatrixFormatColwise,
-                              kHighsObjSenseMinimize, programme.constant, cost.data(), lower.data(),
-                              upper.data(), row_lower.data(), row_upper.data(), matrix.starts.data(),
-                              matrix.indices.data(), matrix.values.data());
+                              kHighsObjSenseMinimize, /*offset=*/0, cost.data(), lower.data(), upper.data(),
+                              row_lower.data(), row_upper.data(), matrix.starts.data(), matrix.indices.data(),
+                              matrix.values.data());
     if (status == kHighsStatusError) throw Error(str("HiGHS refused the programme '", programme.name, "'"));
   }
 
@@ -135,12 +144,13 @@ class Highs final : public LinearModel {
       Highs_getSolution(highs, result.values.data(), column_duals.data(), row_values.data(),
                         result.row_duals.data());
       Highs_getDoubleInfoValue(highs, "objective_function_value", &result.objective);
+      result.objective += programme.constant;
       result.status = status == kHighsModelStatusOptimal ? SolveStatus::optimal : SolveStatus::feasible;
     }
     if (is_mip) {
       double bound = 0;
       Highs_getDoubleInfoValue(highs, "mip_dual_bound", &bound);
-      if (std::isfinite(bound)) result.bound = bound;
+      if (std::isfinite(bound)) result.bound = bound + programme.constant;
     } else if (status == kHighsModelStatusOptimal) {
       result.bound = result.objective;
     }
