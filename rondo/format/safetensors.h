@@ -80,8 +80,8 @@ std::vector<TensorEntry> safetensors_order(const std::vector<TensorSpec>& tensor
 // them.
 class SafetensorsWriter {
  public:
-  // Creates the file (it must not exist) and writes the header. Throws UsageError as safetensors_order(), Error
-  // when the file cannot be written.
+  // Creates the file (it must not exist) and writes the header. Throws UsageError as safetensors_order(),
+  // Error when the file cannot be written.
   SafetensorsWriter(const std::filesystem::path& path, const std::vector<TensorSpec>& tensors,
                     const std::map<std::string, std::string>& metadata = {});
 

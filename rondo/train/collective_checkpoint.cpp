@@ -5,6 +5,7 @@
 
 #include <exception>
 #include <map>
+#include <optional>
 
 #include "rondo/train/agreement.h"
 
@@ -119,16 +120,17 @@ void add_optimizer(CheckpointContents& contents, PreparedModel& prepared, const 
 
 void save_together(const Context& context, const std::filesystem::path& root, std::int64_t step,
                    CheckpointContents contents, int keep) {
-  Procession sources(contents);
+  std::optional<Procession> sources;
+  run_agreed(context, [&] { sources.emplace(contents); });
   std::exception_ptr failure;
   try {
     if (context.rank() == 0) save_checkpoint(root, step, contents, keep);
   } catch (...) {
-    if (sources.broken()) throw;
+    if (sources->broken()) throw;
     failure = std::current_exception();
   }
   // The others', or what a full disk has left over.
-  sources.make_rest();
+  sources->make_rest();
   run_agreed(context, [&] {
     if (failure) std::rethrow_exception(failure);
   });
