@@ -152,13 +152,15 @@ void Peers::throw_unreachable(Store& store, int rank, const std::string& reason)
 
 void Peers::throw_if_any_failed() const {
   // Processes first: one that gave up says so before it ends.
-  const std::vector<int> gone = watch_.ended();
+  std::vector<int> gone = watch_.ended();
   for (int r = 0; r < options_.size; ++r) {
     const RankSegment* other = segments_[static_cast<std::size_t>(r)];
     if (other == nullptr || r == options_.rank || other->state.load() != RankState::failed) continue;
     throw_failure(str("group '", options_.group_name, "' could not be formed, because ", who(r), " failed: "),
                   failure_of(r));
   }
+  // Whoever has left was through with the group, which all had joined then.
+  std::erase_if(gone, [&](int r) { return segment(r).state.load() == RankState::left; });
   if (gone.empty()) return;
   throw PeerLostError(
       str(who(gone.front()), " ended while the group '", options_.group_name, "' was being formed"), gone);
@@ -168,8 +170,9 @@ void Peers::throw_if_any_failed() const {
 void Peers::wait_until_attached(const Deadline& deadline) const {
   while (true) {
     const std::uint32_t attached = own().attached.load();
-    if (attached == static_cast<std::uint32_t>(options_.size)) return;
+    // Also when all have come: one of them may have ended since.
     throw_if_any_failed();
+    if (attached == static_cast<std::uint32_t>(options_.size)) return;
     if (deadline.passed()) {
       throw TimeoutError(
           str("only ", attached, " of ", options_.size, " ranks attached to the memory of rank ",
