@@ -1,6 +1,7 @@
 # rondo's front door. Every command sets up what it needs, and does nothing that is already done.
 #
-#   PRESET=release|debug|asan|tsan   which build `build`, `test` and `install` use (default: release)
+#   PRESET=release|dev|debug|asan|tsan   which build `build`, `test` and `install` use (default: release; dev compiles
+#                                    file by file, so that one change is built soon)
 #   LIBTORCH=/path                   use this libtorch (a libtorch folder, a wheel's torch folder or a virtual
 #                                    environment) instead of installing torch into .venv
 #   PREFIX=/path                     where `install` puts things (default: /usr/local)
@@ -10,7 +11,7 @@ SHELL := /bin/bash
 export LIBTORCH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-peers build test quickstart format format-check tidy asan tsan sanitize-short equality faults bench-planner bench-prediction bench-limits bench-tradeoff install clean
+.PHONY: help setup setup-programs setup-peers build test quickstart format format-check tidy tidy-changed syntax coverage nightly asan tsan sanitize-short mutate equality faults survive support plugin-peers bench-planner bench-prediction bench-limits bench-tradeoff install clean
 
 help: ## list the commands
 	@echo "make COMMAND [PRESET=$(PRESET)] [LIBTORCH=/path] [PREFIX=$(PREFIX)]"
@@ -19,17 +20,22 @@ help: ## list the commands
 setup: ## system packages and .venv (what is missing only)
 	@scripts/setup.sh
 
+setup-programs:
+	@scripts/setup.sh --programs
+
 setup-peers: ## also Open MPI, for the engine mpi, its tests and benchmarks next to it
 	@scripts/setup.sh --peers
 
 build: setup ## configure and build everything
 	@scripts/configure.sh $(PRESET)
-	@cmake --build build/$(PRESET)
+	@scripts/build.py build/$(PRESET)
 
 test: build ## build, then run every test; ends with a line of counts
 	@scripts/test.sh $(PRESET)
 
-quickstart: build ## train a small GPT on this repository's sources on two processes and write its report
+quickstart: setup-programs ## train a small GPT on this repository's sources on two processes and write its report
+	@scripts/configure.sh $(PRESET)
+	@scripts/build.py build/$(PRESET) quickstart_programs
 	@scripts/quickstart.sh build/$(PRESET)/bin
 
 format: setup ## format all C++ files
@@ -41,7 +47,19 @@ format-check: setup ## fail when a C++ file is not formatted
 tidy: setup ## clang-tidy on all C++ files, or on FILES="a.cpp b.cpp"
 	@scripts/tidy.sh $(FILES)
 
-asan: setup ## the torch-free tests under the address and undefined-behaviour sanitizers
+tidy-changed: setup ## clang-tidy on what changed since this branch began, or since the commit before
+	@scripts/tidy.sh --changed
+
+syntax: setup ## clang reads all layers and programs, or LAYERS="data train", without compiling them
+	@scripts/syntax.sh $(LAYERS)
+
+coverage: setup ## build with counters, run the tests, print the share of lines that they run
+	@scripts/coverage.sh
+
+nightly: setup ## all that continuous integration has no time for, hours; STEPS="asan bench", TESTS=/path/to/pytorch/test
+	@TESTS="$(TESTS)" scripts/nightly.sh $(STEPS)
+
+asan: setup ## every C++ test under the address and undefined-behaviour sanitizers
 	@scripts/sanitize.sh asan
 
 tsan: setup ## the torch-free tests under the thread sanitizer
@@ -51,13 +69,30 @@ sanitize-short: setup ## the part of tsan and asan that continuous integration r
 	@scripts/sanitize.sh --short tsan
 	@scripts/sanitize.sh --short asan
 
+mutate: build ## thousands of damaged inputs of every kind through every program, with limits; prints its seed
+	@RONDO_BIN=build/$(PRESET)/bin .venv/bin/python tests/mutate/run.py
+
 equality: build ## training under every strategy and schedule, on 1 to 4 ranks, against one process
 	@RONDO_EQUALITY=all build/$(PRESET)/bin/train_test --gtest_filter='*Equality*'
+
+survive: build ## checkpoints: kill -9 at 500 moments of saves, 10,000 damaged ones loaded
+	@RONDO_SURVIVE_KILLS=500 build/$(PRESET)/bin/format_test --gtest_filter='CheckpointDirectory.SurvivesKillAtAnyMoment'
+	@RONDO_SURVIVE_DAMAGED=10000 build/$(PRESET)/bin/checkpoint_test --gtest_filter='Damage.*'
 
 faults: build ## kill and stop every rank in every step of every collective algorithm, over every channel
 	@RONDO_FAULTS=all build/$(PRESET)/bin/collective_test --gtest_filter='PlanFaults*:EngineFaults*'
 	@RONDO_FAULTS=all build/$(PRESET)/bin/backend_test --gtest_filter='PointToPointFaults*'
+	@RONDO_FAULTS=all build/$(PRESET)/bin/parallel_test --gtest_filter='PipelineFaults*'
 	@RONDO_FAULTS=all RONDO_BIN=build/$(PRESET)/bin .venv/bin/python -m pytest tests/integration/mpi_test.py -s -k 'stopped or killed'
+	@RONDO_FAULTS=all RONDO_BIN=build/$(PRESET)/bin .venv/bin/python -m pytest tests/integration/server_faults_test.py -s
+
+support: build ## every strategy with everything a training may have besides, each by itself; writes docs/support.md
+	@RONDO_BIN=build/$(PRESET)/bin .venv/bin/python tests/integration/support.py
+	@RONDO_BIN=build/$(PRESET)/bin .venv/bin/python tests/integration/support_loops.py
+
+plugin-peers: build ## PyTorch's own tests over Gloo and rondo, TESTS=/path/to/pytorch/test [SUITES=spawn,gloo] [NAMES=x] [REPEAT=20]
+	@test -n "$(TESTS)" || { echo "say TESTS=/path, the folder test of PyTorch's sources" >&2; exit 2; }
+	@.venv/bin/python python/peers/run.py "$(TESTS)" --package build/$(PRESET)/python $(if $(SUITES),--suites $(SUITES)) $(if $(NAMES),--names "$(NAMES)") $(if $(REPEAT),--repeat $(REPEAT))
 
 bench-planner: build ## the planner on 200 random profiles, against its bound and its baselines
 	@RONDO_BIN=build/$(PRESET)/bin bench/planner.py
@@ -70,6 +105,10 @@ bench-limits: build ## planned training next to every uniform strategy and FSDP2
 
 bench-tradeoff: build ## memory for the schedule against memory for keeping parameters; writes docs (root)
 	@RONDO_BIN=build/$(PRESET)/bin .venv/bin/python bench/tradeoff.py --json build/benchmarks/tradeoff.json
+
+.PHONY: docs-api
+docs-api: ## the reference of the public headers, in build/docs-api; fails when one of them lacks a comment
+	@scripts/docs_api.sh
 
 install: build ## install headers, libraries and programs to PREFIX
 	@cmake --install build/$(PRESET) --prefix $(PREFIX)

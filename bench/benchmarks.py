@@ -15,6 +15,7 @@ import pathlib
 import subprocess
 import sys
 
+from peers.peer_ratio import RULE, peer_ratio, ratio_text
 from plot_collectives import bytes_text
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -33,6 +34,10 @@ GROUPS = {
     "ablation": ["step", *GPT, *LINK, "--strategy", "zero2", "zero3", "--ablation"],
     "whole": ["step", "--peers", *GPT, "--matmul", "auto"],
     "startup": ["startup", "--peers"],
+    "pipeline": ["pipeline", "--peers"],
+    "pipeline_emulated": ["pipeline", "--ranks", "4", "--emulate-accelerator", "10"],
+    "pipeline_hosts": ["pipeline", *LINK],
+    "pipeline_hosts_400": ["pipeline", "--emulate-hosts", "2", "--rate", "400mbit"],
 }
 
 
@@ -71,6 +76,13 @@ def column_of(row):
     return "rondo, registered" if row["call"] == "direct" else "rondo, registered, Work"
 
 
+def ratio_cell(of, peer):
+    """"42x, 14x": of registered and of ordinary memory."""
+    ratios = [peer_ratio(of[ours]["p50_us"], of[ours]["min_us"], of[peer]["p50_us"], of[peer]["min_us"])
+              for ours in ("rondo, registered", "rondo, ordinary")]
+    return ", ".join(ratio_text(*ratio) for ratio in ratios)
+
+
 def collectives(rows, ranks):
     rows = [row for row in rows if row["ranks"] == ranks and row["operation"] == "all_reduce"]
     columns = list(dict.fromkeys(column_of(row) for row in rows))
@@ -78,11 +90,7 @@ def collectives(rows, ranks):
     for size in sorted({row["bytes"] for row in rows}):
         of = {column_of(row): row for row in rows if row["bytes"] == size}
         cells = [f"{time_text(of[c]['p50_us'])} ({time_text(of[c]['min_us'])})" if c in of else "" for c in columns]
-        base = of["rondo, registered"]["p50_us"]
-        ordinary = of["rondo, ordinary"]["p50_us"]
-        for peer in columns:
-            if not peer.startswith("rondo"):
-                cells.append(f"{of[peer]['p50_us'] / base:.1f}x, {of[peer]['p50_us'] / ordinary:.1f}x")
+        cells += [ratio_cell(of, peer) for peer in columns if not peer.startswith("rondo")]
         lines.append([bytes_text(size), *cells])
     peers = [f"over {c}: registered, ordinary" for c in columns if not c.startswith("rondo")]
     return table(["size", *columns, *peers], lines)
@@ -115,7 +123,7 @@ def steps(rows):
         heading.append("max(compute, line rate) ms")
         for line, row in zip(lines, figures):
             line.append(f"{row['bound_ms']:.0f}" if row.get("bound_ms") else "")
-    ratios = [[row["ratio"].replace("_", " "), row["model"], row["dtype"], row["of"], row["to"], f"{row['value']:.3f}", goal_text(row)]
+    ratios = [[row["ratio"].replace("_", " "), row["model"], row["dtype"], row["of"], row["to"], f"{row['value']:.3f}" + "*" * (row.get("by") == "min"), goal_text(row)]
               for row in rows if "ratio" in row]
     return table(heading, lines) + [""] + table(["of what", "model", "dtype", "of", "to", "ratio", "goal"], ratios)
 
@@ -126,10 +134,28 @@ def ablation(rows):
     return [*steps(rows), "", *wins]
 
 
+def listed(values):
+    return ", ".join(f"{value:.1f}" for value in values or [])
+
+
+def pipelines(rows):
+    """Figures of `rondo bench pipeline`, then its ratios."""
+    figures = [row for row in rows if "step_ms_p50" in row]
+    what = "samples/s" if figures[0]["emulated"] else "tokens/s"
+    lines = [[row["system"], row["schedule"] or "ddp", f"{row['step_ms_p50']:.1f}", f"{row['step_ms_min']:.1f}",
+              f"{row.get('tokens_per_s') or row.get('samples_per_s'):.0f}", listed(row.get("idle_ms")), listed(row.get("simulated_idle_ms"))]
+             for row in figures]
+    ratios = [[row["ratio"].replace("_", " "), row["of"], row["to"], f"{row['value']:.3f}" + "*" * (row.get("by") == "min"), goal_text(row)]
+              for row in rows if "ratio" in row]
+    return table(["system", "schedule", "step p50 ms", "min ms", what, "ranks idle, ms", "simulated"], lines) + [""] + table(
+        ["of what", "of", "to", "ratio", "goal"], ratios)
+
+
 # What comes on the page when it was measured: group, heading, text, and who makes its tables.
 STEP_SECTIONS = [
     ("sharded", "Sharded training on one host", "Sharded strategies next to PyTorch's ZeroRedundancyOptimizer (zero1) and FSDP2, "
-     "the same matrix products on\nboth sides. Peak resident memory counts pages that ranks share once ([cli.md](cli.md#rondo-bench-step)).",
+     "the same matrix products on\nboth sides. Another run than the table above: the same ratio of two systems may differ by a few percent\n"
+     "between the two tables, and goals that are missed stand as they came out. Peak resident memory counts pages that ranks share once ([cli.md](cli.md#rondo-bench-step)).",
      steps),
     ("step_hosts", "Training between two hosts, 1 Gbit", "One rank on each host. Compute is the step of one process in the same run; "
      "line rate is what the link needs for the\nleast that a strategy must send.", steps),
@@ -137,6 +163,13 @@ STEP_SECTIONS = [
      "without it.", ablation),
     ("whole", "With rondo's own choice of matrix products", "The whole product next to PyTorch as it is; "
      "`one_device` without a setting has PyTorch's products.", steps),
+    ("pipeline", "Pipelines on one host", "gpt-25m in 2 stages, 8 samples in 8 micro-batches, next to PyTorch's torch.distributed.pipelining over Gloo. "
+     "How long ranks\nstood still, and have to by the simulation of the schedule with the measured times of forward, input and weight gradient\n"
+     "([cli.md](cli.md#rondo-bench-pipeline)).", pipelines),
+    ("pipeline_emulated", "Pipelines of 4 ranks, emulated accelerators", "Two units a rank; forward, input gradient and weight gradient of each "
+     "take 10 ms, in which the core is free. 8 micro-batches.\nMessages and everything else are real.", pipelines),
+    ("pipeline_hosts", "Pipelines between two hosts, 1 Gbit", "gpt-25m in 2 stages, 8 samples in 8 micro-batches; ddp with 4 samples a rank.", pipelines),
+    ("pipeline_hosts_400", "Pipelines between two hosts, 400 Mbit", "The same on a slower link.", pipelines),
 ]
 
 
@@ -158,6 +191,7 @@ def page(folder):
         "# Benchmarks", "",
         f"Measured on {datetime.date.today()} on {machine()}, {os.cpu_count()} processors, by `bench/benchmarks.py`. All systems of a",
         "table took turns in one run; ratios count, absolute figures move between machines. Times are p50 (minimum) of the slowest rank.",
+        RULE,
         "", "## all_reduce on one host, data just written", "",
         "float32; four sets of buffers in rotation, each written by its owner before the ranks meet and the time starts, as gradients",
         "are. Registered memory is what libtorch's allocator hands out under rondo; ordinary memory is any other. Both by the direct",

@@ -45,7 +45,7 @@ def choices_of(plan):
 
 def bench_step(out, *words):
     """Rows of `rondo bench step` between two emulated hosts, GPT or what else is asked for, in float32."""
-    command = [BIN / "rondo", "bench", "step", "--dtype", "float32", "--emulate-hosts", "2", "--account-memory", "--json", out,
+    command = [BIN / "rondo", "bench", "step", "--dtype", "float32", "--emulate-hosts", "2", "--track-memory", "--json", out,
                *words]
     result = subprocess.run(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if result.returncode != 0:

@@ -21,6 +21,7 @@ import tempfile
 
 from emulated_jobs import BIN, REPOSITORY, bench_step, choices_of, keep, linked_hosts, make_plan, on_both, table, write_section
 from line_chart import chart
+from peers.peer_ratio import peer_ratio
 
 UNIFORM = ["ddp", "zero1", "zero2", "zero3", "zero3_keep"]
 MIB = 2**20
@@ -118,8 +119,10 @@ def verdicts(result):
                          f"{entry['runs']['planned']['step_ms'] / twin['step_ms'] - 1:+.1%} of its time.")
     for entry in result["limits"]:
         if "FSDP2" in entry["runs"]:
-            ratio = entry["runs"]["planned"]["tokens_per_s"] / entry["runs"]["FSDP2"]["tokens_per_s"]
-            lines.append(f"At FSDP2's own peak it had {ratio:.2f} x its tokens a second (goal {GOAL_OVER_FSDP2}).")
+            planned, peer = entry["runs"]["planned"], entry["runs"]["FSDP2"]
+            ratio, of_minima = peer_ratio(planned["step_ms"], planned["step_ms_min"], peer["step_ms"], peer["step_ms_min"])
+            lines.append(f"At FSDP2's own peak it had {ratio:.2f} x its tokens a second (goal {GOAL_OVER_FSDP2})"
+                         + (", by minima." if of_minima else "."))
     return lines
 
 

@@ -127,7 +127,7 @@ def real(arguments, folder):
             result["steps"][name][number], result["peaks"][name][number] = row["step_ms_p50"], row["peak_tensor_bytes"]
         say(f"real, {limit / MIB:.0f} MiB: " + ", ".join(f"{name} {result['steps'][name][number]:.0f} ms" for name in feasible))
     variants = [word for depth in PREFETCH for word in ("--variant", f"zero3 --prefetch {depth}")]
-    variants += ["--variant", "zero3 --prefetch 4 --credit-bytes 4MiB", "--variant", "zero3 --prefetch 4 --credit-bytes 64MiB"]
+    variants += ["--variant", "zero3 --prefetch 4 --in-flight-bytes 4MiB", "--variant", "zero3 --prefetch 4 --in-flight-bytes 64MiB"]
     rows = bench_step(folder / "contest.json", *words, "--strategy", "zero3_keep", *variants)
     result["prefetch"] = [{"setting": row["setting"] or "kept", "step_ms": row["step_ms_p50"], "peak_bytes": row["peak_tensor_bytes"]}
                           for row in rows if row["strategy"] != "one_device"]

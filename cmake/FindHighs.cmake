@@ -1,4 +1,4 @@
-# Finds the HiGHS library for linear and mixed-integer programmes and defines the target Highs::Highs.
+# Finds the HiGHS library for linear and mixed-integer programs and defines the target Highs::Highs.
 #
 # Looked for in this order: -DHIGHS_DIR=, the Python package highsbox in the project's .venv, the system. Only its C API is
 # used, so a library that was built with another C++ ABI will do.

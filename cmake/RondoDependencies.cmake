@@ -18,11 +18,30 @@ endif()
 
 find_package(Xxhash QUIET)
 rondo_require(Xxhash libxxhash-dev)
+find_package(ZeroMQ QUIET)
+rondo_require(ZeroMQ libzmq3-dev)
 
 find_package(Libtorch REQUIRED)
 
 # The solver of the planner, which without it answers by heuristics.
 find_package(Highs QUIET)
+
+# Images: optional. JPEG only by libjpeg-turbo, which can decode a part of an image.
+find_package(JPEG QUIET)
+find_package(PNG QUIET)
+set(RONDO_HAVE_JPEG OFF)
+set(RONDO_HAVE_PNG ${PNG_FOUND})
+if(JPEG_FOUND)
+  include(CheckSymbolExists)
+  set(CMAKE_REQUIRED_LIBRARIES JPEG::JPEG)
+  check_symbol_exists(jpeg_crop_scanline "stdio.h;jpeglib.h" RONDO_JPEG_IS_TURBO)
+  unset(CMAKE_REQUIRED_LIBRARIES)
+  if(RONDO_JPEG_IS_TURBO)
+    set(RONDO_HAVE_JPEG ON)
+  endif()
+endif()
+
+include(RondoMpi)
 
 find_path(GLOO_INCLUDE_DIR gloo/context.h)
 set(RONDO_HAVE_GLOO OFF)

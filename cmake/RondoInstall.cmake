@@ -17,20 +17,33 @@ endfunction()
 
 list(TRANSFORM RONDO_CORE_LAYERS PREPEND rondo_ OUTPUT_VARIABLE core_targets)
 list(TRANSFORM RONDO_TORCH_LAYERS PREPEND rondo_ OUTPUT_VARIABLE torch_targets)
+foreach(layer IN LISTS RONDO_OPTIONS_LAYERS)
+  list(APPEND torch_targets rondo_${layer}_options)
+endforeach()
 rondo_export_layers(rondoCoreTargets ${core_targets} rondo_core)
 rondo_export_layers(rondoTorchTargets ${torch_targets} rondo_rondo)
 
-install(DIRECTORY "${PROJECT_SOURCE_DIR}/rondo/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/rondo"
-        FILES_MATCHING PATTERN "*.h")
-install(FILES LICENSE NOTICE README.md DESTINATION "${CMAKE_INSTALL_DATADIR}/rondo")
-install(DIRECTORY docs DESTINATION "${CMAKE_INSTALL_DATADIR}/rondo")
+install(CODE "set(SOURCE \"${PROJECT_SOURCE_DIR}\")\nset(DESTINATION \"${CMAKE_INSTALL_INCLUDEDIR}\")
+              set(SCRATCH \"${CMAKE_CURRENT_BINARY_DIR}/installed_headers\")")
+install(SCRIPT cmake/InstallHeaders.cmake)
+install(CODE "set(SOURCE \"${PROJECT_SOURCE_DIR}\")\nset(DESTINATION \"${CMAKE_INSTALL_DATADIR}/rondo\")")
+install(SCRIPT cmake/InstallDocuments.cmake)
+
+# A solver inside the project's .venv comes along, with its licence: programs that need no libtorch need no .venv either.
+string(FIND "${HIGHS_LIBRARY}" "${PROJECT_SOURCE_DIR}/.venv/" inside_the_project)
+if(Highs_FOUND AND inside_the_project EQUAL 0)
+  install(FILES "${HIGHS_LIBRARY}" DESTINATION "${RONDO_PRIVATE_LIBRARIES}")
+  get_filename_component(highs_folder "${HIGHS_LIBRARY}" DIRECTORY)
+  file(GLOB highs_licence "${highs_folder}/../share/doc/HIGHS/LICENSE*")
+  install(FILES ${highs_licence} DESTINATION "${CMAKE_INSTALL_DATADIR}/rondo/licences" RENAME HiGHS.txt)
+endif()
 
 configure_package_config_file(cmake/rondoConfig.cmake.in "${CMAKE_CURRENT_BINARY_DIR}/rondoConfig.cmake"
                               INSTALL_DESTINATION "${RONDO_PACKAGE_DIR}")
 write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/rondoConfigVersion.cmake"
                                  COMPATIBILITY SameMinorVersion)
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/rondoConfig.cmake" "${CMAKE_CURRENT_BINARY_DIR}/rondoConfigVersion.cmake"
-              cmake/FindLibtorch.cmake cmake/FindXxhash.cmake
+              cmake/FindLibtorch.cmake cmake/RondoModel.cmake cmake/FindXxhash.cmake cmake/FindZeroMQ.cmake
         DESTINATION "${RONDO_PACKAGE_DIR}")
 
 # Every program under apps/, wherever its CMakeLists.txt puts it.

@@ -1,29 +1,97 @@
-# One static library per folder of rondo/: rondo_layer(NAME [TORCH] [USES layer...] [LINK target...])
+# One static library per folder of rondo/: rondo_layer(NAME [TORCH] [USES layer...] [LINK target...] [OPTIONS file...])
 #
-# TORCH  the layer is built on libtorch and shares the precompiled header.
-# USES   the layers it may include; the list is also what tests/layers_test.py checks includes against.
+# TORCH    the layer is built on libtorch and shares the precompiled header.
+# USES     the layers it may include; the list is also what tests/layers_test.py checks includes against.
+# OPTIONS  see rondo_layer_options; files besides those named *_options.cpp.
 set(RONDO_TORCH_LAYERS "" CACHE INTERNAL "")
 set(RONDO_CORE_LAYERS "" CACHE INTERNAL "")
+set(RONDO_OPTIONS_LAYERS "" CACHE INTERNAL "")
 
 # What every file on libtorch needs, precompiled. Not <torch/torch.h>: g++ instantiates a precompiled header's pending
-# templates again in every file, which costs 18 s each with the umbrella header and 3 s with this one.
+# templates again in every file, which costs 18 s each with the umbrella header and 3 s with this one. clang instantiates
+# them once, in the header: scripts/common.sh gives it the umbrella header.
+set(RONDO_PRECOMPILED_HEADERS "<torch/types.h>" CACHE STRING "The precompiled header of what is built on libtorch")
+mark_as_advanced(RONDO_PRECOMPILED_HEADERS)
+
+# Another one for tests, since a precompiled header is compiled with the same settings as what uses it.
 function(rondo_torch_header)
   file(WRITE "${CMAKE_BINARY_DIR}/generated/rondo_torch_header.cpp" "// Carries the precompiled header.\n")
-  add_library(rondo_torch_header STATIC "${CMAKE_BINARY_DIR}/generated/rondo_torch_header.cpp")
-  target_link_libraries(rondo_torch_header PRIVATE Libtorch::Libtorch rondo_settings)
-  target_precompile_headers(rondo_torch_header PRIVATE <torch/types.h>)
+  foreach(header rondo_torch_header rondo_torch_header_of_tests)
+    add_library(${header} STATIC EXCLUDE_FROM_ALL "${CMAKE_BINARY_DIR}/generated/rondo_torch_header.cpp")
+    target_link_libraries(${header} PRIVATE Libtorch::Libtorch rondo_settings)
+    target_precompile_headers(${header} PRIVATE ${RONDO_PRECOMPILED_HEADERS})
+  endforeach()
+  rondo_compile_as_test(rondo_torch_header_of_tests)
 endfunction()
 
+# A program of tests calls the layers and computes nothing itself: optimising it would take a third of its compile time.
+function(rondo_compile_as_test target)
+  target_compile_options(${target} PRIVATE ${RONDO_TEST_OPTIMISATION})
+endfunction()
+
+# rondo_use_torch(TARGET [TEST]); TEST: compiled as a test.
 function(rondo_use_torch target)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "TEST" "" "")
   target_link_libraries(${target} PUBLIC Libtorch::Libtorch)
-  target_precompile_headers(${target} REUSE_FROM rondo_torch_header)
+  if(arg_TEST)
+    rondo_compile_as_test(${target})
+    target_precompile_headers(${target} REUSE_FROM rondo_torch_header_of_tests)
+  else()
+    target_precompile_headers(${target} REUSE_FROM rondo_torch_header)
+  endif()
+  set_property(TARGET ${target} APPEND PROPERTY INSTALL_RPATH "${RONDO_TORCH_RUN_PATH}")
+endfunction()
+
+# A program that loads models from shared modules (rondo/models/model_file.h): it holds and exports all of the layers that a
+# module may use.
+function(rondo_loads_models target)
+  set(archives "")
+  foreach(layer base nn models)
+    target_link_libraries(${target} PRIVATE rondo_${layer})
+    string(APPEND archives ",$<TARGET_FILE:rondo_${layer}>")
+  endforeach()
+  set(exported "${PROJECT_SOURCE_DIR}/cmake/model_modules.list")
+  target_link_options(${target} PRIVATE "LINKER:--whole-archive${archives},--no-whole-archive"
+                                        "LINKER:--dynamic-list=${exported}")
+  set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS "${exported}")
+endfunction()
+
+# rondo_<layer>_options: what a layer on libtorch declares about its options, in a library that sees libtorch's headers but
+# links nothing of it, so that `rondo train --help` takes milliseconds.
+function(rondo_layer_options name sources uses)
+  add_library(rondo_${name}_options STATIC ${sources})
+  target_compile_features(rondo_${name}_options PUBLIC cxx_std_20)
+  target_include_directories(rondo_${name}_options PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+                                                          $<INSTALL_INTERFACE:include>)
+  target_include_directories(rondo_${name}_options SYSTEM PRIVATE
+                             $<TARGET_PROPERTY:Libtorch::Libtorch,INTERFACE_INCLUDE_DIRECTORIES>)
+  target_link_libraries(rondo_${name}_options PRIVATE $<BUILD_INTERFACE:rondo_settings>)
+  foreach(layer IN LISTS uses)
+    if(layer IN_LIST RONDO_CORE_LAYERS)
+      target_link_libraries(rondo_${name}_options PUBLIC rondo_${layer})
+    elseif(layer IN_LIST RONDO_OPTIONS_LAYERS)
+      target_link_libraries(rondo_${name}_options PUBLIC rondo_${layer}_options)
+    endif()
+  endforeach()
+  set(RONDO_OPTIONS_LAYERS ${RONDO_OPTIONS_LAYERS} ${name} CACHE INTERNAL "")
 endfunction()
 
 function(rondo_layer name)
-  cmake_parse_arguments(ARG "TORCH" "" "USES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "" "USES;LINK;OPTIONS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/rondo/${name}/*.cpp")
-  list(FILTER sources EXCLUDE REGEX "(_gloo|_nccl|_highs)\\.cpp$|/mpi/module/")
+  list(FILTER sources EXCLUDE REGEX "(_gloo|_nccl|_highs|_libjpeg|_libpng)\\.cpp$|/mpi/module/")
   list(TRANSFORM ARG_USES PREPEND rondo_ OUTPUT_VARIABLE uses)
+  if(ARG_TORCH)
+    file(GLOB_RECURSE options CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/rondo/${name}/*_options.cpp")
+    list(TRANSFORM ARG_OPTIONS PREPEND "${PROJECT_SOURCE_DIR}/rondo/${name}/")
+    list(APPEND options ${ARG_OPTIONS})
+    if(options)
+      list(REMOVE_ITEM sources ${options})
+      rondo_layer_options(${name} "${options}" "${ARG_USES}")
+      target_link_libraries(rondo_${name}_options PUBLIC ${ARG_LINK})
+      list(APPEND uses rondo_${name}_options)
+    endif()
+  endif()
   if(sources)
     set(scope PUBLIC)
     add_library(rondo_${name} STATIC ${sources})
@@ -99,10 +167,29 @@ function(rondo_highs)
   target_link_libraries(rondo_plan PRIVATE $<BUILD_INTERFACE:Highs::Highs>)
 endfunction()
 
+# JPEG and PNG files. Without a library data sets of such images are refused by name.
+function(rondo_images)
+  set(folder "${PROJECT_SOURCE_DIR}/rondo/data/image")
+  foreach(library jpeg png)
+    string(TOUPPER ${library} name)
+    if(RONDO_HAVE_${name})
+      target_sources(rondo_data PRIVATE "${folder}/decode_lib${library}.cpp")
+      # Their macros are nobody else's.
+      set_source_files_properties("${folder}/decode_lib${library}.cpp" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+      target_link_libraries(rondo_data PRIVATE ${name}::${name})
+    else()
+      message(STATUS "lib${library} was not found: rondo will read no ${name} files. On Debian or Ubuntu: "
+                     "apt-get install lib${library}-dev (or run 'make setup')")
+      target_sources(rondo_data PRIVATE "${folder}/no_lib${library}.cpp")
+    endif()
+  endforeach()
+  # Loops over pixels, which the compiler makes wide at this level only.
+  set_source_files_properties("${folder}/resample.cpp" PROPERTIES COMPILE_OPTIONS "-O3" SKIP_PRECOMPILE_HEADERS ON)
+endfunction()
+
 # The Open MPI backend, rondo_mpi.so: a module, so that only who asks for it loads MPI.
 function(rondo_mpi_module)
-  find_package(MPI QUIET COMPONENTS C)
-  if(NOT MPI_C_FOUND)
+  if(NOT RONDO_HAVE_MPI)
     return()
   endif()
   file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/rondo/backend/mpi/module/*.cpp")

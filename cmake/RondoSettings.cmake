@@ -9,24 +9,46 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 # Programs compile like libraries, so that both can use one precompiled header.
 set(CMAKE_CXX_COMPILE_OPTIONS_PIE "-fPIC")
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
-if(RONDO_SANITIZE)
+if(RONDO_SANITIZE MATCHES "address")
+  # Most of the time goes into compiling.
+  set(CMAKE_CXX_FLAGS_RELEASE "-O0")
+elseif(RONDO_SANITIZE)
   set(CMAKE_CXX_FLAGS_RELEASE "-O1")
+elseif(RONDO_COVERAGE)
+  # Lines stay what they are in the sources.
+  set(CMAKE_CXX_FLAGS_RELEASE "-O0")
 elseif(RONDO_IS_TOP_LEVEL)
   set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+  set(RONDO_TEST_OPTIMISATION $<$<CONFIG:Release>:-Og>)
 endif()
 if(RONDO_IS_TOP_LEVEL)
   set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
 endif()
-# Installed programs find libtorch where it was at build time.
-set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+
+# Twenty-four files of a target are compiled as one (a unity build): what they include is read once, which is most of the time
+# of a file on libtorch. With RONDO_UNITY=OFF, as the preset `dev` has it, a changed file is compiled alone.
+if(RONDO_UNITY)
+  set(CMAKE_UNITY_BUILD ON)
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE 24)
+endif()
 
 add_library(rondo_settings INTERFACE)
 target_compile_features(rondo_settings INTERFACE cxx_std_20)
 target_compile_options(rondo_settings INTERFACE -Wall -Wextra -Wpedantic
+                       # In a unity build no .cpp is the main file, so g++ takes their own classes for a header's.
+                       $<$<AND:$<BOOL:${RONDO_UNITY}>,$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>
                        $<$<BOOL:${RONDO_WARNINGS_AS_ERRORS}>:-Werror>)
 if(RONDO_SANITIZE)
+  # With a sanitizer's checks in between g++ no longer sees that members of libtorch's classes are set.
+  target_compile_options(rondo_settings INTERFACE -Wno-maybe-uninitialized)
   add_compile_options(-fsanitize=${RONDO_SANITIZE} -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${RONDO_SANITIZE})
+endif()
+
+if(RONDO_COVERAGE)
+  # Ranks are threads that count at the same time.
+  add_compile_options(--coverage -fprofile-update=prefer-atomic)
+  add_link_options(--coverage)
 endif()
 
 find_program(RONDO_CCACHE ccache)

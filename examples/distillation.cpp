@@ -11,8 +11,8 @@
 
 #include "rondo/backend/collectives.h"
 #include "rondo/backend/context.h"
-#include "rondo/models/loss.h"
 #include "rondo/models/model.h"
+#include "rondo/nn/loss.h"
 #include "rondo/parallel/ddp/ddp.h"
 
 namespace {

@@ -13,7 +13,7 @@
 #include "rondo/backend/context.h"
 #include "rondo/nn/unit.h"
 #include "rondo/parallel/registry.h"
-#include "rondo/strategy/summon_full.h"
+#include "rondo/strategy/summon_full_params.h"
 
 struct LayerImpl : torch::nn::Module {
   explicit LayerImpl(std::int64_t width) {
@@ -65,7 +65,7 @@ int main(int count, char** arguments) {
       std::cout << "step " << step + 1 << " loss " << loss.item<float>() << "\n";
   }
 
-  const rondo::SummonFull full(*prepared);  // rondo: whole parameters for a while
+  const rondo::SummonFullParams full(*prepared);  // rondo: whole parameters for a while
   std::cout << "rank " << context.rank() << " sum of weights " << std::hexfloat
             << model->layers[0]->linear->weight.sum().item<float>() << std::endl;
   context.shutdown();

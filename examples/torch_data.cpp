@@ -9,7 +9,7 @@
 #include "rondo/backend/context.h"
 #include "rondo/data/torch_sampler.h"
 #include "rondo/models/convnet.h"
-#include "rondo/models/loss.h"
+#include "rondo/nn/loss.h"
 #include "rondo/parallel/ddp/ddp.h"
 
 namespace {

@@ -7,11 +7,13 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "rondo/backend/deterministic.h"
+#include "rondo/backend/memory/registered_memory.h"
 #include "rondo/backend/native/native_backend.h"
-#include "rondo/backend/native/registered_memory.h"
+#include "rondo/backend/registry.h"
 #include "rondo/backend/rendezvous.h"
-#include "rondo/backend/reproducible.h"
 #include "rondo/base/error.h"
+#include "rondo/collective/shared_memory/helper_thread.h"
 
 namespace {
 
@@ -23,13 +25,13 @@ using StorePointer = c10::intrusive_ptr<c10d::Store>;
 BackendPointer create_backend(const StorePointer& store, int rank, int size,
                               const std::vector<int>& world_ranks, const std::string& group_name,
                               std::chrono::milliseconds timeout) {
-  return rondo::make_native_backend({.group_name = group_name,
-                                     .rank = rank,
-                                     .size = size,
-                                     .world_ranks = world_ranks,
-                                     .store = store,
-                                     .timeout = timeout,
-                                     .reproducible = rondo::reproducible_by_environment()});
+  return rondo::make_backend("native", {.group_name = group_name,
+                                        .rank = rank,
+                                        .size = size,
+                                        .world_ranks = world_ranks,
+                                        .store = store,
+                                        .timeout = timeout,
+                                        .deterministic = rondo::deterministic_by_environment()});
 }
 
 // A Python exception class for one of rondo's; instances have `ranks`, those to blame in the group's
@@ -62,7 +64,7 @@ void translate(std::exception_ptr thrown) {
   } catch (const rondo::CommunicationError& e) {
     raise("CommunicationError", e);
   } catch (const rondo::UsageError& e) {
-    PyErr_SetString(PyExc_ValueError, e.what());
+    PyErr_SetString(py::module_::import("rondo_torch.native").attr("UsageError").ptr(), e.what());
   }
 }
 
@@ -79,11 +81,27 @@ PYBIND11_MODULE(native, module) {
   make_error(module, "PeerLostError", any, "The process of a peer has ended.");
   make_error(module, "MismatchError", any, "Ranks disagree about what to do.");
   make_error(module, "TimeoutError", any, "A deadline passed; `ranks` had not arrived.");
+  // A ValueError by meaning, and a RuntimeError because that is what c10d's other backends throw.
+  make_error(module, "UsageError",
+             py::make_tuple(py::reinterpret_borrow<py::object>(PyExc_ValueError),
+                            py::reinterpret_borrow<py::object>(PyExc_RuntimeError)),
+             "A call that cannot be; nothing was started, and the group goes on.");
   py::register_exception_translator(&translate);
+
+  // What c10d asks of Gloo's and NCCL's groups beyond the interface of all backends.
+  py::class_<rondo::NativeBackend, c10::intrusive_ptr<rondo::NativeBackend>, c10d::Backend>(module, "Backend")
+      .def_property_readonly("options", &rondo::NativeBackend::getBackendOptions,
+                             "The timeout, name and global ranks of the group as they are now; a copy.")
+      .def("_set_default_timeout", &rondo::NativeBackend::setTimeout, py::arg("timeout"),
+           py::call_guard<py::gil_scoped_release>());
 
   module.def("create_backend", &create_backend, py::call_guard<py::gil_scoped_release>(), py::arg("store"),
              py::arg("rank"), py::arg("size"), py::arg("world_ranks"), py::arg("group_name"),
              py::arg("timeout"));
+  // Threads that want the interpreter's lock while it is torn down would never get it.
+  module.def("stop_helper_threads", &rondo::shared_memory::stop_helper_threads,
+             py::call_guard<py::gil_scoped_release>(),
+             "Ends the helper threads of all groups of this process, for good.");
   module.def("launcher_store", &rondo::launcher_store,
              "The store of the job that `rondo run` started, or None.");
   module.def(

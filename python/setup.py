@@ -21,7 +21,8 @@ OUTPUT = PROJECT / "build" / "pip"
 
 
 def project_version():
-    return re.search(r"project\(rondo VERSION ([0-9.]+)", (PROJECT / "CMakeLists.txt").read_text()).group(1)
+    header = PROJECT / "rondo" / "base" / "version.h"
+    return re.search(r'#define RONDO_VERSION "([0-9.]+)"', header.read_text()).group(1)
 
 
 def configure(build):

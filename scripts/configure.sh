@@ -4,7 +4,9 @@
 
 preset=$1
 build=$root/build/$preset
-settings="LIBTORCH=${LIBTORCH:-} CC=${CC:-} CXX=${CXX:-} CMAKE_ARGS=${CMAKE_ARGS:-} MPI=$(command -v mpicc || true)"
+# With its headers: openmpi-bin alone has the compiler only.
+mpi=$(mpicc -E -include mpi.h -x c /dev/null >/dev/null 2>&1 && command -v mpicc || true)
+settings="LIBTORCH=${LIBTORCH:-} CC=${CC:-} CXX=${CXX:-} CMAKE_ARGS=${CMAKE_ARGS:-} MPI=$mpi"
 if [ -f "$build/build.ninja" ] && [ "$(cat "$build/configured-with" 2>/dev/null)" = "$settings" ]; then
   exit 0
 fi

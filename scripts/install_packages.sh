@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs those system packages of scripts/packages.txt that are missing:
 #
-#   scripts/install_packages.sh KIND...     KIND: required, optional, peers
+#   scripts/install_packages.sh KIND...     KIND: required, optional, tools, peers, documentation
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 list=$root/scripts/packages.txt
@@ -80,28 +80,39 @@ fi
 missing_key() { printf '%s\n' "$@" | cat - "$list" /etc/os-release 2>/dev/null | sha256sum; }
 
 # A refusal of something optional is remembered, so that later runs do not try again.
-for kind in optional peers; do
+for kind in optional tools peers documentation; do
   [[ $kinds == *" $kind "* ]] || continue
   find_missing "$kind"
   [ "${#missing[@]}" -gt 0 ] || continue
   stamp=$root/.cache/setup/$kind-packages
-  if [ "$kind" = optional ] && [ "$(cat "$stamp" 2>/dev/null)" = "$(missing_key "${missing[@]}")" ]; then
+  wanted=1
+  case $kind in optional | tools) wanted= ;; esac
+  if [ -z "$wanted" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$(missing_key "${missing[@]}")" ]; then
     continue
   fi
   fetch_lists
   refused=()
+  names=()
+  entries=()
   for entry in "${missing[@]}"; do
-    name=$(on_offer "$entry")
-    say "installing ${name:-$entry}"
-    if [ -z "$name" ] || ! apt install -y --no-install-recommends "$name"; then
+    if name=$(on_offer "$entry") && [ -n "$name" ]; then
+      names+=("$name")
+      entries+=("$entry")
+    else
       refused+=("$entry")
     fi
   done
+  # All at once, which is sooner done; where that fails each by itself, so that one keeps out no other.
+  if [ "${#names[@]}" -gt 0 ] && say "installing ${names[*]}" && ! apt install -y --no-install-recommends "${names[@]}"; then
+    for at in "${!names[@]}"; do
+      apt install -y --no-install-recommends "${names[at]}" || refused+=("${entries[at]}")
+    done
+  fi
   mkdir -p "$(dirname "$stamp")"
   missing_key "${refused[@]}" >"$stamp"
   if [ "${#refused[@]}" -gt 0 ]; then
     say "note: not available here: ${refused[*]}; scripts/packages.txt says what they are for"
     say "      To try by hand:  sudo apt-get install ${refused[*]%%|*}"
-    [ "$kind" = optional ] || exit 1
+    [ -z "$wanted" ] || exit 1
   fi
 done

@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
-# Makes .venv and installs what scripts/requirements*.txt pin. torch is left out when LIBTORCH is set.
+# Makes .venv and installs what scripts/requirements*.txt pin:  scripts/make_venv.sh [--programs]
+#
+# torch is left out when LIBTORCH is set; with --programs also what only tests, benchmarks and tools use.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 venv=$root/.venv
 stamp=$venv/rondo-setup.stamp
-requirements=("$root/scripts/requirements.txt")
-if [ -z "${LIBTORCH:-}" ]; then
-  requirements+=("$root/scripts/requirements-torch.txt")
-fi
+requirements=("$root/scripts/requirements-programs.txt")
+[ "${1:-}" = --programs ] || requirements+=("$root/scripts/requirements.txt")
+[ -n "${LIBTORCH:-}" ] || requirements+=("$root/scripts/requirements-torch.txt")
 
-# A finished set-up with torch also serves a build with LIBTORCH.
-key() { cat "$@" | sha256sum | cut -d' ' -f1; }
-for done_key in "$(key "${requirements[@]}")" "$(key "$root"/scripts/requirements.txt "$root"/scripts/requirements-torch.txt)"; do
-  if [ -x "$venv/bin/python" ] && [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$done_key" ]; then
-    exit 0
-  fi
+# The stamp has a line for each list that is installed, with the list's content at that time.
+key() { printf '%s %s' "$(basename "$1")" "$(sha256sum <"$1" | cut -d' ' -f1)"; }
+finished=1
+for file in "${requirements[@]}"; do
+  grep -qsxF "$(key "$file")" "$stamp" || finished=
 done
+[ -n "$finished" ] && [ -x "$venv/bin/python" ] && exit 0
 
 have python3 || fail "python3 (3.10 or newer) is missing" \
   "Get it with:  sudo apt-get update && sudo apt-get install python3 python3-venv"
@@ -32,9 +33,18 @@ say "installing Python packages into .venv (torch is large: this can take some m
 arguments=()
 for file in "${requirements[@]}"; do arguments+=(-r "$file"); done
 "$venv/bin/python" -m pip install --disable-pip-version-check --quiet "${arguments[@]}" || fail \
-  "these Python packages are missing and could not be installed: $(list_entries "${requirements[0]}" | tr '\n' ' ')$(
-    [ "${#requirements[@]}" -gt 1 ] && list_entries "${requirements[1]}" | tr '\n' ' ')" \
+  "these Python packages are missing and could not be installed: $(
+    for file in "${requirements[@]}"; do list_entries "$file" | tr '\n' ' '; done)" \
   "Get them with:  $venv/bin/python -m pip install ${arguments[*]}" \
   "(this needs network or a package mirror that pip is configured for; then run the same make command again)" \
   "With a libtorch already on this machine:  LIBTORCH=/path/to/libtorch make setup   needs no torch from pip."
-key "${requirements[@]}" >"$stamp"
+before=$(cat "$stamp" 2>/dev/null || true)
+{
+  for file in "${requirements[@]}"; do
+    key "$file"
+    echo
+  done
+  while read -r name content; do
+    [[ -z $name || " ${requirements[*]##*/} " == *" $name "* ]] || echo "$name $content"
+  done <<<"$before"
+} >"$stamp"

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# Builds and runs the torch-free tests under a sanitizer:  scripts/sanitize.sh [--short] asan|tsan [CTEST ARGUMENTS]
+# Builds and runs the tests under a sanitizer:  scripts/sanitize.sh [--short] asan|tsan [CTEST ARGUMENTS]
 #
+# asan      address and undefined behaviour, all test programs, those on libtorch beside the plain library. What libtorch
+#           itself never gives back at its end is left out of the report of leaks (scripts/leaks.supp).
+# tsan      threads, the torch-free test programs: libtorch is not instrumented, and its internal synchronisation would be
+#           reported as races
 # --short   what continuous integration has time for: under tsan the code in which threads meet (channels, the engine and
-#           the executor, without what varies sizes and orders only), under asan the parsers of foreign text and files
-#
-# libtorch itself is not instrumented: the thread sanitizer would report its internal synchronisation as races.
+#           the executor, without what varies sizes and orders only), under asan the launcher and the parsers of foreign text and files,
+#           among them the readers of data sets on libtorch
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 targets=core_tests
@@ -16,20 +19,29 @@ if [ "${1:-}" = "--short" ]; then
 fi
 preset=${1:?asan or tsan}
 shift
+if [ "$preset" = asan ]; then
+  targets="core_tests torch_tests"
+  selection=(-L 'core|torch')
+fi
 if [ -n "$short" ] && [ "$preset" = tsan ]; then
   targets="channel_test collective_test"
   selection=(-R '^(channel|collective)\.' -E 'EngineMatrix|EngineFaults|Reduction|Codec|OrderOfAdditions|LargeBuffers|PlanTest|ExecutorProcesses')
 elif [ -n "$short" ]; then
-  targets="env_test parser_test"
-  selection=(-R '^env\.')
+  targets="base_test env_test launch_test parser_test data_test"
+  selection=(-R '^(base|env|launch|data)\.')
 fi
 "$root/scripts/configure.sh" "$preset"
 # shellcheck disable=SC2086  # targets is a list of words
-cmake --build "$root/build/$preset" --target $targets
+"$root/scripts/build.py" "$root/build/$preset" $targets
 export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 ${TSAN_OPTIONS:-}"
 export ASAN_OPTIONS="detect_stack_use_after_return=1 ${ASAN_OPTIONS:-}"
+export LSAN_OPTIONS="suppressions=$root/scripts/leaks.supp print_suppressions=0 ${LSAN_OPTIONS:-}"
 export UBSAN_OPTIONS="print_stacktrace=1 halt_on_error=1 ${UBSAN_OPTIONS:-}"
-ctest --test-dir "$root/build/$preset" "${selection[@]}" --parallel "$(nproc)" --output-on-failure --no-tests=error "$@"
+results=$root/build/$preset/test-results
+rm -rf "$results"
+mkdir -p "$results"
+ctest --test-dir "$root/build/$preset" "${selection[@]}" --parallel "$(nproc)" --output-on-failure --no-tests=error \
+  --output-junit "$results/ctest.xml" "$@" || second_look ctest "$results" -- ctest --test-dir "$root/build/$preset"
 if [ -n "$short" ] && [ "$preset" = asan ]; then
   "$root/build/$preset/bin/parser_test" --gtest_brief=1
 fi

@@ -1,28 +1,60 @@
 #!/usr/bin/env bash
-# clang-tidy on every C++ file of the project, or on the files given:  scripts/tidy.sh [FILE...]
+# clang-tidy on every C++ file of the project, on the files given, or on those that changed:  scripts/tidy.sh [--changed | FILE...]
 #
 # A build folder of its own, configured for clang, so that the precompiled header is one that clang-tidy can read: with it a
 # file on libtorch takes seconds instead of half a minute. Only that header is compiled there.
+#
+# --changed compares with RONDO_BASE, else with where this branch left origin's default branch, else with the last commit but
+# one. A header is checked within its .cpp, or within one that includes it. Beyond RONDO_TIDY_LIMIT files (40) the rest is left
+# to `make nightly`, which checks all.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-for tool in clang++ clang-tidy; do
-  have "$tool" || fail "$tool is missing" "Get it with:  sudo apt-get update && sudo apt-get install clang clang-tidy"
-done
-build=$root/build/tidy
-if [ ! -f "$build/build.ninja" ]; then
-  cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=clang++ \
-    -DLIBTORCH="${LIBTORCH:-}" >/dev/null
-fi
-cmake --build "$build" --target rondo_torch_header >/dev/null
+# The commit that --changed compares with, or nothing in a clone of one commit.
+base_commit() {
+  local base
+  if [ -n "${RONDO_BASE:-}" ]; then
+    git rev-parse --verify "$RONDO_BASE^{commit}"
+    return
+  fi
+  base=$(git merge-base HEAD origin/HEAD 2>/dev/null || git merge-base HEAD origin/main 2>/dev/null || true)
+  if [ -z "$base" ] || [ "$base" = "$(git rev-parse HEAD)" ]; then
+    base=$(git rev-parse --verify --quiet HEAD~1 || true)
+  fi
+  printf '%s' "$base"
+}
+
+changed_files() {
+  local file
+  git diff --name-only --diff-filter=d "$1" -- '*.cpp' '*.h' | while read -r file; do
+    if [[ $file == *.h ]]; then
+      [ -f "${file%.h}.cpp" ] && printf '%s\n' "${file%.h}.cpp" && continue
+      git grep -lF "\"$file\"" -- '*.cpp' | sed -n 1p
+    else
+      printf '%s\n' "$file"
+    fi
+  done | sort -u
+}
 
 cd "$root"
-if [ "$#" -eq 0 ]; then
-  # What the build knows: files that this configuration leaves out have no flags to be checked with.
-  mapfile -t files < <(git ls-files '*.cpp' | while read -r file; do
-    grep -q "\"file\": \"$root/$file\"" "$build/compile_commands.json" && printf '%s\n' "$file"
-  done)
+build=$root/build/tidy
+configure_clang "$build" -DRONDO_UNITY=OFF
+# Files that this configuration leaves out have no flags to be checked with.
+known() { while read -r file; do grep -qF "\"file\": \"$root/$file\"" "$build/compile_commands.json" && printf '%s\n' "$file"; done; true; }
+
+if [ "${1:-}" = --changed ]; then
+  base=$(base_commit)
+  [ -n "$base" ] || fail "there is no commit to compare with" "Name one:  RONDO_BASE=COMMIT make tidy-changed"
+  mapfile -t files < <(changed_files "$base" | known)
+  limit=${RONDO_TIDY_LIMIT:-40}
+  say "${#files[@]} files to check since $(git log -1 --format='%h %s' "$base")"
+  [ "${#files[@]}" -le "$limit" ] || say "note: the first $limit of them; make nightly checks all"
+  set -- "${files[@]:0:$limit}"
+  [ "$#" -gt 0 ] || exit 0
+elif [ "$#" -eq 0 ]; then
+  mapfile -t files < <(git ls-files '*.cpp' | known)
   set -- "${files[@]}"
 fi
+cmake --build "$build" --target rondo_torch_header rondo_torch_header_of_tests >/dev/null
 # It counts what it suppressed in system headers on standard error; only findings matter.
 if ! printf '%s\0' "$@" | xargs -0 -P "$(nproc)" -n 1 clang-tidy -p "$build" --quiet \
   2> >(grep -v 'warnings\? generated' >&2); then

@@ -9,5 +9,7 @@ Command add_inspect(CLI::App& app);
 Command add_verify(CLI::App& app);
 Command add_diff(CLI::App& app);
 Command add_convert(CLI::App& app);
+Command add_reshard(CLI::App& app);
+Command add_merge(CLI::App& app);
 
 }  // namespace rondo

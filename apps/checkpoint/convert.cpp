@@ -4,7 +4,10 @@
 
 #include "apps/checkpoint/commands.h"
 #include "apps/common/command_line.h"
+#include "apps/common/flag_checks.h"
+#include "apps/common/result_flags.h"
 #include "rondo/base/error.h"
+#include "rondo/base/output.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/checkpoint.h"
 #include "rondo/checkpoint/tensor_file.h"
@@ -42,18 +45,14 @@ std::string convert(const std::string& source, const std::string& destination, b
       throw UsageError(str("DESTINATION: ", destination, " exists; give --overwrite to replace it"));
     if (fs::equivalent(source, destination)) throw UsageError("DESTINATION is SOURCE itself");
   }
-  // Under another name first, so that a failure leaves no half file.
-  const std::string temporary = destination + ".tmp";
+  ReplacedFile file(destination, ReplacedFile::Links::follow);
   try {
-    fs::remove(temporary);
-    kind == Destination::safetensors ? write_tensors(fs::path(temporary), tensors)
-                                     : write_archive(temporary, tensors);
-    fs::rename(temporary, destination);
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove(temporary, ignored);
-    throw;
+    kind == Destination::safetensors ? write_tensors(file.temporary(), tensors)
+                                     : write_archive(file.temporary(), tensors);
+  } catch (const Error& error) {
+    throw Error(str("cannot write ", destination, ": ", error.what()));  // which names the temporary file
   }
+  file.commit();
   return destination;
 }
 
@@ -70,13 +69,14 @@ Command add_convert(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "convert", "Convert a model's tensors between checkpoints, safetensors files and torch::save archives");
   command->add_option("SOURCE", options->source, "checkpoint, run directory, .safetensors file or archive")
+      ->check(existing_path())
       ->required();
   command
       ->add_option("DESTINATION", options->destination,
                    "NAME.safetensors, NAME.pt for torch::load, or a directory in which step-00000000 is made")
       ->required();
   command->add_flag("--overwrite", options->overwrite, "replace a DESTINATION file that exists");
-  command->add_option("--json", options->json, "write the result to FILE, or '-' for standard output");
+  add_json_flag(*command, options->json);
   return {command, [options] {
             const std::string written = convert(options->source, options->destination, options->overwrite);
             if (options->json != "-") std::printf("%s\n", written.c_str());

@@ -8,9 +8,11 @@
 
 #include "apps/checkpoint/commands.h"
 #include "apps/common/command_line.h"
+#include "apps/common/flag_checks.h"
+#include "apps/common/result_flags.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/checkpoint/tensor_file.h"
+#include "rondo/checkpoint/stored_tensor.h"
 #include "rondo/checkpoint/weights.h"
 #include "rondo/format/checkpoint_directory.h"
 
@@ -30,10 +32,9 @@ TensorMap read_all(const fs::path& path) {
   TensorMap tensors;
   for (const NamedTensor& t : read_weights(path)) tensors[t.name] = t.tensor;
   if (fs::is_directory(path)) {
-    const fs::path optimizer = find_checkpoint(path) / "optimizer.safetensors";
-    if (fs::exists(optimizer)) {
-      for (const NamedTensor& t : map_tensors(optimizer)) tensors[t.name] = t.tensor;
-    }
+    // Verified above.
+    for (const NamedTensor& t : full_tensors(stored_tensors(find_checkpoint(path), "optimizer")))
+      tensors[t.name] = t.tensor;
   }
   return tensors;
 }
@@ -81,11 +82,13 @@ Json diff(const fs::path& left_path, const fs::path& right_path) {
           {"differences", std::move(differences)}};
 }
 
-void print(const Json& result) {
+void print_difference(const Json& result) {
   if (result["same"].get<bool>()) {
     std::printf("the same: %zu tensors\n", result["tensors"].get<std::size_t>());
     return;
   }
+  std::printf("%s and %s differ:\n", result["left"].get<std::string>().c_str(),
+              result["right"].get<std::string>().c_str());
   for (const Json& d : result["differences"]) {
     const std::string what = d["difference"].get<std::string>();
     std::string detail;
@@ -111,12 +114,13 @@ Command add_diff(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("diff", "Compare the tensors of two checkpoints; exit code 1 when they differ");
   command->add_option("LEFT", options->left, "checkpoint, run directory, .safetensors file or archive")
+      ->check(existing_path())
       ->required();
-  command->add_option("RIGHT", options->right, "the same")->required();
-  command->add_option("--json", options->json, "write the result to FILE, or '-' for standard output");
+  command->add_option("RIGHT", options->right, "the same")->check(existing_path())->required();
+  add_json_flag(*command, options->json);
   return {command, [options] {
             const Json result = diff(options->left, options->right);
-            if (options->json != "-") print(result);
+            if (options->json != "-") print_difference(result);
             write_json(options->json, result);
             return static_cast<int>(result["same"].get<bool>() ? ExitCode::ok : ExitCode::failed);
           }};

@@ -4,11 +4,14 @@
 
 #include "apps/checkpoint/commands.h"
 #include "apps/common/command_line.h"
+#include "apps/common/flag_checks.h"
+#include "apps/common/result_flags.h"
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
+#include "rondo/format/checkpoint_choice.h"
 #include "rondo/format/checkpoint_directory.h"
-#include "rondo/format/json_strict.h"
 
 namespace rondo {
 namespace {
@@ -35,9 +38,11 @@ Json describe_file(const fs::path& path) {
 }
 
 Json describe(const fs::path& path) {
-  if (fs::is_regular_file(path))
+  if (fs::is_regular_file(path)) {
+    require_intact_if_of_checkpoint(path);
     return {{"path", path.string()}, {"files", Json::array({describe_file(path)})}};
-  const fs::path checkpoint = find_checkpoint(path);
+  }
+  const fs::path checkpoint = open_checkpoint(path);
   const Manifest manifest = read_manifest(checkpoint);
   Json result{{"path", checkpoint.string()}, {"step", manifest.step}, {"files", Json::array()}};
   for (const FileRecord& record : manifest.files) {
@@ -45,13 +50,13 @@ Json describe(const fs::path& path) {
     if (file.extension() == ".safetensors") {
       result["files"].push_back(describe_file(file));
     } else if (file.extension() == ".json") {
-      result["state"] = parse_json_strict(read_text_file(file), file.string());
+      result["state"] = read_json_file(file);
     }
   }
   return result;
 }
 
-void print(const Json& description) {
+void print_description(const Json& description) {
   std::printf("%s\n", description["path"].get<std::string>().c_str());
   if (description.contains("step")) std::printf("step %lld\n", description["step"].get<long long>());
   for (const Json& file : description["files"]) {
@@ -81,11 +86,12 @@ Command add_inspect(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("inspect", "List the tensors and values of a checkpoint or safetensors file");
   command->add_option("CHECKPOINT", options->path, "checkpoint, run directory or .safetensors file")
+      ->check(existing_path())
       ->required();
-  command->add_option("--json", options->json, "write the result to FILE, or '-' for standard output");
+  add_json_flag(*command, options->json);
   return {command, [options] {
             const Json description = describe(options->path);
-            if (options->json != "-") print(description);
+            if (options->json != "-") print_description(description);
             write_json(options->json, description);
             return 0;
           }};

@@ -14,8 +14,12 @@ int main(int argc, char** argv) {
       "  rondo checkpoint convert model.pt weights.safetensors       a torch::save archive as safetensors\n"
       "  rondo checkpoint convert runs/gpt model.pt                  a checkpoint for torch::load\n"
       "  rondo checkpoint convert model.pt checkpoints/              initial weights as a checkpoint of step "
-      "0");
+      "0\n"
+      "  rondo checkpoint merge runs/gpt whole/                      a checkpoint in parts as one that "
+      "others "
+      "read");
   const std::vector<rondo::Command> commands{rondo::add_inspect(app), rondo::add_verify(app),
-                                             rondo::add_diff(app), rondo::add_convert(app)};
+                                             rondo::add_diff(app),    rondo::add_convert(app),
+                                             rondo::add_reshard(app), rondo::add_merge(app)};
   return rondo::run_commands(app, argc, argv, commands);
 }

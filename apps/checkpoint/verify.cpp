@@ -4,8 +4,10 @@
 
 #include "apps/checkpoint/commands.h"
 #include "apps/common/command_line.h"
+#include "apps/common/flag_checks.h"
+#include "apps/common/result_flags.h"
 #include "rondo/base/error.h"
-#include "rondo/format/checkpoint_directory.h"
+#include "rondo/format/checkpoint_choice.h"
 
 namespace rondo {
 namespace {
@@ -21,10 +23,14 @@ Json verify(const fs::path& path, bool& is_intact) {
   }
   is_intact = result["damage"].empty();
   result["intact"] = is_intact;
+  if (is_intact) return result;
+  const IntactCheckpoint others = newest_intact_checkpoint(parent_of_checkpoint(checkpoint));
+  if (others.newest) result["newest_intact"] = others.newest->path.string();
+  result["advice"] = advice_for_damaged(others);
   return result;
 }
 
-void print(const Json& result) {
+void print_verdict(const Json& result) {
   const std::string path = result["path"].get<std::string>();
   if (result["intact"].get<bool>()) {
     std::printf("%s: intact\n", path.c_str());
@@ -36,6 +42,7 @@ void print(const Json& result) {
                  tensor.empty() ? "" : (", tensor '" + tensor + "'").c_str(),
                  d["what"].get<std::string>().c_str());
   }
+  std::fprintf(stderr, "%s: %s\n", path.c_str(), result["advice"].get<std::string>().c_str());
 }
 
 }  // namespace
@@ -48,12 +55,14 @@ Command add_verify(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
       "verify", "Read every byte and compare it with the manifest; exit code 1 for damage");
-  command->add_option("CHECKPOINT", options->path, "checkpoint or run directory")->required();
-  command->add_option("--json", options->json, "write the result to FILE, or '-' for standard output");
+  command->add_option("CHECKPOINT", options->path, "checkpoint or run directory")
+      ->check(existing_path())
+      ->required();
+  add_json_flag(*command, options->json);
   return {command, [options] {
             bool is_intact = false;
             const Json result = verify(options->path, is_intact);
-            if (options->json != "-" || !is_intact) print(result);
+            if (options->json != "-" || !is_intact) print_verdict(result);
             write_json(options->json, result);
             return static_cast<int>(is_intact ? ExitCode::ok : ExitCode::failed);
           }};

@@ -1,14 +1,17 @@
 #include "apps/common/command_line.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
+#include "rondo/base/output.h"
+#include "rondo/base/printable.h"
 #include "rondo/base/text.h"
 
 namespace rondo {
@@ -49,29 +52,14 @@ std::string describe_extras(const CLI::App& app, const std::vector<std::string>&
   return str("unexpected argument '", extras.empty() ? "" : extras.front(), "'");
 }
 
+constexpr std::size_t kLongestMessage = 8192;
+
 int report(const CLI::App& app, const char* text, ExitCode code) {
-  std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), text);
+  std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), printable(text, kLongestMessage).c_str());
   return static_cast<int>(code);
 }
 
-}  // namespace
-
-std::string describe_unknown_flag(const CLI::App& app, const std::string& given) {
-  const std::string flag = given.substr(0, given.find('='));
-  std::string nearest;
-  std::size_t least = 4;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) {
-      const std::size_t distance = edit_distance("--" + name, flag);
-      if (distance >= least) continue;
-      least = distance;
-      nearest = "--" + name;
-    }
-  }
-  return str("unknown flag ", flag, nearest.empty() ? "" : str("; did you mean ", nearest, "?"));
-}
-
-int run_command_line(CLI::App& app, int argc, const char* const* argv, const std::function<int()>& body) {
+int run_body(CLI::App& app, int argc, const char* const* argv, const std::function<int()>& body) {
   std::vector<std::string> arguments;
   for (int i = argc - 1; i > 0; --i) arguments.push_back(with_dashes(argv[i]));  // CLI11 wants them reversed
   try {
@@ -94,6 +82,39 @@ int run_command_line(CLI::App& app, int argc, const char* const* argv, const std
   }
 }
 
+}  // namespace
+
+int end_with_streams(const std::string& program, int code) {
+  errno = 0;
+  std::cout.flush();
+  const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout) != 0 || !std::cout;
+  const int reason = errno;
+  // A reader that has left, as in `| head -1`, wanted no more: that is no failure.
+  if (!failed || reason == EPIPE) return code;
+  std::fprintf(stderr, "%s: cannot write standard output: %s\n", program.c_str(),
+               reason == 0 ? "an earlier write failed" : errno_text(reason).c_str());
+  return code == 0 ? static_cast<int>(ExitCode::failed) : code;
+}
+
+std::string describe_unknown_flag(const CLI::App& app, const std::string& given) {
+  const std::string flag = given.substr(0, given.find('='));
+  std::string nearest;
+  std::size_t least = 4;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      const std::size_t distance = edit_distance("--" + name, flag);
+      if (distance >= least) continue;
+      least = distance;
+      nearest = "--" + name;
+    }
+  }
+  return str("unknown flag ", flag, nearest.empty() ? "" : str("; did you mean ", nearest, "?"));
+}
+
+int run_command_line(CLI::App& app, int argc, const char* const* argv, const std::function<int()>& body) {
+  return end_with_streams(app.get_name(), run_body(app, argc, argv, body));
+}
+
 int run_commands(CLI::App& app, int argc, const char* const* argv, const std::vector<Command>& commands) {
   return run_command_line(app, argc, argv, [&] {
     for (const Command& command : commands) {
@@ -107,13 +128,24 @@ void write_json(const std::string& target, const nlohmann::ordered_json& value) 
   if (target.empty()) return;
   const std::string text = value.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   if (target == "-") {
-    std::cout << text << std::flush;
+    std::cout << text << std::flush;  // whether it arrived, end_with_streams() says
     return;
   }
-  std::ofstream file(target, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) throw Error(str("--json: cannot write ", target));
+  try {
+    write_output(target, text);
+  } catch (const Error& error) {
+    throw Error(str("--json: ", error.what()));
+  }
+}
+
+nlohmann::ordered_json parse_json_flag(const std::string& text, const std::string& flag) {
+  try {
+    nlohmann::ordered_json value = parse_json_strict(text, flag);
+    if (!value.is_object()) throw DataError(str(flag, ": ", printable(text), " is not a JSON object"));
+    return value;
+  } catch (const DataError& error) {
+    throw UsageError(error.what());
+  }
 }
 
 }  // namespace rondo

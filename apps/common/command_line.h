@@ -10,8 +10,13 @@ namespace rondo {
 
 // Parses the arguments and runs `body`, which returns the exit code; flags may be written with '-' or '_'.
 // Errors go to standard error as "PROGRAM: text", with the exit codes that all rondo programs have: 2 for
-// wrong usage, 1 for others.
+// wrong usage, 1 for others, among them output that could not be written.
 int run_command_line(CLI::App& app, int argc, const char* const* argv, const std::function<int()>& body);
+
+// The last word of every program: whether all that it printed has arrived. Returns `code`, or 1 in place of 0
+// after a message when standard output could not be written (a full disk); a pipe whose reader has left is no
+// failure.
+int end_with_streams(const std::string& program, int code);
 
 // "unknown flag --modle; did you mean --model?", from the flags that `app` has.
 std::string describe_unknown_flag(const CLI::App& app, const std::string& given);
@@ -26,7 +31,10 @@ struct Command {
 int run_commands(CLI::App& app, int argc, const char* const* argv, const std::vector<Command>& commands);
 
 // What `--json TARGET` promises: the value as indented JSON in the file TARGET, or on standard output for
-// "-". Nothing for an empty TARGET.
+// "-". Nothing for an empty TARGET. How files, links, devices and pipes are written is write_output()'s rule.
 void write_json(const std::string& target, const nlohmann::ordered_json& value);
+
+// The JSON object that a flag holds; `flag` names it in errors. Throws UsageError.
+nlohmann::ordered_json parse_json_flag(const std::string& text, const std::string& flag);
 
 }  // namespace rondo

@@ -1,11 +1,19 @@
 #include "apps/common/matmul_setup.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <filesystem>
 #include <fstream>
+#include <optional>
+#include <vector>
 
 #include "apps/common/child_output.h"
+#include "apps/common/libtorch_location.h"
+#include "apps/common/path_list.h"
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
@@ -13,8 +21,40 @@
 #include "rondo/kernels/matmul_measurement.h"
 
 namespace rondo {
+namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* kPlaceVariable = "RONDO_MATMUL_MEASUREMENTS";
+
+// Whether a file of a few bytes can be made beside `path`; its folder is made when missing. Tried out,
+// because permissions say nothing of read-only and full disks.
+bool can_be_written(const fs::path& path) {
+  std::error_code failed;
+  fs::create_directories(path.parent_path(), failed);
+  if (failed) return false;
+  std::string probe = path.string() + ".XXXXXX";
+  const int file = mkstemp(probe.data());
+  if (file < 0) return false;
+  const std::array<char, 4096> bytes{};
+  const bool written = write(file, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
+  close(file);
+  unlink(probe.c_str());
+  return written;
+}
+
+// Where a measurement may be kept, the best place first.
+std::vector<fs::path> places(const fs::path& run_directory) {
+  std::vector<fs::path> result;
+  if (fs::path path = matmul_measurements_path(); !path.empty()) result.push_back(std::move(path));
+  if (!run_directory.empty()) result.push_back(run_directory / "matmul.json");
+  return result;
+}
+
+// Ranks read there what is known.
+void use_place(const fs::path& path) { setenv(kPlaceVariable, path.c_str(), /*overwrite=*/1); }
+
+}  // namespace
 
 bool matmul_has_a_choice() {
   std::ifstream cpus("/proc/cpuinfo");
@@ -26,20 +66,45 @@ bool matmul_has_a_choice() {
 
 void measure_matmul() {
   const fs::path program = fs::read_symlink("/proc/self/exe").parent_path() / "rondo-matmul";
+  std::fprintf(stderr,
+               "rondo: measuring which kernels for float32 matrix products are faster on this machine; once, "
+               "for some seconds (kept in %s)\n",
+               matmul_measurements_path().c_str());
   const ChildOutput output = run_child({program.string()});
   if (output.exit_code != 0) throw Error(str(program.string(), " ended with exit code ", output.exit_code));
 }
 
-void prepare_matmul(const std::string& setting) {
+std::optional<std::string> find_place_for_matmul(const fs::path& run_directory) {
+  for (const fs::path& place : places(run_directory)) {
+    if (!can_be_written(place)) continue;
+    use_place(place);
+    return place.string();
+  }
+  return std::nullopt;
+}
+
+void prepare_matmul(const std::string& setting, const fs::path& run_directory) {
   if (setting != "auto") {
     setenv(kMatmulVariable, setting.c_str(), /*overwrite=*/1);
     return;
   }
   const char* const user = std::getenv(kMatmulVariable);
-  const fs::path libtorch = fs::path(RONDO_LIBTORCH_DIR) / "lib" / "libtorch_cpu.so";
   if ((user != nullptr && std::string_view(user) != "auto") || !matmul_has_a_choice()) return;
   try {
-    if (find_matmul_measurement(matmul_measurements_path(), library_identity(libtorch))) return;
+    const std::string library = library_identity(locate_libtorch() / "lib" / "libtorch_cpu.so");
+    const std::vector<fs::path> tried = places(run_directory);
+    for (const fs::path& place : tried) {
+      if (!find_matmul_measurement(place, library)) continue;
+      use_place(place);
+      return;
+    }
+    if (!find_place_for_matmul(run_directory)) {
+      log::warning("matrix products use the default kernels: nothing can be written to ",
+                   tried.empty() ? "any place (neither HOME nor XDG_CACHE_HOME is set)" : path_list(tried),
+                   ", so that a measurement of faster ones could not be kept; ", kPlaceVariable,
+                   "=FILE names another place, --matmul default asks for none");
+      return;
+    }
     measure_matmul();
   } catch (const std::exception& error) {
     log::warning("matrix products use the default kernels, faster ones could not be looked for: ",

@@ -10,6 +10,8 @@ namespace doctor {
 // libtorch: where, version, CUDA, and whether it can be loaded. `directory` is looked into instead of the one
 // that rondo was built with, unless empty.
 Findings check_libtorch(const std::string& directory);
+// Whether the dynamic linker finds the libraries of every program of rondo beside this one.
+Findings check_programs();
 // The engines native, gloo, mpi and nccl. `libtorch` is what check_libtorch found.
 Findings check_backends(const Findings& libtorch);
 // Which kernels multiply float32 matrices; measures them when that was not done on this machine, where

@@ -1,11 +1,8 @@
 #include <dlfcn.h>
 
 #include <filesystem>
-#include <fstream>
-#include <map>
-#include <optional>
-#include <sstream>
 
+#include "apps/common/libtorch_location.h"
 #include "checks.h"
 #include "rondo/base/text.h"
 #include "rondo/launch/devices.h"
@@ -18,43 +15,6 @@ using rondo::str;
 
 constexpr const char* kGetLibtorch =
     "make setup   (or set LIBTORCH=/path/to/libtorch and build again; any libtorch >= 2.11)";
-
-bool holds_libtorch(const fs::path& directory) { return fs::exists(directory / "lib" / "libtorch_cpu.so"); }
-
-// The places that LIBTORCH may mean: a libtorch folder, a torch package, a site-packages folder, a virtual
-// environment.
-std::optional<fs::path> find_below(const fs::path& directory) {
-  std::vector<fs::path> candidates = {directory, directory / "torch", directory / "libtorch"};
-  std::error_code none;
-  for (const auto& python : fs::directory_iterator(directory / "lib", none)) {
-    candidates.push_back(python.path() / "site-packages" / "torch");
-  }
-  for (const fs::path& candidate : candidates) {
-    if (holds_libtorch(candidate)) return candidate;
-  }
-  return std::nullopt;
-}
-
-// "2.13.0", from the header that every libtorch carries.
-std::string version_of(const fs::path& directory) {
-  std::map<std::string, std::string> parts;
-  for (const char* header :
-       {"include/torch/headeronly/version.h", "include/torch/csrc/api/include/torch/version.h"}) {
-    std::ifstream file(directory / header);
-    for (std::string line; std::getline(file, line);) {
-      std::istringstream words(line);
-      std::string directive, name, value;
-      words >> directive >> name >> value;
-      if (directive == "#define" && !value.empty()) parts[name] = value;
-    }
-  }
-  if (parts.contains("TORCH_VERSION_MAJOR")) {
-    return rondo::join(
-        std::vector{parts["TORCH_VERSION_MAJOR"], parts["TORCH_VERSION_MINOR"], parts["TORCH_VERSION_PATCH"]},
-        ".");
-  }
-  return "unknown";
-}
 
 // Empty when it can be loaded, else why not.
 std::string load_error(const fs::path& directory) {
@@ -70,7 +30,7 @@ std::string load_error(const fs::path& directory) {
 Findings check_libtorch(const std::string& directory) {
   const bool built_in = directory.empty();
   const fs::path looked_in = built_in ? RONDO_LIBTORCH_DIR : directory;
-  const auto found = find_below(looked_in);
+  const auto found = rondo::find_libtorch_below(looked_in);
   if (!found) {
     return {{"libtorch",
              "libtorch",
@@ -79,7 +39,8 @@ Findings check_libtorch(const std::string& directory) {
              kGetLibtorch,
              {{"found", false}, {"directory", looked_in.string()}}}};
   }
-  const std::string version = version_of(*found);
+  const std::string known = rondo::libtorch_version(*found);
+  const std::string version = known.empty() ? "unknown" : known;
   const bool cuda = fs::exists(*found / "lib" / "libtorch_cuda.so");
   const std::string error = load_error(*found);
   nlohmann::json data = {{"found", true},          {"directory", found->string()},

@@ -10,6 +10,7 @@
 #include "checks.h"
 #include "report.h"
 #include "rondo/base/error.h"
+#include "rondo/base/terminal.h"
 
 namespace {
 
@@ -28,9 +29,11 @@ void append(doctor::Findings& to, doctor::Findings from) {
 doctor::Findings examine(const std::string& libtorch_directory) {
   doctor::Findings findings = doctor::check_libtorch(libtorch_directory);
   doctor::Findings backends = doctor::check_backends(findings);
-  doctor::Findings matmul = doctor::check_matmul(findings);
+  // First: what it finds is also what the programs that measure load.
+  doctor::Findings programs = doctor::check_programs();
+  append(findings, doctor::check_matmul(findings));
+  append(findings, std::move(programs));
   append(findings, std::move(backends));
-  append(findings, std::move(matmul));
   append(findings, doctor::check_machine());
   append(findings, doctor::check_shared_memory());
   append(findings, doctor::check_network());
@@ -41,7 +44,7 @@ doctor::Findings examine(const std::string& libtorch_directory) {
 int report(const std::string& libtorch, const std::string& json) {
   const doctor::Findings findings = examine(libtorch);
   if (json != "-") {
-    const bool coloured = isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr;
+    const bool coloured = rondo::wants_colours(STDOUT_FILENO);
     std::fputs(doctor::to_table(findings, coloured).c_str(), stdout);
   }
   rondo::write_json(json, doctor::to_json(findings));

@@ -3,8 +3,10 @@
 #include <exception>
 #include <filesystem>
 
+#include "apps/common/libtorch_location.h"
 #include "apps/common/matmul_setup.h"
 #include "checks.h"
+#include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/kernels/matmul_choice.h"
 #include "rondo/kernels/matmul_measurement.h"
@@ -59,8 +61,9 @@ Findings check_matmul(const Findings& libtorch) {
   const char* const get = "rondo doctor, with a HOME or RONDO_MATMUL_MEASUREMENTS=FILE that can be written";
   try {
     auto measured = rondo::find_matmul_measurement(kept, library);
-    if (!measured &&
-        library == rondo::library_identity(fs::path(RONDO_LIBTORCH_DIR) / "lib/libtorch_cpu.so")) {
+    if (!measured && library == rondo::library_identity(rondo::locate_libtorch() / "lib/libtorch_cpu.so")) {
+      if (!rondo::find_place_for_matmul())
+        throw rondo::Error(str("nothing can be written to ", kept.empty() ? "any place" : kept.string()));
       rondo::measure_matmul();
       measured = rondo::find_matmul_measurement(kept, library);
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "rondo/base/text.h"
+#include "rondo/base/version.h"
 
 namespace doctor {
 namespace {
@@ -71,7 +72,7 @@ nlohmann::ordered_json to_json(const Findings& findings) {
                     {"get", finding.get},
                     {"data", finding.data}});
   }
-  return {{"rondo_version", RONDO_VERSION}, {"healthy", healthy(findings)}, {"findings", list}};
+  return {{"rondo_version", rondo::kVersion}, {"healthy", healthy(findings)}, {"findings", list}};
 }
 
 bool healthy(const Findings& findings) {

@@ -21,7 +21,7 @@ Findings check_schedulers() {
     const std::string path = which(program.name);
     findings.push_back({"schedulers",
                         program.scheduler,
-                        State::ok,
+                        path.empty() ? State::missing : State::ok,
                         path.empty() ? str(program.name, " is not installed (only needed to use it)") : path,
                         path.empty() ? program.get : "",
                         {{"program", program.name}, {"path", path}}});

@@ -9,6 +9,7 @@
 #include "apps/common/command_line.h"
 #include "apps/matmul/figures.h"
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
 #include "rondo/base/machine.h"
 #include "rondo/base/text.h"
 #include "rondo/kernels/matmul_choice.h"
@@ -17,6 +18,9 @@ namespace {
 
 using rondo::Error;
 using rondo::str;
+
+constexpr int kLeastTurns = 2, kMostTurns = 6;
+constexpr double kSettled = 1.03;  // a turn that brings no more than this has brought nothing
 
 // What the processes of one choice measured. In turns, so that a slow moment of the machine hits both.
 struct Turns {
@@ -29,22 +33,29 @@ nlohmann::json measure_in_a_process(const std::string& choice) {
   const rondo::ChildOutput output =
       rondo::run_child({self, "--one"}, {{rondo::kMatmulVariable, choice}, {"OMP_NUM_THREADS", "1"}});
   if (output.exit_code != 0) throw Error(str(self, " --one ended with exit code ", output.exit_code));
-  return nlohmann::json::parse(output.text);
+  return rondo::parse_json_strict(output.text, self);
 }
 
+// In turns until the best times settle: what is kept here decides for good, and the machine may be busy now.
 rondo::MatmulMeasurement measure() {
   Turns turns;
-  std::string library;
-  for (int turn = 0; turn < 2; ++turn) {
+  rondo::MatmulMeasurement measured{rondo::machine_name(), {}, {}, {}};
+  for (int turn = 1; turn <= kMostTurns; ++turn) {
     for (const bool fast : {false, true}) {
       nlohmann::json process = measure_in_a_process(fast ? "fast" : "default");
-      library = process.at("library");
+      measured.library = process.at("library");
       // Where there is nothing to choose, both are the default.
       if (fast && !process.at("fast").get<bool>()) process = turns.standard.back();
       (fast ? turns.fast : turns.standard).push_back(std::move(process));
     }
+    const rondo::MatmulFigures before[] = {measured.standard, measured.fast};
+    measured.standard = rondo::combine(turns.standard);
+    measured.fast = rondo::combine(turns.fast);
+    if (turn >= kLeastTurns && measured.standard.gflops <= kSettled * before[0].gflops &&
+        measured.fast.gflops <= kSettled * before[1].gflops)
+      break;
   }
-  return {rondo::machine_name(), library, rondo::combine(turns.standard), rondo::combine(turns.fast)};
+  return measured;
 }
 
 int run(bool one) {

@@ -54,7 +54,7 @@ Json sweep_to_json(const std::vector<plan::SweepPoint>& sweep) {
   return points;
 }
 
-Json planner_document(const cost::StepModel& model, const Json& plan, const plan::Answer& answer,
+Json planner_document(const cost::StepModel& model, const Json& plan, const plan::PlanResult& answer,
                       std::uint64_t memory_limit, const std::vector<plan::SweepPoint>& sweep) {
   simulate::Timeline timeline;
   simulate::simulate_step(model, answer.plan, answer.feasible ? memory_limit : answer.floor.bytes, &timeline);

@@ -10,7 +10,7 @@ namespace rondo {
 // What the page of a plan draws (apps/report/page/planner.js): memory by slot with its parts, the timeline of
 // compute and link, step time against limit when a sweep was asked for, the baselines, the units.
 nlohmann::ordered_json planner_document(const cost::StepModel& model, const nlohmann::ordered_json& plan,
-                                        const plan::Answer& answer, std::uint64_t memory_limit,
+                                        const plan::PlanResult& answer, std::uint64_t memory_limit,
                                         const std::vector<plan::SweepPoint>& sweep);
 
 // The slots and blocks of a simulated step: {slots: [{name, ready_ms, begin_ms, end_ms, memory: {...}}],

@@ -3,9 +3,13 @@
 #include <csignal>
 #include <thread>
 
+#include <unistd.h>
+
+#include "apps/common/flag_checks.h"
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/base/time.h"
 #include "rondo/cost/profile_json.h"
 #include "rondo/cost/synthetic.h"
 
@@ -13,8 +17,13 @@ namespace rondo {
 
 void add_planning_flags(CLI::App& app, PlanningInputs& inputs) {
   const std::string what = "What is planned";
-  app.add_option("PROFILE", inputs.profile, "a profile, as 'rondo profile' writes it")->group(what);
-  app.add_option("--profile", inputs.profile, "the same")->type_name("FILE")->group(what);
+  app.add_option("PROFILE", inputs.profile, "a profile, as 'rondo profile' writes it")
+      ->check(existing_path())
+      ->group(what);
+  app.add_option("--profile", inputs.profile, "the same")
+      ->type_name("FILE")
+      ->check(existing_path())
+      ->group(what);
   app.add_option(
          "--synthetic", inputs.synthetic,
          "a profile by formula: gpt:layers=48,dim=4096,batch=1,seq=2048,flops=140e12,rate=25e9,latency=10us")
@@ -22,28 +31,39 @@ void add_planning_flags(CLI::App& app, PlanningInputs& inputs) {
       ->group(what);
   app.add_option("--random-profile", inputs.random_profile, "a profile by chance, for tests and studies")
       ->type_name("SEED")
+      ->check(not_negative_number())
       ->group(what);
   app.add_option("--random-units", inputs.random_units, "units of --random-profile; default 48")
       ->type_name("N")
-      ->check(CLI::Range(1, 10000))
+      ->check(rondo::between(1, 10000))
       ->group(what);
   app.add_option("--ranks", inputs.options.ranks, "processes that train together; default 2")
       ->type_name("N")
+      ->check(positive_number())
       ->group(what);
   app.add_option("--shard-group", inputs.options.shard_group,
                  "ranks that share one copy, the rest are replicas (hybrid); default: all")
       ->type_name("N")
+      ->check(not_negative_number())
       ->group(what);
-  app.add_option("--micro-batches", inputs.options.micro_batches, "passes accumulated in one step; default 1")
+  app.add_option("--accumulate", inputs.options.micro_batches,
+                 "forward and backward passes per step; default 1")
       ->type_name("N")
+      ->check(positive_number())
+      ->group(what);
+  app.add_option("--micro-batches", inputs.micro_batches, "of a pipeline: into which each batch is cut")
+      ->type_name("N")
+      ->check(positive_number())
       ->group(what);
   app.add_option("--prefetch-window", inputs.options.prefetch_window,
                  "gather parameters at most so many slots before their use; default 4")
       ->type_name("N")
+      ->check(positive_number())
       ->group(what);
   app.add_option("--blocks", inputs.options.blocks_per_collective,
                  "cut a collective into at most so many blocks; default 16")
       ->type_name("N")
+      ->check(positive_number())
       ->group(what);
   app.add_option("--block-bytes", inputs.block_bytes, "cut into blocks of this size instead")
       ->type_name("SIZE")
@@ -89,10 +109,19 @@ InterruptWatch::InterruptWatch() : thread_(std::make_unique<Thread>()) {
   pthread_sigmask(SIG_BLOCK, &thread_->signals, nullptr);
   thread_->thread = std::thread([signals = thread_->signals, token = token_, end = end_] {
     const timespec pause{0, 50'000'000};
+    Deadline patience = Deadline::never();
+    int last = SIGTERM;
     while (!end.cancelled()) {
-      if (sigtimedwait(&signals, nullptr, &pause) < 0) continue;
+      if (patience.passed()) {
+        pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+        kill(getpid(), last);
+      }
+      const int signal = sigtimedwait(&signals, nullptr, &pause);
+      if (signal < 0) continue;
+      last = signal;
+      if (token.cancelled()) patience = Deadline::after(Duration::zero());  // the second one
+      if (signal == SIGTERM && patience.is_never()) patience = Deadline::after(kPatience);
       token.cancel();
-      pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);  // the next one ends the process
     }
   });
 }

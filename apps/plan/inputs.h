@@ -18,6 +18,7 @@ struct PlanningInputs {
   int random_units = 48;
   std::string buffers = "unit";
   std::string block_bytes;
+  int micro_batches = 0;  // of a pipeline; 0: not said
   cost::StepOptions options;
 };
 void add_planning_flags(CLI::App& app, PlanningInputs& inputs);
@@ -26,8 +27,9 @@ void add_planning_flags(CLI::App& app, PlanningInputs& inputs);
 cost::Profile load_profile(const PlanningInputs& inputs);
 cost::StepOptions step_options(const PlanningInputs& inputs);
 
-// Cancels its token when the process gets SIGINT or SIGTERM for the first time; the second time the process
-// ends as usual. Made before any thread that should not see the signals.
+// Cancels its token when the process gets SIGINT or SIGTERM for the first time; the second time, and where it
+// has not ended kPatience after a SIGTERM, the process ends as usual: whoever sends that one does not wait
+// long. Made before any thread that should not see the signals.
 class InterruptWatch {
  public:
   InterruptWatch();
@@ -35,6 +37,8 @@ class InterruptWatch {
   InterruptWatch(const InterruptWatch&) = delete;
   InterruptWatch& operator=(const InterruptWatch&) = delete;
   const CancelToken& token() const { return token_; }
+
+  static constexpr std::chrono::milliseconds kPatience{800};
 
  private:
   CancelToken token_;

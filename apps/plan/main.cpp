@@ -4,16 +4,21 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/common/command_line.h"
+#include "apps/common/flag_checks.h"
 #include "apps/plan/document.h"
 #include "apps/plan/inputs.h"
 #include "apps/plan/table.h"
 #include "apps/report/page.h"
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
+#include "rondo/base/output.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/cost/profile_json.h"
 #include "rondo/format/file.h"
+#include "rondo/format/provenance.h"
+#include "rondo/parallel/served_mesh_options.h"
+#include "rondo/plan/mesh/mesh_plan.h"
 #include "rondo/plan/plan_file.h"
 
 namespace {
@@ -22,9 +27,15 @@ using Json = nlohmann::ordered_json;
 using rondo::str;
 using rondo::UsageError;
 
+// What the plan says in words may take so long at least, after the time limit.
+constexpr auto kExplaining = std::chrono::milliseconds(500);
+
 struct Flags {
   rondo::PlanningInputs inputs;
   std::string memory_limit;
+  std::string mesh;
+  std::string meshes = "data";
+  std::uint64_t global_batch_size = 0;
   std::string objective = "step-time";
   std::string time_limit = "60s";
   double gap = 1e-3;
@@ -40,12 +51,28 @@ struct Flags {
   std::string fsdp2;
   std::string mps;
   std::string profile_out;
+  std::vector<std::string> arguments;  // of the command line
 };
 
 void add_flags(CLI::App& app, Flags& f) {
   add_planning_flags(app, f.inputs);
   app.add_option("--memory-limit", f.memory_limit, "of each rank, as in 2GiB")->type_name("SIZE")->required();
   const std::string search = "Search";
+  app.add_option(
+         "--meshes", f.meshes,
+         "how ranks may share the work: data (default), along that dimension alone; all: also as stages of "
+         "a pipeline, as parts of layers, and in shard groups")
+      ->type_name("data|all")
+      ->check(CLI::IsMember({"data", "all"}))
+      ->group(search);
+  app.add_option("--mesh", f.mesh, "this mesh only, as in pipeline=2,data=4")
+      ->type_name("MESH")
+      ->group(search);
+  app.add_option("--global-batch-size", f.global_batch_size,
+                 "samples of a step, the same for every mesh; default: the profile's batch on each rank")
+      ->type_name("N")
+      ->check(rondo::positive_number())
+      ->group(search);
   app.add_option("--objective", f.objective,
                  "step-time, or overlap as in the literature (docs/planner.md says why not)")
       ->type_name("NAME")
@@ -56,7 +83,7 @@ void add_flags(CLI::App& app, Flags& f) {
       ->group(search);
   app.add_option("--gap", f.gap, "stop when the plan is proven this close to the best; default 0.001")
       ->type_name("SHARE")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(rondo::between(0.0, 1.0))
       ->group(search);
   app.add_option("--solver", f.solver, "highs, or none for the heuristic planner")
       ->type_name("NAME")
@@ -65,13 +92,16 @@ void add_flags(CLI::App& app, Flags& f) {
   app.add_option("--sweep", f.sweep,
                  "also plan for N limits between the smallest feasible and the largest that binds")
       ->type_name("N")
-      ->check(CLI::Range(2, 1000))
+      ->check(rondo::between(2, 1000))
       ->group(more);
   app.add_option("--random", f.random, "also draw N legal plans, and say where this one stands among them")
       ->type_name("N")
-      ->check(CLI::Range(1, 1000000))
+      ->check(rondo::between(1, 1000000))
       ->group(more);
-  app.add_option("--seed", f.seed, "of --random")->type_name("N")->group(more);
+  app.add_option("--seed", f.seed, "of --random")
+      ->type_name("N")
+      ->check(rondo::not_negative_number())
+      ->group(more);
   app.add_flag("--max-batch", f.max_batch, "instead: the largest batch that fits, per strategy")->group(more);
   const std::string output = "Output";
   app.add_option("--json", f.json, "the result as JSON; '-' is standard output, without the table")
@@ -85,7 +115,7 @@ void add_flags(CLI::App& app, Flags& f) {
   app.add_option("--fsdp2", f.fsdp2, "the plan in the terms of PyTorch's FSDP2, as JSON")
       ->type_name("FILE")
       ->group(output);
-  app.add_option("--write-mps", f.mps, "the integer programme as an MPS file, for any solver")
+  app.add_option("--write-mps", f.mps, "the integer program as an MPS file, for any solver")
       ->type_name("FILE")
       ->group(output);
   app.add_option("--write-profile", f.profile_out, "the profile that was planned for")
@@ -115,17 +145,18 @@ rondo::plan::PlannerOptions planner_options(const Flags& f, const rondo::CancelT
 }
 
 // Step times of N plans by chance, and where ours stands.
-Json compare_with_random(const rondo::cost::StepModel& model, const rondo::plan::Answer& answer,
-                         const Flags& f, std::uint64_t limit) {
+Json compare_with_random(const rondo::cost::StepModel& model, const rondo::plan::PlanResult& answer,
+                         const Flags& f, std::uint64_t limit, const rondo::CancelToken& cancel) {
   std::vector<double> times;
   int unfit = 0;
-  for (int i = 0; i < f.random; ++i) {
-    const auto plan = rondo::plan::random_plan(model, f.seed, static_cast<std::uint64_t>(i), limit);
+  int drawn = 0;
+  for (; drawn < f.random && !cancel.cancelled(); ++drawn) {
+    const auto plan = rondo::plan::random_plan(model, f.seed, static_cast<std::uint64_t>(drawn), limit);
     const auto result = rondo::simulate::simulate_step(model, plan, limit);
     result.fits ? times.push_back(result.step_s * 1e3) : static_cast<void>(++unfit);
   }
   std::sort(times.begin(), times.end());
-  Json json{{"plans", f.random}, {"seed", f.seed}, {"do_not_fit", unfit}};
+  Json json{{"plans", drawn}, {"seed", f.seed}, {"do_not_fit", unfit}};
   if (times.empty()) return json;
   const auto at = [&](double share) {
     return times[static_cast<std::size_t>(share * static_cast<double>(times.size() - 1))];
@@ -154,32 +185,84 @@ int answer_max_batch(const Flags& f, const rondo::cost::Profile& profile, std::u
   return 0;
 }
 
-void write_files(const Flags& f, const rondo::cost::StepModel& model, const rondo::plan::Answer& answer,
+void write_files(const Flags& f, const rondo::cost::StepModel& model, const rondo::plan::PlanResult& answer,
                  const rondo::plan::PlannerOptions& options, const Json& json,
                  const std::vector<rondo::plan::SweepPoint>& sweep) {
-  if (!f.plan_out.empty()) rondo::replace_text_file(f.plan_out, json.dump(1) + "\n");
+  if (!f.plan_out.empty()) rondo::write_output(f.plan_out, json.dump(1) + "\n");
   if (!f.fsdp2.empty())
-    rondo::replace_text_file(f.fsdp2, rondo::plan::to_fsdp2(model, answer.plan).dump(2) + "\n");
+    rondo::write_output(f.fsdp2, rondo::plan::to_fsdp2(model, answer.plan).dump(2) + "\n");
   if (!f.profile_out.empty())
-    rondo::replace_text_file(f.profile_out, rondo::cost::to_json(model.profile).dump(2) + "\n");
+    rondo::write_output(f.profile_out, rondo::cost::to_json(model.profile).dump(2) + "\n");
   if (!f.mps.empty()) {
     const rondo::plan::Formulation formulation(model, options.memory_limit, options.objective, true);
-    rondo::replace_text_file(f.mps, rondo::plan::to_mps(formulation.programme()));
+    rondo::write_output(f.mps, rondo::plan::to_mps(formulation.program()));
   }
   if (!f.html.empty()) {
-    rondo::replace_text_file(
-        f.html, rondo::make_page(rondo::planner_document(model, json, answer, options.memory_limit, sweep)));
+    Json document = rondo::planner_document(model, json, answer, options.memory_limit, sweep);
+    document["made_by"] = to_json(rondo::make_provenance("rondo plan", f.arguments));
+    rondo::write_output(f.html, rondo::make_page(document));
   }
+}
+
+bool is_for_meshes(const Flags& f) { return f.meshes == "all" || !f.mesh.empty(); }
+
+// What only plans along data have an answer for.
+void refuse_with_meshes(const Flags& f) {
+  const std::pair<const char*, bool> others[] = {{"--sweep", f.sweep > 0},
+                                                 {"--random", f.random > 0},
+                                                 {"--max-batch", f.max_batch},
+                                                 {"--html", !f.html.empty()},
+                                                 {"--fsdp2", !f.fsdp2.empty()},
+                                                 {"--write-mps", !f.mps.empty()},
+                                                 {"--objective", f.objective != "step-time"}};
+  for (const auto& [flag, is_given] : others) {
+    if (is_given)
+      throw UsageError(str(flag, " is for plans along data: leave it out, or --mesh and --meshes"));
+  }
+}
+
+int plan_meshes(const Flags& f, const rondo::cost::Profile& profile,
+                const rondo::plan::PlannerOptions& options) {
+  refuse_with_meshes(f);
+  rondo::plan::MeshSearch search;
+  search.samples = f.global_batch_size;
+  search.micro_batches = f.inputs.micro_batches;
+  if (!f.mesh.empty()) search.mesh = rondo::parse_mesh(f.mesh, "--mesh");
+  search.refusal = [](const rondo::Mesh& mesh) { return rondo::mesh_refusal(mesh, "planned"); };
+  const auto step = step_options(f.inputs);
+  const rondo::plan::MeshPlan plan = rondo::plan::plan_mesh(profile, step, options, search);
+  const Json json = mesh_plan_to_json(profile, step, plan, options);
+  if (f.json != "-") rondo::print_meshes(plan, options.memory_limit);
+  if (!f.plan_out.empty()) rondo::write_output(f.plan_out, json.dump(1) + "\n");
+  if (!f.profile_out.empty())
+    rondo::write_output(f.profile_out, rondo::cost::to_json(profile).dump(2) + "\n");
+  rondo::write_json(f.json, json);
+  if (plan.best().fits) return 0;
+  std::fprintf(stderr, "rondo plan: --memory-limit %s is infeasible: the mesh that needs least, %s, %s\n",
+               f.memory_limit.c_str(), plan.best().name().c_str(), plan.best().why.c_str());
+  return static_cast<int>(rondo::ExitCode::failed);
 }
 
 int run(const Flags& f) {
   const rondo::InterruptWatch interrupt;
   const auto options = planner_options(f, interrupt.token());
   const rondo::cost::Profile profile = load_profile(f.inputs);
+  if (is_for_meshes(f)) return plan_meshes(f, profile, options);
+  if (f.global_batch_size > 0)
+    throw UsageError(
+        "--global-batch-size is for --mesh and --meshes all: along data the profile says the batch");
+  if (f.inputs.micro_batches > 0)
+    throw UsageError(
+        "--micro-batches is for --mesh and --meshes all: a pipeline cuts its batch into them; passes of a "
+        "step "
+        "are --accumulate");
   if (f.max_batch) return answer_max_batch(f, profile, options.memory_limit);
   const auto model = rondo::cost::make_step_model(profile, step_options(f.inputs));
-  const rondo::plan::Answer answer = rondo::plan::make_plan(model, options);
-  const auto explanation = rondo::plan::explain(model, answer, options.memory_limit);
+  const rondo::plan::PlanResult answer = rondo::plan::make_plan(model, options);
+  const auto explanation = rondo::plan::explain(
+      model, answer, options.memory_limit,
+      {rondo::Deadline::after(std::max<rondo::Duration>(options.time_limit / 10, kExplaining)),
+       options.cancel});
   Json json = rondo::plan::plan_to_json(model, answer, explanation, options);
   std::vector<rondo::plan::SweepPoint> sweep;
   if (f.sweep > 0) {
@@ -188,7 +271,8 @@ int run(const Flags& f) {
     sweep = rondo::plan::sweep(model, quiet, f.sweep);
     json["sweep"] = rondo::sweep_to_json(sweep);
   }
-  if (f.random > 0) json["random"] = compare_with_random(model, answer, f, options.memory_limit);
+  if (f.random > 0)
+    json["random"] = compare_with_random(model, answer, f, options.memory_limit, *options.cancel);
   if (f.json != "-") {
     rondo::print_answer(model, answer, explanation, options.memory_limit);
     if (!sweep.empty()) rondo::print_sweep(sweep);
@@ -212,6 +296,7 @@ int main(int argc, char** argv) {
       "limit.",
       "rondo plan");
   Flags flags;
+  flags.arguments.assign(argv + 1, argv + argc);
   add_flags(app, flags);
   app.footer(
       "Examples:\n"
@@ -220,6 +305,7 @@ int main(int argc, char** argv) {
       "--sweep 8\n"
       "  rondo plan profile.json --memory-limit 2GiB --ranks 2 --random 1000 --seed 7 --json -\n"
       "  rondo plan profile.json --memory-limit 2GiB --ranks 2 --max-batch\n"
+      "  rondo plan --synthetic gpt:layers=48,dim=4096,batch=8 --ranks 64 --memory-limit 40GiB --meshes all\n"
       "  rondo plan profile.json --memory-limit 2GiB --ranks 2 --fsdp2 fsdp2.json --write-mps plan.mps\n\n"
       "Exit code 1 when no plan fits the limit; the message says what the smallest feasible limit is.");
   return rondo::run_command_line(app, argc, argv, [&] { return run(flags); });

@@ -1,10 +1,13 @@
 #include "apps/plan/table.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <map>
 
 #include "rondo/base/bytes.h"
 #include "rondo/base/text.h"
+#include "rondo/pipeline/drawing.h"
 
 namespace rondo {
 namespace {
@@ -12,7 +15,7 @@ namespace {
 std::string size(std::uint64_t bytes) { return to_string(Bytes{bytes}); }
 
 // Neighbours with the same choice share a line.
-void print_units(const cost::StepModel& model, const plan::Answer& answer,
+void print_units(const cost::StepModel& model, const plan::PlanResult& answer,
                  const plan::Explanation& explanation) {
   std::printf("\n%-34s %-24s %s\n", "units", "choice", "why");
   for (int from = 0; from < model.units();) {
@@ -29,15 +32,69 @@ void print_units(const cost::StepModel& model, const plan::Answer& answer,
   }
 }
 
+// Meshes that nobody looked at share a line, by the reason.
+void print_candidates(const plan::MeshPlan& plan) {
+  std::printf("%-44s %12s %12s %12s  %s\n", "mesh", "step ms", "bound ms", "peak", "");
+  std::map<std::string, std::pair<std::string, int>> others;
+  for (const plan::MeshCandidate& each : plan.candidates) {
+    if (each.peak_bytes == 0) {
+      auto& [first, count] = others[each.why];
+      if (count++ == 0) first = each.name();
+      continue;
+    }
+    const std::string step = each.fits ? str(std::round(each.step_s * 1e6) / 1e3) : "-";
+    std::printf("%-44s %12s %12.3f %12s  %s\n", each.name().c_str(), step.c_str(), each.lower_bound_s * 1e3,
+                size(each.peak_bytes).c_str(), each.why.c_str());
+  }
+  for (const auto& [why, those] : others) {
+    const std::string more = those.second > 1 ? str(" and ", those.second - 1, " more") : "";
+    std::printf("%-44s %12s  %s\n", str(those.first, more).c_str(), "-", why.c_str());
+  }
+}
+
+void print_stages(const plan::MeshCandidate& best) {
+  const plan::PipelinePlan& plan = *best.pipeline;
+  const pipeline::Schedule& schedule = plan.forecast.schedule;
+  std::printf("\n%-6s %-44s %-8s %12s %12s %12s\n", "stage", "layers", "choice", "rank", "busy ms", "peak");
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    const auto at = static_cast<std::size_t>(stage);
+    const auto begin = static_cast<std::size_t>(plan.choice.first[at]);
+    const std::size_t end = at + 1 < plan.choice.first.size()
+                                ? static_cast<std::size_t>(plan.choice.first[at + 1])
+                                : best.layers.size();
+    std::size_t again = 0;
+    for (std::size_t layer = begin; layer < end; ++layer) again += plan.choice.checkpointed[layer] ? 1 : 0;
+    const auto rank = static_cast<std::size_t>(schedule.rank_of_stage[at]);
+    std::string names = best.layers[begin].name;
+    if (end - begin > 1) names += str(" .. ", best.layers[end - 1].name);
+    if (again > 0) names += str(" (", again, " checkpointed)");
+    std::printf("%-6d %-44s %-8s %12zu %12.3f %12s\n", stage, names.c_str(),
+                std::string(cost::name(plan.choice.strategies[rank])).c_str(), rank,
+                plan.forecast.ranks[rank].busy_s * 1e3, size(plan.forecast.ranks[rank].peak_bytes).c_str());
+  }
+  std::printf("\n%s\n", draw(schedule, plan.forecast.timeline, 120).c_str());
+}
+
 }  // namespace
 
-void print_answer(const cost::StepModel& model, const plan::Answer& answer,
+void print_meshes(const plan::MeshPlan& plan, std::uint64_t memory_limit) {
+  print_candidates(plan);
+  const plan::MeshCandidate& best = plan.best();
+  if (!best.fits) return;
+  std::printf("\n%s, batches of %llu samples a replica\n", best.name().c_str(),
+              static_cast<unsigned long long>(best.batch_size));
+  if (best.pipeline) {
+    print_stages(best);
+  } else {
+    print_answer(best.data->model, best.data->answer,
+                 explain(best.data->model, best.data->answer, memory_limit), memory_limit);
+  }
+}
+
+void print_answer(const cost::StepModel& model, const plan::PlanResult& answer,
                   const plan::Explanation& explanation, std::uint64_t memory_limit) {
   for (const std::string& note : model.notes) std::printf("note: %s\n", note.c_str());
-  if (!answer.feasible) {
-    std::printf("no plan fits %s: %s\n", size(memory_limit).c_str(), explanation.binding.c_str());
-    return;
-  }
+  if (!answer.feasible) return;
   const auto& r = answer.result;
   std::printf(
       "step        %.3f ms: compute %.3f, slowed down by %.3f, exposed communication %.3f (of %.3f)\n",

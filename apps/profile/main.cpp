@@ -5,15 +5,18 @@
 #include <filesystem>
 
 #include "apps/common/command_line.h"
-#include "rondo/backend/accounting.h"
+#include "apps/common/flag_checks.h"
+#include "rondo/backend/memory/tracked_memory.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/cost/profile_json.h"
-#include "rondo/data/dataset.h"
 #include "rondo/env/environment.h"
 #include "rondo/env/identity.h"
+#include "rondo/env/roles.h"
 #include "rondo/launch/job.h"
-#include "rondo/models/model.h"
+#include "rondo/models/example_batch.h"
+#include "rondo/models/model_file.h"
+#include "rondo/nn/wrap_rules.h"
 #include "rondo/profile/job_profile.h"
 #include "rondo/train/optimizer.h"
 
@@ -22,6 +25,7 @@ namespace {
 struct Flags {
   std::string model = "gpt-25m";
   std::string config;
+  std::vector<std::string> unit_rules;
   std::int64_t batch_size = 4;
   std::string optimizer = "adamw";
   int passes = 8;
@@ -33,7 +37,10 @@ struct Flags {
 
 bool is_a_rank() {
   const auto environment = rondo::env::process_environment();
-  return rondo::env::started_by_launcher(environment) || rondo::env::discover(environment).world_size > 1;
+  if (rondo::env::started_by_launcher(environment)) return true;
+  const rondo::env::Identity self = rondo::env::discover(environment);
+  rondo::env::require_served_role(self);
+  return self.world_size > 1;
 }
 
 int start_ranks(const Flags& flags, const std::vector<std::string>& arguments) {
@@ -45,39 +52,28 @@ int start_ranks(const Flags& flags, const std::vector<std::string>& arguments) {
   return rondo::launch::run_job(options);
 }
 
-// Tokens for a model with a context, else float32 samples and their classes.
-rondo::Batch made_up_batch(const nlohmann::json& config, std::int64_t samples) {
-  if (config.contains("context")) {
-    const auto context = config.at("context").get<std::int64_t>();
-    const auto vocabulary = config.at("vocabulary").get<std::int64_t>();
-    return {at::randint(vocabulary, {samples, context}, at::kLong),
-            at::randint(vocabulary, {samples, context}, at::kLong), samples};
-  }
-  if (!config.contains("input_shape") || !config.contains("classes"))
-    throw rondo::UsageError(
-        "rondo profile cannot make up data for this model: it has neither context nor input_shape");
-  auto shape = config.at("input_shape").get<std::vector<std::int64_t>>();
-  shape.insert(shape.begin(), samples);
-  return {at::rand(shape), at::randint(config.at("classes").get<std::int64_t>(), {samples}, at::kLong),
-          samples};
-}
-
 int profile(const Flags& flags) {
-  rondo::account_cpu_allocations();
+  rondo::track_cpu_allocations();
   rondo::Context context = rondo::init({.backend = flags.backend});
   nlohmann::json config = nlohmann::json::object();
   if (!flags.config.empty()) {
-    config = nlohmann::json::parse(flags.config, nullptr, /*allow_exceptions=*/false);
-    if (!config.is_object())
-      throw rondo::UsageError(rondo::str("--model-config ", flags.config, " is not a JSON object"));
+    config = rondo::parse_json_flag(flags.config, "--model-config");
   }
-  torch::manual_seed(1);
-  rondo::Model model = rondo::make_model(flags.model, config);
-  const rondo::Batch batch = made_up_batch(model.config, flags.batch_size);
+  const auto make_model = [&] {
+    torch::manual_seed(1);
+    rondo::Model made = rondo::open_model(flags.model, config);
+    if (!flags.unit_rules.empty()) rondo::wrap_units(*made.module, flags.unit_rules);
+    return made;
+  };
+  rondo::Model model = make_model();
+  const rondo::ExampleBatch batch = rondo::example_batch(model, flags.batch_size);
   const std::string made_for = rondo::describe_job(model, flags.batch_size, flags.optimizer, context);
   rondo::JobProfileOptions options;
   options.model.optimizer = {.name = flags.optimizer, .learning_rate = 1e-4};
   options.model.passes = flags.passes;
+  options.make_model = make_model;
+  options.layers.passes = flags.passes;
+  options.link.messages = true;
   options.link.largest = rondo::parse_bytes(flags.largest, "--largest");
   const rondo::cost::Profile result =
       rondo::profile_job(context, std::move(model), batch.input, batch.target, options, made_for);
@@ -114,12 +110,21 @@ int main(int argc, char** argv) {
       "Examples:\n"
       "  rondo profile --model gpt-25m --batch-size 4 --nproc-per-node 2 --json profile.json\n"
       "  rondo run -n 4 rondo profile --model gpt --model-config '{\"layers\": 12}' --json profile.json");
-  app.add_option("--model", flags.model, "What to profile")
-      ->check(CLI::IsMember(rondo::model_names()))
+  app.add_option("--model", flags.model, "What to profile; also FILE.so:FACTORY or FILE.pt of your own")
+      ->check(CLI::Validator(
+          [](const std::string& name) {
+            return rondo::model_file(name) ? std::string() : CLI::IsMember(rondo::model_names())(name);
+          },
+          "MODEL"))
       ->capture_default_str();
-  app.add_option("--model-config", flags.config, "JSON object that overrides the model's settings");
+  app.add_option("--model-config", flags.config,
+                 "JSON object that overrides the model's settings; of your own model it also says what data "
+                 "looks like, as {\"input_shape\": [1, 28, 28], \"classes\": 10}");
+  app.add_option("--unit-rules", flags.unit_rules,
+                 "Layers that become units: all, type:Linear, name:blocks.*, parameters:10000")
+      ->delimiter(',');
   app.add_option("--batch-size", flags.batch_size, "Samples per rank and pass")
-      ->check(CLI::PositiveNumber)
+      ->check(rondo::positive_number())
       ->capture_default_str();
   app.add_option("--optimizer", flags.optimizer, "What moves the weights")
       ->check(CLI::IsMember(rondo::optimizer_names()))
@@ -127,10 +132,10 @@ int main(int argc, char** argv) {
   app.add_option(
          "--passes", flags.passes,
          "Passes of one measurement, with and without checkpointing; up to three where times are not steady")
-      ->check(CLI::PositiveNumber)
+      ->check(rondo::positive_number())
       ->capture_default_str();
   app.add_option("--nproc-per-node", flags.processes, "Start this many processes on this host")
-      ->check(CLI::Range(2, 1024))
+      ->check(rondo::between(2, 1024))
       ->capture_default_str();
   app.add_option("--backend", flags.backend, "Communication engine")->capture_default_str();
   app.add_option("--largest", flags.largest, "Largest buffer of a collective that is measured")

@@ -2,37 +2,83 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/common/command_line.h"
+#include "apps/common/flag_checks.h"
 #include "apps/report/page.h"
 #include "apps/report/planned_step.h"
+#include "rondo/base/error.h"
+#include "rondo/base/output.h"
+#include "rondo/base/text.h"
 #include "rondo/format/file.h"
+#include "rondo/format/provenance.h"
+#include "rondo/format/report/comparison.h"
 #include "rondo/format/report/document.h"
+
+namespace {
+
+void compare(const std::vector<std::string>& directories, const std::string& output, const std::string& json,
+             const std::vector<std::string>& words) {
+  std::vector<rondo::RunData> runs;
+  for (const std::string& directory : directories) runs.push_back(rondo::read_run(directory));
+  nlohmann::ordered_json document = rondo::comparison_document(runs);
+  document["made_by"] = to_json(rondo::make_provenance("rondo report", words));
+  const std::filesystem::path path = output.empty() ? "comparison.html" : output;
+  rondo::write_output(path, rondo::make_page(document));
+  if (json != "-") {
+    for (const auto& note : document["notes"])
+      std::fprintf(stderr, "note: %s\n", note.get<std::string>().c_str());
+    std::printf("%s\n", path.c_str());
+  }
+  nlohmann::ordered_json summary{{"report", path.string()}, {"runs", nlohmann::ordered_json::array()}};
+  for (auto& run : document["comparison"]["runs"]) summary["runs"].push_back(std::move(run["summary"]));
+  summary["differences"] = document["comparison"]["differences"];
+  summary["notes"] = document["notes"];
+  rondo::write_json(json, summary);
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app(
       "Write one self-contained HTML page about a run: curves, time, memory, timeline, configuration.",
       "rondo report");
-  std::string directory;
+  std::vector<std::string> directories;
   std::string output;
   std::string json;
-  app.add_option("RUN_DIR", directory, "the --run-dir of a 'rondo train', finished or still running")
+  app.add_option(
+         "RUN_DIR", directories,
+         "the --run-dir of a 'rondo train', finished or still running; of several the page compares them")
       ->required();
-  app.add_option("-o,--output", output, "where to write the page; RUN_DIR/report.html when not given");
+  app.add_option("-o,--output", output,
+                 "where to write the page; RUN_DIR/report.html, or comparison.html, when not given");
   app.add_option("--json", json, "write the run's figures to FILE, or '-' for standard output");
   app.footer(
-      "The page needs no network and can be sent to others as it is.\n\n"
+      "The page needs no network and can be sent to others as it is; it names the run's host and command "
+      "line.\n\n"
       "Examples:\n"
       "  rondo report runs/gpt                        writes runs/gpt/report.html\n"
-      "  rondo report runs/gpt -o gpt.html --json -   also prints the figures as JSON");
+      "  rondo report runs/gpt -o gpt.html --json -   also prints the figures as JSON\n"
+      "  rondo report runs/a runs/b runs/c            losses, speeds and what differs, in comparison.html");
   return rondo::run_command_line(app, argc, argv, [&] {
-    const rondo::RunData run = rondo::read_run(directory);
+    // Not while the line is read, so that an unknown flag is named before what stands behind it.
+    for (const std::string& directory : directories) {
+      if (const std::string fault = rondo::existing_path()(directory); !fault.empty())
+        throw rondo::UsageError(rondo::str("RUN_DIR: ", fault));
+    }
+    if (directories.size() > 1) {
+      compare(directories, output, json, std::vector<std::string>(argv + 1, argv + argc));
+      return 0;
+    }
+    const rondo::RunData run = rondo::read_run(directories.front());
     nlohmann::ordered_json document = rondo::report_document(run);
     std::vector<std::string> notes;
     if (auto planned = rondo::planned_step(run.directory, notes); !planned.is_null())
       document["planned_step"] = std::move(planned);
     for (std::string& note : notes) document["notes"].push_back(std::move(note));
+    document["made_by"] =
+        to_json(rondo::make_provenance("rondo report", std::vector<std::string>(argv + 1, argv + argc)));
     const std::filesystem::path path =
         output.empty() ? run.directory / "report.html" : std::filesystem::path(output);
-    rondo::replace_text_file(path, rondo::make_page(document));
+    rondo::write_output(path, rondo::make_page(document));
     nlohmann::ordered_json summary = document["summary"];
     summary["report"] = path.string();
     summary["notes"] = document["notes"];

@@ -4,8 +4,8 @@
 
 #include "apps/plan/document.h"
 #include "rondo/base/text.h"
-#include "rondo/cost/plan_file.h"
 #include "rondo/cost/profile_json.h"
+#include "rondo/cost/step_plan.h"
 #include "rondo/plan/plan_file.h"
 
 namespace rondo {
@@ -23,7 +23,7 @@ Json draw(const std::filesystem::path& plan_path, const std::filesystem::path& p
   options.shard_group = json.value("shard_group", 0);
   options.micro_batches = json.value("micro_batches", 1);
   const cost::StepModel model = cost::make_step_model(cost::read_profile(profile_path.string()), options);
-  plan::Answer answer;
+  plan::PlanResult answer;
   answer.plan = plan::plan_from_json(model, json, plan_path.string());
   answer.feasible = true;
   plan::PlannerOptions planner;

@@ -2,8 +2,10 @@
 #include <cstdio>
 #include <exception>
 
+#include "apps/common/command_line.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/base/version.h"
 #include "run_command.h"
 #include "subcommands.h"
 
@@ -16,7 +18,7 @@ void print_help() {
       "rondo %s: distributed training for libtorch, in C++\n\n"
       "Usage: rondo COMMAND [FLAGS]\n\n"
       "  run         start a program as several processes\n",
-      RONDO_VERSION);
+      rondo::kVersion);
   for (const Subcommand& command : known_subcommands())
     std::printf("  %-10s  %s\n", command.name, command.help);
   std::printf(
@@ -39,7 +41,7 @@ int dispatch(Arguments arguments) {
     return 0;
   }
   if (command == "--version") {
-    std::printf("rondo %s\n", RONDO_VERSION);
+    std::printf("rondo %s\n", rondo::kVersion);
     return 0;
   }
   if (command.starts_with("-")) throw rondo::UsageError("unknown flag " + command);
@@ -53,7 +55,7 @@ int main(int argc, char** argv) {
   const Arguments arguments(argv + 1, argv + argc);
   const std::string command = arguments.empty() || arguments.front() != "run" ? "rondo" : "rondo run";
   try {
-    return dispatch(arguments);
+    return rondo::end_with_streams(command, dispatch(arguments));
   } catch (const rondo::UsageError& error) {
     std::fprintf(stderr, "%s: %s\nTry '%s --help'.\n", command.c_str(), error.what(), command.c_str());
     return static_cast<int>(rondo::ExitCode::usage);

@@ -35,6 +35,8 @@ constexpr const char* kExamples = R"(Examples:
   rondo run -n 2 --wrap 0:'gdb -batch -ex run -ex bt --args' -- ./train
   rondo run -n 4 --log-dir logs -r 3 ./train     output to logs/<run>/attempt_0/<rank>/{stdout,stderr}.log
   rondo run -n 2 --max-restarts 3 ./train        start all of them again when one fails, three times at most
+  rondo run --ps 1 --workers 2 -- rondo train --strategy parameter_server --data DATA
+                                                 a parameter server and two workers
   rondo run --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --interface eth0 -n 4 ./train
                                                  four of eight processes on the first of two hosts; on the second the
                                                  same command with --node-rank 1
@@ -52,10 +54,16 @@ struct Flags {
   std::string rdzv_id;
   std::string rdzv_conf;
   std::string max_restarts = "0";
+  std::string restart_count = "0";
   std::string monitor_interval = "0.1";
   std::string start_method = "spawn";
   std::string event_log_handler;
   std::string role = "default";
+  std::string ps;
+  std::string workers;
+  std::string ps_command;
+  bool evaluator = false;
+  std::string on_failure;
   std::string log_dir;
   std::string redirects = "0";
   std::string tee = "0";
@@ -113,12 +121,28 @@ void add_flags(CLI::App& app, Flags& flags) {
              "N", job, "-n,");
   add_option(app, "max-restarts", flags.max_restarts,
              "Start all workers again when one fails, so often at most", "N", job);
+  add_option(app, "restart-count", flags.restart_count,
+             "How often the other hosts have restarted, of a host that takes a lost one's place", "N", job);
   add_option(app, "role", flags.role, "Name of the workers' role (ROLE_NAME)", "NAME", job);
   add_option(app, "grace", flags.grace,
              "Between TERM and KILL; default 5s after a failure, 30s after a signal", "TIME", job);
   add_option(app, "shutdown-timeout", flags.shutdown_timeout, "torchrun's name for --grace", "SECONDS", job);
   add_option(app, "signals-to-handle", flags.signals, "Signals that are passed on to the workers", "LIST",
              job);
+
+  const std::string servers = "Parameter servers (docs/parameter_servers.md)";
+  add_option(app, "ps", flags.ps, "Processes of role ps; all find each other by TF_CONFIG", "N", servers);
+  add_option(app, "workers", flags.workers, "Processes of role worker, the first of which is the chief", "N",
+             servers);
+  add_switch(app, "evaluator", flags.evaluator,
+             "One process of role evaluator besides: it evaluates the newest checkpoints", job);
+  add_option(app, "ps-command", flags.ps_command, "What processes of role ps run, if not PROGRAM", "COMMAND",
+             servers);
+  add_option(app, "on-failure", flags.on_failure,
+             "What the end of a chief, worker, ps or evaluator means: ROLE=stop, continue or "
+             "restart[:TIMES], joined by "
+             "commas; default chief=stop,worker=continue,ps=restart:3,evaluator=continue",
+             "LIST", servers);
 
   const std::string program = "Program";
   add_switch(app, "no-python", flags.no_python, "Start PROGRAM directly even if it ends in .py", program);
@@ -271,6 +295,67 @@ void parse_processes(const Flags& flags, int hosts, RunOptions& options) {
   if (hosts > 1) options.processes_of_hosts = counts;
 }
 
+// "worker=restart:3,ps=stop".
+void parse_policies(const std::string& text, RunOptions& options) {
+  using rondo::launch::OnFailure;
+  for (const std::string& entry : rondo::split(text, ',')) {
+    const std::size_t equals = entry.find('=');
+    const std::string role = entry.substr(0, equals);
+    const std::string what = equals == std::string::npos ? "" : entry.substr(equals + 1);
+    rondo::launch::RolePolicy policy;
+    if (what == "continue") {
+      policy.on_failure = OnFailure::go_on;
+    } else if (what == "restart" || what.starts_with("restart:")) {
+      policy = {.on_failure = OnFailure::restart, .restarts = 3};
+      if (what != "restart") policy.restarts = parse_count(what.substr(8), "--on-failure " + entry, 1);
+    } else if (what != "stop") {
+      throw UsageError(
+          str("--on-failure ", text, ": '", entry, "' is not ROLE=stop, continue or restart[:TIMES]"));
+    }
+    if (role == "chief") {
+      options.chief_policy = policy;
+    } else if (role == "worker") {
+      options.worker_policy = policy;
+    } else if (role == "ps") {
+      options.server_policy = policy;
+    } else if (role == "evaluator") {
+      options.evaluator_policy = policy;
+    } else {
+      throw UsageError(
+          str("--on-failure ", text, ": the role '", role, "' is not chief, worker, ps or evaluator"));
+    }
+  }
+}
+
+// A job with parameter servers, of this host alone.
+void parse_servers(const Flags& flags, RunOptions& options) {
+  if (flags.ps.empty()) {
+    options.evaluator = flags.evaluator;
+    if (options.evaluator) ++options.processes;
+    for (const auto& [flag, value] : {std::pair("--workers", flags.workers),
+                                      {"--ps-command", flags.ps_command},
+                                      {"--on-failure", flags.on_failure}}) {
+      if (!value.empty())
+        throw UsageError(str(flag, " ", value, " is for jobs with parameter servers: give --ps"));
+    }
+    return;
+  }
+  if (flags.nproc_per_node != "1" || flags.nnodes != "1") {
+    throw UsageError(str("--ps ", flags.ps,
+                         " with --workers says how many processes this host has; --nproc-per-node ",
+                         flags.nproc_per_node, " and --nnodes ", flags.nnodes, " contradict it"));
+  }
+  options.servers = parse_count(flags.ps, "--ps", 1);
+  options.processes =
+      options.servers + (flags.workers.empty() ? 1 : parse_count(flags.workers, "--workers", 1));
+  options.evaluator = flags.evaluator;
+  if (options.evaluator) ++options.processes;
+  parse_policies(flags.on_failure, options);
+  if (flags.ps_command.empty()) return;
+  options.server_command = rondo::launch::split_words(flags.ps_command, "--ps-command");
+  options.server_command.front() = rondo::launch::find_program(options.server_command.front());
+}
+
 void check_accepted(const Flags& flags) {
   constexpr std::array backends = {"static", "c10d"};
   if (std::find(backends.begin(), backends.end(), flags.rdzv_backend) == backends.end()) {
@@ -347,11 +432,13 @@ RunOptions to_options(const Flags& flags, const std::string& program,
   check_accepted(flags);
   RunOptions options;
   parse_processes(flags, host_count(flags.nnodes), options);
+  parse_servers(flags, options);
   check_interface(flags.interface);
   options.interface = flags.interface;
   parse_rdzv_conf(flags.rdzv_conf, options);
   options.role = flags.role;
   options.max_restarts = parse_count(flags.max_restarts, "--max-restarts", 0);
+  options.restart_count = parse_count(flags.restart_count, "--restart-count", 0);
   parse_meeting_place(flags, options);
   options.log_dir = flags.log_dir;
   options.redirects = rondo::launch::StreamsByRank::parse(flags.redirects, "--redirects");

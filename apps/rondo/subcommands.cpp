@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 
+#include "apps/common/libtorch_location.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 
@@ -13,13 +15,19 @@ using rondo::UsageError;
 
 const std::vector<Subcommand>& known_subcommands() {
   static const std::vector<Subcommand> commands = {
+      {"new", "a project that trains a model of your own"},
       {"train", "train a built-in model on your data"},
-      {"bench", "measure collectives, training steps and start-up, next to their peers"},
-      {"profile", "measure a model and the link between ranks, for planning"},
+      {"evaluate", "loss and metrics of a trained model", true},
+      {"predict", "what a trained model says of data", true},
+      {"export", "a trained model for others: TorchScript, safetensors, Hugging Face", true},
+      {"tokenize", "texts as files of tokens, for train", true},
+      {"bench", "measure collectives, training steps and start-up, next to their peers", true},
+      {"profile", "measure a model and the link between ranks, for planning", true},
       {"plan", "the best strategy per layer and schedule for a memory limit"},
       {"simulate", "predict a training step on up to 16,384 ranks"},
-      {"checkpoint", "look into checkpoints and verify them"},
+      {"checkpoint", "look into checkpoints and verify them", true},
       {"report", "one self-contained HTML page of a run"},
+      {"top", "a run while it goes on, in the terminal"},
       {"doctor", "what this machine offers, what is missing, and how to get it"},
   };
   return commands;
@@ -43,8 +51,17 @@ std::string subcommand_program(const std::string& name) {
   throw UsageError(str("'", name, "' is not a rondo command; there are ", rondo::join(names, ", ")));
 }
 
+bool links_libtorch(const std::string& name) {
+  const std::vector<Subcommand>& all = known_subcommands();
+  return std::any_of(all.begin(), all.end(), [&](const Subcommand& command) {
+    return command.links_libtorch && name == command.name;
+  });
+}
+
 void exec_subcommand(const std::string& name, const std::vector<std::string>& arguments) {
   const std::string program = subcommand_program(name);
+  // Said here, because the dynamic linker would say it before the program's own first line.
+  if (links_libtorch(name)) rondo::use_libtorch();
   std::vector<char*> words = {const_cast<char*>(program.c_str())};
   for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
   words.push_back(nullptr);

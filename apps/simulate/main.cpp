@@ -3,18 +3,22 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/common/command_line.h"
+#include "apps/common/flag_checks.h"
 #include "apps/plan/document.h"
 #include "apps/plan/inputs.h"
+#include "apps/simulate/mesh.h"
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
+#include "rondo/base/output.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
-#include "rondo/format/file.h"
-#include "rondo/format/json_strict.h"
+#include "rondo/pipeline/drawing.h"
 #include "rondo/plan/plan_file.h"
 #include "rondo/simulate/closed_forms.h"
 #include "rondo/simulate/cluster.h"
 #include "rondo/simulate/failures.h"
+#include "rondo/simulate/pipeline_step.h"
 #include "rondo/simulate/topology.h"
 
 namespace {
@@ -30,6 +34,7 @@ struct Flags {
   bool checkpoint = false;
   int prefetch = 1;
   std::string memory_limit;
+  std::string mesh;
   std::string topology;
   std::string algorithm = "auto";
   rondo::simulate::Stragglers stragglers;
@@ -37,6 +42,8 @@ struct Flags {
   std::string checkpoint_time = "30s";
   std::string restart_time = "60s";
   rondo::simulate::PipelineSettings pipeline;
+  std::string message_time = "0s";
+  std::string svg;
   rondo::simulate::ParameterServerSettings servers;
   bool timeline = false;
   std::string json;
@@ -47,22 +54,27 @@ void add_flags(CLI::App& app, Flags& f) {
   const std::string plan = "The plan";
   app.add_option("--plan", f.plan, "a plan file of 'rondo plan --plan-out', for the same profile and flags")
       ->type_name("FILE")
+      ->check(rondo::existing_path())
       ->group(plan);
   app.add_option(
          "--strategy", f.strategy,
          "instead of a plan, for all units: ddp, zero1, zero2, zero3 (default), zero3_keep; or pipeline, "
-         "parameter_server by their closed forms")
+         "whose schedule is simulated, or parameter_server by its closed form")
       ->type_name("NAME")
       ->group(plan);
   app.add_flag("--checkpoint", f.checkpoint, "with activation checkpointing")->group(plan);
   app.add_option("--prefetch", f.prefetch, "gather so many slots ahead; default 1")
       ->type_name("N")
-      ->check(CLI::PositiveNumber)
+      ->check(rondo::positive_number())
       ->group(plan);
   app.add_option("--memory-limit", f.memory_limit, "compute waits where it would be exceeded")
       ->type_name("SIZE")
       ->group(plan);
   const std::string cluster = "Cluster";
+  app.add_option("--mesh", f.mesh,
+                 "ranks by dimension, as pipeline=8,data=4,tensor=8; the profile's batch is then a replica's")
+      ->type_name("MESH")
+      ->group(cluster);
   app.add_option(
          "--topology", f.topology,
          "price collectives on a network instead of by the profile: host, fat_tree, torus_2d, torus_3d, "
@@ -75,17 +87,20 @@ void add_flags(CLI::App& app, Flags& f) {
       ->group(cluster);
   app.add_option("--jitter", f.stragglers.jitter, "each slot of each rank takes up to this share longer")
       ->type_name("SHARE")
-      ->check(CLI::NonNegativeNumber)
+      ->check(rondo::not_negative_number())
       ->group(cluster);
   app.add_option("--slow-ranks", f.stragglers.slow_ranks, "so many ranks are slower by --slow-factor")
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber)
+      ->check(rondo::not_negative_number())
       ->group(cluster);
   app.add_option("--slow-factor", f.stragglers.slow_factor, "at least 1")
       ->type_name("X")
-      ->check(CLI::Range(1.0, 1e6))
+      ->check(rondo::between(1.0, 1e6))
       ->group(cluster);
-  app.add_option("--seed", f.stragglers.seed, "of --jitter and of failures")->type_name("N")->group(cluster);
+  app.add_option("--seed", f.stragglers.seed, "of --jitter and of failures")
+      ->type_name("N")
+      ->check(rondo::not_negative_number())
+      ->group(cluster);
   app.add_option("--mtbf", f.mean_time_between_failures,
                  "mean time between failures of one rank, as in 1000h")
       ->type_name("TIME")
@@ -97,19 +112,37 @@ void add_flags(CLI::App& app, Flags& f) {
   app.add_option("--restart-time", f.restart_time, "from a failure until training goes on; default 60s")
       ->type_name("TIME")
       ->group(cluster);
-  const std::string closed = "Closed forms";
-  app.add_option("--stages", f.pipeline.stages, "of --strategy pipeline")->type_name("N")->group(closed);
-  app.add_option("--interleaved", f.pipeline.interleaved, "model parts of one stage")
+  const std::string pipeline = "Pipeline";
+  app.add_option("--stages", f.pipeline.stages, "of --strategy pipeline")
       ->type_name("N")
-      ->group(closed);
+      ->check(rondo::positive_number())
+      ->group(pipeline);
+  app.add_option("--pipeline-schedule", f.pipeline.schedule,
+                 "gpipe, 1f1b (default), interleaved, zb_h1 or zb_v; it is drawn")
+      ->type_name("NAME")
+      ->group(pipeline);
+  app.add_option("--pipeline-chunks", f.pipeline.chunks,
+                 "interleaved: parts of the model on a rank; default 2")
+      ->type_name("N")
+      ->check(rondo::positive_number())
+      ->group(pipeline);
+  app.add_option("--message-time", f.message_time,
+                 "until a micro-batch's activations are at the next stage, as in 2ms; default 0s")
+      ->type_name("TIME")
+      ->group(pipeline);
+  app.add_option("--svg", f.svg, "a picture of the pipeline's schedule")->type_name("FILE")->group(pipeline);
+  const std::string closed = "Closed form";
   app.add_option("--servers", f.servers.servers, "of --strategy parameter_server")
       ->type_name("N")
+      ->check(rondo::positive_number())
       ->group(closed);
   app.add_option("--server-rate", f.servers.server_bytes_per_s, "bytes/s of a server's link")
       ->type_name("X")
+      ->check(rondo::positive_number())
       ->group(closed);
   app.add_option("--worker-rate", f.servers.worker_bytes_per_s, "bytes/s of a worker's link")
       ->type_name("X")
+      ->check(rondo::positive_number())
       ->group(closed);
   app.add_flag("--timeline", f.timeline, "every slot and block in the JSON");
   app.add_option("--json", f.json, "the result as JSON; '-' is standard output")->type_name("FILE");
@@ -146,17 +179,43 @@ void print(const Json& json) {
   }
 }
 
+Json simulate_pipeline(Flags& f, const rondo::cost::Profile& profile) {
+  f.pipeline.micro_batches = std::max(1, f.inputs.micro_batches);
+  f.pipeline.passes = f.inputs.options.micro_batches;
+  f.pipeline.message_s = rondo::seconds(rondo::parse_duration(f.message_time, "--message-time"));
+  const rondo::simulate::PipelineStep step = pipeline_step(profile, f.pipeline);
+  if (f.json != "-") std::printf("%s\n", draw(step.schedule, step.timeline).c_str());
+  if (!f.svg.empty()) rondo::write_output(f.svg, to_svg(step.schedule, step.timeline));
+  Json json{{"step_ms", step.step_s * 1e3},   {"exposed_comm_ms", step.idle_share * step.step_s * 1e3},
+            {"peak_bytes", step.peak_bytes},  {"ranks", f.pipeline.stages},
+            {"topology", "pipeline"},         {"idle_share", step.idle_share},
+            {"schedule", step.schedule.name}, {"peak_activations", peak_activations(step.schedule)}};
+  if (f.timeline) json["actions"] = rondo::split(to_text(step.schedule), '\n');
+  return json;
+}
+
+Json simulate_on_mesh(const Flags& f, const rondo::cost::Profile& profile) {
+  if (!f.plan.empty() || !f.memory_limit.empty() || f.stragglers.jitter > 0 || f.stragglers.slow_ranks > 0)
+    throw UsageError(
+        "--plan, --memory-limit, --jitter and --slow-ranks are for ranks along data: leave out --mesh");
+  rondo::SimulatedMesh job;
+  job.options = step_options(f.inputs);
+  job.mesh = ordered_mesh(rondo::parse_mesh(f.mesh, "--mesh"), job.options.ranks);
+  job.strategy = f.strategy;
+  job.checkpoint = f.checkpoint;
+  job.prefetch = f.prefetch;
+  job.schedule = f.pipeline.schedule;
+  job.chunks = f.pipeline.chunks;
+  job.topology = f.topology;
+  job.algorithm = f.algorithm;
+  job.micro_batches = std::max(1, f.inputs.micro_batches);
+  job.svg = f.svg;
+  return simulate_mesh(profile, job, f.json != "-");
+}
+
 Json closed_form(Flags& f, const rondo::cost::Profile& profile) {
-  rondo::simulate::ClosedForm result;
-  if (f.strategy == "pipeline") {
-    f.pipeline.micro_batches = f.inputs.options.micro_batches;
-    result = pipeline_step(profile, f.pipeline);
-  } else {
-    f.servers.workers = f.inputs.options.ranks;
-    result = parameter_server_step(profile, f.servers);
-  }
-  double compute = 0;
-  for (const auto& u : profile.units) compute += u.forward_s + u.backward_s;
+  f.servers.workers = f.inputs.options.ranks;
+  const rondo::simulate::ClosedForm result = parameter_server_step(profile, f.servers);
   return {{"step_ms", result.step_s * 1e3},  {"exposed_comm_ms", result.idle_share * result.step_s * 1e3},
           {"peak_bytes", result.peak_bytes}, {"ranks", f.inputs.options.ranks},
           {"topology", "closed form"},       {"idle_share", result.idle_share}};
@@ -167,10 +226,9 @@ Json simulate_step(const Flags& f, const rondo::cost::Profile& profile) {
   const auto model = rondo::cost::make_step_model(profile, options);
   const std::uint64_t limit =
       f.memory_limit.empty() ? UINT64_MAX : rondo::parse_bytes(f.memory_limit, "--memory-limit").count;
-  rondo::simulate::StepPlan plan;
+  rondo::simulate::Candidate plan;
   if (!f.plan.empty()) {
-    plan = rondo::plan::plan_from_json(model, rondo::parse_json_strict(rondo::read_text_file(f.plan), f.plan),
-                                       f.plan);
+    plan = rondo::plan::plan_from_json(model, rondo::read_json_file(f.plan), f.plan);
   } else {
     const auto strategy = rondo::cost::parse_strategy(f.strategy, "--strategy");
     std::vector<rondo::cost::UnitChoice> choices;
@@ -199,15 +257,22 @@ Json simulate_step(const Flags& f, const rondo::cost::Profile& profile) {
 int run(Flags& f) {
   const auto begin = rondo::Clock::now();
   rondo::cost::Profile profile = load_profile(f.inputs);
-  if (!f.topology.empty()) {
+  const bool has_stages = f.mesh.empty() ? f.strategy == "pipeline"
+                                         : size_along(rondo::parse_mesh(f.mesh, "--mesh"), "pipeline") > 1;
+  if (f.inputs.micro_batches > 0 && !has_stages)
+    throw UsageError(
+        "--micro-batches: only a pipeline cuts its batch into them; passes of a step are --accumulate");
+  if (!f.topology.empty() && f.mesh.empty()) {
     const auto topology = rondo::simulate::parse_topology(f.topology, f.inputs.options.ranks);
     profile.link = rondo::simulate::link_of(topology, f.algorithm, profile.link.contention);
-  } else if (f.algorithm != "auto") {
+  } else if (f.topology.empty() && f.algorithm != "auto") {
     throw UsageError(
         "--algorithm needs --topology; a profile's link has been measured with its own algorithms");
   }
-  const bool is_closed = f.strategy == "pipeline" || f.strategy == "parameter_server";
-  Json json = is_closed ? closed_form(f, profile) : simulate_step(f, profile);
+  Json json = !f.mesh.empty()                    ? simulate_on_mesh(f, profile)
+              : f.strategy == "pipeline"         ? simulate_pipeline(f, profile)
+              : f.strategy == "parameter_server" ? closed_form(f, profile)
+                                                 : simulate_step(f, profile);
   add_failures(f, json);
   json["wall_s"] = rondo::seconds(rondo::Clock::now() - begin);
   if (f.json != "-") print(json);
@@ -228,6 +293,9 @@ int main(int argc, char** argv) {
       "  rondo simulate profile.json --ranks 2 --strategy zero2 --memory-limit 2GiB\n"
       "  rondo simulate --synthetic gpt:layers=48,dim=4096 --ranks 1024 --topology fat_tree --jitter 0.05\n"
       "  rondo simulate --synthetic gpt:layers=48,dim=4096 --ranks 16384 --topology torus_3d --mtbf 50000h\n"
+      "  rondo simulate --synthetic gpt:layers=48,dim=4096,batch=32 --ranks 64 --mesh "
+      "pipeline=4,data=2,tensor=8 "
+      "--micro-batches 32\n"
       "  rondo simulate --synthetic gpt:layers=48,dim=4096 --strategy pipeline --stages 8 --micro-batches "
       "32");
   return rondo::run_command_line(app, argc, argv, [&] { return run(flags); });

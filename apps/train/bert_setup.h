@@ -10,9 +10,6 @@ namespace rondo {
 
 bool is_bert(const std::string& model);
 
-// Checks --task, --init, --vocabulary against --model; throws UsageError.
-void check_bert_flags(const TrainFlags& flags);
-
 // What a BERT's data needs besides what all data needs: kind, vocabulary, tokens a sample. Throws UsageError,
 // or DataError for a bad folder of --init.
 DataOptions bert_data_options(const TrainFlags& flags, DataOptions options);

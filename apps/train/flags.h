@@ -1,37 +1,36 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "apps/train/choices.h"
+#include "apps/train/trainer_flags.h"
+#include "rondo/env/mesh.h"
+#include "rondo/models/model_options.h"
+#include "rondo/parallel/server/uses_servers.h"
+
 namespace rondo {
 
 // What `rondo train` can be told; see flags.cpp for the meaning of each.
-struct TrainFlags {
+struct TrainFlags : TrainerFlags {
   std::string data;
   std::string data_kind = "auto";
+  std::vector<std::string>
+      data_weights;  // of the files and folders in `data`, with commas between; empty: one
   double validation_fraction = 0.1;
-  std::string label_column;
-  std::vector<std::string> extensions;
-  int workers = 1;
+  int loader_threads = 1;
+  std::string input_sharding = "auto";
 
   std::string model = "gpt-tiny";
   std::string model_config;
-  std::optional<std::int64_t> layers;
-  std::optional<std::int64_t> heads;
-  std::optional<std::int64_t> width;
-  std::optional<std::int64_t> context;
-  std::optional<double> dropout;
   std::string init_weights;
-  std::string task;  // empty: classify for bert
-  std::string init;
-  std::string vocabulary;
-  bool cased = false;
+  std::vector<std::string> init_rename;  // FILE=MODEL
+  bool init_partial = false;
   std::vector<std::string> freeze;
+  std::vector<std::string> unit_rules;
   bool sync_batch_norm = false;
 
   std::optional<std::int64_t> epochs;
@@ -39,6 +38,7 @@ struct TrainFlags {
   std::optional<std::int64_t> batch_size;
   std::optional<std::int64_t> global_batch_size;
   std::int64_t accumulate = 1;
+  std::string loss = "auto";
   std::string optimizer = "adamw";
   double lr = 1e-3;
   double weight_decay = 0.0;
@@ -60,44 +60,35 @@ struct TrainFlags {
   std::string keep_batchnorm_fp32 = "auto";
   std::string master_weights = "auto";
   std::string matmul = "auto";
-  std::string mixed_precision;
 
   std::string strategy = "auto";
-  std::string plan;
+  std::string mesh;  // "pipeline=2,data=2"; empty: all ranks along one dimension
   std::string profile;
   std::string plan_time_limit = "10s";
-  std::optional<std::uint64_t> strategy_seed;  // empty: seed
-  int shard_ranks = 0;
-  bool reduce_every_pass = false;
-  std::string comm_schedule = "priority";
-  std::uint64_t comm_seed = 0;
-  std::string block_size = "4MiB";
-  std::string credit = "16MiB";
-  std::string fuse_bytes = "0";
-  int prefetch = 2;
-  int gradients_in_flight = 2;
-  std::string reshard_after_forward = "true";
-  std::string offload;
-  std::vector<std::string> offload_what = {"parameters", "optimizer"};
+  std::string meshes = "data";
   int nproc_per_node = 1;
   std::string backend = "auto";
-  bool reproducible = false;
+  bool deterministic = false;
   std::string timeout = "5min";
   std::string bind_to = "none";
   std::string device = "auto";
-  std::string bucket_size = "25MiB";
-  int check_parameters_every = 0;
-  std::string codec = "none";
   std::string checkpoint_activations = "none";
   std::string memory_limit;
 
   std::string run_dir;
   bool resume = false;
-  std::string resume_from;  // empty: the newest checkpoint of run_dir
+  std::string resume_from;     // empty: the newest checkpoint of run_dir
+  bool resume_intact = false;  // damaged checkpoints are passed over
   std::int64_t eval_every = 0;
   std::int64_t eval_batch_size = 32;
+  std::int64_t eval_batches = 0;  // 0: all
   std::int64_t checkpoint_every = 0;
   int keep = 3;
+  bool checkpoint_in_parts = false;
+  bool checkpoint_in_background = false;
+  bool checkpoint_incremental = false;
+  std::int64_t replica_every = 0;
+  int max_restarts = 0;
   std::int64_t log_every = 10;
   std::int64_t trace_steps = 20;
   std::string progress = "auto";
@@ -108,33 +99,40 @@ struct TrainFlags {
   std::int64_t length = 200;
   double temperature = 0.8;
   std::int64_t top_k = 0;
+
+  // What was given of the options of strategies, models and kinds of data, as text.
+  OptionValues options;
+  ModelOptions of_model = {};  // those of `model`
+  // All of this that describes a training, by flag names with '_' (no run directory, no resume). Given back
+  // with --config it means the same training.
+  nlohmann::ordered_json configuration = {};
+
+  // `options`, as far as `table` has them.
+  OptionValues options_in(const OptionTable& table) const;
 };
 
-// The command line of `rondo train`, with the configuration file (--config, or with --resume the run's own)
-// underneath: flags on the command line override those in the file.
-class TrainCommandLine {
- public:
-  TrainCommandLine();
+// The flags that are no strategy's, model's or kind of data's, with their groups in help.
+OptionsOf<TrainFlags> train_flags_table(const TrainChoices& choices);
 
-  // Parses; prints help or an error and returns the exit code if that is all there is to do.
-  // Then runs `body` with the flags and returns its exit code; exceptions become exit codes as in
-  // run_command_line.
-  int run(int argc, const char* const* argv, const std::function<int(const TrainFlags&)>& body);
+// Whether a flag describes the training, rather than this call of the program.
+bool belongs_to_training(const std::string& flag);
 
- private:
-  std::vector<std::string> with_configuration(const std::vector<std::string>& arguments) const;
+// Replicas of the model in each process, from --replicas or --devices.
+int replicas_per_process(const TrainFlags& flags);
 
-  CLI::App app_;
-  TrainFlags flags_;
-};
-
-// The flags that describe a training as JSON: an object of flag names with '_' (no run directory, no resume).
-// Given back with --config it means the same training.
-nlohmann::ordered_json to_json(const TrainFlags& flags);
-
-// Samples per rank and forward pass, from --batch-size or --global-batch-size. Throws UsageError when the
+// Samples per replica and forward pass, from --batch-size or --global-batch-size. Throws UsageError when the
 // global batch does not divide.
-std::int64_t batch_size_per_rank(const TrainFlags& flags, int world_size);
+std::int64_t batch_size_per_replica(const TrainFlags& flags, int world_size);
+
+// The files and folders of --data: several with --data-weights.
+std::vector<std::string> data_paths(const TrainFlags& flags);
+
+// "runs/<time>-<model>", of now.
+std::string default_run_directory(const std::string& model);
+
+// How `world_size` ranks share the work, from --mesh or a --strategy that is named after a dimension; empty:
+// all along "data". Throws UsageError for another number of ranks.
+Mesh mesh_of(const TrainFlags& flags, int world_size);
 
 // The strategy's name with "auto" replaced: ddp for several processes.
 std::string strategy_name(const TrainFlags& flags, int world_size);

@@ -2,18 +2,26 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 
+#include "apps/common/libtorch_location.h"
 #include "apps/common/matmul_setup.h"
+#include "apps/train/stop_signals.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/env/cluster.h"
 #include "rondo/env/environment.h"
 #include "rondo/env/identity.h"
+#include "rondo/env/roles.h"
+#include "rondo/format/provenance.h"
 #include "rondo/launch/job.h"
+#include "rondo/launch/scratch.h"
+#include "rondo/server/task.h"
 
 namespace rondo {
 namespace {
@@ -21,15 +29,25 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string worker_program() {
-  const std::string path = fs::read_symlink("/proc/self/exe").parent_path() / "rondo-train-worker";
+  std::string path = fs::read_symlink("/proc/self/exe").parent_path() / "rondo-train-worker";
   if (access(path.c_str(), X_OK) != 0) throw Error(str("cannot start ", path, ": ", errno_text(errno)));
   return path;
 }
 
+int option_or(const TrainFlags& flags, const char* name, int otherwise) {
+  const auto found = flags.options.find(name);
+  return found == flags.options.end() ? otherwise
+                                      : static_cast<int>(parse_integer(found->second, str("--", name)));
+}
+
 // A launcher or scheduler has made this process one rank of several.
-bool is_a_rank() {
+bool is_a_rank(const TrainFlags& flags) {
   const env::EnvironmentMap environment = env::process_environment();
-  return env::started_by_launcher(environment) || env::discover(environment).world_size > 1;
+  if (uses_servers(flags.strategy)) return env::read_cluster(environment).has_value();
+  if (env::started_by_launcher(environment)) return true;
+  const env::Identity self = env::discover(environment);
+  env::require_served_role(self);
+  return self.world_size > 1;
 }
 
 int become(const std::string& program, const std::vector<std::string>& arguments) {
@@ -44,62 +62,131 @@ int become(const std::string& program, const std::vector<std::string>& arguments
 // file's way.
 class ResultFile {
  public:
-  ResultFile() : path_((fs::temp_directory_path() / "rondo-result-XXXXXX").string()) {
-    const int descriptor = mkstemp(path_.data());
-    if (descriptor < 0) throw Error(str("cannot make ", path_, ": ", errno_text(errno)));
-    close(descriptor);
+  ResultFile() {
+    if (directory_.path().empty())
+      throw Error("--json -: no directory can be made in $TMPDIR or /tmp, through which the result comes");
   }
-  ~ResultFile() {
-    std::error_code ignored;
-    fs::remove(path_, ignored);
-  }
-  ResultFile(const ResultFile&) = delete;
-  ResultFile& operator=(const ResultFile&) = delete;
-  const std::string& path() const { return path_; }
+  std::string path() const { return directory_.path() + "/result.json"; }
   void print() const {
-    std::ifstream file(path_);
+    std::ifstream file(path());
     for (std::string line; std::getline(file, line);) std::cout << line << '\n';
     std::cout << std::flush;
   }
 
  private:
-  std::string path_;
+  launch::ScratchDirectory directory_ = launch::ScratchDirectory::create();
 };
+
+// The run directory, unless it is to be there already and is not.
+fs::path place_for_measurements(const TrainFlags& flags) {
+  std::error_code unreadable;
+  if (flags.resume && !fs::is_directory(flags.run_dir, unreadable)) return {};
+  return flags.run_dir;
+}
 
 launch::Binding binding_of(const std::string& name) {
   if (name == "core") return launch::Binding::core;
   return name == "numa" ? launch::Binding::numa : launch::Binding::none;
 }
 
-}  // namespace
-
-int start_training(const TrainFlags& flags, const std::vector<std::string>& arguments) {
-  const std::string program = worker_program();
-  // Forward and backward run on two threads with an OpenMP team each; a team that spins after its work takes
-  // the cores from the other (6 times the processor time for a small model on two cores).
-  setenv("OMP_WAIT_POLICY", "PASSIVE", /*overwrite=*/0);
-  const bool is_one_of_several = is_a_rank();
-  // Ranks of another launcher would measure all at once, each in the others' way: they take what is kept.
-  if (!is_one_of_several || flags.matmul != "auto") prepare_matmul(flags.matmul);
-  if (flags.sample || flags.nproc_per_node == 1 || is_one_of_several) return become(program, arguments);
-
-  batch_size_per_rank(flags, flags.nproc_per_node);  // refuses what cannot be before anything starts
-  if (strategy_name(flags, flags.nproc_per_node) == "one_device") {
-    throw UsageError(
-        str("--strategy one_device trains on one process, but --nproc-per-node is ", flags.nproc_per_node));
-  }
-  launch::RunOptions options;
-  options.processes = flags.nproc_per_node;
-  options.binding = binding_of(flags.bind_to);
-  options.command = {program};
-  options.command.insert(options.command.end(), arguments.begin(), arguments.end());
+int run_printing_result(const TrainFlags& flags, launch::RunOptions options) {
   if (flags.json != "-") return launch::run_job(options);
-
   const ResultFile result;
   options.command.push_back("--json=" + result.path());
   const int exit_code = launch::run_job(options);
   result.print();
   return exit_code;
+}
+
+// Of a strategy of one process, before anything is started.
+void refuse_several_processes(const TrainFlags& flags) {
+  const std::string strategy = strategy_name(flags, flags.nproc_per_node);
+  const std::vector<std::string> of_one = {"default", "one_device", "mirrored", "central_storage",
+                                           "data_parallel"};
+  if (std::find(of_one.begin(), of_one.end(), strategy) == of_one.end()) return;
+  throw UsageError(str("--strategy ", strategy, " trains on one process, but --nproc-per-node is ",
+                       flags.nproc_per_node,
+                       strategy == "one_device" || strategy == "default"
+                           ? "; use ddp"
+                           : "; use multi_worker_mirrored, or give --replicas alone"));
+}
+
+// Workers and servers are this program once more: which of them each is, it finds in TF_CONFIG.
+int start_served_training(const TrainFlags& flags, const std::vector<std::string>& arguments) {
+  const bool grouped = flags.strategy == "grouped";
+  if (flags.average_weights > 0) {
+    throw UsageError(str("--average-weights ", flags.average_weights, ": with --strategy ", flags.strategy,
+                         " servers hold the weights of workers that do not step together; leave it out"));
+  }
+  if (flags.nproc_per_node != 1 && !grouped) {
+    throw UsageError(str("--nproc-per-node ", flags.nproc_per_node,
+                         " is for strategies whose ranks are alike; with --strategy ", flags.strategy,
+                         " give --workers and --ps"));
+  }
+  launch::RunOptions options;
+  options.servers = option_or(flags, "ps", 1);
+  const int workers = grouped ? flags.nproc_per_node : option_or(flags, "workers", 1);
+  if (const int groups = option_or(flags, "groups", 2); grouped && workers % groups != 0)
+    throw UsageError(str("--groups ", groups, " does not divide --nproc-per-node ", workers));
+  options.processes = workers + options.servers;
+  batch_size_per_replica(flags, workers);
+  options.binding = binding_of(flags.bind_to);
+  options.command = {fs::read_symlink("/proc/self/exe").string()};
+  options.command.insert(options.command.end(), arguments.begin(), arguments.end());
+  // Every process must find the same.
+  if (flags.run_dir.empty() && flags.resume_from.empty())
+    options.command.push_back("--run-dir=" + default_run_directory(flags.model));
+  return run_printing_result(flags, options);
+}
+
+}  // namespace
+
+int start_training(const TrainFlags& flags, const std::vector<std::string>& arguments) {
+  const bool evaluates = env::is_evaluator(env::process_environment());
+  const bool served = uses_servers(flags.strategy) && !evaluates;
+  if (served) {
+    const env::EnvironmentMap environment = env::process_environment();
+    const auto cluster = env::read_cluster(environment);
+    if (cluster && cluster->is_server) {
+      request_stop_on_signals();
+      server::run_task(*cluster, environment, [] { return stop_requested(); });
+      return 0;
+    }
+  }
+  const std::string program = worker_program();
+  use_libtorch();
+  // Forward and backward run on two threads with an OpenMP team each; a team that spins after its work takes
+  // the cores from the other (6 times the processor time for a small model on two cores).
+  setenv("OMP_WAIT_POLICY", "PASSIVE", /*overwrite=*/0);
+  // For run.json: the workers' own arguments may have more.
+  setenv(kCommandVariable, make_provenance("rondo train", arguments).command.c_str(), /*overwrite=*/1);
+  const bool is_one_of_several = evaluates || is_a_rank(flags);
+  // Ranks of another launcher would measure all at once, each in the others' way: they take what is kept.
+  if (!is_one_of_several || flags.matmul != "auto")
+    prepare_matmul(flags.matmul, place_for_measurements(flags));
+  if (flags.max_restarts > 0 && (served || is_one_of_several)) {
+    throw UsageError(str("--max-restarts ", flags.max_restarts,
+                         served ? ": a job with parameter servers restarts servers by itself; leave it out"
+                                : ": who starts the ranks starts them again; give it to rondo run"));
+  }
+  if (flags.sample || (flags.nproc_per_node == 1 && flags.max_restarts == 0 && !served) || is_one_of_several)
+    return become(program, arguments);
+  if (served) return start_served_training(flags, arguments);
+
+  const Mesh mesh = mesh_of(flags, flags.nproc_per_node);
+  const int replicas = mesh.empty() ? flags.nproc_per_node : replicas_of(mesh);
+  batch_size_per_replica(flags, replicas);  // refuses what cannot be before anything starts
+  if (flags.nproc_per_node > 1) refuse_several_processes(flags);
+  launch::RunOptions options;
+  options.processes = flags.nproc_per_node;
+  options.max_restarts = flags.max_restarts;
+  options.binding = binding_of(flags.bind_to);
+  options.command = {program};
+  options.command.insert(options.command.end(), arguments.begin(), arguments.end());
+  // Every attempt must find the same.
+  if (flags.max_restarts > 0 && flags.run_dir.empty() && flags.resume_from.empty())
+    options.command.push_back("--run-dir=" + default_run_directory(flags.model));
+  return run_printing_result(flags, std::move(options));
 }
 
 }  // namespace rondo

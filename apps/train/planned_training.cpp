@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -9,21 +10,32 @@
 #include "rondo/backend/collectives.h"
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
-#include "rondo/cost/plan_file.h"
 #include "rondo/cost/profile_json.h"
+#include "rondo/cost/step_plan.h"
 #include "rondo/format/file.h"
-#include "rondo/format/json_strict.h"
-#include "rondo/plan/plan_file.h"
-#include "rondo/profile/job_profile.h"
+#include "rondo/parallel/served_mesh_options.h"
+#include "rondo/parallel/sharded/sharded_options.h"
+#include "rondo/plan/mesh/mesh_plan.h"
+#include "rondo/profile/plan_for.h"
 #include "rondo/train/agreement.h"
 
 namespace rondo {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// What strategy planned is told.
+ShardedOptions sharded_options(const TrainFlags& flags) {
+  const std::vector<Declaration> declared = ShardedFolder::declarations();
+  const OptionTable& table = find_declaration(declared, "planned")->options;
+  return *static_cast<const ShardedOptions*>(table.read(flags.options_in(table)).get());
+}
+
+std::string plan_file(const TrainFlags& flags) { return sharded_options(flags).plan; }
 
 // Every rank reads its own host's file, so they may differ.
 void check_same_plan(const Context& context, const std::string& hash) {
@@ -39,23 +51,29 @@ void check_same_plan(const Context& context, const std::string& hash) {
                     ExitCode::usage, context.rank() == 0);
 }
 
-void check_plan_is_for_job(const TrainFlags& flags, const cost::PlanFile& plan, int world_size) {
-  const std::string source = str("plan ", flags.plan);
-  if (!plan.model.empty() && plan.model != flags.model) {
-    throw UsageError(str(source, " was made for model ", plan.model, ", and this job trains ", flags.model,
-                         "; profile and plan ", flags.model));
+void check_plan_is_for_job(const TrainFlags& flags, const cost::StepPlan& plan, int world_size) {
+  const std::string source = str("plan ", plan_file(flags));
+  const std::string model = plain_model_name(flags.model);
+  if (!plan.model.empty() && plan.model != model) {
+    throw UsageError(str(source, " was made for model ", plan.model, ", and this job trains ", model,
+                         "; profile and plan ", model));
   }
+  if (!flags.mesh.empty())
+    throw UsageError(str("--mesh ", flags.mesh, ": ", source, " says how the ranks lie; leave the flag out"));
   if (!plan.schedule) return;
-  const auto batch = static_cast<std::uint64_t>(batch_size_per_rank(flags, world_size));
+  const int replicas = plan.mesh.empty() ? world_size : replicas_of(mesh_of_plan(plan, world_size));
+  const auto batch = static_cast<std::uint64_t>(batch_size_per_replica(flags, replicas));
   if (plan.schedule->batch_size != batch) {
-    throw UsageError(str(source, " was made for a batch of ", plan.schedule->batch_size,
-                         " samples a rank, and this job has ", batch, "; profile with --batch-size ", batch,
-                         " and plan again"));
+    const bool is_data = replicas == world_size;
+    throw UsageError(str(source, " was made for a batch of ", plan.schedule->batch_size, " samples a ",
+                         is_data ? "rank" : "replica", ", and this job has ", batch, "; ",
+                         is_data ? str("profile with --batch-size ", batch, " and plan again")
+                                 : str("give --batch-size ", plan.schedule->batch_size, ", or plan again")));
   }
   if (plan.schedule->micro_batches != flags.accumulate) {
     throw UsageError(str(source, " was made for ", plan.schedule->micro_batches,
-                         " micro-batches a step, and --accumulate is ", flags.accumulate,
-                         "; plan again with --micro-batches ", flags.accumulate));
+                         " accumulated passes a step, and --accumulate is ", flags.accumulate,
+                         "; plan again with --accumulate ", flags.accumulate));
   }
   if (flags.checkpoint_activations != "none") {
     throw UsageError(str("--checkpoint-activations ", flags.checkpoint_activations, ": ", source,
@@ -69,7 +87,7 @@ void check_plan_is_for_job(const TrainFlags& flags, const cost::PlanFile& plan, 
   }
 }
 
-Prediction prediction_of(const Json& plan, const cost::PlanFile& file, const cost::Profile* profile) {
+Prediction prediction_of(const Json& plan, const cost::StepPlan& file, const cost::Profile* profile) {
   Prediction prediction;
   prediction.step_ms = plan.at("step_ms").get<double>();
   prediction.exposed_comm_ms = plan.at("exposed_comm_ms").get<double>();
@@ -93,6 +111,15 @@ Prediction prediction_of(const Json& plan, const cost::PlanFile& file, const cos
   return prediction;
 }
 
+// What the user waits for.
+void say(const TrainFlags& flags, const Context& context, const std::string& text) {
+  if (context.rank() != 0 || flags.progress == "off") return;
+  std::fprintf(stderr, "planned: %s\n", text.c_str());
+  std::fflush(stderr);
+}
+
+bool chooses_mesh(const TrainFlags& flags) { return flags.meshes == "all" || !flags.mesh.empty(); }
+
 // A profile of this very job that is there already, on rank 0; empty text when there is none.
 std::string known_profile(const TrainFlags& flags, const RunDirectory& run, const std::string& made_for) {
   if (!flags.profile.empty()) {
@@ -106,90 +133,118 @@ std::string known_profile(const TrainFlags& flags, const RunDirectory& run, cons
   }
   if (!std::filesystem::exists(run.path / "profile.json")) return "";
   const cost::Profile profile = cost::read_profile(run.path / "profile.json");
-  return profile.made_for == made_for ? cost::to_json(profile).dump() : "";
+  const bool is_enough = profile.made_for == made_for && (!chooses_mesh(flags) || !profile.layers.empty());
+  return is_enough ? cost::to_json(profile).dump() : "";
+}
+
+PlanForOptions plan_for_options(const TrainFlags& flags, const OptimizerOptions& optimizer) {
+  return {.optimizer = optimizer,
+          .micro_batches = static_cast<int>(flags.accumulate),
+          .time_limit = parse_duration(flags.plan_time_limit, "--plan-time-limit"),
+          .in_flight_limit = sharded_options(flags).in_flight_bytes};
 }
 
 cost::Profile profile_of_job(const TrainFlags& flags, const Context& context, const RunDirectory& run,
                              const JobToPlan& job) {
   Model model = job.make_model();
-  const std::string made_for = describe_job(model, job.batch.input.size(0), job.optimizer.name, context);
+  const std::string made_for = describe_job(model, job.batch.input().size(0), job.optimizer.name, context);
   std::string known;
   run_agreed(context, [&] {
     if (context.rank() == 0) known = known_profile(flags, run, made_for);
   });
   known = broadcast_object(known, context.world()).get<std::string>();
   if (!known.empty()) return cost::parse_profile(parse_json_strict(known, "profile"), "profile");
-  if (context.rank() == 0) log::info("planned: measuring ", made_for);
-  JobProfileOptions options;
-  options.model.optimizer = job.optimizer;
-  options.link.credit = parse_bytes(flags.credit, "--credit");
-  options.link.runs = 5;
-  options.link.contention_runs = 7;
-  options.link.patience = std::chrono::seconds(6);
-  std::uint64_t largest = 0;
-  for (const at::Tensor& parameter : model.module->parameters()) largest += parameter.nbytes();
-  options.link.largest = Bytes{std::clamp<std::uint64_t>(largest, KiB(256).count, MiB(64).count)};
-  return profile_job(context, std::move(model), job.batch.input, job.batch.target, options, made_for);
+  say(flags, context, str("measuring ", made_for, ", which takes some seconds"));
+  const TimePoint begin = Clock::now();
+  JobProfileOptions options = planning_profile_options(*model.module, plan_for_options(flags, job.optimizer));
+  if (chooses_mesh(flags)) {
+    options.make_model = job.make_model;
+    options.link.messages = true;
+  }
+  cost::Profile profile =
+      profile_job(context, std::move(model), job.batch.input(), job.batch.target(), options, made_for);
+  say(flags, context, str("measured in ", std::round(seconds(Clock::now() - begin) * 10) / 10, " s"));
+  return profile;
 }
-
-// Of the limit: a predicted peak is a little off, and what goes beyond the limit ends the training.
-constexpr double kPlannedShare = 0.99;
 
 Json make_plan_json(const TrainFlags& flags, const cost::Profile& profile, int ranks) {
-  cost::StepOptions step;
-  step.ranks = ranks;
-  step.micro_batches = static_cast<int>(flags.accumulate);
-  const cost::StepModel model = cost::make_step_model(profile, step);
-  plan::PlannerOptions options;
   const Bytes limit = parse_bytes(flags.memory_limit, "--memory-limit");
-  options.memory_limit = static_cast<std::uint64_t>(kPlannedShare * static_cast<double>(limit.count));
-  options.time_limit = parse_duration(flags.plan_time_limit, "--plan-time-limit");
-  const plan::Answer answer = plan::make_plan(model, options);
-  const plan::Explanation explanation = plan::explain(model, answer, options.memory_limit);
-  if (!answer.feasible) {
-    // As a number, so that it can be typed as it stands.
-    const auto smallest =
-        static_cast<std::uint64_t>(std::ceil(static_cast<double>(answer.floor.bytes) / kPlannedShare));
-    throw UsageError(str("--memory-limit ", flags.memory_limit, " is infeasible: ", explanation.binding,
-                         "; the smallest limit that any plan fits is ", smallest, "B (",
-                         to_string(Bytes{smallest}), ")"));
+  const std::string limit_name = str("--memory-limit ", flags.memory_limit);
+  if (!chooses_mesh(flags))
+    return plan_of_profile(profile, ranks, limit, plan_for_options(flags, {}), limit_name);
+  plan::MeshSearch search;
+  search.refusal = [](const Mesh& mesh) { return mesh_refusal(mesh, "planned"); };
+  int replicas = ranks;
+  if (!flags.mesh.empty()) {
+    search.mesh = mesh_of(flags, ranks);
+    replicas = replicas_of(*search.mesh);
   }
-  return plan::plan_to_json(model, answer, explanation, options);
+  search.samples =
+      static_cast<std::uint64_t>(batch_size_per_replica(flags, replicas) * replicas * flags.accumulate);
+  return mesh_plan_of_profile(profile, ranks, limit, plan_for_options(flags, {}), search, limit_name);
 }
 
-// Into the run's directory, where the report looks for them.
-void keep(const RunDirectory& run, const Json& plan, const cost::Profile* profile) {
-  std::filesystem::create_directories(run.path);
-  replace_text_file(run.path / "plan.json", plan.dump(1) + "\n");
-  if (profile != nullptr)
-    replace_text_file(run.path / "profile.json", cost::to_json(*profile).dump(1) + "\n");
+// In the run's directory the report looks for them.
+std::string plan_text(const Json& plan) { return plan.dump(1) + "\n"; }
+std::string profile_text(const cost::Profile& profile) { return cost::to_json(profile).dump(1) + "\n"; }
+
+// "block.0 to block.3 zero3 + checkpoint; root, head ddp".
+std::string choices_of(const Prediction& prediction) {
+  std::map<std::string, std::vector<std::string>> units_of_choice;
+  for (const Prediction::Unit& unit : prediction.units) units_of_choice[unit.choice].push_back(unit.name);
+  std::vector<std::string> parts;
+  for (const auto& [choice, units] : units_of_choice) {
+    constexpr std::size_t kNamed = 4;
+    const std::size_t named = std::min(units.size(), kNamed);
+    const std::vector<std::string> first(units.begin(), units.begin() + static_cast<std::ptrdiff_t>(named));
+    const std::string more = units.size() > named ? str(" and ", units.size() - named, " more") : "";
+    parts.push_back(str(choice, " for ", join(first, ", "), more));
+  }
+  return join(parts, "; ");
 }
 
-JobPlan plan_from_file(const TrainFlags& flags, const Context& context, const RunDirectory& run) {
+std::string summary_of(const Prediction& prediction) {
+  return str("a step of ", std::round(prediction.step_ms * 100) / 100, " ms, of which it waits ",
+             std::round(prediction.exposed_comm_ms * 100) / 100, " ms, peak ",
+             to_string(Bytes{prediction.peak_bytes}), " a rank; ", choices_of(prediction));
+}
+
+JobPlan plan_from_file(const TrainFlags& flags, const Context& context) {
   JobPlan result;
   std::string hash;
   run_agreed(context, [&] {
-    const Json json = cost::read_plan_json(flags.plan);
-    const cost::PlanFile file = cost::parse_plan_file(json, str("plan ", flags.plan));
+    const Json json = cost::read_plan_json(plan_file(flags));
+    const cost::StepPlan file = cost::parse_step_plan(json, str("plan ", plan_file(flags)));
     check_plan_is_for_job(flags, file, context.world_size());
     hash = file.hash;
     result.text = json.dump();
     result.predicts = file.schedule.has_value();
+    result.step = file;
+    result.mesh = mesh_of_plan(file, context.world_size());
     std::optional<cost::Profile> profile;
     if (!flags.profile.empty()) profile = cost::read_profile(flags.profile);
     if (result.predicts) result.prediction = prediction_of(json, file, profile ? &*profile : nullptr);
-    if (context.rank() == 0) keep(run, json, profile ? &*profile : nullptr);
+    result.files["plan.json"] = plan_text(json);
+    if (profile) result.files["profile.json"] = profile_text(*profile);
   });
   check_same_plan(context, hash);
+  say(flags, context,
+      str("by ", plan_file(flags), result.predicts ? ": " + summary_of(result.prediction) : std::string()));
   return result;
 }
 
 }  // namespace
 
+std::int64_t profiled_batch_size(const TrainFlags& flags, int world_size) {
+  if (flags.strategy != "planned" || flags.mesh.empty()) return batch_size_per_replica(flags, world_size);
+  const int replicas = replicas_of(mesh_of(flags, world_size));
+  return std::max<std::int64_t>(1, batch_size_per_replica(flags, replicas) * replicas / world_size);
+}
+
 JobPlan plan_job(const TrainFlags& flags, const Context& context, const RunDirectory& run,
                  const std::function<JobToPlan()>& job) {
   if (flags.strategy != "planned") return {};
-  if (!flags.plan.empty()) return plan_from_file(flags, context, run);
+  if (!plan_file(flags).empty()) return plan_from_file(flags, context);
   run_agreed(context, [&] {
     if (flags.memory_limit.empty())
       throw UsageError(
@@ -199,29 +254,46 @@ JobPlan plan_job(const TrainFlags& flags, const Context& context, const RunDirec
       throw UsageError("--strategy planned plans for several processes; give --nproc-per-node 2 or more");
     if (flags.checkpoint_activations != "none")
       throw UsageError(str("--checkpoint-activations ", flags.checkpoint_activations,
-                           ": a plan says which units are checkpointed; leave the flag out"));
+                           ": with --strategy planned the plan says which units are checkpointed; leave the "
+                           "flag out"));
+  });
+  run_agreed(context, [&] {
+    for (const char* option : {"pipeline-schedule", "micro-batches", "pipeline-chunks", "stage-cuts"}) {
+      if (flags.options.contains(option))
+        throw UsageError(str("--", option, ": the plan says how a replica is cut; leave the flag out"));
+    }
+    if (!flags.mesh.empty()) mesh_of(flags, context.world_size());
   });
   const cost::Profile profile = profile_of_job(flags, context, run, job());
   std::string text;
+  JobPlan result;
+  say(flags, context,
+      str("searching a plan for ", flags.memory_limit, ", for ", flags.plan_time_limit, " at most"));
   run_agreed(context, [&] {
     if (context.rank() != 0) return;
-    // Before there is a plan: whoever gives another limit need not wait for the profile again.
-    std::filesystem::create_directories(run.path);
-    replace_text_file(run.path / "profile.json", cost::to_json(profile).dump(1) + "\n");
+    result.files["profile.json"] = profile_text(profile);
+    if (!std::filesystem::exists(run.path / "config.json"))
+      replace_text_file(run.path / "profile.json", result.files["profile.json"]);
     const Json json = make_plan_json(flags, profile, context.world_size());
-    keep(run, json, nullptr);
+    result.files["plan.json"] = plan_text(json);
     text = json.dump();
-    log::info("planned: ", json["step_ms"].get<double>(), " ms a step, gap ", json["gap"].get<double>() * 100,
-              " %, peak ", to_string(Bytes{json["peak_bytes"].get<std::uint64_t>()}), ", ",
-              json["solver"].get<std::string>(), " in ", json["solve_s"].get<double>(), " s");
   });
-  JobPlan result;
   result.text = broadcast_object(text, context.world()).get<std::string>();
   const Json json = parse_json_strict(result.text, "plan");
-  const cost::PlanFile file = cost::parse_plan_file(json, "plan");
+  const cost::StepPlan file = cost::parse_step_plan(json, "plan");
   check_same_plan(context, file.hash);
   result.prediction = prediction_of(json, file, &profile);
   result.predicts = true;
+  result.step = file;
+  result.mesh = mesh_of_plan(file, context.world_size());
+  if (!result.mesh.empty()) result.batch_size = static_cast<std::int64_t>(file.schedule->batch_size);
+  say(flags, context,
+      str(result.mesh.empty()
+              ? ""
+              : str("mesh ", to_string(result.mesh), ", batches of ", result.batch_size, " a replica: "),
+          summary_of(result.prediction), "; gap ", std::round(json["gap"].get<double>() * 1e4) / 100, " %, ",
+          json["solver"].get<std::string>(), " in ", std::round(json["solve_s"].get<double>() * 10) / 10,
+          " s"));
   return result;
 }
 

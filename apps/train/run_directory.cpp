@@ -1,26 +1,17 @@
 #include "apps/train/run_directory.h"
 
-#include <array>
-#include <ctime>
-
 #include "rondo/base/error.h"
+#include "rondo/base/log.h"
 #include "rondo/base/text.h"
-#include "rondo/format/checkpoint_directory.h"
+#include "rondo/format/checkpoint_choice.h"
 #include "rondo/format/file.h"
+#include "rondo/train/agreement.h"
+#include "rondo/train/trainer.h"
 
 namespace rondo {
 namespace {
 
 namespace fs = std::filesystem;
-
-fs::path default_path(const std::string& model) {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  localtime_r(&now, &parts);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%d-%H%M%S", &parts);
-  return fs::path("runs") / str(text.data(), "-", model);
-}
 
 // The run directory that a checkpoint lies in (RUN/checkpoints/step-N), or that `path` is.
 std::optional<fs::path> run_of(const fs::path& path) {
@@ -30,38 +21,56 @@ std::optional<fs::path> run_of(const fs::path& path) {
   return std::nullopt;
 }
 
+// The newest checkpoint of `path` whatever its state (who reads it verifies it), or with --resume-intact the
+// newest one without damage.
+fs::path checkpoint_to_resume(const TrainFlags& flags, const fs::path& path) {
+  const fs::path newest = find_checkpoint(path);
+  if (!flags.resume_intact) return newest;
+  const IntactCheckpoint found = newest_intact_checkpoint(parent_of_checkpoint(newest));
+  for (const IntactCheckpoint::Damaged& damaged : found.passed_over)
+    log::warning("passing over ", damaged.entry.path.string(),
+                 ", which is damaged: ", describe(damaged.damage));
+  if (!found.newest)
+    throw DataError(str("--resume-intact: none of the checkpoints in ", parent_of_checkpoint(newest).string(),
+                        " is intact"));
+  return found.newest->path;
+}
+
 }  // namespace
 
-RunDirectory find_run_directory(const TrainFlags& flags) {
+RunDirectory find_run_directory(const TrainFlags& flags, bool writes) {
   RunDirectory run;
   run.path = flags.run_dir;
   if (!flags.resume_from.empty()) {
-    run.resume_from = find_checkpoint(flags.resume_from);
-    if (run.path.empty()) run.path = run_of(*run.resume_from).value_or(default_path(flags.model));
+    if (run.path.empty())
+      run.path = run_of(find_checkpoint(flags.resume_from)).value_or(default_run_directory(flags.model));
+    if (writes) run.lock = std::make_shared<RunLock>(run.path);
+    run.resume_from = checkpoint_to_resume(flags, flags.resume_from);
     return run;
   }
-  if (run.path.empty()) run.path = default_path(flags.model);
+  if (run.path.empty()) run.path = default_run_directory(flags.model);
+  if (flags.resume && !fs::is_directory(run.path))
+    throw UsageError(str("--resume: there is no run directory ", run.path.string()));
+  if (writes) run.lock = std::make_shared<RunLock>(run.path);
   const std::optional<CheckpointEntry> newest = newest_checkpoint(run.checkpoints());
-  if (flags.resume) {
-    if (!fs::is_directory(run.path))
-      throw UsageError(str("--resume: there is no run directory ", run.path.string()));
-    if (newest) run.resume_from = newest->path;
-  } else if (newest) {
+  if (!newest || (!writes && !flags.resume)) return run;
+  if (!flags.resume) {
     throw UsageError(str("--run-dir ", run.path.string(), " already holds a run with checkpoints up to step ",
                          newest->step, "; add --resume to continue it, or give another directory"));
   }
+  run.resume_from = checkpoint_to_resume(flags, run.checkpoints());
   return run;
 }
 
-void prepare_run_directory(const RunDirectory& run, const nlohmann::ordered_json& configuration) {
-  std::error_code error;
-  fs::create_directories(run.path, error);
-  if (error) throw Error(str("cannot make the run directory ", run.path.string(), ": ", error.message()));
-  if (!run.resume_from) {
+void RunDirectoryWriter::on_train_begin(Trainer& trainer, const FitPlan&) {
+  const Context& context = trainer.strategy().context();
+  run_agreed(context, [&] {
+    if (context.rank() != 0) return;
+    std::error_code error;
     // A run that ended before its first checkpoint left rows of the same steps.
-    fs::remove(run.metrics(), error);
-  }
-  replace_text_file(run.path / "config.json", configuration.dump(2) + "\n");
+    if (!run_.resume_from) fs::remove(run_.metrics(), error);
+    for (const auto& [name, text] : files_) replace_text_file(run_.path / name, text);
+  });
 }
 
 }  // namespace rondo

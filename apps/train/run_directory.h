@@ -1,11 +1,14 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "apps/train/flags.h"
+#include "rondo/format/run_lock.h"
+#include "rondo/train/callback.h"
 
 namespace rondo {
 
@@ -13,16 +16,35 @@ namespace rondo {
 struct RunDirectory {
   std::filesystem::path path;
   std::optional<std::filesystem::path> resume_from;  // a checkpoint to continue from
+  std::shared_ptr<RunLock> lock = {};                // on the rank that writes
 
   std::filesystem::path checkpoints() const { return path / "checkpoints"; }
   std::filesystem::path metrics() const { return path / "metrics.jsonl"; }
 };
 
-// Finds the directory that `flags` mean, and what to resume from; makes nothing. Throws UsageError for a
-// directory that holds a run already without --resume, and for --resume of a directory that is none.
-RunDirectory find_run_directory(const TrainFlags& flags);
+// Finds the directory that `flags` mean, locks it, and finds what to resume from; changes nothing in it.
+// Throws UsageError for a directory in which another process trains, for one that holds a run already without
+// --resume, and for --resume of a directory that is none. Damaged checkpoints that --resume-intact passes
+// over are logged.
+// `writes` is false on a worker of parameter servers that is not the chief: it locks nothing, and the
+// directory may be in use.
+RunDirectory find_run_directory(const TrainFlags& flags, bool writes = true);
 
-// Makes the directory and writes config.json.
-void prepare_run_directory(const RunDirectory& run, const nlohmann::ordered_json& configuration);
+// What belongs into a run directory before the first step, by file name.
+using RunFiles = std::map<std::string, std::string>;
+
+// Writes config.json and other files into the run directory when training begins: by then everything has been
+// checked, so that a run that is refused leaves the directory as it was. The first of fit's callbacks.
+class RunDirectoryWriter final : public Callback {
+ public:
+  RunDirectoryWriter(RunDirectory run, RunFiles files) : run_(std::move(run)), files_(std::move(files)) {}
+  std::string name() const override { return "run_directory"; }
+  // Throws AgreedError on all ranks.
+  void on_train_begin(Trainer& trainer, const FitPlan& plan) override;
+
+ private:
+  RunDirectory run_;
+  RunFiles files_;
+};
 
 }  // namespace rondo

@@ -54,12 +54,13 @@ std::string printable(std::string_view text) {
 }  // namespace
 
 void print_sample(const TrainFlags& flags) {
-  const std::filesystem::path checkpoint = find_checkpoint(flags.run_dir);
+  const std::filesystem::path checkpoint = find_checkpoint(flags.run_dir);  // its readers verify it
   const nlohmann::json description = read_checkpoint_values(checkpoint).at("model");
   Model model = make_model(description.at("name"), description.at("config"));
   // A run at opt level O3 has kept its weights in the type it trained in.
-  model.module->to(read_weights(checkpoint).front().tensor.scalar_type());
-  load_weights(checkpoint, named_tensors(*model.module));
+  const NamedTensors weights = read_weights(checkpoint);
+  model.module->to(weights.front().tensor.scalar_type());
+  prepare_assign(named_tensors(*model.module), weights, checkpoint.string())();
   model.module->to(at::kFloat);
   Gpt gpt = gpt_of(model);
 

@@ -1,148 +1,53 @@
 #include "apps/train/training_run.h"
 
-#include <torch/cuda.h>
 #include <torch/utils.h>
 
 #include <algorithm>
-#include <atomic>
-#include <csignal>
-#include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <numeric>
 
 #include "apps/common/command_line.h"
-#include "apps/train/bert_setup.h"
+#include "apps/train/job.h"
+#include "apps/train/launch.h"
+#include "apps/train/metrics_page.h"
 #include "apps/train/planned_training.h"
+#include "apps/train/restart.h"
 #include "apps/train/run_directory.h"
-#include "apps/train/strategy_setup.h"
-#include "rondo/backend/accounting.h"
+#include "apps/train/served_training.h"
+#include "apps/train/stop_signals.h"
+#include "apps/train/trained_run.h"
+#include "apps/train/trainer_setup.h"
 #include "rondo/backend/collectives.h"
 #include "rondo/backend/context.h"
+#include "rondo/backend/memory/tracked_memory.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
-#include "rondo/checkpoint/weights.h"
 #include "rondo/data/open.h"
-#include "rondo/memory/ledger.h"
+#include "rondo/format/provenance.h"
 #include "rondo/memory/limit_error.h"
-#include "rondo/models/freeze.h"
+#include "rondo/memory/tracker.h"
 #include "rondo/models/model.h"
 #include "rondo/nn/activation_checkpoint.h"
 #include "rondo/nn/sync_batch_norm.h"
-#include "rondo/parallel/registry.h"
-#include "rondo/precision/dtype.h"
+#include "rondo/parallel/pipeline/measured_cuts.h"
+#include "rondo/parallel/sharded/sharded_options.h"
+#include "rondo/parallel/strategy_on_mesh.h"
+#include "rondo/strategy/input_division.h"
 #include "rondo/train/agreement.h"
-#include "rondo/train/callbacks/early_stopping.h"
 #include "rondo/train/callbacks/memory_report.h"
 #include "rondo/train/callbacks/metrics_log.h"
 #include "rondo/train/callbacks/model_checkpoint.h"
 #include "rondo/train/callbacks/progress_display.h"
-#include "rondo/train/callbacks/tensor_board.h"
+#include "rondo/train/callbacks/run_record.h"
 #include "rondo/train/callbacks/timeline.h"
 #include "rondo/train/trainer.h"
+#include "rondo/train/training_place.h"
 
 namespace rondo {
 namespace {
 
-// Set by TERM and INT.
-std::atomic<bool> stop_signal{false};
-static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler sets it");
-
-void stop_after_this_step_on_signals() {
-  struct sigaction action {};
-  action.sa_handler = [](int) { stop_signal.store(true); };
-  action.sa_flags = SA_RESTART;
-  // Under a launcher a terminal's INT arrives twice, and the launcher itself ends a job that was interrupted
-  // twice.
-  if (std::getenv("RONDO_LAUNCHER") == nullptr) action.sa_flags |= static_cast<int>(SA_RESETHAND);
-  sigaction(SIGTERM, &action, nullptr);
-  sigaction(SIGINT, &action, nullptr);
-}
-
-c10::Device device_of(const std::string& name, int local_rank) {
-  const bool has_cuda = torch::cuda::is_available();
-  if (name == "cpu" || (name == "auto" && !has_cuda)) return c10::kCPU;
-  if (!has_cuda) throw UsageError("--device cuda: libtorch sees no CUDA device; use --device cpu or auto");
-  const auto count = static_cast<int>(torch::cuda::device_count());
-  return {c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % count)};
-}
-
-nlohmann::json parse_model_config(const std::string& text_or_file) {
-  if (text_or_file.empty()) return nlohmann::json::object();
-  std::string text = text_or_file;
-  if (std::ifstream file(text_or_file); text.front() != '{' && file) {
-    text.assign(std::istreambuf_iterator<char>(file), {});
-  }
-  nlohmann::json config = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!config.is_object())
-    throw UsageError(str("--model-config ", text_or_file, " is neither a JSON object nor a file with one"));
-  return config;
-}
-
-bool is_gpt(const std::string& model) { return model.starts_with("gpt"); }
-
-// The user's part of the model's configuration.
-nlohmann::json model_overrides(const TrainFlags& flags) {
-  nlohmann::json config = parse_model_config(flags.model_config);
-  const bool bert = is_bert(flags.model);
-  const auto set = [&](const char* key, const auto& value, bool has_it) {
-    if (!value) return;
-    if (!has_it) {
-      throw UsageError(str("--", key, " is for gpt and bert models, not for --model ", flags.model));
-    }
-    config[key] = *value;
-  };
-  set("layers", flags.layers, is_gpt(flags.model) || bert);
-  set("heads", flags.heads, is_gpt(flags.model) || bert);
-  set("width", flags.width, is_gpt(flags.model) || bert);
-  // Of a bert's the data decides: it may have more positions than samples are long.
-  if (!bert) set("context", flags.context, is_gpt(flags.model));
-  set("dropout", flags.dropout, flags.model != "mlp");
-  if (bert) {
-    set("attention_dropout", flags.dropout, true);
-    set("classifier_dropout", flags.dropout, true);
-  }
-  return config;
-}
-
-OpenedData open_training_data(const TrainFlags& flags, const nlohmann::json& overrides) {
-  DataOptions options;
-  options.validation_fraction = flags.validation_fraction;
-  options.split_seed = flags.seed;
-  for (const std::string& extension : flags.extensions) {
-    options.extensions.push_back(extension.starts_with(".") ? extension : "." + extension);
-  }
-  options.label_column = flags.label_column;
-  if (is_bert(flags.model))
-    return open_data(bert_data_kind(flags), flags.data, bert_data_options(flags, options));
-  const nlohmann::json defaults = model_config(flags.model);
-  if (overrides.contains("context")) {
-    options.context = overrides["context"].get<std::int64_t>();
-  } else if (defaults.contains("context")) {
-    options.context = defaults["context"].get<std::int64_t>();
-  }
-  OpenedData data = open_data(flags.data_kind, flags.data, options);
-  if ((data.kind == "text") != is_gpt(flags.model)) {
-    throw UsageError(str("--model ", flags.model, " does not train on ", data.kind, " data (", flags.data,
-                         "); gpt models train on text, mlp and convnet on images and tables"));
-  }
-  return data;
-}
-
-Model make_training_model(const TrainFlags& flags, const DatasetInfo& info, const nlohmann::json& overrides,
-                          int rank) {
-  nlohmann::json config = info.model_config();
-  config.update(overrides);
-  if (is_bert(flags.model)) config = bert_training_config(flags, info, overrides);
-  torch::manual_seed(flags.seed);
-  Model model = make_model(flags.model, config);
-  load_bert_weights(flags, model, rank == 0);
-  if (!flags.init_weights.empty()) load_weights(flags.init_weights, named_tensors(*model.module));
-  freeze(*model.module, flags.freeze);
-  return model;
-}
-
-// The books' own message would advise another strategy, and those come later.
+// The tracker's own message would advise another strategy, and those come later.
 Model make_model_within_limit(const TrainFlags& flags, const std::function<Model()>& make) {
   const MemoryScope scope(MemoryCategory::parameters);
   try {
@@ -150,15 +55,10 @@ Model make_model_within_limit(const TrainFlags& flags, const std::function<Model
   } catch (const MemoryLimitError& error) {
     throw UsageError(str("--memory-limit ", flags.memory_limit, " does not hold --model ", flags.model,
                          " itself: every rank makes all of it before a strategy divides its units, ",
-                         to_string(Bytes{process_ledger().peak_total()}), " until now and ",
+                         to_string(Bytes{replica_memory_tracker().peak_total()}), " until now and ",
                          to_string(error.wanted()),
                          " more for its next tensor. Raise the limit, or train a smaller model"));
   }
-}
-
-std::vector<Metric> metrics_for(const TrainFlags& flags) {
-  if (is_gpt(flags.model) || flags.task == "mlm") return {loss_metric(), perplexity_metric()};
-  return {loss_metric(), accuracy_metric()};
 }
 
 OptimizerOptions optimizer_options(const TrainFlags& flags) {
@@ -169,23 +69,8 @@ OptimizerOptions optimizer_options(const TrainFlags& flags) {
   options.momentum = flags.momentum;
   options.beta1 = flags.beta1;
   options.beta2 = flags.beta2;
-  return options;
-}
-
-PrecisionOptions precision_options(const TrainFlags& flags) {
-  const auto knob = [](const std::string& text) -> std::optional<bool> {
-    if (text == "auto") return {};
-    return text == "true";
-  };
-  PrecisionOptions options;
-  options.level = parse_opt_level(flags.amp, "--amp");
-  options.dtype = parse_float_dtype(flags.amp_dtype, "--amp-dtype");
-  options.keep_batchnorm_fp32 = knob(flags.keep_batchnorm_fp32);
-  options.master_weights = knob(flags.master_weights);
-  if (flags.loss_scale != "auto") options.loss_scale = parse_loss_scale(flags.loss_scale, "--loss-scale");
-  // Gradients of float16 vanish without, whoever casts.
-  const bool half_units = parse_mixed_precision_policy(flags.mixed_precision).param_dtype == at::kHalf;
-  if (flags.loss_scale == "auto" && half_units) options.loss_scale = LossScale{.dynamic = true};
+  options.trust = flags.trust;
+  options.decayed = flags.decay == "all" ? Decayed::all : Decayed::matrices;
   return options;
 }
 
@@ -201,40 +86,56 @@ ScheduleOptions schedule_options(const TrainFlags& flags, std::int64_t total_ste
   return options;
 }
 
-FitOptions fit_options(const TrainFlags& flags, const Context& context, const OpenedData& data,
-                       const RunDirectory& run, std::shared_ptr<Callback> prediction) {
+Provenance made_by_command() {
+  Provenance made = make_provenance("rondo train", {});
+  const char* command = std::getenv(kCommandVariable);
+  made.command = command != nullptr ? command : own_command();
+  return made;
+}
+
+FitOptions fit_options(const TrainFlags& flags, const TrainingPlace& place, const OpenedData& data,
+                       const RunDirectory& run, std::shared_ptr<Callback> directory,
+                       std::shared_ptr<Callback> prediction) {
   FitOptions options;
   options.epochs = flags.epochs;
   options.steps = flags.steps;
-  options.batch_size = batch_size_per_rank(flags, context.world_size());
+  options.batch_size = batch_size_per_replica(flags, place.readers);
   options.accumulate = flags.accumulate;
   options.seed = flags.seed;
   options.clip_norm = flags.clip_norm;
-  options.loader_workers = flags.workers;
+  options.loader_threads = flags.loader_threads;
+  options.input_sharding = parse_auto_shard(flags.input_sharding, "--input-sharding");
   options.validation = data.validation;
   options.validate_every = flags.eval_every;
   options.validation_batch_size = flags.eval_batch_size;
+  options.validation_batches = flags.eval_batches;
   // A plan leaves room for its own batch.
   if (flags.strategy == "planned")
     options.validation_batch_size = std::min(options.validation_batch_size, options.batch_size);
-  options.stop_requested = [] { return stop_signal.load(); };
+  options.stop_requested = stop_requested;
 
+  MetricsLog::Options logged;
+  logged.file = run.path / metrics_file(place);
+  logged.every_steps = flags.log_every;
+  if (!flags.peak_flops.empty()) logged.peak_flops = peak_flops_of(flags).value_or(0);
+  logged.tracked_bytes = [] { return Bytes{replica_memory_tracker().peak_total()}; };
+  if (!flags.prometheus.empty() && run.lock) logged.observer = start_metrics_page(flags.prometheus);
+  const auto metrics = std::make_shared<MetricsLog>(std::move(logged));
+  if (place.only_trains()) {
+    options.validation = nullptr;
+    options.callbacks.push_back(metrics);
+    return options;
+  }
+  options.callbacks.push_back(std::move(directory));
   ProgressDisplay::Options progress;
   progress.style = parse_progress_style(flags.progress);
   progress.line_every_steps = flags.log_every;
   options.callbacks.push_back(std::make_shared<ProgressDisplay>(progress));
-  options.callbacks.push_back(std::make_shared<MetricsLog>(
-      MetricsLog::Options{.file = run.metrics(), .every_steps = flags.log_every, .accounted_bytes = [] {
-                            return Bytes{process_ledger().peak_total()};
-                          }}));
+  options.callbacks.push_back(std::make_shared<RunRecord>(run.path, made_by_command()));
+  options.callbacks.push_back(metrics);
   if (prediction) options.callbacks.push_back(std::move(prediction));
   options.callbacks.push_back(std::make_shared<MemoryReport>(run.path));
-  options.callbacks.push_back(std::make_shared<TensorBoard>(
-      TensorBoard::Options{.directory = run.path, .every_steps = flags.log_every}));
-  if (flags.early_stopping > 0) {
-    options.callbacks.push_back(
-        std::make_shared<EarlyStopping>(EarlyStopping::Options{.patience = flags.early_stopping}));
-  }
+  add_trainer_callbacks(flags, run, options);
   if (flags.trace_steps > 0) {
     auto timeline = std::make_shared<Timeline>(run.path);
     options.trace = timeline->sink();
@@ -242,9 +143,14 @@ FitOptions fit_options(const TrainFlags& flags, const Context& context, const Op
     options.traced_steps = flags.trace_steps;
     options.callbacks.push_back(std::move(timeline));
   }
-  // Last, so that a checkpoint has the other callbacks' state of the same step.
-  options.callbacks.push_back(std::make_shared<ModelCheckpoint>(ModelCheckpoint::Options{
-      .directory = run.checkpoints(), .every_steps = flags.checkpoint_every, .keep = flags.keep}));
+  // Last, so that the others have written what belongs to the end when the last checkpoint is there.
+  options.callbacks.push_back(std::make_shared<ModelCheckpoint>(
+      ModelCheckpoint::Options{.directory = run.checkpoints(),
+                               .every_steps = flags.checkpoint_every,
+                               .keep = flags.keep,
+                               .in_parts = flags.checkpoint_in_parts,
+                               .in_background = flags.checkpoint_in_background,
+                               .incremental = flags.checkpoint_incremental}));
   return options;
 }
 
@@ -261,114 +167,222 @@ const char* to_text(FitEnd end) {
 }
 
 void print_result(const TrainFlags& flags, const RunDirectory& run, const Context& context,
-                  const Trainer& trainer, const FitResult& result, const PredictionReport* prediction) {
-  if (context.rank() != 0) return;
+                  const Trainer& trainer, const FitResult& result, const PredictionReport* prediction,
+                  std::int64_t parameters) {
   std::ostream& out = flags.json.empty() ? std::cout : std::cerr;
-  out << to_text(result.end) << " after step " << result.step << ", loss " << result.loss;
+  out << to_text(result.end) << " after step " << result.step;
+  if (result.loss) out << ", loss " << *result.loss;
   for (const auto& [metric, value] : result.validation) out << ", validation " << metric << " " << value;
   out << ", run directory " << run.path.string() << std::endl;
   nlohmann::ordered_json summary = {
       {"run_dir", run.path.string()},
       {"end", to_text(result.end)},
       {"step", result.step},
-      {"loss", result.loss},
+      {"loss", result.loss ? nlohmann::ordered_json(*result.loss) : nlohmann::ordered_json()},
       {"validation", result.validation},
       {"elapsed_s", trainer.position().elapsed_s},
       {"ranks", context.world_size()},
+      {"replicas", trainer.strategy().num_replicas_in_sync()},
       {"strategy", trainer.strategy().name()},
       {"backend", context.backend_name()},
-      {"model", {{"name", trainer.model().name}, {"parameters", count_parameters(*trainer.model().module)}}}};
+      {"model", {{"name", trainer.model().name}, {"parameters", parameters}}}};
+  if (const auto served = served_summary(trainer.strategy()); !served.is_null()) summary["servers"] = served;
   if (prediction != nullptr) summary["prediction"] = prediction->result();
   write_json(flags.json, summary);
 }
 
+// What strategy `name` is told: of the options that were given those it has. An "auto" that means one process
+// may have been given more.
+OptionValues strategy_values(const TrainFlags& flags, const OptionTable& options) {
+  OptionValues values = flags.options_in(options);
+  if (options.find("strategy-seed") != nullptr) values.emplace("strategy-seed", std::to_string(flags.seed));
+  return values;
+}
+
+std::unique_ptr<Strategy> make_strategy(const TrainFlags& flags, const StrategyRegistry& strategies,
+                                        const std::string& name, const Context& context,
+                                        const OptionValues& of_pipeline = {}) {
+  const auto values_of = [&](const std::string& strategy) {
+    OptionValues values = strategy_values(flags, strategies.declaration(strategy).options);
+    if (strategy == "pipeline") {
+      for (const auto& [option, value] : of_pipeline) values[option] = value;
+    }
+    return values;
+  };
+  if (context.mesh().size() > 1) return strategy_on_mesh(strategies, name, context, values_of);
+  return strategies.make(name, context, values_of(name));
+}
+
 }  // namespace
 
-ExitCode run_training(const TrainFlags& flags) {
-  account_cpu_allocations();
+ExitCode run_training(const TrainFlags& given, const StrategyRegistry& strategies) {
+  TrainFlags flags = given;
+  track_cpu_allocations();
   InitOptions init_options;
   init_options.backend = flags.backend;
-  if (flags.reproducible) init_options.reproducible = true;
+  if (flags.deterministic) init_options.deterministic = true;
   init_options.timeout = parse_duration(flags.timeout, "--timeout");
+  TrainingPlace place = training_place(flags.strategy, flags.options, init_options);
   Context context = init(init_options);
-  if (context.world_size() > 1) log::set_prefix(str("rank ", context.rank()));
+  const auto lie_on = [&](const std::function<Mesh()>& find) {
+    Context meshed = context;
+    run_agreed(context, [&] {
+      if (const Mesh mesh = find(); !mesh.empty()) meshed = context.mesh(mesh);
+    });
+    context = meshed;
+    place = {.writes = context.rank() == 0, .readers = replicas_of(context.mesh())};
+    for (const std::vector<int>& readers :
+         ranks_along(context.mesh(), {std::begin(kReplicaDimensions), std::end(kReplicaDimensions)})) {
+      const auto own = std::find(readers.begin(), readers.end(), context.rank());
+      if (own != readers.end()) place.reader = static_cast<int>(own - readers.begin());
+    }
+  };
+  const bool is_planned = flags.strategy == "planned";
+  if (place.is_served) {
+    log::set_prefix(str("worker ", place.reader));
+  } else {
+    lie_on([&] { return is_planned ? Mesh() : mesh_of(flags, context.world_size()); });
+  }
+
+  const RestartMemory memory(flags, place, context);
+  flags.resume = flags.resume || memory.goes_on();
 
   // Everything that can go wrong before training goes wrong here, and is one error for the job.
   OpenedData data;
   Model model;
-  StrategyOptions options;
   std::string strategy_named;
   nlohmann::json overrides;
   c10::Device device = c10::kCPU;
   RunDirectory run;
   run_agreed(context, [&] {
-    batch_size_per_rank(flags, context.world_size());
-    check_bert_flags(flags);
-    options = strategy_options(flags, context.world());
-    // Known or not, before anything is measured.
-    strategy_named = all_strategies().resolve(strategy_name(flags, context.world_size()));
+    profiled_batch_size(flags, place.readers);
+    strategy_named = strategies.resolve(strategy_name(flags, context.world_size()));
+    // What several processes would refuse (a codec that is not known) one does too.
+    if (flags.strategy == "auto" && context.mesh().size() == 1)
+      make_strategy(flags, strategies, "ddp", context);
     device = device_of(flags.device, context.local_rank());
     resolve(precision_options(flags));
     overrides = model_overrides(flags);
     data = open_training_data(flags, overrides);
-    if (context.rank() == 0) run = find_run_directory(flags);
+    check_trainer_flags(flags, data.validation != nullptr);
+    memory.check(flags, place);
+    if (context.rank() == 0) run = find_run_directory(flags, !place.only_trains());
   });
   // Rank 0's clock and disk decide for all.
   const nlohmann::json agreed = broadcast_object(
       {{"path", run.path.string()}, {"resume_from", run.resume_from ? run.resume_from->string() : ""}},
       context.world());
-  run.path = agreed.at("path").get<std::string>();
+  run.path = agreed.at("path").get<std::string>();  // its lock stays on rank 0
   if (const std::string from = agreed.at("resume_from"); !from.empty()) run.resume_from = from;
-  const JobPlan plan = plan_job(flags, context, run, [&] {
-    const std::int64_t batch = batch_size_per_rank(flags, context.world_size());
+  memory.choose(context, run);
+  const auto first_batch = [&] {
+    const std::int64_t batch = profiled_batch_size(flags, place.readers);
     std::vector<std::int64_t> samples(static_cast<std::size_t>(std::min(batch, data.train->size())));
     std::iota(samples.begin(), samples.end(), 0);
+    return data.train->get(samples);
+  };
+  const JobPlan plan = plan_job(flags, context, run, [&] {
     return JobToPlan{
         .make_model =
             [&] { return make_training_model(flags, data.train->info(), overrides, context.rank()); },
-        .batch = data.train->get(samples),
+        .batch = first_batch(),
         .optimizer = optimizer_options(flags)};
   });
-  options.plan_text = plan.text;
+  if (!plan.mesh.empty()) {
+    lie_on([&] { return plan.mesh; });
+    strategy_named = plan.strategy_on_mesh();
+    if (plan.batch_size > 0) {
+      flags.batch_size = plan.batch_size;
+      flags.global_batch_size.reset();
+    }
+  }
   // From here on: what measuring took is given back.
-  process_ledger().reset_peak();
+  replica_memory_tracker().reset_peak();
   if (!flags.memory_limit.empty())
-    process_ledger().set_limit(parse_bytes(flags.memory_limit, "--memory-limit"));
+    replica_memory_tracker().set_limit(parse_bytes(flags.memory_limit, "--memory-limit"));
   std::unique_ptr<Strategy> strategy;
+  const auto make_prepared_model = [&](int rank) {
+    Model made = make_model_within_limit(
+        flags, [&] { return make_training_model(flags, data.train->info(), overrides, rank); });
+    checkpoint_activations(*made.module, flags.checkpoint_activations);
+    plan.checkpoint_units(*made.module);
+    return made;
+  };
   run_agreed(context, [&] {
-    strategy = all_strategies().make(strategy_named, context, options);
-    model = make_model_within_limit(
-        flags, [&] { return make_training_model(flags, data.train->info(), overrides, context.rank()); });
-    checkpoint_activations(*model.module, flags.checkpoint_activations);
+    model = make_prepared_model(context.rank());
+    OptionValues of_pipeline = plan.pipeline_options();
+    if (size_along(context.mesh(), "pipeline") > 1 && of_pipeline.empty() &&
+        !flags.options.contains("stage-cuts")) {
+      const OptionValues values = flags.options_in(strategies.declaration("pipeline").options);
+      const std::uint64_t limit =
+          flags.memory_limit.empty() ? 0 : parse_bytes(flags.memory_limit, "--memory-limit").count;
+      of_pipeline["stage-cuts"] =
+          join(measured_stage_cuts(context, model, first_batch(),
+                                   strategies.read<PipelineOptions>("pipeline", values), limit),
+               ",");
+    }
+    strategy = make_strategy(
+        flags, plan.text.empty() ? strategies : with_plan(strategies, plan.text_along_data(context)),
+        strategy_named, context, of_pipeline);
   });
-  run_agreed(context, [&] {
-    if (context.rank() == 0) prepare_run_directory(run, to_json(flags));
-  });
-
+  const std::int64_t parameters = count_parameters(*model.module);  // a rank may soon have a part of them
+  const InputShard shard = strategy->input_shard();
+  if (flags.sync_batch_norm && shard.replicas > 1) {
+    throw UsageError(str("--sync-batch-norm is for one replica a process: strategy ", strategy->name(),
+                         " has ", shard.replicas, ", whose batch norms each see their own part; use ddp"));
+  }
+  if (flags.sync_batch_norm && flags.strategy == "parameter_server") {
+    throw UsageError(
+        "--sync-batch-norm: workers of strategy parameter_server do not wait for each other, so each "
+        "normalises "
+        "its own batch; use grouped, or leave it out");
+  }
   if (flags.sync_batch_norm) {
     // A group of its own: gradients travel over the world's in the same backward pass.
-    if (synchronise_batch_norms(*model.module, context.new_group(context.world().ranks())) == 0) {
+    if (synchronise_batch_norms(*model.module, context.new_group_along({"data"})) == 0) {
       throw UsageError(
           str("--sync-batch-norm: --model ", flags.model,
               " has no batch normalisation; for a convnet: --model-config '{\"batch_norm\": true}'"));
     }
   }
-  Trainer trainer(*strategy, std::move(model), device, precision_options(flags));
-  trainer.compile([&](torch::nn::Module& module) { return make_optimizer(optimizer_options(flags), module); },
-                  cross_entropy, metrics_for(flags));
+  // Further replicas of a process say nothing of pretrained weights that were found.
+  const ModelFactory models = [&, first = std::make_shared<Model>(std::move(model))] {
+    return first->module ? std::exchange(*first, {}) : make_prepared_model(-1);
+  };
+  Trainer trainer(*strategy, models, device, precision_options(flags));
+  const DatasetInfo& info = data.train->info();
+  LossFunction loss = cross_entropy;
+  std::vector<Metric> metrics;
+  run_agreed(context, [&] {
+    loss = chosen_loss(flags, info);
+    metrics = chosen_metrics(flags, info, metrics_for(flags, info));
+  });
+  trainer.compile(optimizer_options(flags), std::move(loss), std::move(metrics));
   // What draws from libtorch's own generator draws differently on every rank. (Dropout of the built-in models
   // draws by sample.)
-  torch::manual_seed(flags.seed + 1 + static_cast<std::uint64_t>(context.rank()));
+  torch::manual_seed(flags.seed + 1 + static_cast<std::uint64_t>(place.reader));
   if (run.resume_from) trainer.restore(*run.resume_from);
 
   std::shared_ptr<PredictionReport> prediction;
   if (plan.predicts) prediction = std::make_shared<PredictionReport>(run.path, plan.prediction);
-  FitOptions fit = fit_options(flags, context, data, run, prediction);
-  fit.schedule =
-      make_schedule(schedule_options(flags, total_steps(fit, data.train->size(), context.world_size())));
-  stop_after_this_step_on_signals();
+  RunFiles files = plan.files;
+  files["config.json"] = flags.configuration.dump(2) + "\n";
+  files["data.json"] = describe_data(data.train->info()).dump(2) + "\n";
+  FitOptions fit = fit_options(flags, place, data, run,
+                               std::make_shared<RunDirectoryWriter>(run, std::move(files)), prediction);
+  run_agreed(context, [&] {
+    const InputDivision division = divide_input(*data.train, fit.input_sharding, place.readers);
+    const std::int64_t steps =
+        total_steps(fit, division.most_samples * division.readers, division.readers * shard.replicas);
+    fit.schedule = make_schedule(schedule_options(flags, steps));
+  });
+  if (auto wait = wait_for_workers(*strategy)) fit.callbacks.insert(fit.callbacks.begin(), std::move(wait));
+  if (!run.resume_from) fit.initial_step = steps_done_before(*strategy);
+  if (auto replica = memory.callback(flags)) fit.callbacks.push_back(std::move(replica));
+  memory.begin();
+  request_stop_on_signals();
   const FitResult result = trainer.fit(data.train, fit);
-  print_result(flags, run, context, trainer, result, prediction.get());
+  if (place.writes) print_result(flags, run, context, trainer, result, prediction.get(), parameters);
   context.shutdown();
   return result.end == FitEnd::preempted ? ExitCode::preempted : ExitCode::ok;
 }

@@ -2,11 +2,12 @@
 
 #include "apps/train/flags.h"
 #include "rondo/base/error.h"
+#include "rondo/strategy/registry.h"
 
 namespace rondo {
 
-// Trains as this process's rank and writes the run directory. Returns ok, or preempted after TERM or INT.
-// Errors that all ranks know of are AgreedErrors (rondo/train/agreement.h).
-ExitCode run_training(const TrainFlags& flags);
+// Trains as this process's rank, by one of `strategies`, and writes the run directory. Returns ok, or
+// preempted after TERM or INT. Errors that all ranks know of are AgreedErrors (rondo/train/agreement.h).
+ExitCode run_training(const TrainFlags& flags, const StrategyRegistry& strategies);
 
 }  // namespace rondo

@@ -1,5 +1,5 @@
-"""PyTorch's side of `rondo bench step`: one rank of DistributedDataParallel, ZeroRedundancyOptimizer over it (zero1) or
-fully_shard per block (fsdp2), over Gloo.
+"""PyTorch's side of `rondo bench step`: one rank of DistributedDataParallel, ZeroRedundancyOptimizer over it (zero1),
+fully_shard per block (fsdp2) or parallelize_module (tensor), over Gloo.
 
 Speaks the workers' protocol (apps/bench/step/README.md): reads "run N" and "memory N" lines from standard input and answers
 each with one JSON line on standard output. Batches and initial weights are the same as rondo's, so losses can be compared
@@ -65,15 +65,16 @@ def image_batch(config, batch_size, step, rank):
 class Attention(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
-        self.heads = heads
+        self.head_size = width // heads
         self.c_attn = nn.Linear(width, 3 * width)
         self.c_proj = nn.Linear(width, width)
 
     def forward(self, x):
-        samples, length, width = x.shape
-        q, k, v = (part.view(samples, length, self.heads, -1).transpose(1, 2) for part in self.c_attn(x).split(width, 2))
+        samples, length, _ = x.shape
+        heads = (samples, length, -1, self.head_size)
+        q, k, v = (part.view(heads).transpose(1, 2) for part in self.c_attn(x).chunk(3, 2))
         mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return self.c_proj(mixed.transpose(1, 2).reshape(samples, length, width))
+        return self.c_proj(mixed.transpose(1, 2).flatten(2))
 
 
 class Feedforward(nn.Module):
@@ -161,7 +162,7 @@ def mixed_precision_policy(text):
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--strategy", choices=["ddp", "zero1", "fsdp2", "one_device"], required=True)
+    parser.add_argument("--strategy", choices=["ddp", "zero1", "fsdp2", "tensor", "one_device"], required=True)
     parser.add_argument("--setting", choices=["usual", "fastest"], required=True)
     parser.add_argument("--kind", choices=["gpt", "mlp"], required=True)
     parser.add_argument("--config", type=json.loads, required=True)
@@ -173,7 +174,7 @@ def parse_arguments():
     parser.add_argument("--optimizer", choices=["adamw", "sgd"], required=True)
     parser.add_argument("--codec", default="none")
     parser.add_argument("--mixed-precision", type=mixed_precision_policy, default={})
-    parser.add_argument("--account-memory", action="store_true")
+    parser.add_argument("--track-memory", action="store_true")
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--world-size", type=int, required=True)
     parser.add_argument("--rendezvous", required=True)
@@ -209,6 +210,29 @@ def blocks_of(module):
     return module.transformer.h if isinstance(module, Gpt) else module.layers
 
 
+def divide(module, arguments):
+    """Megatron's division of a GPT, by torch.distributed.tensor.parallel; the loss is of divided logits, too."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    ranks = arguments.world_size
+    for block in module.transformer.h:
+        # Rows of query, key and value that belong to the same heads next to each other, as a rank's part has them.
+        for parameter in block.attn.c_attn.parameters():
+            parts = parameter.detach().reshape(3, ranks, -1, *parameter.shape[1:])
+            parameter.data = parts.transpose(0, 1).reshape(parameter.shape).contiguous()
+    plan = {
+        "transformer.wte": RowwiseParallel(input_layouts=Replicate()),
+        "transformer.h.*.attn.c_attn": ColwiseParallel(),
+        "transformer.h.*.attn.c_proj": RowwiseParallel(),
+        "transformer.h.*.mlp.c_fc": ColwiseParallel(),
+        "transformer.h.*.mlp.c_proj": RowwiseParallel(),
+        "lm_head": ColwiseParallel(output_layouts=Shard(-1), use_local_output=False),
+    }
+    return parallelize_module(module, init_device_mesh("cpu", (ranks,)), plan)
+
+
 def distribute(module, arguments):
     """The module as the strategy wraps it; joins the group of ranks."""
     if arguments.strategy == "one_device":
@@ -220,6 +244,8 @@ def distribute(module, arguments):
         world_size=arguments.world_size,
         timeout=datetime.timedelta(seconds=120),
     )
+    if arguments.strategy == "tensor":
+        return divide(module, arguments)
     if arguments.strategy == "fsdp2":
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -243,6 +269,13 @@ def make_optimizer(parameters, arguments):
         from torch.distributed.optim import ZeroRedundancyOptimizer
 
         return ZeroRedundancyOptimizer(parameters, kind, **settings)
+    if arguments.strategy == "tensor":
+        from torch.distributed.tensor import DTensor
+
+        # The fused step takes no mixture of divided and whole parameters.
+        parameters = list(parameters)
+        groups = [[p for p in parameters if isinstance(p, DTensor) == divided] for divided in (True, False)]
+        return kind([{"params": group} for group in groups], **settings)
     return kind(parameters, **settings)
 
 
@@ -255,30 +288,47 @@ def make_step(arguments):
     optimizer = make_optimizer(model.parameters(), arguments)
     make_batch = token_batch if gpt else image_batch
 
+    def batch_of(number):
+        if arguments.strategy != "tensor":
+            return make_batch(arguments.config, arguments.batch_size, number, arguments.rank)
+        # The ranks compute all their batches together.
+        parts = [make_batch(arguments.config, arguments.batch_size, number, r) for r in range(arguments.world_size)]
+        return tuple(torch.cat(part) for part in zip(*parts))
+
+    def loss_region():
+        if arguments.strategy != "tensor":
+            return contextlib.nullcontext()
+        from torch.distributed.tensor.parallel import loss_parallel
+
+        return loss_parallel()
+
     def autocast():
         if arguments.dtype == "bfloat16":
             return torch.autocast("cpu", torch.bfloat16)
         return contextlib.nullcontext()
 
     def step(number):
-        inputs, targets = make_batch(arguments.config, arguments.batch_size, number, arguments.rank)
+        inputs, targets = batch_of(number)
         begin = time.perf_counter()
         optimizer.zero_grad()
-        with autocast():
-            logits = model(inputs)
-            loss = functional.cross_entropy(logits.reshape(-1, logits.size(-1)), targets.reshape(-1))
-        loss.backward()
+        with loss_region():
+            with autocast():
+                logits = model(inputs)
+                loss = functional.cross_entropy(logits.reshape(-1, logits.size(-1)), targets.reshape(-1))
+            loss.backward()
         if arguments.clip_norm > 0:
             nn.utils.clip_grad_norm_(model.parameters(), arguments.clip_norm)
         optimizer.step()
+        if arguments.strategy == "tensor":
+            loss = loss.full_tensor()
         return loss.item(), (time.perf_counter() - begin) * 1e3
 
     return step, model, optimizer
 
 
 def memory_tracker(arguments, model, optimizer):
-    """Keeps books of FSDP2's tensors in a `with`; for other strategies, or when not asked for, None."""
-    if not arguments.account_memory or arguments.strategy != "fsdp2":
+    """Tracks FSDP2's tensors in a `with`; for other strategies, or when not asked for, None."""
+    if not arguments.track_memory or arguments.strategy != "fsdp2":
         return None
     from torch.distributed._tools.mem_tracker import MemTracker
 

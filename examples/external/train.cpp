@@ -3,9 +3,7 @@
 #include <torch/torch.h>
 #include <cstdio>
 #include <exception>
-
-#include "rondo/backend/context.h"
-#include "rondo/parallel/ddp/ddp.h"
+#include <rondo/rondo.hpp>
 
 void train() {
   rondo::Context context = rondo::init();  // new: joins the job; a job of one without a launcher

@@ -2,9 +2,7 @@
 // Slurm or none.
 #include <exception>
 #include <iostream>
-
-#include "rondo/base/error.h"
-#include "rondo/env/identity.h"
+#include <rondo/core.hpp>
 
 int main() {
   try {

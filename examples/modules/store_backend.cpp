@@ -6,7 +6,7 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "rondo/backend/module.h"
+#include "rondo/backend/engine/module.h"
 
 namespace {
 

@@ -19,10 +19,10 @@ if torch.__version__ != TORCH_VERSION:
 
 from rondo_torch.backend import create_backend  # noqa: E402  (only after the check above)
 from rondo_torch.native import (  # noqa: E402
-    CommunicationError, MismatchError, PeerLostError, TimeoutError, empty_registered, is_registered,
+    CommunicationError, MismatchError, PeerLostError, TimeoutError, UsageError, empty_registered, is_registered,
     registers_allocations)
 
-__all__ = ["CommunicationError", "MismatchError", "PeerLostError", "TimeoutError", "__version__", "empty_registered",
-           "is_registered", "registers_allocations"]
+__all__ = ["CommunicationError", "MismatchError", "PeerLostError", "TimeoutError", "UsageError", "__version__",
+           "empty_registered", "is_registered", "registers_allocations"]
 
 dist.Backend.register_backend("rondo", create_backend, extended_api=True, devices=["cpu"])

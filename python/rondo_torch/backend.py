@@ -1,8 +1,11 @@
 """What torch.distributed calls to make a communicator, and the rendezvous without a network port."""
 
+import atexit
+import functools
 import os
 
-from torch.distributed import PrefixStore, register_rendezvous_handler
+import torch
+from torch.distributed import PrefixStore, distributed_c10d, register_rendezvous_handler
 
 from rondo_torch import native
 
@@ -31,3 +34,28 @@ def _rendezvous(url, timeout=None, **_):
 
 
 register_rendezvous_handler("rondo", _rendezvous)
+
+
+def _reaching_rondo(set_pg_timeout):
+    """torch.distributed's _set_pg_timeout knows the classes of Gloo's and NCCL's backends only, and passes over others."""
+
+    @functools.wraps(set_pg_timeout)
+    def wrapped(timeout, group=None):
+        named = group if group is not None else distributed_c10d._get_default_group()
+        devices = named._device_types if isinstance(named, distributed_c10d.ProcessGroup) else []
+        others = [device for device in devices if device != torch.device("cpu")]
+        if torch.device("cpu") in devices:
+            backend = named._get_backend(torch.device("cpu"))
+            if backend.name() == "rondo":
+                backend.set_timeout(timeout)
+                if not others:
+                    return None
+        return set_pg_timeout(timeout, group)
+
+    return wrapped
+
+
+distributed_c10d._set_pg_timeout = _reaching_rondo(distributed_c10d._set_pg_timeout)
+
+# Callbacks of futures need the interpreter.
+atexit.register(native.stop_helper_threads)

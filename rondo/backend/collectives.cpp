@@ -1,9 +1,13 @@
 #include "rondo/backend/collectives.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/accumulate.h>
 
-#include "rondo/backend/native/native_backend.h"
+#include <numeric>
+#include <span>
+
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 
@@ -23,14 +27,42 @@ void check_rank(int rank, const Group& group, const char* what) {
   }
 }
 
+std::int64_t total(std::span<const std::int64_t> sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+}
+
+// Every rank's input is sent to all, who keep what is theirs. All tensors and lists are of elements.
+void exchange_by_broadcasts(const at::Tensor& output, const at::Tensor& input,
+                            const std::vector<std::int64_t>& receive, const std::vector<std::int64_t>& send,
+                            const Group& group) {
+  const std::int64_t ranks = group.size();
+  at::Tensor sent = at::zeros({ranks, ranks}, at::kLong);  // by sender and receiver
+  for (std::int64_t to = 0; to < ranks; ++to)
+    sent[group.rank()][to].fill_(send[static_cast<std::size_t>(to)]);
+  sent = sent.to(group.traits().control_device());
+  all_reduce(sent, group);
+  sent = sent.cpu();
+  std::int64_t place = 0;
+  for (std::int64_t from = 0; from < ranks; ++from) {
+    const at::Tensor row = sent[from];
+    at::Tensor all =
+        from == group.rank() ? input : at::empty({row.sum().item<std::int64_t>()}, input.options());
+    if (all.numel() > 0) broadcast(all, group, static_cast<int>(from));
+    const std::int64_t begin = row.narrow(0, 0, group.rank()).sum().item<std::int64_t>();
+    const std::int64_t mine = receive[static_cast<std::size_t>(from)];
+    output.narrow(0, place, mine).copy_(all.narrow(0, begin, mine));
+    place += mine;
+  }
+}
+
 }  // namespace
 
 // Every operation works on data, not on the autograd graph: a leaf that requires grad may be written in
 // place.
 
 void all_reduce(at::Tensor& tensor, const Group& group, ReduceOp op) {
-  if (auto* native = dynamic_cast<NativeBackend*>(group.backend().get())) {
-    native->all_reduce_now(tensor, op);
+  if (ExtendedBackend* const engine = extended(group.backend())) {
+    engine->all_reduce_now(tensor, op);
     return;
   }
   std::vector<at::Tensor> tensors{tensor.detach()};
@@ -115,15 +147,51 @@ void all_to_all(std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>&
     output_splits.push_back(outputs[r].numel());
     flat_inputs.push_back(inputs[r].detach().reshape({-1}));
   }
-  at::Tensor input = at::cat(flat_inputs);
-  std::int64_t total = 0;
-  for (const std::int64_t split : output_splits) total += split;
-  at::Tensor output = at::empty({total}, outputs.front().options());
-  // Engines may take the lists over.
-  std::vector<std::int64_t> given_output_splits = output_splits;
-  group.backend()->alltoall_base(output, input, given_output_splits, input_splits)->wait();
+  at::Tensor output = at::empty({total(output_splits)}, outputs.front().options());
+  all_to_all_single(output, at::cat(flat_inputs), output_splits, input_splits, group);
   const std::vector<at::Tensor> parts = output.split_with_sizes(output_splits);
   for (std::size_t r = 0; r < size; ++r) outputs[r].detach().copy_(parts[r].view(outputs[r].sizes()));
+}
+
+void all_to_all_single(at::Tensor& output, const at::Tensor& input,
+                       const std::vector<std::int64_t>& output_rows,
+                       const std::vector<std::int64_t>& input_rows, const Group& group) {
+  const auto size = static_cast<std::size_t>(group.size());
+  if (input_rows.size() != size || output_rows.size() != size || total(input_rows) != input.size(0) ||
+      total(output_rows) != output.size(0)) {
+    throw UsageError(str("all_to_all_single: group '", group.name(), "' has ", size, " ranks; rows [",
+                         join(input_rows, ", "), "] of ", input.size(0), " are sent and [",
+                         join(output_rows, ", "), "] of ", output.size(0), " received"));
+  }
+  // Of elements: a row may have any shape.
+  const auto elements = [&](std::vector<std::int64_t> rows, const at::Tensor& tensor) {
+    const std::int64_t row = c10::multiply_integers(tensor.sizes().slice(1));
+    for (std::int64_t& each : rows) each *= row;
+    return rows;
+  };
+  std::vector<std::int64_t> send = elements(input_rows, input), receive = elements(output_rows, output);
+  at::Tensor from = input.detach().contiguous().view({input.numel()});
+  const at::Tensor result = output.detach().view({output.numel()});
+  if (!group.traits().all_to_all) return exchange_by_broadcasts(result, from, receive, send, group);
+  // Engines differ in what they make of empty tensors: who has one sends itself an element more.
+  const auto self = static_cast<std::size_t>(group.rank());
+  const bool pads = from.numel() == 0 || result.numel() == 0;
+  at::Tensor to = result;
+  const std::int64_t own_end = total(std::span(receive).first(self + 1));
+  if (pads) {
+    const std::int64_t place = total(std::span(send).first(self + 1));
+    from = at::cat({from.narrow(0, 0, place), at::zeros({1}, from.options()),
+                    from.narrow(0, place, from.numel() - place)});
+    to = at::empty({result.numel() + 1}, result.options());
+    ++send[self];
+    ++receive[self];
+  }
+  // Engines may take the lists over.
+  group.backend()->alltoall_base(to, from, receive, send)->wait();
+  if (!pads) return;
+  result.narrow(0, 0, own_end).copy_(to.narrow(0, 0, own_end));
+  const std::int64_t rest = result.numel() - own_end;
+  result.narrow(0, own_end, rest).copy_(to.narrow(0, own_end + 1, rest));
 }
 
 void send(const at::Tensor& tensor, const Group& group, int destination, int tag) {

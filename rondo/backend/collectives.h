@@ -33,12 +33,23 @@ at::Tensor reduce_scatter(const at::Tensor& tensor, const Group& group, ReduceOp
 // inputs[i] goes to rank i; result[i] came from rank i. inputs[i] may have another shape for every i; the
 // shape sent by rank i to this rank must be that of outputs[i].
 void all_to_all(std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs, const Group& group);
+// The first dimension of `input` is cut into input_rows[i] rows for rank i; output_rows[i] rows of `output`,
+// contiguous and of the same shape besides, came from rank i. Any of them may be 0. Over an engine without
+// the operation (EngineTraits::all_to_all) everybody broadcasts, and keeps what is his. PyTorch's
+// all_to_all_single.
+void all_to_all_single(at::Tensor& output, const at::Tensor& input,
+                       const std::vector<std::int64_t>& output_rows,
+                       const std::vector<std::int64_t>& input_rows, const Group& group);
+// Blocking. `destination` is a group rank, which calls recv() with the same tag, shape and dtype.
 void send(const at::Tensor& tensor, const Group& group, int destination, int tag = 0);
+// Blocking. Fills `tensor` with what the group rank `source` sends with this tag.
 void recv(at::Tensor& tensor, const Group& group, int source, int tag = 0);
+// Returns when all ranks of the group have called it.
 void barrier(const Group& group);
 
 // Objects: anything JSON can hold, of any size, different on every rank.
 nlohmann::json broadcast_object(const nlohmann::json& object, const Group& group, int root = 0);
+// The objects of all ranks, in rank order.
 std::vector<nlohmann::json> all_gather_object(const nlohmann::json& object, const Group& group);
 // At `root` all ranks' objects, elsewhere empty.
 std::vector<nlohmann::json> gather_object(const nlohmann::json& object, const Group& group, int root = 0);

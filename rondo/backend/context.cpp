@@ -1,29 +1,37 @@
 #include "rondo/backend/context.h"
 
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 
-#include "rondo/backend/hierarchical/hierarchical_backend.h"
+#include "rondo/backend/deterministic.h"
+#include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/membership.h"
-#include "rondo/backend/native/native_backend.h"
 #include "rondo/backend/network.h"
 #include "rondo/backend/registry.h"
 #include "rondo/backend/rendezvous.h"
-#include "rondo/backend/reproducible.h"
-#include "rondo/backend/store_adapter.h"
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
+#include "rondo/base/machine.h"
+#include "rondo/base/replica.h"
 #include "rondo/base/text.h"
 #include "rondo/env/environment.h"
 #include "rondo/env/identity.h"
+#include "rondo/env/roles.h"
 #include "rondo/kernels/matmul_choice.h"
+#include "rondo/memory/tracker.h"
 
 namespace rondo {
 
 namespace {
+
+// Before a meeting place: the world has the rank and size that the options say, whatever the environment
+// says.
+constexpr std::string_view kApart = "apart:";
 
 // Who runs where, by rank.
 struct Places {
@@ -44,11 +52,13 @@ Places find_places(const env::Identity& identity, const InitOptions& options,
   places.local_world_size = identity.local_world_size.value_or(identity.world_size);
   // A launcher that started the whole world on this host leaves nothing to find out.
   const bool told = identity.local_rank && identity.local_world_size == identity.world_size;
+  const bool apart = options.init_method.starts_with(kApart);
   const std::string host = options.host.empty()
                                ? env::lookup(env::process_environment(), kHostVariable).value_or("")
                                : options.host;
   if (identity.world_size == 1 || (told && host.empty())) return places;
-  const Member own = this_member(identity, host);
+  Member own = this_member(identity, host);
+  if (apart) own.launcher_store.clear();  // other worlds of this launcher meet there
   places.members = exchange_members(identity, own, store, join_timeout(options.timeout));
   const auto with_me = [&](const Member& member) { return member.host == own.host; };
   const auto begin = places.members.begin();
@@ -79,27 +89,38 @@ void describe_places(BackendRequest& request, const Places& places) {
     request.host_store = c10::make_intrusive<c10d::PrefixStore>(request.group_name, store);
 }
 
-env::Overrides overrides_of(const InitOptions& options) {
+env::Overrides overrides_of(const InitOptions& options, const std::string& init_method) {
   env::Overrides overrides;
   overrides.rank = options.rank;
   overrides.world_size = options.world_size;
   overrides.local_rank = options.local_rank;
-  overrides.init_method = options.store ? "file:///unused" : options.init_method;
+  overrides.init_method = options.store ? "file:///unused" : init_method;
   return overrides;
+}
+
+// Of a process that has a world of its own, or whose place in it the options alone say.
+env::Identity identity_apart(env::Overrides overrides) {
+  overrides.host = host_name();
+  return env::discover({}, overrides);
 }
 
 }  // namespace
 
 struct Context::State {
+  std::shared_ptr<Replica> replica;  // first: whatever goes after it is released under its number
   env::Identity identity;
   Places places;
   std::string local_address;
   std::string backend_name;
   c10::intrusive_ptr<c10d::Store> store;
   Duration timeout{};
-  bool reproducible = false;
+  std::int64_t epoch = 0;
+  bool deterministic = false;
   Group world;
-  std::vector<Group> groups;  // all made so far; a group is named by its number
+  Mesh mesh;
+  std::map<std::string, Group> dimensions;  // by name; of a mesh with several
+  std::vector<Group> groups;                // all made so far; a group is named by its number
+  std::map<std::string, int> within;        // contexts made of a group so far, by its name
 };
 
 Context init(const InitOptions& options) {
@@ -108,19 +129,36 @@ Context init(const InitOptions& options) {
         "InitOptions.store is given, so InitOptions.rank and InitOptions.world_size must be too");
   }
   auto state = std::make_shared<Context::State>();
-  state->identity = env::discover_process(overrides_of(options));
+  const bool alone = options.init_method == "alone";
+  const bool apart = options.init_method.starts_with(kApart);
+  const std::string method = apart ? options.init_method.substr(kApart.size()) : options.init_method;
+  state->identity = alone   ? identity_apart({})
+                    : apart ? identity_apart(overrides_of(options, method))
+                            : env::discover_process(overrides_of(options, method));
   state->timeout = options.timeout;
   const env::Identity& identity = state->identity;
-  if (identity.world_size > 1) log::set_prefix(str("rank ", identity.rank));
+  env::require_served_role(identity);
+  state->replica = std::make_shared<Replica>();
+  begin_replica_tracker(state->replica->number());
+  state->replica->enter();
+  log::set_prefix(identity.world_size > 1 ? str("rank ", identity.rank) : std::string());
   const MatmulChoice& matmul = matmul_choice();
   log::info("matrix products: ", matmul.fast ? "fast" : "default", " kernels (", matmul.why, ")");
-  state->store =
-      options.store ? options.store : meet(identity, options.init_method, join_timeout(options.timeout));
+  if (options.store) {
+    state->store = options.store;
+  } else if (alone) {
+    state->store = c10::make_intrusive<c10d::HashStore>();
+  } else {
+    state->store = meet(identity, method, join_timeout(options.timeout));
+  }
   // A restarted job may meet in a store that remembers the last attempt.
   if (identity.restart_count > 0) {
     state->store =
         c10::make_intrusive<c10d::PrefixStore>(str("attempt/", identity.restart_count), state->store);
   }
+  state->epoch = options.epoch;
+  if (options.epoch > 0)
+    state->store = c10::make_intrusive<c10d::PrefixStore>(str("epoch/", options.epoch), state->store);
   state->places = find_places(identity, options, state->store);
   const bool one_host = state->places.one_host();
   if (!one_host) state->local_address = local_address_towards(identity.master_addr);
@@ -128,14 +166,15 @@ Context init(const InitOptions& options) {
       options.backend == "auto" ? (one_host ? "native" : "hierarchical(native, gloo)") : options.backend;
 
   StoreFromC10d store(state->store);
-  state->reproducible =
-      agree_on_reproducible(options.reproducible ? *options.reproducible : reproducible_by_environment(),
-                            identity.rank, identity.world_size, store, join_timeout(options.timeout));
+  state->deterministic =
+      agree_on_deterministic(options.deterministic ? *options.deterministic : deterministic_by_environment(),
+                             identity.rank, identity.world_size, store, join_timeout(options.timeout));
 
   std::vector<int> everyone(static_cast<std::size_t>(identity.world_size));
   std::iota(everyone.begin(), everyone.end(), 0);
   Context context(state);
   state->world = context.new_group(everyone);
+  state->mesh = {{"data", identity.world_size}};
   return context;
 }
 
@@ -155,8 +194,44 @@ int Context::local_rank() const { return checked(state_).places.local_rank; }
 int Context::local_world_size() const { return checked(state_).places.local_world_size; }
 const std::string& Context::host() const { return checked(state_).identity.host; }
 const std::string& Context::backend_name() const { return checked(state_).backend_name; }
-bool Context::reproducible() const { return checked(state_).reproducible; }
+bool Context::deterministic() const { return checked(state_).deterministic; }
+const std::string& Context::role() const { return checked(state_).identity.role; }
+std::int64_t Context::epoch() const { return checked(state_).epoch; }
+const Mesh& Context::mesh() const { return checked(state_).mesh; }
 const Group& Context::world() const { return checked(state_).world; }
+void Context::enter() const { checked(state_).replica->enter(); }
+
+const Group& Context::group(const std::string& dimension) const {
+  const auto& groups = checked(state_).dimensions;
+  if (const auto found = groups.find(dimension); found != groups.end()) return found->second;
+  std::vector<std::string> names;
+  for (const MeshDimension& known : mesh()) {
+    if (known.name == dimension) return world();  // one dimension holds all ranks
+    names.push_back(known.name);
+  }
+  throw UsageError(str("the mesh has no dimension '", dimension, "'; it has ", join(names, ", ")));
+}
+
+Context Context::mesh(const Mesh& dimensions) const {
+  const Mesh ordered = ordered_mesh(dimensions, world_size());
+  Context result = within(world());
+  State& state = checked(result.state_);
+  state.mesh = ordered;
+  for (const MeshDimension& dimension : ordered) {
+    state.dimensions[dimension.name] =
+        dimension.size == world_size() ? state.world : result.new_group_along({dimension.name});
+  }
+  return result;
+}
+
+Group Context::new_group_along(const std::vector<std::string>& dimensions) const {
+  Group own;
+  for (const std::vector<int>& ranks : ranks_along(mesh(), dimensions)) {
+    const Group group = new_group(ranks);
+    if (group.member()) own = group;
+  }
+  return own;
+}
 
 Group Context::new_group(const std::vector<int>& ranks) const {
   State& state = checked(state_);
@@ -184,10 +259,41 @@ Group Context::new_group(const std::vector<int>& ranks) const {
   request.store = store;
   request.timeout = state.timeout;
   request.local_address = state.local_address;
-  request.reproducible = state.reproducible;
+  request.deterministic = state.deterministic;
   describe_places(request, state.places);
-  state.groups.emplace_back(name, ranks, request.rank, make_backend(state.backend_name, request), store);
+  state.groups.emplace_back(name, ranks, request.rank, make_communicator(state.backend_name, request), store);
   return state.groups.back();
+}
+
+Context Context::within(const Group& group) const {
+  State& state = checked(state_);
+  if (!group.member())
+    throw UsageError(str("Context::within: rank ", rank(), " is not a member of group '", group.name(), "'"));
+  auto part = std::make_shared<State>(state);
+  part->identity.rank = group.rank();
+  part->identity.world_size = group.size();
+  part->places.local_world_size = group.size();
+  part->places.members.clear();
+  if (!state.places.members.empty()) {
+    const auto& all = state.places.members;
+    const std::string& own = all[static_cast<std::size_t>(rank())].host;
+    for (const int member : group.ranks())
+      part->places.members.push_back(all[static_cast<std::size_t>(member)]);
+    part->places.local_world_size =
+        static_cast<int>(std::count_if(part->places.members.begin(), part->places.members.end(),
+                                       [&](const Member& member) { return member.host == own; }));
+  }
+  part->store =
+      c10::make_intrusive<c10d::PrefixStore>(str("context ", state.within[group.name()]++), group.store());
+  std::vector<int> everyone(static_cast<std::size_t>(group.size()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  part->world = Group(group.name(), everyone, group.rank(), Communicator{group.backend(), group.traits()},
+                      c10::make_intrusive<c10d::PrefixStore>("world", part->store));
+  part->groups = {part->world};
+  part->within.clear();
+  part->mesh = {{"data", group.size()}};
+  part->dimensions.clear();
+  return Context(std::move(part));
 }
 
 void Context::shutdown() {
@@ -196,8 +302,7 @@ void Context::shutdown() {
   state.world.backend()->barrier()->wait();
   for (const Group& group : state.groups) {
     if (!group.member()) continue;
-    if (auto* native = dynamic_cast<NativeBackend*>(group.backend().get())) native->close();
-    if (auto* several = dynamic_cast<HierarchicalBackend*>(group.backend().get())) several->close();
+    if (ExtendedBackend* const engine = extended(group.backend())) engine->close();
   }
   state.groups.clear();
   state.world = Group();

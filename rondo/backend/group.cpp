@@ -8,14 +8,19 @@ struct Group::State {
   std::string name;
   std::vector<int> ranks;
   int rank;
-  c10::intrusive_ptr<c10d::Backend> backend;
+  Communicator communicator;
   c10::intrusive_ptr<c10d::Store> store;
 };
 
-Group::Group(std::string name, std::vector<int> ranks, int rank, c10::intrusive_ptr<c10d::Backend> backend,
+Group::Group(std::string name, std::vector<int> ranks, int rank, Communicator communicator,
              c10::intrusive_ptr<c10d::Store> store)
     : state_(std::make_shared<State>(
-          State{std::move(name), std::move(ranks), rank, std::move(backend), std::move(store)})) {}
+          State{std::move(name), std::move(ranks), rank, std::move(communicator), std::move(store)})) {}
+
+Group::Group(std::string name, std::vector<int> ranks, int rank, c10::intrusive_ptr<c10d::Backend> backend,
+             c10::intrusive_ptr<c10d::Store> store)
+    : Group(std::move(name), std::move(ranks), rank, Communicator{backend, traits_of(backend)},
+            std::move(store)) {}
 
 namespace {
 
@@ -26,6 +31,13 @@ const State& checked(const std::shared_ptr<const State>& state) {
   return *state;
 }
 
+template <class State>
+const Communicator& communicator_of(const std::shared_ptr<const State>& state) {
+  if (!checked(state).communicator.backend)
+    throw UsageError("this rank is not a member of group '" + state->name + "'");
+  return state->communicator;
+}
+
 }  // namespace
 
 int Group::rank() const { return state_ == nullptr ? -1 : state_->rank; }
@@ -33,10 +45,8 @@ int Group::size() const { return static_cast<int>(checked(state_).ranks.size());
 const std::vector<int>& Group::ranks() const { return checked(state_).ranks; }
 const std::string& Group::name() const { return checked(state_).name; }
 
-const c10::intrusive_ptr<c10d::Backend>& Group::backend() const {
-  if (!checked(state_).backend) throw UsageError("this rank is not a member of group '" + state_->name + "'");
-  return state_->backend;
-}
+const c10::intrusive_ptr<c10d::Backend>& Group::backend() const { return communicator_of(state_).backend; }
+const EngineTraits& Group::traits() const { return communicator_of(state_).traits; }
 
 const c10::intrusive_ptr<c10d::Store>& Group::store() const { return checked(state_).store; }
 

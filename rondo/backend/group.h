@@ -2,11 +2,10 @@
 
 #include <memory>
 #include <string>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
-#include "rondo/base/time.h"
+#include "rondo/backend/engine/request.h"
 
 namespace rondo {
 
@@ -16,19 +15,24 @@ class Group {
  public:
   // An empty handle; member() is false.
   Group() = default;
-  // Called by Context and by backend factories. `ranks` are the members' ranks in the world, in group order.
+  // Called by Context. `ranks` are the members' ranks in the world, in group order.
+  Group(std::string name, std::vector<int> ranks, int rank, Communicator communicator,
+        c10::intrusive_ptr<c10d::Store> store);
+  // Over an engine of the caller's: what it can do it answers itself (ExtendedBackend), or the default holds.
   Group(std::string name, std::vector<int> ranks, int rank, c10::intrusive_ptr<c10d::Backend> backend,
         c10::intrusive_ptr<c10d::Store> store);
 
   // Rank of this process within the group, or -1 when it is not a member.
   int rank() const;
-  int size() const;
-  bool member() const { return rank() >= 0; }
+  int size() const;                            // number of members
+  bool member() const { return rank() >= 0; }  // whether this process is one
   // World ranks of the members; ranks()[i] is group rank i.
   const std::vector<int>& ranks() const;
-  const std::string& name() const;
+  const std::string& name() const;  // "world", or a name of its own; the same on all members
   // The engine: strategies talk to it directly. Never null for a member.
   const c10::intrusive_ptr<c10d::Backend>& backend() const;
+  // What the engine can do. Throws UsageError for a rank that is not a member.
+  const EngineTraits& traits() const;
   // Key-value store private to this group.
   const c10::intrusive_ptr<c10d::Store>& store() const;
 

@@ -7,8 +7,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "rondo/backend/store_adapter.h"
+#include "rondo/backend/engine/store_adapter.h"
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"
 #include "rondo/env/environment.h"
@@ -67,7 +68,7 @@ std::vector<Member> exchange_members(const env::Identity& identity, const Member
   const std::string text = announced.dump();
   const std::string present = view.compare_set(key_of(identity.rank), "", text);
   if (!present.empty() && present != text) {
-    const nlohmann::json other = nlohmann::json::parse(present);
+    const nlohmann::json other = parse_json_strict(present, "what another process said of this rank");
     throw UsageError(str(
         "rank ", identity.rank, " is claimed by two processes: pid ", getpid(), " on host ", own.host_name,
         " and pid ", other.at("pid").get<int>(), " on host ", other.at("host_name").get<std::string>(),
@@ -78,7 +79,7 @@ std::vector<Member> exchange_members(const env::Identity& identity, const Member
   for (int rank = 0; rank < identity.world_size; ++rank) {
     nlohmann::json found;
     try {
-      found = nlohmann::json::parse(view.get(key_of(rank), wait));
+      found = parse_json_strict(view.get(key_of(rank), wait), str("what rank ", rank, " said of itself"));
     } catch (const TimeoutError&) {
       throw_missing(identity, view, timeout);
     }

@@ -55,7 +55,8 @@ void PointToPointChannel::exchange(std::span<const Outgoing> outgoing, std::span
 
 void PointToPointChannel::run(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
                               const Wait& wait) {
-  const Deadline deadline = wait.deadline.is_never() ? Deadline::after(timeout_) : wait.deadline;
+  const bool own_timeout = wait.deadline.is_never() && timeout_ != Duration::max();
+  const Deadline deadline = own_timeout ? Deadline::after(timeout_) : wait.deadline;
   const auto throw_if_cancelled = [&] {
     if (wait.cancel != nullptr && wait.cancel->cancelled()) {
       throw CancelledError(str("exchange on rank ", rank(), " of ", size(), " was cancelled"));
@@ -110,7 +111,11 @@ void PointToPointChannel::finish(c10d::Work& work, std::vector<int>& needed, con
   const auto remaining =
       std::chrono::ceil<std::chrono::milliseconds>(std::min<Duration>(deadline.remaining(), kLongestWait));
   try {
-    work.wait(std::max(remaining, std::chrono::milliseconds(1)));
+    if (deadline.is_never()) {
+      work.wait();
+    } else {
+      work.wait(std::max(remaining, std::chrono::milliseconds(1)));
+    }
   } catch (const std::exception& e) {
     fail(needed, deadline, reason_of(e));
   }

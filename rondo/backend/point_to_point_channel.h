@@ -21,7 +21,8 @@ namespace rondo {
 class PointToPointChannel final : public Channel {
  public:
   // Ranks are those of `backend`, which nobody else uses meanwhile. `name` must be distinct for each channel
-  // that shares a store. `timeout` bounds an exchange without a deadline.
+  // that shares a store. `timeout` bounds an exchange without a deadline; Duration::max() leaves that to the
+  // timeout of the backend's own operations.
   PointToPointChannel(c10::intrusive_ptr<c10d::Backend> backend, std::shared_ptr<Store> store,
                       std::string name, Duration timeout);
 

@@ -5,8 +5,8 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/network.h"
-#include "rondo/backend/store_adapter.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"

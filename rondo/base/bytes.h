@@ -9,7 +9,8 @@ namespace rondo {
 
 // A size in bytes. A type of its own so that it is never mixed up with a count of elements.
 struct Bytes {
-  std::uint64_t count = 0;
+  std::uint64_t count = 0;  // of bytes
+  // By size.
   constexpr auto operator<=>(const Bytes&) const = default;
 };
 

@@ -30,8 +30,10 @@ class DataError : public Error {
 // known.
 class CommunicationError : public Error {
  public:
+  // `ranks` may be empty: nobody is known to be to blame.
   CommunicationError(const std::string& message, std::vector<int> ranks)
       : Error(message), ranks_(std::move(ranks)) {}
+  // Who is to blame, in the numbering of the group; may be empty.
   const std::vector<int>& ranks() const { return ranks_; }
 
  private:

@@ -1,11 +1,15 @@
 #include "rondo/base/log.h"
 
+#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <cstdlib>
+#include <map>
+#include <mutex>
 
 #include "rondo/base/error.h"
+#include "rondo/base/replica.h"
 
 namespace rondo::log {
 namespace {
@@ -26,11 +30,35 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::warn;
 }
 
-std::string pattern(std::string_view prefix) {
-  if (prefix.empty()) return "%H:%M:%S.%e %^%L%$ %v";
-  std::string escaped;
-  for (const char c : prefix) escaped += c == '%' ? std::string("%%") : std::string(1, c);
-  return "%H:%M:%S.%e %^%L%$ [" + escaped + "] %v";
+// By number of replica, as lines show them: "[rank 3] ".
+struct Prefixes {
+  std::mutex mutex;  // protects by_replica
+  std::map<int, std::string> by_replica;
+};
+
+// Never destroyed, as the logger.
+Prefixes& prefixes() {
+  static auto* const instance = new Prefixes();
+  return *instance;
+}
+
+// "%*" in a pattern: the prefix of the thread that writes the line, which is the one that formats it.
+class PrefixFlag final : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg&, const std::tm&, spdlog::memory_buf_t& line) override {
+    Prefixes& known = prefixes();
+    const std::lock_guard lock(known.mutex);
+    const auto found = known.by_replica.find(this_replica());
+    if (found != known.by_replica.end())
+      line.append(found->second.data(), found->second.data() + found->second.size());
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<PrefixFlag>(); }
+};
+
+std::unique_ptr<spdlog::formatter> line_formatter() {
+  auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  formatter->add_flag<PrefixFlag>('*').set_pattern("%H:%M:%S.%e %^%L%$ %*%v");
+  return formatter;
 }
 
 // A function-local static: made at the first line, safe from any thread, and never destroyed before the last
@@ -38,7 +66,7 @@ std::string pattern(std::string_view prefix) {
 spdlog::logger& logger() {
   static spdlog::logger* const instance = [] {
     auto* made = new spdlog::logger("rondo", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
-    made->set_pattern(pattern(""));
+    made->set_formatter(line_formatter());
     const char* level = std::getenv("RONDO_LOG_LEVEL");
     made->set_level(spdlog::level::warn);
     if (level != nullptr) {
@@ -66,7 +94,11 @@ Level parse_level(std::string_view text) {
 
 void set_level(Level level) { logger().set_level(to_spdlog(level)); }
 
-void set_prefix(std::string_view prefix) { logger().set_pattern(pattern(prefix)); }
+void set_prefix(std::string_view prefix) {
+  Prefixes& known = prefixes();
+  const std::lock_guard lock(known.mutex);
+  known.by_replica[this_replica()] = prefix.empty() ? std::string() : str("[", prefix, "] ");
+}
 
 bool enabled(Level level) { return logger().should_log(to_spdlog(level)); }
 

@@ -16,7 +16,8 @@ Level parse_level(std::string_view text);
 // Lines below `level` are dropped. The start value is RONDO_LOG_LEVEL, or warning. Any thread.
 void set_level(Level level);
 
-// Shown in every later line of this process, for example "rank 3". Any thread.
+// Shown in every later line of the threads of the calling thread's replica (replica.h), for example "rank 3";
+// in a process that is one replica, in every line. Any thread.
 void set_prefix(std::string_view prefix);
 
 bool enabled(Level level);

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 #include <fstream>
 
@@ -21,14 +22,20 @@ std::string machine_name() {
   return str(model, ", ", sysconf(_SC_NPROCESSORS_ONLN), " processors");
 }
 
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown host";
+}
+
 std::filesystem::path measurement_path(const char* variable, const char* file) {
   const auto value_of = [](const char* name) {
     const char* value = std::getenv(name);
     return std::filesystem::path(value == nullptr ? "" : value);
   };
   if (const auto path = value_of(variable); !path.empty()) return path;
-  if (const auto cache = value_of("XDG_CACHE_HOME"); !cache.empty()) return cache / "rondo" / file;
-  if (const auto home = value_of("HOME"); !home.empty()) return home / ".cache" / "rondo" / file;
+  // A relative one counts as not set, says the XDG base directory specification.
+  if (const auto cache = value_of("XDG_CACHE_HOME"); cache.is_absolute()) return cache / "rondo" / file;
+  if (const auto home = value_of("HOME"); home.is_absolute()) return home / ".cache" / "rondo" / file;
   return {};
 }
 

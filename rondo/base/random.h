@@ -13,12 +13,13 @@ std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::a
 // A stream of random numbers named by (seed, stream). Satisfies UniformRandomBitGenerator.
 class RandomStream {
  public:
-  using result_type = std::uint32_t;
+  using result_type = std::uint32_t;  // of one draw
+  // Streams of one seed are independent of each other.
   explicit RandomStream(std::uint64_t seed, std::uint64_t stream = 0) : seed_(seed), stream_(stream) {}
 
-  static constexpr result_type min() { return 0; }
-  static constexpr result_type max() { return UINT32_MAX; }
-  result_type operator()();
+  static constexpr result_type min() { return 0; }           // the smallest draw
+  static constexpr result_type max() { return UINT32_MAX; }  // the largest draw
+  result_type operator()();                                  // the next 32 random bits
 
   // Uniform in [0, bound), without modulo bias. `bound` must be positive.
   std::uint64_t below(std::uint64_t bound);
@@ -27,7 +28,7 @@ class RandomStream {
 
   // Number of 32-bit words drawn so far; with seek() it makes a stream resumable.
   std::uint64_t position() const { return position_; }
-  void seek(std::uint64_t position) { position_ = position; }
+  void seek(std::uint64_t position) { position_ = position; }  // the next draw is that of this position
 
  private:
   std::uint64_t seed_;

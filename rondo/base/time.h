@@ -6,20 +6,22 @@
 
 namespace rondo {
 
-using Clock = std::chrono::steady_clock;
-using Duration = Clock::duration;
-using TimePoint = Clock::time_point;
+using Clock = std::chrono::steady_clock;  // what durations are measured with; it never goes back
+using Duration = Clock::duration;         // a length of time, in nanoseconds
+using TimePoint = Clock::time_point;      // a moment of Clock
 
 // A point in time after which a wait gives up. Passed by value through every call that may block, so that
 // nested waits share one budget.
 class Deadline {
  public:
+  // `duration` from now.
   static Deadline after(Duration duration) { return Deadline(Clock::now() + duration); }
-  static Deadline never() { return Deadline(TimePoint::max()); }
+  static Deadline never() { return Deadline(TimePoint::max()); }  // does not pass
 
-  bool passed() const { return at_ != TimePoint::max() && Clock::now() >= at_; }
-  bool is_never() const { return at_ == TimePoint::max(); }
-  TimePoint at() const { return at_; }
+  bool passed() const { return at_ != TimePoint::max() && Clock::now() >= at_; }  // whether waiting is over
+  bool is_never() const { return at_ == TimePoint::max(); }                       // whether this is never()
+  TimePoint at() const { return at_; }  // the point in time; TimePoint::max() for never()
+  // The same moved by `duration`; never() stays.
   Deadline later_by(Duration duration) const { return is_never() ? *this : Deadline(at_ + duration); }
   // Zero once passed.
   Duration remaining() const {
@@ -33,8 +35,11 @@ class Deadline {
   TimePoint at_;
 };
 
+// In seconds.
 inline double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-inline double milliseconds(Duration duration) { return seconds(duration) * 1e3; }
+inline double milliseconds(Duration duration) { return seconds(duration) * 1e3; }  // in milliseconds
+// Of a number of nanoseconds, as traces keep it.
+inline double ns_to_milliseconds(long long ns) { return static_cast<double>(ns) * 1e-6; }
 
 // Reads "1.5s", "200ms", "10us", "2min", "1h" or a plain number of seconds. Throws UsageError that names
 // `what`.

@@ -23,18 +23,28 @@ PeerWatch::~PeerWatch() {
 void PeerWatch::add(int rank, pid_t pid) {
   if (pid == getpid()) return;
   const int descriptor = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
-  if (descriptor < 0 && errno != ESRCH) {
+  // EINVAL: the process is being taken off the list of processes at this moment.
+  if (descriptor < 0 && errno != ESRCH && errno != EINVAL) {
     throw Error(str("cannot watch process ", pid, " of rank ", rank, " (pidfd_open): ", errno_text(errno),
                     "; Linux 5.3 or later is needed"));
   }
   peers_.push_back({rank, pid, descriptor});
 }
 
-std::vector<int> PeerWatch::ended() const {
+std::vector<int> PeerWatch::ended(Duration patience) const {
   std::vector<pollfd> polled;
   polled.reserve(peers_.size());
-  for (const Peer& peer : peers_) polled.push_back({peer.descriptor, POLLIN, 0});
-  poll(polled.data(), polled.size(), 0);
+  bool gone_before = false;
+  for (const Peer& peer : peers_) {
+    polled.push_back({peer.descriptor, POLLIN, 0});
+    gone_before = gone_before || peer.descriptor < 0;
+  }
+  const Deadline deadline = Deadline::after(gone_before ? Duration::zero() : patience);
+  do {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining());
+    if (poll(polled.data(), polled.size(), static_cast<int>(std::max<long long>(left.count(), 0))) >= 0)
+      break;
+  } while (errno == EINTR && !deadline.passed());
   std::vector<int> ranks;
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     if (peers_[i].descriptor < 0 || polled[i].revents != 0) ranks.push_back(peers_[i].rank);

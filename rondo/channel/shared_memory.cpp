@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "rondo/base/error.h"
+#include "rondo/base/file_space.h"
 #include "rondo/base/text.h"
 
 namespace rondo {
@@ -119,17 +120,18 @@ SharedMemory::~SharedMemory() {
 }
 
 void SharedMemory::commit(std::size_t offset, std::size_t length, const std::string& what) const {
-  while (length > 0 && fallocate(descriptor_, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
-                                 static_cast<off_t>(length)) != 0) {
-    if (errno == EINTR) continue;
-    // Some kernels have shared memory without it; then pages come when they are touched.
-    if (errno == EOPNOTSUPP || errno == ENOSYS) return;
-    throw Error(
-        str("not enough memory for ", what, ": the system gives no ", to_string(Bytes{length}),
-            " of shared memory: ", errno_text(errno),
-            ". Free memory, raise the limit (memory.max of the cgroup, vm.overcommit_memory, the size "
-            "of the file system that the file is in), or start fewer or smaller processes"));
-  }
+  const int error = take_file_space(descriptor_, offset, length);
+  // Some kernels have shared memory without it; then pages come when they are touched.
+  if (error == 0 || error == EOPNOTSUPP || error == ENOSYS) return;
+  throw Error(str("not enough memory for ", what, ": the system gives no ", to_string(Bytes{length}),
+                  " of shared memory: ", errno_text(error),
+                  ". Free memory, raise the limit (memory.max of the cgroup, vm.overcommit_memory, the size "
+                  "of the file system that the file is in), or start fewer or smaller processes"));
+}
+
+void SharedMemory::map_pages(std::size_t offset, std::size_t length) const {
+  // An older kernel knows it not; then each page is mapped when it is touched.
+  madvise(data_ + offset, length, MADV_POPULATE_WRITE);
 }
 
 void SharedMemory::discard(std::size_t offset, std::size_t length) const {
@@ -138,7 +140,9 @@ void SharedMemory::discard(std::size_t offset, std::size_t length) const {
 }
 
 void SharedMemory::make_private() const {
-  mmap(data_, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, descriptor_, 0);
+  // In place of a mapping of the same size, without a reservation: nothing that the kernel would refuse.
+  static_cast<void>(
+      mmap(data_, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, descriptor_, 0));
 }
 
 namespace {

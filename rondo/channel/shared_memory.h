@@ -44,8 +44,12 @@ class SharedMemory {
   std::size_t size() const { return size_; }
   int descriptor() const { return descriptor_; }
   // Takes the pages of [offset, offset + length) from the system now: where there are none, touching them
-  // later would end the process. Throws Error that names the size, what it is for and how to get it.
+  // later would end the process. Throws Error that names the size, what it is for and how to get it; some of
+  // the pages may be taken then.
   void commit(std::size_t offset, std::size_t length, const std::string& what) const;
+  // Maps the pages of a stretch that was committed into this process, where the kernel can: who touches pages
+  // here and there pays for none of them then. `offset` is a multiple of the page size.
+  void map_pages(std::size_t offset, std::size_t length) const;
   // Gives the pages of [offset, offset + length) back to the system; they read as zero afterwards. Both
   // multiples of the page size.
   void discard(std::size_t offset, std::size_t length) const;

@@ -56,7 +56,7 @@ struct SharedMemoryChannel::RankFile {
   std::int32_t failure_blamed;
   char failure_text[1024];
   alignas(kCacheLine) std::atomic<std::uint32_t> sleeping;
-  std::atomic<std::uint32_t> bell;  // futex the owner sleeps on
+  std::atomic<std::uint32_t> wakeup;  // futex the owner sleeps on
   // One ring a rank follows.
 
   static std::size_t bytes(int size) {
@@ -293,8 +293,8 @@ SharedMemoryChannel::~SharedMemoryChannel() {
 void SharedMemoryChannel::ring_bell(int peer) const {
   RankFile& other = file(peer);
   if (other.sleeping.load() == 0) return;
-  other.bell.fetch_add(1);
-  futex_wake_all(other.bell);
+  other.wakeup.fetch_add(1);
+  futex_wake_all(other.wakeup);
 }
 
 void SharedMemoryChannel::exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
@@ -351,10 +351,10 @@ void SharedMemoryChannel::run(Transfers& transfers, const Wait& wait) {
       sched_yield();
     } else {
       // Peers ring after they publish and find `sleeping` set; the look in between closes the gap.
-      const std::uint32_t bell = own.bell.load();
+      const std::uint32_t wakeup = own.wakeup.load();
       own.sleeping.store(1);
       const bool moved = transfers.progress();
-      if (!moved) futex_wait(own.bell, bell, std::min<Duration>(kSleepTime, deadline.remaining()));
+      if (!moved) futex_wait(own.wakeup, wakeup, std::min<Duration>(kSleepTime, deadline.remaining()));
       own.sleeping.store(0);
       if (moved) last_moved = Clock::now();
     }
@@ -363,7 +363,7 @@ void SharedMemoryChannel::run(Transfers& transfers, const Wait& wait) {
     next_check = Clock::now() + kPeerCheckInterval;
     // Once more: a message that arrived has cleared the mark of its peer, another one may still be to come.
     transfers.publish_waiting(true);
-    throw_if_hopeless(transfers);
+    throw_if_peer_failed(transfers);
     if (transfers.done()) break;
     if (deadline.passed()) throw_timeout(Clock::now() - began);
   }
@@ -399,7 +399,7 @@ void SharedMemoryChannel::throw_if_any_failed(const Peers& peers) const {
   }
 }
 
-void SharedMemoryChannel::throw_if_hopeless(Transfers& transfers) const {
+void SharedMemoryChannel::throw_if_peer_failed(Transfers& transfers) const {
   const Peers peers = look_at_peers();
   // What a peer published before it ended still counts.
   while (transfers.progress()) {

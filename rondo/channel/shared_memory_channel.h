@@ -60,7 +60,7 @@ class SharedMemoryChannel final : public Channel {
   };
   Peers look_at_peers() const;
   void throw_if_any_failed(const Peers& peers) const;
-  void throw_if_hopeless(Transfers& transfers) const;
+  void throw_if_peer_failed(Transfers& transfers) const;
   [[noreturn]] void throw_timeout(Duration waited) const;
   void fail(const std::exception_ptr& error);
   static void record(RankFile& own, const ChannelFailure& failure);

@@ -94,7 +94,7 @@ class ThreadMesh::Member final : public Channel {
       const std::vector<int> awaited = open_peers(offers, incoming, received);
       say_who_is_awaited(awaited);
       if (awaited.empty()) return;
-      throw_if_hopeless(awaited);
+      throw_if_peer_failed(awaited);
       if (wait.cancel != nullptr && wait.cancel->cancelled())
         throw CancelledError(prefix() + "was cancelled");
       if (wait.deadline.passed()) throw_timeout();
@@ -165,7 +165,7 @@ class ThreadMesh::Member final : public Channel {
     for (const int peer : peers) state_->waits[state_->pair(rank_, peer)] = true;
   }
 
-  void throw_if_hopeless(const std::vector<int>& awaited) const {
+  void throw_if_peer_failed(const std::vector<int>& awaited) const {
     for (const int peer : awaited) {
       if (const auto& failure = state_->failures[static_cast<std::size_t>(peer)]) {
         throw_failure(str(prefix(), "cannot complete, because rank ", peer, " failed: "), *failure);

@@ -2,27 +2,39 @@
 
 #include <torch/types.h>
 
+#include <charconv>
 #include <functional>
 #include <map>
+#include <optional>
 
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
+#include "rondo/checkpoint/incremental.h"
 #include "rondo/checkpoint/optimizer_state.h"
+#include "rondo/checkpoint/stored_tensor.h"
 #include "rondo/checkpoint/tensor_file.h"
-#include "rondo/format/file.h"
-#include "rondo/format/json_strict.h"
+#include "rondo/format/checkpoint_choice.h"
 
 namespace rondo {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr const char* model_file = "model.safetensors";
-constexpr const char* optimizer_file = "optimizer.safetensors";
+constexpr const char* model_kind = "model";
+constexpr const char* optimizer_kind = "optimizer";
 constexpr const char* random_file = "random.safetensors";
 constexpr const char* communication_file = "communication.safetensors";
 constexpr const char* state_file = "state.json";
 
 std::string random_name(std::size_t rank) { return str("rank", rank); }
+
+// The rank in random_name(); `ranks` for what is none of them.
+std::size_t rank_of(const std::string& name, std::size_t ranks) {
+  std::size_t rank = ranks;
+  constexpr std::string_view prefix = "rank";
+  if (name.starts_with(prefix)) std::from_chars(name.data() + prefix.size(), name.data() + name.size(), rank);
+  return rank < ranks && random_name(rank) == name ? rank : ranks;
+}
 
 nlohmann::json read_state(const fs::path& checkpoint) {
   const fs::path path = checkpoint / state_file;
@@ -34,16 +46,15 @@ nlohmann::json read_state(const fs::path& checkpoint) {
   return state;
 }
 
-std::vector<at::Tensor> read_random_states(const fs::path& checkpoint) {
+std::vector<at::Tensor> read_random_states(const CheckpointFiles& files) {
   std::vector<at::Tensor> states;
-  if (!fs::exists(checkpoint / random_file)) return states;
-  const NamedTensors tensors = map_tensors(checkpoint / random_file);
+  if (!files.has(random_file)) return states;
+  const NamedTensors tensors = map_tensors(files.tensors(random_file));
   states.resize(tensors.size());
   for (const NamedTensor& t : tensors) {
-    std::size_t rank = 0;
-    while (rank < states.size() && random_name(rank) != t.name) ++rank;
+    const std::size_t rank = rank_of(t.name, states.size());
     if (rank == states.size()) {
-      throw DataError(str((checkpoint / random_file).string(), ": unexpected tensor '", t.name, "'"));
+      throw DataError(str((files.path() / random_file).string(), ": unexpected tensor '", t.name, "'"));
     }
     states[rank] = t.tensor.clone();
   }
@@ -60,17 +71,16 @@ NamedTensors name_by_rank(const RankStates& states) {
   return tensors;
 }
 
-RankStates read_communication_states(const fs::path& checkpoint) {
-  const fs::path path = checkpoint / communication_file;
+RankStates read_communication_states(const CheckpointFiles& files) {
+  const fs::path path = files.path() / communication_file;
   RankStates states;
-  if (!fs::exists(path)) return states;
-  const NamedTensors tensors = map_tensors(path);
+  if (!files.has(communication_file)) return states;
+  const NamedTensors tensors = map_tensors(files.tensors(communication_file));
   for (const NamedTensor& t : tensors) {
     const std::size_t slash = t.name.find('/');
     const std::string rank_name = t.name.substr(0, slash);
-    std::size_t rank = 0;
     // Every rank has at least one tensor.
-    while (rank < tensors.size() && random_name(rank) != rank_name) ++rank;
+    const std::size_t rank = rank_of(rank_name, tensors.size());
     if (slash == std::string::npos || rank == tensors.size())
       throw DataError(str(path.string(), ": unexpected tensor '", t.name, "'"));
     if (states.size() <= rank) states.resize(rank + 1);
@@ -79,33 +89,7 @@ RankStates read_communication_states(const fs::path& checkpoint) {
   return states;
 }
 
-void require_intact(const fs::path& checkpoint) {
-  const std::vector<Damage> damage = verify_checkpoint(checkpoint);
-  if (damage.empty()) return;
-  const Damage& first = damage.front();
-  throw DataError(str("checkpoint ", checkpoint.string(), " is damaged: ", first.file,
-                      first.tensor.empty() ? "" : str(", tensor '", first.tensor, "'"), ": ", first.what,
-                      damage.size() > 1 ? str(" (and ", damage.size() - 1, " more)") : ""));
-}
-
 }  // namespace
-
-std::string parameter_of(const std::string& optimizer, const std::string& tensor) {
-  // "OPTIMIZER/PARAMETER/FIELD"
-  const std::size_t begin = optimizer.size() + 1;
-  const std::size_t end = tensor.rfind('/');
-  return begin < end ? tensor.substr(begin, end - begin) : std::string();
-}
-
-NamedTensors parts_of(const NamedOptimizer& optimizer, const NamedTensors& tensors) {
-  NamedTensors parts;
-  for (const NamedTensor& whole : tensors) {
-    const std::string parameter = parameter_of(optimizer.name, whole.name);
-    parts.push_back(
-        {whole.name, parameter.empty() ? whole.tensor : optimizer.part_of(parameter, whole.tensor)});
-  }
-  return parts;
-}
 
 CheckpointContents contents_of(const TrainingState& state) {
   CheckpointContents contents{.model = sources_of(state.model),
@@ -122,12 +106,39 @@ CheckpointContents contents_of(const TrainingState& state) {
 }
 
 fs::path save_checkpoint(const fs::path& root, std::int64_t step, const CheckpointContents& contents,
-                         int keep) {
+                         int keep, bool incremental) {
   remove_abandoned_checkpoints(root);
   CheckpointWriter writer(root, step);
-  write_tensors(writer, model_file, contents.model);
-  if (!contents.optimizers.empty()) write_tensors(writer, optimizer_file, contents.optimizer_tensors);
+  std::optional<IncrementalWriter> linking;
+  if (incremental) linking.emplace(writer, root);
+  const auto write = [&](const char* kind, const TensorSources& sources) {
+    if (linking) {
+      linking->write(kind, sources);
+    } else {
+      write_tensors(writer, part_name(kind, 0, 1), sources);
+    }
+  };
+  write(model_kind, contents.model);
+  if (!contents.optimizers.empty()) write(optimizer_kind, contents.optimizer_tensors);
+  write_rest(writer, contents);
+  return writer.commit(keep);
+}
 
+std::vector<FileRecord> write_part(const fs::path& directory, const CheckpointPart& part) {
+  const fs::path model = directory / part_name(model_kind, part.number, part.count);
+  const fs::path optimizer = directory / part_name(optimizer_kind, part.number, part.count);
+  SafetensorsWriter::Unsynced files[]{write_shards(model, part.model, part.shared),
+                                      write_shards(optimizer, part.optimizer)};
+  std::vector<FileRecord> records;
+  for (SafetensorsWriter::Unsynced& written : files) {
+    written.file.sync();
+    written.file.close();
+    records.push_back(std::move(written.record));
+  }
+  return records;
+}
+
+void write_rest(CheckpointWriter& writer, const CheckpointContents& contents) {
   NamedTensors random_tensors;
   for (std::size_t rank = 0; rank < contents.random_states.size(); ++rank) {
     random_tensors.push_back({random_name(rank), contents.random_states[rank]});
@@ -140,32 +151,32 @@ fs::path save_checkpoint(const fs::path& root, std::int64_t step, const Checkpoi
 
   const nlohmann::json document{{"values", contents.values}, {"optimizers", contents.optimizers}};
   writer.write_text(state_file, document.dump(1) + "\n");
-  return writer.commit(keep);
 }
 
-fs::path save_checkpoint(const fs::path& root, std::int64_t step, const TrainingState& state, int keep) {
-  return save_checkpoint(root, step, contents_of(state), keep);
+fs::path save_checkpoint(const fs::path& root, std::int64_t step, const TrainingState& state, int keep,
+                         bool incremental) {
+  return save_checkpoint(root, step, contents_of(state), keep, incremental);
 }
 
 void load_checkpoint(const fs::path& path, TrainingState& state) {
-  const fs::path checkpoint = find_checkpoint(path);
-  require_intact(checkpoint);
+  const CheckpointFiles files = open_checkpoint_files(path);
+  const fs::path& checkpoint = files.path();
   const std::string what = str("checkpoint ", checkpoint.string());
   nlohmann::json document = read_state(checkpoint);
-  std::vector<at::Tensor> random_states = read_random_states(checkpoint);
-  RankStates communication_states = read_communication_states(checkpoint);
+  if (state.check) state.check(document["values"], (checkpoint / state_file).string());
+  std::vector<at::Tensor> random_states = read_random_states(files);
+  RankStates communication_states = read_communication_states(files);
 
   std::vector<std::function<void()>> put_in_place{
-      prepare_assign(state.model, map_tensors(checkpoint / model_file), what, state.take)};
+      prepare_assign(state.model, stored_tensors(files, model_kind), what, state.shards)};
   const nlohmann::json& optimizers = document["optimizers"];
   if (!state.optimizers.empty()) {
-    const NamedTensors tensors =
-        fs::exists(checkpoint / optimizer_file) ? map_tensors(checkpoint / optimizer_file) : NamedTensors{};
+    const StoredTensors tensors = stored_tensors(files, optimizer_kind);
     for (const NamedOptimizer& o : state.optimizers) {
       if (!optimizers.contains(o.name)) throw DataError(str(what, " has no optimizer '", o.name, "'"));
-      const NamedTensors& parameters = o.parameters.empty() ? state.model : o.parameters;
+      const NamedTensors parameters = state.shards.empty() ? state.model : locals_of(state.shards);
       put_in_place.push_back(prepare_optimizer(o.name, *o.optimizer, parameters, optimizers[o.name],
-                                               o.part_of ? parts_of(o, tensors) : tensors, what));
+                                               cut_optimizer(o.name, tensors, state.shards), what));
     }
   }
   for (const auto& apply : put_in_place) apply();
@@ -175,7 +186,7 @@ void load_checkpoint(const fs::path& path, TrainingState& state) {
 }
 
 nlohmann::json read_checkpoint_values(const fs::path& path) {
-  return std::move(read_state(find_checkpoint(path))["values"]);
+  return std::move(read_state(open_checkpoint(path))["values"]);
 }
 
 }  // namespace rondo

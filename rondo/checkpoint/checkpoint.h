@@ -21,20 +21,9 @@ class Optimizer;
 namespace rondo {
 
 struct NamedOptimizer {
-  std::string name = "optimizer";
+  std::string name = kOptimizerName;
   torch::optim::Optimizer* optimizer = nullptr;  // not owned
-  // The names of what it optimises, where these are parts of the model's parameters; empty: those of the
-  // model.
-  NamedTensors parameters = {};
-  // Then also this rank's part of a whole tensor that belongs to a parameter.
-  std::function<at::Tensor(const std::string& parameter, const at::Tensor& whole)> part_of = {};
 };
-
-// The parameter of which `tensor`, of a snapshot of the optimizer, is; empty when it is of none.
-std::string parameter_of(const std::string& optimizer, const std::string& tensor);
-
-// Of whole tensors of a snapshot what optimizer.part_of() takes.
-NamedTensors parts_of(const NamedOptimizer& optimizer, const NamedTensors& tensors);
 
 // What ranks have each for itself, in rank order, by name.
 using RankStates = std::vector<std::map<std::string, at::Tensor>>;
@@ -42,14 +31,19 @@ using RankStates = std::vector<std::map<std::string, at::Tensor>>;
 // Everything that training needs to continue. It refers to the model's and the optimizers' own tensors:
 // saving reads them, loading writes them in place.
 struct TrainingState {
-  NamedTensors model;                          // named_tensors(module), of several modules with prefixes
-  TakeTensor take = {};                        // when loading: for tensors of `model` that are not all here
+  NamedTensors model;  // named_tensors(module), of several modules with prefixes
+  // When loading: what is here of tensors of `model` that are not all here, and what the optimizers then
+  // change instead of those; empty: everything is here.
+  std::vector<Shard> shards = {};
   std::vector<NamedOptimizer> optimizers;      // each over parameters that are in `model`
   std::vector<at::Tensor> random_states = {};  // random_state() of every rank, in rank order; may be empty
   // What communication remembers on every rank (error feedback), in rank order, by name; may be empty.
   RankStates communication_states = {};
   nlohmann::json values =
       nlohmann::json::object();  // step, epoch, sampler position, schedule, configuration, ...
+  // When loading: looks at the values before anything is changed; `file` says where they stand. Throws
+  // DataError for values that cannot be.
+  std::function<void(const nlohmann::json& values, const std::string& file)> check = {};
 };
 
 // The same for a writer that holds one tensor at a time.
@@ -69,11 +63,30 @@ CheckpointContents contents_of(const TrainingState& state);
 // cannot be written; then the older checkpoints are untouched and nothing of the new one is left.
 //
 // The sources of `contents` are made one after the other: order_in_file() of the model's, then of the
-// optimizers'.
+// optimizers'. With `incremental` large tensors have files of their own, and those that the newest checkpoint
+// of `root` has with the same elements are links to its files (incremental.h).
 std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::int64_t step,
-                                      const CheckpointContents& contents, int keep = 3);
+                                      const CheckpointContents& contents, int keep = 3,
+                                      bool incremental = false);
 std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::int64_t step,
-                                      const TrainingState& state, int keep = 3);
+                                      const TrainingState& state, int keep = 3, bool incremental = false);
+
+// What one of the ranks writes of a checkpoint in parts: the files model-00002-of-00004.safetensors and
+// optimizer-00002-of-00004.safetensors.
+struct CheckpointPart {
+  std::vector<Shard> model = {};
+  std::vector<Shard> optimizer = {};               // "optimizer/PARAMETER/exp_avg"
+  std::map<std::string, std::string> shared = {};  // further names of tensors, of one part
+  int number = 0;                                  // from 0
+  int count = 1;                                   // of all parts
+};
+
+// Writes the files of a part into CheckpointWriter::directory() of the rank that commits, to the disk, and
+// returns their records for its add(). Any thread. Throws Error.
+std::vector<FileRecord> write_part(const std::filesystem::path& directory, const CheckpointPart& part);
+
+// Writes what is in no part: random states, communication states, values and descriptions of optimizers.
+void write_rest(CheckpointWriter& writer, const CheckpointContents& contents);
 
 // Reads a checkpoint: a directory that save_checkpoint returned, the newest one of a directory of such, or of
 // a run directory. Every rank may call it at once. Copies into the tensors of `state.model` and the
@@ -82,7 +95,8 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::in
 // or optimizer, naming the first tensor that differs and how.
 void load_checkpoint(const std::filesystem::path& path, TrainingState& state);
 
-// `values` alone, to learn what a checkpoint holds before making a model for it. Throws DataError.
+// `values` alone, to learn what a checkpoint holds before making a model for it. Throws DataError, as
+// load_checkpoint does, for a damaged checkpoint.
 nlohmann::json read_checkpoint_values(const std::filesystem::path& path);
 
 }  // namespace rondo

@@ -3,8 +3,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
+
+#include "rondo/nn/shard.h"
 
 namespace torch::nn {
 class Module;
@@ -14,6 +17,8 @@ struct Module;
 }
 
 namespace rondo {
+
+struct StoredTensor;
 
 struct NamedTensor {
   std::string name;
@@ -29,13 +34,23 @@ using NamedTensors = std::vector<NamedTensor>;
 NamedTensors named_tensors(const torch::nn::Module& module, const std::string& prefix = "");
 NamedTensors named_tensors(const torch::jit::Module& module, const std::string& prefix = "");
 
+// The shards' own tensors, under their names.
+NamedTensors locals_of(const std::vector<Shard>& shards);
+// The first shard of that name; null when there is none.
+const Shard* find_shard(const std::vector<Shard>& shards, const std::string& name);
+// For tensors that stand under several names: each further name with the one under which the tensor is
+// stored, which is the first that `is_stored` takes. Without `is_stored` that is the first of all.
+std::map<std::string, std::string> shared_names(
+    const NamedTensors& tensors, const std::function<bool(const std::string& name)>& is_stored = {});
+
 // Checks that `source` fits `target`: the same names, shapes and dtypes, and what `target` shares is shared
 // or equal in `source`. Returns the function that copies the elements, for the caller to run when everything
-// else has been checked too; of a tensor for which `take` returns true it is `take` that has put the value
-// where it belongs. Throws DataError naming the first tensor of `target` that differs and how; `what`
-// describes the source in it.
-using TakeTensor = std::function<bool(const std::string& name, const at::Tensor& value)>;
+// else has been checked too. Of a tensor of which `shards` has one, that shard stands for it: its full shape
+// and its dtype are compared, and the elements that it has are copied into it. Throws DataError naming the
+// first tensor of `target` that differs and how; `what` describes the source in it.
+std::function<void()> prepare_assign(const NamedTensors& target, const std::vector<StoredTensor>& source,
+                                     const std::string& what, const std::vector<Shard>& shards = {});
 std::function<void()> prepare_assign(const NamedTensors& target, const NamedTensors& source,
-                                     const std::string& what, const TakeTensor& take = {});
+                                     const std::string& what, const std::vector<Shard>& shards = {});
 
 }  // namespace rondo

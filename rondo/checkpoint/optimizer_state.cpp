@@ -12,6 +12,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/checkpoint/stored_tensor.h"
 #include "rondo/nn/optimizer_fields.h"
 
 namespace rondo {
@@ -65,6 +66,7 @@ at::Tensor archive_bytes(const Optimizer& optimizer) {
 struct Restored {
   std::vector<std::unique_ptr<torch::optim::OptimizerOptions>> options;  // of each group
   std::vector<std::pair<void*, std::unique_ptr<torch::optim::OptimizerParamState>>> states;
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // into tensors that the optimizer has: to, from
 };
 
 class Preparation {
@@ -110,8 +112,13 @@ class Preparation {
         const auto counters = description_.at("state").find(parameter.name);
         if (counters == description_.at("state").end()) continue;  // it had no gradient yet
         auto state = std::make_unique<typename Kind::State>();
+        std::map<std::string, at::Tensor> present = tensors_of<Kind>(parameter);
         visit_state(*state, [&](const char* field, auto& value) {
-          restore(parameter, *counters, used, field, value);
+          if constexpr (std::is_same_v<decltype(value), at::Tensor&>) {
+            restore(parameter, used, field, present[field], value, restored);
+          } else {
+            counters->at(field).get_to(value);
+          }
         });
         restored.states.emplace_back(parameter.tensor.unsafeGetTensorImpl(), std::move(state));
       }
@@ -144,12 +151,21 @@ class Preparation {
     return used;
   }
 
-  void restore(const NamedTensor&, const Json& counters, const std::set<std::string>&, const char* field,
-               std::int64_t& value) const {
-    counters.at(field).get_to(value);
+  // What the optimizer has of the parameter now.
+  template <class Kind>
+  std::map<std::string, at::Tensor> tensors_of(const NamedTensor& parameter) const {
+    std::map<std::string, at::Tensor> result;
+    const auto state = optimizer_.state().find(parameter.tensor.unsafeGetTensorImpl());
+    if (state == optimizer_.state().end()) return result;
+    visit_state(static_cast<typename Kind::State&>(*state->second), [&](const char* field, auto& value) {
+      if constexpr (std::is_same_v<decltype(value), at::Tensor&>) result[field] = value;
+    });
+    return result;
   }
-  void restore(const NamedTensor& parameter, const Json&, const std::set<std::string>& used,
-               const char* field, at::Tensor& value) const {
+
+  // Memory that is there is used again: new pages cost as much as the copy.
+  void restore(const NamedTensor& parameter, const std::set<std::string>& used, const char* field,
+               const at::Tensor& present, at::Tensor& value, Restored& restored) const {
     const std::string tensor = tensor_name(name_, parameter.name, field);
     const auto found = tensors_.find(tensor);
     if (found == tensors_.end()) {
@@ -160,8 +176,13 @@ class Preparation {
       fail(str("tensor '", found->first, "' has shape [", join(found->second.sizes(), ", "),
                "], the parameter here has [", join(parameter.tensor.sizes(), ", "), "]"));
     }
-    value = at::empty_like(parameter.tensor, parameter.tensor.options().dtype(found->second.scalar_type()))
-                .copy_(found->second);
+    const at::ScalarType dtype = found->second.scalar_type();
+    if (present.defined() && present.sizes() == found->second.sizes() && present.scalar_type() == dtype) {
+      value = present;
+      restored.copies.emplace_back(present, found->second);
+    } else {
+      value = at::empty_like(parameter.tensor, parameter.tensor.options().dtype(dtype)).copy_(found->second);
+    }
   }
 
   const std::string& name_;
@@ -177,9 +198,29 @@ void put_in_place(Optimizer& optimizer, Restored& restored) {
   }
   optimizer.state().clear();
   for (auto& [key, state] : restored.states) optimizer.state()[key] = std::move(state);
+  for (auto& [to, from] : restored.copies) to.copy_(from);
 }
 
 }  // namespace
+
+std::string parameter_of(const std::string& optimizer, const std::string& tensor) {
+  // "OPTIMIZER/PARAMETER/FIELD"
+  const std::size_t begin = optimizer.size() + 1;
+  const std::size_t end = tensor.rfind('/');
+  return begin < end ? tensor.substr(begin, end - begin) : std::string();
+}
+
+NamedTensors cut_optimizer(const std::string& optimizer, const StoredTensors& tensors,
+                           const std::vector<Shard>& shards) {
+  NamedTensors parts;
+  for (const StoredTensor& tensor : tensors) {
+    const Shard* const shard = find_shard(shards, parameter_of(optimizer, tensor.name));
+    // Of another shape it is left for prepare_optimizer() to name.
+    const bool is_cut = shard != nullptr && tensor.sizes == shard->global_sizes;
+    parts.push_back({tensor.name, is_cut ? tensor.read(*shard) : tensor.full()});
+  }
+  return parts;
+}
 
 OptimizerSnapshot snapshot_optimizer(const std::string& name, Optimizer& optimizer,
                                      const NamedTensors& model) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "rondo/checkpoint/named_tensors.h"
+#include "rondo/nn/shard.h"
 
 namespace torch::optim {
 class Optimizer;
@@ -18,6 +19,16 @@ struct OptimizerSnapshot {
   nlohmann::json description;  // type, options and parameter names of each group, counters of each parameter
   NamedTensors tensors;        // "NAME/PARAMETER/exp_avg"; the optimizer's own tensors
 };
+
+// The name of a training's only optimizer.
+inline constexpr const char* kOptimizerName = "optimizer";
+
+// The parameter of which `tensor`, of a snapshot of the optimizer, is; empty when it is of none.
+std::string parameter_of(const std::string& optimizer, const std::string& tensor);
+
+// Of the tensors of a snapshot the parts that belong to the parameters' shards; no shards: all of them.
+NamedTensors cut_optimizer(const std::string& optimizer, const std::vector<StoredTensor>& tensors,
+                           const std::vector<Shard>& shards);
 
 // `name` prefixes the tensors. `model` gives the parameters their names. SGD, Adam, AdamW, RMSprop, Adagrad
 // and classes derived from them are stored field by field; any other optimizer as the bytes of its own

@@ -9,6 +9,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/tensor_file.h"
+#include "rondo/format/checkpoint_choice.h"
 
 namespace rondo {
 namespace {
@@ -20,10 +21,14 @@ struct Found {
 
 class Pretrained {
  public:
-  Pretrained(const std::filesystem::path& path, const PretrainedNames& names)
-      : path_(path.string()), names_(names) {
+  Pretrained(const std::filesystem::path& path, const PretrainedNames& names) : path_(path.string()) {
+    require_intact_if_of_checkpoint(path);
     for (const NamedTensor& t : map_tensors(path)) {
-      const auto [place, is_new] = tensors_.try_emplace(names.in_model(t.name), Found{t.name, t.tensor});
+      if (names.is_ignored(t.name)) continue;
+      const std::string name = names.in_model(t.name);
+      const bool turned = t.tensor.dim() == 2 && names.is_transposed(name);
+      const auto [place, is_new] =
+          tensors_.try_emplace(name, Found{t.name, turned ? t.tensor.t() : t.tensor});
       if (!is_new) {
         throw DataError(str(path_, " has tensor '", place->first, "' twice: as '", place->second.name_in_file,
                             "' and as '", t.name, "'"));
@@ -62,7 +67,6 @@ class Pretrained {
   }
 
   std::string path_;
-  const PretrainedNames& names_;
   std::map<std::string, Found> tensors_;  // by the model's names
 };
 

@@ -13,6 +13,10 @@ namespace rondo {
 struct PretrainedNames {
   // The model's name of a tensor in the file.
   std::function<std::string(const std::string&)> in_model = [](const std::string& name) { return name; };
+  // Tensors of the file, by their names there, that are no weights: passed over without a word.
+  std::function<bool(const std::string&)> is_ignored = [](const std::string&) { return false; };
+  // Weights, by the model's names, that the file holds transposed.
+  std::function<bool(const std::string&)> is_transposed = [](const std::string&) { return false; };
   // Parts of the model that the file may lack ("classifier."): all tensors of a part are there, or none of
   // them.
   std::vector<std::string> optional_parts = {};
@@ -21,6 +25,7 @@ struct PretrainedNames {
   std::vector<std::pair<std::string, std::string>> shared = {};
 };
 
+// What load_pretrained() did not find, or did not use.
 struct PretrainedReport {
   std::vector<std::string> missing_parts;  // optional parts that kept the weights they had
   std::vector<std::string> unused;         // tensors of the file that the model has no place for

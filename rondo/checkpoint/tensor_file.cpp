@@ -2,13 +2,17 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
+#include "rondo/nn/shard_address.h"
 
 namespace rondo {
 namespace {
@@ -32,12 +36,12 @@ constexpr std::array<std::pair<Dtype, at::ScalarType>, 16> dtypes{{
     {Dtype::complex64, at::kComplexFloat},
 }};
 
-Dtype to_dtype(const TensorSource& source) {
+Dtype to_dtype(const std::string& name, at::ScalarType wanted) {
   for (const auto& [dtype, scalar_type] : dtypes) {
-    if (scalar_type == source.dtype) return dtype;
+    if (scalar_type == wanted) return dtype;
   }
-  throw UsageError(str("tensor '", source.name, "' has dtype ", c10::toString(source.dtype),
-                       ", which safetensors files cannot hold"));
+  throw UsageError(
+      str("tensor '", name, "' has dtype ", c10::toString(wanted), ", which safetensors files cannot hold"));
 }
 
 at::ScalarType to_scalar_type(Dtype dtype) {
@@ -49,36 +53,42 @@ at::ScalarType to_scalar_type(Dtype dtype) {
 
 // A metadata entry "shared:B" -> "A" says that B is the tensor stored as A.
 constexpr std::string_view shared_prefix = "shared:";
+// A metadata entry "shard:KEY" says of which elements of which tensor the file's tensor KEY is.
+constexpr std::string_view shard_prefix = "shard:";
 
-struct Layout {
-  std::vector<TensorSpec> specs;
-  std::map<std::string, std::string> metadata;
-  std::map<std::string, std::size_t> numbers;  // of the sources by name, each tensor once
-};
-
-Layout lay_out(const TensorSources& sources) {
-  Layout layout;
-  std::map<const void*, std::string> first_names;
-  for (std::size_t i = 0; i < sources.size(); ++i) {
-    const TensorSource& source = sources[i];
-    const auto [first, is_new] = first_names.emplace(source.identity, source.name);
-    if (!is_new) {
-      layout.metadata[str(shared_prefix, source.name)] = first->second;
-      continue;
-    }
-    layout.specs.push_back({source.name, to_dtype(source), source.sizes});
-    layout.numbers[source.name] = i;
+// Whether the sizes are of a tensor that some memory could hold.
+bool is_possible(const std::vector<std::int64_t>& sizes) {
+  std::int64_t elements = 1;
+  for (const std::int64_t size : sizes) {
+    if (size < 0 || __builtin_mul_overflow(elements, std::max<std::int64_t>(size, 1), &elements))
+      return false;
   }
-  return layout;
+  return true;
 }
 
-FileRecord write_all(SafetensorsWriter writer, const Layout& layout, const TensorSources& sources) {
+// Throws DataError for an address that cannot be.
+Shard parse_address(const std::string& text, const std::string& what) {
+  const nlohmann::json address = parse_json_strict(text, what);
+  Shard shard;
+  try {
+    shard = address_from_json(address);
+  } catch (const nlohmann::json::exception&) {
+    throw DataError(
+        str(what, ": expected an object with name, full, offsets, sizes and perhaps within and blocks"));
+  }
+  if (!is_possible(shard.global_sizes))
+    throw DataError(str(what, ": the full shape [", join(shard.global_sizes, ", "), "] cannot be"));
+  return shard;
+}
+
+bool is_full(const Shard& shard) { return !shard.within && shard.sizes == shard.global_sizes; }
+
+void write_all(SafetensorsWriter& writer, const TensorLayout& layout, const TensorSources& sources) {
   for (const TensorEntry& entry : std::vector(writer.order())) {
     const at::Tensor tensor =
         sources[layout.numbers.at(entry.name)].make().detach().to(at::kCPU).contiguous();
     writer.write(entry.name, {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()});
   }
-  return writer.finish();
 }
 
 at::Tensor view_of(const std::shared_ptr<SafetensorsFile>& file, const TensorEntry& entry) {
@@ -96,6 +106,22 @@ at::Tensor view_of(const std::shared_ptr<SafetensorsFile>& file, const TensorEnt
 
 }  // namespace
 
+TensorLayout lay_out(const TensorSources& sources) {
+  TensorLayout layout;
+  std::map<const void*, std::string> first_names;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const TensorSource& source = sources[i];
+    const auto [first, is_new] = first_names.emplace(source.identity, source.name);
+    if (!is_new) {
+      layout.metadata[str(shared_prefix, source.name)] = first->second;
+      continue;
+    }
+    layout.specs.push_back({source.name, to_dtype(source.name, source.dtype), source.sizes});
+    layout.numbers[source.name] = i;
+  }
+  return layout;
+}
+
 TensorSource source_of(const NamedTensor& tensor) {
   return {tensor.name, tensor.tensor.scalar_type(), tensor.tensor.sizes().vec(),
           tensor.tensor.unsafeGetTensorImpl(), [value = tensor.tensor] { return value; }};
@@ -108,7 +134,7 @@ TensorSources sources_of(const NamedTensors& tensors) {
 }
 
 std::vector<std::size_t> order_in_file(const TensorSources& sources) {
-  const Layout layout = lay_out(sources);
+  const TensorLayout layout = lay_out(sources);
   std::vector<std::size_t> order;
   for (const TensorEntry& entry : safetensors_order(layout.specs))
     order.push_back(layout.numbers.at(entry.name));
@@ -116,29 +142,87 @@ std::vector<std::size_t> order_in_file(const TensorSources& sources) {
 }
 
 void write_tensors(CheckpointWriter& checkpoint, const std::string& file_name, const TensorSources& tensors) {
-  const Layout layout = lay_out(tensors);
-  checkpoint.add(
-      write_all(checkpoint.open_tensors(file_name, layout.specs, layout.metadata), layout, tensors));
+  const TensorLayout layout = lay_out(tensors);
+  SafetensorsWriter writer = checkpoint.open_tensors(file_name, layout.specs, layout.metadata);
+  write_all(writer, layout, tensors);
+  checkpoint.finish(writer);
 }
 
 void write_tensors(const std::filesystem::path& path, const NamedTensors& tensors) {
   const TensorSources sources = sources_of(tensors);
-  const Layout layout = lay_out(sources);
-  write_all(SafetensorsWriter(path, layout.specs, layout.metadata), layout, sources);
+  const TensorLayout layout = lay_out(sources);
+  SafetensorsWriter writer(path, layout.specs, layout.metadata);
+  write_all(writer, layout, sources);
+  writer.finish();
+}
+
+SafetensorsWriter::Unsynced write_shards(const std::filesystem::path& path, const std::vector<Shard>& shards,
+                                         const std::map<std::string, std::string>& shared) {
+  std::map<std::string, std::string> metadata;
+  std::map<std::string, const Shard*> by_key;
+  std::vector<TensorSpec> specs;
+  for (const auto& [alias, name] : shared) metadata[str(shared_prefix, alias)] = name;
+  for (const Shard& shard : shards) {
+    std::string key = shard.name;
+    for (int number = 2; by_key.contains(key); ++number) key = str(shard.name, "#", number);
+    specs.push_back({key, to_dtype(shard.name, shard.local.scalar_type()), shard.local.sizes().vec()});
+    // A tensor without an address is the full one of its key's name.
+    if (!is_full(shard) || key != shard.name)
+      metadata[str(shard_prefix, key)] = address_to_json(shard).dump();
+    by_key.emplace(std::move(key), &shard);
+  }
+  SafetensorsWriter writer(path, specs, metadata);
+  for (const TensorEntry& entry : std::vector(writer.order())) {
+    const at::Tensor tensor = by_key.at(entry.name)->local.detach().to(at::kCPU).contiguous();
+    writer.write(entry.name, {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()});
+  }
+  return writer.finish_unsynced();
+}
+
+FileShards map_shards(const std::filesystem::path& path) {
+  return map_shards(std::make_shared<SafetensorsFile>(path));
+}
+
+FileShards map_shards(const std::shared_ptr<SafetensorsFile>& file) {
+  const std::filesystem::path& path = file->path();
+  FileShards result;
+  for (const TensorEntry& entry : file->tensors()) {
+    const at::Tensor tensor = view_of(file, entry);
+    const auto said = file->metadata().find(str(shard_prefix, entry.name));
+    if (said == file->metadata().end()) {
+      result.shards.push_back(full_shard(entry.name, tensor));
+      continue;
+    }
+    const std::string what = str(path.string(), ", metadata of tensor '", entry.name, "'");
+    Shard shard = parse_address(said->second, what);
+    shard.local = tensor;
+    if (const std::string fault = fault_of(shard); !fault.empty()) throw DataError(str(what, ": ", fault));
+    result.shards.push_back(std::move(shard));
+  }
+  for (const auto& [key, name] : file->metadata()) {
+    if (key.starts_with(shared_prefix)) result.shared.emplace(key.substr(shared_prefix.size()), name);
+  }
+  return result;
 }
 
 NamedTensors map_tensors(const std::filesystem::path& path) {
-  const auto file = std::make_shared<SafetensorsFile>(path);
+  return map_tensors(std::make_shared<SafetensorsFile>(path));
+}
+
+NamedTensors map_tensors(const std::shared_ptr<SafetensorsFile>& mapped) {
+  const std::filesystem::path& path = mapped->path();
+  const FileShards file = map_shards(mapped);
   NamedTensors result;
   std::map<std::string, at::Tensor> by_name;
-  for (const TensorEntry& entry : file->tensors()) {
-    result.push_back({entry.name, view_of(file, entry)});
-    by_name[entry.name] = result.back().tensor;
+  for (const Shard& shard : file.shards) {
+    if (!is_full(shard))
+      throw DataError(str(path.string(), ": has a part of tensor '", shard.name, "' (",
+                          describe_address(shard), "); read the checkpoint that it belongs to"));
+    result.push_back({shard.name, shard.local});
+    by_name[shard.name] = shard.local;
   }
-  for (const auto& [key, name] : file->metadata()) {
-    if (!key.starts_with(shared_prefix)) continue;
+  for (const auto& [alias, name] : file.shared) {
     const auto found = by_name.find(name);
-    const std::string alias = key.substr(shared_prefix.size());
     if (found == by_name.end() || by_name.contains(alias)) {
       throw DataError(str(path.string(), ": metadata says that '", alias, "' is stored as '", name,
                           "', which ",

@@ -1,13 +1,18 @@
 #include "rondo/checkpoint/weights.h"
 
+#include <caffe2/serialize/inline_container.h>
 #include <torch/serialize.h>
 #include <torch/types.h>
 
 #include <map>
 
 #include "rondo/base/error.h"
+#include "rondo/base/printable.h"
 #include "rondo/base/text.h"
+#include "rondo/checkpoint/pickled_tensors.h"
+#include "rondo/checkpoint/stored_tensor.h"
 #include "rondo/checkpoint/tensor_file.h"
+#include "rondo/format/checkpoint_choice.h"
 
 namespace rondo {
 namespace fs = std::filesystem;
@@ -22,56 +27,44 @@ bool is_archive(const fs::path& path) {
          std::equal(zip_magic.begin(), zip_magic.end(), reinterpret_cast<const char*>(bytes.data()));
 }
 
-void collect(torch::serialize::InputArchive& archive, const std::string& prefix, NamedTensors& tensors) {
-  for (const std::string& key : archive.keys()) {
-    torch::serialize::InputArchive nested;
-    at::Tensor tensor;
-    if (archive.try_read(key, nested)) {
-      collect(nested, prefix + key + ".", tensors);
-    } else if (archive.try_read(key, tensor) && tensor.defined()) {
-      tensors.push_back({prefix + key, tensor.detach()});
-    }
-  }
+// A record of the archive. PyTorch stores records as they are, so none can be larger than the file: a few
+// bytes that unpack to a full memory are refused.
+PickledRecord read_record(caffe2::serialize::PyTorchStreamReader& archive, const std::string& name,
+                          std::size_t file_bytes) {
+  if (!archive.hasRecord(name)) throw DataError(str("it has no record ", printable(name)));
+  if (archive.getRecordSize(name) > file_bytes)
+    throw DataError(str("record ", printable(name), " is compressed, or says to be larger than the file"));
+  auto [data, size] = archive.getRecord(name);
+  const auto owner = std::make_shared<at::DataPtr>(std::move(data));
+  return {{static_cast<const std::byte*>(owner->get()), size}, owner};
 }
 
-NamedTensors read_module_archive(const fs::path& path) {
-  torch::serialize::InputArchive archive;
-  archive.load_from(path.string(), c10::Device(c10::kCPU));
-  NamedTensors tensors;
-  collect(archive, "", tensors);
-  return tensors;
-}
-
-// Python's torch.save of a dict. libtorch's reader knows tensors and plain containers and runs no code of the
-// file.
-NamedTensors read_pickled_dict(const fs::path& path) {
-  const MappedFile file(path);
-  const char* begin = reinterpret_cast<const char*>(file.bytes().data());
-  const c10::IValue value = torch::pickle_load(std::vector<char>(begin, begin + file.bytes().size()));
-  NamedTensors tensors;
-  for (const auto& entry : value.toGenericDict()) {
-    tensors.push_back({entry.key().toStringRef(), entry.value().toTensor().detach()});
-  }
-  return tensors;
-}
-
+// As data: neither TorchScript's code nor a pickle's functions are run.
 NamedTensors read_archive(const fs::path& path) {
+  const std::string file = path.string();
   NamedTensors tensors;
-  std::string reason;
-  for (const auto& read : {read_module_archive, read_pickled_dict}) {
-    try {
-      tensors = read(path);
-      if (!tensors.empty()) return tensors;
-      reason = "it holds no tensors";
-    } catch (const c10::Error& e) {
-      if (reason.empty()) reason = e.what_without_backtrace();
+  try {
+    caffe2::serialize::PyTorchStreamReader archive(file);
+    const std::size_t file_bytes = fs::file_size(path);
+    if (archive.hasRecord("byteorder")) {
+      const PickledRecord order = read_record(archive, "byteorder", file_bytes);
+      if (std::string_view(reinterpret_cast<const char*>(order.bytes.data()), order.bytes.size()) != "little")
+        throw DataError("its bytes are not in little-endian order");
     }
+    const PickledRecord pickle = read_record(archive, "data.pkl", file_bytes);
+    tensors = read_pickled_tensors(
+        {reinterpret_cast<const char*>(pickle.bytes.data()), pickle.bytes.size()},
+        [&](const std::string& key) { return read_record(archive, "data/" + key, file_bytes); }, "it");
+    if (tensors.empty()) throw DataError("it holds no tensors");
+  } catch (const std::exception& e) {
+    const auto* of_libtorch = dynamic_cast<const c10::Error*>(&e);
+    throw DataError(
+        str(file,
+            ": neither a module saved by torch::save or torch.jit.save nor a dict of tensors saved by "
+            "Python's torch.save: ",
+            printable(of_libtorch != nullptr ? of_libtorch->what_without_backtrace() : e.what(), 400)));
   }
-  throw DataError(
-      str(path.string(),
-          ": neither a module saved by torch::save or torch.jit.save nor a plain dict of "
-          "tensors (in Python: torch.save(dict(model.state_dict()), FILE), or save_file of safetensors): ",
-          reason));
+  return tensors;
 }
 
 // The modules of an archive being written.
@@ -89,7 +82,8 @@ struct ArchiveNode {
 
 NamedTensors read_weights(const fs::path& path) {
   if (!fs::exists(path)) throw DataError(str("no weights: ", path.string(), " does not exist"));
-  if (fs::is_directory(path)) return map_tensors(find_checkpoint(path) / "model.safetensors");
+  if (fs::is_directory(path)) return full_tensors(stored_tensors(open_checkpoint_files(path), "model"));
+  require_intact_if_of_checkpoint(path);
   return is_archive(path) ? read_archive(path) : map_tensors(path);
 }
 
@@ -107,11 +101,13 @@ void write_archive(const fs::path& path, const NamedTensors& tensors) {
     node->archive.write(last, t.tensor);
   }
   for (auto& [key, child] : root.children) child.finish(root.archive, key);
-  try {
-    root.archive.save_to(path.string());
-  } catch (const c10::Error& e) {
-    throw Error(str("cannot write ", path.string(), ": ", e.what_without_backtrace()));
-  }
+  OutputFile file(path, OutputFile::Mode::create);
+  root.archive.save_to([&](const void* data, std::size_t size) {
+    file.write(std::span(static_cast<const std::byte*>(data), size));
+    return size;
+  });
+  file.sync();
+  file.close();
 }
 
 }  // namespace rondo

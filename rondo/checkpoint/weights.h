@@ -7,8 +7,8 @@
 namespace rondo {
 
 // Reads a model's tensors from whatever they were saved in: a checkpoint, a directory of checkpoints or a run
-// directory (the newest complete checkpoint), a .safetensors file, or an archive of torch::save(module, ...)
-// or torch.jit.save. The tensors are read-only. Throws DataError.
+// directory (the newest checkpoint; it must be intact, see format/checkpoint_choice.h), a .safetensors file,
+// or an archive of torch::save(module, ...) or torch.jit.save. The tensors are read-only. Throws DataError.
 NamedTensors read_weights(const std::filesystem::path& path);
 
 // Initial weights: read_weights() copied into `model`. Throws DataError for the weights of another model.

@@ -11,8 +11,6 @@
 namespace rondo::collective {
 namespace {
 
-bool is_local(const Step& step) { return step.kind == StepKind::reduce || step.kind == StepKind::copy; }
-
 // Sixteen bits of what ranks must agree on (FNV-1a), above sixteen bits for the round.
 Tag tag_of(const Plan& plan, DType type, Reduction reduction) {
   const std::string text = str(rondo::name(plan.operation), " ", plan.algorithm, " ", plan.world, " ",

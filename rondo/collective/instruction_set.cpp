@@ -1,7 +1,19 @@
 #include "rondo/collective/instruction_set.h"
 
+#if defined(RONDO_X86_KERNELS)
+#include <cpuid.h>
+#endif
+
 namespace rondo {
 namespace {
+
+#if defined(RONDO_X86_KERNELS)
+// Half-precision conversions, of which clang's __builtin_cpu_supports does not know.
+bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
 
 InstructionSet detect() {
 #if defined(RONDO_X86_KERNELS)
@@ -10,7 +22,7 @@ InstructionSet detect() {
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
     return InstructionSet::avx512;
   }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) return InstructionSet::avx2;
+  if (__builtin_cpu_supports("avx2") && has_f16c()) return InstructionSet::avx2;
 #endif
   return InstructionSet::baseline;
 }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "rondo/base/bytes.h"
-#include "rondo/collective/shared_memory/request.h"
+#include "rondo/collective/request.h"
 
 // A collective algorithm as data: what each rank sends, receives and adds, and when. A plan is made without
 // any communication (registry.h), proved right (plan_check.h), printed (plan_text.h) and executed
@@ -39,6 +39,11 @@ struct Step {
   Range range;                 // what is sent, or written
   std::vector<Range> sources;  // of reduce and copy; range itself may be one of them
 };
+
+// A step that no other rank takes part in.
+inline bool is_local(const Step& step) {
+  return step.kind == StepKind::reduce || step.kind == StepKind::copy;
+}
 
 // One rank's part of a collective.
 //
@@ -82,6 +87,11 @@ struct PlanRequest {
   // Sums are added in the order of ranks and rounded once, whatever the algorithm (algorithms/rank_order.h).
   bool in_rank_order = false;
 };
+
+// Whether one rank holds what everybody gets, or gets what everybody holds.
+inline bool is_rooted(const PlanRequest& request) {
+  return request.operation == OperationKind::broadcast || request.operation == OperationKind::reduce;
+}
 
 // Piece `index` of `pieces` of a range, in whole elements: the first (elements % pieces) have one more.
 Range piece_of(const Range& whole, std::size_t element_bytes, int pieces, int index);

@@ -8,8 +8,6 @@ namespace {
 // A cache line: rows of scratch that are summed together start alike.
 constexpr std::uint64_t kScratchAlignment = 64;
 
-bool is_local(const Step& step) { return step.kind == StepKind::reduce || step.kind == StepKind::copy; }
-
 }  // namespace
 
 PlanBuilder::PlanBuilder(const PlanRequest& request, std::string algorithm) : request_(request) {

@@ -9,6 +9,13 @@
 #include "rondo/collective/half_precision.h"
 #include "rondo/collective/reduction_dispatch.h"
 
+// Before a loop: no iteration reads what another writes.
+#ifdef __clang__
+#define RONDO_ITERATIONS_ARE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define RONDO_ITERATIONS_ARE_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
 namespace rondo {
 namespace {
 
@@ -189,14 +196,14 @@ void sum_two(const ReductionTask& task, double scale) {
         prefetch_to_write(task.destinations[1] + (end + kAhead) * sizeof(T), kStride * sizeof(T));
     }
     if (scale == 1.0) {
-#pragma GCC ivdep
+      RONDO_ITERATIONS_ARE_INDEPENDENT
       for (std::size_t i = begin; i < end; ++i) {
         const T value = a[i] + b[i];
         first[i] = value;
         second[i] = value;
       }
     } else {
-#pragma GCC ivdep
+      RONDO_ITERATIONS_ARE_INDEPENDENT
       for (std::size_t i = begin; i < end; ++i) {
         const T value = (a[i] + b[i]) * factor;
         first[i] = value;

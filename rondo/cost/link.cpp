@@ -83,12 +83,27 @@ AlphaBeta fit_alpha_beta(const std::vector<CostPoint>& points) {
 
 double Link::seconds(Collective collective, double bytes, int group) const {
   if (group <= 1) return 0;
-  const double measured = curve(collective).seconds(bytes);
+  return scaled_to(curve(collective).seconds(bytes), group);
+}
+
+double Link::scaled_to(double measured, int group) const {
   if (group == ranks || ranks <= 1) return measured;
   const double n = ranks;
   const double g = group;
   const double latency = std::min(alpha_s, measured);
   return latency * (g - 1) / (n - 1) + (measured - latency) * ((g - 1) / g) / ((n - 1) / n);
+}
+
+double Link::message_seconds(double bytes) const {
+  if (bytes <= 0) return 0;
+  if (!send_recv.points().empty()) return send_recv.seconds(bytes);
+  return seconds(Collective::all_gather, 2 * bytes, 2);
+}
+
+double Link::exchange_seconds(double bytes, int group) const {
+  if (bytes <= 0 || group <= 1) return 0;
+  if (all_to_all.points().empty()) return seconds(Collective::all_gather, bytes, group);
+  return scaled_to(all_to_all.seconds(bytes), group);
 }
 
 Link ring_link(int ranks, double latency_s, double bytes_per_s, double contention) {

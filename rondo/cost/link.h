@@ -58,11 +58,23 @@ struct Link {
   // gathered.
   bool parameters_in_place = false;
   double contention = 0;  // share of its speed that compute loses while communication goes on, in [0, 1)
+  // By bytes: of a message to one other rank, and of an exchange of all with all by what a rank gives
+  // together. Without points where nobody measured.
+  CostCurve send_recv, all_to_all;
 
   const CostCurve& curve(Collective collective) const { return curves[static_cast<std::size_t>(collective)]; }
   // Seconds of a collective among `group` ranks. Another group size than the measured one scales as the
   // ring does: latency with group - 1 rounds, the rest with (group - 1) / group. Nothing for one rank.
   double seconds(Collective collective, double bytes, int group) const;
+  // Until a message of so many bytes is with another rank; where nobody measured, what two ranks take to
+  // gather twice as much.
+  double message_seconds(double bytes) const;
+  // Until each of `group` ranks, which gives so many bytes together, has what all others give it; where
+  // nobody measured, what they take to gather as much. Other group sizes scale as in seconds().
+  double exchange_seconds(double bytes, int group) const;
+
+ private:
+  double scaled_to(double measured, int group) const;
 };
 
 // The link that alpha and beta describe, as ring collectives among `ranks` ranks: `latency_s` a message,

@@ -43,7 +43,24 @@ Profile scaled_to_batch(const Profile& profile, double factor) {
     if (auto& checkpointed = unit.checkpointed_backward_workspace_bytes)
       checkpointed = scaled_workspace(*checkpointed, unit.gradient_bytes, factor);
   }
+  for (LayerProfile& layer : result.layers) {  // passes say for how many samples they are
+    layer.output_bytes = scaled(layer.output_bytes, factor);
+    layer.checkpointed_activation_bytes = scaled(layer.checkpointed_activation_bytes, factor);
+    for (LayerPart& part : layer.parts) {
+      for (std::uint64_t* bytes : {&part.forward_message_bytes, &part.backward_message_bytes})
+        *bytes = scaled(*bytes, factor);
+    }
+  }
   return result;
+}
+
+void fit_to_pass(Profile& profile, double seconds) {
+  double sum = 0;
+  for (const UnitProfile& unit : profile.units) sum += unit.forward_s + unit.backward_s;
+  if (!(sum > 0)) return;
+  for (UnitProfile& unit : profile.units) {
+    for (double* time : {&unit.forward_s, &unit.backward_s, &unit.recompute_s}) *time *= seconds / sum;
+  }
 }
 
 }  // namespace rondo::cost

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "rondo/cost/layers.h"
 #include "rondo/cost/link.h"
 #include "rondo/cost/strategy.h"
 
@@ -20,6 +21,7 @@ struct UnitProfile {
   double optimizer_s = 0;  // updating all of the unit's parameters on one rank
   std::uint64_t parameter_bytes = 0;
   std::uint64_t gradient_bytes = 0;
+  std::uint64_t own_gradient_bytes = 0;  // of these what is not combined: of experts that no other rank has
   std::uint64_t optimizer_bytes = 0;
   std::uint64_t activation_bytes = 0;               // kept from forward to backward
   std::uint64_t checkpointed_activation_bytes = 0;  // the same when the unit is checkpointed
@@ -50,13 +52,27 @@ struct Profile {
   std::string made_for;
   std::uint64_t batch_size = 1;  // samples of one rank and micro-batch that times and activations are for
   double spread = 0;  // of measured times: half of the passes lie within this share of their median
-  std::uint64_t base_bytes = 0;    // alive all the time and in no unit: input batch, constant tensors
+  // What a step computes besides its units and the update: copies of gradients into the buffers that travel,
+  // what is done when a unit begins and ends, the batch, the ranks' agreement on the loss.
+  double overhead_s = 0;
+  std::uint64_t base_bytes = 0;  // alive all the time and in no unit: input batch, constant tensors
+  // Of base_bytes what the engine takes for the group of all ranks (link.ranks), and of that for each rank:
+  // the groups along a mesh's dimensions take such memory, too.
+  std::uint64_t engine_bytes = 0;
+  std::uint64_t engine_rank_bytes = 0;
   std::vector<UnitProfile> units;  // in the order of forward
+  // Of the model as a sequence, in the order of forward; empty where nobody measured (a model that is none, a
+  // profile of format 1).
+  std::vector<LayerProfile> layers;
   Link link;
 };
 
 // The profile of a batch `factor` times as large: times of forward and backward, activations and workspaces
-// grow with it, parameters and the optimizer's time do not.
+// grow with it, parameters, the optimizer's time and the overhead do not.
 Profile scaled_to_batch(const Profile& profile, double factor);
+
+// Scales forward, backward and recomputation of all units so that a pass without recomputation takes
+// `seconds`. Nothing where no unit takes any time.
+void fit_to_pass(Profile& profile, double seconds);
 
 }  // namespace rondo::cost

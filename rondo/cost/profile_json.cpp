@@ -5,18 +5,21 @@
 #include <set>
 
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
 #include "rondo/cost/json_reader.h"
+#include "rondo/cost/layers_json.h"
 #include "rondo/format/checksum.h"
 #include "rondo/format/file.h"
-#include "rondo/format/json_strict.h"
 
 namespace rondo::cost {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kFormat = "rondo-profile-1";
+constexpr const char* kFormat = "rondo-profile-2";
+// Says nothing of layers, messages and exchanges.
+constexpr const char* kFormatBefore = "rondo-profile-1";
 
 // Bytes that may be below zero, but not by more than all that a unit's backward could have freed.
 std::int64_t parse_workspace(const JsonReader& reader, const char* key, const UnitProfile& unit) {
@@ -87,6 +90,11 @@ CostCurve parse_curve(const Json& json, const std::string& where) {
   return {std::move(points), where};
 }
 
+// What a profile of format 1 does not have.
+std::vector<std::pair<const char*, CostCurve*>> optional_curves(Link& link) {
+  return {{"send_recv", &link.send_recv}, {"all_to_all", &link.all_to_all}};
+}
+
 Link parse_link(const Json& json, const std::string& where) {
   const JsonReader reader(json, where,
                           {"ranks", "collectives", "alpha_s", "beta_s_per_byte", "saturating_bytes",
@@ -98,11 +106,14 @@ Link parse_link(const Json& json, const std::string& where) {
   link.ranks = static_cast<int>(ranks);
   const std::string curves = reader.path("collectives");
   const JsonReader collectives(reader.at("collectives"), curves,
-                               {"all_reduce", "reduce_scatter", "all_gather"});
+                               {"all_reduce", "reduce_scatter", "all_gather", "send_recv", "all_to_all"});
   for (const Collective collective : kCollectives) {
     const std::string key(name(collective));
     link.curves[static_cast<std::size_t>(collective)] =
         parse_curve(collectives.at(key.c_str()), str(curves, ".", key));
+  }
+  for (const auto& [key, curve] : optional_curves(link)) {
+    if (collectives.has(key)) *curve = parse_curve(collectives.at(key), str(curves, ".", key));
   }
   fit(link);
   link.alpha_s = reader.number_or("alpha_s", link.alpha_s);
@@ -115,12 +126,18 @@ Link parse_link(const Json& json, const std::string& where) {
   return link;
 }
 
-Json to_json(const Link& link) {
+Json to_json(const CostCurve& curve) {
+  Json points = Json::array();
+  for (const CostPoint& p : curve.points()) points.push_back({p.bytes, p.seconds});
+  return points;
+}
+
+Json to_json(Link link) {
   Json curves = Json::object();
-  for (const Collective collective : kCollectives) {
-    Json points = Json::array();
-    for (const CostPoint& p : link.curve(collective).points()) points.push_back({p.bytes, p.seconds});
-    curves[std::string(name(collective))] = std::move(points);
+  for (const Collective collective : kCollectives)
+    curves[std::string(name(collective))] = to_json(link.curve(collective));
+  for (const auto& [key, curve] : optional_curves(link)) {
+    if (!curve->points().empty()) curves[key] = to_json(*curve);
   }
   Json json{{"ranks", link.ranks},
             {"collectives", std::move(curves)},
@@ -154,16 +171,24 @@ Json to_json(const UnitProfile& unit) {
 }  // namespace
 
 Profile parse_profile(const Json& json, const std::string& what) {
-  const JsonReader reader(
-      json, what, {"format", "model", "made_for", "batch_size", "spread", "base_bytes", "units", "link"});
-  if (const std::string format = reader.text("format"); format != kFormat)
-    throw DataError(str(reader.path("format"), ": '", format, "' is not '", kFormat, "'"));
+  const JsonReader reader(json, what,
+                          {"format", "model", "made_for", "batch_size", "spread", "overhead_s", "base_bytes",
+                           "engine_bytes", "engine_rank_bytes", "units", "layers", "link"});
+  if (const std::string format = reader.text("format"); format != kFormat && format != kFormatBefore)
+    throw DataError(
+        str(reader.path("format"), ": '", format, "' is not '", kFormat, "' or '", kFormatBefore, "'"));
   Profile profile;
   profile.model = reader.text("model");
   profile.batch_size = reader.whole_or("batch_size", 1);
   if (profile.batch_size == 0) throw DataError(str(reader.path("batch_size"), ": 0 is not positive"));
   profile.spread = reader.number_or("spread", 0);
+  profile.overhead_s = reader.number_or("overhead_s", 0);
   profile.base_bytes = reader.whole_or("base_bytes", 0);
+  profile.engine_bytes = reader.whole_or("engine_bytes", 0);
+  profile.engine_rank_bytes = reader.whole_or("engine_rank_bytes", 0);
+  if (profile.engine_bytes > profile.base_bytes)
+    throw DataError(str(reader.path("engine_bytes"), ": ", profile.engine_bytes, " exceeds base_bytes ",
+                        profile.base_bytes));
   if (reader.has("made_for")) profile.made_for = reader.text("made_for");
   std::set<std::string> names;
   for (const Json& unit : reader.list("units")) {
@@ -173,12 +198,14 @@ Profile parse_profile(const Json& json, const std::string& what) {
       throw DataError(str(where, ".name: '", profile.units.back().name, "' is there twice"));
   }
   if (profile.units.empty()) throw DataError(str(reader.path("units"), ": is empty"));
+  if (reader.has("layers"))
+    profile.layers = parse_layers(reader.at("layers"), reader.path("layers"), {names.begin(), names.end()});
   profile.link = parse_link(reader.at("link"), reader.path("link"));
   return profile;
 }
 
 Profile read_profile(const std::filesystem::path& path) {
-  return parse_profile(parse_json_strict(read_text_file(path), path.string()), path.string());
+  return parse_profile(read_json_file(path), path.string());
 }
 
 Json to_json(const Profile& profile) {
@@ -188,8 +215,14 @@ Json to_json(const Profile& profile) {
   if (!profile.made_for.empty()) json["made_for"] = profile.made_for;
   json["batch_size"] = profile.batch_size;
   if (profile.spread > 0) json["spread"] = profile.spread;
+  if (profile.overhead_s > 0) json["overhead_s"] = profile.overhead_s;
   json["base_bytes"] = profile.base_bytes;
+  if (profile.engine_bytes > 0) {
+    json["engine_bytes"] = profile.engine_bytes;
+    json["engine_rank_bytes"] = profile.engine_rank_bytes;
+  }
   json["units"] = std::move(units);
+  if (!profile.layers.empty()) json["layers"] = to_json(profile.layers);
   json["link"] = to_json(profile.link);
   return json;
 }

@@ -6,7 +6,7 @@ namespace rondo::cost {
 
 // The compute of one training step in order, one slot a unit's forward or backward. A step begins with the
 // update by the gradients of the one before:
-//   0                       the update; parameters that it changed set out beside it, other gathers behind it
+//   0                       the update; parameters that it changed travel meanwhile, other gathers after it
 //   per micro-batch k       forward of units 0 .. U-1, then backward of units U-1 .. 0
 //   epilogue                communication after the last backward, no compute
 //   end                     all gradients are there, no compute

@@ -17,12 +17,15 @@ std::uint64_t divided_up(std::uint64_t bytes, int parts) {
   return (bytes + n - 1) / n;
 }
 
+// Forward and backward passes of units in one step.
+constexpr std::size_t kMostSlots = 1'000'000;
+
 void check(const StepOptions& o) {
   const auto positive = [](int value, const char* what) {
     if (value < 1) throw UsageError(str(what, " ", value, " must be at least 1"));
   };
   positive(o.ranks, "--ranks");
-  positive(o.micro_batches, "--micro-batches");
+  positive(o.micro_batches, "--accumulate");
   positive(o.prefetch_window, "--prefetch-window");
   positive(o.blocks_per_collective, "--blocks");
   if (o.shard_group < 0 || o.shard_group > o.ranks || (o.shard_group > 0 && o.ranks % o.shard_group != 0))
@@ -39,6 +42,7 @@ class JobMaker {
     const UnitProfile& u = profile_.units[static_cast<std::size_t>(unit)];
     const int window = model_.options.prefetch_window;
     const int passes = slots.micro_batches;
+    const std::uint64_t combined = u.gradient_bytes - u.own_gradient_bytes;
     first_[unit_index(unit)] = model_.jobs.size();
     for (int k = 0; k < passes; ++k) {
       const int forward = slots.forward(k, unit);
@@ -51,10 +55,9 @@ class JobMaker {
       if (unit + 1 < slots.units)
         add({JobKind::gather_backward, unit, k, std::max(forward + 1, backward - window), backward - 1,
              backward, 0, u.parameter_bytes});
-      add({JobKind::reduce_scatter, unit, k, backward + 1, slots.epilogue(), slots.end(), 0,
-           u.gradient_bytes});
+      add({JobKind::reduce_scatter, unit, k, backward + 1, slots.epilogue(), slots.end(), 0, combined});
       if (k + 1 == passes)
-        add({JobKind::all_reduce, unit, k, backward + 1, slots.epilogue(), slots.end(), 0, u.gradient_bytes});
+        add({JobKind::all_reduce, unit, k, backward + 1, slots.epilogue(), slots.end(), 0, combined});
     }
   }
 
@@ -63,7 +66,8 @@ class JobMaker {
     std::vector<int> numbers;
     for (std::size_t j = first_.at(unit_index(unit)); j < model_.jobs.size(); ++j) {
       const Job& job = model_.jobs[j];
-      if (job.unit == unit && job.blocks > 0 && brings(strategy, job)) numbers.push_back(static_cast<int>(j));
+      if (job.unit != unit) break;  // a unit's jobs stand together
+      if (job.blocks > 0 && brings(strategy, job)) numbers.push_back(static_cast<int>(j));
     }
     return numbers;
   }
@@ -133,7 +137,10 @@ class JobMaker {
   std::set<std::pair<Collective, std::uint64_t>> noted_;
 };
 
-ChoiceCost price(const UnitProfile& unit, UnitChoice choice, int shard_group, bool in_place) {
+// `overhead_s`: the unit's share of what a step computes besides units and update. It is counted with the
+// update, since every plan has it once a step.
+ChoiceCost price(const UnitProfile& unit, UnitChoice choice, int shard_group, bool in_place,
+                 double overhead_s) {
   const Strategy s = choice.strategy;
   ChoiceCost cost;
   cost.choice = choice;
@@ -163,7 +170,7 @@ ChoiceCost price(const UnitProfile& unit, UnitChoice choice, int shard_group, bo
     cost.backward_bytes = std::max(cost.backward_bytes, unit.gradient_bytes);
   if (!shards_gradients(s)) cost.backward_bytes += unit.gradient_bytes;
   cost.backward_s = unit.backward_s + (choice.checkpoint ? unit.recompute_s : 0);
-  cost.optimizer_s = unit.optimizer_s / (shards_optimizer(s) ? shard_group : 1);
+  cost.optimizer_s = unit.optimizer_s / (shards_optimizer(s) ? shard_group : 1) + overhead_s;
   return cost;
 }
 
@@ -225,12 +232,23 @@ StepModel make_step_model(Profile profile, const StepOptions& options) {
   model.profile = std::move(profile);
   model.options = options;
   model.shard_group = options.shard_group == 0 ? options.ranks : options.shard_group;
+  const auto most = kMostSlots / (2 * std::max<std::size_t>(model.profile.units.size(), 1));
+  if (static_cast<std::size_t>(options.micro_batches) > most) {
+    throw UsageError(str("--accumulate ", options.micro_batches, " of ", model.profile.units.size(),
+                         " units are too many to look at one by one; the most are ", most));
+  }
   model.slots = {static_cast<int>(model.profile.units.size()), options.micro_batches};
   if (model.profile.spread > kSteadySpread) {
     model.notes.push_back(str("half of the profile's passes lie within ",
                               std::lround(model.profile.spread * 100),
                               " % of their median: the machine was not steady, and predicted times are no "
                               "better than that; profile again when it rests"));
+  }
+  if (!model.profile.made_for.empty() && model.profile.overhead_s == 0 &&
+      !model.profile.link.parameters_in_place) {
+    model.notes.push_back(
+        "the profile does not say what a step computes besides its units (overhead_s): it was measured by an "
+        "earlier rondo, and steps take some percent longer than predicted; profile again");
   }
   JobMaker maker(model);
   for (int unit = 0; unit < model.units(); ++unit) maker.add(unit);
@@ -250,8 +268,8 @@ StepModel make_step_model(Profile profile, const StepOptions& options) {
       }
       for (const bool checkpoint : {false, true}) {
         if (checkpoint && u.checkpointed_activation_bytes >= u.activation_bytes) continue;
-        ChoiceCost cost =
-            price(u, {s, checkpoint}, model.shard_group, model.profile.link.parameters_in_place);
+        ChoiceCost cost = price(u, {s, checkpoint}, model.shard_group, model.profile.link.parameters_in_place,
+                                model.profile.overhead_s / model.units());
         cost.jobs = maker.jobs_of(unit, s);
         for (const int number : cost.jobs) {
           const Job& job = model.jobs[static_cast<std::size_t>(number)];

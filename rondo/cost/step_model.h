@@ -59,9 +59,9 @@ struct Job {
   }
   // Of the blocks [from, to).
   std::uint64_t bytes_between(int from, int to) const;
-  // Whether a block launched in `slot` sets out when that begins, not when it ends: beside the update there
+  // Whether a block launched in `slot` is sent when that begins, not when it ends: beside the update there
   // is nothing to send but what it has changed.
-  bool goes_beside(int slot) const { return slot != Slots::update() || kind == JobKind::gather_updated; }
+  bool overlaps(int slot) const { return slot != Slots::update() || kind == JobKind::gather_updated; }
   bool is_gather_buffer() const {
     return kind == JobKind::gather_forward || kind == JobKind::gather_backward;
   }
@@ -78,8 +78,8 @@ struct ChoiceCost {
   // During backward at its largest moment, besides the gradients that travel: activations, workspace,
   // gradients before they are copied.
   std::uint64_t backward_bytes = 0;
-  double backward_s = 0;  // with recomputation
-  double optimizer_s = 0;
+  double backward_s = 0;             // with recomputation
+  double optimizer_s = 0;            // with the unit's share of Profile::overhead_s
   std::vector<int> jobs;             // numbers in StepModel::jobs
   std::uint64_t gathered_bytes = 0;  // parameters that its jobs gather before forward
   double communication_s = 0;

@@ -29,10 +29,72 @@ std::map<std::string, double> parse_settings(std::string_view text, std::map<std
     const std::string value = entry.substr(equal + 1);
     const std::string what = str("--synthetic ", key);
     found->second = key == "latency" ? seconds(parse_duration(value, what)) : parse_number(value, what);
-    if (!(found->second >= 0) || (key != "vocab" && key != "latency" && found->second == 0))
+    const bool may_be_zero = key == "vocab" || key == "latency" || key == "memory";
+    if (!(found->second >= 0) || (!may_be_zero && found->second == 0))
       throw UsageError(str(what, ": ", value, " must be positive"));
   }
   return settings;
+}
+
+// A layer of a GPT by formula.
+struct GptLayer {
+  double products_s = 0;   // forward
+  double attention_s = 0;  // of these scores and weighted sums, which have no parameters
+  // Forward, of what moves through memory beside products, divided among ranks and not.
+  double moved_s = 0, undivided_moved_s = 0;
+  double parameter_bytes = 0;
+  // Of what is kept for backward all is divided but norms, dropout and residuals, as Korthikanti et al.
+  // count: 10
+  // + 24 / t of 34 values.
+  double divided_activations = 0, undivided_activations = 0;
+  double output_bytes = 0;
+};
+
+LayerPart part_of(const GptLayer& layer, int ranks, std::uint64_t samples) {
+  const double forward = (layer.products_s + layer.moved_s) / ranks + layer.undivided_moved_s;
+  const double weight = (layer.products_s - layer.attention_s) / ranks;
+  LayerPart part;
+  part.ranks = ranks;
+  LayerPasses& passes = part.passes.emplace_back();
+  passes.samples = samples;
+  passes.forward_s = forward;
+  passes.backward_s = 2 * forward;
+  passes.backward_input_s = 2 * forward - weight;
+  passes.backward_weight_s = weight;
+  passes.activation_bytes = whole(layer.divided_activations / ranks + layer.undivided_activations);
+  // Of 34 values 32 (Qi et al., "Zero bubble pipeline parallelism").
+  passes.deferred_bytes = whole(static_cast<double>(passes.activation_bytes) * 32 / 34);
+  passes.forward_workspace_bytes = whole(4 * layer.output_bytes);
+  passes.backward_workspace_bytes = passes.input_workspace_bytes = whole(8 * layer.output_bytes);
+  part.parameter_bytes = whole(layer.parameter_bytes / ranks);
+  if (ranks > 1) {
+    // Behind attention and feed-forward, and before them in backward (Megatron-LM).
+    part.forward_messages = part.backward_messages = 2;
+    part.forward_message_bytes = part.backward_message_bytes = whole(2 * layer.output_bytes);
+  }
+  return part;
+}
+
+// One rank's pieces of every sequence: all parameters, and of everything else its share. Keys and values go
+// round, and behind them their gradients.
+LayerPart piece_of(const GptLayer& layer, int ranks, std::uint64_t samples) {
+  LayerPart part = part_of(layer, 1, samples);
+  part.dimension = "context";
+  part.ranks = ranks;
+  LayerPasses& passes = part.passes.front();
+  for (double* time :
+       {&passes.forward_s, &passes.backward_s, &passes.backward_input_s, &passes.backward_weight_s})
+    *time /= ranks;
+  for (std::uint64_t* bytes :
+       {&passes.activation_bytes, &passes.deferred_bytes, &passes.forward_workspace_bytes,
+        &passes.backward_workspace_bytes, &passes.input_workspace_bytes})
+    *bytes /= static_cast<std::uint64_t>(ranks);
+  const double held = 2 * layer.output_bytes / ranks;
+  part.forward_messages = ranks - 1;
+  part.forward_message_bytes = whole((ranks - 1) * held);
+  part.backward_messages = 2 * ranks - 1;
+  part.backward_message_bytes = whole((2 * ranks - 1) * held);
+  return part;
 }
 
 }  // namespace
@@ -51,6 +113,7 @@ Profile synthetic_profile(std::string_view text, int ranks) {
                                  {"heads", 32},
                                  {"bytes", 2},
                                  {"flops", machine.flops_per_s},
+                                 {"memory", 0},
                                  {"rate", machine.link_bytes_per_s},
                                  {"latency", machine.link_latency_s}});
   const double dim = s.at("dim");
@@ -73,6 +136,16 @@ Profile synthetic_profile(std::string_view text, int ranks) {
     // 34 values of 2 bytes a token and dimension, as Korthikanti et al. (2022) count without the attention
     // matrix, which fused kernels do not keep.
     double activations = 34 * tokens * dim * bytes / 2;
+    GptLayer by_formula;
+    by_formula.undivided_activations = 10 * tokens * dim * bytes / 2;
+    by_formula.attention_s = 4 * tokens * s.at("seq") * dim / s.at("flops");
+    // What is kept, and the scores of all heads (5 a s^2), are written and read once each.
+    if (s.at("memory") > 0) {
+      by_formula.undivided_moved_s = 2 * by_formula.undivided_activations / s.at("memory");
+      by_formula.moved_s = (2 * (activations - by_formula.undivided_activations) +
+                            10 * tokens * s.at("heads") * s.at("seq") * bytes / 2) /
+                           s.at("memory");
+    }
     if (layer == 0) parameters += s.at("vocab") * dim;
     if (layer + 1 == layers && s.at("vocab") > 0) {
       parameters += s.at("vocab") * dim;
@@ -81,7 +154,8 @@ Profile synthetic_profile(std::string_view text, int ranks) {
     }
     UnitProfile unit;
     unit.name = str("layers.", layer);
-    unit.forward_s = flops / s.at("flops");
+    by_formula.products_s = flops / s.at("flops");
+    unit.forward_s = by_formula.products_s + by_formula.moved_s + by_formula.undivided_moved_s;
     unit.backward_s = 2 * unit.forward_s;
     unit.recompute_s = unit.forward_s;
     unit.parameter_bytes = whole(parameters * bytes);
@@ -94,6 +168,19 @@ Profile synthetic_profile(std::string_view text, int ranks) {
     unit.checkpointed_activation_bytes = whole(tokens * dim * bytes);
     unit.forward_workspace_bytes = whole(4 * tokens * dim * bytes);
     unit.backward_workspace_bytes = whole(8 * tokens * dim * bytes);
+    by_formula.parameter_bytes = parameters * bytes;
+    by_formula.divided_activations = activations - by_formula.undivided_activations;
+    by_formula.output_bytes = tokens * dim * bytes;
+    LayerProfile piece;
+    piece.name = piece.unit = unit.name;
+    piece.output_bytes = piece.checkpointed_activation_bytes = unit.checkpointed_activation_bytes;
+    for (int ranks = 1; ranks <= 64; ranks *= 2) {
+      if (static_cast<int>(s.at("heads")) % ranks != 0) break;
+      piece.parts.push_back(part_of(by_formula, ranks, profile.batch_size));
+    }
+    for (int ranks = 2; ranks <= 64 && std::fmod(s.at("seq"), 2 * ranks) == 0; ranks *= 2)
+      piece.parts.push_back(piece_of(by_formula, ranks, profile.batch_size));
+    profile.layers.push_back(std::move(piece));
     profile.units.push_back(std::move(unit));
   }
   return profile;

@@ -9,6 +9,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/data/csv_reader.h"
+#include "rondo/data/data_files.h"
 #include "rondo/data/mapped_input.h"
 #include "rondo/data/subset.h"
 #include "rondo/data/text_files.h"
@@ -16,72 +17,77 @@
 namespace rondo {
 namespace {
 
-class TableDataset final : public Dataset {
+class TableDataset final : public Dataset, public DataFiles {
  public:
-  TableDataset(CsvTable table, std::string source) : table_(std::move(table)) {
-    info_ = {.kind = "csv",
+  TableDataset(CsvTable table, std::vector<std::int64_t> starts, std::string source, const char* kind,
+               const KnownData& known)
+      : table_(std::move(table)), starts_(std::move(starts)) {
+    info_ = {.kind = kind,
              .source = std::move(source),
              .input_shape = {static_cast<std::int64_t>(table_.columns.size())},
-             .classes = static_cast<std::int64_t>(table_.class_names.size()),
-             .class_names = table_.class_names};
+             .classes = static_cast<std::int64_t>(known.class_names.size()),
+             .class_names = known.class_names,
+             .mean = known.mean,
+             .deviation = known.deviation};
   }
   std::int64_t size() const override { return table_.rows(); }
   const DatasetInfo& info() const override { return info_; }
+  std::vector<std::int64_t> file_starts() const override { return starts_; }
 
   Batch get(std::span<const std::int64_t> indices) const override {
     check_indices(indices, size());
     const auto samples = static_cast<std::int64_t>(indices.size());
     const auto columns = static_cast<std::int64_t>(table_.columns.size());
-    Batch batch{.input = at::empty({samples, columns}, at::kFloat),
-                .target = at::empty({samples}, at::kLong),
-                .samples = samples};
-    auto* input = batch.input.mutable_data_ptr<float>();
-    auto* target = batch.target.mutable_data_ptr<std::int64_t>();
+    Batch batch{.inputs = {at::empty({samples, columns}, at::kFloat)}, .targets = {}, .samples = samples};
+    auto* input = batch.inputs[0].mutable_data_ptr<float>();
     for (const std::int64_t index : indices) {
       std::copy_n(table_.features.begin() + index * columns, columns, input);
       input += columns;
-      *target++ = table_.labels[static_cast<std::size_t>(index)];
+    }
+    const auto take = [&](const auto& values, auto* target) {
+      for (const std::int64_t index : indices) *target++ = values[static_cast<std::size_t>(index)];
+    };
+    if (table_.numbers.empty()) {
+      batch.targets = {at::empty({samples}, at::kLong)};
+      take(table_.labels, batch.targets[0].mutable_data_ptr<std::int64_t>());
+    } else {
+      batch.targets = {at::empty({samples, 1}, at::kFloat)};
+      take(table_.numbers, batch.targets[0].mutable_data_ptr<float>());
     }
     return batch;
   }
 
  private:
   CsvTable table_;
+  std::vector<std::int64_t> starts_;  // the first row of each file, and the number of rows
   DatasetInfo info_;
 };
 
-// Brings every column to mean 0 and deviation 1 over the rows `train`; the others get the same change, so
-// that nothing of the validation rows leaks into training.
-void standardise(CsvTable& table, const std::vector<std::int64_t>& train) {
+// Mean and deviation of every column over the rows `train`; the others get the same change, so that nothing
+// of the validation rows leaks into training.
+void measure_columns(const CsvTable& table, const std::vector<std::int64_t>& train, KnownData& known) {
   const std::size_t columns = table.columns.size();
   const auto count = static_cast<double>(train.size());
   for (std::size_t column = 0; column < columns; ++column) {
-    const auto value = [&](std::int64_t row) -> float& {
+    const auto value = [&](std::int64_t row) {
       return table.features[static_cast<std::size_t>(row) * columns + column];
     };
     double mean = 0, variance = 0;
     for (const std::int64_t row : train) mean += value(row);
     mean /= count;  // after adding up, which is exact: a constant column becomes exactly 0
     for (const std::int64_t row : train) variance += (value(row) - mean) * (value(row) - mean) / count;
-    const double deviation = variance > 0 ? std::sqrt(variance) : 1.0;
-    for (std::int64_t row = 0; row < table.rows(); ++row) {
-      value(row) = static_cast<float>((value(row) - mean) / deviation);
-    }
+    known.mean.push_back(mean);
+    known.deviation.push_back(variance > 0 ? std::sqrt(variance) : 1.0);
   }
 }
 
-OpenedData open_csv(const std::string& path, const DataOptions& options) {
-  check_validation_fraction(options.validation_fraction);
-  const MappedInput file(path);
-  CsvTable table = parse_csv(file.text(), path, options.label_column);
-  SplitIndices split = split_indices(table.rows(), options.validation_fraction, options.split_seed);
-  standardise(table, split.train);
-  const auto all = std::make_shared<TableDataset>(std::move(table), path);
-  OpenedData opened{
-      .kind = "csv", .train = std::make_shared<Subset>(all, std::move(split.train)), .validation = {}};
-  if (!split.validation.empty())
-    opened.validation = std::make_shared<Subset>(all, std::move(split.validation));
-  return opened;
+void standardise(CsvTable& table, const KnownData& known) {
+  const std::size_t columns = table.columns.size();
+  for (std::size_t i = 0; i < table.features.size(); ++i) {
+    const std::size_t column = i % columns;
+    table.features[i] =
+        static_cast<float>((table.features[i] - known.mean[column]) / known.deviation[column]);
+  }
 }
 
 bool ends_with_any(const std::string& text, std::initializer_list<const char*> endings) {
@@ -89,14 +95,68 @@ bool ends_with_any(const std::string& text, std::initializer_list<const char*> e
                      [&](const char* ending) { return text.ends_with(ending); });
 }
 
+bool is_named_as_table(const std::string& path) {
+  return ends_with_any(path, {".csv", ".tsv", ".CSV", ".TSV"});
+}
+
+// The file, or those of a folder that holds nothing else but hidden ones, sorted; otherwise none.
+std::vector<std::string> table_files(const std::string& path) {
+  if (!std::filesystem::is_directory(path)) return {path};
+  std::vector<std::string> found;
+  for (const std::filesystem::directory_entry& entry : std::filesystem::directory_iterator(path)) {
+    if (entry.path().filename().string().starts_with('.')) continue;
+    if (!entry.is_regular_file() || !is_named_as_table(entry.path().string())) return {};
+    found.push_back(entry.path().string());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+OpenedData open_table(const std::string& path, const DataOptions& options, const char* kind,
+                      CsvLabels labels) {
+  check_validation_fraction(options.validation_fraction);
+  const std::vector<std::string> files = table_files(path);
+  if (files.empty()) {
+    throw DataError(str("'", path,
+                        "' is a folder with more than tables, expected a regular file, or a folder of files "
+                        "named *.csv or *.tsv"));
+  }
+  KnownData known = options.known;
+  if (!known.mean.empty() && csv_width(MappedInput(files.front()).text(), path) == known.mean.size())
+    labels = CsvLabels::none;
+  std::vector<std::int64_t> starts;
+  CsvTable table = read_csv_files(files, options.label_column, labels, known.class_names, starts);
+  if (!known.mean.empty() && table.columns.size() != known.mean.size())
+    throw DataError(
+        str("'", path, "' has ", table.columns.size(), " features, the model knows ", known.mean.size()));
+  SplitIndices split = split_indices(table.rows(), options.validation_fraction, options.split_seed);
+  if (known.mean.empty()) measure_columns(table, split.train, known);
+  if (labels == CsvLabels::classes) known.class_names = table.class_names;
+  standardise(table, known);
+  const auto all = std::make_shared<TableDataset>(std::move(table), std::move(starts), path, kind, known);
+  OpenedData opened{
+      .kind = kind, .train = std::make_shared<Subset>(all, std::move(split.train)), .validation = {}};
+  if (!split.validation.empty())
+    opened.validation = std::make_shared<Subset>(all, std::move(split.validation));
+  return opened;
+}
+
+OpenedData open_csv(const std::string& path, const DataOptions& options) {
+  return open_table(path, options, "csv", CsvLabels::classes);
+}
+
+OpenedData open_regression(const std::string& path, const DataOptions& options) {
+  return open_table(path, options, "regression", CsvLabels::numbers);
+}
+
 // By the file's ending, or when its first lines read as a table. Prose rarely has lines of equally many
 // fields that are numbers in all columns but one.
 bool detect_csv(const std::string& path) {
-  if (std::filesystem::is_directory(path)) return false;
+  if (std::filesystem::is_directory(path)) return !table_files(path).empty();
   const MappedInput file(path);
   std::string_view head = file.text().substr(0, 65536);
   if (!looks_like_text(head)) return false;
-  if (ends_with_any(path, {".csv", ".tsv", ".CSV", ".TSV"})) return true;
+  if (is_named_as_table(path)) return true;
   // The last line of the part may be cut off.
   if (head.size() < file.text().size()) head = head.substr(0, head.rfind('\n') + 1);
   try {
@@ -109,5 +169,10 @@ bool detect_csv(const std::string& path) {
 }  // namespace
 
 DataKind csv_kind() { return {"csv", detect_csv, open_csv}; }
+
+// Numbers may also be classes, so it is never guessed.
+DataKind regression_kind() {
+  return {"regression", [](const std::string&) { return false; }, open_regression};
+}
 
 }  // namespace rondo

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -9,13 +10,21 @@
 
 namespace rondo {
 
-// A table of numbers with a class for each row.
+// A table of numbers with a class, or a number to predict, for each row.
 struct CsvTable {
   std::vector<std::string> columns;      // names of the features: from the header, or "column 0" ...
   std::vector<std::string> class_names;  // the label texts; class i is class_names[i]
   std::vector<float> features;           // rows x columns, row by row
-  std::vector<std::int64_t> labels;      // of each row
-  std::int64_t rows() const { return static_cast<std::int64_t>(labels.size()); }
+  std::vector<std::int64_t> labels;      // of each row, -100 without a label column; empty with numbers
+  std::vector<float> numbers;            // to predict, instead of labels
+  std::int64_t rows() const { return static_cast<std::int64_t>(std::max(labels.size(), numbers.size())); }
+};
+
+// How the label column is read.
+enum class CsvLabels {
+  classes,
+  numbers,  // any finite ones
+  none,     // all columns are features
 };
 
 // Reads a whole file. The delimiter is comma, tab or semicolon, whichever the first line has most of. The
@@ -23,10 +32,25 @@ struct CsvTable {
 // its fields. All columns but the label (`label_column`: a name or a number from 0; empty: the last) must be
 // finite numbers. Classes are the distinct labels, in numeric order when all are whole numbers and in
 // alphabetical order otherwise. Throws DataError naming `path`, the line and what was expected there;
-// UsageError for a label column that does not exist.
-CsvTable parse_csv(std::string_view text, const std::string& path, const std::string& label_column);
+// UsageError for a label column that does not exist. `class_names` that are known are taken as they are, and
+// another label is an error.
+CsvTable parse_csv(std::string_view text, const std::string& path, const std::string& label_column,
+                   CsvLabels reading = CsvLabels::classes, std::vector<std::string> class_names = {});
 
-// CSV and TSV for classification. Features are standardised with the mean and deviation of the training rows.
+// Reads files of the same columns as one table, one behind the other, as parse_csv() reads each; classes are
+// the labels of all. Throws DataError also where columns differ. `starts` gets the first row of each file,
+// and the number of rows.
+CsvTable read_csv_files(const std::vector<std::string>& paths, const std::string& label_column,
+                        CsvLabels reading, const std::vector<std::string>& class_names,
+                        std::vector<std::int64_t>& starts);
+
+// Fields of the first line.
+std::size_t csv_width(std::string_view text, const std::string& path);
+
+// CSV and TSV for classification: a file, or a folder of nothing else. Features are standardised with the
+// mean and deviation of the training rows.
 DataKind csv_kind();
+// The same with a number to predict instead of a class.
+DataKind regression_kind();
 
 }  // namespace rondo

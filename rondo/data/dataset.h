@@ -10,14 +10,21 @@
 
 namespace rondo {
 
-// Some samples, stacked along the first dimension. `samples` may be 0: the tensors then have a first
-// dimension of 0, and a model still gives a loss (of zero) that gradients flow from.
+// Some samples, stacked along the first dimension of every tensor. `samples` may be 0: the tensors then have
+// a first dimension of 0, and a model still gives a loss (of zero) that gradients flow from.
 struct Batch {
-  at::Tensor input;   // [samples, ...DatasetInfo::input_shape], float32, or int64 for tokens
-  at::Tensor target;  // int64: [samples] of classes, or [samples, context] of next tokens
-  std::int64_t samples = 0;
+  std::vector<at::Tensor> inputs;   // the model's, of any dtypes; data sets here give one: [samples,
+                                    // ...DatasetInfo::input_shape], float32, or int64 for tokens
+  std::vector<at::Tensor> targets;  // the loss function's; here one, int64: [samples] of classes (-100: not
+                                    // known), or [samples, context] of next tokens; regression: float32
+                                    // [samples, 1]
+  std::int64_t samples = 0;         // in the batch
   // Number of each sample in the data set that the batch was read from; the loader fills it in.
   std::vector<std::int64_t> indices = {};
+
+  // The only input and target; throw UsageError when there are more or none.
+  const at::Tensor& input() const;
+  const at::Tensor& target() const;  // likewise
 };
 
 // What a data set holds; enough to choose and size a model for it.
@@ -33,10 +40,13 @@ struct DatasetInfo {
   // What throughput counts: "tokens" or "samples". A sample has targets_per_sample tokens.
   std::string unit = "samples";
   std::int64_t vocabulary = 0;  // labelled_text, masked_text: the tokenizer's tokens
+  // csv, regression: with which every feature was brought to mean 0 and deviation 1.
+  std::vector<double> mean = {};
+  std::vector<double> deviation = {};  // likewise
 
   // The part of a model's configuration (make_model) that the data decides: {"context", "vocabulary"} for
   // text, {"vocabulary"} and for labelled_text {"classes"} for BERT's kinds, {"input_shape", "classes"} for
-  // everything else.
+  // everything else; of numbers, "classes" are the targets of a sample.
   nlohmann::json model_config() const;
 };
 
@@ -54,7 +64,7 @@ class Dataset {
   virtual Batch get_at_epoch(std::span<const std::int64_t> indices, std::int64_t /*epoch*/) const {
     return get(indices);
   }
-  virtual const DatasetInfo& info() const = 0;
+  virtual const DatasetInfo& info() const = 0;  // what the samples are
 };
 
 // Throws UsageError that names the first of `indices` outside [0, size).

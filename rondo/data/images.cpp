@@ -10,6 +10,8 @@
 namespace rondo {
 
 void ImageRecords::append(ImageRecords other) {
+  for (const std::int64_t start : other.starts)
+    starts.push_back(static_cast<std::int64_t>(labels.size()) + start);
   files.insert(files.end(), std::make_move_iterator(other.files.begin()),
                std::make_move_iterator(other.files.end()));
   pixels.insert(pixels.end(), other.pixels.begin(), other.pixels.end());
@@ -22,15 +24,22 @@ ImageDataset::ImageDataset(ImageRecords records, DatasetInfo info)
                                                      std::int64_t{1}, std::multiplies<>()));
 }
 
+std::vector<std::int64_t> ImageDataset::file_starts() const {
+  std::vector<std::int64_t> starts = records_.starts;
+  starts.push_back(size());
+  return without_empty_files(std::move(starts));
+}
+
 Batch ImageDataset::get(std::span<const std::int64_t> indices) const {
   check_indices(indices, size());
   const auto samples = static_cast<std::int64_t>(indices.size());
   std::vector<std::int64_t> shape = info_.input_shape;
   shape.insert(shape.begin(), samples);
-  Batch batch{
-      .input = at::empty(shape, at::kFloat), .target = at::empty({samples}, at::kLong), .samples = samples};
-  auto* input = batch.input.mutable_data_ptr<float>();
-  auto* target = batch.target.mutable_data_ptr<std::int64_t>();
+  Batch batch{.inputs = {at::empty(shape, at::kFloat)},
+              .targets = {at::empty({samples}, at::kLong)},
+              .samples = samples};
+  auto* input = batch.inputs[0].mutable_data_ptr<float>();
+  auto* target = batch.targets[0].mutable_data_ptr<std::int64_t>();
   for (const std::int64_t index : indices) {
     const std::uint8_t* pixels = records_.pixels[static_cast<std::size_t>(index)];
     for (std::size_t i = 0; i < values_; ++i) *input++ = static_cast<float>(pixels[i]) / 127.5F - 1.0F;

@@ -89,7 +89,8 @@ OpenedData open_labelled_text(const std::string& path, const DataOptions& option
   check_validation_fraction(options.validation_fraction);
   const auto tokenizer = open_tokenizer(options);
   const MappedInput file(path);
-  const LabelledLines lines = parse_labelled_text(file.text(), path, options.label_column);
+  const LabelledLines lines =
+      parse_labelled_text(file.text(), path, options.label_column, options.known.class_names);
   const auto all = std::make_shared<LabelledText>(lines, tokenizer, options.context, path);
   SplitIndices split = split_indices(all->size(), options.validation_fraction, options.split_seed);
   OpenedData opened{.kind = "labelled_text",
@@ -103,7 +104,7 @@ OpenedData open_labelled_text(const std::string& path, const DataOptions& option
 }  // namespace
 
 LabelledLines parse_labelled_text(std::string_view text, const std::string& path,
-                                  const std::string& label_column) {
+                                  const std::string& label_column, std::vector<std::string> class_names) {
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // a byte-order mark
   LabelledLines result;
   Lines reader(text, path);
@@ -122,12 +123,16 @@ LabelledLines parse_labelled_text(std::string_view text, const std::string& path
                       " columns as in the first line"));
     }
     if (columns[label].empty()) reader.fail("the label is empty");
+    if (!class_names.empty() &&
+        std::find(class_names.begin(), class_names.end(), columns[label]) == class_names.end())
+      reader.fail(str("label '", columns[label],
+                      "', expected one of the classes that the model knows: ", join(class_names, ", ")));
     LabelledLines::Line line{.label = columns[label], .first = columns[label == 0 ? 1 : 0], .second = {}};
     if (width == 3) line.second = columns[label == 2 ? 1 : 2];
     result.lines.push_back(line);
   }
   if (result.lines.empty()) throw DataError(str("'", path, "' has no line with a label and a text"));
-  result.class_names = sorted_classes(result.lines);
+  result.class_names = class_names.empty() ? sorted_classes(result.lines) : std::move(class_names);
   if (result.class_names.size() < 2) {
     throw DataError(str("'", path, "': every line has the label '", result.class_names.front(),
                         "', expected two or more; is the label in another column (--label-column)?"));
@@ -159,11 +164,11 @@ Batch LabelledText::get(std::span<const std::int64_t> indices) const {
   check_indices(indices, size());
   const auto samples = static_cast<std::int64_t>(indices.size());
   const std::int64_t length = info_.input_shape[1];
-  Batch batch{.input = at::empty({samples, 3, length}, at::kLong),
-              .target = at::empty({samples}, at::kLong),
+  Batch batch{.inputs = {at::empty({samples, 3, length}, at::kLong)},
+              .targets = {at::empty({samples}, at::kLong)},
               .samples = samples};
-  auto* input = batch.input.mutable_data_ptr<std::int64_t>();
-  auto* target = batch.target.mutable_data_ptr<std::int64_t>();
+  auto* input = batch.inputs[0].mutable_data_ptr<std::int64_t>();
+  auto* target = batch.targets[0].mutable_data_ptr<std::int64_t>();
   for (const std::int64_t index : indices) {
     const Sample& sample = samples_[static_cast<std::size_t>(index)];
     write_bert_sample(*tokenizer_, sample.first, sample.second, length,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rondo/base/error.h"
+#include "rondo/base/replica.h"
 #include "rondo/base/text.h"
 
 namespace rondo {
@@ -20,7 +21,7 @@ class Loader::Prefetcher {
  public:
   Prefetcher(const Loader& loader, std::int64_t first, std::int64_t end)
       : loader_(loader), end_(end), claimed_(first), wanted_(first) {
-    for (int i = 0; i < loader.options_.workers; ++i) threads_.emplace_back([this] { work(); });
+    for (int i = 0; i < loader.options_.threads; ++i) threads_.push_back(replica_thread([this] { work(); }));
   }
 
   ~Prefetcher() {
@@ -63,7 +64,7 @@ class Loader::Prefetcher {
       lock.lock();
       finished_.emplace(batch, std::move(result));
       ready_.notify_one();
-      // The last claim lets the other workers go.
+      // The last claim lets the other threads go.
       if (claimed_ == end_) room_.notify_all();
     }
   }
@@ -79,7 +80,7 @@ class Loader::Prefetcher {
   const Loader& loader_;  // its dataset, options, indices and epoch do not change while this object lives
   const std::int64_t end_;
   std::mutex mutex_;               // protects everything below but the threads
-  std::condition_variable room_;   // workers wait: a batch may be claimed, or it is time to go
+  std::condition_variable room_;   // threads wait: a batch may be claimed, or it is time to go
   std::condition_variable ready_;  // the consumer waits: a batch is finished
   std::int64_t claimed_;           // next batch to claim
   std::int64_t wanted_;            // next batch to hand out
@@ -96,7 +97,7 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, std::shared_ptr<Sampler> 
       throw UsageError(str("loader: ", name, " is ", value, ", expected at least ", smallest));
   };
   at_least("batch size", options.batch_size, 1);
-  at_least("workers", options.workers, 0);
+  at_least("threads", options.threads, 0);
   at_least("prefetch", options.prefetch, 1);
   if (options.drop_last && options.batch_size > sampler_->size()) {
     throw UsageError(str("loader: batch size ", options.batch_size, " is larger than the ", sampler_->size(),
@@ -131,7 +132,7 @@ std::optional<Batch> Loader::next() {
   if (position_.batch >= end) return std::nullopt;
   if (indices_.empty()) indices_ = sampler_->indices();
   std::optional<Batch> batch;
-  if (options_.workers == 0) {
+  if (options_.threads == 0) {
     batch = read(position_.batch);
   } else {
     if (!prefetcher_) prefetcher_ = std::make_unique<Prefetcher>(*this, position_.batch, end);
@@ -148,7 +149,8 @@ Batch Loader::read(std::int64_t batch) const {
   const auto mine =
       std::span(indices_).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
   Batch read = dataset_->get_at_epoch(mine, position_.epoch);
-  read.indices.assign(mine.begin(), mine.end());
+  // A data set that has left samples out says itself which it has given.
+  if (read.samples == count) read.indices.assign(mine.begin(), mine.end());
   return read;
 }
 

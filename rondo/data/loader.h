@@ -9,20 +9,22 @@
 
 namespace rondo {
 
+// How a loader makes batches.
 struct LoaderOptions {
   std::int64_t batch_size = 1;  // samples per batch of this rank
   // Leave out the last batch of an epoch when it is smaller than the others.
   bool drop_last = false;
   // Threads that read ahead; 0 reads in the caller's thread.
-  int workers = 1;
+  int threads = 1;
   // Finished batches kept ready, at most.
   int prefetch = 2;
 };
 
 // Where in the data a run stands: enough to continue with the very next batch.
 struct LoaderPosition {
-  std::int64_t epoch = 0;
+  std::int64_t epoch = 0;  // from 0
   std::int64_t batch = 0;  // batches of the epoch already handed out
+  // Whether both name the same batch.
   bool operator==(const LoaderPosition&) const = default;
 };
 
@@ -39,7 +41,7 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  std::int64_t batches_per_epoch() const;
+  std::int64_t batches_per_epoch() const;  // of this rank
   // Goes to `position`: the next batch is number position.batch of that epoch. Call it before each epoch.
   // Throws UsageError for a batch number beyond the epoch's end.
   void seek(const LoaderPosition& position);

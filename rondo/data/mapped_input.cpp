@@ -1,46 +1,20 @@
 #include "rondo/data/mapped_input.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <utility>
 
 #include "rondo/base/error.h"
+#include "rondo/base/regular_file.h"
 #include "rondo/base/text.h"
 
 namespace rondo {
-namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
-
-}  // namespace
-
 MappedInput::MappedInput(std::string path) : path_(std::move(path)) {
-  // Non-blocking, so that a named pipe is refused below instead of waited for.
-  const Descriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (file.number() < 0) throw DataError(str("cannot open '", path_, "': ", errno_text(errno)));
-  struct stat status {};
-  if (::fstat(file.number(), &status) != 0)
-    throw DataError(str("cannot read '", path_, "': ", errno_text(errno)));
-  if (!S_ISREG(status.st_mode)) throw DataError(str("'", path_, "' is not a file"));
-  size_ = static_cast<std::size_t>(status.st_size);
+  const RegularFile file(path_);
+  size_ = file.size();
   if (size_ == 0) return;
-  void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.number(), 0);
+  void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
   if (mapped == MAP_FAILED) {
     const std::string hint = errno == ENOMEM
                                  ? " (too many files mapped? see /proc/sys/vm/max_map_count; join small "

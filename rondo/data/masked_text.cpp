@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "rondo/base/error.h"
+#include "rondo/base/integer.h"
 #include "rondo/base/random.h"
 #include "rondo/base/text.h"
 #include "rondo/data/mapped_input.h"
@@ -20,12 +21,14 @@ namespace {
 constexpr double kHiddenPart = 0.15;
 constexpr std::int64_t kNothingAsked = -100;
 
-// All text below `path` as tokens. Line by line, so that memory holds tokens and not words.
+// All text below `path` as tokens. Line by line, so that memory holds tokens and not words. `files` gets the
+// first token of each file.
 std::vector<std::int32_t> read_tokens(const std::string& path, const std::vector<std::string>& extensions,
-                                      const WordPiece& tokenizer) {
+                                      const WordPiece& tokenizer, std::vector<std::int64_t>& files) {
   std::vector<std::int32_t> tokens;
   for (const std::string& name : find_text_files(path, extensions)) {
     const MappedInput file(name);
+    files.push_back(static_cast<std::int64_t>(tokens.size()));
     for (std::string_view text = file.text(); !text.empty();) {
       const std::string_view line = text.substr(0, text.find('\n'));
       text.remove_prefix(std::min(text.size(), line.size() + 1));
@@ -39,7 +42,8 @@ std::vector<std::int32_t> read_tokens(const std::string& path, const std::vector
 OpenedData open_masked_text(const std::string& path, const DataOptions& options) {
   check_validation_fraction(options.validation_fraction);
   const auto tokenizer = open_tokenizer(options);
-  std::vector<std::int32_t> tokens = read_tokens(path, options.extensions, *tokenizer);
+  std::vector<std::int64_t> files;
+  std::vector<std::int32_t> tokens = read_tokens(path, options.extensions, *tokenizer, files);
   const std::int64_t sample = std::max<std::int64_t>(1, options.context - 2);
   const auto samples = (static_cast<std::int64_t>(tokens.size()) + sample - 1) / sample;
   const bool validates = options.validation_fraction > 0;
@@ -59,16 +63,17 @@ OpenedData open_masked_text(const std::string& path, const DataOptions& options)
                                                      options.context, options.mask_seed, path);
   }
   tokens.erase(cut, tokens.end());
-  opened.train =
-      std::make_shared<MaskedText>(std::move(tokens), tokenizer, options.context, options.mask_seed, path);
+  opened.train = std::make_shared<MaskedText>(std::move(tokens), tokenizer, options.context,
+                                              options.mask_seed, path, std::move(files));
   return opened;
 }
 
 }  // namespace
 
 MaskedText::MaskedText(std::vector<std::int32_t> tokens, std::shared_ptr<const WordPiece> tokenizer,
-                       std::int64_t context, std::uint64_t seed, std::string source)
-    : tokens_(std::move(tokens)), tokenizer_(std::move(tokenizer)), seed_(seed) {
+                       std::int64_t context, std::uint64_t seed, std::string source,
+                       std::vector<std::int64_t> files)
+    : tokens_(std::move(tokens)), tokenizer_(std::move(tokenizer)), seed_(seed), files_(std::move(files)) {
   if (context < 3) throw UsageError(str("the context is ", context, " tokens, expected at least 3"));
   info_ = {.kind = "masked_text",
            .source = std::move(source),
@@ -83,15 +88,24 @@ std::int64_t MaskedText::size() const {
   return (static_cast<std::int64_t>(tokens_.size()) + sample - 1) / sample;
 }
 
+std::vector<std::int64_t> MaskedText::file_starts() const {
+  if (files_.empty()) return {};
+  std::vector<std::int64_t> starts;
+  for (const std::int64_t token : files_)
+    starts.push_back(std::min(size(), divide_rounding_up(token, info_.targets_per_sample - 2)));
+  starts.push_back(size());
+  return without_empty_files(std::move(starts));
+}
+
 Batch MaskedText::get_at_epoch(std::span<const std::int64_t> indices, std::int64_t epoch) const {
   check_indices(indices, size());
   const auto samples = static_cast<std::int64_t>(indices.size());
   const std::int64_t length = info_.targets_per_sample;
-  Batch batch{.input = at::empty({samples, 3, length}, at::kLong),
-              .target = at::full({samples, length}, kNothingAsked, at::kLong),
+  Batch batch{.inputs = {at::empty({samples, 3, length}, at::kLong)},
+              .targets = {at::full({samples, length}, kNothingAsked, at::kLong)},
               .samples = samples};
-  auto* input = batch.input.mutable_data_ptr<std::int64_t>();
-  auto* target = batch.target.mutable_data_ptr<std::int64_t>();
+  auto* input = batch.inputs[0].mutable_data_ptr<std::int64_t>();
+  auto* target = batch.targets[0].mutable_data_ptr<std::int64_t>();
   for (const std::int64_t index : indices) {
     const auto begin = tokens_.begin() + index * (length - 2);
     const std::int64_t count = std::min<std::int64_t>(length - 2, tokens_.end() - begin);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "rondo/data/data_files.h"
 #include "rondo/data/dataset.h"
 #include "rondo/data/open.h"
 #include "rondo/data/word_piece.h"
@@ -17,16 +18,19 @@ namespace rondo {
 // hides others, and ranks, batch sizes and resumed runs make no difference. Input int64 [samples, 3, context]
 // (write_bert_sample), target int64 [samples, context]: the token that was there, -100 where nothing is
 // asked.
-class MaskedText final : public Dataset {
+class MaskedText final : public Dataset, public DataFiles {
  public:
   // `tokens` are cut into samples of context - 2, with [CLS] and [SEP] around; the last may be shorter.
+  // `files` has the first token of each file; empty: they come from none.
   MaskedText(std::vector<std::int32_t> tokens, std::shared_ptr<const WordPiece> tokenizer,
-             std::int64_t context, std::uint64_t seed, std::string source);
+             std::int64_t context, std::uint64_t seed, std::string source,
+             std::vector<std::int64_t> files = {});
   std::int64_t size() const override;
   // As in epoch 0.
   Batch get(std::span<const std::int64_t> indices) const override { return get_at_epoch(indices, 0); }
   Batch get_at_epoch(std::span<const std::int64_t> indices, std::int64_t epoch) const override;
   const DatasetInfo& info() const override { return info_; }
+  std::vector<std::int64_t> file_starts() const override;
 
  private:
   void hide(std::int64_t index, std::int64_t epoch, std::int64_t* tokens, std::int64_t* target,
@@ -36,6 +40,7 @@ class MaskedText final : public Dataset {
   std::shared_ptr<const WordPiece> tokenizer_;
   std::uint64_t seed_;
   DatasetInfo info_;
+  std::vector<std::int64_t> files_;
 };
 
 // A file or a directory of text (as the kind "text" reads it); needs DataOptions::vocabulary_file. Validation

@@ -8,10 +8,13 @@
 #include "rondo/data/cifar.h"
 #include "rondo/data/csv.h"
 #include "rondo/data/idx.h"
+#include "rondo/data/image_folder.h"
 #include "rondo/data/labelled_text.h"
 #include "rondo/data/mapped_input.h"
 #include "rondo/data/masked_text.h"
 #include "rondo/data/text.h"
+#include "rondo/data/token_files.h"
+#include "rondo/data/web_dataset.h"
 #include "rondo/data/word_piece.h"
 
 namespace rondo {
@@ -21,9 +24,10 @@ namespace fs = std::filesystem;
 
 // Every kind there is, in the order in which they are tried: the strictest formats first, text last.
 const std::vector<DataKind>& kinds() {
-  static const std::vector<DataKind> all = {idx_kind(), cifar_kind(kCifar10), cifar_kind(kCifar100),
-                                            csv_kind(), labelled_text_kind(), masked_text_kind(),
-                                            text_kind()};
+  static const std::vector<DataKind> all = {
+      tokens_kind(),        idx_kind(),          cifar_kind(kCifar10), cifar_kind(kCifar100),
+      web_dataset_kind(),   image_folder_kind(), csv_kind(),           regression_kind(),
+      labelled_text_kind(), masked_text_kind(),  text_kind()};
   return all;
 }
 

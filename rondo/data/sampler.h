@@ -18,17 +18,18 @@ class Sampler {
 
   // As in PyTorch: without a new epoch number every epoch has the same order.
   void set_epoch(std::int64_t epoch) { epoch_ = epoch; }
-  std::int64_t epoch() const { return epoch_; }
+  std::int64_t epoch() const { return epoch_; }  // of the samples that indices() gives
 
  private:
   std::int64_t epoch_ = 0;
 };
 
+// Which part of the samples a rank reads, and in which order.
 struct DistributedSamplerOptions {
-  int rank = 0;
-  int world_size = 1;
-  bool shuffle = true;
-  std::uint64_t seed = 0;
+  int rank = 0;            // of the reader
+  int world_size = 1;      // number of readers
+  bool shuffle = true;     // another order in every epoch
+  std::uint64_t seed = 0;  // of the order; the same on all ranks
   // When the number of samples does not divide evenly: true drops the tail, false repeats samples from the
   // head.
   bool drop_last = false;

@@ -5,6 +5,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/data/kept_samples.h"
 #include "rondo/data/sampler.h"
 
 namespace rondo {
@@ -14,10 +15,18 @@ Subset::Subset(std::shared_ptr<const Dataset> dataset, std::vector<std::int64_t>
   check_indices(indices_, dataset_->size());
 }
 
-Batch Subset::get(std::span<const std::int64_t> indices) const { return dataset_->get(inner(indices)); }
+Batch Subset::get(std::span<const std::int64_t> indices) const {
+  const std::vector<std::int64_t> asked = inner(indices);
+  Batch batch = dataset_->get(asked);
+  rename_samples(batch, asked, indices);
+  return batch;
+}
 
 Batch Subset::get_at_epoch(std::span<const std::int64_t> indices, std::int64_t epoch) const {
-  return dataset_->get_at_epoch(inner(indices), epoch);
+  const std::vector<std::int64_t> asked = inner(indices);
+  Batch batch = dataset_->get_at_epoch(asked, epoch);
+  rename_samples(batch, asked, indices);
+  return batch;
 }
 
 std::vector<std::int64_t> Subset::inner(std::span<const std::int64_t> indices) const {

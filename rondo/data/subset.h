@@ -3,12 +3,13 @@
 #include <memory>
 #include <vector>
 
+#include "rondo/data/data_files.h"
 #include "rondo/data/dataset.h"
 
 namespace rondo {
 
 // Some samples of another data set: sample i is sample indices[i] of it.
-class Subset final : public Dataset {
+class Subset final : public Dataset, public DataFiles {
  public:
   // Throws UsageError for an index outside `dataset`.
   Subset(std::shared_ptr<const Dataset> dataset, std::vector<std::int64_t> indices);
@@ -16,6 +17,9 @@ class Subset final : public Dataset {
   Batch get(std::span<const std::int64_t> indices) const override;
   Batch get_at_epoch(std::span<const std::int64_t> indices, std::int64_t epoch) const override;
   const DatasetInfo& info() const override { return dataset_->info(); }
+  std::vector<std::int64_t> file_starts() const override {
+    return file_starts_of_chosen(file_starts_of(*dataset_), indices_);
+  }
 
  private:
   std::vector<std::int64_t> inner(std::span<const std::int64_t> indices) const;

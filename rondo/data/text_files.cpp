@@ -1,12 +1,15 @@
 #include "rondo/data/text_files.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 
 #include "rondo/base/error.h"
+#include "rondo/base/regular_file.h"
 #include "rondo/base/text.h"
 
 namespace rondo {
@@ -28,11 +31,11 @@ bool has_ending(const std::string& name, const std::vector<std::string>& extensi
 }
 
 bool file_looks_like_text(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw DataError(str("cannot open '", path.string(), "'"));
+  const RegularFile file(path);
   std::array<char, 8192> head;
-  file.read(head.data(), head.size());
-  return looks_like_text({head.data(), static_cast<std::size_t>(file.gcount())});
+  const ssize_t count = ::read(file.descriptor(), head.data(), head.size());
+  if (count < 0) throw DataError(str("cannot read '", path.string(), "': ", errno_text(errno)));
+  return looks_like_text({head.data(), static_cast<std::size_t>(count)});
 }
 
 bool wanted(const fs::directory_entry& entry, const std::vector<std::string>& extensions, Census& census) {

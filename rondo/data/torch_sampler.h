@@ -16,13 +16,15 @@ namespace rondo {
 //   for each epoch: sampler->set_epoch(epoch), then iterate.
 class TorchSampler final : public torch::data::samplers::Sampler<> {
  public:
+  // Gives the indices of `sampler`.
   explicit TorchSampler(std::shared_ptr<rondo::Sampler> sampler);
   // Starts the epoch that the sampler is at; the size is the sampler's own.
   void reset(std::optional<std::size_t> new_size = std::nullopt) override;
+  // At most `batch_size` indices; nothing at the end of the epoch.
   std::optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
   // Epoch and position within it; load() also sets the epoch of the rondo sampler.
   void save(torch::serialize::OutputArchive& archive) const override;
-  void load(torch::serialize::InputArchive& archive) override;
+  void load(torch::serialize::InputArchive& archive) override;  // as save() wrote it
 
  private:
   std::shared_ptr<rondo::Sampler> sampler_;

@@ -4,6 +4,7 @@
 #include <array>
 #include <span>
 
+#include "rondo/data/category_tables.h"
 #include "rondo/data/unicode_tables.h"
 
 namespace rondo::unicode {
@@ -87,6 +88,9 @@ void append(std::string& text, char32_t character) {
 bool is_removed(char32_t character) { return contains(removed, character); }
 bool is_space(char32_t character) { return contains(spaces, character); }
 bool is_punctuation(char32_t character) { return contains(punctuation, character); }
+bool is_letter(char32_t character) { return contains(letters, character); }
+bool is_number(char32_t character) { return contains(numbers, character); }
+bool is_white_space(char32_t character) { return contains(white_space, character); }
 
 bool is_ideograph(char32_t character) {
   // The blocks that the original names; Hiragana, Katakana and Hangul are written with spaces or cut further.

@@ -20,6 +20,10 @@ void append(std::string& text, char32_t character);
 bool is_removed(char32_t character);
 bool is_space(char32_t character);
 bool is_punctuation(char32_t character);
+// \p{L}, \p{N} and \s of regular expressions.
+bool is_letter(char32_t character);
+bool is_number(char32_t character);
+bool is_white_space(char32_t character);
 // An ideograph of Chinese, Japanese or Korean: a word by itself.
 bool is_ideograph(char32_t character);
 // Appends the small form without accents: nothing, one character or several.

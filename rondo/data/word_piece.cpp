@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
+#include "rondo/base/printable.h"
 #include "rondo/base/text.h"
 #include "rondo/data/mapped_input.h"
 #include "rondo/data/unicode.h"
@@ -36,21 +38,21 @@ std::vector<std::string> read_lines(std::string_view text) {
 
 // The vocabulary of a tokenizer.json: {"model": {"type": "WordPiece", "vocab": {token: number}}}.
 std::vector<std::string> read_tokenizer_json(std::string_view text, const std::string& path) {
-  const nlohmann::json document = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const std::string expected = str("'", path, "': expected the tokenizer.json of a BERT");
+  const nlohmann::json document = parse_json_strict(text, expected);
   const nlohmann::json model =
       document.is_object() ? document.value("model", nlohmann::json()) : nlohmann::json();
   const auto vocabulary = model.is_object() ? model.find("vocab") : model.end();
   if (!model.is_object() || vocabulary == model.end() || !vocabulary->is_object() ||
       model.value("type", nlohmann::json("WordPiece")) != "WordPiece") {
-    throw DataError(str(
-        "'", path, "': expected the tokenizer.json of a BERT, with model.type WordPiece and model.vocab"));
+    throw DataError(str(expected, ", with model.type WordPiece and model.vocab"));
   }
   std::vector<std::string> tokens(vocabulary->size());
   for (const auto& [token, number] : vocabulary->items()) {
     const auto last = static_cast<std::int64_t>(tokens.size()) - 1;
     if (!number.is_number_integer() || number.get<std::int64_t>() < 0 || number.get<std::int64_t>() > last) {
-      throw DataError(
-          str("'", path, "': token '", token, "' has number ", number.dump(), ", expected 0 to ", last));
+      throw DataError(str("'", path, "': token '", printable(token), "' has number ",
+                          printable(number.dump()), ", expected 0 to ", last));
     }
     tokens[number.get<std::size_t>()] = token;
   }

@@ -20,6 +20,7 @@ std::vector<std::u32string> bert_words(std::string_view text, bool lower_case);
 // what `transformers`' BertTokenizer gives. Any thread may use it.
 class WordPiece {
  public:
+  // How texts are cut.
   struct Options {
     bool lower_case = true;  // false for "cased" vocabularies
   };
@@ -28,21 +29,23 @@ class WordPiece {
   // Face's tokenizer.json with a WordPiece model. Throws DataError naming file and line for a token that is
   // empty or there twice, and naming the special token that is missing.
   static WordPiece from_file(const std::string& path, const Options& options);
+  // `tokens` by number; `source` names them in errors. Throws DataError for a token that is missing or there
+  // twice.
   WordPiece(const std::vector<std::string>& tokens, const Options& options,
             const std::string& source = "vocabulary");
 
   // The tokens of a text, without [CLS] and [SEP].
   std::vector<std::int64_t> encode(std::string_view text) const;
 
-  std::int64_t size() const { return static_cast<std::int64_t>(tokens_.size()); }
+  std::int64_t size() const { return static_cast<std::int64_t>(tokens_.size()); }  // number of tokens
   // The text of token `id`, which must be in [0, size()).
   const std::string& token(std::int64_t id) const { return tokens_[static_cast<std::size_t>(id)]; }
-  std::int64_t unknown() const { return unknown_; }
+  std::int64_t unknown() const { return unknown_; }      // [UNK]
   std::int64_t start() const { return start_; }          // [CLS]
   std::int64_t separator() const { return separator_; }  // [SEP]
-  std::int64_t padding() const { return padding_; }
-  std::int64_t mask() const { return mask_; }
-  bool is_special(std::int64_t id) const;
+  std::int64_t padding() const { return padding_; }      // [PAD]
+  std::int64_t mask() const { return mask_; }            // [MASK]
+  bool is_special(std::int64_t id) const;                // whether it is one of these or [CLS], [SEP]
 
  private:
   struct Hash {
@@ -64,9 +67,9 @@ class WordPiece {
 // A sample for BERT: [CLS] first [SEP], or [CLS] first [SEP] second [SEP], filled up with padding to a fixed
 // length. The length is the same in every batch so that nothing depends on which samples share one.
 struct BertSample {
-  std::int64_t* tokens;
-  std::int64_t* token_types;
-  std::int64_t* mask;
+  std::int64_t* tokens;       // numbers of the vocabulary
+  std::int64_t* token_types;  // 0 or 1
+  std::int64_t* mask;         // 1 where a token is
 };
 // Writes `length` values to each of the three. Texts that are too long lose their ends: the longer one first,
 // until both are equally long. `length` must be at least 3 (5 with a second text); an empty `second` is none.

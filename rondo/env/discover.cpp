@@ -4,6 +4,7 @@
 #include <climits>
 
 #include "rondo/base/error.h"
+#include "rondo/base/machine.h"
 #include "rondo/base/text.h"
 #include "rondo/env/identity.h"
 #include "rondo/env/init_method.h"
@@ -15,35 +16,35 @@ namespace {
 constexpr int kTorchPort = 29500;
 constexpr const char* kFlagSource = "flag";
 
-// The claims that won so far, and which source each came from.
+// The settings that won so far, and which source each came from.
 struct Merged {
-  Claims claims;
+  Settings settings;
   std::map<Field, std::string> source_of;
   std::vector<std::string> seen;
 
-  void put(Field field, Claim claim, std::string source) {
-    claims.put(field, std::move(claim));
+  void put(Field field, Setting setting, std::string source) {
+    settings.put(field, std::move(setting));
     source_of[field] = std::move(source);
   }
   void compute(Field field, long long value, std::string how) {
     put(field, {std::to_string(value), std::move(how), false}, "computed");
   }
-  bool has(Field field) const { return claims.find(field) != nullptr; }
-  std::optional<int> integer(Field field) const { return claims.integer(field); }
+  bool has(Field field) const { return settings.find(field) != nullptr; }
+  std::optional<int> integer(Field field) const { return settings.integer(field); }
   // "RANK=3", for messages.
   std::string show(Field field) const {
-    const Claim* claim = claims.find(field);
-    return claim->variable + "=" + claim->value;
+    const Setting* setting = settings.find(field);
+    return setting->variable + "=" + setting->value;
   }
 };
 
-Claims claims_of(const Overrides& overrides, const InitMethod& method) {
-  Claims claims;
+Settings settings_of(const Overrides& overrides, const InitMethod& method) {
+  Settings settings;
   const auto take = [&](Field field, const std::optional<int>& value) {
     if (!value) return;
-    const std::string variable = overrides.prefix + name(field);
+    const std::string variable = overrides.prefix + to_string(field);
     if (*value < 0) throw UsageError(str(variable, "=", *value, " is negative"));
-    claims.set(field, *value, variable);
+    settings.set(field, *value, variable);
   };
   take(Field::rank, overrides.rank);
   take(Field::world_size, overrides.world_size);
@@ -51,13 +52,13 @@ Claims claims_of(const Overrides& overrides, const InitMethod& method) {
   take(Field::local_world_size, overrides.local_world_size);
   take(Field::node_rank, overrides.node_rank);
   take(Field::num_nodes, overrides.num_nodes);
-  if (overrides.role) claims.set(Field::role, *overrides.role, overrides.prefix + "role");
+  if (overrides.role) settings.set(Field::role, *overrides.role, overrides.prefix + "role");
   if (method.kind == InitMethod::Kind::tcp) {
     // Fallbacks: an explicit meeting place does not contradict the environment's, it replaces it.
-    claims.set_fallback(Field::master_addr, method.host, overrides.prefix + "init_method");
-    claims.set_fallback(Field::master_port, std::to_string(method.port), overrides.prefix + "init_method");
+    settings.set_default(Field::master_addr, method.host, overrides.prefix + "init_method");
+    settings.set_default(Field::master_port, std::to_string(method.port), overrides.prefix + "init_method");
   }
-  return claims;
+  return settings;
 }
 
 // What belongs to the job as a whole, and may be learnt even from a scheduler that describes only the
@@ -66,19 +67,20 @@ bool describes_job(Field field) {
   return field == Field::master_addr || field == Field::master_port || field == Field::run_id;
 }
 
-void merge(Merged& merged, const Claims& found, const char* source, bool launcher_known) {
+void merge(Merged& merged, const Settings& found, const char* source, bool launcher_known) {
   if (!found.empty()) merged.seen.emplace_back(source);
-  for (const auto& [field, claim] : found) {
+  for (const auto& [field, setting] : found) {
     if (launcher_known && !describes_job(field)) continue;
-    const Claim* winner = merged.claims.find(field);
-    const bool replaces_guess =
-        winner != nullptr && winner->fallback && !claim.fallback && merged.source_of[field] != kFlagSource;
+    const Setting* winner = merged.settings.find(field);
+    const bool replaces_guess = winner != nullptr && winner->default_value && !setting.default_value &&
+                                merged.source_of[field] != kFlagSource;
     if (winner == nullptr || replaces_guess) {
-      merged.put(field, claim, source);
-    } else if (!launcher_known && !winner->fallback && !claim.fallback && winner->value != claim.value) {
-      throw UsageError(str("two sources disagree about the ", name(field),
+      merged.put(field, setting, source);
+    } else if (!launcher_known && !winner->default_value && !setting.default_value &&
+               winner->value != setting.value) {
+      throw UsageError(str("two sources disagree about the ", to_string(field),
                            " of this process: ", winner->variable, "=", winner->value, " but ",
-                           claim.variable, "=", claim.value, "; unset the one that is wrong"));
+                           setting.variable, "=", setting.value, "; unset the one that is wrong"));
     }
   }
 }
@@ -196,7 +198,7 @@ void settle_master(Merged& m, const InitMethod& method) {
     }
   }
   if (!m.has(Field::master_port)) {
-    const Claim* run = m.claims.find(Field::run_id);
+    const Setting* run = m.settings.find(Field::run_id);
     m.compute(Field::master_port, default_port(run == nullptr ? "" : run->value),
               run == nullptr ? "default" : "computed from " + run->variable);
   }
@@ -204,8 +206,8 @@ void settle_master(Merged& m, const InitMethod& method) {
 
 Identity to_identity(const Merged& m, const Overrides& overrides) {
   const auto text = [&](Field field, const std::string& otherwise) {
-    const Claim* claim = m.claims.find(field);
-    return claim == nullptr ? otherwise : claim->value;
+    const Setting* setting = m.settings.find(field);
+    return setting == nullptr ? otherwise : setting->value;
   };
   Identity identity;
   identity.rank = m.integer(Field::rank).value_or(0);
@@ -217,14 +219,15 @@ Identity to_identity(const Merged& m, const Overrides& overrides) {
   identity.role = text(Field::role, "default");
   identity.role_rank = m.integer(Field::role_rank).value_or(identity.rank);
   identity.role_world_size = m.integer(Field::role_world_size).value_or(identity.world_size);
+  identity.num_ps = m.integer(Field::num_ps).value_or(0);
   identity.host = overrides.host;
   identity.master_addr = text(Field::master_addr, "");
   identity.master_port = m.integer(Field::master_port).value_or(kTorchPort);
   identity.run_id = text(Field::run_id, "");
   identity.restart_count = m.integer(Field::restart_count).value_or(0);
   identity.sources_seen = m.seen;
-  for (const auto& [field, claim] : m.claims)
-    identity.origins[field] = {m.source_of.at(field), claim.variable};
+  for (const auto& [field, setting] : m.settings)
+    identity.origins[field] = {m.source_of.at(field), setting.variable};
   return identity;
 }
 
@@ -256,10 +259,10 @@ int default_port(const std::string& run_id) {
 Identity discover(const EnvironmentMap& environment, const Overrides& overrides) {
   const InitMethod method = parse_init_method(overrides.init_method);
   Merged merged;
-  merge(merged, claims_of(overrides, method), kFlagSource, false);
+  merge(merged, settings_of(overrides, method), kFlagSource, false);
   bool launcher_known = false;
   for (const Source& source : sources()) {
-    merge(merged, source.read(environment, merged.claims), source.name, launcher_known);
+    merge(merged, source.read(environment, merged.settings), source.name, launcher_known);
     launcher_known = launcher_known ||
                      (source.started_this_process != nullptr && source.started_this_process(environment));
   }
@@ -277,11 +280,7 @@ Identity discover(const EnvironmentMap& environment, const Overrides& overrides)
 }
 
 Identity discover_process(Overrides overrides) {
-  if (overrides.host.empty()) {
-    std::array<char, HOST_NAME_MAX + 1> buffer{};
-    gethostname(buffer.data(), buffer.size() - 1);
-    overrides.host = buffer.data();
-  }
+  if (overrides.host.empty()) overrides.host = host_name();
   return discover(process_environment(), overrides);
 }
 

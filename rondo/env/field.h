@@ -20,14 +20,25 @@ enum class Field {
   master_port,
   run_id,
   restart_count,
+  num_ps,
 };
 
-inline constexpr std::array kAllFields = {
-    Field::rank,        Field::world_size, Field::local_rank,   Field::local_world_size, Field::node_rank,
-    Field::num_nodes,   Field::role,       Field::role_rank,    Field::role_world_size,  Field::master_addr,
-    Field::master_port, Field::run_id,     Field::restart_count};
+inline constexpr std::array kAllFields = {Field::rank,
+                                          Field::world_size,
+                                          Field::local_rank,
+                                          Field::local_world_size,
+                                          Field::node_rank,
+                                          Field::num_nodes,
+                                          Field::role,
+                                          Field::role_rank,
+                                          Field::role_world_size,
+                                          Field::master_addr,
+                                          Field::master_port,
+                                          Field::run_id,
+                                          Field::restart_count,
+                                          Field::num_ps};
 
 // "rank", "world_size", ...
-const char* name(Field field);
+const char* to_string(Field field);
 
 }  // namespace rondo::env

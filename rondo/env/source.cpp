@@ -7,7 +7,7 @@ namespace rondo::env {
 std::span<const Source> sources() {
   static const std::array table = {
       pet_source,   torchrun_source,   open_mpi_source,  pmi_source,
-      slurm_source, kubernetes_source, tf_config_source,
+      slurm_source, kubernetes_source, tpu_slice_source, tf_config_source,
   };
   return table;
 }

@@ -2,8 +2,8 @@
 
 #include <span>
 
-#include "rondo/env/claims.h"
 #include "rondo/env/environment.h"
+#include "rondo/env/settings.h"
 
 namespace rondo::env {
 
@@ -11,7 +11,7 @@ namespace rondo::env {
 struct Source {
   const char* name;
   // What the environment says by this source. `higher` is what sources of higher precedence have said.
-  Claims (*read)(const EnvironmentMap&, const Claims& higher);
+  Settings (*read)(const EnvironmentMap&, const Settings& higher);
   // Whether this source's launcher started this very process, so that the sources below describe the launcher
   // and not the process. Null: cannot be known.
   bool (*started_this_process)(const EnvironmentMap&);
@@ -27,6 +27,7 @@ extern const Source open_mpi_source;
 extern const Source pmi_source;
 extern const Source slurm_source;
 extern const Source kubernetes_source;
+extern const Source tpu_slice_source;
 extern const Source tf_config_source;
 
 }  // namespace rondo::env

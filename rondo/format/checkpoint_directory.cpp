@@ -4,11 +4,10 @@
 #include <array>
 #include <charconv>
 #include <cstdio>
-#include <set>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/format/file.h"
+#include "rondo/format/checkpoint_files.h"
 
 namespace rondo {
 namespace fs = std::filesystem;
@@ -26,6 +25,9 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   return step;
 }
 
+// Without a slash at its end.
+fs::path plain_path(const fs::path& path) { return path.has_filename() ? path : path.parent_path(); }
+
 bool is_complete(const fs::path& checkpoint, std::int64_t step) {
   try {
     const Manifest manifest = read_manifest(checkpoint);
@@ -39,46 +41,6 @@ bool is_complete(const fs::path& checkpoint, std::int64_t step) {
   }
 }
 
-// The tensors of a damaged file whose own checksum differs; the header alone is to blame when there is none.
-std::vector<Damage> damaged_tensors(const fs::path& path, const FileRecord& record) {
-  std::vector<Damage> found;
-  try {
-    const SafetensorsFile file(path);
-    for (const TensorRecord& tensor : record.tensors) {
-      const TensorEntry* entry = file.find(tensor.name);
-      if (entry == nullptr) {
-        found.push_back({record.name, tensor.name, "is missing"});
-      } else if (checksum_hex(file.data(*entry)) != tensor.checksum) {
-        found.push_back(
-            {record.name, tensor.name, "its elements have another checksum than the manifest says"});
-      }
-    }
-  } catch (const DataError& e) {
-    return {{record.name, "", e.what()}};
-  }
-  if (found.empty())
-    found.push_back({record.name, "", "the file has another checksum than the manifest says"});
-  return found;
-}
-
-std::vector<Damage> verify_file(const fs::path& checkpoint, const FileRecord& record) {
-  const fs::path path = checkpoint / record.name;
-  try {
-    const MappedFile file(path);
-    if (file.bytes().size() != record.bytes) {
-      return {
-          {record.name, "", str("has ", file.bytes().size(), " bytes, the manifest says ", record.bytes)}};
-    }
-    if (checksum_hex(file.bytes()) == record.checksum) return {};
-  } catch (const DataError& e) {
-    return {{record.name, "", e.what()}};
-  }
-  if (record.tensors.empty()) {
-    return {{record.name, "", "the file has another checksum than the manifest says"}};
-  }
-  return damaged_tensors(path, record);
-}
-
 }  // namespace
 
 std::string checkpoint_name(std::int64_t step) {
@@ -87,20 +49,35 @@ std::string checkpoint_name(std::int64_t step) {
   return name.data();
 }
 
-std::vector<CheckpointEntry> list_checkpoints(const fs::path& root) {
+std::vector<CheckpointEntry> step_directories(const fs::path& root) {
   std::vector<CheckpointEntry> entries;
   std::error_code code;
   for (const fs::directory_entry& entry : fs::directory_iterator(root, code)) {
     const auto step = step_of(entry.path().filename().string());
-    if (step && is_complete(entry.path(), *step)) entries.push_back({*step, entry.path()});
+    if (step && entry.is_directory(code)) entries.push_back({*step, entry.path()});
   }
   std::sort(entries.begin(), entries.end(),
             [](const CheckpointEntry& a, const CheckpointEntry& b) { return a.step < b.step; });
   return entries;
 }
 
+std::vector<CheckpointEntry> list_checkpoints(const fs::path& root) {
+  std::vector<CheckpointEntry> entries = step_directories(root);
+  std::erase_if(entries, [](const CheckpointEntry& entry) { return !is_complete(entry.path, entry.step); });
+  return entries;
+}
+
+bool is_step_directory(const fs::path& path) {
+  return step_of(plain_path(path).filename().string()).has_value();
+}
+
+fs::path parent_of_checkpoint(const fs::path& path) {
+  const fs::path plain = plain_path(path);
+  return plain.has_parent_path() ? plain.parent_path() : fs::path(".");
+}
+
 std::optional<CheckpointEntry> newest_checkpoint(const fs::path& root) {
-  const std::vector<CheckpointEntry> entries = list_checkpoints(root);
+  const std::vector<CheckpointEntry> entries = step_directories(root);
   if (entries.empty()) return std::nullopt;
   return entries.back();
 }
@@ -108,33 +85,33 @@ std::optional<CheckpointEntry> newest_checkpoint(const fs::path& root) {
 fs::path find_checkpoint(const fs::path& path) {
   if (!fs::exists(path)) throw DataError(str("no checkpoint: ", path.string(), " does not exist"));
   if (!fs::is_directory(path)) throw DataError(str("no checkpoint: ", path.string(), " is not a directory"));
-  if (fs::exists(path / Manifest::file_name)) return path;
+  if (is_step_directory(path) || fs::exists(path / Manifest::file_name)) return path;
   for (const fs::path& root : {path, path / "checkpoints"}) {
     if (const auto newest = newest_checkpoint(root)) return newest->path;
   }
   throw DataError(str("no checkpoint: ", path.string(), " holds no ", Manifest::file_name,
-                      ", no complete step-* directory and no checkpoints/ with one"));
+                      ", no step-* directory and no checkpoints/ with one"));
+}
+
+std::vector<Damage> damage_of(const CheckpointFiles& files) {
+  std::vector<Damage> found = files.compare();
+  const fs::path& checkpoint = files.path();
+  const std::int64_t step = files.manifest().step;
+  if (is_step_directory(checkpoint) && plain_path(checkpoint).filename() != checkpoint_name(step)) {
+    found.insert(found.begin(), {std::string(Manifest::file_name), "",
+                                 str("is of step ", step, ", which is not the directory's name")});
+  }
+  return found;
 }
 
 std::vector<Damage> verify_checkpoint(const fs::path& checkpoint) {
-  Manifest manifest;
+  std::optional<CheckpointFiles> files;
   try {
-    manifest = read_manifest(checkpoint);
+    files.emplace(checkpoint);
   } catch (const DataError& e) {
     return {{std::string(Manifest::file_name), "", e.what()}};
   }
-  std::vector<Damage> found;
-  std::set<std::string> known{std::string(Manifest::file_name)};
-  for (const FileRecord& record : manifest.files) {
-    known.insert(record.name);
-    const std::vector<Damage> damage = verify_file(checkpoint, record);
-    found.insert(found.end(), damage.begin(), damage.end());
-  }
-  for (const fs::directory_entry& entry : fs::directory_iterator(checkpoint)) {
-    const std::string name = entry.path().filename().string();
-    if (!known.contains(name)) found.push_back({name, "", "is not in the manifest"});
-  }
-  return found;
+  return damage_of(*files);
 }
 
 }  // namespace rondo

@@ -29,10 +29,19 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // A tensor file of this checkpoint; hand the result of its finish() to add().
+  // A tensor file of this checkpoint; hand it to finish() when it is written, or the result of its own
+  // finish() to add().
   SafetensorsWriter open_tensors(const std::string& file_name, const std::vector<TensorSpec>& tensors,
                                  const std::map<std::string, std::string>& metadata = {});
+  // commit() syncs it.
+  void finish(SafetensorsWriter& tensors);
+  // Takes a file of an older checkpoint in the same file system as one of this checkpoint: a second name of
+  // the same bytes. Every byte is compared with `record` first. False where that is not possible.
+  bool link(const std::filesystem::path& file, FileRecord record);
   void add(FileRecord record) { manifest_.files.push_back(std::move(record)); }
+  // Where the files are until commit(): other processes may write some of them there, whose records go to
+  // add().
+  const std::filesystem::path& directory() const { return temporary_; }
   // A text file of this checkpoint.
   void write_text(const std::string& file_name, std::string_view text);
 
@@ -42,6 +51,8 @@ class CheckpointWriter {
 
  private:
   void make_temporary_directory();
+  void add_unsynced(OutputFile file);
+  void sync_files();
   void publish(const std::filesystem::path& final_path);
 
   std::filesystem::path root_;
@@ -50,6 +61,7 @@ class CheckpointWriter {
   int lock_ =
       -1;  // flock on the temporary directory: held by a live writer, released by the kernel with its death
   bool committed_ = false;
+  std::vector<OutputFile> unsynced_;
 };
 
 struct CheckpointEntry {
@@ -64,11 +76,22 @@ std::string checkpoint_name(std::int64_t step);
 // with the right sizes. Reads no tensor. Empty when `root` does not exist.
 std::vector<CheckpointEntry> list_checkpoints(const std::filesystem::path& root);
 
-// The complete checkpoint with the highest step.
+// All step-* directories of `root` in the order of their steps, complete or not. A checkpoint gets this name
+// when it is complete, so one that is not has been damaged since.
+std::vector<CheckpointEntry> step_directories(const std::filesystem::path& root);
+
+// Whether the name is one of a checkpoint, "step-00000100".
+bool is_step_directory(const std::filesystem::path& path);
+
+// The directory in which a checkpoint, or a file of one, lies; "." for a bare name.
+std::filesystem::path parent_of_checkpoint(const std::filesystem::path& path);
+
+// The step-* directory with the highest step, complete or not.
 std::optional<CheckpointEntry> newest_checkpoint(const std::filesystem::path& root);
 
 // `path` itself when it is a checkpoint, the newest one inside when it is a directory of checkpoints or a run
-// directory (which holds checkpoints/). Throws DataError saying what was found when there is none.
+// directory (which holds checkpoints/). Whether it is intact is not looked at; see checkpoint_choice.h for
+// readers. Throws DataError saying what was found when there is none.
 std::filesystem::path find_checkpoint(const std::filesystem::path& path);
 
 // Something that differs from the manifest.
@@ -78,13 +101,18 @@ struct Damage {
   std::string what;
 };
 
-// Reads every byte of a checkpoint and compares it with the manifest. Empty when intact.
+class CheckpointFiles;
+// Compares every byte of a checkpoint's files with the manifest, and its step with the directory's name.
+// Empty when intact.
+std::vector<Damage> damage_of(const CheckpointFiles& files);
+// The same for a checkpoint whose manifest may be damaged too.
 std::vector<Damage> verify_checkpoint(const std::filesystem::path& checkpoint);
 
 // Removes temporary directories whose writer is dead. Returns how many. Those of live writers are left alone.
 int remove_abandoned_checkpoints(const std::filesystem::path& root);
 
-// Deletes all but the newest `keep` complete checkpoints.
-void prune_checkpoints(const std::filesystem::path& root, int keep);
+// Of the checkpoints up to step `written` deletes all but the newest `keep` complete ones. Later ones, of a
+// run that went on from an earlier step, stay.
+void prune_checkpoints(const std::filesystem::path& root, int keep, std::int64_t written);
 
 }  // namespace rondo

@@ -17,6 +17,8 @@ namespace rondo {
 namespace fs = std::filesystem;
 namespace {
 
+constexpr std::size_t kMostUnsynced = 64;
+
 // Locks a directory for as long as the descriptor is open. -1 when somebody else holds it or it is gone.
 int lock_directory(const fs::path& directory) {
   const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -84,11 +86,49 @@ SafetensorsWriter CheckpointWriter::open_tensors(const std::string& file_name,
   return {temporary_ / file_name, tensors, metadata};
 }
 
+void CheckpointWriter::add_unsynced(OutputFile file) {
+  // Open files are few.
+  if (unsynced_.size() == kMostUnsynced) sync_files();
+  unsynced_.push_back(std::move(file));
+}
+
+void CheckpointWriter::sync_files() {
+  for (OutputFile& file : unsynced_) {
+    file.sync();
+    file.close();
+  }
+  unsynced_.clear();
+}
+
+void CheckpointWriter::finish(SafetensorsWriter& tensors) {
+  SafetensorsWriter::Unsynced finished = tensors.finish_unsynced();
+  add_unsynced(std::move(finished.file));
+  add(std::move(finished.record));
+}
+
+bool CheckpointWriter::link(const fs::path& file, FileRecord record) {
+  const fs::path name = temporary_ / record.name;
+  if (::link(file.c_str(), name.c_str()) != 0) return false;
+  // What is compared is what was linked; a link of somebody else's making is not followed.
+  bool is_equal = false;
+  try {
+    is_equal = fs::is_regular_file(fs::symlink_status(name)) &&
+               checksum_hex(MappedFile(name).bytes()) == record.checksum;
+  } catch (const DataError&) {
+    // It is as good as another one.
+  }
+  if (is_equal) {
+    add(std::move(record));
+  } else {
+    fs::remove(name);
+  }
+  return is_equal;
+}
+
 void CheckpointWriter::write_text(const std::string& file_name, std::string_view text) {
   OutputFile file(temporary_ / file_name, OutputFile::Mode::create);
   file.write(text);
-  file.sync();
-  file.close();
+  add_unsynced(std::move(file));
   add({file_name, text.size(), checksum_hex(as_bytes(text)), {}});
 }
 
@@ -97,13 +137,15 @@ fs::path CheckpointWriter::commit(int keep) {
   {
     OutputFile file(temporary_ / Manifest::file_name, OutputFile::Mode::create);
     file.write(to_text(manifest_));
-    file.sync();
-    file.close();
+    // It may reach the disk before the others: nobody takes the directory for a checkpoint before it has its
+    // last name.
+    add_unsynced(std::move(file));
   }
+  sync_files();
   sync_directory(temporary_);
   const fs::path final_path = root_ / checkpoint_name(manifest_.step);
   publish(final_path);
-  prune_checkpoints(root_, keep);
+  prune_checkpoints(root_, keep, manifest_.step);
   return final_path;
 }
 
@@ -141,10 +183,13 @@ int remove_abandoned_checkpoints(const fs::path& root) {
   return removed;
 }
 
-void prune_checkpoints(const fs::path& root, int keep) {
-  const std::vector<CheckpointEntry> entries = list_checkpoints(root);
-  for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < entries.size(); ++i) {
-    delete_checkpoint(root, entries[i].path);
+void prune_checkpoints(const fs::path& root, int keep, std::int64_t written) {
+  std::vector<CheckpointEntry> complete = list_checkpoints(root);
+  std::erase_if(complete, [&](const CheckpointEntry& entry) { return entry.step > written; });
+  if (complete.size() <= static_cast<std::size_t>(keep)) return;
+  const std::int64_t oldest_kept = complete[complete.size() - static_cast<std::size_t>(keep)].step;
+  for (const CheckpointEntry& entry : step_directories(root)) {
+    if (entry.step < oldest_kept) delete_checkpoint(root, entry.path);
   }
 }
 

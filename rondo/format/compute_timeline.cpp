@@ -21,24 +21,32 @@ std::vector<TimeSpan> joined(std::vector<TimeSpan> spans) {
   return result;
 }
 
-void nest(std::vector<TraceEvent>& events) {
-  std::stable_sort(events.begin(), events.end(), [](const TraceEvent& a, const TraceEvent& b) {
+Duration time_under_way(std::span<const TraceSpan> spans) {
+  std::vector<TimeSpan> times;
+  for (const TraceSpan& span : spans) times.push_back({span.begin_ns, span.end_ns});
+  std::chrono::nanoseconds busy{0};
+  for (const TimeSpan& time : joined(std::move(times))) busy += std::chrono::nanoseconds(time.length());
+  return std::chrono::duration_cast<Duration>(busy);
+}
+
+void nest(std::vector<TraceSpan>& events) {
+  std::stable_sort(events.begin(), events.end(), [](const TraceSpan& a, const TraceSpan& b) {
     return a.begin_ns != b.begin_ns ? a.begin_ns < b.begin_ns : a.end_ns > b.end_ns;
   });
   std::vector<std::int64_t> ends;  // of the events around
-  for (TraceEvent& event : events) {
+  for (TraceSpan& event : events) {
     while (!ends.empty() && ends.back() <= event.begin_ns) ends.pop_back();
     if (!ends.empty()) event.end_ns = std::min(event.end_ns, ends.back());
     ends.push_back(event.end_ns);
   }
 }
 
-ComputeTimeline::ComputeTimeline(std::span<const TraceEvent> events) {
-  std::vector<const TraceEvent*> around;
+ComputeTimeline::ComputeTimeline(std::span<const TraceSpan> events) {
+  std::vector<const TraceSpan*> around;
   std::int64_t at = 0;
   const auto advance = [&](std::int64_t to) {
     if (!around.empty() && to > at && around.back()->name != kWaitEvent) {
-      const TraceEvent& event = *around.back();
+      const TraceSpan& event = *around.back();
       segments_.push_back({{at, to}, event.unit.empty() ? event.name : str(event.name, " of ", event.unit)});
     }
     at = std::max(at, to);
@@ -49,7 +57,7 @@ ComputeTimeline::ComputeTimeline(std::span<const TraceEvent> events) {
       around.pop_back();
     }
   };
-  for (const TraceEvent& event : events) {
+  for (const TraceSpan& event : events) {
     leave_until(event.begin_ns);
     advance(event.begin_ns);
     around.push_back(&event);

@@ -6,7 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "rondo/format/trace.h"
+#include "rondo/base/time.h"
+#include "rondo/format/trace_span.h"
 
 namespace rondo {
 
@@ -23,16 +24,19 @@ struct TimeSpan {
 // `spans` in order, joined where they overlap.
 std::vector<TimeSpan> joined(std::vector<TimeSpan> spans);
 
+// Time in which at least one of `spans` was under way.
+Duration time_under_way(std::span<const TraceSpan> spans);
+
 // Makes events of one thread, in any order, nest: what begins within another event ends with it at the
 // latest. Afterwards they are by begin time, outer before inner.
-void nest(std::vector<TraceEvent>& events);
+void nest(std::vector<TraceSpan>& events);
 
 // What one rank computed at each moment: of events that lie in each other the innermost. Waiting is no
 // computation.
 class ComputeTimeline {
  public:
   // `events` of the compute lane, which nest().
-  explicit ComputeTimeline(std::span<const TraceEvent> events);
+  explicit ComputeTimeline(std::span<const TraceSpan> events);
 
   // What was computed during `spans`, which are in order and do not overlap, and for how long, longest first:
   // {"backward of h.3", 1200000}.

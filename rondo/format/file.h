@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -50,17 +51,26 @@ class OutputFile {
   std::filesystem::path path_;
   int descriptor_ = -1;
   std::uint64_t written_ = 0;
+  std::optional<std::uint64_t> flushed_;  // of a large file: so many bytes were handed to the disk
 };
 
-// A whole file mapped read-only into memory. Throws DataError when it cannot be opened.
+// A whole file mapped read-only into memory.
 class MappedFile {
  public:
-  explicit MappedFile(std::filesystem::path path);
+  enum class ReadAhead {
+    all,   // the disk begins with all of it at once
+    none,  // read_ahead() says what is wanted when
+  };
+  // Throws DataError when it cannot be opened.
+  explicit MappedFile(std::filesystem::path path, ReadAhead ahead = ReadAhead::all);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&&) = delete;
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  // The disk begins to read `size` bytes from `begin` on. Returns when it has taken the requests: a full
+  // queue makes the caller wait. What is in memory already costs nothing. Any thread.
+  void read_ahead(std::size_t begin, std::size_t size) const;
   const std::filesystem::path& path() const { return path_; }
 
  private:

@@ -19,6 +19,9 @@ struct FileRecord {
   std::uint64_t bytes = 0;
   std::string checksum;  // XXH3-128 of the whole file
   std::vector<TensorRecord> tensors;
+  // XXH3-128 of what stands before the first tensor; empty where it is not known. With those of the tensors
+  // it covers the file, so that several threads can compare one.
+  std::string header_checksum = {};
 };
 
 }  // namespace rondo

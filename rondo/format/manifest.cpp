@@ -1,19 +1,24 @@
 #include "rondo/format/manifest.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <unordered_set>
 
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
+#include "rondo/base/printable.h"
 #include "rondo/base/text.h"
 #include "rondo/format/checksum.h"
 #include "rondo/format/file.h"
-#include "rondo/format/json_strict.h"
 
 namespace rondo {
 namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr std::string_view format_name = "rondo-checkpoint";
-constexpr int format_version = 1;
+// Version 2 has tensors in parts: KIND-00001-of-00004.safetensors.
+constexpr int kWholeVersion = 1;
+constexpr int kPartsVersion = 2;
 constexpr std::size_t checksum_digits = 32;
 
 // The checksum is the last member, so its digits stand at a fixed distance from the end of the text.
@@ -30,16 +35,21 @@ bool is_plain_name(const std::string& name) {
          name != Manifest::file_name;
 }
 
+std::uint64_t size_of(const Json& value) {
+  return static_cast<std::uint64_t>(json_integer(value.at("bytes"), "bytes", 0));
+}
+
 FileRecord parse_file(const Json& value) {
-  FileRecord record{value.at("name").get<std::string>(),
-                    value.at("bytes").get<std::uint64_t>(),
-                    value.at("xxh3_128").get<std::string>(),
-                    {}};
-  if (!is_plain_name(record.name)) throw DataError(str("'", record.name, "' is not a plain file name"));
+  FileRecord record{
+      value.at("name").get<std::string>(), size_of(value), value.at("xxh3_128").get<std::string>(), {}};
+  if (!is_plain_name(record.name))
+    throw DataError(str("'", printable(record.name), "' is not a plain file name"));
   for (const Json& tensor : value.at("tensors")) {
-    record.tensors.push_back({tensor.at("name").get<std::string>(), tensor.at("bytes").get<std::uint64_t>(),
-                              tensor.at("xxh3_128").get<std::string>()});
+    record.tensors.push_back(
+        {tensor.at("name").get<std::string>(), size_of(tensor), tensor.at("xxh3_128").get<std::string>()});
   }
+  const auto header = value.find("header_xxh3_128");
+  if (header != value.end()) record.header_checksum = header->get<std::string>();
   return record;
 }
 
@@ -48,7 +58,10 @@ FileRecord parse_file(const Json& value) {
 std::string to_text(const Manifest& manifest) {
   Json json;
   json["format"] = format_name;
-  json["version"] = format_version;
+  const bool has_parts =
+      std::any_of(manifest.files.begin(), manifest.files.end(),
+                  [](const FileRecord& file) { return file.name.find("-of-") != std::string::npos; });
+  json["version"] = has_parts ? kPartsVersion : kWholeVersion;
   json["step"] = manifest.step;
   json["files"] = Json::array();
   for (const FileRecord& file : manifest.files) {
@@ -56,10 +69,10 @@ std::string to_text(const Manifest& manifest) {
     for (const TensorRecord& tensor : file.tensors) {
       tensors.push_back({{"name", tensor.name}, {"bytes", tensor.bytes}, {"xxh3_128", tensor.checksum}});
     }
-    json["files"].push_back({{"name", file.name},
-                             {"bytes", file.bytes},
-                             {"xxh3_128", file.checksum},
-                             {"tensors", std::move(tensors)}});
+    Json entry{{"name", file.name}, {"bytes", file.bytes}, {"xxh3_128", file.checksum}};
+    if (!file.header_checksum.empty()) entry["header_xxh3_128"] = file.header_checksum;
+    entry["tensors"] = std::move(tensors);
+    json["files"].push_back(std::move(entry));
   }
   json["checksum"] = std::string(checksum_digits, '0');
   return sealed(json.dump(1) + "\n");
@@ -78,15 +91,21 @@ Manifest parse_manifest(std::string_view text, const std::string& file) {
   }
   const Json json = parse_json_strict(text, file);
   try {
-    if (json.at("format") != format_name || json.at("version") != format_version) {
+    const bool is_known = json.at("version") == kWholeVersion || json.at("version") == kPartsVersion;
+    if (json.at("format") != format_name || !is_known) {
       throw DataError(str("format ", json.at("format").dump(), " version ", json.at("version").dump(),
-                          ", expected \"", format_name, "\" version ", format_version));
+                          ", expected \"", format_name, "\" version ", kWholeVersion, " or ", kPartsVersion));
     }
-    Manifest manifest{json.at("step").get<std::int64_t>(), {}};
-    for (const Json& value : json.at("files")) manifest.files.push_back(parse_file(value));
+    Manifest manifest{json_integer(json.at("step"), "step", 0), {}};
+    std::unordered_set<std::string> names;
+    for (const Json& value : json.at("files")) {
+      manifest.files.push_back(parse_file(value));
+      if (!names.insert(manifest.files.back().name).second)
+        throw DataError(str("file '", printable(manifest.files.back().name), "' is listed twice"));
+    }
     return manifest;
   } catch (const Json::exception& e) {
-    throw DataError(str(file, ": ", e.what()));
+    throw DataError(str(file, ": ", json_problem(e)));
   } catch (const DataError& e) {
     throw DataError(str(file, ": ", e.what()));
   }

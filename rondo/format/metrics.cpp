@@ -1,17 +1,23 @@
 #include "rondo/format/metrics.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
 
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
 
 namespace rondo {
 namespace {
 
 using Json = nlohmann::ordered_json;
+constexpr std::string_view kValidationPrefix = "validation_";
 
 // Calls visit(key, field) for every optional number of a row, in the order of the file.
 template <class Row, class Visit>
@@ -31,14 +37,31 @@ void visit_fields(Row& row, const Visit& visit) {
   visit("peak_bytes", row.peak_bytes);
   visit("peak_rss_bytes", row.peak_rss_bytes);
   visit("peak_pss_bytes", row.peak_pss_bytes);
+  visit("steps", row.steps);
+  visit("smallest_loss", row.smallest_loss);
+  visit("largest_loss", row.largest_loss);
+  visit("largest_step_ms", row.largest_step_ms);
+}
+
+template <class Value>
+Value number_of(const Json& json, const char* key) {
+  if (!json.is_number()) throw DataError(str("\"", key, "\" is not a number"));
+  if constexpr (std::is_floating_point_v<Value>) {
+    return json.get<Value>();
+  } else if (json.is_number_unsigned() && std::in_range<Value>(json.get<std::uint64_t>())) {
+    return static_cast<Value>(json.get<std::uint64_t>());
+  } else {
+    const std::int64_t number = json_integer(json, str("\"", key, "\""));
+    if (!std::in_range<Value>(number)) throw DataError(str("\"", key, "\" cannot be ", number));
+    return static_cast<Value>(number);
+  }
 }
 
 template <class Value>
 Value required(const Json& json, const char* key) {
   const auto found = json.find(key);
-  if (found == json.end() || !found->is_number())
-    throw DataError(str("\"", key, "\" is missing or not a number"));
-  return found->get<Value>();
+  if (found == json.end()) throw DataError(str("\"", key, "\" is missing"));
+  return number_of<Value>(*found, key);
 }
 
 template <class Value>
@@ -46,7 +69,7 @@ void read_optional(const Json& json, const char* key, std::optional<Value>& fiel
   const auto found = json.find(key);
   if (found == json.end()) return;
   if (found->is_number()) {
-    field = found->get<Value>();
+    field = number_of<Value>(*found, key);
   } else if (found->is_null() && std::is_floating_point_v<Value>) {
     field = std::numeric_limits<Value>::quiet_NaN();
   } else {
@@ -61,7 +84,16 @@ MetricsRow parse_row(const Json& json) {
   row.rank = json.contains("rank") ? required<int>(json, "rank") : 0;
   row.epoch = json.contains("epoch") ? required<std::int64_t>(json, "epoch") : 0;
   row.elapsed_s = json.contains("elapsed_s") ? required<double>(json, "elapsed_s") : 0.0;
-  visit_fields(row, [&](const char* key, auto& field) { read_optional(json, key, field); });
+  std::set<std::string, std::less<>> known = {"rank", "step", "epoch", "elapsed_s"};
+  visit_fields(row, [&](const char* key, auto& field) {
+    read_optional(json, key, field);
+    known.insert(key);
+  });
+  for (const auto& [key, value] : json.items()) {
+    if (known.contains(key)) continue;
+    if (value.is_number()) row.others[key] = value.get<double>();
+    if (value.is_null()) row.others[key] = std::numeric_limits<double>::quiet_NaN();
+  }
   return row;
 }
 
@@ -74,11 +106,33 @@ bool ends_inside_a_line(const std::filesystem::path& path) {
 
 }  // namespace
 
+MetricsRow validation_row(std::int64_t step, const std::map<std::string, double>& figures) {
+  MetricsRow row;
+  row.step = step;
+  for (const auto& [metric, value] : figures) {
+    if (metric == "loss") {
+      row.validation_loss = value;
+    } else if (metric == "accuracy") {
+      row.validation_accuracy = value;
+    } else {
+      row.others[std::string(kValidationPrefix) + metric] = value;
+    }
+  }
+  return row;
+}
+
+bool MetricsRow::is_validation() const {
+  const auto is_of_validation = [](const auto& entry) { return entry.first.starts_with(kValidationPrefix); };
+  return validation_loss || validation_accuracy ||
+         std::any_of(others.begin(), others.end(), is_of_validation);
+}
+
 std::string to_json_line(const MetricsRow& row) {
   Json json{{"rank", row.rank}, {"step", row.step}, {"epoch", row.epoch}, {"elapsed_s", row.elapsed_s}};
   visit_fields(row, [&](const char* key, const auto& field) {
     if (field) json[key] = *field;  // the library writes NaN and infinities as null
   });
+  for (const auto& [key, value] : row.others) json[key] = value;
   return json.dump();
 }
 
@@ -88,17 +142,22 @@ MetricsWriter::MetricsWriter(const std::filesystem::path& path) : file_(path, Ou
 
 void MetricsWriter::append(const MetricsRow& row) { file_.write(to_json_line(row) + "\n"); }
 
+std::optional<MetricsRow> parse_metrics_line(std::string_view line) {
+  line = trim(line);
+  if (line.empty()) return std::nullopt;
+  return parse_row(parse_json_strict(line, "line"));
+}
+
 MetricsFile read_metrics(const std::filesystem::path& path) {
   MetricsFile result;
   const MappedFile file(path);
   std::string_view rest(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
   for (int number = 1; !rest.empty(); ++number) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
-    const std::string_view line = trim(rest.substr(0, end));
+    const std::string_view line = rest.substr(0, end);
     rest.remove_prefix(std::min(end + 1, rest.size()));
-    if (line.empty()) continue;
     try {
-      result.rows.push_back(parse_row(Json::parse(line)));
+      if (auto row = parse_metrics_line(line)) result.rows.push_back(std::move(*row));
     } catch (const std::exception& e) {
       result.problems.push_back(str(path.filename().string(), ":", number, ": ", e.what()));
     }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,8 +10,8 @@
 
 #include "rondo/format/file.h"
 
-// metrics.jsonl: one JSON object a line, one line per rank and step. What was not measured is left out of a
-// line.
+// metrics.jsonl: one JSON object a line, one line per rank and step, or in a long run per rank and some steps
+// (thinned_metrics.h). What was not measured is left out of a line.
 namespace rondo {
 
 struct MetricsRow {
@@ -33,7 +34,21 @@ struct MetricsRow {
   std::optional<std::uint64_t> peak_bytes;
   std::optional<std::uint64_t> peak_rss_bytes;
   std::optional<std::uint64_t> peak_pss_bytes;
+  // Of a row for several steps, the last of which is `step`.
+  std::optional<std::int64_t> steps;
+  std::optional<double> smallest_loss;
+  std::optional<double> largest_loss;
+  std::optional<double> largest_step_ms;
+  // Further numbers by key: "validation_<name>" of a trainer's metrics, "gradient_norm",
+  // what modules count ("dropped_tokens").
+  std::map<std::string, double> others = {};
+
+  // Of a pass over the validation data, not of a step.
+  bool is_validation() const;
 };
+
+// The row of a pass over the validation data, with its figures by name of metric.
+MetricsRow validation_row(std::int64_t step, const std::map<std::string, double>& figures);
 
 // The line of a row, without its end. A loss that is not finite becomes null, as JSON has no other word for
 // it.
@@ -55,8 +70,11 @@ struct MetricsFile {
   std::vector<std::string> problems;  // one for each line that is not a row: "metrics.jsonl:12: ..."
 };
 
-// Reads what can be read: unknown keys are skipped, a damaged line is a problem and not the end. Throws
-// DataError when the file cannot be opened.
+// A line of the file; empty for a blank one. Throws DataError for one that is not a row.
+std::optional<MetricsRow> parse_metrics_line(std::string_view line);
+
+// Reads what can be read: unknown keys whose values are no numbers are skipped, a damaged line is a problem
+// and not the end. Throws DataError when the file cannot be opened.
 MetricsFile read_metrics(const std::filesystem::path& path);
 
 }  // namespace rondo

@@ -6,8 +6,9 @@
 #include <set>
 
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
+#include "rondo/base/printable.h"
 #include "rondo/base/text.h"
-#include "rondo/format/json_strict.h"
 
 static_assert(std::endian::native == std::endian::little,
               "safetensors data is little-endian and mapped as it is");
@@ -25,8 +26,8 @@ std::vector<std::int64_t> parse_shape(const Json& value, const std::string& wher
   std::vector<std::int64_t> shape;
   for (const Json& extent : value) {
     if (!extent.is_number_unsigned() || extent.get<std::uint64_t>() > INT64_MAX) {
-      throw DataError(
-          str(where, ": shape ", value.dump(), " holds something that is not a whole number >= 0"));
+      throw DataError(str(where, ": shape ", printable(value.dump()),
+                          " holds something that is not a whole number >= 0"));
     }
     shape.push_back(extent.get<std::int64_t>());
   }
@@ -34,19 +35,19 @@ std::vector<std::int64_t> parse_shape(const Json& value, const std::string& wher
 }
 
 TensorEntry parse_entry(const std::string& name, const Json& value, const std::string& file) {
-  const std::string where = str(file, ": tensor '", name, "'");
+  const std::string where = str(file, ": tensor '", printable(name), "'");
   if (!value.is_object() || value.size() != 3 || !value.contains("dtype") || !value.contains("shape") ||
       !value.contains("data_offsets")) {
     throw DataError(str(where, ": expected an object of exactly dtype, shape and data_offsets"));
   }
   const auto dtype =
       value["dtype"].is_string() ? dtype_from_safetensors(value["dtype"].get<std::string>()) : std::nullopt;
-  if (!dtype) throw DataError(str(where, ": unknown dtype ", value["dtype"].dump()));
+  if (!dtype) throw DataError(str(where, ": unknown dtype ", printable(value["dtype"].dump())));
   TensorEntry entry{name, *dtype, parse_shape(value["shape"], where)};
   const Json& offsets = value["data_offsets"];
   if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
       !offsets[1].is_number_unsigned()) {
-    throw DataError(str(where, ": data_offsets ", offsets.dump(), " is not a pair of offsets"));
+    throw DataError(str(where, ": data_offsets ", printable(offsets.dump()), " is not a pair of offsets"));
   }
   entry.begin = offsets[0].get<std::uint64_t>();
   entry.end = offsets[1].get<std::uint64_t>();
@@ -75,7 +76,8 @@ void check_tiling(const std::vector<TensorEntry>& tensors, std::uint64_t data_by
   std::uint64_t expected = 0;
   for (const TensorEntry& tensor : tensors) {
     if (tensor.begin != expected) {
-      throw DataError(str(file, ": tensor '", tensor.name, "' starts at data offset ", tensor.begin,
+      throw DataError(str(file, ": tensor '", printable(tensor.name), "' starts at data offset ",
+                          tensor.begin,
                           tensor.begin < expected ? ", inside the tensor before it" : ", after a hole",
                           "; expected ", expected));
     }
@@ -87,18 +89,23 @@ void check_tiling(const std::vector<TensorEntry>& tensors, std::uint64_t data_by
   }
 }
 
-std::string header_text(const SafetensorsHeader& header) {
+// The header's length and the header.
+std::string header_bytes_of(const SafetensorsHeader& header) {
   Json json = Json::object();
   if (!header.metadata.empty()) json[std::string(metadata_key)] = header.metadata;
   for (const TensorEntry& tensor : header.tensors) {
-    Json& entry = json[tensor.name];
+    Json entry = Json::object();
     entry["dtype"] = safetensors_name(tensor.dtype);
     entry["shape"] = tensor.shape;
     entry["data_offsets"] = {tensor.begin, tensor.end};
+    // Names are known to differ; by its name an ordered object would look among all before it.
+    Json::object_t::Container& members = json.get_ref<Json::object_t&>();
+    members.emplace_back(tensor.name, std::move(entry));
   }
   std::string text = json.dump();
   text.append((8 - text.size() % 8) % 8, ' ');  // keeps the data section aligned
-  return text;
+  const std::uint64_t header_bytes = text.size();
+  return std::string(reinterpret_cast<const char*>(&header_bytes), sizeof header_bytes) + text;
 }
 
 }  // namespace
@@ -144,7 +151,10 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> content, const st
 }
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
-    : file_(path), header_(parse_safetensors(file_.bytes(), path.string())) {
+    : SafetensorsFile(std::make_shared<const MappedFile>(path)) {}
+
+SafetensorsFile::SafetensorsFile(std::shared_ptr<const MappedFile> file)
+    : file_(std::move(file)), header_(parse_safetensors(file_->bytes(), file_->path().string())) {
   for (std::size_t i = 0; i < header_.tensors.size(); ++i) index_[header_.tensors[i].name] = i;
 }
 
@@ -154,7 +164,12 @@ const TensorEntry* SafetensorsFile::find(std::string_view name) const {
 }
 
 std::span<const std::byte> SafetensorsFile::data(const TensorEntry& tensor) const {
-  return file_.bytes().subspan(header_.data_offset + tensor.begin, tensor.bytes());
+  return file_->bytes().subspan(header_.data_offset + tensor.begin, tensor.bytes());
+}
+
+std::string safetensors_header(const std::vector<TensorSpec>& tensors,
+                               const std::map<std::string, std::string>& metadata) {
+  return header_bytes_of({safetensors_order(tensors), metadata, 0});
 }
 
 std::vector<TensorEntry> safetensors_order(const std::vector<TensorSpec>& tensors) {
@@ -184,22 +199,17 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
                                      const std::vector<TensorSpec>& tensors,
                                      const std::map<std::string, std::string>& metadata)
     : file_(path, OutputFile::Mode::create), header_{safetensors_order(tensors), metadata, 0} {
-  const std::string text = header_text(header_);
-  if (text.size() > largest_header) {
+  const std::string text = header_bytes_of(header_);
+  if (text.size() > largest_header + length_bytes) {
     throw UsageError(str(path.string(), ": ", tensors.size(), " tensors need a header of ", text.size(),
                          " bytes, the format allows ", largest_header));
   }
-  const std::uint64_t header_bytes = text.size();
-  header_.data_offset = length_bytes + header_bytes;
+  header_.data_offset = text.size();
+  header_checksum_ = checksum_hex(as_bytes(text));
   file_.reserve({header_.data_offset + (header_.tensors.empty() ? 0 : header_.tensors.back().end)});
-  put(std::as_bytes(std::span(&header_bytes, 1)));
-  put(as_bytes(text));
+  file_checksum_.update(as_bytes(text));
+  file_.write(text);
   close_finished_tensors();
-}
-
-void SafetensorsWriter::put(std::span<const std::byte> data) {
-  file_checksum_.update(data);
-  file_.write(data);
 }
 
 // Moves past every tensor that has all its bytes; tensors without elements never get a write().
@@ -222,20 +232,33 @@ void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> 
                                        : str("expected up to ", order()[current_].bytes() - current_bytes_,
                                              " bytes of '", order()[current_].name, "'")));
   }
-  tensor_checksum_.update(data);
-  put(data);
+  checksums_.begin(data, file_checksum_, tensor_checksum_);
+  try {
+    file_.write(data);
+  } catch (...) {
+    checksums_.wait();
+    throw;
+  }
+  checksums_.wait();
   current_bytes_ += data.size();
   close_finished_tensors();
 }
 
-FileRecord SafetensorsWriter::finish() {
+SafetensorsWriter::Unsynced SafetensorsWriter::finish_unsynced() {
   if (current_ < order().size()) {
     throw UsageError(str(file_.path().string(), ": tensor '", order()[current_].name, "' has ",
                          current_bytes_, " of ", order()[current_].bytes(), " bytes"));
   }
-  file_.sync();
-  file_.close();
-  return {file_.path().filename().string(), file_.written(), file_checksum_.hex(), std::move(records_)};
+  FileRecord record{file_.path().filename().string(), file_.written(), file_checksum_.hex(),
+                    std::move(records_), header_checksum_};
+  return {std::move(record), std::move(file_)};
+}
+
+FileRecord SafetensorsWriter::finish() {
+  Unsynced finished = finish_unsynced();
+  finished.file.sync();
+  finished.file.close();
+  return std::move(finished.record);
 }
 
 }  // namespace rondo

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rondo/format/checksum.h"
+#include "rondo/format/checksum_thread.h"
 #include "rondo/format/dtype.h"
 #include "rondo/format/file.h"
 #include "rondo/format/file_record.h"
@@ -56,6 +57,8 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> content, const st
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::filesystem::path& path);
+  // Of a file that is mapped already.
+  explicit SafetensorsFile(std::shared_ptr<const MappedFile> file);
 
   const std::vector<TensorEntry>& tensors() const { return header_.tensors; }
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
@@ -63,10 +66,10 @@ class SafetensorsFile {
   const TensorEntry* find(std::string_view name) const;
   // The elements; valid as long as this object.
   std::span<const std::byte> data(const TensorEntry& tensor) const;
-  const std::filesystem::path& path() const { return file_.path(); }
+  const std::filesystem::path& path() const { return file_->path(); }
 
  private:
-  MappedFile file_;
+  std::shared_ptr<const MappedFile> file_;
   SafetensorsHeader header_;
   std::map<std::string, std::size_t, std::less<>> index_;
 };
@@ -76,8 +79,12 @@ class SafetensorsFile {
 // a negative extent.
 std::vector<TensorEntry> safetensors_order(const std::vector<TensorSpec>& tensors);
 
+// What stands before the tensors in a file of SafetensorsWriter: the header's length and the header.
+std::string safetensors_header(const std::vector<TensorSpec>& tensors,
+                               const std::map<std::string, std::string>& metadata = {});
+
 // Writes a safetensors file tensor by tensor, holding none of them; order() says in which order write() wants
-// them.
+// them. While a large tensor is written, another thread computes its checksums.
 class SafetensorsWriter {
  public:
   // Creates the file (it must not exist) and writes the header. Throws UsageError as safetensors_order(),
@@ -91,9 +98,15 @@ class SafetensorsWriter {
   void write(std::string_view name, std::span<const std::byte> data);
   // Checks that every tensor is complete, syncs and closes the file. Returns its size and checksums.
   FileRecord finish();
+  // The same without sync: the file that is still to be synced and closed. Several that are written one after
+  // the other and synced at the end keep the disk busy.
+  struct Unsynced {
+    FileRecord record;
+    OutputFile file;
+  };
+  Unsynced finish_unsynced();
 
  private:
-  void put(std::span<const std::byte> data);
   void close_finished_tensors();
 
   OutputFile file_;
@@ -103,6 +116,8 @@ class SafetensorsWriter {
   std::size_t current_ = 0;          // index into order()
   std::uint64_t current_bytes_ = 0;  // already written of it
   std::vector<TensorRecord> records_;
+  std::string header_checksum_;
+  ChecksumThread checksums_;
 };
 
 }  // namespace rondo

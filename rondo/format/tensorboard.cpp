@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 
+#include "rondo/base/machine.h"
 #include "rondo/base/text.h"
 
 namespace rondo {
@@ -61,15 +62,20 @@ namespace summary {
 constexpr unsigned value = 1;
 }
 namespace summary_value {
-constexpr unsigned tag = 1, simple_value = 2;
+constexpr unsigned tag = 1, simple_value = 2, histogram = 5;
+}
+namespace histogram_fields {
+constexpr unsigned min = 1, max = 2, count = 3, sum = 4, sum_of_squares = 5, limits = 6, counts = 7;
+}
+
+std::string packed_doubles(const std::vector<double>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(double)};
 }
 
 std::filesystem::path event_file(const std::filesystem::path& directory, double wall_time) {
-  std::array<char, 256> host{};
-  if (::gethostname(host.data(), host.size() - 1) != 0) host = {"localhost"};
   std::filesystem::create_directories(directory);
   return directory /
-         str("events.out.tfevents.", static_cast<long long>(wall_time), ".", host.data(), ".", ::getpid());
+         str("events.out.tfevents.", static_cast<long long>(wall_time), ".", host_name(), ".", ::getpid());
 }
 
 }  // namespace
@@ -94,10 +100,27 @@ EventWriter::EventWriter(const std::filesystem::path& directory, double wall_tim
 }
 
 void EventWriter::add_scalar(std::string_view tag, double value, std::int64_t step, double wall_time) {
-  const std::string entry = field_bytes(summary_value::tag, tag) +
-                            field_float(summary_value::simple_value, static_cast<float>(value));
+  add_value(field_bytes(summary_value::tag, tag) +
+                field_float(summary_value::simple_value, static_cast<float>(value)),
+            step, wall_time);
+}
+
+void EventWriter::add_histogram(std::string_view tag, const Histogram& histogram, std::int64_t step,
+                                double wall_time) {
+  namespace fields = histogram_fields;
+  const std::string entry =
+      field_double(fields::min, histogram.min) + field_double(fields::max, histogram.max) +
+      field_double(fields::count, histogram.count) + field_double(fields::sum, histogram.sum) +
+      field_double(fields::sum_of_squares, histogram.sum_of_squares) +
+      field_bytes(fields::limits, packed_doubles(histogram.limits)) +
+      field_bytes(fields::counts, packed_doubles(histogram.counts));
+  add_value(field_bytes(summary_value::tag, tag) + field_bytes(summary_value::histogram, entry), step,
+            wall_time);
+}
+
+void EventWriter::add_value(const std::string& value, std::int64_t step, double wall_time) {
   file_.write(tfrecord(field_double(event::wall_time, wall_time) + field_integer(event::step, step) +
-                       field_bytes(event::summary, field_bytes(summary::value, entry))));
+                       field_bytes(event::summary, field_bytes(summary::value, value))));
 }
 
 }  // namespace rondo

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "rondo/format/file.h"
 
@@ -19,6 +20,14 @@ std::uint32_t crc32c(std::span<const std::byte> data);
 // `data` with TFRecord's frame around it.
 std::string tfrecord(std::string_view data);
 
+// How numbers are spread, as TensorBoard draws it: counts[i] of them lie above limits[i - 1] and not above
+// limits[i]; the first bucket begins at `min`.
+struct Histogram {
+  double min = 0, max = 0;
+  double count = 0, sum = 0, sum_of_squares = 0;
+  std::vector<double> limits, counts;
+};
+
 // Writes DIRECTORY/events.out.tfevents.SECONDS.HOST.PID, which `tensorboard --logdir DIRECTORY` shows. Not
 // thread-safe.
 class EventWriter {
@@ -26,9 +35,12 @@ class EventWriter {
   // `wall_time` is in seconds since 1970.
   EventWriter(const std::filesystem::path& directory, double wall_time);
   void add_scalar(std::string_view tag, double value, std::int64_t step, double wall_time);
+  void add_histogram(std::string_view tag, const Histogram& histogram, std::int64_t step, double wall_time);
   const std::filesystem::path& path() const { return file_.path(); }
 
  private:
+  void add_value(const std::string& value, std::int64_t step, double wall_time);
+
   OutputFile file_;
 };
 

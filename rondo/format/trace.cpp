@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <array>
+#include <climits>
 #include <cmath>
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
+#include "rondo/base/time.h"
 #include "rondo/format/trace_lanes.h"
 
 namespace rondo {
@@ -28,23 +32,21 @@ std::string microseconds(std::int64_t ns) {
   return text.data();
 }
 
-double milliseconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-6; }
-
 // What a viewer writes on the event: "all_gather h.3".
-std::string title(const TraceEvent& event) {
+std::string title(const TraceSpan& event) {
   return event.unit.empty() ? event.name : str(event.name, " ", event.unit);
 }
 
 // `place` among the lanes of the same kind, see places_in_lanes().
-std::string event_line(const TraceEvent& event, int rank, std::int64_t origin_ns, int place = 0) {
+std::string event_line(const TraceSpan& event, int rank, std::int64_t origin_ns, int place = 0) {
   Json arguments = Json::object();
   if (event.step) arguments["step"] = *event.step;
   if (!event.unit.empty()) arguments["unit"] = event.unit;
   if (event.bucket) arguments["bucket"] = *event.bucket;
   if (event.bytes) arguments["bytes"] = *event.bytes;
-  if (event.queued_ns) arguments["queued_ms"] = milliseconds(event.begin_ns - *event.queued_ns);
-  if (event.exposed_ns) arguments["exposed_ms"] = milliseconds(*event.exposed_ns);
-  for (const auto& [what, ns] : event.overlapped) arguments["overlapped_ms"][what] = milliseconds(ns);
+  if (event.queued_ns) arguments["queued_ms"] = ns_to_milliseconds(event.begin_ns - *event.queued_ns);
+  if (event.exposed_ns) arguments["exposed_ms"] = ns_to_milliseconds(*event.exposed_ns);
+  for (const auto& [what, ns] : event.overlapped) arguments["overlapped_ms"][what] = ns_to_milliseconds(ns);
   return str(R"({"name":)", Json(title(event)).dump(), R"(,"cat":")", to_string(event.lane),
              R"(","ph":"X","pid":)", rank, R"(,"tid":)", static_cast<int>(event.lane) + place, R"(,"ts":)",
              microseconds(event.begin_ns - origin_ns), R"(,"dur":)",
@@ -53,7 +55,7 @@ std::string event_line(const TraceEvent& event, int rank, std::int64_t origin_ns
 }
 
 // The time in the queue: a pair of events that belong together by category and number.
-std::string queue_lines(const TraceEvent& event, int rank, std::int64_t origin_ns, std::size_t number) {
+std::string queue_lines(const TraceSpan& event, int rank, std::int64_t origin_ns, std::size_t number) {
   const auto line = [&](const char* phase, std::int64_t ns) {
     return str(R"({"name":)", Json(title(event)).dump(), R"(,"cat":"queue","ph":")", phase, R"(","id":)",
                number, R"(,"pid":)", rank, R"(,"tid":)", static_cast<int>(event.lane), R"(,"ts":)",
@@ -87,21 +89,38 @@ std::string name_lines(int rank, int places = 1) {
   return text;
 }
 
+// Foreign files may hold any number: 146 years are enough, and differences of two times stay within an int64.
+std::int64_t whole_of(double value) {
+  constexpr double most = 0x1p62;
+  return std::isfinite(value) ? std::llround(std::clamp(value, -most, most)) : 0;
+}
+
 std::int64_t to_ns(const Json& microseconds_value) {
-  return std::llround(microseconds_value.get<double>() * 1e3);
+  return whole_of(microseconds_value.get<double>() * 1e3);
 }
 
 template <class Value>
 std::optional<Value> argument(const Json& arguments, const char* key) {
   const auto found = arguments.find(key);
   if (found == arguments.end() || !found->is_number()) return std::nullopt;
-  return found->template get<Value>();
+  if constexpr (std::is_floating_point_v<Value>) {
+    return found->template get<Value>();
+  } else {
+    if (found->is_number_float())
+      return static_cast<Value>(std::max<std::int64_t>(whole_of(found->template get<double>()), 0));
+    return found->template get<Value>();
+  }
 }
 
-std::int64_t from_milliseconds(double value) { return std::llround(value * 1e6); }
+std::int64_t from_milliseconds(double value) { return whole_of(value * 1e6); }
+
+int rank_of(const Json& json) {
+  const auto found = json.find("pid");
+  return found == json.end() ? 0 : static_cast<int>(json_integer(*found, "pid", INT_MIN, INT_MAX));
+}
 
 // The arguments that only our own files have.
-void parse_block(const Json& arguments, TraceEvent& event) {
+void parse_block(const Json& arguments, TraceSpan& event) {
   event.unit = arguments.value("unit", "");
   if (!event.unit.empty() && event.name.ends_with(" " + event.unit)) {
     event.name.resize(event.name.size() - event.unit.size() - 1);
@@ -123,10 +142,10 @@ std::optional<Trace::Event> parse_event(const Json& json) {
   if (!json.is_object() || json.value("ph", "") != "X" || !json.contains("ts") || !json.contains("dur")) {
     return std::nullopt;
   }
-  Trace::Event result{json.value("pid", 0), {}};
-  TraceEvent& event = result.event;
+  Trace::Event result{rank_of(json), {}};
+  TraceSpan& event = result.event;
   event.name = json.value("name", "");
-  event.lane = json.value("tid", 0) == 0 ? Lane::compute : Lane::communication;
+  event.lane = json.value("tid", Json(0)) == 0 ? Lane::compute : Lane::communication;
   event.begin_ns = to_ns(json["ts"]);
   event.end_ns = event.begin_ns + to_ns(json["dur"]);
   if (json.contains("args") && json["args"].is_object()) {
@@ -143,12 +162,14 @@ std::optional<Trace::Counter> parse_counter(const Json& json) {
       !json["args"].is_object()) {
     return std::nullopt;
   }
-  Trace::Counter result{json.value("pid", 0), {}};
+  Trace::Counter result{rank_of(json), {}};
   result.counter.name = json.value("name", "");
   result.counter.time_ns = to_ns(json["ts"]);
   result.counter.step = argument<std::int64_t>(json, "step");
   for (const auto& [name, value] : json["args"].items()) {
-    if (value.is_number()) result.counter.values.emplace_back(name, value.get<std::uint64_t>());
+    if (value.is_number())
+      result.counter.values.emplace_back(name,
+                                         argument<std::uint64_t>(json["args"], name.c_str()).value_or(0));
   }
   return result;
 }
@@ -159,6 +180,19 @@ void parse_into(const Json& json, Trace& trace) {
     if (const auto counter = parse_counter(json)) trace.counters.push_back(*counter);
   } catch (const Json::exception&) {
     return;  // a member of another type: a foreign event
+  } catch (const DataError&) {
+    return;  // or a number that cannot be
+  }
+}
+
+// Nothing for what is no JSON: the end of what a killed process wrote, or one line of a value that has
+// several.
+std::optional<Json> parsed(std::string_view text) {
+  if (!text.starts_with('{') && !text.starts_with('[')) return std::nullopt;
+  try {
+    return parse_json_strict(text, "trace");
+  } catch (const DataError&) {
+    return std::nullopt;
   }
 }
 
@@ -168,13 +202,12 @@ void read_lines(std::string_view text, Trace& trace) {
   for (const std::string& line : split(text, '\n')) {
     std::string_view object = trim(line);
     if (object.ends_with(',')) object.remove_suffix(1);
-    const Json json = Json::parse(object, nullptr, false);
-    if (!json.is_discarded()) parse_into(json, trace);
+    if (const auto json = parsed(object)) parse_into(*json, trace);
   }
 }
 
 void read_document(const Json& document, Trace& trace) {
-  const Json& list = document.is_object() ? document["traceEvents"] : document;
+  const Json& list = document.is_object() ? document.at("traceEvents") : document;
   for (const Json& json : list) parse_into(json, trace);
 }
 
@@ -185,6 +218,15 @@ void sort_by_time(Trace& trace) {
   std::stable_sort(
       trace.counters.begin(), trace.counters.end(),
       [](const Trace::Counter& a, const Trace::Counter& b) { return a.counter.time_ns < b.counter.time_ns; });
+}
+
+void move_to_common_clock(Trace& trace, const std::vector<ClockReading>& readings) {
+  for (Trace::Event& e : trace.events) {
+    e.event.begin_ns = common_time_ns(e.event.begin_ns, readings);
+    e.event.end_ns = common_time_ns(e.event.end_ns, readings);
+    if (e.event.queued_ns) e.event.queued_ns = common_time_ns(*e.event.queued_ns, readings);
+  }
+  for (Trace::Counter& c : trace.counters) c.counter.time_ns = common_time_ns(c.counter.time_ns, readings);
 }
 
 std::optional<int> rank_of_part(const fs::path& path) {
@@ -199,8 +241,6 @@ std::optional<int> rank_of_part(const fs::path& path) {
 }
 
 }  // namespace
-
-std::string_view to_string(Lane lane) { return lane == Lane::compute ? "compute" : "communication"; }
 
 fs::path trace_part_path(const fs::path& run_directory, int rank) {
   return run_directory / str("trace.rank", rank, ".json");
@@ -220,7 +260,7 @@ TraceWriter::~TraceWriter() {
   }
 }
 
-void TraceWriter::add(const TraceEvent& event) {
+void TraceWriter::add(const TraceSpan& event) {
   const std::lock_guard lock(mutex_);
   pending_.push_back(event_line(event, rank_, 0));
   if (pending_.size() >= events_in_memory) write_pending();
@@ -253,17 +293,26 @@ Trace read_trace(const fs::path& path) {
   Trace trace;
   read_lines(text, trace);
   if (trace.events.empty()) {
-    const Json document = Json::parse(text, nullptr, false);
-    if (document.is_array() || (document.is_object() && document.contains("traceEvents"))) {
+    const std::optional<Json> document = parsed(trim(text));
+    if (document && (document->is_array() || (document->is_object() && document->contains("traceEvents")))) {
       trace.counters.clear();
-      read_document(document, trace);
+      read_document(*document, trace);
     }
   }
   sort_by_time(trace);
   return trace;
 }
 
-std::size_t merge_traces(const fs::path& run_directory) {
+std::int64_t common_time_ns(std::int64_t own_ns, const std::vector<ClockReading>& readings) {
+  if (readings.empty()) return own_ns;
+  const auto& [begin, ahead] = readings.front();
+  const auto& [end, ahead_at_end] = readings.back();
+  const double drift =
+      end > begin ? static_cast<double>(ahead_at_end - ahead) / static_cast<double>(end - begin) : 0.0;
+  return own_ns + ahead + std::llround(drift * static_cast<double>(own_ns - begin));
+}
+
+std::size_t merge_traces(const fs::path& run_directory, const ClockReadings& clocks) {
   std::vector<fs::path> parts;
   std::set<int> ranks;
   Trace all;
@@ -273,6 +322,8 @@ std::size_t merge_traces(const fs::path& run_directory) {
     parts.push_back(entry.path());
     ranks.insert(*rank);
     Trace part = read_trace(entry.path());
+    if (const auto clock = clocks.find(*rank); clock != clocks.end())
+      move_to_common_clock(part, clock->second);
     all.events.insert(all.events.end(), part.events.begin(), part.events.end());
     all.counters.insert(all.counters.end(), part.counters.begin(), part.counters.end());
   }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -10,32 +11,12 @@
 #include <vector>
 
 #include "rondo/format/file.h"
+#include "rondo/format/trace_span.h"
 
 // Timelines in Chrome's trace-event format, which Perfetto (ui.perfetto.dev) and chrome://tracing open: a
 // process is a rank, a thread is a lane. Operations under way at the same time lie in lanes of their own,
 // since the events of a thread must nest; the time that a block waits in a queue is an asynchronous event.
 namespace rondo {
-
-enum class Lane { compute = 0, communication = 1 };
-std::string_view to_string(Lane lane);
-
-// Something that took time. Times are monotonic_ns() (base/time.h), so that ranks of one host line up.
-struct TraceEvent {
-  std::string name;  // "forward", "backward", "optimizer", "all_reduce"
-  Lane lane = Lane::compute;
-  std::int64_t begin_ns = 0;
-  std::int64_t end_ns = 0;
-  std::optional<std::int64_t> step;
-  std::optional<std::int64_t> bucket;  // index of the gradient bucket, or of the block within its unit
-  std::optional<std::uint64_t> bytes;  // payload
-  std::string unit = {};               // of the model; empty: it is not one unit's
-
-  // Of a block of communication, where that is known.
-  std::optional<std::int64_t> queued_ns = {};   // it was ready to go
-  std::optional<std::int64_t> exposed_ns = {};  // for so long computation stood still for it
-  // What was computed while it was under way, and for how long, longest first.
-  std::vector<std::pair<std::string, std::int64_t>> overlapped = {};
-};
 
 // What was in use at a moment: one curve for each of the values, stacked, above the rank's lanes.
 struct TraceCounter {
@@ -57,7 +38,7 @@ class TraceWriter {
   TraceWriter& operator=(const TraceWriter&) = delete;
 
   // Cheap, some microseconds: keeps the event in memory; every few thousand events are written out.
-  void add(const TraceEvent& event);
+  void add(const TraceSpan& event);
   void add(const TraceCounter& counter);
   void flush();
 
@@ -73,7 +54,7 @@ class TraceWriter {
 struct Trace {
   struct Event {
     int rank = 0;
-    TraceEvent event;
+    TraceSpan event;
   };
   struct Counter {
     int rank = 0;
@@ -87,8 +68,22 @@ struct Trace {
 // cannot be read or is no trace.
 Trace read_trace(const std::filesystem::path& path);
 
-// Joins the parts of all ranks in `run_directory` into trace.json, with the earliest event at time zero, and
-// removes them. Returns the number of events, counters not counted; without parts nothing is written.
-std::size_t merge_traces(const std::filesystem::path& run_directory);
+// What a rank's clock showed when rank 0's was ahead of it by `ahead_ns`.
+struct ClockReading {
+  std::int64_t own_ns = 0;
+  std::int64_t ahead_ns = 0;
+};
+
+// By rank, in order of time; ranks without readings have rank 0's clock.
+using ClockReadings = std::map<int, std::vector<ClockReading>>;
+
+// A rank's time on rank 0's clock: between and beyond two readings as far ahead as the straight line through
+// the first and the last says, since clocks of hosts drift apart.
+std::int64_t common_time_ns(std::int64_t own_ns, const std::vector<ClockReading>& readings);
+
+// Joins the parts of all ranks in `run_directory` into trace.json, on rank 0's clock, with the earliest event
+// at time zero, and removes them. Returns the number of events, counters not counted; without parts nothing
+// is written.
+std::size_t merge_traces(const std::filesystem::path& run_directory, const ClockReadings& clocks = {});
 
 }  // namespace rondo

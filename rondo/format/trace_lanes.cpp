@@ -14,8 +14,9 @@ std::vector<int> places_in_lanes(std::span<const Trace::Event> events) {
       continue;
     }
     std::vector<std::int64_t>& ends = busy_until[rank];
+    // The first lane that is free by then.
     auto place =
-        std::find_if(ends.begin(), ends.end(), [&](std::int64_t end) { return end <= event.begin_ns; });
+        std::find_if(ends.begin(), ends.end(), [begin = event.begin_ns](auto end) { return end <= begin; });
     if (place == ends.end()) place = ends.insert(ends.end(), 0);
     *place = std::max(event.begin_ns, event.end_ns);
     places.push_back(static_cast<int>(place - ends.begin()));

@@ -1,14 +1,14 @@
 #include "rondo/kernels/matmul_measurement.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
 #include "rondo/base/machine.h"
+#include "rondo/base/output.h"
 #include "rondo/base/text.h"
 
 namespace rondo {
@@ -42,15 +42,14 @@ std::vector<MatmulMeasurement> read_matmul_measurements(const fs::path& path) {
   std::vector<MatmulMeasurement> measurements;
   if (path.empty() || !fs::exists(path)) return measurements;
   try {
-    std::ifstream file(path);
-    const Json json = Json::parse(file);
+    const Json json = read_json_file(path);
     if (json.at("format") != kFormat) throw Error(str("is not of format ", kFormat));
     for (const Json& entry : json.at("measurements")) {
       measurements.push_back({entry.at("machine"), entry.at("library"), parse_figures(entry.at("default")),
                               parse_figures(entry.at("fast"))});
     }
   } catch (const std::exception& e) {
-    throw Error(str(path.string(), " holds no measurements of matrix products: ", e.what(),
+    throw Error(str(path.string(), " holds no measurements of matrix products: ", json_problem(e),
                     ". Remove it and measure again with rondo doctor."));
   }
   return measurements;
@@ -89,16 +88,7 @@ void keep_matmul_measurement(const fs::path& path, const MatmulMeasurement& meas
   }
   std::error_code ignored;  // the write below says what is wrong
   fs::create_directories(path.parent_path(), ignored);
-  const fs::path fresh = str(path.string(), ".", getpid());
-  std::ofstream file(fresh);
-  file << Json{{"format", kFormat}, {"measurements", entries}}.dump(1) << '\n';
-  file.close();
-  std::error_code failed;
-  if (file) fs::rename(fresh, path, failed);
-  if (!file || failed) {
-    fs::remove(fresh, ignored);
-    throw Error(str("cannot write ", path.string(), failed ? str(": ", failed.message()) : std::string()));
-  }
+  write_output(path, Json{{"format", kFormat}, {"measurements", entries}}.dump(1) + "\n");
 }
 
 }  // namespace rondo

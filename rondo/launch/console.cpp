@@ -5,7 +5,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
+
+#include "rondo/base/terminal.h"
 
 namespace rondo::launch {
 namespace {
@@ -26,8 +27,8 @@ bool is_regular_file(int descriptor) {
 Console::Console(EventLoop& loop, int descriptor)
     : loop_(loop),
       descriptor_(descriptor),
-      is_terminal_(isatty(descriptor) == 1),
-      coloured_(is_terminal_ && std::getenv("NO_COLOR") == nullptr),
+      is_terminal_(is_terminal_with_escapes(descriptor)),
+      coloured_(wants_colours(descriptor)),
       always_ready_(is_regular_file(descriptor)) {}
 
 Console::~Console() {
@@ -36,16 +37,26 @@ Console::~Console() {
 
 bool Console::full() const { return pending_.size() - sent_ > kFullBytes; }
 
-void Console::write(std::string_view text) {
+void Console::call_when_drained(const void* owner, std::function<void()> resume) {
+  waiting_.push_back({owner, std::move(resume)});
+}
+
+void Console::forget(const void* owner) {
+  std::erase_if(waiting_, [owner](const Waiting& waiting) { return waiting.owner == owner; });
+}
+
+void Console::write(std::string_view text, const void* writer) {
   if (broken_) return;
+  last_writer_ = writer;
   if (unfinished_line_) pending_ += kStartOfLine;
   unfinished_line_ = false;
   pending_ += text;
   if (!watching_) flush();
 }
 
-void Console::write_unfinished(std::string_view text) {
+void Console::write_unfinished(std::string_view text, const void* writer) {
   if (broken_) return;
+  last_writer_ = writer;
   pending_ += kStartOfLine;
   pending_ += text;
   unfinished_line_ = true;
@@ -65,6 +76,7 @@ void Console::flush() {
     if (written < 0 && errno == EAGAIN) break;
     if (written < 0) {
       broken_ = true;
+      error_ = errno == EPIPE ? 0 : errno;
       sent_ = pending_.size();
       break;
     }
@@ -90,7 +102,7 @@ void Console::flush() {
 void Console::became_writable() {
   flush();
   if (pending_.size() - sent_ > kDrainedBytes) return;
-  for (const auto& resume : std::exchange(waiting_, {})) resume();
+  for (const Waiting& waiting : std::exchange(waiting_, {})) waiting.resume();
 }
 
 }  // namespace rondo::launch

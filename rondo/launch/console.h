@@ -19,17 +19,25 @@ class Console {
   Console& operator=(const Console&) = delete;
   ~Console();
 
-  void write(std::string_view text);
+  // `writer` is whose text it is.
+  void write(std::string_view text, const void* writer);
   // A line that is still being rewritten (a progress bar): shown in place of the last one. Terminals only.
-  void write_unfinished(std::string_view text);
+  void write_unfinished(std::string_view text, const void* writer);
+  // Whose text came last; null before the first.
+  const void* last_writer() const { return last_writer_; }
+  // One that understands escape sequences.
   bool is_terminal() const { return is_terminal_; }
-  // Whether to use colours: a terminal, and NO_COLOR is not set.
+  // Whether to use colours: such a terminal, and NO_COLOR is not set.
   bool coloured() const { return coloured_; }
-  // So much is waiting that producers should pause; `resume` is called once when there is room again.
+  // So much is waiting that producers should pause. `resume` is called once when there is room again, unless
+  // its owner has forgotten it before: a writer that goes away while it pauses must.
   bool full() const;
-  void call_when_drained(std::function<void()> resume) { waiting_.push_back(std::move(resume)); }
-  // The reader has closed its end.
+  void call_when_drained(const void* owner, std::function<void()> resume);
+  void forget(const void* owner);
+  // Nothing more can be written: the reader has closed its end, or the disk is full.
   bool broken() const { return broken_; }
+  // Why output was lost, as errno; 0 when none was, or when only the reader has left.
+  int error() const { return error_; }
   bool drained() const { return broken_ || sent_ == pending_.size(); }
 
  private:
@@ -43,10 +51,16 @@ class Console {
   bool always_ready_;  // a regular file
   bool watching_ = false;
   bool broken_ = false;
+  int error_ = 0;
   bool unfinished_line_ = false;
+  const void* last_writer_ = nullptr;
   std::string pending_;
   std::size_t sent_ = 0;  // of pending_
-  std::vector<std::function<void()>> waiting_;
+  struct Waiting {
+    const void* owner;
+    std::function<void()> resume;
+  };
+  std::vector<Waiting> waiting_;
 };
 
 }  // namespace rondo::launch

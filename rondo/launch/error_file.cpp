@@ -1,8 +1,10 @@
 #include "rondo/launch/error_file.h"
+#include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
+#include "rondo/base/output.h"
 
 #include <cstdlib>
 #include <ctime>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 namespace rondo::launch {
@@ -15,16 +17,19 @@ void record_failure(std::string_view message) noexcept {
   try {
     const Json timestamp = {{"timestamp", std::to_string(std::time(nullptr))}};
     const Json content = {{"message", {{"message", std::string(message)}, {"extraInfo", timestamp}}}};
-    std::ofstream(path) << content.dump(-1, ' ', false, Json::error_handler_t::replace);
+    write_output(path, content.dump(-1, ' ', false, Json::error_handler_t::replace));
   } catch (...) {
     // The failure itself is on its way to standard error; there is nobody left to tell about this one.
   }
 }
 
 std::string read_error_file(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return {};
-  const Json content = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+  Json content;
+  try {
+    content = read_json_file(path);
+  } catch (const DataError&) {
+    return {};  // nothing was written, or it was cut off; the worker's last lines say the rest
+  }
   if (!content.is_object() || !content.contains("message")) return {};
   const Json& message = content["message"];
   if (message.is_string()) return message.get<std::string>();

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "rondo/base/error.h"
+#include "rondo/base/machine.h"
 #include "rondo/base/text.h"
 #include "rondo/launch/error_file.h"
 
@@ -33,12 +34,6 @@ WallTime time_of_failure(const Worker& worker, const std::string& error_file) {
   const auto written = WallTime(std::chrono::duration_cast<WallTime::duration>(
       std::chrono::seconds(status.st_mtim.tv_sec) + std::chrono::nanoseconds(status.st_mtim.tv_nsec)));
   return std::min(worker.end->wall_time, written + kFileClockTick);
-}
-
-std::string host_name() {
-  std::array<char, HOST_NAME_MAX + 1> buffer{};
-  gethostname(buffer.data(), buffer.size() - 1);
-  return buffer.data();
 }
 
 std::string how_it_ended(const WorkerEnd& end) {
@@ -100,7 +95,7 @@ std::optional<std::size_t> root_cause(const AttemptEnd& end, const std::vector<W
   for (const int rank : end.order) {
     const auto index = static_cast<std::size_t>(rank);
     const Worker& worker = *end.workers[index];
-    if (!worker.end->failed() || stopped_by_launcher(end, worker)) continue;
+    if (!worker.end->failed() || stopped_by_launcher(end, worker) || end.tolerated.contains(rank)) continue;
     const WallTime time = time_of_failure(worker, plans[index].error_file);
     if (first && time >= first_time) continue;
     first = index;
@@ -137,11 +132,14 @@ std::string describe_failure(const AttemptEnd& end, const std::vector<WorkerPlan
   if (first.end->exit_code == static_cast<int>(ExitCode::preempted)) {
     text += "  code 3 means: pre-empted, state saved; the same command with --resume continues\n";
   }
+  // What is to be read once is printed once: not what stands right above, nor the note that the last lines
+  // have.
   const std::string message = read_error_file(plan.error_file);
-  if (!message.empty()) text += str("  error: ", message, "\n");
   const bool to_file = plan.err.route == StreamPlan::Route::file;
   const std::string tail = last_lines(to_file ? file_tail(plan.err.log_path) : first.end->stderr_tail);
-  if (!tail.empty()) text += "  last lines of its standard error:\n" + tail;
+  const bool in_tail = tail.find(message.substr(0, message.find('\n'))) != std::string::npos;
+  if (!message.empty() && !in_tail) text += str("  error: ", message, "\n");
+  if (!tail.empty() && !first.end->stderr_shown_last) text += "  last lines of its standard error:\n" + tail;
   for (const int rank : end.order) {
     if (rank != first.rank) text += other_worker(end, *end.workers[static_cast<std::size_t>(rank)], first);
   }

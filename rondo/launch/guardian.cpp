@@ -1,9 +1,13 @@
 #include "rondo/launch/guardian.h"
 
+#include <poll.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -20,14 +24,17 @@ namespace {
 
 constexpr auto kKillPatience = std::chrono::seconds(10);
 
-// Blocks `signals` and SIGCHLD for its life, so that they can be waited for; makes this process a subreaper.
+// Blocks `signals` and SIGCHLD for its life, so that no handler of the program answers them; sees to it that
+// children keep their status; makes this process a subreaper.
 class ParentDuty {
  public:
   explicit ParentDuty(const std::set<int>& signals) {
-    sigemptyset(&set_);
-    sigaddset(&set_, SIGCHLD);
-    for (const int signal : signals) sigaddset(&set_, signal);
-    sigprocmask(SIG_BLOCK, &set_, &mask_before_);
+    sigemptyset(&forwarded_);
+    for (const int signal : signals) sigaddset(&forwarded_, signal);
+    sigset_t blocked = forwarded_;
+    sigaddset(&blocked, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &blocked, &mask_before_);
+    keep_statuses();
     prctl(PR_GET_CHILD_SUBREAPER, &subreaper_before_, 0, 0, 0);
     become_subreaper();
   }
@@ -35,22 +42,49 @@ class ParentDuty {
   ParentDuty& operator=(const ParentDuty&) = delete;
   ~ParentDuty() {
     prctl(PR_SET_CHILD_SUBREAPER, subreaper_before_, 0, 0, 0);
+    sigaction(SIGCHLD, &child_before_, nullptr);
+    // Other children of the program that have ended meanwhile: it waits for none.
+    while (child_before_.sa_handler == SIG_IGN && waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
     sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
   }
 
-  // Status of `child` once it has ended; meanwhile passes signals on to it.
+  // Status of `child` once it has ended; meanwhile passes signals on to it. Does not rely on SIGCHLD, which
+  // any other thread of the program may take.
   int wait_for(pid_t child) const {
+    const Descriptor end(static_cast<int>(syscall(SYS_pidfd_open, child, 0)));
+    const Descriptor signals(signalfd(-1, &forwarded_, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!end.valid() || !signals.valid())
+      throw Error("cannot watch the job's guardian: " + errno_text(errno));
+    std::array<pollfd, 2> watched = {{{end.number(), POLLIN, 0}, {signals.number(), POLLIN, 0}}};
     while (true) {
+      if (poll(watched.data(), watched.size(), -1) < 0) continue;
+      signalfd_siginfo info{};
+      while (read(signals.number(), &info, sizeof info) == sizeof info)
+        kill(child, static_cast<int>(info.ssi_signo));
+      if (watched[0].revents == 0) continue;
       int status = 0;
-      if (waitpid(child, &status, WNOHANG) == child) return status;
-      const int signal = sigwaitinfo(&set_, nullptr);
-      if (signal > 0 && signal != SIGCHLD) kill(child, signal);
+      if (waitpid(child, &status, 0) == child) return status;
+      throw Error(
+          "the job's guardian has ended, but another part of this program waited for it: how the job "
+          "ended is not known");
     }
   }
 
  private:
-  sigset_t set_;
+  // Whoever started this program may have SIGCHLD ignored, which a program inherits. Then children end
+  // without a status and without a signal.
+  void keep_statuses() {
+    sigaction(SIGCHLD, nullptr, &child_before_);
+    struct sigaction keeping = child_before_;
+    keeping.sa_flags &= ~SA_NOCLDWAIT;
+    if (keeping.sa_handler == SIG_IGN) keeping.sa_handler = SIG_DFL;
+    sigaction(SIGCHLD, &keeping, nullptr);
+  }
+
+  sigset_t forwarded_;
   sigset_t mask_before_;
+  struct sigaction child_before_ {};
   int subreaper_before_ = 0;
 };
 

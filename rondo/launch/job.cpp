@@ -9,8 +9,10 @@
 #include <numeric>
 
 #include "rondo/base/error.h"
+#include "rondo/base/terminal.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"
+#include "rondo/env/cluster.h"
 #include "rondo/env/environment.h"
 #include "rondo/launch/cpu_binding.h"
 #include "rondo/launch/descriptor.h"
@@ -19,6 +21,7 @@
 #include "rondo/launch/port.h"
 #include "rondo/launch/process_title.h"
 #include "rondo/launch/scratch.h"
+#include "rondo/launch/server_job.h"
 #include "rondo/launch/supervisor.h"
 #include "rondo/launch/worker_environment.h"
 
@@ -26,6 +29,9 @@ namespace rondo::launch {
 namespace {
 
 const std::set<int> kForwardedSignals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+
+constexpr const char* kEvaluatorAlone =
+    R"({"cluster":{"evaluator":["127.0.0.1:0"]},"task":{"type":"evaluator","index":0}})";
 
 void check_hosts(const RunOptions& options) {
   const std::vector<int>& hosts = options.processes_of_hosts;
@@ -40,12 +46,36 @@ void check_hosts(const RunOptions& options) {
     throw UsageError("a job of several hosts needs a master port that all of them know");
 }
 
+int workers_of(const RunOptions& options) {
+  return options.processes - options.servers - (options.evaluator ? 1 : 0);
+}
+
+// Processes with a rank: an evaluator beside ranks has none. (With servers all are found by TF_CONFIG.)
+int ranks_of(const RunOptions& options) {
+  return options.servers > 0 ? options.processes : workers_of(options);
+}
+
 void check(const RunOptions& options) {
   if (options.command.empty()) throw UsageError("no program was given");
   if (options.processes < 1)
     throw UsageError(str("the number of processes must be at least 1, not ", options.processes));
+  if (options.servers < 0 || (options.servers > 0 && workers_of(options) < 1)) {
+    throw UsageError(str(options.servers, " parameter servers among ", options.processes,
+                         " processes leave no worker; give --workers 1 or more"));
+  }
+  if (options.evaluator && options.processes_of_hosts.size() > 1)
+    throw UsageError(
+        "--evaluator is for a job of one host; of several start one more process, whose TF_CONFIG has the "
+        "task evaluator");
+  if (options.servers > 0 && options.processes_of_hosts.size() > 1)
+    throw UsageError(
+        "parameter servers on several hosts are described by TF_CONFIG on each of them, not by --nnodes");
   if (options.max_restarts < 0)
     throw UsageError(str("--max-restarts ", options.max_restarts, " is negative"));
+  if (options.restart_count < 0 || options.restart_count > options.max_restarts) {
+    throw UsageError(str("--restart-count ", options.restart_count, " is not between 0 and --max-restarts ",
+                         options.max_restarts));
+  }
   if (options.master_port && (*options.master_port < 1 || *options.master_port > 65535)) {
     throw UsageError(str("--master-port ", *options.master_port, " is not in 1-65535"));
   }
@@ -62,25 +92,29 @@ void check(const RunOptions& options) {
     require_free_port(options.master_addr, *options.master_port);
 }
 
-// Columns of the terminal that both output streams are; empty when they are not.
+// Columns of the terminal on which a line can be redrawn, that both output streams are; empty when they are
+// not.
 std::optional<int> terminal_width() {
-  if (isatty(STDOUT_FILENO) != 1 || isatty(STDERR_FILENO) != 1) return std::nullopt;
+  if (!is_terminal_with_escapes(STDOUT_FILENO) || !is_terminal_with_escapes(STDERR_FILENO))
+    return std::nullopt;
   winsize size{};
-  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 40) return std::nullopt;
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 30) return std::nullopt;
   return size.ws_col;
 }
 
 // One job, in its second process.
 class Job {
  public:
-  Job(const RunOptions& options, std::string log_directory, std::string scratch, int lifeline)
+  Job(const RunOptions& options, std::string log_directory, std::string scratch, std::string memory,
+      int lifeline)
       : options_(options),
         log_directory_(std::move(log_directory)),
         scratch_(std::move(scratch)),
+        memory_(std::move(memory)),
         lifeline_(lifeline) {
     const std::vector<int>& hosts = options.processes_of_hosts;
     first_rank_ = std::accumulate(hosts.begin(), hosts.begin() + (hosts.empty() ? 0 : options.node_rank), 0);
-    world_size_ = hosts.empty() ? options.processes : std::accumulate(hosts.begin(), hosts.end(), 0);
+    world_size_ = hosts.empty() ? ranks_of(options) : std::accumulate(hosts.begin(), hosts.end(), 0);
     bound_cpus_ = bind_workers(options.binding == Binding::none ? CpuLayout{} : cpu_layout(), options.binding,
                                options.processes);
   }
@@ -88,8 +122,9 @@ class Job {
   int run() {
     // Not the launcher's name, so that one `pkill -9 -f "rondo run"` does not end both halves at once.
     set_process_title("job-guardian");
-    for (int attempt = 0;; ++attempt) {
+    for (int attempt = options_.restart_count;; ++attempt) {
       const auto store = SharedStore::create();
+      if (options_.servers > 0) server_job_.emplace(workers_of(options_), options_.servers);
       const int port = options_.master_port ? *options_.master_port : find_free_port();
       std::vector<WorkerPlan> plans;
       for (int rank = 0; rank < options_.processes; ++rank)
@@ -100,7 +135,13 @@ class Job {
       const int code = job_exit_code(end, root);
       if (end.abandoned) {  // nobody else is left to do it
         std::error_code ignored;
-        std::filesystem::remove_all(scratch_, ignored);
+        for (const std::string& directory : {scratch_, memory_})
+          std::filesystem::remove_all(directory, ignored);
+      }
+      if (code == 0 && end.output_error != 0) {
+        std::fprintf(stderr, "rondo run: cannot write standard output: %s\n",
+                     errno_text(end.output_error).c_str());
+        return static_cast<int>(ExitCode::failed);
       }
       if (code == 0 || end.abandoned) return code;
       report(end, plans, root, started);
@@ -152,11 +193,12 @@ class Job {
     } else if (!scratch_.empty()) {
       plan.error_file = str(scratch_, "/error_", attempt, "_", rank, ".json");
     }
+    const bool is_apart = rank >= ranks_of(options_);  // an evaluator beside ranks
     WorkerPlace place;
     place.rank = plan.world_rank();
     place.world_size = world_size_;
     place.local_rank = rank;
-    place.local_world_size = options_.processes;
+    place.local_world_size = ranks_of(options_);
     place.node_rank = options_.node_rank;
     place.num_nodes = std::max<int>(1, static_cast<int>(options_.processes_of_hosts.size()));
     place.interface = options_.interface;
@@ -167,17 +209,44 @@ class Job {
     place.run_id = options_.run_id;
     place.restart_count = attempt;
     place.max_restarts = options_.max_restarts;
+    place.job_memory = memory_;
     place.error_file = plan.error_file;
-    place.store_descriptor = store.descriptor();
+    place.store_descriptor = is_apart ? -1 : store.descriptor();
     place.omp_threads = options_.omp_threads;
     const bool on_console = plan.out.route == StreamPlan::Route::pipe && plan.err.route == plan.out.route;
     if (terminal_width_ && on_console && plan.out.shown) {
       place.terminal_width =
           *terminal_width_ - static_cast<int>(str("[rank ", plan.world_rank(), "] ").size());
     }
+    if (server_job_ || is_apart) describe_task(rank, plan, place);
     plan.environment = worker_environment(base_environment_, place);
-    plan.inherited_descriptor = store.descriptor();
+    if (server_job_) server_job_->describe(rank, plan.environment);
+    if (is_apart) plan.environment["TF_CONFIG"] = kEvaluatorAlone;
+    plan.environment.erase(env::kEvaluatorVariable);
+    if (options_.evaluator) plan.environment[env::kEvaluatorVariable] = "1";
+    if (!is_apart) plan.inherited_descriptor = store.descriptor();
     return plan;
+  }
+
+  // The evaluator, or a process of a job with parameter servers: which role it has, and what its end means.
+  void describe_task(int rank, WorkerPlan& plan, WorkerPlace& place) const {
+    const int workers = workers_of(options_);
+    if (options_.evaluator && rank == workers + options_.servers) {
+      plan.policy = options_.evaluator_policy;
+      place.role = "evaluator";
+      place.role_rank = 0;
+      place.role_world_size = 1;
+      return;
+    }
+    const bool is_server = rank >= workers;
+    plan.ends_with_others = is_server;
+    plan.policy = is_server   ? options_.server_policy
+                  : rank == 0 ? options_.chief_policy
+                              : options_.worker_policy;
+    if (is_server && !options_.server_command.empty()) plan.command = options_.server_command;
+    place.role = is_server ? "ps" : "worker";
+    place.role_rank = is_server ? rank - workers : rank;
+    place.role_world_size = is_server ? options_.servers : workers;
   }
 
   void report(const AttemptEnd& end, const std::vector<WorkerPlan>& plans,
@@ -193,7 +262,9 @@ class Job {
   const RunOptions& options_;
   std::string log_directory_;
   std::string scratch_;
+  std::string memory_;  // that outlives an attempt
   int lifeline_;
+  std::optional<ServerJob> server_job_;
   env::EnvironmentMap base_environment_ = env::process_environment();
   std::vector<std::vector<int>> bound_cpus_;
   int first_rank_ = 0;  // of this host's workers
@@ -220,10 +291,15 @@ int run_job(const RunOptions& given) {
     if (options.log_dir.empty()) std::fprintf(stderr, "rondo run: logs are in %s\n", log_directory.c_str());
   }
   const ScratchDirectory scratch = wants_logs ? ScratchDirectory() : ScratchDirectory::create();
+  // What an attempt leaves there the next one finds.
+  const ScratchDirectory memory =
+      options.max_restarts > 0 ? ScratchDirectory::create_in_memory() : ScratchDirectory();
   const std::set<int>& wanted =
       options.forwarded_signals.empty() ? kForwardedSignals : options.forwarded_signals;
   return run_guarded(
-      [&](int lifeline) { return Job(options, log_directory, scratch.path(), lifeline).run(); },
+      [&](int lifeline) {
+        return Job(options, log_directory, scratch.path(), memory.path(), lifeline).run();
+      },
       not_ignored(wanted));
 }
 

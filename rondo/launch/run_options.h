@@ -13,10 +13,35 @@ namespace rondo::launch {
 
 enum class Binding { none, core, numa };
 
+// What the end of one process by failure means for the job.
+enum class OnFailure {
+  stop,     // the others are stopped, too
+  go_on,    // the others go on without it
+  restart,  // it alone is started again, at most RolePolicy::restarts times; then as stop
+};
+
+struct RolePolicy {
+  OnFailure on_failure = OnFailure::stop;
+  int restarts = 0;
+};
+
 // What `rondo run` is told: one program, as n processes of this host, which may be one of several.
 struct RunOptions {
   std::vector<std::string> command;  // program and its arguments, complete (see make_command)
   int processes = 1;                 // of this host
+  // Of these the last so many are parameter servers (role ps), the others workers: then they find each other
+  // by TF_CONFIG, and servers are stopped when all workers have ended.
+  int servers = 0;
+  std::vector<std::string> server_command = {};  // of the servers; empty: command
+  // Besides the workers, and after the servers, one process of role evaluator: it is none of their ranks, and
+  // the job ends with it. TF_CONFIG tells it what it is. Of one host.
+  bool evaluator = false;
+  // Of a job with servers: of worker 0, which validates and saves, of the other workers, of the servers. The
+  // evaluator's counts in every job.
+  RolePolicy chief_policy = {};
+  RolePolicy worker_policy = {.on_failure = OnFailure::go_on};
+  RolePolicy evaluator_policy = {.on_failure = OnFailure::go_on};
+  RolePolicy server_policy = {.on_failure = OnFailure::restart, .restarts = 3};
   // Of every host, when there are several; empty: this one is alone. processes is
   // processes_of_hosts[node_rank].
   std::vector<int> processes_of_hosts;
@@ -28,6 +53,9 @@ struct RunOptions {
   std::string master_addr = "127.0.0.1";
   std::optional<int> master_port;  // empty: a free one for every attempt, which one host alone may have
   int max_restarts = 0;
+  // Restarts of the job before this launcher: of a host that takes the place of one that was lost, as many as
+  // the other hosts have had.
+  int restart_count = 0;
 
   std::string log_dir;      // empty: no log files, except where `redirects` or `tee` ask for one
   StreamsByRank redirects;  // to a file instead of the console

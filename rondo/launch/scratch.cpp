@@ -1,28 +1,98 @@
 #include "rondo/launch/scratch.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 #include <utility>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 
 namespace rondo::launch {
+namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view kPrefix = "rondo-run-";
+constexpr std::string_view kEnd = "XXXXXX";
+
+// "rondo-run-" and six letters and digits, as mkdtemp makes them.
+bool is_a_scratch_name(std::string_view name) {
+  if (!name.starts_with(kPrefix) || name.size() != kPrefix.size() + kEnd.size()) return false;
+  name.remove_prefix(kPrefix.size());
+  return std::all_of(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) != 0; });
+}
+
+// The directory itself, never what a link points to, with its lock taken; invalid when somebody else has it
+// or it is not a directory of this user's.
+Descriptor locked(const std::string& path) {
+  Descriptor directory(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat status {};
+  if (!directory.valid() || fstat(directory.number(), &status) != 0 || status.st_uid != geteuid() ||
+      flock(directory.number(), LOCK_EX | LOCK_NB) != 0) {
+    directory.reset();
+  }
+  return directory;
+}
+
+bool is_still_at(const Descriptor& directory, const std::string& path) {
+  struct stat here {};
+  struct stat there {};
+  return fstat(directory.number(), &here) == 0 && lstat(path.c_str(), &there) == 0 &&
+         here.st_dev == there.st_dev && here.st_ino == there.st_ino;
+}
+
+// Removes what processes of this user that have ended left in `parent`.
+void sweep(const std::string& parent) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(parent, ignored)) {
+    const fs::path& path = entry.path();
+    if (!is_a_scratch_name(path.filename().native())) continue;
+    const Descriptor lock = locked(path);
+    if (lock.valid() && is_still_at(lock, path)) fs::remove_all(path, ignored);
+  }
+}
+
+}  // namespace
+
+ScratchDirectory::ScratchDirectory(std::string path, Descriptor lock)
+    : path_(std::move(path)), lock_(std::move(lock)) {}
+
 ScratchDirectory ScratchDirectory::create() {
-  const char* parent = std::getenv("TMPDIR");
-  std::string path = str(parent != nullptr && *parent != '\0' ? parent : "/tmp", "/rondo-run-XXXXXX");
-  return mkdtemp(path.data()) == nullptr ? ScratchDirectory() : ScratchDirectory(path);
+  const char* variable = std::getenv("TMPDIR");
+  return create_in(variable != nullptr && *variable != '\0' ? variable : "/tmp");
+}
+
+ScratchDirectory ScratchDirectory::create_in_memory() { return create_in("/dev/shm"); }
+
+ScratchDirectory ScratchDirectory::create_in(const std::string& parent) {
+  sweep(parent);
+  // Again when somebody's sweep came between making and locking.
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    std::string path = str(parent, '/', kPrefix, kEnd);
+    if (mkdtemp(path.data()) == nullptr) return {};
+    Descriptor lock = locked(path);
+    // Without locks (some network file systems) nobody sweeps either.
+    const bool has_no_locks = !lock.valid() && errno != EWOULDBLOCK && errno != ENOENT;
+    if (has_no_locks || (lock.valid() && is_still_at(lock, path))) return {path, std::move(lock)};
+  }
+  return {};
 }
 
 ScratchDirectory::ScratchDirectory(ScratchDirectory&& other) noexcept
-    : path_(std::exchange(other.path_, {})) {}
+    : path_(std::exchange(other.path_, {})), lock_(std::move(other.lock_)) {}
 
 ScratchDirectory& ScratchDirectory::operator=(ScratchDirectory&& other) noexcept {
   std::swap(path_, other.path_);
+  std::swap(lock_, other.lock_);
   return *this;
 }
 

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "rondo/base/error.h"
+#include "rondo/base/output.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"
 #include "rondo/launch/descriptor.h"
@@ -85,7 +86,7 @@ void spawn(const std::function<void(int rank)>& fn, int processes) {
           std::filesystem::remove_all(scratch.path(), ignored);
         }
         const auto root = launch::root_cause(end, plans);
-        if (root) std::ofstream(report) << launch::describe_failure(end, plans, *root, started);
+        if (root) write_own_file(report, launch::describe_failure(end, plans, *root, started));
         return launch::job_exit_code(end, root);
       },
       {});

@@ -2,10 +2,12 @@
 
 #include <sys/signalfd.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <fstream>
 
 #include "rondo/base/error.h"
@@ -16,7 +18,7 @@ namespace rondo::launch {
 namespace {
 
 // Ordered: stopping only ever gets harsher.
-enum class Stage { running, courtesy, terminating, killing };
+enum class Stage { running, preemption_grace, terminating, killing };
 
 // Takes signals as events instead of handlers, and puts everything back at the end.
 class SignalEvents {
@@ -81,14 +83,18 @@ class Supervisor {
     }
     for (auto& worker : end_.workers) {
       if (worker->out) worker->out->close();
+      if (worker->err) worker->err->close();
+    }
+    for (auto& worker : end_.workers) {
       if (worker->err) {
-        worker->err->close();
         worker->end->stderr_tail = worker->err->tail();
+        worker->end->stderr_shown_last = worker->err->shown_last() && !err_.broken();
       }
       worker->out.reset();
       worker->err.reset();
     }
     flush_consoles();
+    end_.output_error = out_.error();
     return std::move(end_);
   }
 
@@ -101,12 +107,21 @@ class Supervisor {
   void start(const std::vector<WorkerPlan>& plans) {
     exec_errors_ = make_pipe();
     set_nonblocking(exec_errors_.read_end.number());
+    plans_ = plans;
     for (const WorkerPlan& plan : plans) {
-      const StartContext context{loop_, out_, err_, exec_errors_.write_end.number(), signals_.before()};
-      end_.workers.push_back(start_worker(plan, context));
-      Worker* worker = end_.workers.back().get();
-      loop_.watch_input(worker->pidfd.number(), [this, worker] { on_worker_end(*worker); });
+      end_.workers.emplace_back();
+      start(plan, end_.workers.back());
     }
+  }
+
+  void start(const WorkerPlan& plan, std::unique_ptr<Worker>& place) {
+    const StartContext context{loop_, out_, err_, exec_errors_.write_end.number(), signals_.before()};
+    place = start_worker(plan, context);
+    loop_.watch_input(place->pidfd.number(), [this, worker = place.get()] { on_worker_end(*worker); });
+  }
+
+  const WorkerPlan& plan_of(const Worker& worker) const {
+    return plans_[static_cast<std::size_t>(worker.rank)];
   }
 
   bool all_ended() const { return end_.order.size() == end_.workers.size(); }
@@ -146,13 +161,57 @@ class Supervisor {
     if (worker.out) worker.out->drain();
     if (worker.err) worker.err->drain();
     reap_orphans();
-    if (!end.failed() || stage_ != Stage::running) return;
+    if (stage_ != Stage::running) return;
+    if (!end.failed()) return end_the_serving();
+    if (end.exit_code != static_cast<int>(ExitCode::preempted) && tolerate(worker)) return;
     note_running_workers();
     if (end.exit_code == static_cast<int>(ExitCode::preempted)) {
-      enter(Stage::courtesy, options_.grace);
+      enter(Stage::preemption_grace, options_.grace);
     } else {
       terminate();
     }
+  }
+
+  // Whether the others go on, without it or with it started again.
+  bool tolerate(Worker& worker) {
+    const WorkerPlan& plan = plan_of(worker);
+    const RolePolicy& policy = plan.policy;
+    const WorkerEnd& end = *worker.end;
+    if (policy.on_failure == OnFailure::stop || end.exit_code == static_cast<int>(ExitCode::usage))
+      return false;
+    const std::string how =
+        end.signal != 0 ? str("was killed by signal ", end.signal) : str("exited with code ", end.exit_code);
+    if (policy.on_failure == OnFailure::restart) {
+      const int starts = worker.starts;
+      if (starts > policy.restarts) return false;
+      std::fprintf(stderr, "rondo run: rank %d %s; it is started again (%d of %d), the others go on\n",
+                   worker.world_rank(), how.c_str(), starts, policy.restarts);
+      end_.order.pop_back();
+      // What it wrote about this failure must not count as the cause of a later one.
+      if (!plan.error_file.empty()) unlink(plan.error_file.c_str());
+      retired_.push_back(std::move(end_.workers[static_cast<std::size_t>(worker.rank)]));
+      auto& place = end_.workers[static_cast<std::size_t>(plan.rank)];
+      start(plan, place);
+      place->starts = starts + 1;
+      return true;
+    }
+    std::fprintf(stderr, "rondo run: rank %d %s; the others go on without it\n", worker.world_rank(),
+                 how.c_str());
+    end_.tolerated.insert(worker.rank);
+    end_the_serving();
+    return true;
+  }
+
+  // When only those are left that serve others.
+  void end_the_serving() {
+    for (const auto& worker : end_.workers) {
+      if (!worker->end && !plan_of(*worker).ends_with_others) return;
+    }
+    for (const auto& worker : end_.workers) {
+      if (!worker->end) end_.tolerated.insert(worker->rank);
+    }
+    if (all_ended()) return;
+    terminate();
   }
 
   // The child wrote it before it exited, so it is there.
@@ -209,7 +268,7 @@ class Supervisor {
 
   // The time given for the present stage is over.
   void escalate() {
-    if (stage_ == Stage::courtesy) {
+    if (stage_ == Stage::preemption_grace) {
       terminate();
       return;
     }
@@ -263,6 +322,8 @@ class Supervisor {
   Pipe exec_errors_;
   std::vector<ExecError> other_exec_errors_;
   AttemptEnd end_;
+  std::vector<WorkerPlan> plans_;
+  std::vector<std::unique_ptr<Worker>> retired_;  // that were started again
   Stage stage_ = Stage::running;
   Deadline deadline_ = Deadline::never();
   bool stopping_orphans_ = false;

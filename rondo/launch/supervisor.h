@@ -21,16 +21,19 @@ struct SupervisorOptions {
 struct AttemptEnd {
   std::vector<std::unique_ptr<Worker>> workers;  // all ended, by rank
   std::vector<int> order;                        // ranks in the order in which they ended
+  std::set<int> tolerated;                       // ranks whose end, whatever it was, is no failure of the job
   std::set<int> stopped;   // ranks that were still running when the launcher began to stop them
   int signal = 0;          // the signal to the launcher that ended it, if one did
   bool abandoned = false;  // the lifeline broke: everything was killed
+  int output_error = 0;    // errno of standard output that could not be written
 };
 
 // Starts the workers, shows their output, and waits until all of them and everything they started are gone.
 //
 // When one fails the others get TERM, and KILL after `grace`. A forwarded signal starts `signal_grace`; a
 // second INT kills at once. A worker that ends with exit code 3 (pre-empted, state saved) gives the others
-// `grace` to do the same before TERM. Processes that workers leave behind are stopped like workers.
+// `grace` to do the same before TERM. Where a worker's policy says so the others go on without it, or it
+// alone is started again. Processes that workers leave behind are stopped like workers.
 //
 // To be called in a process that is a subreaper, has one thread, and has no other children. Throws Error when
 // a worker cannot be started (the others are killed).

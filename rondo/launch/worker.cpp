@@ -24,8 +24,9 @@ struct StreamEnds {
   Descriptor log_file;
 };
 
+// A worker that is started again writes behind what it wrote before: there stands why it ended.
 Descriptor open_log(const std::string& path) {
-  Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666));
+  Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (!file.valid()) throw Error(str("cannot write the log file ", path, ": ", errno_text(errno)));
   return file;
 }
@@ -120,7 +121,7 @@ std::unique_ptr<Worker> start_worker(const WorkerPlan& plan, const StartContext&
   StreamEnds err = open_stream(plan.err);
   // Made before fork, so that the child only makes system calls.
   std::vector<std::string> variables;
-  for (const auto& [variable, value] : plan.environment) variables.push_back(variable + "=" + value);
+  for (const auto& [variable, value] : plan.environment) variables.push_back(str(variable, "=", value));
   const std::vector<char*> arguments = pointers(plan.command);
   const std::vector<char*> environment = pointers(variables);
 

@@ -12,6 +12,7 @@
 #include "rondo/base/time.h"
 #include "rondo/env/environment.h"
 #include "rondo/launch/descriptor.h"
+#include "rondo/launch/run_options.h"
 #include "rondo/launch/worker_output.h"
 
 namespace rondo::launch {
@@ -42,6 +43,8 @@ struct WorkerPlan {
   StreamPlan out;
   StreamPlan err;
   std::string error_file;
+  RolePolicy policy;              // what its failure means
+  bool ends_with_others = false;  // stopped when all without this have ended
 };
 
 // How a worker ended.
@@ -49,8 +52,9 @@ struct WorkerEnd {
   int exit_code = 0;
   int signal = 0;  // 0: it exited by itself
   bool core_dumped = false;
-  std::string stderr_tail;  // empty when its standard error did not come through the launcher
-  int exec_error = 0;       // errno with which the program could not be started
+  std::string stderr_tail;         // empty when its standard error did not come through the launcher
+  bool stderr_shown_last = false;  // the end of it is right above what the launcher prints now
+  int exec_error = 0;              // errno with which the program could not be started
   TimePoint at{};
   std::chrono::system_clock::time_point wall_time{};
   bool failed() const { return exit_code != 0 || signal != 0; }
@@ -64,6 +68,7 @@ struct Worker {
   pid_t pid = -1;
   Descriptor pidfd;
   std::optional<WorkerEnd> end;
+  int starts = 1;                     // how often this rank was started
   bool suspended_at_failure = false;  // seen in state T when another worker failed
   std::unique_ptr<WorkerOutput> out;
   std::unique_ptr<WorkerOutput> err;

@@ -2,6 +2,7 @@
 
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"
+#include "rondo/env/job_memory.h"
 
 namespace rondo::launch {
 
@@ -15,8 +16,8 @@ env::EnvironmentMap worker_environment(env::EnvironmentMap base, const WorkerPla
   base["GROUP_RANK"] = std::to_string(place.node_rank);
   base["GROUP_WORLD_SIZE"] = std::to_string(place.num_nodes);
   base["ROLE_NAME"] = place.role;
-  base["ROLE_RANK"] = rank;
-  base["ROLE_WORLD_SIZE"] = world_size;
+  base["ROLE_RANK"] = std::to_string(place.role_rank.value_or(place.rank));
+  base["ROLE_WORLD_SIZE"] = std::to_string(place.role_world_size.value_or(place.world_size));
   base["MASTER_ADDR"] = place.master_addr;
   base["MASTER_PORT"] = std::to_string(place.master_port);
   base["TORCHELASTIC_RUN_ID"] = place.run_id;
@@ -37,6 +38,8 @@ env::EnvironmentMap worker_environment(env::EnvironmentMap base, const WorkerPla
   base.erase(kJoinTimeoutVariable);
   if (place.join_timeout) base[kJoinTimeoutVariable] = str(seconds(*place.join_timeout));
   base["RONDO_LAUNCHER"] = "1";
+  base.erase(env::kJobMemoryVariable);
+  if (!place.job_memory.empty()) base[env::kJobMemoryVariable] = place.job_memory;
   base.erase(kStoreDescriptorVariable);
   if (place.store_descriptor >= 0) base[kStoreDescriptorVariable] = std::to_string(place.store_descriptor);
   base.erase(kTerminalWidthVariable);

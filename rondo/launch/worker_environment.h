@@ -17,11 +17,14 @@ struct WorkerPlace {
   int node_rank = 0;
   int num_nodes = 1;
   std::string role = "default";
+  std::optional<int> role_rank;        // among the processes of the role; empty: the rank
+  std::optional<int> role_world_size;  // likewise; empty: all
   std::string master_addr = "127.0.0.1";
   int master_port = 29500;
   std::string run_id;
   int restart_count = 0;
   int max_restarts = 0;
+  std::string job_memory;  // directory that outlives the attempt; empty: none
   std::string error_file;  // empty: none
   int store_descriptor = -1;
   std::optional<int> omp_threads;
@@ -38,11 +41,10 @@ inline constexpr const char* kTerminalWidthVariable = "RONDO_TERMINAL_WIDTH";
 // How long a worker waits for all others to appear, in seconds; rondo::init reads it.
 inline constexpr const char* kJoinTimeoutVariable = "RONDO_JOIN_TIMEOUT";
 
-// The environment of a worker: `base` and, over it, torchrun's whole set, RONDO_LAUNCHER, RONDO_STORE_FD
-// and RONDO_TERMINAL_WIDTH. An interface becomes GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME and Open MPI's
-// OMPI_MCA_btl_tcp_if_include.
-// OMP_NUM_THREADS is set to 1 when there are several workers and neither `base` nor `omp_threads` says
-// otherwise.
+// The environment of a worker: `base` and, over it, torchrun's whole set, RONDO_LAUNCHER, RONDO_STORE_FD,
+// RONDO_JOB_MEMORY and RONDO_TERMINAL_WIDTH. An interface becomes GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME and
+// Open MPI's OMPI_MCA_btl_tcp_if_include. OMP_NUM_THREADS is set to 1 when there are several workers and
+// neither `base` nor `omp_threads` says otherwise.
 env::EnvironmentMap worker_environment(env::EnvironmentMap base, const WorkerPlace& place);
 
 }  // namespace rondo::launch

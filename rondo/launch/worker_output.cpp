@@ -28,7 +28,8 @@ WorkerOutput::WorkerOutput(EventLoop& loop, Descriptor source, Targets targets)
 }
 
 WorkerOutput::~WorkerOutput() {
-  if (source_.valid()) loop_.forget(source_.number());
+  if (source_.valid() && !paused_) loop_.forget(source_.number());
+  if (paused_) targets_.console->forget(this);
 }
 
 WorkerOutput::Read WorkerOutput::read_some() {
@@ -56,7 +57,7 @@ void WorkerOutput::on_readable() {
   } else if (console->full() && !paused_) {
     paused_ = true;
     loop_.forget(source_.number());
-    console->call_when_drained([this] {
+    console->call_when_drained(this, [this] {
       paused_ = false;
       if (source_.valid()) loop_.watch_input(source_.number(), [this] { on_readable(); });
     });
@@ -103,12 +104,12 @@ void WorkerOutput::show(std::string_view data) {
     show_line(partial_);
     partial_.clear();
   }
-  if (!shown_.empty()) targets_.console->write(shown_);
+  if (!shown_.empty()) targets_.console->write(shown_, this);
   // A progress bar rewrites its line without ending it: show its newest state.
   const std::size_t rewritten = partial_.find_last_of('\r', partial_.size() < 2 ? 0 : partial_.size() - 2);
   if (targets_.console->is_terminal() && rewritten != std::string::npos) {
     partial_.erase(0, rewritten + 1);
-    targets_.console->write_unfinished(targets_.prefix + partial_);
+    targets_.console->write_unfinished(targets_.prefix + partial_, this);
   }
 }
 
@@ -148,7 +149,7 @@ void WorkerOutput::finish() {
     shown_.clear();
     show_line(partial_);
     partial_.clear();
-    targets_.console->write(shown_);
+    targets_.console->write(shown_, this);
   }
   if (!paused_) loop_.forget(source_.number());
   source_.reset();

@@ -31,6 +31,8 @@ class WorkerOutput {
   void close();
   // All writers have closed the stream (the last line has been shown), or nobody can read it any more.
   bool ended() const { return !source_.valid(); }
+  // What came out of it is what the console showed last.
+  bool shown_last() const { return targets_.console != nullptr && targets_.console->last_writer() == this; }
   // The last lines, at most `kTailBytes`.
   std::string_view tail() const { return tail_; }
 

@@ -8,7 +8,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/memory/ledger.h"
+#include "rondo/memory/tracker.h"
 
 namespace rondo {
 namespace {
@@ -25,7 +25,7 @@ namespace {
 }  // namespace
 
 FileMemory::FileMemory(const std::filesystem::path& file, Bytes bytes, const std::string& what)
-    : size_(bytes) {
+    : size_(bytes), tracker_(replica_memory_tracker()) {
   const int descriptor = ::open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (descriptor < 0) fail(file, bytes, what, errno);
   const auto length = static_cast<std::size_t>(bytes.count);
@@ -39,12 +39,12 @@ FileMemory::FileMemory(const std::filesystem::path& file, Bytes bytes, const std
   ::unlink(file.c_str());
   if (error != 0) fail(file, bytes, what, error);
   data_ = static_cast<std::byte*>(mapped);
-  process_ledger().add_file_bytes(size_.count);
+  tracker_.add_file_bytes(size_.count);
 }
 
 FileMemory::~FileMemory() {
   ::munmap(data_, static_cast<std::size_t>(size_.count));
-  process_ledger().remove_file_bytes(size_.count);
+  tracker_.remove_file_bytes(size_.count);
 }
 
 }  // namespace rondo

@@ -8,9 +8,11 @@
 
 namespace rondo {
 
+class MemoryTracker;
+
 // Memory that is a file: mapped, shared with the page cache, so the kernel can write it out and take the
 // memory back. The file has no name from the constructor's end on, so nothing is left of it when the process
-// ends, however it ends. On the books of process_ledger() as file bytes. Zero at first.
+// ends, however it ends. On the memory tracker of replica_memory_tracker() as file bytes. Zero at first.
 class FileMemory {
  public:
   // Reserves all of the disk space before the first use: a full disk is an error here and not a signal later.
@@ -28,6 +30,7 @@ class FileMemory {
  private:
   Bytes size_;
   std::byte* data_ = nullptr;
+  MemoryTracker& tracker_;
 };
 
 }  // namespace rondo

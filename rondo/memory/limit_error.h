@@ -5,14 +5,15 @@
 
 namespace rondo {
 
-// An allocation would have gone beyond MemoryLedger's limit. The message says what was wanted, what is alive,
-// the largest first, and what would help; nothing was allocated.
+// An allocation would have gone beyond MemoryTracker's limit. The message says what was wanted, what is
+// alive, the largest first, and what would help; nothing was allocated.
 class MemoryLimitError : public Error {
  public:
+  // `wanted`: what the allocation asked for.
   MemoryLimitError(const std::string& message, Bytes wanted, Bytes limit)
       : Error(message), wanted_(wanted), limit_(limit) {}
-  Bytes wanted() const { return wanted_; }
-  Bytes limit() const { return limit_; }
+  Bytes wanted() const { return wanted_; }  // what the allocation asked for
+  Bytes limit() const { return limit_; }    // of this process
 
  private:
   Bytes wanted_;

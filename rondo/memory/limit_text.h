@@ -3,7 +3,7 @@
 #include <string>
 
 #include "rondo/base/bytes.h"
-#include "rondo/memory/ledger.h"
+#include "rondo/memory/tracker.h"
 
 namespace rondo {
 

@@ -16,12 +16,13 @@ inline constexpr MemoryUnit kRootMemoryUnit = 0;
 
 // The number of `name`; an empty name is the root's. Any thread; takes a lock.
 MemoryUnit memory_unit(std::string_view name);
+// The name of that number; "root" for the root. Any thread.
 std::string memory_unit_name(MemoryUnit unit);
 
 // What a block of memory is for.
 struct MemoryLabel {
-  MemoryCategory category = MemoryCategory::other;
-  MemoryUnit unit = kRootMemoryUnit;
+  MemoryCategory category = MemoryCategory::other;  // what the block is for
+  MemoryUnit unit = kRootMemoryUnit;                // the unit that it belongs to
 };
 
 // Where a training is, for the moment of a peak.
@@ -39,9 +40,9 @@ class MemoryLabels {
   // For labels that begin and end in different calls, as a unit's backward pass: leave() ends the innermost
   // label of `owner`, wherever it lies, since passes through parallel branches need not nest.
   void enter(const void* owner, MemoryLabel label) { entries_.push_back({owner, label}); }
-  void leave(const void* owner);
+  void leave(const void* owner);  // ends the innermost label of `owner`
 
-  std::size_t depth() const { return entries_.size(); }
+  std::size_t depth() const { return entries_.size(); }  // labels that hold now
   // Ends all labels that were entered since depth() was `depth`.
   void cut(std::size_t depth);
 
@@ -55,14 +56,15 @@ class MemoryLabels {
 
 // This thread's.
 MemoryLabels& memory_labels();
-MemoryMoment& memory_moment();
+MemoryMoment& memory_moment();  // where this thread's training is
 
 // As long as it lives, what this thread allocates is for `category`, in `unit` or, without one, in the unit
 // of the scope around it. Its end also ends labels that an exception left behind inside it.
 class MemoryScope {
  public:
-  explicit MemoryScope(MemoryCategory category);
-  MemoryScope(MemoryCategory category, MemoryUnit unit);
+  explicit MemoryScope(MemoryCategory category);          // in the unit of the scope around it
+  MemoryScope(MemoryCategory category, MemoryUnit unit);  // in that unit
+  // In the unit of that name.
   MemoryScope(MemoryCategory category, std::string_view unit) : MemoryScope(category, memory_unit(unit)) {}
   ~MemoryScope() { memory_labels().cut(depth_); }
   MemoryScope(const MemoryScope&) = delete;

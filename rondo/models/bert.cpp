@@ -27,6 +27,12 @@ at::Tensor activate(const at::Tensor& input, const std::string& activation) {
   return at::gelu(input, activation == "gelu_new" ? "tanh" : "none");
 }
 
+ParallelRules encoder_rules(bool sequence) {
+  if (sequence) throw UsageError("bert has no form that divides the sequence; gpt has");
+  return {.rules = {{"bert.embeddings.word_embeddings", ParallelStyle::vocabulary},
+                    {"bert.encoder.layer.*", ParallelStyle::heads}}};
+}
+
 void initialize_weights(Module& model, std::int64_t padding) {
   const torch::NoGradGuard no_grad;
   for (auto& parameter : model.named_parameters()) {
@@ -53,35 +59,48 @@ BertInput BertInput::unpack(const at::Tensor& packed) {
 }
 
 BertLayerImpl::BertLayerImpl(const BertConfig& config)
-    : heads_(config.heads), activation_(config.activation) {
+    : heads_(config.heads), head_size_(config.width / config.heads), activation_(config.activation) {
   const auto attention = level(*this, "attention");
   const auto self = level(*attention, "self");
-  query_ = self->register_module("query", torch::nn::Linear(config.width, config.width));
-  key_ = self->register_module("key", torch::nn::Linear(config.width, config.width));
-  value_ = self->register_module("value", torch::nn::Linear(config.width, config.width));
+  query_ = self->register_module("query", ParallelLinear(config.width, config.width));
+  key_ = self->register_module("key", ParallelLinear(config.width, config.width));
+  value_ = self->register_module("value", ParallelLinear(config.width, config.width));
   probability_dropout_ = self->register_module("dropout", SampleDropout(config.attention_dropout));
   const auto attention_output = level(*attention, "output");
-  attention_dense_ =
-      attention_output->register_module("dense", torch::nn::Linear(config.width, config.width));
+  attention_dense_ = attention_output->register_module("dense", ParallelLinear(config.width, config.width));
   attention_norm_ = attention_output->register_module("LayerNorm", layer_norm(config));
   attention_dropout_ = attention_output->register_module("dropout", SampleDropout(config.dropout));
   const auto intermediate = level(*this, "intermediate");
   intermediate_dense_ =
-      intermediate->register_module("dense", torch::nn::Linear(config.width, config.intermediate));
+      intermediate->register_module("dense", ParallelLinear(config.width, config.intermediate));
   const auto output = level(*this, "output");
-  output_dense_ = output->register_module("dense", torch::nn::Linear(config.intermediate, config.width));
+  output_dense_ = output->register_module("dense", ParallelLinear(config.intermediate, config.width));
   output_norm_ = output->register_module("LayerNorm", layer_norm(config));
   output_dropout_ = output->register_module("dropout", SampleDropout(config.dropout));
 }
 
 at::Tensor BertLayerImpl::attend(const at::Tensor& hidden, const at::Tensor& mask) {
-  const std::int64_t samples = hidden.size(0), length = hidden.size(1), width = hidden.size(2);
-  const auto by_head = [&](torch::nn::Linear& linear) {
-    return linear->forward(hidden).view({samples, length, heads_, width / heads_}).transpose(1, 2);
+  const std::int64_t samples = hidden.size(0), length = hidden.size(1);
+  const auto by_head = [&](ParallelLinear& linear) {
+    const at::Tensor projected = linear->forward(hidden);
+    return projected.view({samples, length, projected.size(2) / head_size_, head_size_}).transpose(1, 2);
   };
   const at::Tensor mixed = attention(by_head(query_), by_head(key_), by_head(value_), mask, /*causal=*/false,
                                      probability_dropout_);
-  return mixed.transpose(1, 2).reshape({samples, length, width});
+  return mixed.transpose(1, 2).flatten(2);
+}
+
+void BertLayerImpl::divide(ParallelStyle style, Division& division, const std::string& path) {
+  if (style != ParallelStyle::heads)
+    throw UsageError(
+        str("'", path, "' is a layer of bert, which is divided by heads, not by ", to_text(style)));
+  division.share(heads_, path, "heads");
+  for (ParallelLinear* const linear : {&query_, &key_, &value_})
+    (*linear)->divide(ParallelStyle::column, division, path + ".attention.self");
+  attention_dense_->divide(ParallelStyle::row, division, path + ".attention.output.dense");
+  probability_dropout_->divide(ParallelStyle::heads, division, path + ".attention.self.dropout");
+  intermediate_dense_->divide(ParallelStyle::column, division, path + ".intermediate.dense");
+  output_dense_->divide(ParallelStyle::row, division, path + ".output.dense");
 }
 
 at::Tensor BertLayerImpl::forward(const at::Tensor& hidden, const at::Tensor& mask) {
@@ -95,7 +114,7 @@ BertEncoderImpl::BertEncoderImpl(const BertConfig& config, bool with_pooler) : c
   const auto embeddings = level(*this, "embeddings");
   word_embeddings_ = embeddings->register_module(
       "word_embeddings",
-      torch::nn::Embedding(
+      ParallelEmbedding(
           torch::nn::EmbeddingOptions(config.vocabulary, config.width).padding_idx(config.padding)));
   position_embeddings_ = embeddings->register_module("position_embeddings",
                                                      torch::nn::Embedding(config.positions, config.width));
@@ -110,7 +129,7 @@ BertEncoderImpl::BertEncoderImpl(const BertConfig& config, bool with_pooler) : c
   }
 }
 
-at::Tensor BertEncoderImpl::forward(const BertInput& input) {
+std::pair<at::Tensor, at::Tensor> BertEncoderImpl::embed(const BertInput& input) {
   const std::int64_t length = input.tokens.size(1);
   if (length > config_.positions) {
     throw UsageError(str("bert: ", length, " tokens in a sample, expected at most ", config_.positions));
@@ -119,7 +138,30 @@ at::Tensor BertEncoderImpl::forward(const BertInput& input) {
                       token_type_embeddings_->forward(input.token_types) +
                       position_embeddings_->weight.narrow(0, 0, length);
   hidden = embedding_dropout_->forward(embedding_norm_->forward(hidden));
-  const at::Tensor mask = input.mask.ne(0).unsqueeze(1).unsqueeze(1);
+  return {hidden, input.mask.ne(0).unsqueeze(1).unsqueeze(1)};
+}
+
+std::vector<ModelLayer> BertEncoderImpl::layers() {
+  std::vector<ModelLayer> layers = {
+      make_layer("bert.embeddings",
+                 {word_embeddings_.ptr(), position_embeddings_.ptr(), token_type_embeddings_.ptr(),
+                  embedding_norm_.ptr(), embedding_dropout_.ptr()},
+                 [this](const at::Tensor& packed) {
+                   auto [hidden, mask] = embed(BertInput::unpack(packed));
+                   return Tensors{hidden, mask};
+                 })};
+  for (std::size_t i = 0; i < layers_->size(); ++i) {
+    const auto layer = layers_->ptr<Unit<BertLayer>::Impl>(i);
+    layers.push_back(make_layer(str("bert.encoder.layer.", i), {layer},
+                                [layer](const at::Tensor& hidden, const at::Tensor& mask) {
+                                  return Tensors{layer->forward(hidden, mask), mask};
+                                }));
+  }
+  return layers;
+}
+
+at::Tensor BertEncoderImpl::forward(const BertInput& input) {
+  auto [hidden, mask] = embed(input);
   for (std::size_t i = 0; i < layers_->size(); ++i) {
     hidden = layers_->at<Unit<BertLayer>::Impl>(i).forward(hidden, mask);
   }
@@ -139,8 +181,24 @@ BertForSequenceClassificationImpl::BertForSequenceClassificationImpl(const BertC
   initialize_weights(*this, config.padding);
 }
 
+ParallelRules BertForSequenceClassificationImpl::parallel_rules(bool sequence) const {
+  return encoder_rules(sequence);
+}
+
 at::Tensor BertForSequenceClassificationImpl::forward(const at::Tensor& packed) {
-  return classifier_->forward(dropout_->forward(bert_->pool(bert_->forward(BertInput::unpack(packed)))));
+  return classify(bert_->forward(BertInput::unpack(packed)));
+}
+
+at::Tensor BertForSequenceClassificationImpl::classify(const at::Tensor& hidden) {
+  return classifier_->forward(dropout_->forward(bert_->pool(hidden)));
+}
+
+std::vector<ModelLayer> BertForSequenceClassificationImpl::layers() {
+  std::vector<ModelLayer> layers = bert_->layers();
+  layers.push_back(
+      make_layer("head", {bert_->pooler().ptr(), dropout_.ptr(), classifier_.ptr()},
+                 [this](const at::Tensor& hidden, const at::Tensor&) { return classify(hidden); }));
+  return layers;
 }
 
 BertForMaskedLmImpl::BertForMaskedLmImpl(const BertConfig& config) : config_(config) {
@@ -155,10 +213,28 @@ BertForMaskedLmImpl::BertForMaskedLmImpl(const BertConfig& config) : config_(con
 }
 
 at::Tensor BertForMaskedLmImpl::forward(const at::Tensor& packed) {
-  const at::Tensor hidden = bert_->forward(BertInput::unpack(packed));
+  return predict(bert_->forward(BertInput::unpack(packed)));
+}
+
+std::vector<ModelLayer> BertForMaskedLmImpl::layers() {
+  std::vector<ModelLayer> layers = bert_->layers();
+  layers.push_back(make_layer("head", {transform_.ptr(), transform_norm_.ptr()},
+                              [this](const at::Tensor& hidden, const at::Tensor&) { return predict(hidden); },
+                              {bert_->word_embeddings(), bias_}));
+  return layers;
+}
+
+at::Tensor BertForMaskedLmImpl::predict(const at::Tensor& hidden) {
   const at::Tensor transformed =
       transform_norm_->forward(activate(transform_->forward(hidden), config_.activation));
-  return at::linear(transformed, bert_->word_embeddings(), bias_);
+  return bert_->logits(transformed, bias_);
+}
+
+ParallelRules BertForMaskedLmImpl::parallel_rules(bool sequence) const {
+  ParallelRules rules = encoder_rules(sequence);
+  rules.rules.push_back({"cls.predictions.bias", ParallelStyle::vocabulary});
+  rules.divided_outputs = true;
+  return rules;
 }
 
 }  // namespace rondo

@@ -1,22 +1,21 @@
 #pragma once
 
 #include <torch/nn/modules/container/modulelist.h>
-#include <torch/nn/modules/embedding.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/nn/modules/normalization.h>
 
 #include <cstdint>
 #include <string>
 
 #include "rondo/models/bert_config.h"
+#include "rondo/nn/layers.h"
 #include "rondo/nn/sample_dropout.h"
+#include "rondo/nn/tensor_parallel/layers.h"
 #include "rondo/nn/unit.h"
 
 namespace rondo {
 
 // What BERT computes on: int64 [samples, length] each.
 struct BertInput {
-  at::Tensor tokens;
+  at::Tensor tokens;       // numbers of the vocabulary
   at::Tensor token_types;  // 0 in the first text, 1 in the second
   at::Tensor mask;         // 1 where a token is, 0 where the text has been filled up
 
@@ -26,19 +25,22 @@ struct BertInput {
 };
 
 // One post-layer-norm transformer layer: h = norm(x + attention(x)), norm(h + mlp(h)). Each is a unit.
-class BertLayerImpl : public torch::nn::Module {
+class BertLayerImpl : public torch::nn::Module, public ParallelLayer {
  public:
+  // Throws UsageError for values that cannot be.
   explicit BertLayerImpl(const BertConfig& config);
   // `hidden` [samples, length, width]; `mask` bool [samples, 1, 1, length], true where attention may go.
   at::Tensor forward(const at::Tensor& hidden, const at::Tensor& mask);
+  // Among ranks by heads, and by the inner width of its perceptron.
+  void divide(ParallelStyle style, Division& division, const std::string& path) override;
 
  private:
   at::Tensor attend(const at::Tensor& hidden, const at::Tensor& mask);
 
-  std::int64_t heads_;
+  std::int64_t heads_, head_size_;
   std::string activation_;
-  torch::nn::Linear query_{nullptr}, key_{nullptr}, value_{nullptr}, attention_dense_{nullptr};
-  torch::nn::Linear intermediate_dense_{nullptr}, output_dense_{nullptr};
+  ParallelLinear query_{nullptr}, key_{nullptr}, value_{nullptr}, attention_dense_{nullptr};
+  ParallelLinear intermediate_dense_{nullptr}, output_dense_{nullptr};
   torch::nn::LayerNorm attention_norm_{nullptr}, output_norm_{nullptr};
   SampleDropout probability_dropout_{nullptr}, attention_dropout_{nullptr}, output_dropout_{nullptr};
 };
@@ -47,17 +49,29 @@ TORCH_MODULE(BertLayer);
 // Embeddings and layers, common to all tasks: input to hidden states [samples, length, width].
 class BertEncoderImpl : public torch::nn::Module {
  public:
+  // `with_pooler`: it has the layer that pool() needs.
   BertEncoderImpl(const BertConfig& config, bool with_pooler);
+  // [samples, length, width]; throws UsageError for more positions than the model has.
   at::Tensor forward(const BertInput& input);
+  // "bert.embeddings" and "bert.encoder.layer.0", ...: hidden states and the mask from packed input.
+  std::vector<ModelLayer> layers();
   // tanh of a linear function of the first token's state: [samples, width].
   at::Tensor pool(const at::Tensor& hidden);
   // [vocabulary, width]
   const at::Tensor& word_embeddings() const { return word_embeddings_->weight; }
+  const torch::nn::Linear& pooler() const { return pooler_; }  // null without
+  // The output layer that is tied to the word embeddings: [..., width] to [..., vocabulary].
+  at::Tensor logits(const at::Tensor& input, const at::Tensor& bias) {
+    return word_embeddings_->logits(input, bias);
+  }
 
  private:
+  // Hidden states [samples, length, width] and the mask as layers take it.
+  std::pair<at::Tensor, at::Tensor> embed(const BertInput& input);
+
   BertConfig config_;
-  torch::nn::Embedding word_embeddings_{nullptr}, position_embeddings_{nullptr},
-      token_type_embeddings_{nullptr};
+  ParallelEmbedding word_embeddings_{nullptr};
+  torch::nn::Embedding position_embeddings_{nullptr}, token_type_embeddings_{nullptr};
   torch::nn::LayerNorm embedding_norm_{nullptr};
   SampleDropout embedding_dropout_{nullptr};
   torch::nn::ModuleList layers_{nullptr};
@@ -70,14 +84,21 @@ TORCH_MODULE(BertEncoder);
 // the identity, the embedding of the padding token 0.
 
 // A class for each text: packed input (BertInput) to logits [samples, classes].
-class BertForSequenceClassificationImpl : public torch::nn::Module {
+class BertForSequenceClassificationImpl : public torch::nn::Module,
+                                          public LayerSequence,
+                                          public ParallelModel {
  public:
   // Throws UsageError for values that cannot be.
   explicit BertForSequenceClassificationImpl(const BertConfig& config);
-  at::Tensor forward(const at::Tensor& packed);
-  const BertConfig& config() const { return config_; }
+  at::Tensor forward(const at::Tensor& packed);  // throws UsageError for more positions than the model has
+  const BertConfig& config() const { return config_; }  // what it was made of
+  std::vector<ModelLayer> layers() override;            // the encoder's and "head"
+  // By heads, inner widths and vocabulary. Throws UsageError with `sequence`.
+  ParallelRules parallel_rules(bool sequence) const override;
 
  private:
+  at::Tensor classify(const at::Tensor& hidden);
+
   BertConfig config_;
   BertEncoder bert_{nullptr};
   SampleDropout dropout_{nullptr};
@@ -88,13 +109,19 @@ TORCH_MODULE(BertForSequenceClassification);
 // A token for each position: packed input to logits [samples, length, vocabulary]. The output layer shares
 // the word embeddings' weight; "cls.predictions.decoder.weight" and ".bias" of files are names of
 // "bert.embeddings.word_embeddings.weight" and "cls.predictions.bias".
-class BertForMaskedLmImpl : public torch::nn::Module {
+class BertForMaskedLmImpl : public torch::nn::Module, public LayerSequence, public ParallelModel {
  public:
+  // Throws UsageError for values that cannot be.
   explicit BertForMaskedLmImpl(const BertConfig& config);
-  at::Tensor forward(const at::Tensor& packed);
-  const BertConfig& config() const { return config_; }
+  at::Tensor forward(const at::Tensor& packed);  // throws UsageError for more positions than the model has
+  const BertConfig& config() const { return config_; }  // what it was made of
+  std::vector<ModelLayer> layers() override;            // the encoder's and "head"
+  // By heads, inner widths and vocabulary. Throws UsageError with `sequence`.
+  ParallelRules parallel_rules(bool sequence) const override;
 
  private:
+  at::Tensor predict(const at::Tensor& hidden);
+
   BertConfig config_;
   BertEncoder bert_{nullptr};
   torch::nn::Linear transform_{nullptr};

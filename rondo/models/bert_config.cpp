@@ -3,54 +3,9 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/models/config_checks.h"
+#include "rondo/models/config_entries.h"
 
 namespace rondo {
-namespace {
-
-// Reads of one config.json; errors name the file and the entry.
-class Entries {
- public:
-  Entries(const nlohmann::json& config, const std::string& source) : config_(config), source_(source) {
-    if (!config.is_object()) throw DataError(str(source, ": expected a JSON object"));
-  }
-
-  std::int64_t integer(const char* key) const {
-    const nlohmann::json& value = find(key);
-    if (!value.is_number_integer()) fail(key, "a whole number");
-    return value.get<std::int64_t>();
-  }
-  double number(const char* key, double otherwise) const {
-    if (!config_.contains(key) || config_.at(key).is_null()) return otherwise;
-    if (!config_.at(key).is_number()) fail(key, "a number");
-    return config_.at(key).get<double>();
-  }
-  std::string text(const char* key, const std::string& otherwise) const {
-    if (!config_.contains(key) || config_.at(key).is_null()) return otherwise;
-    if (!config_.at(key).is_string()) fail(key, "a text");
-    return config_.at(key).get<std::string>();
-  }
-  // A setting that has to be `expected` where it is there at all.
-  template <class Value>
-  void require(const char* key, const Value& expected) const {
-    if (config_.contains(key) && !config_.at(key).is_null() && config_.at(key) != expected) {
-      fail(key, nlohmann::json(expected).dump());
-    }
-  }
-  [[noreturn]] void fail(const char* key, const std::string& expected) const {
-    throw DataError(str(source_, ": ", key, " is ", config_.at(key).dump(), ", expected ", expected));
-  }
-
- private:
-  const nlohmann::json& find(const char* key) const {
-    if (!config_.contains(key)) throw DataError(str(source_, ": '", key, "' is missing"));
-    return config_.at(key);
-  }
-
-  const nlohmann::json& config_;
-  const std::string& source_;
-};
-
-}  // namespace
 
 BertTask parse_bert_task(const std::string& name) {
   if (name == "classify") return BertTask::classify;
@@ -83,7 +38,7 @@ void check(const BertConfig& config) {
 }
 
 BertConfig bert_config_from(const nlohmann::json& config, const std::string& source) {
-  const Entries entries(config, source);
+  const ConfigEntries entries(config, source);
   entries.require("model_type", "bert");
   entries.require("position_embedding_type", "absolute");
   entries.require("is_decoder", false);
@@ -122,6 +77,31 @@ std::string bert_tensor_name(const std::string& name_in_file) {
   replace_ending("LayerNorm.gamma", "LayerNorm.weight");
   replace_ending("LayerNorm.beta", "LayerNorm.bias");
   return name;
+}
+
+nlohmann::ordered_json hugging_face_config(const BertConfig& config) {
+  const bool classifies = config.task == BertTask::classify;
+  nlohmann::ordered_json document = {
+      {"model_type", "bert"},
+      {"architectures", {classifies ? "BertForSequenceClassification" : "BertForMaskedLM"}},
+      {"vocab_size", config.vocabulary},
+      {"max_position_embeddings", config.positions},
+      {"type_vocab_size", config.token_types},
+      {"num_hidden_layers", config.layers},
+      {"num_attention_heads", config.heads},
+      {"hidden_size", config.width},
+      {"intermediate_size", config.intermediate},
+      {"hidden_dropout_prob", config.dropout},
+      {"attention_probs_dropout_prob", config.attention_dropout},
+      {"classifier_dropout", config.classifier_dropout},
+      {"hidden_act", config.activation},
+      {"layer_norm_eps", config.epsilon},
+      {"pad_token_id", config.padding}};
+  if (!classifies) return document;
+  for (std::int64_t i = 0; i < config.classes; ++i)
+    document["id2label"][std::to_string(i)] = str("LABEL_", i);
+  for (std::int64_t i = 0; i < config.classes; ++i) document["label2id"][str("LABEL_", i)] = i;
+  return document;
 }
 
 }  // namespace rondo

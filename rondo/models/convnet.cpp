@@ -35,6 +35,25 @@ ConvnetImpl::ConvnetImpl(const ConvnetConfig& config) : config_(config) {
   classifier_->push_back("2", torch::nn::Linear(config.hidden, config.classes));
 }
 
+namespace {
+
+at::Tensor flatten_features(const at::Tensor& features) {
+  // Not flatten(): its -1 is undefined for an empty batch.
+  return features.reshape({features.size(0), features.size(1) * features.size(2) * features.size(3)});
+}
+
+}  // namespace
+
+std::vector<ModelLayer> ConvnetImpl::layers() {
+  std::vector<ModelLayer> layers = layers_of(*features_, "features");
+  std::vector<ModelLayer> classifier = layers_of(*classifier_, "classifier");
+  classifier.front().forward = [first = classifier.front().forward](const at::Tensor& features) {
+    return first(flatten_features(features));
+  };
+  layers.insert(layers.end(), classifier.begin(), classifier.end());
+  return layers;
+}
+
 at::Tensor ConvnetImpl::forward(const at::Tensor& input) {
   if (input.dim() != 4 || input.size(1) != config_.channels || input.size(2) != config_.height ||
       input.size(3) != config_.width) {
@@ -42,9 +61,7 @@ at::Tensor ConvnetImpl::forward(const at::Tensor& input) {
                          config_.channels, ", ", config_.height, ", ", config_.width, "]"));
   }
   const at::Tensor features = config_.features.empty() ? input : features_->forward(input);
-  // Not flatten(): its -1 is undefined for an empty batch.
-  const std::int64_t values = features.size(1) * features.size(2) * features.size(3);
-  return classifier_->forward(features.reshape({input.size(0), values}));
+  return classifier_->forward(flatten_features(features));
 }
 
 }  // namespace rondo

@@ -11,6 +11,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/random.h"
 #include "rondo/base/text.h"
+#include "rondo/nn/evaluation_mode.h"
 
 namespace rondo {
 namespace {
@@ -53,21 +54,6 @@ std::int64_t draw(const std::vector<float>& logits, const GenerateOptions& optio
   const auto chosen = std::upper_bound(cumulative.begin(), cumulative.end() - 1, random.uniform() * total);
   return order[static_cast<std::size_t>(chosen - cumulative.begin())];
 }
-
-// Puts a module into evaluation mode for the life of this object.
-class EvaluationMode {
- public:
-  explicit EvaluationMode(torch::nn::Module& module) : module_(module), was_training_(module.is_training()) {
-    module_.eval();
-  }
-  ~EvaluationMode() { module_.train(was_training_); }
-  EvaluationMode(const EvaluationMode&) = delete;
-  EvaluationMode& operator=(const EvaluationMode&) = delete;
-
- private:
-  torch::nn::Module& module_;
-  bool was_training_;
-};
 
 }  // namespace
 

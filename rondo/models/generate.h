@@ -11,6 +11,7 @@
 
 namespace rondo {
 
+// How tokens are drawn.
 struct GenerateOptions {
   std::int64_t tokens = 200;  // how many to add
   double temperature = 1.0;   // 0 takes the most likely token every time

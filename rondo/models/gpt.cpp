@@ -10,9 +10,16 @@
 #include "rondo/base/text.h"
 #include "rondo/models/attention.h"
 #include "rondo/models/config_checks.h"
+#include "rondo/nn/parallel_communication.h"
 
 namespace rondo {
 namespace {
+
+ParallelLayerNorm layer_norm(const GptConfig& config) {
+  return ParallelLayerNorm(torch::nn::LayerNormOptions({config.width}));
+}
+
+}  // namespace
 
 void check(const GptConfig& config) {
   const auto positive = [](const char* name, std::int64_t value) { check_positive("gpt", name, value); };
@@ -23,36 +30,47 @@ void check(const GptConfig& config) {
   positive("width", config.width);
   check_heads("gpt", config.width, config.heads);
   check_probability("gpt", "dropout", config.dropout);
+  if (config.experts < 0)
+    throw UsageError(str("gpt: experts is ", config.experts, ", expected 0 (none) or more"));
 }
 
-torch::nn::LayerNorm layer_norm(const GptConfig& config) {
-  return torch::nn::LayerNorm(torch::nn::LayerNormOptions({config.width}));
-}
-
-}  // namespace
-
-CausalSelfAttentionImpl::CausalSelfAttentionImpl(const GptConfig& config) : heads_(config.heads) {
-  c_attn_ = register_module("c_attn", torch::nn::Linear(config.width, 3 * config.width));
-  c_proj_ = register_module("c_proj", torch::nn::Linear(config.width, config.width));
+CausalSelfAttentionImpl::CausalSelfAttentionImpl(const GptConfig& config)
+    : heads_(config.heads), head_size_(config.width / config.heads) {
+  c_attn_ = register_module(
+      "c_attn", ParallelLinear(torch::nn::LinearOptions(config.width, 3 * config.width), /*blocks=*/3));
+  c_proj_ = register_module("c_proj", ParallelLinear(config.width, config.width));
   attention_dropout_ = register_module("attn_dropout", SampleDropout(config.dropout));
   residual_dropout_ = register_module("resid_dropout", SampleDropout(config.dropout));
 }
 
+void CausalSelfAttentionImpl::divide(ParallelStyle style, Division& division, const std::string& path) {
+  if (style != ParallelStyle::heads)
+    throw UsageError(str("'", path, "' is an attention, which is divided by heads, not by ", to_text(style)));
+  division.share(heads_, path, "heads");
+  c_attn_->divide(ParallelStyle::column, division, path + ".c_attn");
+  c_proj_->divide(ParallelStyle::row, division, path + ".c_proj");
+  attention_dropout_->divide(ParallelStyle::heads, division, path + ".attn_dropout");
+}
+
 at::Tensor CausalSelfAttentionImpl::forward(const at::Tensor& input) {
-  const std::int64_t samples = input.size(0), length = input.size(1), width = input.size(2);
+  // Of this rank's heads.
+  const at::Tensor projected = c_attn_->forward(input);
+  const std::int64_t samples = projected.size(0), length = projected.size(1), width = projected.size(2) / 3;
   const auto split_heads = [&](const at::Tensor& part) {
-    return part.view({samples, length, heads_, width / heads_}).transpose(1, 2);
+    return part.view({samples, length, width / head_size_, head_size_}).transpose(1, 2);
   };
-  const std::vector<at::Tensor> parts = c_attn_->forward(input).split(width, 2);
-  const at::Tensor mixed = attention(split_heads(parts[0]), split_heads(parts[1]), split_heads(parts[2]),
-                                     /*mask=*/{}, /*causal=*/true, attention_dropout_);
+  const std::vector<at::Tensor> parts = projected.split(width, 2);
+  const at::Tensor query = split_heads(parts[0]), key = split_heads(parts[1]), value = split_heads(parts[2]);
+  const at::Tensor mixed =
+      has_peers(context_) ? ring_attention(query, key, value, /*causal=*/true, context_, attention_dropout_)
+                          : attention(query, key, value, /*mask=*/{}, /*causal=*/true, attention_dropout_);
   const at::Tensor joined = mixed.transpose(1, 2).reshape({samples, length, width});
   return residual_dropout_->forward(c_proj_->forward(joined));
 }
 
 GptMlpImpl::GptMlpImpl(const GptConfig& config) {
-  c_fc_ = register_module("c_fc", torch::nn::Linear(config.width, 4 * config.width));
-  c_proj_ = register_module("c_proj", torch::nn::Linear(4 * config.width, config.width));
+  c_fc_ = register_module("c_fc", ParallelLinear(config.width, 4 * config.width));
+  c_proj_ = register_module("c_proj", ParallelLinear(4 * config.width, config.width));
   residual_dropout_ = register_module("dropout", SampleDropout(config.dropout));
 }
 
@@ -64,26 +82,38 @@ GptBlockImpl::GptBlockImpl(const GptConfig& config) {
   ln_1_ = register_module("ln_1", layer_norm(config));
   attn_ = register_module("attn", CausalSelfAttention(config));
   ln_2_ = register_module("ln_2", layer_norm(config));
-  mlp_ = register_module("mlp", GptMlp(config));
+  if (config.experts == 0) {
+    mlp_ = register_module("mlp", GptMlp(config));
+    return;
+  }
+  experts_ = register_module("mlp", MixtureOfExperts(ExpertsConfig{.width = config.width,
+                                                                   .inner = 4 * config.width,
+                                                                   .experts = config.experts,
+                                                                   .per_token = config.experts_per_token,
+                                                                   .capacity_factor = config.capacity_factor,
+                                                                   .balance_loss = config.balance_loss}));
+  experts_dropout_ = register_module("mlp_dropout", SampleDropout(config.dropout));
 }
 
 at::Tensor GptBlockImpl::forward(const at::Tensor& input) {
   const at::Tensor attended = input + attn_->forward(ln_1_->forward(input));
-  return attended + mlp_->forward(ln_2_->forward(attended));
+  const at::Tensor normalised = ln_2_->forward(attended);
+  if (mlp_) return attended + mlp_->forward(normalised);
+  return attended + experts_dropout_->forward(experts_->forward(normalised));
 }
 
 GptImpl::GptImpl(const GptConfig& config) : config_(config) {
   check(config);
   const auto transformer = register_module("transformer", std::make_shared<torch::nn::Module>("transformer"));
-  wte_ = transformer->register_module("wte", torch::nn::Embedding(config.vocabulary, config.width));
-  wpe_ = transformer->register_module("wpe", torch::nn::Embedding(config.context, config.width));
+  wte_ = transformer->register_module("wte", ParallelEmbedding(config.vocabulary, config.width));
+  wpe_ = transformer->register_module("wpe", ParallelEmbedding(config.context, config.width));
   dropout_ = transformer->register_module("drop", SampleDropout(config.dropout));
   blocks_ = transformer->register_module("h", torch::nn::ModuleList());
   for (std::int64_t i = 0; i < config.layers; ++i) blocks_->push_back(Unit<GptBlock>(config));
   ln_f_ = transformer->register_module("ln_f", layer_norm(config));
   if (!config.tied_head) {
     lm_head_ = register_module(
-        "lm_head", torch::nn::Linear(torch::nn::LinearOptions(config.width, config.vocabulary).bias(false)));
+        "lm_head", ParallelLinear(torch::nn::LinearOptions(config.width, config.vocabulary).bias(false)));
   }
   initialize_weights();
 }
@@ -96,8 +126,13 @@ void GptImpl::initialize_weights() {
     const std::string& name = parameter.key();
     at::Tensor& value = parameter.value();
     if (value.dim() == 1) continue;  // biases below; layer norms start as the identity already
+    if (name.ends_with(".bias")) {   // of experts
+      value.zero_();
+      continue;
+    }
     // Each block adds twice to the residual stream; the scale keeps its variance independent of the depth.
-    value.normal_(0.0, name.ends_with("c_proj.weight") ? residual_deviation : kDeviation);
+    const bool residual = name.ends_with("c_proj.weight") || name.ends_with("experts.down.weight");
+    value.normal_(0.0, residual ? residual_deviation : kDeviation);
   }
   for (auto& module : modules(/*include_self=*/false)) {
     if (auto* linear = module->as<torch::nn::Linear>(); linear != nullptr && linear->bias.defined()) {
@@ -106,16 +141,77 @@ void GptImpl::initialize_weights() {
   }
 }
 
-at::Tensor GptImpl::forward(const at::Tensor& tokens) {
-  if (tokens.dim() != 2 || tokens.size(1) > config_.context) {
+at::Tensor GptImpl::embed(const at::Tensor& tokens) {
+  const std::int64_t parts = has_peers(context_) ? context_.size() : 1;
+  if (tokens.dim() != 2 || tokens.size(1) * parts > config_.context) {
     throw UsageError(str("gpt: tokens of shape [", join(tokens.sizes(), ", "),
-                         "], expected [samples, length] with length <= ", config_.context));
+                         "], expected [samples, length] with length <= ", config_.context / parts));
   }
-  at::Tensor value = dropout_->forward(wte_->forward(tokens) + wpe_->weight.narrow(0, 0, tokens.size(1)));
+  const at::Tensor positions = own_sequence(wpe_->first_rows(tokens.size(1) * parts), 0, context_);
+  return dropout_->forward(wte_->forward(tokens) + positions);
+}
+
+at::Tensor GptImpl::predict(const at::Tensor& hidden) {
+  const at::Tensor value = ln_f_->forward(hidden);
+  return config_.tied_head ? wte_->logits(value) : lm_head_->forward(value);
+}
+
+void GptImpl::divide_context(const Group& group) {
+  if (!has_peers(group)) return;
+  context_ = group;
+  for (const auto& entry : named_modules("", /*include_self=*/false)) {
+    if (auto* attention = entry.value()->as<CausalSelfAttentionImpl>()) attention->divide_context(group);
+    if (auto* experts = entry.value()->as<MixtureOfExpertsImpl>()) experts->divide_context(group);
+    auto* dropout = entry.value()->as<SampleDropoutImpl>();
+    if (dropout != nullptr && !entry.key().ends_with(".attn_dropout"))
+      dropout->set_parts(sequence_pieces(group.rank(), group.size()), 2 * group.size());
+  }
+}
+
+ParallelRules GptImpl::parallel_rules(bool sequence) const {
+  if (sequence && config_.experts > 0)
+    throw UsageError(
+        str("gpt: ", config_.experts, " experts see whole sequences, which --sequence-parallel divides"));
+  ParallelRules rules{.rules = {{"transformer.wte", ParallelStyle::vocabulary},
+                                {"transformer.wpe", ParallelStyle::sequence},
+                                {"transformer.drop", ParallelStyle::sequence},
+                                {"transformer.h.*.ln_*", ParallelStyle::sequence},
+                                {"transformer.h.*.attn", ParallelStyle::heads},
+                                {"transformer.h.*.attn.resid_dropout", ParallelStyle::sequence},
+                                {"transformer.ln_f", ParallelStyle::sequence}},
+                      .sequence = sequence,
+                      .divided_outputs = config_.tied_head};
+  if (config_.experts > 0) {
+    rules.rules.push_back({"transformer.h.*.mlp.experts", ParallelStyle::column});
+  } else {
+    rules.rules.push_back({"transformer.h.*.mlp.c_fc", ParallelStyle::column});
+    rules.rules.push_back({"transformer.h.*.mlp.c_proj", ParallelStyle::row});
+    rules.rules.push_back({"transformer.h.*.mlp.dropout", ParallelStyle::sequence});
+  }
+  if (!config_.tied_head) rules.rules.push_back({"lm_head", ParallelStyle::vocabulary});
+  return rules;
+}
+
+at::Tensor GptImpl::forward(const at::Tensor& tokens) {
+  at::Tensor value = embed(tokens);
   for (std::size_t i = 0; i < blocks_->size(); ++i)
     value = blocks_->at<Unit<GptBlock>::Impl>(i).forward(value);
-  value = ln_f_->forward(value);
-  return config_.tied_head ? at::linear(value, wte_->weight) : lm_head_->forward(value);
+  return predict(value);
+}
+
+std::vector<ModelLayer> GptImpl::layers() {
+  std::vector<ModelLayer> layers = {make_layer("embeddings", {wte_.ptr(), wpe_.ptr(), dropout_.ptr()},
+                                               [this](const at::Tensor& tokens) { return embed(tokens); })};
+  for (std::size_t i = 0; i < blocks_->size(); ++i) {
+    const auto block = blocks_->ptr<Unit<GptBlock>::Impl>(i);
+    layers.push_back(make_layer(str("transformer.h.", i), {block},
+                                [block](const at::Tensor& hidden) { return block->forward(hidden); }));
+  }
+  layers.push_back(make_layer(
+      "head", {ln_f_.ptr(), config_.tied_head ? nullptr : lm_head_.ptr()},
+      [this](const at::Tensor& hidden) { return predict(hidden); },
+      config_.tied_head ? Tensors{wte_->weight} : Tensors{}));
+  return layers;
 }
 
 }  // namespace rondo

@@ -1,36 +1,52 @@
 #pragma once
 
 #include <torch/nn/modules/container/modulelist.h>
-#include <torch/nn/modules/embedding.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/nn/modules/normalization.h>
 
 #include <cstdint>
 
+#include "rondo/nn/experts/mixture_of_experts.h"
+#include "rondo/nn/layers.h"
 #include "rondo/nn/sample_dropout.h"
+#include "rondo/nn/tensor_parallel/layers.h"
+#include "rondo/nn/tensor_parallel/ring_attention.h"
 #include "rondo/nn/unit.h"
 
 namespace rondo {
 
+// The size of a GPT.
 struct GptConfig {
   std::int64_t vocabulary = 256;  // bytes
   std::int64_t context = 128;     // longest sequence
-  std::int64_t layers = 8;
-  std::int64_t heads = 8;
-  std::int64_t width = 512;
-  double dropout = 0.0;
-  bool tied_head = false;  // the output layer shares the token embedding's weight, as in GPT-2
+  std::int64_t layers = 8;        // transformer blocks
+  std::int64_t heads = 8;         // of attention, in each block
+  std::int64_t width = 512;       // of hidden states; heads divide it
+  double dropout = 0.0;           // of embeddings, attention and residuals
+  bool tied_head = false;         // the output layer shares the token embedding's weight, as in GPT-2
+  // Above 0 each block has a mixture of so many experts, each as large as its perceptron, in place of it.
+  std::int64_t experts = 0;
+  std::int64_t experts_per_token = 1;  // see ExpertsConfig
+  double capacity_factor = 1.25;       // see ExpertsConfig
+  double balance_loss = 0.01;          // see ExpertsConfig
 };
 
+// Throws UsageError naming the value that cannot be.
+void check(const GptConfig& config);
+
 // Multi-head attention in which a position sees itself and what came before. Shape [samples, length, width].
-class CausalSelfAttentionImpl : public torch::nn::Module {
+class CausalSelfAttentionImpl : public torch::nn::Module, public ParallelLayer {
  public:
+  // Of one block.
   explicit CausalSelfAttentionImpl(const GptConfig& config);
-  at::Tensor forward(const at::Tensor& input);
+  at::Tensor forward(const at::Tensor& input);  // [samples, length, width] to the same shape
+  // Among ranks by heads.
+  void divide(ParallelStyle style, Division& division, const std::string& path) override;
+  // From now on the input is of this rank's pieces of the sequence.
+  void divide_context(const Group& group) { context_ = group; }
 
  private:
-  std::int64_t heads_;
-  torch::nn::Linear c_attn_{nullptr}, c_proj_{nullptr};
+  Group context_;
+  std::int64_t heads_, head_size_;
+  ParallelLinear c_attn_{nullptr}, c_proj_{nullptr};
   SampleDropout attention_dropout_{nullptr}, residual_dropout_{nullptr};
 };
 TORCH_MODULE(CausalSelfAttention);
@@ -38,25 +54,30 @@ TORCH_MODULE(CausalSelfAttention);
 // The block's two-layer perceptron, four times as wide inside.
 class GptMlpImpl : public torch::nn::Module {
  public:
+  // Of one block.
   explicit GptMlpImpl(const GptConfig& config);
-  at::Tensor forward(const at::Tensor& input);
+  at::Tensor forward(const at::Tensor& input);  // [samples, length, width] to the same shape
 
  private:
-  torch::nn::Linear c_fc_{nullptr}, c_proj_{nullptr};
+  ParallelLinear c_fc_{nullptr}, c_proj_{nullptr};
   SampleDropout residual_dropout_{nullptr};
 };
 TORCH_MODULE(GptMlp);
 
-// One pre-layer-norm transformer block: x + attention(norm(x)), then x + mlp(norm(x)). Each is a unit.
+// One pre-layer-norm transformer block: x + attention(norm(x)), then x + mlp(norm(x)), where the mlp may be a
+// mixture of experts. Each is a unit.
 class GptBlockImpl : public torch::nn::Module {
  public:
+  // All blocks have the same shape.
   explicit GptBlockImpl(const GptConfig& config);
-  at::Tensor forward(const at::Tensor& input);
+  at::Tensor forward(const at::Tensor& input);  // [samples, length, width] to the same shape
 
  private:
-  torch::nn::LayerNorm ln_1_{nullptr}, ln_2_{nullptr};
+  ParallelLayerNorm ln_1_{nullptr}, ln_2_{nullptr};
   CausalSelfAttention attn_{nullptr};
-  GptMlp mlp_{nullptr};
+  GptMlp mlp_{nullptr};  // one of the two
+  MixtureOfExperts experts_{nullptr};
+  SampleDropout experts_dropout_{nullptr};
 };
 TORCH_MODULE(GptBlock);
 
@@ -64,24 +85,35 @@ TORCH_MODULE(GptBlock);
 // weights normal(0, 0.02), projections into the residual stream scaled by 1/sqrt(2 layers), zero biases.
 // Parameter names are GPT-2's
 // ("transformer.h.0.attn.c_attn.weight"); weights are stored as torch::nn::Linear stores them, [out, in].
-class GptImpl : public torch::nn::Module {
+class GptImpl : public torch::nn::Module,
+                public LayerSequence,
+                public ParallelModel,
+                public ContextParallelModel {
  public:
   // Throws UsageError for values that cannot be, such as a width that the heads do not divide.
   explicit GptImpl(const GptConfig& config = {});
   // int64 tokens [samples, length] -> logits [samples, length, vocabulary]; length <= context, else
   // UsageError.
   at::Tensor forward(const at::Tensor& tokens);
-  const GptConfig& config() const { return config_; }
+  const GptConfig& config() const { return config_; }  // what it was made of
+  // "embeddings", the blocks and "head", which uses the embeddings' weight where it is tied.
+  std::vector<ModelLayer> layers() override;
+  // By heads, by the inner widths of perceptrons and experts, and by vocabulary.
+  ParallelRules parallel_rules(bool sequence) const override;
+  void divide_context(const Group& group) override;  // throws UsageError with experts
 
  private:
   void initialize_weights();
+  at::Tensor embed(const at::Tensor& tokens);    // [samples, length] to [samples, length, width]
+  at::Tensor predict(const at::Tensor& hidden);  // [samples, length, width] to logits
 
   GptConfig config_;
-  torch::nn::Embedding wte_{nullptr}, wpe_{nullptr};
+  Group context_;  // ranks that divide the sequence
+  ParallelEmbedding wte_{nullptr}, wpe_{nullptr};
   SampleDropout dropout_{nullptr};
   torch::nn::ModuleList blocks_{nullptr};
-  torch::nn::LayerNorm ln_f_{nullptr};
-  torch::nn::Linear lm_head_{nullptr};
+  ParallelLayerNorm ln_f_{nullptr};
+  ParallelLinear lm_head_{nullptr};
 };
 TORCH_MODULE(Gpt);
 

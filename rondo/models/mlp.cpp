@@ -9,7 +9,7 @@
 namespace rondo {
 
 MlpImpl::MlpImpl(const MlpConfig& config) : config_(config) {
-  layers_ = register_module("layers", torch::nn::ModuleList());
+  layers_ = register_module("layers", torch::nn::Sequential());
   std::int64_t width = config.inputs;
   for (const std::int64_t next : config.hidden) {
     layers_->push_back(torch::nn::Linear(width, next));
@@ -18,17 +18,34 @@ MlpImpl::MlpImpl(const MlpConfig& config) : config_(config) {
   layers_->push_back(torch::nn::Linear(width, config.classes));
 }
 
-at::Tensor MlpImpl::forward(const at::Tensor& input) {
+at::Tensor MlpImpl::flatten(const at::Tensor& input) const {
   if (input.dim() < 2 || input.numel() != input.size(0) * config_.inputs) {
     throw UsageError(str("mlp: input of shape [", join(input.sizes(), ", "),
                          "], expected [samples, ...] with ", config_.inputs, " values a sample"));
   }
-  at::Tensor value = input.reshape({input.size(0), config_.inputs});
-  for (std::size_t i = 0; i < layers_->size(); ++i) {
-    value = layers_->at<torch::nn::LinearImpl>(i).forward(value);
-    if (i + 1 < layers_->size()) value = at::relu(value);
-  }
+  return input.reshape({input.size(0), config_.inputs});
+}
+
+at::Tensor MlpImpl::forward_layer(std::size_t layer, const at::Tensor& input) {
+  // Of a layer that wrapping rules may have made a unit.
+  torch::nn::AnyModule& module = *(layers_->begin() + static_cast<std::ptrdiff_t>(layer));
+  const at::Tensor value = module.forward(layer == 0 ? flatten(input) : input);
+  return layer + 1 < layers_->size() ? at::relu(value) : value;
+}
+
+at::Tensor MlpImpl::forward(const at::Tensor& input) {
+  at::Tensor value = input;
+  for (std::size_t i = 0; i < layers_->size(); ++i) value = forward_layer(i, value);
   return value;
+}
+
+std::vector<ModelLayer> MlpImpl::layers() {
+  std::vector<ModelLayer> layers;
+  for (std::size_t i = 0; i < layers_->size(); ++i) {
+    layers.push_back(make_layer(str("layers.", i), {layers_->ptr(i)},
+                                [this, i](const at::Tensor& input) { return forward_layer(i, input); }));
+  }
+  return layers;
 }
 
 }  // namespace rondo

@@ -9,7 +9,7 @@
 #include "rondo/base/text.h"
 #include "rondo/models/bert.h"
 #include "rondo/models/convnet.h"
-#include "rondo/models/gpt.h"
+#include "rondo/models/gpt_config.h"
 #include "rondo/models/mlp.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/nn/sample_dropout.h"
@@ -24,10 +24,11 @@ class ConfigReader {
  public:
   ConfigReader(const std::string& model, const json& config) : model_(model), config_(config) {}
 
-  std::int64_t positive(const char* key) const {
+  std::int64_t positive(const char* key) const { return whole(key, 1); }
+  std::int64_t whole(const char* key, std::int64_t least) const {
     const json& value = config_.at(key);
-    if (!value.is_number_integer() || value.get<std::int64_t>() < 1)
-      fail(key, "a whole number of at least 1");
+    if (!value.is_number_integer() || value.get<std::int64_t>() < least)
+      fail(key, str("a whole number of at least ", least));
     return value.get<std::int64_t>();
   }
   double number(const char* key) const {
@@ -103,7 +104,11 @@ Built make_gpt(const ConfigReader& config) {
                                                    .heads = config.positive("heads"),
                                                    .width = config.positive("width"),
                                                    .dropout = config.number("dropout"),
-                                                   .tied_head = config.boolean("tied_head")}));
+                                                   .tied_head = config.boolean("tied_head"),
+                                                   .experts = config.whole("experts", 0),
+                                                   .experts_per_token = config.positive("experts_per_token"),
+                                                   .capacity_factor = config.number("capacity_factor"),
+                                                   .balance_loss = config.number("balance_loss")}));
 }
 
 Built make_bert(const ConfigReader& config) {
@@ -131,12 +136,6 @@ struct ModelKind {
   Built (*make)(const ConfigReader&);
 };
 
-json gpt_defaults(const GptConfig& config) {
-  return {{"vocabulary", config.vocabulary}, {"context", config.context}, {"layers", config.layers},
-          {"heads", config.heads},           {"width", config.width},     {"dropout", config.dropout},
-          {"tied_head", config.tied_head}};
-}
-
 // Every model there is. A new one is a header and a source file of its own and one entry here.
 const std::map<std::string, ModelKind>& model_kinds() {
   static const std::map<std::string, ModelKind> kinds = {
@@ -153,11 +152,11 @@ const std::map<std::string, ModelKind>& model_kinds() {
       // The smallest of the published sizes.
       {"bert-tiny",
        {bert_model_config({.layers = 2, .heads = 2, .width = 128, .intermediate = 512}), make_bert}},
-      {"gpt", {gpt_defaults({}), make_gpt}},
+      {"gpt", {gpt_model_config({}), make_gpt}},
       // 25,547,776 parameters: the model of the benchmarks.
-      {"gpt-25m", {gpt_defaults({.context = 128, .layers = 8, .heads = 8, .width = 512}), make_gpt}},
+      {"gpt-25m", {gpt_model_config({.context = 128, .layers = 8, .heads = 8, .width = 512}), make_gpt}},
       // Small enough to learn something in seconds on two slow cores.
-      {"gpt-tiny", {gpt_defaults({.context = 64, .layers = 4, .heads = 4, .width = 128}), make_gpt}},
+      {"gpt-tiny", {gpt_model_config({.context = 64, .layers = 4, .heads = 4, .width = 128}), make_gpt}},
   };
   return kinds;
 }

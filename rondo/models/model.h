@@ -2,29 +2,21 @@
 
 #include <torch/nn/module.h>
 
-#include <functional>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "rondo/models/bert_config.h"
-#include "rondo/models/loss.h"
+#include "rondo/nn/loss.h"
+#include "rondo/nn/model.h"
 
 namespace rondo {
 
-// A module together with how to call it. All models here predict classes: forward maps a batch's input to
-// logits whose last dimension is the class (or the vocabulary), and cross_entropy compares them with the
-// batch's target.
-struct Model {
-  std::string name;       // as given to make_model, for example "gpt-25m"
-  nlohmann::json config;  // complete: make_model(name, config) gives the same architecture again
-  std::shared_ptr<torch::nn::Module> module;
-  // int64 tokens [samples, length] -> [samples, length, vocabulary], float32 [samples, ...] -> [samples,
-  // classes], or for bert int64 [samples, 3, length] -> either.
-  std::function<at::Tensor(const at::Tensor& input)> forward;
-};
-
+// All models here predict classes: forward maps a batch's input to logits whose last dimension is the class
+// (or the vocabulary), and cross_entropy compares them with the batch's target. Inputs and outputs: int64
+// tokens [samples, length] -> [samples, length, vocabulary], float32 [samples, ...] -> [samples, classes], or
+// for bert int64 [samples, 3, length] -> either.
+//
 // Builds a model; weights come from libtorch's default generator, so torch::manual_seed before it fixes them.
 // `config` overrides entries of model_config(name). Throws UsageError for an unknown name, key or value,
 // naming what is allowed.

@@ -18,6 +18,7 @@
 // there.
 namespace rondo {
 
+// A function of tensors that can be called again with the same result.
 using CheckpointedFunction = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
 
 // Calls `function(inputs)` and keeps none of its intermediate results: backward calls it again, with the
@@ -27,6 +28,7 @@ using CheckpointedFunction = std::function<std::vector<at::Tensor>(const std::ve
 // backward. What it changes besides (counters, running averages) changes twice. Gradients of gradients are
 // not supported. Any thread.
 std::vector<at::Tensor> checkpoint(const CheckpointedFunction& function, std::vector<at::Tensor> inputs);
+// The same for a function of one tensor.
 at::Tensor checkpoint(const std::function<at::Tensor(const at::Tensor&)>& function, const at::Tensor& input);
 
 // Whether this thread is computing forward again for backward. Units inside a checkpointed one see

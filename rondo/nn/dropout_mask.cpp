@@ -55,7 +55,7 @@ RONDO_FOR_EACH_PROCESSOR void random_group(std::uint64_t block, std::uint64_t sa
 }
 
 void fill_dropout_mask(const DropoutKey& key, std::int64_t sample, double probability,
-                       std::span<float> values) {
+                       std::span<float> values, std::int64_t first) {
   const auto low = [](std::uint64_t word) { return static_cast<std::uint32_t>(word); };
   const auto high = [](std::uint64_t word) { return static_cast<std::uint32_t>(word >> 32); };
   const std::array<std::uint32_t, 4> mixed = philox(
@@ -65,10 +65,15 @@ void fill_dropout_mask(const DropoutKey& key, std::int64_t sample, double probab
       static_cast<std::uint32_t>(std::min(std::ldexp(probability, 32), double{UINT32_MAX}));
   const auto kept = static_cast<float>(1.0 / (1.0 - probability));
   std::array<std::uint32_t, kGroup> numbers;
-  for (std::size_t begin = 0; begin < values.size(); begin += kGroup) {
-    random_group(begin / 4, static_cast<std::uint64_t>(sample), stream, numbers.data());
-    const std::size_t count = std::min(kGroup, values.size() - begin);
-    for (std::size_t i = 0; i < count; ++i) values[begin + i] = numbers[i] < threshold ? 0.0F : kept;
+  std::size_t skipped = static_cast<std::size_t>(first) % kGroup;
+  std::size_t group = static_cast<std::size_t>(first) - skipped;
+  for (std::size_t begin = 0; begin < values.size(); group += kGroup) {
+    random_group(group / 4, static_cast<std::uint64_t>(sample), stream, numbers.data());
+    const std::size_t count = std::min(kGroup - skipped, values.size() - begin);
+    const std::uint32_t* const drawn = numbers.data() + skipped;
+    for (std::size_t i = 0; i < count; ++i) values[begin + i] = drawn[i] < threshold ? 0.0F : kept;
+    begin += count;
+    skipped = 0;
   }
 }
 

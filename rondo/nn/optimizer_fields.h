@@ -8,8 +8,13 @@
 
 #include <string_view>
 
-// The fields of libtorch's optimizers, one visit_options and one visit_state each: visit(name, field&) for
-// every field. To support one more: two functions and a line in with_optimizer_kind().
+#include "rondo/nn/optimizers/lamb.h"
+#include "rondo/nn/optimizers/lars.h"
+#include "rondo/nn/optimizers/lion.h"
+
+// The fields of libtorch's optimizers and of rondo's own, one visit_options and one visit_state each:
+// visit(name, field&) for every field. To support one more: two functions and a line in
+// with_optimizer_kind().
 namespace rondo {
 
 template <class Visit>
@@ -77,6 +82,22 @@ void visit_state(torch::optim::AdagradParamState& s, const Visit& visit) {
   visit("sum", s.sum());
 }
 
+template <class Visit>
+void visit_options(RuleOptions& o, const Visit& visit) {
+  visit("lr", o.lr());
+  visit("betas", o.betas());
+  visit("eps", o.eps());
+  visit("weight_decay", o.weight_decay());
+  visit("momentum", o.momentum());
+  visit("trust", o.trust());
+}
+template <class Visit>
+void visit_state(RuleState& s, const Visit& visit) {
+  visit("step", s.step());
+  visit("exp_avg", s.exp_avg());
+  visit("exp_avg_sq", s.exp_avg_sq());
+}
+
 struct SgdKind {
   static constexpr std::string_view name = "SGD";
   using Options = torch::optim::SGDOptions;
@@ -102,6 +123,21 @@ struct AdagradKind {
   using Options = torch::optim::AdagradOptions;
   using State = torch::optim::AdagradParamState;
 };
+struct LionKind {
+  static constexpr std::string_view name = "Lion";
+  using Options = RuleOptions;
+  using State = RuleState;
+};
+struct LambKind {
+  static constexpr std::string_view name = "LAMB";
+  using Options = RuleOptions;
+  using State = RuleState;
+};
+struct LarsKind {
+  static constexpr std::string_view name = "LARS";
+  using Options = RuleOptions;
+  using State = RuleState;
+};
 
 // Calls use(kind) for the optimizer's type or base type; false when it is of no known kind.
 template <class Use>
@@ -116,6 +152,12 @@ bool with_optimizer_kind(const torch::optim::Optimizer& optimizer, const Use& us
     use(RmspropKind{});
   } else if (dynamic_cast<const torch::optim::Adagrad*>(&optimizer) != nullptr) {
     use(AdagradKind{});
+  } else if (dynamic_cast<const Lion*>(&optimizer) != nullptr) {
+    use(LionKind{});
+  } else if (dynamic_cast<const Lamb*>(&optimizer) != nullptr) {
+    use(LambKind{});
+  } else if (dynamic_cast<const Lars*>(&optimizer) != nullptr) {
+    use(LarsKind{});
   } else {
     return false;
   }

@@ -35,6 +35,20 @@ void SampleDropoutImpl::set_name(std::string name) {
   name_ = std::move(name);
 }
 
+void SampleDropoutImpl::set_parts(std::vector<std::int64_t> parts, std::int64_t of) {
+  parts_ = std::move(parts);
+  parts_of_ = of;
+}
+
+void SampleDropoutImpl::divide(ParallelStyle style, Division& division, const std::string& path) {
+  if (style != ParallelStyle::sequence && style != ParallelStyle::heads) {
+    throw UsageError(
+        str("'", path, "' is a dropout, which has no style ", to_text(style), "; it has sequence and heads"));
+  }
+  const bool divided = style == ParallelStyle::heads || division.sequence();
+  if (divided && division.group().member()) set_parts({division.group().rank()}, division.group().size());
+}
+
 at::Tensor SampleDropoutImpl::forward(const at::Tensor& input) {
   if (!active()) return input;
   const std::shared_ptr<const SampleInfo> info = SampleScope::current();
@@ -53,12 +67,34 @@ at::Tensor SampleDropoutImpl::forward(const at::Tensor& input) {
     const std::int64_t grain = std::max<std::int64_t>(1, 32768 / values);
     at::parallel_for(0, samples, grain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
-        fill_dropout_mask(key, info->indices[static_cast<std::size_t>(row)], probability_,
-                          {first + row * values, static_cast<std::size_t>(values)});
+        const std::int64_t length = values / static_cast<std::int64_t>(parts_.size());
+        float* place = first + row * values;
+        for (const std::int64_t part : parts_) {
+          fill_dropout_mask(key, info->indices[static_cast<std::size_t>(row)], probability_,
+                            {place, static_cast<std::size_t>(length)}, part * length);
+          place += length;
+        }
       }
     });
   }
   return input * mask.to(input.device(), input.scalar_type());
+}
+
+at::Tensor SampleDropoutImpl::square_mask(const SampleInfo& info, std::int64_t heads, std::int64_t length,
+                                          std::int64_t row, std::int64_t column, std::int64_t size) const {
+  const auto samples = static_cast<std::int64_t>(info.indices.size());
+  at::Tensor mask = at::empty({samples, heads, size, size}, at::TensorOptions().dtype(at::kFloat));
+  const DropoutKey key{info.seed, info.step, name_hash_};
+  auto* place = mask.mutable_data_ptr<float>();
+  for (const std::int64_t sample : info.indices) {
+    for (std::int64_t head = parts_.front() * heads; head < (parts_.front() + 1) * heads; ++head) {
+      for (std::int64_t r = row; r < row + size; ++r, place += size) {
+        fill_dropout_mask(key, sample, probability_, {place, static_cast<std::size_t>(size)},
+                          (head * length + r) * length + column);
+      }
+    }
+  }
+  return mask;
 }
 
 void name_sample_dropouts(const torch::nn::Module& model) {

@@ -14,6 +14,9 @@ struct SampleInfo {
   // What this rank's gradients of the step count in the combined gradient, in any unit that all ranks share:
   // LocalBatch::samples.
   double weight = 1;
+  // What a loss that a module adds by itself is multiplied with before its backward pass: as much as the mean
+  // loss of the batch is, for its share of the step and the scaling of gradients.
+  double loss_scale = 1;
 };
 
 // Tells the modules that this thread calls while the object lives which samples they see: SampleDropout draws
@@ -27,7 +30,8 @@ struct SampleInfo {
 // compute activations again) takes current() in the first pass and makes a scope of it around the second.
 class SampleScope {
  public:
-  explicit SampleScope(SampleInfo info);
+  explicit SampleScope(SampleInfo info);  // until the object ends, on this thread
+  // For what current() gave elsewhere; null is no scope.
   explicit SampleScope(std::shared_ptr<const SampleInfo> info);
   ~SampleScope();
   SampleScope(const SampleScope&) = delete;

@@ -22,8 +22,10 @@ namespace rondo {
 // CommunicationError.
 class SyncBatchNormImpl : public torch::nn::NormImplBase<1, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
  public:
+  // Of so many features, with the default options and no group yet.
   explicit SyncBatchNormImpl(std::int64_t features)
       : SyncBatchNormImpl(torch::nn::BatchNormOptions(features)) {}
+  // Without a group it is torch::nn::BatchNorm.
   explicit SyncBatchNormImpl(const torch::nn::BatchNormOptions& options, Group group = {});
   // Shares the parameters and the buffers' memory of a torch::nn::BatchNorm1d, 2d or 3d.
   template <size_t D, class Derived>
@@ -34,11 +36,12 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<1, SyncBatchNormImpl, t
     train(other.is_training());
   }
 
-  at::Tensor forward(const at::Tensor& input);
-  void set_group(Group group) { group_ = std::move(group); }
-  const Group& group() const { return group_; }
+  at::Tensor forward(const at::Tensor& input);  // [samples, features, ...] to the same shape and dtype
+  void set_group(Group group) { group_ = std::move(group); }  // before the first forward; on all ranks
+  const Group& group() const { return group_; }               // whose samples are normalised together
 
  protected:
+  // Throws UsageError for an input with fewer than 2 dimensions.
   void _check_input_dim(const at::Tensor& input) override;
 
  private:

@@ -19,7 +19,7 @@ namespace rondo {
 class UnitBase {
  public:
   virtual ~UnitBase() = default;
-  virtual UnitState& unit_state() = 0;
+  virtual UnitState& unit_state() = 0;  // what observers attach to
 };
 
 namespace unit_detail {
@@ -113,42 +113,78 @@ struct ForwardOf<Impl> {
   using type = decltype(&Impl::forward);
 };
 
+// What clone() gives of the module inside a unit, to make another unit of.
+template <class Impl>
+struct CloneOf {
+  const Impl& module;
+  bool checkpointed;
+};
+
+template <class Unit, class Impl>
+std::shared_ptr<torch::nn::Module> clone_of(std::shared_ptr<torch::nn::Module> inside,
+                                            const UnitState& state) {
+  if constexpr (std::is_copy_constructible_v<Impl>) {
+    return std::make_shared<Unit>(CloneOf<Impl>{dynamic_cast<const Impl&>(*inside), state.checkpointed()});
+  } else {
+    return inside;
+  }
+}
+
+// What both forms of a unit's module, `Self`, have beside forward.
+template <class Impl, class Self>
+class UnitOf : public Impl, public UnitBase {
+ public:
+  using Impl::Impl;
+  // For clone().
+  explicit UnitOf(const CloneOf<Impl>& original) requires std::is_copy_constructible_v<Impl>
+      : Impl(original.module) {
+    state_.set_checkpointed(original.checkpointed);
+  }
+  UnitState& unit_state() override { return state_; }  // what observers attach to
+  // A copy of the module that is a unit too, on `device` where one is given; without observers.
+  std::shared_ptr<torch::nn::Module> clone(const std::optional<c10::Device>& device = {}) const override {
+    return clone_of<Self, Impl>(Impl::clone(device), state_);
+  }
+
+ protected:
+  UnitState state_{*this};
+};
+
 }  // namespace unit_detail
 
 // A module of type Impl that is a unit: derived from it, so names, casts and copies of its members work as
 // before, with a forward that tells the unit's observers.
 template <class Impl, class Forward = typename unit_detail::ForwardOf<Impl>::type>
-class UnitImpl : public Impl, public UnitBase {
+class UnitImpl : public unit_detail::UnitOf<Impl, UnitImpl<Impl, Forward>> {
+  using UnitOf = unit_detail::UnitOf<Impl, UnitImpl>;
+
  public:
-  using Impl::Impl;
-  UnitState& unit_state() override { return state_; }
+  using UnitOf::UnitOf;
 
   template <class... Arguments>
+  // Impl::forward, with the unit's observers told.
   auto forward(Arguments&&... arguments) {
     return unit_detail::run(
-        state_, [this](auto&... values) { return Impl::forward(values...); },
+        this->state_, [this](auto&... values) { return Impl::forward(values...); },
         std::tuple<std::decay_t<Arguments>...>(std::forward<Arguments>(arguments)...));
   }
-
- private:
-  UnitState state_{*this};
 };
 
 // The same with the exact signature, which Sequential and AnyModule need.
 template <class Impl, class Result, class Owner, class... Parameters>
-class UnitImpl<Impl, Result (Owner::*)(Parameters...)> : public Impl, public UnitBase {
- public:
-  using Impl::Impl;
-  UnitState& unit_state() override { return state_; }
+class UnitImpl<Impl, Result (Owner::*)(Parameters...)>
+    : public unit_detail::UnitOf<Impl, UnitImpl<Impl, Result (Owner::*)(Parameters...)>> {
+  using UnitOf = unit_detail::UnitOf<Impl, UnitImpl>;
 
+ public:
+  using UnitOf::UnitOf;
+
+  // Impl::forward, with the unit's observers told.
   Result forward(Parameters... arguments) {
     return unit_detail::run(
-        state_, [this](auto&... values) -> Result { return Impl::forward(values...); },
+        this->state_, [this](auto&... values) -> Result { return Impl::forward(values...); },
         std::tuple<std::decay_t<Parameters>...>(std::forward<Parameters>(arguments)...));
   }
-
- private:
-  UnitState state_{*this};
 };
 
 // A module that is a unit: `rondo::Unit<Block> block{nullptr};` in place of `Block block{nullptr};`, where
@@ -161,11 +197,12 @@ class UnitImpl<Impl, Result (Owner::*)(Parameters...)> : public Impl, public Uni
 //
 // forward may take and give tensors, optional tensors, vectors of tensors and tuples or pairs of these;
 // tensors inside other types are not seen by the backward pass. A unit may contain units, and may be called
-// several times in a pass. clone() gives the module without its unit.
+// several times in a pass. clone() gives a unit with tensors of its own, as the module inside does
+// (torch::nn::Cloneable), without observers.
 template <class Module>
 class Unit : public torch::nn::ModuleHolder<UnitImpl<typename unit_detail::Contained<Module>::type>> {
  public:
-  using Impl = UnitImpl<typename unit_detail::Contained<Module>::type>;
+  using Impl = UnitImpl<typename unit_detail::Contained<Module>::type>;  // the module's type
   using torch::nn::ModuleHolder<Impl>::ModuleHolder;
 };
 

@@ -22,7 +22,7 @@ class UnitState;
 // whoever runs the pass.
 struct UnitObserver {
   virtual ~UnitObserver() = default;
-  virtual void pre_forward(UnitState&) {}
+  virtual void pre_forward(UnitState&) {}  // before the module's own forward
   // After the module's own forward; its outputs exist, what it saved for backward is saved.
   virtual void post_forward(UnitState&) {}
   // Gradients of all outputs of one call are there and nothing of that call's backward pass has run. Once for
@@ -35,49 +35,49 @@ struct UnitObserver {
   // Around the second forward of a checkpointed unit (activation_checkpoint.h), which lies between its
   // pre_backward and post_backward. Units inside it see pre_forward and post_forward meanwhile.
   virtual void pre_recompute(UnitState&) {}
-  virtual void post_recompute(UnitState&) {}
+  virtual void post_recompute(UnitState&) {}  // after it
 };
 
 // What a unit's floating tensors become on their way in and out; empty: they stay.
 struct UnitCasts {
-  std::optional<at::ScalarType> inputs = {};
-  std::optional<at::ScalarType> outputs = {};
+  std::optional<at::ScalarType> inputs = {};   // when they enter the unit
+  std::optional<at::ScalarType> outputs = {};  // when they leave it
 };
 
 // One part of a model whose parameters are gathered, reduced, scheduled and checkpointed together: what the
 // observers of a rondo::Unit see of it. One thread at a time.
 class UnitState {
  public:
-  explicit UnitState(torch::nn::Module& module) : module_(module) {}
+  explicit UnitState(torch::nn::Module& module) : module_(module) {}  // `module` must outlive the object.
   UnitState(const UnitState&) = delete;
   UnitState& operator=(const UnitState&) = delete;
 
-  torch::nn::Module& module() const { return module_; }
+  torch::nn::Module& module() const { return module_; }  // that the unit is
   // Holds the module; null for one that no shared_ptr owns.
   std::shared_ptr<void> keep_alive() const;
   // Its path in the model ("transformer.h.0"); empty until units_of() has looked at the model.
   const std::string& name() const { return name_; }
-  void set_name(std::string name) { name_ = std::move(name); }
+  void set_name(std::string name) { name_ = std::move(name); }  // units_of() does
 
   // Observers are called in the order in which they came, after a pass in the reverse order.
   void attach(std::shared_ptr<UnitObserver> observer);
-  void detach(const std::shared_ptr<UnitObserver>& observer);
-  bool observed() const { return !observers_.empty(); }
+  void detach(const std::shared_ptr<UnitObserver>& observer);  // from here on it is not told any more
+  bool observed() const { return !observers_.empty(); }        // whether anybody is told
 
   // Keeps only its inputs after forward and computes again in backward (activation_checkpoint.h).
   bool checkpointed() const { return checkpointed_; }
-  void set_checkpointed(bool checkpointed) { checkpointed_ = checkpointed; }
+  void set_checkpointed(bool checkpointed) { checkpointed_ = checkpointed; }  // of calls from now on
 
   // Of calls from now on, while the unit is observed.
   const UnitCasts& casts() const { return casts_; }
-  void set_casts(const UnitCasts& casts) { casts_ = casts; }
+  void set_casts(const UnitCasts& casts) { casts_ = casts; }  // of calls from now on
 
-  void notify_pre_forward();
-  void notify_post_forward();
-  void notify_pre_backward();
-  void notify_post_backward();
-  void notify_pre_recompute();
-  void notify_post_recompute();
+  void notify_pre_forward();     // tells all observers
+  void notify_post_forward();    // tells all observers, last first
+  void notify_pre_backward();    // tells all observers
+  void notify_post_backward();   // tells all observers, last first
+  void notify_pre_recompute();   // tells all observers
+  void notify_post_recompute();  // tells all observers, last first
 
  private:
   torch::nn::Module& module_;

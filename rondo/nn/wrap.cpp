@@ -46,19 +46,29 @@ class WrappedLayer final : public torch::nn::Module, public UnitBase {
   UnitState state_{*this};
 };
 
-int wrap_children(torch::nn::SequentialImpl& sequential, const WrapRule& rule) {
+int wrap_children(torch::nn::SequentialImpl& sequential, const std::string& path, const NamedWrapRule& rule) {
   int wrapped = 0;
   const std::vector<std::string> names = sequential.named_children().keys();
   std::size_t index = 0;
   for (auto child = sequential.begin(); child != sequential.end(); ++child, ++index) {
     const std::shared_ptr<torch::nn::Module> layer = child->ptr();
     const bool is_unit = dynamic_cast<const UnitBase*>(layer.get()) != nullptr;
-    if (is_unit || layer->parameters().empty() || !rule(*layer)) continue;
+    if (is_unit || layer->parameters().empty() || !rule(path + names[index], *layer)) continue;
     const auto unit = std::make_shared<WrappedLayer>(*child);
     *child = torch::nn::AnyModule(unit);
     sequential.replace_module(names[index], unit);
     ++wrapped;
   }
+  return wrapped;
+}
+
+// `path` is the module's with a dot behind it.
+int wrap_below(torch::nn::Module& module, const std::string& path, const NamedWrapRule& rule) {
+  int wrapped = 0;
+  for (const auto& child : module.named_children())
+    wrapped += wrap_below(*child.value(), path + child.key() + ".", rule);
+  if (auto* sequential = dynamic_cast<torch::nn::SequentialImpl*>(&module))
+    wrapped += wrap_children(*sequential, path, rule);
   return wrapped;
 }
 
@@ -72,13 +82,10 @@ WrapRule wrap_from(Bytes parameters) {
   return [parameters](const torch::nn::Module& layer) { return parameter_bytes(layer) >= parameters.count; };
 }
 
+int wrap_units(torch::nn::Module& model, const NamedWrapRule& rule) { return wrap_below(model, "", rule); }
+
 int wrap_units(torch::nn::Module& model, const WrapRule& rule) {
-  int wrapped = 0;
-  for (const auto& child : model.children()) wrapped += wrap_units(*child, rule);
-  if (auto* sequential = dynamic_cast<torch::nn::SequentialImpl*>(&model)) {
-    wrapped += wrap_children(*sequential, rule);
-  }
-  return wrapped;
+  return wrap_units(model, [&](const std::string&, const torch::nn::Module& layer) { return rule(layer); });
 }
 
 }  // namespace rondo

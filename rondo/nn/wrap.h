@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "rondo/base/bytes.h"
 
@@ -11,6 +12,9 @@ namespace rondo {
 
 // Says of a layer whether it becomes a unit.
 using WrapRule = std::function<bool(const torch::nn::Module& layer)>;
+
+// The same of a layer and its path in the model ("blocks.0").
+using NamedWrapRule = std::function<bool(const std::string& name, const torch::nn::Module& layer)>;
 
 // Every layer that has parameters.
 WrapRule wrap_all();
@@ -30,6 +34,7 @@ WrapRule wrap_types() {
 // Only Sequential calls its children through an indirection that can be replaced: forward is not virtual in
 // libtorch, so what other modules call by its type must be declared as a rondo::Unit. Call before training,
 // and before parameters are handed to an optimizer or strategy.
-int wrap_units(torch::nn::Module& model, const WrapRule& rule);
+int wrap_units(torch::nn::Module& model, const NamedWrapRule& rule);
+int wrap_units(torch::nn::Module& model, const WrapRule& rule);  // the same
 
 }  // namespace rondo

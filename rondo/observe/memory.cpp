@@ -49,7 +49,7 @@ ProcessMemory process_memory() {
 Bytes private_memory() { return status_sum({"RssAnon"}); }
 
 Bytes MemoryMeter::sample() {
-  peak_ = std::max(peak_, accounted_ ? accounted_() : status_sum({"RssAnon", "RssShmem"}));
+  peak_ = std::max(peak_, tracked_ ? tracked_() : status_sum({"RssAnon", "RssShmem"}));
   return peak_;
 }
 

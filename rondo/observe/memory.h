@@ -25,15 +25,15 @@ ProcessMemory process_memory();
 // thread.
 Bytes private_memory();
 
-// Follows the peak of the memory that training accounts for. One thread uses an object.
+// Follows the peak of the memory that training has in use. One thread uses an object.
 class MemoryMeter {
  public:
-  // `accounted` returns the bytes held now by an allocator that keeps its own books (shared segments in full
+  // `tracked` returns the bytes held now by an allocator that tracks its own memory (shared segments in full
   // at the rank that owns them). Without it the meter takes the process's private and shared-memory pages,
   // without mapped files.
-  explicit MemoryMeter(std::function<Bytes()> accounted = {}) : accounted_(std::move(accounted)) {}
+  explicit MemoryMeter(std::function<Bytes()> tracked = {}) : tracked_(std::move(tracked)) {}
 
-  // Looks now and returns the largest value seen so far. Tens of microseconds without an allocator's books.
+  // Looks now and returns the largest value seen so far. Tens of microseconds without such an allocator.
   Bytes sample();
   Bytes peak() const { return peak_; }
   // Largest sum of PSS seen by sample_pss().
@@ -41,7 +41,7 @@ class MemoryMeter {
   Bytes peak_pss() const { return peak_pss_; }
 
  private:
-  std::function<Bytes()> accounted_;
+  std::function<Bytes()> tracked_;
   Bytes peak_;
   Bytes peak_pss_;
 };

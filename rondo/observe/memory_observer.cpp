@@ -1,6 +1,6 @@
 #include "rondo/observe/memory_observer.h"
 
-#include "rondo/backend/accounting.h"
+#include "rondo/backend/memory/tracked_memory.h"
 #include "rondo/nn/partition.h"
 
 namespace rondo {
@@ -64,7 +64,7 @@ void MemoryObserver::leave_phase() {
 
 void MemoryObserver::trace(std::function<void(const TraceCounter&)> sink) {
   sink_ = std::move(sink);
-  if (sink_) ledger_.take_interval();
+  if (sink_) tracker_.take_interval();
 }
 
 void MemoryObserver::pre_forward(UnitState& unit) {
@@ -102,7 +102,7 @@ void MemoryObserver::leave(const UnitState& unit) {
 
 void MemoryObserver::sample() {
   if (!sink_) return;
-  const MemoryInterval interval = ledger_.take_interval();
+  const MemoryInterval interval = tracker_.take_interval();
   sink_(counter_of(interval.peak, interval.peak_time_ns));
   sink_(counter_of(interval.now, interval.now_ns));
 }

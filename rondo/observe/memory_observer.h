@@ -9,22 +9,22 @@
 #include <vector>
 
 #include "rondo/format/trace.h"
-#include "rondo/memory/ledger.h"
+#include "rondo/memory/tracker.h"
 #include "rondo/nn/unit_state.h"
 
 namespace rondo {
 
-// Labels what training a model allocates on the process's books: activations in forward (and in the second
+// Labels what training a model allocates in the process: activations in forward (and in the second
 // forward of checkpointed units), temporaries in backward, and the gradients of parameters when a unit's
-// backward has ended; each with its unit. Follows the books over the steps that are traced. Attach it before
-// a strategy's observers, so that these find its labels and put their own on top. The thread that trains uses
-// it.
+// backward has ended; each with its unit. Follows tracked memory over the steps that are traced. Attach it
+// before a strategy's observers, so that these find its labels and put their own on top. The thread that
+// trains uses it.
 class MemoryObserver final : public UnitObserver {
  public:
-  // `ledger` must outlive the object.
-  explicit MemoryObserver(MemoryLedger& ledger) : ledger_(ledger) {}
+  // `tracker` must outlive the object.
+  explicit MemoryObserver(MemoryTracker& tracker) : tracker_(tracker) {}
 
-  // Labels parameters and buffers of `model`, which may be on the books under any label, with their units.
+  // Labels parameters and buffers of `model`, which may be tracked under any label, with their units.
   // Call it before the first pass, and again when a strategy has put others in their place.
   void label_parameters(const torch::nn::Module& model);
   // Labels the gradients of `model`'s parameters, with the units of parameters of the same name in the model
@@ -37,7 +37,7 @@ class MemoryObserver final : public UnitObserver {
   // Ends the phase, and all labels that an exception left behind in it.
   void leave_phase();
 
-  // Takes the books at every moment that observers see, and the largest moment in between; null ends it.
+  // Takes tracked memory at every moment that observers see, and the largest moment in between; null ends it.
   void trace(std::function<void(const TraceCounter&)> sink);
 
   void pre_forward(UnitState& unit) override;
@@ -52,7 +52,7 @@ class MemoryObserver final : public UnitObserver {
   void leave(const UnitState& unit);
   void sample();
 
-  MemoryLedger& ledger_;
+  MemoryTracker& tracker_;
   struct Known {
     MemoryUnit number = kRootMemoryUnit;
     std::vector<at::Tensor> parameters = {};  // the unit's own, without those of units inside

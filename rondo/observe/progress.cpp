@@ -1,13 +1,12 @@
 #include "rondo/observe/progress.h"
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <vector>
 
 #include "rondo/base/error.h"
+#include "rondo/base/terminal.h"
 #include "rondo/base/text.h"
 
 namespace rondo {
@@ -33,15 +32,31 @@ std::size_t terminal_width(std::FILE* stream) {
   if (const char* width = launchers_terminal_width()) {
     return static_cast<std::size_t>(std::max(20, std::atoi(width)));
   }
-  winsize size{};
-  if (ioctl(fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  return 80;
+  return static_cast<std::size_t>(terminal_size(fileno(stream)).columns);
 }
 
 ProgressStyle resolve(ProgressStyle style, std::FILE* stream) {
   if (style != ProgressStyle::automatic) return style;
-  const bool on_terminal = isatty(fileno(stream)) == 1 || launchers_terminal_width() != nullptr;
+  const bool on_terminal = is_terminal_with_escapes(fileno(stream)) || launchers_terminal_width() != nullptr;
   return on_terminal ? ProgressStyle::bar : ProgressStyle::lines;
+}
+
+// A part of the bar's line; of those that do not fit the one with the highest rank goes first.
+struct Field {
+  std::string text;
+  int rank;
+};
+
+// The fields that fit into `width` columns, whole, in their order.
+std::string fitting(std::vector<Field> fields, std::size_t width) {
+  for (;;) {
+    std::vector<std::string> texts;
+    for (const Field& field : fields) texts.push_back(field.text);
+    std::string line = join(texts, "  ");
+    if (line.size() <= width || fields.size() == 1) return line.substr(0, width);
+    fields.erase(std::max_element(fields.begin(), fields.end(),
+                                  [](const Field& a, const Field& b) { return a.rank < b.rank; }));
+  }
 }
 
 }  // namespace
@@ -71,6 +86,7 @@ Progress::Progress(std::FILE* stream, const ProgressOptions& options)
 Progress::~Progress() { finish(); }
 
 void Progress::update(const ProgressUpdate& update) {
+  activity_shown_.reset();
   if (style_ == ProgressStyle::off) return;
   const TimePoint now = Clock::now();
   const bool last = update.step >= options_.total_steps;
@@ -84,10 +100,29 @@ void Progress::update(const ProgressUpdate& update) {
 }
 
 void Progress::note(std::string_view text) {
+  activity_shown_.reset();
   if (style_ == ProgressStyle::off) return;
   if (!bar_.empty()) std::fputs("\r\033[K", stream_);
   std::fprintf(stream_, "%.*s\n", static_cast<int>(text.size()), text.data());
   std::fputs(bar_.c_str(), stream_);
+  std::fflush(stream_);
+}
+
+void Progress::activity(std::string_view text) {
+  if (style_ == ProgressStyle::off) return;
+  const TimePoint now = Clock::now();
+  const bool bar = style_ == ProgressStyle::bar;
+  // What is over in a moment needs no line.
+  if (!activity_shown_) activity_shown_ = now;
+  if (now - *activity_shown_ < (bar ? options_.redraw_every : options_.activity_every)) return;
+  activity_shown_ = now;
+  if (bar) {
+    const std::string line(text.substr(0, terminal_width(stream_) - 1));
+    bar_ = str("\r", line, "\033[K");
+    std::fputs(bar_.c_str(), stream_);
+  } else {
+    std::fprintf(stream_, "%.*s\n", static_cast<int>(text.size()), text.data());
+  }
   std::fflush(stream_);
 }
 
@@ -99,21 +134,25 @@ void Progress::finish() {
 }
 
 void Progress::draw_bar(const ProgressUpdate& update) {
-  const std::string numbers =
-      formatted(" %lld/%lld  loss %.4f  %s %s/s  lr %.2e  left %s", static_cast<long long>(update.step),
-                static_cast<long long>(options_.total_steps), update.loss, people_number(update.rate).c_str(),
-                std::string(update.unit).c_str(), update.learning_rate, time_left(update.step).c_str());
+  // One column stays free: a full line would move the cursor to the next.
   const std::size_t width = terminal_width(stream_) - 1;
+  const std::string numbers = fitting({{formatted("%lld/%lld", static_cast<long long>(update.step),
+                                                  static_cast<long long>(options_.total_steps)),
+                                        0},
+                                       {formatted("loss %.4f", update.loss), 1},
+                                       {str(people_number(update.rate), ' ', update.unit, "/s"), 3},
+                                       {formatted("lr %.2e", update.learning_rate), 4},
+                                       {str("left ", time_left(update.step)), 2}},
+                                      width);
   std::string line;
-  if (width > numbers.size() + 12) {
-    const std::size_t cells = std::min<std::size_t>(width - numbers.size() - 2, 40);
+  if (width > numbers.size() + 13) {
+    const std::size_t cells = std::min<std::size_t>(width - numbers.size() - 3, 40);
     const double done = static_cast<double>(update.step) /
                         static_cast<double>(std::max<std::int64_t>(1, options_.total_steps));
     const auto full = static_cast<std::size_t>(std::clamp(done, 0.0, 1.0) * static_cast<double>(cells));
-    line = str('[', std::string(full, '='), std::string(cells - full, ' '), ']');
+    line = str('[', std::string(full, '='), std::string(cells - full, ' '), "] ");
   }
-  line = (line + numbers).substr(0, width);
-  bar_ = str("\r", line, "\033[K");
+  bar_ = str("\r", line, numbers, "\033[K");
   std::fputs(bar_.c_str(), stream_);
   std::fflush(stream_);
 }

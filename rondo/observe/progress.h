@@ -27,6 +27,7 @@ struct ProgressOptions {
   std::int64_t line_every_steps = 10;             // lines: at least this many steps apart ...
   Duration line_every = std::chrono::seconds(1);  // ... and at least this long
   Duration redraw_every = std::chrono::milliseconds(100);
+  Duration activity_every = std::chrono::seconds(2);  // lines of what happens between steps
 };
 
 // What is shown of a step.
@@ -54,6 +55,9 @@ class Progress {
   // Prints a line of its own ("validation loss 1.234"), keeping the bar below it. Nothing when the style is
   // off.
   void note(std::string_view text);
+  // What happens between steps: shown in the bar's place, or as a line now and then. Nothing when the style
+  // is off. The next update() ends it.
+  void activity(std::string_view text);
   void finish();
 
  private:
@@ -66,6 +70,7 @@ class Progress {
   ProgressStyle style_;
   TimePoint started_;
   std::optional<TimePoint> last_shown_;
+  std::optional<TimePoint> activity_shown_;
   std::int64_t last_shown_step_;
   std::string bar_;  // as it stands on the terminal now; empty when there is none
 };

@@ -4,18 +4,18 @@
 #include <map>
 #include <string>
 
-#include "rondo/memory/ledger.h"
+#include "rondo/memory/tracker.h"
 #include "rondo/nn/unit_state.h"
 
 namespace rondo {
 
-// The largest total of the books while each unit computed, forward or backward: attach it after a strategy's
+// The largest tracked total while each unit computed, forward or backward: attach it after a strategy's
 // observers to units that do not lie in each other. What is outside units belongs to none. The thread that
 // trains uses it.
 class UnitPeaks final : public UnitObserver {
  public:
-  // `ledger` must outlive the object; nobody else takes its largest totals.
-  explicit UnitPeaks(MemoryLedger& ledger) : ledger_(ledger) {}
+  // `tracker` must outlive the object; nobody else takes its largest totals.
+  explicit UnitPeaks(MemoryTracker& tracker) : tracker_(tracker) {}
 
   const std::map<std::string, std::uint64_t>& bytes() const { return bytes_; }
 
@@ -29,7 +29,7 @@ class UnitPeaks final : public UnitObserver {
   void enter(const UnitState& unit);
   void leave(const UnitState& unit);
 
-  MemoryLedger& ledger_;
+  MemoryTracker& tracker_;
   std::map<std::string, std::uint64_t> bytes_;
   const UnitState* now_ = nullptr;  // under way
 };

@@ -15,8 +15,8 @@ std::uint64_t above(std::uint64_t value, std::uint64_t floor) { return value > f
 
 }  // namespace
 
-UnitProfiler::UnitProfiler(MemoryLedger& ledger, std::map<std::string, std::uint64_t> gradient_bytes)
-    : ledger_(ledger), gradient_bytes_(std::move(gradient_bytes)) {}
+UnitProfiler::UnitProfiler(MemoryTracker& tracker, std::map<std::string, std::uint64_t> gradient_bytes)
+    : tracker_(tracker), gradient_bytes_(std::move(gradient_bytes)) {}
 
 void UnitProfiler::begin_forward() {
   pass_.clear();
@@ -78,7 +78,7 @@ void UnitProfiler::post_recompute(UnitState& unit) {
 }
 
 void UnitProfiler::begin_span(std::string owner) {
-  const MemoryInterval interval = ledger_.take_interval();
+  const MemoryInterval interval = tracker_.take_interval();
   span_ = {.owner = std::move(owner),
            .begin_ns = monotonic_ns(),
            .total = total_of(interval.now),
@@ -87,7 +87,7 @@ void UnitProfiler::begin_span(std::string owner) {
 
 void UnitProfiler::end_span() {
   const double seconds = seconds_since(span_.begin_ns);
-  const MemoryInterval interval = ledger_.take_interval();
+  const MemoryInterval interval = tracker_.take_interval();
   Pass& pass = pass_[span_.owner];
   (backward_ ? pass.backward_s : pass.forward_s) += seconds;
   const std::uint64_t peak = total_of(interval.peak);
@@ -112,7 +112,7 @@ void UnitProfiler::close_head() {
   if (!std::exchange(head_.open, false)) return;
   std::uint64_t& workspace = figures_[last_forward_].forward_workspace_bytes;
   workspace = std::max(workspace, above(head_.peak, head_.before));
-  pass_[kRootUnit].activation_bytes += above(ledger_.total(), head_.before);
+  pass_[kRootUnit].activation_bytes += above(tracker_.total(), head_.before);
 }
 
 }  // namespace rondo

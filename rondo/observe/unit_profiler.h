@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "rondo/memory/ledger.h"
+#include "rondo/memory/tracker.h"
 #include "rondo/nn/unit_state.h"
 
 namespace rondo {
@@ -30,8 +30,8 @@ struct UnitFigures {
 //   profiler.begin_forward(); loss = forward(); profiler.begin_backward(); loss.backward(); profiler.end();
 class UnitProfiler final : public UnitObserver {
  public:
-  // `gradient_bytes` of each unit, by name, the root's included. `ledger` must outlive the object.
-  UnitProfiler(MemoryLedger& ledger, std::map<std::string, std::uint64_t> gradient_bytes);
+  // `gradient_bytes` of each unit, by name, the root's included. `tracker` must outlive the object.
+  UnitProfiler(MemoryTracker& tracker, std::map<std::string, std::uint64_t> gradient_bytes);
 
   void begin_forward();
   void begin_backward();
@@ -72,7 +72,7 @@ class UnitProfiler final : public UnitObserver {
   void end_span();
   void close_head();
 
-  MemoryLedger& ledger_;
+  MemoryTracker& tracker_;
   std::map<std::string, std::uint64_t> gradient_bytes_;
   std::map<std::string, UnitFigures> figures_;
   std::map<std::string, Pass> pass_;

@@ -18,7 +18,7 @@ void UnitSpans::end(UnitState& unit, const char* pass) {
     return open.unit == &unit && std::strcmp(open.pass, pass) == 0;
   });
   if (found == open_.rend()) return;
-  TraceEvent event;
+  TraceSpan event;
   event.name = pass;
   event.unit = unit.name();
   event.begin_ns = found->begin_ns;
@@ -27,7 +27,7 @@ void UnitSpans::end(UnitState& unit, const char* pass) {
   open_.erase(std::next(found).base());
 }
 
-std::vector<TraceEvent> UnitSpans::take() {
+std::vector<TraceSpan> UnitSpans::take() {
   open_.clear();  // what an exception has left
   return std::exchange(ended_, {});
 }

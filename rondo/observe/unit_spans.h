@@ -21,7 +21,7 @@ class UnitSpans final : public UnitObserver {
   void post_recompute(UnitState& unit) override { end(unit, "recompute"); }
 
   // What ended since the last call.
-  std::vector<TraceEvent> take();
+  std::vector<TraceSpan> take();
 
  private:
   struct Open {
@@ -34,7 +34,7 @@ class UnitSpans final : public UnitObserver {
   void end(UnitState& unit, const char* pass);
 
   std::vector<Open> open_;
-  std::vector<TraceEvent> ended_;
+  std::vector<TraceSpan> ended_;
 };
 
 }  // namespace rondo

@@ -2,13 +2,13 @@
 
 namespace rondo {
 
-void UnitTimes::add_step(const std::vector<TraceEvent>& spans) {
+void UnitTimes::add_step(const std::vector<TraceSpan>& spans) {
   struct Sums {
     double forward_s = 0;
     double backward_s = 0;
   };
   std::map<std::string, Sums> step;
-  for (const TraceEvent& span : spans) {
+  for (const TraceSpan& span : spans) {
     const double seconds = static_cast<double>(span.end_ns - span.begin_ns) * 1e-9;
     // What is computed again is within a backward pass.
     if (span.name == "forward") step[span.unit].forward_s += seconds;

@@ -18,7 +18,7 @@ class UnitTimes {
   };
 
   // Takes what UnitSpans::take() gives for one step: an entry of each unit that ran.
-  void add_step(const std::vector<TraceEvent>& spans);
+  void add_step(const std::vector<TraceSpan>& spans);
   const std::map<std::string, Times>& times() const { return times_; }
 
  private:

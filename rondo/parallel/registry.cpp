@@ -1,19 +1,20 @@
 #include "rondo/parallel/registry.h"
 
-#include "rondo/parallel/ddp/ddp_strategy.h"
-#include "rondo/parallel/sharded/sharded_strategy.h"
+#include "rondo/parallel/strategy_folders.h"
 
 namespace rondo {
 
 StrategyRegistry all_strategies() {
   StrategyRegistry registry = local_strategies();
-  registry.add("ddp", "every rank holds the whole model; gradients are averaged",
-               [](const Context& context, const StrategyOptions& options) -> std::unique_ptr<Strategy> {
-                 refuse_options_of_units("ddp", options);
-                 return std::make_unique<DdpStrategy>(context, options);
-               });
-  registry.add_alias("multi_worker_mirrored", "ddp");
-  add_sharded_strategies(registry);
+  for_each_strategy_folder([&](auto folder) {
+    using Folder = decltype(folder);
+    using Options = typename Folder::Options;
+    for (const Declaration& declared : Folder::declarations()) {
+      registry.add<Options>(declared, [name = declared.name](const Context& context, const Options& options) {
+        return Folder::make(name, context, options);
+      });
+    }
+  });
   return registry;
 }
 

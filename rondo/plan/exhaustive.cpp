@@ -1,4 +1,5 @@
 #include "rondo/plan/exhaustive.h"
+#include "rondo/plan/schedule/index.h"
 
 #include <algorithm>
 #include <deque>
@@ -9,11 +10,9 @@ namespace {
 
 using cost::ChoiceCost;
 using cost::Job;
-using simulate::StepPlan;
+using simulate::Candidate;
 
 constexpr int kMostUnits = 5;
-
-std::size_t index(int number) { return static_cast<std::size_t>(number); }
 
 // What has happened up to a slot; the simulator's state.
 struct State {
@@ -23,8 +22,8 @@ struct State {
   double link_left = 0;
   double gathered = 0;
   double gradients = 0;
-  std::vector<double> done;                       // by job; below zero: not launched
-  std::deque<std::pair<double, double>> leaving;  // end of a reduction, bytes that it frees
+  std::vector<double> done;                             // by job; below zero: not launched
+  std::deque<std::pair<double, double>> gradients_due;  // end of a reduction, bytes that it frees
 };
 
 class Search {
@@ -157,9 +156,9 @@ class Search {
   }
 
   static void release(State& s) {
-    while (!s.leaving.empty() && s.leaving.front().first <= s.now) {
-      s.gradients -= s.leaving.front().second;
-      s.leaving.pop_front();
+    while (!s.gradients_due.empty() && s.gradients_due.front().first <= s.now) {
+      s.gradients -= s.gradients_due.front().second;
+      s.gradients_due.pop_front();
     }
   }
 
@@ -171,16 +170,16 @@ class Search {
     release(s);
     const double fixed = fixed_bytes(slot);
     while (fixed + s.gathered + s.gradients > static_cast<double>(limit_)) {
-      if (s.leaving.empty()) return;
-      s.now = s.leaving.front().first;
+      if (s.gradients_due.empty()) return;
+      s.now = s.gradients_due.front().first;
       release(s);
     }
     for (const simulate::Launch& l : launches) {
-      if (job(l.job).goes_beside(slot)) send(s, l.job);
+      if (job(l.job).overlaps(slot)) send(s, l.job);
     }
     if (slot == cost::Slots::update()) work(s, optimizer_);
     for (const simulate::Launch& l : launches) {
-      if (!job(l.job).goes_beside(slot)) send(s, l.job);
+      if (!job(l.job).overlaps(slot)) send(s, l.job);
     }
     if (slots_.is_compute(slot)) pass(s, slot);
     if (std::max(s.now + s.compute_left, std::max(s.now, s.link) + s.link_left) >= to_beat()) return;
@@ -194,7 +193,7 @@ class Search {
     s.done[index(j)] = s.link;
     if (what.kind == cost::JobKind::reduce_scatter &&
         model_.gradients_leave(choice(what.unit).choice.strategy))
-      s.leaving.emplace_back(s.link, static_cast<double>(what.bytes));
+      s.gradients_due.emplace_back(s.link, static_cast<double>(what.bytes));
   }
 
   // `seconds` of computing, slower while the link is busy.
@@ -226,7 +225,7 @@ class Search {
   std::vector<double> least_link_;
   std::vector<const ChoiceCost*> chosen_;
   std::vector<int> jobs_;
-  StepPlan plan_;
+  Candidate plan_;
   double persistent_ = 0;
   double optimizer_ = 0;
   long long nodes_ = 0;

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "rondo/base/cancel.h"
-#include "rondo/plan/schedules.h"
+#include "rondo/plan/schedule/schedules.h"
 
 namespace rondo::plan {
 

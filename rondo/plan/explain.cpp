@@ -6,11 +6,10 @@
 
 #include "rondo/base/bytes.h"
 #include "rondo/base/text.h"
+#include "rondo/plan/schedule/index.h"
 
 namespace rondo::plan {
 namespace {
-
-std::size_t index(int number) { return static_cast<std::size_t>(number); }
 
 std::string milliseconds_text(double seconds) {
   char text[32];
@@ -19,7 +18,8 @@ std::string milliseconds_text(double seconds) {
 }
 
 // What the nearest other choices would do to the whole step, tried in the simulator.
-std::string reason(const cost::StepModel& model, const Answer& answer, int unit, std::uint64_t limit) {
+std::string reason(const cost::StepModel& model, const PlanResult& answer, int unit, std::uint64_t limit,
+                   const Wait& wait) {
   const cost::UnitChoice now = answer.plan.choices[index(unit)];
   const cost::ChoiceCost* best = nullptr;  // the fastest other one that does not fit
   simulate::StepResult best_result;
@@ -27,6 +27,7 @@ std::string reason(const cost::StepModel& model, const Answer& answer, int unit,
   const cost::ChoiceCost* slower = nullptr;
   for (const cost::ChoiceCost& c : model.choices[index(unit)]) {
     if (c.choice == now) continue;
+    if (has_ended(wait)) return "not compared with other choices: out of time";
     std::vector<cost::UnitChoice> choices = answer.plan.choices;
     choices[index(unit)] = c.choice;
     const Scheduled other = best_list_schedule(model, choices, limit);
@@ -59,13 +60,11 @@ std::string reason(const cost::StepModel& model, const Answer& answer, int unit,
   return text.empty() ? "no other choice fits" : text;
 }
 
-std::string why_infeasible(const cost::StepModel& model, const Answer& answer, std::uint64_t limit) {
+std::string what_needs_the_least(const cost::StepModel& model, const PlanResult& answer) {
   simulate::Timeline timeline;
   simulate::simulate_step(model, answer.floor.plan, 0, &timeline);
   const simulate::MemoryParts& m = timeline.slots[index(answer.floor.slot)].memory;
-  return str("the smallest feasible limit is ", to_string(Bytes{answer.floor.bytes}), " (",
-             answer.floor.bytes, " bytes), ", to_string(Bytes{answer.floor.bytes - limit}),
-             " more than given; ", slot_name(model, answer.floor.slot),
+  return str(slot_name(model, answer.floor.slot),
              " needs it even when everything is sharded as far as it pays: ", to_string(Bytes{m.persistent}),
              " stay, ", to_string(Bytes{m.activations}), " activations, ", to_string(Bytes{m.workspace}),
              " workspace, ", to_string(Bytes{m.gathered}), " gathered parameters, ",
@@ -73,7 +72,7 @@ std::string why_infeasible(const cost::StepModel& model, const Answer& answer, s
              " gradients. More ranks, a smaller batch or smaller units need less");
 }
 
-std::string what_binds(const cost::StepModel& model, const Answer& answer, std::uint64_t limit) {
+std::string what_binds(const cost::StepModel& model, const PlanResult& answer, std::uint64_t limit) {
   const double lost = answer.result.step_s - answer.result.compute_s;
   const double exposed = lost / std::max(answer.result.step_s, 1e-12);
   if (exposed < 1e-3) return "compute: all communication is hidden, more memory would buy nothing";
@@ -100,15 +99,20 @@ std::string slot_name(const cost::StepModel& model, int slot) {
              model.profile.units[index(slots.unit(slot))].name, pass);
 }
 
-Explanation explain(const cost::StepModel& model, const Answer& answer, std::uint64_t memory_limit) {
+Explanation explain(const cost::StepModel& model, const PlanResult& answer, std::uint64_t memory_limit,
+                    const Wait& wait) {
   Explanation explanation;
   if (!answer.feasible) {
-    explanation.binding = why_infeasible(model, answer, memory_limit);
+    const std::uint64_t least = answer.floor.bytes;
+    explanation.need = what_needs_the_least(model, answer);
+    explanation.binding =
+        str("the smallest feasible limit is ", to_string(Bytes{least}), " (", least, " bytes), ",
+            to_string(Bytes{least - std::min(least, memory_limit)}), " more than given; ", explanation.need);
     explanation.reasons.assign(index(model.units()), "part of the plan with the least memory");
     return explanation;
   }
   for (int unit = 0; unit < model.units(); ++unit)
-    explanation.reasons.push_back(reason(model, answer, unit, memory_limit));
+    explanation.reasons.push_back(reason(model, answer, unit, memory_limit, wait));
   explanation.binding = what_binds(model, answer, memory_limit);
   explanation.one_more_gib_saves_s = std::min(-answer.seconds_per_byte * static_cast<double>(GiB(1).count),
                                               answer.result.step_s - answer.result.compute_s);
@@ -117,7 +121,8 @@ Explanation explain(const cost::StepModel& model, const Answer& answer, std::uin
 }
 
 std::vector<SweepPoint> sweep(const cost::StepModel& model, PlannerOptions options, int points) {
-  const double low = static_cast<double>(memory_floor(model).bytes);
+  const double low =
+      static_cast<double>(memory_floor(model, {Deadline::after(options.time_limit), options.cancel}).bytes);
   const double high = static_cast<double>(memory_ceiling(model));
   options.time_limit /= std::max(points, 1);
   std::vector<SweepPoint> result;

@@ -11,16 +11,19 @@ namespace rondo::plan {
 struct Explanation {
   std::vector<std::string> reasons;  // by unit: what another choice would cost or need
   std::string binding;  // what keeps the step from being faster; of an infeasible limit what stands in
-                        // the way
+                        // the way, beginning with the smallest limit that is feasible
+  std::string need;     // of an infeasible limit: where the least is needed, and what for
   double one_more_gib_saves_s = 0;  // by the relaxation's dual values; at most what is above compute alone
 };
 
-Explanation explain(const cost::StepModel& model, const Answer& answer, std::uint64_t memory_limit);
+// When `wait` ends, the remaining units are not compared with other choices, and say so.
+Explanation explain(const cost::StepModel& model, const PlanResult& answer, std::uint64_t memory_limit,
+                    const Wait& wait = {});
 
 // One point of the step time against the limit.
 struct SweepPoint {
   std::uint64_t limit = 0;
-  Answer answer;
+  PlanResult answer;
 };
 // Answers at `points` limits, evenly from the smallest feasible to where no limit binds; each within
 // options.time_limit / points.

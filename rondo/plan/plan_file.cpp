@@ -1,11 +1,14 @@
 #include "rondo/plan/plan_file.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/cost/profile_json.h"
+#include "rondo/plan/schedule/index.h"
 #include "rondo/simulate/unit_forecast.h"
 
 namespace rondo::plan {
@@ -13,47 +16,45 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::size_t index(int number) { return static_cast<std::size_t>(number); }
-
-Json units_to_json(const cost::StepModel& model, const simulate::StepPlan& plan,
-                   const Explanation& explanation, const simulate::Timeline& timeline) {
-  const std::vector<simulate::UnitForecast> forecasts = simulate::forecast_units(model, timeline);
+Json units_to_json(const StepPlan& plan, const Explanation& explanation,
+                   const std::vector<simulate::UnitForecast>& forecasts) {
   Json units = Json::array();
-  for (int unit = 0; unit < model.units(); ++unit) {
-    const cost::UnitChoice choice = plan.choices[index(unit)];
-    units.push_back({{"name", model.profile.units[index(unit)].name},
-                     {"strategy", cost::name(choice.strategy)},
-                     {"checkpoint", choice.checkpoint},
-                     {"parameter_bytes", model.profile.units[index(unit)].parameter_bytes},
-                     {"exposed_comm_ms", forecasts[index(unit)].exposed_s * 1e3},
-                     {"peak_bytes", forecasts[index(unit)].peak_bytes},
-                     {"reason", explanation.reasons[index(unit)]}});
+  for (std::size_t i = 0; i < plan.units.size(); ++i) {
+    const PlannedUnit& unit = plan.units[i];
+    units.push_back({{"name", unit.name},
+                     {"strategy", cost::name(unit.choice.strategy)},
+                     {"checkpoint", unit.choice.checkpoint},
+                     {"parameter_bytes", *unit.parameter_bytes},
+                     {"exposed_comm_ms", forecasts[i].exposed_s * 1e3},
+                     {"peak_bytes", forecasts[i].peak_bytes},
+                     {"reason", explanation.reasons[i]}});
   }
   return units;
 }
 
-Json blocks_to_json(const cost::StepModel& model, const simulate::StepPlan& plan) {
+Json blocks_to_json(const StepPlan& plan) {
   Json blocks = Json::array();
-  std::vector<int> launched(model.jobs.size(), 0);
-  for (int slot = 0; slot < model.slots.count(); ++slot) {
-    for (const simulate::Launch& launch : plan.launches[index(slot)]) {
-      const cost::Job& job = model.jobs[index(launch.job)];
-      for (int i = 0; i < launch.blocks; ++i) {
-        const int number = launched[index(launch.job)]++;
-        blocks.push_back({{"collective", cost::name(cost::collective(job.kind))},
-                          {"unit", model.profile.units[index(job.unit)].name},
-                          {"index", number},
-                          {"bytes", job.block_bytes(number)},
-                          {"slot", slot},
-                          {"purpose", cost::name(job.kind)},
-                          {"micro_batch", job.micro_batch}});
-      }
-    }
+  std::map<std::tuple<cost::JobKind, std::size_t, int>, int> launched;  // of each collective
+  for (const cost::PlannedBlock& block : plan.schedule->blocks) {
+    blocks.push_back({{"collective", cost::name(cost::collective(block.purpose))},
+                      {"unit", plan.units[block.unit].name},
+                      {"index", launched[{block.purpose, block.unit, block.micro_batch}]++},
+                      {"bytes", block.bytes},
+                      {"slot", block.slot},
+                      {"purpose", cost::name(block.purpose)},
+                      {"micro_batch", block.micro_batch}});
   }
   return blocks;
 }
 
-Json baselines_to_json(const Answer& answer) {
+Json waits_to_json(const StepPlan& plan) {
+  Json waits = Json::array();
+  for (const cost::PlannedWait& wait : plan.schedule->waits)
+    waits.push_back({{"slot", wait.slot}, {"block", wait.block}});
+  return waits;
+}
+
+Json baselines_to_json(const PlanResult& answer) {
   Json baselines = Json::object();
   for (const Baseline& b : answer.baselines)
     baselines[b.name] = b.result.fits ? Json(b.result.step_s * 1e3) : Json(nullptr);
@@ -62,39 +63,67 @@ Json baselines_to_json(const Answer& answer) {
 
 // Slots that need the memory of gradients, also of those that are long gone as the plan has it: the link may
 // be late. What an earlier slot needed to be gone is gone.
-Json waits_to_json(const simulate::Timeline& timeline) {
-  Json waits = Json::array();
+std::vector<cost::PlannedWait> waits_of(const simulate::Timeline& timeline) {
+  std::vector<cost::PlannedWait> waits;
   int gone = -1;
   for (std::size_t slot = 0; slot < timeline.slots.size(); ++slot) {
     if (timeline.slots[slot].needs_gone <= gone) continue;
     gone = timeline.slots[slot].needs_gone;
-    waits.push_back({{"slot", slot}, {"block", gone}});
+    waits.push_back({static_cast<int>(slot), static_cast<std::size_t>(gone)});
   }
   return waits;
 }
 
 }  // namespace
 
-Json plan_to_json(const cost::StepModel& model, const Answer& answer, const Explanation& explanation,
+StepPlan step_plan(const cost::StepModel& model, const PlanResult& answer, std::uint64_t memory_limit,
+                   const simulate::Timeline& timeline) {
+  StepPlan plan{.model = model.profile.model, .ranks = model.options.ranks};
+  for (int unit = 0; unit < model.units(); ++unit) {
+    const cost::UnitProfile& profile = model.profile.units[index(unit)];
+    plan.units.push_back({profile.name, answer.plan.choices[index(unit)], profile.parameter_bytes});
+  }
+  cost::PlannedSchedule& schedule = plan.schedule.emplace();
+  schedule.shard_group = model.shard_group;
+  schedule.micro_batches = model.options.micro_batches;
+  schedule.batch_size = model.profile.batch_size;
+  schedule.profile_hash = cost::profile_hash(model.profile);
+  schedule.memory_limit_bytes = memory_limit;
+  std::vector<int> launched(model.jobs.size(), 0);
+  for (int slot = 0; slot < model.slots.count(); ++slot) {
+    for (const simulate::Launch& launch : answer.plan.launches[index(slot)]) {
+      const cost::Job& job = model.jobs[index(launch.job)];
+      for (int i = 0; i < launch.blocks; ++i) {
+        schedule.blocks.push_back({job.kind, index(job.unit), job.micro_batch, slot,
+                                   job.block_bytes(launched[index(launch.job)]++)});
+      }
+    }
+  }
+  if (answer.feasible) schedule.waits = waits_of(timeline);
+  return plan;
+}
+
+Json plan_to_json(const cost::StepModel& model, const PlanResult& answer, const Explanation& explanation,
                   const PlannerOptions& options) {
   simulate::Timeline timeline;
   simulate::simulate_step(model, answer.plan, answer.feasible ? options.memory_limit : answer.floor.bytes,
                           &timeline);
+  const StepPlan plan = step_plan(model, answer, options.memory_limit, timeline);
   Json json{{"feasible", answer.feasible},
             {"step_ms", answer.feasible ? Json(answer.result.step_s * 1e3) : Json(nullptr)},
             {"lower_bound_ms", answer.lower_bound_s * 1e3},
             {"gap", answer.feasible ? Json(answer.gap) : Json(nullptr)},
             {"peak_bytes", answer.result.peak_bytes},
             {"memory_limit_bytes", options.memory_limit},
-            {"ranks", model.options.ranks},
+            {"ranks", plan.ranks},
             {"solve_s", answer.solve_s},
             {"solver", answer.solver},
             {"heuristic", answer.is_heuristic},
             {"objective", options.objective == Objective::step_time ? "step-time" : "overlap"},
-            {"model", model.profile.model},
-            {"batch_size", model.profile.batch_size},
-            {"shard_group", model.shard_group},
-            {"micro_batches", model.options.micro_batches},
+            {"model", plan.model},
+            {"batch_size", plan.schedule->batch_size},
+            {"shard_group", plan.schedule->shard_group},
+            {"micro_batches", plan.schedule->micro_batches},
             {"compute_ms", answer.result.compute_s * 1e3},
             {"comm_ms", answer.result.communication_s * 1e3},
             {"exposed_comm_ms", answer.result.exposed_s * 1e3},
@@ -103,17 +132,17 @@ Json plan_to_json(const cost::StepModel& model, const Answer& answer, const Expl
             {"smallest_limit_proven", answer.floor.is_proven},
             {"binding", explanation.binding},
             {"one_more_gib_saves_ms", explanation.one_more_gib_saves_s * 1e3}};
-  json["units"] = units_to_json(model, answer.plan, explanation, timeline);
-  json["blocks"] = blocks_to_json(model, answer.plan);
-  json["waits"] = answer.feasible ? waits_to_json(timeline) : Json::array();
+  json["units"] = units_to_json(plan, explanation, simulate::forecast_units(model, timeline));
+  json["blocks"] = blocks_to_json(plan);
+  json["waits"] = waits_to_json(plan);
   json["baselines"] = baselines_to_json(answer);
   json["notes"] = model.notes;
-  json["profile_hash"] = cost::profile_hash(model.profile);
+  json["profile_hash"] = plan.schedule->profile_hash;
   return json;
 }
 
-simulate::StepPlan plan_from_json(const cost::StepModel& model, const Json& json, const std::string& what) {
-  const PlanFile file = parse_plan_file(json, what);
+simulate::Candidate plan_from_json(const cost::StepModel& model, const Json& json, const std::string& what) {
+  const StepPlan file = parse_step_plan(json, what);
   if (!file.schedule)
     throw UsageError(str(what,
                          ": says what units do, but not when blocks go out (the short form), which only "
@@ -123,15 +152,20 @@ simulate::StepPlan plan_from_json(const cost::StepModel& model, const Json& json
                          file.schedule->profile_hash, ") than this one (", model.profile.model, ", hash ",
                          cost::profile_hash(model.profile), "); plan again with this profile"));
   }
-  simulate::StepPlan plan;
+  if (file.pipeline || file.ranks != model.options.ranks || file.mesh.find("tensor") != std::string::npos) {
+    throw UsageError(str(what, ": is of ", file.ranks, " ranks",
+                         file.mesh.empty() ? "" : str(" on mesh ", file.mesh), ", and what is simulated has ",
+                         model.options.ranks,
+                         " along data; `rondo simulate --mesh` says what such a step takes"));
+  }
+  simulate::Candidate plan;
   plan.launches.resize(index(model.slots.count()));
   std::vector<int> numbers(file.units.size(), -1);
   for (int unit = 0; unit < model.units(); ++unit) {
     const std::string& name = model.profile.units[index(unit)].name;
-    const auto found = std::find_if(file.units.begin(), file.units.end(),
-                                    [&](const PlannedUnit& u) { return u.name == name; });
-    if (found == file.units.end()) throw DataError(str(what, ".units: leaves out unit '", name, "'"));
-    numbers[static_cast<std::size_t>(found - file.units.begin())] = unit;
+    const PlannedUnit* const found = file.find(name);
+    if (found == nullptr) throw DataError(str(what, ".units: leaves out unit '", name, "'"));
+    numbers[static_cast<std::size_t>(found - file.units.data())] = unit;
     plan.choices.push_back(found->choice);
   }
   for (std::size_t i = 0; i < numbers.size(); ++i) {
@@ -159,7 +193,7 @@ simulate::StepPlan plan_from_json(const cost::StepModel& model, const Json& json
   return plan;
 }
 
-Json to_fsdp2(const cost::StepModel& model, const simulate::StepPlan& plan) {
+Json to_fsdp2(const cost::StepModel& model, const simulate::Candidate& plan) {
   Json units = Json::array();
   Json approximated = Json::array();
   const auto name_of = [&](int unit) { return model.profile.units[index(unit)].name; };

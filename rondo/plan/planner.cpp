@@ -5,10 +5,14 @@
 
 #include "rondo/base/text.h"
 #include "rondo/plan/exhaustive.h"
-#include "rondo/plan/polish.h"
+#include "rondo/plan/local_search.h"
 
 namespace rondo::plan {
 namespace {
+
+// Making a program and the solver's own preparations take time in which neither looks at a clock.
+constexpr double kVariablesASecond = 100'000;
+constexpr double kMostVariables = 2'000'000;
 
 class Planner {
  public:
@@ -19,22 +23,27 @@ class Planner {
         deadline_(Deadline::after(options.time_limit)),
         solver_(options.use_solver ? make_highs() : nullptr) {}
 
-  Answer run() {
-    answer_.floor = memory_floor(model_);
+  PlanResult run() {
+    answer_.floor = memory_floor(model_, all());
     answer_.solver = solver_ != nullptr    ? solver_->name()
                      : options_.use_solver ? "heuristic: rondo was built without HiGHS"
                                            : "heuristic: asked for no solver";
     answer_.is_heuristic = solver_ == nullptr;
+    if (is_over()) {
+      answer_.is_heuristic = true;
+      answer_.solver += ", out of time: heuristic plan";
+    }
     if (answer_.floor.bytes > options_.memory_limit) {
       answer_.plan = answer_.floor.plan;
       answer_.result = simulate::simulate_step(model_, answer_.plan, answer_.floor.bytes);
       return finish();
     }
     answer_.lower_bound_s = simple_bound();
-    answer_.baselines = all_baselines(model_, options_.memory_limit);
+    answer_.baselines = all_baselines(model_, options_.memory_limit, all());
     take({answer_.floor.plan, simulate::simulate_step(model_, answer_.floor.plan, options_.memory_limit)});
     for (const Baseline& baseline : answer_.baselines) {
       take({baseline.plan, baseline.result});
+      if (is_over()) continue;
       take(best_list_schedule(model_, baseline.plan.choices, options_.memory_limit));
     }
     report("baselines");
@@ -47,7 +56,7 @@ class Planner {
     if (solver_ != nullptr) {
       solve();
     } else {
-      polish(0.9);
+      local_search(0.9);
     }
     if (options_.objective == Objective::step_time)
       best_ = with_less_memory(model_, std::move(best_), options_.memory_limit, until(1.0));
@@ -59,9 +68,8 @@ class Planner {
     const auto part = std::chrono::duration_cast<Duration>(options_.time_limit * share);
     return {Deadline::after(std::max(Duration::zero(), start_ + part - Clock::now())), options_.cancel};
   }
-  bool is_over() const {
-    return deadline_.passed() || (options_.cancel != nullptr && options_.cancel->cancelled());
-  }
+  Wait all() const { return {deadline_, options_.cancel}; }
+  bool is_over() const { return has_ended(all()); }
   double target() const { return answer_.lower_bound_s * (1 + options_.target_gap); }
   bool is_good_enough() const {
     return options_.objective == Objective::step_time && best_.result.fits && best_.result.step_s <= target();
@@ -107,21 +115,28 @@ class Planner {
 
   void solve() {
     if (is_over()) {
+      if (!answer_.is_heuristic) answer_.solver += ", out of time: heuristic plan";
       answer_.is_heuristic = true;
-      answer_.solver += ", out of time: heuristic plan";
+      return;
+    }
+    const double most = std::min(kMostVariables, kVariablesASecond * seconds(options_.time_limit));
+    if (const auto size = Formulation::size_of(model_); static_cast<double>(size) > most) {
+      answer_.is_heuristic = true;
+      answer_.solver += str(", too slow for ", size, " variables in this time: heuristic plan");
+      local_search(1.0);
       return;
     }
     const Formulation formulation(model_, options_.memory_limit, options_.objective, false);
     SolveOptions relaxation;
     relaxation.wait = {deadline_, options_.cancel};
     relaxation.relax = true;
-    const SolveResult relaxed = solver_->solve(formulation.programme(), relaxation);
+    const SolveResult relaxed = solver_->solve(formulation.program(), relaxation);
     if (relaxed.status != SolveStatus::optimal) {
       answer_.is_heuristic = true;
       answer_.solver += relaxed.status == SolveStatus::infeasible
                             ? ", which found no solution: heuristic plan"
                             : ", out of time: heuristic plan";
-      polish(1.0);
+      local_search(1.0);
       return;
     }
     bound(formulation.seconds(relaxed.bound));
@@ -139,14 +154,14 @@ class Planner {
       solve_schedule(exact, choices_, until(0.5));
       if (of_best != choices_) solve_schedule(exact, of_best, until(0.55));
     }
-    polish(0.65);
+    local_search(0.65);
     if (has_whole_buffers && !is_good_enough() && !is_over()) {
       solve_integers(exact, until(0.9));
-      polish(1.0);
+      local_search(1.0);
     }
   }
 
-  // The integer programme for choices and schedule. Its bound counts.
+  // The integer program for choices and schedule. Its bound counts.
   void solve_integers(const Formulation& formulation, const Wait& wait) {
     SolveOptions options = search(formulation, wait);
     // What is not better than this is no news, and without it there is much less to search.
@@ -157,7 +172,7 @@ class Planner {
       bound(formulation.seconds(std::min(proven, options.cutoff)));
       return is_good_enough();
     };
-    const SolveResult result = solver_->solve(formulation.programme(), options);
+    const SolveResult result = solver_->solve(formulation.program(), options);
     if (cuts && result.status == SolveStatus::infeasible) bound(cutoff_s);
     if (!result.values.empty()) {
       const FluidSchedule fluid = formulation.decode(result.values);
@@ -165,7 +180,7 @@ class Planner {
       take(best_rounding(model_, fluid, options_.memory_limit));
     }
     if (result.bound > -kUnbounded) bound(formulation.seconds(std::min(result.bound, options.cutoff)));
-    report("integer programme");
+    report("integer program");
   }
 
   // The same with the choices given: a better plan, but no bound.
@@ -174,7 +189,7 @@ class Planner {
     if (choices.empty() || is_good_enough() || is_over()) return;
     SolveOptions options = search(formulation, wait);
     options.is_enough = [&](double) { return is_good_enough(); };
-    const SolveResult result = solver_->solve(formulation.programme_for(choices), options);
+    const SolveResult result = solver_->solve(formulation.program_for(choices), options);
     if (!result.values.empty())
       take(best_rounding(model_, formulation.decode(result.values), options_.memory_limit));
     report("schedule");
@@ -190,19 +205,19 @@ class Planner {
     return options;
   }
 
-  void polish(double share) {
+  void local_search(double share) {
     if (is_good_enough() || is_over()) return;
     const double target_s = options_.objective == Objective::step_time ? target() : 0;
     for (int round = 0; round < 2 && !is_over() && !is_good_enough(); ++round) {
-      take(polish_schedule(model_, best_, options_.memory_limit, target_s, static_cast<std::uint64_t>(round),
-                           until(share)));
+      take(search_schedules(model_, best_, options_.memory_limit, target_s, static_cast<std::uint64_t>(round),
+                            until(share)));
       if (is_good_enough()) break;
-      take(polish_choices(model_, best_, options_.memory_limit, target_s, until(share)));
+      take(search_choices(model_, best_, options_.memory_limit, target_s, until(share)));
     }
-    report("polish");
+    report("local search");
   }
 
-  Answer finish() {
+  PlanResult finish() {
     if (!best_.plan.choices.empty()) {
       answer_.feasible = best_.result.fits;
       answer_.plan = best_.plan;
@@ -222,14 +237,14 @@ class Planner {
   const TimePoint start_;
   const Deadline deadline_;
   std::unique_ptr<LinearModel> solver_;
-  Answer answer_;
+  PlanResult answer_;
   Scheduled best_;
-  std::vector<cost::UnitChoice> choices_;  // of the integer programme's last solution
+  std::vector<cost::UnitChoice> choices_;  // of the integer program's last solution
 };
 
 }  // namespace
 
-Answer make_plan(const cost::StepModel& model, const PlannerOptions& options) {
+PlanResult make_plan(const cost::StepModel& model, const PlannerOptions& options) {
   return Planner(model, options).run();
 }
 

@@ -7,7 +7,7 @@
 
 #include "rondo/base/cancel.h"
 #include "rondo/plan/baselines/baselines.h"
-#include "rondo/plan/memory_floor.h"
+#include "rondo/plan/schedule/memory_floor.h"
 #include "rondo/plan/solver/solver.h"
 
 namespace rondo::plan {
@@ -24,9 +24,9 @@ struct PlannerOptions {
 };
 
 // The planner's answer for one memory limit.
-struct Answer {
+struct PlanResult {
   bool feasible = false;
-  simulate::StepPlan plan;  // of the least memory when nothing fits
+  simulate::Candidate plan;  // of the least memory when nothing fits
   simulate::StepResult result;
   double lower_bound_s = 0;  // no plan of this model is faster; without a solver a weaker one
   double gap = 0;            // (step - lower bound) / lower bound
@@ -39,6 +39,6 @@ struct Answer {
 };
 
 // Looks for the best plan. Deterministic but for where the time limit cuts it off.
-Answer make_plan(const cost::StepModel& model, const PlannerOptions& options);
+PlanResult make_plan(const cost::StepModel& model, const PlannerOptions& options);
 
 }  // namespace rondo::plan

@@ -1,7 +1,5 @@
 #include "rondo/precision/dtype.h"
 
-#include <torch/types.h>
-
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 

@@ -110,10 +110,8 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   const torch::NoGradGuard no_gradients;
   auto [found, any] = unscale_gradients(optimizer);
   if (group_.member() && group_.size() > 1) {
-    // NCCL moves GPU memory only, other engines take the CPU's.
-    const bool nccl = group_.backend()->getBackendName() == "nccl";
     at::Tensor flags = at::tensor({found ? 1.0F : 0.0F, any ? 1.0F : 0.0F}, at::kFloat);
-    if (nccl) flags = flags.to(at::kCUDA);
+    flags = flags.to(group_.traits().control_device());
     all_reduce(flags, group_, ReduceOp::MAX);
     flags = flags.cpu();
     found = flags[0].item<float>() > 0;

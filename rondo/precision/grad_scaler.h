@@ -31,22 +31,28 @@ namespace rondo {
 // on all: each may hold other parts of the gradients. One thread uses an object.
 class GradScaler {
  public:
+  // How the scale moves.
   struct Options {
-    double init_scale = 65536.0;
-    double growth_factor = 2.0;
-    double backoff_factor = 0.5;
-    std::int64_t growth_interval = 2000;
-    bool enabled = true;  // false: scale() and unscale_() do nothing, step() always steps
+    double init_scale = 65536.0;          // of the first step
+    double growth_factor = 2.0;           // after growth_interval good steps
+    double backoff_factor = 0.5;          // after a gradient that is infinite or NaN
+    std::int64_t growth_interval = 2000;  // good steps between growths
+    bool enabled = true;                  // false: scale() and unscale_() do nothing, step() always steps
   };
 
   // Agrees with the other ranks of `group`; an empty handle is this process alone. Throws UsageError unless
   // growth_factor > 1, 0 < backoff_factor < 1, init_scale > 0 and growth_interval > 0.
   explicit GradScaler(const Options& options, Group group = {});
+  // From here on it agrees with the ranks of `group`; of a step that was broken off nothing is left.
+  void set_group(Group group) {
+    group_ = std::move(group);
+    states_.clear();
+  }
   GradScaler() : GradScaler(Options{}) {}
 
   // `outputs` times the scale, on the device of `outputs`; differentiable.
   at::Tensor scale(const at::Tensor& outputs);
-  std::vector<at::Tensor> scale(const std::vector<at::Tensor>& outputs);
+  std::vector<at::Tensor> scale(const std::vector<at::Tensor>& outputs);  // each multiplied by the scale
 
   // Divides the gradients of the optimizer's parameters by the scale in place, and finds out whether all of
   // them, on all ranks, are finite. Collective. At most once for an optimizer between two update() calls.
@@ -64,14 +70,17 @@ class GradScaler {
   // step() calls of an iteration.
   void update(std::optional<double> new_scale = {});
 
-  double get_scale() const;  // 1 when not enabled
-  double growth_factor() const { return options_.growth_factor; }
-  double backoff_factor() const { return options_.backoff_factor; }
-  std::int64_t growth_interval() const { return options_.growth_interval; }
-  void set_growth_factor(double factor) { options_.growth_factor = factor; }
-  void set_backoff_factor(double factor) { options_.backoff_factor = factor; }
-  void set_growth_interval(std::int64_t interval) { options_.growth_interval = interval; }
-  bool is_enabled() const { return options_.enabled; }
+  double get_scale() const;                                                     // 1 when not enabled
+  double growth_factor() const { return options_.growth_factor; }               // of the scale, when it grows
+  double backoff_factor() const { return options_.backoff_factor; }             // of the scale, when it falls
+  std::int64_t growth_interval() const { return options_.growth_interval; }     // good steps between growths
+  void set_growth_factor(double factor) { options_.growth_factor = factor; }    // of later updates
+  void set_backoff_factor(double factor) { options_.backoff_factor = factor; }  // of later updates
+  // Of later updates.
+  void set_growth_interval(std::int64_t interval) {
+    options_.growth_interval = interval;
+  }                                                     // of later updates
+  bool is_enabled() const { return options_.enabled; }  // false: everything passes through unchanged
 
   // {"scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"}; {} when not enabled.
   nlohmann::json state_dict() const;

@@ -15,15 +15,15 @@ using Masters = std::map<const c10::TensorImpl*, at::Tensor>;
 // A module with the same children, names and tensors, the parameters in `masters` replaced.
 class Twin {
  public:
-  explicit Twin(const Masters& masters) : masters_(masters) {}
+  explicit Twin(const Masters& masters) : master_weights_(masters) {}
 
   std::shared_ptr<torch::nn::Module> of(const torch::nn::Module& module) {
     std::shared_ptr<torch::nn::Module>& twin = twins_[&module];
     if (twin) return twin;
     twin = std::make_shared<torch::nn::Module>(module.name());
     for (const auto& parameter : module.named_parameters(/*recurse=*/false)) {
-      const auto master = masters_.find(parameter.value().unsafeGetTensorImpl());
-      const at::Tensor& tensor = master == masters_.end() ? parameter.value() : master->second;
+      const auto master = master_weights_.find(parameter.value().unsafeGetTensorImpl());
+      const at::Tensor& tensor = master == master_weights_.end() ? parameter.value() : master->second;
       twin->register_parameter(parameter.key(), tensor, tensor.requires_grad());
     }
     for (const auto& buffer : module.named_buffers(/*recurse=*/false)) {
@@ -36,21 +36,25 @@ class Twin {
   }
 
  private:
-  const Masters& masters_;
+  const Masters& master_weights_;
   std::map<const torch::nn::Module*, std::shared_ptr<torch::nn::Module>> twins_;
 };
 
 }  // namespace
 
 MasterWeights::MasterWeights(torch::nn::Module& model) {
-  Masters masters;
   for (const at::Tensor& parameter : model.parameters()) {
     if (!is_half_width(parameter.scalar_type())) continue;
     at::Tensor master = parameter.detach().to(at::kFloat).requires_grad_(parameter.requires_grad());
-    if (!masters.emplace(parameter.unsafeGetTensorImpl(), master).second) continue;  // shared
+    if (!masters_.emplace(parameter.unsafeGetTensorImpl(), master).second) continue;  // shared
     pairs_.push_back({parameter, std::move(master)});
   }
-  module_ = Twin(masters).of(model);
+  module_ = Twin(masters_).of(model);
+}
+
+at::Tensor MasterWeights::of(const at::Tensor& parameter) const {
+  const auto found = masters_.find(parameter.unsafeGetTensorImpl());
+  return found == masters_.end() ? parameter : found->second;
 }
 
 void MasterWeights::take_gradients() {

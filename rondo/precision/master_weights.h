@@ -2,6 +2,7 @@
 
 #include <torch/nn/module.h>
 
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -29,6 +30,8 @@ class MasterWeights {
   // bfloat16 are the copies, all others and the buffers the model's own tensors. A parameter shared by two
   // modules has one copy.
   torch::nn::Module& module() { return *module_; }
+  // The copy of one of the model's parameters; the tensor itself where it has none.
+  at::Tensor of(const at::Tensor& parameter) const;
 
   // The model's gradients move to the copies, in float32, replacing what is there; a parameter without a
   // gradient leaves its copy without one. Scaled gradients stay scaled.
@@ -41,6 +44,7 @@ class MasterWeights {
     at::Tensor parameter;  // the model's
     at::Tensor master;
   };
+  std::map<const c10::TensorImpl*, at::Tensor> masters_;  // by the model's parameter
   std::shared_ptr<torch::nn::Module> module_;
   std::vector<Pair> pairs_;
 };

@@ -18,6 +18,7 @@ struct MixedPrecisionPolicy {
   bool cast_forward_inputs = true;               // floating inputs of forward become param_dtype
   bool keep_batchnorm_fp32 = false;              // not FSDP2's: parameters of batch norms stay as they are
 
+  // Whether all dtypes are the same.
   friend bool operator==(const MixedPrecisionPolicy&, const MixedPrecisionPolicy&) = default;
 };
 

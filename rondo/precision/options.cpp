@@ -32,14 +32,16 @@ void refuse_knobs_of_weights(const PrecisionOptions& options) {
 LossScale parse_loss_scale(std::string_view text, std::string_view what) {
   if (text == "dynamic") return {.dynamic = true};
   const UsageError wrong(str(what, " '", text, "' is neither dynamic nor a number above 0"));
+  constexpr std::string_view begins = "dynamic:";
+  const bool dynamic = text.starts_with(begins);
   double value = 0;
   try {
-    value = parse_number(text, what);
+    value = parse_number(dynamic ? text.substr(begins.size()) : text, what);
   } catch (const UsageError&) {
     throw wrong;
   }
   if (!(value > 0)) throw wrong;
-  return {.value = value};
+  return {.dynamic = dynamic, .value = value};
 }
 
 OptLevel parse_opt_level(std::string_view text, std::string_view what) {

@@ -10,7 +10,8 @@ TrainingPrecision::TrainingPrecision(const PrecisionOptions& options, c10::Devic
     : settings_(resolve(options)), device_(device) {
   if (!settings_.loss_scale.scales()) return;
   GradScaler::Options scaler;
-  if (!settings_.loss_scale.dynamic) scaler.init_scale = settings_.loss_scale.value;
+  if (!settings_.loss_scale.dynamic || settings_.loss_scale.value != 1)
+    scaler.init_scale = settings_.loss_scale.value;
   scaler_.emplace(scaler, std::move(group));
 }
 
@@ -20,22 +21,28 @@ MixedPrecisionPolicy TrainingPrecision::policy_for_strategy() const {
 
 void TrainingPrecision::cast(torch::nn::Module& model) const {
   if (!settings_.cast_model_type) return;
-  // A strategy that keeps the masters casts the parameters itself.
+  // A strategy that keeps the master weights casts the parameters itself.
   const auto cast_what = masters_elsewhere_ ? cast_buffers : cast_model;
   cast_what(model, *settings_.cast_model_type, settings_.keep_batchnorm_fp32);
 }
 
-std::function<at::Tensor(const at::Tensor&)> TrainingPrecision::cast_around(
-    std::function<at::Tensor(const at::Tensor&)> forward) const {
+ForwardFunction TrainingPrecision::cast_around(ForwardFunction forward) const {
   if (!settings_.cast_model_type) return forward;
-  return [dtype = *settings_.cast_model_type, forward = std::move(forward)](const at::Tensor& input) {
-    const at::Tensor output = forward(input.is_floating_point() ? input.to(dtype) : input);
-    return output.is_floating_point() ? output.to(at::kFloat) : output;
+  return [dtype = *settings_.cast_model_type, forward = std::move(forward)](const Tensors& inputs) {
+    Tensors cast = inputs;
+    for (at::Tensor& input : cast) {
+      if (input.is_floating_point()) input = input.to(dtype);
+    }
+    Tensors outputs = forward.run(cast);
+    for (at::Tensor& output : outputs) {
+      if (output.is_floating_point()) output = output.to(at::kFloat);
+    }
+    return outputs;
   };
 }
 
-void TrainingPrecision::keep_masters(torch::nn::Module& model) {
-  if (settings_.master_weights && !masters_elsewhere_) masters_.emplace(model);
+void TrainingPrecision::keep_master_weights(torch::nn::Module& model) {
+  if (settings_.master_weights && !masters_elsewhere_) master_weights_.emplace(model);
 }
 
 std::unique_ptr<Autocast> TrainingPrecision::autocast() const {
@@ -44,7 +51,7 @@ std::unique_ptr<Autocast> TrainingPrecision::autocast() const {
 }
 
 bool TrainingPrecision::finish_gradients(torch::optim::Optimizer& optimizer) {
-  if (masters_) masters_->take_gradients();
+  if (master_weights_) master_weights_->take_gradients();
   if (!scaler_) return true;
   scaler_->unscale_(optimizer);
   return !scaler_->found_inf(optimizer);
@@ -59,7 +66,7 @@ bool TrainingPrecision::step(torch::optim::Optimizer& optimizer,
   } else {
     optimizer_step();
   }
-  if (masters_ && stepped) masters_->write_back();
+  if (master_weights_ && stepped) master_weights_->write_back();
   return stepped;
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "rondo/nn/model.h"
 #include "rondo/precision/autocast.h"
 #include "rondo/precision/grad_scaler.h"
 #include "rondo/precision/master_weights.h"
@@ -20,28 +21,32 @@ class TrainingPrecision {
   // Ranks of `group` agree on steps to skip. Throws UsageError as resolve() does.
   TrainingPrecision(const PrecisionOptions& options, c10::Device device, Group group);
 
+  // From here on ranks of `group` agree.
+  void set_group(Group group) {
+    if (scaler_) scaler_->set_group(std::move(group));
+  }
+
   const PrecisionSettings& settings() const { return settings_; }
 
-  // The strategy casts by this policy instead and keeps the masters (Strategy::set_mixed_precision): cast()
-  // and keep_masters() do nothing from now on. Only where the level has master weights.
+  // The strategy casts by this policy instead and keeps the master weights (Strategy::set_mixed_precision):
+  // cast() and keep_master_weights() do nothing from now on. Only where the level has master weights.
   MixedPrecisionPolicy policy_for_strategy() const;
-  void leave_masters_to_strategy() { masters_elsewhere_ = true; }
+  void leave_master_weights_to_strategy() { masters_elsewhere_ = true; }
 
   // Casts the model as the level says. Before a strategy or an optimizer sees it.
   void cast(torch::nn::Module& model) const;
   // The function with floating inputs and outputs cast: in to the model's dtype, out to float32.
-  std::function<at::Tensor(const at::Tensor&)> cast_around(
-      std::function<at::Tensor(const at::Tensor&)> forward) const;
+  ForwardFunction cast_around(ForwardFunction forward) const;
   // Makes the master weights, if the level has them, of the model as it will be trained.
-  void keep_masters(torch::nn::Module& model);
+  void keep_master_weights(torch::nn::Module& model);
   // Null without.
-  MasterWeights* masters() { return masters_ ? &*masters_ : nullptr; }
+  MasterWeights* master_weights() { return master_weights_ ? &*master_weights_ : nullptr; }
 
   // To live during the forward pass and the loss; null without autocast.
   std::unique_ptr<Autocast> autocast() const;
   at::Tensor scale(const at::Tensor& loss) { return scaler_ ? scaler_->scale(loss) : loss; }
   // Gradients are looked at between the backward pass and the step.
-  bool reads_gradients() const { return scaler_.has_value() || masters_.has_value(); }
+  bool reads_gradients() const { return scaler_.has_value() || master_weights_.has_value(); }
   // After the backward pass: gradients go to where the optimizer finds them, unscaled. Whether all are
   // finite, on all ranks; always true without a scaler.
   bool finish_gradients(torch::optim::Optimizer& optimizer);
@@ -55,9 +60,9 @@ class TrainingPrecision {
   nlohmann::json state() const;
   // State of a training without a scaler leaves this one's scaler at its start.
   void restore(const nlohmann::json& state);
-  // After weights were loaded into masters().
+  // After weights were loaded into master_weights().
   void weights_changed() {
-    if (masters_) masters_->write_back();
+    if (master_weights_) master_weights_->write_back();
   }
 
  private:
@@ -65,7 +70,7 @@ class TrainingPrecision {
   c10::Device device_;
   bool masters_elsewhere_ = false;
   std::optional<GradScaler> scaler_;
-  std::optional<MasterWeights> masters_;
+  std::optional<MasterWeights> master_weights_;
 };
 
 }  // namespace rondo

@@ -5,10 +5,13 @@
 #include <algorithm>
 
 #include "rondo/backend/collectives.h"
+#include "rondo/base/median.h"
 #include "rondo/base/text.h"
-#include "rondo/memory/ledger.h"
+#include "rondo/memory/tracker.h"
+#include "rondo/nn/partition.h"
 #include "rondo/parallel/ddp/in_place_exchange.h"
 #include "rondo/profile/over_ranks.h"
+#include "rondo/profile/step_overhead.h"
 
 namespace rondo {
 namespace {
@@ -26,7 +29,8 @@ std::vector<double*> times_of(cost::Profile& profile) {
 }
 
 std::vector<std::uint64_t*> bytes_of(cost::Profile& profile) {
-  std::vector<std::uint64_t*> bytes = {&profile.base_bytes};
+  std::vector<std::uint64_t*> bytes = {&profile.base_bytes, &profile.engine_bytes,
+                                       &profile.engine_rank_bytes};
   for (cost::UnitProfile& unit : profile.units) {
     for (std::uint64_t* value : {&unit.optimizer_bytes, &unit.activation_bytes,
                                  &unit.checkpointed_activation_bytes, &unit.forward_workspace_bytes})
@@ -62,6 +66,65 @@ void agree(cost::Profile& profile, const Group& group) {
   for (std::int64_t* value : signed_bytes) *value = static_cast<std::int64_t>(*agreed++);
 }
 
+// A median per unit leaves out what disturbs a unit now and then, but among many units there is nearly always
+// one that was disturbed, and a step ends when the slower rank's does. So units share the time of a whole
+// pass of the slowest rank as their medians do.
+void fit_to_passes(cost::Profile& profile, const std::vector<double>& passes, const Group& group) {
+  at::Tensor message = at::tensor(passes, at::kDouble);
+  all_reduce(message, group, ReduceOp::MAX);
+  const double* slowest = message.data_ptr<double>();
+  cost::fit_to_pass(profile, median({slowest, slowest + message.numel()}));
+}
+
+// Of every layer the slowest rank's times; bytes are the same on all.
+void agree_on_layers(cost::Profile& profile, const Group& group) {
+  std::vector<double*> times;
+  for (cost::LayerProfile& layer : profile.layers) {
+    for (cost::LayerPart& part : layer.parts) {
+      for (cost::LayerPasses& of : part.passes) {
+        for (double* time : {&of.forward_s, &of.backward_s, &of.backward_input_s, &of.backward_weight_s})
+          times.push_back(time);
+      }
+    }
+  }
+  if (times.empty()) return;
+  std::vector<double> figures;
+  for (const double* time : times) figures.push_back(*time);
+  at::Tensor message = at::tensor(figures, at::kDouble);
+  all_reduce(message, group, ReduceOp::MAX);
+  const double* agreed = message.data_ptr<double>();
+  for (double* time : times) *time = *agreed++;
+}
+
+// What the engine takes, whatever is trained on it; and of that what a group of one rank takes.
+void add_engine_bytes(cost::Profile& profile, const Context& context) {
+  const auto engine = [] { return replica_memory_tracker().usage()[MemoryCategory::communication]; };
+  profile.engine_bytes = engine();
+  profile.base_bytes += profile.engine_bytes;
+  if (context.world_size() == 1) return;
+  const Context alone = context.within(context.world());
+  for (int rank = 0; rank < context.world_size(); ++rank) alone.new_group({rank});
+  const std::uint64_t of_one = engine() - profile.engine_bytes;
+  profile.engine_rank_bytes = (profile.engine_bytes - std::min(profile.engine_bytes, of_one)) /
+                              static_cast<std::uint64_t>(context.world_size() - 1);
+}
+
+// What a real step takes besides the units' passes and what the profile says of the rest.
+double overhead_of(const Context& context, const cost::Profile& profile, ModelProfiler& profiler,
+                   const at::Tensor& input, const at::Tensor& target, const JobProfileOptions& options) {
+  const StepOverheadOptions step{.optimizer = options.model.optimizer,
+                                 .in_flight_limit = options.link.in_flight_limit,
+                                 .find_unused_parameters = profiler.has_unused_parameters(),
+                                 .steps = options.steps};
+  const double outside = seconds_outside_units(context, profiler.take_model(), input, target, step);
+  double known = 0;
+  for (const cost::UnitProfile& unit : profile.units) {
+    known += unit.optimizer_s / context.world_size();
+    if (unit.name == kRootUnit) known += unit.forward_s + unit.backward_s;
+  }
+  return std::max(0.0, outside - known);
+}
+
 }  // namespace
 
 cost::Profile profile_job(const Context& context, Model model, const at::Tensor& input,
@@ -77,13 +140,21 @@ cost::Profile profile_job(const Context& context, Model model, const at::Tensor&
     if (spread <= cost::kSteadySpread) break;
   }
   cost::Profile profile = profiler.profile();
-  // Of the engine, whatever is trained on it.
-  profile.base_bytes += process_ledger().usage()[MemoryCategory::communication];
+  add_engine_bytes(profile, context);
   profile.made_for = std::move(made_for);
   profile.spread = spread;
   agree(profile, context.world());
+  fit_to_passes(profile, profiler.passes(), context.world());
+  if (options.make_model) {
+    barrier(context.world());
+    profile.layers = profile_layers(options.make_model, input, target, profile.units, options.layers);
+    agree_on_layers(profile, context.world());
+    fit_to_units(profile);
+  }
   profile.link = profile_link(context, options.link, [&] { profiler.pass(); });
   if (profile.link.parameters_in_place) profile.base_bytes += bucket_bytes;
+  if (travels_in_background(context))
+    profile.overhead_s = overhead_of(context, profile, profiler, input, target, options);
   return profile;
 }
 

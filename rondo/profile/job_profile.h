@@ -1,5 +1,6 @@
 #pragma once
 
+#include "rondo/profile/layer_profile.h"
 #include "rondo/profile/link_profile.h"
 #include "rondo/profile/model_profile.h"
 
@@ -8,6 +9,9 @@ namespace rondo {
 struct JobProfileOptions {
   ModelProfileOptions model = {};
   LinkProfileOptions link = {};
+  int steps = 12;                // of real training, between hosts, for what a step takes besides its units
+  ModelFactory make_model = {};  // the model once more, for Profile::layers; not given: they are not measured
+  LayerProfileOptions layers = {};
 };
 
 // Measures a model on one batch and the link, on all ranks of a job at once, as they compute in training: the

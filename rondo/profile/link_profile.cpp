@@ -5,12 +5,12 @@
 #include <algorithm>
 
 #include "rondo/backend/collectives.h"
-#include "rondo/backend/native/native_backend.h"
+#include "rondo/backend/memory/registered_memory.h"
 #include "rondo/base/error.h"
 #include "rondo/base/median.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
-#include "rondo/parallel/schedule/block_scheduler.h"
+#include "rondo/parallel/schedule/communication_queue.h"
 #include "rondo/parallel/sharded/shard_collectives.h"
 #include "rondo/profile/over_ranks.h"
 
@@ -43,12 +43,12 @@ double measure(const Group& group, int runs, const std::function<void()>& action
 // How this job's blocks travel.
 class Road {
  public:
-  Road(const Context& context, Bytes credit)
-      : in_background_(dynamic_cast<NativeBackend*>(context.world().backend().get()) == nullptr),
+  Road(const Context& context, Bytes in_flight_limit)
+      : in_background_(travels_in_background(context)),
         group_(in_background_ ? context.new_group(context.world().ranks()) : context.world()) {
     std::unique_ptr<Leader> leader;
     if (in_background_) leader = std::make_unique<Leader>(context.new_group(context.world().ranks()));
-    scheduler_ = std::make_unique<BlockScheduler>(make_policy({"fifo"}), credit, std::move(leader));
+    queue_ = std::make_unique<CommunicationQueue>(make_policy({"fifo"}), in_flight_limit, std::move(leader));
   }
 
   bool in_background() const { return in_background_; }
@@ -61,10 +61,10 @@ class Road {
   }
 
   // Blocks of one collective, one behind the other; an all-reduce is a reduce-scatter and an all-gather.
-  std::vector<BlockScheduler::Ticket> send(Collective collective, const at::Tensor& whole,
-                                           const at::Tensor& part, int blocks) {
+  std::vector<CommunicationQueue::Ticket> send(Collective collective, const at::Tensor& whole,
+                                               const at::Tensor& part, int blocks) {
     const std::vector<at::Tensor> parts = whole.chunk(group_.size());
-    std::vector<BlockScheduler::Ticket> tickets;
+    std::vector<CommunicationQueue::Ticket> tickets;
     for (int i = 0; i < blocks; ++i) {
       std::optional<std::uint64_t> before;
       if (collective != Collective::all_gather) {
@@ -79,25 +79,54 @@ class Road {
     }
     return tickets;
   }
-  void wait(const std::vector<BlockScheduler::Ticket>& tickets) {
-    for (const BlockScheduler::Ticket ticket : tickets) scheduler_->wait(ticket);
-    scheduler_->take_records();
+  void wait(const std::vector<CommunicationQueue::Ticket>& tickets) {
+    for (const CommunicationQueue::Ticket ticket : tickets) queue_->wait(ticket);
+    queue_->take_spans();
   }
 
  private:
-  BlockScheduler::Ticket submit(std::optional<std::uint64_t> after, const at::Tensor& whole,
-                                std::function<c10::intrusive_ptr<c10d::Work>()> start) {
-    return scheduler_->submit({.collective = "profile",
-                               .unit = "link",
-                               .bytes = Bytes{whole.nbytes()},
-                               .after = after,
-                               .start = std::move(start)});
+  CommunicationQueue::Ticket submit(std::optional<std::uint64_t> after, const at::Tensor& whole,
+                                    std::function<c10::intrusive_ptr<c10d::Work>()> start) {
+    return queue_->submit({.collective = "profile",
+                           .unit = "link",
+                           .bytes = Bytes{whole.nbytes()},
+                           .after = after,
+                           .start = std::move(start)});
   }
 
   bool in_background_;
   Group group_;
-  std::unique_ptr<BlockScheduler> scheduler_;
+  std::unique_ptr<CommunicationQueue> queue_;
 };
+
+// Of ranks in pairs, there and back: half of it is one message.
+void exchange_message(const Group& group, at::Tensor& message) {
+  const bool is_first = group.rank() % 2 == 0;
+  const int other = group.rank() + (is_first ? 1 : -1);
+  if (other >= group.size()) return;
+  if (is_first) send(message, group, other);
+  recv(message, group, other);
+  if (!is_first) send(message, group, other);
+}
+
+// Seconds of an action by the bytes of a tensor, until the next size would take too long.
+cost::CostCurve message_curve(const Group& group, const LinkProfileOptions& options, const char* what,
+                              double share, const std::function<void(at::Tensor&)>& action) {
+  const TimePoint begin = Clock::now();
+  std::vector<CostPoint> points;
+  double least = 0;
+  for (std::uint64_t bytes = 4096; bytes <= options.largest.count; bytes *= 4) {
+    const std::int64_t part = static_cast<std::int64_t>(bytes) / 4 / group.size();
+    at::Tensor tensor = at::ones({part * group.size()}, at::kFloat);
+    const double took = measure(group, options.runs, [&] { action(tensor); });
+    least = std::max(least, took * share);
+    points.push_back({tensor.nbytes(), least});
+    const double next = 4 * took * (options.runs + 1);
+    const double so_far = over_ranks(seconds(Clock::now() - begin), group, ReduceOp::MAX);
+    if (points.size() >= 2 && so_far + next > seconds(options.patience)) break;
+  }
+  return {std::move(points), what};
+}
 
 cost::CostCurve curve(Road& road, const LinkProfileOptions& options, Collective collective) {
   const Group& group = road.group();
@@ -159,19 +188,34 @@ double contention(Road& road, const LinkProfileOptions& options, const cost::Lin
 
 }  // namespace
 
+bool travels_in_background(const Context& context) {
+  return context.world().traits().progresses_in_background;
+}
+
 cost::Link profile_link(const Context& context, const LinkProfileOptions& options,
                         const std::function<void()>& pass) {
   if (context.world_size() < 2) {
     throw UsageError(
         "a link connects ranks: give --nproc-per-node 2 or more, or start rondo profile under a launcher");
   }
-  Road road(context, options.credit);
+  Road road(context, options.in_flight_limit);
   cost::Link link;
   link.ranks = context.world_size();
   for (const Collective collective : cost::kCollectives)
     link.curves[static_cast<std::size_t>(collective)] = curve(road, options, collective);
+  if (options.messages) {
+    const Group& world = context.world();
+    link.send_recv = message_curve(world, options, "send_recv", 0.5,
+                                   [&](at::Tensor& tensor) { exchange_message(world, tensor); });
+    link.all_to_all = message_curve(world, options, "all_to_all", 1, [&](at::Tensor& tensor) {
+      at::Tensor received = at::empty_like(tensor);
+      const std::vector<std::int64_t> rows(static_cast<std::size_t>(world.size()),
+                                           tensor.numel() / world.size());
+      all_to_all_single(received, tensor, rows, rows, world);
+    });
+  }
   cost::fit(link);
-  link.parameters_in_place = !road.in_background() && registers_allocations();
+  link.parameters_in_place = !road.in_background() && context.world().traits().parameters_in_place;
   link.contention = contention(road, options, link, pass);
   return link;
 }

@@ -4,12 +4,13 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <utility>
 
-#include "rondo/backend/accounting.h"
+#include "rondo/backend/memory/tracked_memory.h"
 #include "rondo/base/median.h"
 #include "rondo/base/time.h"
-#include "rondo/models/loss.h"
 #include "rondo/nn/activation_checkpoint.h"
+#include "rondo/nn/loss.h"
 #include "rondo/nn/partition.h"
 #include "rondo/observe/memory_observer.h"
 #include "rondo/observe/unit_profiler.h"
@@ -32,8 +33,8 @@ std::vector<cost::Strategy> outside_units() {
 struct ModelProfiler::State {
   State(Model model, at::Tensor input, at::Tensor target, const ModelProfileOptions& options)
       : options_(options), model_(std::move(model)), input_(std::move(input)), target_(std::move(target)) {
-    account_cpu_allocations();
-    memory_ = std::make_shared<MemoryObserver>(process_ledger());
+    track_cpu_allocations();
+    memory_ = std::make_shared<MemoryObserver>(replica_memory_tracker());
     memory_->label_parameters(*model_.module);
     for (UnitState* unit : units_of(*model_.module)) unit->attach(memory_);
     optimizer_ = make_optimizer(options.optimizer, *model_.module);
@@ -48,7 +49,7 @@ struct ModelProfiler::State {
   }
 
   ~State() {
-    for (UnitState* unit : units_of(*model_.module)) unit->detach(memory_);
+    if (model_.module) leave();
   }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -56,8 +57,8 @@ struct ModelProfiler::State {
   void measure() {
     const bool has_units = !units_of(*model_.module).empty();
     if (whole_ == nullptr) {
-      whole_ = std::make_shared<UnitProfiler>(process_ledger(), gradient_bytes_);
-      checkpointed_ = std::make_shared<UnitProfiler>(process_ledger(), gradient_bytes_);
+      whole_ = std::make_shared<UnitProfiler>(replica_memory_tracker(), gradient_bytes_);
+      checkpointed_ = std::make_shared<UnitProfiler>(replica_memory_tracker(), gradient_bytes_);
       for (int i = 1; i < options_.warm_up; ++i) pass(nullptr);
     }
     constexpr int kTurns = 2;
@@ -73,13 +74,19 @@ struct ModelProfiler::State {
     if (has_units) checkpoint_activations(*model_.module, "none");
   }
 
-  double spread() const {
+  std::vector<double> passes() const {
     std::vector<double> passes;
-    for (const auto& [name, figures] : whole_->figures()) {
+    for (const ModelUnit& unit : partition_) {
+      const UnitFigures& figures = whole_->figures().at(unit.name);
       passes.resize(figures.forward_s.size());
       for (std::size_t i = 0; i < passes.size(); ++i)
         passes[i] += figures.forward_s[i] + figures.backward_s[i];
     }
+    return passes;
+  }
+
+  double spread() const {
+    std::vector<double> passes = this->passes();
     std::sort(passes.begin(), passes.end());
     const std::size_t quarter = passes.size() / 4;
     return passes.empty()
@@ -90,7 +97,7 @@ struct ModelProfiler::State {
   cost::Profile profile() const {
     const std::map<std::string, UnitFigures>& whole = whole_->figures();
     const std::map<std::string, UnitFigures>& checkpointed = checkpointed_->figures();
-    const MemoryUsage alive = process_ledger().usage();
+    const MemoryUsage alive = replica_memory_tracker().usage();
     std::uint64_t trained = 0;
     for (const auto& [name, bytes] : gradient_bytes_) trained += bytes;
 
@@ -125,6 +132,23 @@ struct ModelProfiler::State {
     }
     profile.spread = spread();
     return profile;
+  }
+
+  void leave() {
+    for (UnitState* unit : units_of(*model_.module)) unit->detach(memory_);
+  }
+
+  bool has_unused_parameters() const {
+    const std::vector<at::Tensor> parameters = model_.module->parameters();
+    return std::any_of(parameters.begin(), parameters.end(), [](const at::Tensor& parameter) {
+      return parameter.requires_grad() && !parameter.grad().defined();
+    });
+  }
+
+  Model take_model() {
+    leave();
+    optimizer_->zero_grad();
+    return std::exchange(model_, {});
   }
 
   static void add_checkpointed(cost::UnitProfile& entry, const UnitFigures& figures) {
@@ -188,6 +212,16 @@ double ModelProfiler::spread() const { return state_->spread(); }
 
 cost::Profile ModelProfiler::profile() const { return state_->profile(); }
 
+std::vector<double> ModelProfiler::passes() const { return state_->passes(); }
+
 void ModelProfiler::pass() { state_->pass(nullptr); }
+
+bool ModelProfiler::has_unused_parameters() const { return state_->has_unused_parameters(); }
+
+Model ModelProfiler::take_model() {
+  Model model = state_->take_model();
+  state_.reset();
+  return model;
+}
 
 }  // namespace rondo

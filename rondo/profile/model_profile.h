@@ -33,8 +33,14 @@ class ModelProfiler {
   double spread() const;
   // Everything but the link, as in docs/planner.md; times are medians over everything that was measured.
   cost::Profile profile() const;
+  // Seconds of all units in every measured pass without checkpointing, in the order of measuring.
+  std::vector<double> passes() const;
   // One training step that is not measured.
   void pass();
+  // Whether the last pass gave some trained parameter no gradient.
+  bool has_unused_parameters() const;
+  // Gives the model back, without gradients; nothing else may be called after it.
+  Model take_model();
 
  private:
   struct State;

@@ -20,7 +20,7 @@ struct Busy {
 
 class Cluster {
  public:
-  Cluster(const cost::StepModel& model, const StepPlan& plan, const Stragglers& stragglers)
+  Cluster(const cost::StepModel& model, const Candidate& plan, const Stragglers& stragglers)
       : model_(model), slots_(model.slots), plan_(plan), stragglers_(stragglers) {
     ranks_ = model.options.ranks;
     // Replicas of hybrid sharding meet in every reduction. They count as one group, so they wait for each
@@ -59,7 +59,7 @@ class Cluster {
     }
     const std::vector<Launch>& launches = plan_.launches[index(slot)];
     const auto goes_first = [&](const Launch& launch) {
-      return model_.jobs[index(launch.job)].goes_beside(slot);
+      return model_.jobs[index(launch.job)].overlaps(slot);
     };
     for (const Launch& launch : launches) {
       if (goes_first(launch)) carry(launch, last);
@@ -146,7 +146,7 @@ class Cluster {
 
   const cost::StepModel& model_;
   const cost::Slots slots_;
-  const StepPlan& plan_;
+  const Candidate& plan_;
   const Stragglers& stragglers_;
   int ranks_ = 1;
   std::vector<const cost::ChoiceCost*> costs_;
@@ -161,8 +161,8 @@ class Cluster {
 
 }  // namespace
 
-ClusterResult simulate_cluster(const cost::StepModel& model, const StepPlan& plan, std::uint64_t memory_limit,
-                               const Stragglers& stragglers) {
+ClusterResult simulate_cluster(const cost::StepModel& model, const Candidate& plan,
+                               std::uint64_t memory_limit, const Stragglers& stragglers) {
   Timeline alone;
   const StepResult one = simulate_step(model, plan, memory_limit, &alone);
   ClusterResult result = Cluster(model, plan, stragglers).run(alone);

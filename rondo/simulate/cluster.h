@@ -24,7 +24,7 @@ struct ClusterResult {
 // One step of every rank. A block starts when all ranks of its shard group have launched it and the group's
 // link is free, and it ends on all of them together. Time and memory grow linearly with ranks, slots and
 // blocks. With equal ranks the result is that of simulate_step().
-ClusterResult simulate_cluster(const cost::StepModel& model, const StepPlan& plan, std::uint64_t memory_limit,
-                               const Stragglers& stragglers);
+ClusterResult simulate_cluster(const cost::StepModel& model, const Candidate& plan,
+                               std::uint64_t memory_limit, const Stragglers& stragglers);
 
 }  // namespace rondo::simulate

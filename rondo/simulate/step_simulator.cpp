@@ -15,16 +15,18 @@ using cost::StepModel;
 struct Release {
   double at_s = 0;
   std::uint64_t bytes = 0;
-  int block = 0;  // its number in the order of the link
+  int block = 0;                  // its number in the order of the link
+  std::uint64_t bytes_until = 0;  // of all releases up to this one
 };
 
 class Simulation {
  public:
-  Simulation(const StepModel& model, const StepPlan& plan, std::uint64_t limit, Timeline* timeline)
+  Simulation(const StepModel& model, const Candidate& plan, std::uint64_t limit, Timeline* timeline)
       : model_(model), slots_(model.slots), plan_(plan), limit_(limit), timeline_(timeline) {
     costs_.reserve(plan.choices.size());
     for (int unit = 0; unit < model.units(); ++unit)
       costs_.push_back(&model.cost_of(unit, plan.choices[static_cast<std::size_t>(unit)]));
+    sort_by_due();
     done_.resize(model.jobs.size(), 0);
     launched_.resize(model.jobs.size(), 0);
   }
@@ -46,6 +48,29 @@ class Simulation {
     return model_.profile.units[static_cast<std::size_t>(unit)];
   }
 
+  // The chosen jobs by the slot that waits for them, so that a step costs what it has of jobs.
+  void sort_by_due() {
+    due_begin_.assign(static_cast<std::size_t>(slots_.count()) + 1, 0);
+    const auto visit = [&](const auto& of_job) {
+      for (const ChoiceCost* cost : costs_) {
+        for (const int job : cost->jobs) {
+          const int due = model_.jobs[static_cast<std::size_t>(job)].due;
+          if (slots_.is_compute(due)) of_job(static_cast<std::size_t>(job), static_cast<std::size_t>(due));
+        }
+      }
+    };
+    visit([&](std::size_t, std::size_t due) { ++due_begin_[due + 1]; });
+    for (std::size_t slot = 1; slot < due_begin_.size(); ++slot) due_begin_[slot] += due_begin_[slot - 1];
+    due_jobs_.resize(due_begin_.back());
+    std::vector<std::size_t> next = due_begin_;
+    visit([&](std::size_t job, std::size_t due) { due_jobs_[next[due]++] = job; });
+    for (const ChoiceCost* cost : costs_) {
+      has_reduction_.push_back(std::any_of(cost->jobs.begin(), cost->jobs.end(), [&](int job) {
+        return model_.jobs[static_cast<std::size_t>(job)].kind == JobKind::reduce_scatter;
+      }));
+    }
+  }
+
   void step(int slot) {
     const double ready = now_;
     wait_for_due(slot);
@@ -62,7 +87,7 @@ class Simulation {
     const MemoryParts during = memory_;
     const std::vector<Launch>& launches = plan_.launches[static_cast<std::size_t>(slot)];
     const auto goes_first = [&](const Launch& launch) {
-      return model_.jobs[static_cast<std::size_t>(launch.job)].goes_beside(slot);
+      return model_.jobs[static_cast<std::size_t>(launch.job)].overlaps(slot);
     };
     for (const Launch& launch : launches) {
       if (goes_first(launch)) send(launch, slot);
@@ -81,10 +106,9 @@ class Simulation {
     if (slot == slots_.end()) {
       now_ = std::max(now_, link_free_);
     } else if (slots_.is_compute(slot)) {
-      for (const int job : cost(slots_.unit(slot)).jobs) {
-        if (model_.jobs[static_cast<std::size_t>(job)].due == slot)
-          now_ = std::max(now_, done_[static_cast<std::size_t>(job)]);
-      }
+      const auto number = static_cast<std::size_t>(slot);
+      for (std::size_t i = due_begin_[number]; i < due_begin_[number + 1]; ++i)
+        now_ = std::max(now_, done_[due_jobs_[i]]);
     }
   }
 
@@ -117,11 +141,13 @@ class Simulation {
 
   // The last block that must be gone for the limit to hold, whenever it goes; or -1.
   int last_needed_release() const {
-    std::uint64_t total = memory_.total();
-    for (std::size_t i = 0; i < next_release_; ++i) total += releases_[i].bytes;
-    std::size_t needed = 0;
-    while (total > limit_ && needed < releases_.size()) total -= releases_[needed++].bytes;
-    return needed == 0 ? -1 : releases_[needed - 1].block;
+    const std::uint64_t gone = next_release_ == 0 ? 0 : releases_[next_release_ - 1].bytes_until;
+    const std::uint64_t total = memory_.total() + gone;
+    if (total <= limit_ || releases_.empty()) return -1;
+    const auto needed = std::lower_bound(
+        releases_.begin(), releases_.end(), total - limit_,
+        [](const Release& release, std::uint64_t bytes) { return release.bytes_until < bytes; });
+    return needed == releases_.end() ? releases_.back().block : needed->block;
   }
 
   // The last block that had to be gone first, or -1.
@@ -142,6 +168,11 @@ class Simulation {
 
   void free_next_gradient() { memory_.gradients -= releases_[next_release_++].bytes; }
 
+  void will_release(double at_s, std::uint64_t bytes, int block) {
+    const std::uint64_t before = releases_.empty() ? 0 : releases_.back().bytes_until;
+    releases_.push_back({at_s, bytes, block, before + bytes});
+  }
+
   void send(const Launch& launch, int slot) {
     const auto number = static_cast<std::size_t>(launch.job);
     const Job& job = model_.jobs[number];
@@ -160,9 +191,9 @@ class Simulation {
     if (!job.is_gather_buffer()) launched += launch.blocks;
     if (frees && model_.options.buffers == cost::Buffers::block) {
       for (int i = 0; i < launch.blocks; ++i)
-        releases_.push_back({begin + (i + 1) * job.block_s, job.block_bytes(first + i), number_on_link + i});
+        will_release(begin + (i + 1) * job.block_s, job.block_bytes(first + i), number_on_link + i);
     } else if (frees && launched == job.blocks) {
-      releases_.push_back({link_free_, job.bytes, carried_ - 1});
+      will_release(link_free_, job.bytes, carried_ - 1);
     }
     if (timeline_ == nullptr) return;
     for (int i = 0; i < launch.blocks; ++i) {
@@ -190,7 +221,7 @@ class Simulation {
     const double begin = now_;
     now_ =
         work <= shared * speed ? now_ + work / speed : std::max(now_, link_free_) + (work - shared * speed);
-    result_.slowed_s += now_ - begin - work;
+    result_.slowed_s += std::max(0.0, now_ - begin - work);  // rounding may leave less than nothing
   }
 
   void release(int slot) {
@@ -212,20 +243,19 @@ class Simulation {
   std::uint64_t backward_activations(int unit) const {
     return std::min(profile(unit).activation_bytes, cost(unit).backward_bytes);
   }
-  bool has_reduction(int unit) const {
-    return std::any_of(cost(unit).jobs.begin(), cost(unit).jobs.end(), [&](int job) {
-      return model_.jobs[static_cast<std::size_t>(job)].kind == JobKind::reduce_scatter;
-    });
-  }
+  bool has_reduction(int unit) const { return has_reduction_[static_cast<std::size_t>(unit)]; }
 
   const StepModel& model_;
   const cost::Slots slots_;
-  const StepPlan& plan_;
+  const Candidate& plan_;
   const std::uint64_t limit_;
   Timeline* timeline_;
   std::vector<const ChoiceCost*> costs_;
-  std::vector<double> done_;   // by job: its last block so far
-  std::vector<int> launched_;  // by job: blocks so far
+  std::vector<std::size_t> due_begin_;  // by slot: where its jobs stand in due_jobs_
+  std::vector<std::size_t> due_jobs_;
+  std::vector<bool> has_reduction_;  // by unit
+  std::vector<double> done_;         // by job: its last block so far
+  std::vector<int> launched_;        // by job: blocks so far
   std::vector<Release> releases_;
   std::size_t next_release_ = 0;
   MemoryParts memory_;
@@ -237,7 +267,7 @@ class Simulation {
 
 }  // namespace
 
-StepResult simulate_step(const cost::StepModel& model, const StepPlan& plan, std::uint64_t memory_limit,
+StepResult simulate_step(const cost::StepModel& model, const Candidate& plan, std::uint64_t memory_limit,
                          Timeline* timeline) {
   return Simulation(model, plan, memory_limit, timeline).run();
 }

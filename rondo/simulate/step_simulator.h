@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "rondo/simulate/step_plan.h"
+#include "rondo/simulate/candidate.h"
 
 namespace rondo::simulate {
 
@@ -64,7 +64,7 @@ struct StepResult {
 // updated parameters do, the others at its end. The link carries one block at a
 // time, in the order of the queue, and never stops while the queue has one; while it is busy compute runs
 // slower by the link's contention. Deterministic; any thread.
-StepResult simulate_step(const cost::StepModel& model, const StepPlan& plan, std::uint64_t memory_limit,
+StepResult simulate_step(const cost::StepModel& model, const Candidate& plan, std::uint64_t memory_limit,
                          Timeline* timeline = nullptr);
 
 }  // namespace rondo::simulate

@@ -2,25 +2,20 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
+
 namespace rondo {
 
-at::Tensor UndividedModel::assemble(const std::string& /*parameter*/, const at::Tensor& part) { return part; }
-
-at::Tensor UndividedModel::part_of(const std::string& /*parameter*/, const at::Tensor& whole) {
-  return whole;
+std::vector<Shard> UndividedModel::shards() {
+  std::vector<Shard> shards;
+  for (const ModelTensor& parameter : tensors_of(module_).parameters)
+    shards.push_back(full_shard(parameter.name, parameter.tensor, std::max(0, group_.rank())));
+  return shards;
 }
 
-at::Tensor UndividedModel::whole_parameter(const std::string& parameter) {
-  return module_.named_parameters()[parameter].detach();
-}
-
-std::vector<std::int64_t> UndividedModel::whole_sizes(const std::string& parameter) {
-  return module_.named_parameters()[parameter].sizes().vec();
-}
-
-void UndividedModel::set_parameter(const std::string& parameter, const at::Tensor& whole) {
-  const at::NoGradGuard no_grad;
-  module_.named_parameters()[parameter].copy_(whole);
+void UndividedModel::give_back_model() {
+  for (ModelTensor& parameter : tensors_of(module_).parameters)
+    parameter.tensor.set_data(at::zeros_like(parameter.tensor));
 }
 
 std::vector<ModelTensor> UndividedModel::buffers() { return tensors_of(module_).buffers; }

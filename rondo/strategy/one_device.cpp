@@ -20,18 +20,29 @@ class LocalModel final : public PreparedModel {
   UndividedModel parts_{*module_};
 };
 
+void require_one(const Context& context) {
+  if (context.world_size() == 1) return;
+  throw UsageError(str("strategy one_device trains on one process, but this job has ", context.world_size(),
+                       "; use strategy ddp, or start one process"));
+}
+
 }  // namespace
 
 OneDevice::OneDevice(Context context) : ProcessStrategy("one_device", std::move(context)) {
-  const int world_size = this->context().world_size();
-  if (world_size != 1) {
-    throw UsageError(str("strategy one_device trains on one process, but this job has ", world_size,
-                         "; use strategy ddp, or start one process"));
-  }
+  require_one(this->context());
+}
+
+void OneDevice::rebuild(const Context& context) {
+  require_one(context);
+  set_context(context);
+}
+
+std::unique_ptr<PreparedModel> local_model(std::shared_ptr<torch::nn::Module> module) {
+  return std::make_unique<LocalModel>(std::move(module));
 }
 
 std::unique_ptr<PreparedModel> OneDevice::prepare(std::shared_ptr<torch::nn::Module> module) {
-  return std::make_unique<LocalModel>(std::move(module));
+  return local_model(std::move(module));
 }
 
 }  // namespace rondo

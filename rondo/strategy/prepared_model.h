@@ -8,9 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "rondo/base/bytes.h"
 #include "rondo/base/time.h"
+#include "rondo/data/dataset.h"
+#include "rondo/format/trace_span.h"
+#include "rondo/nn/loss.h"
 #include "rondo/strategy/model_parts.h"
+#include "rondo/strategy/step_totals.h"
 
 namespace rondo {
 
@@ -27,6 +30,8 @@ struct LocalBatch {
   // scaler, a user's own loop. False lets a strategy combine gradients later than finish_backward(), under
   // the next forward pass, and leave the optimizer's work until then.
   bool gradients_are_read = true;
+  // What step() will be given, with the rates of this step from the backward pass on; null where nobody says.
+  torch::optim::Optimizer* optimizer = nullptr;
 };
 
 // Where the last synchronised step spent its time on communication.
@@ -35,26 +40,13 @@ struct CommunicationTimes {
   Duration exposed{};  // computation stood still for it
 };
 
-// One operation of the last synchronised step, in monotonic_ns() (base/time.h).
-struct CommunicationSpan {
-  std::string operation = {};  // "all_reduce"
-  std::string unit = {};       // whose parameters or gradients; empty: of several
-  std::int64_t bucket = -1;    // which bucket of gradients, or block of the unit; -1 when it is not one
-  Bytes bytes = {};
-  std::int64_t queued_ns = 0;  // it was ready to go
-  std::int64_t begin_ns = 0;
-  std::int64_t end_ns = 0;
-  // Computation stood still for it: when first, and for how long altogether.
-  std::int64_t waited_ns = 0;
-  std::int64_t exposed_ns = 0;
-};
-
 // What communication on one rank remembers from step to step, by name; differs by rank.
 using CommunicationState = std::map<std::string, at::Tensor>;
 
 // A module made ready for training by a strategy. A training step is:
-//   prepared.begin_step(batch); loss = forward(...); loss.backward(); prepared.finish_backward();
-//   prepared.clip_gradients(norm); prepared.step(optimizer);
+//   prepared.begin_step(batch); loss = forward(...); prepared.announce(totals); loss.backward();
+//   prepared.finish_backward(); prepared.clip_gradients(norm); prepared.step(optimizer); prepared.totals();
+// without announce() and totals() where nobody wants sums over the ranks. SynchronousTraining is this loop.
 // All ranks make the same calls; one thread uses an object.
 class PreparedModel {
  public:
@@ -63,7 +55,12 @@ class PreparedModel {
   // What to make an optimizer of: the user's own module, or one that has, under the same names, the parts of
   // its parameters that this rank optimises.
   virtual torch::nn::Module& module() = 0;
-  virtual void begin_step(const LocalBatch& batch) = 0;
+  virtual void begin_step(const LocalBatch& batch) = 0;  // before the forward pass of each micro-batch
+  // Between the forward and the backward pass of a step that synchronises: what this rank adds to totals().
+  // It travels with what ranks tell each other of their gradients. On all ranks or none; does not wait.
+  virtual void announce(const StepTotals& mine) { totals_ = mine; }
+  // After finish_backward() of a step with announce(): the sums over all ranks. Collective.
+  virtual StepTotals totals() { return totals_; }
   // Blocks until gradients are combined over all replicas (unless the step does not synchronise).
   // Throws CommunicationError naming the ranks that are missing.
   virtual void finish_backward() = 0;
@@ -74,7 +71,7 @@ class PreparedModel {
   virtual void step(torch::optim::Optimizer& optimizer) { optimizer.step(); }
   // Between what module() has on the ranks and the whole model: for evaluation, saving and loading.
   virtual ModelParts& parts() = 0;
-  void make_whole() { parts().make_whole(); }
+  void unshard() { parts().unshard(); }  // as ModelParts has it; collective
   // What a run needs besides weights and optimizer to go on bit for bit: what a codec has left out of this
   // rank's gradients so far, the order in which gradients travel. Copies, between steps. Empty where there is
   // nothing of the kind.
@@ -88,10 +85,24 @@ class PreparedModel {
   // Around the model's own forward, under a mixed precision policy: what it is to be given, and what its
   // output becomes. Units cast their own inputs and outputs; these are for the model as a whole.
   virtual at::Tensor cast_input(const at::Tensor& input) const { return input; }
-  virtual at::Tensor cast_output(const at::Tensor& output) const { return output; }
-  virtual CommunicationTimes communication_times() const = 0;
+  virtual at::Tensor cast_output(const at::Tensor& output) const { return output; }  // likewise
+  // What of a batch this rank's model is given, and compared with, where a replica's ranks divide the
+  // sequence.
+  virtual Batch own_part(const Batch& batch) const { return batch; }
+  // Among so many ranks. Each counts by the predictions of the whole batch, and what it minimises is the
+  // part of its predictions times their number, since gradients of one rank's loss pass through the others.
+  virtual int ranks_of_sequence() const { return 1; }
+  // What is minimised in place of `loss`, which is of the whole outputs, where the model gives this rank a
+  // part of them.
+  virtual LossFunction loss_of_parts(LossFunction loss) const { return loss; }
+  // All of such outputs, for evaluation and prediction. Collective among the ranks that have a part.
+  virtual std::vector<at::Tensor> whole_outputs(std::vector<at::Tensor> outputs) const { return outputs; }
+  virtual CommunicationTimes communication_times() const = 0;  // of the last step
   // Empty when nothing was communicated. Only called for the few steps that are traced.
-  virtual std::vector<CommunicationSpan> communication_spans() const { return {}; }
+  virtual std::vector<TraceSpan> communication_spans() const { return {}; }
+
+ private:
+  StepTotals totals_;  // of one rank alone
 };
 
 }  // namespace rondo

@@ -2,28 +2,26 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/strategy/default_strategy.h"
 #include "rondo/strategy/one_device.h"
+#include "rondo/strategy/one_device_options.h"
 
 namespace rondo {
 
-void refuse_options_of_units(const std::string& strategy, const StrategyOptions& options) {
-  const auto refuse = [&](const char* what, const char* remedy) {
-    throw UsageError(str(what, " is a matter of units, which strategy ", strategy,
-                         " does not know: use zero1, zero2, zero3, hsdp or a plan", remedy));
-  };
-  if (options.mixed_precision != MixedPrecisionPolicy{}) {
-    refuse("a mixed precision policy", ", or opt levels (--amp), which any strategy takes");
+void StrategyRegistry::add(Declaration declaration, std::type_index type, ErasedFactory factory) {
+  const std::string name = declaration.name;
+  if (declaration.options.type() != type) {
+    throw Error(str("strategy ", name, " declares options of ", type_name(declaration.options.type()),
+                    ", and its factory takes ", type_name(type)));
   }
-  if (options.reshard_ranks != 0) refuse("reshard_after_forward", "");
-  if (options.offload.any()) refuse("offload", "");
+  for (const std::string& alias : declaration.aliases) aliases_[alias] = name;
+  entries_[name] = {std::move(declaration), std::move(factory)};
 }
 
-void StrategyRegistry::add(std::string name, std::string summary, StrategyFactory factory) {
-  entries_[std::move(name)] = {std::move(summary), std::move(factory)};
-}
-
-void StrategyRegistry::add_alias(const std::string& alias, const std::string& name) {
-  aliases_[alias] = resolve(name);
+void StrategyRegistry::add(Declaration declaration,
+                           std::function<std::unique_ptr<Strategy>(const Context&)> factory) {
+  add(std::move(declaration), typeid(NoOptions),
+      [factory = std::move(factory)](const Context& context, const void*) { return factory(context); });
 }
 
 const std::string& StrategyRegistry::resolve(const std::string& name) const {
@@ -35,9 +33,26 @@ const std::string& StrategyRegistry::resolve(const std::string& name) const {
   throw UsageError(str("unknown strategy '", name, "'; known are: ", join(known, ", ")));
 }
 
+const Declaration& StrategyRegistry::declaration(const std::string& name) const {
+  return entries_.at(resolve(name)).declaration;
+}
+
 std::unique_ptr<Strategy> StrategyRegistry::make(const std::string& name, const Context& context,
-                                                 const StrategyOptions& options) const {
+                                                 const OptionValues& values) const {
+  const Entry& entry = entries_.at(resolve(name));
+  return entry.factory(context, entry.declaration.options.read(values).get());
+}
+
+std::unique_ptr<Strategy> StrategyRegistry::make(const std::string& name, const Context& context,
+                                                 std::type_index type, const void* options) const {
+  check_type(name, type);
   return entries_.at(resolve(name)).factory(context, options);
+}
+
+void StrategyRegistry::check_type(const std::string& name, std::type_index type) const {
+  const std::type_index own = declaration(name).options.type();
+  if (own == type) return;
+  throw UsageError(str("strategy ", name, " takes ", type_name(own), ", not ", type_name(type)));
 }
 
 std::vector<std::string> StrategyRegistry::names() const {
@@ -46,17 +61,18 @@ std::vector<std::string> StrategyRegistry::names() const {
   return result;
 }
 
-const std::string& StrategyRegistry::summary(const std::string& name) const {
-  return entries_.at(resolve(name)).summary;
+std::vector<Declaration> StrategyRegistry::declarations() const {
+  std::vector<Declaration> result;
+  for (const auto& [name, entry] : entries_) result.push_back(entry.declaration);
+  return result;
 }
 
 StrategyRegistry local_strategies() {
   StrategyRegistry registry;
-  registry.add("one_device", "one process, one device, no communication",
-               [](const Context& context, const StrategyOptions& options) {
-                 refuse_options_of_units("one_device", options);
-                 return std::make_unique<OneDevice>(context);
-               });
+  registry.add(default_declaration(),
+               [](const Context& context) { return std::make_unique<DefaultStrategy>(context); });
+  registry.add(one_device_declaration(),
+               [](const Context& context) { return std::make_unique<OneDevice>(context); });
   return registry;
 }
 

@@ -12,11 +12,15 @@ namespace rondo {
 class ReplicaValue {
  public:
   ReplicaValue() = default;
+  // Of one replica.
   ReplicaValue(at::Tensor tensor) : tensors_{std::move(tensor)} {}  // NOLINT(google-explicit-constructor)
+  // One tensor a replica.
   explicit ReplicaValue(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {}
 
-  const std::vector<at::Tensor>& tensors() const { return tensors_; }
-  std::size_t size() const { return tensors_.size(); }
+  const std::vector<at::Tensor>& tensors() const { return tensors_; }  // by replica
+  std::size_t size() const { return tensors_.size(); }                 // replicas of this process
+  // Of a process with one replica; throws UsageError when there are more, or none.
+  const at::Tensor& only() const;
 
  private:
   std::vector<at::Tensor> tensors_;

@@ -3,117 +3,106 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <iterator>
 #include <map>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/checkpoint/stored_tensor.h"
 
 namespace rondo {
 namespace {
 
-std::string describe(const ShardedTensor& part) {
-  return str("[", join(part.global_sizes, ", "), "] with elements [", part.offset, ", ",
-             part.offset + part.local.numel(), ") here");
-}
+constexpr const char* kOptimizerSource = "the optimizer's state dict";
 
-// What differs between the state that the model has and the one it is given, one phrase each.
-std::vector<std::string> differences(const std::vector<ShardedTensor>& expected,
-                                     const std::map<std::string, const ShardedTensor*>& given) {
-  std::vector<std::string> wrong;
-  for (const ShardedTensor& tensor : expected) {
-    const auto found = given.find(tensor.name);
-    if (found == given.end()) {
-      wrong.push_back(str("'", tensor.name, "' is missing"));
-      continue;
-    }
-    const ShardedTensor& other = *found->second;
-    const bool same = other.global_sizes == tensor.global_sizes && other.offset == tensor.offset &&
-                      other.local.numel() == tensor.local.numel();
-    if (!same)
-      wrong.push_back(str("'", tensor.name, "' is ", describe(other), " and not ", describe(tensor)));
-  }
-  for (const auto& [name, tensor] : given) {
-    bool known = false;
-    for (const ShardedTensor& other : expected) known = known || other.name == name;
-    if (!known) wrong.push_back(str("the model has no '", name, "'"));
-  }
-  return wrong;
-}
-
-std::map<std::string, const ShardedTensor*> by_name(const std::vector<ShardedTensor>& state) {
-  std::map<std::string, const ShardedTensor*> result;
-  for (const ShardedTensor& tensor : state) result[tensor.name] = &tensor;
-  return result;
-}
-
-void require_fit(const std::vector<ShardedTensor>& expected, const std::vector<ShardedTensor>& state) {
-  const std::vector<std::string> wrong = differences(expected, by_name(state));
-  if (!wrong.empty()) throw UsageError(str("the state dict does not fit the model: ", join(wrong, "; ")));
-}
-
-ShardedTensor whole(const std::string& name, const at::Tensor& tensor) {
-  return {name, tensor, tensor.sizes().vec(), 0};
-}
-
-std::vector<ModelTensor> optimized_parameters(PreparedModel& model) {
-  return tensors_of(model.module()).parameters;
+[[noreturn]] void refuse(const std::vector<std::string>& wrong) {
+  throw UsageError(str("the state dict does not fit the model: ", join(wrong, "; ")));
 }
 
 }  // namespace
 
-std::vector<ShardedTensor> sharded_state_dict(PreparedModel& model) {
-  model.parts().settle();
-  std::vector<ShardedTensor> state;
-  for (const ModelTensor& parameter : optimized_parameters(model)) {
-    state.push_back({parameter.name, parameter.tensor.detach(), model.parts().whole_sizes(parameter.name),
-                     model.parts().part_offset(parameter.name)});
-  }
-  for (const ModelTensor& buffer : model.parts().buffers())
-    state.push_back(whole(buffer.name, buffer.tensor));
+std::vector<Shard> sharded_state_dict(PreparedModel& model) {
+  model.parts().flush();
+  std::vector<Shard> state = local_state(model, nullptr).model;
+  for (Shard& shard : state) shard.local = shard.local.detach();
   return state;
 }
 
 std::vector<ModelTensor> full_state_dict(PreparedModel& model) {
-  model.parts().settle();
+  model.parts().flush();
+  ShardedState own = local_state(model, nullptr);
   std::vector<ModelTensor> state;
-  for (const ModelTensor& parameter : optimized_parameters(model)) {
-    state.push_back({parameter.name, model.parts().assemble(parameter.name, parameter.tensor).detach()});
-  }
-  for (const ModelTensor& buffer : model.parts().buffers()) state.push_back(buffer);
+  for (const Shard& shard : own.model) state.push_back({shard.name, shard.local.detach()});
+  if (!model.parts().optimizes_shards()) return state;
+  // Copies in memory that ranks share would change under the reader when another rank goes on.
+  if (!model.parts().shares_memory())
+    std::move(own.full_copies.begin(), own.full_copies.end(), std::back_inserter(own.model));
+  const ShardDirectory directory(std::move(own.model), model.parts().group());
+  for (ModelTensor& tensor : state) tensor.tensor = directory.full(tensor.name);
   return state;
 }
 
 void load_full_state_dict(PreparedModel& model, const std::vector<ModelTensor>& state) {
-  std::vector<ShardedTensor> expected;
-  for (const ShardedTensor& tensor : sharded_state_dict(model)) {
-    // Shapes only; whatever is here of it.
-    expected.push_back({tensor.name, at::zeros({}).expand(tensor.global_sizes), tensor.global_sizes, 0});
+  const std::vector<Shard> own = sharded_state_dict(model);
+  std::map<std::string, at::Tensor> given;
+  for (const ModelTensor& tensor : state) given.emplace(tensor.name, tensor.tensor);
+  std::vector<std::string> wrong;
+  for (const Shard& shard : own) {
+    const auto found = given.find(shard.name);
+    if (found == given.end()) {
+      wrong.push_back(str("'", shard.name, "' is missing"));
+    } else if (found->second.sizes() != shard.global_sizes) {
+      wrong.push_back(str("'", shard.name, "' is [", join(found->second.sizes(), ", "), "] and not [",
+                          join(shard.global_sizes, ", "), "]"));
+    }
   }
-  std::vector<ShardedTensor> given;
-  for (const ModelTensor& tensor : state) given.push_back(whole(tensor.name, tensor.tensor));
-  require_fit(expected, given);
-  const auto values = by_name(given);
-  model.make_whole();
-  for (const ModelTensor& parameter : optimized_parameters(model)) {
-    model.parts().set_parameter(parameter.name, values.at(parameter.name)->local);
+  for (const auto& [name, tensor] : given) {
+    if (find_shard(own, name) == nullptr) wrong.push_back(str("the model has no '", name, "'"));
   }
+  if (!wrong.empty()) refuse(wrong);
   const at::NoGradGuard no_grad;
-  for (const ModelTensor& buffer : model.parts().buffers())
-    buffer.tensor.copy_(values.at(buffer.name)->local);
+  for (const Shard& shard : own) shard.local.copy_(cut(given.at(shard.name), shard));
+  model.parts().publish_shards();
 }
 
-void load_sharded_state_dict(PreparedModel& model, const std::vector<ShardedTensor>& state) {
-  require_fit(sharded_state_dict(model), state);
-  const auto values = by_name(state);
-  model.make_whole();
-  // Ranks of one host may share the memory of parameters, so all parts meet before any is written.
-  for (const ModelTensor& parameter : optimized_parameters(model)) {
-    model.parts().set_parameter(parameter.name,
-                                model.parts().assemble(parameter.name, values.at(parameter.name)->local));
-  }
-  const at::NoGradGuard no_grad;
-  for (const ModelTensor& buffer : model.parts().buffers())
-    buffer.tensor.copy_(values.at(buffer.name)->local);
+void load_sharded_state_dict(PreparedModel& model, const std::vector<Shard>& state) {
+  std::vector<Shard> own = sharded_state_dict(model);
+  const ShardDirectory directory(state, model.parts().group());
+  const std::vector<std::string> wrong = directory.fetch(own, /*exact=*/true);
+  if (!wrong.empty()) refuse(wrong);
+  model.parts().publish_shards();
+}
+
+ShardedState sharded_optimizer_state_dict(PreparedModel& model, torch::optim::Optimizer& optimizer) {
+  model.parts().flush();
+  ShardedState state = local_state(model, &optimizer);
+  return {.optimizer = std::move(state.optimizer),
+          .optimizer_description = std::move(state.optimizer_description)};
+}
+
+OptimizerSnapshot full_optimizer_state_dict(PreparedModel& model, torch::optim::Optimizer& optimizer) {
+  ShardedState own = sharded_optimizer_state_dict(model, optimizer);
+  OptimizerSnapshot state{.description = std::move(own.optimizer_description),
+                          .tensors = locals_of(own.optimizer)};
+  if (!model.parts().optimizes_shards()) return state;
+  const ShardDirectory directory(std::move(own.optimizer), model.parts().group());
+  for (NamedTensor& entry : state.tensors) entry.tensor = directory.full(entry.name);
+  return state;
+}
+
+void load_full_optimizer_state_dict(PreparedModel& model, torch::optim::Optimizer& optimizer,
+                                    const OptimizerSnapshot& state) {
+  model.parts().flush();
+  const std::vector<Shard> shards = model.parts().shards();
+  prepare_optimizer(kOptimizerName, optimizer, locals_of(shards), state.description,
+                    cut_optimizer(kOptimizerName, stored_tensors(state.tensors), shards), kOptimizerSource)();
+}
+
+void load_sharded_optimizer_state_dict(PreparedModel& model, torch::optim::Optimizer& optimizer,
+                                       const ShardedState& state) {
+  model.parts().flush();
+  load_optimizer(optimizer, model.parts().shards(), state.optimizer_description,
+                 ShardDirectory(state.optimizer, model.parts().group()), kOptimizerSource);
 }
 
 }  // namespace rondo

@@ -1,11 +1,50 @@
 #include "rondo/strategy/strategy.h"
 
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/strategy/default_strategy.h"
+
 namespace rondo {
 namespace {
 
 thread_local Strategy* current_strategy = nullptr;
 
 }  // namespace
+
+std::unique_ptr<PreparedModel> Strategy::prepare(std::shared_ptr<torch::nn::Module>) {
+  throw UsageError(
+      str("strategy ", name(),
+          " has not one replica a process that a loop of your own could train; use a Trainer, or "
+          "prepare(Recipe)"));
+}
+
+const at::Tensor& ReplicaValue::only() const {
+  if (tensors_.size() == 1) return tensors_.front();
+  throw UsageError(
+      str("this strategy has one replica per process, so a value has one tensor, not ", tensors_.size()));
+}
+
+ReplicaValue Strategy::run(const std::function<at::Tensor(const Batch&)>& step,
+                           std::span<const Batch> inputs) {
+  const InputShard shard = input_shard();
+  if (inputs.size() != static_cast<std::size_t>(shard.replicas)) {
+    throw UsageError(str("run was given ", inputs.size(), " batches for the ", shard.replicas,
+                         " replicas of this process"));
+  }
+  return run([&](int replica) {
+    return step(inputs[static_cast<std::size_t>(replica - shard.index * shard.replicas)]);
+  });
+}
+
+Strategy& Strategy::current_or_default() {
+  if (current_strategy != nullptr) return *current_strategy;
+  thread_local DefaultStrategy none;
+  return none;
+}
+
+void Strategy::rebuild(const Context& /*context*/) {
+  throw UsageError(str("strategy ", name(), " cannot go on in another world"));
+}
 
 Strategy::Scope Strategy::scope() { return Scope(this); }
 

@@ -5,21 +5,25 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "rondo/backend/collectives.h"
 #include "rondo/backend/context.h"
 #include "rondo/precision/mixed_precision_policy.h"
+#include "rondo/strategy/distributed_dataset.h"
 #include "rondo/strategy/prepared_model.h"
 #include "rondo/strategy/replica_value.h"
+#include "rondo/strategy/training.h"
 
 namespace rondo {
 
 // Which part of every global batch a process reads: rank `index` of `count` readers.
 struct InputShard {
-  int index = 0;
-  int count = 1;
+  int index = 0;     // from 0 to count - 1
+  int count = 1;     // readers
+  int replicas = 1;  // of this process: what it reads at a time is divided among them
 };
 
 // How training is spread over processes and devices. Everything that differs between one process,
@@ -34,16 +38,32 @@ class Strategy {
 
   // The name under which the registry knows it.
   virtual std::string name() const = 0;
-  virtual const Context& context() const = 0;
+  virtual const Context& context() const = 0;  // that it was made with
   // Replicas of the model whose gradients are combined in one step; the global batch is this many local
   // batches.
   virtual int num_replicas_in_sync() const = 0;
-  virtual InputShard input_shard() const = 0;
+  virtual InputShard input_shard() const = 0;  // what this process reads
+  // The same of validation data: of those processes that evaluate together.
+  virtual InputShard evaluation_shard() const { return input_shard(); }
 
-  // Takes charge of `module`: afterwards all replicas hold the same parameters and buffers (rank 0's), and
-  // gradients are combined as PreparedModel says. Call before the optimizer is made. Throws MismatchError
-  // naming the first parameter whose shape or dtype differs between ranks.
-  virtual std::unique_ptr<PreparedModel> prepare(std::shared_ptr<torch::nn::Module> module) = 0;
+  // The ranks among which replicas are counted: figures of all of them add up to those of the job. All of
+  // context() unless a replica is divided among ranks; then those with the same part as this one.
+  virtual const Group& replicas() const { return context().world(); }
+
+  // Takes charge of the model that `recipe` makes: afterwards all replicas hold the same parameters and
+  // buffers (those of rank 0's first), and steps are taken as Training says. Throws MismatchError naming the
+  // first parameter whose shape or dtype differs between ranks.
+  virtual std::unique_ptr<Training> prepare(const Recipe& recipe) = 0;
+
+  // For a loop of one's own around one replica: takes charge of `module`, and gradients are combined as
+  // PreparedModel says. Call before the optimizer is made. Throws UsageError for a strategy that has not one
+  // whole loop a process, MismatchError as above.
+  virtual std::unique_ptr<PreparedModel> prepare(std::shared_ptr<torch::nn::Module> module);
+
+  // The strategy goes on in another world: other ranks, another number of them. What it prepared before is
+  // not changed: see Training::rebuild(), which calls this. Throws UsageError, and stays as it was, for a
+  // world that its options do not fit, and for a strategy that cannot.
+  virtual void rebuild(const Context& context);
 
   // For prepare() from now on: the strategy itself casts by this policy, and keeps the weights that the
   // optimizer changes in the dtype of the model that it is given. False, and nothing happens, for a strategy
@@ -51,8 +71,13 @@ class Strategy {
   virtual bool set_mixed_precision(const MixedPrecisionPolicy& /*policy*/) { return false; }
 
   // Calls `step` once for each replica of this process with the replica's number among
-  // num_replicas_in_sync().
+  // num_replicas_in_sync(), in a ReplicaContext. Replicas of one process run at the same time, and whatever a
+  // Training of this strategy gives inside is that of the calling replica. An exception is thrown on with the
+  // replica's number.
   virtual ReplicaValue run(const std::function<at::Tensor(int replica)>& step) = 0;
+  // The same with inputs[i] for the i-th replica of this process, as DistributedDataset gives them.
+  virtual ReplicaValue run(const std::function<at::Tensor(const Batch&)>& step,
+                           std::span<const Batch> inputs);
 
   // Combines `value` over all replicas; every rank gets the result. Without `axis` tensors of one shape are
   // combined element by element. With `axis` that dimension is reduced as well, its length may differ between
@@ -68,15 +93,29 @@ class Strategy {
   // The tensors of `value` that are on this process, in replica order.
   std::vector<at::Tensor> local_results(const ReplicaValue& value) const { return value.tensors(); }
 
+  // Batches for the replicas: of a data set in memory, of files, or of what a function makes for each input
+  // pipeline. Samples are divided among processes as options.shard says. Collective. Throw UsageError for a
+  // global batch that replicas do not divide, and for sharding by file with fewer files than processes.
+  std::unique_ptr<DistributedDataset> distribute(std::shared_ptr<const Dataset> data,
+                                                 const DistributeOptions& options);
+  // Likewise.
+  std::unique_ptr<DistributedDataset> distribute(const DatasetFiles& files, const DistributeOptions& options);
+  // Likewise.
+  std::unique_ptr<DistributedDataset> distribute(
+      const std::function<PipelineInput(const InputContext&)>& input);
+
   // Makes this the strategy that Strategy::current() returns on this thread, for as long as the result lives.
   [[nodiscard]] Scope scope();
   // The innermost scope's strategy on this thread, or null.
   static Strategy* current();
+  // The same, or the default strategy outside of every scope.
+  static Strategy& current_or_default();
 };
 
+// What Strategy::scope() gives: ends it when it ends. Not to be moved to another thread.
 class Strategy::Scope {
  public:
-  explicit Scope(Strategy* strategy);
+  explicit Scope(Strategy* strategy);  // null: no strategy is current
   ~Scope();
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;

@@ -1,30 +1,16 @@
 #include "rondo/train/collective_checkpoint.h"
 
-#include <torch/nn/module.h>
-#include <torch/types.h>
-
+#include <algorithm>
 #include <exception>
-#include <map>
+#include <iterator>
+#include <memory>
 #include <optional>
 
+#include "rondo/base/text.h"
 #include "rondo/train/agreement.h"
 
 namespace rondo {
 namespace {
-
-// The parameters of which a rank may have a part: under the optimizer's name, with the part, by the tensor
-// that the model has.
-std::map<const c10::TensorImpl*, ModelTensor> divided_parameters(PreparedModel& prepared,
-                                                                 const NamedTensors& model) {
-  std::map<const c10::TensorImpl*, ModelTensor> divided;
-  if (!prepared.parts().optimizes_parts()) return divided;
-  const auto parts = prepared.module().named_parameters();
-  for (const NamedTensor& entry : model) {
-    const at::Tensor* part = parts.find(entry.name);
-    if (part != nullptr) divided.emplace(entry.tensor.unsafeGetTensorImpl(), ModelTensor{entry.name, *part});
-  }
-  return divided;
-}
 
 // Has all sources of a checkpoint made in the order in which they are written, whether they are or not.
 class Procession {
@@ -64,67 +50,41 @@ class Procession {
 
 }  // namespace
 
-TensorSources model_sources(PreparedModel& prepared, const NamedTensors& model) {
-  const std::map<const c10::TensorImpl*, ModelTensor> divided = divided_parameters(prepared, model);
-  TensorSources sources;
+CheckpointContents collective_contents(ShardedState state, const NamedTensors& model, const Group& group) {
+  const auto shared =
+      shared_names(model, [&](const std::string& name) { return find_shard(state.model, name) != nullptr; });
+  std::vector<Shard> held = std::move(state.model);
+  for (std::vector<Shard>* more : {&state.full_copies, &state.optimizer})
+    std::move(more->begin(), more->end(), std::back_inserter(held));
+  const auto directory = std::make_shared<const ShardDirectory>(std::move(held), group);
+  const auto source = [&](const std::string& name, const std::string& shard, const void* identity) {
+    return TensorSource{.name = name,
+                        .dtype = directory->dtype(shard),
+                        .sizes = directory->sample(shard).global_sizes,
+                        .identity = identity,
+                        .make = [directory, shard] { return directory->full(shard, /*root=*/0); }};
+  };
+  CheckpointContents contents;
   for (const NamedTensor& entry : model) {
-    TensorSource source = source_of(entry);
-    const auto found = divided.find(entry.tensor.unsafeGetTensorImpl());
-    if (found != divided.end()) {
-      const ModelTensor& part = found->second;
-      source.dtype = part.tensor.scalar_type();
-      source.sizes = prepared.parts().whole_sizes(part.name);
-      source.make = [&parts = prepared.parts(), name = part.name] { return parts.whole_parameter(name); };
-    }
-    sources.push_back(std::move(source));
+    const auto further = shared.find(entry.name);
+    contents.model.push_back(source(entry.name, further != shared.end() ? further->second : entry.name,
+                                    entry.tensor.unsafeGetTensorImpl()));
   }
-  return sources;
-}
-
-NamedTensors stand_ins(PreparedModel& prepared, const NamedTensors& model) {
-  const std::map<const c10::TensorImpl*, ModelTensor> divided = divided_parameters(prepared, model);
-  std::map<const c10::TensorImpl*, at::Tensor> made;  // a shared parameter stays shared
-  NamedTensors result = model;
-  for (NamedTensor& entry : result) {
-    const c10::TensorImpl* const own = entry.tensor.unsafeGetTensorImpl();
-    const auto found = divided.find(own);
-    if (found == divided.end()) continue;
-    at::Tensor& stand_in = made[own];
-    if (!stand_in.defined()) {
-      const ModelTensor& part = found->second;
-      stand_in = at::zeros({}, part.tensor.options().requires_grad(false))
-                     .expand(prepared.parts().whole_sizes(part.name));
-    }
-    entry.tensor = stand_in;
+  for (const std::string& name : directory->names()) {
+    if (name.starts_with(str(kOptimizerName, "/")))
+      contents.optimizer_tensors.push_back(source(name, name, &directory->sample(name)));
   }
-  return result;
-}
-
-void add_optimizer(CheckpointContents& contents, PreparedModel& prepared, const NamedOptimizer& optimizer,
-                   const NamedTensors& model) {
-  const NamedTensors& names = optimizer.parameters.empty() ? model : optimizer.parameters;
-  OptimizerSnapshot snapshot = snapshot_optimizer(optimizer.name, *optimizer.optimizer, names);
-  contents.optimizers[optimizer.name] = std::move(snapshot.description);
-  for (const NamedTensor& part : snapshot.tensors) {
-    TensorSource source = source_of(part);
-    const std::string parameter = parameter_of(optimizer.name, part.name);
-    if (!parameter.empty() && prepared.parts().optimizes_parts()) {
-      source.sizes = prepared.parts().whole_sizes(parameter);
-      source.make = [&parts = prepared.parts(), parameter, tensor = part.tensor] {
-        return parts.assemble(parameter, tensor);
-      };
-    }
-    contents.optimizer_tensors.push_back(std::move(source));
-  }
+  contents.optimizers[kOptimizerName] = std::move(state.optimizer_description);
+  return contents;
 }
 
 void save_together(const Context& context, const std::filesystem::path& root, std::int64_t step,
-                   CheckpointContents contents, int keep) {
+                   CheckpointContents contents, int keep, bool incremental) {
   std::optional<Procession> sources;
   run_agreed(context, [&] { sources.emplace(contents); });
   std::exception_ptr failure;
   try {
-    if (context.rank() == 0) save_checkpoint(root, step, contents, keep);
+    if (context.rank() == 0) save_checkpoint(root, step, contents, keep, incremental);
   } catch (...) {
     if (sources->broken()) throw;
     failure = std::current_exception();

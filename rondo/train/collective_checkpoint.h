@@ -5,28 +5,21 @@
 
 #include "rondo/backend/context.h"
 #include "rondo/checkpoint/checkpoint.h"
-#include "rondo/strategy/prepared_model.h"
+#include "rondo/strategy/sharded_state.h"
 
 namespace rondo {
 
-// What a prepared model's parameters and buffers are made of, for a checkpoint: a parameter of which a rank
-// has a part is put together when its source is asked for, by all ranks. `model` has the names that the file
-// gets, and everything that is not divided. After ModelParts::settle(); the model outlives the sources.
-TensorSources model_sources(PreparedModel& prepared, const NamedTensors& model);
+// The state of a training on all ranks of `group` as a checkpoint, to be written by save_together(): each
+// tensor is put together on rank 0 when it is its turn. `model` has the names that the file gets, of which
+// several may be of one tensor. What else a checkpoint holds is left to the caller. Collective; the tensors
+// of `state` outlive the sources.
+CheckpointContents collective_contents(ShardedState state, const NamedTensors& model, const Group& group);
 
-// `model` with something of the same shape, dtype and name, without memory, for each parameter of which a
-// rank has a part: what a checkpoint's tensors are compared with.
-NamedTensors stand_ins(PreparedModel& prepared, const NamedTensors& model);
-
-// What model_sources() is for an optimizer: adds its tensors and its description to `contents`. `model` gives
-// its parameters their names where it has none of its own.
-void add_optimizer(CheckpointContents& contents, PreparedModel& prepared, const NamedOptimizer& optimizer,
-                   const NamedTensors& model);
-
-// Writes a checkpoint on rank 0, of sources that all ranks make together: no rank has more than one tensor
-// whole at a time. `contents` is the same on all ranks but for what is not a source, which rank 0 gives.
-// When rank 0 cannot write, all ranks learn why: AgreedError, as run_agreed(). Collective.
+// Writes a checkpoint on rank 0, of sources that all ranks make together: rank 0 has one tensor more than its
+// own at a time. `contents` is the same on all ranks but for what is not a source, which rank 0 gives.
+// `incremental` as save_checkpoint(). When rank 0 cannot write, all ranks learn why: AgreedError, as
+// run_agreed(). Collective.
 void save_together(const Context& context, const std::filesystem::path& root, std::int64_t step,
-                   CheckpointContents contents, int keep);
+                   CheckpointContents contents, int keep, bool incremental = false);
 
 }  // namespace rondo

@@ -1,13 +1,11 @@
 #pragma once
 
-#include <c10/core/Device.h>
-
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "rondo/data/dataset.h"
-#include "rondo/models/model.h"
 #include "rondo/strategy/strategy.h"
 #include "rondo/train/trainer.h"
 
@@ -22,14 +20,13 @@ enum class ForwardPasses {
 // The work behind Trainer::evaluate and predict. Batches are cut the same way for any number of ranks, batch
 // b is computed by rank b modulo the number of ranks, and sums of batches are added in float64 in batch
 // order: results do not depend on the number of ranks, not even in the last bit, as long as the kernels
-// behind the model do not. Collective.
-std::map<std::string, double> evaluate_exactly(Strategy& strategy, const Model& model, c10::Device device,
-                                               const LossFunction& loss, const std::vector<Metric>& metrics,
-                                               const Dataset& data, std::int64_t batch_size,
-                                               ForwardPasses passes);
+// behind the model do not. Nothing when options.stop_requested said so on some rank. Collective.
+std::optional<std::map<std::string, double>> evaluate_exactly(
+    Strategy& strategy, Training& training, const LossFunction& loss, const std::vector<Metric>& metrics,
+    const Dataset& data, const EvaluateOptions& options, ForwardPasses passes);
 
-// Outputs for all of `data` in its order, on every rank. Collective.
-at::Tensor predict_all(Strategy& strategy, const Model& model, c10::Device device, const Dataset& data,
-                       std::int64_t batch_size, ForwardPasses passes);
+// The model's outputs for all of `data`, or options.batches of it, in its order, on every rank. Collective.
+Tensors outputs_of(Strategy& strategy, Training& training, const Dataset& data,
+                   const EvaluateOptions& options, ForwardPasses passes);
 
 }  // namespace rondo

@@ -1,28 +1,33 @@
 #include "rondo/train/fit_loop.h"
 
-#include <torch/nn/utils/clip_grad.h>
-#include <torch/optim/optimizer.h>
-#include <torch/types.h>
-
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "rondo/base/error.h"
+#include "rondo/base/integer.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
-#include "rondo/nn/model_tensors.h"
-#include "rondo/nn/sample_scope.h"
+#include "rondo/data/epoch_order.h"
 #include "rondo/observe/memory_observer.h"
+#include "rondo/train/agreement.h"
+#include "rondo/train/epoch_parts.h"
+#include "rondo/train/stop_agreement.h"
 
 namespace rondo {
 namespace {
-
-std::int64_t divide_rounding_up(std::int64_t value, std::int64_t by) { return (value + by - 1) / by; }
 
 // Keeps the loader at a place that exists on this rank: it may have a batch less than others at the end of an
 // epoch.
 LoaderPosition position_of(const Loader& loader, std::int64_t epoch, std::int64_t batch) {
   return {epoch, std::min(batch, loader.batches_per_epoch())};
+}
+
+// Who reads everything reads it in an order of its own.
+std::uint64_t seed_of_order(const FitOptions& options, const Strategy& strategy) {
+  if (options.input_sharding != AutoShard::off) return options.seed;
+  constexpr std::uint64_t kApart = 0x9e3779b97f4a7c15ULL;
+  return options.seed + kApart * static_cast<std::uint64_t>(strategy.input_shard().index);
 }
 
 // Also when training ends by an exception.
@@ -35,32 +40,68 @@ struct LeavesMemoryPhase {
 
 }  // namespace
 
-std::int64_t total_steps(const FitOptions& options, std::int64_t samples, int ranks) {
-  const std::int64_t batches = divide_rounding_up(divide_rounding_up(samples, ranks), options.batch_size);
-  const std::int64_t per_epoch = divide_rounding_up(batches, options.accumulate);
+std::int64_t total_steps(const FitOptions& options, std::int64_t samples, int replicas) {
+  const std::int64_t batches = divide_rounding_up(divide_rounding_up(samples, replicas), options.batch_size);
+  const std::int64_t per_pass = divide_rounding_up(batches, options.accumulate);
+  const std::int64_t per_epoch = options.steps_per_epoch > 0 ? options.steps_per_epoch : per_pass;
   const std::int64_t epochs = options.epochs.value_or(options.steps ? INT64_MAX / per_epoch : 1);
   return std::min(epochs * per_epoch, options.steps.value_or(INT64_MAX));
 }
 
 FitLoop::FitLoop(Trainer& trainer, const std::shared_ptr<const Dataset>& data, const FitOptions& options)
-    : trainer_(trainer), data_(data), options_(options), counts_tokens_(data->info().unit == "tokens") {
+    : trainer_(trainer),
+      data_(data),
+      options_(options),
+      division_(divide_input(*data, options.input_sharding, trainer.strategy_.input_shard().count)),
+      counts_tokens_(data->info().unit == "tokens"),
+      counting_(counting_modules(*trainer.model().module)) {
   check_options();
   const InputShard shard = trainer_.strategy_.input_shard();
-  auto sampler = std::make_shared<TrainingSampler>(
-      data_->size(),
-      TrainingSampler::Options{
-          .index = shard.index, .count = shard.count, .shuffle = options_.shuffle, .seed = options_.seed});
-  batches_per_epoch_ = sampler->batches_per_epoch(options_.batch_size);
-  loader_ = std::make_unique<Loader>(
-      data_, std::move(sampler),
-      LoaderOptions{.batch_size = options_.batch_size, .workers = options_.loader_workers});
-
+  process_batch_ = options_.batch_size * shard.replicas;
+  begin_at_initial_epoch();
   adopt_position();
-  plan_.first_step = trainer_.position_.step;
-  plan_.steps_per_epoch = divide_rounding_up(batches_per_epoch_, options_.accumulate);
-  plan_.total_steps = total_steps(options_, data_->size(), shard.count);
+  const TrainingPosition& position = trainer_.position_;
+  sampler_ = std::make_shared<TrainingSampler>(
+      data_->size(),
+      TrainingSampler::Options{.index = division_.readers == 1 ? 0 : shard.index,
+                               .count = division_.readers,
+                               .shuffle = options_.shuffle,
+                               .seed = seed_of_order(options_, trainer_.strategy_),
+                               .files = division_.files,
+                               .by_file = division_.by_file,
+                               .done = parts_done(trainer_.sampling_, "the position in the epoch"),
+                               .done_epoch = position.epoch,
+                               .order = epoch_order_of(data_)});
+  sampler_->set_epoch(position.epoch);
+  batches_in_epoch_ = sampler_->batches_per_epoch(process_batch_);
+  loader_ = std::make_unique<Loader>(
+      data_, sampler_, LoaderOptions{.batch_size = process_batch_, .threads = options_.loader_threads});
+
+  plan_.first_step = position.step;
+  plan_.steps_per_epoch = options_.steps_per_epoch > 0 ? options_.steps_per_epoch : steps_per_pass();
+  plan_.total_steps = last_step();
   plan_.unit = data_->info().unit;
+  plan_.validation_due = options_.validation && trainer_.last_.validation_due;
+
+  settings_.seed = options_.seed;
+  std::vector<std::function<bool()>> requests;
+  if (options_.stop_requested) requests.push_back(options_.stop_requested);
+  for (const auto& callback : options_.callbacks) {
+    if (auto request = callback->stop_request()) requests.push_back(std::move(request));
+  }
+  if (requests.size() > 1 || (requests.size() == 1 && !options_.stop_requested)) {
+    options_.stop_requested = [requests] {
+      return std::any_of(requests.begin(), requests.end(), [](const auto& request) { return request(); });
+    };
+  }
+  // A callback's failure on this rank travels with the next step's gradients, as a request to stop does.
+  settings_.stop_requested = [this] {
+    return failure_ != nullptr || (options_.stop_requested && options_.stop_requested());
+  };
+  settings_.on_phase = [this](StepPhase phase) { begin_phase(phase); };
 }
+
+int FitLoop::replicas() const { return division_.readers * trainer_.strategy_.input_shard().replicas; }
 
 void FitLoop::check_options() const {
   const auto positive = [](const char* what, std::int64_t value) {
@@ -69,53 +110,113 @@ void FitLoop::check_options() const {
   positive("batch size", options_.batch_size);
   positive("accumulated batches", options_.accumulate);
   positive("validation batch size", options_.validation_batch_size);
+  const auto not_negative = [](const char* what, std::int64_t value) {
+    if (value < 0) throw UsageError(str(what, " ", value, " must be zero or more"));
+  };
+  not_negative("steps per epoch", options_.steps_per_epoch);
+  not_negative("initial epoch", options_.initial_epoch);
+  not_negative("initial step", options_.initial_step);
+  not_negative("validation batches", options_.validation_batches);
   if (options_.epochs) positive("epochs", *options_.epochs);
   if (options_.steps) positive("steps", *options_.steps);
-  const std::int64_t ranks = trainer_.strategy_.input_shard().count;
-  if (options_.batch_size * ranks > data_->size()) {
-    throw UsageError(str("a batch of ", options_.batch_size, " samples on each of ", ranks,
-                         " ranks is larger than the ", "training data: ", data_->info().source, " has ",
-                         data_->size(), " samples for training"));
+  if (options_.batch_size * replicas() > data_->size()) {
+    throw UsageError(str("a batch of ", options_.batch_size, " samples on each of ", replicas(),
+                         replicas() == division_.readers ? " ranks is" : " replicas is",
+                         " larger than the training data: ", data_->info().source, " has ", data_->size(),
+                         " samples for training"));
   }
   if (options_.validation && options_.validation->size() == 0)
     throw UsageError("the validation data has no sample");
 }
 
-void FitLoop::adopt_position() {
-  const std::int64_t global_batch = options_.batch_size * trainer_.strategy_.input_shard().count;
-  const nlohmann::json now = {{"samples", data_->size()},
-                              {"global_batch", global_batch},
-                              {"seed", options_.seed},
-                              {"shuffle", options_.shuffle}};
-  const nlohmann::json before = std::exchange(trainer_.sampling_, now);
+std::int64_t FitLoop::steps_per_pass() const {
+  return total_steps({.epochs = 1, .batch_size = options_.batch_size, .accumulate = options_.accumulate},
+                     division_.most_samples * division_.readers, replicas());
+}
+
+void FitLoop::begin_at_initial_epoch() {
   TrainingPosition& position = trainer_.position_;
-  if (position.batch == 0 || before.empty()) return;
-  for (const char* what : {"samples", "seed", "shuffle"}) {
-    if (before.at(what) != now.at(what)) {
-      throw UsageError(str("training stopped in the middle of an epoch with ", what, " ",
-                           before.at(what).dump(), " and cannot go on there with ", now.at(what).dump(),
+  if (options_.initial_epoch + options_.initial_step == 0 || position.step > 0 || !trainer_.sampling_.empty())
+    return;
+  const std::int64_t per_pass = steps_per_pass();
+  const std::int64_t per_epoch = options_.steps_per_epoch > 0 ? options_.steps_per_epoch : per_pass;
+  position.step = options_.initial_epoch * per_epoch + options_.initial_step;
+  position.epoch = position.step / per_pass;
+  position.batch = position.step % per_pass * options_.accumulate;
+}
+
+void FitLoop::adopt_position() {
+  const std::int64_t global_batch = options_.batch_size * replicas();
+  nlohmann::json now = {{"samples", data_->size()},
+                        {"global_batch", global_batch},
+                        {"seed", options_.seed},
+                        {"shuffle", options_.shuffle},
+                        {"sharding", options_.input_sharding == AutoShard::off ? "off" : "data"}};
+  if (division_.by_file) now["readers_by_file"] = division_.readers;
+  nlohmann::json before = std::exchange(trainer_.sampling_, now);
+  TrainingPosition& position = trainer_.position_;
+  if (before.empty() || (position.batch == 0 && parts_done(before, "the training").empty())) return;
+  for (const char* what : {"samples", "seed", "shuffle", "sharding"}) {
+    const nlohmann::json was =
+        before.value(what, nlohmann::json("data"));  // of a checkpoint without sharding
+    if (was != now.at(what)) {
+      throw UsageError(str("training stopped in the middle of an epoch with ", what, " ", was.dump(),
+                           " and cannot go on there with ", now.at(what).dump(),
                            "; give the same data and sampling options, or resume from the end of an epoch"));
     }
   }
-  // Samples go in the same order whatever the batch size, so another one only has to start at a batch's edge.
-  const std::int64_t samples_done = position.batch * before.at("global_batch").get<std::int64_t>();
-  if (samples_done % global_batch != 0) {
-    throw UsageError(str("training stopped after ", samples_done,
-                         " samples of an epoch, which a global batch of ", global_batch,
-                         " samples does not divide; resume with a global batch of ",
-                         before.at("global_batch").dump()));
+  // Samples go in the same order whatever the batch size. A batch of the new size need not begin here: then,
+  // and where the epoch has been in another world already or goes by file, its rest is cut anew.
+  const std::int64_t samples = position.batch * before.at("global_batch").get<std::int64_t>();
+  const bool by_file = division_.by_file || before.contains("readers_by_file");
+  if (!by_file && samples % global_batch == 0 && parts_done(before, "the training").empty()) {
+    position.batch = samples / global_batch;
+    return;
   }
-  position.batch = samples_done / global_batch;
+  close_part(before, position);
+  copy_parts(before, trainer_.sampling_);
+}
+
+template <class Tell>
+void FitLoop::tell(const Tell& tell) {
+  for (const auto& callback : options_.callbacks) {
+    try {
+      tell(*callback);
+    } catch (const AgreedError&) {
+      throw;  // all ranks have it
+    } catch (const CommunicationError&) {
+      throw;
+    } catch (const UsageError& error) {
+      if (trainer_.strategy_.context().world_size() == 1) throw;
+      if (!failure_)
+        failure_ = std::make_exception_ptr(UsageError(str(callback->name(), ": ", error.what())));
+    } catch (const std::exception& error) {
+      if (trainer_.strategy_.context().world_size() == 1) throw;
+      if (!failure_) failure_ = std::make_exception_ptr(Error(str(callback->name(), ": ", error.what())));
+    }
+  }
+}
+
+void FitLoop::agree_on_failure() {
+  run_agreed(trainer_.strategy_.context(), [this] {
+    if (failure_) std::rethrow_exception(failure_);
+  });
 }
 
 FitResult FitLoop::run() {
   const LeavesMemoryPhase leaves{trainer_.memory_};
-  trainer_.model_.module->train();
-  for (const auto& callback : options_.callbacks) callback->on_train_begin(trainer_, plan_);
+  trainer_.model().module->train();
+  tell([this](Callback& callback) { callback.on_train_begin(trainer_, plan_); });
+  agree_on_failure();
   TrainingPosition& position = trainer_.position_;
   result_.step = position.step;
+  result_.loss = trainer_.last_.loss;
+  result_.validation = trainer_.last_.validation;
   last_elapsed_ = Clock::now();
-  if (position.step < plan_.total_steps) seek(position.epoch, position.batch);
+  catch_up();
+  if (position.step < plan_.total_steps && result_.end == FitEnd::finished)
+    seek(position.epoch, position.batch);
+  trainer_.paused_ = false;
   timer_.restart();
 
   while (position.step < plan_.total_steps && result_.end == FitEnd::finished) {
@@ -123,28 +224,110 @@ FitResult FitLoop::run() {
     if (!tracing()) {
       trace_.reset();
     } else if (!trace_) {
-      trace_ = std::make_unique<StepTrace>(*trainer_.model_.module, options_.trace);
+      trace_ = std::make_unique<StepTrace>(*trainer_.model().module, options_.trace);
     }
     if (trace_) trace_->begin_step();
+    set_step();
     memory_phase("data", MemoryCategory::other);
-    std::vector<Batch> window = next_window();
-    const StepSums sums = train_on(window);
+    const std::vector<Batch> window = next_window();
+    const StepResult step = train_on(window);
     memory_phase("after the step", MemoryCategory::other);
-    finish_step(sums);
+    finish_step(step);
   }
   trace_.reset();
-  if (options_.validation && validated_step_ != position.step && result_.end != FitEnd::preempted) validate();
-  for (const auto& callback : options_.callbacks) callback->on_train_end(trainer_, result_);
+  agree_on_failure();
+  tell([this](Callback& callback) { callback.on_train_end(trainer_, result_); });
+  agree_on_failure();
   return result_;
 }
 
+void FitLoop::set_step() {
+  const std::int64_t step = trainer_.position_.step;
+  if (!std::exchange(in_epoch_, true)) {
+    epoch_ = {};
+    epoch_predictions_ = 0;
+    tell([&](Callback& callback) { callback.on_epoch_begin(trainer_, epoch_of(step)); });
+  }
+  tell([&](Callback& callback) { callback.on_step_begin(trainer_, step); });
+  double factor = 1;
+  bool wants_norm = false;
+  for (const auto& callback : options_.callbacks) {
+    factor *= callback->learning_rate_factor();
+    wants_norm = wants_norm || callback->wants_gradient_norm(step);
+  }
+  settings_.clip_norm = options_.clip_norm;
+  // Nothing is above it, so nothing is scaled.
+  if (wants_norm && settings_.clip_norm == 0) settings_.clip_norm = std::numeric_limits<double>::infinity();
+  moves_rate_ = moves_rate_ || factor != 1;
+  if (options_.schedule) {
+    settings_.learning_rate = factor * options_.schedule(step);
+  } else if (moves_rate_) {
+    settings_.learning_rate = factor * trainer_.compiled_rate_;
+  }
+}
+
+std::int64_t FitLoop::epoch_of(std::int64_t step) const {
+  return options_.steps_per_epoch > 0 ? step / options_.steps_per_epoch : trainer_.position_.epoch;
+}
+
+void FitLoop::end_epoch(const StepRecord& record, std::int64_t epoch) {
+  epoch_.epoch = epoch;
+  epoch_.step = record.step;
+  epoch_.loss /= std::max(1.0, epoch_predictions_);
+  epoch_.learning_rate = record.learning_rate;
+  epoch_.elapsed_s = record.elapsed_s;
+  if (trainer_.last_.validated_step == record.step) epoch_.validation = trainer_.last_.validation;
+  result_.history.push_back(epoch_);
+  in_epoch_ = false;
+  tell([this](Callback& callback) { callback.on_epoch_end(trainer_, epoch_); });
+}
+
+void FitLoop::catch_up() {
+  // A run that had no steps left to do, or whose last one was done without validation data.
+  const bool unvalidated_end = trainer_.position_.step >= plan_.total_steps &&
+                               trainer_.last_.validated_step != trainer_.position_.step;
+  if (options_.validation && (plan_.validation_due || unvalidated_end) && !validate()) {
+    result_.end = FitEnd::preempted;
+  } else if (trainer_.position_.step < plan_.total_steps && callbacks_want_to_stop()) {
+    result_.end = FitEnd::early;
+  }
+}
+
+bool FitLoop::callbacks_want_to_stop() {
+  const auto asks = std::find_if(options_.callbacks.begin(), options_.callbacks.end(),
+                                 [](const auto& callback) { return callback->wants_to_stop(); });
+  if (asks == options_.callbacks.end()) return false;
+  result_.ended_by = (*asks)->name();
+  return true;
+}
+
+// Counted from the position: steps that were done may have been of other global batches.
+std::int64_t FitLoop::last_step() const {
+  const TrainingPosition& position = trainer_.position_;
+  std::int64_t last = options_.steps.value_or(INT64_MAX);
+  if (options_.steps_per_epoch > 0) {
+    if (options_.epochs || !options_.steps)
+      last = std::min(last, options_.epochs.value_or(1) * options_.steps_per_epoch);
+    return std::max(last, position.step);
+  }
+  if (options_.epochs || !options_.steps) {
+    const std::int64_t epochs = options_.epochs.value_or(1) - position.epoch;
+    const std::int64_t rest = divide_rounding_up(batches_in_epoch_ - position.batch, options_.accumulate) +
+                              (epochs - 1) * steps_per_pass();
+    last = std::min(last, position.step + std::max<std::int64_t>(0, epochs > 0 ? rest : 0));
+  }
+  return last;
+}
+
 void FitLoop::seek(std::int64_t epoch, std::int64_t batch) {
+  sampler_->set_epoch(epoch);
+  batches_in_epoch_ = sampler_->batches_per_epoch(process_batch_);
   loader_->seek(position_of(*loader_, epoch, batch));
 }
 
 std::vector<Batch> FitLoop::next_window() {
   const std::int64_t begin = monotonic_ns();
-  const std::int64_t left = batches_per_epoch_ - trainer_.position_.batch;
+  const std::int64_t left = batches_in_epoch_ - trainer_.position_.batch;
   std::vector<Batch> window;
   for (std::int64_t i = 0; i < std::min(options_.accumulate, left); ++i) {
     std::optional<Batch> batch = loader_->next();
@@ -154,151 +337,140 @@ std::vector<Batch> FitLoop::next_window() {
   return window;
 }
 
-FitLoop::StepSums FitLoop::train_on(std::vector<Batch>& window) {
-  torch::optim::Optimizer& optimizer = *trainer_.optimizer_;
-  TrainingPrecision& precision = trainer_.precision_;
-  std::int64_t window_predictions = 0;
-  for (const Batch& batch : window) window_predictions += count_predictions(batch.target);
-  optimizer.zero_grad();
-
-  StepSums sums;
-  std::int64_t mark = monotonic_ns();
-  const auto traced = [&](const char* name) {
-    const std::int64_t now = monotonic_ns();
-    if (trace_) trace_->add_phase(name, mark, now);
-    mark = now;
-  };
-  for (std::size_t i = 0; i < window.size(); ++i) {
-    const Batch& batch = window[i];
-    trainer_.prepared_->begin_step(
-        {.samples = window_predictions,
-         .synchronise = i + 1 == window.size(),
-         .gradients_are_read = options_.clip_norm > 0 || precision.reads_gradients()});
-    const SampleScope scope({.seed = options_.seed,
-                             .step = static_cast<std::uint64_t>(trainer_.position_.step),
-                             .indices = batch.indices,
-                             .weight = static_cast<double>(window_predictions)});
-    memory_phase("forward", MemoryCategory::activations);
-    const at::Tensor target = batch.target.to(trainer_.device_);
-    auto autocast = precision.autocast();
-    Loss loss = trainer_.loss_(trainer_.model_.forward(batch.input.to(trainer_.device_)), target);
-    autocast.reset();
-    traced("forward");
-    memory_phase("backward", MemoryCategory::temporaries);
-    // The gradient of the window is the mean over its predictions, so each batch counts by its share of them.
-    const bool whole = window.size() == 1 || window_predictions == 0;
-    const double share =
-        whole ? 1.0 : static_cast<double>(loss.predictions) / static_cast<double>(window_predictions);
-    precision.scale(whole ? loss.mean : loss.mean * share).backward();
-    traced("backward");
-    sums.loss += loss.sum.item<double>();
-    sums.predictions += static_cast<double>(loss.predictions);
-    sums.samples += static_cast<double>(batch.samples);
-  }
-  trainer_.prepared_->finish_backward();
-  mark = monotonic_ns();
-  if (trainer_.memory_) trainer_.memory_->label_gradients(trainer_.prepared_->module());
-  if (options_.schedule) set_learning_rate(optimizer, options_.schedule(trainer_.position_.step));
-  memory_phase("optimizer", MemoryCategory::optimizer_state);
-  take_step(optimizer);
-  traced("optimizer");
-  if (trace_) trace_->finish_step(trainer_.position_.step + 1, trainer_.prepared_->communication_spans());
-  sums.stop = options_.stop_requested && options_.stop_requested();
+StepResult FitLoop::train_on(const std::vector<Batch>& window) {
+  settings_.step = trainer_.position_.step;
+  const StepResult result = trainer_.training_->train_step(window, settings_);
+  if (trace_) trace_->finish_step(settings_.step + 1, trainer_.prepared().communication_spans());
   trainer_.position_.batch += static_cast<std::int64_t>(window.size());
-  return sum_over_ranks(sums);
+  return result;
 }
 
-void FitLoop::take_step(torch::optim::Optimizer& optimizer) {
-  TrainingPrecision& precision = trainer_.precision_;
-  loss_scale_ = precision.loss_scale();
-  const bool finite = precision.finish_gradients(optimizer);
-  if (options_.clip_norm > 0 && finite) {
-    if (MasterWeights* masters = precision.masters()) {
-      torch::nn::utils::clip_grad_norm_(distinct_parameters(masters->module()), options_.clip_norm);
-    } else {
-      trainer_.prepared_->clip_gradients(options_.clip_norm);
-    }
+void FitLoop::begin_phase(StepPhase phase) {
+  const std::int64_t now = monotonic_ns();
+  if (trace_ && phase_ == StepPhase::forward) trace_->add_phase("forward", phase_begin_ns_, now);
+  if (trace_ && phase_ == StepPhase::backward) trace_->add_phase("backward", phase_begin_ns_, now);
+  if (trace_ && phase_ == StepPhase::optimizer) trace_->add_phase("optimizer", phase_begin_ns_, now);
+  phase_ = phase;
+  if (phase == StepPhase::forward) memory_phase("forward", MemoryCategory::activations);
+  if (phase == StepPhase::backward) memory_phase("backward", MemoryCategory::temporaries);
+  if (phase == StepPhase::optimizer) {
+    if (trainer_.memory_) trainer_.memory_->label_gradients(trainer_.prepared().module());
+    memory_phase("optimizer", MemoryCategory::optimizer_state);
   }
-  skipped_ = !precision.step(optimizer, [&] { trainer_.prepared_->step(optimizer); });
-  if (!skipped_ || trainer_.strategy_.context().rank() != 0) return;
-  log::warning("step ", trainer_.position_.step + 1,
-               ": a gradient is infinite or NaN; the weights stay, loss scale ", *loss_scale_, " -> ",
-               *precision.loss_scale());
+  phase_begin_ns_ = monotonic_ns();
 }
 
-FitLoop::StepSums FitLoop::sum_over_ranks(const StepSums& local) const {
-  if (trainer_.strategy_.num_replicas_in_sync() == 1) return local;
-  // The request to stop travels with the loss, so all ranks stop after the same step.
-  const at::Tensor sums = trainer_.strategy_.reduce(
-      ReduceOp::SUM,
-      at::tensor({local.loss, local.predictions, local.samples, local.stop ? 1.0 : 0.0}, at::kDouble));
-  const double* values = sums.data_ptr<double>();
-  return {values[0], values[1], values[2], values[3] > 0};
-}
-
-void FitLoop::finish_step(const StepSums& sums) {
+void FitLoop::finish_step(const StepResult& step) {
   TrainingPosition& position = trainer_.position_;
-  const CommunicationTimes communication = trainer_.prepared_->communication_times();
+  const StepTotals& totals = step.totals;
+  const CommunicationTimes communication = trainer_.prepared().communication_times();
   StepRecord record;
   record.times = timer_.finish_step(communication.busy, communication.exposed);
+  record.epoch = epoch_of(position.step);
   record.step = ++position.step;
-  record.epoch = position.epoch;
-  record.epochs_done = static_cast<double>(position.epoch) +
-                       static_cast<double>(position.batch) / static_cast<double>(batches_per_epoch_);
-  record.loss = sums.loss / std::max(1.0, sums.predictions);
-  record.learning_rate = trainer_.optimizer_->param_groups().front().options().get_lr();
-  record.samples = static_cast<std::int64_t>(sums.samples);
-  record.rate = (counts_tokens_ ? sums.predictions : sums.samples) / (record.times.step_ms * 1e-3);
+  const double before = 1 - static_cast<double>(sampler_->left()) / static_cast<double>(data_->size());
+  record.epochs_done =
+      static_cast<double>(position.epoch) + before +
+      (1 - before) * static_cast<double>(position.batch) / static_cast<double>(batches_in_epoch_);
+  if (options_.steps_per_epoch > 0)
+    record.epochs_done = static_cast<double>(record.step) / static_cast<double>(options_.steps_per_epoch);
+  const auto predictions = static_cast<double>(totals.predictions);
+  record.loss = totals.loss / std::max(1.0, predictions);
+  record.learning_rate = trainer_.training_->learning_rate();
+  record.samples = totals.samples;
+  record.rate =
+      (counts_tokens_ ? predictions : static_cast<double>(totals.samples)) / (record.times.step_ms * 1e-3);
   const TimePoint now = Clock::now();
   position.elapsed_s += seconds(now - last_elapsed_);
   last_elapsed_ = now;
   record.elapsed_s = position.elapsed_s;
-  record.loss_scale = loss_scale_;
-  if (!skipped_ && !std::isfinite(record.loss) && std::isfinite(result_.loss)) {
+  record.loss_scale = step.loss_scale;
+  record.gradient_norm = step.gradient_norm;
+  record.figures = take_figures(counting_);
+  if (step.skipped && trainer_.strategy_.context().rank() == 0) {
+    log::warning("step ", record.step, ": a gradient is infinite or NaN; the weights stay, loss scale ",
+                 *step.loss_scale, " -> ", *trainer_.training_->precision().loss_scale());
+  }
+  if (!step.skipped && !std::isfinite(record.loss) && std::isfinite(result_.loss.value_or(0))) {
     log::warning("the loss of step ", record.step, " is ", record.loss,
                  "; a lower learning rate or --clip-norm may help");
   }
   result_.step = record.step;
   result_.loss = record.loss;
+  trainer_.last_.loss = record.loss;
+  trainer_.last_.validation_due = false;
+
+  epoch_.loss += totals.loss;
+  epoch_.samples += totals.samples;
+  epoch_predictions_ += predictions;
 
   // The epoch turns before callbacks run, so that a checkpoint names the next batch to come.
-  const std::int64_t finished_epoch = position.epoch;
-  const bool epoch_ended = position.batch >= batches_per_epoch_;
-  if (epoch_ended) {
+  const bool pass_ended = position.batch >= batches_in_epoch_;
+  const bool epoch_ended =
+      options_.steps_per_epoch > 0 ? record.step % options_.steps_per_epoch == 0 : pass_ended;
+  if (pass_ended) {
+    clear_parts(trainer_.sampling_);
     ++position.epoch;
     position.batch = 0;
   }
-  for (const auto& callback : options_.callbacks) callback->on_step_end(trainer_, record);
+  bool stop = totals.stop;
+  if (stop) agree_on_failure();
+  tell([&](Callback& callback) { callback.on_step_end(trainer_, record); });
+  const bool last = record.step >= plan_.total_steps;
   const bool interval_ended = options_.validate_every > 0 && record.step % options_.validate_every == 0;
-  if (options_.validation && (interval_ended || (options_.validate_every == 0 && epoch_ended))) validate();
-  if (epoch_ended) {
-    for (const auto& callback : options_.callbacks) callback->on_epoch_end(trainer_, finished_epoch);
-    if (record.step < plan_.total_steps) seek(position.epoch, 0);
+  if (options_.validation && (last || interval_ended || (options_.validate_every == 0 && epoch_ended))) {
+    trainer_.last_.validation_due = true;
+    stop = stop || !validate();
   }
-  if (sums.stop) {
-    result_.end = FitEnd::preempted;
-  } else if (std::any_of(options_.callbacks.begin(), options_.callbacks.end(),
-                         [](const auto& callback) { return callback->wants_to_stop(); })) {
+  if (epoch_ended) end_epoch(record, record.epoch);
+  if (pass_ended && !last) seek(position.epoch, 0);
+  if (!stop && callbacks_want_to_stop()) {
     result_.end = FitEnd::early;
+    // The end of training always validates.
+    if (options_.validation && trainer_.last_.validated_step != record.step) stop = !validate();
   }
-  if (std::exchange(trainer_.paused_, false)) timer_.restart();
+  if (stop) result_.end = FitEnd::preempted;
+  tell([&](Callback& callback) { callback.on_step_complete(trainer_, record); });
+  if (!std::exchange(trainer_.paused_, false)) return;
+  // What was not training may have taken long: whoever asked to stop meanwhile need not wait for a step.
+  if (!last && result_.end == FitEnd::finished && stop_on_any(trainer_.strategy_, options_.stop_requested))
+    result_.end = FitEnd::preempted;
+  timer_.restart();
 }
 
-void FitLoop::validate() {
+bool FitLoop::validate() {
+  // A timeline is of steps: that of thousands of forward passes would take longer to write than a request to
+  // stop may take.
+  if (trainer_.memory_) trainer_.memory_->trace(nullptr);
   memory_phase("validation", MemoryCategory::other);
+  tell([this](Callback& callback) { callback.on_validation_begin(trainer_); });
+  const EvaluateOptions options{
+      .batch_size = options_.validation_batch_size,
+      .batches = options_.validation_batches,
+      .stop_requested = options_.stop_requested,
+      .progress = [this](std::int64_t batches, std::int64_t of) {
+        tell([&](Callback& callback) { callback.on_validation_progress(trainer_, batches, of); });
+      }};
+  std::optional<std::map<std::string, double>> values =
+      trainer_.evaluate_until_stopped(*options_.validation, options);
+  if (!values) return false;
   ValidationRecord record;
-  record.values = trainer_.evaluate(*options_.validation, {.batch_size = options_.validation_batch_size});
+  record.values = std::move(*values);
   record.step = trainer_.position_.step;
-  record.epoch = trainer_.position_.batch == 0 ? std::max<std::int64_t>(0, trainer_.position_.epoch - 1)
-                                               : trainer_.position_.epoch;
+  const bool between_passes = options_.steps_per_epoch == 0 && trainer_.position_.batch == 0;
+  record.epoch = std::max<std::int64_t>(0, epoch_of(record.step - 1) - (between_passes ? 1 : 0));
   record.elapsed_s = trainer_.position_.elapsed_s + seconds(Clock::now() - last_elapsed_);
-  validated_step_ = record.step;
+  trainer_.last_.validated_step = record.step;
+  trainer_.last_.validation_due = false;
+  trainer_.last_.validation = record.values;
   result_.validation = record.values;
-  for (const auto& callback : options_.callbacks) callback->on_validation_end(trainer_, record);
+  tell([&](Callback& callback) { callback.on_validation_end(trainer_, record); });
+  return true;
 }
 
 bool FitLoop::tracing() const {
-  return options_.trace && trainer_.position_.step - plan_.first_step < options_.traced_steps;
+  const std::int64_t done = trainer_.position_.step - plan_.first_step - options_.traced_after;
+  return options_.trace && done >= 0 && done < options_.traced_steps;
 }
 
 void FitLoop::memory_phase(const char* phase, MemoryCategory category) {

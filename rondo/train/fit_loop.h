@@ -1,15 +1,18 @@
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "rondo/data/loader.h"
+#include "rondo/data/training_sampler.h"
 #include "rondo/memory/category.h"
+#include "rondo/nn/step_figures.h"
 #include "rondo/observe/step_timer.h"
+#include "rondo/strategy/input_division.h"
 #include "rondo/train/step_trace.h"
 #include "rondo/train/trainer.h"
-#include "rondo/train/training_sampler.h"
 
 namespace rondo {
 
@@ -21,27 +24,39 @@ class FitLoop {
   FitResult run();
 
  private:
-  // Sums over the ranks that took part in a step.
-  struct StepSums {
-    double loss = 0;
-    double predictions = 0;
-    double samples = 0;
-    bool stop = false;
-  };
-
   void check_options() const;
+  int replicas() const;  // among whom a batch is divided
+  // A training that has done nothing begins at options.initial_epoch.
+  void begin_at_initial_epoch();
+  // Calls `tell(callback)` for each; remembers the first error that other ranks do not know of.
+  template <class Tell>
+  void tell(const Tell& tell);
+  // Throws when a callback has failed on some rank. Collective.
+  void agree_on_failure();
+  // What callbacks ask for, for the next step.
+  void set_step();
+  // The epoch in which step number `step`, from 0, is done, by the numbers that callbacks are told.
+  std::int64_t epoch_of(std::int64_t step) const;
+  void end_epoch(const StepRecord& record, std::int64_t epoch);
   // Makes the position within the epoch, which may come from a checkpoint, one of this call's batches.
   void adopt_position();
   void seek(std::int64_t epoch, std::int64_t batch);
+  // Optimizer steps of a pass over the data.
+  std::int64_t steps_per_pass() const;
+  // Optimizer steps done when training ends.
+  std::int64_t last_step() const;
   // This rank's batches for the next step; empty ones where the rank has run out of data.
   std::vector<Batch> next_window();
-  StepSums train_on(std::vector<Batch>& window);
-  // Clipping and the optimizer's step, or only the word that it is skipped.
-  void take_step(torch::optim::Optimizer& optimizer);
-  StepSums sum_over_ranks(const StepSums& local) const;
-  void finish_step(const StepSums& sums);
-  void finish_epoch();
-  void validate();
+  StepResult train_on(const std::vector<Batch>& window);
+  // Tells the memory tracker and the timeline what a step does now.
+  void begin_phase(StepPhase phase);
+  void finish_step(const StepResult& step);
+  // Whether a request to stop came in between: then nobody is told of a validation, and it remains due.
+  bool validate();
+  // What remained to be done after the last step of the run before.
+  void catch_up();
+  // Remembers which does.
+  bool callbacks_want_to_stop();
   // Says what this thread allocates from here on in this step is for.
   void memory_phase(const char* phase, MemoryCategory category);
   bool tracing() const;
@@ -49,18 +64,27 @@ class FitLoop {
   Trainer& trainer_;
   std::shared_ptr<const Dataset> data_;
   FitOptions options_;
+  InputDivision division_;
   FitPlan plan_;
-  std::int64_t batches_per_epoch_ = 0;
+  std::shared_ptr<TrainingSampler> sampler_;
+  std::int64_t process_batch_ = 0;     // samples of a batch of this process, of all its replicas
+  std::int64_t batches_in_epoch_ = 0;  // of the current one
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<StepTrace> trace_;  // while steps are traced
   StepTimer timer_;
   TimePoint last_elapsed_;
   FitResult result_;
-  std::int64_t validated_step_ = -1;
   bool counts_tokens_ = false;
-  // Of the step that is under way.
-  std::optional<double> loss_scale_;
-  bool skipped_ = false;
+  std::vector<CountsFigures*> counting_;  // of the model
+  std::exception_ptr failure_;            // of a callback on this rank
+  bool moves_rate_ = false;               // a callback has multiplied the optimizer's own rate
+  bool in_epoch_ = false;                 // callbacks know that the epoch has begun
+  EpochRecord epoch_;                     // sums of the current one: `loss` is not divided yet
+  double epoch_predictions_ = 0;
+  StepSettings settings_;  // of every step, but for its number and rate
+  // What the timeline knows of the step that is under way.
+  StepPhase phase_ = StepPhase::end;
+  std::int64_t phase_begin_ns_ = 0;
 };
 
 }  // namespace rondo

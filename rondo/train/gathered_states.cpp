@@ -3,72 +3,30 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
-#include "rondo/backend/collectives.h"
+#include "rondo/base/text.h"
+#include "rondo/strategy/shard_directory.h"
 
 namespace rondo {
-namespace {
-
-// Tensors lie one after the other in one buffer of bytes, each where any dtype may begin.
-constexpr std::int64_t kAlignment = 16;
-
-std::int64_t padded(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
-nlohmann::json describe(const CommunicationState& state) {
-  nlohmann::json entries = nlohmann::json::array();
-  for (const auto& [name, tensor] : state) {
-    entries.push_back(
-        {{"name", name}, {"dtype", static_cast<int>(tensor.scalar_type())}, {"shape", tensor.sizes().vec()}});
-  }
-  return {{"entries", entries}};
-}
-
-std::int64_t bytes_of(const nlohmann::json& entry) {
-  std::int64_t bytes =
-      static_cast<std::int64_t>(c10::elementSize(static_cast<at::ScalarType>(entry.at("dtype").get<int>())));
-  for (const auto& length : entry.at("shape")) bytes *= length.get<std::int64_t>();
-  return bytes;
-}
-
-std::int64_t bytes_of_all(const nlohmann::json& description) {
-  std::int64_t total = 0;
-  for (const auto& entry : description.at("entries")) total += padded(bytes_of(entry));
-  return total;
-}
-
-CommunicationState take_apart(const at::Tensor& bytes, const nlohmann::json& description) {
-  CommunicationState state;
-  std::int64_t offset = 0;
-  for (const auto& entry : description.at("entries")) {
-    const std::int64_t size = bytes_of(entry);
-    state[entry.at("name")] = bytes.narrow(0, offset, size)
-                                  .view(static_cast<at::ScalarType>(entry.at("dtype").get<int>()))
-                                  .view(entry.at("shape").get<std::vector<std::int64_t>>());
-    offset += padded(size);
-  }
-  return state;
-}
-
-}  // namespace
 
 std::vector<CommunicationState> gather_states(const CommunicationState& own, const Group& group) {
-  const std::vector<nlohmann::json> descriptions = all_gather_object(describe(own), group);
-  // Pieces of one size: the longest.
-  std::int64_t longest = 0;
-  for (const auto& description : descriptions) longest = std::max(longest, bytes_of_all(description));
-  if (longest == 0) return {};
-  const at::Tensor bytes = at::zeros({longest}, at::kByte);
-  std::int64_t offset = 0;
-  for (const auto& [name, tensor] : own) {
-    const at::Tensor flat = tensor.to(at::kCPU).contiguous().view({-1}).view(at::kByte);
-    bytes.narrow(0, offset, flat.numel()).copy_(flat);
-    offset += padded(flat.numel());
-  }
-  const std::vector<at::Tensor> gathered = gather(bytes, group, 0);
+  // Each is a tensor that one rank has.
+  std::vector<Shard> held;
+  for (const auto& [name, tensor] : own) held.push_back(full_shard(str(group.rank(), "/", name), tensor));
+  const ShardDirectory directory(std::move(held), group);
+  if (directory.names().empty()) return {};
   std::vector<CommunicationState> states;
-  for (std::size_t rank = 0; rank < gathered.size(); ++rank)
-    states.push_back(take_apart(gathered[rank], descriptions[rank]));
+  if (group.rank() == 0) states.resize(static_cast<std::size_t>(group.size()));
+  std::vector<Shard> wanted;
+  for (const std::string& name : directory.names()) {
+    if (group.rank() != 0) break;
+    Shard shard = directory.sample(name);
+    shard.local = at::empty(shard.sizes, directory.dtype(name));
+    const std::size_t slash = name.find('/');
+    states[std::stoul(name)].emplace(name.substr(slash + 1), shard.local);
+    wanted.push_back(std::move(shard));
+  }
+  directory.fetch(wanted);
   return states;
 }
 

@@ -35,11 +35,11 @@ double step_rate(const ScheduleOptions& options, std::int64_t step) {
   return options.learning_rate * std::pow(options.decay_factor, drops);
 }
 
-struct Kind {
+struct ScheduleKind {
   const char* name;
   double (*rate)(const ScheduleOptions&, std::int64_t step);
 };
-constexpr Kind kKinds[] = {
+constexpr ScheduleKind kScheduleKinds[] = {
     {"constant", constant_rate}, {"cosine", cosine_rate}, {"linear", linear_rate}, {"step", step_rate}};
 
 void check(const ScheduleOptions& options) {
@@ -59,9 +59,10 @@ void check(const ScheduleOptions& options) {
 
 LearningRateSchedule make_schedule(const ScheduleOptions& options) {
   check(options);
-  const auto* kind = std::find_if(std::begin(kKinds), std::end(kKinds),
-                                  [&](const Kind& candidate) { return options.kind == candidate.name; });
-  if (kind == std::end(kKinds)) {
+  const auto* kind =
+      std::find_if(std::begin(kScheduleKinds), std::end(kScheduleKinds),
+                   [&](const ScheduleKind& candidate) { return options.kind == candidate.name; });
+  if (kind == std::end(kScheduleKinds)) {
     throw UsageError(str("unknown schedule '", options.kind, "'; known are: ", join(schedule_kinds(), ", ")));
   }
   return [options, rate = kind->rate](std::int64_t step) {
@@ -75,7 +76,7 @@ LearningRateSchedule make_schedule(const ScheduleOptions& options) {
 
 std::vector<std::string> schedule_kinds() {
   std::vector<std::string> names;
-  for (const Kind& kind : kKinds) names.emplace_back(kind.name);
+  for (const ScheduleKind& kind : kScheduleKinds) names.emplace_back(kind.name);
   return names;
 }
 

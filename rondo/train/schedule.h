@@ -12,6 +12,7 @@ namespace rondo {
 // save, and a resumed run needs no replay. An empty function leaves the optimizer's own rate.
 using LearningRateSchedule = std::function<double(std::int64_t step)>;
 
+// A schedule by name and its figures; each kind takes what concerns it.
 struct ScheduleOptions {
   std::string kind = "constant";    // one of schedule_kinds()
   double learning_rate = 1e-3;      // the highest, reached at the end of warm-up

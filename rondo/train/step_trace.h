@@ -15,30 +15,31 @@
 namespace rondo {
 
 // Takes the timeline of training steps on this rank: their phases, what each unit of the model computed in
-// them, when computation waited, and the operations of communication with what was computed meanwhile. The
-// thread that trains uses it.
+// them, when computation waited, and the operations of communication with what was computed meanwhile. What
+// happens between two steps, such as a validation, is no part of it. The thread that trains uses it.
 class StepTrace {
  public:
-  // Watches the units of `model`, until it is destroyed.
-  StepTrace(const torch::nn::Module& model, std::function<void(TraceEvent)> sink);
+  StepTrace(const torch::nn::Module& model, std::function<void(TraceSpan)> sink);
   ~StepTrace();
   StepTrace(const StepTrace&) = delete;
   StepTrace& operator=(const StepTrace&) = delete;
 
-  // Forgets what happened since the last step, such as a validation.
+  // From here to finish_step() the units of the model are watched.
   void begin_step();
   // Something that the rank did, in monotonic_ns(): "data", "forward", "backward", "optimizer".
   void add_phase(const char* name, std::int64_t begin_ns, std::int64_t end_ns);
   // Hands out the step's events. `spans` are the operations that ended in this step; they may have begun in
   // the one before.
-  void finish_step(std::int64_t step, const std::vector<CommunicationSpan>& spans);
+  void finish_step(std::int64_t step, const std::vector<TraceSpan>& spans);
 
  private:
-  std::function<void(TraceEvent)> sink_;
+  void detach();
+
+  std::function<void(TraceSpan)> sink_;
   std::vector<UnitState*> units_;
   std::shared_ptr<UnitSpans> unit_spans_;
-  std::vector<TraceEvent> before_;  // what was computed in the step before
-  std::vector<TraceEvent> now_;
+  std::vector<TraceSpan> before_;  // what was computed in the step before
+  std::vector<TraceSpan> now_;
   std::int64_t begin_ns_ = 0;  // of the step
 };
 

@@ -3,11 +3,14 @@
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <map>
 
-#include "rondo/backend/accounting.h"
 #include "rondo/backend/collectives.h"
+#include "rondo/backend/engine_memory.h"
+#include "rondo/backend/memory/tracked_memory.h"
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/checkpoint.h"
@@ -18,195 +21,380 @@
 #include "rondo/observe/memory_observer.h"
 #include "rondo/train/agreement.h"
 #include "rondo/train/collective_checkpoint.h"
+#include "rondo/train/epoch_parts.h"
 #include "rondo/train/evaluation.h"
 #include "rondo/train/fit_loop.h"
 #include "rondo/train/gathered_states.h"
+#include "rondo/train/parts_saver.h"
+#include "rondo/train/replica_saver.h"
+#include "rondo/train/training_values.h"
 
 namespace rondo {
+namespace {
 
-Trainer::Trainer(Strategy& strategy, Model model, c10::Device device, const PrecisionOptions& precision)
+// Of what the engine remembers, among the communication states of a checkpoint.
+const std::string kEnginePrefix = "engine/";
+
+// Moves what the ranks' engines remember out of `states`; then no state at all is left of a rank whose
+// strategy remembers nothing.
+std::vector<CommunicationState> take_engine_memory(std::vector<CommunicationState>& states) {
+  std::vector<CommunicationState> engines(states.size());
+  bool others_left = false;
+  for (std::size_t rank = 0; rank < states.size(); ++rank) {
+    for (auto entry = states[rank].begin(); entry != states[rank].end();) {
+      if (!entry->first.starts_with(kEnginePrefix)) {
+        ++entry;
+        continue;
+      }
+      engines[rank].emplace(entry->first.substr(kEnginePrefix.size()), entry->second);
+      entry = states[rank].erase(entry);
+    }
+    others_left = others_left || !states[rank].empty();
+  }
+  if (!others_left) states.clear();
+  return engines;
+}
+
+// The engine goes on where it was, or begins anew: then the result says so and why.
+std::string restore_engine(const Context& context, const std::vector<CommunicationState>& engines) {
+  const auto ranks = static_cast<std::size_t>(context.world_size());
+  std::string incompatibility;
+  if (!engines.empty() && engines.size() != ranks && !engines.front().empty()) {
+    incompatibility = str("is of ", engines.size(), " ranks, this run has ", ranks);
+  } else {
+    const auto own = static_cast<std::size_t>(context.rank());
+    incompatibility =
+        restore_engine_memory(context.world(), engines.size() == ranks ? engines[own] : CommunicationState());
+  }
+  if (incompatibility.empty()) return {};
+  return str("the engine's codec (error feedback) begins anew: its saved memory ", incompatibility);
+}
+
+}  // namespace
+
+Trainer::Trainer(std::in_place_t, Strategy& strategy, ModelFactory factory, c10::Device device,
+                 const PrecisionOptions& precision)
     : strategy_(strategy),
-      model_(std::move(model)),
       device_(device),
-      precision_(precision, device, strategy.context().world()),
-      loss_(cross_entropy),
+      parts_saver_(std::make_unique<PartsSaver>()),
       metrics_{loss_metric()} {
   const MemoryScope scope(MemoryCategory::parameters);
-  model_.module->to(device_);
-  if (precision_.settings().master_weights &&
-      strategy_.set_mixed_precision(precision_.policy_for_strategy())) {
-    precision_.leave_masters_to_strategy();
-  }
-  precision_.cast(*model_.module);
-  model_.forward = precision_.cast_around(std::move(model_.forward));
-  if (accounts_cpu_allocations()) {
-    memory_ = std::make_shared<MemoryObserver>(process_ledger());
-    memory_->label_parameters(*model_.module);
-    for (UnitState* unit : units_of(*model_.module)) unit->attach(memory_);
-  }
-  name_sample_dropouts(*model_.module);
-  prepared_ = strategy_.prepare(model_.module);
-  model_.forward = [forward = std::move(model_.forward),
-                    prepared = prepared_.get()](const at::Tensor& input) {
-    return prepared->cast_output(forward(prepared->cast_input(input)));
+  if (tracks_cpu_allocations()) memory_ = std::make_shared<MemoryObserver>(replica_memory_tracker());
+  Recipe recipe{.model = std::move(factory), .precision = precision, .device = device};
+  recipe.on_model = [this](const Model& model) {
+    no_matrices_ = parameters_that_are_no_matrices(*model.module);
+    if (!memory_) return;
+    memory_->label_parameters(*model.module);
+    for (UnitState* unit : units_of(*model.module)) unit->attach(memory_);
   };
-  if (precision_.settings().master_weights && prepared_->parts().optimizes_parts() &&
-      !prepared_->parts().keeps_masters()) {
-    throw UsageError(
-        str("strategy ", strategy_.name(),
-            " gives the optimizer parts of the parameters, of which no master weights can be kept; "
-            "use opt level O0, O1 or O3 with it, or a strategy that replicates the model"));
-  }
-  precision_.keep_masters(*model_.module);
+  training_ = strategy_.prepare(recipe);
 }
 
 Trainer::~Trainer() {
   if (!memory_) return;
-  for (UnitState* unit : units_of(*model_.module)) unit->detach(memory_);
+  for (UnitState* unit : units_of(*model().module)) unit->detach(memory_);
 }
 
 void Trainer::compile(const OptimizerFactory& optimizer, LossFunction loss, std::vector<Metric> metrics) {
   const MemoryScope scope(MemoryCategory::optimizer_state);
-  MasterWeights* const masters = precision_.masters();
-  optimizer_ = optimizer(masters != nullptr ? masters->module() : prepared_->module());
-  loss_ = std::move(loss);
+  loss_ = loss;
   metrics_ = std::move(metrics);
+  training_->compile(optimizer, std::move(loss));
+  compiled_rate_ = training_->learning_rate();
+}
+
+void Trainer::compile(OptimizerOptions optimizer, LossFunction loss, std::vector<Metric> metrics) {
+  if (optimizer.decayed == Decayed::matrices)
+    optimizer.undecayed.insert(optimizer.undecayed.end(), no_matrices_.begin(), no_matrices_.end());
+  compile([optimizer](torch::nn::Module& module) { return make_optimizer(optimizer, module); },
+          std::move(loss), std::move(metrics));
 }
 
 FitResult Trainer::fit(const std::shared_ptr<const Dataset>& data, const FitOptions& options) {
-  require_compiled();
+  optimizer();  // or the error that there is none
+  go_on_with_shown_weights();
   callbacks_ = options.callbacks;
+  for (const auto& callback : callbacks_) callback->before_fit(*this);
   for (const auto& callback : callbacks_) {
     const auto state = callback_states_.find(callback->name());
-    if (state != callback_states_.end()) callback->restore(*state);
+    if (state == callback_states_.end()) continue;
+    try {
+      callback->restore(*state);
+    } catch (const nlohmann::json::exception& error) {
+      throw DataError(str("the checkpoint's state of callback '", callback->name(),
+                          "' is not one of it: ", state->dump().substr(0, 80)));
+    }
   }
+  for (const auto& callback : callbacks_) callback_states_.erase(callback->name());
   std::optional<FitLoop> loop;
   run_agreed(strategy_.context(), [&] { loop.emplace(*this, data, options); });
-  return loop->run();
+  try {
+    return loop->run();
+  } catch (const std::exception& error) {
+    for (const auto& callback : callbacks_) callback->on_exception(*this, error);
+    throw;
+  }
+}
+
+StepRecord Trainer::train_on_batch(const Batch& batch, double clip_norm) {
+  optimizer();
+  go_on_with_shown_weights();
+  model().module->train();
+  const StepResult step = training_->train_step(
+      {&batch, 1}, {.step = position_.step, .learning_rate = {}, .clip_norm = clip_norm});
+  StepRecord record;
+  record.step = ++position_.step;
+  record.epoch = position_.epoch;
+  record.loss = step.totals.loss / static_cast<double>(std::max<std::int64_t>(1, step.totals.predictions));
+  record.learning_rate = training_->learning_rate();
+  record.loss_scale = step.loss_scale;
+  record.gradient_norm = step.gradient_norm;
+  record.samples = step.totals.samples;
+  last_.loss = record.loss;
+  return record;
 }
 
 std::map<std::string, double> Trainer::evaluate(const Dataset& data, const EvaluateOptions& options) {
+  return evaluate_until_stopped(data, options).value_or(std::map<std::string, double>());
+}
+
+std::optional<std::map<std::string, double>> Trainer::evaluate_until_stopped(const Dataset& data,
+                                                                             const EvaluateOptions& options) {
   paused_ = true;
   const ForwardPasses passes = prepare_forwards();
-  const auto autocast = precision_.autocast();
-  return evaluate_exactly(strategy_, model_, device_, loss_, metrics_, data, options.batch_size, passes);
+  const auto autocast = training_->precision().autocast();
+  return evaluate_exactly(strategy_, *training_, loss_, metrics_, data, options, passes);
 }
 
 at::Tensor Trainer::predict(const Dataset& data, const EvaluateOptions& options) {
+  Tensors outputs = predict_all(data, options);
+  if (outputs.size() != 1)
+    throw UsageError(str("predict: the model has ", outputs.size(), " outputs; predict_all gives them all"));
+  return std::move(outputs.front());
+}
+
+Tensors Trainer::predict_all(const Dataset& data, const EvaluateOptions& options) {
   paused_ = true;
   const ForwardPasses passes = prepare_forwards();
-  const auto autocast = precision_.autocast();
-  return predict_all(strategy_, model_, device_, data, options.batch_size, passes);
+  const auto autocast = training_->precision().autocast();
+  return outputs_of(strategy_, *training_, data, options, passes);
 }
 
 // Once for all batches is less to send; but where memory is limited the model may not fit as a whole.
 ForwardPasses Trainer::prepare_forwards() {
-  if (!prepared_->parts().optimizes_parts()) {
-    prepared_->make_whole();
+  if (!prepared().parts().optimizes_shards()) {
+    prepared().unshard();
     return ForwardPasses::alone;
   }
-  const double limited = process_ledger().limit() ? 1.0 : 0.0;
-  const at::Tensor any = strategy_.reduce(ReduceOp::MAX, at::tensor({limited}, at::kDouble));
+  at::Tensor any = at::tensor({replica_memory_tracker().limit() ? 1.0 : 0.0}, at::kDouble);
+  all_reduce(any, strategy_.context().world(), ReduceOp::MAX);
   if (any.item<double>() == 0) {
-    prepared_->make_whole();
+    prepared().unshard();
     return ForwardPasses::alone;
   }
-  prepared_->parts().settle();
+  prepared().parts().flush();
   return ForwardPasses::together;
 }
 
-void Trainer::save(const std::filesystem::path& root, int keep) {
-  require_compiled();
+void Trainer::save(const std::filesystem::path& root, const SaveOptions& options) {
+  if (options.incremental && (options.in_parts || options.in_background))
+    throw UsageError("a checkpoint is incremental, or in parts or in the background: rank 0 links files");
   paused_ = true;
+  for (const auto& callback : callbacks_) callback->before_save(*this);
   if (memory_) memory_->enter_phase(position_.step, "checkpoint", MemoryCategory::other);
   const Context& context = strategy_.context();
-  prepared_->parts().settle();
-  CheckpointContents contents;
-  const NamedTensors model = saved_tensors();
-  contents.model = model_sources(*prepared_, model);
-  add_optimizer(contents, *prepared_, saved_optimizer(), model);
-  contents.random_states = gather(random_state(device_), context.world(), 0);
-  contents.communication_states = gather_states(prepared_->communication_state(), context.world());
-  for (const auto& callback : callbacks_) callback_states_[callback->name()] = callback->state();
-  contents.values = {{"step", position_.step},
-                     {"epoch", position_.epoch},
-                     {"batch", position_.batch},
-                     {"elapsed_s", position_.elapsed_s},
-                     {"world_size", context.world_size()},
-                     {"model", {{"name", model_.name}, {"config", model_.config}}},
-                     {"sampling", sampling_},
-                     {"precision", precision_.state()},
-                     {"callbacks", callback_states_}};
-  save_together(context, root, position_.step, std::move(contents), keep);
+  const bool in_parts = options.in_parts || options.in_background;
+  CheckpointContents contents = rest_of_checkpoint();
+  if (in_parts) {
+    parts_saver_->save(
+        context,
+        {.root = root, .step = position_.step, .keep = options.keep, .in_background = options.in_background},
+        training_->state(), saved_tensors(), std::move(contents));
+  } else {
+    finish_save();
+    CheckpointContents tensors = collective_contents(training_->state(), saved_tensors(), context.world());
+    contents.model = std::move(tensors.model);
+    contents.optimizer_tensors = std::move(tensors.optimizer_tensors);
+    contents.optimizers = std::move(tensors.optimizers);
+    save_together(context, root, position_.step, std::move(contents), options.keep, options.incremental);
+  }
+  if (memory_) memory_->leave_phase();
+  for (const auto& callback : callbacks_) callback->after_save(*this, root);
+}
+
+void Trainer::replicate(ReplicaSaver& replica) {
+  paused_ = true;
+  for (const auto& callback : callbacks_) callback->before_save(*this);
+  if (memory_) memory_->enter_phase(position_.step, "checkpoint", MemoryCategory::other);
+  CheckpointContents rest = rest_of_checkpoint();
+  replica.save(position_.step, training_->state(), saved_tensors(), std::move(rest));
   if (memory_) memory_->leave_phase();
 }
 
-void Trainer::restore(const std::filesystem::path& checkpoint) {
-  require_compiled();
+CheckpointContents Trainer::rest_of_checkpoint() {
   const Context& context = strategy_.context();
-  prepared_->parts().settle();
-  TrainingState state{.model = saved_tensors(), .optimizers = {saved_optimizer()}};
-  if (prepared_->parts().optimizes_parts()) {
-    state.model = stand_ins(*prepared_, state.model);
-    state.take = [this, parts = prepared_->module().named_parameters()](const std::string& name,
-                                                                        const at::Tensor& value) {
-      if (!parts.contains(name)) return false;
-      prepared_->parts().set_parameter(name, value);
-      return true;
-    };
+  CheckpointContents contents;
+  contents.random_states = gather(random_state(device_), context.world(), 0);
+  CommunicationState communication = prepared().communication_state();
+  for (auto& [name, tensor] : engine_memory(context.world()))
+    communication.emplace(kEnginePrefix + name, std::move(tensor));
+  contents.communication_states = gather_states(communication, context.world());
+  contents.values = to_json(TrainingValues{.position = position_,
+                                           .last = last_,
+                                           .sampling = sampling_,
+                                           .precision = training_->precision().state(),
+                                           .callbacks = states_of_callbacks()});
+  contents.values["world_size"] = context.world_size();
+  contents.values["model"] = {{"name", training_->model().name}, {"config", training_->model().config}};
+  return contents;
+}
+
+nlohmann::json Trainer::states_of_callbacks() const {
+  nlohmann::json states = callback_states_;
+  for (const auto& callback : callbacks_) {
+    // One that was restored after the last fit does not know it yet.
+    if (!states.contains(callback->name())) states[callback->name()] = callback->state();
   }
+  return states;
+}
+
+TrainingState Trainer::loading_state() {
+  prepared().parts().flush();
+  TrainingState state{.model = saved_tensors(), .optimizers = {}};
+  // Master weights are the model: the narrow ones are their rounding.
+  const MasterWeights* const masters = training_->precision().master_weights();
+  if (masters != nullptr || prepared().parts().optimizes_shards())
+    state.shards = optimized_shards(prepared(), masters);
+  return state;
+}
+
+void Trainer::load_weights(const std::filesystem::path& checkpoint) {
+  paused_ = true;
+  TrainingState state = loading_state();
+  run_agreed(strategy_.context(), [&] { load_checkpoint(checkpoint, state); });
+  weights_loaded();
+}
+
+void Trainer::weights_loaded() {
+  trained_weights_.reset();
+  training_->state_loaded(position_.step);
+}
+
+WeightsCopy Trainer::copy_weights() {
+  paused_ = true;
+  WeightsCopy weights = this->weights();
+  for (Shard& shard : weights) shard.local = shard.local.detach().clone();
+  return weights;
+}
+
+void Trainer::put_weights(const WeightsCopy& weights) {
+  assign(weights);
+  weights_loaded();
+}
+
+void Trainer::show_weights(const WeightsCopy& weights) {
+  if (!trained_weights_) trained_weights_ = copy_weights();
+  assign(weights);
+  weights_shown();
+}
+
+bool Trainer::show_trained_weights() {
+  if (!trained_weights_) return false;
+  assign(*trained_weights_);
+  weights_shown();
+  trained_weights_.reset();
+  return true;
+}
+
+WeightsCopy Trainer::weights_of(const std::filesystem::path& checkpoint) {
+  const WeightsCopy before = copy_weights();
+  TrainingState state = loading_state();
+  run_agreed(strategy_.context(), [&] { load_checkpoint(checkpoint, state); });
+  weights_shown();
+  WeightsCopy weights = copy_weights();
+  assign(before);
+  weights_shown();
+  return weights;
+}
+
+void Trainer::weights_shown() {
+  training_->precision().weights_changed();
+  prepared().parts().show_shards();
+}
+
+void Trainer::go_on_with_shown_weights() {
+  if (trained_weights_) weights_loaded();
+}
+
+void Trainer::assign(const WeightsCopy& weights) {
+  paused_ = true;
+  const torch::NoGradGuard no_gradients;
+  const WeightsCopy own = this->weights();
+  run_agreed(strategy_.context(), [&] {
+    const bool fits = std::equal(own.begin(), own.end(), weights.begin(), weights.end(),
+                                 [](const Shard& a, const Shard& b) {
+                                   return a.name == b.name && a.local.sizes() == b.local.sizes();
+                                 });
+    if (!fits) throw UsageError("the copied weights are of another model, strategy or number of ranks");
+    for (std::size_t i = 0; i < own.size(); ++i) at::Tensor(own[i].local).detach().copy_(weights[i].local);
+  });
+}
+
+void Trainer::finish_save() { parts_saver_->finish(strategy_.context()); }
+
+void Trainer::restore(const std::filesystem::path& checkpoint) {
+  const Context& context = strategy_.context();
+  TrainingState state = loading_state();
+  state.optimizers = {{.optimizer = &optimizer()}};
+  TrainingValues values;
+  state.check = [&values](const nlohmann::json& saved, const std::string& what) {
+    values = parse_training_values(saved, what);
+  };
   run_agreed(context, [&] {
     const MemoryScope scope(MemoryCategory::optimizer_state);
     load_checkpoint(checkpoint, state);
-    const nlohmann::json& values = state.values;
-    position_ = {.step = values.at("step"),
-                 .epoch = values.at("epoch"),
-                 .batch = values.at("batch"),
-                 .elapsed_s = values.at("elapsed_s")};
-    sampling_ = values.at("sampling");
-    callback_states_ = values.at("callbacks");
-    precision_.weights_changed();
-    precision_.restore(values.value("precision", nlohmann::json::object()));
+    position_ = values.position;
+    last_ = std::move(values.last);
+    sampling_ = std::move(values.sampling);
+    callback_states_ = std::move(values.callbacks);
+    training_->precision().restore(values.precision);
     // At another world size the ranks' random streams cannot continue; they start anew, as at the start of a
     // run.
     const auto rank = static_cast<std::size_t>(context.rank());
     if (static_cast<int>(state.random_states.size()) == context.world_size()) {
       set_random_state(state.random_states[rank], device_);
     }
-    const std::string lost = prepared_->restore_communication(state.communication_states);
+    const std::vector<CommunicationState> engines = take_engine_memory(state.communication_states);
+    const std::string lost = prepared().restore_communication(state.communication_states);
     if (!lost.empty() && rank == 0) log::warning(checkpoint.string(), ": ", lost);
+    const std::string lost_of_engine = restore_engine(context, engines);
+    if (!lost_of_engine.empty() && rank == 0) log::warning(checkpoint.string(), ": ", lost_of_engine);
   });
-  prepared_->parts().adopt_values();
+  weights_loaded();
 }
 
-NamedTensors Trainer::saved_tensors() {
-  // With master weights those are the model: the narrow ones are their rounding.
-  MasterWeights* const masters = precision_.masters();
-  return named_tensors(masters != nullptr ? masters->module() : *model_.module);
+void Trainer::rebuild(const Context& context) {
+  paused_ = true;
+  trained_weights_.reset();  // of the world that was
+  parts_saver_->abandon();
+  const MemoryScope scope(MemoryCategory::parameters);
+  const int source = training_->rebuild(context);
+  const TrainingValues mine{
+      .position = position_, .last = last_, .sampling = sampling_, .callbacks = states_of_callbacks()};
+  // As in a checkpoint: numbers that JSON lacks become null.
+  const nlohmann::json told = broadcast_object(to_json(mine).dump(), context.world(), source);
+  const std::string what = str("what rank ", source, " said of the training");
+  TrainingValues values = parse_training_values(parse_json_strict(told.get<std::string>(), what), what);
+  position_ = values.position;
+  last_ = std::move(values.last);
+  sampling_ = std::move(values.sampling);
+  callback_states_ = std::move(values.callbacks);
+  if (sampling_.empty()) return;
+  close_part(sampling_, position_);
 }
 
-NamedOptimizer Trainer::saved_optimizer() {
-  NamedOptimizer optimizer{.optimizer = optimizer_.get()};
-  if (prepared_->parts().optimizes_parts()) {
-    optimizer.parameters = named_tensors(prepared_->module());
-    optimizer.part_of = [this](const std::string& parameter, const at::Tensor& whole) {
-      return prepared_->parts().part_of(parameter, whole);
-    };
-  }
-  return optimizer;
-}
+NamedTensors Trainer::saved_tensors() { return named_tensors(*model().module); }
 
-torch::optim::Optimizer& Trainer::optimizer() {
-  require_compiled();
-  return *optimizer_;
-}
-
-std::vector<CommunicationSpan> Trainer::communication_spans() const {
-  return prepared_->communication_spans();
-}
-
-void Trainer::require_compiled() const {
-  if (!optimizer_) throw UsageError("call Trainer::compile with an optimizer before training");
-}
+std::vector<TraceSpan> Trainer::communication_spans() const { return prepared().communication_spans(); }
 
 }  // namespace rondo

@@ -4,15 +4,17 @@
 #include <unistd.h>
 
 #include "rondo/backend/collectives.h"
+#include "rondo/backend/engine_options.h"
 #include "rondo/backend/gloo/factory.h"
+#include "rondo/backend/memory/registered_memory.h"
 #include "rondo/backend/native/native_backend.h"
-#include "rondo/backend/native/registered_memory.h"
 #include "rondo/backend/registry.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "tests/backend/ranks.h"
+#include "tests/temporary_directory.h"
 
-namespace rondo {
+namespace rondo::backend_test {
 namespace {
 
 using testing::run_ranks;
@@ -212,6 +214,7 @@ TEST(Native, AsynchronousWorksCompleteInAnyOrderOfWaiting) {
       EXPECT_EQ(tensors[k][0][0].item<int>(), 2 * static_cast<int>(k + 1) + 1);
     }
     auto future = context.world().backend()->allreduce(tensors.back())->getFuture();
+    future->wait();
     EXPECT_TRUE(future->completed());
   });
 }
@@ -270,6 +273,40 @@ TEST(Native, ShutdownMakesLaterUseAnError) {
   });
 }
 
+TEST(Context, KnowsItsRoleEpochAndMesh) {
+  run_ranks(3, "native", [](Context& context) {
+    EXPECT_EQ(context.role(), "default");
+    EXPECT_EQ(context.epoch(), 0);
+    EXPECT_EQ(context.mesh(), (Mesh{{"data", 3}}));
+    EXPECT_EQ(context.group("data").ranks(), context.world().ranks());
+    try {
+      context.group("pipeline");
+      ADD_FAILURE();
+    } catch (const UsageError& e) {
+      EXPECT_NE(std::string(e.what()).find("'pipeline'"), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find("data"), std::string::npos) << e.what();
+    }
+  });
+}
+
+TEST(Context, HasAGroupForEachDimensionOfAMesh) {
+  run_ranks(4, "native", [](Context& context) {
+    EXPECT_THROW(context.mesh({{"pipeline", 3}}), UsageError);
+    const Context meshed = context.mesh({{"data", 2}, {"pipeline", 2}});
+    EXPECT_EQ(meshed.mesh(), (Mesh{{"pipeline", 2}, {"data", 2}}));
+    EXPECT_EQ(meshed.rank(), context.rank());
+    at::Tensor along_data = at::full({1}, static_cast<float>(1 << context.rank()));
+    at::Tensor along_pipeline = along_data.clone();
+    all_reduce(along_data, meshed.group("data"));
+    all_reduce(along_pipeline, meshed.group("pipeline"));
+    EXPECT_EQ(along_data.item<float>(), context.rank() < 2 ? 3 : 12);
+    EXPECT_EQ(along_pipeline.item<float>(), context.rank() % 2 == 0 ? 5 : 10);
+    EXPECT_EQ(meshed.new_group_along({"pipeline", "data"}).size(), 4);
+    EXPECT_EQ(meshed.within(meshed.group("data")).mesh(), (Mesh{{"data", 2}}));
+    EXPECT_THROW(meshed.group("tensor"), UsageError);
+  });
+}
+
 TEST(Registry, TakesAThirdPartysBackend) {
   register_backend("third-party", [](const BackendRequest& request) { return make_native_backend(request); });
   run_ranks(2, "third-party", [](Context& context) {
@@ -281,7 +318,8 @@ TEST(Registry, TakesAThirdPartysBackend) {
 }
 
 TEST(Init, FileMethodAndMissingRanks) {
-  const std::string path = "/tmp/rondo-init-test-" + std::to_string(getpid());
+  const TemporaryDirectory directory;
+  const std::string path = directory / "meeting";
   const pid_t child = fork();
   const int rank = child == 0 ? 1 : 0;
   InitOptions options;
@@ -299,7 +337,6 @@ TEST(Init, FileMethodAndMissingRanks) {
   int status = 0;
   waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
-  unlink(path.c_str());
   EXPECT_THROW(
       {
         options.store = c10::make_intrusive<c10d::HashStore>();
@@ -309,5 +346,12 @@ TEST(Init, FileMethodAndMissingRanks) {
       TimeoutError);
 }
 
+// Command lines know of no engine that is none.
+TEST(Engines, WhatIsDeclaredIsKnown) {
+  const std::vector<std::string> known = backend_names();
+  for (const Declaration& engine : declared_engines())
+    EXPECT_NE(std::find(known.begin(), known.end(), engine.name), known.end()) << engine.name;
+}
+
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::backend_test

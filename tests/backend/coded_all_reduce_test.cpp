@@ -7,7 +7,7 @@
 #include "rondo/base/error.h"
 #include "tests/backend/ranks.h"
 
-namespace rondo {
+namespace rondo::coded_all_reduce_test {
 namespace {
 
 using testing::run_ranks;
@@ -105,4 +105,4 @@ TEST(CodedAllReduce, AnyStridesAndNothingElseThanFloat32) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::coded_all_reduce_test

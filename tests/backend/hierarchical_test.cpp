@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "rondo/backend/collectives.h"
+#include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/gloo/factory.h"
 #include "rondo/backend/hierarchical/hierarchical_backend.h"
-#include "rondo/backend/store_adapter.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"
@@ -12,7 +12,7 @@
 #include "tests/backend/ranks.h"
 #include "tests/collective/faulty_job.h"
 
-namespace rondo {
+namespace rondo::hierarchical_test {
 namespace {
 
 using testing::run_ranks;
@@ -46,7 +46,7 @@ TEST(HostMap, NumbersHostsByTheirLowestRank) {
   EXPECT_EQ(map.members(0), (std::vector<int>{0, 2}));
   EXPECT_EQ(map.members(1), (std::vector<int>{1, 3, 4}));
   EXPECT_EQ(map.host(), 1);
-  EXPECT_EQ(map.place(), 1);
+  EXPECT_EQ(map.local_rank(), 1);
   EXPECT_EQ(map.smallest_host(), 2);
   EXPECT_FALSE(map.even());
   EXPECT_EQ(map.counterpart(0, 2), 0);
@@ -94,7 +94,7 @@ TEST(Hierarchical, AllReduceByOneRankOfAHost) {
           EXPECT_TRUE(at::equal(tensor, sum_of_contributions(4, length))) << length;
         }
       },
-      "hierarchical(native, gloo, lanes=1, window=2)");
+      "hierarchical(native, gloo, inter_host_ranks=1, window=2)");
 }
 
 TEST(Hierarchical, TheOtherOperations) {
@@ -324,7 +324,7 @@ TEST(Hierarchical, ARankThatNeverComesIsNamed) {
       context.world().store()->wait({"late/1", "late/2"});
       return;
     }
-    context.world().backend()->setTimeout(std::chrono::milliseconds(300));
+    context.world().backend()->setTimeout(std::chrono::seconds(3));
     at::Tensor tensor = at::ones({10});
     try {
       all_reduce(tensor, context.world());
@@ -374,7 +374,7 @@ TEST(Hierarchical, AKilledProcessIsNamedByAll) {
   for (const auto& [name, repeated] : kRepeated) {
     const std::shared_ptr<Store> meeting = SharedStore::create();
     tests::FaultyJob job(name, 4, 3, SIGKILL);
-    job.start<PeerLostError>([&](int rank, const std::function<void()>& strike) {
+    job.start<PeerLostError>([&, &repeat = repeated](int rank, const std::function<void()>& strike) {
       at::set_num_threads(1);
       InitOptions options;
       options.backend = "hierarchical(native, gloo)";
@@ -386,7 +386,7 @@ TEST(Hierarchical, AKilledProcessIsNamedByAll) {
       for (int round = 0;; ++round) {
         if (round == 5 && rank == 3) strike();
         try {
-          repeated(context.world());
+          repeat(context.world());
         } catch (const std::exception&) {
           job.note_error();
           throw;
@@ -404,7 +404,7 @@ TEST(Hierarchical, WrongOptionsAreNamed) {
            {{"native", "native"}, "one host"},
            {{"native", "gloo", "mpi"}, "two engines"},
            {{"native", "gloo", "colour=red"}, "colour"},
-           {{"native", "gloo", "lanes=-1"}, "lanes"},
+           {{"native", "gloo", "inter_host_ranks=-1"}, "inter_host_ranks"},
            {{"native", "gloo", "chunk=1"}, "chunk"}}) {
     try {
       HierarchicalBackend::parse(arguments);
@@ -426,7 +426,7 @@ TEST(Members, RanksThatCountTheWorldDifferentlyAreTold) {
               .world_size = 2 + rank,
               .store = store,
               .host = str("host ", rank),
-              .timeout = std::chrono::seconds(5)});
+              .timeout = std::chrono::seconds(60)});
       } catch (const UsageError& e) {
         told += std::string(e.what()).find("counts 3") != std::string::npos ? 1 : 0;
       }
@@ -437,4 +437,4 @@ TEST(Members, RanksThatCountTheWorldDifferentlyAreTold) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::hierarchical_test

@@ -8,15 +8,15 @@
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/registry.h"
-#include "rondo/backend/store_adapter.h"
 #include "rondo/base/error.h"
 #include "rondo/channel/shared_store.h"
 #include "tests/collective/plan_data.h"
 #include "tests/collective/plan_faults.h"
 #include "tests/rank_threads.h"
 
-namespace rondo {
+namespace rondo::point_to_point_channel_test {
 namespace {
 
 using collective::Algorithm;
@@ -45,14 +45,14 @@ bool has_engine(const std::string& engine) {
   return std::find(names.begin(), names.end(), engine) != names.end();
 }
 
-class PointToPointChannelTest : public testing::TestWithParam<const char*> {
+class PointToPointChannelTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     if (!has_engine(GetParam())) GTEST_SKIP() << "this build has no " << GetParam();
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(All, PointToPointChannelTest, testing::Values("gloo", "native"),
+INSTANTIATE_TEST_SUITE_P(All, PointToPointChannelTest, ::testing::Values("gloo", "native"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(PointToPointChannelTest, EveryAlgorithmOperationAndWorldSize) {
@@ -92,7 +92,7 @@ TEST_P(PointToPointChannelTest, EveryDTypeAndReductionAndALargeBuffer) {
 
 // Ranks as processes, of which one is killed or stopped: rank 2 at its second exchange in an all_reduce by
 // each algorithm, or all ranks, operations and exchanges (`make faults`).
-class PointToPointFaults : public testing::Test {
+class PointToPointFaults : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!has_engine("gloo")) GTEST_SKIP() << "this build has no gloo";
@@ -158,8 +158,8 @@ TEST_F(PointToPointFaults, AKilledProcessIsNamedByAll) {
 // They mostly wait, so many at once. A survivor that finds its neighbour's connections closed has lost it,
 // one that waits to the end has not.
 TEST_F(PointToPointFaults, AStoppedProcessIsNamedByAllAtTheDeadline) {
-  expect_named<CommunicationError>(SIGSTOP, std::chrono::seconds(2), 10);
+  expect_named<CommunicationError>(SIGSTOP, std::chrono::seconds(5), 10);
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::point_to_point_channel_test

@@ -48,4 +48,10 @@ inline void run_ranks(int size, const std::string& backend, const std::function<
   });
 }
 
+// The same for who needs no more than the group of all ranks.
+inline void run_ranks(const std::string& backend, int size, const std::function<void(const Group&)>& body) {
+  run_ranks(
+      size, backend, [&](Context& context) { body(context.world()); }, std::chrono::seconds(60));
+}
+
 }  // namespace rondo::testing

@@ -8,7 +8,7 @@
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
 
-namespace rondo {
+namespace rondo::base_test {
 namespace {
 
 TEST(Bytes, ParsesEveryUnit) {
@@ -89,4 +89,4 @@ TEST(Cancel, CopiesShareTheFlag) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::base_test

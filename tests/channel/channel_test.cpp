@@ -15,31 +15,19 @@
 #include "rondo/channel/memory_store.h"
 #include "rondo/channel/shared_memory_channel.h"
 #include "rondo/channel/thread_channel.h"
-#include "tests/rank_threads.h"
+#include "tests/channel/channels.h"
 
-namespace rondo {
+namespace rondo::channel_test {
 namespace {
 
 using Body = std::function<void(std::unique_ptr<Channel>&)>;
 
-class ChannelTest : public testing::TestWithParam<const char*> {
+class ChannelTest : public ::testing::TestWithParam<const char*> {
  protected:
-  // Runs `body` on ranks that are threads; it may destroy its channel. Throws the first exception on.
-  void run_ranks(int size, const Body& body) const {
-    const ThreadMesh mesh(size);
-    MemoryStore store;
-    rondo::tests::run_rank_threads(size, [&](int rank) {
-      std::unique_ptr<Channel> channel = mesh.connect(rank);
-      if (GetParam() == std::string("shm")) {
-        channel = std::make_unique<SharedMemoryChannel>(
-            store, SharedMemoryChannel::Options{"test", rank, size, std::chrono::seconds(60)});
-      }
-      body(channel);
-    });
-  }
+  void run_ranks(int size, const Body& body) const { rondo::tests::run_channels(GetParam(), size, body); }
 };
 
-INSTANTIATE_TEST_SUITE_P(All, ChannelTest, testing::Values("threads", "shm"),
+INSTANTIATE_TEST_SUITE_P(All, ChannelTest, ::testing::Values("threads", "shm"),
                          [](const auto& info) { return std::string(info.param); });
 
 Wait soon() { return {Deadline::after(std::chrono::seconds(60)), nullptr}; }
@@ -146,8 +134,7 @@ TEST_P(ChannelTest, TheDeadlineNamesTheRankThatEverybodyWaitsFor) {
     }
     std::vector<std::byte> bytes(8);
     try {
-      channel->recv(channel->rank() + 1, 0, bytes,
-                    {Deadline::after(std::chrono::milliseconds(200)), nullptr});
+      channel->recv(channel->rank() + 1, 0, bytes, {Deadline::after(std::chrono::seconds(3)), nullptr});
     } catch (const TimeoutError& e) {
       EXPECT_EQ(e.ranks(), std::vector<int>{3}) << e.what();
     }
@@ -202,4 +189,4 @@ TEST(SharedMemoryChannelTest, ARankThatDoesNotComeIsNamed) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::channel_test

@@ -8,13 +8,13 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 
-namespace rondo {
+namespace rondo::memory_room_test {
 namespace {
 
 namespace fs = std::filesystem;
 
 // /proc and /sys of another machine, in a directory.
-class MemoryRoomTest : public testing::Test {
+class MemoryRoomTest : public ::testing::Test {
  protected:
   MemoryRoomTest() {
     std::string pattern = (fs::temp_directory_path() / "rondo-room-XXXXXX").string();
@@ -89,4 +89,4 @@ TEST(MemoryRoom, ARefusalNamesSizeRoomLimitAndRemedy) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::memory_room_test

@@ -6,9 +6,12 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -21,7 +24,26 @@
 #include "rondo/channel/peer_watch.h"
 #include "rondo/channel/shared_arena.h"
 
-namespace rondo {
+namespace rondo::shared_memory_test {
+namespace {
+
+// Above 0: calls for more bytes are interrupted by a signal, as where one comes again and again.
+std::atomic<off_t> longest_fallocate = 0;
+
+}  // namespace
+}  // namespace rondo::shared_memory_test
+
+// In place of the C library's: a kernel before 6.10 under a periodic signal.
+int fallocate(int file, int mode, off_t offset, off_t length) {
+  const off_t longest = rondo::shared_memory_test::longest_fallocate;
+  if (longest > 0 && length > longest) {
+    errno = EINTR;
+    return -1;
+  }
+  return static_cast<int>(syscall(SYS_fallocate, file, mode, offset, length));
+}
+
+namespace rondo::shared_memory_test {
 namespace {
 
 int exit_status(pid_t child) {
@@ -135,6 +157,17 @@ TEST(SharedMemory, PagesThatAreNotThereAreAnErrorAndNoSignal) {
                {"not enough memory for a test", "8.0 MiB", "No space left on device", "raise the limit"});
 }
 
+TEST(SharedMemory, TakesPagesThoughASignalComesAgainAndAgain) {
+  const std::size_t size = MiB(64).count + 4096 * 3;
+  const SharedMemory memory = SharedMemory::create("test", Bytes{size});
+  longest_fallocate = 3 << 20;
+  memory.commit(4096, size - 4096, "a test");
+  longest_fallocate = 0;
+  struct stat status {};
+  ASSERT_EQ(fstat(memory.descriptor(), &status), 0);
+  EXPECT_EQ(static_cast<std::size_t>(status.st_blocks) * 512, size - 4096);
+}
+
 TEST(SharedArena, HandsOutDisjointBlocksAndReusesThem) {
   SharedArena arena(GiB(4));
   std::mt19937 random(7);
@@ -214,4 +247,4 @@ TEST(PeerWatch, SeesAKilledProcessBeforeItIsReaped) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::shared_memory_test

@@ -10,7 +10,7 @@
 #include "rondo/channel/memory_store.h"
 #include "rondo/channel/shared_store.h"
 
-namespace rondo {
+namespace rondo::store_test {
 namespace {
 
 std::unique_ptr<Store> make_store(const std::string& kind) {
@@ -20,7 +20,7 @@ std::unique_ptr<Store> make_store(const std::string& kind) {
 
 Wait within(Duration duration) { return {Deadline::after(duration), nullptr}; }
 
-class StoreTest : public testing::TestWithParam<const char*> {
+class StoreTest : public ::testing::TestWithParam<const char*> {
  protected:
   std::unique_ptr<Store> store_ = make_store(GetParam());
 };
@@ -28,7 +28,7 @@ class StoreTest : public testing::TestWithParam<const char*> {
 TEST_P(StoreTest, KeepsBytes) {
   const std::string value("a\0b", 3);
   store_->set("key", value);
-  EXPECT_EQ(store_->get("key", within(std::chrono::seconds(1))), value);
+  EXPECT_EQ(store_->get("key", within(std::chrono::seconds(60))), value);
   store_->set("key", std::string(1000, 'x'));
   EXPECT_EQ(store_->try_get("key"), std::string(1000, 'x'));
   EXPECT_EQ(store_->size(), 1);
@@ -40,7 +40,7 @@ TEST_P(StoreTest, KeepsBytes) {
 
 TEST_P(StoreTest, WaitsForAKey) {
   std::thread setter([this] { store_->set("late", "here"); });
-  EXPECT_EQ(store_->get("late", within(std::chrono::seconds(10))), "here");
+  EXPECT_EQ(store_->get("late", within(std::chrono::seconds(60))), "here");
   setter.join();
 }
 
@@ -76,7 +76,7 @@ TEST_P(StoreTest, ComparesAndSets) {
   EXPECT_EQ(store_->compare_set("key", "first", "second"), "second");
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, StoreTest, testing::Values("memory", "shared"));
+INSTANTIATE_TEST_SUITE_P(Kinds, StoreTest, ::testing::Values("memory", "shared"));
 
 TEST(SharedStore, ChildrenSeeTheParentsStore) {
   const auto store = SharedStore::create();
@@ -86,7 +86,7 @@ TEST(SharedStore, ChildrenSeeTheParentsStore) {
     opened->set("from child", std::to_string(opened->add("count", 5)));
     _exit(0);
   }
-  EXPECT_EQ(store->get("from child", within(std::chrono::seconds(10))), "5");
+  EXPECT_EQ(store->get("from child", within(std::chrono::seconds(60))), "5");
   int status = 0;
   waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
@@ -119,4 +119,4 @@ TEST(SharedStore, SaysWhenItIsFull) {
 TEST(SharedStore, RefusesWhatIsNotAStore) { EXPECT_THROW(SharedStore::open(9999), Error); }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::store_test

@@ -12,9 +12,9 @@
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/random_state.h"
 #include "rondo/checkpoint/tensor_file.h"
-#include "tests/format/temporary_directory.h"
+#include "tests/temporary_directory.h"
 
-namespace rondo {
+namespace rondo::checkpoint_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -93,7 +93,7 @@ std::string error_of(const std::function<void()>& body) {
   return "no error";
 }
 
-class EveryOptimizer : public testing::TestWithParam<std::pair<const char*, OptimizerFactory>> {};
+class EveryOptimizer : public ::testing::TestWithParam<std::pair<const char*, OptimizerFactory>> {};
 
 // The proof that nothing was forgotten: the losses after a resume are those of the run that never stopped,
 // bit by bit.
@@ -122,14 +122,14 @@ TEST_P(EveryOptimizer, ResumesBitForBit) {
 using namespace torch::optim;
 INSTANTIATE_TEST_SUITE_P(
     Checkpoint, EveryOptimizer,
-    testing::Values(std::pair{"sgd", single_group<SGD>(SGDOptions(0.1))},
-                    std::pair{"momentum", single_group<SGD>(SGDOptions(0.1).momentum(0.9).nesterov(true))},
-                    std::pair{"adam", single_group<Adam>(AdamOptions(0.01).betas({0.8, 0.9}))},
-                    std::pair{"amsgrad", single_group<AdamW>(AdamWOptions(0.01).amsgrad(true))},
-                    std::pair{"groups", OptimizerFactory(two_groups)},
-                    std::pair{"rmsprop",
-                              single_group<RMSprop>(RMSpropOptions(0.01).momentum(0.5).centered(true))},
-                    std::pair{"adagrad", single_group<Adagrad>(AdagradOptions(0.01).lr_decay(0.1))}),
+    ::testing::Values(std::pair{"sgd", single_group<SGD>(SGDOptions(0.1))},
+                      std::pair{"momentum", single_group<SGD>(SGDOptions(0.1).momentum(0.9).nesterov(true))},
+                      std::pair{"adam", single_group<Adam>(AdamOptions(0.01).betas({0.8, 0.9}))},
+                      std::pair{"amsgrad", single_group<AdamW>(AdamWOptions(0.01).amsgrad(true))},
+                      std::pair{"groups", OptimizerFactory(two_groups)},
+                      std::pair{"rmsprop",
+                                single_group<RMSprop>(RMSpropOptions(0.01).momentum(0.5).centered(true))},
+                      std::pair{"adagrad", single_group<Adagrad>(AdagradOptions(0.01).lr_decay(0.1))}),
     [](const auto& info) { return std::string(info.param.first); });
 
 TEST(Checkpoint, AnOptimizerOfNoKnownKindIsStoredAsItsArchive) {
@@ -296,6 +296,21 @@ TEST(Checkpoint, TensorsOfAnyStrideAndDtypeComeBack) {
   EXPECT_TRUE(kept.sum().defined()) << "the mapping must live as long as a tensor of it";
 }
 
+// A file holds each piece under a key of its own, which is not always the tensor's name.
+TEST(Checkpoint, PiecesOfOneNameAndATensorWithANumberKeepTheirNames) {
+  const TemporaryDirectory directory;
+  const at::Tensor all = at::arange(6, at::kFloat);
+  write_shards(directory / "part.safetensors",
+               {flat_shard("w", {6}, 0, all.narrow(0, 0, 2)), flat_shard("w", {6}, 2, all.narrow(0, 2, 4)),
+                full_shard("w#2", all.narrow(0, 0, 3)), full_shard("v", all), full_shard("v", all)});
+  std::map<std::string, std::vector<std::int64_t>> elements;
+  for (const Shard& shard : map_shards(directory / "part.safetensors").shards)
+    elements[shard.name].push_back(shard.elements());
+  for (auto& [name, counts] : elements) std::sort(counts.begin(), counts.end());
+  EXPECT_EQ(elements,
+            (std::map<std::string, std::vector<std::int64_t>>{{"v", {6, 6}}, {"w", {2, 4}}, {"w#2", {3}}}));
+}
+
 TEST(Checkpoint, RandomStateOfAnotherSizeIsRefused) {
   EXPECT_NE(error_of([] { set_random_state(torch::zeros({3}, at::kByte)); }).find("has 3 elements"),
             std::string::npos);
@@ -312,4 +327,4 @@ TEST(Checkpoint, ScriptModulesHaveNamedTensorsToo) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::checkpoint_test

@@ -8,9 +8,9 @@
 #include "rondo/base/error.h"
 #include "rondo/checkpoint/checkpoint.h"
 #include "rondo/checkpoint/tensor_file.h"
-#include "tests/format/temporary_directory.h"
+#include "tests/temporary_directory.h"
 
-namespace rondo {
+namespace rondo::weights_test {
 namespace {
 
 // Modules inside modules, parameters and buffers.
@@ -77,4 +77,4 @@ TEST(Weights, BadFilesAreNamed) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::weights_test

@@ -11,8 +11,9 @@
 
 #include "rondo/base/error.h"
 #include "rondo/collective/codec/kernels.h"
+#include "tests/errors.h"
 
-namespace rondo::collective {
+namespace rondo::collective::codec_test {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -51,15 +52,6 @@ double largest_magnitude(const std::vector<float>& values) {
   double largest = 0;
   for (const float value : values) largest = std::max(largest, std::abs(double{value}));
   return largest;
-}
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 // Lengths around the blocks of the formats and the widths of the instructions.
@@ -255,7 +247,7 @@ TEST(Codec, EveryInstructionSetComputesTheSameBits) {
 }
 
 TEST(Codec, WrongUseIsNamed) {
-  const std::string unknown = message_of([] { make_codec("int7"); });
+  const std::string unknown = testing::message_of<Error>([] { make_codec("int7"); });
   for (const std::string& name : codec_names()) EXPECT_NE(unknown.find(name), std::string::npos) << unknown;
   EXPECT_NE(unknown.find("int7"), std::string::npos);
   EXPECT_THROW(make_codec("int8:3"), UsageError);
@@ -284,8 +276,8 @@ TEST(Codec, ProgramsAddTheirOwn) {
   register_codec("mine",
                  [](std::string_view argument) { return make_codec("top_k:" + std::string(argument)); });
   EXPECT_EQ(make_codec("mine:0.25")->encoded_bytes(100), 200U);
-  EXPECT_NE(message_of([] { make_codec("yours"); }).find("mine"), std::string::npos);
+  EXPECT_NE(testing::message_of<Error>([] { make_codec("yours"); }).find("mine"), std::string::npos);
 }
 
 }  // namespace
-}  // namespace rondo::collective
+}  // namespace rondo::collective::codec_test

@@ -1,15 +1,45 @@
 // A rank of the shared-memory engine is killed or stopped at any moment of any operation: all others must
 // raise, and name it. By default one rank and a moment each; `make faults` takes all ranks and many moments.
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <functional>
 #include <thread>
 
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"
 #include "rondo/collective/shared_memory/engine.h"
 #include "tests/collective/faulty_job.h"
+#include "tests/rank_processes.h"
 
-namespace rondo::shared_memory {
+namespace rondo::shared_memory::engine_faults_test {
+namespace {
+
+// Of the process's next look at which peers have ended: it says that it has begun, lasts until one has, and
+// says that it is over.
+struct LongLook {
+  std::function<void()> begins, is_over;
+  std::atomic<bool> is_next = false;
+} long_look;
+
+}  // namespace
+}  // namespace rondo::shared_memory::engine_faults_test
+
+// In place of the C library's.
+extern "C" int poll(pollfd* watched, nfds_t count, int patience) {
+  auto& look = rondo::shared_memory::engine_faults_test::long_look;
+  if (count < 2 || !look.is_next.exchange(false))
+    return static_cast<int>(syscall(SYS_poll, watched, count, patience));
+  look.begins();
+  const auto result = static_cast<int>(syscall(SYS_poll, watched, count, 60'000));
+  look.is_over();
+  return result;
+}
+
+namespace rondo::shared_memory::engine_faults_test {
 namespace {
 
 constexpr int kWorld = 4;
@@ -109,5 +139,38 @@ TEST(EngineFaults, AKilledRankIsNamedByAllInAnyOperation) { expect_named<PeerLos
 
 TEST(EngineFaults, AStoppedRankIsNamedByAllInAnyOperation) { expect_named<TimeoutError>(SIGSTOP, 9); }
 
+TEST(EngineFaults, ARankThatLeavesAndEndsWithinALookIsNotBlamed) {
+  const auto run = [](Store& store, int rank) {
+    GroupOptions options;
+    options.rank = rank;
+    options.size = 3;
+    options.timeout = std::chrono::minutes(1);
+    const Wait wait{Deadline::after(options.timeout), nullptr};
+    std::byte byte{7};
+    const auto arena = std::make_shared<SharedArena>(MiB(16));
+    auto engine = std::make_unique<Engine>(store, options, arena);
+    if (rank == 2) {
+      store.get("0 looks", wait);
+      engine.reset();
+      return;
+    }
+    if (rank == 1) {
+      store.get("0 has looked", wait);
+      engine->wait(*engine->start_send({.peer = 0, .data = &byte, .bytes = 1}), wait);
+      store.get("0 has it", wait);
+      return;
+    }
+    byte = {};
+    const auto message = engine->start_receive({.peer = 1, .data = &byte, .bytes = 1});
+    long_look.begins = [&store] { store.set("0 looks", "yes"); };
+    long_look.is_over = [&store] { store.set("0 has looked", "yes"); };
+    long_look.is_next = true;
+    engine->wait(*message, wait);
+    EXPECT_EQ(byte, std::byte{7});
+    store.set("0 has it", "yes");
+  };
+  EXPECT_EQ(tests::run_rank_processes(3, run), 0);
+}
+
 }  // namespace
-}  // namespace rondo::shared_memory
+}  // namespace rondo::shared_memory::engine_faults_test

@@ -18,31 +18,24 @@
 #include "rondo/channel/thread_channel.h"
 #include "rondo/collective/algorithms/registry.h"
 #include "rondo/collective/reduction.h"
+#include "tests/channel/channels.h"
 #include "tests/collective/plan_data.h"
-#include "tests/rank_threads.h"
+#include "tests/errors.h"
 
-namespace rondo::collective {
+namespace rondo::collective::executor_test {
 namespace {
+
+using testing::expect_facts;
 
 Wait soon() { return {Deadline::after(std::chrono::minutes(2)), nullptr}; }
 
-// Runs `body` on ranks that are threads, over `kind` ("threads" or "shm"); throws the first exception on.
 void run_ranks(const std::string& kind, int size, const std::function<void(Channel&)>& body) {
-  const ThreadMesh mesh(size);
-  MemoryStore store;
-  rondo::tests::run_rank_threads(size, [&](int rank) {
-    std::unique_ptr<Channel> channel = mesh.connect(rank);
-    if (kind == "shm") {
-      channel = std::make_unique<SharedMemoryChannel>(
-          store, SharedMemoryChannel::Options{"test", rank, size, std::chrono::seconds(60)});
-    }
-    body(*channel);
-  });
+  rondo::tests::run_channels(kind, size, [&](std::unique_ptr<Channel>& channel) { body(*channel); });
 }
 
-class ExecutorTest : public testing::TestWithParam<const char*> {};
+class ExecutorTest : public ::testing::TestWithParam<const char*> {};
 
-INSTANTIATE_TEST_SUITE_P(All, ExecutorTest, testing::Values("threads", "shm"),
+INSTANTIATE_TEST_SUITE_P(All, ExecutorTest, ::testing::Values("threads", "shm"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_P(ExecutorTest, EveryAlgorithmOperationAndWorldSize) {
@@ -201,30 +194,24 @@ TEST(ExecutorUsage, WhatDoesNotFitIsNamed) {
     PlanRequest request;
     request.bytes = {64};
     std::vector<std::byte> data(64);
-    const auto message = [&](const std::function<void()>& body) -> std::string {
-      try {
-        body();
-      } catch (const UsageError& e) {
-        return e.what();
-      }
-      return "no error";
+    const auto message = [](const std::function<void()>& body) {
+      return testing::message_of<UsageError>(body);
     };
     const Plan plan = make_plan("ring", request);
-    EXPECT_EQ(message([&] { Executor(plan, DType::float64, Reduction::sum); }),
-              "the plan is for elements of 4 bytes, float64 has 8");
-    EXPECT_EQ(message([&] { Executor(plan, DType::int32, Reduction::average); }),
-              "reduction AVG is not defined on int32");
-    EXPECT_EQ(message([&] {
-                execute(plan, channel, std::span(data).first(32), DType::float32, Reduction::sum, soon());
-              }),
-              "the plan is for 64 bytes, the buffer has 32");
+    expect_facts(message([&] { Executor(plan, DType::float64, Reduction::sum); }),
+                 {"4 bytes", "float64", "8"});
+    expect_facts(message([&] { Executor(plan, DType::int32, Reduction::average); }), {"AVG", "int32"});
+    expect_facts(message([&] {
+                   execute(plan, channel, std::span(data).first(32), DType::float32, Reduction::sum, soon());
+                 }),
+                 {"64 bytes", "32"});
     request.world = 2;
-    EXPECT_EQ(message([&] {
-                execute(make_plan("ring", request), channel, data, DType::float32, Reduction::sum, soon());
-              }),
-              "the plan is for rank 0 of 2, the channel for rank 0 of 1");
+    expect_facts(message([&] {
+                   execute(make_plan("ring", request), channel, data, DType::float32, Reduction::sum, soon());
+                 }),
+                 {"rank 0 of 2", "rank 0 of 1"});
   });
 }
 
 }  // namespace
-}  // namespace rondo::collective
+}  // namespace rondo::collective::executor_test

@@ -19,7 +19,7 @@
 #include "rondo/collective/shared_memory/engine.h"
 #include "tests/rank_threads.h"
 
-namespace rondo::collective {
+namespace rondo::collective::order_of_additions_test {
 namespace {
 
 constexpr int kSmallestWorld = 3;
@@ -430,4 +430,4 @@ TEST(OrderOfAdditions, OfTheEngineIsThatOfTheRanks) {
 }
 
 }  // namespace
-}  // namespace rondo::collective
+}  // namespace rondo::collective::order_of_additions_test

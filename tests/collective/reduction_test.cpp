@@ -10,7 +10,7 @@
 
 #include "rondo/base/error.h"
 
-namespace rondo {
+namespace rondo::reduction_test {
 namespace {
 
 template <class T>
@@ -138,4 +138,4 @@ TEST(Reduction, BFloat16AccumulatesInFloat32) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::reduction_test

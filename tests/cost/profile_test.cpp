@@ -9,7 +9,7 @@
 #include "rondo/cost/step_model.h"
 #include "rondo/cost/synthetic.h"
 
-namespace rondo::cost {
+namespace rondo::cost::profile_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -19,10 +19,12 @@ Json good() { return to_json(random_profile(1, 3, 4)); }
 TEST(ProfileJson, SurvivesTheWayToAFileAndBack) {
   Profile profile = random_profile(5, 7, 8);
   profile.spread = 0.03;
+  profile.overhead_s = 0.007;
   profile.units[2].backward_workspace_bytes = -12345;
   profile.units[3].checkpointed_backward_workspace_bytes = -1;
   const Profile back = parse_profile(to_json(profile), "p");
   EXPECT_EQ(to_json(back), to_json(profile));
+  EXPECT_EQ(back.overhead_s, 0.007);
   EXPECT_EQ(profile_hash(back), profile_hash(profile));
   EXPECT_NE(profile_hash(random_profile(6, 7, 8)), profile_hash(profile));
 }
@@ -66,6 +68,7 @@ TEST(ProfileJson, NamesTheFieldThatIsWrong) {
        },
        "not a positive time"},
       {[](Json& j) { j["format"] = "other"; }, "p.format: 'other'"},
+      {[](Json& j) { j["overhead_s"] = -0.1; }, "p.overhead_s: -0.1 is negative"},
       {[](Json& j) { j["units"][0]["strategies"] = {"zero9"}; }, "'zero9' is not one of ddp, zero1"},
   };
   for (const Case& c : cases) {
@@ -218,6 +221,57 @@ TEST(StepModel, SaysWhenTheProfileWasMeasuredOnAnUnsteadyMachine) {
   EXPECT_NE(model.notes[0].find("20 %"), std::string::npos) << model.notes[0];
 }
 
+double least_update_s(const StepModel& model) {
+  double total = 0;
+  for (int unit = 0; unit < model.units(); ++unit)
+    total += model.cost_of(unit, model.choices[static_cast<std::size_t>(unit)].front().choice).optimizer_s;
+  return total;
+}
+
+TEST(StepModel, AStepHasItsOverheadOnce) {
+  Profile profile = random_profile(2, 5, 4);
+  const StepModel without = make_step_model(profile, {.ranks = 4, .micro_batches = 3});
+  profile.overhead_s = 0.5;
+  const StepModel with = make_step_model(profile, {.ranks = 4, .micro_batches = 3});
+  EXPECT_NEAR(least_update_s(with), least_update_s(without) + 0.5, 1e-9);
+  EXPECT_NEAR(with.least_compute_s(), without.least_compute_s() + 0.5, 1e-9);
+  for (const ChoiceCost& cost : with.choices[1]) {
+    EXPECT_NEAR(cost.optimizer_s - without.cost_of(1, cost.choice).optimizer_s, 0.1, 1e-9)
+        << describe(cost.choice);
+    EXPECT_EQ(cost.backward_s, without.cost_of(1, cost.choice).backward_s);
+  }
+}
+
+// One that was made by hand or by formula need not have it; one that was measured between hosts has it.
+TEST(StepModel, SaysWhenAMeasuredProfileHasNoOverhead) {
+  Profile profile = random_profile(2, 3, 4);
+  const auto notes = [&] { return make_step_model(profile, {.ranks = 4}).notes; };
+  EXPECT_TRUE(notes().empty());
+  profile.made_for = "gpt, batch 4 a rank";
+  ASSERT_EQ(notes().size(), 1U);
+  EXPECT_NE(notes()[0].find("overhead_s"), std::string::npos) << notes()[0];
+  profile.overhead_s = 0.001;
+  EXPECT_TRUE(notes().empty());
+  profile.overhead_s = 0;
+  profile.link.parameters_in_place = true;
+  EXPECT_TRUE(notes().empty());
+}
+
+TEST(Profile, UnitsShareTheTimeOfAPass) {
+  Profile profile;
+  profile.units = {backward_unit(), backward_unit()};
+  profile.units[1].backward_s = 3;
+  profile.units[1].recompute_s = 0.5;
+  fit_to_pass(profile, 12);  // of 1 + 1 + 1 + 3
+  EXPECT_DOUBLE_EQ(profile.units[0].forward_s, 2);
+  EXPECT_DOUBLE_EQ(profile.units[1].backward_s, 6);
+  EXPECT_DOUBLE_EQ(profile.units[1].recompute_s, 1);
+  Profile idle;
+  idle.units.emplace_back();
+  fit_to_pass(idle, 12);
+  EXPECT_EQ(idle.units[0].forward_s, 0);
+}
+
 TEST(StepModel, MicroBatchesAndShardGroups) {
   StepOptions options;
   options.ranks = 8;
@@ -276,4 +330,4 @@ TEST(Synthetic, RandomProfilesKeepTheirPromise) {
 }
 
 }  // namespace
-}  // namespace rondo::cost
+}  // namespace rondo::cost::profile_test

@@ -10,10 +10,14 @@
 #include "rondo/data/masked_text.h"
 #include "rondo/data/sampler.h"
 #include "rondo/data/subset.h"
-#include "tests/data/temporary_directory.h"
+#include "tests/errors.h"
+#include "tests/temporary_directory.h"
 
-namespace rondo {
+namespace rondo::bert_data_test {
 namespace {
+
+using testing::expect_facts;
+using testing::message_of;
 
 const std::string kSpecials = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
 
@@ -52,18 +56,16 @@ TEST(LabelledText, ErrorsNameFileAndLine) {
   const auto message = [](const std::string& text, const std::string& column = "") {
     return error_of([&] { parse(text, column); });
   };
-  EXPECT_EQ(message("pos good\n"), "'file.tsv', line 1: no tab, expected a label, a tab and a text");
-  EXPECT_EQ(message("pos\ta\n\nneg\n"),
-            "'file.tsv', line 3: no tab, expected 2 columns as in the first line");
-  EXPECT_EQ(message("pos\ta\nneg\tb\tc\n"),
-            "'file.tsv', line 2: 3 columns, expected 2 columns as in the first line");
-  EXPECT_EQ(message("a\tb\tc\td\n"), "'file.tsv', line 1: 4 columns, expected a label and one or two texts");
-  EXPECT_EQ(message("pos\ta\n\tb\n"), "'file.tsv', line 2: the label is empty");
-  expect_contains(message("pos\ta\nneg\t\xFF\n"), "line 2: byte 5 of the line is not UTF-8");
-  expect_contains(message("pos\ta\npos\tb\n"), "every line has the label 'pos'");
-  expect_contains(message("\n\n"), "has no line");
-  expect_contains(message("pos\ta\n", "2"), "label column 2");
-  expect_contains(message("text\tlabel\n", "class"), "its columns are text, label");
+  expect_facts(message("pos good\n"), {"'file.tsv'", "line 1", "tab"});
+  expect_facts(message("pos\ta\n\nneg\n"), {"'file.tsv'", "line 3", "tab", "2 columns"});
+  expect_facts(message("pos\ta\nneg\tb\tc\n"), {"'file.tsv'", "line 2", "3 columns", "2 columns"});
+  expect_facts(message("a\tb\tc\td\n"), {"'file.tsv'", "line 1", "4 columns"});
+  expect_facts(message("pos\ta\n\tb\n"), {"'file.tsv'", "line 2", "label"});
+  expect_facts(message("pos\ta\nneg\t\xFF\n"), {"line 2", "byte 5", "UTF-8"});
+  expect_facts(message("pos\ta\npos\tb\n"), {"label", "'pos'"});
+  expect_facts(message("\n\n"), {"no line"});
+  expect_facts(message("pos\ta\n", "2"), {"column 2"});
+  expect_facts(message("text\tlabel\n", "class"), {"class", "text", "label"});
 }
 
 TEST(LabelledText, GivesSamplesForBert) {
@@ -73,11 +75,11 @@ TEST(LabelledText, GivesSamplesForBert) {
   const std::vector<std::int64_t> indices = {1, 0};
   const Batch batch = data.get(indices);
   EXPECT_TRUE(
-      at::equal(batch.input[0],
+      at::equal(batch.input()[0],
                 torch::tensor({{2, 6, 3, 0, 0, 0}, {0, 0, 0, 0, 0, 0}, {1, 1, 1, 0, 0, 0}}, at::kLong)));
-  EXPECT_TRUE(at::equal(batch.input[1][0], torch::tensor({2, 5, 7, 3, 0, 0}, at::kLong)));
-  EXPECT_TRUE(at::equal(batch.target, torch::tensor({0, 1}, at::kLong)));
-  EXPECT_EQ(data.get({}).input.sizes(), (at::IntArrayRef{0, 3, 6}));
+  EXPECT_TRUE(at::equal(batch.input()[1][0], torch::tensor({2, 5, 7, 3, 0, 0}, at::kLong)));
+  EXPECT_TRUE(at::equal(batch.target(), torch::tensor({0, 1}, at::kLong)));
+  EXPECT_EQ(data.get({}).input().sizes(), (at::IntArrayRef{0, 3, 6}));
   EXPECT_THROW(LabelledText(parse("a\tb\nc\td"), tokenizer(), 4, "f"), UsageError);
 }
 
@@ -92,15 +94,15 @@ TEST(MaskedText, HidesAsBertWasTrained) {
   std::vector<std::int64_t> all(500);
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i);
   const Batch batch = data.get(all);
-  const at::Tensor asked = batch.target.ne(-100);
+  const at::Tensor asked = batch.target().ne(-100);
   EXPECT_TRUE(asked.sum(1).eq(15).all().item<bool>());
   EXPECT_EQ(asked.select(1, 0).sum().item<int>(), 0);    // never [CLS]
   EXPECT_EQ(asked.select(1, 101).sum().item<int>(), 0);  // nor [SEP]
-  const at::Tensor shown = batch.input.select(1, 0);
+  const at::Tensor shown = batch.input().select(1, 0);
   const at::Tensor truth =
       torch::tensor(std::vector<std::int64_t>(tokens.begin(), tokens.end()), at::kLong).view({500, 100});
   const at::Tensor inside = asked.narrow(1, 1, 100);
-  EXPECT_TRUE(at::equal(batch.target.narrow(1, 1, 100).masked_select(inside), truth.masked_select(inside)));
+  EXPECT_TRUE(at::equal(batch.target().narrow(1, 1, 100).masked_select(inside), truth.masked_select(inside)));
   EXPECT_TRUE(at::equal(shown.narrow(1, 1, 100).masked_select(~inside), truth.masked_select(~inside)));
   const double count = 7500;
   const double masked = shown.masked_select(asked).eq(4).sum().item<double>() / count;
@@ -120,19 +122,19 @@ TEST(MaskedText, DependsOnSampleAndEpochAndOnNothingElse) {
     return data.get_at_epoch(indices, epoch);
   };
   const Batch whole = get({0, 1, 2, 3, 4, 5, 6, 7}, 2);
-  EXPECT_TRUE(at::equal(get({5}, 2).target[0], whole.target[5]));
-  EXPECT_TRUE(at::equal(get({7, 1}, 2).input[1], whole.input[1]));
-  EXPECT_FALSE(at::equal(get({0, 1, 2, 3, 4, 5, 6, 7}, 3).target, whole.target));
+  EXPECT_TRUE(at::equal(get({5}, 2).target()[0], whole.target()[5]));
+  EXPECT_TRUE(at::equal(get({7, 1}, 2).input()[1], whole.input()[1]));
+  EXPECT_FALSE(at::equal(get({0, 1, 2, 3, 4, 5, 6, 7}, 3).target(), whole.target()));
   const std::vector<std::int64_t> all = {0, 1, 2, 3, 4, 5, 6, 7};
-  EXPECT_TRUE(at::equal(data.get(all).target, get(all, 0).target));
+  EXPECT_TRUE(at::equal(data.get(all).target(), get(all, 0).target()));
   EXPECT_FALSE(
-      at::equal(MaskedText(std::vector<std::int32_t>(80, 6), tokenizer(), 12, 4, "memory").get(all).target,
-                data.get(all).target));
+      at::equal(MaskedText(std::vector<std::int32_t>(80, 6), tokenizer(), 12, 4, "memory").get(all).target(),
+                data.get(all).target()));
   // The tail is a shorter sample.
   const MaskedText tail(std::vector<std::int32_t>(12, 6), tokenizer(), 12, 3, "memory");
   EXPECT_EQ(tail.size(), 2);
   const std::vector<std::int64_t> last = {1};
-  EXPECT_EQ(tail.get(last).input[0][2].sum().item<int>(), 4);
+  EXPECT_EQ(tail.get(last).input()[0][2].sum().item<int>(), 4);
   EXPECT_EQ(tail.info().model_config(), (nlohmann::json{{"vocabulary", 9}}));
 }
 
@@ -140,16 +142,16 @@ TEST(BertData, LoaderTellsEpochAndIndices) {
   const auto data =
       std::make_shared<MaskedText>(std::vector<std::int32_t>(200, 6), tokenizer(), 12, 3, "memory");
   const auto half = std::make_shared<Subset>(data, std::vector<std::int64_t>{3, 5, 7, 9, 11, 13});
-  for (const int workers : {0, 2}) {
+  for (const int threads : {0, 2}) {
     Loader loader(half, std::make_shared<DistributedSampler>(6, DistributedSamplerOptions{.shuffle = false}),
-                  {.batch_size = 4, .workers = workers});
+                  {.batch_size = 4, .threads = threads});
     for (const std::int64_t epoch : {0, 4}) {
       loader.seek({epoch, 0});
       const Batch first = *loader.next(), second = *loader.next();
       EXPECT_EQ(first.indices, (std::vector<std::int64_t>{0, 1, 2, 3}));
       EXPECT_EQ(second.indices, (std::vector<std::int64_t>{4, 5}));
       const std::vector<std::int64_t> inner = {11, 13};
-      EXPECT_TRUE(at::equal(second.target, data->get_at_epoch(inner, epoch).target));
+      EXPECT_TRUE(at::equal(second.target(), data->get_at_epoch(inner, epoch).target()));
     }
   }
 }
@@ -158,7 +160,7 @@ TEST(BertData, OpensByKind) {
   const TemporaryDirectory directory;
   DataOptions options{.validation_fraction = 0.25, .context = 8};
   const std::string tsv = directory.write("data.tsv", "pos\tgood\nneg\tbad\npos\tfilm\nneg\tbook\n");
-  expect_contains(error_of([&] { open_data("labelled_text", tsv, options); }), "--vocabulary");
+  expect_facts(error_of([&] { open_data("labelled_text", tsv, options); }), {"--vocabulary"});
   options.vocabulary_file = directory.write("vocab.txt", kSpecials + "good\nbad\nfilm\nbook\n");
   const OpenedData labelled = open_data("labelled_text", tsv, options);
   EXPECT_EQ(labelled.train->size(), 3);
@@ -169,8 +171,8 @@ TEST(BertData, OpensByKind) {
   const OpenedData masked = open_data("masked_text", text, options);
   EXPECT_EQ(masked.train->size() + masked.validation->size(), 3);  // 13 tokens, 6 a sample
   options.context = 64;
-  expect_contains(error_of([&] { open_data("masked_text", text, options); }), "13 tokens");
+  expect_facts(error_of([&] { open_data("masked_text", text, options); }), {"13 tokens"});
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::bert_data_test

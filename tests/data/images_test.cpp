@@ -5,12 +5,17 @@
 
 #include <set>
 
+#include "rondo/base/error.h"
 #include "rondo/data/cifar.h"
 #include "rondo/data/idx.h"
-#include "tests/data/temporary_directory.h"
+#include "tests/errors.h"
+#include "tests/temporary_directory.h"
 
-namespace rondo {
+namespace rondo::images_test {
 namespace {
+
+using testing::expect_facts;
+using testing::message_of;
 
 std::string big_endian(std::uint32_t value) {
   return {static_cast<char>(value >> 24), static_cast<char>(value >> 16), static_cast<char>(value >> 8),
@@ -46,10 +51,10 @@ std::string cifar_records(std::size_t count, const CifarFormat& format) {
 // Checks that sample `index` is image `image` of the builders above.
 void expect_image(const Dataset& data, std::int64_t index, std::int64_t image) {
   const Batch batch = data.get(std::vector<std::int64_t>{index});
-  const at::Tensor pixels = (batch.input.flatten() + 1) * 127.5;
+  const at::Tensor pixels = (batch.input().flatten() + 1) * 127.5;
   const at::Tensor expected = (at::arange(pixels.numel()) + image).remainder(256).to(at::kFloat);
   EXPECT_TRUE(at::allclose(pixels, expected, 0, 1e-3)) << "image " << image;
-  EXPECT_EQ(batch.target.item<std::int64_t>(), image % data.info().classes);
+  EXPECT_EQ(batch.target().item<std::int64_t>(), image % data.info().classes);
 }
 
 TEST(Idx, ReadsADirectoryWithMnistsNames) {
@@ -65,8 +70,8 @@ TEST(Idx, ReadsADirectoryWithMnistsNames) {
   EXPECT_EQ(data.train->info().model_config(), (nlohmann::json{{"input_shape", {1, 4, 3}}, {"classes", 10}}));
   for (const std::int64_t i : {0, 7, 29}) expect_image(*data.train, i, i);
   const Batch batch = data.train->get(std::vector<std::int64_t>{1, 2});
-  EXPECT_EQ(batch.input.sizes(), (std::vector<std::int64_t>{2, 1, 4, 3}));
-  EXPECT_EQ(data.train->get({}).input.sizes(), (std::vector<std::int64_t>{0, 1, 4, 3}));
+  EXPECT_EQ(batch.input().sizes(), (std::vector<std::int64_t>{2, 1, 4, 3}));
+  EXPECT_EQ(data.train->get({}).input().sizes(), (std::vector<std::int64_t>{0, 1, 4, 3}));
   EXPECT_THROW(data.train->get(std::vector<std::int64_t>{30}), UsageError);
 }
 
@@ -80,7 +85,7 @@ TEST(Idx, WithoutATestPartSomeOfTheTrainingPartIsKept) {
   std::set<std::int64_t> labels;  // each image has a label of its own
   for (const auto& part : {data.train, data.validation}) {
     for (std::int64_t i = 0; i < part->size(); ++i) {
-      labels.insert(part->get(std::vector<std::int64_t>{i}).target.item<std::int64_t>());
+      labels.insert(part->get(std::vector<std::int64_t>{i}).target().item<std::int64_t>());
     }
   }
   EXPECT_EQ(labels.size(), 40U);
@@ -100,19 +105,17 @@ TEST(Idx, ErrorsNameFileOffsetAndExpectation) {
     return file;
   };
   EXPECT_EQ(failure(good), "no exception");
-  EXPECT_EQ(failure(""), "'images', offset 0: the file ends here, expected an IDX header of 16 bytes");
-  EXPECT_EQ(failure(good.substr(0, 9)),
-            "'images', offset 9: the file ends here, expected an IDX header of 16 bytes");
-  EXPECT_EQ(failure(good.substr(0, 70)), "'images', offset 70: the file ends here, expected 76 bytes");
-  EXPECT_EQ(failure(good + "xy"), "'images', offset 76: 2 more bytes, expected the end of the file");
-  EXPECT_EQ(failure(changed(1, 7)), "'images', offset 0: bytes 0 7, expected 0 0 (IDX)");
-  EXPECT_EQ(failure(changed(2, 0x0d)), "'images', offset 2: value type 13, expected 8 (bytes)");
-  EXPECT_EQ(failure(good, 1), "'images', offset 3: 3 dimensions, expected 1");
-  EXPECT_EQ(failure(changed(11, 0)), "'images', offset 8: a dimension of 0, expected at least 1");
-  expect_contains(failure(changed(4, 0x7f)),
-                  "'images', offset 4: a dimension of 2130706437 needs more values");
-  expect_contains(failure(changed(0, 0x1f)), "expected 0 0");
-  expect_contains(failure("\x1f\x8b" + good), "gunzip images");
+  expect_facts(failure(""), {"'images'", "offset 0", "16 bytes"});
+  expect_facts(failure(good.substr(0, 9)), {"'images'", "offset 9", "16 bytes"});
+  expect_facts(failure(good.substr(0, 70)), {"'images'", "offset 70", "76 bytes"});
+  expect_facts(failure(good + "xy"), {"'images'", "offset 76", "2"});
+  expect_facts(failure(changed(1, 7)), {"'images'", "offset 0", "0 7", "0 0"});
+  expect_facts(failure(changed(2, 0x0d)), {"'images'", "offset 2", "13", "8"});
+  expect_facts(failure(good, 1), {"'images'", "offset 3", "3", "1"});
+  expect_facts(failure(changed(11, 0)), {"'images'", "offset 8", "0", "1"});
+  expect_facts(failure(changed(4, 0x7f)), {"'images'", "offset 4", "2130706437"});
+  expect_facts(failure(changed(0, 0x1f)), {"31 0", "0 0"});
+  expect_facts(failure("\x1f\x8b" + good), {"gunzip images"});
 }
 
 TEST(Idx, ErrorsOfPairs) {
@@ -120,21 +123,21 @@ TEST(Idx, ErrorsOfPairs) {
   const auto failure = [](const std::string& path) {
     return message_of<DataError>([&] { open_data("idx", path); });
   };
-  expect_contains(failure(directory.write("strange", idx_images(3))), "expected 'images' in the name");
-  expect_contains(failure(directory.path()), "has no train-images-idx3-ubyte");
+  expect_facts(failure(directory.write("strange", idx_images(3))), {"strange", "'images'"});
+  expect_facts(failure(directory.path()), {"train-images-idx3-ubyte"});
   directory.write("train-images-idx3-ubyte", idx_images(3));
-  expect_contains(failure(directory.path()), "train-labels-idx1-ubyte': No such file");
+  expect_facts(failure(directory.path()), {"train-labels-idx1-ubyte", "No such file"});
   directory.write("train-labels-idx1-ubyte", idx_labels(4));
-  expect_contains(failure(directory.path()), "offset 4: 4 labels, expected 3");
+  expect_facts(failure(directory.path()), {"offset 4", "4 labels", "3"});
   directory.write("train-labels-idx1-ubyte", idx_labels(3));
   directory.write("t10k-images-idx3-ubyte", idx_images(3, 5, 5));
   directory.write("t10k-labels-idx1-ubyte", idx_labels(3));
-  expect_contains(failure(directory.path()), "images of 5x5, expected 4x3");
+  expect_facts(failure(directory.path()), {"5x5", "4x3"});
   const TemporaryDirectory packed;
   packed.write("train-images-idx3-ubyte.gz", "\x1f\x8b compressed");
-  expect_contains(message_of<DataError>([&] { open_data("auto", packed.path()); }), "gunzip");
+  expect_facts(message_of<DataError>([&] { open_data("auto", packed.path()); }), {"gunzip"});
   const std::string file = packed.write("train-images-idx3-ubyte", "\x1f\x8b compressed");
-  expect_contains(message_of<DataError>([&] { open_data("auto", file); }), "gunzip " + file);
+  expect_facts(message_of<DataError>([&] { open_data("auto", file); }), {"gunzip", file.c_str()});
 }
 
 TEST(Cifar, ReadsBothKindsAsUnpacked) {
@@ -145,7 +148,7 @@ TEST(Cifar, ReadsBothKindsAsUnpacked) {
     directory.write(folder + (ten ? "data_batch_1.bin" : "train.bin"), cifar_records(4, format));
     if (ten) directory.write(folder + "data_batch_2.bin", cifar_records(3, format));
     directory.write(folder + (ten ? "test_batch.bin" : "test.bin"), cifar_records(2, format));
-    for (const std::string& path : {directory.path(), directory.path() + "/" + folder}) {
+    for (const std::string& path : {directory.path().string(), directory.path().string() + "/" + folder}) {
       const OpenedData data = open_data("auto", path);
       EXPECT_EQ(data.kind, format.kind);
       EXPECT_EQ(data.train->size(), ten ? 7 : 4);
@@ -174,10 +177,10 @@ TEST(Cifar, ErrorsNameFileOffsetAndExpectation) {
                 "(cifar10)");
   records[3073] = 10;
   const std::string wrong = directory.write("wrong.bin", records);
-  EXPECT_EQ(failure(wrong), "'" + wrong + "', offset 3073: label 10, expected 0 to 9 (cifar10)");
-  expect_contains(failure(directory.path()), "has no data_batch_1.bin");
-  expect_contains(failure(directory.write("none.bin", "")), "is empty");
+  expect_facts(failure(wrong), {wrong.c_str(), "offset 3073", "label 10", "0 to 9", "cifar10"});
+  expect_facts(failure(directory.path()), {"data_batch_1.bin"});
+  expect_facts(failure(directory.write("none.bin", "")), {"none.bin", "empty"});
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::images_test

@@ -10,7 +10,7 @@
 
 #include "rondo/base/error.h"
 
-namespace rondo {
+namespace rondo::loader_test {
 namespace {
 
 // Samples are their own numbers; reading may fail, and the number of reads is counted.
@@ -29,7 +29,7 @@ class Numbers final : public Dataset {
       if (indices[i] == fails_at_) throw DataError("sample is damaged");
       input[static_cast<std::int64_t>(i)] = indices[i];
     }
-    return {input, input, static_cast<std::int64_t>(indices.size())};
+    return {{input}, {input}, static_cast<std::int64_t>(indices.size())};
   }
   mutable std::atomic<int> reads = 0;
 
@@ -42,9 +42,9 @@ class Numbers final : public Dataset {
 std::vector<std::vector<std::int64_t>> drain(Loader& loader) {
   std::vector<std::vector<std::int64_t>> batches;
   while (const std::optional<Batch> batch = loader.next()) {
-    const auto* values = batch->input.const_data_ptr<std::int64_t>();
-    EXPECT_EQ(batch->samples, batch->input.numel());
-    batches.emplace_back(values, values + batch->input.numel());
+    const auto* values = batch->input().const_data_ptr<std::int64_t>();
+    EXPECT_EQ(batch->samples, batch->input().numel());
+    batches.emplace_back(values, values + batch->input().numel());
   }
   return batches;
 }
@@ -59,9 +59,9 @@ TEST(Loader, TheOrderIsTheSamplersWhateverTheThreads) {
     const auto sampler = shuffled(103);
     sampler->set_epoch(epoch);
     const auto order = sampler->indices();
-    for (const int workers : {0, 1, 4}) {
+    for (const int threads : {0, 1, 4}) {
       for (const int prefetch : {1, 3}) {
-        Loader loader(data, shuffled(103), {.batch_size = 10, .workers = workers, .prefetch = prefetch});
+        Loader loader(data, shuffled(103), {.batch_size = 10, .threads = threads, .prefetch = prefetch});
         EXPECT_EQ(loader.batches_per_epoch(), 11);
         loader.seek({.epoch = epoch});
         std::vector<std::int64_t> seen;
@@ -80,7 +80,7 @@ TEST(Loader, ContinuesWithTheVeryNextBatch) {
   whole.seek({.epoch = 2});
   const auto batches = drain(whole);
   for (std::int64_t start = 0; start <= 12; ++start) {
-    Loader resumed(data, shuffled(57), {.batch_size = 5, .workers = 2});
+    Loader resumed(data, shuffled(57), {.batch_size = 5, .threads = 2});
     resumed.seek({.epoch = 2, .batch = start});
     EXPECT_EQ(drain(resumed), std::vector(batches.begin() + start, batches.end())) << start;
   }
@@ -98,9 +98,9 @@ TEST(Loader, DropsOrKeepsTheIncompleteBatch) {
 }
 
 TEST(Loader, RethrowsWhereTheDataSetFailed) {
-  for (const int workers : {0, 1, 3}) {
+  for (const int threads : {0, 1, 3}) {
     const auto data = std::make_shared<Numbers>(40, 25);
-    Loader loader(data, std::make_shared<ExactSampler>(40, 0, 1), {.batch_size = 4, .workers = workers});
+    Loader loader(data, std::make_shared<ExactSampler>(40, 0, 1), {.batch_size = 4, .threads = threads});
     for (int i = 0; i < 6; ++i) EXPECT_TRUE(loader.next().has_value());
     EXPECT_THROW(loader.next(), DataError);
     EXPECT_THROW(loader.next(), DataError) << "asking again must not hang";
@@ -113,7 +113,7 @@ TEST(Loader, RethrowsWhereTheDataSetFailed) {
 TEST(Loader, ReadsAheadNoFurtherThanAsked) {
   const auto data = std::make_shared<Numbers>(100);
   Loader loader(data, std::make_shared<ExactSampler>(100, 0, 1),
-                {.batch_size = 1, .workers = 4, .prefetch = 3});
+                {.batch_size = 1, .threads = 4, .prefetch = 3});
   for (int i = 0; i < 10; ++i) {
     loader.next();
     EXPECT_LE(data->reads.load(), i + 1 + 3);
@@ -130,7 +130,7 @@ class Gate final : public Dataset {
     entered_ = true;
     changed_.notify_all();
     changed_.wait(lock, [&] { return open_; });
-    return {at::empty({0}), at::empty({0}), static_cast<std::int64_t>(indices.size())};
+    return {{at::empty({0})}, {at::empty({0})}, static_cast<std::int64_t>(indices.size())};
   }
   void wait_until_entered() const {
     std::unique_lock lock(mutex_);
@@ -154,15 +154,15 @@ TEST(Loader, StopsWithReadsUnderWay) {
   const auto gate = std::make_shared<Gate>();
   {
     Loader loader(gate, std::make_shared<ExactSampler>(100, 0, 1),
-                  {.batch_size = 1, .workers = 2, .prefetch = 2});
+                  {.batch_size = 1, .threads = 2, .prefetch = 2});
     std::thread consumer([&] { loader.next(); });
     gate->wait_until_entered();
     gate->open();
     consumer.join();
-  }  // joins the workers although most of the epoch is unread
+  }  // joins the threads although most of the epoch is unread
   for (int i = 0; i < 50; ++i) {
     Loader loader(std::make_shared<Numbers>(100), shuffled(100),
-                  {.batch_size = 3, .workers = 3, .prefetch = 4});
+                  {.batch_size = 3, .threads = 3, .prefetch = 4});
     for (int j = 0; j < i % 4; ++j) loader.next();
   }
 }
@@ -171,7 +171,7 @@ TEST(Loader, RefusesWhatCannotBe) {
   const auto data = std::make_shared<Numbers>(10);
   const auto sampler = std::make_shared<ExactSampler>(10, 0, 2);
   EXPECT_THROW(Loader(data, sampler, {.batch_size = 0}), UsageError);
-  EXPECT_THROW(Loader(data, sampler, {.batch_size = 1, .workers = -1}), UsageError);
+  EXPECT_THROW(Loader(data, sampler, {.batch_size = 1, .threads = -1}), UsageError);
   EXPECT_THROW(Loader(data, sampler, {.batch_size = 1, .prefetch = 0}), UsageError);
   EXPECT_THROW(Loader(data, sampler, {.batch_size = 6, .drop_last = true}), UsageError);
   Loader loader(data, sampler, {.batch_size = 2});
@@ -180,4 +180,4 @@ TEST(Loader, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::loader_test

@@ -7,15 +7,21 @@
 #include <numeric>
 #include <set>
 
+#include "rondo/base/error.h"
 #include "rondo/base/random.h"
 #include "rondo/data/cifar.h"
 #include "rondo/data/csv.h"
+#include "rondo/data/data_options.h"
 #include "rondo/data/idx.h"
 #include "rondo/data/subset.h"
-#include "tests/data/temporary_directory.h"
+#include "tests/errors.h"
+#include "tests/temporary_directory.h"
 
-namespace rondo {
+namespace rondo::open_test {
 namespace {
+
+using testing::expect_facts;
+using testing::message_of;
 
 std::string failure(const std::string& kind, const std::string& path) {
   return message_of<DataError>([&] { open_data(kind, path); });
@@ -33,24 +39,24 @@ TEST(OpenData, TellsTheKindFromTheContent) {
   EXPECT_EQ(open_data("text", directory.write("table", table), {.context = 16}).kind, "text") << "forced";
   EXPECT_EQ(open_data("auto", directory.path()).kind, "text");
   // A broken table is told as such, not trained on as prose.
-  expect_contains(failure("auto", directory.write("broken.csv", prose)), "broken.csv', line");
+  expect_facts(failure("auto", directory.write("broken.csv", prose)), {"broken.csv'", "line"});
 }
 
 TEST(OpenData, ErrorsComeBeforeAnyWork) {
   const TemporaryDirectory directory;
-  expect_contains(message_of<UsageError>([] { open_data("parquet", "anything"); }),
-                  "unknown kind of data 'parquet', expected auto, cifar10, cifar100, csv, idx, "
-                  "labelled_text, masked_text, text");
-  expect_contains(message_of<UsageError>([] { open_data("auto", ""); }), "path of the data is empty");
-  expect_contains(failure("auto", directory.path() + "/gone"), "gone': No such file or directory");
-  expect_contains(failure("auto", directory.path()), "is empty, expected data");
-  expect_contains(failure("auto", directory.write("empty", "")), "is empty, expected data");
-  expect_contains(failure("auto", directory.write("noise.dat", std::string("\1\2\0\3", 4))),
-                  "cannot tell what kind of data");
-  const std::string pipe = directory.path() + "/pipe";
+  expect_facts(
+      message_of<UsageError>([] { open_data("parquet", "anything"); }),
+      {"'parquet'", "auto", "cifar10", "cifar100", "csv", "idx", "labelled_text", "masked_text", "text"});
+  expect_facts(message_of<UsageError>([] { open_data("auto", ""); }), {"path", "empty"});
+  expect_facts(failure("auto", directory / "gone"), {"gone", "No such file"});
+  expect_facts(failure("auto", directory.path()), {"empty"});
+  expect_facts(failure("auto", directory.write("empty", "")), {"empty"});
+  expect_facts(failure("auto", directory.write("noise.dat", std::string("\1\2\0\3", 4))),
+               {"noise.dat", "kind"});
+  const std::string pipe = directory / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  expect_contains(failure("text", pipe), "is not a file");
-  expect_contains(failure("csv", directory.path()), "is not a file");
+  expect_facts(failure("text", pipe), {"regular file"});
+  expect_facts(failure("csv", directory.path()), {"regular file"});
 }
 
 TEST(Split, CoversEverySampleOnce) {
@@ -89,7 +95,7 @@ std::string damaged(std::string file, RandomStream& random) {
 
 // Either the parser accepts the file and the result is whole, or it throws a DataError; under the sanitizers
 // this is also a search for reads out of bounds.
-class DamagedFiles : public testing::Test {
+class DamagedFiles : public ::testing::Test {
  protected:
   void SetUp() override { random_ = std::make_unique<RandomStream>(11); }
   void try_many(const std::string& good, int rounds, int least_refused,
@@ -101,7 +107,7 @@ class DamagedFiles : public testing::Test {
         parse(file);
         ++accepted;
       } catch (const DataError& error) {
-        expect_contains(error.what(), "file");
+        expect_facts(error.what(), {"file"});
         ++refused;
       }
     }
@@ -160,5 +166,12 @@ TEST_F(DamagedFiles, ThroughTheFrontDoor) {
   }
 }
 
+// Command lines know of no other, and of each.
+TEST(DataKinds, AreAllDeclared) {
+  std::vector<std::string> declared;
+  for (const Declaration& entry : declared_data_kinds()) declared.push_back(entry.name);
+  EXPECT_EQ(declared, data_kinds());
+}
+
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::open_test

@@ -12,7 +12,7 @@
 #include "rondo/base/error.h"
 #include "rondo/data/torch_sampler.h"
 
-namespace rondo {
+namespace rondo::sampler_test {
 namespace {
 
 std::uint32_t checksum(const std::vector<std::int64_t>& indices) {
@@ -128,4 +128,4 @@ TEST(TorchSampler, ContinuesFromAnArchive) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::sampler_test

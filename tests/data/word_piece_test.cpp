@@ -6,10 +6,14 @@
 #include "rondo/base/random.h"
 #include "rondo/base/text.h"
 #include "rondo/data/unicode.h"
-#include "tests/data/temporary_directory.h"
+#include "tests/errors.h"
+#include "tests/temporary_directory.h"
 
-namespace rondo {
+namespace rondo::word_piece_test {
 namespace {
+
+using testing::expect_facts;
+using testing::message_of;
 
 // Equality with `transformers` on many texts is in tests/integration/bert_test.py.
 
@@ -112,11 +116,10 @@ TEST(WordPiece, ReadsAFileAndNamesWhatIsWrongInIt) {
   const auto message = [&](const std::string& content) {
     return message_of<DataError>([&] { WordPiece::from_file(file(content), {}); });
   };
-  expect_contains(message(specials + "a\nb\na\n"),
-                  "vocab.txt', line 8: token 'a' is there already, in line 6");
-  expect_contains(message(specials + "\na\n"), "line 6: empty");
-  expect_contains(message("[PAD]\n[UNK]\n"), "[CLS]");
-  expect_contains(message(""), "has 0 tokens");
+  expect_facts(message(specials + "a\nb\na\n"), {"vocab.txt'", "line 8", "'a'", "line 6"});
+  expect_facts(message(specials + "\na\n"), {"line 6", "empty"});
+  expect_facts(message("[PAD]\n[UNK]\n"), {"[CLS]"});
+  expect_facts(message(""), {"0 tokens"});
 
   const auto json = [&](const std::string& content) { return directory.write("tokenizer.json", content); };
   const std::string model =
@@ -153,4 +156,4 @@ TEST(BertSample, IsFilledUpOrCut) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::word_piece_test

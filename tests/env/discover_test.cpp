@@ -2,8 +2,9 @@
 
 #include "rondo/base/error.h"
 #include "rondo/env/identity.h"
+#include "rondo/env/roles.h"
 
-namespace rondo::env {
+namespace rondo::env::discover_test {
 namespace {
 
 std::string error_of(const EnvironmentMap& environment, const Overrides& overrides = {}) {
@@ -200,6 +201,44 @@ TEST(Discover, ReadsTfConfig) {
   EXPECT_EQ(evaluator.role, "evaluator");
 }
 
+TEST(Discover, RolesOfTfConfigThatNothingServesAreRefusedByName) {
+  const auto tf_config = [](const std::string& cluster, const std::string& type, int index) {
+    return EnvironmentMap{{"TF_CONFIG", R"({"cluster":{)" + cluster + R"(},"task":{"type":")" + type +
+                                            R"(","index":)" + std::to_string(index) + "}}"}};
+  };
+  const auto error = [](const EnvironmentMap& environment) -> std::string {
+    try {
+      require_served_role(discover(environment));
+    } catch (const UsageError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  const std::string workers = R"("chief":["a:1"],"worker":["b:1","c:1"])";
+  const std::string servers = workers + R"(,"ps":["d:1","e:1"])";
+  expect_mentions(error(tf_config(servers, "ps", 1)), {"TF_CONFIG", "ps", "index 1"});
+  expect_mentions(error(tf_config(servers, "worker", 1)),
+                  {"TF_CONFIG", "2 tasks", "ps", "worker", "index 1"});
+  expect_mentions(error(tf_config(workers + R"(,"evaluator":["f:1"])", "evaluator", 0)),
+                  {"TF_CONFIG", "evaluator"});
+  // Replicas: the chief is rank 0, workers follow, and an evaluator is not one of them.
+  const EnvironmentMap worker = tf_config(workers + R"(,"evaluator":["f:1"])", "worker", 1);
+  EXPECT_EQ(error(worker), "");
+  EXPECT_EQ(discover(worker).rank, 2);
+  EXPECT_EQ(discover(worker).world_size, 3);
+  EXPECT_EQ(error(tf_config(workers, "chief", 0)), "");
+  EXPECT_EQ(discover(tf_config(workers, "chief", 0)).rank, 0);
+  EXPECT_EQ(error(tf_config(R"("master":["a:1"],"worker":["b:1"])", "master", 0)), "");
+  // torchrun's role is the user's word; and where a launcher starts the ranks TF_CONFIG describes the
+  // launcher.
+  const EnvironmentMap torchrun = {
+      {"RANK", "0"}, {"WORLD_SIZE", "1"}, {"ROLE_NAME", "ps"}, {"TORCHELASTIC_RUN_ID", "7"}};
+  EXPECT_EQ(error(torchrun), "");
+  EnvironmentMap both = tf_config(servers, "ps", 1);
+  both.insert(torchrun.begin(), torchrun.end());
+  EXPECT_EQ(error(both), "");
+}
+
 TEST(Discover, MalformedTfConfigIsNamed) {
   for (const char* text :
        {"{", "[]", R"({"cluster":1,"task":{"type":"worker","index":0}})", R"({"cluster":{},"task":{}})",
@@ -298,4 +337,4 @@ TEST(Discover, InitMethodGivesTheMeetingPlace) {
 TEST(Discover, ProcessEnvironmentNamesTheHost) { EXPECT_FALSE(discover_process({}).host.empty()); }
 
 }  // namespace
-}  // namespace rondo::env
+}  // namespace rondo::env::discover_test

@@ -4,7 +4,7 @@
 #include "rondo/env/init_method.h"
 #include "rondo/env/node_list.h"
 
-namespace rondo::env {
+namespace rondo::env::parse_test {
 namespace {
 
 using Names = std::vector<std::string>;
@@ -72,4 +72,4 @@ TEST(InitMethod, NamesWhatIsMalformed) {
 }
 
 }  // namespace
-}  // namespace rondo::env
+}  // namespace rondo::env::parse_test

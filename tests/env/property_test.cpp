@@ -7,7 +7,7 @@
 #include "rondo/env/identity.h"
 #include "rondo/env/node_list.h"
 
-namespace rondo::env {
+namespace rondo::env::property_test {
 namespace {
 
 // One process of a job of equal hosts, ranks in blocks.
@@ -187,4 +187,4 @@ TEST(NodeListProperty, CompressedListsExpandToThemselves) {
 }
 
 }  // namespace
-}  // namespace rondo::env
+}  // namespace rondo::env::property_test

@@ -2,13 +2,13 @@
 
 #include <gtest/gtest.h>
 
-namespace rondo {
+namespace rondo::compute_timeline_test {
 namespace {
 
 using Times = std::vector<std::pair<std::string, std::int64_t>>;
 
-TraceEvent computed(std::string name, std::int64_t begin, std::int64_t end, std::string unit = {}) {
-  TraceEvent event;
+TraceSpan computed(std::string name, std::int64_t begin, std::int64_t end, std::string unit = {}) {
+  TraceSpan event;
   event.name = std::move(name);
   event.begin_ns = begin;
   event.end_ns = end;
@@ -17,8 +17,8 @@ TraceEvent computed(std::string name, std::int64_t begin, std::int64_t end, std:
 }
 
 // forward 0..100 with two units, a wait between them; backward 100..200 with one.
-std::vector<TraceEvent> step() {
-  std::vector<TraceEvent> events = {
+std::vector<TraceSpan> step() {
+  std::vector<TraceSpan> events = {
       computed("backward", 100, 200),     computed("forward", 0, 100),
       computed("forward", 10, 40, "h.0"), computed(kWaitEvent, 40, 60, "h.1"),
       computed("forward", 60, 90, "h.1"), computed("backward", 110, 180, "h.1"),
@@ -59,8 +59,8 @@ TEST(ComputeTimeline, BlocksUnderWayTogetherCountOnce) {
 }
 
 TEST(ComputeTimeline, EventsThatCrossAreCutWhereTheOuterEnds) {
-  std::vector<TraceEvent> events = {computed("backward", 0, 100), computed("backward", 10, 60, "a"),
-                                    computed("backward", 50, 120, "b")};
+  std::vector<TraceSpan> events = {computed("backward", 0, 100), computed("backward", 10, 60, "a"),
+                                   computed("backward", 50, 120, "b")};
   nest(events);
   EXPECT_EQ(events[2].end_ns, 60);
   EXPECT_EQ(ComputeTimeline(events).during(std::vector<TimeSpan>{{0, 200}}),
@@ -68,4 +68,4 @@ TEST(ComputeTimeline, EventsThatCrossAreCutWhereTheOuterEnds) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::compute_timeline_test

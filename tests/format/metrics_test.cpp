@@ -5,9 +5,9 @@
 #include <cmath>
 
 #include "rondo/base/error.h"
-#include "tests/format/temporary_directory.h"
+#include "tests/temporary_directory.h"
 
-namespace rondo {
+namespace rondo::metrics_test {
 namespace {
 
 TEST(Metrics, RowsComeBackAsWritten) {
@@ -37,6 +37,23 @@ TEST(Metrics, RowsComeBackAsWritten) {
   ASSERT_EQ(file.rows.size(), 2U);
   EXPECT_EQ(to_json_line(file.rows[0]), to_json_line(row));
   EXPECT_EQ(to_json_line(file.rows[1]), to_json_line(validation));
+}
+
+TEST(Metrics, AnybodysNumbersComeBackByTheirNames) {
+  const TemporaryDirectory directory;
+  MetricsRow row;
+  row.step = 4;
+  row.others = {{"validation_mae", 0.5}, {"validation_odd", std::nan("")}};
+  EXPECT_TRUE(row.is_validation());
+  MetricsWriter(directory / "m").append(row);
+  const MetricsFile file = read_metrics(directory / "m");
+  ASSERT_EQ(file.rows.size(), 1U);
+  EXPECT_EQ(file.rows[0].others.at("validation_mae"), 0.5);
+  EXPECT_TRUE(std::isnan(file.rows[0].others.at("validation_odd")));
+  MetricsRow step;
+  step.others["gradient_norm"] = 2;
+  EXPECT_FALSE(step.is_validation());
+  EXPECT_NE(to_json_line(step).find("\"gradient_norm\":2.0"), std::string::npos);
 }
 
 TEST(Metrics, ALossThatIsNotFiniteIsNullAndReadsAsNaN) {
@@ -81,4 +98,4 @@ TEST(Metrics, AWriterEndsTheLineThatAKilledOneLeft) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::metrics_test

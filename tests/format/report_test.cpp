@@ -1,14 +1,16 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
 #include "rondo/base/error.h"
 #include "rondo/format/report/document.h"
 #include "rondo/format/report/downsample.h"
 #include "rondo/format/report/run_data.h"
-#include "tests/format/temporary_directory.h"
+#include "rondo/format/run_file.h"
+#include "tests/temporary_directory.h"
 
-namespace rondo {
+namespace rondo::report_test {
 namespace {
 
 std::vector<CurvePoint> noisy_curve(std::size_t count) {
@@ -105,9 +107,50 @@ TEST(Report, ManyRanksAreDrawnAsTheirSpread) {
   const auto document = report_document(read_run(directory.path()));
   const auto& curves = document["curves"]["peak_bytes"];
   ASSERT_EQ(curves.size(), 3U);
+  EXPECT_EQ(curves[0]["role"], "smallest");
   EXPECT_EQ(curves[0]["points"][0][2], 1000);
+  EXPECT_EQ(curves[1]["role"], "mean");
+  EXPECT_EQ(curves[1]["points"][0][2], 10500);
   EXPECT_EQ(curves[2]["points"][0][2], 20000);
   EXPECT_EQ(document["split"].size(), 20U);
+}
+
+TEST(Report, DrawsEveryMetricThatRowsCarry) {
+  const TemporaryDirectory directory;
+  write_all(directory / "metrics.jsonl",
+            R"({"step":1,"elapsed_s":0.5,"loss":2,"loss_scale":1024,"gradient_norm":0.5,"mae":3}
+{"step":2,"elapsed_s":1,"loss":1,"loss_scale":512,"gradient_norm":0.25,"mae":null}
+{"step":2,"elapsed_s":1,"validation_mae":4,"validation_accuracy":0.5,"validation_perplexity":4.5}
+)");
+  const auto document = report_document(read_run(directory.path()));
+  std::map<std::string, nlohmann::ordered_json> metrics;
+  for (const auto& metric : document["metrics"]) metrics[metric["name"]] = metric;
+  ASSERT_EQ(metrics.size(), 5U) << document["metrics"];
+  EXPECT_EQ(metrics["accuracy"]["validation"], (nlohmann::ordered_json{{2.0, 1.0, 0.5}}));
+  EXPECT_TRUE(metrics["accuracy"]["training"].empty());
+  EXPECT_EQ(metrics["perplexity"]["validation"][0][2], 4.5);
+  EXPECT_EQ(metrics["loss_scale"]["training"][1][2], 512);
+  EXPECT_EQ(metrics["gradient_norm"]["training"].size(), 2U);
+  EXPECT_EQ(metrics["mae"]["training"].size(), 1U) << "what is not finite is not drawn";
+  EXPECT_EQ(metrics["mae"]["validation"][0][2], 4);
+}
+
+TEST(Report, TellsHowTheRunWasStarted) {
+  const TemporaryDirectory directory;
+  write_run(directory.path(), 1, 3);
+  EXPECT_TRUE(has_note(read_run(directory.path()), "run.json is missing"));
+  const std::vector<std::string> arguments = {"--model", "gpt"};
+  add_run_start(directory / "run.json", {.made = make_provenance("rondo train", arguments),
+                                         .strategy = "zero2",
+                                         .backend = "native",
+                                         .ranks = 1,
+                                         .first_step = 0});
+  const auto document = report_document(read_run(directory.path()));
+  ASSERT_EQ(document["starts"].size(), 1U);
+  EXPECT_EQ(document["starts"][0]["strategy"], "zero2");
+  EXPECT_EQ(document["starts"][0]["command"], "rondo train --model gpt");
+  write_all(directory / "run.json", "{");
+  EXPECT_TRUE(has_note(read_run(directory.path()), "command of the run cannot be read"));
 }
 
 TEST(Report, SaysWhatIsMissing) {
@@ -166,8 +209,8 @@ TEST(Report, KeepsTheLongestEventsOfAStepThatHasTooMany) {
   EXPECT_TRUE(select_timelines({}, 5, 10).empty());
 }
 
-TraceEvent block_of(std::string unit, std::int64_t queued, std::int64_t begin, std::int64_t end) {
-  TraceEvent event{"reduce_scatter", Lane::communication, begin, end, 2, 0, 1000};
+TraceSpan block_of(std::string unit, std::int64_t queued, std::int64_t begin, std::int64_t end) {
+  TraceSpan event{"reduce_scatter", Lane::communication, begin, end, 2, 0, 1000};
   event.unit = std::move(unit);
   event.queued_ns = queued;
   event.exposed_ns = 7;
@@ -222,14 +265,14 @@ TEST(Report, DrawsMemoryOfOneStepAndThePeakByUnit) {
   write_all(directory / "memory.json", nlohmann::json{{"ranks", {peak}}}.dump());
 
   const auto memory = report_document(read_run(directory.path()))["memory"];
-  EXPECT_EQ(memory["categories"], (nlohmann::json{"parameters", "activations"}));
+  EXPECT_EQ(memory["categories"], (nlohmann::ordered_json{"parameters", "activations"}));
   EXPECT_EQ(memory["step"], 2);
   ASSERT_EQ(memory["timelines"].size(), 1U);
   EXPECT_EQ(memory["timelines"][0]["peak"], 17);
-  EXPECT_EQ(memory["timelines"][0]["samples"][1], (nlohmann::json{0.5, 10, 7}));
+  EXPECT_EQ(memory["timelines"][0]["samples"][1], (nlohmann::ordered_json{0.5, 10, 7}));
   const auto& drawn = memory["peaks"][0]["units"];
   ASSERT_EQ(drawn.size(), 31U) << "the largest, and one bar for the rest";
-  EXPECT_EQ(drawn[0], (nlohmann::json{"h.39", 0, 139}));
+  EXPECT_EQ(drawn[0], (nlohmann::ordered_json{"h.39", 0, 139}));
   EXPECT_EQ(drawn[30][0], "10 more");
 }
 
@@ -245,4 +288,4 @@ TEST(Report, SaysWhatIsMissingOfMemory) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::report_test

@@ -9,9 +9,10 @@
 #include "rondo/base/error.h"
 #include "rondo/base/random.h"
 #include "rondo/base/text.h"
-#include "tests/format/temporary_directory.h"
+#include "tests/errors.h"
+#include "tests/temporary_directory.h"
 
-namespace rondo {
+namespace rondo::safetensors_test {
 namespace {
 
 using namespace std::string_literals;
@@ -93,51 +94,50 @@ TEST(Safetensors, AFileWithoutTensorsIsValid) {
 TEST(Safetensors, RejectsWhatTheFormatForbids) {
   struct Case {
     std::string content;
-    std::string expected;
+    std::vector<const char*> facts;
   };
   const std::string good = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
   const std::vector<Case> cases{
-      {"", "expected at least the 8 bytes"},
-      {"1234567", "7 bytes"},
-      {std::string(8, '\xff'), "expected at most 100000000"},
-      {"\x40\0\0\0\0\0\0\0{}"s, "the header needs 64 bytes"},
-      {with_header("", 0), "expected '{'"},
-      {with_header("[]", 0), "expected '{'"},
-      {with_header("{} x", 0), "not valid JSON"},
-      {with_header("{\"a\":", 0), "not valid JSON at byte"},
-      {with_header("{\"\xff\":1}", 0), "not valid JSON"},
-      {with_header(good, 7), "describes 8 bytes of data, the file holds 7 (truncated?)"},
-      {with_header(good, 9), "describes 8 bytes of data, the file holds 9"},
-      {with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", 12), "after a hole"},
+      {"", {"8 bytes"}},
+      {"1234567", {"7 bytes"}},
+      {std::string(8, '\xff'), {"100000000"}},
+      {"\x40\0\0\0\0\0\0\0{}"s, {"header", "64 bytes"}},
+      {with_header("", 0), {"'{'"}},
+      {with_header("[]", 0), {"'{'"}},
+      {with_header("{} x", 0), {"JSON"}},
+      {with_header("{\"a\":", 0), {"JSON", "byte"}},
+      {with_header("{\"\xff\":1}", 0), {"JSON"}},
+      {with_header(good, 7), {"8 bytes", "7"}},
+      {with_header(good, 9), {"8 bytes", "9"}},
+      {with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", 12), {"'a'", "hole"}},
       {with_header(
            R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
            12),
-       "tensor 'b' starts at data offset 4, inside the tensor before it"},
+       {"'b'", "offset 4"}},
       {with_header(
            R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"F32","shape":[2],"data_offsets":[8,16]}})",
            16),
-       "key \"a\" appears twice"},
+       {"\"a\"", "twice"}},
       {with_header(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", 8),
-       "float32[3] needs 12 bytes"},
-      {with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", 8), "its offsets are [8, 0)"},
-      {with_header(R"({"a":{"dtype":"F31","shape":[2],"data_offsets":[0,8]}})", 8), "unknown dtype \"F31\""},
-      {with_header(R"({"a":{"dtype":32,"shape":[2],"data_offsets":[0,8]}})", 8), "unknown dtype 32"},
-      {with_header(R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", 8), "whole number"},
-      {with_header(R"({"a":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]}})", 8), "whole number"},
-      {with_header(R"({"a":{"dtype":"F32","shape":2,"data_offsets":[0,8]}})", 8), "shape is not a list"},
+       {"float32[3]", "12 bytes"}},
+      {with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", 8), {"[8, 0)"}},
+      {with_header(R"({"a":{"dtype":"F31","shape":[2],"data_offsets":[0,8]}})", 8), {"dtype", "\"F31\""}},
+      {with_header(R"({"a":{"dtype":32,"shape":[2],"data_offsets":[0,8]}})", 8), {"dtype", "32"}},
+      {with_header(R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", 8), {"shape"}},
+      {with_header(R"({"a":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]}})", 8), {"shape"}},
+      {with_header(R"({"a":{"dtype":"F32","shape":2,"data_offsets":[0,8]}})", 8), {"shape", "list"}},
       {with_header(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0),
-       "needs more than 2^63 bytes"},
-      {with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0]}})", 8), "not a pair"},
-      {with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[-1,8]}})", 8), "not a pair"},
-      {with_header(R"({"a":{"dtype":"F32","shape":[2]}})", 8), "exactly dtype, shape and data_offsets"},
-      {with_header(R"({"a":3})", 8), "exactly dtype, shape and data_offsets"},
-      {with_header(R"({"__metadata__":{"a":3}})", 0), "'a' is not a string"},
-      {with_header(R"({"__metadata__":"a"})", 0), "__metadata__ is not an object"},
+       {"2^63 bytes"}},
+      {with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0]}})", 8), {"data_offsets"}},
+      {with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[-1,8]}})", 8), {"data_offsets"}},
+      {with_header(R"({"a":{"dtype":"F32","shape":[2]}})", 8), {"dtype", "shape", "data_offsets"}},
+      {with_header(R"({"a":3})", 8), {"dtype", "shape", "data_offsets"}},
+      {with_header(R"({"__metadata__":{"a":3}})", 0), {"'a'", "string"}},
+      {with_header(R"({"__metadata__":"a"})", 0), {"__metadata__", "object"}},
   };
   for (const Case& c : cases) {
     const std::string error = error_of(c.content);
-    EXPECT_NE(error.find(c.expected), std::string::npos)
-        << "expected: " << c.expected << "\n  got: " << error;
+    testing::expect_facts(error, c.facts);
     EXPECT_TRUE(error.starts_with("x.safetensors")) << error;
   }
 }
@@ -183,4 +183,4 @@ TEST(Safetensors, WriterChecksItsCaller) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::safetensors_test

@@ -4,9 +4,9 @@
 
 #include <cstring>
 
-#include "tests/format/temporary_directory.h"
+#include "tests/temporary_directory.h"
 
-namespace rondo {
+namespace rondo::tensorboard_test {
 namespace {
 
 using namespace std::string_literals;
@@ -47,6 +47,27 @@ TEST(TensorBoard, WritesEventsAsProtobufEncodesThem) {
   EXPECT_EQ(events[1], "\x09\0\0\0\0\0\0\0\x40\x10\xac\x02\x2a\x0d\x0a\x0b\x0a\x04loss\x15\0\0\0\x3f"s);
 }
 
+TEST(TensorBoard, WritesHistogramsAsProtobufEncodesThem) {
+  const TemporaryDirectory directory;
+  EventWriter writer(directory / "logs", 1.0);
+  writer.add_histogram(
+      "w",
+      {.min = -1, .max = 1, .count = 3, .sum = 0.5, .sum_of_squares = 2, .limits = {0, 1}, .counts = {1, 2}},
+      300, 2.0);
+  const std::vector<std::string> events = records(read_all(writer.path()));
+  ASSERT_EQ(events.size(), 2U);
+  const auto number = [](double value) {
+    return std::string(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  // min, max, num, sum, sum_squares (fields 1 to 5), bucket_limit and bucket (6 and 7, packed).
+  const std::string histogram = "\x09" + number(-1) + "\x11" + number(1) + "\x19" + number(3) + "\x21" +
+                                number(0.5) + "\x29" + number(2) + "\x32\x10" + number(0) + number(1) +
+                                "\x3a\x10" + number(1) + number(2);
+  // As above, with histo (5) in place of simple_value.
+  const std::string value = "\x0a\x01w\x2a" + std::string(1, static_cast<char>(histogram.size())) + histogram;
+  EXPECT_EQ(events[1].substr(events[1].size() - value.size()), value);
+}
+
 // A record as TensorFlow's own writer makes it: 12 bytes in front, 4 behind.
 TEST(TensorBoard, FramesAsTFRecord) {
   const std::string record = tfrecord("abc");
@@ -56,4 +77,4 @@ TEST(TensorBoard, FramesAsTFRecord) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::tensorboard_test

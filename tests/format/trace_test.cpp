@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "rondo/base/error.h"
-#include "tests/format/temporary_directory.h"
+#include "tests/temporary_directory.h"
 
-namespace rondo {
+namespace rondo::trace_test {
 namespace {
 
 TEST(Trace, PartsOfAllRanksMergeIntoOneFile) {
@@ -49,8 +49,40 @@ TEST(Trace, PartsOfAllRanksMergeIntoOneFile) {
   EXPECT_TRUE(std::filesystem::exists(directory / "trace.json"));
 }
 
-TraceEvent block(std::int64_t queued, std::int64_t begin, std::int64_t end) {
-  TraceEvent event{"all_gather", Lane::communication, begin, end, 3, 2, 4096};
+// Rank 1's clock shows another time and is slower by a thousandth.
+TEST(Trace, RanksOfOtherHostsAreDrawnOnRank0sClock) {
+  const TemporaryDirectory directory;
+  constexpr std::int64_t kBegin = 7'000'000'000, kMs = 1'000'000;
+  for (const int rank : {0, 1}) {
+    TraceWriter writer(directory.path(), rank);
+    for (const std::int64_t at : {0, 1000}) {  // milliseconds on rank 0's clock
+      const std::int64_t begin = rank == 0 ? at * kMs : kBegin + at * 999'000;
+      TraceSpan span{"all_reduce", Lane::communication, begin, begin + kMs, at};
+      span.queued_ns = begin - kMs;
+      writer.add(span);
+    }
+  }
+  const ClockReadings clocks{{1,
+                              {{.own_ns = kBegin, .ahead_ns = -kBegin},
+                               {.own_ns = kBegin + 1998 * kMs, .ahead_ns = -kBegin + 2 * kMs}}}};
+  EXPECT_EQ(merge_traces(directory.path(), clocks), 4U);
+  const Trace trace = read_trace(directory / "trace.json");
+  ASSERT_EQ(trace.events.size(), 4U);
+  for (const std::size_t step : {0U, 2U}) {
+    EXPECT_NEAR(static_cast<double>(trace.events[step].event.begin_ns),
+                static_cast<double>(trace.events[step + 1].event.begin_ns), 10'000);
+  }
+  EXPECT_NEAR(static_cast<double>(trace.events[3].event.begin_ns - trace.events[0].event.begin_ns), 1e9,
+              10'000);
+}
+
+TEST(Trace, OneReadingOfAClockIsAConstant) {
+  EXPECT_EQ(common_time_ns(5, {}), 5);
+  EXPECT_EQ(common_time_ns(5, {{.own_ns = 1, .ahead_ns = 100}}), 105);
+}
+
+TraceSpan block(std::int64_t queued, std::int64_t begin, std::int64_t end) {
+  TraceSpan event{"all_gather", Lane::communication, begin, end, 3, 2, 4096};
   event.unit = "transformer.h.3";
   event.queued_ns = queued;
   event.exposed_ns = 250'000;
@@ -68,8 +100,8 @@ TEST(Trace, ABlockKeepsItsFigures) {
     if (merged) merge_traces(directory.path());
     const Trace trace = read_trace(merged ? directory / "trace.json" : trace_part_path(directory.path(), 0));
     ASSERT_EQ(trace.events.size(), 1U);
-    const TraceEvent& read = trace.events[0].event;
-    const TraceEvent written = block(0, 500'000, 2'000'000);
+    const TraceSpan& read = trace.events[0].event;
+    const TraceSpan written = block(0, 500'000, 2'000'000);
     EXPECT_EQ(read.name, "all_gather");
     EXPECT_EQ(read.unit, written.unit);
     EXPECT_EQ(read.begin_ns - *read.queued_ns, 500'000);
@@ -192,4 +224,4 @@ TEST(Trace, ForeignCountersAreSkipped) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::trace_test

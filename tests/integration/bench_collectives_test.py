@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 from hosts import why_no_namespaces
+from measured import peer_ratio
 
 KEYS = {"system", "operation", "algorithm", "channel", "registered", "fresh", "ranks", "hosts", "dtype", "codec", "bytes",
         "p50_us", "min_us", "algbw_gbps", "busbw_gbps", "correct", "chosen", "samples", "longest_gap_us"}
@@ -38,10 +39,13 @@ def test_bandwidths_and_ratios_follow_from_the_times(run, rondo_bin):
     for row in rows:
         assert row["algbw_gbps"] == pytest.approx(row["bytes"] / row["p50_us"] / 1e3)
         assert row["busbw_gbps"] == pytest.approx(row["algbw_gbps"])  # 2(n-1)/n is 1 for two ranks
-    gloo = [row for row in rows if row["system"] == "gloo"]
+    # The program and the scripts have one rule; which branch of it a run takes is up to the machine.
+    gloo = next(row for row in rows if row["system"] == "gloo")
     for row in rows:
-        if row["system"] == "rondo" and gloo:
-            assert row["speedup_over_gloo"] == pytest.approx(gloo[0]["p50_us"] / row["p50_us"])
+        if row["system"] == "rondo":
+            value, of_minima = peer_ratio(row["p50_us"], row["min_us"], gloo["p50_us"], gloo["min_us"])
+            assert row["speedup_over_gloo"] == pytest.approx(value)
+            assert row["speedup_over_gloo_by"] == ("min" if of_minima else "p50")
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])

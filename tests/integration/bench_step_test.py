@@ -70,7 +70,7 @@ def test_json_has_the_documented_keys(bench):
         assert 0 < row["peak_pss_bytes"] <= row["peak_resident_bytes"] and 0 < row["peak_bytes"], row
     assert {row["to"] for row in ratios} == {"rondo one_device", "rondo one_device, independent"}
     for row in ratios:
-        assert row.keys() == {"ratio", "model", "dtype", "of", "to", "value", "goal", "better"}
+        assert row.keys() == {"ratio", "model", "dtype", "of", "to", "value", "goal", "better", "by"}
         assert row["better"] == "higher"
 
 
@@ -81,11 +81,11 @@ def test_json_has_the_documented_keys(bench):
     (["--bucket-bytes", "lots"], "--bucket-bytes"),
     (["--peers", "--joint-batch", "2"], "--joint-batch"),
     (["--speed", "1"], "--speed"),
-    (["--strategy", "zero7"], "unknown strategy 'zero7'; known are: ddp"),
+    (["--strategy", "zero7"], "unknown strategy 'zero7'; known are: central_storage"),
     (["--strategy", "one_device", "--ablation"], "--ablation"),
     (["--schedule", "lifo"], "--schedule"),
     (["--block-bytes", "some"], "--block-bytes"),
-    (["--credit-bytes", "-1"], "--credit-bytes"),
+    (["--in-flight-bytes", "-1"], "--in-flight-bytes"),
     (["--prefetch", "two"], "--prefetch"),
     (["--fuse-bytes", "small"], "--fuse-bytes"),
     (["--matmul", "slow"], "--matmul"),
@@ -96,6 +96,7 @@ def test_json_has_the_documented_keys(bench):
     (["--variant", "zero3 --prefetch two"], "--prefetch two"),
     (["--variant", "zero3 --speed 1"], "--variant 'zero3 --speed 1' is not STRATEGY [FLAGS]"),
     (["--variant", "planned"], "planned takes --plan FILE"),
+    (["--experts", "4", "--peers"], "--experts"),
 ])
 def test_wrong_usage(bench, words, complaint):
     finished = bench("step", *words)
@@ -141,7 +142,7 @@ def test_variants_and_their_memory(bench, tmp_path):
                       *({"name": f"transformer.h.{i}", "strategy": "zero3"} for i in range(4))]}
     (tmp_path / "by-hand.json").write_text(json.dumps(plan))
     rows = results(bench("step", "--model", "gpt-tiny", "--backend", "gloo", "--strategy", "ddp", "--variant",
-                         "fsdp --prefetch 1", "planned --plan by-hand.json", "--account-memory", "--peer", "fsdp2", *QUICK))
+                         "fsdp --prefetch 1", "planned --plan by-hand.json", "--track-memory", "--peer", "fsdp2", *QUICK))
     of = {(row["system"], row["strategy"], row["setting"]): row for row in rows if "system" in row}
     bytes_of = {key: row["peak_tensor_bytes"] for key, row in of.items()}
     sharded, planned = ("rondo", "zero3", "--prefetch 1"), ("rondo", "planned", "by-hand.json")
@@ -152,9 +153,9 @@ def test_variants_and_their_memory(bench, tmp_path):
 
 
 def test_a_strategy_by_its_alias(bench):
-    rows = results(bench("step", "--model", "mlp", "--strategy", "one_device", "multi_worker_mirrored", "ddp", *QUICK))
+    rows = results(bench("step", "--model", "mlp", "--strategy", "one_device", "fsdp", "zero3", *QUICK))
     assert [(row["strategy"], row["setting"]) for row in rows if "system" in row] == [
-        ("one_device", ""), ("one_device", "independent"), ("ddp", "")]
+        ("one_device", ""), ("one_device", "independent"), ("zero3", "")]
 
 
 def test_between_emulated_hosts(bench):
@@ -191,13 +192,13 @@ def test_ranks_on_more_than_two_emulated_hosts(bench):
 
 def test_ablation_switches_policies_on_in_turn(bench):
     rows = results(bench("step", "--model", "mlp", "--strategy", "ddp", "--ablation", *QUICK))
-    names = ["fifo", "+priority", "+partitioning", "+credit", "+prefetch", "+fusion"]
+    names = ["fifo", "+priority", "+partitioning", "+in_flight_limit", "+prefetch", "+fusion"]
     assert [row["setting"] for row in rows if row.get("strategy") == "ddp"] == names
     steps = [row for row in rows if "wins" in row]
     assert [(row["of"], row["to"]) for row in steps] == [
         (f"rondo ddp, {name}", f"rondo ddp, {before}") for before, name in zip(names, names[1:])]
     policies = [row for row in rows if "won" in row]
-    assert [row["policy"] for row in policies] == ["priority", "partitioning", "credit", "prefetch", "fusion"]
+    assert [row["policy"] for row in policies] == ["priority", "partitioning", "in_flight_limit", "prefetch", "fusion"]
     assert [row["won"] for row in policies] == [int(row["wins"]) for row in steps]
 
 
@@ -208,3 +209,12 @@ def test_the_whole_product_is_compared_apart(bench):
                         ("one_device", "independent, matmul auto"), ("ddp", "matmul auto")]
     last = rows[-1]
     assert (last["of"], last["to"]) == ("rondo ddp, matmul auto, bfloat16", "rondo ddp, matmul auto, float32")
+
+
+@pytest.mark.parametrize("strategy, experts", [("expert", ["--experts", 2]), ("context", [])])
+def test_experts_and_divided_sequences_stand_beside_independent_processes(bench, strategy, experts):
+    rows = results(bench("step", "--model", "gpt-tiny", "--dtype", "float32", "--strategy", strategy, *experts, *QUICK))
+    of = {(row["strategy"], row["setting"]): row for row in rows if "system" in row}
+    assert of[strategy, ""]["ranks"] == of["one_device", "independent"]["ranks"] == 2
+    assert of[strategy, ""]["tokens_per_s"] > 0
+    assert any((row["of"], row["to"]) == (f"rondo {strategy}", "rondo one_device, independent") for row in rows if "ratio" in row)

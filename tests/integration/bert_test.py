@@ -317,10 +317,10 @@ def test_a_bad_folder_is_one_error_that_names_it(rondo, labelled, folder, tmp_pa
 
 
 @pytest.mark.parametrize("flags, message", [
-    (["--model", "gpt-tiny", "--task", "mlm"], "--task is for bert models"),
-    (["--model", "mlp", "--init", "."], "--init is for bert models"),
+    (["--model", "gpt-tiny", "--task", "mlm"], "--task has no effect with --model gpt-tiny"),
+    (["--model", "mlp", "--init", "."], "--init has no effect with --model mlp"),
     (["--model", "bert"], "--vocabulary"),
-    (["--model", "bert", "--init", "/nowhere"], "--init /nowhere: expected a folder"),
+    (["--model", "bert", "--init", "/nowhere"], "--init: /nowhere: No such file"),
     (["--model", "bert", "--init", "INIT", "--context", 65], "the model of --init has 64 positions"),
     (["--model", "bert", "--init", "INIT", "--freeze", "embedding"], "cannot freeze 'embedding'"),
     (["--model", "bert", "--init", "INIT", "--data-kind", "csv"], "trains on labelled_text"),

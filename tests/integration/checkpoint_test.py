@@ -4,28 +4,7 @@ import struct
 
 import numpy
 import pytest
-
-DTYPES = {"float32": "F32", "int64": "I64"}
-
-
-def write_safetensors(path, tensors):
-    header, data = {}, b""
-    for name, array in tensors.items():
-        header[name] = {"dtype": DTYPES[str(array.dtype)], "shape": list(array.shape),
-                        "data_offsets": [len(data), len(data) + array.nbytes]}
-        data += array.tobytes()
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
-
-
-def read_safetensors(path):
-    content = path.read_bytes()
-    (length,) = struct.unpack("<Q", content[:8])
-    header = json.loads(content[8:8 + length])
-    header.pop("__metadata__", None)
-    names = {code: name for name, code in DTYPES.items()}
-    return {name: numpy.frombuffer(content[8 + length:][slice(*entry["data_offsets"])], names[entry["dtype"]])
-            .reshape(entry["shape"]) for name, entry in header.items()}
+from safetensors_files import read_safetensors, write_safetensors
 
 
 @pytest.fixture
@@ -61,15 +40,17 @@ def test_weights_of_python(checkpoint, weights, tmp_path):
     torch.save(dict(module.state_dict()), tmp_path / "dict.pt")
     torch.jit.save(torch.jit.script(module), tmp_path / "script.pt")
     torch.save(module.state_dict(), tmp_path / "ordered.pt")
-    for name in ("dict.pt", "script.pt"):
+    for name in ("dict.pt", "script.pt", "ordered.pt"):
         result = checkpoint("convert", name, "python.safetensors", "--overwrite")
         assert result.returncode == 0, result.stderr
         converted = read_safetensors(tmp_path / "python.safetensors")
         assert set(converted) == set(module.state_dict())
         assert numpy.array_equal(converted["0.weight"], module[0].weight.detach().numpy())
-    result = checkpoint("convert", "ordered.pt", "x.safetensors")
+    # Other things that pickles can hold are no weights, and nothing of them is looked up.
+    torch.save(torch.nn.ModuleList(), tmp_path / "objects.pt")
+    result = checkpoint("convert", "objects.pt", "x.safetensors")
     assert result.returncode == 1
-    assert "torch.save(dict(model.state_dict()), FILE)" in result.stderr
+    assert "objects.pt" in result.stderr
     assert not (tmp_path / "x.safetensors").exists()
 
 
@@ -113,7 +94,7 @@ def test_verify_names_the_damaged_tensor(checkpoint, weights, tmp_path):
 
 
 @pytest.mark.parametrize("arguments, code, expected", [
-    (["inspect", "missing"], 1, "missing does not exist"),
+    (["inspect", "missing"], 2, "missing: No such file"),
     (["inspect", "."], 1, "holds no manifest.json"),
     (["inspect", "garbage.safetensors"], 1, "garbage.safetensors: "),
     (["convert", "weights.safetensors", "x.onnx"], 2, "x.onnx"),

@@ -21,6 +21,7 @@ import argparse, json, sys
 repository, rank, weights, rendezvous, *codecs = sys.argv[1:]
 sys.path.insert(0, repository + "/bench/peers")
 import step, torch
+from leaving import leave
 torch.set_num_threads(1)
 losses = {}
 for number, codec in enumerate(codecs):
@@ -31,6 +32,7 @@ for number, codec in enumerate(codecs):
     losses[codec] = [one_step(i)[0] for i in range(60)]
     torch.distributed.destroy_process_group()
 print(json.dumps(losses))
+leave()
 """
 
 
@@ -45,7 +47,7 @@ def test_losses_follow_pytorchs_hooks_step_by_step(rondo, repository, tmp_path, 
     peers = [subprocess.Popen([repository / ".venv/bin/python", "-c", PEER, repository, str(rank), weights, tmp_path / "meet",
                                *HOOKS], env=clean_environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
              for rank in range(2)]
-    answers = [peer.communicate(timeout=200) for peer in peers]
+    answers = [peer.communicate(timeout=300) for peer in peers]
     theirs = [json.loads(output) if output else pytest.fail(errors) for output, errors in answers]
     for codec, tolerance in HOOKS.items():
         mean = [(a + b) / 2 for a, b in zip(theirs[0][codec], theirs[1][codec])]

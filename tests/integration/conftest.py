@@ -3,8 +3,10 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 
 import pytest
+from building import must
 from launching import TORCHRUN_VARIABLES
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
@@ -18,14 +20,22 @@ def repository():
 @pytest.fixture(scope="session")
 def rondo_bin():
     """Folder of the built programs: RONDO_BIN, else the release build's."""
-    return pathlib.Path(os.environ.get("RONDO_BIN", REPOSITORY / "build" / "release" / "bin"))
+    return pathlib.Path(os.environ.get("RONDO_BIN", REPOSITORY / "build" / "release" / "bin")).resolve()
+
+
+@pytest.fixture(scope="session")
+def installed(rondo_bin, tmp_path_factory):
+    """The build under test, installed once for all tests."""
+    prefix = tmp_path_factory.mktemp("installed")
+    must("cmake", "--install", rondo_bin.parent, "--prefix", prefix)
+    return prefix
 
 
 @pytest.fixture
 def run(tmp_path):
     """Runs a command in an empty folder, with its output captured; it is killed after `timeout` seconds."""
 
-    def run_command(*command, timeout=60, **options):
+    def run_command(*command, timeout=120, **options):
         options.setdefault("cwd", tmp_path)
         return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout,
                               **options)
@@ -47,8 +57,37 @@ def clean_environment(scratch, tmp_path_factory):
     for variable in TORCHRUN_VARIABLES + ["OMP_NUM_THREADS"]:
         environment.pop(variable, None)
     environment["TMPDIR"] = str(scratch)
-    environment["RONDO_MATMUL_MEASUREMENTS"] = str(tmp_path_factory.getbasetemp() / "matmul.json")
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # one of several that run tests at the same time
+        base = base.parent
+    environment["RONDO_MATMUL_MEASUREMENTS"] = str(base / "matmul.json")
     return environment
+
+
+@pytest.fixture
+def plugin_environment(rondo_bin, clean_environment):
+    """With rondo_torch of this build on Python's path."""
+    package = rondo_bin.resolve().parent / "python"
+    assert list(package.glob("rondo_torch/native*.so")), f"rondo_torch is not built in {package}"
+    return clean_environment | {"PYTHONPATH": str(package), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+@pytest.fixture
+def python_ranks(plugin_environment, tmp_path):
+    """python_ranks(PROGRAM, SIZE) runs `PROGRAM RENDEZVOUS RANK SIZE` for each rank and returns (process, output, errors) of
+    each; all are killed after `timeout` seconds."""
+
+    def run_ranks(program, size, timeout=180):
+        ranks = [subprocess.Popen([sys.executable, program, f"file://{tmp_path}/store", str(rank), str(size)], text=True,
+                                  env=plugin_environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                 for rank in range(size)]
+        try:
+            return [(process, *process.communicate(timeout=timeout)) for process in ranks]
+        finally:
+            for process in ranks:
+                process.kill()
+
+    return run_ranks
 
 
 @pytest.fixture
@@ -58,15 +97,15 @@ def rondo(rondo_bin, clean_environment, tmp_path):
     class Rondo:
         program = str(rondo_bin / "rondo")
 
-        def __call__(self, *words, env=None, timeout=60, **options):
+        def __call__(self, *words, env=None, timeout=120, **options):
             return subprocess.run([self.program, *map(str, words)], env=clean_environment | (env or {}), text=True,
                                   capture_output=True, timeout=timeout, cwd=tmp_path, **options)
 
         def start(self, *words, env=None, **options):
             options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
-            # A shell that runs the tests in the background lets them ignore these, and their children inherit it.
-            options.setdefault(
-                "preexec_fn", lambda: [signal.signal(name, signal.SIG_DFL) for name in (signal.SIGINT, signal.SIGQUIT)])
+            # A shell that runs the tests in the background, or nohup, lets them ignore these, and children inherit it.
+            ignored = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+            options.setdefault("preexec_fn", lambda: [signal.signal(name, signal.SIG_DFL) for name in ignored])
             process = subprocess.Popen([self.program, *map(str, words)], env=clean_environment | (env or {}),
                                        cwd=tmp_path, **options)
             started.append(process)

@@ -81,6 +81,17 @@ def test_wrong_usage(rondo, words, part):
     assert result.returncode == 2 and part in result.stderr
 
 
+def test_what_is_shown_of_libtorch_and_of_a_missing_scheduler(rondo, tmp_path):
+    (tmp_path / "bin").mkdir()
+    result, report, findings = examine(rondo, env={"PATH": str(tmp_path / "bin")})
+    assert findings["schedulers", "Slurm"]["state"] == "missing" and findings["schedulers", "Slurm"]["get"]
+    assert report["healthy"] and result.returncode == 0
+    sections = [line for line in rondo("doctor").stdout.splitlines() if line and not line.startswith(" ")]
+    assert "libtorch" in sections and len(sections) == len(set(sections)), sections
+    programs = findings["rondo", "programs"]
+    assert programs["state"] == "ok" and programs["data"]["count"] >= 5 and not programs["data"]["missing_libraries"]
+
+
 def test_a_file_that_cannot_be_written(rondo):
     result = rondo("doctor", "--json", "/nowhere/x")
     assert result.returncode == 1 and "/nowhere/x" in result.stderr

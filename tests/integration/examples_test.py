@@ -1,4 +1,5 @@
 """Every example runs as its header says: on two or more ranks under the launcher, and as one process."""
+import ast
 import re
 
 import pytest
@@ -47,6 +48,52 @@ def test_minimal_without_a_launcher(run, rondo_bin, clean_environment):
     assert numbers(result.stdout, "loss")[-1] < 0.01
 
 
+def test_accumulate(example):
+    assert numbers(example("accumulate"), "loss")[-1] < 0.01
+
+
+def test_local_sgd(example):
+    assert numbers(example("local_sgd"), "loss")[-1] < 1
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb_h1"])
+def test_pipeline(example, schedule):
+    output = example("pipeline", schedule)
+    assert numbers(output, "loss")[-1] < 1
+    assert "rank 1" in output  # the drawing
+
+
+@pytest.mark.parametrize("strategy, ranks", [("ddp", 4), ("zero1", 4), ("ddp", 1)])
+def test_mesh(example, strategy, ranks):
+    output = example("mesh", strategy, ranks=ranks)
+    assert numbers(output, "loss")[-1] < 1
+    places = sorted(tuple(map(int, place)) for place in re.findall(r"rank (\d) is stage (\d) of replica (\d)", output))
+    # Ranks with the same stage are neighbours: `data` comes after `pipeline`.
+    assert places == [(rank, *divmod(rank, 2)) for rank in range(4)][:ranks], output
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_experts(example, ranks):
+    output = example("experts", ranks=ranks)
+    assert numbers(output, "experts") == [4 / ranks] and numbers(output, "loss")[-1] < 1
+
+
+def test_code_in_the_guides_is_that_of_examples(repository):
+    """What a guide shows side by side with another framework's code is built and run: it stands in an example, line by line."""
+    def lines(text):
+        return [line.strip() for line in text.splitlines() if line.strip()]
+
+    programs = ["\n".join(lines(path.read_text())) for path in (repository / "examples").glob("*.*")]
+    guides = sorted((repository / "docs").glob("from-*.md"))
+    assert guides
+    for guide in guides:
+        for language, code in re.findall(r"```(cpp|python)\n(.*?)```", guide.read_text(), re.DOTALL):
+            if language == "python":
+                ast.parse(code)
+            else:
+                assert any("\n".join(lines(code)) in program for program in programs), f"{guide.name}:\n{code}"
+
+
 @pytest.mark.parametrize("strategy", ["zero3", "random"])
 def test_sharded(example, strategy):
     output = example("sharded", strategy)
@@ -54,6 +101,43 @@ def test_sharded(example, strategy):
     assert losses[-1] < 0.5 < losses[0]
     sums = re.findall(r"sum of weights (\S+)", output)
     assert len(sums) == 2 and len(set(sums)) == 1
+
+
+def test_tensor(example):
+    output = example("tensor")
+    losses = numbers(output, "loss")
+    assert losses[-1] < 0.5 < losses[0]
+    # Both layers are divided, the head and the biases of the second products are not.
+    assert numbers(output, "parameters") == [2 * (64 * 256 + 128 + 64) + 65] * 2
+    assert numbers(example("tensor", ranks=1), "loss")[-1] == pytest.approx(losses[-1], rel=1e-3)
+
+
+@pytest.mark.parametrize("name, ranks, replicas", [("mirrored", 1, 2), ("central_storage", 1, 2), ("multi_worker_mirrored", 2, 4)])
+def test_replicas_in_a_process(example, name, ranks, replicas):
+    output = example(name, ranks=ranks)
+    losses = numbers(output, "loss")
+    assert losses[3] < losses[0] / 2
+    assert numbers(output, "replicas") == [replicas]
+
+
+def test_tpu(example):
+    output = example("tpu", ranks=4)
+    assert numbers(output, "replicas") == [4] and numbers(output, "loss")[0] < 1
+
+
+@pytest.mark.parametrize("name, workers", [("parameter_server", 2), ("grouped", 4)])
+def test_with_servers(rondo, rondo_bin, name, workers):
+    done = rondo("run", "--ps", 1, "--workers", workers, rondo_bin / "examples" / name, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert numbers(done.stdout, "loss")[0] < 1
+
+
+def test_data_parallel(example):
+    output = example("data_parallel", ranks=1)
+    losses = numbers(output, "loss")
+    assert losses[3] < losses[0]
+    first, second = numbers(output, "peak bytes")
+    assert first > 1.5 * second > 0
 
 
 def test_torch_data(example):
@@ -97,6 +181,43 @@ def test_collectives(example):
     output = example("collectives", ranks=3)
     assert "largest 20, weights 6" in output
     assert [numbers(output, "group of")] == [[2, 1, 2]]
+
+
+def test_recommendation(example):
+    output = example("recommendation")
+    assert numbers(output, "auc")[-1] > 0.95
+    rows, = numbers(output, "in the last gradient")
+    assert 0 < rows <= 512  # of both ranks' batches
+
+
+def test_cartpole(example):
+    lengths = numbers(example("cartpole"), "that the pole stood")
+    assert len(lengths) == 5 and lengths[-1] > 3 * lengths[0]
+
+
+def test_image_to_text(example):
+    assert numbers(example("image_to_text"), "numbers read right")[-1] > 0.9
+
+
+def test_resnet(example, tmp_path):
+    """Two kinds of pictures: bright above, or bright below."""
+    from PIL import Image
+    for kind in ("above", "below"):
+        (tmp_path / "images" / kind).mkdir(parents=True)
+        for i in range(48):
+            image = Image.effect_noise((20, 20), 60).convert("RGB")
+            image.paste((230, 200 + i, 180), (0, 0 if kind == "above" else 12, 20, 8 if kind == "above" else 20))
+            image.save(tmp_path / "images" / kind / f"{i}.png")
+    output = example("resnet", tmp_path / "images", 4)
+    assert numbers(output, "accuracy")[-1] > 0.8
+
+
+def test_bert_pre_training_and_classification(run, rondo, repository, clean_environment, tmp_path):
+    done = run(repository / "examples" / "bert" / "run.sh", tmp_path / "bert", rondo.program, env=clean_environment, timeout=180)
+    assert done.returncode == 0, done.stderr
+    losses = numbers(done.stdout, "validation loss")
+    assert losses[0] < 2 and "stopped early" in done.stdout
+    assert numbers(done.stdout, "\naccuracy")[-1] > 0.8
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

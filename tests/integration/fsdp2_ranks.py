@@ -2,6 +2,7 @@
 fsdp2_ranks.py OUT PLAN..., each trained by itself, PLAN 'plain' for fully_shard without more. Rank 0 writes losses and
 peak memory of each."""
 import json
+import pathlib
 import sys
 
 import torch
@@ -9,6 +10,9 @@ import torch.distributed as dist
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "bench" / "peers"))
+from leaving import leave  # noqa: E402
 
 WIDTH, BLOCKS, SAMPLES = 256, 4, 8
 
@@ -84,6 +88,7 @@ def main():
         with open(sys.argv[1], "w") as file:
             json.dump(results, file)
     dist.destroy_process_group()
+    leave()
 
 
 main()

@@ -16,12 +16,13 @@ def why_no_namespaces():
     if os.geteuid() != 0:
         return "emulated hosts need root"
     try:
-        probe = subprocess.run(["ip", "netns", "add", "rondo-probe"], capture_output=True, text=True)
+        name = f"rondo-probe-{uuid.uuid4().hex[:6]}"
+        probe = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
     except FileNotFoundError:
         return "emulated hosts need ip of the package iproute2"
     if probe.returncode != 0:
         return f"this kernel or container does not allow network namespaces: {probe.stderr.strip()}"
-    ip("netns", "del", "rondo-probe")
+    ip("netns", "del", name)
     return None
 
 
@@ -60,3 +61,30 @@ def linked_hosts(rate="1gbit"):
     finally:
         for host in hosts:
             subprocess.run(["ip", "netns", "del", host.name], capture_output=True)
+
+
+class Job:
+    """Commands that run at the same time, each on a host."""
+
+    def __init__(self, commands, environment, tmp_path):
+        self.processes = [subprocess.Popen(list(map(str, command)), env=environment | extra, cwd=tmp_path, text=True,
+                                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                          for command, extra in commands]
+
+    def finish(self, seconds=120):
+        results = []
+        try:
+            for process in self.processes:
+                out, err = process.communicate(timeout=seconds)
+                results.append((process.returncode, out, err))
+        finally:
+            for process in self.processes:
+                process.kill()
+        return results
+
+
+def launchers(hosts, rondo_bin, *words, port, ranks=2, flags=()):
+    """`rondo run` on both hosts."""
+    return [(host.command(rondo_bin / "rondo", "run", "--nnodes", 2, "--node-rank", number, "--master-addr",
+                          hosts[0].address, "--master-port", port, "--interface", host.interface, "-n", ranks, *flags,
+                          "--", *words), {}) for number, host in enumerate(hosts)]

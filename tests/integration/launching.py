@@ -1,6 +1,10 @@
 """Helpers of the tests that start processes with rondo run."""
+import contextlib
+import os
 import pathlib
 import re
+import signal
+import socket
 import time
 
 TORCHRUN_VARIABLES = (
@@ -9,8 +13,20 @@ TORCHRUN_VARIABLES = (
     "TORCHELASTIC_ERROR_FILE").split()
 
 
-def wait_until(condition, what, seconds=20):
-    """Returns the first true value of condition()."""
+@contextlib.contextmanager
+def reserved_ports(count):
+    """Ports that the system gives to nobody else as long as this lasts; who binds one by its number, for many or again, gets it."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            each.bind(("", 0))
+        yield [each.getsockname()[1] for each in sockets]
+
+
+def wait_until(condition, what, seconds=120):
+    """Returns the first true value of condition(). The deadline is one that only a broken program misses, on any machine."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         value = condition()
@@ -29,6 +45,16 @@ def alive(pid):
 
 def all_gone(pids):
     wait_until(lambda: not any(alive(pid) for pid in pids), f"processes {pids} are gone")
+
+
+def kill_launcher(process):
+    """Both halves of `rondo run`, so that nobody cleans up."""
+    guardian, = map(int, pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+    os.kill(guardian, signal.SIGSTOP)  # else it would clean up
+    os.kill(process.pid, signal.SIGKILL)
+    os.kill(guardian, signal.SIGKILL)
+    process.wait()
+    all_gone([guardian])
 
 
 def bash(script):

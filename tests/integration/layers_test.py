@@ -1,7 +1,8 @@
 """The layers of rondo/ are what CMakeLists.txt says, and the tree keeps its own rules.
 
 A layer may include only the layers in its USES list, a torch-free layer no header of libtorch. The linker sees only part
-of this: header-only use would slip past it.
+of this: header-only use would slip past it. Folders inside a layer need each other in one direction only, and nobody but
+the registry knows the engines apart.
 """
 import pathlib
 import re
@@ -74,6 +75,57 @@ def include_violations(root, layers):
     return found
 
 
+def folder_cycles(root):
+    """Cycles among the folders inside each layer, the layer's own folder included: every group of folders of which each
+    reaches all others by includes, with the includes that make it one."""
+    edges = {}
+    for path in sorted((root / "rondo").rglob("*")):
+        if path.suffix not in SOURCES:
+            continue
+        folder = path.relative_to(root).parent.as_posix()
+        for include in INCLUDE.findall(path.read_text()):
+            used = pathlib.PurePosixPath(include).parent.as_posix()
+            if used != folder and used.split("/")[:2] == folder.split("/")[:2]:
+                edges.setdefault(folder, {}).setdefault(used, []).append(f"{path.name} includes {include}")
+
+    def reachable(folder):
+        seen, left = set(), [folder]
+        while left:
+            for used in edges.get(left.pop(), {}):
+                if used not in seen:
+                    seen.add(used)
+                    left.append(used)
+        return seen
+
+    reached = {folder: reachable(folder) for folder in edges}
+    found = []
+    for folder, used in sorted((folder, used) for folder in edges for used in edges[folder]):
+        if folder in reached.get(used, ()):
+            found.append(f"{folder} and {used} need each other: {edges[folder][used][0]}")
+    return found
+
+
+def backends_by_name(root):
+    """Whoever needs to know what an engine can do asks its traits (rondo/backend/engine/traits.h). Outside an engine's own
+    folder only the registry includes its headers, and the plug-in that is the native engine for Python; nobody casts to it or asks
+    for its name."""
+    engines = sorted(path.name for path in (root / "rondo" / "backend").iterdir()
+                     if any((path / header).is_file() for header in ("factory.h", f"{path.name}_backend.h")))
+    header = re.compile(rf'#\s*include\s*[<"](rondo/backend/(?:{"|".join(engines)})/[^>"]+)')
+    cast = re.compile(r"(?:dynamic|static)(?:_pointer|_intrusive_pointer)?_cast<[^>]*(?<!Extended)Backend\b[^>]*>")
+    name = re.compile(r"getBackendName\(\)\s*[!=]=|[!=]=\s*[\w.>()-]*getBackendName\(\)")
+    may_include = {root / "rondo" / "backend" / "registry.cpp", root / "python" / "module.cpp"}
+    found = []
+    for path in sorted(path for top in ("rondo", "apps", "examples", "python") for path in (root / top).rglob("*")):
+        parts = path.relative_to(root).parts
+        if path.suffix not in SOURCES or (parts[:2] == ("rondo", "backend") and parts[2] in engines):
+            continue
+        text = path.read_text()
+        uses = [] if path in may_include else header.findall(text)
+        found += [f"{path.relative_to(root)}: {use}" for use in [*uses, *cast.findall(text), *name.findall(text)]]
+    return found
+
+
 def tracked_files(root):
     """The project's files: what git tracks or would, or in a tree without git everything outside builds."""
     listing = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=root,
@@ -117,15 +169,82 @@ def test_the_check_sees_violations(tmp_path):
     assert len(order_violations(upward)) == 2
 
 
-def test_every_source_folder_says_what_it_is(repository):
-    """By a README.md of its own, or where it is only a few files by a word in the one above."""
-    folders = {path.parent for path in (repository / "rondo").rglob("*") if path.suffix in SOURCES}
+def test_no_folders_of_a_layer_need_each_other(repository):
+    assert folder_cycles(repository) == []
 
-    def explained(folder):
-        above = folder.parent / "README.md"
-        return (folder / "README.md").is_file() or (above.is_file() and f"{folder.name}/" in above.read_text())
 
-    assert [str(folder.relative_to(repository)) for folder in sorted(folders) if not explained(folder)] == []
+def test_engines_are_asked_what_they_can_do(repository):
+    assert backends_by_name(repository) == []
+
+
+def test_the_check_sees_cycles_and_names_of_backends(tmp_path):
+    def write(name, text):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    write("rondo/parallel/ddp/strategy.cpp", '#include "rondo/parallel/sharded/model.h"\n')
+    write("rondo/parallel/sharded/model.h", '#include "rondo/parallel/schedule/queue.h"\n')
+    write("rondo/parallel/schedule/queue.h", '#include "rondo/parallel/ddp/hook.h"\n#include "rondo/base/error.h"\n')
+    write("rondo/parallel/all.cpp", '#include "rondo/parallel/ddp/hook.h"\n')
+    assert folder_cycles(tmp_path) == [
+        "rondo/parallel/ddp and rondo/parallel/sharded need each other: strategy.cpp includes rondo/parallel/sharded/model.h",
+        "rondo/parallel/schedule and rondo/parallel/ddp need each other: queue.h includes rondo/parallel/ddp/hook.h",
+        "rondo/parallel/sharded and rondo/parallel/schedule need each other: model.h includes rondo/parallel/schedule/queue.h",
+    ]
+    write("rondo/parallel/ddp/root.h", '#include "rondo/parallel/all.h"\n')
+    assert any(line.startswith("rondo/parallel and rondo/parallel/ddp") for line in folder_cycles(tmp_path))
+
+    write("rondo/backend/native/native_backend.h", "")
+    write("rondo/backend/nccl/factory.h", "")
+    write("rondo/backend/engine/traits.h", "dynamic_cast<ExtendedBackend*>(backend.get());\n")
+    write("rondo/backend/registry.cpp", '#include "rondo/backend/native/native_backend.h"\n')
+    write("rondo/backend/nccl/own.cpp", 'backend.getBackendName() == "nccl";\n')
+    assert backends_by_name(tmp_path) == []
+    write("rondo/train/a.h", '#include "rondo/backend/native/native_backend.h"\n')
+    write("rondo/train/b.cpp", "dynamic_cast<const NativeBackend*>(group.backend().get());\n")
+    write("apps/c.cpp", 'const bool nccl = group.backend()->getBackendName() == "nccl";\n')
+    assert [line.split(":")[0] for line in backends_by_name(tmp_path)] == ["apps/c.cpp", "rondo/train/a.h",
+                                                                           "rondo/train/b.cpp"]
+
+
+def test_files_are_opened_and_json_is_parsed_in_one_place(repository):
+    """Limits, links, pipes and devices are looked after there (docs/security.md); a second way would have none of it."""
+    ways = {re.compile(r"\bjson::(parse|accept|sax_parse)\(", re.IGNORECASE): {"rondo/base/json_strict.cpp"},
+            re.compile(r"std::ofstream|\bfopen\("): set(),
+            # Log files of workers are written by the workers themselves, and grow while they are read.
+            re.compile(r"\bO_CREAT\b"): {"rondo/base/output.cpp", "rondo/format/file.cpp", "rondo/format/run_lock.cpp",
+                                         "rondo/launch/worker.cpp", "rondo/memory/file_memory.cpp"}}
+    found = []
+    for path in sorted([*(repository / "rondo").rglob("*"), *(repository / "apps").rglob("*")]):
+        if path.suffix not in SOURCES:
+            continue
+        where, text = str(path.relative_to(repository)), path.read_text()
+        found += [f"{where}: {match.group()}" for way, places in ways.items() if where not in places
+                  for match in way.finditer(text)]
+    assert found == []
+
+
+def programs_over_gloo_that_end_by_themselves(folders):
+    itself = pathlib.Path(__file__).resolve()
+    return [str(path) for folder in folders for path in folder.rglob("*.py")
+            if path.resolve() != itself and re.search(r"""^(?!.*--).*["']gloo["']""", text := path.read_text(), re.MULTILINE)
+            and "destroy_process_group" in text and not re.search(r"^ *leave\(\)$", text, re.MULTILINE)]
+
+
+def test_programs_in_python_over_gloo_end_without_finalizing(repository, tmp_path):
+    """Why: bench/peers/leaving.py."""
+    assert programs_over_gloo_that_end_by_themselves([repository / "bench", repository / "tests"]) == []
+    (tmp_path / "wrong.py").write_text("dist.init_process_group('gloo')\ndist.destroy_process_group()\n")
+    assert programs_over_gloo_that_end_by_themselves([tmp_path]) == [str(tmp_path / "wrong.py")]
+
+
+def test_every_folder_says_what_it_is(repository):
+    """A newcomer finds any feature from the folder names and their pages; folders of tests are named like their layers."""
+    tops = ("rondo", "apps", "bench", "examples")
+    folders = {path.parent for top in tops for path in (repository / top).rglob("*") if path.suffix in SOURCES | {".py", ".js"}}
+    folders |= {repository / top for top in tops} | {repository / "tests", repository / "python", repository / "python" / "peers"}
+    assert [str(folder.relative_to(repository)) for folder in sorted(folders) if not (folder / "README.md").is_file()] == []
 
 
 def test_files_stay_small_and_finished(repository):

@@ -1,4 +1,4 @@
-"""`rondo train`'s books of memory: the peak by unit, the limit, and what checkpointing of activations saves."""
+"""`rondo train`'s memory tracker: the peak by unit, the limit, and what checkpointing of activations saves."""
 import json
 
 import pytest
@@ -47,6 +47,18 @@ def test_the_peak_stands_beside_the_kernels_figures_and_by_unit(run, rondo_bin, 
     assert {event["pid"] for event in counters} == set(range(ranks))
     largest = max(sum(event["args"].values()) for event in counters if event["pid"] == 0)
     assert largest == memory[0]["peak_bytes"]
+
+
+def test_a_timeline_is_of_steps_not_of_validations(run, rondo_bin, text, tmp_path):
+    """Written at the end, it would keep a run that was asked to stop from ending."""
+    numbers = {}
+    for batches in (1, 20):
+        result = train(run, rondo_bin, text, str(batches), "--validation-fraction", 0.5, "--eval-every", 1,
+                       "--eval-batch-size", 1, "--eval-batches", batches)
+        assert result.returncode == 0, result.stderr
+        trace = json.loads((tmp_path / str(batches) / "trace.json").read_text())["traceEvents"]
+        numbers[batches] = sum(event["ph"] == "C" for event in trace)
+    assert numbers[20] == numbers[1] > 0
 
 
 def test_checkpointing_changes_memory_and_nothing_else(run, rondo_bin, text, tmp_path):

@@ -13,15 +13,20 @@ ALL_FAULTS = os.environ.get("RONDO_FAULTS") == "all"
 
 @pytest.fixture
 def mpirun(rondo_bin, clean_environment, tmp_path):
-    """mpirun(ranks, backend, filter) runs the tests of tests/backend/launched_ranks.cpp; returns what mpirun said."""
+    """mpirun(ranks, backend, filter) runs the tests of tests/backend/launched_ranks.cpp; returns what mpirun and the ranks said.
+
+    Every rank prints into a file of its own: mpirun mixes the pieces of lines that ranks print at the same time.
+    """
     if shutil.which("mpirun") is None or not (rondo_bin / "../lib/rondo_mpi.so").exists():
         pytest.skip("Open MPI is not installed (make setup-peers), or was not when rondo was built")
 
     def run(ranks, backend, tests, *flags, prefix=(), program_prefix=(), timeout=120, **variables):
-        command = [*prefix, "mpirun", "--allow-run-as-root", "--oversubscribe", "-n", ranks, *flags, *program_prefix,
+        command = [*prefix, "mpirun", "--allow-run-as-root", "--oversubscribe", "-n", ranks, *flags, *INTO_FILES, *program_prefix,
                    rondo_bin / "launched_ranks", "--gtest_brief=1", "--gtest_color=no", f"--gtest_filter={tests}"]
-        return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout, cwd=tmp_path,
-                              env=clean_environment | {"RONDO_TEST_BACKEND": backend, "OMP_NUM_THREADS": "1"} | variables)
+        result = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout, cwd=tmp_path,
+                                env=clean_environment | {"RONDO_TEST_BACKEND": backend, "OMP_NUM_THREADS": "1"} | variables)
+        result.stdout += "".join(file.read_text() for file in sorted(tmp_path.glob("printed.*")))
+        return result
 
     return run
 
@@ -32,18 +37,19 @@ def passed(result, ranks, tests):
     assert result.stdout.count(f"[  PASSED  ] {tests} test") == ranks, result.stdout + result.stderr
 
 
+INTO_FILES = ("sh", "-c", 'exec "$@" >printed.$OMPI_COMM_WORLD_RANK', "rank")
 IN_TURNS = ("bash", "-c", 'RONDO_HOST=host$((OMPI_COMM_WORLD_RANK % 2)) exec "$@"', "rank")
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_every_plan_and_reproducible_sums(mpirun, ranks):
-    result = mpirun(ranks, "mpi", "*Run*:*Add*", RONDO_REPRODUCIBLE="1")
+    result = mpirun(ranks, "mpi", "*Run*:*Add*", RONDO_DETERMINISTIC="1")
     passed(result, ranks, 3)
     assert len(re.findall(r"plans are right", result.stdout)) == ranks
 
 
 def test_between_hosts_that_are_only_said_to_be_different(mpirun):
-    passed(mpirun(4, "hierarchical(native, mpi)", "*Run*:*Add*", program_prefix=IN_TURNS, RONDO_REPRODUCIBLE="1"), 4, 3)
+    passed(mpirun(4, "hierarchical(native, mpi)", "*Run*:*Add*", program_prefix=IN_TURNS, RONDO_DETERMINISTIC="1"), 4, 3)
 
 
 def test_a_stopped_rank_is_named(mpirun):
@@ -78,13 +84,13 @@ def linked(tmp_path):
         flags = ["--host", ",".join(f"{host.address}:2" for host in hosts), "--map-by", "slot",
                  "--mca", "plm_rsh_agent", agent, "--mca", "oob_tcp_if_include", "10.77.0.0/24",
                  "--mca", "btl_tcp_if_include", "10.77.0.0/24", "-x", f"MASTER_ADDR={hosts[0].address}",
-                 "-x", "MASTER_PORT=29631", "-x", "RONDO_TEST_BACKEND", "-x", "RONDO_REPRODUCIBLE", "-x", "OMP_NUM_THREADS"]
+                 "-x", "MASTER_PORT=29631", "-x", "RONDO_TEST_BACKEND", "-x", "RONDO_DETERMINISTIC", "-x", "OMP_NUM_THREADS"]
         yield hosts, first, flags
 
 
 @pytest.mark.parametrize("backend", ["mpi", "hierarchical(native, mpi)"])
 def test_between_emulated_hosts(mpirun, linked, backend):
     hosts, first, flags = linked
-    result = mpirun(4, backend, "*Run*:*Add*", *flags, prefix=first, RONDO_REPRODUCIBLE="1")
+    result = mpirun(4, backend, "*Run*:*Add*", *flags, prefix=first, RONDO_DETERMINISTIC="1")
     passed(result, 4, 3)
     assert sorted(re.findall(r"rank (\d) of 4, 2 on this host", result.stdout)) == ["0", "1", "2", "3"]

@@ -1,10 +1,11 @@
 """rondo plan and rondo simulate as a user calls them: results, files, pages, every bad input."""
 import json
 import math
+import re
 import signal
 
 import pytest
-from report_test import browser, open_page  # noqa: F401  (fixtures)
+from report_test import browser, canvas_of, is_power_of_two, open_page  # noqa: F401  (fixtures)
 
 GPT = ("--synthetic", "gpt:layers=8,dim=1024,seq=512,rate=1e9", "--ranks", "8")
 KEYS = {"feasible", "step_ms", "lower_bound_ms", "gap", "peak_bytes", "memory_limit_bytes", "ranks", "solve_s", "solver",
@@ -17,8 +18,8 @@ BASELINES = {"ddp", "zero1", "zero2", "zero3", "fsdp_prefetch_1", "fsdp_limit_2"
 def plan(rondo):
     """rondo plan ... --json -: the result, and the process."""
 
-    def run_plan(*words, expect=0):
-        result = rondo("plan", *words, "--json", "-", "--quiet", "--time-limit", "2s")
+    def run_plan(*words, expect=0, time_limit="2s"):
+        result = rondo("plan", *words, "--json", "-", "--quiet", "--time-limit", time_limit)
         assert result.returncode == expect, result.stderr
         return json.loads(result.stdout) if result.stdout else None, result
 
@@ -71,12 +72,12 @@ def test_the_table_is_for_people(rondo):
 
 
 def test_an_infeasible_limit_names_the_smallest(plan):
-    result, process = plan(*GPT, "--memory-limit", "20MiB", expect=1)
+    result, process = plan(*GPT, "--memory-limit", "20MiB", expect=1, time_limit="60s")
     assert result["feasible"] is False and result["step_ms"] is None
     smallest = result["smallest_limit_bytes"]
     assert f"{smallest} bytes" in process.stderr and "layers." in process.stderr
     assert plan(*GPT, "--memory-limit", f"{smallest}B")[0]["feasible"]
-    assert not plan(*GPT, "--memory-limit", f"{smallest - 1}B", expect=1)[0]["feasible"]
+    assert not plan(*GPT, "--memory-limit", f"{smallest - 1}B", expect=1, time_limit="60s")[0]["feasible"]
 
 
 @pytest.mark.parametrize("spoil, named", [
@@ -124,7 +125,7 @@ def test_an_interrupt_gives_the_best_so_far(rondo):
         if line.startswith("relaxation"):
             break
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=120)
     assert process.returncode == 0
     assert json.loads(output)["feasible"]
 
@@ -159,6 +160,15 @@ def test_the_page_draws_the_plan(rondo, open_page, tmp_path):  # noqa: F811
     assert {"Memory by slot, as planned", "Timeline of the step, as planned", "Step time against memory limit", "Baselines", "Units"} <= \
         set(probe["titles"])
     assert len(probe["canvases"]) == 3 and all(canvas["painted"] > 500 for canvas in probe["canvases"])
+    assert "Written by rondo plan" in probe["foot"] and "rondo report" not in probe["foot"]
+    assert "rondo plan --synthetic" in probe["head"] and "--memory-limit 700MiB" in probe["head"]
+    # Lines can be told apart without their colours, and each has a name.
+    looks = [" ".join(line["look"].split(" ")[1:]) for line in canvas_of(probe, "Step time of the plan")["datasets"]]
+    assert len(looks) >= 5 and len(looks) == len(set(looks)), looks
+    bytes_axis = canvas_of(probe, "Bytes alive")["scales"]["y"]
+    assert all(is_power_of_two(b[0] - a[0]) for a, b in zip(bytes_axis, bytes_axis[1:])), bytes_axis
+    for said in set(re.findall(r"\w+(?: \+ checkpoint)? would do as well", probe["text"])):
+        assert len(re.findall(rf"(?<!\w){re.escape(said)}", probe["text"])) == 1, said
 
 
 def simulate(rondo, *words):

@@ -54,7 +54,7 @@ def test_mixed_precision_trains_and_resumes_with_its_scale(train, tmp_path):
     assert [row["step"] for row in history] == [1, 2, 3, 4, 5, 6]
     assert history[4]["loss_scale"] == scaler["scale"]
     assert state_of(tmp_path / "run")["scaler"]["_growth_tracker"] >= 2
-    # The checkpoint holds the float32 masters: text can be drawn from it.
+    # The checkpoint holds the float32 master weights: text can be drawn from it.
     result = train("--sample", "The ", "--length", 5)
     assert result.returncode == 0 and result.stdout.startswith("The "), result.stderr
 
@@ -101,7 +101,7 @@ def measurements(tmp_path):
 def kernels(rondo_bin, clean_environment, **variables):
     """What MKL is told in a process with these variables: whether the kernels are the fast ones, and how exact they are."""
     result = subprocess.run([rondo_bin / "rondo-matmul", "--one"], env=clean_environment | variables, capture_output=True,
-                            text=True, timeout=60)
+                            text=True, timeout=120)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
 
@@ -153,12 +153,44 @@ def test_training_measures_and_logs_the_choice(train, measurements):
     assert "matrix products: default kernels" in result.stderr
 
 
+# Neither root can write below /proc.
+NO_HOME = {"RONDO_MATMUL_MEASUREMENTS": "", "XDG_CACHE_HOME": "", "HOME": "/proc/nowhere"}
+
+
+def test_where_home_cannot_be_written_the_run_directory_keeps_what_was_measured(rondo, repository, tmp_path):
+    flags = ["train", "--data", repository / "README.md", "--run-dir", "run", *SMALL]
+    process = rondo.start(*flags, "--steps", 1, env=NO_HOME)
+    first = process.stderr.readline()
+    rest = process.communicate(timeout=120)[1]
+    assert process.returncode == 0, first + rest
+    if not other_makers_processor():
+        assert not (tmp_path / "run" / "matmul.json").exists()
+        return
+    assert "measuring" in first and "run/matmul.json" in first, first
+    assert len(json.loads((tmp_path / "run" / "matmul.json").read_text())["measurements"]) == 1
+    again = rondo(*flags, "--steps", 2, "--resume", env=NO_HOME | {"RONDO_LOG_LEVEL": "info"}, timeout=120)
+    assert again.returncode == 0 and "measuring" not in again.stderr, again.stderr
+    assert "were measured at" in again.stderr
+
+
+def test_where_nothing_can_be_kept_nothing_is_measured(rondo, repository):
+    result = rondo("train", "--data", repository / "README.md", *SMALL, "--steps", 1, env=NO_HOME, timeout=120)
+    assert result.returncode == 0 and "measuring" not in result.stderr, result.stderr
+    if other_makers_processor():
+        assert "default kernels" in result.stderr and "/proc/nowhere/.cache" in result.stderr, result.stderr
+
+
+def test_a_relative_cache_folder_is_none(rondo, repository, tmp_path):
+    result = rondo("train", "--data", repository / "README.md", *SMALL, "--steps", 1, env=NO_HOME | {"XDG_CACHE_HOME": "cache"}, timeout=120)
+    assert result.returncode == 0 and not (tmp_path / "cache").exists(), result.stderr
+
+
 def test_any_program_that_links_rondo_has_the_choice(rondo_bin, clean_environment):
     """Also one that rondo's commands do not start: rondo asks the dynamic linker whether MKL asks rondo."""
     for choice in ("default", "fast"):
         environment = clean_environment | {"RONDO_MATMUL": choice, "RONDO_LOG_LEVEL": "info"}
         result = subprocess.run([rondo_bin / "examples" / "minimal"], env=environment, capture_output=True, text=True,
-                                timeout=60)
+                                timeout=120)
         assert result.returncode == 0, result.stderr
         expected = f"{choice} kernels (RONDO_MATMUL={choice})" if other_makers_processor() else "picks its fast kernels by itself"
         assert expected in result.stderr, result.stderr

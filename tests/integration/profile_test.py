@@ -10,7 +10,7 @@ def test_a_profile_has_every_unit_and_the_link(run, rondo_bin, tmp_path):
                  "--passes", 3, "--largest", "1MiB", "--json", "profile.json")
     assert result.returncode == 0, result.stderr
     profile = json.loads((tmp_path / "profile.json").read_text())
-    assert profile["format"] == "rondo-profile-1" and profile["model"] == "gpt-tiny" and profile["batch_size"] == 4
+    assert profile["format"] == "rondo-profile-2" and profile["model"] == "gpt-tiny" and profile["batch_size"] == 4
     assert [unit["name"] for unit in profile["units"]] == ["root"] + [f"transformer.h.{i}" for i in range(3)]
     for unit in profile["units"]:
         for time in ("forward_s", "backward_s", "recompute_s", "optimizer_s"):
@@ -26,12 +26,42 @@ def test_a_profile_has_every_unit_and_the_link(run, rondo_bin, tmp_path):
         assert block["activation_bytes"] > 5 * block["checkpointed_activation_bytes"]
 
     link = profile["link"]
+    # Where ranks of one host work in place, nothing travels besides the units.
+    assert "overhead_s" not in profile
     assert link["ranks"] == 2 and 0 <= link["contention"] < 1 and link["parameters_in_place"]
     assert profile["made_for"].startswith("gpt-tiny {") and "batch 4 a rank, adamw, 2 ranks" in profile["made_for"]
     for collective in ("all_reduce", "reduce_scatter", "all_gather"):
         points = link["collectives"][collective]
         assert [size for size, _ in points] == [4096 * 4**i for i in range(5)]
         assert all(0 < a[1] <= b[1] for a, b in zip(points, points[1:]))
+
+
+def test_between_hosts_a_profile_says_what_a_step_computes_besides_its_units(run, rondo_bin, tmp_path):
+    """Where blocks travel in the background, real steps are measured, and the plan's step contains what units do not."""
+    config = {"layers": 3, "heads": 2, "width": 64, "context": 32}
+    # What is measured is a difference, of which a disturbed measurement may leave nothing.
+    for _ in range(5):
+        result = run(rondo_bin / "rondo", "profile", "--model", "gpt-tiny", "--model-config", json.dumps(config), "--backend",
+                     "gloo", "--passes", 3, "--largest", "256KiB", "--json", "profile.json")
+        assert result.returncode == 0, result.stderr
+        profile = json.loads((tmp_path / "profile.json").read_text())
+        if "overhead_s" in profile:
+            break
+    assert profile["overhead_s"] > 0
+
+    def simulated(profile):
+        path = tmp_path / "changed.json"
+        path.write_text(json.dumps(profile))
+        result = run(rondo_bin / "rondo", "simulate", path, "--ranks", 2, "--strategy", "zero2", "--json", "-")
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout)
+
+    # Computing is longer by just that; what is hidden beside it may make the step a little less so.
+    more = simulated({**profile, "overhead_s": profile["overhead_s"] + 10})
+    less = simulated(profile)
+    assert more["compute_ms"] - less["compute_ms"] == pytest.approx(10_000, rel=1e-3)
+    del profile["overhead_s"]
+    assert any("overhead_s" in note for note in simulated(profile)["notes"])
 
 
 @pytest.mark.parametrize("flags, expected", [

@@ -3,26 +3,21 @@ mp.spawn, `rondo run` and by hand, next to Gloo; what they say when something is
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
 import pytest
 
 PROGRAMS = pathlib.Path(__file__).resolve().parent / "python_plugin"
+# Of what is noticed by itself, and not at the deadline of 100 s.
+SOON_S = 30
 
 
 @pytest.fixture
-def environment(rondo_bin, clean_environment):
-    """With rondo_torch of this build on Python's path."""
-    package = rondo_bin.resolve().parent / "python"
-    assert list(package.glob("rondo_torch/native*.so")), f"rondo_torch is not built in {package}"
-    return clean_environment | {"PYTHONPATH": str(package), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-
-
-@pytest.fixture
-def python(environment, tmp_path):
-    def run(*words, timeout=60, env=None):
-        return subprocess.run([sys.executable, *map(str, words)], env=environment | (env or {}), text=True,
+def python(plugin_environment, tmp_path):
+    def run(*words, timeout=120, env=None):
+        return subprocess.run([sys.executable, *map(str, words)], env=plugin_environment | (env or {}), text=True,
                               capture_output=True, timeout=timeout, cwd=tmp_path)
 
     return run
@@ -44,24 +39,17 @@ def test_strategies_of_pytorch_reach_the_losses_of_gloo(python, tmp_path):
         assert gloo[-1] < gloo[0], f"{strategy} learns nothing: {gloo}"
 
 
-def test_groups_meshes_and_forked_children(rondo, environment):
-    done = rondo("run", "--nproc-per-node", 4, "--", sys.executable, PROGRAMS / "groups.py", env=environment)
+def test_groups_meshes_and_forked_children(rondo, plugin_environment):
+    done = rondo("run", "--nproc-per-node", 4, "--", sys.executable, PROGRAMS / "groups.py", env=plugin_environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("groups: ok") == 4
 
 
-def test_faults_are_named_on_every_rank(environment, tmp_path):
-    size = 3
-    ranks = [subprocess.Popen([sys.executable, PROGRAMS / "faults.py", f"file://{tmp_path}/store", str(rank), str(size)],
-                              env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-             for rank in range(size)]
-    try:
-        outputs = [process.communicate(timeout=60) for process in ranks]
-    finally:
-        for process in ranks:
-            process.kill()
+@pytest.mark.alone
+def test_faults_are_named_on_every_rank(python_ranks):
+    ranks = python_ranks(PROGRAMS / "faults.py", 3, timeout=120)
     reports = []
-    for output, errors in outputs:
+    for _, output, errors in ranks:
         lines = [line for line in output.splitlines() if line.startswith("{")]
         assert lines, errors
         reports.append({report["what"]: report for report in map(json.loads, lines)})
@@ -75,18 +63,24 @@ def test_faults_are_named_on_every_rank(environment, tmp_path):
     for rank, by_what in enumerate(reports):
         for what, words in shows_both_sides.items():
             report = by_what[what]
-            assert report["seconds"] < 1, (rank, report)
+            assert report["seconds"] < SOON_S, (rank, report)
             assert what == "future" or report["communication"], (rank, report)
             for word in words:
                 assert word in report["message"], (rank, report)
-        assert by_what["sparse"]["type"] == "ValueError" and "sparse" in by_what["sparse"]["message"].lower()
+        assert by_what["sparse"]["type"] == "UsageError" and "sparse" in by_what["sparse"]["message"].lower()
     late = reports[0]["timeout"]
-    assert late["type"] == "TimeoutError" and late["ranks"] == [1, 2] and 0.15 < late["seconds"] < 2, late
+    assert late["type"] == "TimeoutError" and late["ranks"] == [1, 2] and 0.15 < late["seconds"] < SOON_S, late
     for by_what in reports[:2]:
         lost = by_what["killed"]
-        assert lost["type"] == "PeerLostError" and lost["ranks"] == [2] and lost["seconds"] < 1, lost
-        assert f"rank 2 (pid {ranks[2].pid})" in lost["message"], lost
+        assert lost["type"] == "PeerLostError" and lost["ranks"] == [2] and lost["seconds"] < SOON_S, lost
+        assert f"rank 2 (pid {ranks[2][0].pid})" in lost["message"], lost
     assert "killed" not in reports[2]
+
+
+def test_what_was_started_ends_and_owns_what_it_writes(python_ranks):
+    for rank, (process, output, errors) in enumerate(python_ranks(PROGRAMS / "dropped.py", 2)):
+        assert re.fullmatch(rf"rank {rank}: \d+ checks\n", output), output + errors
+        assert process.returncode == 0, errors
 
 
 def test_another_version_of_torch_is_refused(python):
@@ -105,19 +99,19 @@ def test_registered_memory_can_be_switched_off(python):
     assert python("-c", program, env={"RONDO_REGISTERED_MEMORY": "0"}).stdout.split() == ["False", "False", "100000.0"]
 
 
-def test_pip_installs_it(repository, rondo_bin, environment, tmp_path):
+def test_pip_installs_it(repository, rondo_bin, plugin_environment, tmp_path):
     """From the finished build, so that nothing is compiled a second time."""
     target = tmp_path / "installed"
     pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-build-isolation", "--no-deps",
            "--no-index", "--target", target, repository / "python"]
-    done = subprocess.run(pip, env=environment | {"RONDO_BUILD_DIR": str(rondo_bin.resolve().parent)}, capture_output=True,
+    done = subprocess.run(pip, env=plugin_environment | {"RONDO_BUILD_DIR": str(rondo_bin.resolve().parent)}, capture_output=True,
                           text=True, timeout=120, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     names = {path.name.split(".")[0] for path in (target / "rondo_torch").iterdir()}
     assert {"__init__", "backend", "built_with", "native"} <= names
     program = "import rondo_torch, torch.distributed as d; print(rondo_torch.__file__, d.is_backend_available('rondo'))"
-    found = subprocess.run([sys.executable, "-c", program], env=environment | {"PYTHONPATH": str(target)},
-                           capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    found = subprocess.run([sys.executable, "-c", program], env=plugin_environment | {"PYTHONPATH": str(target)},
+                           capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert found.stdout.split() == [str(target / "rondo_torch" / "__init__.py"), "True"], found.stderr
     leftovers = [path for path in (repository / "python").iterdir()
                  if path.name in ("build", "dist") or path.suffix == ".egg-info"]

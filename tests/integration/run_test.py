@@ -141,7 +141,7 @@ def test_a_line_written_in_pieces_stays_whole(rondo):
 
 
 def test_what_grandchildren_write_last_is_shown(rondo):
-    result = rondo("run", "-n", 1, *bash("(trap 'echo late; exit' TERM; echo ready; while :; do read -t 1 <> <(:); done) & exit 0"))
+    result = rondo("run", "-n", 1, "--grace", "20s", *bash("(trap 'echo late; exit' TERM; echo ready; sleep 1000 & until wait; do :; done) & exit 0"))
     assert result.returncode == 0
     assert "[rank 0] late" in result.stdout or "ready" not in result.stdout
 
@@ -196,7 +196,7 @@ def test_colours_and_progress_lines_on_a_terminal(rondo):
     def on_terminal(*words, **env):
         leader, follower = pty.openpty()
         fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        process = rondo.start("run", *words, stdout=follower, stderr=follower, env=env)
+        process = rondo.start("run", *words, stdout=follower, stderr=follower, env={"TERM": "xterm"} | env)
         os.close(follower)
         output = b""
         while True:
@@ -215,6 +215,9 @@ def test_colours_and_progress_lines_on_a_terminal(rondo):
     # Workers learn that what they write is shown on a terminal.
     assert "width 71" in on_terminal(*bash("echo width $RONDO_TERMINAL_WIDTH"))
     assert "\x1b[36m" not in on_terminal("echo", "hi", NO_COLOR="1")
+    # One that understands no escapes gets none, and no bars either.
+    dumb = on_terminal(*bash(r"echo hi [$RONDO_TERMINAL_WIDTH]; printf '\r10%%'; printf '\r20%%\n'"), TERM="dumb")
+    assert "\x1b" not in dumb and "[rank 0] hi []" in dumb
     progress = on_terminal(*bash(r"printf '\r10%%'; read -t 0.1 <> <(:); printf '\r20%%'; echo"), NO_COLOR="1")
     assert "[rank 0] 20%" in progress
 
@@ -231,7 +234,7 @@ def test_a_reader_that_leaves_ends_the_job_as_without_a_launcher(rondo):
     assert process.stdout.readline() == "[rank 0] y\n"
     process.stdout.close()
     process.stdout = None
-    assert process.wait(timeout=20) == 128 + signal.SIGPIPE
+    assert process.wait(timeout=120) == 128 + signal.SIGPIPE
 
 
 def test_a_reader_that_does_not_read_does_not_block_signals(rondo):
@@ -239,5 +242,5 @@ def test_a_reader_that_does_not_read_does_not_block_signals(rondo):
     pid = int(re.search(r"\d+$", process.stderr.readline())[0])
     wait_until(lambda: pathlib.Path(f"/proc/{pid}/wchan").exists() and alive(pid), "the worker runs")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=20) == 128 + signal.SIGTERM
+    assert process.wait(timeout=120) == 128 + signal.SIGTERM
     all_gone([pid])

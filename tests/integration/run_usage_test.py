@@ -6,7 +6,7 @@ import socket
 import subprocess
 
 import pytest
-from launching import bash, by_rank
+from launching import bash, by_rank, reserved_ports
 
 
 @pytest.mark.parametrize("words, parts", [
@@ -84,10 +84,8 @@ def test_a_port_in_use_names_address_and_owner(rondo, family, address):
 
 
 def test_a_port_that_was_asked_for_is_used(rondo):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    assert by_rank(rondo("run", "--master-port", port, *bash("echo $MASTER_PORT")).stdout) == {0: [str(port)]}
+    with reserved_ports(1) as (port,):
+        assert by_rank(rondo("run", "--master-port", port, *bash("echo $MASTER_PORT")).stdout) == {0: [str(port)]}
 
 
 def test_help_and_version(rondo):

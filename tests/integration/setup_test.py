@@ -8,11 +8,10 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import time
 
 import pytest
 
-TOOLS = ["bash", "env", "cat", "cut", "dirname", "grep", "head", "id", "mkdir", "sed", "sha256sum", "tr"]
+TOOLS = ["basename", "bash", "env", "cat", "cut", "dirname", "grep", "head", "id", "mkdir", "sed", "sha256sum", "tr"]
 
 
 class Machine:
@@ -42,7 +41,7 @@ class Machine:
 
     def optional_packages(self):
         lines = (self.root / "scripts" / "packages.txt").read_text().splitlines()
-        return [line.split()[1].split("|")[0] for line in lines if line.startswith("optional")]
+        return [line.split()[1].split("|")[0] for line in lines if line.startswith(("optional", "tools"))]
 
     def all_packages_installed(self):
         self.packages_installed(*self.required_packages(), *self.optional_packages())
@@ -63,7 +62,7 @@ END
     def setup(self, *arguments, **variables):
         environment = {"PATH": str(self.bin), "HOME": str(self.root), **variables}
         return subprocess.run([str(self.root / "scripts" / "setup.sh"), *arguments], capture_output=True, text=True,
-                              env=environment, timeout=60)
+                              env=environment, timeout=120)
 
     def logged(self, word):
         return [line for line in self.log.read_text().splitlines() if line.startswith(word)]
@@ -202,6 +201,37 @@ def test_a_changed_list_is_installed_again(machine):
     assert len(machine.logged("pip")) == 2
 
 
+def test_programs_need_neither_tools_nor_what_tests_use(machine):
+    machine.packages_installed(*machine.required_packages())
+    machine.program("apt-get", "exit 0")
+    machine.program("apt-cache", "echo '  Candidate: 1.0'")
+    machine.program("sudo", 'exec "$@"')
+    machine.python_that_makes_a_venv_whose_pip("exit 0")
+    assert machine.setup("--programs").returncode == 0
+    assert not any(tool in line for line in machine.logged("apt-get") for tool in ("clang", "chromium"))
+    (request,) = machine.logged("pip")
+    assert "requirements-programs.txt" in request and "requirements.txt" not in request
+    # What is there is not asked for again; a whole set-up adds the rest.
+    assert machine.setup("--programs").returncode == 0
+    assert len(machine.logged("pip")) == 1
+    assert machine.setup().returncode == 0
+    assert "requirements.txt" in machine.logged("pip")[1]
+    assert machine.setup("--programs").returncode == machine.setup().returncode == 0
+    assert len(machine.logged("pip")) == 2
+
+
+def test_an_optional_package_that_cannot_be_installed_keeps_out_no_other(machine):
+    machine.packages_installed(*machine.required_packages())
+    machine.program("apt-get", 'case " $* " in *" ccache "*) exit 100 ;; esac')
+    machine.program("apt-cache", "echo '  Candidate: 1.0'")
+    machine.program("sudo", 'exec "$@"')
+    machine.python_that_makes_a_venv_whose_pip("exit 0")
+    result = machine.setup("--programs")
+    assert result.returncode == 0
+    assert "not available here: ccache;" in result.stdout
+    assert any(line.endswith("recommends mold") for line in machine.logged("apt-get"))
+
+
 def test_an_unknown_argument_is_refused(machine):
     result = machine.setup("--everything")
     assert result.returncode == 1
@@ -213,10 +243,13 @@ def test_setting_up_again_takes_no_time(repository):
     environment = {name: value for name, value in os.environ.items() if name not in ("MAKELEVEL", "MAKEFLAGS", "MFLAGS")}
     options = dict(cwd=repository, env=environment, check=True, capture_output=True, text=True)
     subprocess.run(["make", "setup"], timeout=600, **options)
-    start = time.monotonic()
-    result = subprocess.run(["make", "setup"], timeout=60, **options)
-    assert time.monotonic() - start < 3
+    before = os.times()
+    result = subprocess.run(["make", "setup"], timeout=120, **options)
+    after = os.times()
     assert result.stdout == ""
+    # Processor time, which a busy machine does not lengthen: a package manager alone takes more.
+    used = after.children_user + after.children_system - before.children_user - before.children_system
+    assert used < 1, f"{used:.2f} s"
 
 
 @pytest.mark.parametrize("layout", ["missing", "empty", "old"])
@@ -236,7 +269,7 @@ def test_a_wrong_libtorch_is_refused_by_name(repository, tmp_path, layout):
         "cmake_minimum_required(VERSION 3.22)\nproject(p LANGUAGES NONE)\n"
         f'list(APPEND CMAKE_MODULE_PATH "{repository}/cmake")\nfind_package(Libtorch REQUIRED)\n')
     result = subprocess.run(["cmake", "-S", tmp_path, "-B", tmp_path / "b", f"-DLIBTORCH={libtorch}"],
-                            capture_output=True, text=True, timeout=60)
+                            capture_output=True, text=True, timeout=120)
     assert result.returncode != 0
     message = " ".join(result.stderr.split())
     assert str(libtorch) in message
@@ -255,12 +288,80 @@ COUNTS = [
     ({"ctest.xml": '<testsuite><testcase name="a" classname="a" status="run"/></testsuite>'},
      "1 passed, 1 failed, 0 skipped", 1),
     ({"ctest.xml": "<testsuite/>", "pytest.xml": "<testsuites/>"}, "0 passed, 0 failed, 0 skipped", 1),
+    # Suites with files of their own: one whose tests count, one that crashed before it wrote, one that did afterwards.
+    ({"ctest.xml": '<testsuite><testcase name="l.A/b" status="run"/><testcase name="l.C" status="fail"/>'
+                   '<testcase name="l.D" status="fail"/></testsuite>', "pytest.xml": "<testsuites/>",
+      "suites/l.A_b.xml": '<testsuites><testsuite><testcase classname="A/b" name="x" status="run"/>'
+                          '<testcase classname="A/b" name="y" status="run"><failure message="no"/></testcase>'
+                          '<testcase classname="A/b" name="z" status="run"><skipped message="why"/></testcase>'
+                          '</testsuite></testsuites>',
+      "suites/l.D.xml": '<testsuites><testsuite><testcase classname="D" name="x" status="run"/></testsuite></testsuites>'},
+     "2 passed, 3 failed, 1 skipped", 1),
 ]
+
+
+CTEST_FILE = """enable_testing()
+project(p LANGUAGES NONE)
+cmake_minimum_required(VERSION 3.22)
+foreach(name IN ITEMS good bad/once bad/always dies)
+  add_test(NAME ${name} COMMAND sh -c "${CMAKE_SOURCE_DIR}/one.sh ${name}")
+endforeach()
+"""
+# A test that fails only the first time, one that always fails, and one that crashes the first time.
+ONE_TEST = """#!/bin/sh
+seen=$(dirname "$0")/seen-$(echo "$1" | tr / _)
+case $1 in
+  good) exit 0 ;;
+  bad/once) [ -e "$seen" ] && exit 0 ;;
+  dies) [ -e "$seen" ] && exit 0; touch "$seen"; kill -SEGV $$ ;;
+esac
+touch "$seen"
+echo "[  FAILED  ] $1"
+exit 1
+"""
+
+
+@pytest.mark.parametrize("chosen, line, code", [
+    ("good|once", "2 passed, 0 failed, 0 skipped", 0),
+    ("good|bad", "2 passed, 1 failed, 0 skipped", 1),
+    ("good|once|dies", "1 passed, 2 failed, 0 skipped", 1),
+], ids=["fails once", "fails always", "crashes once"])
+def test_what_failed_gets_a_second_look(repository, tmp_path, run, chosen, line, code):
+    (tmp_path / "CMakeLists.txt").write_text(CTEST_FILE)
+    (tmp_path / "one.sh").write_text(ONE_TEST)
+    (tmp_path / "one.sh").chmod(0o755)
+    build, results = tmp_path / "b", tmp_path / "results"
+    results.mkdir()
+    run("cmake", "-S", tmp_path, "-B", build)
+    ctest = ["ctest", "--test-dir", str(build)]
+    run(*ctest, "-R", chosen, "--output-junit", results / "ctest.xml")
+    look = run(repository / "scripts/second_look.py", "ctest", results, "--", *ctest)
+    result = run(repository / "scripts/count_tests.py", results / "ctest.xml")
+    assert result.stdout.splitlines()[-1] == line, look.stdout
+    assert look.returncode == result.returncode == code
+    assert ("unsteady: bad/once" in result.stdout) == (chosen != "good|once|dies")
+
+
+def test_a_second_look_at_tests_of_python(repository, tmp_path, run):
+    (tmp_path / "pytest.ini").write_text("[pytest]\npython_files = *_test.py\n")
+    (tmp_path / "some_test.py").write_text(
+        "import pathlib, pytest\n\n\n@pytest.mark.parametrize('name', ['a b', 'c/d'])\ndef test_once(name):\n"
+        "    seen = pathlib.Path(__file__).with_name('seen-' + name.replace('/', '_'))\n"
+        "    assert seen.exists() or seen.write_text('') is None and False\n")
+    pytest_command = [sys.executable, "-m", "pytest"]
+    options = {"cwd": tmp_path}
+    run(*pytest_command, "--junitxml", tmp_path / "pytest.xml", **options)
+    look = run(repository / "scripts/second_look.py", "pytest", tmp_path, "--", *pytest_command, **options)
+    assert look.returncode == 0, look.stdout
+    result = run(repository / "scripts/count_tests.py", tmp_path / "pytest.xml")
+    assert result.stdout.splitlines()[-1] == "2 passed, 0 failed, 0 skipped"
+    assert result.stdout.count("unsteady: some_test.test_once") == 2
 
 
 @pytest.mark.parametrize("files, line, code", COUNTS)
 def test_counts_are_summed_over_both_runners(repository, tmp_path, run, files, line, code):
     for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     result = run(repository / "scripts/count_tests.py", tmp_path / "ctest.xml", tmp_path / "pytest.xml")
     assert result.stdout.splitlines()[-1] == line

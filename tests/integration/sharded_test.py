@@ -122,7 +122,7 @@ def test_the_timeline_tells_the_way_of_every_block(train, rondo, tmp_path, backe
 
 @pytest.mark.parametrize("flags, says", [
     (["--strategy", "planned"], "--strategy planned needs --plan FILE"),
-    (["--strategy", "planned", "--plan", "/nowhere.json"], "the plan file /nowhere.json cannot be read"),
+    (["--strategy", "planned", "--plan", "/nowhere.json"], "--plan: /nowhere.json: No such file"),
     (["--strategy", "hsdp", "--shard-ranks", 3], "--shard-ranks 3 does not divide the 2 ranks"),
     (["--strategy", "zero4"], "zero4"),
     (["--strategy", "zero3", "--block-size", "many"], "--block-size"),

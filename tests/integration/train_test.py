@@ -8,7 +8,7 @@ import signal
 import subprocess
 
 import pytest
-from launching import alive, all_gone, wait_until
+from launching import alive, all_gone, reserved_ports, wait_until
 
 SMALL = ["--model", "gpt-tiny", "--layers", 2, "--heads", 2, "--width", 32, "--context", 32, "--log-every", 1]
 
@@ -68,7 +68,7 @@ def start_and_wait_for_steps(rondo, tmp_path, text, *flags, steps=3):
     process = rondo.start("train", "--data", text, "--run-dir", tmp_path / "run", *SMALL, "--nproc-per-node", 2, "--steps",
                           100000, *flags)
     metrics = tmp_path / "run" / "metrics.jsonl"
-    wait_until(lambda: metrics.exists() and metrics.read_text().count("\n") >= 2 * steps, "some steps are done", 60)
+    wait_until(lambda: metrics.exists() and metrics.read_text().count("\n") >= 2 * steps, "some steps are done")
     return process, worker_pids(process.pid)
 
 
@@ -135,7 +135,7 @@ def test_term_saves_and_resume_continues(rondo, train, tmp_path, text):
     flags = ["--batch-size", 4, "--seed", 3]
     process, _ = start_and_wait_for_steps(rondo, tmp_path, text, *flags)
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 3, err
     run = tmp_path / "run"
     (name,) = checkpoints(run)
@@ -202,7 +202,7 @@ def table(tmp_path_factory):
 
 
 def test_every_name_that_help_lists_trains(rondo, tmp_path, table, text):
-    usage = rondo("train", "--help").stdout
+    usage = rondo("train", "--help-all").stdout
     names = {flag: re.search(rf"--{flag} .*?\{{([^}}]*)\}}", usage, re.S)[1].split(",")
              for flag in ("optimizer", "schedule", "strategy", "backend")}
     assert "adamw" in names["optimizer"] and "ddp" in names["strategy"]
@@ -210,7 +210,8 @@ def test_every_name_that_help_lists_trains(rondo, tmp_path, table, text):
     plan.write_text('{"units": [{"name": "root", "strategy": "zero1"}]}')
     for flag, values in names.items():
         for value in values:
-            more = ["--plan", plan] if value == "planned" else []
+            more = {"planned": ["--plan", plan], "grouped": ["--nproc-per-node", 2],
+                    "tensor": ["--tensor-rules", "layers.0=column,layers.1=row"]}.get(value, [])
             result = rondo("train", "--data", table, "--model", "mlp", "--steps", 2, "--epochs", 1, f"--{flag}", value,
                            *more, "--run-dir", tmp_path / f"{flag}-{value}", timeout=120)
             assert result.returncode == 0, (flag, value, result.stderr)
@@ -225,6 +226,29 @@ def test_runs_under_a_launcher(rondo, tmp_path, text):
 
 
 # Bad input: one clear line, the right exit code, nothing left
+
+
+def tf_config(kind, index, **cluster):
+    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})}
+
+
+def test_the_chief_and_the_workers_of_tf_config_are_one_job(rondo, tmp_path, text):
+    words = ("train", "--data", text, "--steps", 2, "--run-dir", tmp_path / "run", "--json", "-")
+    with reserved_ports(1) as (port,):
+        cluster = {"chief": [f"127.0.0.1:{port}"], "worker": ["127.0.0.1:1"], "evaluator": ["127.0.0.1:2"]}
+        worker = rondo.start(*words, env=tf_config("worker", 0, **cluster), stdout=subprocess.DEVNULL)
+        chief = rondo(*words, env=tf_config("chief", 0, **cluster))
+    assert chief.returncode == 0 and worker.wait(timeout=120) == 0, chief.stderr
+    assert json.loads(chief.stdout)["ranks"] == 2
+
+
+def test_roles_that_nothing_serves_are_refused_by_name(rondo, tmp_path, text):
+    role = "ps"
+    cluster = {"chief": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"], role: ["127.0.0.1:3"]}
+    words = ("train", "--data", text, "--steps", 2, "--run-dir", tmp_path / "run", "--nproc-per-node", 2)
+    usage_error(rondo(*words, env=tf_config(role, 0, **cluster)), "TF_CONFIG", role)
+    assert not (tmp_path / "run").exists()
+    usage_error(rondo(*words, env=tf_config("worker", 0, **cluster)), "TF_CONFIG", "ps", "worker")
 
 
 def usage_error(result, *words):
@@ -342,7 +366,7 @@ def test_full_disk_keeps_the_older_checkpoint(train, tmp_path):
 def test_killed_rank(rondo, tmp_path, text, victim):
     process, ranks = start_and_wait_for_steps(rondo, tmp_path, text)
     os.kill(ranks[victim], signal.SIGKILL)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode not in (0, 2, 3)
     assert re.search(rf"rank {victim} .*SIGKILL", err), err
     all_gone(ranks.values())
@@ -350,9 +374,9 @@ def test_killed_rank(rondo, tmp_path, text, victim):
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_stopped_rank(rondo, tmp_path, text, victim):
-    process, ranks = start_and_wait_for_steps(rondo, tmp_path, text, "--timeout", "2s")
+    process, ranks = start_and_wait_for_steps(rondo, tmp_path, text)
     os.kill(ranks[victim], signal.SIGSTOP)
-    _, err = process.communicate(timeout=40)
+    _, err = process.communicate(timeout=120)
     assert process.returncode not in (0, 2, 3)
     assert re.search(rf"rank {victim}|ranks? \[?{victim}", err), err
     all_gone(ranks.values())

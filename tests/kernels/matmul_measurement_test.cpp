@@ -7,9 +7,9 @@
 #include "rondo/base/error.h"
 #include "rondo/base/machine.h"
 #include "rondo/kernels/matmul_choice.h"
-#include "tests/format/temporary_directory.h"
+#include "tests/temporary_directory.h"
 
-namespace rondo {
+namespace rondo::matmul_measurement_test {
 namespace {
 
 MatmulMeasurement measurement(const std::string& library, double fast_gflops, double fast_error = 1e-7) {
@@ -84,4 +84,4 @@ TEST(MatmulChoice, WithoutMklIsTheDefault) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::matmul_measurement_test

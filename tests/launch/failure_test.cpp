@@ -7,8 +7,9 @@
 
 #include "rondo/launch/error_file.h"
 #include "rondo/launch/failure.h"
+#include "tests/temporary_directory.h"
 
-namespace rondo::launch {
+namespace rondo::launch::failure_test {
 namespace {
 
 // Workers that ended in the order of `ends`, 10 ms apart.
@@ -58,7 +59,8 @@ TEST(RootCause, ANoteOfAnEarlierFailureCounts) {
   AttemptEnd end = attempt({{1, 1, 0}, {0, 1, 0}});
   end.stopped = {0};
   std::vector<WorkerPlan> plans(2);
-  plans[0].error_file = testing::TempDir() + "/failure_test_error.json";
+  const TemporaryDirectory directory;
+  plans[0].error_file = directory / "error.json";
   std::ofstream(plans[0].error_file) << R"({"message":"early"})";
   std::filesystem::last_write_time(plans[0].error_file,
                                    std::filesystem::file_time_type::clock::now() - std::chrono::seconds(1));
@@ -85,7 +87,8 @@ TEST(SignalName, NamesSignals) {
 }
 
 TEST(ErrorFile, IsWrittenAndRead) {
-  const std::string path = testing::TempDir() + "/error_file_test.json";
+  const TemporaryDirectory directory;
+  const std::string path = directory / "error.json";
   setenv("TORCHELASTIC_ERROR_FILE", path.c_str(), 1);
   record_failure("bad \"quotes\"\nand bytes \xff");
   unsetenv("TORCHELASTIC_ERROR_FILE");
@@ -100,4 +103,4 @@ TEST(ErrorFile, IsWrittenAndRead) {
 }
 
 }  // namespace
-}  // namespace rondo::launch
+}  // namespace rondo::launch::failure_test

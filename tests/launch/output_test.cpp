@@ -8,12 +8,13 @@
 
 #include "rondo/launch/console.h"
 #include "rondo/launch/worker_output.h"
+#include "tests/temporary_directory.h"
 
-namespace rondo::launch {
+namespace rondo::launch::output_test {
 namespace {
 
 // A worker's stream and the console it is shown on, both pipes of this test.
-class Output : public testing::Test {
+class Output : public ::testing::Test {
  protected:
   void SetUp() override {
     set_nonblocking(shown_.read_end.number());
@@ -24,9 +25,26 @@ class Output : public testing::Test {
     output_ = std::make_unique<WorkerOutput>(loop_, std::move(stream_.read_end), std::move(targets));
   }
 
+  // Writes whole lines of `text` until the console is full and the worker pauses; returns how many.
+  std::size_t write_until_paused(const std::string& text) {
+    set_nonblocking(stream_.write_end.number());
+    std::size_t written = 0;
+    while (true) {
+      const ssize_t count = write(stream_.write_end.number(), text.data(), text.size());
+      if (count > 0) {
+        EXPECT_EQ(count, static_cast<ssize_t>(text.size()));
+        ++written;
+      } else if (console_->full()) {
+        return written;
+      } else {
+        loop_.run_once(Deadline::after(std::chrono::seconds(60)));
+      }
+    }
+  }
+
   void worker_writes(std::string_view text) {
     ASSERT_EQ(write(stream_.write_end.number(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
-    loop_.run_once(Deadline::after(std::chrono::seconds(10)));
+    loop_.run_once(Deadline::after(std::chrono::seconds(60)));
   }
 
   std::string shown() {
@@ -63,7 +81,7 @@ TEST_F(Output, ALineIsShownWhenItIsWhole) {
 TEST_F(Output, TheLastLineNeedsNoEnd) {
   worker_writes("last words");
   stream_.write_end.reset();
-  loop_.run_once(Deadline::after(std::chrono::seconds(10)));
+  loop_.run_once(Deadline::after(std::chrono::seconds(60)));
   EXPECT_EQ(shown(), "[rank 0] last words\n");
   EXPECT_TRUE(output_->ended());
 }
@@ -88,24 +106,25 @@ TEST_F(Output, TheTailIsBounded) {
 
 TEST_F(Output, ASlowReaderPausesTheWorkerAndLosesNothing) {
   // Far more than the console keeps: the worker's pipe must fill up.
-  set_nonblocking(stream_.write_end.number());
-  const std::string line(999, 'y');
-  const std::string text = line + "\n";
-  std::size_t written = 0;
-  bool paused = false;
-  while (!paused) {
-    const ssize_t count = write(stream_.write_end.number(), text.data(), text.size());
-    if (count > 0) {
-      ASSERT_EQ(count, static_cast<ssize_t>(text.size()));
-      ++written;
-      continue;
-    }
-    paused = console_->full();
-    if (!paused) loop_.run_once(Deadline::after(std::chrono::seconds(10)));
-  }
+  const std::string text = std::string(999, 'y') + "\n";
+  const std::size_t written = write_until_paused(text);
   stream_.write_end.reset();
   std::string all;
   while (!output_->ended() || !console_->drained()) {
+    all += shown();
+    loop_.run_once(Deadline::after(std::chrono::milliseconds(100)));
+  }
+  all += shown();
+  EXPECT_EQ(all.size(), written * (text.size() + std::string("[rank 0] ").size()));
+}
+
+TEST_F(Output, AWorkerThatIsGoneWhileItPausesIsNotCalled) {
+  const std::string text = std::string(999, 'y') + "\n";
+  const std::size_t written = write_until_paused(text);
+  output_->close();
+  output_.reset();
+  std::string all;
+  while (!console_->drained()) {
     all += shown();
     loop_.run_once(Deadline::after(std::chrono::milliseconds(100)));
   }
@@ -123,18 +142,18 @@ TEST_F(Output, AClosedConsoleEndsTheStream) {
 }
 
 TEST(Console, WritesToARegularFileAtOnce) {
-  const std::string path = testing::TempDir() + "/console_test";
+  const TemporaryDirectory directory;
+  const std::string path = directory / "console";
   {
     EventLoop loop;
     const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
     Console console(loop, file.number());
-    console.write(std::string(3 << 20, 'z'));
+    console.write(std::string(3 << 20, 'z'), this);
     EXPECT_TRUE(console.drained());
     EXPECT_FALSE(console.is_terminal());
   }
   EXPECT_EQ(std::filesystem::file_size(path), 3U << 20);
-  std::filesystem::remove(path);
 }
 
 }  // namespace
-}  // namespace rondo::launch
+}  // namespace rondo::launch::output_test

@@ -10,7 +10,7 @@
 #include "rondo/launch/std_streams.h"
 #include "rondo/launch/worker_environment.h"
 
-namespace rondo::launch {
+namespace rondo::launch::parse_test {
 namespace {
 
 using Words = std::vector<std::string>;
@@ -132,4 +132,4 @@ TEST(Devices, HiddenGpusDoNotCount) {
 }
 
 }  // namespace
-}  // namespace rondo::launch
+}  // namespace rondo::launch::parse_test

@@ -10,7 +10,7 @@
 #include "rondo/base/text.h"
 #include "rondo/launch/descriptor.h"
 
-namespace rondo::launch {
+namespace rondo::launch::port_test {
 namespace {
 
 Descriptor listen_on_loopback(int port) {
@@ -53,4 +53,4 @@ TEST(Port, AnotherHostsIsNotOurs) {
 }
 
 }  // namespace
-}  // namespace rondo::launch
+}  // namespace rondo::launch::port_test

@@ -8,6 +8,8 @@
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
+#include <functional>
+#include <string>
 #include <thread>
 
 #include "rondo/base/error.h"
@@ -17,7 +19,7 @@
 #include "rondo/env/identity.h"
 #include "rondo/launch/process_tree.h"
 
-namespace rondo {
+namespace rondo::spawn_test {
 namespace {
 
 // Memory that forked processes share with this test.
@@ -26,7 +28,7 @@ struct Shared {
   std::atomic<pid_t> pids[16] = {};
 };
 
-class Spawn : public testing::Test {
+class Spawn : public ::testing::Test {
  protected:
   void SetUp() override {
     void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -39,7 +41,7 @@ class Spawn : public testing::Test {
 
   // No process that noted its pid is left, zombies aside.
   void expect_all_gone() const {
-    const Deadline deadline = Deadline::after(std::chrono::seconds(10));
+    const Deadline deadline = Deadline::after(std::chrono::seconds(60));
     for (const auto& pid : shared_->pids) {
       while (pid > 0 && kill(pid, 0) == 0) {
         ASSERT_FALSE(deadline.passed()) << pid;
@@ -58,7 +60,7 @@ TEST_F(Spawn, RanksKnowTheirPlaceAndShareAStore) {
         if (self.rank != rank || self.world_size != 3 || self.launcher != "rondo") throw Error("wrong place");
         const auto store = SharedStore::open(std::atoi(std::getenv(kStoreDescriptorVariable)));
         store->set(str("rank", rank), "here");
-        const Wait wait{Deadline::after(std::chrono::seconds(10)), nullptr};
+        const Wait wait{Deadline::after(std::chrono::seconds(60)), nullptr};
         for (int other = 0; other < 3; ++other) store->get(str("rank", other), wait);
       },
       3);
@@ -127,12 +129,61 @@ TEST_F(Spawn, NothingSurvivesTheKillOfTheProgram) {
         2);
     _exit(0);
   }
-  const Deadline deadline = Deadline::after(std::chrono::seconds(10));
+  const Deadline deadline = Deadline::after(std::chrono::seconds(60));
   while (shared_->started < 4 && !deadline.passed()) std::this_thread::yield();
   ASSERT_EQ(shared_->started, 4);
   kill(program, SIGKILL);
   waitpid(program, nullptr, 0);
   expect_all_gone();
+}
+
+// Calls `body` in a process of its own, with an end at last. Its exit code, or 128 + signal.
+int in_a_program(const std::function<int()>& body) {
+  const pid_t program = fork();
+  if (program == 0) {
+    alarm(60);
+    _exit(body());
+  }
+  int status = 0;
+  waitpid(program, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+// As daemons do it for their children, which inherit it.
+TEST_F(Spawn, GetsTheRanksEndsWhereSigchldIsIgnored) {
+  const int code = in_a_program([] {
+    std::signal(SIGCHLD, SIG_IGN);
+    const pid_t other = fork();
+    if (other == 0) pause();
+    std::string message;
+    try {
+      spawn(
+          [other](int) {
+            kill(other, SIGKILL);
+            std::_Exit(7);
+          },
+          2);
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    // As it was: what ends leaves no zombie, and what ended meanwhile has left none.
+    struct sigaction after {};
+    sigaction(SIGCHLD, nullptr, &after);
+    const bool no_zombie = waitpid(other, nullptr, 0) < 0;
+    return message.find("exited with code 7") == std::string::npos ? 1
+           : after.sa_handler != SIG_IGN                           ? 2
+                                                                   : (no_zombie ? 0 : 3);
+  });
+  EXPECT_EQ(code, 0);
+}
+
+// The first thread has SIGCHLD not blocked, and may be given it.
+TEST_F(Spawn, ReturnsWhereAnotherThreadMayTakeSigchld) {
+  const int code = in_a_program([] {
+    std::jthread([] { spawn([](int) {}, 2); }).join();
+    return 0;
+  });
+  EXPECT_EQ(code, 0);
 }
 
 TEST(ProcessTree, KillsAForkingFamily) {
@@ -149,7 +200,7 @@ TEST(ProcessTree, KillsAForkingFamily) {
       if (fork() != 0) _exit(0);  // its child is an orphan now
       while (true) pause();
     }
-    const bool all = launch::kill_descendants(Deadline::after(std::chrono::seconds(10)));
+    const bool all = launch::kill_descendants(Deadline::after(std::chrono::seconds(60)));
     _exit(all && launch::descendants().empty() ? 0 : 1);
   }
   int status = 0;
@@ -158,4 +209,4 @@ TEST(ProcessTree, KillsAForkingFamily) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::spawn_test

@@ -5,10 +5,10 @@
 #include <cstring>
 
 #include "rondo/base/error.h"
-#include "rondo/memory/ledger.h"
-#include "tests/format/temporary_directory.h"
+#include "rondo/memory/tracker.h"
+#include "tests/temporary_directory.h"
 
-namespace rondo {
+namespace rondo::file_memory_test {
 namespace {
 
 TEST(FileMemory, IsZeroWritableAndWithoutAName) {
@@ -19,10 +19,10 @@ TEST(FileMemory, IsZeroWritableAndWithoutAName) {
     std::memset(memory.data(), 7, 10'000);
     EXPECT_EQ(memory.data()[5'000], std::byte{7});
     EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
-    EXPECT_EQ(process_ledger().file_bytes(), 10'000U);
-    EXPECT_EQ(process_ledger().total(), 0U) << "files are apart from what is in memory";
+    EXPECT_EQ(replica_memory_tracker().file_bytes(), 10'000U);
+    EXPECT_EQ(replica_memory_tracker().total(), 0U) << "files are apart from what is in memory";
   }
-  EXPECT_EQ(process_ledger().file_bytes(), 0U);
+  EXPECT_EQ(replica_memory_tracker().file_bytes(), 0U);
 }
 
 TEST(FileMemory, ADiskThatIsTooSmallIsNamedAndNothingIsLeft) {
@@ -40,8 +40,8 @@ TEST(FileMemory, ADiskThatIsTooSmallIsNamedAndNothingIsLeft) {
   }
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
   EXPECT_THROW(FileMemory(directory / "no" / "state", Bytes{10}, "a test"), Error);
-  EXPECT_EQ(process_ledger().file_bytes(), 0U);
+  EXPECT_EQ(replica_memory_tracker().file_bytes(), 0U);
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::file_memory_test

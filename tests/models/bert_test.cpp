@@ -9,12 +9,12 @@
 
 #include "rondo/base/error.h"
 #include "rondo/models/freeze.h"
-#include "rondo/models/loss.h"
 #include "rondo/models/model.h"
+#include "rondo/nn/loss.h"
 #include "rondo/nn/partition.h"
 #include "rondo/nn/sample_scope.h"
 
-namespace rondo {
+namespace rondo::bert_test {
 namespace {
 
 const BertConfig kSmall{.vocabulary = 29,
@@ -250,4 +250,4 @@ TEST(Freeze, TakesPartsByTheirNames) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::bert_test

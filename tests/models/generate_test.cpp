@@ -8,7 +8,7 @@
 
 #include "rondo/base/error.h"
 
-namespace rondo {
+namespace rondo::generate_test {
 namespace {
 
 Gpt small_model() {
@@ -99,4 +99,4 @@ TEST(Generate, SharesTheWeightsOfAModel) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::generate_test

@@ -9,10 +9,10 @@
 #include <set>
 
 #include "rondo/base/error.h"
-#include "rondo/models/loss.h"
 #include "rondo/models/model.h"
+#include "rondo/nn/loss.h"
 
-namespace rondo {
+namespace rondo::gpt_test {
 namespace {
 
 constexpr GptConfig kSmall{.vocabulary = 31, .context = 12, .layers = 2, .heads = 4, .width = 32};
@@ -190,4 +190,4 @@ TEST(Gpt, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::gpt_test

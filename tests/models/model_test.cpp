@@ -6,9 +6,13 @@
 #include <torch/utils.h>
 
 #include "rondo/base/error.h"
+#include "rondo/models/model_options.h"
+#include "tests/errors.h"
 
-namespace rondo {
+namespace rondo::model_test {
 namespace {
+
+using testing::expect_facts;
 
 using nlohmann::json;
 
@@ -29,14 +33,7 @@ std::pair<at::Tensor, at::Tensor> example(const Model& model, std::int64_t sampl
   return {at::randn(shape), at::randint(model.config["classes"].get<std::int64_t>(), {samples}, at::kLong)};
 }
 
-std::string usage_error(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "no error";
-}
+std::string usage_error(const std::function<void()>& call) { return testing::message_of<UsageError>(call); }
 
 const std::vector<std::pair<std::string, json>> kVariants = {
     {"mlp", json::object()},
@@ -129,29 +126,22 @@ TEST(Models, TheSizesAreThoseStated) {
 }
 
 TEST(Models, ErrorsNameTheSettingAndWhatIsAllowed) {
-  EXPECT_EQ(
-      usage_error([] { make_model("transformer"); }),
-      "unknown model 'transformer', expected one of bert, bert-tiny, convnet, gpt, gpt-25m, gpt-tiny, mlp");
-  EXPECT_EQ(usage_error([] {
-              make_model("mlp", {{"context", 128}});
-            }),
-            "model mlp has no setting 'context'; it has classes, hidden, input_shape");
-  EXPECT_EQ(usage_error([] {
-              make_model("gpt", {{"layers", 0}});
-            }),
-            "model gpt: layers is 0, expected a whole number of at least 1");
-  EXPECT_EQ(usage_error([] {
-              make_model("gpt", {{"width", "wide"}});
-            }),
-            "model gpt: width is \"wide\", expected a whole number of at least 1");
-  EXPECT_EQ(usage_error([] {
-              make_model("mlp", {{"hidden", 3}});
-            }),
-            "model mlp: hidden is 3, expected a list of whole numbers of at least 1, such as [128, 64]");
-  EXPECT_EQ(usage_error([] {
-              make_model("convnet", {{"input_shape", {4}}});
-            }),
-            "model convnet: input_shape is [4], expected [channels, height, width]: this model needs images");
+  expect_facts(usage_error([] { make_model("transformer"); }),
+               {"'transformer'", "bert", "bert-tiny", "convnet", "gpt", "gpt-25m", "gpt-tiny", "mlp"});
+  expect_facts(usage_error([] {
+                 make_model("mlp", {{"context", 128}});
+               }),
+               {"mlp", "'context'", "classes", "hidden", "input_shape"});
+  expect_facts(usage_error([] { make_model("gpt", {{"layers", 0}}); }), {"gpt", "layers", "0", "1"});
+  expect_facts(usage_error([] {
+                 make_model("gpt", {{"width", "wide"}});
+               }),
+               {"gpt", "width", "\"wide\"", "1"});
+  expect_facts(usage_error([] { make_model("mlp", {{"hidden", 3}}); }), {"mlp", "hidden", "3", "1"});
+  expect_facts(usage_error([] {
+                 make_model("convnet", {{"input_shape", {4}}});
+               }),
+               {"convnet", "input_shape", "[4]", "[channels, height, width]"});
   EXPECT_NE(usage_error([] {
               make_model("convnet", {{"input_shape", {1, 3, 3}}});
             }).find("too small"),
@@ -171,5 +161,12 @@ TEST(Models, BatchNormHasRunningStatistics) {
   EXPECT_EQ(normalised.module->buffers().size(), 6U);  // mean, variance and count of two layers
 }
 
+// Command lines know of no other, and of each.
+TEST(Models, AreAllDeclared) {
+  std::vector<std::string> declared;
+  for (const Declaration& entry : declared_models()) declared.push_back(entry.name);
+  EXPECT_EQ(declared, model_names());
+}
+
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::model_test

@@ -13,8 +13,9 @@
 #include "rondo/base/error.h"
 #include "rondo/nn/partition.h"
 #include "rondo/nn/unit.h"
+#include "tests/errors.h"
 
-namespace rondo {
+namespace rondo::activation_checkpoint_test {
 namespace {
 
 struct BlockImpl : torch::nn::Module {
@@ -277,21 +278,13 @@ TEST(ActivationCheckpoint, HooksOnParametersRunOnce) {
   expect_checkpointing_changes_nothing(*model, loss, {2, 3});
 }
 
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "no UsageError";
-}
-
 TEST(ActivationCheckpoint, InPlaceMisuseIsAnError) {
   torch::nn::Sequential model{Unit<InPlace>()};
   checkpoint_activations(*model, "all");
   const at::Tensor leaf = torch::ones({2}, torch::requires_grad());
-  EXPECT_NE(message_of([&] { model->forward(leaf * 1); }).find("unit '0' changes its input 0"),
-            std::string::npos);
+  EXPECT_NE(
+      testing::message_of<UsageError>([&] { model->forward(leaf * 1); }).find("unit '0' changes its input 0"),
+      std::string::npos);
 
   const at::Tensor input = leaf * 1;
   const at::Tensor output = checkpoint([](const at::Tensor& x) { return x.exp(); }, input);
@@ -299,7 +292,9 @@ TEST(ActivationCheckpoint, InPlaceMisuseIsAnError) {
     const at::NoGradGuard no_grad;
     input.add_(1);
   }
-  EXPECT_NE(message_of([&] { output.sum().backward(); }).find("was changed in place after forward"),
+  EXPECT_NE(testing::message_of<UsageError>([&] {
+              output.sum().backward();
+            }).find("was changed in place after forward"),
             std::string::npos);
 }
 
@@ -307,18 +302,22 @@ TEST(ActivationCheckpoint, WhatCannotBeRepeatedIsAnError) {
   const at::Tensor input = torch::ones({2}, torch::requires_grad());
   const at::Tensor output = checkpoint([](const at::Tensor& x) { return x.exp(); }, input).sum();
   output.backward();
-  EXPECT_NE(message_of([&] { output.backward(); }).find("second backward pass"), std::string::npos);
+  EXPECT_NE(testing::message_of<UsageError>([&] { output.backward(); }).find("second backward pass"),
+            std::string::npos);
 
   const at::Tensor other = torch::ones({2}, torch::requires_grad());
   const at::Tensor fickle =
       checkpoint([&](const at::Tensor& x) { return recomputing() ? x * other : x * 2; }, input).sum();
-  EXPECT_NE(message_of([&] { fickle.backward(); }).find("a parameter that it did not use before"),
+  EXPECT_NE(testing::message_of<UsageError>([&] {
+              fickle.backward();
+            }).find("a parameter that it did not use before"),
             std::string::npos);
 
   const at::Tensor once = checkpoint([](const at::Tensor& x) { return x.exp(); }, input).sum();
-  EXPECT_NE(
-      message_of([&] { once.backward({}, true, /*create_graph=*/true); }).find("gradients of gradients"),
-      std::string::npos);
+  EXPECT_NE(testing::message_of<UsageError>([&] {
+              once.backward({}, true, /*create_graph=*/true);
+            }).find("gradients of gradients"),
+            std::string::npos);
 }
 
 TEST(ActivationCheckpoint, WithoutGradientsItIsAPlainCall) {
@@ -341,14 +340,18 @@ TEST(CheckpointChoice, NamesIntervalsAndAll) {
   EXPECT_EQ(checkpoint_activations(*flat, "every-2"), (Names{"0", "2"}));
   EXPECT_EQ(checkpoint_activations(*flat, "every-1").size(), 3U);
   EXPECT_TRUE(checkpoint_activations(*flat, "none").empty());
-  EXPECT_NE(message_of([&] { checkpoint_activations(*flat, "every-0"); }).find("at least 1"),
-            std::string::npos);
-  EXPECT_NE(message_of([&] { checkpoint_activations(*flat, "3"); }).find("its units are 0, 1, 2"),
+  EXPECT_NE(
+      testing::message_of<UsageError>([&] { checkpoint_activations(*flat, "every-0"); }).find("at least 1"),
+      std::string::npos);
+  EXPECT_NE(testing::message_of<UsageError>([&] {
+              checkpoint_activations(*flat, "3");
+            }).find("its units are 0, 1, 2"),
             std::string::npos);
   torch::nn::Linear plain(1, 1);
-  EXPECT_NE(message_of([&] { checkpoint_activations(*plain, "all"); }).find("no units"), std::string::npos);
+  EXPECT_NE(testing::message_of<UsageError>([&] { checkpoint_activations(*plain, "all"); }).find("no units"),
+            std::string::npos);
   EXPECT_TRUE(checkpoint_activations(*plain, "none").empty());
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::activation_checkpoint_test

@@ -15,7 +15,7 @@
 #include "rondo/nn/dropout_mask.h"
 #include "rondo/nn/sample_scope.h"
 
-namespace rondo {
+namespace rondo::sample_dropout_test {
 namespace {
 
 SampleInfo info_of(std::vector<std::int64_t> indices, std::uint64_t step = 3) {
@@ -166,4 +166,4 @@ TEST(SampleDropout, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::sample_dropout_test

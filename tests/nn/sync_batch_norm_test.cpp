@@ -13,7 +13,7 @@
 #include "rondo/nn/sample_scope.h"
 #include "tests/parallel/ranks.h"
 
-namespace rondo {
+namespace rondo::sync_batch_norm_test {
 namespace {
 
 using testing::largest_difference;
@@ -219,4 +219,4 @@ TEST(SyncBatchNorm, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::sync_batch_norm_test

@@ -13,7 +13,7 @@
 #include "rondo/nn/partition.h"
 #include "rondo/nn/wrap.h"
 
-namespace rondo {
+namespace rondo::unit_test {
 namespace {
 
 // Two outputs, one of them in a vector.
@@ -192,5 +192,44 @@ TEST(Partition, ParametersSharedByTwoUnitsBelongToWhatIsAroundBoth) {
   EXPECT_FALSE(in_root("first.bias"));
 }
 
+// A module that libtorch can clone, with a unit in it.
+struct CloneableInsideImpl : torch::nn::Cloneable<CloneableInsideImpl> {
+  CloneableInsideImpl() { reset(); }
+  void reset() override { linear = register_module("linear", Unit<torch::nn::Linear>(3, 3)); }
+  at::Tensor forward(const at::Tensor& x) { return torch::tanh(linear(x)); }
+  Unit<torch::nn::Linear> linear{nullptr};
+};
+TORCH_MODULE(CloneableInside);
+
+TEST(Unit, CloneIsAUnitWithTensorsOfItsOwn) {
+  Unit<CloneableInside> unit;
+  unit->unit_state().set_checkpointed(true);
+  const auto copy = std::dynamic_pointer_cast<Unit<CloneableInside>::Impl>(unit->clone());
+  ASSERT_NE(copy, nullptr);
+  EXPECT_TRUE(copy->unit_state().checkpointed());
+  EXPECT_EQ(units_of(*copy).size(), 2) << "the unit inside is one as well";
+  const at::Tensor input = torch::ones({2, 3});
+  EXPECT_TRUE(at::equal(copy->forward(input), unit->forward(input)));
+  {
+    const torch::NoGradGuard no_grad;
+    for (const at::Tensor& parameter : unit->parameters()) at::Tensor(parameter).zero_();
+  }
+  EXPECT_TRUE(at::equal(unit->forward(input), torch::zeros({2, 3})));
+  EXPECT_FALSE(at::equal(copy->forward(input), torch::zeros({2, 3})));
+  copy->forward(input).sum().backward();
+  EXPECT_TRUE(copy->parameters().front().grad().defined());
+  EXPECT_FALSE(unit->parameters().front().grad().defined());
+}
+
+TEST(Unit, CloneOfASequentialKeepsItsUnits) {
+  torch::nn::Sequential model(Unit<torch::nn::Linear>(3, 3), torch::nn::Tanh(),
+                              Unit<torch::nn::Linear>(3, 1));
+  const auto copy = std::dynamic_pointer_cast<torch::nn::SequentialImpl>(model->clone());
+  ASSERT_NE(copy, nullptr);
+  EXPECT_EQ(units_of(*copy).size(), 2);
+  const at::Tensor input = torch::ones({2, 3});
+  EXPECT_TRUE(at::equal(copy->forward(input), model->forward(input)));
+}
+
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::unit_test

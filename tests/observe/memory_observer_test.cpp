@@ -6,11 +6,11 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
-#include "rondo/backend/accounting.h"
+#include "rondo/backend/memory/tracked_memory.h"
 #include "rondo/nn/partition.h"
 #include "rondo/nn/unit.h"
 
-namespace rondo {
+namespace rondo::memory_observer_test {
 namespace {
 
 constexpr std::int64_t kWidth = 64;
@@ -41,12 +41,12 @@ struct ModelImpl : torch::nn::Module {
 };
 TORCH_MODULE(Model);
 
-class MemoryObserverTest : public testing::Test {
+class MemoryObserverTest : public ::testing::Test {
  protected:
   MemoryObserverTest() {
-    account_cpu_allocations();
+    track_cpu_allocations();
     model_ = Model();
-    observer_ = std::make_shared<MemoryObserver>(process_ledger());
+    observer_ = std::make_shared<MemoryObserver>(replica_memory_tracker());
     observer_->label_parameters(*model_);
     for (UnitState* unit : units_of(*model_)) unit->attach(observer_);
   }
@@ -63,13 +63,13 @@ class MemoryObserverTest : public testing::Test {
   // Peak of a whole pass, with what it consisted of.
   MemoryPeak peak_of_a_pass() {
     model_->zero_grad();
-    process_ledger().reset_peak();
+    replica_memory_tracker().reset_peak();
     backward(forward());
     observer_->leave_phase();
-    return process_ledger().peak();
+    return replica_memory_tracker().peak();
   }
   static std::uint64_t of(const std::string& unit, MemoryCategory category) {
-    return bytes_of(process_ledger().usage().of_unit(unit), category);
+    return bytes_of(replica_memory_tracker().usage().of_unit(unit), category);
   }
 
   Model model_{nullptr};
@@ -122,10 +122,10 @@ TEST_F(MemoryObserverTest, CheckpointingLowersThePeakOfADeepModel) {
   const auto peak = [&](std::string_view which) {
     checkpoint_activations(*deep, which);
     deep->zero_grad();
-    const std::uint64_t before = process_ledger().total();
-    process_ledger().reset_peak();
+    const std::uint64_t before = replica_memory_tracker().total();
+    replica_memory_tracker().reset_peak();
     deep->forward(input).sum().backward();
-    return process_ledger().peak_total() - before;
+    return replica_memory_tracker().peak_total() - before;
   };
   const std::uint64_t whole = peak("none");
   const std::uint64_t lower = peak("all");
@@ -173,4 +173,4 @@ TEST_F(MemoryObserverTest, LabelsOfAPassThatFailedDoNotStay) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::memory_observer_test

@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <set>
 #include <string>
 
 #include "rondo/base/error.h"
 
-namespace rondo {
+namespace rondo::progress_test {
 namespace {
 
 // What a Progress wrote to its stream.
@@ -74,6 +76,42 @@ TEST(Progress, BarIsOneLineThatNotesPushUp) {
   EXPECT_NE(text.find("loss 2.2500"), std::string::npos);
 }
 
+// What a terminal of so many columns shows of a bar.
+std::string bar_on(const char* columns) {
+  setenv("RONDO_TERMINAL_WIDTH", columns, 1);
+  Recorder recorder;
+  {
+    Progress progress(recorder.stream(), {.style = ProgressStyle::bar, .total_steps = 10});
+    progress.update(at_step(5));
+  }
+  unsetenv("RONDO_TERMINAL_WIDTH");
+  std::string text = recorder.text();
+  EXPECT_TRUE(text.starts_with('\r') && text.ends_with("\033[K\n")) << text;
+  return text.substr(1, text.size() - 5);
+}
+
+TEST(Progress, NarrowTerminalsGetFewerFiguresButWholeOnes) {
+  const std::set<std::string> whole = {"5/10", "loss 2.2500", "12.3k tokens/s", "lr 1.00e-03", "left 0:00"};
+  for (const char* columns : {"20", "24", "30", "40", "50", "60", "80", "200"}) {
+    std::string shown = bar_on(columns);
+    EXPECT_LT(shown.size(), std::stoul(columns)) << shown;
+    if (const std::size_t bar = shown.find("] "); bar != std::string::npos) shown.erase(0, bar + 2);
+    std::size_t figures = 0;
+    while (!shown.empty()) {
+      const std::size_t end = std::min(shown.find("  "), shown.size());
+      EXPECT_TRUE(whole.contains(shown.substr(0, end))) << columns << " columns: " << shown;
+      shown.erase(0, end == shown.size() ? end : end + 2);
+      ++figures;
+    }
+    EXPECT_GE(figures, 2U) << columns;
+    if (std::stoul(columns) >= 60) {
+      EXPECT_EQ(figures, 5U);
+    }
+  }
+  EXPECT_EQ(bar_on("30"), "5/10  loss 2.2500  left 0:00");
+  EXPECT_EQ(bar_on("200").substr(0, 6), "[=====");
+}
+
 TEST(Progress, OffIsSilent) {
   Recorder recorder;
   Progress progress(recorder.stream(), {.style = ProgressStyle::off, .total_steps = 4});
@@ -90,4 +128,4 @@ TEST(Progress, ClockTimeAndStyles) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::progress_test

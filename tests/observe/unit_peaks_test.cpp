@@ -5,11 +5,11 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
-#include "rondo/backend/accounting.h"
+#include "rondo/backend/memory/tracked_memory.h"
 #include "rondo/nn/partition.h"
 #include "rondo/nn/unit.h"
 
-namespace rondo {
+namespace rondo::unit_peaks_test {
 namespace {
 
 constexpr std::int64_t kBatch = 64;
@@ -22,13 +22,13 @@ struct BlockImpl : torch::nn::Module {
 TORCH_MODULE(Block);
 
 TEST(UnitPeaks, AreThoseOfTheTimeInWhichEachUnitComputes) {
-  account_cpu_allocations();
+  track_cpu_allocations();
   torch::nn::Sequential model;
   for (int i = 0; i < 3; ++i) model->push_back(Unit<Block>());
-  const auto peaks = std::make_shared<UnitPeaks>(process_ledger());
+  const auto peaks = std::make_shared<UnitPeaks>(replica_memory_tracker());
   for (UnitState* unit : units_of(*model)) unit->attach(peaks);
   const at::Tensor input = torch::ones({kBatch, kWidth}, torch::requires_grad());
-  const std::uint64_t before = process_ledger().total();
+  const std::uint64_t before = replica_memory_tracker().total();
   at::Tensor output = model->forward(input);
   // Each output stays for the backward pass.
   EXPECT_EQ(peaks->bytes().at("0"), before + kActivation);
@@ -44,4 +44,4 @@ TEST(UnitPeaks, AreThoseOfTheTimeInWhichEachUnitComputes) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::unit_peaks_test

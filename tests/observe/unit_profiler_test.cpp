@@ -5,12 +5,12 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
-#include "rondo/backend/accounting.h"
+#include "rondo/backend/memory/tracked_memory.h"
 #include "rondo/nn/partition.h"
 #include "rondo/nn/unit.h"
 #include "rondo/observe/memory_observer.h"
 
-namespace rondo {
+namespace rondo::unit_profiler_test {
 namespace {
 
 constexpr std::int64_t kWidth = 64;
@@ -26,10 +26,10 @@ struct BlockImpl : torch::nn::Module {
 TORCH_MODULE(Block);
 
 std::map<std::string, UnitFigures> profile(torch::nn::Sequential& model, int passes) {
-  const auto memory = std::make_shared<MemoryObserver>(process_ledger());
+  const auto memory = std::make_shared<MemoryObserver>(replica_memory_tracker());
   memory->label_parameters(*model);
   const auto profiler = std::make_shared<UnitProfiler>(
-      process_ledger(), std::map<std::string, std::uint64_t>{{"0", kParameters}, {"1", kParameters}});
+      replica_memory_tracker(), std::map<std::string, std::uint64_t>{{"0", kParameters}, {"1", kParameters}});
   for (UnitState* unit : units_of(*model)) {
     unit->attach(memory);
     unit->attach(profiler);
@@ -54,7 +54,7 @@ std::map<std::string, UnitFigures> profile(torch::nn::Sequential& model, int pas
 }
 
 TEST(UnitProfiler, MeasuresTimesAndBytesOfUnitsAndOfTheRest) {
-  account_cpu_allocations();
+  track_cpu_allocations();
   torch::nn::Sequential model;
   for (int i = 0; i < 2; ++i) model->push_back(Unit<Block>());
   const auto whole = profile(model, 3);
@@ -93,4 +93,4 @@ TEST(UnitProfiler, MeasuresTimesAndBytesOfUnitsAndOfTheRest) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::unit_profiler_test

@@ -10,7 +10,7 @@
 #include "rondo/nn/unit.h"
 #include "rondo/observe/unit_spans.h"
 
-namespace rondo {
+namespace rondo::unit_times_test {
 namespace {
 
 struct InnerImpl : torch::nn::Module {
@@ -86,7 +86,7 @@ TEST(UnitTimes, CountASecondForwardAsBackward) {
   for (UnitState* unit : units_of(*model)) unit->attach(spans);
   model(torch::ones({32, 64}, torch::requires_grad())).sum().backward();
   std::map<std::string, int> passes;
-  for (const TraceEvent& span : spans->take()) ++passes[span.name + " " + span.unit];
+  for (const TraceSpan& span : spans->take()) ++passes[span.name + " " + span.unit];
   for (UnitState* unit : units_of(*model)) unit->detach(spans);
   EXPECT_EQ(passes, (std::map<std::string, int>{{"forward outer", 2},
                                                 {"forward outer.inner", 2},
@@ -97,4 +97,4 @@ TEST(UnitTimes, CountASecondForwardAsBackward) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::unit_times_test

@@ -6,7 +6,7 @@
 #include <random>
 #include <set>
 
-namespace rondo {
+namespace rondo::bucket_plan_test {
 namespace {
 
 GradientSpec spec(std::uint64_t bytes, c10::ScalarType dtype = c10::ScalarType::Float) {
@@ -61,4 +61,4 @@ TEST(BucketPlan, HoldsEveryParameterOnceWhateverTheSizes) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::bucket_plan_test

@@ -15,7 +15,7 @@
 #include "rondo/parallel/ddp/join.h"
 #include "tests/parallel/small_models.h"
 
-namespace rondo {
+namespace rondo::comm_hook_test {
 namespace {
 
 using namespace testing;
@@ -420,4 +420,4 @@ TEST(PowerSgd, LowRankGradientsArriveExactlyAndStatisticsCount) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::comm_hook_test

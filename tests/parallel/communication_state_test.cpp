@@ -9,7 +9,7 @@
 #include "rondo/parallel/ddp/hooks/registry.h"
 #include "tests/parallel/small_models.h"
 
-namespace rondo {
+namespace rondo::communication_state_test {
 namespace {
 
 using namespace testing;
@@ -159,4 +159,4 @@ TEST(CommunicationState, OfAnotherModelOrHookIsRefused) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::communication_state_test

@@ -7,7 +7,7 @@
 #include "rondo/parallel/ddp/join.h"
 #include "tests/parallel/small_models.h"
 
-namespace rondo {
+namespace rondo::ddp_agreement_test {
 namespace {
 
 using namespace testing;
@@ -264,4 +264,4 @@ std::string engine_name(const ::testing::TestParamInfo<std::string>& info) { ret
 INSTANTIATE_TEST_SUITE_P(Engines, DdpAgreement, ::testing::ValuesIn(engines()), engine_name);
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::ddp_agreement_test

@@ -6,7 +6,7 @@
 #include "rondo/parallel/ddp/ddp.h"
 #include "tests/parallel/small_models.h"
 
-namespace rondo {
+namespace rondo::ddp_averaging_test {
 namespace {
 
 using namespace testing;
@@ -284,4 +284,4 @@ TEST_P(DdpAveraging, ANegativeNumberOfSamplesIsRejected) {
 INSTANTIATE_TEST_SUITE_P(Engines, DdpAveraging, ::testing::ValuesIn(settings()), setting_name);
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::ddp_averaging_test

@@ -4,11 +4,12 @@
 #include <torch/data.h>
 #include <torch/optim.h>
 
+#include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/parallel/ddp/ddp.h"
 #include "tests/parallel/small_models.h"
 
-namespace rondo {
+namespace rondo::ddp_models_test {
 namespace {
 
 using namespace testing;
@@ -29,6 +30,35 @@ TEST_P(DdpModels, AllRanksStartFromRankZerosParametersAndBuffers) {
     EXPECT_EQ(model->weight.sum().item<double>(), 5);
     EXPECT_EQ(model->running_mean.sum().item<double>(), 5);
     EXPECT_EQ(model->num_batches_tracked.item<std::int64_t>(), 1);
+  });
+}
+
+struct OwnPartImpl : torch::nn::Module {
+  explicit OwnPartImpl(int rank)
+      : shared(register_module("shared", torch::nn::Linear(2, 2))),
+        own(register_parameter("own", torch::full({rank + 1}, 1.0F + static_cast<float>(rank)))) {}
+  at::Tensor forward(const at::Tensor& x) { return shared(x) * own.sum(); }
+  torch::nn::Linear shared;
+  at::Tensor own;
+};
+
+// Of another shape on every rank even.
+TEST_P(DdpModels, IgnoredParametersAreTheRanksOwn) {
+  run_ranks(GetParam(), 2, [&](const Group& group) {
+    const int rank = group.rank();
+    const auto model = std::make_shared<OwnPartImpl>(rank);
+    DdpOptions options;
+    options.ignored = {"own"};
+    DistributedDataParallel ddp(*model, group, options);
+    EXPECT_EQ(model->own.sizes(), (at::IntArrayRef{rank + 1}));
+    const at::Tensor input = torch::full({1, 2}, 1.0F + static_cast<float>(rank));
+    ddp.forward(*model, input).sum().backward();
+    // Its gradient is this rank's alone: the sum of what the shared layer gave.
+    EXPECT_NEAR(model->own.grad()[0].item<double>(), model->shared(input).sum().item<double>(), 1e-5);
+    // The shared layer's is the mean: inputs 1 and 2 with factors 1 and 4.
+    EXPECT_NEAR(model->shared->weight.grad()[0][0].item<double>(), (1 * 1 + 2 * 4) / 2.0, 1e-5);
+    options.ignored = {"other"};
+    EXPECT_THROW(DistributedDataParallel(*model, group, options), UsageError);
   });
 }
 
@@ -272,4 +302,4 @@ std::string engine_name(const ::testing::TestParamInfo<std::string>& info) { ret
 INSTANTIATE_TEST_SUITE_P(Engines, DdpModels, ::testing::ValuesIn(engines()), engine_name);
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::ddp_models_test

@@ -3,36 +3,17 @@
 #include <torch/nn/module.h>
 #include <torch/types.h>
 #include <torch/utils.h>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
 #include <string>
 #include <vector>
 
-#include "rondo/backend/group.h"
 #include "rondo/backend/registry.h"
-#include "tests/rank_threads.h"
+#include "tests/backend/ranks.h"
+#include "tests/errors.h"
 
 // Ranks as threads of this process, for tests of what communicates.
 namespace rondo::testing {
-
-// Calls `body` on `world` threads, each with its rank's handle on one group over `engine`. Rethrows what was
-// thrown first, after all threads have ended.
-inline void run_ranks(const std::string& engine, int world, const std::function<void(const Group&)>& body) {
-  const auto store = c10::make_intrusive<c10d::HashStore>();
-  std::vector<int> world_ranks(static_cast<std::size_t>(world));
-  std::iota(world_ranks.begin(), world_ranks.end(), 0);
-  tests::run_rank_threads(world, [&](int rank) {
-    at::set_num_threads(1);
-    const BackendRequest request{"test", rank, world, world_ranks, store, std::chrono::seconds(20)};
-    const Group group("test", world_ranks, rank, make_backend(engine, request),
-                      c10::make_intrusive<c10d::PrefixStore>("user", store));
-    body(group);
-  });
-}
 
 // The engines that the matrix of tests runs over: those of this build.
 inline std::vector<std::string> engines() {
@@ -61,15 +42,6 @@ inline void fill_parameters(const torch::nn::Module& module, std::uint64_t seed)
 
 inline double largest_difference(const at::Tensor& a, const at::Tensor& b) {
   return (a - b).abs().max().item<double>();
-}
-
-inline std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 }  // namespace rondo::testing

@@ -35,7 +35,7 @@ class BruteForce {
     double work_left = 0;      // compute still to come
     double link_left = 0;      // communication still to come
     std::vector<double> done;  // by job; -1: not launched
-    std::vector<Gradient> leaving;
+    std::vector<Gradient> gradients_due;
     double gathered = 0;
     double gradients = 0;
   };
@@ -133,15 +133,15 @@ class BruteForce {
       if (job(j).is_gather_buffer()) s.gathered += static_cast<double>(job(j).bytes);
     }
     const auto gone = [&] {
-      while (!s.leaving.empty() && s.leaving.front().at <= s.now) {
-        s.gradients -= s.leaving.front().bytes;
-        s.leaving.erase(s.leaving.begin());
+      while (!s.gradients_due.empty() && s.gradients_due.front().at <= s.now) {
+        s.gradients -= s.gradients_due.front().bytes;
+        s.gradients_due.erase(s.gradients_due.begin());
       }
     };
     gone();
     while (fixed(t) + s.gathered + s.gradients > limit_) {
-      if (s.leaving.empty()) return;
-      s.now = s.leaving.front().at;
+      if (s.gradients_due.empty()) return;
+      s.now = s.gradients_due.front().at;
       gone();
     }
     const auto send = [&](int j) {
@@ -150,7 +150,7 @@ class BruteForce {
       s.done[static_cast<std::size_t>(j)] = s.link;
       const cost::Strategy strategy = choice(job(j).unit).choice.strategy;
       if (job(j).kind == cost::JobKind::reduce_scatter && model_.gradients_leave(strategy))
-        s.leaving.push_back({s.link, static_cast<double>(job(j).bytes)});
+        s.gradients_due.push_back({s.link, static_cast<double>(job(j).bytes)});
     };
     const double slow = 1 - model_.profile.link.contention;
     const auto work = [&](double seconds) {

@@ -12,7 +12,7 @@
 #include "rondo/base/error.h"
 #include "rondo/precision/dtype.h"
 
-namespace rondo {
+namespace rondo::autocast_test {
 namespace {
 
 at::ScalarType dtype_of_mm() {
@@ -93,4 +93,4 @@ TEST(Autocast, RefusesOtherDtypes) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::autocast_test

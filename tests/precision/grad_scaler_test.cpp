@@ -10,7 +10,7 @@
 #include "rondo/base/error.h"
 #include "tests/backend/ranks.h"
 
-namespace rondo {
+namespace rondo::grad_scaler_test {
 namespace {
 
 using nlohmann::json;
@@ -232,4 +232,4 @@ TEST(GradScaler, RefusesFloat16GradientsAndBadNumbers) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::grad_scaler_test

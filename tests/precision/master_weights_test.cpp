@@ -11,7 +11,7 @@
 #include "rondo/precision/cast_model.h"
 #include "rondo/precision/grad_scaler.h"
 
-namespace rondo {
+namespace rondo::master_weights_test {
 namespace {
 
 using torch::optim::Optimizer;
@@ -80,7 +80,7 @@ TEST(MasterWeights, EqualsCopiesMadeByHandUnderAnyOptimizer) {
   }
 }
 
-// Updates below the narrow type's step are lost without masters and add up with them.
+// Updates below the low-precision dtype's step are lost without master weights and add up with them.
 TEST(MasterWeights, KeepsUpdatesThatTheModelCannotShow) {
   torch::nn::Linear layer(torch::nn::LinearOptions(1, 1).bias(false));
   layer->weight.data().fill_(1.0F);
@@ -168,4 +168,4 @@ TEST(CastModel, KeepsBatchNormsAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::master_weights_test

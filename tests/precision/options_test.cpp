@@ -6,7 +6,7 @@
 #include "rondo/base/error.h"
 #include "rondo/precision/mixed_precision_policy.h"
 
-namespace rondo {
+namespace rondo::options_test {
 namespace {
 
 template <class Call>
@@ -118,4 +118,4 @@ TEST(MixedPrecisionPolicy, NamesWhatItCannotRead) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::options_test

@@ -6,8 +6,9 @@
 #include "rondo/cost/synthetic.h"
 #include "rondo/simulate/closed_forms.h"
 #include "rondo/simulate/failures.h"
+#include "rondo/simulate/pipeline_step.h"
 
-namespace rondo::simulate {
+namespace rondo::simulate::topology_test {
 namespace {
 
 using cost::Collective;
@@ -75,13 +76,18 @@ TEST(Failures, DrawnGoodputIsTheExpectedOne) {
     EXPECT_LT(expected_goodput(model, interval * factor), expected_goodput(model, interval));
 }
 
-TEST(ClosedForms, PipelineBubble) {
+TEST(PipelineStep, IdlesByItsSchedule) {
   const cost::Profile profile = cost::synthetic_profile("gpt:layers=8,dim=512", 8);
-  const ClosedForm plain = pipeline_step(profile, {4, 12, 1, true, 0});
+  const PipelineStep plain = pipeline_step(profile, {.stages = 4, .micro_batches = 12});
   EXPECT_NEAR(plain.idle_share, 3.0 / 15, 0.01);
-  EXPECT_LT(pipeline_step(profile, {4, 12, 2, true, 0}).idle_share, plain.idle_share);
-  EXPECT_GT(pipeline_step(profile, {4, 12, 1, false, 0}).peak_bytes, plain.peak_bytes);
-  EXPECT_THROW(pipeline_step(profile, {0, 12, 1, true, 0}), UsageError);
+  EXPECT_LT(pipeline_step(profile, {.stages = 4, .micro_batches = 12, .schedule = "interleaved"}).idle_share,
+            plain.idle_share);
+  EXPECT_LT(pipeline_step(profile, {.stages = 4, .micro_batches = 12, .schedule = "zb_h1"}).idle_share,
+            plain.idle_share);
+  EXPECT_GT(pipeline_step(profile, {.stages = 4, .micro_batches = 12, .schedule = "gpipe"}).peak_bytes,
+            plain.peak_bytes);
+  EXPECT_GT(pipeline_step(profile, {.stages = 4, .micro_batches = 12, .message_s = 1}).step_s, plain.step_s);
+  EXPECT_THROW(pipeline_step(profile, {.stages = 0, .micro_batches = 12}), UsageError);
 }
 
 TEST(ClosedForms, ServersAreTheBottleneckOfManyWorkers) {
@@ -94,4 +100,4 @@ TEST(ClosedForms, ServersAreTheBottleneckOfManyWorkers) {
 }
 
 }  // namespace
-}  // namespace rondo::simulate
+}  // namespace rondo::simulate::topology_test

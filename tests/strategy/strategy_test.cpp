@@ -10,13 +10,14 @@
 #include "rondo/strategy/registry.h"
 #include "tests/backend/ranks.h"
 
-namespace rondo {
+namespace rondo::strategy_test {
 namespace {
 
 // Values over ranks without a way to train.
 class ValuesOnly final : public ProcessStrategy {
  public:
   explicit ValuesOnly(Context context) : ProcessStrategy("values_only", std::move(context)) {}
+  using ProcessStrategy::prepare;
   std::unique_ptr<PreparedModel> prepare(std::shared_ptr<torch::nn::Module>) override { return nullptr; }
 };
 
@@ -126,21 +127,67 @@ TEST(OneDevice, LeavesTheModelAlone) {
 TEST(StrategyRegistry, FindsNamesAndAliases) {
   testing::run_ranks(1, "native", [](Context& context) {
     StrategyRegistry registry = local_strategies();
-    registry.add("values_only", "for this test",
-                 [](const Context& c, const StrategyOptions&) { return std::make_unique<ValuesOnly>(c); });
-    registry.add_alias("just_values", "values_only");
+    registry.add({.name = "values_only", .summary = "for this test", .aliases = {"just_values"}},
+                 [](const Context& c) { return std::make_unique<ValuesOnly>(c); });
     EXPECT_EQ(registry.make("just_values", context)->name(), "values_only");
-    EXPECT_EQ(registry.names(), (std::vector<std::string>{"one_device", "values_only"}));
-    EXPECT_EQ(registry.summary("just_values"), "for this test");
+    EXPECT_EQ(registry.names(), (std::vector<std::string>{"default", "one_device", "values_only"}));
+    EXPECT_EQ(registry.declaration("just_values").summary, "for this test");
     try {
       registry.make("zero9", context);
       FAIL();
     } catch (const UsageError& e) {
-      EXPECT_STREQ(e.what(),
-                   "unknown strategy 'zero9'; known are: one_device, values_only, just_values (values_only)");
+      EXPECT_STREQ(
+          e.what(),
+          "unknown strategy 'zero9'; known are: default, one_device, values_only, just_values (values_only)");
     }
   });
 }
 
+struct PaceOptions {
+  int pace = 3;
+};
+
+TEST(StrategyRegistry, OptionsComeAsStructOrAsText) {
+  testing::run_ranks(1, "native", [](Context& context) {
+    OptionsOf<PaceOptions> table;
+    table.add("pace", &PaceOptions::pace, "For this test", above_zero());
+    std::vector<int> paces;
+    StrategyRegistry registry = local_strategies();
+    registry.add<PaceOptions>({.name = "paced", .summary = "for this test", .options = table},
+                              [&](const Context& c, const PaceOptions& options) {
+                                paces.push_back(options.pace);
+                                return std::make_unique<ValuesOnly>(c);
+                              });
+    registry.make("paced", context);
+    registry.make("paced", context, PaceOptions{.pace = 5});
+    registry.make("paced", context, OptionValues{{"pace", "7"}});
+    EXPECT_EQ(paces, (std::vector<int>{3, 5, 7}));
+    EXPECT_EQ(registry.read<PaceOptions>("paced", {{"pace", "9"}}).pace, 9);
+
+    const auto refusal = [](const auto& make) -> std::string {
+      try {
+        make();
+      } catch (const UsageError& error) {
+        return error.what();
+      }
+      return "nothing was refused";
+    };
+    const std::string wrong_struct = refusal([&] { registry.make("one_device", context, PaceOptions{}); });
+    EXPECT_NE(wrong_struct.find("one_device"), std::string::npos) << wrong_struct;
+    EXPECT_NE(wrong_struct.find("PaceOptions"), std::string::npos) << wrong_struct;
+    const std::string lacking = refusal([&] { registry.make("paced", context, {{"speed", "1"}}); });
+    EXPECT_NE(lacking.find("'speed'"), std::string::npos) << lacking;
+    EXPECT_NE(lacking.find("pace"), std::string::npos) << lacking;
+    EXPECT_NE(refusal([&] {
+                registry.make("paced", context, {{"pace", "0"}});
+              }).find("--pace 0"),
+              std::string::npos);
+    EXPECT_THROW(registry.add<PaceOptions>(
+                     {.name = "other", .summary = "declares nothing"},
+                     [](const Context& c, const PaceOptions&) { return std::make_unique<ValuesOnly>(c); }),
+                 Error);
+  });
+}
+
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::strategy_test

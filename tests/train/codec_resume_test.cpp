@@ -4,15 +4,19 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <set>
 
+#include "rondo/backend/engine_memory.h"
+#include "rondo/base/text.h"
 #include "rondo/checkpoint/tensor_file.h"
 #include "rondo/format/checkpoint_directory.h"
+#include "rondo/parallel/ddp/ddp_strategy_options.h"
 #include "rondo/train/gathered_states.h"
 #include "tests/backend/ranks.h"
-#include "tests/format/temporary_directory.h"
+#include "tests/temporary_directory.h"
 #include "tests/train/digits.h"
 
-namespace rondo {
+namespace rondo::codec_resume_test {
 namespace {
 
 using testing::adamw;
@@ -23,12 +27,12 @@ constexpr std::int64_t kSteps = 8;
 constexpr std::int64_t kInterrupted = 4;
 
 // With enough parameters that three ranks encode sums too (see docs/codecs.md), in several buckets.
-Model wide_model() {
+Model wide_model(std::int64_t width = 600) {
   static std::mutex mutex;  // the default generator is shared
   const std::lock_guard lock(mutex);
   torch::manual_seed(7);
-  auto module = std::make_shared<torch::nn::SequentialImpl>(torch::nn::Linear(8, 600), torch::nn::Tanh(),
-                                                            torch::nn::Linear(600, 8));
+  auto module = std::make_shared<torch::nn::SequentialImpl>(torch::nn::Linear(8, width), torch::nn::Tanh(),
+                                                            torch::nn::Linear(width, 8));
   Model model;
   model.name = "wide";
   model.config = nlohmann::json::object();
@@ -38,25 +42,29 @@ Model wide_model() {
 }
 
 std::unique_ptr<Strategy> ddp_with(const Context& context, const std::string& codec) {
-  StrategyOptions options;
+  DdpStrategyOptions options;
   options.codec = codec;
   options.bucket_bytes = KiB(4);
   options.first_bucket_bytes = KiB(1);
   return all_strategies().make("ddp", context, options);
 }
 
-// Trains from `position` (a checkpoint or nothing) to step `until`, and saves to `to` if that is given.
-std::vector<at::Tensor> train(Context& context, const std::string& codec, std::int64_t until,
-                              const std::filesystem::path& from, const std::filesystem::path& to) {
-  const auto strategy = ddp_with(context, codec);
-  const Model model = wide_model();
-  Trainer trainer(*strategy, model, adamw(), cross_entropy);
+// Trains from `from` (a checkpoint or nothing) to step `until`, and saves to `to` if that is given.
+std::vector<at::Tensor> train_with(Strategy& strategy, const Model& model, std::int64_t until,
+                                   const std::filesystem::path& from, const std::filesystem::path& to) {
+  Trainer trainer(strategy, model, adamw(), cross_entropy);
   if (!from.empty()) trainer.restore(from);
   trainer.fit(std::make_shared<Digits>(64), {.steps = until, .batch_size = 4});
   if (!to.empty()) trainer.save(to, 1);
   std::vector<at::Tensor> parameters;
   for (const at::Tensor& p : model.module->parameters()) parameters.push_back(p.detach().clone());
   return parameters;
+}
+
+std::vector<at::Tensor> train(Context& context, const std::string& codec, std::int64_t until,
+                              const std::filesystem::path& from, const std::filesystem::path& to) {
+  const auto strategy = ddp_with(context, codec);
+  return train_with(*strategy, wide_model(), until, from, to);
 }
 
 bool same_bits(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
@@ -79,6 +87,48 @@ TEST(CodecResume, GoesOnBitForBitAtTheSameWorldSize) {
         });
       }
     }
+  }
+}
+
+// What the engine's own codec between hosts has left out of sums is in the checkpoint too.
+TEST(CodecResume, TheEnginesCodecGoesOnBitForBit) {
+  const auto wide_layers = [](Context& context, std::int64_t until, const std::filesystem::path& from,
+                              const std::filesystem::path& to) {
+    DdpStrategyOptions options;
+    options.check_parameters_every = 100;  // whole buckets in one all-reduce each, also between hosts
+    const auto strategy = all_strategies().make("ddp", context, options);
+    return train_with(*strategy, wide_model(/*width=*/4000), until, from, to);
+  };
+  for (const std::vector<int>& hosts : std::vector<std::vector<int>>{{0, 1}, {0, 1, 2}}) {
+    const TemporaryDirectory directory;
+    run_ranks(
+        static_cast<int>(hosts.size()), "hierarchical(native, gloo, codec=int8)",
+        [&](Context& context) {
+          const auto engine = [&] { return engine_memory(context.world()); };
+          // Every training begins with an engine that remembers nothing, as a process does.
+          const auto forget = [&] {
+            auto nothing = engine();
+            std::erase_if(nothing, [](const auto& entry) { return entry.first != "about"; });
+            EXPECT_EQ(restore_engine_memory(context.world(), nothing), "");
+          };
+          const auto whole = wide_layers(context, kSteps, {}, {});
+          forget();
+          wide_layers(context, kInterrupted, {}, directory.path());
+          std::set<std::string> saved;
+          for (const NamedTensor& t :
+               map_tensors(find_checkpoint(directory.path()) / "communication.safetensors"))
+            saved.insert(t.name);
+          for (int rank = 0; rank < context.world_size(); ++rank)
+            EXPECT_TRUE(saved.contains(str("rank", rank, "/engine/0/residual"))) << rank;
+          forget();
+          const auto resumed = wide_layers(context, kSteps, directory.path(), {});
+          EXPECT_TRUE(same_bits(whole, resumed)) << hosts.size() << " hosts";
+          auto changed = engine();
+          changed["about"] = torch::zeros({3}, at::kByte);
+          EXPECT_NE(restore_engine_memory(context.world(), changed).find("codec int8"), std::string::npos);
+          EXPECT_NE(restore_engine_memory(context.world(), {}), "");
+        },
+        std::chrono::seconds(60), hosts);
   }
 }
 
@@ -154,4 +204,4 @@ TEST(GatheredStates, MayDifferInNamesShapesAndDtypes) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::codec_resume_test

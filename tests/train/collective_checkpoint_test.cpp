@@ -4,17 +4,17 @@
 
 #include "rondo/backend/collectives.h"
 #include "rondo/checkpoint/tensor_file.h"
-#include "rondo/memory/ledger.h"
-#include "rondo/parallel/registry.h"
+#include "rondo/memory/tracker.h"
 #include "rondo/train/agreement.h"
 #include "rondo/train/trainer.h"
 #include "tests/backend/ranks.h"
-#include "tests/format/temporary_directory.h"
+#include "tests/parallel/strategy_told.h"
+#include "tests/temporary_directory.h"
 #include "tests/train/digits.h"
 #include "tests/train/equality_models.h"
 
 // What ranks that have parts of a model do together outside of training: save it, and compute with it.
-namespace rondo {
+namespace rondo::collective_checkpoint_test {
 namespace {
 
 using testing::make_subject;
@@ -53,8 +53,8 @@ TEST(CollectiveCheckpoint, ADiskThatFillsUpLeavesNoRankBehind) {
 // For the duration of a scope; of all ranks, which are threads of one process.
 class LimitedMemory {
  public:
-  LimitedMemory() { process_ledger().set_limit(Bytes{std::uint64_t{1} << 40}); }
-  ~LimitedMemory() { process_ledger().set_limit({}); }
+  LimitedMemory() { replica_memory_tracker().set_limit(Bytes{std::uint64_t{1} << 40}); }
+  ~LimitedMemory() { replica_memory_tracker().set_limit({}); }
   LimitedMemory(const LimitedMemory&) = delete;
   LimitedMemory& operator=(const LimitedMemory&) = delete;
 };
@@ -116,9 +116,9 @@ TEST_P(InParts, ACheckpointHoldsWhatTheWholeModelHas) {
     const TemporaryDirectory directory;
     on_ranks(GetParam(), [&](Context& context) {
       const testing::Subject subject = make_subject(name);
-      StrategyOptions options;
+      ShardedOptions options;
       options.find_unused_parameters = name == "sharing";
-      const auto strategy = all_strategies().make(GetParam().strategy, context, options);
+      const auto strategy = testing::make_strategy(GetParam().strategy, context, options);
       Trainer trainer(*strategy, subject.model);
       trainer.compile(testing::adamw());
       trainer.fit(subject.data, {.steps = 3, .batch_size = 4});
@@ -142,4 +142,4 @@ TEST_P(InParts, ACheckpointHoldsWhatTheWholeModelHas) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::collective_checkpoint_test

@@ -58,7 +58,7 @@ class Recorder final : public Callback {
   std::string name() const override { return "recorder"; }
   void on_train_begin(Trainer&, const FitPlan& plan) override { plan_ = plan; }
   void on_step_end(Trainer&, const StepRecord& record) override { steps_.push_back(record); }
-  void on_epoch_end(Trainer&, std::int64_t epoch) override { epochs_.push_back(epoch); }
+  void on_epoch_end(Trainer&, const EpochRecord& record) override { epochs_.push_back(record.epoch); }
   void on_validation_end(Trainer&, const ValidationRecord& record) override {
     validations_.push_back(record);
   }

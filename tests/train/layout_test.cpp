@@ -6,13 +6,17 @@
 #include <mutex>
 #include <numeric>
 
+#include "rondo/backend/collectives.h"
 #include "rondo/data/masked_text.h"
 #include "rondo/models/freeze.h"
+#include "rondo/nn/experts/mixture_of_experts.h"
 #include "rondo/nn/sync_batch_norm.h"
+#include "rondo/parallel/strategy_on_mesh.h"
 #include "tests/backend/ranks.h"
+#include "tests/temporary_directory.h"
 #include "tests/train/digits.h"
 
-namespace rondo {
+namespace rondo::layout_test {
 namespace {
 
 using testing::Recorder;
@@ -148,5 +152,52 @@ TEST(Layout, ConvolutionsWithSynchronisedBatchNormAndDropout) {
                                 /*accumulates=*/false);
 }
 
+// Batch normalisation that every rank does by itself, and experts where a strategy needs some.
+Model normed_model(bool has_experts) {
+  static std::mutex mutex;  // the default generator is shared
+  const std::lock_guard lock(mutex);
+  torch::manual_seed(7);
+  auto module = std::make_shared<torch::nn::SequentialImpl>(torch::nn::Linear(8, 16),
+                                                            torch::nn::BatchNorm1d(16), torch::nn::Tanh());
+  if (has_experts) module->push_back(MixtureOfExperts(ExpertsConfig{.width = 16, .inner = 8, .experts = 2}));
+  module->push_back(torch::nn::Linear(16, 8));
+  Model model;
+  model.name = "normed";
+  model.config = nlohmann::json::object();
+  model.forward = [raw = module.get()](const at::Tensor& input) { return raw->forward(input); };
+  model.module = module;
+  return model;
+}
+
+// Running statistics differ from rank to rank after a step. What is validated is the one model that a
+// checkpoint has, though every rank computes some of the batches.
+TEST(Layout, TheModelThatIsValidatedIsTheOneThatIsSaved) {
+  struct Way {
+    std::string strategy;
+    Mesh mesh = {};
+  };
+  for (const Way& way :
+       {Way{"ddp"}, Way{"zero1"}, Way{"zero3"}, Way{"expert"}, Way{"ddp", {{"data", 2}, {"pipeline", 2}}}}) {
+    SCOPED_TRACE(way.strategy + " on a mesh of " + std::to_string(way.mesh.size()));
+    const TemporaryDirectory directory;
+    run_ranks(way.mesh.empty() ? 2 : 4, "native", [&](Context& context) {
+      const auto strategy = way.mesh.empty()
+                                ? all_strategies().make(way.strategy, context)
+                                : strategy_on_mesh(all_strategies(), way.strategy, context.mesh(way.mesh),
+                                                   [](const std::string&) { return OptionValues(); });
+      Trainer trainer(*strategy, normed_model(way.strategy == "expert"));
+      trainer.compile(testing::adamw());
+      const auto validation = std::make_shared<testing::Digits>(40, 2);
+      const FitResult fitted =
+          trainer.fit(std::make_shared<testing::Digits>(48),
+                      {.steps = 3, .batch_size = 8, .validation = validation, .validation_batch_size = 8});
+      trainer.save(directory.path(), /*keep=*/1);
+      trainer.load_weights(directory.path());
+      EXPECT_EQ(trainer.evaluate(*validation, {.batch_size = 8}).at("loss"), fitted.validation.at("loss"));
+      barrier(context.world());
+    });
+  }
+}
+
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::layout_test

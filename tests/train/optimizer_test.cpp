@@ -10,9 +10,10 @@
 #include <sstream>
 
 #include "rondo/base/error.h"
+#include "rondo/strategy/group_rates.h"
 #include "rondo/train/fused_adam.h"
 
-namespace rondo {
+namespace rondo::optimizer_test {
 namespace {
 
 torch::nn::Sequential small_model() {
@@ -94,11 +95,39 @@ TEST(MakeOptimizer, MakesEachByNameWithItsOptions) {
   for (const std::string& name : optimizer_names()) {
     auto optimizer = make_optimizer({.name = name, .learning_rate = 0.25, .weight_decay = 0.5}, *model);
     EXPECT_DOUBLE_EQ(optimizer->param_groups()[0].options().get_lr(), 0.25) << name;
-    set_learning_rate(*optimizer, 0.125);
+    GroupRates(*optimizer).set(*optimizer, 0.125);
     EXPECT_DOUBLE_EQ(optimizer->param_groups()[0].options().get_lr(), 0.125) << name;
   }
   auto adamw = make_optimizer({.name = "adamw", .weight_decay = 0.0}, *model);
   EXPECT_EQ(static_cast<torch::optim::AdamWOptions&>(adamw->param_groups()[0].options()).weight_decay(), 0.0);
+}
+
+// A head that learns ten times as fast, a part that stands still.
+TEST(GroupRates, KeepTheProportionsOfParameterGroups) {
+  auto model = small_model();
+  const auto parameters = model->parameters();
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  const double rates[] = {0.0, 0.1, 1.0};
+  for (std::size_t i = 0; i < 3; ++i) {
+    groups.emplace_back(std::vector<at::Tensor>{parameters[i]},
+                        std::make_unique<torch::optim::SGDOptions>(rates[i]));
+  }
+  torch::optim::SGD optimizer(groups, torch::optim::SGDOptions(0.5));
+  const auto rate = [&](std::size_t group) { return optimizer.param_groups()[group].options().get_lr(); };
+  const GroupRates made(optimizer);
+  EXPECT_DOUBLE_EQ(made.current(optimizer), 0.1);
+  for (const double now : {0.05, 0.0, 0.2}) {
+    made.set(optimizer, now);
+    EXPECT_DOUBLE_EQ(rate(0), 0);
+    EXPECT_DOUBLE_EQ(rate(1), now);
+    EXPECT_DOUBLE_EQ(rate(2), 10 * now);
+    EXPECT_DOUBLE_EQ(made.current(optimizer), now);
+  }
+  // Rates that are all zero have no proportions.
+  for (auto& group : optimizer.param_groups()) group.options().set_lr(0);
+  GroupRates(optimizer).set(optimizer, 0.25);
+  EXPECT_DOUBLE_EQ(rate(0), 0.25);
+  EXPECT_DOUBLE_EQ(rate(2), 0.25);
 }
 
 TEST(MakeOptimizer, RejectsWhatCannotBe) {
@@ -107,7 +136,8 @@ TEST(MakeOptimizer, RejectsWhatCannotBe) {
     make_optimizer({.name = "adamax"}, *model);
     FAIL();
   } catch (const UsageError& e) {
-    EXPECT_STREQ(e.what(), "unknown optimizer 'adamax'; known are: adam, adamw, sgd");
+    EXPECT_STREQ(e.what(),
+                 "unknown optimizer 'adamax'; known are: adagrad, adam, adamw, lamb, lars, lion, sgd");
   }
   EXPECT_THROW(make_optimizer({.learning_rate = -0.1}, *model), UsageError);
   EXPECT_THROW(make_optimizer({.weight_decay = -0.1}, *model), UsageError);
@@ -115,4 +145,4 @@ TEST(MakeOptimizer, RejectsWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::optimizer_test

@@ -10,10 +10,10 @@
 #include "rondo/train/callbacks/model_checkpoint.h"
 #include "rondo/train/trainer.h"
 #include "tests/backend/ranks.h"
-#include "tests/format/temporary_directory.h"
+#include "tests/temporary_directory.h"
 #include "tests/train/digits.h"
 
-namespace rondo {
+namespace rondo::precision_training_test {
 namespace {
 
 using testing::adamw;
@@ -35,7 +35,7 @@ class Poisoned final : public Dataset {
   Batch get(std::span<const std::int64_t> indices) const override {
     Batch batch = digits_.get(indices);
     for (std::size_t i = 0; i < indices.size(); ++i) {
-      if (indices[i] == bad_) batch.input[static_cast<std::int64_t>(i)].fill_(NAN);
+      if (indices[i] == bad_) batch.inputs[0][static_cast<std::int64_t>(i)].fill_(NAN);
     }
     return batch;
   }
@@ -199,7 +199,7 @@ TEST(PrecisionTraining, ResumesBitForBitWithItsMastersAndScale) {
     for (std::size_t i = 0; i < 10; ++i)
       EXPECT_TRUE(at::equal(resumed->steps[i], weights->steps[10 + i])) << i;
 
-    // What a checkpoint holds are the masters: a float32 model, that any other level can start from.
+    // What a checkpoint holds are the master weights: a float32 model, that any other level can start from.
     const Model plain = small_model(0.5);
     load_weights(directory.path(), named_tensors(*plain.module));
     EXPECT_TRUE(at::equal(plain.module->parameters().front(),
@@ -207,7 +207,7 @@ TEST(PrecisionTraining, ResumesBitForBitWithItsMastersAndScale) {
   });
 }
 
-// The float32 shards are the masters, and what a checkpoint holds.
+// The float32 shards are the master weights, and what a checkpoint holds.
 TEST(PrecisionTraining, ShardedStrategiesKeepTheMastersThemselves) {
   const auto data = std::make_shared<Digits>(80);
   const FitOptions options{.epochs = 2, .batch_size = 10, .clip_norm = 1.0};
@@ -294,4 +294,4 @@ TEST(PrecisionTraining, BatchNormsStayInFloat32UnderShardedStrategiesToo) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::precision_training_test

@@ -6,7 +6,7 @@
 
 #include "rondo/base/error.h"
 
-namespace rondo {
+namespace rondo::schedule_test {
 namespace {
 
 TEST(Schedule, ConstantWithWarmUpRisesThenStays) {
@@ -58,4 +58,4 @@ TEST(Schedule, RejectsWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::schedule_test

@@ -5,6 +5,8 @@
 #include <random>
 
 #include "apps/bench/commands.h"
+#include "apps/common/flag_checks.h"
+#include "apps/common/result_flags.h"
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -87,9 +89,9 @@ Command add_codecs(CLI::App& app) {
                       "codecs (default: all): " + join(collective::codec_names(), ", "));
   command->add_option("--size", options->size, "float32 values, in bytes")->capture_default_str();
   command->add_option("--runs", options->runs, "runs, of which the fastest counts")
-      ->check(CLI::PositiveNumber)
+      ->check(rondo::positive_number())
       ->capture_default_str();
-  command->add_option("--json", options->json, "write the results to FILE, or '-' for standard output");
+  add_json_flag(*command, options->json);
   command->footer(
       "Speeds are in 10^9 bytes of float32 a second, whatever their encoding's length.\n\n"
       "Examples:\n  rondo bench codecs\n  rondo bench codecs --codec int8,top_k:0.05 --size 1MiB --json -");

@@ -14,9 +14,10 @@
 #include "apps/bench/emulated_hosts.h"
 #include "rondo/backend/collectives.h"
 #include "rondo/backend/context.h"
-#include "rondo/backend/native/registered_memory.h"
+#include "rondo/backend/memory/registered_memory.h"
 #include "rondo/backend/registry.h"
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
 #include "rondo/collective/codec/codec.h"
 #include "rondo/launch/spawn.h"
@@ -50,9 +51,9 @@ std::vector<int> ranks_in_order(const std::string& order, int ranks) {
 }
 
 c10::intrusive_ptr<c10d::Backend> make_engine(const std::string& name, const std::string& order,
-                                              const Group& world, bool reproducible = false) {
+                                              const Group& world, bool deterministic = false) {
   BackendRequest request;
-  request.reproducible = reproducible;
+  request.deterministic = deterministic;
   request.group_name = str(name, " ", order);
   request.world_ranks = ranks_in_order(order, world.size());
   request.size = world.size();
@@ -75,7 +76,7 @@ std::vector<Competitor> make_competitors(const AcrossHosts& settings, const Grou
                              codec,
                              order,
                              make_engine(str("hierarchical(native, gloo, codec=", codec, options, ")"), order,
-                                         world, settings.reproducible),
+                                         world, settings.deterministic),
                              {},
                              {},
                              false});
@@ -205,7 +206,7 @@ Json run_across_hosts(const AcrossHosts& settings) {
   const ssize_t count = pread(results, text.data(), text.size(), 0);
   close(results);
   if (count != static_cast<ssize_t>(text.size())) throw Error("cannot read the results back");
-  return Json::parse(text);
+  return parse_json_strict(text, "the results of rank 0");
 }
 
 }  // namespace rondo::bench

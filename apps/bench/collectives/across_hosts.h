@@ -15,9 +15,9 @@ struct AcrossHosts {
   int ranks = 4;  // half of them on each host
   std::vector<Bytes> sizes;
   std::vector<std::string> codecs;  // "none" included
-  std::string options;              // of the hierarchical engine, as in "lanes=1"
+  std::string options;              // of the hierarchical engine, as in "inter_host_ranks=1"
   bool peers = false;
-  bool reproducible = false;  // sums in the order of ranks
+  bool deterministic = false;  // sums in the order of ranks
   int rounds = 7;
   bool table = true;
 };

@@ -20,18 +20,23 @@
 #include "apps/bench/collectives/tournament.h"
 #include "apps/bench/collectives/tune.h"
 #include "apps/bench/commands.h"
+#include "apps/common/flag_checks.h"
+#include "apps/common/result_flags.h"
 #include "apps/report/page.h"
 #include "rondo/backend/context.h"
+#include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/point_to_point_channel.h"
 #include "rondo/backend/registry.h"
-#include "rondo/backend/store_adapter.h"
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
+#include "rondo/base/output.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_memory_channel.h"
 #include "rondo/channel/thread_channel.h"
 #include "rondo/collective/algorithms/registry.h"
 #include "rondo/collective/chooser/tuning.h"
 #include "rondo/collective/codec/codec.h"
+#include "rondo/format/provenance.h"
 #include "rondo/launch/cpu_binding.h"
 #include "rondo/launch/spawn.h"
 
@@ -40,7 +45,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kCollectivesExamples = R"(Examples:
   rondo bench collectives                                     rondo's engine, all_reduce, 2 ranks
   rondo bench collectives --peers --ranks 2,4 --json out.json next to Gloo, and to Open MPI when installed
   rondo bench collectives --operations all --sizes 4B,25MiB --dtype bfloat16
@@ -71,7 +76,7 @@ struct Settings {
   int hosts = 1;  // that plans are made for
   bool tune = false;
   bool check_chooser = false;  // measure again after tuning
-  bool reproducible = false;
+  bool deterministic = false;
 
   bool uses(const std::string& channel) const {
     return std::find(channels.begin(), channels.end(), channel) != channels.end();
@@ -197,7 +202,7 @@ std::vector<std::unique_ptr<Contender>> make_contenders(const Settings& settings
     const std::shared_ptr<Channel> channel = make_channel(name, world, mesh);
     for (const std::string& algorithm : settings.algorithms) {
       contenders.push_back(make_plan_contender(
-          algorithm, name, channel, spread_over_hosts(world.size(), settings.hosts), settings.reproducible));
+          algorithm, name, channel, spread_over_hosts(world.size(), settings.hosts), settings.deterministic));
     }
   }
   if (!settings.peers || mesh != nullptr) return contenders;
@@ -219,6 +224,7 @@ Json run_rank(const Settings& settings, const Context& context, const ThreadMesh
   Json json = Json::array();
   for (const std::string& operation : settings.operations) {
     bool heading = true;
+    std::string footing;
     for (const Bytes size : settings.sizes) {
       const Bytes unit = smallest_size(operation, world.size(), settings.dtype);
       if (size < unit) continue;
@@ -228,10 +234,12 @@ Json run_rank(const Settings& settings, const Context& context, const ThreadMesh
         for (const Row& row : rows) json.push_back(to_json(row, rows));
         if (settings.table && heading) std::cout << table_heading(rows) << "\n";
         if (settings.table) std::cout << table_line(rows) << std::endl;
+        footing = table_footing(rows);
       }
       heading = false;
       if (operation == "barrier") break;  // has no size
     }
+    if (rank == 0 && settings.table) std::cout << footing << std::flush;
   }
   return json;
 }
@@ -244,7 +252,7 @@ Json run_processes(const Settings& settings, int ranks) {
       [&](int rank) {
         pin(rank, ranks);
         at::set_num_threads(1);
-        const Context context = init({.backend = "native", .reproducible = settings.reproducible});
+        const Context context = init({.backend = "native", .deterministic = settings.deterministic});
         const std::string text = run_rank(settings, context, nullptr).dump();
         if (rank == 0 && write(results, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
           throw Error(str("cannot keep the results: ", errno_text(errno)));
@@ -255,7 +263,7 @@ Json run_processes(const Settings& settings, int ranks) {
   const ssize_t count = pread(results, text.data(), text.size(), 0);
   close(results);
   if (count != static_cast<ssize_t>(text.size())) throw Error("cannot read the results back");
-  return Json::parse(text);
+  return parse_json_strict(text, "the results of rank 0");
 }
 
 // Ranks as threads of this process, for plans over the channel between threads.
@@ -276,7 +284,7 @@ Json run_threads(const Settings& settings, int ranks) {
                                       .world_size = ranks,
                                       .local_rank = rank,
                                       .store = store,
-                                      .reproducible = settings.reproducible});
+                                      .deterministic = settings.deterministic});
         Json mine = run_rank(settings, context, &mesh);
         const std::lock_guard lock(mutex);
         if (rank == 0) rows = std::move(mine);
@@ -384,10 +392,9 @@ int explain(const PlanChoice& choice, const std::string& json_target, const std:
   const Json document = explain_as_json(choice);
   write_json(json_target, document);
   if (page.empty()) return 0;
-  std::ofstream file(page);
-  file << make_page({{"title", str(choice.algorithm, " ", choice.operation)}, {"plan", document}});
-  file.close();
-  if (!file) throw Error(str("cannot write ", page, ": ", errno_text(errno)));
+  write_output(page, make_page({{"title", str(choice.algorithm, " ", choice.operation)},
+                                {"plan", document},
+                                {"made_by", to_json(make_provenance("rondo bench collectives", {}))}}));
   return 0;
 }
 
@@ -412,7 +419,7 @@ Command add_collectives(CLI::App& parent) {
   const auto flags = std::make_shared<Flags>();
   CLI::App* app =
       parent.add_subcommand("collectives", "Time of collectives by size, next to Gloo and Open MPI");
-  app->footer(kExamples);
+  app->footer(kCollectivesExamples);
   app->option_defaults()->always_capture_default();
   CLI::Option* operations = app->add_option("--operations,--operation", flags->operations,
                                             "Operations, or all: " + join(operation_names(), ", "));
@@ -433,8 +440,8 @@ Command add_collectives(CLI::App& parent) {
                   "Hosts that plans are made for (--explain, --algorithm); without them 2: all_reduce of "
                   "float32 between two hosts "
                   "emulated on this machine (needs root)")
-      ->check(CLI::Range(1, 64));
-  app->add_flag("--reproducible", flags->settings.reproducible,
+      ->check(rondo::between(1, 64));
+  app->add_flag("--deterministic", flags->settings.deterministic,
                 "Add in the order of ranks, whatever the algorithm and the hosts");
   app->add_flag("--tune", flags->settings.tune,
                 "Measure the engine and every algorithm on registered memory of one host, and keep the "
@@ -454,12 +461,13 @@ Command add_collectives(CLI::App& parent) {
   app->add_option("--html", flags->page, "With --explain: write a page that draws the steps")
       ->needs(explained);
   app->add_option("--rate", flags->across.rate, "With --hosts 2: rate of the link, as tc writes it");
-  app->add_option("--hierarchical", flags->across.options,
-                  "With --hosts 2: options of the hierarchical engine, as in lanes=1,chunk=512KiB");
+  app->add_option(
+      "--hierarchical", flags->across.options,
+      "With --hosts 2: options of the hierarchical engine, as in inter_host_ranks=1,chunk=512KiB");
   CLI::Option* bursts = app->add_option("--bursts", flags->settings.effort.bursts, "Turns of each system")
-                            ->check(CLI::Range(1, 1000));
+                            ->check(rondo::between(1, 1000));
   CLI::Option* burst = app->add_option("--burst-time", flags->burst, "Length of a turn");
-  app->add_option("--json", flags->json, "Write the results to FILE, or '-' for standard output");
+  add_json_flag(*app, flags->json);
   return {app, [flags, sizes, operations, bursts, burst] {
             Settings& settings = flags->settings;
             settings.ranks = parse_ranks(flags->ranks);
@@ -473,7 +481,7 @@ Command add_collectives(CLI::App& parent) {
               plan.bytes = sizes->count() > 0 ? parse_sizes(flags->sizes).front()
                                               : KiB(16 * static_cast<std::uint64_t>(plan.ranks));
               plan.dtype = flags->dtype;
-              plan.in_rank_order = settings.reproducible;
+              plan.in_rank_order = settings.deterministic;
               plan.element_bytes = c10::elementSize(settings.dtype);
               return explain(plan, flags->json, flags->page);
             }
@@ -501,7 +509,7 @@ Command add_collectives(CLI::App& parent) {
             across.sizes = settings.sizes;
             across.codecs = split(flags->codecs, ',');
             across.peers = settings.peers;
-            across.reproducible = settings.reproducible;
+            across.deterministic = settings.deterministic;
             across.rounds = settings.effort.bursts;
             across.table = settings.table;
             Json all = Json::array();

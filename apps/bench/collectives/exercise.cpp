@@ -4,8 +4,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include "rondo/backend/native/native_backend.h"
-#include "rondo/backend/native/registered_memory.h"
+#include "rondo/backend/memory/registered_memory.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 
@@ -94,10 +93,10 @@ Exercise all_reduce(const Backend& backend, const Shape& shape, Memory memory) {
 }
 
 Exercise direct_all_reduce(const Backend& backend, const Shape& shape, Memory memory) {
-  auto& native = dynamic_cast<NativeBackend&>(*backend);
-  return in_place(
-      make_buffer(shape.total, shape.dtype, memory), shape, test_sum(shape.ranks, shape.total, shape.dtype),
-      [backend, &native](Tensors& tensors) { native.all_reduce_now(tensors.front(), c10d::ReduceOp::SUM); });
+  return in_place(make_buffer(shape.total, shape.dtype, memory), shape,
+                  test_sum(shape.ranks, shape.total, shape.dtype), [backend](Tensors& tensors) {
+                    extended(backend)->all_reduce_now(tensors.front(), c10d::ReduceOp::SUM);
+                  });
 }
 
 Exercise broadcast(const Backend& backend, const Shape& shape, Memory memory) {

@@ -48,8 +48,8 @@ Bytes smallest_size(const std::string& operation, int ranks, at::ScalarType dtyp
 // keeps its part, 1 otherwise.
 double bus_factor(const std::string& operation, int ranks);
 
-// `bytes` must be at least smallest_size() and a multiple of it. `direct`: by NativeBackend's direct call,
-// where there is one (all_reduce).
+// `bytes` must be at least smallest_size() and a multiple of it. `direct`: by ExtendedBackend's direct
+// call, where there is one (all_reduce).
 Exercise make_exercise(const std::string& operation, const c10::intrusive_ptr<c10d::Backend>& backend,
                        Bytes bytes, at::ScalarType dtype, Memory memory, bool direct = false);
 

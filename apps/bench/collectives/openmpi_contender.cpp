@@ -99,9 +99,19 @@ class OpenMpiJob {
   void start(int ranks) {
     const std::string count = str(ranks);
     const std::string peer = peer_program();
-    std::vector<std::string> words = {
-        "mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", count,
-        peer,     folder_.path()};
+    // A folder of its own for mpirun's files too: two that start at once in /tmp make the same folder, and
+    // one fails.
+    std::vector<std::string> words = {"env",
+                                      str("TMPDIR=", folder_.path()),
+                                      "mpirun",
+                                      "--allow-run-as-root",
+                                      "--oversubscribe",
+                                      "--bind-to",
+                                      "none",
+                                      "-n",
+                                      count,
+                                      peer,
+                                      folder_.path()};
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
@@ -116,7 +126,7 @@ class OpenMpiJob {
       sched_setaffinity(0, sizeof(all), &all);
       prctl(PR_SET_PDEATHSIG, SIGTERM);
       dup2(STDERR_FILENO, STDOUT_FILENO);
-      execvp("mpirun", arguments.data());
+      execvp(arguments[0], arguments.data());
       _exit(127);
     }
     setpgid(process_, process_);

@@ -5,6 +5,7 @@
 #include <iomanip>
 #include <sstream>
 
+#include "rondo/base/peer_ratio.h"
 #include "rondo/base/text.h"
 
 namespace rondo::bench {
@@ -51,8 +52,8 @@ void for_each_peer(const std::vector<Row>& rows, Use use) {
   }
 }
 
-double speedup(const Row& row, const Row& peer) {
-  return row.timing.p50_us > 0 ? peer.timing.p50_us / row.timing.p50_us : 0;
+PeerRatio speedup(const Row& row, const Row& peer) {
+  return peer_ratio({row.timing.p50_us, row.timing.min_us}, {peer.timing.p50_us, peer.timing.min_us});
 }
 
 }  // namespace
@@ -92,8 +93,11 @@ nlohmann::ordered_json to_json(const Row& row, const std::vector<Row>& same_case
       {"lost_time", row.gaps.lost},
   };
   if (row.labels.system == "rondo") {
-    for_each_peer(same_case,
-                  [&](const Row& peer) { json["speedup_over_" + peer.labels.system] = speedup(row, peer); });
+    for_each_peer(same_case, [&](const Row& peer) {
+      const PeerRatio ratio = speedup(row, peer);
+      json["speedup_over_" + peer.labels.system] = ratio.value;
+      json["speedup_over_" + peer.labels.system + "_by"] = ratio.of_minima ? "min" : "p50";
+    });
   }
   return json;
 }
@@ -124,17 +128,21 @@ std::string table_line(const std::vector<Row>& same_case) {
   for_each_peer(same_case, [&](const Row& peer) {
     std::vector<std::string> factors;
     for (const Row& row : same_case) {
-      std::ostringstream factor;
-      factor << std::fixed << std::setprecision(1) << speedup(row, peer) << "x";
       // Of rondo's engine in the shortest call.
       const bool counts = row.labels.system == "rondo" && row.labels.algorithm == "auto" &&
                           row.labels.codec == "none" && (row.labels.direct || !row.labels.registered);
-      if (counts) factors.push_back(factor.str());
+      if (counts) factors.push_back(to_string(speedup(row, peer)));
     }
     out << std::setw(kColumn) << join(factors, ", ");
   });
   out << std::setw(16) << microseconds(same_case.front().gaps.longest_us);
   return out.str();
+}
+
+std::string table_footing(const std::vector<Row>& same_case) {
+  std::string footing;
+  for_each_peer(same_case, [&](const Row&) { footing = str(kPeerRatioRule, "\n"); });
+  return footing;
 }
 
 }  // namespace rondo::bench

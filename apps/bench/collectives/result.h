@@ -30,5 +30,7 @@ nlohmann::ordered_json to_json(const Row& row, const std::vector<Row>& same_case
 // contender.
 std::string table_heading(const std::vector<Row>& same_case);
 std::string table_line(const std::vector<Row>& same_case);
+// What the ratios of the lines are of, as a line with its end; empty without a peer.
+std::string table_footing(const std::vector<Row>& same_case);
 
 }  // namespace rondo::bench

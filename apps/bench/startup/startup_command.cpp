@@ -1,9 +1,4 @@
 // `rondo bench startup`: how long from the command until every rank has trained its first step.
-#include <fcntl.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -13,7 +8,10 @@
 
 #include "apps/bench/commands.h"
 #include "apps/bench/python.h"
+#include "apps/bench/run_to_end.h"
 #include "apps/bench/startup/worker.h"
+#include "apps/common/flag_checks.h"
+#include "apps/common/result_flags.h"
 #include "rondo/base/error.h"
 #include "rondo/base/median.h"
 #include "rondo/base/text.h"
@@ -27,7 +25,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr double kGoalSeconds = 1.0;
-constexpr const char* kExamples =
+constexpr const char* kStartupExamples =
     "Examples:\n"
     "  rondo bench startup\n"
     "  rondo bench startup --peers --runs 9 --json startup.json\n\n"
@@ -39,24 +37,6 @@ struct Launcher {
   std::vector<std::string> command;
   std::vector<double> seconds;  // one a run
 };
-
-// Runs the command to its end; its standard output is not shown. Throws Error when it fails.
-void run_to_end(const std::vector<std::string>& words) {
-  std::vector<char*> arguments;
-  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-  pid_t process = -1;
-  const int error = posix_spawnp(&process, arguments[0], &actions, nullptr, arguments.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) throw Error(str("cannot start ", words[0], ": ", errno_text(error)));
-  int status = 0;
-  waitpid(process, &status, 0);
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-    throw Error(str(join(words, " "), " failed; see above"));
-}
 
 // Seconds from the start of the command to the end of the last rank's first step.
 double time_first_step(const Launcher& launcher, int ranks, const fs::path& report) {
@@ -136,12 +116,12 @@ Command add_startup(CLI::App& parent) {
   const auto flags = std::make_shared<Flags>();
   CLI::App* app =
       parent.add_subcommand("startup", "Time from the command to the first training step, next to torchrun");
-  app->footer(kExamples);
+  app->footer(kStartupExamples);
   app->option_defaults()->always_capture_default();
-  app->add_option("--ranks", flags->ranks, "Number of ranks")->check(CLI::Range(1, 64));
-  app->add_option("--runs", flags->runs, "Starts of each system, in turns")->check(CLI::Range(1, 1000));
+  app->add_option("--ranks", flags->ranks, "Number of ranks")->check(rondo::between(1, 64));
+  add_turns_flag(*app, "--runs", flags->runs, "Starts of each system, in turns");
   app->add_flag("--peers", flags->peers, "Start the same under torchrun too");
-  app->add_option("--json", flags->json, "Write the results to FILE, or '-' for standard output");
+  add_json_flag(*app, flags->json);
   app->add_option("--worker", flags->worker_report, "Be one of the ranks")->group("");
   return {app, [flags] {
             if (!flags->worker_report.empty()) {

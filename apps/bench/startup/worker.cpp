@@ -5,12 +5,11 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include <fstream>
-
 #include "rondo/backend/context.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
+#include "rondo/format/file.h"
 #include "rondo/models/mlp.h"
 #include "rondo/parallel/ddp/ddp.h"
 
@@ -30,9 +29,7 @@ void train_first_step(const std::string& report) {
   optimizer.step();
 
   // One write a line, so that ranks do not mix.
-  std::ofstream out(report, std::ios::app);
-  out << str(monotonic_ns(), "\n") << std::flush;
-  if (!out) throw Error(str("cannot write ", report));
+  OutputFile(report, OutputFile::Mode::append).write(str(monotonic_ns(), "\n"));
 }
 
 }  // namespace rondo::bench

@@ -4,6 +4,7 @@
 
 #include "apps/bench/emulated_hosts.h"
 #include "apps/bench/step/process_figures.h"
+#include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
 
 namespace rondo::bench {
@@ -23,7 +24,7 @@ void command(Contestant& contestant, const char* verb, int steps) {
 }
 
 nlohmann::json answer_of(Contestant& contestant, std::size_t rank, Deadline deadline) {
-  return nlohmann::json::parse(contestant.fleet->workers[rank]->read_line(deadline));
+  return parse_json_strict(contestant.fleet->workers[rank]->read_line(deadline), "the answer of a worker");
 }
 
 // Bytes that each host has sent so far; empty where ranks are not on emulated hosts.

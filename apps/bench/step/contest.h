@@ -15,7 +15,7 @@ struct RankSamples {
   std::vector<double> losses;
   std::vector<double> comm_ms;
   std::vector<double> exposed_comm_ms;
-  std::uint64_t peak_bytes = 0;         // as the system itself accounts for it
+  std::uint64_t peak_bytes = 0;         // as the system itself tracked for it
   std::uint64_t peak_tensor_bytes = 0;  // of tensors and buffers alive at a time, to the byte
   std::uint64_t peak_rss_bytes = 0;
   // As the kernel tells, see process_figures.h.
@@ -30,9 +30,10 @@ struct Contestant {
   std::string strategy;  // a name of the registry; PyTorch's: ddp, zero1, fsdp2
   std::string setting;   // which variant; empty when there is only one
   std::shared_ptr<Fleet> fleet;
-  std::size_t ranks = 1;    // of the fleet's processes, the first so many take part
-  std::string policy = {};  // the scheduler's policy that an ablation switches on here; "fifo" for none
-  bool own_matmul = false;  // rondo's own choice of matrix products
+  std::size_t ranks = 1;     // of the fleet's processes, the first so many take part
+  std::size_t replicas = 1;  // in each, on the batch of a rank each
+  std::string policy = {};   // the scheduler's policy that an ablation switches on here; "fifo" for none
+  bool own_matmul = false;   // rondo's own choice of matrix products
   std::vector<RankSamples> samples = {};
   std::uint64_t link_bytes = 0;  // sent by the busiest host in all bursts
   int link_steps = 0;            // steps in which they were sent

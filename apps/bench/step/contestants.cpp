@@ -60,22 +60,44 @@ class Starter {
   void add(const std::string& strategy, const std::string& matmul, const std::string& name,
            const ScheduleFlags& schedule, const std::string& plan, const std::string& policy) {
     const bool alone = strategy == "one_device";
+    // What others do with processes these do with replicas in one.
+    const bool in_process =
+        strategy == "mirrored" || strategy == "central_storage" || strategy == "data_parallel";
+    const int replicas = in_process ? place_.ranks : 1;
+    FleetPlace place = place_;
+    if (in_process) {
+      place.ranks = 1;
+      place.pinned = false;
+    }
     const bool own_matmul = matmul != "default";
     const std::string setting = title(name, own_matmul ? "matmul " + matmul : "");
     std::vector<std::string> command = {self_, "step-worker", "--strategy", strategy};
     const std::vector<std::string> more = {
         "--model",        training_.model,      "--backend",     alone ? "native" : lineup_.backend,
-        "--bucket-bytes", lineup_.bucket_bytes, "--joint-batch", str(lineup_.joint_batch)};
+        "--bucket-bytes", lineup_.bucket_bytes, "--joint-batch", str(lineup_.joint_batch * replicas),
+        "--replicas",     str(replicas)};
     command.insert(command.end(), more.begin(), more.end());
     const std::vector<std::string> words = schedule.words();
     command.insert(command.end(), words.begin(), words.end());
     if (!plan.empty()) command.insert(command.end(), {"--plan", plan});
     const std::shared_ptr<Fleet> fleet = start_fleet(title("rondo " + strategy, setting), command,
-                                                     {{"RONDO_MATMUL", matmul}}, training_, place_);
-    contestants_.push_back({"rondo", strategy, setting, fleet, alone ? 1 : ranks(), policy, own_matmul});
+                                                     {{"RONDO_MATMUL", matmul}}, training_, place);
+    contestants_.push_back({.system = "rondo",
+                            .strategy = strategy,
+                            .setting = setting,
+                            .fleet = fleet,
+                            .ranks = alone || in_process ? 1 : ranks(),
+                            .replicas = static_cast<std::size_t>(replicas),
+                            .policy = policy,
+                            .own_matmul = own_matmul});
     if (alone) {
-      contestants_.push_back(
-          {"rondo", strategy, title("independent", setting), fleet, ranks(), policy, own_matmul});
+      contestants_.push_back({.system = "rondo",
+                              .strategy = strategy,
+                              .setting = title("independent", setting),
+                              .fleet = fleet,
+                              .ranks = ranks(),
+                              .policy = policy,
+                              .own_matmul = own_matmul});
     }
   }
   static std::string title(const std::string& name, const std::string& setting) {
@@ -95,6 +117,7 @@ std::string counterpart(const std::string& strategy) {
   if (strategy == "ddp") return "ddp";
   if (strategy == "zero1" || strategy == "zero2") return "zero1";
   if (strategy == "zero3" || strategy == "zero3_keep" || strategy == "hsdp") return "fsdp2";
+  if (strategy == "tensor") return "tensor";
   return {};
 }
 

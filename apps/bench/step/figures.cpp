@@ -1,6 +1,7 @@
 #include "apps/bench/step/figures.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "rondo/base/median.h"
@@ -9,7 +10,7 @@ namespace rondo::bench {
 
 double quantile(std::vector<double> values, double part) {
   std::sort(values.begin(), values.end());
-  return values[static_cast<std::size_t>(part * static_cast<double>(values.size() - 1) + 0.5)];
+  return values[static_cast<std::size_t>(std::lround(part * static_cast<double>(values.size() - 1)))];
 }
 
 std::vector<double> pooled(const Contestant& contestant, std::vector<double> RankSamples::*member) {
@@ -27,7 +28,16 @@ double throughput(const StepCase& training, const Contestant& contestant) {
   for (const RankSamples& rank : contestant.samples) {
     sum += static_cast<double>(training.items()) / (median(rank.step_ms) / 1e3);
   }
-  return sum;
+  return sum * static_cast<double>(contestant.replicas);
+}
+
+double best_throughput(const StepCase& training, const Contestant& contestant) {
+  double sum = 0;
+  for (const RankSamples& rank : contestant.samples) {
+    const double fastest = *std::min_element(rank.step_ms.begin(), rank.step_ms.end());
+    sum += static_cast<double>(training.items()) / (fastest / 1e3);
+  }
+  return sum * static_cast<double>(contestant.replicas);
 }
 
 std::uint64_t largest(const Contestant& contestant, std::uint64_t RankSamples::*member) {

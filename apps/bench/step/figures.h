@@ -19,6 +19,9 @@ double median_step(const Contestant& contestant);
 // lockstep and for independent ones.
 double throughput(const StepCase& training, const Contestant& contestant);
 
+// The same with each rank at its fastest step.
+double best_throughput(const StepCase& training, const Contestant& contestant);
+
 // The rank with the most.
 std::uint64_t largest(const Contestant& contestant, std::uint64_t RankSamples::*member);
 

@@ -25,18 +25,19 @@ std::shared_ptr<Fleet> start_fleet(const std::string& name, std::vector<std::str
   add("--optimizer", training.optimizer);
   add("--codec", training.codec);
   if (!training.mixed_precision.empty()) add("--mixed-precision", training.mixed_precision);
-  if (training.accounts_memory) command.emplace_back("--account-memory");
+  if (training.tracks_memory) command.emplace_back("--track-memory");
   add("--world-size", str(place.ranks));
   std::string file = name;
   std::replace_if(
       file.begin(), file.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '-');
   add("--rendezvous", "file://" + (place.scratch / file).string());
   command.emplace_back("--rank");
-  environment["OMP_NUM_THREADS"] = environment["MKL_NUM_THREADS"] = "1";
+  if (place.pinned) environment["OMP_NUM_THREADS"] = environment["MKL_NUM_THREADS"] = "1";
   const auto processors = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   auto fleet = std::make_shared<Fleet>();
   for (int rank = 0; rank < place.ranks; ++rank) {
-    ChildPlace where{.processor = rank % processors};
+    ChildPlace where;
+    if (place.pinned) where.processor = rank % processors;
     if (place.hosts) {
       const int host = EmulatedHosts::host_of(rank, place.ranks, place.hosts->count());
       where.network_namespace = place.hosts->network_namespace(host);

@@ -26,13 +26,15 @@ struct Fleet {
 // Where fleets run.
 struct FleetPlace {
   int ranks = 2;
+  bool pinned = true;                    // each process to a processor of its own
   const EmulatedHosts* hosts = nullptr;  // null: this machine itself
   std::filesystem::path scratch = {};    // where ranks meet
   Duration patience = std::chrono::minutes(10);
 };
 
-// Starts the processes of one system, each pinned to a processor, with what all systems are told about the
-// case added to `command`, and waits until they are ready. `name` is for messages and unique in the place.
+// Starts the processes of one system, each pinned to a processor unless `place` says otherwise, with what all
+// systems are told about the case added to `command`, and waits until they are ready. `name` is for messages
+// and unique in the place.
 std::shared_ptr<Fleet> start_fleet(const std::string& name, std::vector<std::string> command,
                                    std::map<std::string, std::string> environment, const StepCase& training,
                                    const FleetPlace& place);

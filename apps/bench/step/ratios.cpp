@@ -7,6 +7,7 @@
 
 #include "apps/bench/step/contestants.h"
 #include "apps/bench/step/figures.h"
+#include "rondo/base/peer_ratio.h"
 
 namespace rondo::bench {
 namespace {
@@ -31,6 +32,8 @@ constexpr Promise kPromises[] = {
     {"zero3", "pytorch fsdp2", false, 1.40, {}, {}},
     {"zero3", "rondo ddp", false, 0.95, {}, {}},
     {"ddp", "pytorch ddp", true, 1.25, {}, {}},
+    {"tensor", "pytorch tensor", false, 1.30, {}, {}},
+    {"tensor", "rondo one_device, independent", false, 0.80, {}, {}},
 };
 // Most memory of ZeRO-3 as a multiple of FSDP2's.
 constexpr double kMemoryGoal = 0.75;
@@ -85,6 +88,14 @@ class Ratios {
 
   double speed(const Contestant& contestant) const { return throughput(training_, contestant); }
 
+  // Times are what takes one item: the inverse of a speed, which is a sum over ranks.
+  PeerRatio speed_ratio(const Contestant& ours, const Contestant& other) const {
+    const auto time = [&](const Contestant& contestant) {
+      return RepeatedTime{1 / speed(contestant), 1 / best_throughput(training_, contestant)};
+    };
+    return peer_ratio(time(ours), time(other));
+  }
+
   std::optional<double> speed_goal(const Contestant& ours, const Contestant& other) const {
     if (ours.own_matmul) return whole_product_goal(ours, other);
     for (const Promise& promise : kPromises) {
@@ -113,8 +124,10 @@ class Ratios {
       const bool our_ddp = other.system == "rondo" && other.strategy == "ddp" && ours.strategy != "ddp" &&
                            other.policy.empty();
       if (!peer && !alone && !our_ddp) continue;
-      add(training_.throughput(), ours, other.title(), speed(ours) / speed(other), speed_goal(ours, other),
-          "higher");
+      const PeerRatio ratio = speed_ratio(ours, other);
+      Json& row =
+          add(training_.throughput(), ours, other.title(), ratio.value, speed_goal(ours, other), "higher");
+      row["by"] = ratio.of_minima ? "min" : "p50";
     }
   }
 

@@ -5,8 +5,10 @@
 #include <cstdio>
 #include <optional>
 
+#include "apps/bench/print_ratio.h"
 #include "apps/bench/step/figures.h"
 #include "rondo/base/median.h"
+#include "rondo/base/peer_ratio.h"
 #include "rondo/base/text.h"
 
 namespace rondo::bench {
@@ -35,6 +37,7 @@ Json describe(const StepCase& training, const Network& network, const std::vecto
               {"setting", contestant.setting},
               {"model", training.model},
               {"ranks", contestant.ranks},
+              {"replicas", contestant.replicas},
               {"hosts", network.hosts},
               {"rate", network.hosts > 1 ? Json(network.rate) : Json(nullptr)},
               {"dtype", training.dtype},
@@ -82,26 +85,13 @@ void print_contestants(const Json& results) {
     const Json bound = row.value("bound_ms", Json(nullptr));
     std::string bound_text;
     if (!bound.is_null()) bound_text = str(std::lround(bound.get<double>()));
-    const Json resident = row["peak_resident_bytes"];
+    const Json& resident = row["peak_resident_bytes"];
     std::printf("%-34s %-8s %-8s %5d %10.3f %10.3f %11s %9.1f %9.0f %11.6f\n", title_of(row).c_str(),
                 row["model"].get<std::string>().c_str(), row["dtype"].get<std::string>().c_str(),
                 row["ranks"].get<int>(), row["step_ms_p50"].get<double>(), row["step_ms_min"].get<double>(),
                 bound_text.c_str(), rate.get<double>(),
                 resident.is_null() ? 0.0 : resident.get<double>() / 0x1p20, row["final_loss"].get<double>());
   }
-}
-
-void print_ratio(const Json& row) {
-  const double value = row["value"].get<double>();
-  std::printf("%-20s %s / %s: %.3f", row["ratio"].get<std::string>().c_str(),
-              row["of"].get<std::string>().c_str(), row["to"].get<std::string>().c_str(), value);
-  if (!row["goal"].is_null()) {
-    const double goal = row["goal"].get<double>();
-    const bool higher = row["better"] == "higher";
-    std::printf("  (goal %s %.2f: %s)", higher ? ">=" : "<=", goal,
-                (higher ? value >= goal : value <= goal) ? "met" : "missed");
-  }
-  std::printf("\n");
 }
 
 }  // namespace
@@ -119,14 +109,17 @@ void print_results(const Json& results) {
   bool any = false;
   for (const Json& row : results) any = any || row.contains("system");
   if (any) print_contestants(results);
+  bool by_peer = false;
   for (const Json& row : results) {
-    if (row.contains("ratio")) print_ratio(row);
+    if (row.contains("ratio")) print_ratio(row, 20);
+    by_peer = by_peer || row.contains("by");
     if (row.contains("won")) {
       const int won = row["won"].get<int>();
       std::printf("policy %s: faster in %d of %d comparisons%s\n", row["policy"].get<std::string>().c_str(),
                   won, row["tried"].get<int>(), won == 0 ? "; it never wins" : "");
     }
   }
+  if (by_peer) std::printf("%s\n", kPeerRatioRule);
   std::printf("\n");
 }
 

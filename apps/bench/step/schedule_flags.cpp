@@ -6,6 +6,7 @@
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/parallel/schedule/communication_options.h"
 #include "rondo/parallel/schedule/policy.h"
 
 namespace rondo::bench {
@@ -29,22 +30,29 @@ void ScheduleFlags::add_to(CLI::App& app) {
   app.add_option("--schedule", schedule, "scheduler: which block is sent first")
       ->check(CLI::IsMember(policy_names()));
   app.add_option("--block-bytes", block_bytes, "scheduler: size of a block, such as 4MiB; 0 is whole units");
-  app.add_option("--credit-bytes", credit_bytes, "scheduler: bytes under way at a time; 0 is unlimited");
+  app.add_option("--in-flight-bytes", in_flight_bytes,
+                 "scheduler: bytes under way at a time; 0 is unlimited");
   app.add_option("--prefetch", prefetch, "scheduler: units gathered ahead; 0 is none");
   app.add_option("--gradients-in-flight", gradients_in_flight,
                  "scheduler: units whose gradients travel at a time; 0 is unlimited");
   app.add_option("--fuse-bytes", fuse_bytes, "scheduler: units together no larger travel as one; 0 is none");
 }
 
-void ScheduleFlags::apply_to(StrategyOptions& options) const {
-  if (!schedule.empty()) options.schedule = schedule;
-  if (!block_bytes.empty()) options.block_bytes = parse_bytes(block_bytes, "--block-bytes");
-  if (!credit_bytes.empty()) options.credit_bytes = parse_bytes(credit_bytes, "--credit-bytes");
-  if (!prefetch.empty()) options.prefetch = parse_units(prefetch, "--prefetch");
-  if (!gradients_in_flight.empty()) {
-    options.gradients_in_flight = parse_units(gradients_in_flight, "--gradients-in-flight");
-  }
-  if (!fuse_bytes.empty()) options.fuse_bytes = parse_bytes(fuse_bytes, "--fuse-bytes");
+OptionValues ScheduleFlags::values() const {
+  OptionValues values;
+  const auto add = [&](const char* option, const std::string& value, const auto& check, const char* flag) {
+    if (value.empty()) return;
+    check(value, flag);
+    values[option] = value;
+  };
+  add(
+      "comm-schedule", schedule, [](const auto&...) {}, "--schedule");
+  add("block-size", block_bytes, parse_bytes, "--block-bytes");
+  add("in-flight-bytes", in_flight_bytes, parse_bytes, "--in-flight-bytes");
+  add("prefetch", prefetch, parse_units, "--prefetch");
+  add("gradients-in-flight", gradients_in_flight, parse_units, "--gradients-in-flight");
+  add("fuse-bytes", fuse_bytes, parse_bytes, "--fuse-bytes");
+  return values;
 }
 
 std::vector<std::string> ScheduleFlags::words() const {
@@ -54,7 +62,7 @@ std::vector<std::string> ScheduleFlags::words() const {
   };
   add("--schedule", schedule);
   add("--block-bytes", block_bytes);
-  add("--credit-bytes", credit_bytes);
+  add("--in-flight-bytes", in_flight_bytes);
   add("--prefetch", prefetch);
   add("--gradients-in-flight", gradients_in_flight);
   add("--fuse-bytes", fuse_bytes);
@@ -63,15 +71,15 @@ std::vector<std::string> ScheduleFlags::words() const {
 
 std::vector<SchedulePolicy> schedule_ablation(const ScheduleFlags& flags) {
   ScheduleFlags now{
-      .schedule = "fifo", .block_bytes = "0", .credit_bytes = "0", .prefetch = "0", .fuse_bytes = "0"};
+      .schedule = "fifo", .block_bytes = "0", .in_flight_bytes = "0", .prefetch = "0", .fuse_bytes = "0"};
   std::vector<SchedulePolicy> policies = {{"fifo", now}};
   now.schedule = given_or(flags.schedule, "priority");
   policies.push_back({"+priority", now});
   // ByteScheduler's block, and enough of them under way to keep a link busy.
   now.block_bytes = given_or(flags.block_bytes, "4MiB");
   policies.push_back({"+partitioning", now});
-  now.credit_bytes = given_or(flags.credit_bytes, "16MiB");
-  policies.push_back({"+credit", now});
+  now.in_flight_bytes = given_or(flags.in_flight_bytes, "16MiB");
+  policies.push_back({"+in_flight_limit", now});
   now.prefetch = given_or(flags.prefetch, "2");
   policies.push_back({"+prefetch", now});
   now.fuse_bytes = given_or(flags.fuse_bytes, "4MiB");

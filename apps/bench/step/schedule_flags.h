@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "rondo/strategy/registry.h"
+#include "rondo/options/option.h"
 
 namespace CLI {
 class App;
@@ -15,14 +15,14 @@ namespace rondo::bench {
 struct ScheduleFlags {
   std::string schedule = {};
   std::string block_bytes = {};
-  std::string credit_bytes = {};
+  std::string in_flight_bytes = {};
   std::string prefetch = {};
   std::string gradients_in_flight = {};
   std::string fuse_bytes = {};
 
   void add_to(CLI::App& app);
-  // Throws UsageError naming the flag of a value that cannot be read.
-  void apply_to(StrategyOptions& options) const;
+  // As strategies read them. Throws UsageError naming the flag of a value that cannot be read.
+  OptionValues values() const;
   std::vector<std::string> words() const;
 };
 
@@ -32,8 +32,8 @@ struct SchedulePolicy {
   ScheduleFlags flags = {};
 };
 
-// First in, first out without any policy; then priority, partitioning, credit, prefetch and fusion, each
-// switched on in turn, with the values of `flags` where they are given.
+// First in, first out without any policy; then priority, partitioning, in_flight_limit, prefetch and fusion,
+// each switched on in turn, with the values of `flags` where they are given.
 std::vector<SchedulePolicy> schedule_ablation(const ScheduleFlags& flags);
 
 }  // namespace rondo::bench

@@ -19,8 +19,8 @@ struct StepCase {
   std::string mixed_precision = {};  // policy of sharded units, as MixedPrecisionPolicy's text
   std::string weights;               // safetensors file with the initial weights
   std::uint64_t gradient_bytes = 0;  // of the whole model
-  // Systems keep books of what they allocate, which takes rondo some time of small models' steps.
-  bool accounts_memory = false;
+  // Systems track what they allocate, which takes rondo some time of small models' steps.
+  bool tracks_memory = false;
 
   bool is_gpt() const { return config.contains("context"); }
   // What throughput counts: tokens or samples of one rank's batch.

@@ -14,7 +14,9 @@
 #include "apps/bench/step/contestants.h"
 #include "apps/bench/step/result.h"
 #include "apps/common/command_line.h"
+#include "apps/common/flag_checks.h"
 #include "apps/common/matmul_setup.h"
+#include "apps/common/result_flags.h"
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -35,6 +37,7 @@ struct StepOptions {
   int ranks = 2;
   Network network = {.rate = "1gbit"};
   std::int64_t batch_size = 0;
+  std::int64_t experts = 0;  // in each block of a gpt
   std::string optimizer = "adamw";
   double learning_rate = 3e-4;
   double clip_norm = 0;
@@ -43,7 +46,7 @@ struct StepOptions {
   Lineup lineup;
   ContestOptions contest;
   std::vector<std::string> variants;
-  bool account_memory = false;
+  bool track_memory = false;
   bool rounds_given = false;
   bool losses = false;
   std::string keep_weights;
@@ -69,9 +72,10 @@ void check(StepOptions& options) {
   lineup.peers = lineup.peers || !lineup.peer_strategies.empty();
   if (lineup.peers && lineup.joint_batch > 1)
     throw UsageError("--joint-batch is for rondo alone, without --peers");
+  if (lineup.peers && options.experts > 0)
+    throw UsageError("--experts is for rondo alone: PyTorch has no mixture of experts to stand beside it");
   if (!lineup.bucket_bytes.empty()) parse_bytes(lineup.bucket_bytes, "--bucket-bytes");
-  StrategyOptions unused;
-  lineup.schedule.apply_to(unused);
+  lineup.schedule.values();
   parse_mixed_precision_policy(options.mixed_precision);
   if (options.codec != "none") make_comm_hook(options.codec, Group());  // throws for an unknown one
   lineup.strategies = resolve_strategies(lineup.strategies);
@@ -102,7 +106,9 @@ Json run_case(const StepOptions& options, const std::string& model_name, const s
   if (scratch.path().empty()) throw Error("cannot make a folder in $TMPDIR or /tmp");
   const fs::path folder = scratch.path();
   torch::manual_seed(1);
-  const Model model = make_model(model_name);
+  nlohmann::json config = nlohmann::json::object();
+  if (options.experts > 0 && model_name != "mlp") config["experts"] = options.experts;
+  const Model model = make_model(model_name, config);
   StepCase training{.model = model_name,
                     .config = model.config,
                     .dtype = dtype,
@@ -114,7 +120,7 @@ Json run_case(const StepOptions& options, const std::string& model_name, const s
                     .mixed_precision = options.mixed_precision,
                     .weights = (folder / "initial.safetensors").string(),
                     .gradient_bytes = bytes_of_gradients(*model.module),
-                    .accounts_memory = options.account_memory};
+                    .tracks_memory = options.track_memory};
   if (training.batch_size == 0) training.batch_size = training.is_gpt() ? 4 : 32;
   write_tensors(training.weights, named_tensors(*model.module));
   if (!options.keep_weights.empty()) fs::copy_file(training.weights, options.keep_weights);
@@ -168,21 +174,25 @@ Command add_step(CLI::App& app) {
                    "float32, or bfloat16 for autocast (default: both for gpt-25m)")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
   command->add_option("--ranks", options->ranks, "processes, one thread each, pinned to cores")
-      ->check(CLI::Range(1, 1024))
+      ->check(rondo::between(1, 1024))
       ->capture_default_str();
   command
       ->add_option("--batch-size", options->batch_size, "samples per rank (default: 4 for a gpt, 32 for mlp)")
-      ->check(CLI::PositiveNumber);
+      ->check(rondo::positive_number());
+  command
+      ->add_option("--experts", options->experts,
+                   "so many experts in each block of a gpt, for --strategy expert")
+      ->check(rondo::positive_number());
   command
       ->add_option("--joint-batch", lineup.joint_batch,
                    "every rondo process computes on so many ranks' batches: with --ranks 1, what so many "
                    "ranks see together")
-      ->check(CLI::PositiveNumber);
+      ->check(rondo::positive_number());
   command->add_option("--optimizer", options->optimizer)
       ->check(CLI::IsMember({"adamw", "sgd"}))
       ->capture_default_str();
   command->add_option("--learning-rate", options->learning_rate)
-      ->check(CLI::PositiveNumber)
+      ->check(rondo::positive_number())
       ->capture_default_str();
   command->add_option("--backend", lineup.backend, "engine of rondo's strategies")
       ->check(CLI::IsMember({"auto", "native", "gloo"}))
@@ -196,11 +206,11 @@ Command add_step(CLI::App& app) {
   command->add_option("--mixed-precision", options->mixed_precision,
                       "policy of sharded units, as param=bfloat16,reduce=float32; FSDP2 takes the same");
   command->add_option("--clip-norm", options->clip_norm, "clip gradients to this L2 norm; 0 is not at all")
-      ->check(CLI::NonNegativeNumber);
+      ->check(rondo::not_negative_number());
   command
       ->add_option("--emulate-hosts", options->network.hosts,
                    "spread the ranks over so many emulated hosts (as root)")
-      ->check(CLI::Range(1, 200));
+      ->check(rondo::between(1, 200));
   command->add_option("--rate", options->network.rate, "rate of their links, as tc writes it")
       ->capture_default_str();
   lineup.schedule.add_to(*command);
@@ -225,26 +235,27 @@ Command add_step(CLI::App& app) {
       ->check(CLI::IsMember({"usual", "fastest"}));
   auto* rounds =
       command->add_option("--rounds", options->contest.rounds, "turns of every system (default: 6; mlp 20)")
-          ->check(CLI::PositiveNumber);
+          ->check(rondo::positive_number());
   auto* steps =
       command->add_option("--steps", options->contest.steps, "steps in a turn (default: 4; mlp 100)")
-          ->check(CLI::PositiveNumber);
+          ->check(rondo::positive_number());
   auto* warm_up =
       command
           ->add_option("--warm-up", options->contest.warm_up, "steps before measuring (default: 2; mlp 100)")
-          ->check(CLI::NonNegativeNumber);
-  command->add_flag("--account-memory", options->account_memory,
+          ->check(rondo::not_negative_number());
+  command->add_flag("--track-memory", options->track_memory,
                     "also peak_tensor_bytes: the most bytes that tensors and buffers had at a time");
   command->add_flag("--losses", options->losses, "the loss of every step, warm-up included, in the JSON");
   command->add_option("--keep-weights", options->keep_weights,
                       "also write the initial weights to FILE (safetensors)");
-  command->add_option("--json", options->json, "write the results to FILE, or '-' for standard output");
+  add_json_flag(*command, options->json);
   command->footer(
       "Systems take turns in short bursts; throughput is the sum over ranks at each rank's median step.\n\n"
       "Examples:\n"
       "  rondo bench step --peers --json step.json\n"
       "  rondo bench step --model gpt-25m --dtype float32 --rounds 10\n"
       "  rondo bench step --model gpt-25m --strategy ddp zero1 zero2 zero3 --peers\n"
+      "  rondo bench step --model gpt-tiny --dtype float32 --strategy expert --experts 4\n"
       "  rondo bench step --model gpt-25m --variant \"zero3 --prefetch 0\" \"zero3 --prefetch 4\"\n"
       "  rondo bench step --model gpt-25m --strategy ddp --emulate-hosts 2 --rate 1gbit --peers\n"
       "  rondo bench step --model gpt-tiny --peers --losses --rounds 1 --steps 100 --warm-up 0 --json -");

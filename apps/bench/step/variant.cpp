@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
+#include "apps/common/flag_checks.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/parallel/registry.h"
@@ -13,7 +14,7 @@ Variant parse_variant(const std::string& text) {
   Variant variant;
   CLI::App app;
   app.add_option("strategy", variant.strategy)->required();
-  app.add_option("--plan", variant.plan)->check(CLI::ExistingFile);
+  app.add_option("--plan", variant.plan)->check(rondo::existing_path());
   variant.schedule.add_to(app);
   try {
     app.parse(text);
@@ -26,8 +27,7 @@ Variant parse_variant(const std::string& text) {
     throw UsageError(str("--variant '", text, "': one_device takes part anyway"));
   if ((variant.strategy == "planned") == variant.plan.empty())
     throw UsageError(str("--variant '", text, "': planned takes --plan FILE, and other strategies do not"));
-  StrategyOptions unused;
-  variant.schedule.apply_to(unused);
+  variant.schedule.values();
   std::vector<std::string> words = variant.schedule.words();
   if (!variant.plan.empty())
     words.insert(words.begin(), std::filesystem::path(variant.plan).filename().string());

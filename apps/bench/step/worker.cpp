@@ -2,63 +2,61 @@
 // line "run N" or "memory N" on standard input with one line of JSON about N training steps.
 // bench/peers/step.py speaks the same protocol.
 #include <ATen/Context.h>
-#include <torch/optim.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <algorithm>
 #include <cstdint>
-#include <iostream>
+#include <functional>
 #include <memory>
-#include <optional>
 
 #include "apps/bench/commands.h"
 #include "apps/bench/step/schedule_flags.h"
-#include "apps/bench/step/step_case.h"
 #include "apps/bench/step/synthetic_batch.h"
-#include "rondo/backend/accounting.h"
+#include "apps/bench/step/worker_flags.h"
 #include "rondo/backend/context.h"
-#include "rondo/backend/native/registered_memory.h"
+#include "rondo/backend/memory/registered_memory.h"
+#include "rondo/backend/memory/tracked_memory.h"
+#include "rondo/base/json_strict.h"
+#include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/checkpoint/weights.h"
 #include "rondo/kernels/matmul_choice.h"
-#include "rondo/memory/ledger.h"
-#include "rondo/models/loss.h"
+#include "rondo/memory/tracker.h"
 #include "rondo/models/model.h"
 #include "rondo/observe/memory.h"
 #include "rondo/parallel/registry.h"
-#include "rondo/precision/autocast.h"
-#include "rondo/train/fused_adam.h"
+#include "rondo/strategy/training.h"
+#include "rondo/train/optimizer.h"
 
 namespace rondo::bench {
 namespace {
 
-struct WorkerOptions {
-  StepCase training;
-  std::string config;
-  std::string strategy;
+struct StepWorkerOptions : WorkerOptions {
   std::string backend;
-  std::string rendezvous;
   std::string bucket_bytes;  // empty: the default
   ScheduleFlags schedule;
   std::string plan;
-  bool accounts_memory = false;
-  int rank = 0;
-  int world_size = 1;
+  bool tracks_memory = false;
   int joint_batch = 1;  // computes on the batches of so many ranks
+  int replicas = 1;     // of a strategy with several in a process
 };
 
-StrategyOptions strategy_options(const WorkerOptions& options) {
-  StrategyOptions result;
-  result.codec = options.training.codec;
-  if (options.strategy != "one_device")
-    result.mixed_precision = parse_mixed_precision_policy(options.training.mixed_precision);
-  if (!options.bucket_bytes.empty())
-    result.bucket_bytes = parse_bytes(options.bucket_bytes, "--bucket-bytes");
-  options.schedule.apply_to(result);
-  result.plan = options.plan;
-  return result;
+// Of what the benchmark was told, what this strategy has.
+OptionValues strategy_values(const StepWorkerOptions& options, const OptionTable& table) {
+  OptionValues values = options.schedule.values();
+  const auto add = [&](const char* option, const std::string& value) {
+    if (!value.empty()) values[option] = value;
+  };
+  add("codec", options.training.codec);
+  add("bucket-size", options.bucket_bytes);
+  add("plan", options.plan);
+  add("replicas", options.replicas > 1 ? str(options.replicas) : "");
+  std::erase_if(values, [&](const auto& each) { return table.find(each.first) == nullptr; });
+  // A policy that a strategy lacks is refused: its figures would be those of float32.
+  if (options.strategy != "one_device") add("mixed-precision", options.training.mixed_precision);
+  return values;
 }
 
 // Private pages, and shared memory in full where it is this process's own: never a peer's.
@@ -69,14 +67,14 @@ Bytes own_memory() {
 }
 
 // Times in milliseconds since the first operation began.
-nlohmann::json describe(const std::vector<CommunicationSpan>& spans) {
+nlohmann::json describe(const std::vector<TraceSpan>& spans) {
   nlohmann::json result = nlohmann::json::array();
   std::int64_t first = INT64_MAX;
-  for (const CommunicationSpan& span : spans) first = std::min(first, span.begin_ns);
+  for (const TraceSpan& span : spans) first = std::min(first, span.begin_ns);
   const auto since = [&](std::int64_t ns) { return static_cast<double>(ns - first) * 1e-6; };
-  for (const CommunicationSpan& span : spans) {
-    result.push_back({{"operation", span.operation},
-                      {"bytes", span.bytes.count},
+  for (const TraceSpan& span : spans) {
+    result.push_back({{"operation", span.name},
+                      {"bytes", span.bytes.value_or(0)},
                       {"begin_ms", since(span.begin_ns)},
                       {"end_ms", since(span.end_ns)}});
   }
@@ -85,23 +83,36 @@ nlohmann::json describe(const std::vector<CommunicationSpan>& spans) {
 
 class Worker {
  public:
-  explicit Worker(const WorkerOptions& options)
+  explicit Worker(const StepWorkerOptions& options)
       : training_(options.training),
         context_(init(init_options(options))),
         model_(make_model(training_.model, training_.config)),
         communicates_(options.strategy != "one_device"),
-        rank_(options.rank),
-        joint_batch_(options.joint_batch) {
+        joint_batch_(options.joint_batch),
+        first_batch_(options.rank * options.joint_batch) {
     load_weights(training_.weights, named_tensors(*model_.module));
-    strategy_ = all_strategies().make(options.strategy, context_, strategy_options(options));
-    prepared_ = strategy_->prepare(model_.module);
-    const std::vector<at::Tensor> parameters = prepared_->module().parameters();
-    if (training_.optimizer == "adamw") {
-      optimizer_ =
-          std::make_unique<FusedAdamW>(parameters, torch::optim::AdamWOptions(training_.learning_rate));
-    } else {
-      optimizer_ =
-          std::make_unique<torch::optim::SGD>(parameters, torch::optim::SGDOptions(training_.learning_rate));
+    const StrategyRegistry strategies = all_strategies();
+    const OptionTable& table = strategies.declaration(options.strategy).options;
+    strategy_ = strategies.make(options.strategy, context_, strategy_values(options, table));
+    Recipe recipe{.model = [this, first = true]() mutable {
+      return std::exchange(first, false) ? model_ : make_model(training_.model, training_.config);
+    }};
+    recipe.optimizer = [&](torch::nn::Module& module) {
+      // PyTorch's own default, which the peers have.
+      const double weight_decay = training_.optimizer == "adamw" ? 0.01 : 0.0;
+      return make_optimizer({.name = training_.optimizer,
+                             .learning_rate = training_.learning_rate,
+                             .weight_decay = weight_decay},
+                            module);
+    };
+    if (training_.dtype == "bfloat16") recipe.precision.level = OptLevel::O1;
+    trained_ = strategy_->prepare(recipe);
+    // Ranks that divide a replica compute all their batches together.
+    const InputShard shard = strategy_->input_shard();
+    const int ranks_of_replica = context_.world_size() / shard.count;
+    if (ranks_of_replica > 1) {
+      joint_batch_ *= ranks_of_replica;
+      first_batch_ = shard.index * joint_batch_;
     }
   }
 
@@ -111,35 +122,35 @@ class Worker {
                           {"comm_ms", nlohmann::json::array()},
                           {"exposed_comm_ms", nlohmann::json::array()}};
     for (int i = 0; i < steps; ++i) {
-      const SyntheticBatch batch = next_batch();
+      const Batch batch = next_batch();
       const TimePoint begin = Clock::now();
-      const double loss = step(batch, [] {});
+      const double loss = step(batch, {});
       answer["step_ms"].push_back(milliseconds(Clock::now() - begin));
       answer["losses"].push_back(loss);
       if (!communicates_) continue;
-      const CommunicationTimes times = prepared_->communication_times();
+      const CommunicationTimes times = trained_->prepared().communication_times();
       answer["comm_ms"].push_back(milliseconds(times.busy));
       answer["exposed_comm_ms"].push_back(milliseconds(times.exposed));
     }
-    answer["communication"] = describe(prepared_->communication_spans());
+    answer["communication"] = describe(trained_->prepared().communication_spans());
     // What the last step left for the next one is done before others take their turn.
-    prepared_->make_whole();
+    trained_->prepared().unshard();
     answer["matmul"] = matmul_choice().fast ? "fast" : "default";
     return answer;
   }
 
   // Steps without a clock, in which memory is looked at where it may peak.
   nlohmann::json measure_memory(int steps) {
-    process_ledger().reset_peak();
+    replica_memory_tracker().reset_peak();
     for (int i = 0; i < steps; ++i) step(next_batch(), [this] { memory_.sample(); });
     return {{"peak_bytes", memory_.peak().count},
             {"peak_rss_bytes", peak_rss().count},
-            // Without accounting the books hold only what was charged by hand.
-            {"peak_tensor_bytes", accounts_cpu_allocations() ? process_ledger().peak_total() : 0}};
+            // Without tracking the tracker holds only what was charged by hand.
+            {"peak_tensor_bytes", tracks_cpu_allocations() ? replica_memory_tracker().peak_total() : 0}};
   }
 
  private:
-  static InitOptions init_options(const WorkerOptions& options) {
+  static InitOptions init_options(const StepWorkerOptions& options) {
     InitOptions result;
     result.backend = options.backend;
     if (options.strategy == "one_device") {
@@ -154,97 +165,74 @@ class Worker {
     return result;
   }
 
-  SyntheticBatch next_batch() {
+  Batch next_batch() {
     const auto make_batch = training_.is_gpt() ? token_batch : image_batch;
     std::vector<at::Tensor> inputs;
     std::vector<at::Tensor> targets;
     for (int part = 0; part < joint_batch_; ++part) {
       const SyntheticBatch batch =
-          make_batch(training_.config, training_.batch_size, step_, rank_ * joint_batch_ + part);
+          make_batch(training_.config, training_.batch_size, step_, first_batch_ + part);
       inputs.push_back(batch.input);
       targets.push_back(batch.target);
     }
     ++step_;
-    return {at::cat(inputs), at::cat(targets)};
+    Batch batch{.inputs = {at::cat(inputs)}, .targets = {at::cat(targets)}};
+    batch.samples = batch.inputs.front().size(0);
+    return batch;
   }
 
-  // `phase_ended` is called after the forward pass, the backward pass and the optimizer's step.
-  template <class PhaseEnded>
-  double step(const SyntheticBatch& batch, const PhaseEnded& phase_ended) {
-    optimizer_->zero_grad();
-    prepared_->begin_step({.samples = batch.target.numel(), .gradients_are_read = training_.clip_norm > 0});
-    at::Tensor loss;
-    {
-      std::optional<Autocast> autocast;
-      if (training_.dtype == "bfloat16") autocast.emplace(at::kCPU, at::kBFloat16);
-      const at::Tensor output = model_.forward(prepared_->cast_input(batch.input));
-      loss = cross_entropy(prepared_->cast_output(output), batch.target).mean;
+  // The mean loss over all ranks. `phase_ended` is called after the forward pass, the backward pass and the
+  // optimizer's step.
+  double step(const Batch& batch, const std::function<void()>& phase_ended) {
+    StepSettings settings{.step = step_, .clip_norm = training_.clip_norm};
+    if (phase_ended) {
+      settings.on_phase = [&](StepPhase phase) {
+        if (phase != StepPhase::forward && phase != StepPhase::waiting) phase_ended();
+      };
     }
-    phase_ended();
-    loss.backward();
-    prepared_->finish_backward();
-    phase_ended();
-    if (training_.clip_norm > 0) prepared_->clip_gradients(training_.clip_norm);
-    prepared_->step(*optimizer_);
-    phase_ended();
-    return loss.item<double>();
+    const StepTotals totals = trained_->train_step({&batch, 1}, settings).totals;
+    return totals.loss / static_cast<double>(totals.predictions);
   }
 
   const StepCase training_;
   Context context_;
   Model model_;
   std::unique_ptr<Strategy> strategy_;
-  std::unique_ptr<PreparedModel> prepared_;
-  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  std::unique_ptr<Training> trained_;
   MemoryMeter memory_{own_memory};
   const bool communicates_;
-  const int rank_;
-  const int joint_batch_;
+  int joint_batch_;
+  int first_batch_;  // of a rank's stream of batches
   std::int64_t step_ = 0;
 };
 
-int run_worker(WorkerOptions& options) {
-  options.training.config = nlohmann::json::parse(options.config);
-  if (options.accounts_memory) account_cpu_allocations();
-  at::set_num_threads(1);
+int run_worker(StepWorkerOptions& options) {
+  options.training.config = parse_json_strict(options.config, "--config");
+  if (options.tracks_memory) track_cpu_allocations();
+  at::set_num_threads(options.replicas);  // a thread for each
   // On both sides: units that have died leave Adam with averages that shrink into denormals, at three times
   // the step.
-  at::globalContext().setFlushDenormal(true);
+  at::Context::setFlushDenormal(true);
   Worker worker(options);
-  std::cout << nlohmann::json{{"ready", true}}.dump() << std::endl;
-  std::string command;
-  int steps = 0;
-  while (std::cin >> command >> steps) {
-    const nlohmann::json answer = command == "memory" ? worker.measure_memory(steps) : worker.run(steps);
-    std::cout << answer.dump() << std::endl;
-  }
+  answer_lines([&](const std::string& command, int steps) {
+    return command == "memory" ? worker.measure_memory(steps) : worker.run(steps);
+  });
   return 0;
 }
 
 }  // namespace
 
 Command add_step_worker(CLI::App& app) {
-  const auto options = std::make_shared<WorkerOptions>();
+  const auto options = std::make_shared<StepWorkerOptions>();
   CLI::App* command = app.add_subcommand("step-worker", "One process of 'rondo bench step'")->group("");
-  command->add_option("--strategy", options->strategy)->required();
-  command->add_option("--model", options->training.model)->required();
-  command->add_option("--config", options->config)->required();
-  command->add_option("--weights", options->training.weights)->required();
-  command->add_option("--dtype", options->training.dtype)->required();
-  command->add_option("--batch-size", options->training.batch_size)->required();
-  command->add_option("--learning-rate", options->training.learning_rate)->required();
-  command->add_option("--clip-norm", options->training.clip_norm);
-  command->add_option("--optimizer", options->training.optimizer)->required();
-  command->add_option("--codec", options->training.codec);
+  add_worker_flags(*command, *options);
   command->add_option("--mixed-precision", options->training.mixed_precision);
   command->add_option("--backend", options->backend)->required();
-  command->add_option("--rank", options->rank)->required();
-  command->add_option("--world-size", options->world_size)->required();
-  command->add_option("--rendezvous", options->rendezvous)->required();
   command->add_option("--bucket-bytes", options->bucket_bytes);
   command->add_option("--joint-batch", options->joint_batch);
+  command->add_option("--replicas", options->replicas);
   command->add_option("--plan", options->plan);
-  command->add_flag("--account-memory", options->accounts_memory);
+  command->add_flag("--track-memory", options->tracks_memory);
   options->schedule.add_to(*command);
   return {command, [options] { return run_worker(*options); }};
 }

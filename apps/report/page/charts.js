@@ -9,6 +9,9 @@ function draw(body, label, makeConfiguration, height) {
   body.append(plot);
   const entry = {
     chart: null,
+    resize(pixels) {
+      plot.style.height = `${pixels}px`;
+    },
     render() {
       if (this.chart) this.chart.destroy();
       this.chart = new Chart(canvas, makeConfiguration());
@@ -20,10 +23,13 @@ function draw(body, label, makeConfiguration, height) {
   return entry;
 }
 
+// How many names of slots or units stand beside each other below a chart in `body`.
+const namesThatFit = (body) => Math.max(2, Math.floor(body.clientWidth / 150));
+
 function axis(title, formatTick, more = {}) {
   return {
     title: { display: true, text: title, color: color("muted"), font: { size: 12 } },
-    ticks: { color: color("muted"), font: { size: 11.5 }, maxRotation: 0, callback: formatTick, ...more.ticks },
+    ticks: { color: color("muted"), font: { size: 11.5 }, padding: 6, maxRotation: 0, callback: formatTick, ...more.ticks },
     grid: { color: color("grid"), drawTicks: false, borderColor: color("border") },
     ...more.axis,
   };
@@ -61,55 +67,106 @@ function clockStep(span) {
   return steps.find((step) => span / step <= 7) || Math.ceil(span / 7 / 86400) * 86400;
 }
 
-// Distance of the marks of an axis of bytes up to `largest`: 1, 2 or 5 times a power of ten of its unit.
-function bytesStep(largest) {
-  const unit = 1024 ** Math.min(4, Math.floor(Math.log2(Math.max(1, largest)) / 10));
-  const rough = largest / unit / 5;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  return unit * power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
-}
+// Marks of an axis over `span` bytes: at powers of two, as memory comes, so 512 MiB, 1 GiB, 1.5 GiB.
+const bytesTicks = (span) => ({ stepSize: 2 ** Math.max(0, Math.ceil(Math.log2(Math.max(1, span) / 5))), maxTicksLimit: 9 });
 
 const largestOf = (series, index) =>
   series.reduce((largest, s) => s.points.reduce((most, point) => Math.max(most, point[index]), largest), 0);
+const smallestOf = (series, index) =>
+  series.reduce((smallest, s) => s.points.reduce((least, point) => Math.min(least, point[index]), smallest), Infinity);
 
 // Marks that suit the figures of an axis; the library's own suit plain numbers.
 function marks(axisOptions, series, index) {
   const largest = largestOf(series, index);
   if (axisOptions.kind === "time" && largest > 1) return { stepSize: clockStep(largest) };
-  if (axisOptions.kind === "bytes" && largest > 0) return { stepSize: bytesStep(largest) };
+  if (axisOptions.kind === "bytes" && largest > 0) {
+    return bytesTicks(axisOptions.from === "data" ? largest - smallestOf(series, index) : largest);
+  }
   return {};
 }
 
-// series: [{label, color, points: [[x, y]], width?, faint?, dots?}]
-// x and y: {title, format, kind?: "time" | "bytes", logarithmic?, zero?}
+// Names at the right ends of lines, moved apart where they would cover each other. The chart leaves `room` pixels.
+const endLabels = (series, room) => ({
+  id: "endLabels",
+  afterDatasetsDraw(chart) {
+    const { ctx, chartArea } = chart;
+    const ends = series.map((s, i) => {
+      const { data } = chart.getDatasetMeta(i);
+      return { y: data.length ? data[data.length - 1].y : chartArea.top, text: s.end || s.label, paint: color(s.color) };
+    }).sort((a, b) => a.y - b.y);
+    const distance = Math.min(15, (chartArea.bottom - chartArea.top) / Math.max(1, ends.length));
+    ends.forEach((end, i) => { end.at = i === 0 ? end.y : Math.max(end.y, ends[i - 1].at + distance); });
+    const excess = ends.length ? Math.max(0, ends[ends.length - 1].at - chartArea.bottom) : 0;
+    for (let i = ends.length - 1, limit = Infinity; excess > 0 && i >= 0; --i) {
+      ends[i].at = Math.min(ends[i].at, limit, chartArea.bottom);
+      limit = ends[i].at - distance;
+    }
+    ctx.save();
+    ctx.font = `12px ${Chart.defaults.font.family}`;
+    ctx.textBaseline = "middle";
+    for (const end of ends) {
+      ctx.strokeStyle = end.paint;
+      ctx.globalAlpha = 0.5;
+      ctx.beginPath();
+      ctx.moveTo(chartArea.right + 6, end.y);
+      ctx.lineTo(chartArea.right + 16, end.at);
+      ctx.stroke();
+      ctx.globalAlpha = 1;
+      ctx.fillStyle = end.paint;
+      ctx.fillText(end.text, chartArea.right + 20, end.at, room - 22);
+    }
+    ctx.restore();
+  },
+});
+
+// Lines of ranks that lie on each other stay visible: the first is whole, the others take turns in dashes on it.
+const takeTurns = (series) => series.map((s, i) => (i === 0 ? s
+  : { ...s, dash: [6, 6 * (series.length - 1)], dashOffset: 6 * (series.length - 1 - i) }));
+
+function dataset(s, index, all) {
+  const band = s.role === "band";
+  return {
+    label: s.label,
+    data: s.points.map(([px, py]) => ({ x: px, y: py })),
+    borderColor: color(s.color) + (s.faint || band ? "55" : ""),
+    backgroundColor: color(s.color) + (band ? "33" : ""),
+    borderWidth: band ? 1 : s.width || 1.8,
+    borderDash: s.dash || [], borderDashOffset: s.dashOffset || 0,
+    fill: s.fill || false,
+    pointStyle: s.mark || "circle", pointBorderWidth: s.mark ? 1.6 : 1, pointBackgroundColor: s.mark ? "transparent" : color(s.color),
+    pointRadius: s.radius || (s.dots || s.points.length === 1 ? 3 : 0),
+    pointHoverRadius: s.faint ? 0 : 5,
+    // Later ones lie on earlier ones; Chart.js draws the smallest order last.
+    order: s.faint ? all.length + 1 : all.length - index,
+    // Lines end at the frame, marks may stand on it.
+    clip: 8,
+    tension: 0,
+  };
+}
+
+// series: [{label, color, points: [[x, y]], width?, faint?, dots?, end?, mark?, radius?, dash?, role?: "band", fill?}]
+// x and y: {title, format, kind?: "time" | "bytes", logarithmic?, zero?, from?: "data"}
+// With `labels` lines have their names, or `end`, at their ends where there is room.
 function lineChart(body, label, options, height) {
   return draw(body, label, () => {
-    const { series, x, y } = options();
+    const { series, x, y, labels } = options();
+    const room = labels && body.clientWidth > 560 ? 170 : 8;
     return {
       type: "line",
-      plugins: [crosshair],
-      data: {
-        datasets: series.map((s) => ({
-          label: s.label,
-          data: s.points.map(([px, py]) => ({ x: px, y: py })),
-          borderColor: color(s.color) + (s.faint ? "55" : ""),
-          backgroundColor: color(s.color),
-          borderWidth: s.width || 1.8,
-          pointRadius: s.dots || s.points.length === 1 ? 3 : 0,
-          pointHoverRadius: s.faint ? 0 : 4,
-          tension: 0,
-        })),
-      },
+      plugins: room > 8 ? [crosshair, endLabels(series, room)] : [crosshair],
+      data: { datasets: series.map(dataset) },
       options: {
         animation: false, responsive: true, maintainAspectRatio: false, parsing: false, normalized: true,
+        layout: { padding: { right: room } },
         interaction: { mode: "nearest", axis: "x", intersect: false },
         scales: {
           x: axis(x.title, x.kind === "time" ? (value) => format.clock(value, largestOf(series, 0)) : x.format, {
-            axis: { type: "linear", min: 0, max: largestOf(series, 0) || undefined },
+            axis: x.from === "data" ? { type: "linear" } : { type: "linear", min: 0, max: largestOf(series, 0) || undefined },
             ticks: { maxTicksLimit: 8, includeBounds: false, ...marks(x, series, 0) },
           }),
           y: axis(y.title, y.format, {
-            axis: { type: y.logarithmic ? "logarithmic" : "linear", beginAtZero: Boolean(y.zero) && !y.logarithmic },
+            // Grace: a line that is constant must not lie on the frame.
+            axis: y.logarithmic ? { type: "logarithmic" } : { type: "linear", beginAtZero: Boolean(y.zero), grace: "6%" },
             ticks: { maxTicksLimit: 6, ...(y.logarithmic ? {} : marks(y, series, 1)) },
           }),
         },

@@ -20,8 +20,19 @@ const format = {
     }
     return `${Number(value.toPrecision(3))} ${units[unit]}`;
   },
-  milliseconds: (value) => `${Number(value.toPrecision(3))} ms`,
-  percent: (value) => `${Number((100 * value).toPrecision(2))} %`,
+  // No more digits than a clock on a busy machine can vouch for: hundredths at the most.
+  milliseconds: (value) => {
+    const size = Math.abs(value);
+    if (size > 0 && size < 0.005) return "< 0.01 ms";
+    const rounded = Number(value.toFixed(size < 10 ? 2 : size < 100 ? 1 : 0));
+    return `${rounded >= 1000 ? format.integer(rounded) : rounded} ms`;
+  },
+  percent: (value) => {
+    if (Math.abs(value) < 5e-6) return "0 %";  // what additions in another order come to
+    return `${Number((100 * value).toPrecision(2))} %`;
+  },
+  // "2026-11-22 16:24 UTC" of "2026-11-22T16:24:40Z"; what is no such time stays as it is.
+  moment: (text) => text.replace(/^(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\dZ$/, "$1 $2 UTC"),
   // For axes: "40 s", "2:30", "1:05:00".
   clock: (value, span) => {
     if (span < 120) return `${Number(value.toPrecision(3))} s`;

@@ -16,6 +16,20 @@ function rankMenu(controls, label, entries, show) {
   controls.append(select);
 }
 
+// The table that `rows` makes, and a menu of ranks: `show` is told the chosen one, and the table is made anew,
+// open or closed as it was.
+function tableOfRank(body, controls, label, entries, rows, show) {
+  let table = rows();
+  body.append(table);
+  rankMenu(controls, label, entries, (entry) => {
+    show(entry);
+    const next = rows();
+    next.open = table.open;
+    table.replaceWith(next);
+    table = next;
+  });
+}
+
 function memoryTimelineCard() {
   const { categories, step, timelines } = run.memory;
   card("Memory during a step", step === null ? "" : `Bytes in use in step ${format.integer(step)}, by what they are for.`,
@@ -43,7 +57,7 @@ function memoryTimelineCard() {
           scales: {
             x: axis("Milliseconds since the step began", format.number, { axis: { type: "linear", min: 0 }, ticks: { maxTicksLimit: 9 } }),
             y: axis("In use", format.bytes, { axis: { stacked: true, beginAtZero: true },
-              ticks: { maxTicksLimit: 6, stepSize: bytesStep(Math.max(1, current.peak)) } }),
+              ticks: bytesTicks(current.peak) }),
           },
           plugins: {
             legend: { display: false },
@@ -54,16 +68,11 @@ function memoryTimelineCard() {
           },
         },
       }), 270);
-      const table = () => dataTable(["Time", ...categories.map(memoryName)], current.samples.slice(0, 120).map((sample) =>
+      const sampled = () => dataTable(["Time", ...categories.map(memoryName)], current.samples.slice(0, 120).map((sample) =>
         [format.milliseconds(sample[0]), ...sample.slice(1).map(format.bytes)]));
-      let shownTable = table();
-      body.append(shownTable);
-      rankMenu(controls, "Memory during a step: rank shown", timelines, (entry) => {
+      tableOfRank(body, controls, "Memory during a step: rank shown", timelines, sampled, (entry) => {
         current = entry;
         chart.render();
-        const next = table();
-        shownTable.replaceWith(next);
-        shownTable = next;
       });
     }, true);
 }
@@ -97,7 +106,7 @@ function memoryPeakCard() {
         indexAxis: "y", animation: false, responsive: true, maintainAspectRatio: false,
         scales: {
           x: axis("In use", format.bytes, { axis: { stacked: true, beginAtZero: true },
-            ticks: { maxTicksLimit: 6, stepSize: bytesStep(Math.max(1, ...current.units.map((unit) => unit.slice(1).reduce((a, b) => a + b, 0)))) } }),
+            ticks: bytesTicks(Math.max(...current.units.map((unit) => unit.slice(1).reduce((a, b) => a + b, 0)))) }),
           y: axis("", (index) => current.units[index][0], { axis: { stacked: true, title: { display: false }, grid: { display: false } }, ticks: { autoSkip: false } }),
         },
         plugins: {
@@ -106,17 +115,12 @@ function memoryPeakCard() {
         },
       },
     }), Math.max(190, 80 + 24 * Math.max(...peaks.map((peak) => peak.units.length))));
-    const table = () => dataTable(["Unit", ...categories.map(memoryName)], current.units.map((unit) =>
+    const sampled = () => dataTable(["Unit", ...categories.map(memoryName)], current.units.map((unit) =>
       [unit[0], ...unit.slice(1).map(format.bytes)]));
-    let shownTable = table();
-    body.append(shownTable);
-    rankMenu(controls, "Memory at the peak: rank shown", peaks, (entry) => {
+    tableOfRank(body, controls, "Memory at the peak: rank shown", peaks, sampled, (entry) => {
       current = entry;
       describe();
       chart.render();
-      const next = table();
-      shownTable.replaceWith(next);
-      shownTable = next;
     });
   }, true);
 }

@@ -2,13 +2,6 @@
 // collectives --explain NAME --html FILE`.
 const planKinds = { send: "send", recv: "receive", recv_reduce: "receive and add", reduce: "add", copy: "copy" };
 
-function svg(tag, attributes = {}, ...children) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
-  made.append(...children);
-  return made;
-}
-
 // The parts that a range of the data covers, "2" or "0–3", where it covers whole ones; else its size.
 function partsLabel(plan, range) {
   const part = plan.bytes / plan.ranks;
@@ -110,10 +103,7 @@ function planCards(plan) {
       format.integer(step.bytes), `${step.buffer} [${step.offset}, ${step.offset + step.bytes})`])));
   }, true);
   card("Cost of each rank", "Counted from the steps; docs/algorithms.md has the closed forms.", (body) => {
-    body.append(element("div", { class: "scroll" }, element("table", {},
-      element("thead", {}, element("tr", {}, ...["Rank", "Bytes sent", "Bytes received", "Scratch"].map((name) => element("th", { scope: "col" }, name)))),
-      element("tbody", {}, ...plan.costs.map((cost) => element("tr", {},
-        ...[`rank ${cost.rank}`, format.integer(cost.bytes_sent), format.integer(cost.bytes_received), format.integer(cost.scratch_bytes)]
-          .map((value) => element("td", {}, value))))))));
+    body.append(table(["Rank", "Bytes sent", "Bytes received", "Scratch"], plan.costs.map((cost) =>
+      [`rank ${cost.rank}`, format.integer(cost.bytes_sent), format.integer(cost.bytes_received), format.integer(cost.scratch_bytes)])));
   }, true);
 }

@@ -7,7 +7,7 @@ const memoryParts = [
   { key: "gradients", label: "gradients on their way", color: "rank-3" },
 ];
 const purposeColors = {
-  all_reduce: "rank-6", reduce_scatter: "rank-3", gather_updated: "rank-7", gather_forward: "rank-1", gather_backward: "rank-5",
+  all_reduce: "rank-4", reduce_scatter: "rank-3", gather_updated: "rank-7", gather_forward: "rank-1", gather_backward: "rank-5",
 };
 
 function plannerTiles(summary) {
@@ -23,9 +23,11 @@ function plannerTiles(summary) {
   return tiles;
 }
 
+const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+
 function memoryCard(planner) {
   const slots = planner.timeline.slots;
-  card("Memory by slot, as planned", `What is alive while each slot of the step computes. The line is the limit. ${planner.summary.binding}.`, (body) => {
+  card("Memory by slot, as planned", `What is alive while each slot of the step computes. The line is the limit. ${sentence(planner.summary.binding)}`, (body) => {
     body.append(legend(memoryParts, "block"));
     draw(body, "Bytes alive in every slot by what they are, against the limit", () => ({
       type: "bar",
@@ -43,8 +45,9 @@ function memoryCard(planner) {
       options: {
         animation: false, responsive: true, maintainAspectRatio: false, interaction: { mode: "index", intersect: false },
         scales: {
-          x: axis("Slots of the step", function (value) { return this.getLabelForValue(value); }, { axis: { stacked: true }, ticks: { maxTicksLimit: 9, autoSkip: true } }),
-          y: axis("Bytes", format.bytes, { axis: { stacked: true, beginAtZero: true }, ticks: { maxTicksLimit: 6 } }),
+          x: axis("Slots of the step", function (value) { return this.getLabelForValue(value); }, { axis: { stacked: true }, ticks: { maxTicksLimit: namesThatFit(body) } }),
+          y: axis("Bytes", format.bytes, { axis: { stacked: true, beginAtZero: true, grace: "6%" },
+            ticks: bytesTicks(Math.max(planner.summary.memory_limit_bytes, ...slots.map((slot) => memoryParts.reduce((sum, part) => sum + slot.memory[part.key], 0)))) }),
         },
         plugins: { legend: { display: false }, tooltip: tooltipStyle({ label: (item) => ` ${item.dataset.label}: ${format.bytes(item.parsed.y)}` }) },
       },
@@ -80,7 +83,8 @@ function stepTimelineCard(planner) {
     body.append(legend([{ label: "compute", color: "compute" }, { label: "waits", color: "exposed" },
       ...purposes.map((purpose) => ({ label: purpose.replaceAll("_", " "), color: purposeColors[purpose] }))], "block"));
     const set = (label, items, lane, paint) => ({
-      label, backgroundColor: color(paint), borderColor: color("surface"), borderWidth: { left: 1, right: 1 }, borderSkipped: false,
+      // Edges between bars, where bars are wider than edges.
+      label, backgroundColor: color(paint), borderColor: color("surface"), borderWidth: items.length * 10 < body.clientWidth ? { left: 1, right: 1 } : 0, borderSkipped: false,
       grouped: false, barThickness: 26,
       data: items.map((item) => ({ x: [item.from, item.to], y: lane, text: item.text })),
     });
@@ -116,44 +120,100 @@ function stepTimelineCard(planner) {
   }, true);
 }
 
+// Lines that can be told apart without their colours: by dashes and marks too.
+const sweepMarks = ["triangle", "rect", "rectRot", "crossRot", "star", "circle"];
+const sweepDashes = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
+// Marks are open and of falling size, so that of lines that meet all can be seen.
+const sweepStyle = (i) => ({ color: rankColor(i + 1), mark: sweepMarks[i % sweepMarks.length], radius: Math.max(3, 8 - 0.6 * i), dash: sweepDashes[(i + Math.floor(i / 4)) % sweepDashes.length], width: 1.4 });
+
+// Baselines that take the same time wherever one of them fits are one line with the names of all.
+function sweepBaselines(sweep) {
+  const lines = new Map();
+  for (const name of Object.keys(sweep[0].baselines)) {
+    const fitting = sweep.map((point) => point.baselines[name] !== null);
+    if (!fitting.includes(true)) continue;
+    // A gap stays a gap: no line leads over a limit at which a baseline does not fit.
+    const points = sweep.slice(fitting.indexOf(true), fitting.lastIndexOf(true) + 1).map((point) => [point.memory_limit_bytes, point.baselines[name]]);
+    const key = JSON.stringify(points.map(([limit, ms]) => [limit, ms && ms.toPrecision(9)]));
+    if (!lines.has(key)) lines.set(key, { names: [], points });
+    lines.get(key).names.push(name);
+  }
+  return [...lines.values()].map(({ names, points }, i) => ({
+    label: names.join(", "), end: names.length > 1 ? `${names[0]} and ${names.length - 1} more` : names[0], points, ...sweepStyle(i),
+  }));
+}
+
 function sweepCard(planner) {
   if (planner.sweep.length < 2) return;
   const names = Object.keys(planner.sweep[0].baselines);
-  const curve = (label, paint, value, more = {}) => ({
-    label, color: paint, points: planner.sweep.map((point) => [point.memory_limit_bytes, value(point)]).filter(([, y]) => y !== null), ...more,
-  });
-  const series = () => [
-    ...names.map((name, i) => curve(name, rankColor(i + 1), (point) => point.baselines[name], { faint: true })),
-    curve("lower bound", "muted", (point) => point.lower_bound_ms),
-    curve("plan", "compute", (point) => point.step_ms, { width: 2.6, dots: true }),
+  const curve = (value) => planner.sweep.map((point) => [point.memory_limit_bytes, value(point)]).filter(([, y]) => y !== null);
+  const series = [
+    ...sweepBaselines(planner.sweep),
+    { label: "lower bound", color: "muted", dash: [3, 3], width: 1.6, points: curve((point) => point.lower_bound_ms) },
+    { label: "plan", color: "compute", width: 3, dots: true, points: curve((point) => point.step_ms) },
   ].filter((s) => s.points.length > 0);
-  card("Step time against memory limit", "The plan, what no plan can beat, and every baseline where it fits.", (body) => {
-    body.append(legend(series()));
+  const never = names.filter((name) => planner.sweep.every((point) => point.baselines[name] === null));
+  const left = never.length ? ` At none of these limits fit ${never.join(", ")}.` : "";
+  card("Step time against memory limit", `The plan, what no plan can beat, and every baseline where it fits; equal ones share a line.${left}`, (body) => {
+    body.append(legend(series));
     lineChart(body, "Step time of the plan and the baselines at every memory limit", () => ({
-      series: series(), x: { title: "Memory limit", format: format.bytes, kind: "bytes" }, y: { title: "Milliseconds", format: format.number },
-    }), 300);
+      series, labels: true, x: { title: "Memory limit", format: format.bytes, kind: "bytes", from: "data" }, y: { title: "Milliseconds", format: format.number },
+    }), 360);
     body.append(dataTable(["Limit", "Plan", "Bound", ...names], planner.sweep.map((point) => [format.bytes(point.memory_limit_bytes),
       format.milliseconds(point.step_ms), format.milliseconds(point.lower_bound_ms),
       ...names.map((name) => (point.baselines[name] === null ? "–" : format.milliseconds(point.baselines[name])))])));
   }, true);
 }
 
-function simpleTable(headings, rows) {
-  return element("div", { class: "scroll" }, element("table", {},
-    element("thead", {}, element("tr", {}, ...headings.map((name) => element("th", { scope: "col" }, name)))),
-    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((value) => element("td", {}, value)))))));
+// "h.0 to h.3 (4), h.7" of the units with these numbers.
+function unitNames(units, numbers) {
+  const parts = [];
+  for (let from = 0; from < numbers.length;) {
+    let to = from;
+    while (to + 1 < numbers.length && numbers[to + 1] === numbers[to] + 1) ++to;
+    const [first, last] = [units[numbers[from]].name, units[numbers[to]].name];
+    parts.push(to === from ? first : to === from + 1 ? `${first}, ${last}` : `${first} to ${last} (${to - from + 1})`);
+    from = to + 1;
+  }
+  return parts.join(", ");
+}
+
+// Units that do the same for the same reasons are one row. A reason of several rows is said once, behind them.
+function unitRows(units) {
+  const rows = new Map();
+  const reasons = new Map();
+  units.forEach((unit, number) => {
+    const choice = unit.checkpoint ? `${unit.strategy} + checkpoint` : unit.strategy;
+    const key = JSON.stringify([choice, unit.reason]);
+    if (!rows.has(key)) rows.set(key, { choice, reasons: unit.reason.split("; "), numbers: [] });
+    rows.get(key).numbers.push(number);
+  });
+  for (const row of rows.values()) {
+    for (const reason of row.reasons) reasons.set(reason, [...(reasons.get(reason) || []), row.numbers]);
+  }
+  const shared = [...reasons].filter(([, of]) => of.length > 1);
+  return {
+    rows: [...rows.values()].map(({ choice, reasons: all, numbers }) =>
+      [unitNames(units, numbers), choice, all.filter((reason) => !shared.some(([text]) => text === reason)).join("; ") || "see below"]),
+    notes: shared.map(([reason, of]) => `${unitNames(units, of.flat().sort((a, b) => a - b))}: ${reason}.`),
+  };
 }
 
 function plannerTables(planner) {
   const summary = planner.summary;
   card("Baselines", "Step time of what the plan is compared with, in the same simulator.", (body) => {
-    body.append(simpleTable(["Baseline", "Step", "Against the plan"], Object.entries(summary.baselines).map(([name, value]) =>
-      [name, value === null ? "does not fit" : format.milliseconds(value),
-        value === null || summary.step_ms === null ? "–" : `+${format.percent(value / summary.step_ms - 1)}`])));
-  });
+    const against = (value) => {
+      if (value === null || summary.step_ms === null) return "–";
+      const more = format.percent(value / summary.step_ms - 1);
+      return more.startsWith("-") || more === "0 %" ? more : `+${more}`;
+    };
+    body.append(table(["Baseline", "Step", "Against the plan"], Object.entries(summary.baselines).map(([name, value]) =>
+      [name, value === null ? "does not fit" : format.milliseconds(value), against(value)])));
+  }, true);
   card("Units", "What each unit does, and why.", (body) => {
-    body.append(simpleTable(["Unit", "Strategy", "Why"], summary.units.map((unit) =>
-      [unit.name, unit.checkpoint ? `${unit.strategy} + checkpoint` : unit.strategy, unit.reason])));
+    body.classList.add("reasons");
+    const { rows, notes } = unitRows(summary.units);
+    body.append(table(["Unit", "Strategy", "Why"], rows), ...notes.map((note) => element("p", { class: "caption" }, note)));
   }, true);
 }
 
@@ -167,6 +227,7 @@ function plannedStepCards(planner) {
 // The page of a plan by itself.
 function fillPlanner(planner) {
   document.querySelector(".brand span").textContent = "training plan";
+  if (run.made_by) showOrigin([run.made_by]);
   document.getElementById("title").textContent = run.title;
   document.getElementById("subtitle").textContent = [`${planner.summary.ranks} ranks`, `${planner.summary.units.length} units`,
     `limit ${format.bytes(planner.summary.memory_limit_bytes)}`, planner.summary.solver].join(" · ");

@@ -12,9 +12,6 @@ function predictionCards(prediction) {
 
 const hasTimes = (unit) => ["predicted", "measured"].every((side) => unit[side].forward_ms !== undefined && unit[side].backward_ms !== undefined);
 
-const plainTable = (headings, rows) => element("table", {}, element("thead", {}, element("tr", {}, ...headings.map((title) => element("th", {}, title)))),
-  element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((cell) => element("td", {}, cell))))));
-
 const deviation = (predicted, measured) => (predicted > 0 ? `${measured >= predicted ? "+" : "−"}${format.percent(Math.abs(measured / predicted - 1))}` : "–");
 
 function predictionCard({ predicted, measured }) {
@@ -22,7 +19,7 @@ function predictionCard({ predicted, measured }) {
     ["Peak memory", "peak_bytes", format.bytes]];
   card("Plan and reality", "What the plan predicted and what training measured: medians of the slowest rank, the largest rank's peak. Exposed is the time for which computing waited for blocks.", (body) => {
     const rows = figures.map(([label, key, show]) => [label, show(predicted[key]), show(measured[key]), deviation(predicted[key], measured[key])]);
-    body.append(plainTable(["", "Predicted", "Measured", "Difference"], rows));
+    body.append(table(["", "Predicted", "Measured", "Difference"], rows));
   }, true);
 }
 
@@ -40,7 +37,7 @@ function predictionTimesCard(units) {
       options: {
         animation: false, responsive: true, maintainAspectRatio: false,
         scales: {
-          x: axis("Unit", function (value) { return this.getLabelForValue(value); }, { ticks: { maxTicksLimit: 12, autoSkip: true } }),
+          x: axis("Unit", function (value) { return this.getLabelForValue(value); }, { ticks: { maxTicksLimit: namesThatFit(body) } }),
           y: axis("Milliseconds", format.number, { axis: { beginAtZero: true } }),
         },
         plugins: { legend: { display: false }, tooltip: tooltipStyle({ label: (item) => ` ${item.dataset.label}: ${format.milliseconds(item.parsed.y)}` }) },
@@ -54,7 +51,7 @@ function predictionTimesCard(units) {
 function predictionWaitsCard(units) {
   const shown = (value, show) => (value === undefined ? "–" : show(value));
   card("Waits and memory of units, predicted and measured", "How long computing stood still for a unit's blocks in a step, and the most memory of the rank while the unit computed.", (body) => {
-    body.append(plainTable(["Unit", "Choice", "Exposed communication, predicted", "measured", "Peak memory, predicted", "measured"], units.map((unit) => [unit.name, unit.choice,
+    body.append(table(["Unit", "Choice", "Exposed communication, predicted", "measured", "Peak memory, predicted", "measured"], units.map((unit) => [unit.name, unit.choice,
       ...predictionSides.map((side) => shown(unit[side.key].exposed_comm_ms, format.milliseconds)),
       ...predictionSides.map((side) => shown(unit[side.key].peak_bytes, format.bytes))])));
   }, true);

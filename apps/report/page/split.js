@@ -12,6 +12,7 @@ function splitCard() {
         body.append(nothing("No split of the step time was recorded."));
         return;
       }
+      if (run.straggler) body.append(element("p", {}, `${run.straggler.text.replace(/^rank/, "Rank")}.`));
       body.append(legend(parts.filter((p) => p.label), "block"));
       draw(body, "Mean step time of every rank, split into compute, exposed and hidden communication", () => ({
         type: "bar",

@@ -1,6 +1,6 @@
 // One step as it happened: a bar for every event, a row for every lane of every rank.
 const eventColors = {
-  data: "rank-7", forward: "rank-0", backward: "rank-4", recompute: "rank-7", optimizer: "rank-5", wait: "exposed",
+  data: "rank-7", forward: "rank-0", backward: "rank-4", recompute: "muted", optimizer: "rank-5", wait: "exposed",
   all_gather: "rank-2", reduce_scatter: "rank-1", all_reduce: "rank-3",
 };
 const otherEventColors = ["rank-3", "rank-6", "rank-7"];
@@ -59,8 +59,10 @@ function timelineCard() {
       // A lane's further rows are named after it with a number, which is not shown.
       const laneOf = (event) => `rank ${event.rank} ${event.lane}${event.place ? ` ${event.place + 1}` : ""}`;
       const laneOrder = (event) => [event.rank, event.lane === "compute" ? 0 : 1, event.place || 0];
-      const lanes = [...new Set(run.timelines.flatMap((t) => t.events).map((event) => [laneOrder(event), laneOf(event)])
+      const lanesOf = (timeline) => [...new Set(timeline.events.map((event) => [laneOrder(event), laneOf(event)])
         .sort(([a], [b]) => a[0] - b[0] || a[1] - b[1] || a[2] - b[2]).map(([, lane]) => lane))];
+      let lanes = lanesOf(current);
+      const height = () => 76 + 22 * lanes.length;
       body.append(legend(names.map((name) => ({ label: name, color: colorOf(name) })), "block"));
       const chart = draw(body, "Compute and communication of every rank during one step", () => ({
         type: "bar",
@@ -95,20 +97,23 @@ function timelineCard() {
             }),
           },
         },
-      }), 76 + 22 * lanes.length);
+      }), height());
       const blocks = blockTable(body, controls, current.blocks);
       const rows = () => current.events.slice(0, 60).map((e) => [`rank ${e.rank} ${e.lane}`, e.name, e.unit || "–", e.bucket === undefined ? "–" : String(e.bucket),
         e.bytes === undefined ? "–" : format.bytes(e.bytes), format.milliseconds(e.begin_ms),
         format.milliseconds(e.end_ms - e.begin_ms)]);
-      const table = () => dataTable(["Lane", "Event", "Unit", "Bucket or block", "Bytes", "Begin", "Duration"], rows());
-      let shownTable = table();
+      const sampled = () => dataTable(["Lane", "Event", "Unit", "Bucket or block", "Bytes", "Begin", "Duration"], rows());
+      let shownTable = sampled();
       body.append(shownTable);
       const select = element("select", { "aria-label": "Step shown" }, ...run.timelines.map((t, i) =>
         element("option", { value: String(i), selected: t === current }, `step ${format.integer(t.step)}`)));
       select.addEventListener("change", () => {
         current = run.timelines[Number(select.value)];
+        lanes = lanesOf(current);
+        chart.resize(height());
         chart.render();
-        const next = table();
+        const next = sampled();
+        next.open = shownTable.open;
         shownTable.replaceWith(next);
         shownTable = next;
         blocks.show(current.blocks);

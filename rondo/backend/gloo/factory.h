@@ -1,6 +1,6 @@
 #pragma once
 
-#include "rondo/backend/registry.h"
+#include "rondo/backend/engine/request.h"
 
 namespace rondo {
 

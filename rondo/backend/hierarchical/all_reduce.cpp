@@ -33,10 +33,10 @@ Range part_of(const Range& whole, int index, int count) {
 
 struct Chunk {
   Range all;
-  // Scattered: every rank of the host gets an equal part, in one reduce_scatter. Otherwise the first `lanes`
-  // ranks get one each by a reduce of their own.
+  // Scattered: every rank of the host gets an equal part, in one reduce_scatter. Otherwise the first
+  // `inter_host_ranks` ranks get one each by a reduce of their own.
   bool scattered = false;
-  int lanes = 1;
+  int inter_host_ranks = 1;
   Range own;  // this rank's part; empty when it exchanges nothing
 
   // While under way.
@@ -66,18 +66,18 @@ class AllReduce final : public Operation {
 
   std::size_t chunks() const override { return chunks_.size(); }
 
-  void first(std::size_t index, Fabric& fabric, const Deadline& deadline) override {
+  void first(std::size_t index, Transports& transports, const Deadline& deadline) override {
     Chunk& chunk = chunks_[index];
-    reduce_within_host(chunk, fabric, deadline);
+    reduce_within_host(chunk, transports, deadline);
     if (chunk.own.size == 0) return;
-    if (compression_) scale(chunk, fabric.map);
-    start_exchange(index, fabric);
+    if (compression_) scale(chunk, transports.map);
+    start_exchange(index, transports);
   }
 
-  void second(std::size_t index, Fabric& fabric, const Deadline& deadline) override {
+  void second(std::size_t index, Transports& transports, const Deadline& deadline) override {
     Chunk& chunk = chunks_[index];
-    if (chunk.own.size > 0) finish_exchange(index, fabric, deadline);
-    hand_out(chunk, fabric, deadline);
+    if (chunk.own.size > 0) finish_exchange(index, transports, deadline);
+    intra_host_broadcast(chunk, transports, deadline);
     chunk.received.clear();
     chunk.encoded.clear();
   }
@@ -88,14 +88,17 @@ class AllReduce final : public Operation {
 
   void cut(const HostMap& map, const AllReduceOptions& options) {
     const int ranks = map.host_size();
-    const int lanes = options.lanes > 0 ? std::min(options.lanes, map.smallest_host()) : map.smallest_host();
-    const bool scatter = map.even() && lanes == ranks;
-    const std::uint64_t unit = kAlignment * static_cast<std::uint64_t>(lanes);
+    const int inter_host_ranks = options.inter_host_ranks > 0
+                                     ? std::min(options.inter_host_ranks, map.smallest_host())
+                                     : map.smallest_host();
+    const bool scatter = map.even() && inter_host_ranks == ranks;
+    const std::uint64_t unit = kAlignment * static_cast<std::uint64_t>(inter_host_ranks);
     const std::uint64_t chunk_elements =
         std::max<std::uint64_t>(unit, options.chunk_bytes / width_ / unit * unit);
-    const auto add = [&](Range all, int chunk_lanes, bool scattered) {
-      Chunk chunk{all, scattered, chunk_lanes, {}};
-      if (map.place() < chunk_lanes) chunk.own = part_of(all, map.place(), chunk_lanes);
+    const auto add = [&](Range all, int chunk_inter_host_ranks, bool scattered) {
+      Chunk chunk{all, scattered, chunk_inter_host_ranks, {}};
+      if (map.local_rank() < chunk_inter_host_ranks)
+        chunk.own = part_of(all, map.local_rank(), chunk_inter_host_ranks);
       chunks_.push_back(std::move(chunk));
     };
     std::uint64_t begin = 0;
@@ -104,7 +107,7 @@ class AllReduce final : public Operation {
         request_.elements * width_ <= kDirectBytes ? 0 : request_.elements / unit * unit;
     while (begin < large) {
       const std::uint64_t size = std::min(chunk_elements, large - begin);
-      add({begin, size}, lanes, scatter);
+      add({begin, size}, inter_host_ranks, scatter);
       begin += size;
     }
     if (begin < request_.elements || chunks_.empty()) add({begin, request_.elements - begin}, 1, false);
@@ -119,11 +122,11 @@ class AllReduce final : public Operation {
   }
 
   // `step` once a lane, in place on the lane's part of the chunk, with the rank of that place as root.
-  void run_by_lane(CollectiveRequest step, const Chunk& chunk, HostGroup& group,
-                   const Deadline& deadline) const {
+  void run_by_inter_host_rank(CollectiveRequest step, const Chunk& chunk, HostGroup& group,
+                              const Deadline& deadline) const {
     std::uint64_t last = 0;
-    for (int lane = 0; lane < chunk.lanes; ++lane) {
-      const Range part = part_of(chunk.all, lane, chunk.lanes);
+    for (int lane = 0; lane < chunk.inter_host_ranks; ++lane) {
+      const Range part = part_of(chunk.all, lane, chunk.inter_host_ranks);
       step.root = lane;
       step.elements = part.size;
       step.input = {at(part.begin), step.bytes(), {}};
@@ -133,8 +136,8 @@ class AllReduce final : public Operation {
     group.wait(last, deadline);
   }
 
-  void reduce_within_host(Chunk& chunk, Fabric& fabric, const Deadline& deadline) {
-    if (!fabric.gather_in) return;
+  void reduce_within_host(Chunk& chunk, Transports& transports, const Deadline& deadline) {
+    if (!transports.intra_host_reduce) return;
     CollectiveRequest step;
     step.type = request_.type;
     step.reduction = request_.reduction;
@@ -144,11 +147,11 @@ class AllReduce final : public Operation {
       step.input = {at(chunk.all.begin), step.bytes(), {}};
       // The part takes the place of this rank's own contribution to it, which nobody else reads.
       step.output = {at(chunk.own.begin), step.bytes(), {}};
-      fabric.gather_in->run(step, deadline);
+      transports.intra_host_reduce->run(step, deadline);
       return;
     }
     step.kind = OperationKind::reduce;
-    run_by_lane(step, chunk, *fabric.gather_in, deadline);
+    run_by_inter_host_rank(step, chunk, *transports.intra_host_reduce, deadline);
   }
 
   // So that the encodings' plain sum is the average over all ranks.
@@ -173,9 +176,9 @@ class AllReduce final : public Operation {
     return in_pieces(chunk, map) ? part_of(chunk.own, host, map.host_count()) : chunk.own;
   }
 
-  void start_exchange(std::size_t index, Fabric& fabric) {
+  void start_exchange(std::size_t index, Transports& transports) {
     Chunk& chunk = chunks_[index];
-    const HostMap& map = fabric.map;
+    const HostMap& map = transports.map;
     const auto hosts = static_cast<std::size_t>(map.host_count());
     const Range incoming = outgoing(chunk, map.host(), map);
     chunk.received.resize(hosts);
@@ -184,8 +187,9 @@ class AllReduce final : public Operation {
       if (host == map.host() || incoming.size == 0) continue;
       const auto h = static_cast<std::size_t>(host);
       chunk.received[h].resize(message_bytes(incoming));
-      chunk.receives[h] = fabric.between_hosts->receive(map.counterpart(host, map.place()), Lane::first,
-                                                        chunk.received[h].data(), chunk.received[h].size());
+      chunk.receives[h] =
+          transports.between_hosts->receive(map.counterpart(host, map.local_rank()), Lane::first,
+                                            chunk.received[h].data(), chunk.received[h].size());
     }
     if (compression_) encode_parts(index, map);
     // Beginning behind the own host, so that not all send to the first one at once.
@@ -195,8 +199,8 @@ class AllReduce final : public Operation {
       if (range.size == 0) continue;
       const std::byte* data =
           compression_ ? chunk.encoded.data() + encoded_at(chunk, host, map) : at(range.begin);
-      chunk.sends.push_back(fabric.between_hosts->send(map.counterpart(host, map.place()), Lane::first, data,
-                                                       message_bytes(range)));
+      chunk.sends.push_back(transports.between_hosts->send(map.counterpart(host, map.local_rank()),
+                                                           Lane::first, data, message_bytes(range)));
     }
   }
 
@@ -227,19 +231,19 @@ class AllReduce final : public Operation {
     }
   }
 
-  void wait_for(std::vector<Transfer>& transfers, Fabric& fabric, const Deadline& deadline) {
-    for (Transfer& transfer : transfers) fabric.between_hosts->wait(transfer, deadline);
+  void wait_for(std::vector<Transfer>& transfers, Transports& transports, const Deadline& deadline) {
+    for (Transfer& transfer : transfers) transports.between_hosts->wait(transfer, deadline);
     transfers.clear();
   }
 
-  void finish_exchange(std::size_t index, Fabric& fabric, const Deadline& deadline) {
+  void finish_exchange(std::size_t index, Transports& transports, const Deadline& deadline) {
     Chunk& chunk = chunks_[index];
-    wait_for(chunk.receives, fabric, deadline);
+    wait_for(chunk.receives, transports, deadline);
     // The sum takes the place of what is being sent.
-    wait_for(chunk.sends, fabric, deadline);
-    const Range range = outgoing(chunk, fabric.map.host(), fabric.map);
-    if (range.size > 0) add_up(chunk, range, fabric.map);
-    if (in_pieces(chunk, fabric.map)) gather_pieces(index, fabric, deadline);
+    wait_for(chunk.sends, transports, deadline);
+    const Range range = outgoing(chunk, transports.map.host(), transports.map);
+    if (range.size > 0) add_up(chunk, range, transports.map);
+    if (in_pieces(chunk, transports.map)) gather_pieces(index, transports, deadline);
   }
 
   // In host order on every rank, so that all get the same bits.
@@ -252,12 +256,12 @@ class AllReduce final : public Operation {
       }
       std::byte* const destination = at(range.begin);
       const bool average = request_.reduction == Reduction::average;
-      reduce({request_.type,
-              request_.reduction,
-              sources,
-              {&destination, 1},
-              range.size,
-              average ? std::span<const double>(weights_) : std::span<const double>()});
+      rondo::reduce({request_.type,
+                     request_.reduction,
+                     sources,
+                     {&destination, 1},
+                     range.size,
+                     average ? std::span<const double>(weights_) : std::span<const double>()});
       return;
     }
     const std::span<float> own(floats(range), range.size);
@@ -276,9 +280,9 @@ class AllReduce final : public Operation {
   }
 
   // The second phase: every host sends the piece that it has summed to all others.
-  void gather_pieces(std::size_t index, Fabric& fabric, const Deadline& deadline) {
+  void gather_pieces(std::size_t index, Transports& transports, const Deadline& deadline) {
     Chunk& chunk = chunks_[index];
-    const HostMap& map = fabric.map;
+    const HostMap& map = transports.map;
     const Range own = outgoing(chunk, map.host(), map);
     std::vector<Transfer> sends;
     std::vector<Transfer> receives;
@@ -295,20 +299,20 @@ class AllReduce final : public Operation {
       const int host = (map.host() + step) % map.host_count();
       const auto h = static_cast<std::size_t>(host);
       const Range range = outgoing(chunk, host, map);
-      const int peer = map.counterpart(host, map.place());
+      const int peer = map.counterpart(host, map.local_rank());
       if (range.size > 0) {
         std::byte* into = at(range.begin);
         if (compression_) {
           chunk.received[h].resize(message_bytes(range));
           into = chunk.received[h].data();
         }
-        receives.push_back(fabric.between_hosts->receive(peer, Lane::second, into, message_bytes(range)));
+        receives.push_back(transports.between_hosts->receive(peer, Lane::second, into, message_bytes(range)));
       }
       if (own.size > 0)
-        sends.push_back(fabric.between_hosts->send(peer, Lane::second, data, message_bytes(own)));
+        sends.push_back(transports.between_hosts->send(peer, Lane::second, data, message_bytes(own)));
     }
-    wait_for(receives, fabric, deadline);
-    wait_for(sends, fabric, deadline);
+    wait_for(receives, transports, deadline);
+    wait_for(sends, transports, deadline);
     if (!compression_) return;
     for (int host = 0; host < map.host_count(); ++host) {
       const Range range = outgoing(chunk, host, map);
@@ -318,8 +322,8 @@ class AllReduce final : public Operation {
     }
   }
 
-  void hand_out(const Chunk& chunk, Fabric& fabric, const Deadline& deadline) const {
-    if (!fabric.hand_out) return;
+  void intra_host_broadcast(const Chunk& chunk, Transports& transports, const Deadline& deadline) const {
+    if (!transports.intra_host_broadcast) return;
     CollectiveRequest step;
     step.type = request_.type;
     if (chunk.scattered) {
@@ -327,11 +331,11 @@ class AllReduce final : public Operation {
       step.elements = chunk.own.size;
       step.input = {at(chunk.own.begin), step.bytes(), {}};
       step.output = {at(chunk.all.begin), step.bytes(), {}};
-      fabric.hand_out->run(step, deadline);
+      transports.intra_host_broadcast->run(step, deadline);
       return;
     }
     step.kind = OperationKind::broadcast;
-    run_by_lane(step, chunk, *fabric.hand_out, deadline);
+    run_by_inter_host_rank(step, chunk, *transports.intra_host_broadcast, deadline);
   }
 
   CollectiveRequest request_;

@@ -5,20 +5,20 @@
 #include <memory>
 
 #include "rondo/backend/hierarchical/compression.h"
-#include "rondo/backend/hierarchical/fabric.h"
-#include "rondo/collective/shared_memory/request.h"
+#include "rondo/backend/hierarchical/transports.h"
+#include "rondo/collective/request.h"
 
 namespace rondo::hierarchical {
 
 struct AllReduceOptions {
-  int lanes =
+  int inter_host_ranks =
       0;  // ranks of a host that exchange with other hosts, at most; 0: as many as the smallest host has
   std::size_t chunk_bytes = kChunkBytes;
 };
 
-// Reduces within the host so that every rank (or, on hosts of different sizes, the first `lanes`) holds a
-// part, exchanges the part with the ranks of the same place on other hosts, and gathers the parts within the
-// host.
+// Reduces within the host so that every rank (or, on hosts of different sizes, the first `inter_host_ranks`)
+// holds a part, exchanges the part with the ranks of the same place on other hosts, and gathers the parts
+// within the host.
 //
 // `request` has its buffer as input and output; Reduction::average divides by the number of all ranks.
 // Between two hosts, and for small parts, each sends its part to all others; between more, parts are reduced

@@ -8,7 +8,7 @@ class Broadcast final : public ChunkedOperation {
  public:
   Broadcast(const CollectiveRequest& request, const HostMap& map) : ChunkedOperation(request, 1) {
     const int root_host = map.host_of(request.root);
-    const int root_place = map.place_of(request.root);
+    const int root_place = map.local_rank_of(request.root);
     relay_ = map.counterpart(map.host(), root_place);
     const int hosts = map.host_count();
     const int position = (map.host() - root_host + hosts) % hosts;
@@ -17,34 +17,36 @@ class Broadcast final : public ChunkedOperation {
     if (position + 1 < hosts) to_ = map.counterpart((map.host() + 1) % hosts, root_place);
   }
 
-  void first(std::size_t chunk, Fabric& fabric, const Deadline&) override {
+  void first(std::size_t chunk, Transports& transports, const Deadline&) override {
     if (from_ >= 0) {
       messages(chunk).receives.push_back(
-          fabric.between_hosts->receive(from_, Lane::first, data(chunk), bytes(chunk)));
+          transports.between_hosts->receive(from_, Lane::first, data(chunk), bytes(chunk)));
     } else if (to_ >= 0) {
-      forward(chunk, fabric);
+      forward(chunk, transports);
     }
   }
 
-  void second(std::size_t chunk, Fabric& fabric, const Deadline& deadline) override {
+  void second(std::size_t chunk, Transports& transports, const Deadline& deadline) override {
     if (from_ >= 0) {
-      wait_for(messages(chunk).receives, fabric, deadline);
-      if (to_ >= 0) forward(chunk, fabric);
+      wait_for(messages(chunk).receives, transports, deadline);
+      if (to_ >= 0) forward(chunk, transports);
     }
-    CollectiveRequest hand_out = step(OperationKind::broadcast, chunk, fabric.map.place_of(relay_));
-    hand_out.reduction = Reduction::sum;
-    hand_out.input = one_piece(data(chunk), bytes(chunk));
-    hand_out.output = hand_out.input;
-    if (fabric.hand_out) fabric.hand_out->run(hand_out, deadline);
+    CollectiveRequest intra_host_broadcast =
+        step(OperationKind::broadcast, chunk, transports.map.local_rank_of(relay_));
+    intra_host_broadcast.reduction = Reduction::sum;
+    intra_host_broadcast.input = one_piece(data(chunk), bytes(chunk));
+    intra_host_broadcast.output = intra_host_broadcast.input;
+    if (transports.intra_host_broadcast) transports.intra_host_broadcast->run(intra_host_broadcast, deadline);
     // What was sent of the chunk before must be gone by now, or soon.
-    if (chunk > 0) wait_for(messages(chunk - 1).sends, fabric, deadline);
-    if (chunk + 1 == chunks()) wait_for(messages(chunk).sends, fabric, deadline);
+    if (chunk > 0) wait_for(messages(chunk - 1).sends, transports, deadline);
+    if (chunk + 1 == chunks()) wait_for(messages(chunk).sends, transports, deadline);
   }
 
  private:
   std::byte* data(std::size_t chunk) const { return request_.input.base + offset(chunk); }
-  void forward(std::size_t chunk, Fabric& fabric) {
-    messages(chunk).sends.push_back(fabric.between_hosts->send(to_, Lane::first, data(chunk), bytes(chunk)));
+  void forward(std::size_t chunk, Transports& transports) {
+    messages(chunk).sends.push_back(
+        transports.between_hosts->send(to_, Lane::first, data(chunk), bytes(chunk)));
   }
 
   int relay_;      // hands out on this host

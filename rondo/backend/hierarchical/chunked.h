@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "rondo/backend/hierarchical/fabric.h"
+#include "rondo/backend/hierarchical/transports.h"
 #include "rondo/collective/dtype.h"
 #include "rondo/collective/reduction.h"
 
@@ -31,8 +31,8 @@ class ChunkedOperation : public Operation {
     std::vector<std::vector<std::byte>> buffers;
   };
   Messages& messages(std::size_t chunk) { return messages_[chunk]; }
-  void wait_for(std::vector<Transfer>& transfers, Fabric& fabric, const Deadline& deadline) {
-    for (Transfer& transfer : transfers) fabric.between_hosts->wait(transfer, deadline);
+  void wait_for(std::vector<Transfer>& transfers, Transports& transports, const Deadline& deadline) {
+    for (Transfer& transfer : transfers) transports.between_hosts->wait(transfer, deadline);
     transfers.clear();
   }
 

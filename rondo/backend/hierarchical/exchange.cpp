@@ -41,24 +41,24 @@ class Exchange final : public Operation {
 
   std::size_t chunks() const override { return 1; }
 
-  void first(std::size_t, Fabric& fabric, const Deadline& deadline) override {
-    copy_own(fabric.map.rank());
-    tell_sizes(fabric);
-    OuterLink& link = *fabric.between_hosts;
-    for_each_peer(outgoing_, fabric.map, [&](int peer, std::span<std::byte> message) {
+  void first(std::size_t, Transports& transports, const Deadline& deadline) override {
+    copy_own(transports.map.rank());
+    tell_sizes(transports);
+    OuterLink& link = *transports.between_hosts;
+    for_each_peer(outgoing_, transports.map, [&](int peer, std::span<std::byte> message) {
       if (!message.empty()) data_.push_back(link.send(peer, Lane::first, message.data(), message.size()));
     });
-    check_sizes(fabric, deadline);
-    for_each_peer(incoming_, fabric.map, [&](int peer, std::span<std::byte> message) {
+    check_sizes(transports, deadline);
+    for_each_peer(incoming_, transports.map, [&](int peer, std::span<std::byte> message) {
       if (!message.empty()) data_.push_back(link.receive(peer, Lane::first, message.data(), message.size()));
     });
   }
 
-  void second(std::size_t, Fabric& fabric, const Deadline& deadline) override {
+  void second(std::size_t, Transports& transports, const Deadline& deadline) override {
     // What comes first: a receive says who is missing, a send only that nobody takes it.
     for (auto transfer = data_.rbegin(); transfer != data_.rend(); ++transfer)
-      fabric.between_hosts->wait(*transfer, deadline);
-    for (Transfer& transfer : sent_sizes_) fabric.between_hosts->wait(transfer, deadline);
+      transports.between_hosts->wait(*transfer, deadline);
+    for (Transfer& transfer : sent_sizes_) transports.between_hosts->wait(transfer, deadline);
   }
 
  private:
@@ -81,27 +81,27 @@ class Exchange final : public Operation {
   }
 
   // Gloo ends a process that gets more bytes than it expects, so sizes go first.
-  void tell_sizes(Fabric& fabric) {
-    OuterLink& link = *fabric.between_hosts;
+  void tell_sizes(Transports& transports) {
+    OuterLink& link = *transports.between_hosts;
     told_.resize(outgoing_.size());
     heard_.resize(incoming_.size());
-    for_each_peer(incoming_, fabric.map, [&](int peer, std::span<std::byte>) {
+    for_each_peer(incoming_, transports.map, [&](int peer, std::span<std::byte>) {
       std::uint64_t& size = heard_[static_cast<std::size_t>(peer)];
       received_sizes_.push_back(link.receive(peer, Lane::first, &size, sizeof size));
     });
-    for_each_peer(outgoing_, fabric.map, [&](int peer, std::span<std::byte> message) {
+    for_each_peer(outgoing_, transports.map, [&](int peer, std::span<std::byte> message) {
       std::uint64_t& size = told_[static_cast<std::size_t>(peer)];
       size = message.size();
       sent_sizes_.push_back(link.send(peer, Lane::first, &size, sizeof size));
     });
   }
 
-  void check_sizes(Fabric& fabric, const Deadline& deadline) {
-    OuterLink& link = *fabric.between_hosts;
+  void check_sizes(Transports& transports, const Deadline& deadline) {
+    OuterLink& link = *transports.between_hosts;
     for (Transfer& transfer : received_sizes_) link.wait(transfer, deadline);
-    for_each_peer(incoming_, fabric.map, [&](int peer, std::span<std::byte> message) {
+    for_each_peer(incoming_, transports.map, [&](int peer, std::span<std::byte> message) {
       require_equal(heard_[static_cast<std::size_t>(peer)], message.size(), peer,
-                    link.name(fabric.map.rank()), link.name(peer));
+                    link.name(transports.map.rank()), link.name(peer));
     });
   }
 

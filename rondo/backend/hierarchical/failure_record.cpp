@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
 
 namespace rondo::hierarchical {
 
@@ -14,7 +15,8 @@ FailureRecord::Failure FailureRecord::record(const Failure& failure) noexcept {
         {"what", failure.what}}.dump();
     const std::vector<std::uint8_t> present =
         store_->compareSet("hierarchical/failure", {}, std::vector<std::uint8_t>(text.begin(), text.end()));
-    const nlohmann::json first = nlohmann::json::parse(present.begin(), present.end());
+    const nlohmann::json first =
+        parse_json_strict(std::string(present.begin(), present.end()), "the first failure");
     return {first.at("ranks").get<std::vector<int>>(), first.at("mismatch").get<bool>(),
             first.at("what").get<std::string>()};
   } catch (...) {

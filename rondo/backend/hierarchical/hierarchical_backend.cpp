@@ -4,13 +4,14 @@
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-#include "rondo/backend/arguments.h"
+#include "rondo/backend/engine/arguments.h"
+#include "rondo/backend/engine/dense_tensor.h"
+#include "rondo/backend/engine/overlap.h"
+#include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/hierarchical/background_work.h"
 #include "rondo/backend/hierarchical/rank_order.h"
 #include "rondo/backend/hierarchical/transfers.h"
-#include "rondo/backend/native/dense_tensor.h"
-#include "rondo/backend/native/registered_memory.h"
-#include "rondo/backend/store_adapter.h"
+#include "rondo/backend/memory/registered_memory.h"
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -58,7 +59,7 @@ std::unique_ptr<HostGroup> make_host_group(const BackendRequest& request, const 
   const std::vector<int>& members = map.members(map.host());
   shared_memory::GroupOptions options;
   options.group_name = str(request.group_name, " host ", map.host());
-  options.rank = map.place();
+  options.rank = map.local_rank();
   options.size = map.host_size();
   for (const int member : members)
     options.world_ranks.push_back(
@@ -70,20 +71,20 @@ std::unique_ptr<HostGroup> make_host_group(const BackendRequest& request, const 
                                      members, patience);
 }
 
-std::unique_ptr<Fabric> make_fabric(const BackendRequest& request,
-                                    const HierarchicalBackend::Options& options) {
+std::unique_ptr<Transports> make_transports(const BackendRequest& request,
+                                            const HierarchicalBackend::Options& options) {
   register_cpu_allocations();
   HostMap map = map_of(request, options);
-  auto gather_in = make_host_group(request, map, "gather in", kGatherInGrace);
-  auto hand_out = make_host_group(request, map, "hand out", kHandOutGrace);
+  auto intra_host_reduce = make_host_group(request, map, "intra-host reduce", kIntraHostReduceGrace);
+  auto intra_host_broadcast = make_host_group(request, map, "intra-host broadcast", kIntraHostBroadcastGrace);
   BackendRequest outer = request;
   outer.store = c10::make_intrusive<c10d::PrefixStore>("hierarchical/between hosts", request.store);
   outer.arguments.clear();
-  outer.reproducible = false;  // only messages
-  auto link = std::make_unique<OuterLink>(make_backend(options.outer, outer),
+  outer.deterministic = false;  // only messages
+  auto link = std::make_unique<OuterLink>(request.make(options.outer, outer),
                                           names_of(request, map, !options.one_rank_a_host), kDataGrace);
-  return std::make_unique<Fabric>(
-      Fabric{std::move(map), std::move(gather_in), std::move(hand_out), std::move(link)});
+  return std::make_unique<Transports>(Transports{std::move(map), std::move(intra_host_reduce),
+                                                 std::move(intra_host_broadcast), std::move(link)});
 }
 
 }  // namespace
@@ -122,11 +123,12 @@ class HierarchicalBackend::Call {
   bool compressed = false;
   std::vector<at::Tensor> results;
   std::vector<DenseTensor> tensors;
+  std::vector<at::Tensor> read;
 
  private:
   std::byte* add(const at::Tensor& tensor, bool reads, bool writes) {
     tensors.push_back(dense(tensor, name(request.kind), reads));
-    if (writes) results.push_back(tensor);
+    (writes ? results : read).push_back(tensor);
     // Inputs are never written back.
     if (!writes) tensors.back().copy_of.reset();
     return tensors.back().bytes();
@@ -141,7 +143,8 @@ class HierarchicalBackend::Call {
 HierarchicalBackend::Options HierarchicalBackend::parse(const std::vector<std::string>& arguments) {
   Options options;
   constexpr const char* kForm =
-      "hierarchical(native, OUTER[, codec=NAME][, lanes=N][, chunk=SIZE][, window=N]), where OUTER is the "
+      "hierarchical(native, OUTER[, codec=NAME][, inter_host_ranks=N][, chunk=SIZE][, window=N]), where "
+      "OUTER is the "
       "engine "
       "between hosts";
   std::size_t engines = 0;
@@ -160,8 +163,8 @@ HierarchicalBackend::Options HierarchicalBackend::parse(const std::vector<std::s
     const std::string what = "backend hierarchical: " + key;
     if (key == "codec") {
       options.codec = value;
-    } else if (key == "lanes") {
-      options.all_reduce.lanes = static_cast<int>(parse_integer(value, what));
+    } else if (key == "inter_host_ranks") {
+      options.all_reduce.inter_host_ranks = static_cast<int>(parse_integer(value, what));
     } else if (key == "chunk") {
       options.all_reduce.chunk_bytes = parse_bytes(value, what).count;
     } else if (key == "window") {
@@ -171,32 +174,38 @@ HierarchicalBackend::Options HierarchicalBackend::parse(const std::vector<std::s
     }
   }
   if (engines > 2) throw UsageError(str("backend hierarchical: two engines are needed: ", kForm));
-  if (options.all_reduce.lanes < 0 || options.window < 1 || options.all_reduce.chunk_bytes < 4096)
+  if (options.all_reduce.inter_host_ranks < 0 || options.window < 1 || options.all_reduce.chunk_bytes < 4096)
     throw UsageError(
-        "backend hierarchical: lanes must be at least 0, window at least 1, chunk at least 4KiB");
+        "backend hierarchical: inter_host_ranks must be at least 0, window at least 1, chunk at least 4KiB");
   if (options.outer == "native")
     throw UsageError(str("backend hierarchical: native reaches one host only: ", kForm));
   return options;
 }
 
 HierarchicalBackend::HierarchicalBackend(const BackendRequest& request, const Options& options)
-    : c10d::Backend(request.rank, request.size),
+    : ExtendedBackend(request.rank, request.size),
       options_(options),
-      reproducible_(request.reproducible),
+      deterministic_(request.deterministic),
       timeout_(request.timeout),
       compression_(options.codec),
       failure_(request.store) {
-  if (reproducible_ && compression_.active()) {
+  if (deterministic_ && compression_.active()) {
     throw UsageError(str("backend hierarchical: codec=", options.codec,
                          " encodes the sums of hosts, which depend on the ranks there, so sums cannot be "
-                         "reproducible; leave one "
+                         "deterministic; leave one "
                          "of the two out, or encode what ranks have (--codec)"));
   }
-  pipeline_ = std::make_unique<Pipeline>(make_fabric(request, options), options.window,
+  pipeline_ = std::make_unique<Pipeline>(make_transports(request, options), options.window,
                                          [this](std::exception_ptr error) { return failure_.first(error); });
 }
 
 HierarchicalBackend::~HierarchicalBackend() = default;
+
+EngineTraits HierarchicalBackend::traits() const {
+  EngineTraits traits = kHierarchicalTraits;
+  traits.deterministic = deterministic_;
+  return traits;
+}
 
 void HierarchicalBackend::close() { closed_ = true; }
 
@@ -206,11 +215,13 @@ void HierarchicalBackend::check_open() const {
 
 HierarchicalBackend::Work HierarchicalBackend::start(Call& call, std::chrono::milliseconds timeout) {
   check_open();
+  check_overlaps({call.read, call.results, getRank(), getSize()}, name(call.request.kind));
   std::vector<DenseTensor> tensors = std::move(call.tensors);
   auto work = c10::make_intrusive<BackgroundWork>(getRank(), call.type, call.results, [tensors] {
     for (const DenseTensor& tensor : tensors) tensor.copy_back();
   });
   Job job;
+  job.memory = std::make_shared<std::vector<DenseTensor>>(tensors);
   job.operation = std::move(call.operation);
   job.header.kind = call.request.kind;
   job.header.type = call.request.type;
@@ -253,7 +264,7 @@ HierarchicalBackend::Work HierarchicalBackend::reduce_in_place(const at::Tensor&
     call.compressed = true;
   }
   call.operation =
-      reproducible_ && depends_on_order(call.request)
+      deterministic_ && depends_on_order(call.request)
           ? hierarchical::rank_order_sum(call.request, hosts())
           : hierarchical::all_reduce(call.request, hosts(), options_.all_reduce, std::move(compression));
   return start(call, timeout);
@@ -261,7 +272,8 @@ HierarchicalBackend::Work HierarchicalBackend::reduce_in_place(const at::Tensor&
 
 HierarchicalBackend::Work HierarchicalBackend::allreduce(Tensors& tensors,
                                                          const c10d::AllreduceOptions& options) {
-  if (tensors.empty()) throw UsageError("all_reduce: no tensor");
+  if (tensors.empty()) throw UsageError("all_reduce: no tensor; it requires a non-empty tensor list");
+  check_overlaps({.outputs = tensors}, "all_reduce");
   Work last;
   // They complete in order, so the last one stands for all.
   for (const at::Tensor& tensor : tensors)
@@ -280,7 +292,7 @@ HierarchicalBackend::Work HierarchicalBackend::reduce(Tensors& tensors, const c1
   call.set_piece(tensor, true);
   call.set_reduction(options.reduceOp, tensor);
   call.request.root = static_cast<int>(options.rootRank);
-  if (reproducible_ && depends_on_order(call.request)) return reduce_in_rank_order(tensor, options);
+  if (deterministic_ && depends_on_order(call.request)) return reduce_in_rank_order(tensor, options);
   call.request.input = call.request.output = call.in_place(tensor);
   call.operation = hierarchical::reduce(call.request, hosts());
   return start(call, options.timeout);
@@ -326,14 +338,27 @@ HierarchicalBackend::Work HierarchicalBackend::allgather_into_tensor_coalesced(
   if (outputs.size() != inputs.size() || inputs.empty())
     throw UsageError(
         "all_gather_into_tensor_coalesced: as many outputs as inputs are needed, and at least one");
+  check_overlaps({.outputs = outputs}, "all_gather_into_tensor_coalesced");
   Work last;
   for (std::size_t i = 0; i < inputs.size(); ++i) last = _allgather_base(outputs[i], inputs[i], options);
   return last;
 }
 
+HierarchicalBackend::Work HierarchicalBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                                                                   const c10d::AllgatherOptions& options) {
+  const TensorLists by_input = lists_by_input(outputs, inputs, getSize(), "all_gather_coalesced");
+  Work last;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    TensorLists one_output{by_input[i]};
+    Tensors one_input{inputs[i]};
+    last = allgather(one_output, one_input, options);
+  }
+  return last;
+}
+
 std::unique_ptr<Operation> HierarchicalBackend::scattered_sum(const CollectiveRequest& request) const {
-  return reproducible_ && depends_on_order(request) ? hierarchical::rank_order_sum(request, hosts())
-                                                    : hierarchical::reduce_scatter(request, hosts());
+  return deterministic_ && depends_on_order(request) ? hierarchical::rank_order_sum(request, hosts())
+                                                     : hierarchical::reduce_scatter(request, hosts());
 }
 
 HierarchicalBackend::Work HierarchicalBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
@@ -365,6 +390,7 @@ HierarchicalBackend::Work HierarchicalBackend::reduce_scatter_tensor_coalesced(
   if (outputs.size() != inputs.size() || inputs.empty())
     throw UsageError(
         "reduce_scatter_tensor_coalesced: as many outputs as inputs are needed, and at least one");
+  check_overlaps({.outputs = outputs}, "reduce_scatter_tensor_coalesced");
   Work last;
   for (std::size_t i = 0; i < inputs.size(); ++i) last = _reduce_scatter_base(outputs[i], inputs[i], options);
   return last;
@@ -425,25 +451,26 @@ HierarchicalBackend::Work HierarchicalBackend::alltoall_base(at::Tensor& output,
 HierarchicalBackend::Work HierarchicalBackend::message(const StartMessage& start, const char* direction,
                                                        int peer) {
   check_open();
-  const std::string whom = peer < 0 ? "any rank" : pipeline_->fabric().between_hosts->name(peer);
+  const std::string whom = peer < 0 ? "any rank" : pipeline_->transports().between_hosts->name(peer);
   const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(timeout_.load());
   return direct_message(start, str(direction, whom), peer, timeout, failure_);
 }
 
 HierarchicalBackend::Work HierarchicalBackend::send(Tensors& tensors, int destination, int tag) {
   return message(
-      [&] { return pipeline_->fabric().between_hosts->backend()->send(tensors, destination, tag); },
+      [&] { return pipeline_->transports().between_hosts->backend()->send(tensors, destination, tag); },
       "send to ", destination);
 }
 
 HierarchicalBackend::Work HierarchicalBackend::recv(Tensors& tensors, int source, int tag) {
-  return message([&] { return pipeline_->fabric().between_hosts->backend()->recv(tensors, source, tag); },
+  return message([&] { return pipeline_->transports().between_hosts->backend()->recv(tensors, source, tag); },
                  "receive from ", source);
 }
 
 HierarchicalBackend::Work HierarchicalBackend::recvAnysource(Tensors& tensors, int tag) {
-  return message([&] { return pipeline_->fabric().between_hosts->backend()->recvAnysource(tensors, tag); },
-                 "receive from ", -1);
+  return message(
+      [&] { return pipeline_->transports().between_hosts->backend()->recvAnysource(tensors, tag); },
+      "receive from ", -1);
 }
 
 c10::intrusive_ptr<c10d::Backend> make_hierarchical_backend(const BackendRequest& request) {
@@ -451,7 +478,7 @@ c10::intrusive_ptr<c10d::Backend> make_hierarchical_backend(const BackendRequest
   if (request.one_host()) {
     BackendRequest within = request;
     within.arguments.clear();
-    return make_backend("native", within);
+    return request.make("native", within).backend;
   }
   return c10::make_intrusive<HierarchicalBackend>(request, options);
 }
@@ -462,7 +489,7 @@ c10::intrusive_ptr<c10d::Backend> make_rank_order_backend(const std::string& eng
   options.outer = engine;
   options.one_rank_a_host = true;
   BackendRequest request = given;
-  request.reproducible = true;
+  request.deterministic = true;
   return c10::make_intrusive<HierarchicalBackend>(request, options);
 }
 

@@ -1,17 +1,21 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "rondo/backend/engine/request.h"
 #include "rondo/backend/hierarchical/all_reduce.h"
 #include "rondo/backend/hierarchical/compression.h"
 #include "rondo/backend/hierarchical/direct_message.h"
 #include "rondo/backend/hierarchical/failure_record.h"
 #include "rondo/backend/hierarchical/pipeline.h"
-#include "rondo/backend/registry.h"
 
 namespace rondo {
+
+// Of a factory's; a communicator that is not deterministic is not deterministic.
+inline constexpr EngineTraits kHierarchicalTraits = {.deterministic = true, .device_tensors = true};
 
 // Two engines as one c10d::Backend, named "hierarchical": shared memory among the ranks of a host, and any
 // other backend, of which only messages are used, between hosts. Ranks may be numbered in any order over
@@ -22,11 +26,11 @@ namespace rondo {
 // all_to_all are messages of the backend between hosts, also between ranks of one host; so are send and recv.
 //
 // Results are the same on all ranks, bit by bit: sums are added by rank within a host and by host then, or,
-// where the request says reproducible, by rank whatever the hosts (rank_order.h).
+// where the request says deterministic, by rank whatever the hosts (rank_order.h).
 // Tensors may have any strides and live on any device; those that are not dense CPU tensors are copied on the
 // way in and out. Any thread may call; collectives must be started in the same order on all ranks. Errors are
 // PeerLostError, TimeoutError and MismatchError, naming ranks; the first one is final.
-class HierarchicalBackend final : public c10d::Backend {
+class HierarchicalBackend final : public ExtendedBackend {
  public:
   struct Options {
     std::string outer = "gloo";
@@ -36,18 +40,21 @@ class HierarchicalBackend final : public c10d::Backend {
     // Every rank counts as a host of its own, so that `outer` carries everything.
     bool one_rank_a_host = false;
   };
-  // "native, gloo, codec=int8, lanes=1, chunk=1MiB, window=4". Throws UsageError naming what is wrong.
+  // "native, gloo, codec=int8, inter_host_ranks=1, chunk=1MiB, window=4". Throws UsageError naming what is
+  // wrong.
   static Options parse(const std::vector<std::string>& arguments);
 
-  // Throws UsageError for a codec where the request says reproducible.
+  // Throws UsageError for a codec where the request says deterministic.
   HierarchicalBackend(const BackendRequest& request, const Options& options);
   ~HierarchicalBackend() override;
 
-  const hierarchical::HostMap& hosts() const { return pipeline_->fabric().map; }
-  // Whether sums are added in the order of ranks.
-  bool reproducible() const { return reproducible_; }
-  // Every later call fails, saying that the group was shut down. Peers are not disturbed.
-  void close();
+  const hierarchical::HostMap& hosts() const { return pipeline_->transports().map; }
+  EngineTraits traits() const override;
+  // What the codec between hosts has left out of sums so far on this rank (error feedback); of another codec,
+  // cutting or layout of hosts it cannot be used.
+  std::map<std::string, at::Tensor> memory() override;
+  std::string restore_memory(const std::map<std::string, at::Tensor>& memory) override;
+  void close() override;
 
   const std::string getBackendName() const override { return "hierarchical"; }
   void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
@@ -65,6 +72,8 @@ class HierarchicalBackend final : public c10d::Backend {
   Work reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
   Work allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
   Work _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
+  Work allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                           const c10d::AllgatherOptions& options) override;
   Work allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                        const c10d::AllgatherOptions& options) override;
   Work reduce_scatter(Tensors& outputs, TensorLists& inputs,
@@ -93,9 +102,10 @@ class HierarchicalBackend final : public c10d::Backend {
   Work message(const hierarchical::StartMessage& start, const char* direction, int peer);
   std::unique_ptr<hierarchical::Operation> scattered_sum(const CollectiveRequest& request) const;
   void check_open() const;
+  std::string describe_codec() const;
 
   Options options_;
-  const bool reproducible_;
+  const bool deterministic_;
   std::atomic<Duration> timeout_;
   std::atomic<bool> closed_ = false;
   hierarchical::CompressionTable compression_;

@@ -12,7 +12,7 @@ HostMap::HostMap(const std::vector<std::string>& hosts, int rank) : rank_(rank) 
     if (is_new) members_.emplace_back();
     std::vector<int>& members = members_[static_cast<std::size_t>(entry->second)];
     host_of_.push_back(entry->second);
-    place_of_.push_back(static_cast<int>(members.size()));
+    local_rank_of_.push_back(static_cast<int>(members.size()));
     members.push_back(static_cast<int>(r));
   }
 }

@@ -17,28 +17,29 @@ class HostMap {
   const std::vector<int>& members(int host) const { return members_[static_cast<std::size_t>(host)]; }
   int host_of(int rank) const { return host_of_[static_cast<std::size_t>(rank)]; }
   // Position among the members of the rank's host.
-  int place_of(int rank) const { return place_of_[static_cast<std::size_t>(rank)]; }
+  int local_rank_of(int rank) const { return local_rank_of_[static_cast<std::size_t>(rank)]; }
 
   int rank() const { return rank_; }
   int world_size() const { return static_cast<int>(host_of_.size()); }
   int host() const { return host_of(rank_); }
-  int place() const { return place_of(rank_); }
+  int local_rank() const { return local_rank_of(rank_); }
   int host_size(int host) const { return static_cast<int>(members(host).size()); }
   int host_size() const { return host_size(host()); }
   // Ranks of the smallest host.
   int smallest_host() const;
   // Whether all hosts have equally many ranks.
   bool even() const;
-  // The rank of `host` that deals with a rank at `place` of another host: its own place, wrapped around.
-  int counterpart(int host, int place) const {
-    return members(host)[static_cast<std::size_t>(place % host_size(host))];
+  // The rank of `host` that deals with a rank with `local_rank` on another host: the one of the same local
+  // rank, wrapped around.
+  int counterpart(int host, int local_rank) const {
+    return members(host)[static_cast<std::size_t>(local_rank % host_size(host))];
   }
 
  private:
   int rank_;
   std::vector<std::vector<int>> members_;
   std::vector<int> host_of_;
-  std::vector<int> place_of_;
+  std::vector<int> local_rank_of_;
 };
 
 }  // namespace rondo::hierarchical

@@ -15,12 +15,11 @@ constexpr int kFirstTag = 0x7ff00000;
 
 }  // namespace
 
-OuterLink::OuterLink(c10::intrusive_ptr<c10d::Backend> backend, std::vector<std::string> names,
-                     Duration patience)
+OuterLink::OuterLink(Communicator between_hosts, std::vector<std::string> names, Duration patience)
     : names_(std::move(names)),
       patience_(patience),
-      on_device_(backend->getBackendName() == "nccl"),
-      backend_(std::move(backend)) {}
+      on_device_(!between_hosts.traits.cpu_tensors),
+      backend_(std::move(between_hosts.backend)) {}
 
 c10::intrusive_ptr<c10d::Backend> OuterLink::backend() const {
   const std::lock_guard lock(mutex_);
@@ -43,7 +42,7 @@ OuterLink::Transfer OuterLink::start(int peer, Lane lane, void* data, std::size_
   transfer.receives_ = receives;
   transfer.memory_ = at::from_blob(data, {static_cast<std::int64_t>(bytes)}, at::kByte);
   std::vector<at::Tensor> message = {transfer.memory_};
-  if (on_device_) {  // NCCL moves memory of its GPU only
+  if (on_device_) {
     message.front() = receives ? at::empty_like(transfer.memory_, at::kCUDA) : transfer.memory_.to(at::kCUDA);
     transfer.staged_ = message.front();
   }

@@ -5,9 +5,9 @@
 #include <mutex>
 #include <set>
 #include <string>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
+#include "rondo/backend/engine/request.h"
 #include "rondo/base/time.h"
 
 namespace rondo::hierarchical {
@@ -21,7 +21,7 @@ class OuterLink {
 
   // `names` says who each rank is, for messages. Waits for all but headers take up to `patience` longer than
   // their deadline.
-  OuterLink(c10::intrusive_ptr<c10d::Backend> backend, std::vector<std::string> names, Duration patience);
+  OuterLink(Communicator between_hosts, std::vector<std::string> names, Duration patience);
 
   // A message under way. The memory must stay until it has been waited for.
   class Transfer {

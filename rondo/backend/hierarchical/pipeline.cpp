@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "rondo/base/error.h"
+#include "rondo/base/replica.h"
 #include "rondo/base/text.h"
 
 namespace rondo::hierarchical {
@@ -31,10 +32,10 @@ std::string describe(const OperationHeader& header) {
 
 }  // namespace
 
-Pipeline::Pipeline(std::unique_ptr<Fabric> fabric, int window, OnFailure on_failure)
-    : fabric_(std::move(fabric)), window_(window), on_failure_(std::move(on_failure)) {
-  first_ = std::thread([this] { loop(&Pipeline::run_first); });
-  second_ = std::thread([this] { loop(&Pipeline::run_second); });
+Pipeline::Pipeline(std::unique_ptr<Transports> transports, int window, OnFailure on_failure)
+    : transports_(std::move(transports)), window_(window), on_failure_(std::move(on_failure)) {
+  first_ = replica_thread([this] { loop(&Pipeline::run_first); });
+  second_ = replica_thread([this] { loop(&Pipeline::run_second); });
 }
 
 Pipeline::~Pipeline() {
@@ -112,7 +113,7 @@ void Pipeline::run_first() {
         if (failure_) return;
         ++under_way_;
       }
-      entry->job.operation->first(chunk, *fabric_, entry->job.deadline);
+      entry->job.operation->first(chunk, *transports_, entry->job.deadline);
       const std::lock_guard lock(mutex_);
       gathered_.push_back({entry, chunk});
       changed_.notify_all();
@@ -133,7 +134,7 @@ void Pipeline::run_second() {
   }
   Entry& entry = *position.entry;
   try {
-    entry.job.operation->second(position.chunk, *fabric_, entry.job.deadline);
+    entry.job.operation->second(position.chunk, *transports_, entry.job.deadline);
   } catch (...) {
     fail(std::current_exception(), &entry);
     return;
@@ -152,8 +153,8 @@ void Pipeline::run_second() {
 // Ranks of one place compare what they are about to do before any of them sends data: Gloo ends a process
 // that gets more bytes than it expects. Where a host has no rank of this place, its others compare for it.
 void Pipeline::exchange_headers(Entry& entry) {
-  const HostMap& map = fabric_->map;
-  const auto place = static_cast<std::size_t>(map.place());
+  const HostMap& map = transports_->map;
+  const auto place = static_cast<std::size_t>(map.local_rank());
   for (int host = 0; host < map.host_count(); ++host) {
     if (map.members(host).size() <= place) return;
   }
@@ -164,21 +165,21 @@ void Pipeline::exchange_headers(Entry& entry) {
     OperationHeader& theirs = entry.theirs[static_cast<std::size_t>(host)];
     entry.peers.push_back(peer);
     entry.receives.push_back(
-        fabric_->between_hosts->receive(peer, OuterLink::Lane::header, &theirs, sizeof theirs));
+        transports_->between_hosts->receive(peer, OuterLink::Lane::header, &theirs, sizeof theirs));
     entry.sends.push_back(
-        fabric_->between_hosts->send(peer, OuterLink::Lane::header, &entry.own, sizeof entry.own));
+        transports_->between_hosts->send(peer, OuterLink::Lane::header, &entry.own, sizeof entry.own));
   }
 }
 
 void Pipeline::check_headers(Entry& entry) {
-  OuterLink& link = *fabric_->between_hosts;
+  OuterLink& link = *transports_->between_hosts;
   for (std::size_t i = 0; i < entry.peers.size(); ++i) {
     const int peer = entry.peers[i];
     link.wait(entry.receives[i], entry.job.deadline);
-    const OperationHeader& theirs = entry.theirs[static_cast<std::size_t>(fabric_->map.host_of(peer))];
+    const OperationHeader& theirs = entry.theirs[static_cast<std::size_t>(transports_->map.host_of(peer))];
     if (theirs == entry.own) continue;
     throw MismatchError(
-        str("ranks disagree: ", link.name(fabric_->map.rank()), " called ", describe(entry.own), ", but ",
+        str("ranks disagree: ", link.name(transports_->map.rank()), " called ", describe(entry.own), ", but ",
             link.name(peer), " called ", describe(theirs),
             ". All ranks must make the same calls in the same order with the same shapes and dtypes."),
         {peer});
@@ -199,8 +200,9 @@ void Pipeline::fail(std::exception_ptr error, const Entry* entry) {
   } catch (const CommunicationError& e) {
     reason = e.what();
     if (entry != nullptr) {
-      const std::string prefix = str(describe(entry->own), ", sequence ", entry->own.sequence, ", on ",
-                                     fabric_->between_hosts->name(fabric_->map.rank()), " cannot complete: ");
+      const std::string prefix =
+          str(describe(entry->own), ", sequence ", entry->own.sequence, ", on ",
+              transports_->between_hosts->name(transports_->map.rank()), " cannot complete: ");
       // The kind of error is kept: callers tell a lost peer from a late one.
       if (dynamic_cast<const PeerLostError*>(&e) != nullptr) {
         error = std::make_exception_ptr(PeerLostError(prefix + reason, e.ranks()));
@@ -221,9 +223,9 @@ void Pipeline::fail(std::exception_ptr error, const Entry* entry) {
     gathered_.clear();
     unfinished.swap(unfinished_);
   }
-  if (fabric_->gather_in) fabric_->gather_in->abort(reason);
-  if (fabric_->hand_out) fabric_->hand_out->abort(reason);
-  fabric_->between_hosts->abort();
+  if (transports_->intra_host_reduce) transports_->intra_host_reduce->abort(reason);
+  if (transports_->intra_host_broadcast) transports_->intra_host_broadcast->abort(reason);
+  transports_->between_hosts->abort();
   changed_.notify_all();
   for (const auto& job : unfinished) job->job.done(error);
 }

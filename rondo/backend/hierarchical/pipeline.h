@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "rondo/backend/hierarchical/fabric.h"
+#include "rondo/backend/hierarchical/transports.h"
 
 namespace rondo::hierarchical {
 
@@ -27,6 +27,9 @@ struct OperationHeader {
 
 // One collective given to the pipeline.
 struct Job {
+  // What the operation reads and writes. Kept until no thread of the pipeline is in the operation and the
+  // messages between hosts have let go of it, which after an error is later than done().
+  std::shared_ptr<void> memory;
   std::unique_ptr<Operation> operation;
   OperationHeader header;
   Deadline deadline = Deadline::never();
@@ -43,7 +46,7 @@ class Pipeline {
   // which may be another rank's that caused it.
   using OnFailure = std::function<std::exception_ptr(std::exception_ptr)>;
 
-  Pipeline(std::unique_ptr<Fabric> fabric, int window, OnFailure on_failure);
+  Pipeline(std::unique_ptr<Transports> transports, int window, OnFailure on_failure);
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
@@ -54,7 +57,7 @@ class Pipeline {
   // Fails everything under way and all later jobs with `reason`; the peers notice as with an error.
   void abort(const std::string& reason);
 
-  Fabric& fabric() { return *fabric_; }
+  Transports& transports() { return *transports_; }
 
  private:
   struct Entry;
@@ -70,7 +73,7 @@ class Pipeline {
   void fail(std::exception_ptr error, const Entry* entry);
   void loop(void (Pipeline::*steps)());
 
-  std::unique_ptr<Fabric> fabric_;
+  std::unique_ptr<Transports> transports_;
   const int window_;
   OnFailure on_failure_;
 

@@ -12,8 +12,8 @@ class RankOrderSum final : public ChunkedOperation {
       : ChunkedOperation(request, scatters(request) ? static_cast<std::size_t>(map.world_size()) : 1),
         world_(map.world_size()) {}
 
-  void first(std::size_t chunk, Fabric& fabric, const Deadline& deadline) override {
-    const HostMap& map = fabric.map;
+  void first(std::size_t chunk, Transports& transports, const Deadline& deadline) override {
+    const HostMap& map = transports.map;
     Messages& under_way = messages(chunk);
     const Piece own = piece(chunk, map.rank());
     under_way.buffers.resize(static_cast<std::size_t>(world_));
@@ -23,28 +23,28 @@ class RankOrderSum final : public ChunkedOperation {
       buffer.resize(own.bytes);
       if (map.host_of(rank) == map.host() || own.bytes == 0) continue;
       under_way.receives.push_back(
-          fabric.between_hosts->receive(rank, Lane::first, buffer.data(), buffer.size()));
+          transports.between_hosts->receive(rank, Lane::first, buffer.data(), buffer.size()));
     }
     // Beginning behind the own rank, so that not all send to the first one at once.
     for (int step = 1; step < world_; ++step) {
       const int rank = (map.rank() + step) % world_;
       const Piece theirs = piece(chunk, rank);
       if (map.host_of(rank) == map.host() || theirs.bytes == 0) continue;
-      under_way.sends.push_back(fabric.between_hosts->send(rank, Lane::first, theirs.data, theirs.bytes));
+      under_way.sends.push_back(transports.between_hosts->send(rank, Lane::first, theirs.data, theirs.bytes));
     }
-    exchange_within_host(chunk, fabric, deadline);
+    exchange_within_host(chunk, transports, deadline);
   }
 
-  void second(std::size_t chunk, Fabric& fabric, const Deadline& deadline) override {
+  void second(std::size_t chunk, Transports& transports, const Deadline& deadline) override {
     Messages& under_way = messages(chunk);
-    wait_for(under_way.receives, fabric, deadline);
+    wait_for(under_way.receives, transports, deadline);
     // Results take the place of what is being sent.
-    wait_for(under_way.sends, fabric, deadline);
-    add(chunk, fabric.map);
+    wait_for(under_way.sends, transports, deadline);
+    add(chunk, transports.map);
     under_way.buffers.clear();
     if (scatters(request_)) return;
-    send_sums(chunk, fabric, deadline);
-    hand_out(chunk, fabric, deadline);
+    send_sums(chunk, transports, deadline);
+    intra_host_broadcast(chunk, transports, deadline);
   }
 
  private:
@@ -66,9 +66,9 @@ class RankOrderSum final : public ChunkedOperation {
     return {request_.input.base + part.offset, part.bytes};
   }
 
-  void exchange_within_host(std::size_t chunk, Fabric& fabric, const Deadline& deadline) {
-    if (!fabric.gather_in) return;
-    const HostMap& map = fabric.map;
+  void exchange_within_host(std::size_t chunk, Transports& transports, const Deadline& deadline) {
+    if (!transports.intra_host_reduce) return;
+    const HostMap& map = transports.map;
     const std::size_t own_bytes = piece(chunk, map.rank()).bytes;
     CollectiveRequest within;
     within.kind = OperationKind::all_to_all;
@@ -83,7 +83,7 @@ class RankOrderSum final : public ChunkedOperation {
       within.output_bytes.push_back(own_bytes);
       within.elements = std::max<std::uint64_t>(within.elements, theirs.bytes);
     }
-    fabric.gather_in->run(within, deadline);
+    transports.intra_host_reduce->run(within, deadline);
   }
 
   void add(std::size_t chunk, const HostMap& map) {
@@ -100,45 +100,45 @@ class RankOrderSum final : public ChunkedOperation {
 
   // Who on this host gets the sum of a rank of another host.
   static int receiver_of(int rank, const HostMap& map) {
-    return map.counterpart(map.host(), map.place_of(rank));
+    return map.counterpart(map.host(), map.local_rank_of(rank));
   }
 
   // Each sum goes once to every other host.
-  void send_sums(std::size_t chunk, Fabric& fabric, const Deadline& deadline) {
-    const HostMap& map = fabric.map;
+  void send_sums(std::size_t chunk, Transports& transports, const Deadline& deadline) {
+    const HostMap& map = transports.map;
     Messages& under_way = messages(chunk);
     for (int rank = 0; rank < world_; ++rank) {
       const Piece theirs = piece(chunk, rank);
       if (map.host_of(rank) == map.host() || receiver_of(rank, map) != map.rank() || theirs.bytes == 0)
         continue;
       under_way.receives.push_back(
-          fabric.between_hosts->receive(rank, Lane::second, theirs.data, theirs.bytes));
+          transports.between_hosts->receive(rank, Lane::second, theirs.data, theirs.bytes));
     }
     const Piece own = piece(chunk, map.rank());
     for (int step = 1; step < map.host_count() && own.bytes > 0; ++step) {
       const int host = (map.host() + step) % map.host_count();
-      under_way.sends.push_back(
-          fabric.between_hosts->send(map.counterpart(host, map.place()), Lane::second, own.data, own.bytes));
+      under_way.sends.push_back(transports.between_hosts->send(map.counterpart(host, map.local_rank()),
+                                                               Lane::second, own.data, own.bytes));
     }
-    wait_for(under_way.receives, fabric, deadline);
-    wait_for(under_way.sends, fabric, deadline);
+    wait_for(under_way.receives, transports, deadline);
+    wait_for(under_way.sends, transports, deadline);
   }
 
-  void hand_out(std::size_t chunk, Fabric& fabric, const Deadline& deadline) {
-    if (!fabric.hand_out) return;
-    const HostMap& map = fabric.map;
+  void intra_host_broadcast(std::size_t chunk, Transports& transports, const Deadline& deadline) {
+    if (!transports.intra_host_broadcast) return;
+    const HostMap& map = transports.map;
     std::uint64_t last = 0;
     for (int rank = 0; rank < world_; ++rank) {
       const Piece theirs = piece(chunk, rank);
       const int from = map.host_of(rank) == map.host() ? rank : receiver_of(rank, map);
       CollectiveRequest step;
       step.kind = OperationKind::broadcast;
-      step.root = map.place_of(from);
+      step.root = map.local_rank_of(from);
       step.elements = theirs.bytes;
       step.input = step.output = one_piece(theirs.data, theirs.bytes);
-      last = fabric.hand_out->start(step);
+      last = transports.intra_host_broadcast->start(step);
     }
-    fabric.hand_out->wait(last, deadline);
+    transports.intra_host_broadcast->wait(last, deadline);
   }
 
   const int world_;

@@ -2,8 +2,8 @@
 
 #include <memory>
 
-#include "rondo/backend/hierarchical/fabric.h"
-#include "rondo/collective/shared_memory/request.h"
+#include "rondo/backend/hierarchical/transports.h"
+#include "rondo/collective/request.h"
 
 namespace rondo::hierarchical {
 

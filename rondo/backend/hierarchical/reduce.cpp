@@ -10,26 +10,26 @@ class Reduce final : public ChunkedOperation {
  public:
   Reduce(const CollectiveRequest& request, const HostMap& map)
       : ChunkedOperation(request, 1),
-        leader_(map.counterpart(map.host(), map.place_of(request.root))),
+        leader_(map.counterpart(map.host(), map.local_rank_of(request.root))),
         is_leader_(map.rank() == leader_),
         is_root_(map.rank() == request.root) {}
 
-  void first(std::size_t chunk, Fabric& fabric, const Deadline& deadline) override {
-    const HostMap& map = fabric.map;
+  void first(std::size_t chunk, Transports& transports, const Deadline& deadline) override {
+    const HostMap& map = transports.map;
     std::vector<std::vector<std::byte>>& buffers = messages(chunk).buffers;
     std::byte* own = data(chunk);
     if (is_leader_ && !is_root_) {  // whose buffer must stay as it is
       buffers.emplace_back(own, own + bytes(chunk));
       own = buffers.back().data();
     }
-    CollectiveRequest within = step(OperationKind::reduce, chunk, map.place_of(leader_));
+    CollectiveRequest within = step(OperationKind::reduce, chunk, map.local_rank_of(leader_));
     within.input = one_piece(own, bytes(chunk));
     within.output = within.input;
-    if (fabric.gather_in) fabric.gather_in->run(within, deadline);
+    if (transports.intra_host_reduce) transports.intra_host_reduce->run(within, deadline);
     if (!is_leader_) return;
     if (!is_root_) {
       messages(chunk).sends.push_back(
-          fabric.between_hosts->send(request_.root, Lane::first, own, bytes(chunk)));
+          transports.between_hosts->send(request_.root, Lane::first, own, bytes(chunk)));
       return;
     }
     buffers.resize(static_cast<std::size_t>(map.host_count()));
@@ -37,22 +37,22 @@ class Reduce final : public ChunkedOperation {
       if (host == map.host()) continue;
       std::vector<std::byte>& buffer = buffers[static_cast<std::size_t>(host)];
       buffer.resize(bytes(chunk));
-      messages(chunk).receives.push_back(fabric.between_hosts->receive(
-          map.counterpart(host, map.place()), Lane::first, buffer.data(), buffer.size()));
+      messages(chunk).receives.push_back(transports.between_hosts->receive(
+          map.counterpart(host, map.local_rank()), Lane::first, buffer.data(), buffer.size()));
     }
   }
 
-  void second(std::size_t chunk, Fabric& fabric, const Deadline& deadline) override {
-    wait_for(messages(chunk).sends, fabric, deadline);
-    wait_for(messages(chunk).receives, fabric, deadline);
+  void second(std::size_t chunk, Transports& transports, const Deadline& deadline) override {
+    wait_for(messages(chunk).sends, transports, deadline);
+    wait_for(messages(chunk).receives, transports, deadline);
     if (is_root_) {
       std::vector<const std::byte*> sources;
-      for (int host = 0; host < fabric.map.host_count(); ++host) {
-        sources.push_back(host == fabric.map.host()
+      for (int host = 0; host < transports.map.host_count(); ++host) {
+        sources.push_back(host == transports.map.host()
                               ? data(chunk)
                               : messages(chunk).buffers[static_cast<std::size_t>(host)].data());
       }
-      combine(sources, data(chunk), elements(chunk), fabric.map);
+      combine(sources, data(chunk), elements(chunk), transports.map);
     }
     messages(chunk).buffers.clear();
   }

@@ -11,42 +11,42 @@ class ReduceScatter final : public ChunkedOperation {
   ReduceScatter(const CollectiveRequest& request, const HostMap& map)
       : ChunkedOperation(request, static_cast<std::size_t>(map.world_size())) {}
 
-  void first(std::size_t chunk, Fabric& fabric, const Deadline& deadline) override {
-    const HostMap& map = fabric.map;
+  void first(std::size_t chunk, Transports& transports, const Deadline& deadline) override {
+    const HostMap& map = transports.map;
     Messages& under_way = messages(chunk);
     const auto ranks = static_cast<std::size_t>(map.world_size());
     // By rank the sums that this rank makes, then by host what arrives for it.
     under_way.buffers.resize(ranks + static_cast<std::size_t>(map.host_count()));
     for (int host = 0; host < map.host_count(); ++host) {
       if (host == map.host()) continue;
-      under_way.receives.push_back(fabric.between_hosts->receive(
-          map.counterpart(host, map.place()), Lane::first, arriving(host, chunk, map), bytes(chunk)));
+      under_way.receives.push_back(transports.between_hosts->receive(
+          map.counterpart(host, map.local_rank()), Lane::first, arriving(host, chunk, map), bytes(chunk)));
     }
-    if (fabric.gather_in) add_within_host(chunk, fabric, deadline);
+    if (transports.intra_host_reduce) add_within_host(chunk, transports, deadline);
     for (int rank = 0; rank < map.world_size(); ++rank) {
       if (map.host_of(rank) == map.host() || adder_of(rank, map) != map.rank()) continue;
       under_way.sends.push_back(
-          fabric.between_hosts->send(rank, Lane::first, sum_for(rank, chunk), bytes(chunk)));
+          transports.between_hosts->send(rank, Lane::first, sum_for(rank, chunk), bytes(chunk)));
     }
   }
 
-  void second(std::size_t chunk, Fabric& fabric, const Deadline& deadline) override {
-    const HostMap& map = fabric.map;
+  void second(std::size_t chunk, Transports& transports, const Deadline& deadline) override {
+    const HostMap& map = transports.map;
     Messages& under_way = messages(chunk);
-    wait_for(under_way.receives, fabric, deadline);
+    wait_for(under_way.receives, transports, deadline);
     std::vector<const std::byte*> sources;
     for (int host = 0; host < map.host_count(); ++host) {
       sources.push_back(host == map.host() ? sum_for(map.rank(), chunk) : arriving(host, chunk, map));
     }
     combine(sources, request_.output.base + offset(chunk), elements(chunk), map);
-    wait_for(under_way.sends, fabric, deadline);
+    wait_for(under_way.sends, transports, deadline);
     under_way.buffers.clear();
   }
 
  private:
   // Who on this host adds up the host's part of a rank's piece.
   static int adder_of(int rank, const HostMap& map) {
-    return map.counterpart(map.host(), map.place_of(rank));
+    return map.counterpart(map.host(), map.local_rank_of(rank));
   }
 
   // This host's part of a rank's piece: what this rank has added up, or alone on its host just its input.
@@ -68,8 +68,8 @@ class ReduceScatter final : public ChunkedOperation {
     return buffer.data();
   }
 
-  void add_within_host(std::size_t chunk, Fabric& fabric, const Deadline& deadline) {
-    const HostMap& map = fabric.map;
+  void add_within_host(std::size_t chunk, Transports& transports, const Deadline& deadline) {
+    const HostMap& map = transports.map;
     std::uint64_t last = 0;
     for (int rank = 0; rank < map.world_size(); ++rank) {
       std::byte* own = request_.input.at(static_cast<std::size_t>(rank)) + offset(chunk);
@@ -80,12 +80,12 @@ class ReduceScatter final : public ChunkedOperation {
         sum.assign(own, own + bytes(chunk));
         own = sum.data();
       }
-      CollectiveRequest within = step(OperationKind::reduce, chunk, map.place_of(adder));
+      CollectiveRequest within = step(OperationKind::reduce, chunk, map.local_rank_of(adder));
       within.input = one_piece(own, bytes(chunk));
       within.output = within.input;
-      last = fabric.gather_in->start(within);
+      last = transports.intra_host_reduce->start(within);
     }
-    fabric.gather_in->wait(last, deadline);
+    transports.intra_host_reduce->wait(last, deadline);
   }
 };
 

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "rondo/backend/hierarchical/fabric.h"
+#include "rondo/backend/hierarchical/transports.h"
 
 namespace rondo::hierarchical {
 

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "rondo/backend/module.h"
+#include "rondo/backend/engine/module.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 
@@ -31,7 +31,7 @@ c10::intrusive_ptr<c10d::Backend> make_mpi_backend(const BackendRequest& request
         "names "
         "another place");
   }
-  return load_backend(path, "mpi")(request);
+  return load_backend(path, "mpi").factory(request);
 }
 
 }  // namespace rondo

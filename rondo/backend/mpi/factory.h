@@ -1,8 +1,11 @@
 #pragma once
 
-#include "rondo/backend/registry.h"
+#include "rondo/backend/engine/request.h"
 
 namespace rondo {
+
+// Of the engine on MPI: tensors on an accelerator are copied on the way in and out.
+inline constexpr EngineTraits kMpiTraits = {.device_tensors = true};
 
 // Open MPI as an engine, in a module of its own (rondo_mpi.so) so that only who asks for it loads MPI. Looked
 // for at $RONDO_MPI_MODULE, beside this program, in ../lib from there, and as the dynamic linker does. The

@@ -24,7 +24,7 @@ class CoalescedWork final : public c10d::Work {
   void abort() override;
   // Results of all parts, in order.
   std::vector<at::Tensor> result() override;
-  // Completes the work first, as NativeWork does.
+  // Of the results of all parts, when the last one has ended; the error is the first one's that failed.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
  private:

@@ -1,13 +1,19 @@
 #include "rondo/backend/native/native_backend.h"
 
+#include <ATen/ops/cat.h>
+
 #include <algorithm>
 
-#include "rondo/backend/arguments.h"
+#include "rondo/backend/engine/arguments.h"
+#include "rondo/backend/engine/dense_tensor.h"
+#include "rondo/backend/engine/overlap.h"
+#include "rondo/backend/engine/store_adapter.h"
+#include "rondo/backend/memory/registered_memory.h"
+#include "rondo/backend/native/call_arguments.h"
 #include "rondo/backend/native/coalesced_work.h"
-#include "rondo/backend/native/dense_tensor.h"
+#include "rondo/backend/native/monitored_barrier.h"
 #include "rondo/backend/native/native_work.h"
-#include "rondo/backend/native/registered_memory.h"
-#include "rondo/backend/store_adapter.h"
+#include "rondo/backend/native/sparse_all_reduce.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/collective/shared_memory/layout.h"
@@ -17,6 +23,16 @@ namespace {
 
 using c10d::OpType;
 using shared_memory::Engine;
+
+// Starts an operation. What goes wrong with the operation in the first step already is the Work's to tell.
+template <class Function>
+void in_operation(const NativeOperation& operation, Function start) {
+  try {
+    start();
+  } catch (const std::exception&) {
+    if (!operation.over()) throw;
+  }
+}
 
 // One request with the tensors it touches.
 class Call {
@@ -35,36 +51,52 @@ class Call {
   Pieces input(const at::Tensor& tensor) { return whole(tensor, true, false); }
   Pieces output(const at::Tensor& tensor) { return whole(tensor, false, true); }
   Pieces in_place(const at::Tensor& tensor) { return whole(tensor, true, true); }
+  // A contiguous tensor of this backend's own, whether the operation reads or writes it.
+  Pieces own(const at::Tensor& tensor) {
+    memory_.alive.push_back(tensor);
+    return {static_cast<std::byte*>(tensor.data_ptr()), request_.bytes(), {}};
+  }
   Pieces inputs(const std::vector<at::Tensor>& tensors) { return list(tensors, true, false); }
   Pieces outputs(const std::vector<at::Tensor>& tensors) { return list(tensors, false, true); }
 
-  // `planned` may be null.
+  // What the first tensor, which the operation writes, holds at the end goes to `copy`, too.
+  void also_to(const at::Tensor& copy) {
+    copy_to(memory_.alive.empty() ? memory_.results.front() : memory_.alive.back(), copy);
+  }
+  void copy_to(const at::Tensor& from, const at::Tensor& copy) {
+    memory_.copied_back.push_back({from, copy.detach()});
+    memory_.results.push_back(copy);
+  }
+  // The future gives the results as so many lists of equal length.
+  void results_in_lists(std::size_t lists) { memory_.result_lists = lists; }
+
+  // Throws UsageError where the tensors overlap. `planned` may be null.
   NativeBackend::Work start(const std::shared_ptr<Engine>& engine, Duration timeout,
                             PlannedCollectives* planned = nullptr) {
+    check_overlaps({inputs_, memory_.results, engine->rank(), engine->size()}, name(request_.kind));
     NativeWork::Pending pending;
-    if (planned == nullptr || !planned->run(request_, *engine, {Deadline::after(timeout), nullptr})) {
-      pending.sequence = engine->start(std::move(request_));
-    }
-    for (const DenseTensor& tensor : tensors_) pending.alive.push_back(tensor.data);
-    pending.results = std::move(results_);
+    pending.operation = std::make_shared<NativeOperation>(std::move(memory_));
     pending.timeout = timeout;
-    if (std::any_of(copied_back_.begin(), copied_back_.end(),
-                    [](const auto& t) { return t.copy_of.defined(); })) {
-      pending.finish = [back = std::move(copied_back_)] {
-        for (const DenseTensor& tensor : back) tensor.copy_back();
-      };
+    const Deadline deadline = Deadline::after(timeout);
+    if (planned != nullptr && planned->run(request_, *engine, {deadline, nullptr})) {
+      pending.operation->finish(nullptr);
+      pending.operation->announce();
+    } else {
+      in_operation(*pending.operation, [&] {
+        pending.sequence = engine->start(std::move(request_), pending.operation, deadline);
+      });
     }
     return c10::make_intrusive<NativeWork>(engine, type_, std::move(pending));
   }
 
  private:
   std::byte* add(const at::Tensor& tensor, bool reads, bool writes) {
-    tensors_.push_back(dense(tensor, name(request_.kind), reads));
-    if (writes) {
-      results_.push_back(tensor);
-      copied_back_.push_back(tensors_.back());
-    }
-    return tensors_.back().bytes();
+    const DenseTensor plain = dense(tensor, name(request_.kind), reads);
+    (writes ? memory_.results : inputs_).push_back(tensor);
+    // Results stay alive by themselves. What a small operation costs is counting references and allocating.
+    if (!writes || plain.copy_of.defined()) memory_.alive.push_back(plain.data);
+    if (writes && plain.copy_of.defined()) memory_.copied_back.push_back(plain);
+    return plain.bytes();
   }
   // One tensor; where it holds several pieces they lie side by side.
   Pieces whole(const at::Tensor& tensor, bool reads, bool writes) {
@@ -78,26 +110,66 @@ class Call {
 
   OpType type_;
   CollectiveRequest request_;
-  std::vector<DenseTensor> tensors_;
-  std::vector<DenseTensor> copied_back_;
-  std::vector<at::Tensor> results_;
+  std::vector<at::Tensor> inputs_;
+  NativeOperation::Memory memory_;
 };
+
+shared_memory::Message message(const DenseTensor& tensor, int peer, int tag,
+                               std::shared_ptr<NativeOperation> operation, const char* what) {
+  return {.peer = peer,
+          .tag = tag,
+          .type = element_type(tensor.data.scalar_type(), what, false).type,
+          .data = tensor.bytes(),
+          .bytes = tensor.data.nbytes(),
+          .owner = std::move(operation)};
+}
+
+bool overlap_each_other(const std::vector<at::Tensor>& tensors) {
+  try {
+    check_overlaps({.outputs = tensors}, "all_reduce");
+    return false;
+  } catch (const UsageError&) {
+    return true;
+  }
+}
+
+// Their elements in one contiguous tensor.
+at::Tensor side_by_side(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> flat;
+  for (const at::Tensor& tensor : tensors) flat.push_back(tensor.detach().to(at::kCPU).reshape({-1}));
+  return at::cat(flat);
+}
 
 }  // namespace
 
 NativeBackend::NativeBackend(const c10::intrusive_ptr<c10d::Store>& store,
-                             const shared_memory::GroupOptions& options, bool reproducible)
-    : c10d::Backend(options.rank, options.size),
+                             const shared_memory::GroupOptions& options, bool deterministic)
+    : ExtendedBackend(options.rank, options.size),
+      store_(store),
       timeout_(options.timeout),
       staging_(MemoryCategory::communication, Bytes{shared_memory::RankSegment::bytes(options.size)}) {
   StoreFromC10d view(store);
   engine_ = std::make_shared<Engine>(view, options, process_arena());
-  planned_ = PlannedCollectives::make(view, options, reproducible);
+  planned_ = PlannedCollectives::make(view, options, deterministic);
 }
 
-void NativeBackend::keep_until_closed(at::Tensor tensor) {
+// Plans may add in another order, where the group is not deterministic.
+EngineTraits NativeBackend::traits() const {
+  EngineTraits traits = kNativeTraits;
+  traits.parameters_in_place = registers_allocations();
+  traits.deterministic = planned_ == nullptr || planned_->adds_in_rank_order();
+  return traits;
+}
+
+std::optional<std::uint64_t> NativeBackend::publish(const at::Tensor& tensor) {
+  if (!engine_->registered(tensor.data_ptr())) return {};
   const std::lock_guard lock(kept_mutex_);
-  kept_.push_back(std::move(tensor));
+  kept_.push_back(tensor);
+  return engine_->registered_offset(tensor.data_ptr());
+}
+
+void* NativeBackend::published(int rank, std::uint64_t place) {
+  return engine_->registered_address(rank, place);
 }
 
 void NativeBackend::close() { engine_->close("group '" + engine_->options().group_name + "' was shut down"); }
@@ -139,10 +211,14 @@ NativeBackend::Work NativeBackend::started(Work work) {
 
 NativeBackend::Work NativeBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   Call call(OperationKind::broadcast, OpType::BROADCAST);
-  const at::Tensor& tensor = only(tensors, "broadcast");
-  call.set_piece(tensor, false);
+  check_broadcast(tensors, options, getSize());
+  const auto from = static_cast<std::size_t>(options.rootTensor);
+  call.set_piece(tensors[from], false);
   call.request().root = static_cast<int>(options.rootRank);
-  call.request().input = call.request().output = call.in_place(tensor);
+  call.request().input = call.request().output = call.in_place(tensors[from]);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (i != from) call.also_to(tensors[i]);
+  }
   return started(call.start(engine_, timeout(options.timeout), planned_.get()));
 }
 
@@ -162,27 +238,63 @@ void NativeBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceO
   buffer.copy_back();
 }
 
+// Several tensors are one contribution, and all get the result, as over Gloo.
 NativeBackend::Work NativeBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  if (tensors.empty()) throw UsageError("all_reduce: no tensor");
-  CoalescedWork::Parts parts;
-  for (const at::Tensor& tensor : tensors) {
-    Call call(OperationKind::all_reduce, OpType::ALLREDUCE);
-    call.set_piece(tensor, true);
-    call.request().reduction = reduction_of(options.reduceOp, tensor.scalar_type());
-    call.request().input = call.request().output = call.in_place(tensor);
-    parts.push_back(started(call.start(engine_, timeout(options.timeout), planned_.get())));
+  check_all_reduce(tensors, options.reduceOp);
+  if (tensors.front().layout() != at::kStrided) return sparse_allreduce(tensors, options);
+  Call call(OperationKind::all_reduce, OpType::ALLREDUCE);
+  const at::Tensor& first = tensors.front();
+  call.set_piece(first, true);
+  call.request().reduction = reduction_of(options.reduceOp, first.scalar_type());
+  if (tensors.size() == 1) {
+    call.request().input = call.request().output = call.in_place(first);
+  } else {
+    check_overlaps({.outputs = tensors}, "all_reduce");
+    const at::Tensor all = combined(tensors, call.request().reduction, "all_reduce");
+    call.request().input = call.request().output = call.own(all);
+    for (const at::Tensor& tensor : tensors) call.also_to(tensor);
   }
-  return coalesce(getRank(), OpType::ALLREDUCE_COALESCED, std::move(parts));
+  return started(call.start(engine_, timeout(options.timeout), planned_.get()));
 }
 
+NativeBackend::Work NativeBackend::sparse_allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  sparse_all_reduce(*engine_, tensors, timeout(options.timeout));
+  NativeWork::Pending done;
+  done.operation = std::make_shared<NativeOperation>(NativeOperation::Memory{.results = tensors});
+  done.operation->finish(nullptr);
+  done.operation->announce();
+  return started(c10::make_intrusive<NativeWork>(engine_, OpType::_ALLREDUCE_SPARSE, std::move(done)));
+}
+
+// A tensor may be listed twice, or overlap another, as over Gloo: each place in the list is reduced from what
+// it holds now.
 NativeBackend::Work NativeBackend::allreduce_coalesced(Tensors& tensors,
                                                        const c10d::AllreduceCoalescedOptions& options) {
-  return allreduce(tensors, options);
+  check_all_reduce_coalesced(tensors);
+  const bool copied = overlap_each_other(tensors);
+  std::vector<Call> calls;
+  for (const at::Tensor& tensor : tensors) {
+    Call& call = calls.emplace_back(OperationKind::all_reduce, OpType::ALLREDUCE);
+    call.set_piece(tensor, true);
+    call.request().reduction = reduction_of(options.reduceOp, tensor.scalar_type());
+    if (copied) {
+      call.request().input = call.request().output =
+          call.own(tensor.detach().to(at::kCPU).clone(at::MemoryFormat::Contiguous));
+      call.also_to(tensor);
+    } else {
+      call.request().input = call.request().output = call.in_place(tensor);
+    }
+  }
+  CoalescedWork::Parts parts;
+  for (Call& call : calls)
+    parts.push_back(started(call.start(engine_, timeout(options.timeout), planned_.get())));
+  return coalesce(getRank(), OpType::ALLREDUCE_COALESCED, std::move(parts));
 }
 
 NativeBackend::Work NativeBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   Call call(OperationKind::reduce, OpType::REDUCE);
-  const at::Tensor& tensor = only(tensors, "reduce");
+  check_reduce(tensors, options, getSize());
+  const at::Tensor& tensor = tensors.front();
   call.set_piece(tensor, true);
   call.request().root = static_cast<int>(options.rootRank);
   call.request().reduction = reduction_of(options.reduceOp, tensor.scalar_type());
@@ -190,13 +302,31 @@ NativeBackend::Work NativeBackend::reduce(Tensors& tensors, const c10d::ReduceOp
   return started(call.start(engine_, timeout(options.timeout), planned_.get()));
 }
 
+// Several inputs go as one piece; every list of outputs gets all inputs of all ranks.
 NativeBackend::Work NativeBackend::allgather(TensorLists& outputs, Tensors& inputs,
                                              const c10d::AllgatherOptions& options) {
+  check_all_gather(outputs, inputs, getSize());
   Call call(OperationKind::all_gather, OpType::ALLGATHER);
-  const at::Tensor& tensor = only(inputs, "all_gather");
-  call.set_piece(tensor, false);
-  call.request().input = call.input(tensor);
-  call.request().output = call.outputs(only_list(outputs, getSize(), tensor, "all_gather"));
+  const at::Tensor& tensor = inputs.front();
+  if (inputs.size() == 1) {
+    call.set_piece(tensor, false);
+    call.request().input = call.input(tensor);
+    call.request().output = call.outputs(outputs.front());
+    return started(call.start(engine_, timeout(options.timeout), planned_.get()));
+  }
+  const at::Tensor sent = side_by_side(inputs);
+  call.set_piece(sent, false);
+  call.request().input = call.own(sent);
+  const auto pieces = static_cast<std::int64_t>(outputs.front().size());
+  const at::Tensor all = sent.new_empty({pieces, tensor.numel()});
+  call.request().output = call.own(all);
+  for (const Tensors& list : outputs) {
+    for (std::int64_t i = 0; i < pieces; ++i) {
+      const at::Tensor& output = list[static_cast<std::size_t>(i)];
+      call.copy_to(all.select(0, i).view(output.sizes()), output);
+    }
+  }
+  call.results_in_lists(outputs.size());
   return started(call.start(engine_, timeout(options.timeout), planned_.get()));
 }
 
@@ -216,34 +346,50 @@ NativeBackend::Work NativeBackend::allgather_into_tensor_coalesced(Tensors& outp
     throw UsageError(
         "all_gather_into_tensor_coalesced: as many outputs as inputs are needed, and at least one");
   }
+  check_overlaps({.outputs = outputs}, "all_gather_into_tensor_coalesced");
   CoalescedWork::Parts parts;
   for (std::size_t i = 0; i < inputs.size(); ++i)
     parts.push_back(_allgather_base(outputs[i], inputs[i], options));
   return coalesce(getRank(), OpType::COALESCED, std::move(parts));
 }
 
+NativeBackend::Work NativeBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                                                       const c10d::AllgatherOptions& options) {
+  check_all_gather_coalesced(outputs, inputs, getSize());
+  const TensorLists by_input = lists_by_input(outputs, inputs, getSize(), "all_gather_coalesced");
+  CoalescedWork::Parts parts;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    TensorLists one_output{by_input[i]};
+    Tensors one_input{inputs[i]};
+    parts.push_back(allgather(one_output, one_input, options));
+  }
+  return coalesce(getRank(), OpType::ALLGATHER_COALESCED, std::move(parts));
+}
+
 NativeBackend::Work NativeBackend::gather(TensorLists& outputs, Tensors& inputs,
                                           const c10d::GatherOptions& options) {
+  check_gather(outputs, inputs, options, getRank(), getSize());
   Call call(OperationKind::gather, OpType::GATHER);
-  const at::Tensor& tensor = only(inputs, "gather");
+  const at::Tensor& tensor = inputs.front();
   call.set_piece(tensor, false);
   call.request().root = static_cast<int>(options.rootRank);
   call.request().input = call.input(tensor);
   if (getRank() == options.rootRank) {
-    call.request().output = call.outputs(only_list(outputs, getSize(), tensor, "gather"));
+    call.request().output = call.outputs(outputs.front());
   }
   return started(call.start(engine_, timeout(options.timeout)));
 }
 
 NativeBackend::Work NativeBackend::scatter(Tensors& outputs, TensorLists& inputs,
                                            const c10d::ScatterOptions& options) {
+  check_scatter(outputs, inputs, options, getRank(), getSize());
   Call call(OperationKind::scatter, OpType::SCATTER);
-  const at::Tensor& tensor = only(outputs, "scatter");
+  const at::Tensor& tensor = outputs.front();
   call.set_piece(tensor, false);
   call.request().root = static_cast<int>(options.rootRank);
   call.request().output = call.output(tensor);
   if (getRank() == options.rootRank) {
-    call.request().input = call.inputs(only_list(inputs, getSize(), tensor, "scatter"));
+    call.request().input = call.inputs(inputs.front());
   }
   return started(call.start(engine_, timeout(options.timeout)));
 }
@@ -276,45 +422,25 @@ NativeBackend::Work NativeBackend::reduce_scatter_tensor_coalesced(
     throw UsageError(
         "reduce_scatter_tensor_coalesced: as many outputs as inputs are needed, and at least one");
   }
+  check_overlaps({.outputs = outputs}, "reduce_scatter_tensor_coalesced");
   CoalescedWork::Parts parts;
   for (std::size_t i = 0; i < inputs.size(); ++i)
     parts.push_back(_reduce_scatter_base(outputs[i], inputs[i], options));
   return coalesce(getRank(), OpType::REDUCE_SCATTER_TENSOR_COALESCED, std::move(parts));
 }
 
-// Pieces of an all_to_all may all differ, and the peers' sizes decide how many chunks there are, so sizes go
-// first.
 NativeBackend::Work NativeBackend::exchange(const Tensors& outputs, const Tensors& inputs,
                                             std::chrono::milliseconds of_call) {
   check_one_each(outputs, inputs, getSize(), "all_to_all");
-  const auto size = static_cast<std::size_t>(getSize());
-  std::vector<std::uint64_t> sent(size);
-  std::vector<std::uint64_t> expected(size);
-  for (std::size_t r = 0; r < size; ++r) {
-    sent[r] = inputs[r].nbytes();
-    expected[r] = outputs[r].nbytes();
-  }
-  std::vector<std::uint64_t> all(size * size);
-  CollectiveRequest sizes{.kind = OperationKind::all_gather, .type = DType::int64, .elements = size};
-  sizes.input.base = reinterpret_cast<std::byte*>(sent.data());
-  sizes.output = {reinterpret_cast<std::byte*>(all.data()), size * sizeof(std::uint64_t), {}};
-  engine_->wait(engine_->start(sizes), {Deadline::after(timeout(of_call)), nullptr});
-  for (std::size_t r = 0; r < size; ++r) {
-    const std::uint64_t comes = all[r * size + static_cast<std::size_t>(getRank())];
-    if (comes != expected[r]) {
-      const std::string reason = str("all_to_all: rank ", getRank(), " expects ", expected[r],
-                                     " bytes from rank ", r, ", which sends ", comes);
-      engine_->abort(reason);
-      throw MismatchError(reason, {static_cast<int>(r)});
-    }
-  }
   Call call(OperationKind::all_to_all, OpType::ALLTOALL);
-  call.request().type = DType::uint8;
-  call.request().elements = *std::max_element(all.begin(), all.end());
-  call.request().input = call.inputs(inputs);
-  call.request().output = call.outputs(outputs);
-  call.request().input_bytes = sent;
-  call.request().output_bytes = expected;
+  CollectiveRequest& request = call.request();
+  request.type = DType::uint8;
+  request.input = call.inputs(inputs);
+  request.output = call.outputs(outputs);
+  for (const at::Tensor& tensor : inputs) request.input_bytes.push_back(tensor.nbytes());
+  for (const at::Tensor& tensor : outputs) request.output_bytes.push_back(tensor.nbytes());
+  request.elements = *std::max_element(request.input_bytes.begin(), request.input_bytes.end());
+  request.exchanges_sizes = true;
   return started(call.start(engine_, timeout(of_call)));
 }
 
@@ -333,42 +459,43 @@ NativeBackend::Work NativeBackend::alltoall_base(at::Tensor& output, at::Tensor&
 
 NativeBackend::Work NativeBackend::send(Tensors& tensors, int destination, int tag) {
   const DenseTensor tensor = dense(only(tensors, "send"), "send");
-  const ElementType element = element_type(tensor.data.scalar_type(), "send", false);
   NativeWork::Pending pending;
-  pending.message = engine_->start_send({.peer = destination,
-                                         .tag = tag,
-                                         .type = element.type,
-                                         .data = tensor.bytes(),
-                                         .bytes = tensor.data.nbytes()});
-  pending.is_send = true;
-  pending.alive = {tensor.data};
+  pending.operation = std::make_shared<NativeOperation>(NativeOperation::Memory{{tensor.data}, {}, {}});
   pending.timeout = timeout_;
+  in_operation(*pending.operation, [&] {
+    pending.message = engine_->start_send(message(tensor, destination, tag, pending.operation, "send"));
+  });
   return started(c10::make_intrusive<NativeWork>(engine_, OpType::SEND, std::move(pending)));
 }
 
-NativeBackend::Work NativeBackend::recv(Tensors& tensors, int source, int tag) {
+NativeBackend::Work NativeBackend::receive(Tensors& tensors, int source, int tag, OpType type) {
   const DenseTensor tensor = dense(only(tensors, "recv"), "recv", false);
-  const ElementType element = element_type(tensor.data.scalar_type(), "recv", false);
+  NativeOperation::Memory memory{{tensor.data}, {}, tensors};
+  if (tensor.copy_of.defined()) memory.copied_back.push_back(tensor);
   NativeWork::Pending pending;
-  pending.message = engine_->start_receive({.peer = source,
-                                            .tag = tag,
-                                            .type = element.type,
-                                            .data = tensor.bytes(),
-                                            .bytes = tensor.data.nbytes()});
-  pending.alive = {tensor.data};
-  pending.results = tensors;
-  pending.finish = [tensor] { tensor.copy_back(); };
+  pending.operation = std::make_shared<NativeOperation>(std::move(memory));
   pending.timeout = timeout_;
-  pending.source_rank = source;
-  return started(c10::make_intrusive<NativeWork>(engine_, OpType::RECV, std::move(pending)));
+  in_operation(*pending.operation, [&] {
+    pending.message = engine_->start_receive(message(tensor, source, tag, pending.operation, "recv"));
+  });
+  return started(c10::make_intrusive<NativeWork>(engine_, type, std::move(pending)));
+}
+
+NativeBackend::Work NativeBackend::recv(Tensors& tensors, int source, int tag) {
+  return receive(tensors, source, tag, OpType::RECV);
 }
 
 NativeBackend::Work NativeBackend::recvAnysource(Tensors& tensors, int tag) {
-  return recv(tensors, engine_->wait_any_source(tag, {Deadline::after(timeout_.load()), nullptr}), tag);
+  return receive(tensors, shared_memory::kAnyRank, tag, OpType::RECVANYSOURCE);
 }
 
 NativeBackend::Work NativeBackend::barrier(const c10d::BarrierOptions& options) {
   return started(Call(OperationKind::barrier, OpType::BARRIER).start(engine_, timeout(options.timeout)));
+}
+
+void NativeBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool name_all_missing) {
+  const Duration limit = options.timeout == c10d::kUnsetTimeout ? timeout_.load() : Duration(options.timeout);
+  monitored_barrier(*store_, engine_->options(), monitored_++, limit, name_all_missing);
 }
 
 c10::intrusive_ptr<c10d::Backend> make_native_backend(const BackendRequest& request) {
@@ -379,7 +506,7 @@ c10::intrusive_ptr<c10d::Backend> make_native_backend(const BackendRequest& requ
   options.size = request.size;
   options.world_ranks = request.world_ranks;
   options.timeout = request.timeout;
-  return c10::make_intrusive<NativeBackend>(request.store, options, request.reproducible);
+  return c10::make_intrusive<NativeBackend>(request.store, options, request.deterministic);
 }
 
 }  // namespace rondo

@@ -6,40 +6,46 @@
 #include <mutex>
 #include <optional>
 
+#include "rondo/backend/engine/request.h"
+#include "rondo/backend/memory/registered_memory.h"
 #include "rondo/backend/native/coalesced_work.h"
 #include "rondo/backend/native/planned_collectives.h"
-#include "rondo/backend/native/registered_memory.h"
-#include "rondo/backend/registry.h"
 #include "rondo/collective/shared_memory/engine.h"
-#include "rondo/memory/ledger.h"
+#include "rondo/memory/tracker.h"
 
 namespace rondo {
+
+// Of the native engine; in a process without registered memory, parameters are not in place.
+inline constexpr EngineTraits kNativeTraits = {.progresses_in_background = false,
+                                               .registered_memory = true,
+                                               .parameters_in_place = true,
+                                               .deterministic = true,
+                                               .device_tensors = true};
 
 // The shared-memory engine as a c10d::Backend, named "rondo": for the ranks of one host, processes or
 // threads.
 //
-// Collectives start at once and are asynchronous, but nothing runs them in the background: they move on in
-// this and every other call into the backend, and finish in Work::wait(). Tensors may have any strides and
-// live on any device; those that are not dense CPU tensors are copied on the way in and out. Reductions add
-// in rank order on every rank.
+// Operations start at once and are asynchronous: they move on in this and every other call into the backend,
+// and by the engine's helper thread while the rank is elsewhere, so that they end whether or not somebody
+// keeps the Work or waits for it. Until then the engine keeps the tensors; the backend's destruction waits a
+// few seconds for what is under way (Engine::close). Futures complete, and run their callbacks, on the thread
+// that makes the operation end. A collective that RONDO_ALGORITHM or a measured table gives to a plan has
+// ended when the call returns. Tensors may have any strides and live on any device; those that are not dense
+// CPU tensors are copied on the way in and out. Reductions add in rank order on every rank.
 //
 // Any thread may call; collectives must be started in the same order on all ranks. Errors are those of
 // shared_memory::Engine; the first one is final.
-class NativeBackend final : public c10d::Backend {
+class NativeBackend final : public ExtendedBackend {
  public:
-  // `reproducible`: plans too (RONDO_ALGORITHM) add in rank order.
+  // `deterministic`: plans too (RONDO_ALGORITHM) add in rank order.
   NativeBackend(const c10::intrusive_ptr<c10d::Store>& store, const shared_memory::GroupOptions& options,
-                bool reproducible = false);
+                bool deterministic = false);
 
-  // For strategies that talk to the engine directly about registered tensors.
-  shared_memory::Engine& engine() const { return *engine_; }
-  // all_reduce in place that returns when it is done: the shortest way to the engine, without a Work. Any
-  // tensor.
-  void all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op);
-  // Keeps a tensor that peers use without asking until the backend is destroyed.
-  void keep_until_closed(at::Tensor tensor);
-  // Every later call fails, saying that the group was shut down. Peers are not disturbed.
-  void close();
+  EngineTraits traits() const override;
+  void all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op) override;
+  std::optional<std::uint64_t> publish(const at::Tensor& tensor) override;
+  void* published(int rank, std::uint64_t place) override;
+  void close() override;
   void shutdown() override { close(); }
   // Also makes all waiting and later calls of the peers fail.
   void abort() override { engine_->abort("the group was aborted by its caller"); }
@@ -71,6 +77,8 @@ class NativeBackend final : public c10d::Backend {
   Work reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
   Work allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
   Work _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
+  Work allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                           const c10d::AllgatherOptions& options) override;
   Work allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                        const c10d::AllgatherOptions& options) override;
   Work gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
@@ -88,13 +96,19 @@ class NativeBackend final : public c10d::Backend {
   Work recv(Tensors& tensors, int source, int tag) override;
   Work recvAnysource(Tensors& tensors, int tag) override;
   Work barrier(const c10d::BarrierOptions& options) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_for_all_ranks) override;
 
  private:
   Duration timeout(std::chrono::milliseconds of_call) const;
   // Every operation passes through here once it is under way.
   Work started(Work work);
+  // Blocking: it has ended when it returns.
+  Work sparse_allreduce(Tensors& tensors, const c10d::AllreduceOptions& options);
+  Work receive(Tensors& tensors, int source, int tag, c10d::OpType type);
   Work exchange(const Tensors& outputs, const Tensors& inputs, std::chrono::milliseconds of_call);
 
+  c10::intrusive_ptr<c10d::Store> store_;    // of the group alone
+  std::atomic<std::uint64_t> monitored_{0};  // calls of monitoredBarrier
   std::shared_ptr<shared_memory::Engine> engine_;
   std::unique_ptr<PlannedCollectives> planned_;  // null: every collective is the engine's
   std::atomic<Duration> timeout_;

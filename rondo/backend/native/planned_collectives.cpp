@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_memory_channel.h"
@@ -20,24 +21,24 @@ using collective::Executor;
 constexpr const char* kVariable = "RONDO_ALGORITHM";
 
 // What rank 0 tells the others.
-struct Told {
+struct AgreedSettings {
   std::string by_hand;
   std::string tuning;
   bool in_rank_order = false;
 };
 
-std::string format(const Told& told) {
+std::string format(const AgreedSettings& agreed) {
   return nlohmann::json{
-      {"by_hand", told.by_hand}, {"tuning", told.tuning}, {"in_rank_order", told.in_rank_order}}
+      {"by_hand", agreed.by_hand}, {"tuning", agreed.tuning}, {"in_rank_order", agreed.in_rank_order}}
       .dump();
 }
 
-Told parse(const std::string& text) {
-  const auto json = nlohmann::json::parse(text);
+AgreedSettings parse(const std::string& text) {
+  const auto json = parse_json_strict(text, "what rank 0 told of its algorithms");
   return {json.at("by_hand"), json.at("tuning"), json.at("in_rank_order")};
 }
 
-Told what_is_known_here(bool in_rank_order) {
+AgreedSettings what_is_known_here(bool in_rank_order) {
   const char* by_hand = std::getenv(kVariable);
   const collective::Tuning tuning =
       in_rank_order ? collective::Tuning() : collective::read_tuning_of_this_machine();
@@ -61,12 +62,12 @@ std::unique_ptr<PlannedCollectives> PlannedCollectives::make(Store& store,
                                                              bool in_rank_order) {
   const std::string key = str("algorithms/", options.group_name);
   if (options.rank == 0) store.set(key, format(what_is_known_here(in_rank_order)));
-  const Told told = parse(store.get(key, {Deadline::after(options.timeout), nullptr}));
-  Chooser chooser(collective::parse_tuning(told.tuning, "rank 0's table"),
-                  collective::parse_hand_set(told.by_hand, kVariable));
+  const AgreedSettings agreed = parse(store.get(key, {Deadline::after(options.timeout), nullptr}));
+  Chooser chooser(collective::parse_tuning(agreed.tuning, "rank 0's table"),
+                  collective::parse_hand_set(agreed.by_hand, kVariable));
   if (chooser.only_engine() || options.size == 1) return nullptr;
   return std::unique_ptr<PlannedCollectives>(
-      new PlannedCollectives(store, options, std::move(chooser), told.in_rank_order));
+      new PlannedCollectives(store, options, std::move(chooser), agreed.in_rank_order));
 }
 
 PlannedCollectives::PlannedCollectives(Store& store, const shared_memory::GroupOptions& options,

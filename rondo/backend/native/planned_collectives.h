@@ -18,7 +18,7 @@ namespace rondo {
 // others are the engine's.
 //
 // Plans block, and their sums may be added in another order than the engine's (docs/algorithms.md), unless
-// the group is reproducible. Any thread, one at a time; collectives in the same order on all ranks.
+// the group is deterministic. Any thread, one at a time; collectives in the same order on all ranks.
 class PlannedCollectives {
  public:
   // Collective over the store: rank 0 says what it has measured (tuning_path()), what was set by hand and
@@ -27,6 +27,8 @@ class PlannedCollectives {
   // a wrong RONDO_ALGORITHM, on all ranks.
   static std::unique_ptr<PlannedCollectives> make(Store& store, const shared_memory::GroupOptions& options,
                                                   bool in_rank_order);
+
+  bool adds_in_rank_order() const { return in_rank_order_; }
 
   // Returns false, and does nothing, where the engine is to be used. Throws what Executor::run and
   // Engine::wait throw.

@@ -1,8 +1,11 @@
 #pragma once
 
-#include "rondo/backend/registry.h"
+#include "rondo/backend/engine/request.h"
 
 namespace rondo {
+
+// Of NCCL: it moves the memory of accelerators only.
+inline constexpr EngineTraits kNcclTraits = {.cpu_tensors = false, .device_tensors = true};
 
 // c10d's ProcessGroupNCCL, for CUDA tensors. It uses the interface named by NCCL_SOCKET_IFNAME. Throws
 // UsageError when rondo was built with a libtorch without CUDA, or when there is no GPU.

@@ -41,7 +41,7 @@ int root_of(const PlanRequest& request) {
   return request.operation == OperationKind::all_reduce ? 0 : request.root;
 }
 
-Plan plan(const PlanRequest& request) {
+Plan plan_double_binary_tree(const PlanRequest& request) {
   PlanBuilder builder(request, "double_binary_tree");
   int rounds = 0;
   for (int which = 0; which < 2; ++which) {
@@ -66,7 +66,7 @@ Plan plan(const PlanRequest& request) {
   return builder.finish(rounds);
 }
 
-Cost cost(const PlanRequest& request) {
+Cost cost_of_double_binary_tree(const PlanRequest& request) {
   if (request.world == 1) return {};
   const int others = request.world - 1;
   const int root = root_of(request);
@@ -98,8 +98,8 @@ Algorithm double_binary_tree() {
   return {"double_binary_tree",
           "two pipelined binary trees carry half of the data each",
           {OperationKind::all_reduce, OperationKind::broadcast, OperationKind::reduce},
-          plan,
-          cost};
+          plan_double_binary_tree,
+          cost_of_double_binary_tree};
 }
 
 }  // namespace rondo::collective

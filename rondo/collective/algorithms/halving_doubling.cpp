@@ -116,11 +116,7 @@ void unfold(PlanBuilder& builder, int round, const Core& core, const Range& rang
     builder.send(round, core.partner(), range);
 }
 
-bool is_rooted(const PlanRequest& request) {
-  return request.operation == OperationKind::broadcast || request.operation == OperationKind::reduce;
-}
-
-Plan plan(const PlanRequest& request) {
+Plan plan_halving_doubling(const PlanRequest& request) {
   PlanBuilder builder(request, "halving_doubling");
   const Core core(request, is_rooted(request) ? request.root : 0);
   const BlocksOf even = [&](int begin, int end) { return builder.pieces(core.size(), begin, end); };
@@ -163,7 +159,7 @@ Plan plan(const PlanRequest& request) {
   }
 }
 
-Cost cost(const PlanRequest& request) {
+Cost cost_of_halving_doubling(const PlanRequest& request) {
   const Core core(request, is_rooted(request) ? request.root : 0);
   const std::uint64_t all = request.bytes.count;
   const std::uint64_t part = all / static_cast<std::uint64_t>(request.world);
@@ -221,8 +217,8 @@ Algorithm halving_doubling() {
           "partners exchange halves, quarters, ..., then gather back",
           {OperationKind::all_reduce, OperationKind::reduce_scatter, OperationKind::all_gather,
            OperationKind::broadcast, OperationKind::reduce},
-          plan,
-          cost};
+          plan_halving_doubling,
+          cost_of_halving_doubling};
 }
 
 }  // namespace rondo::collective

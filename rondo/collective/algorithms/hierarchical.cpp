@@ -66,7 +66,7 @@ void collect(PlanBuilder& builder, int round, const std::vector<int>& givers, co
   builder.reduce(round, range, std::move(sources));
 }
 
-int reduce_scatter(PlanBuilder& builder, int round, const Hosts& hosts) {
+int hosts_reduce_scatter(PlanBuilder& builder, int round, const Hosts& hosts) {
   const int me = builder.rank();
   const int my_host = hosts.host(me);
   const auto part = [&](int rank) { return part_of(builder.request(), rank); };
@@ -95,7 +95,7 @@ int reduce_scatter(PlanBuilder& builder, int round, const Hosts& hosts) {
 }
 
 // The same way back.
-int all_gather(PlanBuilder& builder, int round, const Hosts& hosts) {
+int hosts_all_gather(PlanBuilder& builder, int round, const Hosts& hosts) {
   const int me = builder.rank();
   const int my_host = hosts.host(me);
   const auto part = [&](int rank) { return part_of(builder.request(), rank); };
@@ -169,16 +169,16 @@ int reduce(PlanBuilder& builder, const Hosts& hosts) {
   return between + hosts.between_rounds();
 }
 
-Plan plan(const PlanRequest& request) {
+Plan plan_hierarchical(const PlanRequest& request) {
   PlanBuilder builder(request, "hierarchical");
   const Hosts hosts(request);
   switch (request.operation) {
     case OperationKind::all_reduce:
-      return builder.finish(all_gather(builder, reduce_scatter(builder, 0, hosts), hosts));
+      return builder.finish(hosts_all_gather(builder, hosts_reduce_scatter(builder, 0, hosts), hosts));
     case OperationKind::reduce_scatter:
-      return builder.finish(reduce_scatter(builder, 0, hosts));
+      return builder.finish(hosts_reduce_scatter(builder, 0, hosts));
     case OperationKind::all_gather:
-      return builder.finish(all_gather(builder, 0, hosts));
+      return builder.finish(hosts_all_gather(builder, 0, hosts));
     case OperationKind::broadcast:
       return builder.finish(broadcast(builder, hosts));
     default:
@@ -200,7 +200,7 @@ Cost rooted_cost(const PlanRequest& request, const Hosts& hosts) {
   return {rounds, inward, outward, outward};
 }
 
-Cost cost(const PlanRequest& request) {
+Cost cost_of_hierarchical(const PlanRequest& request) {
   const Hosts hosts(request);
   if (request.operation == OperationKind::broadcast || request.operation == OperationKind::reduce) {
     return rooted_cost(request, hosts);
@@ -248,8 +248,8 @@ Algorithm hierarchical() {
           "add inside the hosts, exchange between hosts, spread inside",
           {OperationKind::all_reduce, OperationKind::reduce_scatter, OperationKind::all_gather,
            OperationKind::broadcast, OperationKind::reduce},
-          plan,
-          cost};
+          plan_hierarchical,
+          cost_of_hierarchical};
 }
 
 }  // namespace rondo::collective

@@ -6,7 +6,7 @@
 namespace rondo::collective {
 namespace {
 
-Plan plan(const PlanRequest& request) {
+Plan plan_naive(const PlanRequest& request) {
   PlanBuilder builder(request, "naive");
   const PieceOf part = [&](int rank) { return part_of(request, rank); };
   switch (request.operation) {
@@ -30,7 +30,7 @@ Plan plan(const PlanRequest& request) {
   return builder.finish(request.world == 1 ? 0 : one_way ? 1 : 2);
 }
 
-Cost cost(const PlanRequest& request) {
+Cost cost_of_naive(const PlanRequest& request) {
   const auto others = static_cast<std::uint64_t>(request.world - 1);
   const std::uint64_t all = request.bytes.count;
   const std::uint64_t part = all / static_cast<std::uint64_t>(request.world);
@@ -57,8 +57,8 @@ Algorithm naive() {
           "gather everything at one rank, add there, send the result to all",
           {OperationKind::all_reduce, OperationKind::reduce_scatter, OperationKind::all_gather,
            OperationKind::broadcast, OperationKind::reduce},
-          plan,
-          cost,
+          plan_naive,
+          cost_of_naive,
           /*adds_in_rank_order=*/true};
 }
 

@@ -94,11 +94,7 @@ void gather_up(PlanBuilder& builder, int round, const BinomialTree& tree) {
   });
 }
 
-bool is_rooted(const PlanRequest& request) {
-  return request.operation == OperationKind::broadcast || request.operation == OperationKind::reduce;
-}
-
-Plan plan(const PlanRequest& request) {
+Plan plan_reduce_broadcast(const PlanRequest& request) {
   PlanBuilder builder(request, "reduce_broadcast");
   const BinomialTree tree(request.world, is_rooted(request) ? request.root : 0);
   switch (request.operation) {
@@ -123,7 +119,7 @@ Plan plan(const PlanRequest& request) {
   return builder.finish(is_rooted(request) ? tree.levels() : 2 * tree.levels());
 }
 
-Cost cost(const PlanRequest& request) {
+Cost cost_of_reduce_broadcast(const PlanRequest& request) {
   const BinomialTree tree(request.world, is_rooted(request) ? request.root : 0);
   const int v = tree.of_rank(request.rank);
   const std::uint64_t all = request.bytes.count;
@@ -156,8 +152,8 @@ Algorithm reduce_broadcast() {
           "reduce to one rank along a binomial tree, broadcast back along it",
           {OperationKind::all_reduce, OperationKind::reduce_scatter, OperationKind::all_gather,
            OperationKind::broadcast, OperationKind::reduce},
-          plan,
-          cost};
+          plan_reduce_broadcast,
+          cost_of_reduce_broadcast};
 }
 
 }  // namespace rondo::collective

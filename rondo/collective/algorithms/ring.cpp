@@ -21,7 +21,7 @@ Pipeline pipeline_of(const PlanRequest& request) {
   return {segments_of(request.bytes.count, request.segment), request.world - 1, 1};
 }
 
-Plan plan(const PlanRequest& request) {
+Plan plan_ring(const PlanRequest& request) {
   PlanBuilder builder(request, "ring");
   const std::vector<int> group = all_ranks(request.world);
   const PieceOf part = [&](int index) { return part_of(request, index); };
@@ -45,7 +45,7 @@ Plan plan(const PlanRequest& request) {
   }
 }
 
-Cost cost(const PlanRequest& request) {
+Cost cost_of_ring(const PlanRequest& request) {
   const int others = request.world - 1;
   const std::uint64_t all = request.bytes.count;
   const std::uint64_t once =
@@ -72,8 +72,8 @@ Algorithm ring() {
           "pieces go round a ring of neighbours",
           {OperationKind::all_reduce, OperationKind::reduce_scatter, OperationKind::all_gather,
            OperationKind::broadcast, OperationKind::reduce},
-          plan,
-          cost};
+          plan_ring,
+          cost_of_ring};
 }
 
 }  // namespace rondo::collective

@@ -43,7 +43,7 @@ struct Grid {
 
 // The column rings divide the data by rows, the row rings a row's piece by columns: what is left on a rank is
 // its part.
-void reduce_scatter(PlanBuilder& builder, int round, const Grid& grid) {
+void torus_reduce_scatter(PlanBuilder& builder, int round, const Grid& grid) {
   ring_reduce_scatter(builder, round, grid.own_column(), [&](int row) {
     return builder.pieces(builder.world(), row * grid.columns, (row + 1) * grid.columns);
   });
@@ -52,7 +52,7 @@ void reduce_scatter(PlanBuilder& builder, int round, const Grid& grid) {
   });
 }
 
-void all_gather(PlanBuilder& builder, int round, const Grid& grid) {
+void torus_all_gather(PlanBuilder& builder, int round, const Grid& grid) {
   ring_all_gather(builder, round, grid.own_row(), [&](int column) {
     return builder.piece(builder.world(), grid.row * grid.columns + column);
   });
@@ -81,19 +81,19 @@ Pipeline pipeline_of(const PlanRequest& request, const Grid& grid) {
           grid.rows > 1 && grid.columns > 1 ? 2 : 1};
 }
 
-Plan plan(const PlanRequest& request) {
+Plan plan_torus_2d(const PlanRequest& request) {
   PlanBuilder builder(request, "torus_2d");
   const Grid grid(request);
   switch (request.operation) {
     case OperationKind::all_reduce:
-      reduce_scatter(builder, 0, grid);
-      all_gather(builder, grid.rounds(), grid);
+      torus_reduce_scatter(builder, 0, grid);
+      torus_all_gather(builder, grid.rounds(), grid);
       return builder.finish(2 * grid.rounds());
     case OperationKind::reduce_scatter:
-      reduce_scatter(builder, 0, grid);
+      torus_reduce_scatter(builder, 0, grid);
       return builder.finish(grid.rounds());
     case OperationKind::all_gather:
-      all_gather(builder, 0, grid);
+      torus_all_gather(builder, 0, grid);
       return builder.finish(grid.rounds());
     case OperationKind::broadcast:
       tree_broadcast(builder, 0, tree_of(request, grid), pipeline_of(request, grid), builder.data());
@@ -104,7 +104,7 @@ Plan plan(const PlanRequest& request) {
   }
 }
 
-Cost cost(const PlanRequest& request) {
+Cost cost_of_torus_2d(const PlanRequest& request) {
   const Grid grid(request);
   const std::uint64_t all = request.bytes.count;
   const std::uint64_t once =
@@ -138,8 +138,8 @@ Algorithm torus_2d() {
           "rings along the columns of a grid of ranks, then along its rows",
           {OperationKind::all_reduce, OperationKind::reduce_scatter, OperationKind::all_gather,
            OperationKind::broadcast, OperationKind::reduce},
-          plan,
-          cost};
+          plan_torus_2d,
+          cost_of_torus_2d};
 }
 
 }  // namespace rondo::collective

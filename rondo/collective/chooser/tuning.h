@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "rondo/collective/shared_memory/request.h"
+#include "rondo/collective/request.h"
 
 namespace rondo::collective {
 

@@ -4,27 +4,51 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <exception>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/futex.h"
 #include "rondo/channel/waiting.h"
+#include "rondo/collective/shared_memory/engine_visit.h"
 
 namespace rondo::shared_memory {
 namespace {
 
-constexpr auto kStoppedCheckInterval = std::chrono::milliseconds(100);
-
 // With a core for every rank, spinning through a small collective saves the 5 us of a sleep. With fewer, a
 // spinning rank keeps the one it waits for from running.
-int spin_limit_for(int ranks) { return ranks <= sysconf(_SC_NPROCESSORS_ONLN) ? 4000 : 2; }
+constexpr int kOversubscribedSpins = 2;
+int spin_limit_for(int ranks) { return ranks <= sysconf(_SC_NPROCESSORS_ONLN) ? 4000 : kOversubscribedSpins; }
+
+// How long a sender stays with what does not fit into the ring while the receiver takes nothing: one that
+// waits takes at once, or wakes up within the longer time.
+constexpr auto kReceiverLooks = std::chrono::microseconds(30);
+constexpr auto kReceiverWakes = std::chrono::microseconds(200);
 
 }  // namespace
 
 Engine::Engine(Store& store, const GroupOptions& options, std::shared_ptr<SharedArena> arena)
     : peers_(store, options, std::move(arena)),
-      messages_(peers_),
-      spin_limit_(spin_limit_for(options.size)) {}
+      messages_(peers_, [this](auto owner, const auto& error) { ended(std::move(owner), error); }),
+      spin_limit_(spin_limit_for(options.size)),
+      process_(getpid()) {}
+
+Engine::~Engine() {
+  // In a forked child the lock may be held by a thread that does not exist there.
+  if (process_ != getpid()) return;
+  const bool thrown = std::uncaught_exceptions() > 0;
+  leave(str("group '", options().group_name, "' was destroyed"), thrown ? Duration::zero() : kLeavePatience);
+  if (helper_ != nullptr) {
+    helper_->stop();
+    // Where it may sleep, too.
+    peers_.own().wakeup.fetch_add(1);
+    futex_wake_all(peers_.own().wakeup);
+    helper_.reset();
+  }
+  // Rather never freed than freed under a peer's hands: it may be continued.
+  // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): a process without memory for this ends anyway
+  if (!unsafe_.empty() && !peers_.hands_off(Duration::zero())) new Owners(std::move(unsafe_));
+}
 
 void Engine::check(const CollectiveRequest& request) const {
   if (!supports(request.type, request.reduction)) {
@@ -48,27 +72,67 @@ Operation Engine::begin(CollectiveRequest request) {
   return operation;
 }
 
-std::uint64_t Engine::start(CollectiveRequest request) {
+void Engine::check_peer(int peer, bool any) const {
+  if ((peer >= 0 && peer < size()) || (any && peer == kAnyRank)) return;
+  throw UsageError(str("rank ", peer, " is not a rank of group '", options().group_name, "' of ", size()));
+}
+
+std::uint64_t Engine::start(CollectiveRequest request, std::shared_ptr<OperationOwner> owner,
+                            Deadline deadline) {
   check(request);
-  const std::lock_guard lock(mutex_);
-  operations_.push_back(begin(std::move(request)));
+  const Visit visit(*this);
+  const std::uint64_t sequence = enqueue(std::move(request), std::move(owner), deadline);
   advance();
-  return started_ - 1;
+  if (anything_under_way()) call_helper();
+  return sequence;
+}
+
+std::uint64_t Engine::enqueue(CollectiveRequest request, std::shared_ptr<OperationOwner> owner,
+                              Deadline deadline) {
+  throw_if_failed();
+  std::shared_ptr<PieceSizes> sizes;
+  if (request.exchanges_sizes) {
+    sizes = std::make_shared<PieceSizes>(request, rank());
+    enqueue(sizes->request(), sizes, deadline);
+  }
+  const std::uint64_t sequence = started_ + queued_.size();
+  if (sizes != nullptr || !queued_.empty()) {
+    queued_.push_back({std::move(request), std::move(sizes), std::move(owner), deadline});
+  } else {
+    operations_.push_back({begin(std::move(request)), std::move(owner), deadline});
+  }
+  return sequence;
+}
+
+// Up to the first one whose sizes are not known.
+void Engine::begin_queued() {
+  while (!queued_.empty()) {
+    Queued& next = queued_.front();
+    if (next.sizes != nullptr) {
+      if (!next.sizes->known()) return;
+      next.sizes->complete(next.request);
+    }
+    operations_.push_back({begin(std::move(next.request)), std::move(next.owner), next.deadline});
+    queued_.pop_front();
+  }
 }
 
 void Engine::run(CollectiveRequest request, Duration timeout) {
   check(request);
-  std::unique_lock lock(mutex_);
-  const bool alone = operations_.empty();
-  Operation operation = begin(std::move(request));
-  const std::uint64_t sequence = operation.sequence();
-  // A collective that ends while it spins never gets into the queue and never reads the clock: together they
-  // take as long as a cache line on its way between two cores.
-  if (alone && spin_through(operation)) return;
-  operations_.push_back(std::move(operation));
+  Visit visit(*this);
+  std::uint64_t sequence = started_;
+  if (operations_.empty() && !request.exchanges_sizes) {
+    Operation operation = begin(std::move(request));
+    // A collective that ends while it spins never gets into the queue and never reads the clock: together
+    // they take as long as a cache line on its way between two cores.
+    if (spin_through(operation)) return;
+    operations_.push_back({std::move(operation), nullptr, Deadline::never()});
+  } else {
+    sequence = enqueue(std::move(request), nullptr, Deadline::never());
+  }
   wait_until(
-      lock, [&] { return completed_ > sequence; }, {Deadline::after(timeout), nullptr},
-      [&](std::vector<int>& missing) { return describe_front(sequence, missing); });
+      visit, [&] { return completed_ > sequence; }, {Deadline::after(timeout), nullptr},
+      [&](std::vector<int>& missing) { return describe_collective(sequence, missing); });
 }
 
 // The only operation under way, which is not in the queue, without what step() and advance() do for others.
@@ -76,14 +140,14 @@ void Engine::run(CollectiveRequest request, Duration timeout) {
 bool Engine::spin_through(Operation& operation) {
   try {
     std::uint64_t& slot_end = slot_end_ticket_[operation.sequence() % kSlots];
-    if (!operation.describe(slot_end, known_least_taken_)) return false;
+    if (!operation.describe(slot_end, known_least_consumed_)) return false;
     slot_end = operation.end_ticket();
-    peers_.ring_bells();
+    peers_.notify_peers();
     for (int i = 0; i <= spin_limit_; ++i) {
-      bool moved = !operation.fully_posted() && operation.post(least_taken());
+      bool moved = !operation.fully_published() && operation.publish(least_consumed());
       moved |= operation.work();
       moved |= operation.take();
-      if (moved) peers_.ring_bells();
+      if (moved) peers_.notify_peers();
       if (operation.complete()) {
         ++completed_;
         return true;
@@ -96,23 +160,24 @@ bool Engine::spin_through(Operation& operation) {
   }
 }
 
-std::uint64_t Engine::least_taken() {
-  std::uint64_t least = peers_.own().taken.load();
-  for (int r = 0; r < peers_.size(); ++r) least = std::min(least, peers_.segment(r).taken.load());
-  known_least_taken_ = least;
+std::uint64_t Engine::least_consumed() {
+  std::uint64_t least = peers_.own().consumed.load();
+  for (int r = 0; r < peers_.size(); ++r) least = std::min(least, peers_.segment(r).consumed.load());
+  known_least_consumed_ = least;
   return least;
 }
 
 bool Engine::step() {
   bool moved = false;
   // Cheap first: the value seen last time usually suffices.
-  std::uint64_t least = known_least_taken_;
+  std::uint64_t least = known_least_consumed_;
   bool refreshed = false;
   const auto refresh = [&] {
-    if (!refreshed) least = least_taken();
+    if (!refreshed) least = least_consumed();
     refreshed = true;
   };
-  for (Operation& operation : operations_) {
+  for (UnderWay& under_way : operations_) {
+    Operation& operation = under_way.operation;
     if (operation.described()) continue;
     const std::uint64_t slot_free = slot_end_ticket_[operation.sequence() % kSlots];
     if (!operation.describe(slot_free, least)) {
@@ -122,24 +187,30 @@ bool Engine::step() {
     slot_end_ticket_[operation.sequence() % kSlots] = operation.end_ticket();
     moved = true;
   }
-  for (Operation& operation : operations_) {
-    if (operation.fully_posted()) continue;
+  for (UnderWay& under_way : operations_) {
+    Operation& operation = under_way.operation;
+    if (operation.fully_published()) continue;
     refresh();
-    moved |= operation.post(least);
-    if (!operation.fully_posted()) break;
+    moved |= operation.publish(least);
+    if (!operation.fully_published()) break;
   }
-  for (Operation& operation : operations_) {
-    if (operation.fully_worked()) continue;
+  for (UnderWay& under_way : operations_) {
+    Operation& operation = under_way.operation;
+    if (operation.fully_reduced()) continue;
     moved |= operation.work();
-    if (!operation.fully_worked()) break;
+    if (!operation.fully_reduced()) break;
   }
   while (!operations_.empty()) {
-    moved |= operations_.front().take();
-    if (!operations_.front().complete()) break;
+    UnderWay& front = operations_.front();
+    moved |= front.operation.take();
+    if (!front.operation.complete()) break;
+    std::shared_ptr<OperationOwner> owner = std::move(front.owner);
     operations_.pop_front();
     ++completed_;
     moved = true;
+    if (owner != nullptr) ended(std::move(owner), nullptr);
   }
+  begin_queued();
   return moved;
 }
 
@@ -147,21 +218,26 @@ bool Engine::advance() {
   try {
     bool moved = messages_.progress();
     while (!operations_.empty() && step()) moved = true;
-    if (moved) peers_.ring_bells();
+    if (moved) peers_.notify_peers();
     return moved;
   } catch (...) {
     fail(std::current_exception());
   }
 }
 
+void Engine::ended(std::shared_ptr<OperationOwner> owner, const std::exception_ptr& error) {
+  owner->finish(error);
+  unannounced_.push_back(std::move(owner));
+}
+
 void Engine::progress() {
-  const std::lock_guard lock(mutex_);
+  const Visit visit(*this);
   throw_if_failed();
   advance();
 }
 
 bool Engine::completed(std::uint64_t sequence) {
-  const std::lock_guard lock(mutex_);
+  const Visit visit(*this);
   if (completed_ > sequence) return true;
   throw_if_failed();
   advance();
@@ -169,7 +245,7 @@ bool Engine::completed(std::uint64_t sequence) {
 }
 
 bool Engine::completed(const Message& message) {
-  const std::lock_guard lock(mutex_);
+  const Visit visit(*this);
   if (message.done) return true;
   throw_if_failed();
   advance();
@@ -178,106 +254,52 @@ bool Engine::completed(const Message& message) {
 
 std::uint64_t Engine::sequence() {
   const std::lock_guard lock(mutex_);
-  return started_;
+  return started_ + queued_.size();
 }
 
 std::shared_ptr<Message> Engine::start_send(Message message) {
-  const std::lock_guard lock(mutex_);
+  check_peer(message.peer, false);
+  const Visit visit(*this);
   throw_if_failed();
-  auto shared = messages_.send(message);
+  auto shared = messages_.send(std::move(message));
   advance();
+  // A message larger than its ring would otherwise rest until the helper threads carry it on, a millisecond
+  // later, though its receiver is waiting for it.
+  TimePoint moved = Clock::now();
+  while (!shared->done && spin_limit_ > kOversubscribedSpins) {
+    const bool sleeps = peers_.segment(shared->peer).sleeping.load() > 0;
+    if (advance()) {
+      moved = Clock::now();
+    } else if (Clock::now() - moved > (sleeps ? kReceiverWakes : kReceiverLooks)) {
+      break;
+    }
+    relax_processor();
+  }
+  if (anything_under_way()) call_helper();
   return shared;
 }
 
 std::shared_ptr<Message> Engine::start_receive(Message message) {
-  const std::lock_guard lock(mutex_);
+  check_peer(message.peer, true);
+  const Visit visit(*this);
   throw_if_failed();
-  auto shared = messages_.receive(message);
+  auto shared = messages_.receive(std::move(message));
   advance();
+  if (anything_under_way()) call_helper();
   return shared;
+}
+
+void Engine::limit(const std::shared_ptr<Message>& message, Deadline deadline) {
+  const Visit visit(*this);
+  message->deadline = deadline;
 }
 
 void Engine::throw_if_failed() const {
   if (failure_) std::rethrow_exception(failure_);
 }
 
-void Engine::fail(std::exception_ptr error) {
-  failure_ = error;
-  peers_.announce_failure(describe_failure(error, rank()));
-  std::rethrow_exception(error);
-}
-
-void Engine::abort(const std::string& reason) {
-  const std::lock_guard lock(mutex_);
-  if (failure_) return;
-  failure_ = std::make_exception_ptr(CancelledError(reason));
-  peers_.announce_failure({ChannelFailure::Kind::other, rank(), reason});
-}
-
-void Engine::close(const std::string& reason) {
-  const std::lock_guard lock(mutex_);
-  if (!failure_) failure_ = std::make_exception_ptr(UsageError(reason));
-}
-
-Engine::PeerTrouble Engine::look_at_peers() const {
-  PeerTrouble trouble;
-  for (int r = 0; r < size(); ++r) {
-    const RankState state = peers_.segment(r).state.load();
-    if (r != rank() && state == RankState::failed) trouble.failed.push_back(r);
-    if (r != rank() && state == RankState::left) trouble.left.push_back(r);
-  }
-  trouble.ended = peers_.ended();
-  return trouble;
-}
-
-void Engine::throw_if_hopeless(const PeerTrouble& trouble, const std::string& what,
-                               const std::vector<int>& missing) {
-  const auto contains = [](const std::vector<int>& ranks, int rank) {
-    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
-  };
-  const std::string prefix = str(what, " on ", peers_.self(), " cannot complete: ");
-  // A rank that is gone explains the failures that others announce because of it.
-  for (const int r : trouble.ended) {
-    if (contains(trouble.left, r) || contains(trouble.failed, r)) continue;
-    fail(std::make_exception_ptr(
-        PeerLostError(str(prefix, "the process of ", peers_.who(r),
-                          " has ended. Its own output says why; restart the job from the last checkpoint."),
-                      {r})));
-  }
-  for (const int r : trouble.failed) {
-    try {
-      throw_failure(str(prefix, peers_.who(r), " failed: "), peers_.failure_of(r));
-    } catch (...) {
-      fail(std::current_exception());
-    }
-  }
-  for (const int r : missing) {
-    if (!contains(trouble.left, r)) continue;
-    fail(std::make_exception_ptr(PeerLostError(
-        str(prefix, peers_.who(r), " has left the group. Did it make fewer calls than this rank?"), {r})));
-  }
-}
-
-// Sightings are counted, not timed: a rank that was itself stopped for a while must not blame one that wakes
-// up a moment later.
-void Engine::throw_if_stopped(StoppedCounts& counts, const std::string& what,
-                              const std::vector<int>& missing) {
-  StoppedCounts now(static_cast<std::size_t>(size()));
-  for (const int r : peers_.stopped())
-    now[static_cast<std::size_t>(r)] = counts[static_cast<std::size_t>(r)] + 1;
-  counts = std::move(now);
-  for (const int r : missing) {
-    if (counts[static_cast<std::size_t>(r)] * kStoppedCheckInterval < options().stopped_grace) continue;
-    fail(std::make_exception_ptr(TimeoutError(
-        str(what, " on ", peers_.self(), " cannot complete: the process of ", peers_.who(r),
-            " is stopped by a signal (SIGSTOP) for ", to_string(options().stopped_grace),
-            ". Continue it with kill -CONT before that, or restart the job from the last checkpoint."),
-        {r})));
-  }
-}
-
 template <class Done, class Describe>
-void Engine::wait_until(std::unique_lock<std::mutex>& lock, Done done, const Wait& wait, Describe describe) {
+void Engine::wait_until(Visit& visit, Done done, const Wait& wait, Describe describe) {
   if (done()) return;
   throw_if_failed();
   for (int i = 0; i < spin_limit_; ++i) {
@@ -285,6 +307,7 @@ void Engine::wait_until(std::unique_lock<std::mutex>& lock, Done done, const Wai
     if (done()) return;
     relax_processor();
   }
+  const Waiting waiting(waiting_);
   const Deadline deadline = wait.deadline.is_never() ? Deadline::after(options().timeout) : wait.deadline;
   const TimePoint began = Clock::now();
   TimePoint next_check = began + kPeerCheckInterval;
@@ -292,23 +315,21 @@ void Engine::wait_until(std::unique_lock<std::mutex>& lock, Done done, const Wai
   StoppedCounts stopped(static_cast<std::size_t>(size()));
   RankSegment& own = peers_.own();
   while (true) {
+    visit.announce();
     const TimePoint now = Clock::now();
     const bool may_sleep = now - began > kYieldTime;
     if (!may_sleep) {
-      lock.unlock();
-      sched_yield();
-      lock.lock();
+      visit.without_lock([] { sched_yield(); });
     } else {
       // Peers ring after they publish and find `sleeping` set; the look in between closes the gap.
-      const std::uint32_t bell = own.bell.load();
-      own.sleeping.store(1);
-      const bool moved = advance();
+      const std::uint32_t wakeup = own.wakeup.load();
+      own.sleeping.fetch_add(1);
+      const bool moved = done() || failure_ != nullptr || advance();
       if (!moved && !done()) {
-        lock.unlock();
-        futex_wait(own.bell, bell, std::min<Duration>(kSleepTime, deadline.remaining()));
-        lock.lock();
+        visit.without_lock(
+            [&] { futex_wait(own.wakeup, wakeup, std::min<Duration>(kSleepTime, deadline.remaining())); });
       }
-      own.sleeping.store(0);
+      own.sleeping.fetch_sub(1);
     }
     if (done()) return;
     throw_if_failed();
@@ -323,72 +344,54 @@ void Engine::wait_until(std::unique_lock<std::mutex>& lock, Done done, const Wai
     next_check = Clock::now() + kPeerCheckInterval;
     // Peers are looked at before the last try: what one published before it ended still counts.
     const PeerTrouble trouble = look_at_peers();
-    advance();
+    take_what_came(trouble);
     if (done()) return;
     std::vector<int> missing;
     const std::string what = describe(missing);
-    throw_if_hopeless(trouble, what, missing);
+    throw_if_peer_failed(trouble, what, missing);
     if (Clock::now() >= next_stopped_check) {
       next_stopped_check = Clock::now() + kStoppedCheckInterval;
       throw_if_stopped(stopped, what, missing);
     }
-    if (deadline.passed()) {
-      std::vector<std::string> names;
-      for (const int r : missing) names.push_back(peers_.who(r));
-      std::vector<int> arrived;
-      for (int r = 0; r < size(); ++r) {
-        if (std::find(missing.begin(), missing.end(), r) == missing.end()) arrived.push_back(r);
-      }
-      fail(std::make_exception_ptr(
-          TimeoutError(str(what, " on ", peers_.self(), " timed out after ", to_string(Clock::now() - began),
-                           ": arrived: ", join(arrived, ", "), "; missing: ", join(names, ", "),
-                           ". A missing rank is stopped, stuck, or slower than the timeout allows."),
-                       missing)));
-    }
+    if (deadline.passed()) time_out(what, to_string(Clock::now() - began), missing);
   }
-}
-
-std::string Engine::describe_front(std::uint64_t sequence, std::vector<int>& missing) {
-  for (const Operation& operation : operations_) {
-    if (operation.sequence() == sequence) {
-      // Operations complete in order: the oldest one is what everybody waits for.
-      missing = operations_.front().missing();
-      return str(describe(operation.request()), ", sequence ", sequence, ", ",
-                 to_string(Bytes{operation.request().bytes()}), ",");
-    }
-  }
-  return "operation";
 }
 
 void Engine::wait(std::uint64_t sequence, const Wait& wait) {
-  std::unique_lock lock(mutex_);
+  Visit visit(*this);
   wait_until(
-      lock, [&] { return completed_ > sequence; }, wait,
-      [&](std::vector<int>& missing) { return describe_front(sequence, missing); });
+      visit, [&] { return completed_ > sequence; }, wait,
+      [&](std::vector<int>& missing) { return describe_collective(sequence, missing); });
 }
 
-void Engine::wait(const Message& message, const Wait& wait, bool is_send) {
-  std::unique_lock lock(mutex_);
+void Engine::wait(const Message& message, const Wait& wait) {
+  Visit visit(*this);
   wait_until(
-      lock, [&] { return message.done; }, wait,
-      [&](std::vector<int>& missing) {
-        missing = {message.peer};
-        return str(is_send ? "send to " : "recv from ", peers_.who(message.peer), ", tag ", message.tag, ", ",
-                   to_string(Bytes{message.bytes}), ",");
-      });
+      visit, [&] { return message.done; }, wait,
+      [&](std::vector<int>& missing) { return describe_message(message, missing); });
+  if (message.error) std::rethrow_exception(message.error);
 }
 
-int Engine::wait_any_source(int tag, const Wait& wait) {
-  int source = -1;
-  std::unique_lock lock(mutex_);
-  wait_until(
-      lock,
-      [&] {
-        source = messages_.pending_source(tag);
-        return source >= 0;
-      },
-      wait, [&](std::vector<int>&) { return str("recv from any rank, tag ", tag, ","); });
-  return source;
+// Without an exception: whoever leaves has nobody to tell.
+void Engine::leave(const std::string& reason, Duration patience) {
+  Visit visit(*this);
+  if (failure_) return;
+  const std::exception_ptr closed = std::make_exception_ptr(UsageError(reason));
+  messages_.end_receives(closed);
+  try {
+    const Wait wait{Deadline::after(std::min(patience, options().timeout)), nullptr};
+    wait_until(
+        visit, [&] { return !anything_under_way(); }, wait,
+        [&](std::vector<int>& missing) {
+          const std::string what =
+              operations_.empty() ? std::string("what was sent")
+                                  : describe_collective(operations_.front().operation.sequence(), missing);
+          return str(what, " under way when the rank left the group,");
+        });
+    failure_ = closed;
+  } catch (const std::exception&) {
+    // The operations have been told, and the peers.
+  }
 }
 
 }  // namespace rondo::shared_memory

@@ -1,26 +1,37 @@
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <optional>
+#include <vector>
 
 #include "rondo/base/cancel.h"
+#include "rondo/collective/shared_memory/helper_thread.h"
 #include "rondo/collective/shared_memory/message.h"
 #include "rondo/collective/shared_memory/operation.h"
+#include "rondo/collective/shared_memory/piece_sizes.h"
 
 namespace rondo::shared_memory {
 
-// Collectives among the ranks of one host, processes or threads, through shared memory. It has no thread of
-// its own: work is done inside start(), progress() and wait(), by whoever calls them, because on one host
-// communication is processor time and a helper thread would take it from the computation (and wakes up too
-// late).
+// Collectives among the ranks of one host, processes or threads, through shared memory. Work is done inside
+// start(), progress() and wait(), by whoever calls them, because on one host communication is processor time.
+// A helper thread sleeps meanwhile; it moves on what is under way when the rank's own threads have not called
+// for a while, so that whatever was started ends (docs/decisions/112-the-helper-thread-sleeps.md).
 //
 // Any thread may call any method, but operations must be started in the same order on all ranks. The first
-// error is final: the group is then broken and every later call repeats it.
+// error is final: the group is then broken and every later call repeats it. Only the end of a message because
+// its peer has left in order is that message's alone.
+//
+// Buffers belong to the operation's owner (owner.h), where one is given, until the operation has ended on
+// this rank; otherwise to the caller, until wait() has returned or thrown.
 class Engine {
  public:
   Engine(Store& store, const GroupOptions& options, std::shared_ptr<SharedArena> arena);
+  // Leaves as close() does. Where an exception is being thrown it does not wait for what is under way.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
 
   int rank() const { return peers_.rank(); }
   int size() const { return peers_.size(); }
@@ -34,8 +45,9 @@ class Engine {
   }
 
   // Starts a collective and returns its sequence number. Never waits. Throws UsageError for a request that
-  // cannot be.
-  std::uint64_t start(CollectiveRequest request);
+  // cannot be; `owner`, which may be null, hears nothing then. Past `deadline` it fails though nobody waits.
+  std::uint64_t start(CollectiveRequest request, std::shared_ptr<OperationOwner> owner = nullptr,
+                      Deadline deadline = Deadline::never());
   // Moves everything under way as far as possible without waiting.
   void progress();
   bool completed(std::uint64_t sequence);
@@ -47,54 +59,107 @@ class Engine {
   // Number of collectives started.
   std::uint64_t sequence();
 
+  // Never wait. Throw UsageError for a peer that is no rank of the group.
   std::shared_ptr<Message> start_send(Message message);
   std::shared_ptr<Message> start_receive(Message message);
   bool completed(const Message& message);
-  void wait(const Message& message, const Wait& wait, bool is_send);
-  // Waits until some rank has sent a message with this tag, and returns that rank.
-  int wait_any_source(int tag, const Wait& wait);
+  void wait(const Message& message, const Wait& wait);
+  // From now on the message fails past `deadline` though nobody waits for it.
+  void limit(const std::shared_ptr<Message>& message, Deadline deadline);
 
   // Makes all later and all waiting calls fail with `reason`, here and on the peers.
   void abort(const std::string& reason);
-  // Makes all later calls on this rank fail with `reason`; peers are told nothing.
+  // Makes all later calls on this rank fail with `reason`. Receives that nobody has sent to end with it;
+  // other things under way get kLeavePatience to complete, during which this waits. If they do not, that is a
+  // failure, which the peers are told; otherwise they are told nothing.
   void close(const std::string& reason);
 
  private:
+  // One call by a thread of the rank: has the engine locked, except while it sleeps, and at its end, without
+  // the lock, announces what has ended.
+  class Visit;
+  struct UnderWay {
+    Operation operation;
+    std::shared_ptr<OperationOwner> owner;
+    Deadline deadline;
+  };
+  // A collective that cannot begin yet: how long it is, or one before it, is not known.
+  struct Queued {
+    CollectiveRequest request;
+    std::shared_ptr<PieceSizes> sizes;  // null: it comes behind one that has them
+    std::shared_ptr<OperationOwner> owner;
+    Deadline deadline;
+  };
+  using Owners = std::vector<std::shared_ptr<OperationOwner>>;
+
   void check(const CollectiveRequest& request) const;
+  void check_peer(int peer, bool any) const;
   Operation begin(CollectiveRequest request);
+  std::uint64_t enqueue(CollectiveRequest request, std::shared_ptr<OperationOwner> owner, Deadline deadline);
+  void begin_queued();
   bool spin_through(Operation& operation);
   bool step();
   bool advance();
-  std::uint64_t least_taken();
+  std::uint64_t least_consumed();
+  bool anything_under_way() const { return !operations_.empty() || messages_.under_way() > 0; }
+  void ended(std::shared_ptr<OperationOwner> owner, const std::exception_ptr& error);
+
   void throw_if_failed() const;
-  [[noreturn]] void fail(std::exception_ptr error);
+  [[noreturn]] void fail(const std::exception_ptr& error);
+  // Breaks the group and ends all that is under way, once no peer is in this rank's memory any more.
+  void give_up(const std::exception_ptr& error, const ChannelFailure& failure);
+  void leave(const std::string& reason, Duration patience);
+
   // Waits with the lock held, giving it up where it yields or sleeps.
   template <class Done, class Describe>
-  void wait_until(std::unique_lock<std::mutex>& lock, Done done, const Wait& wait, Describe describe);
+  void wait_until(Visit& visit, Done done, const Wait& wait, Describe describe);
   struct PeerTrouble {
     std::vector<int> failed;  // announced a failure
     std::vector<int> left;    // left in order
     std::vector<int> ended;   // the process is gone
   };
   PeerTrouble look_at_peers() const;
-  void throw_if_hopeless(const PeerTrouble& trouble, const std::string& what,
-                         const std::vector<int>& missing);
+  // What peers did before they were looked at; then messages that can come no more end.
+  void take_what_came(const PeerTrouble& trouble);
+  void throw_if_peer_failed(const PeerTrouble& trouble, const std::string& what,
+                            const std::vector<int>& missing);
   // How often in a row each rank was seen stopped.
   using StoppedCounts = std::vector<int>;
   void throw_if_stopped(StoppedCounts& counts, const std::string& what, const std::vector<int>& missing);
-  std::string describe_front(std::uint64_t sequence, std::vector<int>& missing);
+  [[noreturn]] void time_out(const std::string& what, const std::string& after,
+                             const std::vector<int>& missing);
+  std::string describe_collective(std::uint64_t sequence, std::vector<int>& missing) const;
+  std::string describe_message(const Message& message, std::vector<int>& missing) const;
+
+  // The helper thread's, see engine_helper.cpp.
+  void call_helper();
+  void help(HelperThread::Control& control);
+  void take_over(std::unique_lock<std::mutex>& lock, HelperThread::Control& control);
+  void look_for_trouble(StoppedCounts& stopped, TimePoint& next_stopped_check);
 
   mutable std::mutex mutex_;  // protects everything below; the shared-memory files have their own protocol
   Peers peers_;
   Messages messages_;
-  std::deque<Operation> operations_;  // not yet complete, in order
-  std::uint64_t started_ = 0;         // collectives started
-  std::uint64_t completed_ = 0;       // collectives completed; always a prefix
+  std::deque<UnderWay> operations_;  // not yet complete, in order
+  // After them, in order. The sizes that the first one waits for are among operations_.
+  std::deque<Queued> queued_;
+  std::uint64_t started_ = 0;    // collectives begun; those in queued_ follow
+  std::uint64_t completed_ = 0;  // collectives completed; always a prefix
   std::uint64_t next_ticket_ = 0;
   std::uint64_t slot_end_ticket_[kSlots] = {};  // end ticket of the operation that last used a slot
-  std::uint64_t known_least_taken_ = 0;
+  std::uint64_t known_least_consumed_ = 0;
   std::exception_ptr failure_;
   int spin_limit_;
+  Owners unannounced_;          // of what has ended
+  Owners unsafe_;               // of what has ended in an error while a peer was stopped inside its memory
+  std::uint64_t visits_ = 0;    // calls of the rank's threads so far
+  int waiting_ = 0;             // threads inside wait_until
+  bool helper_sleeps_ = false;  // until it is woken
+  const int process_;
+  std::unique_ptr<HelperThread> helper_;  // from the first operation that a call leaves under way
 };
+
+// How long a rank that leaves gives its operations under way to end.
+constexpr Duration kLeavePatience = std::chrono::seconds(5);
 
 }  // namespace rondo::shared_memory

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "rondo/channel/failure.h"
-#include "rondo/collective/shared_memory/request.h"
+#include "rondo/collective/request.h"
 
 // The shared-memory file that every rank of a group owns and all others map.
 //
@@ -72,12 +72,17 @@ struct RankSegment {
   char failure_text[1024];
 
   // Tickets count the chunks of all operations; every rank computes the same ticket numbers.
-  alignas(kCacheLine) std::atomic<std::uint64_t> posted;  // chunks whose data is in staging
-  alignas(kCacheLine) std::atomic<std::uint64_t> worked;  // chunks this rank has read from all, and reduced
-  std::atomic<std::uint64_t> taken;                       // chunks this rank needs nothing more of
+  alignas(kCacheLine) std::atomic<std::uint64_t> published;  // chunks whose data is in staging
+  alignas(kCacheLine) std::atomic<std::uint64_t> reduced;  // chunks this rank has read from all, and reduced
+  std::atomic<std::uint64_t> consumed;                     // chunks this rank needs nothing more of
 
-  alignas(kCacheLine) std::atomic<std::uint32_t> sleeping;
-  std::atomic<std::uint32_t> bell;  // futex the owner sleeps on
+  alignas(kCacheLine) std::atomic<std::uint32_t> sleeping;  // threads of the owner that are about to sleep
+  std::atomic<std::uint32_t> wakeup;                        // futex they sleep on
+
+  // Not zero while the owner reads or writes the registered memory of others. A rank that gives up says so in
+  // its state and then waits for this; a rank that goes on sets this and then looks at the states. So one of
+  // the two sees the other, and memory is not freed under a peer's hands.
+  alignas(kCacheLine) std::atomic<std::uint32_t> touching;
 
   Slot slots[kSlots];
   alignas(4096) std::byte staging[kStagingChunks * kChunkBytes];

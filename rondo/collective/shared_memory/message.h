@@ -1,39 +1,63 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <vector>
 
+#include "rondo/collective/shared_memory/owner.h"
 #include "rondo/collective/shared_memory/peers.h"
 
 namespace rondo::shared_memory {
 
+// For a receive: whoever sends first.
+constexpr int kAnyRank = -1;
+
 // One send or receive under way. Shared by the caller and the queue.
 struct Message {
-  int peer = 0;
+  int peer = 0;  // a receive from any rank: kAnyRank, until a message is there
   int tag = 0;
   DType type = DType::uint8;
-  std::byte* data = nullptr;  // only read when sending; belongs to the caller
+  std::byte* data = nullptr;  // only read when sending; belongs to the caller, or to `owner`
   std::uint64_t bytes = 0;
+  std::shared_ptr<OperationOwner> owner = {};  // may be null
+  // When it fails though nobody waits for it.
+  Deadline deadline = Deadline::never();
+
+  // The engine's.
+  std::uint64_t order = 0;
   std::uint64_t moved = 0;
+  bool is_send = false;
   bool done = false;
+  std::exception_ptr error = nullptr;  // this message's own; then it is done too
 };
 
 // Point-to-point messages of one rank: a byte stream from every rank to every other, in rings inside the
 // receiver's file. Messages from one rank arrive in the order sent; a receive takes the first one with its
-// tag. A send completes when its last byte is in the ring, so small sends never wait for the receiver. Not
-// thread-safe; the engine locks.
+// tag that no earlier receive takes. A send completes when its last byte is in the ring, so small sends never
+// wait for the receiver. Not thread-safe; the engine locks.
 class Messages {
  public:
-  explicit Messages(const Peers& peers);
+  // Told of every message that has ended, with its owner and what its own error is, if any.
+  using OnEnd = std::function<void(std::shared_ptr<OperationOwner>, const std::exception_ptr&)>;
+
+  Messages(const Peers& peers, OnEnd on_end);
 
   std::shared_ptr<Message> send(Message message);
   // `message.bytes` and type must be those of the message that comes; MismatchError otherwise.
   std::shared_ptr<Message> receive(Message message);
   // Without waiting; returns whether anything moved.
   bool progress();
-  // A rank that has sent something nobody asked for yet, or -1; for receives from any source.
-  int pending_source(int tag);
+
+  // Number of messages that have not ended.
+  std::size_t under_way() const { return under_way_; }
+  bool sending() const;
+  // The one whose own deadline has passed, or null.
+  std::shared_ptr<Message> late() const;
+  // Ends all, or all receives, or those that need a rank that has left, with an error of their own.
+  void end_all(const std::exception_ptr& error);
+  void end_receives(const std::exception_ptr& error);
+  void end_those_without(const std::vector<int>& left);
 
  private:
   struct Frame {
@@ -45,11 +69,12 @@ class Messages {
   // A message that came before its receive was posted.
   struct Early {
     Frame frame;
+    std::uint64_t order;
     std::vector<std::byte> data;
     bool complete = false;
   };
   struct Incoming {
-    std::deque<std::shared_ptr<Message>> posted;
+    std::deque<std::shared_ptr<Message>> posted;  // in their order
     std::deque<std::unique_ptr<Early>> early;
     // The message that is arriving now; goes to `target`, or to `early_target` when nobody waits for it.
     bool arriving = false;
@@ -63,6 +88,14 @@ class Messages {
     bool framed = false;  // the frame of the front message is in the ring
   };
 
+  using Queue = std::deque<std::shared_ptr<Message>>;
+  template <class Function>
+  void for_each(Function function) const;
+  template <class Wanted>
+  void end_where(Wanted wanted, const std::exception_ptr& error);
+  void end(const std::shared_ptr<Message>& message, const std::exception_ptr& error);
+  std::shared_ptr<Message> take_posted(int peer, Incoming& incoming);
+  void give_early_to_any();
   bool push(int peer, Outgoing& outgoing);
   bool pull(int peer, Incoming& incoming);
   bool begin_arrival(int peer, Incoming& incoming);
@@ -72,6 +105,10 @@ class Messages {
   const Peers& peers_;
   std::vector<Incoming> incoming_;
   std::vector<Outgoing> outgoing_;
+  Queue any_;  // receives from any rank that have none yet
+  std::uint64_t next_order_ = 0;
+  std::size_t under_way_ = 0;
+  OnEnd on_end_;
 };
 
 }  // namespace rondo::shared_memory

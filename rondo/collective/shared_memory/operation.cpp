@@ -131,34 +131,34 @@ Operation::Range Operation::slice(int rank, std::size_t elements) const {
   return {std::min(elements, lines * at / size * line), std::min(elements, lines * (at + 1) / size * line)};
 }
 
-bool Operation::describe(std::uint64_t slot_free_ticket, std::uint64_t least_taken) {
-  if (described_ || least_taken < slot_free_ticket) return false;
+bool Operation::describe(std::uint64_t slot_free_ticket, std::uint64_t least_consumed) {
+  if (described_ || least_consumed < slot_free_ticket) return false;
   if (this_rank_posts() && !registered_) {
-    if (path_ != Path::inlined && first_ticket_ + 1 > least_taken + kStagingChunks) return false;
+    if (path_ != Path::inlined && first_ticket_ + 1 > least_consumed + kStagingChunks) return false;
     copy_in(0);
   }
   publish_slot();
   described_ = true;
   if (!this_rank_posts() || (registered_ && path_ == Path::pulled)) {
-    posted_ = chunks_;
+    published_ = chunks_;
   } else if (!registered_) {
-    posted_ = 1;
+    published_ = 1;
   }
   return true;
 }
 
-bool Operation::post(std::uint64_t least_taken) {
+bool Operation::publish(std::uint64_t least_consumed) {
   // Whether a registered all_reduce buffer must go through staging depends on what the others registered.
-  if (!described_ || posted_ == chunks_ || (registered_ && !resolved_)) return false;
+  if (!described_ || published_ == chunks_ || (registered_ && !resolved_)) return false;
   if (path_ == Path::in_place) {
-    posted_ = chunks_;
+    published_ = chunks_;
     return true;
   }
   bool moved = false;
-  while (posted_ < chunks_ && first_ticket_ + posted_ + 1 <= least_taken + kStagingChunks) {
-    copy_in(posted_);
-    ++posted_;
-    peers_.own().posted.store(first_ticket_ + posted_);
+  while (published_ < chunks_ && first_ticket_ + published_ + 1 <= least_consumed + kStagingChunks) {
+    copy_in(published_);
+    ++published_;
+    peers_.own().published.store(first_ticket_ + published_);
     moved = true;
   }
   return moved;
@@ -223,6 +223,9 @@ bool Operation::resolve() {
     for (int r = 0; r < peers_.size(); ++r) all_registered &= header_of(r).arena_offset != kNotRegistered;
     if (all_registered) path_ = Path::in_place;
   }
+  for (int r = 0; path_ == Path::pulled && r < peers_.size(); ++r) {
+    reads_in_place_ |= r != peers_.rank() && rank_posts(r) && header_of(r).arena_offset != kNotRegistered;
+  }
   resolved_ = true;
   return true;
 }
@@ -234,28 +237,36 @@ bool Operation::available(std::uint64_t chunk) const {
     if (path_ == Path::pulled && registered) continue;
     // The slot itself carries, or vouches for, the first chunk of an unregistered buffer.
     if (chunk == 0 && !registered) continue;
-    if (peers_.segment(r).posted.load() < first_ticket_ + chunk + 1) return false;
+    if (peers_.segment(r).published.load() < first_ticket_ + chunk + 1) return false;
   }
   return true;
 }
 
 bool Operation::work() {
-  if (!described_ || worked_ == chunks_ || !resolve()) return false;
+  if (!described_ || reduced_ == chunks_ || !resolve()) return false;
   if (path_ == Path::in_place) {
-    reduce_in_place();
-    worked_ = chunks_;
-    peers_.own().worked.store(end_ticket());
+    {
+      const Touching touching(peers_);
+      reduce_in_place();
+    }
+    reduced_ = chunks_;
+    peers_.own().reduced.store(end_ticket());
     return true;
   }
   bool moved = false;
-  while (worked_ < chunks_) {
+  while (reduced_ < chunks_) {
     // On the staged path this rank's own chunk must be out before it reduces: the result goes into the same
     // buffer.
-    if (worked_ >= posted_) break;
-    if (this_rank_works() && !available(worked_)) break;
-    if (this_rank_works()) work_on(worked_);
-    ++worked_;
-    peers_.own().worked.store(first_ticket_ + worked_);
+    if (reduced_ >= published_) break;
+    if (this_rank_works() && !available(reduced_)) break;
+    if (this_rank_works() && reads_in_place_) {
+      const Touching touching(peers_);
+      work_on(reduced_);
+    } else if (this_rank_works()) {
+      work_on(reduced_);
+    }
+    ++reduced_;
+    peers_.own().reduced.store(first_ticket_ + reduced_);
     moved = true;
   }
   return moved;
@@ -357,26 +368,26 @@ void Operation::reduce_in_place() {
   reduce({request_.type, request_.reduction, sources.span(), destinations.span(), range.size(), weights()});
 }
 
-bool Operation::all_worked(std::uint64_t ticket) const {
+bool Operation::all_reduced(std::uint64_t ticket) const {
   for (int r = 0; r < peers_.size(); ++r) {
-    if (peers_.segment(r).worked.load() < ticket) return false;
+    if (peers_.segment(r).reduced.load() < ticket) return false;
   }
   return true;
 }
 
 bool Operation::take() {
-  if (taken_ == worked_) return false;
-  const std::uint64_t before = taken_;
+  if (consumed_ == reduced_) return false;
+  const std::uint64_t before = consumed_;
   if (path_ == Path::staged) {
-    while (taken_ < worked_ && all_worked(first_ticket_ + taken_ + 1)) {
-      fetch_slices(taken_);
-      ++taken_;
+    while (consumed_ < reduced_ && all_reduced(first_ticket_ + consumed_ + 1)) {
+      fetch_slices(consumed_);
+      ++consumed_;
     }
-  } else if (path_ != Path::in_place || all_worked(end_ticket())) {
-    taken_ = worked_;
+  } else if (path_ != Path::in_place || all_reduced(end_ticket())) {
+    consumed_ = reduced_;
   }
-  if (taken_ != before) peers_.own().taken.store(first_ticket_ + taken_);
-  return taken_ != before;
+  if (consumed_ != before) peers_.own().consumed.store(first_ticket_ + consumed_);
+  return consumed_ != before;
 }
 
 void Operation::fetch_slices(std::uint64_t chunk) {
@@ -391,9 +402,9 @@ void Operation::fetch_slices(std::uint64_t chunk) {
 }
 
 bool Operation::complete() const {
-  if (taken_ != chunks_) return false;
+  if (consumed_ != chunks_) return false;
   // Peers read a registered input in place; the caller may reuse it only when they are done.
-  return !registered_ || path_ == Path::in_place || all_worked(end_ticket());
+  return !registered_ || path_ == Path::in_place || all_reduced(end_ticket());
 }
 
 std::vector<int> Operation::missing() const {
@@ -403,7 +414,7 @@ std::vector<int> Operation::missing() const {
   }
   if (!late.empty()) return late;
   for (int r = 0; r < peers_.size(); ++r) {
-    if (r != peers_.rank() && peers_.segment(r).worked.load() < end_ticket()) late.push_back(r);
+    if (r != peers_.rank() && peers_.segment(r).reduced.load() < end_ticket()) late.push_back(r);
   }
   return late;
 }

@@ -3,8 +3,8 @@
 #include <array>
 #include <vector>
 
+#include "rondo/collective/request.h"
 #include "rondo/collective/shared_memory/peers.h"
-#include "rondo/collective/shared_memory/request.h"
 
 namespace rondo::shared_memory {
 
@@ -17,9 +17,9 @@ enum class Path : std::uint8_t {
   in_place,   // all_reduce of registered buffers: each rank reduces its slice and writes it into all buffers
 };
 
-// One collective under way on this rank. Three cursors move over its chunks: `posted` (this rank's data is
-// visible), `worked` (this rank has read all it must and reduced its part), `taken` (it needs nothing more of
-// others).
+// One collective under way on this rank. Three cursors move over its chunks: `published` (this rank's data is
+// visible), `reduced` (this rank has read all it must and reduced its part), `consumed` (it needs nothing
+// more of others).
 //
 // The order of additions is rank 0, 1, 2, ... for every element on every path, so results depend on neither
 // the size of a buffer, nor its path, nor who came first.
@@ -33,17 +33,17 @@ class Operation {
   const CollectiveRequest& request() const { return request_; }
 
   // Each goes as far as it can without waiting and returns whether it moved; each must be called for
-  // operations in order. `least_taken` is the lowest `taken` among all ranks; the slot is free once that has
-  // reached `slot_free_ticket`. describe() shows the operation to the peers, with the first chunk; post() the
-  // other chunks.
-  bool describe(std::uint64_t slot_free_ticket, std::uint64_t least_taken);
-  bool post(std::uint64_t least_taken);
+  // operations in order. `least_consumed` is the lowest `consumed` among all ranks; the slot is free once
+  // that has reached `slot_free_ticket`. describe() shows the operation to the peers, with the first chunk;
+  // publish() the other chunks.
+  bool describe(std::uint64_t slot_free_ticket, std::uint64_t least_consumed);
+  bool publish(std::uint64_t least_consumed);
   bool work();
   bool take();
 
   bool described() const { return described_; }
-  bool fully_posted() const { return described_ && posted_ == chunks_; }
-  bool fully_worked() const { return worked_ == chunks_; }
+  bool fully_published() const { return described_ && published_ == chunks_; }
+  bool fully_reduced() const { return reduced_ == chunks_; }
   // All done here, and no peer will touch this rank's buffers any more.
   bool complete() const;
   // Ranks that this operation is waiting for now.
@@ -57,7 +57,7 @@ class Operation {
   void copy_in(std::uint64_t chunk);
   void publish_slot();
   bool available(std::uint64_t chunk) const;
-  bool all_worked(std::uint64_t ticket) const;
+  bool all_reduced(std::uint64_t ticket) const;
   void work_on(std::uint64_t chunk);
   void fetch_slices(std::uint64_t chunk);
   void reduce_in_place();
@@ -92,12 +92,13 @@ class Operation {
   std::size_t chunk_bytes_;  // of one piece, per chunk
   std::uint64_t chunks_;
   Path path_;
-  bool registered_ = false;  // this rank's input can be read in place
-  bool described_ = false;   // the slot is published
-  bool resolved_ = false;    // all ranks' slots were seen and agree
-  std::uint64_t posted_ = 0;
-  std::uint64_t worked_ = 0;
-  std::uint64_t taken_ = 0;
+  bool registered_ = false;      // this rank's input can be read in place
+  bool reads_in_place_ = false;  // a peer's input is
+  bool described_ = false;       // the slot is published
+  bool resolved_ = false;        // all ranks' slots were seen and agree
+  std::uint64_t published_ = 0;
+  std::uint64_t reduced_ = 0;
+  std::uint64_t consumed_ = 0;
 };
 
 }  // namespace rondo::shared_memory

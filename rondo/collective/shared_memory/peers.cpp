@@ -9,12 +9,17 @@
 #include <fstream>
 
 #include "rondo/base/error.h"
+#include "rondo/base/machine.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/futex.h"
 #include "rondo/channel/memory_room.h"
 
 namespace rondo::shared_memory {
 namespace {
+
+// How long a rank that cannot be reached may take to end. Only one that lives on makes this rank wait so
+// long.
+constexpr std::chrono::seconds kEnding{5};
 
 // Names the kernel and process namespace: ranks that differ cannot open each other's memory.
 std::string machine_identity() {
@@ -25,12 +30,6 @@ std::string machine_identity() {
   if (readlink("/proc/self/ns/pid", target.data(), target.size() - 1) > 0)
     identity += std::string("/") + target.data();
   return identity;
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
 }
 
 std::string rank_key(int rank) { return str("shared_memory/", rank); }
@@ -145,7 +144,7 @@ void Peers::throw_unreachable(Store& store, int rank, const std::string& reason)
   }
   PeerWatch now;
   now.add(rank, pids_[static_cast<std::size_t>(rank)]);
-  if (now.ended().empty()) throw Error(reason);
+  if (now.ended(kEnding).empty()) throw Error(reason);
   throw PeerLostError(str(who(rank), " ended while the group '", options_.group_name, "' was being formed"),
                       {rank});
 }
@@ -187,13 +186,35 @@ Peers::~Peers() {
   // A forked child must not take leave for its parent.
   if (getpid() != pids_[static_cast<std::size_t>(options_.rank)]) return;
   if (own().state.load() == RankState::active) own().state.store(RankState::left);
-  ring_bells();
+  notify_peers();
 }
 
 void Peers::announce_failure(const ChannelFailure& failure) const {
   if (own().state.load() == RankState::failed) return;
   record(own(), failure);
-  ring_bells();
+  notify_peers();
+}
+
+bool Peers::hands_off(Duration patience) const {
+  const Deadline deadline = Deadline::after(patience);
+  for (int r = 0; r < options_.size; ++r) {
+    while (r != options_.rank && segment(r).touching.load() != 0) {
+      const std::vector<int> gone = watch_.ended();
+      if (std::find(gone.begin(), gone.end(), r) != gone.end()) break;
+      if (deadline.passed()) return false;
+      sched_yield();
+    }
+  }
+  return true;
+}
+
+Touching::Touching(const Peers& peers) : peers_(peers) {
+  peers.own().touching.store(1);
+  for (int r = 0; r < peers.size(); ++r) {
+    if (r == peers.rank() || peers.segment(r).state.load() != RankState::failed) continue;
+    peers.own().touching.store(0);
+    throw_failure(str(peers.who(r), " failed: "), peers.failure_of(r));
+  }
 }
 
 ChannelFailure Peers::failure_of(int rank) const {
@@ -201,13 +222,13 @@ ChannelFailure Peers::failure_of(int rank) const {
   return {other.failure_kind, other.failure_blamed, other.failure_text};
 }
 
-void Peers::ring_bells() const {
+void Peers::notify_peers() const {
   for (int r = 0; r < options_.size; ++r) {
     if (r == options_.rank) continue;
     RankSegment& peer = segment(r);
     if (peer.sleeping.load() == 0) continue;
-    peer.bell.fetch_add(1);
-    futex_wake_all(peer.bell);
+    peer.wakeup.fetch_add(1);
+    futex_wake_all(peer.wakeup);
   }
 }
 

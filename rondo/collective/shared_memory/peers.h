@@ -54,8 +54,11 @@ class Peers {
   void announce_failure(const ChannelFailure& failure) const;
   // What a rank whose state is failed has announced.
   ChannelFailure failure_of(int rank) const;
+  // After announce_failure: whether no living peer is inside this rank's registered memory any more; waits
+  // for them, at most for `patience`. None comes in again, see Touching.
+  bool hands_off(Duration patience) const;
   // Wakes every rank that sleeps. Called after publishing progress.
-  void ring_bells() const;
+  void notify_peers() const;
   // Ranks whose process has ended.
   std::vector<int> ended() const { return watch_.ended(); }
   // Ranks whose process is stopped by a signal.
@@ -80,6 +83,19 @@ class Peers {
   std::vector<pid_t> pids_;
   std::string host_;
   PeerWatch watch_;
+};
+
+// While it lives, this rank may read and write the registered memory of its peers. Throws what such a peer
+// has announced when one has given up: then its memory may be gone.
+class Touching {
+ public:
+  explicit Touching(const Peers& peers);
+  Touching(const Touching&) = delete;
+  Touching& operator=(const Touching&) = delete;
+  ~Touching() { peers_.own().touching.store(0); }
+
+ private:
+  const Peers& peers_;
 };
 
 }  // namespace rondo::shared_memory

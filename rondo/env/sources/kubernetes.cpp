@@ -4,18 +4,18 @@
 namespace rondo::env {
 namespace {
 
-Claims read(const EnvironmentMap& environment, const Claims& higher) {
-  Claims claims;
-  claims.take_integer(Field::node_rank, environment, "JOB_COMPLETION_INDEX");
+Settings read_kubernetes(const EnvironmentMap& environment, const Settings& higher) {
+  Settings settings;
+  settings.take_integer(Field::node_rank, environment, "JOB_COMPLETION_INDEX");
   // The index numbers pods. It is the rank as well, unless somebody says that a pod holds several processes.
   const bool several_in_a_pod = higher.integer(Field::local_world_size).value_or(1) > 1 ||
                                 higher.integer(Field::local_rank).value_or(0) > 0;
-  if (!several_in_a_pod) claims.take_integer(Field::rank, environment, "JOB_COMPLETION_INDEX");
-  return claims;
+  if (!several_in_a_pod) settings.take_integer(Field::rank, environment, "JOB_COMPLETION_INDEX");
+  return settings;
 }
 
 }  // namespace
 
-const Source kubernetes_source = {"kubernetes", read, nullptr};
+const Source kubernetes_source = {"kubernetes", read_kubernetes, nullptr};
 
 }  // namespace rondo::env

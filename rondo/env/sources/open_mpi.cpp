@@ -4,20 +4,20 @@
 namespace rondo::env {
 namespace {
 
-Claims read(const EnvironmentMap& environment, const Claims&) {
-  Claims claims;
-  claims.take_integer(Field::rank, environment, "OMPI_COMM_WORLD_RANK");
-  claims.take_integer(Field::world_size, environment, "OMPI_COMM_WORLD_SIZE");
+Settings read_open_mpi(const EnvironmentMap& environment, const Settings&) {
+  Settings settings;
+  settings.take_integer(Field::rank, environment, "OMPI_COMM_WORLD_RANK");
+  settings.take_integer(Field::world_size, environment, "OMPI_COMM_WORLD_SIZE");
   // Not the number of the node, despite its name: this process's number on its node, across all jobs.
-  claims.take_integer(Field::local_rank, environment, "OMPI_COMM_WORLD_NODE_RANK");
-  claims.take_integer(Field::local_rank, environment, "OMPI_COMM_WORLD_LOCAL_RANK");
-  claims.take_integer(Field::local_world_size, environment, "OMPI_COMM_WORLD_LOCAL_SIZE");
-  if (!claims.empty()) {
+  settings.take_integer(Field::local_rank, environment, "OMPI_COMM_WORLD_NODE_RANK");
+  settings.take_integer(Field::local_rank, environment, "OMPI_COMM_WORLD_LOCAL_RANK");
+  settings.take_integer(Field::local_world_size, environment, "OMPI_COMM_WORLD_LOCAL_SIZE");
+  if (!settings.empty()) {
     if (const auto space = lookup(environment, "PMIX_NAMESPACE")) {
-      claims.set_fallback(Field::run_id, *space, "PMIX_NAMESPACE");
+      settings.set_default(Field::run_id, *space, "PMIX_NAMESPACE");
     }
   }
-  return claims;
+  return settings;
 }
 
 // srun sets PMIX_* too but no OMPI_COMM_WORLD_*; mpirun sets both. Inside a Slurm batch job the SLURM_*
@@ -29,6 +29,6 @@ bool started_by_mpirun(const EnvironmentMap& environment) {
 
 }  // namespace
 
-const Source open_mpi_source = {"open_mpi", read, started_by_mpirun};
+const Source open_mpi_source = {"open_mpi", read_open_mpi, started_by_mpirun};
 
 }  // namespace rondo::env

@@ -20,30 +20,30 @@ std::optional<int> fixed_count(const EnvironmentMap& environment, std::string_vi
   return static_cast<int>(least);
 }
 
-Claims read(const EnvironmentMap& environment, const Claims&) {
-  Claims claims;
+Settings read_pet(const EnvironmentMap& environment, const Settings&) {
+  Settings settings;
   // Inside a worker these were the launcher's input; its output stands in RANK, WORLD_SIZE and the rest.
-  if (started_by_launcher(environment)) return claims;
+  if (started_by_launcher(environment)) return settings;
 
   const auto nodes = fixed_count(environment, "PET_NNODES");
   const auto per_node = fixed_count(environment, "PET_NPROC_PER_NODE");
-  if (nodes) claims.set(Field::num_nodes, *nodes, "PET_NNODES");
-  if (per_node) claims.set(Field::local_world_size, *per_node, "PET_NPROC_PER_NODE");
-  claims.take_integer(Field::node_rank, environment, "PET_NODE_RANK");
-  const auto node_rank = claims.integer(Field::node_rank);
+  if (nodes) settings.set(Field::num_nodes, *nodes, "PET_NNODES");
+  if (per_node) settings.set(Field::local_world_size, *per_node, "PET_NPROC_PER_NODE");
+  settings.take_integer(Field::node_rank, environment, "PET_NODE_RANK");
+  const auto node_rank = settings.integer(Field::node_rank);
   if (nodes && per_node) {
-    claims.set(Field::world_size, static_cast<long long>(*nodes) * *per_node,
-               "PET_NNODES * PET_NPROC_PER_NODE");
+    settings.set(Field::world_size, static_cast<long long>(*nodes) * *per_node,
+                 "PET_NNODES * PET_NPROC_PER_NODE");
   }
-  if (node_rank && per_node == 1) claims.set(Field::rank, *node_rank, "PET_NODE_RANK");
-  claims.take_text(Field::role, environment, "PET_ROLE");
-  claims.take_text(Field::master_addr, environment, "PET_MASTER_ADDR");
-  claims.take_integer(Field::master_port, environment, "PET_MASTER_PORT");
-  return claims;
+  if (node_rank && per_node == 1) settings.set(Field::rank, *node_rank, "PET_NODE_RANK");
+  settings.take_text(Field::role, environment, "PET_ROLE");
+  settings.take_text(Field::master_addr, environment, "PET_MASTER_ADDR");
+  settings.take_integer(Field::master_port, environment, "PET_MASTER_PORT");
+  return settings;
 }
 
 }  // namespace
 
-const Source pet_source = {"pet", read, nullptr};
+const Source pet_source = {"pet", read_pet, nullptr};
 
 }  // namespace rondo::env

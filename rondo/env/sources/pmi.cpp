@@ -4,19 +4,19 @@
 namespace rondo::env {
 namespace {
 
-Claims read(const EnvironmentMap& environment, const Claims&) {
-  Claims claims;
-  claims.take_integer(Field::rank, environment, "PMIX_RANK");
-  claims.take_integer(Field::rank, environment, "PMI_RANK");
-  claims.take_integer(Field::world_size, environment, "PMI_SIZE");
-  claims.take_integer(Field::local_rank, environment, "MPI_LOCALRANKID");
-  claims.take_integer(Field::local_world_size, environment, "MPI_LOCALNRANKS");
-  if (!claims.empty()) {
+Settings read_pmi(const EnvironmentMap& environment, const Settings&) {
+  Settings settings;
+  settings.take_integer(Field::rank, environment, "PMIX_RANK");
+  settings.take_integer(Field::rank, environment, "PMI_RANK");
+  settings.take_integer(Field::world_size, environment, "PMI_SIZE");
+  settings.take_integer(Field::local_rank, environment, "MPI_LOCALRANKID");
+  settings.take_integer(Field::local_world_size, environment, "MPI_LOCALNRANKS");
+  if (!settings.empty()) {
     if (const auto space = lookup(environment, "PMIX_NAMESPACE")) {
-      claims.set_fallback(Field::run_id, *space, "PMIX_NAMESPACE");
+      settings.set_default(Field::run_id, *space, "PMIX_NAMESPACE");
     }
   }
-  return claims;
+  return settings;
 }
 
 // Hydra's proxy on each host hands this to its children; Slurm's own plug-in does not.
@@ -26,6 +26,6 @@ bool started_by_hydra(const EnvironmentMap& environment) {
 
 }  // namespace
 
-const Source pmi_source = {"pmi", read, started_by_hydra};
+const Source pmi_source = {"pmi", read_pmi, started_by_hydra};
 
 }  // namespace rondo::env

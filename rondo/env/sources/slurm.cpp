@@ -13,53 +13,53 @@ std::string first_set(const EnvironmentMap& environment, std::string_view step, 
   return std::string(lookup(environment, step) ? step : job);
 }
 
-void claim_tasks_on_this_node(Claims& claims, const EnvironmentMap& environment) {
+void set_tasks_on_this_node(Settings& settings, const EnvironmentMap& environment) {
   const std::string variable = first_set(environment, "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE");
   const auto text = lookup(environment, variable);
-  const auto node = claims.integer(Field::node_rank);
+  const auto node = settings.integer(Field::node_rank);
   if (!text || !node) return;
   const std::vector<int> counts = expand_tasks_per_node(*text, str("environment variable ", variable));
   // A batch script's copy may describe the allocation instead of this step; then it says nothing about this
   // host.
-  const auto world = claims.integer(Field::world_size);
+  const auto world = settings.integer(Field::world_size);
   const bool of_this_step = !world || std::accumulate(counts.begin(), counts.end(), 0LL) == *world;
   if (of_this_step && *node < static_cast<int>(counts.size())) {
-    claims.set(Field::local_world_size, counts[static_cast<std::size_t>(*node)], variable);
+    settings.set(Field::local_world_size, counts[static_cast<std::size_t>(*node)], variable);
   }
 }
 
-Claims read(const EnvironmentMap& environment, const Claims&) {
-  Claims claims;
+Settings read_slurm(const EnvironmentMap& environment, const Settings&) {
+  Settings settings;
   // Without it this is a shell inside an allocation (salloc), not a task: one process.
-  if (!lookup(environment, "SLURM_PROCID")) return claims;
+  if (!lookup(environment, "SLURM_PROCID")) return settings;
 
-  claims.take_integer(Field::rank, environment, "SLURM_PROCID");
-  claims.take_integer(Field::world_size, environment,
-                      first_set(environment, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"));
-  claims.take_integer(Field::local_rank, environment, "SLURM_LOCALID");
-  claims.take_integer(Field::node_rank, environment, "SLURM_NODEID");
-  claims.take_integer(Field::num_nodes, environment,
-                      first_set(environment, "SLURM_STEP_NUM_NODES", "SLURM_NNODES"));
-  claim_tasks_on_this_node(claims, environment);
+  settings.take_integer(Field::rank, environment, "SLURM_PROCID");
+  settings.take_integer(Field::world_size, environment,
+                        first_set(environment, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"));
+  settings.take_integer(Field::local_rank, environment, "SLURM_LOCALID");
+  settings.take_integer(Field::node_rank, environment, "SLURM_NODEID");
+  settings.take_integer(Field::num_nodes, environment,
+                        first_set(environment, "SLURM_STEP_NUM_NODES", "SLURM_NNODES"));
+  set_tasks_on_this_node(settings, environment);
 
   const std::string list_variable = first_set(environment, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST");
   if (const auto list = lookup(environment, list_variable)) {
     const std::vector<std::string> hosts =
         expand_node_list(*list, str("environment variable ", list_variable));
     if (!hosts.empty()) {
-      claims.set_fallback(Field::master_addr, hosts.front(), "first host of " + list_variable);
+      settings.set_default(Field::master_addr, hosts.front(), "first host of " + list_variable);
     }
   }
   if (const auto job = lookup(environment, "SLURM_JOB_ID")) {
     const std::string step = lookup(environment, "SLURM_STEP_ID").value_or("batch");
-    claims.set_fallback(Field::run_id, str("slurm-", *job, ".", step), "SLURM_JOB_ID and SLURM_STEP_ID");
+    settings.set_default(Field::run_id, str("slurm-", *job, ".", step), "SLURM_JOB_ID and SLURM_STEP_ID");
   }
-  claims.take_integer(Field::restart_count, environment, "SLURM_RESTART_COUNT");
-  return claims;
+  settings.take_integer(Field::restart_count, environment, "SLURM_RESTART_COUNT");
+  return settings;
 }
 
 }  // namespace
 
-const Source slurm_source = {"slurm", read, nullptr};
+const Source slurm_source = {"slurm", read_slurm, nullptr};
 
 }  // namespace rondo::env

@@ -4,11 +4,14 @@
 // Ranks are given in the order chief (or master), worker, ps. An evaluator stands outside the cluster: one
 // process.
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
+#include "rondo/env/cluster.h"
 #include "rondo/env/source.h"
 
 namespace rondo::env {
@@ -16,6 +19,7 @@ namespace {
 
 using Json = nlohmann::json;
 constexpr const char* kVariable = "TF_CONFIG";
+constexpr std::uint64_t kMostTasks = 1'000'000;
 
 struct Task {
   std::string type;
@@ -46,7 +50,7 @@ std::vector<Task> tasks_in_rank_order(const Json& cluster) {
 std::string host_of(const std::string& address) { return address.substr(0, address.rfind(':')); }
 
 // Where the cluster's tasks run, by the host names in it.
-void claim_hosts(Claims& claims, const std::vector<Task>& tasks, std::size_t rank) {
+void set_hosts(Settings& settings, const std::vector<Task>& tasks, std::size_t rank) {
   const std::string host = host_of(tasks[rank].address);
   int local_rank = 0;
   int local_world_size = 0;
@@ -58,64 +62,132 @@ void claim_hosts(Claims& claims, const std::vector<Task>& tasks, std::size_t ran
     ++local_world_size;
     if (other < rank) ++local_rank;
   }
-  claims.set(Field::local_rank, local_rank, kVariable);
-  claims.set(Field::local_world_size, local_world_size, kVariable);
-  claims.set(Field::node_rank, std::find(hosts.begin(), hosts.end(), host) - hosts.begin(), kVariable);
-  claims.set(Field::num_nodes, static_cast<long long>(hosts.size()), kVariable);
+  settings.set(Field::local_rank, local_rank, kVariable);
+  settings.set(Field::local_world_size, local_world_size, kVariable);
+  settings.set(Field::node_rank, std::find(hosts.begin(), hosts.end(), host) - hosts.begin(), kVariable);
+  settings.set(Field::num_nodes, static_cast<long long>(hosts.size()), kVariable);
 }
 
-void claim_master(Claims& claims, const std::string& address) {
+void set_master(Settings& settings, const std::string& address) {
   const std::size_t colon = address.rfind(':');
-  claims.set_fallback(Field::master_addr, host_of(address), "first task of TF_CONFIG");
+  settings.set_default(Field::master_addr, host_of(address), "first task of TF_CONFIG");
   if (colon == std::string::npos) return;
   const long long port =
       parse_integer(address.substr(colon + 1), "environment variable TF_CONFIG: port of " + address);
-  claims.set_fallback(Field::master_port, std::to_string(port), "first task of TF_CONFIG");
+  settings.set_default(Field::master_port, std::to_string(port), "first task of TF_CONFIG");
 }
 
-Claims read(const EnvironmentMap& environment, const Claims&) {
-  Claims claims;
+// Who is in the cluster, and which task this process is.
+struct Config {
+  Json cluster;
+  std::string type;
+  int index = 0;
+};
+
+// Empty for one process alone, as in TensorFlow.
+std::optional<Config> parse_config(const EnvironmentMap& environment) {
   const auto text = lookup(environment, kVariable);
-  if (!text) return claims;
-  const Json config = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (!text) return std::nullopt;
+  Json config;
+  try {
+    config = parse_json_strict(*text, "its text");
+  } catch (const DataError& error) {
+    malformed(error.what());
+  }
   if (!config.is_object()) malformed("it is not a JSON object");
-  if (!config.contains("cluster") || !config.contains("task"))
-    return claims;  // one process, as in TensorFlow
-  const Json& cluster = config["cluster"];
+  if (!config.contains("cluster") || !config.contains("task")) return std::nullopt;
   const Json& task = config["task"];
-  if (!cluster.is_object()) malformed("cluster is not an object");
+  if (!config["cluster"].is_object()) malformed("cluster is not an object");
   if (!task.is_object() || !task.contains("type") || !task["type"].is_string())
     malformed("task.type is missing");
   if (!task.contains("index") || !task["index"].is_number_unsigned()) malformed("task.index is missing");
-  const auto type = task["type"].get<std::string>();
-  const int index = task["index"].get<int>();
+  if (task["index"].get<std::uint64_t>() > kMostTasks) malformed(str("task.index is above ", kMostTasks));
+  return Config{config["cluster"], task["type"].get<std::string>(), task["index"].get<int>()};
+}
 
-  claims.set(Field::role, type, kVariable);
-  claims.set(Field::role_rank, index, kVariable);
+std::vector<Task>::const_iterator task_of(const std::vector<Task>& tasks, const Config& config) {
+  const auto self = std::find_if(tasks.begin(), tasks.end(), [&](const Task& t) {
+    return t.type == config.type && t.index == config.index;
+  });
+  if (self == tasks.end()) malformed(str("task ", config.type, " ", config.index, " is not in the cluster"));
+  return self;
+}
+
+Settings read_tf_config(const EnvironmentMap& environment, const Settings&) {
+  Settings settings;
+  const auto config = parse_config(environment);
+  if (!config) return settings;
+  const Json& cluster = config->cluster;
+  const std::string& type = config->type;
+  const int index = config->index;
+
+  settings.set(Field::role, type, kVariable);
+  settings.set(Field::role_rank, index, kVariable);
   if (type == "evaluator") {
     const Json evaluators = cluster.value("evaluator", Json::array());
-    claims.set(Field::role_world_size,
-               std::max<long long>(index + 1, static_cast<long long>(evaluators.size())), kVariable);
-    claims.set(Field::rank, 0, kVariable);
-    claims.set(Field::world_size, 1, kVariable);
-    return claims;
+    settings.set(Field::role_world_size,
+                 std::max<long long>(index + 1, static_cast<long long>(evaluators.size())), kVariable);
+    settings.set(Field::rank, 0, kVariable);
+    settings.set(Field::world_size, 1, kVariable);
+    return settings;
   }
   const std::vector<Task> tasks = tasks_in_rank_order(cluster);
-  const auto self = std::find_if(tasks.begin(), tasks.end(),
-                                 [&](const Task& t) { return t.type == type && t.index == index; });
-  if (self == tasks.end()) malformed(str("task ", type, " ", index, " is not in the cluster"));
+  const auto self = task_of(tasks, *config);
   const auto of_this_type =
       std::count_if(tasks.begin(), tasks.end(), [&](const Task& t) { return t.type == type; });
-  claims.set(Field::role_world_size, of_this_type, kVariable);
-  claims.set(Field::rank, self - tasks.begin(), kVariable);
-  claims.set(Field::world_size, static_cast<long long>(tasks.size()), kVariable);
-  claim_hosts(claims, tasks, static_cast<std::size_t>(self - tasks.begin()));
-  claim_master(claims, tasks.front().address);
-  return claims;
+  settings.set(Field::role_world_size, of_this_type, kVariable);
+  settings.set(Field::num_ps,
+               std::count_if(tasks.begin(), tasks.end(), [](const Task& t) { return t.type == "ps"; }),
+               kVariable);
+  settings.set(Field::rank, self - tasks.begin(), kVariable);
+  settings.set(Field::world_size, static_cast<long long>(tasks.size()), kVariable);
+  set_hosts(settings, tasks, static_cast<std::size_t>(self - tasks.begin()));
+  set_master(settings, tasks.front().address);
+  return settings;
 }
 
 }  // namespace
 
-const Source tf_config_source = {"tf_config", read, nullptr};
+std::optional<Cluster> read_cluster(const EnvironmentMap& environment) {
+  const auto config = parse_config(environment);
+  if (!config) return std::nullopt;
+  if (config->type == "evaluator") {
+    throw UsageError(str(kVariable, " gives this process the role evaluator (index ", config->index,
+                         "), which takes no part in training; `rondo train` evaluates checkpoints in it"));
+  }
+  const std::vector<Task> tasks = tasks_in_rank_order(config->cluster);
+  const auto self = task_of(tasks, *config);
+  Cluster cluster;
+  std::map<std::string, const Task*> by_address;
+  for (const Task& task : tasks) {
+    const auto [other, is_new] = by_address.emplace(task.address, &task);
+    if (!is_new) {
+      malformed(str("tasks ", other->second->type, " ", other->second->index, " and ", task.type, " ",
+                    task.index, " have the same address ", task.address));
+    }
+    (task.type == "ps" ? cluster.servers : cluster.workers).push_back(task.address);
+  }
+  cluster.is_server = self->type == "ps";
+  if (cluster.servers.empty()) malformed("the role ps has no members, but parameter servers are asked for");
+  if (cluster.workers.empty()) malformed("the roles chief and worker have no members, but servers have");
+  // Ranks are in the order of workers, then servers.
+  cluster.index = static_cast<int>(self - tasks.begin()) -
+                  (cluster.is_server ? static_cast<int>(cluster.workers.size()) : 0);
+  return cluster;
+}
+
+bool is_evaluator(const EnvironmentMap& environment) {
+  const auto config = parse_config(environment);
+  return config && config->type == "evaluator";
+}
+
+bool has_evaluator(const EnvironmentMap& environment) {
+  if (lookup(environment, kEvaluatorVariable)) return true;
+  const auto config = parse_config(environment);
+  return config &&
+         (config->type == "evaluator" || !config->cluster.value("evaluator", Json::array()).empty());
+}
+
+const Source tf_config_source = {"tf_config", read_tf_config, nullptr};
 
 }  // namespace rondo::env

@@ -14,7 +14,7 @@ struct Spans {
   std::vector<TimeSpan> link;
 };
 
-std::string owner_of(const TraceEvent& event) {
+std::string owner_of(const TraceSpan& event) {
   if (!event.unit.empty()) return event.unit;
   return event.bucket ? str("bucket ", *event.bucket) : event.name;
 }
@@ -27,7 +27,7 @@ std::int64_t total(const std::vector<TimeSpan>& spans) {
 
 // Of one rank: of this step and of others, since a block may begin in the step before.
 ComputeTimeline computed_by(const Trace& trace, int rank) {
-  std::vector<TraceEvent> events;
+  std::vector<TraceSpan> events;
   for (const Trace::Event& e : trace.events) {
     if (e.rank == rank && e.event.lane == Lane::compute) events.push_back(e.event);
   }

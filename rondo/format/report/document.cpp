@@ -2,116 +2,45 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <optional>
 
 #include "rondo/base/median.h"
 #include "rondo/base/text.h"
-#include "rondo/format/report/downsample.h"
+#include "rondo/base/time.h"
+#include "rondo/format/report/curves.h"
 #include "rondo/format/report/memory_document.h"
+#include "rondo/format/report/stragglers.h"
 #include "rondo/format/trace_lanes.h"
 
 namespace rondo {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr std::size_t points_of_a_curve = 800;
-// More curves than this are unreadable; then the smallest, the middle and the largest of the ranks are drawn.
-constexpr std::size_t most_rank_curves = 8;
-
-template <class Value>
-using Field = std::optional<Value> MetricsRow::*;
-
-template <class Value>
-std::vector<CurvePoint> curve(const RunData& run, int rank, Field<Value> field) {
-  std::vector<CurvePoint> points;
-  for (const MetricsRow& row : run.rows) {
-    if (row.rank != rank || !(row.*field)) continue;
-    const double value = static_cast<double>(*(row.*field));
-    if (std::isfinite(value)) points.push_back({static_cast<double>(row.step), row.elapsed_s, value});
-  }
-  return points;
-}
-
-// Of a figure that is the same on all ranks: the first rank that has it.
-template <class Value>
-std::vector<CurvePoint> joint_curve(const RunData& run, Field<Value> field) {
-  for (const int rank : run.ranks) {
-    std::vector<CurvePoint> points = curve(run, rank, field);
-    if (!points.empty()) return points;
-  }
-  return {};
-}
-
-Json points_json(const std::vector<CurvePoint>& points) {
-  Json result = Json::array();
-  for (const CurvePoint& p : downsample(points, points_of_a_curve)) {
-    result.push_back({p.step, p.elapsed_s, p.value});
-  }
-  return result;
-}
-
-Json spread_curves(const std::vector<std::vector<CurvePoint>>& curves) {
-  std::map<double, std::vector<CurvePoint>> by_step;
-  for (const auto& points : curves) {
-    for (const CurvePoint& p : points) by_step[p.step].push_back(p);
-  }
-  std::vector<CurvePoint> smallest;
-  std::vector<CurvePoint> middle;
-  std::vector<CurvePoint> largest;
-  for (auto& [step, points] : by_step) {
-    std::sort(points.begin(), points.end(),
-              [](const CurvePoint& a, const CurvePoint& b) { return a.value < b.value; });
-    smallest.push_back(points.front());
-    middle.push_back(points[points.size() / 2]);
-    largest.push_back(points.back());
-  }
-  return Json::array({{{"label", "smallest of the ranks"}, {"rank", 0}, {"points", points_json(smallest)}},
-                      {{"label", "median of the ranks"}, {"rank", 1}, {"points", points_json(middle)}},
-                      {{"label", "largest of the ranks"}, {"rank", 2}, {"points", points_json(largest)}}});
-}
-
-template <class Value>
-Json rank_curves(const RunData& run, Field<Value> field) {
-  std::vector<std::vector<CurvePoint>> curves;
-  Json result = Json::array();
-  for (const int rank : run.ranks) {
-    curves.push_back(curve(run, rank, field));
-    if (curves.back().empty()) continue;
-    result.push_back({{"label", str("rank ", rank)}, {"rank", rank}, {"points", points_json(curves.back())}});
-  }
-  return result.size() > most_rank_curves ? spread_curves(curves) : result;
-}
 
 // Mean milliseconds of a step, per rank.
-Json time_split(const RunData& run) {
+Json time_split(std::span<const RankTimes> ranks) {
   Json result = Json::array();
-  for (const int rank : run.ranks) {
-    double compute = 0;
-    double exposed = 0;
-    double communication = 0;
-    double steps = 0;
-    for (const MetricsRow& row : run.rows) {
-      if (row.rank != rank || !row.compute_ms) continue;
-      compute += *row.compute_ms;
-      exposed += row.exposed_comm_ms.value_or(0);
-      communication += std::max(row.comm_ms.value_or(0), row.exposed_comm_ms.value_or(0));
-      ++steps;
-    }
-    if (steps == 0) continue;
-    result.push_back({{"rank", rank},
-                      {"compute_ms", compute / steps},
-                      {"exposed_comm_ms", exposed / steps},
-                      {"overlapped_comm_ms", (communication - exposed) / steps}});
+  for (const RankTimes& times : ranks) {
+    result.push_back({{"rank", times.rank},
+                      {"compute_ms", times.compute_ms},
+                      {"exposed_comm_ms", times.exposed_comm_ms},
+                      {"overlapped_comm_ms", times.comm_ms - times.exposed_comm_ms}});
   }
   return result;
 }
 
-double milliseconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-6; }
+Json straggler_json(std::optional<Straggler> straggler, const RunData& run) {
+  if (!straggler) return nullptr;
+  find_slow_part(*straggler, run.timelines);
+  return {{"rank", straggler->rank},
+          {"compute_ms", straggler->compute_ms},
+          {"others_ms", straggler->others_ms},
+          {"part", straggler->part.empty() ? Json() : Json(straggler->part)},
+          {"text", to_string(*straggler)}};
+}
 
 Json named_times(const std::vector<std::pair<std::string, std::int64_t>>& times) {
   Json result = Json::array();
-  for (const auto& [what, ns] : times) result.push_back({what, milliseconds(ns)});
+  for (const auto& [what, ns] : times) result.push_back({what, ns_to_milliseconds(ns)});
   return result;
 }
 
@@ -122,9 +51,9 @@ Json blocks_json(const std::vector<UnitBlocks>& units) {
                       {"unit", unit.unit},
                       {"blocks", unit.blocks},
                       {"bytes", unit.bytes},
-                      {"queued_ms", milliseconds(unit.queued_ns)},
-                      {"link_ms", milliseconds(unit.link_ns)},
-                      {"exposed_ms", milliseconds(unit.exposed_ns)},
+                      {"queued_ms", ns_to_milliseconds(unit.queued_ns)},
+                      {"link_ms", ns_to_milliseconds(unit.link_ns)},
+                      {"exposed_ms", ns_to_milliseconds(unit.exposed_ns)},
                       {"overlapped", named_times(unit.overlapped)}});
   }
   return result;
@@ -140,14 +69,14 @@ Json timelines_json(const RunData& run) {
       Json event{{"rank", e.rank},
                  {"lane", to_string(e.event.lane)},
                  {"name", e.event.name},
-                 {"begin_ms", milliseconds(e.event.begin_ns)},
-                 {"end_ms", milliseconds(e.event.end_ns)}};
+                 {"begin_ms", ns_to_milliseconds(e.event.begin_ns)},
+                 {"end_ms", ns_to_milliseconds(e.event.end_ns)}};
       if (e.event.bucket) event["bucket"] = *e.event.bucket;
       if (e.event.bytes) event["bytes"] = *e.event.bytes;
       if (places[i] > 0) event["place"] = places[i];
       if (!e.event.unit.empty()) event["unit"] = e.event.unit;
-      if (e.event.queued_ns) event["queued_ms"] = milliseconds(e.event.begin_ns - *e.event.queued_ns);
-      if (e.event.exposed_ns) event["exposed_ms"] = milliseconds(*e.event.exposed_ns);
+      if (e.event.queued_ns) event["queued_ms"] = ns_to_milliseconds(e.event.begin_ns - *e.event.queued_ns);
+      if (e.event.exposed_ns) event["exposed_ms"] = ns_to_milliseconds(*e.event.exposed_ns);
       if (!e.event.overlapped.empty()) event["overlapped"] = named_times(e.event.overlapped);
       events.push_back(std::move(event));
     }
@@ -169,10 +98,9 @@ void flatten(const Json& value, const std::string& key, Json& rows) {
   }
 }
 
-template <class Value>
-std::vector<double> values_of(const RunData& run, Field<Value> field) {
+std::vector<double> values_of(const RunData& run, std::optional<double> MetricsRow::*field) {
   std::vector<double> values;
-  for (const CurvePoint& p : joint_curve(run, field)) values.push_back(p.value);
+  for (const CurvePoint& p : joint_curve(run, {figure_of(field)})) values.push_back(p.value);
   return values;
 }
 
@@ -187,11 +115,17 @@ void add_rate(const RunData& run, Json& summary) {
   }
 }
 
+Json starts_json(const RunData& run) {
+  Json result = Json::array();
+  for (const RunStart& start : run.starts) result.push_back(to_json(start));
+  return result;
+}
+
 std::vector<std::string> missing_parts(const RunData& run, const Json& curves, const Json& split) {
   std::vector<std::string> notes;
   if (run.rows.empty()) return notes;  // said already
   for (const MetricsRow& row : run.rows) {
-    if (row.loss && !std::isfinite(*row.loss)) {
+    if (const auto& loss = row.largest_loss ? row.largest_loss : row.loss; loss && !std::isfinite(*loss)) {
       notes.push_back(str("The training loss was not finite from step ", row.step, " on or in between."));
       break;
     }
@@ -239,8 +173,9 @@ Json summarize(const RunData& run) {
                                                             : summary["peak_bytes"].get<std::uint64_t>());
     }
     if (row.step_ms && row.exposed_comm_ms) {
-      step_ms += *row.step_ms;
-      exposed_ms += *row.exposed_comm_ms;
+      const auto count = static_cast<double>(row.steps.value_or(1));
+      step_ms += count * *row.step_ms;
+      exposed_ms += count * *row.exposed_comm_ms;
     }
   }
   if (step_ms > 0) summary["exposed_comm_share"] = exposed_ms / step_ms;
@@ -260,16 +195,27 @@ Json report_document(const RunData& run) {
   document["summary"] = summarize(run);
   const bool is_tokens = document["summary"]["rate_unit"] == "tokens/s";
   Json curves;
-  curves["loss"] = points_json(joint_curve(run, &MetricsRow::loss));
-  curves["validation_loss"] = points_json(joint_curve(run, &MetricsRow::validation_loss));
-  curves["learning_rate"] = points_json(joint_curve(run, &MetricsRow::learning_rate));
-  curves["rate"] =
-      points_json(joint_curve(run, is_tokens ? &MetricsRow::tokens_per_s : &MetricsRow::samples_per_s));
-  curves["step_ms"] = rank_curves(run, &MetricsRow::step_ms);
-  curves["peak_bytes"] = rank_curves(run, &MetricsRow::peak_bytes);
-  curves["peak_rss_bytes"] = rank_curves(run, &MetricsRow::peak_rss_bytes);
-  curves["peak_pss_bytes"] = rank_curves(run, &MetricsRow::peak_pss_bytes);
-  Json split = time_split(run);
+  for (const auto& [name, field] :
+       {std::pair{"loss", &MetricsRow::loss}, std::pair{"validation_loss", &MetricsRow::validation_loss},
+        std::pair{"learning_rate", &MetricsRow::learning_rate},
+        std::pair{"rate", is_tokens ? &MetricsRow::tokens_per_s : &MetricsRow::samples_per_s}}) {
+    curves[name] = points_json(joint_curve(run, {figure_of(field)}));
+  }
+  curves["loss"] =
+      points_json(joint_curve(run, {figure_of(&MetricsRow::smallest_loss),
+                                    figure_of(&MetricsRow::largest_loss), figure_of(&MetricsRow::loss)}));
+  curves["step_ms"] =
+      rank_curves(run, {figure_of(&MetricsRow::largest_step_ms), figure_of(&MetricsRow::step_ms)});
+  for (const auto& [name, field] : {std::pair{"peak_bytes", &MetricsRow::peak_bytes},
+                                    std::pair{"peak_rss_bytes", &MetricsRow::peak_rss_bytes},
+                                    std::pair{"peak_pss_bytes", &MetricsRow::peak_pss_bytes}}) {
+    curves[name] = rank_curves(run, {figure_of(field)});
+  }
+  document["metrics"] = metric_curves(run);
+  document["starts"] = starts_json(run);
+  const std::vector<RankTimes> ranks = rank_times(run.rows);
+  Json split = time_split(ranks);
+  document["straggler"] = straggler_json(find_straggler(ranks), run);
   document["timelines"] = timelines_json(run);
   document["memory"] = memory_document(run);
   if (!run.prediction.is_null()) document["prediction"] = run.prediction;

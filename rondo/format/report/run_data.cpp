@@ -7,9 +7,9 @@
 #include <tuple>
 
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
 #include "rondo/format/file.h"
-#include "rondo/format/json_strict.h"
 
 namespace rondo {
 namespace fs = std::filesystem;
@@ -23,7 +23,7 @@ constexpr std::size_t problems_shown = 3;
 // went through.
 std::vector<MetricsRow> without_repetitions(const std::vector<MetricsRow>& rows) {
   std::map<std::tuple<std::int64_t, int, bool>, const MetricsRow*> latest;
-  for (const MetricsRow& row : rows) latest[{row.step, row.rank, row.validation_loss.has_value()}] = &row;
+  for (const MetricsRow& row : rows) latest[{row.step, row.rank, row.is_validation()}] = &row;
   std::vector<MetricsRow> result;
   for (const auto& [key, row] : latest) result.push_back(*row);
   return result;
@@ -51,6 +51,19 @@ void read_rows(RunData& run) {
   }
 }
 
+void read_starts(RunData& run) {
+  const fs::path path = run.directory / "run.json";
+  if (!fs::exists(path)) {
+    run.notes.push_back("run.json is missing, so date, host and command of the run are not known.");
+    return;
+  }
+  try {
+    run.starts = read_run_starts(path);
+  } catch (const Error& e) {
+    run.notes.push_back(str("Date, host and command of the run cannot be read: ", e.what()));
+  }
+}
+
 void read_config(RunData& run) {
   const fs::path path = run.directory / "config.json";
   if (!fs::exists(path)) {
@@ -58,9 +71,9 @@ void read_config(RunData& run) {
     return;
   }
   try {
-    run.config = nlohmann::ordered_json::parse(read_text_file(path));
+    run.config = read_json_file(path);
   } catch (const std::exception& e) {
-    run.notes.push_back(str("config.json cannot be read: ", e.what()));
+    run.notes.push_back(str("config.json cannot be read: ", json_problem(e)));
   }
 }
 
@@ -114,7 +127,7 @@ void read_prediction(RunData& run) {
   const fs::path path = run.directory / "prediction.json";
   if (!fs::exists(path)) return;
   try {
-    run.prediction = parse_json_strict(read_text_file(path), path.string());
+    run.prediction = read_json_file(path);
     for (const char* side : {"predicted", "measured"}) {
       for (const char* key : {"step_ms", "exposed_comm_ms", "peak_bytes"}) {
         if (!run.prediction.at(side).at(key).is_number())
@@ -124,7 +137,7 @@ void read_prediction(RunData& run) {
     if (!run.prediction.at("units").is_array()) throw DataError("units is no list");
   } catch (const std::exception& e) {
     run.prediction = nullptr;
-    run.notes.push_back(str("prediction.json cannot be read: ", e.what()));
+    run.notes.push_back(str("prediction.json cannot be read: ", json_problem(e)));
   }
 }
 
@@ -185,6 +198,7 @@ RunData read_run(const fs::path& directory) {
   RunData run;
   run.directory = directory;
   read_rows(run);
+  read_starts(run);
   read_config(run);
   read_timelines(run);
   read_peaks(run);

@@ -9,6 +9,7 @@
 #include "rondo/format/metrics.h"
 #include "rondo/format/report/block_figures.h"
 #include "rondo/format/report/memory_peaks.h"
+#include "rondo/format/run_file.h"
 #include "rondo/format/trace.h"
 
 namespace rondo {
@@ -27,6 +28,7 @@ struct RunData {
   std::filesystem::path directory;
   std::vector<MetricsRow> rows;                // by step; what a resumed run did again counts once
   std::vector<int> ranks;                      // that have rows, ascending
+  std::vector<RunStart> starts;                // from run.json; empty without
   nlohmann::ordered_json config;               // null without config.json
   std::vector<StepTimeline> timelines;         // of a few steps, ascending
   std::vector<Trace::Counter> memory_samples;  // of one step, by time

@@ -1,35 +1,21 @@
 #pragma once
 
-#include <cstddef>
 #include <vector>
 
-#include "rondo/base/bytes.h"
 #include "rondo/base/time.h"
+#include "rondo/format/trace_span.h"
 
 namespace rondo {
 
-// One bucket's way through a backward pass, in monotonic_ns().
-struct BucketTrace {
-  std::size_t parameters = 0;
-  Bytes bytes = {};
-  long long ready_ns = 0;     // its last gradient arrived
-  long long launched_ns = 0;  // its reduction was started
-  // Its reduction was seen to be finished: at the next gradient or at the end of backward, so not before
-  // that.
-  long long finished_ns = 0;
-  // The training thread waited for it: since when, and how long.
-  long long waited_ns = 0;
-  long long exposed_ns = 0;
-};
-
-// One synchronised backward pass on this rank.
+// One synchronised backward pass on this rank; times in monotonic_ns().
 struct BackwardTrace {
-  long long first_gradient_ns = 0;
+  std::int64_t first_gradient_ns = 0;  // the first gradient was there
   // The backward pass itself was over; what follows is communication that nothing hid.
-  long long backward_end_ns = 0;
-  // Gradients are synchronised.
-  long long end_ns = 0;
-  std::vector<BucketTrace> buckets;  // in order of reduction
+  std::int64_t backward_end_ns = 0;
+  std::int64_t end_ns = 0;  // gradients are synchronised
+  // In order of reduction. A bucket is queued when its last gradient has come. Where the engine does not tell
+  // when it is finished, that was seen at the next gradient or at the end of backward, so not before that.
+  std::vector<TraceSpan> buckets = {};
 };
 
 // Time in which at least one bucket was in flight.

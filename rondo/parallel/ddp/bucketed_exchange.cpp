@@ -4,7 +4,6 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "rondo/backend/hierarchical/hierarchical_backend.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/memory/scope.h"
@@ -17,48 +16,31 @@ bool same_memory(const at::Tensor& a, const at::Tensor& b) {
   return a.is_alias_of(b) && a.storage_offset() == b.storage_offset();
 }
 
-bool adds_in_rank_order(const c10d::Backend& engine) {
-  const auto* messages = dynamic_cast<const HierarchicalBackend*>(&engine);
-  return messages != nullptr && messages->reproducible();
-}
-
 }  // namespace
 
 BucketedExchange::BucketedExchange(std::vector<ModelTensor> parameters, Group group,
                                    const DdpOptions& options, CommHook hook)
-    : parameters_(std::move(parameters)),
-      group_(std::move(group)),
+    : GradientExchange(std::move(parameters), std::move(group)),
       bucket_bytes_(options.bucket_bytes.value_or(MiB(25))),
       first_bucket_bytes_(options.first_bucket_bytes.value_or(options.bucket_bytes.value_or(MiB(1)))),
       as_view_(options.gradient_as_bucket_view),
       hook_(std::move(hook)),
-      in_rank_order_(adds_in_rank_order(*group_.backend())),
+      in_rank_order_(group_.traits().deterministic),
       places_(parameters_.size()),
-      bucket_of_(parameters_.size()),
-      saved_(parameters_.size()),
-      queue_([this](std::size_t bucket) { return start(bucket); }, place_of(group_)) {}
+      saved_(parameters_.size()) {}
 
 BucketedExchange::~BucketedExchange() { abandon(); }
 
 void BucketedExchange::set_order(std::span<const std::size_t> order) {
   const at::NoGradGuard no_grad;
   buckets_.clear();
-  std::vector<ReductionQueue::Unit> units;
-  for (std::vector<std::size_t>& members :
-       plan_buckets(gradient_specs(parameters_), order, first_bucket_bytes_, bucket_bytes_)) {
+  BucketPlan plan = plan_buckets(gradient_specs(parameters_), order, first_bucket_bytes_, bucket_bytes_);
+  set_buckets(plan);
+  for (std::vector<std::size_t>& members : plan) {
     const MemoryScope scope(MemoryCategory::gradients, kRootMemoryUnit);  // `.grad` will be views of it
     at::Tensor flat = make_bucket(parameters_, members, places_);
-    for (const std::size_t parameter : members) bucket_of_[parameter] = buckets_.size();
-    units.push_back({members.size(), Bytes{flat.nbytes()}, name_range(parameters_, members)});
     buckets_.push_back({std::move(members), std::move(flat)});
   }
-  queue_.set_units(std::move(units));
-}
-
-void BucketedExchange::begin_backward(const GradientWeight& weight) {
-  weight_ = weight;
-  factor_ = at::native::wrapped_scalar_tensor(factor());
-  queue_.begin();
 }
 
 void BucketedExchange::gradient_ready(std::size_t parameter) {
@@ -66,7 +48,6 @@ void BucketedExchange::gradient_ready(std::size_t parameter) {
   // What autograd made is not needed any more: otherwise the model's gradients would be there twice.
   at::Tensor& grad = parameters_[parameter].tensor.mutable_grad();
   if (as_view_ && grad.defined()) grad = places_[parameter];
-  queue_.gradient_ready(bucket_of_[parameter]);
 }
 
 void BucketedExchange::gradient_missing(std::size_t parameter) {
@@ -75,11 +56,23 @@ void BucketedExchange::gradient_missing(std::size_t parameter) {
   gradient_ready(parameter);
 }
 
-double BucketedExchange::factor() const {
-  if (engine_divides()) return 1;
-  if (!hook_.run) return weight_.scale;
-  // The hook divides by the number of ranks.
-  return weight_.equal ? 1 : weight_.scale * group_.size();
+void BucketedExchange::begin_backward(WeightSource weight) {
+  GradientExchange::begin_backward(std::move(weight));
+  factor_.reset();
+}
+
+const at::Tensor& BucketedExchange::factor() {
+  if (!factor_.defined()) {
+    double value = weight().scale;
+    if (engine_divides()) {
+      value = 1;
+    } else if (hook_.run) {
+      // The hook divides by the number of ranks.
+      value = weight().equal ? 1 : weight().scale * group_.size();
+    }
+    factor_ = at::native::wrapped_scalar_tensor(value);
+  }
+  return factor_;
 }
 
 BucketFuture BucketedExchange::start(std::size_t bucket) {
@@ -105,19 +98,19 @@ void BucketedExchange::copy_in(std::size_t parameter) {
   const at::NoGradGuard no_grad;
   const at::Tensor& grad = parameters_[parameter].tensor.grad();
   at::Tensor& place = places_[parameter];
-  if (!grad.defined() || weight_.scale == 0) {
+  if (!grad.defined() || weight().scale == 0) {
     place.zero_();
   } else if (same_memory(grad, place)) {
-    if ((!hook_.run && !engine_divides()) || factor() != 1) place.mul_(factor_);
+    if (factor().item<double>() != 1) place.mul_(factor());
   } else {
     // Scaling while copying saves a pass, and scaling before the sum keeps half-precision sums in range.
-    at::mul_out(place, grad.requires_grad() ? grad.detach() : grad, factor_);
+    at::mul_out(place, grad.requires_grad() ? grad.detach() : grad, factor());
   }
 }
 
 void BucketedExchange::finish(const std::vector<bool>& untouched) {
   for (std::size_t index = 0; index < buckets_.size(); ++index) {
-    const at::Tensor result = queue_.wait(index);
+    const at::Tensor result = wait(index);
     if (hook_.run) take_result(index, result);
     for (const std::size_t parameter : buckets_[index].parameters) {
       if (!untouched[parameter]) {
@@ -155,7 +148,7 @@ void BucketedExchange::copy_out(std::size_t parameter) {
 }
 
 void BucketedExchange::abandon() noexcept {
-  queue_.abandon();
+  GradientExchange::abandon();
   for (at::Tensor& gradient : saved_) gradient.reset();
 }
 

@@ -2,7 +2,6 @@
 
 #include "rondo/parallel/ddp/bucket_plan.h"
 #include "rondo/parallel/ddp/gradient_exchange.h"
-#include "rondo/parallel/ddp/reduction_queue.h"
 
 namespace rondo {
 
@@ -17,13 +16,11 @@ class BucketedExchange final : public GradientExchange {
   ~BucketedExchange() override;
 
   void set_order(std::span<const std::size_t> order) override;
-  void begin_backward(const GradientWeight& weight) override;
+  void begin_backward(WeightSource weight) override;
   void gradient_ready(std::size_t parameter) override;
   void gradient_missing(std::size_t parameter) override;
-  void start_all() override { queue_.start_all(); }
   void finish(const std::vector<bool>& untouched) override;
   void abandon() noexcept override;
-  const std::vector<BucketTrace>& trace() const override { return queue_.trace(); }
 
  private:
   struct Bucket {
@@ -31,30 +28,25 @@ class BucketedExchange final : public GradientExchange {
     at::Tensor flat;
   };
 
-  BucketFuture start(std::size_t bucket);
+  BucketFuture start(std::size_t bucket) override;
   // Whether the engine divides, after an addition that is the same for every engine.
-  bool engine_divides() const { return !hook_.run && in_rank_order_ && weight_.equal; }
-  // What gradients are multiplied with on their way into a bucket.
-  double factor() const;
+  bool engine_divides() const { return !hook_.run && in_rank_order_ && weight().equal; }
+  // What gradients are multiplied with on their way into a bucket; the same for all of a pass.
+  const at::Tensor& factor();
   // A hook's result becomes the bucket.
   void take_result(std::size_t bucket, const at::Tensor& result);
   void copy_in(std::size_t parameter);
   void copy_out(std::size_t parameter);
 
-  const std::vector<ModelTensor> parameters_;
-  const Group group_;
   const Bytes bucket_bytes_;
   const Bytes first_bucket_bytes_;
   const bool as_view_;
   const CommHook hook_;
-  const bool in_rank_order_;  // the engine adds as the native one does (InitOptions::reproducible)
+  const bool in_rank_order_;  // the engine is deterministic: it divides as every such engine does
   std::vector<Bucket> buckets_;
-  std::vector<at::Tensor> places_;      // by parameter: its part of its bucket, shaped like the parameter
-  std::vector<std::size_t> bucket_of_;  // by parameter
-  std::vector<at::Tensor> saved_;       // by parameter: gradients that finish may have to restore
-  GradientWeight weight_;
-  at::Tensor factor_;  // 0-dimensional
-  ReductionQueue queue_;
+  std::vector<at::Tensor> places_;  // by parameter: its part of its bucket, shaped like the parameter
+  at::Tensor factor_;               // of this pass, once known: a scalar
+  std::vector<at::Tensor> saved_;   // by parameter: gradients that finish may have to restore
 };
 
 }  // namespace rondo

@@ -9,11 +9,11 @@ namespace rondo {
 namespace {
 
 // Every dtype can be viewed at a multiple of this offset.
-constexpr std::int64_t kAlignment = 16;
+constexpr std::int64_t kTensorAlignment = 16;
 
 std::int64_t padded_bytes(const at::Tensor& tensor) {
   const auto bytes = static_cast<std::int64_t>(tensor.nbytes());
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return (bytes + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
 }
 
 void broadcast_chunk(const std::vector<at::Tensor>& tensors, std::int64_t bytes, const Group& group,

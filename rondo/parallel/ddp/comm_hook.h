@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "rondo/parallel/ddp/bucket_future.h"
+#include "rondo/parallel/schedule/bucket_future.h"
 
 namespace rondo {
 
@@ -38,8 +38,9 @@ class GradBucket {
 
   // The buffer's parts, one a parameter and of its shape, contiguous: views.
   std::vector<at::Tensor> gradients() const;
+  // Whose gradients are in the bucket.
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
-  const std::vector<std::size_t>& members() const { return members_; }
+  const std::vector<std::size_t>& members() const { return members_; }  // where each of them lies in buffer()
 
  private:
   std::size_t index_;
@@ -59,11 +60,11 @@ using CommState = std::map<std::string, at::Tensor>;
 struct CommHook {
   // Compared across ranks, so it tells settings too: "codec int8".
   std::string name;
-  std::function<BucketFuture(GradBucket&)> run;
+  std::function<BucketFuture(GradBucket&)> run;  // reduces one bucket
   // What the hook remembers from pass to pass (error feedback, drawn numbers), as copies, and back; null when
   // it remembers nothing. Between backward passes.
   std::function<CommState()> save = {};
-  std::function<void(const CommState&)> restore = {};
+  std::function<void(const CommState&)> restore = {};  // goes on from what save() gave
 };
 
 // A list of numbers as a tensor of a state.

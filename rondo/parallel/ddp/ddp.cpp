@@ -4,13 +4,40 @@
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
+#include <algorithm>
+
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/nn/sparse_layers.h"
 #include "rondo/parallel/ddp/coalesced_broadcast.h"
 #include "rondo/parallel/ddp/ddp_state.h"
 #include "rondo/parallel/ddp/model_agreement.h"
 
 namespace rondo {
+namespace {
+
+std::vector<at::Tensor> sparse_weights(const torch::nn::Module& model) {
+  std::vector<at::Tensor> weights;
+  for (SparseLayer& layer : sparse_layers(model)) weights.push_back(std::move(layer.weight));
+  return weights;
+}
+
+bool is_one_of(const std::vector<at::Tensor>& tensors, const at::Tensor& tensor) {
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [&](const at::Tensor& each) { return each.is_same(tensor); });
+}
+
+ModelTensors without(ModelTensors tensors, const std::vector<std::string>& ignored) {
+  for (const std::string& name : ignored) {
+    const auto is_called_so = [&](const ModelTensor& tensor) { return tensor.name == name; };
+    if (std::erase_if(tensors.parameters, is_called_so) + std::erase_if(tensors.buffers, is_called_so) == 0)
+      throw UsageError(str("DistributedDataParallel: '", name,
+                           "' is to be ignored, and the model has no parameter or buffer of that name"));
+  }
+  return tensors;
+}
+
+}  // namespace
 
 NoSync::NoSync(std::shared_ptr<GradientReducer> reducer) : reducer_(std::move(reducer)) {
   if (reducer_) reducer_->change_no_sync_depth(+1);
@@ -22,28 +49,31 @@ NoSync::~NoSync() {
 
 DistributedDataParallel::DistributedDataParallel(const torch::nn::Module& model, const Group& group,
                                                  const DdpOptions& options)
-    : DistributedDataParallel(tensors_of(model), group, options) {}
+    : DistributedDataParallel(tensors_of(model), group, options, sparse_weights(model)) {}
 
 DistributedDataParallel::DistributedDataParallel(const torch::jit::Module& model, const Group& group,
                                                  const DdpOptions& options)
     : DistributedDataParallel(tensors_of(model), group, options) {}
 
 DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, const Group& group,
-                                                 const DdpOptions& options)
-    : state_(new State{without_repetitions(std::move(tensors)), group, options, nullptr, nullptr}) {
+                                                 const DdpOptions& options,
+                                                 const std::vector<at::Tensor>& sparse)
+    : state_(new State{without(without_repetitions(std::move(tensors)), options.ignored), group, options,
+                       nullptr, nullptr}) {
   if (!group.member()) throw UsageError("DistributedDataParallel was given a group that this rank is not in");
-  std::vector<ModelTensor> trained;
+  std::vector<ModelTensor> dense, by_rows;
   for (const ModelTensor& parameter : state_->tensors.parameters) {
-    if (parameter.tensor.requires_grad()) trained.push_back(parameter);
+    if (!parameter.tensor.requires_grad()) continue;
+    (is_one_of(sparse, parameter.tensor) ? by_rows : dense).push_back(parameter);
   }
-  if (trained.empty())
+  if (dense.empty() && by_rows.empty())
     throw UsageError("DistributedDataParallel: no parameter of the model requires a gradient");
   if (group.size() == 1) return;
-  verify_same_model(state_->tensors, options, group);
+  verify_same_model(state_->tensors, options, group, by_rows);
   broadcast_coalesced(state_->tensors.all_tensors(), group, /*root=*/0);
   state_->announcement = std::make_shared<StepAnnouncement>(group);
-  state_->reducer =
-      std::make_shared<GradientReducer>(std::move(trained), group, options, state_->announcement);
+  state_->reducer = std::make_shared<GradientReducer>(std::move(dense), std::move(by_rows), group, options,
+                                                      state_->announcement);
 }
 
 DistributedDataParallel::~DistributedDataParallel() = default;
@@ -103,8 +133,8 @@ void DistributedDataParallel::load_communication_state(const CommState& state) {
   if (state_->reducer) state_->reducer->load_communication_state(state);
 }
 
-std::string DistributedDataParallel::communication_misfit(const CommState& state) const {
-  return state_->reducer ? state_->reducer->communication_misfit(state) : std::string();
+std::string DistributedDataParallel::communication_incompatibility(const CommState& state) const {
+  return state_->reducer ? state_->reducer->communication_incompatibility(state) : std::string();
 }
 
 const BackwardTrace& DistributedDataParallel::last_backward() const {

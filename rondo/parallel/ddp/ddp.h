@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "rondo/backend/group.h"
 #include "rondo/nn/model_tensors.h"
@@ -18,8 +19,10 @@ class GradientReducer;
 // reduces the accumulated sum. Guards nest.
 class [[nodiscard]] NoSync {
  public:
+  // DistributedDataParallel::no_sync() makes it.
   explicit NoSync(std::shared_ptr<GradientReducer> reducer);
   ~NoSync();
+  // The moved-from object does nothing any more.
   NoSync(NoSync&&) noexcept = default;
   NoSync& operator=(NoSync&&) = delete;
 
@@ -41,7 +44,7 @@ class [[nodiscard]] NoSync {
 //
 // Averaging rule: gradient = sum_r n_r g_r / sum_r n_r, where n_r is what rank r gave to set_local_samples
 // for this step; without it all ranks weigh the same. g_r is what rank r accumulated in `.grad` since it was
-// last cleared.
+// last cleared. Sparse gradients (Embedding and EmbeddingBag with sparse(true)) travel by rows.
 //
 // All ranks of the group must wrap the same model and run synchronised backward passes in the same order. One
 // thread uses an object; it must outlive backward passes in progress, and the model's tensors outlive it or
@@ -53,12 +56,16 @@ class DistributedDataParallel {
   // the first parameter, buffer or option that differs and both sides; UsageError when this rank is not in
   // the group or nothing requires a gradient.
   DistributedDataParallel(const torch::nn::Module& model, const Group& group, const DdpOptions& options = {});
+  // Of a TorchScript module.
   DistributedDataParallel(const torch::jit::Module& model, const Group& group,
                           const DdpOptions& options = {});
-  DistributedDataParallel(ModelTensors tensors, const Group& group, const DdpOptions& options = {});
+  // Of any parameters and buffers. `sparse` are the parameters whose gradients are sparse, the same on all
+  // ranks: of a module those of its layers with sparse(true), of a TorchScript module none.
+  DistributedDataParallel(ModelTensors tensors, const Group& group, const DdpOptions& options = {},
+                          const std::vector<at::Tensor>& sparse = {});
   ~DistributedDataParallel();
-  DistributedDataParallel(DistributedDataParallel&&) noexcept;
-  DistributedDataParallel& operator=(DistributedDataParallel&&) noexcept;
+  DistributedDataParallel(DistributedDataParallel&&) noexcept;  // the moved-from object may only be destroyed
+  DistributedDataParallel& operator=(DistributedDataParallel&&) noexcept;  // likewise
 
   // before_forward() and then the model's own forward. `model` is a module, a module holder or a pointer to
   // one.
@@ -103,19 +110,20 @@ class DistributedDataParallel {
   // backward passes. Empty on a group of one rank. Throws DataError when the state is of another model or
   // hook; a part of the state that does not fit a bucket is found in the next backward pass.
   CommState communication_state() const;
+  // Goes on from what communication_state() gave on this rank; throws DataError where it does not fit.
   void load_communication_state(const CommState& state);
   // Why load_communication_state would refuse a state, as "is of ..."; empty when it fits.
-  std::string communication_misfit(const CommState& state) const;
+  std::string communication_incompatibility(const CommState& state) const;
 
   // When the buckets of the last synchronised backward pass were ready, launched and finished. Valid until
   // the next.
   const BackwardTrace& last_backward() const;
 
-  const Group& group() const;
+  const Group& group() const;  // whose ranks train together
 
   // For the implementation (join.cpp).
   struct State;
-  State& state() { return *state_; }
+  State& state() { return *state_; }  // what joins and strategies work with
 
  private:
   std::unique_ptr<State> state_;

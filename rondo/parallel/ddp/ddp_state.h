@@ -5,7 +5,7 @@
 #include "rondo/parallel/ddp/ddp.h"
 #include "rondo/parallel/ddp/gradient_reducer.h"
 #include "rondo/parallel/ddp/join.h"
-#include "rondo/parallel/ddp/step_announcement.h"
+#include "rondo/parallel/gradients/step_announcement.h"
 
 namespace rondo {
 

@@ -9,11 +9,15 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/parallel/ddp/control_device.h"
 #include "rondo/parallel/ddp/model_agreement.h"
 
 namespace rondo {
 namespace {
+
+std::vector<ModelTensor> joined(std::vector<ModelTensor> first, const std::vector<ModelTensor>& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
 
 std::string names_of(const std::vector<ModelTensor>& parameters, const std::vector<std::size_t>& indices) {
   constexpr std::size_t shown = 10;
@@ -36,38 +40,46 @@ class GradientReducer::PassEnd {
   }
   PassEnd(const PassEnd&) = delete;
   PassEnd& operator=(const PassEnd&) = delete;
-  void reached() { std::exchange(reducer_, nullptr)->finalize(); }
+  void reached() {
+    const std::shared_ptr<GradientReducer> reducer = std::exchange(reducer_, nullptr);
+    const std::lock_guard lock(reducer->mutex_);
+    reducer->end_pass(/*had_backward=*/true);
+  }
 
  private:
   std::shared_ptr<GradientReducer> reducer_;
 };
 
-GradientReducer::GradientReducer(std::vector<ModelTensor> parameters, Group group, const DdpOptions& options,
-                                 std::shared_ptr<StepAnnouncement> announcement)
-    : parameters_(std::move(parameters)),
+GradientReducer::GradientReducer(std::vector<ModelTensor> dense, std::vector<ModelTensor> sparse, Group group,
+                                 const DdpOptions& options, std::shared_ptr<StepAnnouncement> announcement)
+    : dense_(std::move(dense)),
+      parameters_(joined(dense_, sparse)),
       group_(std::move(group)),
       options_(options),
       announcement_(std::move(announcement)),
-      exchange_(make_gradient_exchange(parameters_, group_, options)),
+      exchange_(make_gradient_exchange(dense_, group_, options)),
+      sparse_(std::move(sparse), group_),
       ready_(parameters_.size()),
       used_(parameters_.size()),
       unused_here_(parameters_.size()),
-      unused_anywhere_(parameters_.size()) {
-  std::vector<at::Tensor> tensors;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    index_of_[parameters_[i].tensor.unsafeGetTensorImpl()] = i;
-    expected_.emplace_back(parameters_[i].tensor.scalar_type(), parameters_[i].tensor.numel());
-    tensors.push_back(parameters_[i].tensor);
-  }
+      unused_anywhere_(parameters_.size()),
+      path_(parameters_, *announcement_,
+            {.arrived = [this](std::size_t parameter) { arrived(parameter); },
+             .send =
+                 [this](std::size_t bucket) {
+                   path_.weight(divide_by_active_);  // what ranks announce goes first, on all of them
+                   exchange_->send(bucket, path_.ready_ns(bucket));
+                 }}) {
+  for (const ModelTensor& parameter : parameters_)
+    expected_.emplace_back(parameter.tensor.scalar_type(), parameter.tensor.numel());
   expect_reverse_order();
-  hooks_ = std::make_unique<GradientHooks>(std::move(tensors), *this);
 }
 
 GradientReducer::~GradientReducer() = default;
 
 // Until gradients have been seen to arrive, expect the last layer's first.
 void GradientReducer::expect_reverse_order() {
-  std::vector<std::size_t> order(parameters_.size());
+  std::vector<std::size_t> order(dense_.size());
   std::iota(order.rbegin(), order.rend(), std::size_t{0});
   exchange_->set_order(order);
 }
@@ -78,7 +90,7 @@ void GradientReducer::set_comm_hook(CommHook hook) {
   if (began_) throw UsageError("register_comm_hook must be called before the first backward pass");
   verify_same_hook(hook, group_);
   hook_ = hook;
-  exchange_ = make_gradient_exchange(parameters_, group_, options_, std::move(hook));
+  exchange_ = make_gradient_exchange(dense_, group_, options_, std::move(hook));
   expect_reverse_order();
 }
 
@@ -109,14 +121,13 @@ CommState GradientReducer::communication_state() const {
   return state;
 }
 
-std::string GradientReducer::communication_misfit(const CommState& state) const {
+std::string GradientReducer::communication_incompatibility(const CommState& state) const {
   if (const auto order = state.find(kOrder); order != state.end()) {
     std::vector<std::size_t> sorted = tensor_to_numbers(order->second);
     std::sort(sorted.begin(), sorted.end());
-    for (std::size_t i = 0; i < std::max(sorted.size(), parameters_.size()); ++i) {
-      if (sorted.size() == parameters_.size() && sorted[i] == i) continue;
-      return str("is of a model with ", sorted.size(), " trained parameters, this one has ",
-                 parameters_.size());
+    for (std::size_t i = 0; i < std::max(sorted.size(), dense_.size()); ++i) {
+      if (sorted.size() == dense_.size() && sorted[i] == i) continue;
+      return str("is of a model with ", sorted.size(), " trained parameters, this one has ", dense_.size());
     }
   }
   const auto hook = state.find(kHook);
@@ -129,8 +140,8 @@ std::string GradientReducer::communication_misfit(const CommState& state) const 
 void GradientReducer::load_communication_state(const CommState& state) {
   const std::lock_guard lock(mutex_);
   if (in_pass_) throw UsageError("load_communication_state was called during a backward pass");
-  if (const std::string misfit = communication_misfit(state); !misfit.empty())
-    throw DataError("the state of communication " + misfit);
+  if (const std::string incompatibility = communication_incompatibility(state); !incompatibility.empty())
+    throw DataError("the state of communication " + incompatibility);
   std::vector<std::size_t> order;
   CommState of_hook;
   for (const auto& [name, tensor] : state) {
@@ -143,10 +154,9 @@ void GradientReducer::load_communication_state(const CommState& state) {
   adopted_order_ = std::move(order);
 }
 
-void GradientReducer::add(at::Tensor& parameter) {
+void GradientReducer::arrived(std::size_t index) {
   std::shared_ptr<PassEnd> end;  // outlives the lock, which its destructor may need
   const std::lock_guard lock(mutex_);
-  const std::size_t index = index_of_.at(parameter.unsafeGetTensorImpl());
   check_gradient(index);
   used_[index] = true;
   began_ = true;
@@ -165,13 +175,15 @@ void GradientReducer::add(at::Tensor& parameter) {
                           "several overlapping backward passes under no_sync()"));
   }
   ready_[index] = true;
+  if (!is_dense(index)) return;
   arrival_.push_back(index);
-  exchange_->gradient_ready(index);
+  take(index, /*missing=*/false);
 }
 
-void GradientReducer::finalize() {
-  const std::lock_guard lock(mutex_);
-  end_pass(/*had_backward=*/true);
+void GradientReducer::take(std::size_t parameter, bool missing) {
+  missing ? exchange_->gradient_missing(parameter) : exchange_->gradient_ready(parameter);
+  path_.add(exchange_->bucket_of(parameter));
+  exchange_->poll();
 }
 
 void GradientReducer::synchronize_without_backward() {
@@ -200,15 +212,16 @@ bool GradientReducer::synchronises() const {
 void GradientReducer::begin_pass() {
   // Not when the order was learnt: the optimizer's gradients were still views of the buckets before.
   if (std::exchange(order_is_new_, false)) exchange_->set_order(adopted_order_);
-  exchange_->begin_backward(announcement_->gradient_weight(divide_by_active_));
+  path_.begin(exchange_->gradients());
+  exchange_->begin_backward([this]() -> const GradientWeight& { return path_.weight(divide_by_active_); });
   in_pass_ = true;
   began_ = true;
   trace_ = {};
   trace_.first_gradient_ns = monotonic_ns();
   arrival_.clear();
   ready_ = unused_here_;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (unused_here_[i]) exchange_->gradient_missing(i);
+  for (std::size_t i = 0; i < dense_.size(); ++i) {
+    if (unused_here_[i]) take(i, /*missing=*/true);
   }
 }
 
@@ -217,9 +230,11 @@ void GradientReducer::end_pass(bool had_backward) {
   try {
     std::vector<bool> untouched(parameters_.size());
     settle_missing(had_backward, untouched);
+    const auto first_sparse = untouched.begin() + static_cast<std::ptrdiff_t>(dense_.size());
+    sparse_.combine(path_.weight(divide_by_active_), {first_sparse, untouched.end()});
     exchange_->finish(untouched);
     trace_.end_ns = monotonic_ns();
-    trace_.buckets = exchange_->trace();
+    trace_.buckets = exchange_->take_spans();
     if (adopted_order_.empty() && (options_.static_graph || !options_.find_unused_parameters)) {
       adopt_arrival_order();
     }
@@ -253,11 +268,10 @@ void GradientReducer::fail_pass() noexcept {
 void GradientReducer::check_gradient(std::size_t index) const {
   const ModelTensor& parameter = parameters_[index];
   const at::Tensor& gradient = parameter.tensor.grad();
-  if (gradient.layout() != at::kStrided) {
-    throw UsageError(
-        str("the gradient of parameter '", parameter.name,
-            "' is sparse, which cannot be averaged across ranks; make the layer's gradients dense "
-            "(for Embedding: sparse(false))"));
+  if (gradient.layout() != at::kStrided && is_dense(index)) {
+    throw UsageError(str("the gradient of parameter '", parameter.name,
+                         "' is sparse, which across ranks only those of Embedding and EmbeddingBag with "
+                         "sparse(true) can be; make its gradient dense"));
   }
   const auto& [dtype, elements] = expected_[index];
   if (gradient.scalar_type() != dtype || gradient.numel() != elements) {
@@ -282,7 +296,9 @@ void GradientReducer::settle_missing(bool had_backward, std::vector<bool>& untou
                 : "; if that is intended, set find_unused_parameters (or static_graph when it is "
                   "the same in every step)"));
   }
-  for (const std::size_t index : missing) exchange_->gradient_missing(index);
+  for (const std::size_t index : missing) {
+    if (is_dense(index)) take(index, /*missing=*/true);
+  }
   exchange_->start_all();
   if (static_graph_known_) {
     untouched = unused_anywhere_;
@@ -292,17 +308,12 @@ void GradientReducer::settle_missing(bool had_backward, std::vector<bool>& untou
 }
 
 void GradientReducer::exchange_usage(bool had_backward, std::vector<bool>& untouched) {
-  const auto count = static_cast<std::int64_t>(parameters_.size());
-  at::Tensor usage = at::zeros({count + 1}, at::kInt);  // by parameter; then ranks that had a backward pass
-  auto flags = usage.accessor<std::int32_t, 1>();
-  for (std::int64_t i = 0; i < count; ++i) flags[i] = used_[static_cast<std::size_t>(i)];
-  flags[count] = had_backward;
-  std::vector<at::Tensor> message = {usage.to(control_device(group_))};
-  group_.backend()->allreduce(message)->wait();
-  usage.copy_(message.front());
-  for (std::int64_t i = 0; i < count; ++i) untouched[static_cast<std::size_t>(i)] = flags[i] == 0;
+  std::vector<bool> flags = used_;
+  flags.push_back(had_backward);
+  const std::vector<int> ranks = count_ranks(flags, group_);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) untouched[i] = ranks[i] == 0;
   // The graph is known once every rank has shown its own.
-  if (options_.static_graph && flags[count] == group_.size()) {
+  if (options_.static_graph && ranks.back() == group_.size()) {
     static_graph_known_ = true;
     unused_anywhere_ = untouched;
     for (std::size_t i = 0; i < parameters_.size(); ++i) unused_here_[i] = !used_[i];
@@ -310,12 +321,12 @@ void GradientReducer::exchange_usage(bool had_backward, std::vector<bool>& untou
 }
 
 void GradientReducer::adopt_arrival_order() {
-  const auto count = static_cast<std::int64_t>(parameters_.size());
+  const auto count = static_cast<std::int64_t>(dense_.size());
   at::Tensor order = at::zeros({count + 1}, at::kLong);
   auto entries = order.accessor<std::int64_t, 1>();
   // Rank 0's order counts; if it had no backward pass it has none to offer yet.
   if (group_.rank() == 0 && !arrival_.empty()) {
-    std::vector<bool> arrived(parameters_.size());
+    std::vector<bool> arrived(dense_.size());
     std::int64_t next = 0;
     entries[next++] = 1;
     for (const std::size_t index : arrival_) {
@@ -326,7 +337,7 @@ void GradientReducer::adopt_arrival_order() {
       if (!arrived[static_cast<std::size_t>(i)]) entries[next++] = i;
     }
   }
-  std::vector<at::Tensor> message = {order.to(control_device(group_))};
+  std::vector<at::Tensor> message = {order.to(group_.traits().control_device())};
   group_.backend()->broadcast(message)->wait();
   order.copy_(message.front());
   if (entries[0] == 0) return;

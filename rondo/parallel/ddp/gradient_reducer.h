@@ -2,35 +2,31 @@
 
 #include <memory>
 #include <mutex>
-#include <unordered_map>
 #include <vector>
 
 #include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/backward_trace.h"
 #include "rondo/parallel/ddp/gradient_exchange.h"
-#include "rondo/parallel/ddp/gradient_hooks.h"
 #include "rondo/parallel/ddp/options.h"
-#include "rondo/parallel/ddp/step_announcement.h"
-#include "rondo/strategy/reducer.h"
+#include "rondo/parallel/ddp/sparse_exchange.h"
+#include "rondo/parallel/gradients/gradient_path.h"
 
 namespace rondo {
 
-// The model's side of data parallelism: learns from hooks which gradients are complete, passes them to an
-// exchange, and at the end of backward settles parameters that got none. How gradients travel is the
-// exchange's business.
+// The model's side of data parallelism: which gradients a backward pass has to have, and what becomes of
+// those that it lacks at its end. They leave in the buckets of an exchange, whose business is how they
+// travel. Sparse gradients wait for the end of backward.
 //
-// A backward pass calls add() from the threads of autograd (one for the CPU, one for each other device) and
-// finalize() at its end; everything else is called by the training thread between backward passes.
-class GradientReducer final : public Reducer, public std::enable_shared_from_this<GradientReducer> {
+// A backward pass calls it from the threads of autograd (one for the CPU, one for each other device);
+// everything else is called by the training thread between backward passes.
+class GradientReducer final : public std::enable_shared_from_this<GradientReducer> {
  public:
-  // `parameters` are those that require gradients, the same on all ranks. The announcement tells the
+  // `dense` and `sparse` are the parameters that require gradients, the same on all ranks: those whose
+  // gradients have every element, and those of which autograd gives rows. The announcement tells the
   // averaging weights and is cleared by every synchronised pass.
-  GradientReducer(std::vector<ModelTensor> parameters, Group group, const DdpOptions& options,
-                  std::shared_ptr<StepAnnouncement> announcement);
-  ~GradientReducer() override;
-
-  void add(at::Tensor& parameter) override;
-  void finalize() override;
+  GradientReducer(std::vector<ModelTensor> dense, std::vector<ModelTensor> sparse, Group group,
+                  const DdpOptions& options, std::shared_ptr<StepAnnouncement> announcement);
+  ~GradientReducer();
 
   // Takes part in the others' backward pass without one of its own, with what `.grad` holds (zeros if
   // nothing).
@@ -43,7 +39,7 @@ class GradientReducer final : public Reducer, public std::enable_shared_from_thi
   // See DistributedDataParallel::communication_state().
   CommState communication_state() const;
   void load_communication_state(const CommState& state);
-  std::string communication_misfit(const CommState& state) const;
+  std::string communication_incompatibility(const CommState& state) const;
 
   // While the depth is above zero gradients stay local.
   void change_no_sync_depth(int by);
@@ -57,6 +53,10 @@ class GradientReducer final : public Reducer, public std::enable_shared_from_thi
  private:
   class PassEnd;
 
+  // A gradient is there.
+  void arrived(std::size_t parameter);
+  // Takes the gradient of a dense parameter, or that there is none.
+  void take(std::size_t parameter, bool missing);
   void begin_pass();
   void end_pass(bool had_backward);
   void abandon_pass() noexcept;
@@ -67,16 +67,19 @@ class GradientReducer final : public Reducer, public std::enable_shared_from_thi
   void exchange_usage(bool had_backward, std::vector<bool>& untouched);
   void adopt_arrival_order();
 
-  const std::vector<ModelTensor> parameters_;
+  bool is_dense(std::size_t index) const { return index < dense_.size(); }
+
+  const std::vector<ModelTensor> dense_;       // numbered as in the exchange
+  const std::vector<ModelTensor> parameters_;  // all: dense_, then the sparse ones
   const Group group_;
   const DdpOptions options_;
   const std::shared_ptr<StepAnnouncement> announcement_;
-  std::unordered_map<const void*, std::size_t> index_of_;          // by TensorImpl
   std::vector<std::pair<at::ScalarType, std::int64_t>> expected_;  // dtype and elements of each gradient
 
   // Protects everything below: with several devices hooks run on several threads of autograd.
   mutable std::mutex mutex_;
   std::unique_ptr<GradientExchange> exchange_;
+  SparseExchange sparse_;
   int no_sync_depth_ = 0;
   bool divide_by_active_ = false;
   bool in_pass_ = false;
@@ -94,7 +97,7 @@ class GradientReducer final : public Reducer, public std::enable_shared_from_thi
   BackwardTrace trace_;
 
   // Last, so that hooks are gone before anything they use.
-  std::unique_ptr<GradientHooks> hooks_;
+  GradientPath path_;
 };
 
 }  // namespace rondo

@@ -11,18 +11,15 @@
 namespace rondo {
 namespace {
 
-// From this size on the native engine's allocator hands out shared memory, see register_cpu_allocations.
+// From this size on tensors are in registered memory, see register_cpu_allocations.
 constexpr Bytes kLarge = KiB(64);
 
 }  // namespace
 
 InPlaceExchange::InPlaceExchange(std::vector<ModelTensor> parameters, Group group, const DdpOptions& options)
-    : parameters_(std::move(parameters)),
-      group_(std::move(group)),
+    : GradientExchange(std::move(parameters), std::move(group)),
       bucket_bytes_(std::min(kLarge, options.bucket_bytes.value_or(kLarge))),
-      places_(parameters_.size()),
-      unit_of_(parameters_.size()),
-      queue_([this](std::size_t unit) { return start(unit); }, place_of(group_)) {}
+      places_(parameters_.size()) {}
 
 InPlaceExchange::~InPlaceExchange() { abandon(); }
 
@@ -52,37 +49,24 @@ void InPlaceExchange::set_order(std::span<const std::size_t> order) {
        plan_buckets(gradient_specs(parameters_), small, bucket_bytes_, bucket_bytes_)) {
     groups.push_back(std::move(bucket));
   }
-  // A unit's turn comes when its last gradient is due.
+  // A bucket's turn comes when its last gradient is due.
   std::sort(groups.begin(), groups.end(),
             [&](const auto& a, const auto& b) { return position[a.back()] < position[b.back()]; });
 
-  units_.clear();
-  std::vector<ReductionQueue::Unit> queue_units;
+  set_buckets(groups);
+  buckets_.clear();
   for (std::vector<std::size_t>& members : groups) {
     const bool large = Bytes{parameters_[members.front()].tensor.nbytes()} >= kLarge;
-    Bytes bytes;
-    for (const std::size_t parameter : members) {
-      unit_of_[parameter] = units_.size();
-      bytes = bytes + Bytes{parameters_[parameter].tensor.nbytes()};
-    }
-    queue_units.push_back({members.size(), bytes, name_range(parameters_, members)});
     const MemoryScope scope(MemoryCategory::communication, kRootMemoryUnit);
-    at::Tensor flat = large ? at::Tensor() : make_bucket(parameters_, members, places_);
-    units_.push_back({std::move(members), std::move(flat)});
+    at::Tensor flat = large ? at::Tensor() : make_bucket(parameters_, members, places_, /*registered=*/true);
+    buckets_.push_back({std::move(members), std::move(flat)});
   }
-  queue_.set_units(std::move(queue_units));
 }
 
-void InPlaceExchange::begin_backward(const GradientWeight& weight) {
-  weight_ = weight;
+void InPlaceExchange::begin_backward(WeightSource weight) {
+  GradientExchange::begin_backward(std::move(weight));
   missing_.clear();
   saved_.clear();
-  queue_.begin();
-}
-
-void InPlaceExchange::gradient_ready(std::size_t parameter) {
-  prepare(parameter);
-  queue_.gradient_ready(unit_of_[parameter]);
 }
 
 void InPlaceExchange::gradient_missing(std::size_t parameter) {
@@ -92,38 +76,38 @@ void InPlaceExchange::gradient_missing(std::size_t parameter) {
   gradient_ready(parameter);
 }
 
-void InPlaceExchange::prepare(std::size_t parameter) {
+void InPlaceExchange::gradient_ready(std::size_t parameter) {
   const at::NoGradGuard no_grad;
   const at::Tensor& tensor = parameters_[parameter].tensor;
   at::Tensor& grad = tensor.mutable_grad();
   if (grad.defined() && grad.requires_grad()) grad = grad.detach();
   if (!grad.defined()) {
     grad = at::zeros_like(tensor, tensor.options().requires_grad(false));
-  } else if (weight_.scale == 0) {
-    grad.zero_();
-  } else if (!weight_.equal) {
-    grad.mul_(weight_.scale);
   }
-  if (places_[parameter].defined()) places_[parameter].copy_(grad);
+  if (places_[parameter].defined()) copy_gradient(places_[parameter], grad);
 }
 
-c10::intrusive_ptr<c10d::Work> InPlaceExchange::start(std::size_t index) {
-  const Unit& unit = units_[index];
-  const at::Tensor& data =
-      unit.flat.defined() ? unit.flat : parameters_[unit.parameters.front()].tensor.grad();
+BucketFuture InPlaceExchange::start(std::size_t index) {
+  const Bucket& bucket = buckets_[index];
+  at::Tensor data =
+      bucket.flat.defined() ? bucket.flat : parameters_[bucket.parameters.front()].tensor.grad();
+  if (!weight().equal) {
+    const at::NoGradGuard no_grad;
+    weight().scale == 0 ? data.zero_() : data.mul_(weight().scale);
+  }
   std::vector<at::Tensor> message = {data};
   c10d::AllreduceOptions options;
-  options.reduceOp = weight_.equal ? c10d::ReduceOp::AVG : c10d::ReduceOp::SUM;
+  options.reduceOp = weight().equal ? c10d::ReduceOp::AVG : c10d::ReduceOp::SUM;
   return group_.backend()->allreduce(message, options);
 }
 
 void InPlaceExchange::finish(const std::vector<bool>& untouched) {
   const at::NoGradGuard no_grad;
-  for (std::size_t index = 0; index < units_.size(); ++index) {
-    queue_.wait(index);
-    if (!units_[index].flat.defined()) continue;
-    for (const std::size_t parameter : units_[index].parameters) {
-      parameters_[parameter].tensor.mutable_grad().copy_(places_[parameter]);
+  for (std::size_t index = 0; index < buckets_.size(); ++index) {
+    wait(index);
+    if (!buckets_[index].flat.defined()) continue;
+    for (const std::size_t parameter : buckets_[index].parameters) {
+      copy_gradient(parameters_[parameter].tensor.grad(), places_[parameter]);
     }
   }
   for (std::size_t i = 0; i < missing_.size(); ++i) {
@@ -133,7 +117,7 @@ void InPlaceExchange::finish(const std::vector<bool>& untouched) {
 }
 
 void InPlaceExchange::abandon() noexcept {
-  queue_.abandon();
+  GradientExchange::abandon();
   saved_.clear();
 }
 

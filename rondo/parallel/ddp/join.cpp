@@ -37,7 +37,7 @@ class JoinMode {
 };
 
 // Takes part in one step of the ranks that still have data. False when there are none.
-bool shadow_step(State& model) {
+bool join_step(State& model) {
   StepAnnouncement& announcement = *model.announcement;
   announcement.start({.active = false});
   const std::vector<RankStep>& ranks = announcement.ranks();
@@ -83,7 +83,7 @@ void with_join(const std::vector<DistributedDataParallel*>& models,
 
   const auto shadow_all = [&] {
     for (State* model : states) {
-      if (!shadow_step(*model)) return false;
+      if (!join_step(*model)) return false;
     }
     return true;
   };

@@ -7,6 +7,7 @@
 
 namespace rondo {
 
+// What with_join() is told.
 struct JoinOptions {
   // Without set_local_samples: true divides by all ranks, so gradients shrink as ranks run out of data; false
   // by those that still have data. With set_local_samples the sum of samples divides, and this has no

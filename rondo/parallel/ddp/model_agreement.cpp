@@ -13,7 +13,8 @@ namespace rondo {
 namespace {
 
 // What must be equal on all ranks, one line an item, in the same order everywhere.
-std::vector<std::string> describe(const ModelTensors& tensors, const DdpOptions& options) {
+std::vector<std::string> describe(const ModelTensors& tensors, const DdpOptions& options,
+                                  const std::vector<ModelTensor>& sparse) {
   std::vector<std::string> lines;
   const auto size = [](const std::optional<Bytes>& bytes) { return bytes ? to_string(*bytes) : "default"; };
   lines.push_back(str("option bucket_bytes = ", size(options.bucket_bytes)));
@@ -22,10 +23,12 @@ std::vector<std::string> describe(const ModelTensors& tensors, const DdpOptions&
   lines.push_back(str("option static_graph = ", options.static_graph));
   lines.push_back(str("option broadcast_buffers = ", options.broadcast_buffers));
   lines.push_back(str("option check_parameters_every = ", options.check_parameters_every));
+  for (const std::string& name : options.ignored) lines.push_back(str("option ignored '", name, "'"));
   for (const ModelTensor& entry : tensors.parameters) {
     lines.push_back(str("parameter '", entry.name, "' ", describe_shape(entry.tensor),
                         entry.tensor.requires_grad() ? "" : " without requires_grad"));
   }
+  for (const ModelTensor& entry : sparse) lines.push_back(str("sparse gradients of '", entry.name, "'"));
   for (const ModelTensor& entry : tensors.buffers) {
     lines.push_back(str("buffer '", entry.name, "' ", describe_shape(entry.tensor)));
   }
@@ -34,8 +37,9 @@ std::vector<std::string> describe(const ModelTensors& tensors, const DdpOptions&
 
 }  // namespace
 
-void verify_same_model(const ModelTensors& tensors, const DdpOptions& options, const Group& group) {
-  const std::vector<nlohmann::json> all = all_gather_object(describe(tensors, options), group);
+void verify_same_model(const ModelTensors& tensors, const DdpOptions& options, const Group& group,
+                       const std::vector<ModelTensor>& sparse) {
+  const std::vector<nlohmann::json> all = all_gather_object(describe(tensors, options, sparse), group);
   std::size_t longest = 0;
   for (const nlohmann::json& lines : all) longest = std::max(longest, lines.size());
   const auto line = [&](std::size_t rank, std::size_t item) {

@@ -9,7 +9,9 @@ namespace rondo {
 
 // Collective. Throws MismatchError on every rank when names, shapes, dtypes or requires_grad of parameters
 // and buffers, or the options, are not the same on all ranks; names the first that differs and both sides.
-void verify_same_model(const ModelTensors& tensors, const DdpOptions& options, const Group& group);
+// `sparse` are the parameters whose gradients are sparse.
+void verify_same_model(const ModelTensors& tensors, const DdpOptions& options, const Group& group,
+                       const std::vector<ModelTensor>& sparse = {});
 
 // Collective. Throws MismatchError on every rank when ranks register hooks of different names.
 void verify_same_hook(const CommHook& hook, const Group& group);

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "rondo/base/bytes.h"
 
@@ -25,6 +27,9 @@ struct DdpOptions {
   // `.grad` becomes a view of its bucket, which saves a copy of every gradient in memory and one pass over
   // it. A gradient kept beyond the next backward pass must then be cloned.
   bool gradient_as_bucket_view = true;
+  // Names of parameters and buffers that are none of data parallelism's business: each rank has its own, and
+  // they are neither compared nor broadcast nor reduced.
+  std::vector<std::string> ignored = {};
 };
 
 }  // namespace rondo

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <torch/csrc/distributed/c10d/Work.hpp>
-
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -9,24 +7,30 @@
 #include <vector>
 
 #include "rondo/base/bytes.h"
+#include "rondo/parallel/schedule/bucket_future.h"
 
 namespace rondo {
 
 // A piece of communication that is started and waited for as a whole: a collective on a part of a unit's flat
 // buffer.
 struct CommunicationBlock {
-  std::string collective;  // "all_gather", "reduce_scatter", "all_reduce"
-  std::string unit;
+  std::string collective = {};  // "all_gather", "reduce_scatter", "all_reduce"
+  std::string unit = {};
   std::size_t index = 0;  // among the unit's blocks
-  Bytes bytes;            // that this rank's part of the model moves
+  Bytes bytes = {};       // that this rank's part of the model moves
   // What is needed first has the least.
   std::int64_t priority = 0;
   // A block submitted before that must be finished before this one may start.
   std::optional<std::uint64_t> after = {};
-  // Begins it, without waiting. On all ranks in one order, which is the scheduler's care.
-  std::function<c10::intrusive_ptr<c10d::Work>()> start;
-  // Of a plan: not begun before BlockScheduler::reach() has come to this slot, unless somebody waits for it.
+  // Begins it, without waiting. On all ranks in one order, which is the queue's care.
+  std::function<BucketFuture()> start = {};
+  // Of a plan: not begun before CommunicationQueue::reach() has come to this slot, unless somebody waits for
+  // it.
   std::int64_t slot = 0;
+  // What messages about it call it; null: the collective and the unit.
+  std::function<std::string()> describe = {};
+  // When its data was there, as monotonic_ns(), where that was before it was queued.
+  std::int64_t ready_ns = 0;
 };
 
 // When the blocks of one collective go out.
@@ -65,21 +69,6 @@ struct BlockOrder {
 
   Place everywhere;
   std::vector<Place> planned = {};
-};
-
-// A block's way, in monotonic_ns().
-struct BlockRecord {
-  std::string collective = {};
-  std::string unit = {};
-  std::size_t index = 0;
-  Bytes bytes = {};
-  std::int64_t queued_ns = 0;
-  std::int64_t started_ns = 0;
-  // As the engine says; of one that does not, when it was seen to be finished, so not before that.
-  std::int64_t finished_ns = 0;
-  // Computation stood still for it: when first, and for how long altogether.
-  std::int64_t waited_ns = 0;
-  std::int64_t exposed_ns = 0;
 };
 
 }  // namespace rondo

@@ -2,41 +2,123 @@
 
 #include <torch/types.h>
 
-#include <chrono>
+#include "rondo/base/error.h"
+#include "rondo/base/replica.h"
+#include "rondo/base/text.h"
 
 namespace rondo {
 namespace {
 
 constexpr int kTag = 7;
+// Words that are no blocks.
 constexpr std::int64_t kStopped = -1;
-
-void send_to_all(const Group& line, std::int64_t word) {
-  std::vector<std::vector<at::Tensor>> messages;
-  std::vector<c10::intrusive_ptr<c10d::Work>> works;
-  for (int rank = 1; rank < line.size(); ++rank) {
-    messages.push_back({at::full({1}, word, at::kLong)});
-    works.push_back(line.backend()->send(messages.back(), rank, kTag));
-  }
-  for (const auto& work : works) work->wait();
-}
+constexpr std::int64_t kAlive = -2;
+// So often within the others' patience: one word may be late.
+constexpr int kWordsInPatience = 4;
+constexpr Duration kNoTimeout = Duration::zero();  // of the wait: the group's own
 
 }  // namespace
 
-void Leader::tell(std::uint64_t block) { send_to_all(line_, static_cast<std::int64_t>(block)); }
+Leader::Leader(Group channel, Duration patience)
+    : channel_(std::move(channel)), patience_(patience), last_word_(Clock::now()) {
+  if (leads() && channel_.size() > 1) pulse_ = replica_thread([this] { say_alive(); });
+}
 
-std::optional<std::uint64_t> Leader::hear() {
-  // The leader may have nothing to start for as long as an evaluation takes.
-  constexpr auto kNoLimit = std::chrono::hours(24 * 30);
-  std::vector<at::Tensor> message = {at::empty({1}, at::kLong)};
-  line_.backend()->recv(message, 0, kTag)->wait(kNoLimit);
-  const auto word = message.front().item<std::int64_t>();
-  if (word == kStopped) return std::nullopt;
-  return static_cast<std::uint64_t>(word);
+Leader::~Leader() { end_pulse(); }
+
+void Leader::send_to_all(std::int64_t word) {
+  const std::lock_guard sending(sending_);
+  std::vector<std::vector<at::Tensor>> messages;
+  std::vector<c10::intrusive_ptr<c10d::Work>> works;
+  for (int rank = 1; rank < channel_.size(); ++rank) {
+    messages.push_back({at::full({1}, word, at::kLong)});
+    works.push_back(channel_.backend()->send(messages.back(), rank, kTag));
+  }
+  wait_for(works, kNoTimeout);
+  const std::lock_guard lock(mutex_);
+  last_word_ = Clock::now();
+}
+
+void Leader::wait_for(const std::vector<c10::intrusive_ptr<c10d::Work>>& works, Duration limit) {
+  bool goes_on = true;
+  {
+    const std::lock_guard lock(mutex_);
+    goes_on = !given_up_;
+    under_way_ = works;
+  }
+  for (const auto& work : works)
+    goes_on = goes_on && work->wait(std::chrono::duration_cast<std::chrono::milliseconds>(limit));
+  const std::lock_guard lock(mutex_);
+  under_way_.clear();
+  if (!goes_on) throw CancelledError("this rank has given up the order of its blocks");
+}
+
+void Leader::give_up() noexcept {
+  const std::lock_guard lock(mutex_);
+  given_up_ = true;
+  for (const auto& work : under_way_) {
+    try {
+      work->abort();
+    } catch (const std::exception&) {
+      // It has ended meanwhile, or its engine waits no longer than its own deadline.
+    }
+  }
+}
+
+void Leader::say_alive() {
+  std::unique_lock lock(mutex_);
+  while (!ended_) {
+    const TimePoint due = last_word_ + patience_ / kWordsInPatience;
+    if (Clock::now() < due) {
+      changed_.wait_until(lock, due);
+      continue;
+    }
+    lock.unlock();
+    try {
+      send_to_all(kAlive);
+    } catch (const std::exception&) {
+      return;  // the thread that tells of blocks meets the same, and reports it
+    }
+    lock.lock();
+  }
+}
+
+void Leader::end_pulse() {
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  changed_.notify_all();
+  if (pulse_.joinable()) pulse_.join();
+}
+
+void Leader::publish(std::uint64_t block) { send_to_all(static_cast<std::int64_t>(block)); }
+
+std::optional<std::uint64_t> Leader::next() {
+  for (;;) {
+    std::vector<at::Tensor> message = {at::empty({1}, at::kLong)};
+    const TimePoint begin = Clock::now();
+    try {
+      wait_for({channel_.backend()->recv(message, 0, kTag)}, patience_);
+    } catch (const CancelledError&) {
+      throw;
+    } catch (const std::exception&) {
+      if (Clock::now() - begin < patience_) throw;
+      throw TimeoutError(str("rank 0 of group ", channel_.name(), " has said nothing for ",
+                             to_string(patience_), ", neither what it sends next nor that it is alive"),
+                         {0});
+    }
+    const auto word = message.front().item<std::int64_t>();
+    if (word == kAlive) continue;
+    if (word == kStopped) return std::nullopt;
+    return static_cast<std::uint64_t>(word);
+  }
 }
 
 void Leader::stop() noexcept {
   try {
-    send_to_all(line_, kStopped);
+    end_pulse();
+    send_to_all(kStopped);
   } catch (const std::exception&) {
     // Whoever cannot hear it any more need not.
   }

@@ -3,6 +3,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/random.h"
 #include "rondo/base/text.h"
+#include "rondo/parallel/schedule/communication_options.h"
 
 namespace rondo {
 namespace {
@@ -60,7 +61,5 @@ std::unique_ptr<SchedulePolicy> make_policy(const PolicyOptions& options) {
   if (options.name == "random") return std::make_unique<Random>(options.seed);
   throw UsageError(str("unknown schedule '", options.name, "'; known are: ", join(policy_names(), ", ")));
 }
-
-std::vector<std::string> policy_names() { return {"fifo", "priority", "random"}; }
 
 }  // namespace rondo

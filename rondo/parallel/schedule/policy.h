@@ -36,7 +36,5 @@ struct PolicyOptions {
 
 // Throws UsageError for an unknown name.
 std::unique_ptr<SchedulePolicy> make_policy(const PolicyOptions& options);
-// fifo, priority, random: those that need no plan.
-std::vector<std::string> policy_names();
 
 }  // namespace rondo

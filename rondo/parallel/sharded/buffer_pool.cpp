@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "rondo/backend/accounting.h"
+#include "rondo/backend/memory/tracked_memory.h"
 
 namespace rondo {
 

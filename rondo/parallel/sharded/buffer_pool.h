@@ -17,7 +17,7 @@ class BufferPool {
   // Whether buffers wait for their next use; if not they are freed, so that memory in use is what is needed.
   void keep_free(bool keep) { keeps_ = keep; }
 
-  // At least `bytes`, contents unspecified; `label` says on the books what they are for.
+  // At least `bytes`, contents unspecified; `label` says what they are for.
   c10::DataPtr take(std::size_t bytes, c10::Device device, MemoryLabel label);
   void give_back(c10::DataPtr memory, std::size_t bytes);
 

@@ -6,18 +6,19 @@
 
 #include <algorithm>
 
-#include "rondo/backend/accounting.h"
+#include "rondo/backend/memory/tracked_memory.h"
 #include "rondo/parallel/sharded/shard_collectives.h"
 
 namespace rondo {
 
-FlatGradients::FlatGradients(Place place, const FlatParameters& parameters, const GradientCarriers& carriers,
-                             BlockScheduler& scheduler, BufferPool& buffers)
+FlatGradients::FlatGradients(Place place, const FlatParameters& parameters,
+                             const GradientBuffers& gradient_buffers, CommunicationQueue& queue,
+                             BufferPool& buffers)
     : place_(std::move(place)),
       unit_(memory_unit(place_.unit)),
       parameters_(parameters),
-      carriers_(carriers),
-      scheduler_(scheduler),
+      gradient_buffers_(gradient_buffers),
+      queue_(queue),
       buffers_(buffers) {}
 
 at::Tensor FlatGradients::range(const at::Tensor& flat, int rank, std::size_t block) const {
@@ -40,7 +41,7 @@ void FlatGradients::launch(const GradientWeight& weight, const BlockOrder& order
     for (int rank = 0; rank < layout.ranks(); ++rank) inputs.push_back(range(flat_, rank, block));
     const Bytes bytes{flat_.nbytes() / static_cast<std::size_t>(layout.shard_elements()) *
                       static_cast<std::size_t>(part.size())};
-    BlockScheduler::Ticket ticket = scheduler_.submit(
+    CommunicationQueue::Ticket ticket = queue_.submit(
         {"reduce_scatter",
          place_.unit,
          block,
@@ -50,15 +51,15 @@ void FlatGradients::launch(const GradientWeight& weight, const BlockOrder& order
          [group = place_.shard_group, sum, inputs] { return start_reduce_scatter(group, sum, inputs); },
          slot});
     if (has_replicas) {
-      ticket = scheduler_.submit({"all_reduce", place_.unit, block, Bytes{sum.nbytes()}, priority, ticket,
-                                  [group = place_.replica_group, sum] {
-                                    std::vector<at::Tensor> message = {sum};
-                                    return group.backend()->allreduce(message);
-                                  },
-                                  slot});
+      ticket = queue_.submit({"all_reduce", place_.unit, block, Bytes{sum.nbytes()}, priority, ticket,
+                              [group = place_.replica_group, sum] {
+                                std::vector<at::Tensor> message = {sum};
+                                return group.backend()->allreduce(message);
+                              },
+                              slot});
     }
     if (place_.sharding == Sharding::ddp) {
-      ticket = scheduler_.submit(
+      ticket = queue_.submit(
           {"all_gather", place_.unit, block, bytes, priority, ticket,
            [group = place_.shard_group, sum, inputs] { return start_all_gather(group, inputs, sum); }, slot});
     }
@@ -74,7 +75,7 @@ MemoryLabel FlatGradients::label(bool kept) const {
 void FlatGradients::copy_in(const GradientWeight& weight) {
   const at::NoGradGuard no_grad;
   const FlatLayout& layout = parameters_.layout();
-  const std::vector<ModelTensor>& parameters = carriers_.tensors();
+  const std::vector<ModelTensor>& parameters = gradient_buffers_.tensors();
   const at::TensorOptions options = parameters.front().tensor.options().requires_grad(false);
   if (!flat_.defined()) {
     const bool kept = place_.sharding == Sharding::ddp || place_.sharding == Sharding::zero1;
@@ -110,12 +111,12 @@ void FlatGradients::zero_padding() {
 
 bool FlatGradients::arrived() {
   return std::all_of(tickets_.begin(), tickets_.end(),
-                     [&](BlockScheduler::Ticket ticket) { return scheduler_.finished(ticket); });
+                     [&](CommunicationQueue::Ticket ticket) { return queue_.finished(ticket); });
 }
 
 void FlatGradients::finish(bool accumulate) {
   const at::NoGradGuard no_grad;
-  for (const BlockScheduler::Ticket ticket : tickets_) scheduler_.wait(ticket);
+  for (const CommunicationQueue::Ticket ticket : tickets_) queue_.wait(ticket);
   tickets_.clear();
   launched_ = false;
   if (place_.sharding == Sharding::ddp) {

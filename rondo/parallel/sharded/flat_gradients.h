@@ -3,15 +3,15 @@
 #include <string>
 
 #include "rondo/backend/group.h"
-#include "rondo/parallel/schedule/block_scheduler.h"
+#include "rondo/parallel/schedule/communication_queue.h"
 #include "rondo/parallel/sharded/flat_parameters.h"
-#include "rondo/parallel/sharded/gradient_carriers.h"
+#include "rondo/parallel/sharded/gradient_buffers.h"
 #include "rondo/parallel/sharded/sharding.h"
 #include "rondo/parallel/sharded/unit_gradients.h"
 
 namespace rondo {
 
-// Gradients through a flat buffer and the scheduler, on any engine: reduce-scatter in blocks, so that each
+// Gradients through a flat buffer and the queue, on any engine: reduce-scatter in blocks, so that each
 // rank adds up its shard. For ddp an all-gather of each block follows at the lowest urgency, which is the
 // unit's next forward pass (DeAR, Zhang et al., 2023): an all-reduce cut in two where it can wait.
 class FlatGradients final : public UnitGradients {
@@ -23,8 +23,8 @@ class FlatGradients final : public UnitGradients {
     Group replica_group;  // ranks that hold the same shard; not a member: there are none
   };
   // All but `place` outlive the object.
-  FlatGradients(Place place, const FlatParameters& parameters, const GradientCarriers& carriers,
-                BlockScheduler& scheduler, BufferPool& buffers);
+  FlatGradients(Place place, const FlatParameters& parameters, const GradientBuffers& gradient_buffers,
+                CommunicationQueue& queue, BufferPool& buffers);
 
   void launch(const GradientWeight& weight, const BlockOrder& order) override;
   bool launched() const override { return launched_; }
@@ -46,14 +46,14 @@ class FlatGradients final : public UnitGradients {
   const Place place_;
   const MemoryUnit unit_;
   const FlatParameters& parameters_;
-  const GradientCarriers& carriers_;
-  BlockScheduler& scheduler_;
+  const GradientBuffers& gradient_buffers_;
+  CommunicationQueue& queue_;
   BufferPool& buffers_;
   at::Tensor flat_;      // all gradients of this rank, while they travel; ddp: then their sum
   at::Tensor incoming_;  // this rank's shard of the sum being formed
   at::Tensor shard_;     // what has been summed, of one pass or several, in the dtype of the optimizer
   bool launched_ = false;
-  std::vector<BlockScheduler::Ticket> tickets_;
+  std::vector<CommunicationQueue::Ticket> tickets_;
   std::vector<at::Tensor> result_;
 };
 

@@ -1,11 +1,12 @@
 #include "rondo/parallel/sharded/flat_layout.h"
 
+#include "rondo/base/integer.h"
+
 #include <algorithm>
 
 namespace rondo {
 namespace {
 
-std::int64_t divide_rounding_up(std::int64_t value, std::int64_t by) { return (value + by - 1) / by; }
 std::int64_t aligned(std::int64_t elements) {
   return divide_rounding_up(elements, FlatLayout::kAlignment) * FlatLayout::kAlignment;
 }

@@ -80,7 +80,7 @@ void FlatParameters::publish() {
   flat_.narrow(0, own_.begin, own_.size()).copy_(shard_);
 }
 
-void FlatParameters::adopt_values() {
+void FlatParameters::reload_shards() {
   if (!apart() || !allocated_) return;
   const at::NoGradGuard no_grad;
   const at::Tensor now = flat_.narrow(0, own_.begin, own_.size());
@@ -92,13 +92,18 @@ void FlatParameters::adopt_values() {
   shard_.copy_(at::where(unchanged, shard_, now.to(shard_.scalar_type())));
 }
 
-void FlatParameters::set_value(std::size_t index, const at::Tensor& whole) {
-  const at::NoGradGuard no_grad;
-  if (allocated_) parameters_[index].tensor.copy_(whole);
-  if (!apart()) return;
-  const FlatLayout::Slice slice = own_slice(index);
-  shard_.narrow(0, slice.in_shard, slice.of_parameter.size())
-      .copy_(whole.flatten().narrow(0, slice.of_parameter.begin, slice.of_parameter.size()));
+Shard FlatParameters::shard(std::size_t index, const at::Tensor& local) const {
+  const ModelTensor& parameter = parameters_[index];
+  if (spec_.owns_all) return full_shard(parameter.name, local);
+  return flat_shard(parameter.name, parameter.tensor.sizes().vec(), own_slice(index).of_parameter.begin,
+                    local);
+}
+
+void FlatParameters::give_back() {
+  for (ModelTensor& parameter : parameters_) {
+    const at::Tensor fresh = at::zeros(parameter.tensor.sizes(), shard_.options());
+    parameter.tensor.set_data(fresh);
+  }
 }
 
 at::Tensor FlatParameters::block_in_flat(int rank, std::size_t block) const {

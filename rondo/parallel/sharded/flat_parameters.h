@@ -8,6 +8,7 @@
 
 #include "rondo/memory/scope.h"
 #include "rondo/nn/partition.h"
+#include "rondo/nn/shard.h"
 #include "rondo/parallel/sharded/buffer_pool.h"
 #include "rondo/parallel/sharded/flat_layout.h"
 
@@ -19,7 +20,7 @@ class OffloadFiles;
 // the same objects; their memory becomes the buffer's. One thread.
 //
 // The buffer may have another, narrower dtype than the parameters were made in: the model then computes in
-// it, and what the optimizer changes are masters in the first dtype, kept apart.
+// it, and what the optimizer changes are master weights in the first dtype, kept apart.
 class FlatParameters {
  public:
   enum class Memory {
@@ -45,7 +46,7 @@ class FlatParameters {
   const std::vector<ModelTensor>& parameters() const { return parameters_; }
   const FlatLayout& layout() const { return layout_; }
   Memory memory() const { return spec_.memory; }
-  // Whether the optimizer changes masters of another dtype than the buffer's.
+  // Whether the optimizer changes master weights of another dtype than the buffer's.
   bool has_masters() const { return shard_.scalar_type() != flat_.scalar_type(); }
   at::ScalarType master_dtype() const { return shard_.scalar_type(); }
 
@@ -62,7 +63,7 @@ class FlatParameters {
   // reads a parameter gets an error that names the unit.
   void allocate(BufferPool& buffers);
   void release(BufferPool& buffers);
-  // What the masters have become, rounded, goes to its place in the buffer, which must have memory.
+  // What the master weights have become, rounded, goes to its place in the buffer, which must have memory.
   void publish();
 
   // Keeps a copy of the buffer's shards [first, first + count) when it is released, for a gather among fewer
@@ -74,9 +75,11 @@ class FlatParameters {
 
   // The buffer's values were changed from outside: what is kept apart takes them over. A master stays where
   // the buffer has its rounding.
-  void adopt_values();
-  // Gives parameter `index` a value, also what is kept apart of it.
-  void set_value(std::size_t index, const at::Tensor& whole);
+  void reload_shards();
+  // `local`, which has what this rank optimises of parameter `index`, with its place in the full parameter.
+  Shard shard(std::size_t index, const at::Tensor& local) const;
+  // The model's tensors get memory of their own, of unspecified values, in the dtype of the masters.
+  void give_back();
 
  private:
   // The part of parameter `index` that is in shard_, and where.

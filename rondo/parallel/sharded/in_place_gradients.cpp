@@ -5,33 +5,35 @@
 
 #include <numeric>
 
-#include "rondo/backend/accounting.h"
+#include "rondo/backend/memory/tracked_memory.h"
 
 namespace rondo {
 
 InPlaceGradients::InPlaceGradients(const std::string& unit, Sharding sharding,
-                                   const FlatParameters& parameters, const GradientCarriers& carriers,
+                                   const FlatParameters& parameters, const GradientBuffers& gradient_buffers,
                                    const Group& group)
-    : unit_(memory_unit(unit)),
+    : name_(unit),
+      unit_(memory_unit(unit)),
       sharding_(sharding),
       parameters_(parameters),
-      carriers_(carriers),
+      gradient_buffers_(gradient_buffers),
       rank_(group.rank()),
-      exchange_(carriers.tensors(), group, {}) {
+      exchange_(gradient_buffers.tensors(), group, {}) {
   std::vector<std::size_t> order(parameters.parameters().size());
   std::iota(order.rbegin(), order.rend(), 0);
   exchange_.set_order(order);
 }
 
 void InPlaceGradients::launch(const GradientWeight& weight, const BlockOrder& /*order*/) {
-  exchange_.begin_backward(weight);
-  for (std::size_t i = carriers_.tensors().size(); i-- > 0;) {
-    if (carriers_.tensors()[i].tensor.grad().defined()) {
+  exchange_.begin_backward([weight]() -> const GradientWeight& { return weight; });
+  for (std::size_t i = gradient_buffers_.tensors().size(); i-- > 0;) {
+    if (gradient_buffers_.tensors()[i].tensor.grad().defined()) {
       exchange_.gradient_ready(i);
     } else {
       exchange_.gradient_missing(i);
     }
   }
+  for (std::size_t bucket = 0; bucket < exchange_.gradients().size(); ++bucket) exchange_.send(bucket);
   exchange_.start_all();
   launched_ = true;
 }
@@ -39,19 +41,14 @@ void InPlaceGradients::launch(const GradientWeight& weight, const BlockOrder& /*
 void InPlaceGradients::finish(bool accumulate) {
   const at::NoGradGuard no_grad;
   const MemoryScope scope(MemoryCategory::gradients, unit_);
-  const std::vector<ModelTensor>& parameters = carriers_.tensors();
+  const std::vector<ModelTensor>& parameters = gradient_buffers_.tensors();
   const at::ScalarType dtype = parameters_.master_dtype();
   exchange_.finish(std::vector<bool>(parameters.size(), false));
   launched_ = false;
-  for (const BucketTrace& bucket : exchange_.trace()) {
-    records_.push_back({.collective = "all_reduce",
-                        .index = records_.size(),
-                        .bytes = bucket.bytes,
-                        .queued_ns = bucket.ready_ns,
-                        .started_ns = bucket.launched_ns,
-                        .finished_ns = bucket.finished_ns,
-                        .waited_ns = bucket.waited_ns,
-                        .exposed_ns = bucket.exposed_ns});
+  for (TraceSpan& span : exchange_.take_spans()) {
+    span.unit = name_;
+    span.bucket = static_cast<std::int64_t>(spans_.size());
+    spans_.push_back(std::move(span));
   }
   accumulate = accumulate && !result_.empty();
   if (!accumulate) result_.resize(parameters.size());

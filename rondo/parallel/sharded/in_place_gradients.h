@@ -7,7 +7,7 @@
 #include "rondo/memory/scope.h"
 #include "rondo/parallel/ddp/in_place_exchange.h"
 #include "rondo/parallel/sharded/flat_parameters.h"
-#include "rondo/parallel/sharded/gradient_carriers.h"
+#include "rondo/parallel/sharded/gradient_buffers.h"
 #include "rondo/parallel/sharded/sharding.h"
 #include "rondo/parallel/sharded/unit_gradients.h"
 
@@ -18,9 +18,9 @@ namespace rondo {
 // gained.
 class InPlaceGradients final : public UnitGradients {
  public:
-  // `unit` is for the books of memory. `parameters` and `carriers` outlive the object.
+  // `unit` is for the memory tracker and spans. `parameters` and `gradient_buffers` outlive the object.
   InPlaceGradients(const std::string& unit, Sharding sharding, const FlatParameters& parameters,
-                   const GradientCarriers& carriers, const Group& group);
+                   const GradientBuffers& gradient_buffers, const Group& group);
 
   void launch(const GradientWeight& weight, const BlockOrder& order) override;
   bool launched() const override { return launched_; }
@@ -29,18 +29,19 @@ class InPlaceGradients final : public UnitGradients {
   void finish(bool accumulate) override;
   const std::vector<at::Tensor>& result() const override { return result_; }
   void drop() override { result_.clear(); }
-  std::vector<BlockRecord> take_records() override { return std::exchange(records_, {}); }
+  std::vector<TraceSpan> take_spans() override { return std::exchange(spans_, {}); }
 
  private:
+  const std::string name_;
   const MemoryUnit unit_;
   const Sharding sharding_;
   const FlatParameters& parameters_;
-  const GradientCarriers& carriers_;
+  const GradientBuffers& gradient_buffers_;
   const int rank_;
   InPlaceExchange exchange_;
   bool launched_ = false;
   std::vector<at::Tensor> result_;
-  std::vector<BlockRecord> records_;
+  std::vector<TraceSpan> spans_;
 };
 
 }  // namespace rondo

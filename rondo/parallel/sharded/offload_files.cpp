@@ -16,7 +16,7 @@ namespace rondo {
 namespace {
 
 // Of tensors behind one another in a file: a cache line.
-constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kFileAlignment = 64;
 
 using Holder = std::shared_ptr<FileMemory>;
 
@@ -29,7 +29,9 @@ c10::DataPtr part_of_file(const Holder& file, std::size_t offset) {
 
 bool in_file(const at::Tensor& tensor) { return tensor.storage().data_ptr().get_deleter() == &let_go; }
 
-std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + kFileAlignment - 1) / kFileAlignment * kFileAlignment;
+}
 
 // Counters of steps and the like are no tensors, and what an option switches off is undefined.
 template <class Kind>

@@ -1,64 +1,68 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <map>
 
 #include "rondo/backend/collectives.h"
-#include "rondo/base/error.h"
-#include "rondo/base/text.h"
 #include "rondo/parallel/sharded/sharded_model.h"
 
-// A sharded model's parameters by name: between the ranks' parts and the whole.
+// A sharded model's parameters outside of its steps: shards by name, full parameters.
 namespace rondo {
 
-ShardedUnit& ShardedModel::unit_with(const std::string& parameter) const {
+std::vector<Shard> ShardedModel::shards() {
+  std::map<std::string, Shard> by_name;
   for (const auto& unit : units_) {
-    if (unit->has(parameter)) return *unit;
+    for (Shard& shard : unit->shards()) by_name.emplace(shard.name, std::move(shard));
   }
-  throw UsageError(str("the model has no parameter '", parameter, "'"));
+  std::vector<Shard> result;
+  for (const ModelTensor& parameter : tensors_.parameters)
+    result.push_back(std::move(by_name.at(parameter.name)));
+  return result;
 }
 
-at::Tensor ShardedModel::assemble(const std::string& parameter, const at::Tensor& part) {
-  return unit_with(parameter).assemble(parameter, part);
+std::vector<Shard> ShardedModel::full_copies() {
+  std::vector<Shard> copies;
+  if (must_meet_) return copies;  // other ranks may still write what is here
+  for (const auto& unit : units_) {
+    for (Shard& copy : unit->full_copies()) copies.push_back(std::move(copy));
+  }
+  return copies;
 }
 
-at::Tensor ShardedModel::part_of(const std::string& parameter, const at::Tensor& whole) {
-  return unit_with(parameter).part_of(parameter, whole);
-}
-
-at::Tensor ShardedModel::whole_parameter(const std::string& parameter) {
-  return unit_with(parameter).whole_parameter(parameter);
-}
-
-std::int64_t ShardedModel::part_offset(const std::string& parameter) const {
-  return unit_with(parameter).part_offset(parameter);
-}
-
-void ShardedModel::set_parameter(const std::string& parameter, const at::Tensor& whole) {
-  unit_with(parameter).set_parameter(parameter, whole);
+void ShardedModel::publish_shards() {
+  for (const auto& unit : units_) unit->publish_shards();
   must_meet_ = true;
 }
 
-std::vector<std::int64_t> ShardedModel::whole_sizes(const std::string& parameter) {
-  return unit_with(parameter).whole_sizes(parameter);
+bool ShardedModel::shares_memory() const {
+  return std::any_of(units_.begin(), units_.end(), [](const auto& unit) { return unit->mapped(); });
 }
 
-void ShardedModel::make_whole() {
-  settle();
+bool ShardedModel::settled() const {
+  return std::none_of(progress_.begin(), progress_.end(),
+                      [](const Progress& progress) { return progress.pending; });
+}
+
+void ShardedModel::give_back_model() {
+  for (const auto& unit : units_) unit->give_back();
+}
+
+void ShardedModel::unshard() {
+  flush();
   whole_ = true;
   for (const std::size_t unit : order_) units_[unit]->start_gather({forward_priority(unit)});
   for (const std::size_t unit : order_) units_[unit]->finish_gather();
 }
 
-void ShardedModel::adopt_values() {
-  for (const auto& unit : units_) unit->adopt_values();
+void ShardedModel::reload_shards() {
+  for (const auto& unit : units_) unit->reload_shards();
   must_meet_ = true;
 }
 
-void ShardedModel::settle() {
+void ShardedModel::flush() {
   if (std::exchange(must_meet_, false)) barrier(context_.world());
-  for (const std::size_t unit : order_) {
-    if (progress_[unit].pending) update(unit);
-  }
+  share_buffers();
+  finish_updates();
   for (const std::size_t unit : order_) {
     // Nothing is under way on the group that parts are assembled over; and what is outside all units has no
     // forward in which it could be gathered.
@@ -66,11 +70,17 @@ void ShardedModel::settle() {
   }
 }
 
-bool ShardedModel::keeps_masters() const {
+bool ShardedModel::has_fp32_master_weights() const {
   return std::any_of(units_.begin(), units_.end(), [](const auto& unit) { return unit->has_masters(); });
 }
 
-bool ShardedModel::optimizes_parts() const { return shards_optimizer_state() || keeps_masters(); }
+bool ShardedModel::optimizes_shards() const { return shards_optimizer_state() || has_fp32_master_weights(); }
+
+NormSum ShardedModel::norm_sum() {
+  return [this](const std::vector<at::Tensor>& parameters, at::Tensor& squares) {
+    optimizer_.add_norms(parameters, squares, environment_.shard_group);
+  };
+}
 
 at::Tensor ShardedModel::cast_input(const at::Tensor& input) const {
   const MixedPrecisionPolicy& policy = environment_.policy;

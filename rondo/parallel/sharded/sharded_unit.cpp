@@ -77,15 +77,16 @@ void ShardedUnit::add_part(std::vector<ModelTensor> parameters, int owner) {
   part.parameters = std::make_unique<FlatParameters>(std::move(parameters), layout, std::move(spec));
   const FlatParameters& flat = *part.parameters;
   if (trained) {
-    part.carriers = std::make_unique<GradientCarriers>(flat.parameters(),
-                                                       environment_.policy.reduce_dtype.value_or(compute));
+    part.gradient_buffers = std::make_unique<GradientBuffers>(
+        flat.parameters(), environment_.policy.reduce_dtype.value_or(compute));
   }
   if (trained && environment_.in_place && options.device().is_cpu()) {
-    part.gradients = std::make_unique<InPlaceGradients>(name_, sharding_, flat, *part.carriers, group);
+    part.gradients =
+        std::make_unique<InPlaceGradients>(name_, sharding_, flat, *part.gradient_buffers, group);
   } else if (trained) {
     part.gradients = std::make_unique<FlatGradients>(
-        FlatGradients::Place{name_, sharding_, group, environment_.replica_group}, flat, *part.carriers,
-        *environment_.scheduler, *environment_.buffers);
+        FlatGradients::Place{name_, sharding_, group, environment_.replica_group}, flat,
+        *part.gradient_buffers, *environment_.queue, *environment_.buffers);
   }
   for (std::size_t i = 0; i < layout.parameters(); ++i) {
     const bool itself = !shards_optimizer(sharding_) && !flat.has_masters();
@@ -95,9 +96,10 @@ void ShardedUnit::add_part(std::vector<ModelTensor> parameters, int owner) {
   parts_.push_back(std::move(part));
 }
 
-bool ShardedUnit::trains() const {
-  return std::any_of(parts_.begin(), parts_.end(),
-                     [](const Part& part) { return part.gradients != nullptr; });
+std::size_t ShardedUnit::trained_parameters() const {
+  std::size_t count = 0;
+  for (const Part& part : parts_) count += part.gradients ? part.parameters->parameters().size() : 0;
+  return count;
 }
 
 std::vector<ModelTensor> ShardedUnit::optimized() const {
@@ -128,7 +130,8 @@ void ShardedUnit::start_gather(const BlockOrder& order) {
   presence_ = Presence::gathering;
   for (Part& part : parts_) {
     if (part.parameters->memory() == FlatParameters::Memory::mapped) continue;
-    if (part.parameters->memory() == FlatParameters::Memory::whole && part.gradients == nullptr) continue;
+    const bool frozen = part.parameters->memory() == FlatParameters::Memory::whole && !part.gradients;
+    if (frozen && !gathers_frozen_) continue;
     part.parameters->allocate(*environment_.buffers);
     if (part.parameters->keeps()) {
       gather_kept_part(part, order);
@@ -171,7 +174,7 @@ void ShardedUnit::gather_block(Part& part, const Group& group, std::size_t index
                                const BlockOrder::Place& place, const at::Tensor& own,
                                std::vector<at::Tensor> outputs) {
   const Bytes bytes{own.nbytes() * static_cast<std::size_t>(group.size())};
-  part.gathers.push_back(environment_.scheduler->submit(
+  part.gathers.push_back(environment_.queue->submit(
       {"all_gather",
        name_,
        index,
@@ -185,11 +188,12 @@ void ShardedUnit::gather_block(Part& part, const Group& group, std::size_t index
 void ShardedUnit::finish_gather() {
   if (presence_ == Presence::missing) start_gather({/*priority=*/INT64_MIN});
   for (Part& part : parts_) {
-    for (const BlockScheduler::Ticket ticket : part.gathers) environment_.scheduler->wait(ticket);
+    for (const CommunicationQueue::Ticket ticket : part.gathers) environment_.queue->wait(ticket);
     part.gathers.clear();
     part.parameters->drop_kept(*environment_.buffers);
   }
   presence_ = Presence::ready;
+  gathers_frozen_ = false;
 }
 
 void ShardedUnit::release() {
@@ -231,33 +235,59 @@ void ShardedUnit::mark_updated() {
   }
 }
 
-void ShardedUnit::adopt_values() {
-  for (Part& part : parts_) part.parameters->adopt_values();
+void ShardedUnit::reload_shards() {
+  for (Part& part : parts_) part.parameters->reload_shards();
 }
 
-void ShardedUnit::set_parameter(const std::string& parameter, const at::Tensor& whole) {
-  const auto [holder, index] = find(parameter);
-  holder->parameters->set_value(index, whole);
+std::vector<Shard> ShardedUnit::shards() const {
+  const int copy = environment_.replica_group.member() ? environment_.replica_group.rank() : 0;
+  const Group& group = environment_.shard_group;
+  std::vector<Shard> shards;
+  for (const Part& part : parts_) {
+    for (std::size_t i = 0; i < part.optimized.size(); ++i) {
+      Shard shard = part.parameters->shard(i, part.optimized[i]);
+      shard.replica = shards_optimizer(sharding_) ? copy : copy * group.size() + group.rank();
+      shards.push_back(std::move(shard));
+    }
+  }
+  return shards;
 }
 
-std::int64_t ShardedUnit::part_offset(const std::string& parameter) const {
-  const auto [holder, index] = find(parameter);
-  if (!shards_optimizer(sharding_)) return 0;
-  return holder->parameters->layout().slice(index, environment_.shard_group.rank()).of_parameter.begin;
+std::vector<Shard> ShardedUnit::full_copies() const {
+  std::vector<Shard> copies;
+  if (!ready() || !shards_optimizer(sharding_)) return copies;
+  for (const Part& part : parts_) {
+    if (part.parameters->has_masters()) continue;
+    for (const ModelTensor& parameter : part.parameters->parameters())
+      copies.push_back(
+          full_shard(parameter.name, parameter.tensor.detach(), environment_.shard_group.rank()));
+  }
+  return copies;
 }
 
-std::vector<std::int64_t> ShardedUnit::whole_sizes(const std::string& parameter) const {
-  const auto [holder, index] = find(parameter);
-  return holder->parameters->parameters()[index].tensor.sizes().vec();
+void ShardedUnit::publish_shards() {
+  for (Part& part : parts_) {
+    if (part.parameters->memory() != FlatParameters::Memory::gathered) part.parameters->publish();
+  }
+  if (shards_parameters(sharding_)) {
+    release();
+  } else if (shards_optimizer(sharding_) && environment_.shard_group.size() > 1) {
+    presence_ = Presence::missing;
+    gathers_frozen_ = true;
+  }
+}
+
+void ShardedUnit::give_back() const {
+  for (const Part& part : parts_) part.parameters->give_back();
 }
 
 void ShardedUnit::hold_gradients() {
   for (Part& part : parts_) {
-    if (part.carriers) part.carriers->take();
+    if (part.gradient_buffers) part.gradient_buffers->take();
   }
 }
 
-void ShardedUnit::launch_gradients(const GradientWeight& weight, const BlockOrder& order) {
+void ShardedUnit::start_reduction(const GradientWeight& weight, const BlockOrder& order) {
   hold_gradients();
   for (Part& part : parts_) {
     if (part.gradients) part.gradients->launch(weight, order);
@@ -301,66 +331,13 @@ void ShardedUnit::remove_gradients() {
   }
 }
 
-std::pair<const ShardedUnit::Part*, std::size_t> ShardedUnit::find(const std::string& parameter) const {
-  for (const Part& part : parts_) {
-    const std::vector<ModelTensor>& parameters = part.parameters->parameters();
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      if (parameters[i].name == parameter) return {&part, i};
-    }
-  }
-  return {nullptr, 0};
-}
-
-bool ShardedUnit::has(const std::string& parameter) const { return find(parameter).first != nullptr; }
-
-at::Tensor ShardedUnit::assemble(const std::string& parameter, const at::Tensor& part) const {
-  const auto [holder, index] = find(parameter);
-  const at::Tensor& shaped = holder->parameters->parameters()[index].tensor;
-  if (!shards_optimizer(sharding_)) return part;
-  const FlatLayout& layout = holder->parameters->layout();
-  // Engines gather equal shapes: every rank's part is padded to the longest.
-  std::int64_t longest = 0;
-  for (int rank = 0; rank < layout.ranks(); ++rank) {
-    longest = std::max(longest, layout.slice(index, rank).of_parameter.size());
-  }
-  at::Tensor padded = at::zeros({longest}, part.options().requires_grad(false));
-  padded.narrow(0, 0, part.numel()).copy_(part.detach());
-  const std::vector<at::Tensor> parts = all_gather(padded, environment_.shard_group);
-  at::Tensor whole = at::empty(shaped.sizes(), padded.options());
-  at::Tensor flat = whole.view({-1});
-  for (int rank = 0; rank < layout.ranks(); ++rank) {
-    const ElementRange range = layout.slice(index, rank).of_parameter;
-    flat.narrow(0, range.begin, range.size())
-        .copy_(parts[static_cast<std::size_t>(rank)].narrow(0, 0, range.size()));
-  }
-  return whole;
-}
-
-at::Tensor ShardedUnit::part_of(const std::string& parameter, const at::Tensor& whole) const {
-  const auto [holder, index] = find(parameter);
-  if (!shards_optimizer(sharding_)) return whole;
-  const ElementRange range =
-      holder->parameters->layout().slice(index, environment_.shard_group.rank()).of_parameter;
-  return whole.flatten().narrow(0, range.begin, range.size());
-}
-
-at::Tensor ShardedUnit::whole_parameter(const std::string& parameter) const {
-  const auto [holder, index] = find(parameter);
-  const bool is_here = ready() && !holder->parameters->has_masters();
-  if (is_here) return holder->parameters->parameters()[index].tensor.detach();
-  return assemble(parameter, holder->optimized[index]);
-}
-
-std::vector<BlockRecord> ShardedUnit::take_records() {
-  std::vector<BlockRecord> records;
+std::vector<TraceSpan> ShardedUnit::take_spans() {
+  std::vector<TraceSpan> spans;
   for (Part& part : parts_) {
     if (!part.gradients) continue;
-    for (BlockRecord& record : part.gradients->take_records()) {
-      record.unit = name_;
-      records.push_back(std::move(record));
-    }
+    for (TraceSpan& span : part.gradients->take_spans()) spans.push_back(std::move(span));
   }
-  return records;
+  return spans;
 }
 
 std::vector<std::string> ShardedUnit::without_gradient() {
@@ -368,8 +345,8 @@ std::vector<std::string> ShardedUnit::without_gradient() {
   std::vector<std::string> names;
   for (const Part& part : parts_) {
     if (!part.gradients) continue;
-    for (const ModelTensor& carrier : part.carriers->tensors()) {
-      if (!carrier.tensor.grad().defined()) names.push_back(carrier.name);
+    for (const ModelTensor& buffer : part.gradient_buffers->tensors()) {
+      if (!buffer.tensor.grad().defined()) names.push_back(buffer.name);
     }
   }
   return names;

@@ -8,10 +8,10 @@
 
 #include "rondo/backend/group.h"
 #include "rondo/nn/partition.h"
-#include "rondo/parallel/schedule/block_scheduler.h"
+#include "rondo/parallel/schedule/communication_queue.h"
 #include "rondo/parallel/sharded/buffer_pool.h"
 #include "rondo/parallel/sharded/flat_parameters.h"
-#include "rondo/parallel/sharded/gradient_carriers.h"
+#include "rondo/parallel/sharded/gradient_buffers.h"
 #include "rondo/parallel/sharded/shard_module.h"
 #include "rondo/parallel/sharded/sharding.h"
 #include "rondo/parallel/sharded/unit_gradients.h"
@@ -23,10 +23,10 @@ namespace rondo {
 struct UnitEnvironment {
   Group shard_group;    // ranks among which units are sharded
   Group replica_group;  // ranks that hold the same shards as this one; not a member: there are none
-  // All ranks are on one host and reach each other's memory: the native engine works in place.
+  // All ranks reach each other's memory: parameters and gradients are where all read and reduce them.
   bool in_place = false;
   Bytes block_bytes;  // of a unit's buffer that travel at a time; 0 is all of it
-  BlockScheduler* scheduler = nullptr;
+  CommunicationQueue* queue = nullptr;
   BufferPool* buffers = nullptr;
   MixedPrecisionPolicy policy;
   std::set<const c10::TensorImpl*> uncast;  // parameters to which the policy's param_dtype does not apply
@@ -48,8 +48,8 @@ class ShardedUnit {
   const std::string& name() const { return name_; }
   Sharding sharding() const { return sharding_; }
   UnitState* state() const { return state_; }
-  // Has parameters that are trained.
-  bool trains() const;
+  std::size_t trained_parameters() const;
+  bool trains() const { return trained_parameters() > 0; }
 
   // For the optimizer: under the parameters' names what of each this rank optimises.
   std::vector<ModelTensor> optimized() const;
@@ -69,21 +69,24 @@ class ShardedUnit {
   // The optimizer has changed this rank's shard: the rest of what is there is out of date.
   void mark_updated();
   // The values of the whole parameters were changed: this rank's shard is taken from them.
-  void adopt_values();
+  void reload_shards();
   // A barrier among the ranks is needed before parameters that others changed may be read.
   bool mapped() const;
   // Whether the model computes with roundings of what the optimizer changes.
   bool has_masters() const;
-  // Gives a parameter of this unit a value.
-  void set_parameter(const std::string& parameter, const at::Tensor& whole);
-  // Where in the whole parameter this rank's part begins, and the sizes of the whole.
-  std::int64_t part_offset(const std::string& parameter) const;
-  std::vector<std::int64_t> whole_sizes(const std::string& parameter) const;
+  // What of each parameter this rank optimises, with its place in the full one.
+  std::vector<Shard> shards() const;
+  // Full parameters that are here with the values that the optimizer has; not those that it changes in full.
+  std::vector<Shard> full_copies() const;
+  // The values of shards() were changed: full parameters are made of them anew, by the next gather.
+  void publish_shards();
+  // The model's tensors get memory of their own, of unspecified values.
+  void give_back() const;
 
   // A backward pass is over whose gradients are not combined: they wait where those of the next add up.
   void hold_gradients();
   // The backward pass of the unit is over: starts combining gradients. Frees `.grad` of the parameters.
-  void launch_gradients(const GradientWeight& weight, const BlockOrder& order);
+  void start_reduction(const GradientWeight& weight, const BlockOrder& order);
   bool gradients_under_way() const;
   // Whether finish_gradients() would not wait for gradients that were launched.
   bool gradients_arrived() const;
@@ -94,16 +97,8 @@ class ShardedUnit {
   // Takes them away again.
   void remove_gradients();
 
-  // Whether the parameter is one of this unit's; and of such a one, between the ranks' parts of a tensor of
-  // its shape and the whole, see PreparedModel. assemble() is collective among the shard group.
-  bool has(const std::string& parameter) const;
-  at::Tensor assemble(const std::string& parameter, const at::Tensor& part) const;
-  at::Tensor part_of(const std::string& parameter, const at::Tensor& whole) const;
-  // The value that the optimizer has of it; collective where it is not here.
-  at::Tensor whole_parameter(const std::string& parameter) const;
-
-  // The way of what did not go through the scheduler, since the last call.
-  std::vector<BlockRecord> take_records();
+  // What did not go through the queue, since the last call.
+  std::vector<TraceSpan> take_spans();
 
   // Names of trained parameters that have no gradient now.
   std::vector<std::string> without_gradient();
@@ -114,10 +109,10 @@ class ShardedUnit {
   // The unit's parameters of one dtype, device and requires_grad, which compute in one dtype.
   struct Part {
     std::unique_ptr<FlatParameters> parameters;
-    std::unique_ptr<GradientCarriers> carriers;  // null when frozen
-    std::unique_ptr<UnitGradients> gradients;    // null when frozen
-    std::vector<at::Tensor> optimized;           // by parameter
-    std::vector<BlockScheduler::Ticket> gathers;
+    std::unique_ptr<GradientBuffers> gradient_buffers;  // null when frozen
+    std::unique_ptr<UnitGradients> gradients;           // null when frozen
+    std::vector<at::Tensor> optimized;                  // by parameter
+    std::vector<CommunicationQueue::Ticket> gathers;
   };
   void add_part(std::vector<ModelTensor> parameters, int owner);
   at::ScalarType compute_dtype(const at::Tensor& parameter) const;
@@ -126,8 +121,6 @@ class ShardedUnit {
   // Queues the gather of one block of `group`'s shards; `own` is this rank's.
   void gather_block(Part& part, const Group& group, std::size_t index, const BlockOrder::Place& place,
                     const at::Tensor& own, std::vector<at::Tensor> outputs);
-  // The part that holds the parameter and its number there; null when there is none.
-  std::pair<const Part*, std::size_t> find(const std::string& parameter) const;
 
   std::string name_;
   Sharding sharding_;
@@ -135,6 +128,10 @@ class ShardedUnit {
   const UnitEnvironment environment_;
   std::vector<Part> parts_;
   Presence presence_ = Presence::ready;
+  bool gathers_frozen_ = false;  // parameters that are not trained are out of date too
 };
+
+// By number.
+using ShardedUnits = std::vector<std::unique_ptr<ShardedUnit>>;
 
 }  // namespace rondo

@@ -2,6 +2,8 @@
 
 #include <functional>
 #include <map>
+#include <memory>
+#include <vector>
 
 #include "rondo/nn/unit_state.h"
 
@@ -27,6 +29,31 @@ class UnitWatch final : public UnitObserver {
  private:
   const Events events_;
   std::map<const UnitState*, std::size_t> units_;
+};
+
+// Units that are watched and cast their inputs and outputs, as long as the object lives.
+class WatchedUnits {
+ public:
+  explicit WatchedUnits(UnitWatch::Events events) : watch_(std::make_shared<UnitWatch>(std::move(events))) {}
+  ~WatchedUnits() {
+    for (UnitState* state : states_) {
+      state->detach(watch_);
+      state->set_casts({});
+    }
+  }
+  WatchedUnits(const WatchedUnits&) = delete;
+  WatchedUnits& operator=(const WatchedUnits&) = delete;
+
+  void add(UnitState& state, std::size_t unit, const UnitCasts& casts) {
+    state.set_casts(casts);
+    watch_->add(state, unit);
+    state.attach(watch_);
+    states_.push_back(&state);
+  }
+
+ private:
+  std::shared_ptr<UnitWatch> watch_;
+  std::vector<UnitState*> states_;
 };
 
 }  // namespace rondo

@@ -1,19 +1,19 @@
 #include <algorithm>
 
 #include "rondo/plan/baselines/baselines.h"
-#include "rondo/plan/memory_floor.h"
+#include "rondo/plan/schedule/memory_floor.h"
 
 namespace rondo::plan {
 
 // Starts from the plan with the least memory and takes, again and again, the change of one unit that saves
 // the most communication and recomputation per byte, as long as the step still fits.
-Baseline greedy_time_per_byte(const cost::StepModel& model, std::uint64_t memory_limit) {
+Baseline greedy_time_per_byte(const cost::StepModel& model, std::uint64_t memory_limit, const Wait& wait) {
   struct Change {
     int unit = 0;
     const cost::ChoiceCost* to = nullptr;
     double seconds_per_byte = 0;
   };
-  Baseline baseline{"greedy_time_per_byte", memory_floor(model).plan, {}};
+  Baseline baseline{"greedy_time_per_byte", memory_floor(model, wait).plan, {}};
   baseline.result = simulate::simulate_step(model, baseline.plan, memory_limit);
   std::vector<Change> refused;
   while (true) {
@@ -42,9 +42,10 @@ Baseline greedy_time_per_byte(const cost::StepModel& model, std::uint64_t memory
         return r.unit == change.unit && r.to == change.to;
       });
       if (was_refused) continue;
+      if (has_ended(wait)) return baseline;
       std::vector<cost::UnitChoice> choices = baseline.plan.choices;
       choices[static_cast<std::size_t>(change.unit)] = change.to->choice;
-      simulate::StepPlan plan = prefetch_schedule(model, choices, 1);
+      simulate::Candidate plan = prefetch_schedule(model, choices, 1);
       const auto result = simulate::simulate_step(model, plan, memory_limit);
       if (!result.fits) {
         refused.push_back(change);

@@ -6,8 +6,8 @@
 namespace rondo::plan {
 namespace {
 
-simulate::StepPlan draw(const cost::StepModel& model, RandomStream& random, double thrift) {
-  simulate::StepPlan plan;
+simulate::Candidate draw(const cost::StepModel& model, RandomStream& random, double thrift) {
+  simulate::Candidate plan;
   plan.launches.resize(static_cast<std::size_t>(model.slots.count()));
   for (int unit = 0; unit < model.units(); ++unit) {
     const auto& choices = model.choices[static_cast<std::size_t>(unit)];
@@ -40,10 +40,10 @@ simulate::StepPlan draw(const cost::StepModel& model, RandomStream& random, doub
 
 }  // namespace
 
-simulate::StepPlan random_plan(const cost::StepModel& model, std::uint64_t seed, std::uint64_t number,
-                               std::uint64_t memory_limit) {
+simulate::Candidate random_plan(const cost::StepModel& model, std::uint64_t seed, std::uint64_t number,
+                                std::uint64_t memory_limit) {
   RandomStream random(seed, number);
-  simulate::StepPlan plan;
+  simulate::Candidate plan;
   for (const double thrift : {0.0, 0.0, 0.0, 0.3, 0.6, 0.8, 0.9, 1.0}) {
     plan = draw(model, random, thrift);
     if (simulate::simulate_step(model, plan, memory_limit).fits) break;

@@ -38,10 +38,11 @@ Baseline fsdp(const cost::StepModel& model, int in_flight, std::uint64_t memory_
   return scheduled(model, name, same_for_all(model, {cost::Strategy::zero3, true}), ahead, memory_limit);
 }
 
-Baseline keep_last_k(const cost::StepModel& model, std::uint64_t memory_limit) {
+Baseline keep_last_k(const cost::StepModel& model, std::uint64_t memory_limit, const Wait& wait) {
   Baseline best;
   for (const bool checkpoint : {false, true}) {
     for (int kept = 0; kept <= model.units(); ++kept) {
+      if (has_ended(wait) && !best.plan.choices.empty()) return best;
       std::vector<cost::UnitChoice> choices = same_for_all(model, {cost::Strategy::zero3, checkpoint});
       for (int unit = model.units() - kept; unit < model.units(); ++unit) {
         choices[static_cast<std::size_t>(unit)] =
@@ -54,7 +55,7 @@ Baseline keep_last_k(const cost::StepModel& model, std::uint64_t memory_limit) {
   return best;
 }
 
-Baseline earliest_deadline_first(const cost::StepModel& model, const simulate::StepPlan& choices_of,
+Baseline earliest_deadline_first(const cost::StepModel& model, const simulate::Candidate& choices_of,
                                  std::uint64_t memory_limit) {
   Baseline baseline{
       "earliest_deadline_first",
@@ -64,20 +65,24 @@ Baseline earliest_deadline_first(const cost::StepModel& model, const simulate::S
   return baseline;
 }
 
-std::vector<Baseline> all_baselines(const cost::StepModel& model, std::uint64_t memory_limit) {
+std::vector<Baseline> all_baselines(const cost::StepModel& model, std::uint64_t memory_limit,
+                                    const Wait& wait) {
   std::vector<Baseline> all;
   for (const cost::Strategy strategy :
        {cost::Strategy::ddp, cost::Strategy::zero1, cost::Strategy::zero2, cost::Strategy::zero3})
     all.push_back(uniform(model, strategy, memory_limit));
-  all.push_back(fsdp(model, 1, memory_limit));
-  all.push_back(fsdp(model, 2, memory_limit));
-  all.push_back(keep_last_k(model, memory_limit));
-  all.push_back(greedy_time_per_byte(model, memory_limit));
-  all.push_back(additive_dp(model, memory_limit));
+  const auto add = [&](const auto& make) {
+    if (!has_ended(wait)) all.push_back(make());
+  };
+  add([&] { return fsdp(model, 1, memory_limit); });
+  add([&] { return fsdp(model, 2, memory_limit); });
+  add([&] { return keep_last_k(model, memory_limit, wait); });
+  add([&] { return greedy_time_per_byte(model, memory_limit, wait); });
+  add([&] { return additive_dp(model, memory_limit); });
   const auto best = std::min_element(all.begin(), all.end(), [](const Baseline& a, const Baseline& b) {
     return is_better(a.result, b.result);
   });
-  all.push_back(earliest_deadline_first(model, best->plan, memory_limit));
+  add([&, choices_of = best->plan] { return earliest_deadline_first(model, choices_of, memory_limit); });
   return all;
 }
 

@@ -27,8 +27,8 @@ struct Row {
   std::vector<Entry> entries;  // a column may be there more than once; values add up
 };
 
-// A linear or mixed-integer programme: the least of constant + sum of cost times column, within all bounds.
-struct LinearProgramme {
+// A linear or mixed-integer program: the least of constant + sum of cost times column, within all bounds.
+struct LinearProgram {
   std::string name;
   double constant = 0;
   std::vector<Column> columns;
@@ -40,6 +40,6 @@ struct LinearProgramme {
 
 // As a free-format MPS file, which every solver reads. Names become column and row names with blanks
 // replaced.
-std::string to_mps(const LinearProgramme& programme);
+std::string to_mps(const LinearProgram& program);
 
 }  // namespace rondo::plan

@@ -22,7 +22,7 @@ struct SolveResult {
   double objective = 0;        // of values
   double bound = -kUnbounded;  // no solution is better; certified by the solver
   std::vector<double> values;
-  std::vector<double> row_duals;  // of a linear programme: objective's change per unit of the row's bound
+  std::vector<double> row_duals;  // of a linear program: objective's change per unit of the row's bound
 };
 
 struct SolveOptions {
@@ -38,12 +38,12 @@ struct SolveOptions {
   std::function<bool(double bound)> is_enough;
 };
 
-// Anything that solves linear programmes with integer columns. One call at a time.
+// Anything that solves linear programs with integer columns. One call at a time.
 class LinearModel {
  public:
   virtual ~LinearModel() = default;
   virtual std::string name() const = 0;
-  virtual SolveResult solve(const LinearProgramme& programme, const SolveOptions& options) = 0;
+  virtual SolveResult solve(const LinearProgram& program, const SolveOptions& options) = 0;
 };
 
 // HiGHS, or null when rondo was built without it.

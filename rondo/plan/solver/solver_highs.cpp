@@ -17,11 +17,11 @@ struct Matrix {
   std::vector<double> values;
 };
 
-Matrix by_columns(const LinearProgramme& programme) {
+Matrix by_columns(const LinearProgram& program) {
   Matrix matrix;
-  std::vector<std::vector<Entry>> columns(programme.columns.size());
-  for (std::size_t r = 0; r < programme.rows.size(); ++r) {
-    for (const Entry& entry : programme.rows[r].entries)
+  std::vector<std::vector<Entry>> columns(program.columns.size());
+  for (std::size_t r = 0; r < program.rows.size(); ++r) {
+    for (const Entry& entry : program.rows[r].entries)
       columns[static_cast<std::size_t>(entry.column)].push_back({static_cast<int>(r), entry.value});
   }
   for (const auto& column : columns) {
@@ -64,15 +64,15 @@ class Highs final : public LinearModel {
  public:
   std::string name() const override { return str("HiGHS ", Highs_version()); }
 
-  SolveResult solve(const LinearProgramme& programme, const SolveOptions& options) override {
+  SolveResult solve(const LinearProgram& program, const SolveOptions& options) override {
     const Handle highs(Highs_create());
-    const bool is_mip = !options.relax && std::any_of(programme.columns.begin(), programme.columns.end(),
+    const bool is_mip = !options.relax && std::any_of(program.columns.begin(), program.columns.end(),
                                                       [](const Column& c) { return c.is_integer; });
-    configure(highs.get(), options, programme.constant);
-    pass(highs.get(), programme, is_mip);
+    configure(highs.get(), options, program.constant);
+    pass(highs.get(), program, is_mip);
     if (is_mip && !options.start.empty())
       Highs_setSolution(highs.get(), options.start.data(), nullptr, nullptr, nullptr);
-    Call call{options, programme.constant};
+    Call call{options, program.constant};
     Highs_setCallback(highs.get(), on_callback, &call);
     Highs_startCallback(highs.get(), kHighsCallbackSimplexInterrupt);
     if (is_mip) {
@@ -80,7 +80,7 @@ class Highs final : public LinearModel {
       Highs_startCallback(highs.get(), kHighsCallbackMipImprovingSolution);
     }
     if (Highs_run(highs.get()) == kHighsStatusError) return {};
-    return collect(highs.get(), programme, is_mip);
+    return collect(highs.get(), program, is_mip);
   }
 
  private:
@@ -94,13 +94,13 @@ class Highs final : public LinearModel {
                                  std::max(0.0, seconds(options.wait.deadline.remaining())));
   }
 
-  static void pass(void* highs, const LinearProgramme& programme, bool is_mip) {
-    const Matrix matrix = by_columns(programme);
+  static void pass(void* highs, const LinearProgram& program, bool is_mip) {
+    const Matrix matrix = by_columns(program);
     std::vector<double> cost;
     std::vector<double> lower;
     std::vector<double> upper;
     std::vector<HighsInt> integrality;
-    for (const Column& c : programme.columns) {
+    for (const Column& c : program.columns) {
       cost.push_back(c.cost);
       lower.push_back(c.lower);
       upper.push_back(c.upper);
@@ -108,7 +108,7 @@ class Highs final : public LinearModel {
     }
     std::vector<double> row_lower;
     std::vector<double> row_upper;
-    for (const Row& r : programme.rows) {
+    for (const Row& r : program.rows) {
       row_lower.push_back(r.lower);
       row_upper.push_back(r.upper);
     }
@@ -124,10 +124,10 @@ class Highs final : public LinearModel {
                               kHighsObjSenseMinimize, /*offset=*/0, cost.data(), lower.data(), upper.data(),
                               row_lower.data(), row_upper.data(), matrix.starts.data(), matrix.indices.data(),
                               matrix.values.data());
-    if (status == kHighsStatusError) throw Error(str("HiGHS refused the programme '", programme.name, "'"));
+    if (status == kHighsStatusError) throw Error(str("HiGHS refused the program '", program.name, "'"));
   }
 
-  static SolveResult collect(void* highs, const LinearProgramme& programme, bool is_mip) {
+  static SolveResult collect(void* highs, const LinearProgram& program, bool is_mip) {
     SolveResult result;
     const HighsInt status = Highs_getModelStatus(highs);
     if (status == kHighsModelStatusInfeasible || status == kHighsModelStatusUnboundedOrInfeasible) {
@@ -137,20 +137,20 @@ class Highs final : public LinearModel {
     HighsInt has_solution = 0;
     Highs_getIntInfoValue(highs, "primal_solution_status", &has_solution);
     if (has_solution == kHighsSolutionStatusFeasible) {
-      result.values.resize(programme.columns.size());
-      result.row_duals.resize(programme.rows.size());
-      std::vector<double> column_duals(programme.columns.size());
-      std::vector<double> row_values(programme.rows.size());
+      result.values.resize(program.columns.size());
+      result.row_duals.resize(program.rows.size());
+      std::vector<double> column_duals(program.columns.size());
+      std::vector<double> row_values(program.rows.size());
       Highs_getSolution(highs, result.values.data(), column_duals.data(), row_values.data(),
                         result.row_duals.data());
       Highs_getDoubleInfoValue(highs, "objective_function_value", &result.objective);
-      result.objective += programme.constant;
+      result.objective += program.constant;
       result.status = status == kHighsModelStatusOptimal ? SolveStatus::optimal : SolveStatus::feasible;
     }
     if (is_mip) {
       double bound = 0;
       Highs_getDoubleInfoValue(highs, "mip_dual_bound", &bound);
-      if (std::isfinite(bound)) result.bound = bound + programme.constant;
+      if (std::isfinite(bound)) result.bound = bound + program.constant;
     } else if (status == kHighsModelStatusOptimal) {
       result.bound = result.objective;
     }

@@ -1,37 +1,29 @@
 #include "rondo/train/callbacks/early_stopping.h"
 
-#include <cmath>
-
-#include "rondo/base/error.h"
-#include "rondo/base/text.h"
-
 namespace rondo {
 
-void EarlyStopping::on_validation_end(Trainer&, const ValidationRecord& record) {
-  const auto found = record.values.find(options_.metric);
-  if (found == record.values.end()) {
-    throw UsageError(
-        str("early stopping watches '", options_.metric, "', which the trainer does not compute"));
-  }
-  const double value = options_.larger_is_better ? -found->second : found->second;
-  if (value < best_ - options_.minimum_change) {
-    best_ = value;
+void EarlyStopping::on_validation_end(Trainer& trainer, const ValidationRecord& record) {
+  if (best_.improves(record)) {
     passes_without_improvement_ = 0;
+    if (options_.restore_best) best_weights_ = trainer.copy_weights();
   } else {
     ++passes_without_improvement_;
   }
 }
 
+void EarlyStopping::on_train_end(Trainer& trainer, const FitResult& result) {
+  if (result.end == FitEnd::preempted || passes_without_improvement_ == 0 || best_weights_.empty()) return;
+  trainer.put_weights(best_weights_);
+}
+
 nlohmann::json EarlyStopping::state() const {
-  // JSON has no infinity; null stands for "nothing seen yet".
-  const nlohmann::json best = std::isfinite(best_) ? nlohmann::json(best_) : nlohmann::json();
-  return {{"best", best}, {"passes_without_improvement", passes_without_improvement_}};
+  return {{"best", best_.state()}, {"passes_without_improvement", passes_without_improvement_}};
 }
 
 void EarlyStopping::restore(const nlohmann::json& state) {
-  const nlohmann::json& best = state.at("best");
-  best_ = best.is_null() ? std::numeric_limits<double>::infinity() : best.get<double>();
+  best_.restore(state.at("best"));
   passes_without_improvement_ = state.at("passes_without_improvement");
+  best_weights_.clear();  // of passes of another run or world: not every rank has them
 }
 
 }  // namespace rondo

@@ -1,33 +1,44 @@
 #pragma once
 
-#include <limits>
+#include <string>
 
-#include "rondo/train/callback.h"
+#include "rondo/train/callbacks/best_figure.h"
+#include "rondo/train/trainer.h"
 
 namespace rondo {
 
 // Ends training when a validation figure has not improved for some passes over the validation data.
 class EarlyStopping final : public Callback {
  public:
+  // What is watched, and for how long.
   struct Options {
-    std::string metric = "loss";
-    int patience = 3;           // passes without improvement that end training
-    double minimum_change = 0;  // smaller improvements do not count
-    bool larger_is_better = false;
+    std::string metric = "loss";    // name of a metric of the validation
+    int patience = 3;               // passes without improvement that end training
+    double minimum_change = 0;      // smaller improvements do not count
+    bool larger_is_better = false;  // whether the metric is to rise
+    // A copy of the weights of the best pass is kept in memory (on each rank what it has of them), and
+    // training ends with these, unless it is pre-empted. A resumed run knows the weights of its own passes
+    // only.
+    bool restore_best = false;
   };
-  explicit EarlyStopping(Options options) : options_(std::move(options)) {}
+  // Nothing is watched before the first validation.
+  explicit EarlyStopping(const Options& options)
+      : options_(options),
+        best_({options.metric, options.larger_is_better, options.minimum_change}, "early stopping") {}
 
   std::string name() const override { return "early_stopping"; }
   // Throws UsageError when the trainer computes no such metric.
   void on_validation_end(Trainer& trainer, const ValidationRecord& record) override;
+  void on_train_end(Trainer& trainer, const FitResult& result) override;
   bool wants_to_stop() const override { return passes_without_improvement_ >= options_.patience; }
   nlohmann::json state() const override;
   void restore(const nlohmann::json& state) override;
 
  private:
   Options options_;
-  double best_ = std::numeric_limits<double>::infinity();  // negated when larger is better
+  BestFigure best_;
   int passes_without_improvement_ = 0;
+  WeightsCopy best_weights_;  // with restore_best
 };
 
 }  // namespace rondo

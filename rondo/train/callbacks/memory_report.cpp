@@ -32,8 +32,10 @@ nlohmann::json to_json(const MemoryPeak& peak) {
 
 void MemoryReport::on_train_end(Trainer& trainer, const FitResult&) {
   const Context& context = trainer.strategy().context();
-  nlohmann::json mine = to_json(process_ledger().peak());
+  nlohmann::json mine = to_json(replica_memory_tracker().peak());
   mine["rank"] = context.rank();
+  if (const auto replicas = trainer.replica_peak_bytes(); !replicas.empty())
+    mine["replica_peak_bytes"] = replicas;
   const std::vector<nlohmann::json> of_ranks = gather_object(mine, context.world());
   if (context.rank() == 0) {
     replace_text_file(run_directory_ / "memory.json", nlohmann::json{{"ranks", of_ranks}}.dump(1) + "\n");

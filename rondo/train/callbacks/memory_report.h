@@ -2,13 +2,13 @@
 
 #include <filesystem>
 
-#include "rondo/memory/ledger.h"
+#include "rondo/memory/tracker.h"
 #include "rondo/train/callback.h"
 
 namespace rondo {
 
-// Writes memory.json when training ends: for every rank the peak of its process's books, its moment, and what
-// it consisted of by unit and category. Rank 0 writes.
+// Writes memory.json when training ends: for every rank the peak of its process's tracked memory, its moment,
+// and what it consisted of by unit and category. Rank 0 writes.
 class MemoryReport final : public Callback {
  public:
   explicit MemoryReport(std::filesystem::path run_directory) : run_directory_(std::move(run_directory)) {}

@@ -20,35 +20,54 @@ bool due(std::optional<TimePoint>& last, Duration interval) {
   return true;
 }
 
-void drop_rows_after(const std::filesystem::path& file, std::int64_t step) {
-  if (!std::filesystem::exists(file)) return;
-  std::string kept;
-  bool dropped = false;
-  for (const MetricsRow& row : read_metrics(file).rows) {
-    if (row.step > step) {
-      dropped = true;
-    } else {
-      kept += to_json_line(row) + "\n";
+// What modules have counted in each step on all ranks, on rank 0. Names are the same in all steps and on all
+// ranks.
+std::vector<StepFigures> joint_figures(const std::vector<StepRecord>& records, const Group& world) {
+  std::vector<StepFigures> joint;
+  std::vector<double> mine;
+  for (const StepRecord& record : records) {
+    joint.push_back(record.figures);
+    for (const auto& [name, figure] : record.figures) mine.insert(mine.end(), {figure.sum, figure.weight});
+  }
+  if (mine.empty()) return joint;
+  const at::Tensor numbers =
+      at::from_blob(mine.data(), {static_cast<std::int64_t>(mine.size())}, at::kDouble);
+  const std::vector<at::Tensor> of_ranks = gather(numbers, world, 0);
+  for (std::size_t rank = 1; rank < of_ranks.size(); ++rank) {
+    const auto* next = of_ranks[rank].const_data_ptr<double>();
+    for (StepFigures& figures : joint) {
+      for (auto& [name, figure] : figures) {
+        figure += {.sum = next[0], .weight = next[1]};
+        next += 2;
+      }
     }
   }
-  if (dropped) replace_text_file(file, kept);
+  return joint;
 }
 
 }  // namespace
 
-MetricsLog::MetricsLog(Options options) : options_(std::move(options)), memory_(options_.accounted_bytes) {}
+MetricsLog::MetricsLog(Options options) : options_(std::move(options)), memory_(options_.tracked_bytes) {}
 
 void MetricsLog::on_train_begin(Trainer& trainer, const FitPlan& plan) {
   counts_tokens_ = plan.unit == "tokens";
+  if (options_.peak_flops) {
+    utilisation_.emplace(trainer, *options_.peak_flops > 0 ? options_.peak_flops : std::nullopt);
+  }
   if (trainer.strategy().context().rank() != 0) return;
-  drop_rows_after(options_.file, plan.first_step);
-  writer_.emplace(options_.file);
+  writer_.emplace(options_.file, plan.first_step, plan.validation_due);
 }
 
 void MetricsLog::on_step_end(Trainer& trainer, const StepRecord& record) {
   sample_memory();
+  const std::optional<double> utilisation =
+      utilisation_ ? utilisation_->end_step(trainer, record) : std::nullopt;
   records_.push_back(record);
-  figures_.push_back({.step_ms = record.times.step_ms,
+  figures_.push_back({.loss = record.loss,
+                      .gradient_norm = record.gradient_norm.value_or(0),
+                      .utilisation = utilisation.value_or(0),
+                      .rate = record.rate,
+                      .step_ms = record.times.step_ms,
                       .compute_ms = record.times.compute_ms,
                       .comm_ms = record.times.comm_ms,
                       .exposed_comm_ms = record.times.exposed_comm_ms,
@@ -61,24 +80,18 @@ void MetricsLog::on_step_end(Trainer& trainer, const StepRecord& record) {
 void MetricsLog::on_validation_end(Trainer& trainer, const ValidationRecord& record) {
   flush(trainer);
   if (!writer_) return;
-  MetricsRow row;
-  row.step = record.step;
+  MetricsRow row = validation_row(record.step, record.values);
   row.epoch = record.epoch;
   row.elapsed_s = record.elapsed_s;
-  const auto value = [&](const char* metric) -> std::optional<double> {
-    const auto found = record.values.find(metric);
-    return found == record.values.end() ? std::nullopt : std::optional(found->second);
-  };
-  row.validation_loss = value("loss");
-  row.validation_accuracy = value("accuracy");
-  writer_->append(row);
+  writer_->append_validation(row);
+  if (options_.observer) options_.observer({&row, 1});
 }
 
-void MetricsLog::on_train_end(Trainer& trainer, const FitResult&) { flush(trainer); }
+void MetricsLog::on_train_end(Trainer& trainer, const FitResult&) { before_save(trainer); }
 
 void MetricsLog::sample_memory() {
-  // An allocator's own books cost nothing to read.
-  if (options_.accounted_bytes || due(memory_sampled_, kMemoryInterval)) memory_.sample();
+  // An allocator's own figures cost nothing to read.
+  if (options_.tracked_bytes || due(memory_sampled_, kMemoryInterval)) memory_.sample();
   if (due(pss_sampled_, kPssInterval)) memory_.sample_pss();
 }
 
@@ -87,10 +100,13 @@ void MetricsLog::flush(Trainer& trainer) {
   constexpr auto kWidth = static_cast<std::int64_t>(sizeof(LocalFigures) / sizeof(double));
   const auto rows = static_cast<std::int64_t>(records_.size());
   const at::Tensor mine = at::from_blob(figures_.data(), {rows, kWidth}, at::kDouble);
-  const std::vector<at::Tensor> of_ranks = gather(mine, trainer.strategy().context().world(), 0);
+  const Group& world = trainer.strategy().context().world();
+  const std::vector<at::Tensor> of_ranks = gather(mine, world, 0);
+  const std::vector<StepFigures> counted = joint_figures(records_, world);
   if (writer_) {
     for (std::size_t i = 0; i < records_.size(); ++i) {
       const StepRecord& record = records_[i];
+      std::vector<MetricsRow> of_step;
       for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
         const LocalFigures& figures = static_cast<const LocalFigures*>(of_ranks[rank].const_data_ptr())[i];
         MetricsRow row;
@@ -98,10 +114,13 @@ void MetricsLog::flush(Trainer& trainer) {
         row.step = record.step;
         row.epoch = record.epoch;
         row.elapsed_s = record.elapsed_s;
-        row.loss = record.loss;
+        row.loss = figures.loss;
         row.learning_rate = record.learning_rate;
         row.loss_scale = record.loss_scale;
-        (counts_tokens_ ? row.tokens_per_s : row.samples_per_s) = record.rate;
+        if (record.gradient_norm) row.others["gradient_norm"] = figures.gradient_norm;
+        if (figures.utilisation > 0) row.others["mfu"] = figures.utilisation;
+        for (const auto& [name, figure] : counted[i]) row.others[name] = figure.value();
+        (counts_tokens_ ? row.tokens_per_s : row.samples_per_s) = figures.rate;
         row.step_ms = figures.step_ms;
         row.compute_ms = figures.compute_ms;
         row.comm_ms = figures.comm_ms;
@@ -109,8 +128,10 @@ void MetricsLog::flush(Trainer& trainer) {
         row.peak_bytes = static_cast<std::uint64_t>(figures.peak_bytes);
         row.peak_rss_bytes = static_cast<std::uint64_t>(figures.peak_rss_bytes);
         row.peak_pss_bytes = static_cast<std::uint64_t>(figures.peak_pss_bytes);
-        writer_->append(row);
+        of_step.push_back(std::move(row));
       }
+      writer_->append_step(of_step);
+      if (options_.observer) options_.observer(of_step);
     }
   }
   records_.clear();

@@ -1,24 +1,67 @@
 #include "rondo/train/callbacks/model_checkpoint.h"
 
+#include <algorithm>
+
+#include "rondo/base/log.h"
+#include "rondo/train/agreement.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo {
 
-void ModelCheckpoint::on_train_begin(Trainer&, const FitPlan& plan) { saved_step_ = plan.first_step; }
-
-void ModelCheckpoint::on_step_end(Trainer& trainer, const StepRecord& record) {
-  if (options_.every_steps > 0 && record.step % options_.every_steps == 0) save(trainer);
+void ModelCheckpoint::on_train_begin(Trainer&, const FitPlan& plan) {
+  // What a validation that was due changes is not in the checkpoint yet.
+  saved_step_ = plan.validation_due ? -1 : plan.first_step;
 }
 
-void ModelCheckpoint::on_epoch_end(Trainer& trainer, std::int64_t) {
-  if (options_.every_steps == 0) save(trainer);
+void ModelCheckpoint::on_epoch_end(Trainer&, const EpochRecord& record) {
+  if (options_.best_of.empty() && options_.every_steps == 0)
+    due_ = (record.epoch + 1) % std::max<std::int64_t>(1, options_.every_epochs) == 0;
 }
 
-void ModelCheckpoint::on_train_end(Trainer& trainer, const FitResult&) { save(trainer); }
+void ModelCheckpoint::on_validation_end(Trainer&, const ValidationRecord& record) {
+  if (!options_.best_of.empty()) due_ = best_.improves(record);
+}
+
+void ModelCheckpoint::on_step_complete(Trainer& trainer, const StepRecord& record) {
+  if (options_.best_of.empty() && options_.every_steps > 0) due_ = record.step % options_.every_steps == 0;
+  if (!due_) return;
+  try {
+    save(trainer);
+  } catch (const AgreedError& error) {
+    warn(trainer, record.step, error);
+  } catch (const Error& error) {
+    // Of one process alone, which needs nobody's agreement.
+    if (trainer.strategy().context().world_size() > 1) throw;
+    warn(trainer, record.step, error);
+  }
+}
+
+void ModelCheckpoint::on_train_end(Trainer& trainer, const FitResult&) {
+  if (options_.best_of.empty() || due_) save(trainer);
+  trainer.finish_save();
+}
+
+void ModelCheckpoint::warn(const Trainer& trainer, std::int64_t step, const Error& error) {
+  if (trainer.strategy().context().rank() != 0) return;
+  log::warning("the checkpoint of step ", step, " could not be written: ", error.what(),
+               "; training goes on, and the older checkpoints stand");
+}
+
+nlohmann::json ModelCheckpoint::state() const {
+  return options_.best_of.empty() ? nlohmann::json() : nlohmann::json{{"best", best_.state()}};
+}
+
+void ModelCheckpoint::restore(const nlohmann::json& state) {
+  if (!state.is_null()) best_.restore(state.at("best"));
+}
 
 void ModelCheckpoint::save(Trainer& trainer) {
+  due_ = false;
   if (saved_step_ == trainer.position().step) return;
-  trainer.save(options_.directory, options_.keep);
+  trainer.save(options_.directory, SaveOptions{.keep = options_.keep,
+                                               .in_parts = options_.in_parts,
+                                               .in_background = options_.in_background,
+                                               .incremental = options_.incremental});
   saved_step_ = trainer.position().step;
 }
 

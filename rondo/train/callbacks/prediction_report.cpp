@@ -5,7 +5,7 @@
 #include "rondo/backend/collectives.h"
 #include "rondo/base/median.h"
 #include "rondo/format/file.h"
-#include "rondo/memory/ledger.h"
+#include "rondo/memory/tracker.h"
 #include "rondo/nn/partition.h"
 #include "rondo/train/trainer.h"
 
@@ -52,8 +52,8 @@ void PredictionReport::on_step_end(Trainer& trainer, const StepRecord& record) {
   std::map<std::string, double> exposed_ms;
   for (const Prediction::Unit& unit : prediction_.units) exposed_ms[unit.name] = 0;
   double all_ms = 0;
-  for (const CommunicationSpan& span : trainer.communication_spans()) {
-    const double waited_ms = static_cast<double>(span.exposed_ns) * 1e-6;
+  for (const TraceSpan& span : trainer.communication_spans()) {
+    const double waited_ms = static_cast<double>(span.exposed_ns.value_or(0)) * 1e-6;
     exposed_ms[span.unit] += waited_ms;
     all_ms += waited_ms;
   }
@@ -61,16 +61,18 @@ void PredictionReport::on_step_end(Trainer& trainer, const StepRecord& record) {
   for (const auto& [unit, waited_ms] : exposed_ms) unit_exposed_comm_ms_[unit].push_back(waited_ms);
   times_.add_step(spans_->take());
   if (!only_trained_) return;
-  peak_bytes_ = process_ledger().peak_total();
+  peak_bytes_ = replica_memory_tracker().peak_total();
   unit_peak_bytes_ = peaks_->bytes();
 }
 
-void PredictionReport::on_epoch_end(Trainer&, std::int64_t) { only_trained_ = false; }
+void PredictionReport::on_epoch_end(Trainer&, const EpochRecord&) { only_trained_ = false; }
 
 void PredictionReport::on_validation_end(Trainer&, const ValidationRecord&) {
   only_trained_ = false;
   spans_->take();  // no step's
 }
+
+void PredictionReport::before_save(Trainer&) { only_trained_ = false; }
 
 json PredictionReport::measured() const {
   json units = json::object();
@@ -105,7 +107,9 @@ void PredictionReport::on_train_end(Trainer& trainer, const FitResult&) {
       if (rank["units"].contains(unit.name)) of_unit.push_back(rank["units"][unit.name]);
     }
     for (const char* key : {"exposed_comm_ms", "peak_bytes", "forward_ms", "backward_ms"}) {
-      if (!of_unit.empty() && of_unit.front().contains(key)) entry["measured"][key] = largest(of_unit, key);
+      const bool is_known =
+          std::any_of(of_unit.begin(), of_unit.end(), [&](const json& rank) { return rank.contains(key); });
+      if (is_known) entry["measured"][key] = largest(of_unit, key);
     }
     units.push_back(std::move(entry));
   }

@@ -43,8 +43,9 @@ class PredictionReport final : public Callback {
   std::string name() const override { return "prediction_report"; }
   void on_train_begin(Trainer& trainer, const FitPlan& plan) override;
   void on_step_end(Trainer& trainer, const StepRecord& record) override;
-  void on_epoch_end(Trainer& trainer, std::int64_t epoch) override;
+  void on_epoch_end(Trainer& trainer, const EpochRecord& record) override;
   void on_validation_end(Trainer& trainer, const ValidationRecord& record) override;
+  void before_save(Trainer& trainer) override;
   void on_train_end(Trainer& trainer, const FitResult& result) override;
 
   // {predicted: {step_ms, exposed_comm_ms, peak_bytes}, measured: {...}, units: [{name, choice, predicted:
@@ -62,7 +63,7 @@ class PredictionReport final : public Callback {
   Prediction prediction_;
   std::shared_ptr<UnitSpans> spans_ = std::make_shared<UnitSpans>();
   UnitTimes times_;
-  std::shared_ptr<UnitPeaks> peaks_ = std::make_shared<UnitPeaks>(process_ledger());
+  std::shared_ptr<UnitPeaks> peaks_ = std::make_shared<UnitPeaks>(replica_memory_tracker());
   std::map<std::string, std::uint64_t> unit_peak_bytes_;
   std::vector<double> step_ms_;
   std::vector<double> exposed_comm_ms_;

@@ -3,6 +3,7 @@
 #include <iomanip>
 #include <sstream>
 
+#include "rondo/base/text.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo {
@@ -34,6 +35,10 @@ void ProgressDisplay::on_step_end(Trainer&, const StepRecord& record) {
                      .learning_rate = record.learning_rate,
                      .rate = smoothed_rate_,
                      .unit = unit_});
+}
+
+void ProgressDisplay::on_validation_progress(Trainer&, std::int64_t batches, std::int64_t of) {
+  if (progress_) progress_->activity(str("validation: ", batches, " of ", of, " batches"));
 }
 
 void ProgressDisplay::on_validation_end(Trainer&, const ValidationRecord& record) {

@@ -11,16 +11,19 @@ namespace rondo {
 // Shows progress on rank 0: a bar on a terminal, lines elsewhere.
 class ProgressDisplay final : public Callback {
  public:
+  // Where and how it is shown.
   struct Options {
-    std::FILE* stream = stderr;  // not owned
-    ProgressStyle style = ProgressStyle::automatic;
-    std::int64_t line_every_steps = 10;
+    std::FILE* stream = stderr;                      // not owned
+    ProgressStyle style = ProgressStyle::automatic;  // bar, lines or nothing
+    std::int64_t line_every_steps = 10;              // steps between lines
   };
+  // Nothing is shown before training begins.
   explicit ProgressDisplay(const Options& options) : options_(options) {}
 
   std::string name() const override { return "progress_display"; }
   void on_train_begin(Trainer& trainer, const FitPlan& plan) override;
   void on_step_end(Trainer& trainer, const StepRecord& record) override;
+  void on_validation_progress(Trainer& trainer, std::int64_t batches, std::int64_t of) override;
   void on_validation_end(Trainer& trainer, const ValidationRecord& record) override;
   void on_train_end(Trainer& trainer, const FitResult& result) override;
 

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "rondo/base/text.h"
+#include "rondo/train/histograms.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo {
@@ -20,7 +21,15 @@ void TensorBoard::on_train_begin(Trainer& trainer, const FitPlan& plan) {
   if (trainer.strategy().context().rank() == 0) writer_.emplace(options_.directory, wall_time());
 }
 
-void TensorBoard::on_step_end(Trainer&, const StepRecord& record) {
+void TensorBoard::on_step_end(Trainer& trainer, const StepRecord& record) {
+  if (is_histogram_due(record.step)) {
+    const auto histograms = histograms_of(trainer);
+    const double now = wall_time();
+    if (writer_) {
+      for (const auto& [tag, histogram] : histograms)
+        writer_->add_histogram(tag, histogram, record.step, now);
+    }
+  }
   if (!writer_ || (record.step % options_.every_steps != 0 && record.step != total_steps_)) return;
   add("train/loss", record.loss, record.step);
   add("train/learning_rate", record.learning_rate, record.step);

@@ -11,18 +11,27 @@ namespace rondo {
 // Writes events.out.tfevents.* for TensorBoard on rank 0.
 class TensorBoard final : public Callback {
  public:
+  // Where events go, and how often.
   struct Options {
-    std::filesystem::path directory = {};
-    std::int64_t every_steps = 10;
+    std::filesystem::path directory = {};  // for events.out.tfevents.*
+    std::int64_t every_steps = 10;         // steps between events
+    // Steps between histograms of every weight and gradient; 0: none. In such a step gradients are complete
+    // before the optimizer reads them, whatever the strategy would do later.
+    std::int64_t histograms_every = 0;
   };
+  // The file is opened when training begins.
   explicit TensorBoard(Options options) : options_(std::move(options)) {}
 
   std::string name() const override { return "tensor_board"; }
   void on_train_begin(Trainer& trainer, const FitPlan& plan) override;
+  bool wants_gradient_norm(std::int64_t step) const override { return is_histogram_due(step + 1); }
   void on_step_end(Trainer& trainer, const StepRecord& record) override;
   void on_validation_end(Trainer& trainer, const ValidationRecord& record) override;
 
  private:
+  bool is_histogram_due(std::int64_t step) const {
+    return options_.histograms_every > 0 && step % options_.histograms_every == 0;
+  }
   void add(const std::string& tag, double value, std::int64_t step);
 
   Options options_;

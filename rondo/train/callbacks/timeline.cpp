@@ -1,12 +1,13 @@
 #include "rondo/train/callbacks/timeline.h"
 
 #include "rondo/backend/collectives.h"
+#include "rondo/train/clock_reading.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo {
 
-std::function<void(TraceEvent)> Timeline::sink() {
-  return [this](TraceEvent event) {
+std::function<void(TraceSpan)> Timeline::sink() {
+  return [this](TraceSpan event) {
     if (writer_) writer_->add(std::move(event));
   };
 }
@@ -18,14 +19,25 @@ std::function<void(const TraceCounter&)> Timeline::memory_sink() {
 }
 
 void Timeline::on_train_begin(Trainer& trainer, const FitPlan&) {
+  clock_at_begin_ = read_clock(trainer.strategy().context());
   writer_ = std::make_unique<TraceWriter>(run_directory_, trainer.strategy().context().rank());
 }
 
 void Timeline::on_train_end(Trainer& trainer, const FitResult&) {
   writer_.reset();
   const Context& context = trainer.strategy().context();
-  barrier(context.world());  // every part is complete
-  if (context.rank() == 0) merge_traces(run_directory_);
+  const ClockReading at_end = read_clock(context);
+  // Every part is complete when all have said this.
+  const std::vector<nlohmann::json> readings = gather_object(
+      {clock_at_begin_.own_ns, clock_at_begin_.ahead_ns, at_end.own_ns, at_end.ahead_ns}, context.world());
+  if (context.rank() != 0) return;
+  ClockReadings clocks;
+  for (int rank = 0; rank < context.world_size(); ++rank) {
+    const auto numbers = readings[static_cast<std::size_t>(rank)].get<std::vector<std::int64_t>>();
+    clocks[rank] = {{.own_ns = numbers.at(0), .ahead_ns = numbers.at(1)},
+                    {.own_ns = numbers.at(2), .ahead_ns = numbers.at(3)}};
+  }
+  merge_traces(run_directory_, clocks);
 }
 
 }  // namespace rondo

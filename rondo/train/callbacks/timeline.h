@@ -13,20 +13,22 @@ namespace rondo {
 // FitOptions::trace.
 class Timeline final : public Callback {
  public:
+  // Trace.json lies in `run_directory`.
   explicit Timeline(std::filesystem::path run_directory) : run_directory_(std::move(run_directory)) {}
 
   std::string name() const override { return "timeline"; }
   // Valid as long as this object.
-  std::function<void(TraceEvent)> sink();
+  std::function<void(TraceSpan)> sink();
   // Likewise, for FitOptions::trace_memory.
   std::function<void(const TraceCounter&)> memory_sink();
   void on_train_begin(Trainer& trainer, const FitPlan& plan) override;
-  // Joins the ranks' parts.
+  // Joins the ranks' parts, on one clock.
   void on_train_end(Trainer& trainer, const FitResult& result) override;
 
  private:
   std::filesystem::path run_directory_;
   std::unique_ptr<TraceWriter> writer_;
+  ClockReading clock_at_begin_;
 };
 
 }  // namespace rondo

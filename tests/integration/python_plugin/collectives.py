@@ -1,12 +1,16 @@
 """Every collective over rondo gives what Gloo gives, under torchrun: run by python_plugin_test.py on 3 ranks."""
 
 import itertools
+import pathlib
 import sys
 from datetime import timedelta
 
 import rondo_torch
 import torch
 import torch.distributed as dist
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[3] / "bench" / "peers"))
+from leaving import leave  # noqa: E402
 
 dist.init_process_group("rondo")
 rank, size = dist.get_rank(), dist.get_world_size()
@@ -176,7 +180,7 @@ compare("coalesced", coalesced, lambda: [random(10, torch.float32), strided(rand
 # Asynchronous work: wait with a timeout, completion, result, futures.
 tensor = torch.ones(100_000)
 work = dist.all_reduce(tensor, async_op=True)
-assert work.wait(timedelta(seconds=20)) and work.is_completed() and work.is_success()
+assert work.wait(timedelta(seconds=100)) and work.is_completed() and work.is_success()
 assert torch.equal(tensor, torch.full_like(tensor, size)) and torch.equal(work.result()[0], tensor)
 future = dist.all_reduce(tensor, async_op=True).get_future().then(lambda done: done.value()[0] / size)
 assert torch.equal(future.wait(), torch.full_like(tensor, size))
@@ -201,3 +205,4 @@ assert rondo_torch.is_registered(torch.empty(100_000)) and not rondo_torch.is_re
 dist.barrier()
 dist.destroy_process_group()
 sys.stdout.write(f"rank {rank}: {checked} comparisons\n")
+leave()

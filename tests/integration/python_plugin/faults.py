@@ -17,7 +17,7 @@ import torch.distributed as dist
 rendezvous, rank, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 torch.set_num_threads(1)
 dist.init_process_group("rondo", init_method=rendezvous, rank=rank, world_size=size,
-                        timeout=datetime.timedelta(seconds=30))
+                        timeout=datetime.timedelta(seconds=100))
 
 
 def report(what, call):
@@ -47,7 +47,7 @@ in_own_group("operation", lambda group: dist.barrier(group=group) if rank == 2
              else dist.all_reduce(torch.ones(5), group=group))
 in_own_group("future", lambda group: dist.all_reduce(torch.ones(100 + rank), group=group, async_op=True)
              .get_future().wait())
-report("sparse", lambda: dist.all_reduce(torch.eye(3).to_sparse()))
+report("sparse", lambda: dist.all_reduce(torch.eye(3).to_sparse(), op=dist.ReduceOp.MAX))
 group = dist.new_group()
 if rank == 0:
     work = dist.all_reduce(torch.ones(1), group=group, async_op=True)

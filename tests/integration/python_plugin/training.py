@@ -6,6 +6,7 @@ Prints for each strategy the losses over Gloo and over rondo.
 """
 
 import json
+import pathlib
 import sys
 
 import torch
@@ -14,6 +15,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[3] / "bench" / "peers"))
+from leaving import leave  # noqa: E402
 
 STEPS = 8
 
@@ -95,6 +99,7 @@ def main(rank, rendezvous, ranks):
     if rank == 0:
         print(json.dumps(result))
     dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
 
 #include "rondo/base/random.h"
 
-namespace rondo {
+namespace rondo::flat_layout_test {
 namespace {
 
 struct Shape {
@@ -75,4 +75,4 @@ TEST(FlatLayout, BlocksAreAboutAsLargeAsAsked) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::flat_layout_test

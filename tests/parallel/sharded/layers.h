@@ -7,9 +7,9 @@
 #include "rondo/backend/context.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/nn/unit.h"
-#include "rondo/parallel/registry.h"
 #include "tests/backend/ranks.h"
 #include "tests/parallel/small_models.h"
+#include "tests/parallel/strategy_told.h"
 
 // A model of units and its training in one process and on many ranks: the oracle of every sharded strategy.
 namespace rondo::testing {
@@ -105,8 +105,8 @@ inline void train_steps(const Context& context, PreparedModel& prepared, Layers&
 
 // Training of a Layers on one rank, step by step, on the rank's share of joint batches of 12.
 struct RankTraining {
-  RankTraining(Context& context, const std::string& strategy_name, const StrategyOptions& options)
-      : context(context), strategy(all_strategies().make(strategy_name, context, options)) {
+  RankTraining(Context& context, const std::string& strategy_name, const ShardedOptions& options)
+      : context(context), strategy(make_strategy(strategy_name, context, options)) {
     prepared = strategy->prepare(model.ptr());
     optimizer = make_adamw(prepared->module());
   }
@@ -127,16 +127,16 @@ struct RankTraining {
 
 // The same on the ranks of `context`; every rank's result is the whole model.
 inline std::vector<at::Tensor> train_on_ranks(Context& context, const std::string& strategy_name,
-                                              const StrategyOptions& options, const TrainingPlan& plan,
+                                              const ShardedOptions& options, const TrainingPlan& plan,
                                               std::int64_t width = 7) {
-  const auto strategy = all_strategies().make(strategy_name, context, options);
+  const auto strategy = make_strategy(strategy_name, context, options);
   Layers model(width);
   // Ranks begin with different weights; rank 0's count.
   if (context.rank() > 0) fill_parameters(*model, 99);
   const auto prepared = strategy->prepare(model.ptr());
   const auto optimizer = make_adamw(prepared->module());
   train_steps(context, *prepared, model, *optimizer, plan);
-  prepared->make_whole();
+  prepared->unshard();
   std::vector<at::Tensor> result;
   for (const at::Tensor& parameter : model->parameters()) result.push_back(parameter.detach().clone());
   barrier(context.world());

@@ -5,20 +5,20 @@
 #include "rondo/base/error.h"
 #include "rondo/precision/grad_scaler.h"
 #include "rondo/strategy/state_dict.h"
-#include "rondo/strategy/summon_full.h"
+#include "rondo/strategy/summon_full_params.h"
 #include "tests/parallel/sharded/layers.h"
 
 // Units that compute and communicate in other dtypes than their weights have. The models of these tests are
-// float64, so float32 is the narrow type.
-namespace rondo::testing {
+// float64, so float32 is the low-precision dtype.
+namespace rondo::testing::mixed_precision_test {
 namespace {
 
 const MixedPrecisionPolicy kNarrow{
     .param_dtype = at::kFloat, .reduce_dtype = at::kDouble, .output_dtype = at::kDouble};
 constexpr double kNarrowTolerance = 2e-5;  // of weights of about 0.3 after 8 steps
 
-StrategyOptions options_with(const MixedPrecisionPolicy& policy) {
-  StrategyOptions options;
+ShardedOptions options_with(const MixedPrecisionPolicy& policy) {
+  ShardedOptions options;
   options.find_unused_parameters = true;
   options.strategy_seed = 7;
   options.block_bytes = Bytes{256};
@@ -26,9 +26,9 @@ StrategyOptions options_with(const MixedPrecisionPolicy& policy) {
   return options;
 }
 
-// The masters after training, on every rank.
+// The master weights after training, on every rank.
 std::vector<at::Tensor> train_masters(Context& context, const std::string& strategy_name,
-                                      const StrategyOptions& options, const TrainingPlan& plan) {
+                                      const ShardedOptions& options, const TrainingPlan& plan) {
   const auto strategy = all_strategies().make(strategy_name, context, options);
   Layers model;
   const auto prepared = strategy->prepare(model.ptr());
@@ -92,7 +92,7 @@ TEST(MixedPrecision, WeightsStayWideAndTheModelIsNarrow) {
     Layers model;
     const at::Tensor before = model->layers[0]->linear->weight.detach().clone();
     const auto prepared = strategy->prepare(model.ptr());
-    EXPECT_TRUE(prepared->parts().keeps_masters());
+    EXPECT_TRUE(prepared->parts().has_fp32_master_weights());
     EXPECT_EQ(model->layers[0]->linear->weight.scalar_type(), at::kBFloat16);
     EXPECT_EQ(prepared->module().parameters().front().scalar_type(), at::kDouble);
     prepared->begin_step({.samples = 1});
@@ -100,9 +100,9 @@ TEST(MixedPrecision, WeightsStayWideAndTheModelIsNarrow) {
     EXPECT_EQ(model->layers[0](at::zeros({1, 7}, at::kDouble)).scalar_type(), at::kBFloat16);
     prepared->finish_backward();
     {
-      const SummonFull full(*prepared);
+      const SummonFullParams full(*prepared);
       EXPECT_TRUE(at::equal(model->layers[0]->linear->weight, before.to(at::kBFloat16)));
-      full.write_back();  // nothing was changed: masters are not rounded
+      full.write_back();  // nothing was changed: master weights are not rounded
     }
     for (const ModelTensor& tensor : full_state_dict(*prepared)) {
       if (tensor.name != "layer0.linear.weight") continue;
@@ -198,7 +198,7 @@ TEST(MixedPrecision, StrategiesWithoutUnitsRefuseAPolicy) {
   run_ranks(2, "native", [](Context& context) {
     const std::string message =
         message_of([&] { all_strategies().make("ddp", context, options_with(kNarrow)); });
-    EXPECT_NE(message.find("mixed precision policy is a matter of units, which strategy ddp does not know"),
+    EXPECT_NE(message.find("strategy ddp takes rondo::DdpStrategyOptions, not rondo::ShardedOptions"),
               std::string::npos)
         << message;
     const auto strategy = all_strategies().make("zero1", context, options_with(kNarrow));
@@ -210,4 +210,4 @@ TEST(MixedPrecision, StrategiesWithoutUnitsRefuseAPolicy) {
 }
 
 }  // namespace
-}  // namespace rondo::testing
+}  // namespace rondo::testing::mixed_precision_test

@@ -2,22 +2,29 @@
 
 #include <filesystem>
 
-#include "rondo/backend/accounting.h"
+#include "rondo/backend/memory/tracked_memory.h"
 #include "rondo/base/error.h"
-#include "rondo/memory/ledger.h"
 #include "rondo/memory/scope.h"
-#include "tests/format/temporary_directory.h"
+#include "rondo/memory/tracker.h"
 #include "tests/parallel/sharded/layers.h"
+#include "tests/temporary_directory.h"
 
-namespace rondo::testing {
+namespace rondo::testing::offload_test {
 namespace {
 
-StrategyOptions options_with(const std::filesystem::path& directory) {
-  StrategyOptions options;
+ShardedOptions options_with(const std::filesystem::path& directory) {
+  ShardedOptions options;
   options.find_unused_parameters = true;
   options.strategy_seed = 7;
   options.offload.directory = directory.string();
   return options;
+}
+
+// Ranks are threads with memory trackers of their own.
+std::uint64_t file_bytes_of_all_ranks() {
+  std::uint64_t bytes = 0;
+  any_replica_tracker([&](MemoryTracker& tracker) { return bytes += tracker.file_bytes(), false; });
+  return bytes;
 }
 
 TEST(Offload, ChangesNoBitOfTheWeights) {
@@ -35,11 +42,11 @@ TEST(Offload, ChangesNoBitOfTheWeights) {
     }
   }
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
-  EXPECT_EQ(process_ledger().file_bytes(), 0U);
+  EXPECT_EQ(file_bytes_of_all_ranks(), 0U);
 }
 
 TEST(Offload, StateAndShardsAreInFilesAndNotInMemory) {
-  account_cpu_allocations();
+  track_cpu_allocations();
   const TemporaryDirectory directory;
   for (const std::string backend : {"native", "gloo"}) {
     run_ranks(1, backend, [&](Context& context) {
@@ -49,8 +56,8 @@ TEST(Offload, StateAndShardsAreInFilesAndNotInMemory) {
       for (const at::Tensor& parameter : distinct_parameters(*model)) parameter_bytes += parameter.nbytes();
       const auto prepared = strategy->prepare(model.ptr());
       const auto optimizer = make_adamw(prepared->module());
-      EXPECT_GE(process_ledger().file_bytes(), parameter_bytes);
-      const auto in_memory = [] { return process_ledger().usage()[MemoryCategory::optimizer_state]; };
+      EXPECT_GE(replica_memory_tracker().file_bytes(), parameter_bytes);
+      const auto in_memory = [] { return replica_memory_tracker().usage()[MemoryCategory::optimizer_state]; };
       const std::uint64_t before = in_memory();
       for (int step = 0; step < 2; ++step) {
         optimizer->zero_grad();
@@ -63,10 +70,10 @@ TEST(Offload, StateAndShardsAreInFilesAndNotInMemory) {
       }
       EXPECT_LT(in_memory(), before + parameter_bytes / 50) << "two moments take " << 2 * parameter_bytes;
       // Two moments of what is trained, and the shards.
-      EXPECT_GT(process_ledger().file_bytes(), parameter_bytes * 5 / 2);
+      EXPECT_GT(replica_memory_tracker().file_bytes(), parameter_bytes * 5 / 2);
     });
   }
-  EXPECT_EQ(process_ledger().file_bytes(), 0U);
+  EXPECT_EQ(file_bytes_of_all_ranks(), 0U);
 }
 
 TEST(Offload, ADirectoryThatCannotBeIsNamed) {
@@ -80,4 +87,4 @@ TEST(Offload, ADirectoryThatCannotBeIsNamed) {
 }
 
 }  // namespace
-}  // namespace rondo::testing
+}  // namespace rondo::testing::offload_test

@@ -1,12 +1,14 @@
-// What each strategy takes on a rank, on the books of memory, against the table of ZeRO (Rajbhandari et al.,
+// What each strategy takes on a rank, on the memory tracker, against the table of ZeRO (Rajbhandari et al.,
 // 2020): P bytes of parameters, G of gradients, O of optimizer state, each whole or a share.
 
 #include <gtest/gtest.h>
 
-#include "rondo/backend/accounting.h"
+#include <mutex>
+
+#include "rondo/backend/memory/tracked_memory.h"
 #include "tests/parallel/sharded/layers.h"
 
-namespace rondo::testing {
+namespace rondo::testing::sharded_memory_test {
 namespace {
 
 // Units and nothing else, with next to no activations.
@@ -32,44 +34,41 @@ struct Shape {
   double model_bytes() const { return units * unit_bytes(); }
 };
 
-// Of all ranks together, which are threads of this process: one set of books.
+// Of all ranks together.
 struct Measured {
-  double kept = 0;  // between backward and the optimizer's step, without buffers of communication
-  double peak = 0;  // of a step, with everything
+  std::mutex mutex;  // protects the sums
+  double kept = 0;   // between backward and the optimizer's step, without buffers of communication
+  double peak = 0;   // of a step, with everything
 };
 
-Measured measure(const std::string& strategy, const std::string& backend, int ranks, const Shape& shape) {
-  account_cpu_allocations();
-  Measured measured;
-  StrategyOptions options;
+void measure(Measured& measured, const std::string& strategy, const std::string& backend, int ranks,
+             const Shape& shape) {
+  track_cpu_allocations();
+  ShardedOptions options;
   options.prefetch = 1;
-  options.credit_bytes = Bytes{static_cast<std::size_t>(shape.unit_bytes())};
-  options.bucket_bytes = options.first_bucket_bytes = options.credit_bytes;
+  const Bytes unit_bytes{static_cast<std::size_t>(shape.unit_bytes())};
+  options.in_flight_bytes = unit_bytes;
   run_ranks(ranks, backend, [&](Context& context) {
-    const auto made = all_strategies().make(strategy, context, options);
+    const auto made = testing::make_strategy(strategy, context, options,
+                                             {.bucket_bytes = unit_bytes, .first_bucket_bytes = unit_bytes});
     Stack model(shape.width, shape.units);
     const auto prepared = made->prepare(model.ptr());
     const auto optimizer = make_adamw(prepared->module());
-    const auto on_one_rank = [&](const std::function<void()>& action) {
-      barrier(context.world());
-      if (context.rank() == 0) action();
-      barrier(context.world());
-    };
+    MemoryUsage kept;
     for (int step = 0; step < 2; ++step) {  // the first makes the optimizer's state
-      on_one_rank([] { process_ledger().reset_peak(); });
+      barrier(context.world());
+      replica_memory_tracker().reset_peak();
       optimizer->zero_grad();
       prepared->begin_step({.samples = 1});
       model(at::ones({1, shape.width})).sum().backward();
       prepared->finish_backward();
-      on_one_rank([&] {
-        const MemoryUsage usage = process_ledger().usage();
-        measured.kept = static_cast<double>(usage.total - usage[MemoryCategory::communication]);
-      });
+      kept = replica_memory_tracker().usage();
       prepared->step(*optimizer);
-      on_one_rank([&] { measured.peak = static_cast<double>(process_ledger().peak_total()); });
     }
+    const std::lock_guard lock(measured.mutex);
+    measured.kept += static_cast<double>(kept.total - kept[MemoryCategory::communication]);
+    measured.peak += static_cast<double>(replica_memory_tracker().peak_total());
   });
-  return measured;
 }
 
 // What every rank has a copy of; the rest is there once over all ranks.
@@ -103,7 +102,9 @@ TEST_P(StrategyBytes, KeptByTheRanksFollowTheTable) {
   const Shape shape{.width = 256, .units = 6};
   for (const std::string backend : {"native", "gloo"}) {
     for (const int ranks : {2, 4}) {
-      const double kept = measure(GetParam().strategy, backend, ranks, shape).kept;
+      Measured measured;
+      measure(measured, GetParam().strategy, backend, ranks, shape);
+      const double kept = measured.kept;
       const double expected = kept_bytes(GetParam(), shape, backend == "native", ranks);
       EXPECT_NEAR(kept, expected, 0.05 * expected) << backend << ", " << ranks << " ranks";
     }
@@ -117,9 +118,11 @@ TEST_P(StrategyBytes, PeaksFollowTheTable) {
   double expected = kept_bytes(GetParam(), shape, /*one_host=*/false, kRanks);
   // What was gathered for forward is there until backward.
   if (GetParam().strategy == "zero3_keep") expected += shape.model_bytes() * (kRanks - 1);
-  const double peak = measure(GetParam().strategy, "gloo", kRanks, shape).peak;
+  Measured measured;
+  measure(measured, GetParam().strategy, "gloo", kRanks, shape);
+  const double peak = measured.peak;
   EXPECT_NEAR(peak, expected, 0.05 * expected) << (peak - expected) / shape.unit_bytes() / kRanks << " units";
 }
 
 }  // namespace
-}  // namespace rondo::testing
+}  // namespace rondo::testing::sharded_memory_test

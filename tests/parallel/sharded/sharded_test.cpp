@@ -6,10 +6,10 @@
 #include "rondo/base/error.h"
 #include "rondo/base/time.h"
 #include "rondo/nn/partition.h"
-#include "rondo/strategy/summon_full.h"
+#include "rondo/strategy/summon_full_params.h"
 #include "tests/parallel/sharded/layers.h"
 
-namespace rondo::testing {
+namespace rondo::testing::sharded_test {
 namespace {
 
 struct Case {
@@ -34,18 +34,18 @@ std::vector<Case> cases() {
   return all;
 }
 
-StrategyOptions options_for(const Case&) {
-  StrategyOptions options;
+ShardedOptions options_for(const Case&) {
+  ShardedOptions options;
   options.find_unused_parameters = true;
   options.strategy_seed = 7;
   options.block_bytes = Bytes{256};  // several blocks a unit
-  options.credit_bytes = Bytes{1024};
+  options.in_flight_bytes = Bytes{1024};
   return options;
 }
 
 class Sharded : public ::testing::TestWithParam<Case> {
  protected:
-  void expect_equal_to_one_process(const TrainingPlan& plan, const StrategyOptions& options) {
+  void expect_equal_to_one_process(const TrainingPlan& plan, const ShardedOptions& options) {
     const std::vector<at::Tensor> expected = train_alone(plan);
     run_ranks(
         GetParam().ranks, GetParam().backend,
@@ -53,7 +53,7 @@ class Sharded : public ::testing::TestWithParam<Case> {
           const auto result = train_on_ranks(context, GetParam().strategy, options, plan);
           EXPECT_LT(largest_difference(result, expected), kTolerance) << "rank " << context.rank();
         },
-        std::chrono::seconds(30), GetParam().hosts);
+        std::chrono::seconds(60), GetParam().hosts);
   }
 };
 
@@ -85,7 +85,7 @@ TEST(ReduceEveryPass, TrainsAsOneProcess) {
   const std::vector<at::Tensor> expected = train_alone(plan);
   for (const std::string backend : {"native", "gloo"}) {
     run_ranks(2, backend, [&](Context& context) {
-      StrategyOptions options;
+      ShardedOptions options;
       options.find_unused_parameters = true;
       options.strategy_seed = 3;
       options.reduce_every_pass = true;
@@ -97,7 +97,7 @@ TEST(ReduceEveryPass, TrainsAsOneProcess) {
   }
 }
 
-TEST(SummonFull, GivesWholeParametersAndTakesChanges) {
+TEST(SummonFullParams, GivesWholeParametersAndTakesChanges) {
   for (const std::string backend : {"native", "gloo"}) {
     run_ranks(2, backend, [](Context& context) {
       const auto strategy = all_strategies().make("zero3", context);
@@ -105,7 +105,7 @@ TEST(SummonFull, GivesWholeParametersAndTakesChanges) {
       const at::Tensor before = model->layers[0]->linear->weight.detach().clone();
       const auto prepared = strategy->prepare(model.ptr());
       {
-        const SummonFull full(*prepared);
+        const SummonFullParams full(*prepared);
         EXPECT_TRUE(at::equal(model->layers[0]->linear->weight, before));
         barrier(context.world());
         const at::NoGradGuard no_grad;
@@ -113,7 +113,7 @@ TEST(SummonFull, GivesWholeParametersAndTakesChanges) {
         full.write_back();
       }
       prepared->begin_step({.samples = 1});
-      const SummonFull again(*prepared);
+      const SummonFullParams again(*prepared);
       EXPECT_TRUE(at::equal(model->layers[0]->linear->weight, before * 2));
       barrier(context.world());
     });
@@ -125,11 +125,11 @@ TEST(Schedules, NoOrderOfCommunicationChangesABit) {
   std::mutex mutex;
   std::vector<std::vector<at::Tensor>> results;
   for (const std::string schedule : {"fifo", "priority", "random"}) {
-    StrategyOptions options;
+    ShardedOptions options;
     options.find_unused_parameters = true;
     options.strategy_seed = 7;
     options.block_bytes = Bytes{256};
-    options.credit_bytes = Bytes{schedule == "fifo" ? 0U : 512U};
+    options.in_flight_bytes = Bytes{schedule == "fifo" ? 0U : 512U};
     options.schedule = schedule;
     run_ranks(3, "hierarchical(native, gloo)",
               [&](Context& context) {
@@ -137,7 +137,7 @@ TEST(Schedules, NoOrderOfCommunicationChangesABit) {
                 const std::lock_guard lock(mutex);
                 results.push_back(std::move(result));
               },
-              std::chrono::seconds(30), {0, 1, 2});
+              std::chrono::seconds(60), {0, 1, 2});
   }
   ASSERT_EQ(results.size(), 9U);
   for (const auto& result : results) EXPECT_EQ(largest_difference(result, results.front()), 0);
@@ -155,7 +155,7 @@ class ForwardBegins final : public UnitObserver {
 TEST(Gathers, AreAsManyAtATimeAsAskedFor) {
   for (const int prefetch : {0, 1, 2}) {
     run_ranks(2, "gloo", [&](Context& context) {
-      StrategyOptions options;
+      ShardedOptions options;
       options.prefetch = prefetch;
       const auto strategy = all_strategies().make("zero3", context, options);
       const auto model = std::make_shared<torch::nn::SequentialImpl>();
@@ -170,12 +170,12 @@ TEST(Gathers, AreAsManyAtATimeAsAskedFor) {
       prepared->finish_backward();
       prepared->step(*optimizer);
 
-      std::vector<CommunicationSpan> gathers;
-      for (const CommunicationSpan& span : prepared->communication_spans()) {
-        if (span.operation == "all_gather") gathers.push_back(span);
+      std::vector<TraceSpan> gathers;
+      for (const TraceSpan& span : prepared->communication_spans()) {
+        if (span.name == "all_gather") gathers.push_back(span);
       }
       EXPECT_GE(gathers.size(), 8U + 7U);  // for forward, and for backward but for the last unit
-      for (const CommunicationSpan& gather : gathers) {
+      for (const TraceSpan& gather : gathers) {
         const auto under_way = std::count_if(gathers.begin(), gathers.end(), [&](const auto& other) {
           return other.queued_ns <= gather.queued_ns && gather.queued_ns < other.end_ns;
         });
@@ -184,7 +184,7 @@ TEST(Gathers, AreAsManyAtATimeAsAskedFor) {
       // The first time that unit 5 is gathered is when the unit `prefetch` places before it begins, or
       // before.
       const auto fifth = std::find_if(gathers.begin(), gathers.end(),
-                                      [](const CommunicationSpan& span) { return span.unit == "5"; });
+                                      [](const TraceSpan& span) { return span.unit == "5"; });
       ASSERT_NE(fifth, gathers.end());
       EXPECT_LT(fifth->queued_ns, watch->begins_ns.at(std::to_string(5 - prefetch)));
       EXPECT_GT(fifth->queued_ns, watch->begins_ns.at(std::to_string(4 - prefetch)));
@@ -247,7 +247,7 @@ TEST(ShardedErrors, DifferentModelsOnDifferentRanksAreNamed) {
 TEST(Hybrid, TrainsAsOneProcess) {
   const std::vector<at::Tensor> expected = train_alone({});
   run_ranks(4, "native", [&](Context& context) {
-    StrategyOptions options;
+    ShardedOptions options;
     options.find_unused_parameters = true;
     options.shard_ranks = 2;
     EXPECT_LT(largest_difference(train_on_ranks(context, "hsdp", options, {}), expected), kTolerance);
@@ -255,4 +255,4 @@ TEST(Hybrid, TrainsAsOneProcess) {
 }
 
 }  // namespace
-}  // namespace rondo::testing
+}  // namespace rondo::testing::sharded_test

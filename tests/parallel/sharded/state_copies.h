@@ -5,14 +5,14 @@
 #include <vector>
 
 #include "rondo/nn/model_tensors.h"
-#include "rondo/strategy/registry.h"
+#include "rondo/parallel/sharded/sharded_options.h"
 
 // What tests of state dicts share.
 namespace rondo::testing {
 
 // Several blocks a unit, and strategies that differ between units where they are drawn.
-inline StrategyOptions state_options() {
-  StrategyOptions options;
+inline ShardedOptions state_options() {
+  ShardedOptions options;
   options.find_unused_parameters = true;
   options.strategy_seed = 7;
   options.block_bytes = Bytes{256};

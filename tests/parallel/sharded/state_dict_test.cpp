@@ -6,7 +6,7 @@
 #include "tests/parallel/sharded/layers.h"
 #include "tests/parallel/sharded/state_copies.h"
 
-namespace rondo::testing {
+namespace rondo::testing::state_dict_test {
 namespace {
 
 TEST(StateDict, FullIsTheModelOfOneProcessUnderEveryStrategy) {
@@ -52,7 +52,7 @@ TEST(StateDict, LoadedUnderAnotherStrategyTrainingGoesOn) {
         }
         barrier(context.world());
         second.step(1);  // with these values: the model that computes has them too
-        second.prepared->make_whole();
+        second.prepared->unshard();
         barrier(context.world());
       }
     });
@@ -65,19 +65,18 @@ TEST(StateDict, ShardsTileTheParametersAndComeBack) {
     Layers model;
     const auto prepared = strategy->prepare(model.ptr());
     const auto full = copies_of(full_state_dict(*prepared));
-    std::vector<ShardedTensor> shards = sharded_state_dict(*prepared);
+    std::vector<Shard> shards = sharded_state_dict(*prepared);
     ASSERT_EQ(shards.size(), full.size());
     for (std::size_t i = 0; i < shards.size(); ++i) {
-      const ShardedTensor& shard = shards[i];
+      const Shard& shard = shards[i];
       EXPECT_EQ(shard.global_sizes, full[i].tensor.sizes().vec());
-      const at::Tensor here = full[i].tensor.flatten().narrow(0, shard.offset, shard.local.numel());
-      EXPECT_TRUE(at::equal(here, shard.local)) << shard.name;
+      EXPECT_TRUE(at::equal(cut(full[i].tensor, shard), shard.local)) << shard.name;
       const auto all = all_gather(at::tensor(shard.local.numel()), context.world());
       std::int64_t elements = 0;
       for (const at::Tensor& one : all) elements += one.item<std::int64_t>();
       EXPECT_EQ(elements, full[i].tensor.numel()) << shard.name;
     }
-    for (ShardedTensor& shard : shards) shard.local = shard.local * 3;
+    for (Shard& shard : shards) shard.local = shard.local * 3;
     load_sharded_state_dict(*prepared, shards);
     const auto changed = full_state_dict(*prepared);
     for (std::size_t i = 0; i < full.size(); ++i) {
@@ -100,7 +99,7 @@ TEST(StateDict, WhatDoesNotFitIsNamedAndNothingChanges) {
     EXPECT_NE(message.find("is missing"), std::string::npos) << message;
     EXPECT_NE(message.find(wrong[2].name + "' is [5]"), std::string::npos) << message;
     auto shards = sharded_state_dict(*training.prepared);
-    shards[0].offset += 1;
+    shards[0].within = FlatRange{shards[0].within->begin + 1, shards[0].within->end + 1};
     EXPECT_NE(message_of([&] { load_sharded_state_dict(*training.prepared, shards); }).find(shards[0].name),
               std::string::npos);
     EXPECT_TRUE(at::equal(full_state_dict(*training.prepared).front().tensor, before));
@@ -113,7 +112,7 @@ TEST(Reshard, AmongFewerRanksTrainsAsOneProcess) {
   const std::vector<at::Tensor> expected = train_alone({.steps = 4});
   for (const int neighbours : {0, 1, 2, 4}) {
     run_ranks(4, "gloo", [&](Context& context) {
-      StrategyOptions resharded = state_options();
+      ShardedOptions resharded = state_options();
       resharded.reshard_ranks = neighbours;
       const auto result = train_on_ranks(context, "zero3", resharded, {.steps = 4});
       EXPECT_LT(largest_difference(result, expected), kTolerance) << neighbours;
@@ -125,7 +124,7 @@ TEST(Reshard, BackwardGathersAmongTheNeighbours) {
   std::map<int, std::vector<std::uint64_t>> bytes;  // of each all-gather of a step, by reshard_ranks
   for (const int neighbours : {0, 1, 2}) {
     run_ranks(4, "gloo", [&](Context& context) {
-      StrategyOptions resharded;
+      ShardedOptions resharded;
       resharded.find_unused_parameters = true;
       resharded.block_bytes = Bytes{0};
       resharded.prefetch = 0;
@@ -140,8 +139,8 @@ TEST(Reshard, BackwardGathersAmongTheNeighbours) {
       prepared->finish_backward();
       prepared->step(*optimizer);
       if (context.rank() == 0) {
-        for (const CommunicationSpan& span : prepared->communication_spans()) {
-          if (span.operation == "all_gather") bytes[neighbours].push_back(span.bytes.count);
+        for (const TraceSpan& span : prepared->communication_spans()) {
+          if (span.name == "all_gather") bytes[neighbours].push_back(*span.bytes);
         }
       }
       barrier(context.world());
@@ -160,7 +159,7 @@ TEST(Reshard, BackwardGathersAmongTheNeighbours) {
 
 TEST(Reshard, AGroupThatDoesNotDivideIsAnError) {
   run_ranks(4, "gloo", [](Context& context) {
-    StrategyOptions resharded;
+    ShardedOptions resharded;
     resharded.reshard_ranks = 3;
     const auto strategy = all_strategies().make("zero3", context, resharded);
     Layers model;
@@ -172,4 +171,4 @@ TEST(Reshard, AGroupThatDoesNotDivideIsAnError) {
 }
 
 }  // namespace
-}  // namespace rondo::testing
+}  // namespace rondo::testing::state_dict_test

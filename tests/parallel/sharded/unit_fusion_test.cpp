@@ -6,7 +6,7 @@
 
 #include "tests/parallel/sharded/layers.h"
 
-namespace rondo::testing {
+namespace rondo::testing::unit_fusion_test {
 namespace {
 
 std::vector<std::string> names_of(const std::vector<UnitGroup>& groups) {
@@ -49,12 +49,12 @@ struct Outcome {
 Outcome train(const std::string& strategy_name, Bytes fuse_bytes) {
   std::mutex mutex;
   Outcome outcome;
-  StrategyOptions options;
+  ShardedOptions options;
   options.find_unused_parameters = true;
   options.fuse_bytes = fuse_bytes;
   run_ranks(3, "hierarchical(native, gloo)",
             [&](Context& context) {
-              const auto strategy = all_strategies().make(strategy_name, context, options);
+              const auto strategy = testing::make_strategy(strategy_name, context, options);
               Layers model;
               const auto prepared = strategy->prepare(model.ptr());
               const auto optimizer = make_adamw(prepared->module());
@@ -69,7 +69,7 @@ Outcome train(const std::string& strategy_name, Bytes fuse_bytes) {
                 prepared->step(*optimizer);
                 messages += prepared->communication_spans().size();
               }
-              prepared->make_whole();
+              prepared->unshard();
               if (context.rank() > 0) return barrier(context.world());
               const std::lock_guard lock(mutex);
               for (const at::Tensor& parameter : model->parameters())
@@ -77,7 +77,7 @@ Outcome train(const std::string& strategy_name, Bytes fuse_bytes) {
               outcome.messages = messages;
               barrier(context.world());
             },
-            std::chrono::seconds(30), {0, 1, 2});
+            std::chrono::seconds(60), {0, 1, 2});
   return outcome;
 }
 
@@ -92,4 +92,4 @@ TEST(TensorFusion, FewerMessagesAndTheSameBits) {
 }
 
 }  // namespace
-}  // namespace rondo::testing
+}  // namespace rondo::testing::unit_fusion_test

@@ -1,13 +1,13 @@
 #include <gtest/gtest.h>
 
 #include "rondo/base/error.h"
-#include "rondo/memory/ledger.h"
+#include "rondo/memory/tracker.h"
 #include "rondo/nn/partition.h"
 #include "rondo/nn/wrap.h"
 #include "tests/parallel/sharded/layers.h"
 
 // What units may be beyond one tensor in and one out, and where that ends (docs/sharded.md, Limits).
-namespace rondo::testing {
+namespace rondo::testing::unit_limits_test {
 namespace {
 
 // Two tensors out, in a tuple; one of them may stay unused.
@@ -55,9 +55,9 @@ std::vector<at::Tensor> train(Unusual& model, Context* context, const std::strin
   std::unique_ptr<PreparedModel> prepared;
   std::unique_ptr<torch::optim::Optimizer> optimizer;
   if (context != nullptr) {
-    StrategyOptions options;
+    ShardedOptions options;
     options.strategy_seed = 3;
-    strategy = all_strategies().make(strategy_name, *context, options);
+    strategy = testing::make_strategy(strategy_name, *context, options);
     prepared = strategy->prepare(model.ptr());
   }
   optimizer = make_adamw(prepared ? prepared->module() : *model);
@@ -74,7 +74,7 @@ std::vector<at::Tensor> train(Unusual& model, Context* context, const std::strin
       optimizer->step();
     }
   }
-  if (prepared) prepared->make_whole();
+  if (prepared) prepared->unshard();
   std::vector<at::Tensor> result;
   for (const at::Tensor& parameter : model->parameters()) result.push_back(parameter.detach().clone());
   if (context != nullptr) barrier(context->world());
@@ -136,7 +136,7 @@ TEST(UnitLimits, AGradientThatComesAfterItsUnitsHaveLeftIsNamed) {
   for (const std::string backend : {"native", "gloo"}) {
     for (const bool find_unused : {false, true}) {
       run_ranks(2, backend, [&](Context& context) {
-        StrategyOptions options;
+        ShardedOptions options;
         options.find_unused_parameters = find_unused;
         const auto strategy = all_strategies().make("zero1", context, options);
         Before model;
@@ -158,8 +158,8 @@ TEST(UnitLimits, AGradientThatComesAfterItsUnitsHaveLeftIsNamed) {
 
 TEST(UnitLimits, AUnitLargerThanTheMemoryLimitIsNamed) {
   struct LimitScope {
-    explicit LimitScope(Bytes limit) { process_ledger().set_limit(limit); }
-    ~LimitScope() { process_ledger().set_limit({}); }
+    explicit LimitScope(Bytes limit) { replica_memory_tracker().set_limit(limit); }
+    ~LimitScope() { replica_memory_tracker().set_limit({}); }
   };
   run_ranks(1, "native", [](Context& context) {
     const auto strategy = all_strategies().make("zero3", context);
@@ -230,7 +230,7 @@ TEST(UnitLimits, LayersThatARuleMakesUnitsTrainAsOneProcess) {
             [&] {
               prepared->finish_backward();
               prepared->step(*optimizer);
-              prepared->make_whole();
+              prepared->unshard();
             });
         EXPECT_LT(largest_difference(model->parameters(), expected), kTolerance)
             << rule.name << " " << backend;
@@ -254,7 +254,7 @@ TEST(UnitLimits, AModelWithoutUnitsIsOneUnitWithOneWarning) {
       prepared->finish_backward();
       prepared->step(*optimizer);
       // What it costs: all parameters in one piece.
-      for (const CommunicationSpan& span : prepared->communication_spans()) EXPECT_EQ(span.unit, kRootUnit);
+      for (const TraceSpan& span : prepared->communication_spans()) EXPECT_EQ(span.unit, kRootUnit);
     }
     barrier(context.world());
   });
@@ -268,4 +268,4 @@ TEST(UnitLimits, AModelWithoutUnitsIsOneUnitWithOneWarning) {
 }
 
 }  // namespace
-}  // namespace rondo::testing
+}  // namespace rondo::testing::unit_limits_test

@@ -6,9 +6,11 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <limits>
 
-#include "rondo/backend/module.h"
+#include "rondo/backend/engine/module.h"
 #include "rondo/backend/mpi/module/element_types.h"
 #include "rondo/backend/mpi/module/runtime.h"
 #include "rondo/base/error.h"
@@ -106,6 +108,14 @@ void wait_for_members(const BackendRequest& request) {
   }
 }
 
+// Otherwise MPI would make a job of this rank alone. Ranks of one host that do so at the same time disturb
+// each other, and MPI's messages then say nothing of the cause.
+bool was_started_by_launcher_of_mpi() {
+  constexpr std::array kRankVariables = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+  return std::any_of(kRankVariables.begin(), kRankVariables.end(),
+                     [](const char* name) { return std::getenv(name) != nullptr; });
+}
+
 // Row r of `rows` into tensor r.
 void copy_rows(const at::Tensor& rows, const std::vector<at::Tensor>& targets) {
   for (std::size_t rank = 0; rank < targets.size(); ++rank)
@@ -126,10 +136,15 @@ struct MpiBackend::Call {
 
 MpiBackend::MpiBackend(const BackendRequest& request)
     : c10d::Backend(request.rank, request.size), timeout_(request.timeout) {
-  Runtime& runtime = Runtime::instance();
   const auto world_rank = [&](int rank) {
     return request.world_ranks.empty() ? rank : request.world_ranks[static_cast<std::size_t>(rank)];
   };
+  if (request.size > 1 && !was_started_by_launcher_of_mpi()) {
+    throw UsageError(str("backend mpi: this is rank ", world_rank(request.rank), " of ", request.size,
+                         ", and no launcher of MPI has started it; start the ranks with mpirun, and let it "
+                         "number them"));
+  }
+  Runtime& runtime = Runtime::instance();
   if (world_rank(request.rank) != runtime.rank()) {
     throw UsageError(str("backend mpi: this is rank ", world_rank(request.rank), ", but MPI numbers it ",
                          runtime.rank(), " of ", runtime.size(),

@@ -6,7 +6,7 @@
 #include <functional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "rondo/backend/registry.h"
+#include "rondo/backend/engine/request.h"
 
 namespace rondo::mpi {
 

@@ -145,7 +145,8 @@ void Runtime::loop() {
   int idle = 0;
   auto idle_since = std::chrono::steady_clock::now();
   while (true) {
-    const bool moved = start_posted() | test_active();
+    const bool started = start_posted();
+    const bool moved = test_active() || started;
     if (active_.empty()) {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [this] { return !posted_.empty() || stopping_; });

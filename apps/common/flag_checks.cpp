@@ -1,0 +1,64 @@
+#include "apps/common/flag_checks.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cmath>
+#include <functional>
+#include <string>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+
+namespace rondo {
+namespace {
+
+// 1000000 and not 1e+06.
+std::string plain(double number) {
+  if (std::nearbyint(number) == number && std::abs(number) < 1e15)
+    return std::to_string(static_cast<long long>(number));
+  return str(number);
+}
+
+// A number with which `is_right` is content.
+CLI::Validator number_that(std::function<bool(double)> is_right, const std::string& rule,
+                           const std::string& description) {
+  return CLI::Validator(
+      [is_right = std::move(is_right), rule](std::string& text) {
+        double number = 0;
+        try {
+          number = parse_number(text, "");
+        } catch (const UsageError&) {
+          return str(text, " is not a number that is ", rule);
+        }
+        return is_right(number) ? std::string() : str(text, " is not ", rule);
+      },
+      description);
+}
+
+}  // namespace
+
+CLI::Validator positive_number() {
+  return number_that([](double number) { return number > 0; }, "above 0", "POSITIVE");
+}
+
+CLI::Validator not_negative_number() {
+  return number_that([](double number) { return number >= 0; }, "0 or more", "NONNEGATIVE");
+}
+
+CLI::Validator between(double least, double most) {
+  return number_that([least, most](double number) { return number >= least && number <= most; },
+                     str("from ", plain(least), " to ", plain(most)),
+                     str("in [", plain(least), " - ", plain(most), "]"));
+}
+
+CLI::Validator existing_path() {
+  return CLI::Validator(
+      [](std::string& path) {
+        struct stat status {};
+        return stat(path.c_str(), &status) == 0 ? std::string() : str(path, ": ", errno_text(errno));
+      },
+      "");
+}
+
+}  // namespace rondo

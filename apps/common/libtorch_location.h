@@ -1,0 +1,30 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace rondo {
+
+// Which libtorch the programs of rondo load. Torch-free: what looks here is started before anything that
+// links it, because the dynamic linker's own message names one library and no folder.
+
+// The folders that a text like LIBTORCH may mean: a libtorch folder, what holds a torch package, a virtual
+// environment.
+std::vector<std::filesystem::path> libtorch_candidates(const std::filesystem::path& given);
+// The first of them with lib/libtorch_cpu.so.
+std::optional<std::filesystem::path> find_libtorch_below(const std::filesystem::path& given);
+// "2.13.0", from the header that every libtorch carries; empty when there is none.
+std::string libtorch_version(const std::filesystem::path& directory);
+
+// The libtorch of the programs that this one starts: $LIBTORCH where that is set, else the one that rondo was
+// built with, else one in LD_LIBRARY_PATH. Throws UsageError when LIBTORCH holds none, or one of another
+// version than rondo was built with; Error naming every folder that was looked in when there is none at all.
+std::filesystem::path locate_libtorch();
+
+// locate_libtorch(), and sees to it that programs started from here on load it: sets LD_LIBRARY_PATH, which
+// goes before the paths that programs carry, where it is not the one that rondo was built with.
+std::filesystem::path use_libtorch();
+
+}  // namespace rondo

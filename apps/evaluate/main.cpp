@@ -1,0 +1,80 @@
+// `rondo evaluate`: loss and metrics of a trained model.
+#include <torch/types.h>
+
+#include <cstdio>
+
+#include "apps/common/command_line.h"
+#include "apps/common/flag_checks.h"
+#include "apps/train/job.h"
+#include "apps/train/opened_run.h"
+#include "rondo/base/error.h"
+#include "rondo/parallel/registry.h"
+#include "rondo/train/trainer.h"
+
+namespace {
+
+struct EvaluateFlags {
+  rondo::RunArguments run;
+  std::int64_t batch_size = 32;
+  std::int64_t batches = 0;
+  rondo::ProcessArguments processes;
+  std::string json;
+};
+
+void evaluate(const EvaluateFlags& flags, rondo::OpenedRun& opened) {
+  const rondo::Context& context = opened.context;
+  const rondo::TrainedRun& run = opened.run;
+  const auto& data = opened.data;
+  const auto strategy =
+      rondo::all_strategies().make(context.world_size() > 1 ? "ddp" : "one_device", context);
+  rondo::Trainer trainer(*strategy, std::move(opened.model), opened.device,
+                         rondo::precision_options(run.flags));
+  trainer.compile([](torch::nn::Module& module) { return rondo::make_optimizer({.name = "sgd"}, module); },
+                  rondo::make_loss(rondo::loss_name(run.flags, data->info())),
+                  rondo::metrics_for(run.flags, data->info()));
+  const std::map<std::string, double> figures =
+      trainer.evaluate(*data, {.batch_size = flags.batch_size, .batches = flags.batches});
+  if (context.rank() == 0) {
+    if (flags.json != "-") {
+      for (const auto& [name, value] : figures) std::printf("%s %g\n", name.c_str(), value);
+      std::printf("of %lld samples of %s, step %lld\n", static_cast<long long>(data->size()),
+                  data->info().source.c_str(), static_cast<long long>(run.step));
+    }
+    rondo::write_json(flags.json, {{"run_dir", flags.run.run_dir},
+                                   {"checkpoint", run.checkpoint.string()},
+                                   {"step", run.step},
+                                   {"data", data->info().source},
+                                   {"samples", data->size()},
+                                   {"ranks", context.world_size()},
+                                   {"figures", figures}});
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  EvaluateFlags flags;
+  CLI::App app(
+      "Loss and metrics of a trained model, exact over all samples whatever the number of processes.",
+      "rondo evaluate");
+  app.footer(
+      "Examples:\n"
+      "  rondo evaluate runs/digits                          on the run's own validation data\n"
+      "  rondo evaluate runs/digits --data test.csv --json -\n"
+      "  rondo evaluate runs/gpt --data books/ --nproc-per-node 2 --json figures.json");
+  flags.run.add_model_flags(app);
+  flags.run.add_data_flags(app, "File or directory to judge; default the run's validation data");
+  rondo::RunArguments::add_batch_size_flag(app, flags.batch_size);
+  app.add_option("--batches", flags.batches, "Only the first so many batches, of all ranks; 0 is all")
+      ->check(rondo::not_negative_number())
+      ->capture_default_str();
+  flags.processes.add_flags(app);
+  app.add_option("--json", flags.json, "Write the figures as JSON to this file; - is standard output");
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  return rondo::run_command_line(app, argc, argv, [&] {
+    if (flags.processes.processes > 1 && flags.json == "-")
+      throw rondo::UsageError("--json -: several processes write here; name a file");
+    return rondo::use_run(flags.run, flags.processes, arguments,
+                          [&](rondo::OpenedRun& opened) { evaluate(flags, opened); });
+  });
+}

@@ -1,0 +1,79 @@
+// `rondo new NAME`: a folder with a project that trains a model of its own with this rondo.
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+
+#include "apps/common/command_line.h"
+#include "apps/common/libtorch_location.h"
+#include "apps/new/template.h"
+#include "rondo/base/error.h"
+#include "rondo/base/output.h"
+#include "rondo/base/text.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using rondo::str;
+using rondo::UsageError;
+
+// CMake's projects and programs take such names.
+void check_name(const std::string& name) {
+  const auto fits = [](char letter) {
+    return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_' || letter == '-';
+  };
+  if (!name.empty() && std::isalpha(static_cast<unsigned char>(name.front())) != 0 &&
+      std::all_of(name.begin(), name.end(), fits))
+    return;
+  throw UsageError(str("NAME '", name, "': expected a letter, then letters, digits, '_' and '-'"));
+}
+
+// Where the rondo that this program belongs to is installed.
+fs::path installation() {
+  const fs::path prefix = fs::read_symlink("/proc/self/exe").parent_path().parent_path();
+  if (fs::exists(prefix / "lib" / "cmake" / "rondo" / "rondoConfig.cmake")) return prefix;
+  throw UsageError(str("a new project needs an installed rondo, and ", prefix.string(),
+                       " is a build: run 'make install PREFIX=/where/you/like', then the rondo from there"));
+}
+
+std::string filled(std::string_view text, const std::map<std::string, std::string>& values) {
+  std::string result(text);
+  for (const auto& [key, value] : values) {
+    for (std::size_t at = 0; (at = result.find(key, at)) != std::string::npos; at += value.size())
+      result.replace(at, key.size(), value);
+  }
+  return result;
+}
+
+int make_project(const std::string& path) {
+  const fs::path folder(path);
+  const std::string name = folder.filename();
+  check_name(name);
+  if (fs::exists(fs::symlink_status(folder)))
+    throw UsageError(str(path, " is there already; give the name of a folder that is not"));
+  const std::map<std::string, std::string> values = {{"@PROJECT@", name},
+                                                     {"@RONDO@", installation().string()},
+                                                     {"@LIBTORCH@", rondo::locate_libtorch().string()}};
+  std::error_code error;
+  if (!fs::create_directory(folder, error))
+    throw rondo::Error(str("cannot make the folder ", path, ": ", error.message()));
+  for (const rondo::TemplateFile& file : rondo::template_files())
+    rondo::write_output(folder / file.name, filled(file.text, values));
+  std::printf("made %s; now:\n  make -C %s          build\n  make -C %s train    train on two processes\n",
+              path.c_str(), path.c_str(), path.c_str());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "A folder NAME with a project that trains a model of its own: net.h, train.cpp, model.cpp, "
+      "CMakeLists.txt, Makefile.\n"
+      "Example: rondo new my_model && make -C my_model train",
+      "rondo new");
+  std::string name;
+  app.add_option("NAME", name, "of the folder, which must not be there")->required();
+  return rondo::run_command_line(app, argc, argv, [&] { return make_project(name); });
+}

@@ -1,0 +1,49 @@
+// @PROJECT@: a model of its own, trained on as many processes as it is started with.
+//
+//   make train                                      two processes on this machine
+//   rondo run -n 2 build/train --strategy zero3     another strategy: rondo train --help lists their names
+#include <torch/torch.h>
+#include <exception>
+#include <iostream>
+#include <memory>
+#include <rondo/rondo.hpp>
+#include <string>
+#include "net.h"
+
+// What it is trained on: which of eight numbers is the largest. Put your own tensors, or a rondo::Dataset,
+// here.
+std::shared_ptr<rondo::Dataset> samples(int64_t count, uint64_t seed) {
+  torch::manual_seed(seed);
+  const torch::Tensor inputs = torch::randn({count, 8});
+  return std::make_shared<rondo::TensorDataset>(rondo::Tensors{inputs}, rondo::Tensors{inputs.argmax(1)}, 8);
+}
+
+void train(const std::string& strategy_name) {
+  const rondo::Context context = rondo::init();  // joins the job; a job of one without a launcher
+  const auto strategy = rondo::all_strategies().make(strategy_name, context);
+  torch::manual_seed(1);
+  rondo::Trainer trainer(*strategy, Net(8, 8).ptr());
+  trainer.compile([](torch::nn::Module& module) {
+    return rondo::make_optimizer({.name = "adamw", .learning_rate = 3e-3}, module);
+  });
+  const auto result = trainer.fit(
+      samples(4096, 1),
+      {.epochs = 4,
+       .batch_size = 32,  // of each process
+       .validation = samples(1024, 2),
+       .callbacks = {std::make_shared<rondo::ProgressDisplay>(rondo::ProgressDisplay::Options())}});
+  trainer.save("checkpoints", /*keep=*/2);
+  if (context.rank() == 0)
+    std::cout << "validation loss " << result.validation.at("loss") << ", saved in checkpoints/\n";
+}
+
+int main(int count, char** words) {
+  try {
+    const bool named = count == 3 && std::string(words[1]) == "--strategy";
+    train(named ? words[2] : "ddp");
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << "error: " << error.what() << "\n";
+    return 1;
+  }
+}

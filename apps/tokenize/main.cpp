@@ -1,0 +1,186 @@
+// `rondo tokenize`: texts as files of tokens, for `rondo train --data-kind tokens`.
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <thread>
+
+#include "apps/common/command_line.h"
+#include "apps/common/flag_checks.h"
+#include "apps/tokenize/documents.h"
+#include "apps/tokenize/shard_writer.h"
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/data/byte_pairs.h"
+#include "rondo/data/text_files.h"
+
+namespace {
+
+using rondo::BytePairs;
+using rondo::Document;
+using rondo::str;
+using rondo::UsageError;
+
+struct TokenizeFlags {
+  std::vector<std::string> paths;
+  std::string output;
+  std::string tokenizer;
+  std::string documents = "files";
+  std::string field = "text";
+  std::string end_of_document = "auto";
+  std::vector<std::string> extensions;
+  std::int64_t shard_tokens = 100'000'000;
+  int threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  std::string json;
+};
+
+constexpr std::int64_t kByteValues = 256;
+// How many bytes of text are tokenized between two writes.
+constexpr std::size_t kBytesAtOnce = std::size_t{16} << 20;
+// What tokenizers call the end of a text.
+constexpr const char* kEnds[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
+
+std::optional<std::int64_t> single_token(const BytePairs& tokenizer, const std::string& text) {
+  const std::vector<std::int32_t> tokens = tokenizer.encode(text);
+  // A text that is no token of its own comes out in pieces, or as what stands for the unknown.
+  if (tokens.size() != 1 || tokenizer.decode(tokens) != text) return {};
+  return tokens.front();
+}
+
+// The token behind every document.
+std::optional<std::int64_t> end_token(const TokenizeFlags& flags, const BytePairs* tokenizer) {
+  if (flags.end_of_document == "none") return {};
+  if (tokenizer == nullptr) {
+    if (flags.end_of_document == "auto") return kByteValues;
+    throw UsageError(str("--end-of-document ", flags.end_of_document,
+                         ": without --tokenizer tokens are bytes; auto is a token of its own, 256"));
+  }
+  if (flags.end_of_document != "auto") {
+    if (const auto token = single_token(*tokenizer, flags.end_of_document)) return token;
+    throw UsageError(
+        str("--end-of-document ", flags.end_of_document, " is not one token of ", flags.tokenizer));
+  }
+  for (const char* const end : kEnds) {
+    if (const auto token = single_token(*tokenizer, end)) return token;
+  }
+  throw UsageError(str(flags.tokenizer, " has none of ", rondo::join(kEnds, ", "),
+                       "; name the token that ends a document with --end-of-document, or say none"));
+}
+
+rondo::TokenDescription describe(const TokenizeFlags& flags, const BytePairs* tokenizer) {
+  rondo::TokenDescription description;
+  description.end_of_document = end_token(flags, tokenizer);
+  description.vocabulary =
+      tokenizer != nullptr ? tokenizer->size() : kByteValues + (description.end_of_document ? 1 : 0);
+  description.type = description.vocabulary <= (std::int64_t{1} << 16) ? "uint16" : "uint32";
+  description.tokenizer = tokenizer != nullptr ? flags.tokenizer : "bytes";
+  return description;
+}
+
+std::vector<std::int32_t> tokens_of(std::string_view text, const BytePairs* tokenizer) {
+  if (tokenizer != nullptr) return tokenizer->encode(text);
+  std::vector<std::int32_t> tokens(text.size());
+  std::transform(text.begin(), text.end(), tokens.begin(),
+                 [](char c) { return static_cast<unsigned char>(c); });
+  return tokens;
+}
+
+// Tokenizes on threads and keeps the order of documents.
+class Tokenizing {
+ public:
+  Tokenizing(const TokenizeFlags& flags, const BytePairs* tokenizer, rondo::ShardWriter& writer)
+      : threads_(flags.threads), tokenizer_(tokenizer), writer_(writer) {}
+
+  void take(Document document) {
+    bytes_ += document.content().size();
+    waiting_.push_back(std::move(document));
+    if (bytes_ >= kBytesAtOnce) flush();
+  }
+
+  void flush() {
+    std::vector<std::vector<std::int32_t>> tokens(waiting_.size());
+    std::atomic<std::size_t> next = 0;
+    {
+      const auto work = [&] {
+        for (std::size_t i = next++; i < waiting_.size(); i = next++)
+          tokens[i] = tokens_of(waiting_[i].content(), tokenizer_);
+      };
+      std::vector<std::jthread> threads;
+      for (int i = 1; i < threads_; ++i) threads.emplace_back(work);
+      work();
+    }
+    for (const std::vector<std::int32_t>& document : tokens) writer_.add(document);
+    waiting_.clear();
+    bytes_ = 0;
+  }
+
+ private:
+  int threads_;
+  const BytePairs* tokenizer_;
+  rondo::ShardWriter& writer_;
+  std::vector<Document> waiting_;
+  std::size_t bytes_ = 0;  // of what waits
+};
+
+rondo::DocumentForm form_of(const std::string& name) {
+  if (name == "files") return rondo::DocumentForm::file;
+  return name == "lines" ? rondo::DocumentForm::line : rondo::DocumentForm::json_line;
+}
+
+int tokenize(const TokenizeFlags& flags) {
+  std::optional<BytePairs> tokenizer;
+  if (!flags.tokenizer.empty()) tokenizer = BytePairs::from_file(flags.tokenizer);
+  const BytePairs* const pairs = tokenizer ? &*tokenizer : nullptr;
+  std::vector<std::string> files;
+  for (const std::string& path : flags.paths) {
+    const std::vector<std::string> found = rondo::find_text_files(path, flags.extensions);
+    files.insert(files.end(), found.begin(), found.end());
+  }
+  rondo::ShardWriter writer(flags.output, describe(flags, pairs), flags.shard_tokens);
+  Tokenizing tokenizing(flags, pairs, writer);
+  rondo::for_each_document(files, form_of(flags.documents), flags.field,
+                           [&](Document document) { tokenizing.take(std::move(document)); });
+  tokenizing.flush();
+  const rondo::TokenDescription& written = writer.finish();
+  if (flags.json != "-") {
+    std::printf("%lld tokens of %lld documents in %zu shards of %s; vocabulary %lld\n",
+                static_cast<long long>(writer.tokens()), static_cast<long long>(written.documents),
+                written.shards.size(), written.type.c_str(), static_cast<long long>(written.vocabulary));
+  }
+  rondo::write_json(flags.json, to_json(written));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  TokenizeFlags flags;
+  CLI::App app("Texts as files of tokens, which `rondo train --data FOLDER` maps and reads.",
+               "rondo tokenize");
+  app.footer(
+      "Examples:\n"
+      "  rondo tokenize books/ -o tokens --tokenizer tokenizer.json\n"
+      "  rondo tokenize pages.jsonl -o tokens --documents jsonl --tokenizer tokenizer.json\n"
+      "  rondo train --data tokens --model gpt-tiny");
+  app.option_defaults()->always_capture_default();
+  app.add_option("PATH", flags.paths, "Text files, or directories of them")
+      ->check(rondo::existing_path())
+      ->required();
+  app.add_option("-o,--output", flags.output, "Folder to write, empty or not there yet")->required();
+  app.add_option("--tokenizer", flags.tokenizer, "A tokenizer.json of byte pairs; default: tokens are bytes")
+      ->check(rondo::existing_path());
+  app.add_option("--documents", flags.documents,
+                 "What a document is: a file, a line, or a JSON object in a line")
+      ->check(CLI::IsMember({"files", "lines", "jsonl"}));
+  app.add_option("--field", flags.field, "Of JSON lines: the field with the text");
+  app.add_option("--end-of-document", flags.end_of_document,
+                 "The token behind every document, as the tokenizer writes it; auto: its own; or none");
+  app.add_option("--extensions", flags.extensions, "Of directories, only files with these endings")
+      ->delimiter(',');
+  app.add_option("--shard-tokens", flags.shard_tokens, "Tokens of a shard, at most")
+      ->check(rondo::positive_number());
+  app.add_option("--threads", flags.threads, "Threads that tokenize")->check(rondo::between(1, 4096));
+  app.add_option("--json", flags.json, "Write what was written to FILE as JSON, or '-' for standard output");
+  return rondo::run_command_line(app, argc, argv, [&] { return tokenize(flags); });
+}

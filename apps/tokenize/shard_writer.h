@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+
+#include "rondo/data/token_description.h"
+#include "rondo/format/file.h"
+
+namespace rondo {
+
+// Writes documents as shards of a folder, in their order. A document may go on in the next shard: readers
+// see one long run.
+class ShardWriter {
+ public:
+  // `folder` is made; throws UsageError when it is there and holds something. `description` says how tokens
+  // are stored; its documents and shards are filled in here. Shards have at most `tokens_per_shard` tokens.
+  ShardWriter(std::filesystem::path folder, TokenDescription description, std::int64_t tokens_per_shard);
+  // Adds a document, and behind it the token that ends it.
+  void add(std::span<const std::int32_t> tokens);
+  // To the disk, with the description last. Returns what it says.
+  const TokenDescription& finish();
+  std::int64_t tokens() const { return tokens_; }  // written so far
+
+ private:
+  void append(std::span<const std::int32_t> tokens);
+  void write_buffer();
+  void close_shard();
+
+  std::filesystem::path folder_;
+  TokenDescription description_;
+  std::int64_t tokens_per_shard_;
+  std::int64_t tokens_ = 0;
+  std::unique_ptr<OutputFile> file_;  // of the last shard
+  std::string buffer_;                // of it, not written yet
+};
+
+}  // namespace rondo

@@ -1,0 +1,153 @@
+#include "apps/top/screen.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "rondo/base/bytes.h"
+#include "rondo/base/printable.h"
+#include "rondo/base/text.h"
+
+namespace rondo {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <class... Arguments>
+std::string formatted(const char* format, Arguments... arguments) {
+  char text[256];
+  std::snprintf(text, sizeof text, format, arguments...);
+  return text;
+}
+
+std::string clock_time(double seconds) {
+  const auto total = static_cast<long long>(std::llround(std::max(0.0, seconds)));
+  return formatted("%lld:%02lld:%02lld", total / 3600, total / 60 % 60, total % 60);
+}
+
+// What there is to know of `latest`'s throughput: the number and its unit.
+std::pair<std::optional<double>, const char*> rate_of(const MetricsRow& latest) {
+  return latest.tokens_per_s ? std::pair(latest.tokens_per_s, "tokens/s")
+                             : std::pair(latest.samples_per_s, "samples/s");
+}
+
+std::string state_of(const RunView& run) {
+  if (!run.is_running()) return "ended";
+  const auto quiet = run.quiet_s();
+  if (!quiet) return "starting";
+  return *quiet < 10 ? "running" : str("running, nothing new for ", clock_time(*quiet));
+}
+
+std::string head_line(const RunView& run) {
+  std::vector<std::string> parts{state_of(run)};
+  if (const auto& start = run.start())
+    parts.push_back(
+        str(printable(start->strategy), " on ", start->ranks, start->ranks == 1 ? " rank" : " ranks"));
+  parts.push_back(printable(run.directory().string()));
+  if (const auto& start = run.start())
+    parts.push_back(str("since ", printable(start->made.time), " on ", printable(start->made.host)));
+  return join(parts, "   ");
+}
+
+std::string step_line(const RunView& run) {
+  const MetricsRow& latest = *run.latest();
+  std::string line = str("step ", latest.step);
+  const std::int64_t total = run.start() ? run.start()->total_steps : 0;
+  if (total > 0) {
+    line += formatted(" of %lld (%.1f %%)", static_cast<long long>(total),
+                      100.0 * static_cast<double>(latest.step) / static_cast<double>(total));
+  }
+  line += str("   epoch ", latest.epoch + 1, "   ", clock_time(latest.elapsed_s), " trained");
+  double step_ms = 0;
+  for (const RankTimes& times : run.times()) step_ms = std::max(step_ms, times.step_ms);
+  if (total > latest.step && step_ms > 0)
+    line += str("   left ", clock_time(static_cast<double>(total - latest.step) * step_ms / 1e3));
+  return line;
+}
+
+std::string figures_line(const RunView& run) {
+  const MetricsRow& latest = *run.latest();
+  std::vector<std::string> parts;
+  if (latest.loss) parts.push_back(formatted("loss %.4f", *latest.loss));
+  if (run.smallest_loss()) parts.push_back(formatted("smallest %.4f", *run.smallest_loss()));
+  if (run.validation() && run.validation()->validation_loss)
+    parts.push_back(formatted("validation %.4f", *run.validation()->validation_loss));
+  if (const auto mfu = latest.others.find("mfu"); mfu != latest.others.end())
+    parts.push_back(formatted("MFU %.1f %%", 100 * mfu->second));
+  if (latest.learning_rate) parts.push_back(formatted("lr %.2e", *latest.learning_rate));
+  if (const auto [rate, unit] = rate_of(latest); rate) parts.push_back(formatted("%.0f %s", *rate, unit));
+  return join(parts, "   ");
+}
+
+std::string rank_line(const RankTimes& times, const RunView& run) {
+  const auto peak = run.peak_bytes().find(times.rank);
+  return formatted("%5d %10.2f %10.2f %10.2f %14.2f  %s", times.rank, times.step_ms, times.compute_ms,
+                   times.exposed_comm_ms, times.comm_ms,
+                   peak == run.peak_bytes().end() ? "" : to_string(Bytes{peak->second}).c_str());
+}
+
+}  // namespace
+
+std::vector<std::string> screen_lines(const RunView& run, TerminalSize size) {
+  std::vector<std::string> lines{head_line(run)};
+  if (!run.latest()) {
+    lines.emplace_back("no step has ended yet");
+  } else {
+    lines.push_back(step_line(run));
+    lines.push_back(figures_line(run));
+    std::vector<RankTimes> times = run.times();
+    if (const auto straggler = find_straggler(times)) lines.push_back(to_string(*straggler));
+    lines.emplace_back();
+    lines.push_back(str(" rank    step ms  computing    waiting  communication  peak memory   (means of ",
+                        RunView::kRecentSteps, " steps)"));
+    const auto room = static_cast<std::size_t>(std::max(1, size.rows - static_cast<int>(lines.size()) - 2));
+    const std::size_t left_out = times.size() > room ? times.size() - room : 0;
+    if (left_out > 0) {
+      std::stable_sort(times.begin(), times.end(),
+                       [](const RankTimes& a, const RankTimes& b) { return a.compute_ms > b.compute_ms; });
+      times.resize(room);
+    }
+    for (const RankTimes& each : times) lines.push_back(rank_line(each, run));
+    if (left_out > 0) lines.push_back(str("      and ", left_out, " ranks that compute less long"));
+  }
+  for (std::string& line : lines)
+    line.resize(std::min(line.size(), static_cast<std::size_t>(std::max(1, size.columns))));
+  lines.resize(std::min(lines.size(), static_cast<std::size_t>(std::max(1, size.rows - 1))));
+  return lines;
+}
+
+Json view_json(const RunView& run) {
+  const auto number = [](const std::optional<double>& value) {
+    return value && std::isfinite(*value) ? Json(*value) : Json();
+  };
+  Json json{{"run", run.directory().string()}, {"running", run.is_running()}};
+  json["step"] = run.latest() ? Json(run.latest()->step) : Json();
+  json["total_steps"] = run.start() && run.start()->total_steps > 0 ? Json(run.start()->total_steps) : Json();
+  json["loss"] = run.latest() ? number(run.latest()->loss) : Json();
+  json["validation_loss"] = run.validation() ? number(run.validation()->validation_loss) : Json();
+  json["mfu"] = Json();
+  if (run.latest()) {
+    if (const auto mfu = run.latest()->others.find("mfu"); mfu != run.latest()->others.end())
+      json["mfu"] = number(mfu->second);
+    const auto [rate, unit] = rate_of(*run.latest());
+    json["rate"] = number(rate);
+    json["rate_unit"] = unit;
+  }
+  const std::vector<RankTimes> ranks = run.times();
+  json["ranks"] = Json::array();
+  for (const RankTimes& times : ranks) {
+    const auto peak = run.peak_bytes().find(times.rank);
+    json["ranks"].push_back({{"rank", times.rank},
+                             {"step_ms", times.step_ms},
+                             {"compute_ms", times.compute_ms},
+                             {"exposed_comm_ms", times.exposed_comm_ms},
+                             {"comm_ms", times.comm_ms},
+                             {"peak_bytes", peak == run.peak_bytes().end() ? Json() : Json(peak->second)}});
+  }
+  const auto straggler = find_straggler(ranks);
+  json["straggler"] = straggler ? Json(to_string(*straggler)) : Json();
+  return json;
+}
+
+}  // namespace rondo

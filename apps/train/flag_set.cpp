@@ -1,0 +1,160 @@
+#include "apps/train/flag_set.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+
+namespace rondo {
+namespace {
+
+nlohmann::ordered_json json_of(OptionKind kind, const std::string& text) {
+  switch (kind) {
+    case OptionKind::toggle:
+      return text == "true" || text == "1";
+    case OptionKind::integer: {
+      std::int64_t value = 0;
+      const char* const end = text.data() + text.size();
+      if (std::from_chars(text.data(), end, value).ptr == end) return value;
+      return std::stoull(text);  // a seed beyond 2^63
+    }
+    case OptionKind::number:
+      return parse_number(text, "");
+    case OptionKind::list:
+      return split(text, ',');
+    case OptionKind::text:
+      break;
+  }
+  return text;
+}
+
+// Strategies that "auto" may come to mean share the options of the largest.
+const Declaration* chosen_entry(const TrainChoices& choices, const Choice& choice, std::string name) {
+  if (name == "auto" && std::string(choice.flag) == "strategy") name = "ddp";
+  if (std::string(choice.flag) == "model") return find_model_declaration(choices.*choice.entries, name);
+  return find_declaration(choices.*choice.entries, name);
+}
+
+}  // namespace
+
+FlagSet::FlagSet(TrainChoices choices) : choices_(std::move(choices)) {
+  const OptionTable own = train_flags_table(choices_);
+  for (const Option& option : own.options()) flags_.push_back({option});
+  for (const Choice& choice : kChoices) {
+    const std::vector<Declaration>& entries = choices_.*choice.entries;
+    for (const Declaration& entry : entries) {
+      for (const Option& option : entry.options.options()) {
+        const Flag* const known = find(option.name);
+        if (known == nullptr) {
+          flags_.push_back({option, choice.flag, takers_of(entries, option.name)});
+          if (option.group.empty()) flags_.back().option.group = str("Options of --", choice.flag);
+        } else if (known->choice != choice.flag || known->option.help != option.help ||
+                   known->option.type != option.type) {
+          throw Error(str(choice.flag, " ", entry.name, " declares --", option.name, " in another way than ",
+                          known->choice.empty() ? "rondo train itself" : known->takers.front(),
+                          "; share one declaration, or give it another name"));
+        }
+      }
+    }
+  }
+}
+
+const Flag* FlagSet::find(const std::string& name) const {
+  const auto found =
+      std::find_if(flags_.begin(), flags_.end(), [&](const Flag& flag) { return flag.option.name == name; });
+  return found == flags_.end() ? nullptr : &*found;
+}
+
+void FlagSet::read(const OptionValues& values, TrainFlags& flags) const {
+  for (const auto& [name, value] : values) {
+    const Flag& flag = *find(name);
+    if (flag.choice.empty()) {
+      flag.option.read(&flags, value);
+      continue;
+    }
+    for (const Choice& choice : kChoices) {
+      if (flag.choice != choice.flag) continue;
+      const OptionTable& table = find_declaration(choices_.*choice.entries, flag.takers.front())->options;
+      // Whether it can be: by that entry's own option, whose struct another entry's does not fit.
+      table.find(name)->read(table.make().get(), value);
+    }
+    flags.options[name] = value;
+  }
+}
+
+std::string FlagSet::value_of(const Flag& flag, const TrainFlags& flags) const {
+  if (flag.choice.empty()) return flag.option.text(&flags).value_or("");
+  const auto given = flags.options.find(flag.option.name);
+  return given != flags.options.end() ? given->second : flag.option.default_text.value_or("");
+}
+
+void FlagSet::drop_options_of_others(const OptionValues& given, OptionValues& values) const {
+  for (const Choice& choice : kChoices) {
+    const auto name = given.find(choice.flag);
+    if (name == given.end()) continue;
+    const Declaration* const chosen = chosen_entry(choices_, choice, name->second);
+    if (chosen == nullptr) continue;
+    std::erase_if(values, [&](const auto& value) {
+      const Flag& flag = *find(value.first);
+      return flag.choice == choice.flag && chosen->options.find(flag.option.name) == nullptr;
+    });
+  }
+  std::erase_if(values, [&](const auto& value) {
+    const std::optional<OptionNeed>& needs = find(value.first)->option.needs;
+    if (!needs || needs->values.empty()) return false;
+    const auto other = given.find(needs->option);
+    return other != given.end() &&
+           std::find(needs->values.begin(), needs->values.end(), other->second) == needs->values.end();
+  });
+}
+
+void FlagSet::refuse_without_effect(const TrainFlags& flags) const {
+  for (const Choice& choice : kChoices) {
+    const std::string name = value_of(*find(choice.flag), flags);
+    const Declaration* const chosen = chosen_entry(choices_, choice, name);
+    if (chosen == nullptr) continue;  // data of a kind that is yet to be found out
+    OptionValues given = flags.options;
+    // Each dimension of a mesh has a strategy of its name, too.
+    const bool is_strategy = std::string(choice.flag) == "strategy";
+    for (const MeshDimension& dimension :
+         is_strategy && !flags.mesh.empty() ? parse_mesh(flags.mesh, "--mesh") : Mesh()) {
+      const Declaration* const other = find_declaration(choices_.*choice.entries, dimension.name);
+      if (other == nullptr) continue;
+      std::erase_if(given, [&](const auto& each) { return other->options.find(each.first) != nullptr; });
+    }
+    refuse_options_of_others(choices_.*choice.entries, *chosen, choice.flag, name, given);
+  }
+  for (const Flag& flag : flags_) {
+    const std::optional<OptionNeed>& needs = flag.option.needs;
+    if (!needs || value_of(flag, flags) == flag.option.default_text.value_or("")) continue;
+    const Flag& needed = *find(needs->option);
+    const std::string other = value_of(needed, flags);
+    if (needs->values.empty()) {
+      const bool is_given = needed.choice.empty() ? needed.option.text(&flags).has_value() : !other.empty();
+      if (is_given) continue;
+      throw UsageError(str("--", flag.option.name, " has no effect without --", needs->option,
+                           ": leave it out, or give that"));
+    }
+    if (std::find(needs->values.begin(), needs->values.end(), other) != needs->values.end()) continue;
+    throw UsageError(str("--", flag.option.name, " has no effect with --", needs->option, " ", other,
+                         "; it is for --", needs->option, " ", list_with_or(needs->values),
+                         ": leave it out, or give that"));
+  }
+}
+
+nlohmann::ordered_json FlagSet::configuration(const TrainFlags& flags) const {
+  nlohmann::ordered_json document = nlohmann::ordered_json::object();
+  for (const Flag& flag : flags_) {
+    const bool given = flags.options.contains(flag.option.name);
+    const bool has_value =
+        flag.choice.empty() ? flag.option.text(&flags).has_value() : given || flag.option.default_text;
+    if (!has_value || !belongs_to_training(flag.option.name)) continue;
+    std::string key = flag.option.name;
+    std::replace(key.begin(), key.end(), '-', '_');
+    document[key] = json_of(flag.option.kind, value_of(flag, flags));
+  }
+  return document;
+}
+
+}  // namespace rondo

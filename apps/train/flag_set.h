@@ -1,0 +1,48 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "apps/train/choices.h"
+#include "apps/train/flags.h"
+
+namespace rondo {
+
+// A flag of `rondo train`: the program's own, or an option that entries of one choice declare.
+struct Flag {
+  Option option;
+  std::string choice = {};               // "strategy", "model" or "data-kind"; empty: the program's own
+  std::vector<std::string> takers = {};  // names of the entries that declare it, sorted
+};
+
+// Every flag but --help and --resume, made from what the program and the choices declare.
+class FlagSet {
+ public:
+  // Throws Error when two entries declare one flag in different ways.
+  explicit FlagSet(TrainChoices choices);
+
+  const TrainChoices& choices() const { return choices_; }
+  const std::vector<Flag>& flags() const { return flags_; }
+  const Flag* find(const std::string& name) const;
+
+  // Reads values into `flags`. Throws UsageError naming the flag, the value and what is allowed.
+  void read(const OptionValues& values, TrainFlags& flags) const;
+  // What a flag says, as text; empty when it has no value.
+  std::string value_of(const Flag& flag, const TrainFlags& flags) const;
+
+  // Drops of `values`, what a file says, the options of another strategy (model, kind of data) than the one
+  // that `given` chooses.
+  void drop_options_of_others(const OptionValues& given, OptionValues& values) const;
+  // Throws UsageError naming the first flag that was given another value than its default and that the other
+  // flags leave without any effect, as --beta1 with --optimizer sgd or --codec with --strategy zero1.
+  void refuse_without_effect(const TrainFlags& flags) const;
+
+  // TrainFlags::configuration.
+  nlohmann::ordered_json configuration(const TrainFlags& flags) const;
+
+ private:
+  TrainChoices choices_;
+  std::vector<Flag> flags_;
+};
+
+}  // namespace rondo

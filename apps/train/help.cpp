@@ -1,0 +1,168 @@
+#include "apps/train/help.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+
+namespace rondo {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  rondo train --data texts/ --nproc-per-node 2                      a small GPT on all text below texts/, 2 processes
+  rondo train --data texts/ --model gpt-25m --steps 2000 --lr 6e-4 --schedule cosine --warmup 100 --clip-norm 1
+  rondo train --data mnist/ --model convnet --epochs 3 --optimizer sgd --lr 0.05 --momentum 0.9
+  rondo train --data texts/ --model gpt-25m --checkpoint-activations all --memory-limit 2GiB
+  rondo train --model bert --task classify --data reviews.tsv --init bert-base/ --freeze embeddings --lr 2e-5
+  rondo train --data texts/ --model gpt-25m --nproc-per-node 2 --strategy planned --memory-limit 500MiB
+  rondo train --run-dir runs/a --resume                             go on where the run stopped, with its settings
+  rondo train --config runs/a/config.json --lr 3e-4                 the same training with another learning rate
+  rondo train --run-dir runs/a --sample "The "                      text from the newest checkpoint
+  rondo train --data texts/ --model gpt-25m --amp O1            bfloat16 autocast; --amp O2 --amp-dtype float16 ...
+  rondo run -n 2 rondo train --data texts/                          under a launcher: every process is a rank
+
+TERM or INT saves a checkpoint after the current step and ends with exit code 3; --resume continues.)";
+constexpr const char* kWhat = "Trains a built-in model on your data, on one process or many.";
+constexpr const char* kResumeHelp =
+    "Continue from the newest checkpoint of --run-dir, or from a checkpoint PATH";
+constexpr const char* kRunGroup = "Run directory";
+
+struct Topic {
+  const char* title;
+  const char* key;   // in JSON
+  const char* flag;  // that chooses one
+  std::vector<Declaration> TrainChoices::*entries;
+};
+constexpr Topic kTopics[] = {{"Strategies", "strategies", "strategy", &TrainChoices::strategies},
+                             {"Models", "models", "model", &TrainChoices::models},
+                             {"Kinds of data", "data_kinds", "data-kind", &TrainChoices::data_kinds},
+                             {"Engines", "engines", "backend", &TrainChoices::engines}};
+
+std::vector<std::string> names_in(const std::vector<Declaration>& entries) {
+  std::vector<std::string> names;
+  for (const Declaration& entry : entries) names.push_back(entry.name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// Who a flag is for, as a need: of the flag that chooses, or of another one.
+std::optional<OptionNeed> audience(const Flag& flag) {
+  if (!flag.choice.empty()) return OptionNeed{flag.choice, flag.takers};
+  return flag.option.needs;
+}
+
+// "strategy ddp", "every model but mlp".
+std::string audience_text(const FlagSet& flags, const Flag& flag) {
+  const std::optional<OptionNeed> need = audience(flag);
+  if (!need) return {};
+  if (need->values.empty()) return str("with --", need->option);
+  for (const Choice& choice : kChoices) {
+    if (need->option != choice.flag) continue;
+    std::vector<std::string> others = names_in(flags.choices().*choice.entries);
+    std::erase_if(others, [&](const std::string& name) {
+      return std::find(need->values.begin(), need->values.end(), name) != need->values.end();
+    });
+    if (!others.empty() && others.size() < need->values.size())
+      return str("every ", need->option, " but ", join(others, ", "));
+  }
+  return str(need->option, " ", join(need->values, ", "));
+}
+
+// Help in CLI11's layout of the flags for which `wanted` is true. Among all of them each says who it is for.
+template <class Wanted>
+std::string layout(const FlagSet& flags, const std::string& description, const std::string& footer,
+                   bool among_all, const Wanted& wanted) {
+  CLI::App app(description, "rondo train");
+  app.set_help_flag();
+  for (const Flag& flag : flags.flags()) {
+    if (!wanted(flag)) continue;
+    const std::string who = among_all ? audience_text(flags, flag) : "";
+    const std::string help = who.empty() ? flag.option.help : str(flag.option.help, " [", who, "]");
+    const std::string name = "--" + flag.option.name;
+    if (flag.option.kind == OptionKind::toggle) {
+      app.add_flag(name, help)->group(flag.option.group);
+    } else {
+      app.add_option(name, help)
+          ->group(flag.option.group)
+          ->type_name(flag.option.type)
+          ->default_str(flag.option.default_text.value_or(""));
+    }
+  }
+  if (among_all) app.add_option("--resume", kResumeHelp)->type_name("[PATH]")->group(kRunGroup);
+  app.footer(footer);
+  return app.help();
+}
+
+}  // namespace
+
+std::string short_help(const FlagSet& flags) {
+  std::string footer =
+      "More:\n  rondo train --help-all                every flag\n"
+      "  rondo train --help NAME               what one of these is, and the flags it takes\n";
+  for (const Topic& topic : kTopics)
+    footer += str("    ", topic.title, ": ", join(names_in(flags.choices().*topic.entries), ", "), "\n");
+  return layout(flags, kWhat, str(footer, "\n", kExamples), true,
+                [](const Flag& flag) { return flag.option.is_common; });
+}
+
+std::string full_help(const FlagSet& flags) {
+  return layout(flags, kWhat, kExamples, true, [](const Flag&) { return true; });
+}
+
+std::string help_about(const FlagSet& flags, const std::string& name) {
+  std::vector<std::string> known;
+  for (const Topic& topic : kTopics) {
+    const std::vector<Declaration>& entries = flags.choices().*topic.entries;
+    const Declaration* const entry = find_declaration(entries, name);
+    if (entry == nullptr) {
+      known.push_back(str(topic.title, ": ", join(names_in(entries), ", ")));
+      continue;
+    }
+    std::string description = str("--", topic.flag, " ", entry->name, ": ", entry->summary, ".");
+    if (!entry->aliases.empty()) description += str(" Also called ", join(entry->aliases, ", "), ".");
+    return layout(flags, description, "", false, [&](const Flag& flag) {
+      const std::optional<OptionNeed> need = audience(flag);
+      return entry->options.find(flag.option.name) != nullptr ||
+             (need && std::find(need->values.begin(), need->values.end(), entry->name) != need->values.end());
+    });
+  }
+  throw UsageError(str("--help ", name, ": there is nothing of this name. ", join(known, ". ")));
+}
+
+nlohmann::ordered_json help_as_json(const FlagSet& flags) {
+  nlohmann::ordered_json document = {{"flags", nlohmann::ordered_json::array()}};
+  for (const Flag& flag : flags.flags()) {
+    const Option& option = flag.option;
+    nlohmann::ordered_json entry = {
+        {"name", option.name}, {"group", option.group}, {"help", option.help}, {"type", option.type}};
+    entry["default"] =
+        option.default_text ? nlohmann::ordered_json(*option.default_text) : nlohmann::ordered_json(nullptr);
+    const std::optional<OptionNeed> need = audience(flag);
+    entry["for"] = nullptr;
+    if (need)
+      entry["for"] = {{"flag", need->option}, {"values", need->values}, {"text", audience_text(flags, flag)}};
+    document["flags"].push_back(std::move(entry));
+  }
+  document["flags"].push_back({{"name", "resume"},
+                               {"group", kRunGroup},
+                               {"help", kResumeHelp},
+                               {"type", "[PATH]"},
+                               {"default", nullptr},
+                               {"for", nullptr}});
+  for (const Topic& topic : kTopics) {
+    nlohmann::ordered_json& entries = document[topic.key] = nlohmann::ordered_json::array();
+    for (const Declaration& declared : flags.choices().*topic.entries) {
+      std::vector<std::string> names;
+      for (const Option& option : declared.options.options()) names.push_back(option.name);
+      entries.push_back({{"name", declared.name},
+                         {"aliases", declared.aliases},
+                         {"summary", declared.summary},
+                         {"flags", names}});
+    }
+  }
+  return document;
+}
+
+}  // namespace rondo

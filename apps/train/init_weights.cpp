@@ -1,0 +1,47 @@
+#include "apps/train/init_weights.h"
+
+#include <filesystem>
+#include <iostream>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/checkpoint/partial_weights.h"
+#include "rondo/checkpoint/weights.h"
+
+namespace rondo {
+
+void load_init_weights(const TrainFlags& flags, const Model& model, const PretrainedNames& names, bool say) {
+  const std::filesystem::path file = std::filesystem::path(flags.of_model.init) / "model.safetensors";
+  if (!std::filesystem::exists(file)) {
+    throw DataError(str("--init ", flags.of_model.init,
+                        " has no model.safetensors; in Python: "
+                        "model.save_pretrained(FOLDER, safe_serialization=True)"));
+  }
+  const PretrainedReport report = load_pretrained(file, named_tensors(*model.module), names);
+  if (!say) return;
+  if (!report.missing_parts.empty())
+    std::cerr << "newly initialised, not in " << file.string() << ": " << join(report.missing_parts, " ")
+              << "\n";
+  if (!report.unused.empty())
+    std::cerr << "not used of " << file.string() << ": " << join(report.unused, " ") << "\n";
+}
+
+void load_given_weights(const TrainFlags& flags, const Model& model, bool say) {
+  const bool is_partial = !flags.init_rename.empty() || flags.init_partial;
+  if (flags.init_weights.empty()) {
+    if (is_partial)
+      throw UsageError("--init-rename and --init-partial have no effect without --init-weights");
+    return;
+  }
+  const NamedTensors tensors = named_tensors(*model.module);
+  if (!is_partial) {
+    load_weights(flags.init_weights, tensors);
+    return;
+  }
+  std::vector<RenameRule> rules;
+  for (const std::string& text : flags.init_rename) rules.push_back(parse_rename_rule(text));
+  const WeightsReport report = load_partial_weights(flags.init_weights, tensors, rules, flags.init_partial);
+  if (say) std::cerr << flags.init_weights << ": " << to_text(report) << "\n";
+}
+
+}  // namespace rondo

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "apps/train/flags.h"
+#include "rondo/data/open.h"
+#include "rondo/models/model.h"
+#include "rondo/precision/options.h"
+#include "rondo/train/metric.h"
+
+// What flags mean: the model, its data and what it is judged by, for all programs that have such flags.
+namespace rondo {
+
+// Throws UsageError for a device that libtorch does not see.
+c10::Device device_of(const std::string& name, int local_rank);
+
+// The user's part of the model's configuration. (A bert may have more positions than samples are long.)
+nlohmann::json model_overrides(const TrainFlags& flags);
+
+// The data of --data. Throws UsageError for data that the model is not for, or options of another kind.
+OpenedData open_training_data(const TrainFlags& flags, const nlohmann::json& overrides,
+                              const KnownData& known = {});
+
+// The model with its initial weights, frozen parts and units. Rank 0 says what is new in pretrained weights.
+Model make_training_model(const TrainFlags& flags, const DatasetInfo& info, const nlohmann::json& overrides,
+                          int rank);
+
+// make_loss() of --loss; auto: cross_entropy for classes, mse for numbers.
+std::string loss_name(const TrainFlags& flags, const DatasetInfo& info);
+std::vector<Metric> metrics_for(const TrainFlags& flags, const DatasetInfo& info);
+
+PrecisionOptions precision_options(const TrainFlags& flags);
+
+}  // namespace rondo

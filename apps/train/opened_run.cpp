@@ -1,0 +1,59 @@
+#include "apps/train/opened_run.h"
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "apps/common/flag_checks.h"
+#include "apps/train/job.h"
+#include "rondo/env/environment.h"
+#include "rondo/env/identity.h"
+#include "rondo/env/roles.h"
+#include "rondo/launch/job.h"
+#include "rondo/train/agreement.h"
+
+namespace rondo {
+namespace {
+
+bool is_one_of_several() {
+  const auto environment = env::process_environment();
+  if (env::started_by_launcher(environment)) return true;
+  const env::Identity self = env::discover(environment);
+  env::require_served_role(self);
+  return self.world_size > 1;
+}
+
+int start_processes(int processes, const std::vector<std::string>& words) {
+  setenv("OMP_WAIT_POLICY", "PASSIVE", /*overwrite=*/0);
+  launch::RunOptions options;
+  options.processes = processes;
+  options.command = {std::filesystem::read_symlink("/proc/self/exe").string()};
+  options.command.insert(options.command.end(), words.begin(), words.end());
+  return launch::run_job(options);
+}
+
+}  // namespace
+
+void ProcessArguments::add_flags(CLI::App& app) {
+  app.add_option("--nproc-per-node", processes, "Start this many processes on this host")
+      ->check(between(1, 1024))
+      ->capture_default_str();
+  app.add_option("--backend", backend, "Communication engine")->capture_default_str();
+}
+
+int use_run(const RunArguments& arguments, const ProcessArguments& processes,
+            const std::vector<std::string>& words, const std::function<void(OpenedRun&)>& use) {
+  if (processes.processes > 1 && !is_one_of_several()) return start_processes(processes.processes, words);
+  OpenedRun opened;
+  opened.context = init({.backend = processes.backend});
+  run_agreed(opened.context, [&] {
+    opened.run = arguments.open(/*needs_data=*/true);
+    opened.device = device_of(arguments.device, opened.context.local_rank());
+    opened.data = open_run_data(opened.run);
+    opened.model = load_run_model(opened.run);
+  });
+  use(opened);
+  opened.context.shutdown();
+  return 0;
+}
+
+}  // namespace rondo

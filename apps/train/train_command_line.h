@@ -1,0 +1,34 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+#include "apps/train/flag_set.h"
+
+namespace rondo {
+
+// The flags of the training that config.json of a run directory describes, with `given` in place of what it
+// says. Throws UsageError as the command line does; `needs_data`: also for --data that is not there.
+TrainFlags flags_of_run(const FlagSet& set, const std::string& run_dir, const OptionValues& given,
+                        bool needs_data);
+
+// The command line of `rondo train`, with the configuration file (--config, or with --resume the run's own)
+// underneath: flags on the command line override those in the file.
+class TrainCommandLine {
+ public:
+  explicit TrainCommandLine(TrainChoices choices);
+
+  // Parses; prints help or an error and returns the exit code if that is all there is to do.
+  // Then runs `body` with the flags and returns its exit code; exceptions become exit codes as in
+  // run_command_line.
+  int run(int argc, const char* const* argv, const std::function<int(const TrainFlags&)>& body);
+
+ private:
+  std::string value_of(const std::string& name) const;
+  TrainFlags understand() const;
+
+  FlagSet flags_;
+  CLI::App app_;
+};
+
+}  // namespace rondo

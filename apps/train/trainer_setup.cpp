@@ -1,0 +1,141 @@
+#include "apps/train/trainer_setup.h"
+
+#include <algorithm>
+
+#include "apps/train/job.h"
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/nn/weighted_loss.h"
+#include "rondo/train/callbacks/csv_log.h"
+#include "rondo/train/callbacks/early_stopping.h"
+#include "rondo/train/callbacks/gradient_norm.h"
+#include "rondo/train/callbacks/json_log.h"
+#include "rondo/train/callbacks/mlflow_log.h"
+#include "rondo/train/callbacks/model_checkpoint.h"
+#include "rondo/train/callbacks/preemption.h"
+#include "rondo/train/callbacks/reduce_on_plateau.h"
+#include "rondo/train/callbacks/tensor_board.h"
+#include "rondo/train/callbacks/terminate_on_nan.h"
+#include "rondo/train/callbacks/weight_average.h"
+#include "rondo/train/metrics/metrics.h"
+
+namespace rondo {
+namespace {
+
+bool logs_to(const TrainFlags& flags, const char* log) {
+  return std::find(flags.log_to.begin(), flags.log_to.end(), log) != flags.log_to.end();
+}
+
+}  // namespace
+
+std::vector<Metric> chosen_metrics(const TrainFlags& flags, const DatasetInfo& info,
+                                   std::vector<Metric> usual) {
+  if (flags.metrics.empty()) return usual;
+  std::vector<Metric> metrics{loss_metric()};
+  for (const std::string& name : flags.metrics) {
+    if (name == "loss") continue;
+    metrics.push_back(make_metric(name, {.classes = std::max<std::int64_t>(2, info.classes)}));
+  }
+  return metrics;
+}
+
+LossFunction chosen_loss(const TrainFlags& flags, const DatasetInfo& info) {
+  const std::string loss = loss_name(flags, info);
+  if (flags.class_weights.empty()) return make_loss(loss);
+  if (loss != "cross_entropy")
+    throw UsageError(str("--class-weights are weights of cross_entropy, and the loss is ", loss));
+  LossWeights weights;
+  for (const std::string& weight : flags.class_weights)
+    weights.classes.push_back(parse_number(weight, "--class-weights"));
+  if (static_cast<std::int64_t>(weights.classes.size()) != info.classes) {
+    throw UsageError(str("--class-weights has ", weights.classes.size(), " numbers, the data has ",
+                         info.classes, " classes"));
+  }
+  return weighted_loss("cross_entropy", weights);
+}
+
+void check_trainer_flags(const TrainFlags& flags, bool has_validation) {
+  const auto validated = [&](const char* flag, bool given) {
+    if (given && !has_validation)
+      throw UsageError(
+          str(flag, " looks at validations, and there is no validation data: give --validation-fraction"));
+  };
+  validated("--best-of", !flags.best_of.empty());
+  validated("--early-stopping", flags.early_stopping > 0);
+  validated("--reduce-on-plateau", flags.reduce_on_plateau > 0);
+  if (flags.checkpoint_incremental && (flags.checkpoint_in_parts || flags.checkpoint_in_background))
+    throw UsageError(
+        "--checkpoint-incremental links files of rank 0: leave out --checkpoint-in-parts and "
+        "--checkpoint-in-background");
+  if (!flags.best_of.empty()) larger_is_better(flags.best_of);
+  for (const std::string& log : flags.log_to) {
+    if (log != "tensorboard" && log != "mlflow")
+      throw UsageError(str("--log-to ", log, ": expected tensorboard, mlflow, or both with a comma"));
+  }
+  if (!flags.mlflow_dir.empty() && !logs_to(flags, "mlflow"))
+    throw UsageError("--mlflow-dir has no effect without --log-to mlflow: leave it out, or give that");
+  if (flags.histograms_every > 0 && !logs_to(flags, "tensorboard"))
+    throw UsageError("--histograms-every is of TensorBoard's events, and --log-to does not name tensorboard");
+  peak_flops_of(flags);
+  if (flags.restore_best && flags.early_stopping == 0)
+    throw UsageError("--restore-best has no effect without --early-stopping: leave it out, or give that");
+}
+
+std::optional<double> peak_flops_of(const TrainFlags& flags) {
+  if (flags.peak_flops.empty() || flags.peak_flops == "measured") return std::nullopt;
+  const double peak = parse_number(flags.peak_flops, "--peak-flops");
+  if (!(peak > 0)) throw UsageError(str("--peak-flops ", flags.peak_flops, ": expected a number above 0"));
+  return peak;
+}
+
+void add_trainer_callbacks(const TrainFlags& flags, const RunDirectory& run, FitOptions& fit) {
+  fit.steps_per_epoch = flags.steps_per_epoch;
+  fit.traced_after = flags.trace_after;
+  auto& callbacks = fit.callbacks;
+  if (logs_to(flags, "tensorboard")) {
+    callbacks.push_back(std::make_shared<TensorBoard>(TensorBoard::Options{
+        .directory = run.path, .every_steps = flags.log_every, .histograms_every = flags.histograms_every}));
+  }
+  if (logs_to(flags, "mlflow")) {
+    std::map<std::string, std::string> parameters;
+    for (const auto& [name, value] : flags.configuration.items())
+      parameters[name] = value.is_string() ? value.get<std::string>() : value.dump();
+    callbacks.push_back(std::make_shared<MlflowLog>(MlflowLog::Options{
+        .directory = flags.mlflow_dir.empty() ? run.path / "mlruns" : std::filesystem::path(flags.mlflow_dir),
+        .run_name = run.path.filename().string(),
+        .parameters = std::move(parameters),
+        .every_steps = flags.log_every}));
+  }
+  if (flags.average_weights > 0) {
+    callbacks.push_back(std::make_shared<WeightAverage>(WeightAverage::Options{
+        .decay = flags.average_weights, .directory = run.path / "average", .keep = flags.keep}));
+  }
+  if (flags.early_stopping > 0) {
+    callbacks.push_back(std::make_shared<EarlyStopping>(
+        EarlyStopping::Options{.patience = flags.early_stopping, .restore_best = flags.restore_best}));
+  }
+  if (flags.reduce_on_plateau > 0) {
+    callbacks.push_back(std::make_shared<ReduceOnPlateau>(
+        ReduceOnPlateau::Options{.patience = static_cast<int>(flags.reduce_on_plateau)}));
+  }
+  if (flags.terminate_on_nan) callbacks.push_back(std::make_shared<TerminateOnNan>());
+  if (flags.gradient_norm_every > 0) {
+    callbacks.push_back(
+        std::make_shared<GradientNorm>(GradientNorm::Options{.every_steps = flags.gradient_norm_every}));
+  }
+  if (!flags.csv_log.empty()) callbacks.push_back(std::make_shared<CsvLog>(flags.csv_log));
+  if (!flags.json_log.empty()) callbacks.push_back(std::make_shared<JsonLog>(flags.json_log));
+  if (!flags.preemption_file.empty()) {
+    callbacks.push_back(std::make_shared<Preemption>(
+        Preemption::Options{.signals = {}, .notice_file = flags.preemption_file}));
+  }
+  if (!flags.best_of.empty()) {
+    callbacks.push_back(std::make_shared<ModelCheckpoint>(
+        ModelCheckpoint::Options{.directory = run.path / "best",
+                                 .keep = flags.keep,
+                                 .best_of = flags.best_of,
+                                 .larger_is_better = larger_is_better(flags.best_of)}));
+  }
+}
+
+}  // namespace rondo

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""What local SGD's averages cost over a shaped link, and what they do to the loss.
+
+Speed: GPT of 25.5 M parameters between two emulated hosts, in turns: no communication at all (a period that never ends), DiLoCo with
+the period 50, ddp. The figure is the mean time of a step behind the first ten, over whole periods. Needs root (network namespaces); everything
+else on the machine should rest meanwhile.
+Loss: gpt-tiny on the project's sources, 2,000 steps on two ranks: ddp, and local SGD with 200 synchronous steps before it.
+
+  bench/local_sgd.py [--turns 2] [--docs] [--json FILE]
+"""
+import argparse
+import datetime
+import json
+import pathlib
+import subprocess
+import tempfile
+
+from emulated_jobs import BIN, REPOSITORY, keep, linked_hosts, on_both, table, write_section
+from training_runs import write_training_text
+
+PERIOD = 50
+FIRST = 10
+WAYS = {"no communication": ["--strategy", "local_sgd", "--sync-period", 1000000],
+        f"DiLoCo, period {PERIOD}": ["--strategy", "local_sgd", "--outer", "diloco", "--sync-period", PERIOD],
+        f"DiLoCo, period {PERIOD}, 2 fragments, delay 5": ["--strategy", "local_sgd", "--outer", "diloco", "--sync-period", PERIOD,
+                                                           "--sync-fragments", 2, "--sync-delay", 5],
+        "ddp": ["--strategy", "ddp"]}
+LEARNING = {"ddp": ["--strategy", "ddp"],
+            f"local SGD, period {PERIOD}": ["--strategy", "local_sgd", "--sync-period", PERIOD, "--synchronous-steps", 200],
+            f"DiLoCo, period {PERIOD}": ["--strategy", "local_sgd", "--sync-period", PERIOD, "--synchronous-steps", 200,
+                                         "--outer", "diloco"]}
+
+
+def rows_of(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def step_ms(run):
+    """The mean of the steps behind FIRST; a step takes as many tokens of a rank under every strategy."""
+    rows = [row for row in rows_of(run) if row["rank"] == 0 and "loss" in row]
+    return 1e3 * (rows[-1]["elapsed_s"] - rows[FIRST - 1]["elapsed_s"]) / (len(rows) - FIRST)
+
+
+def speeds(folder, text, arguments):
+    found = {way: [] for way in WAYS}
+    port = 29700
+    with linked_hosts("1gbit") as hosts:
+        for turn in range(arguments.turns):
+            for way, flags in WAYS.items():
+                port += 1
+                run = folder / f"{turn}-{port}"
+                steps = 30 if way == "ddp" else FIRST + PERIOD
+                on_both(hosts, port, BIN / "rondo-train-worker", "--data", text, "--model", "gpt-25m", "--batch-size", 4, "--steps", steps,
+                        "--validation-fraction", 0, "--trace-steps", 0, "--run-dir", run, "--progress", "off", *flags)
+                found[way].append(step_ms(run))
+                print(f"{way}: {found[way][-1]:.0f} ms a step", flush=True)
+    return {way: min(values) for way, values in found.items()}
+
+
+def losses(folder, text):
+    found = {}
+    for number, (way, flags) in enumerate(LEARNING.items()):
+        run = folder / f"loss-{number}"
+        words = ["train", "--data", text, "--model", "gpt-tiny", "--nproc-per-node", 2, "--batch-size", 8, "--steps", 2000, "--seed", 1,
+                 "--lr", 1e-3, "--trace-steps", 0, "--progress", "off", "--run-dir", run, *flags]
+        subprocess.run(list(map(str, [BIN / "rondo", *words])), check=True, stdout=subprocess.DEVNULL)
+        found[way] = [row["validation_loss"] for row in rows_of(run) if "validation_loss" in row][-1]
+        print(f"{way}: validation loss {found[way]:.4f}", flush=True)
+    return found
+
+
+def page(speed, loss):
+    alone, synchronous = speed["no communication"], loss["ddp"]
+    return [f"Measured on {datetime.date.today()} (`bench/local_sgd.py`): two ranks, a core each.", "",
+            *table(["gpt-25m over 1 Gbit/s", "ms a step", "tokens/s of no communication"],
+                   [[way, f"{value:.0f}", f"{alone / value:.3f}"] for way, value in speed.items()]), "",
+            *table(["gpt-tiny, 2,000 steps, the first 200 synchronous", "validation loss", "against ddp"],
+                   [[way, f"{value:.4f}", f"{value / synchronous - 1:+.2%}"] for way, value in loss.items()])]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=2, help="of the runs whose speed is compared")
+    parser.add_argument("--docs", action="store_true", help="write the results into docs/local_sgd.md")
+    parser.add_argument("--json", type=pathlib.Path, help="the figures, as JSON")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        text = folder / "text.txt"
+        write_training_text(text)
+        speed, loss = speeds(folder, text, arguments), losses(folder, text)
+    print("\n".join(page(speed, loss)))
+    if arguments.docs:
+        write_section(REPOSITORY / "docs" / "local_sgd.md", "local SGD", page(speed, loss))
+    keep(arguments.json, {"step_ms": speed, "validation_loss": loss})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""How well plans of meshes predict training: ranks of this host, each model profiled, planned and trained on every mesh in turn.
+Prints steps and peaks, predicted and measured; --docs writes them into docs/planner.md. Everything else on the machine should rest
+meanwhile; fixed work is timed around each profile and run, as bench/prediction.py does: a row is measured again while it took more
+than 3 % longer or shorter, and the step's error is also given at the run's own speed. With --emulate four ranks have emulated
+accelerators, since two cores cannot show four computing: what takes a fixed time has no other speed.
+
+  bench/mesh_prediction.py --models 0 4 --meshes pipeline=2 tensor=2     number 4 is gpt-25m
+  bench/mesh_prediction.py --ranks 4 --models 0 --meshes "data=4 shard-group=2"    hybrid sharding: the peak says something
+  bench/mesh_prediction.py --emulate
+"""
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+
+from emulated_jobs import BIN, REPOSITORY, keep, make_plan, table, write_section
+from prediction import MODELS, OneHost, STEADY, add_errors, machine_seconds
+from training_runs import write_training_text
+
+GOALS = {"step_ms": 0.10, "peak_bytes": 0.05}
+PLENTY = 64 << 30
+MESHES = ["pipeline=2", "tensor=2", "data=2"]
+EMULATED_MESHES = ["pipeline=4", "pipeline=2,data=2", "data=4", "all"]
+
+
+def run_mesh(model, place, mesh, text, folder, arguments):
+    """One plan and the run that follows it, right behind a profile of its own: the machine's speed changes within minutes."""
+    before = machine_seconds()
+    profile = folder / "profile.json"
+    place.run("rondo-profile", "--model", "gpt", "--model-config", model.config(), "--batch-size", model.batch, "--largest", "4MiB",
+              "--json", profile)
+    profiled = machine_seconds()
+    which, *more = mesh.split()
+    words = ["--mesh", which, *(word for each in more for word in f"--{each}".split("="))]
+    planned = make_plan(profile, PLENTY, folder / "plan.json", arguments.plan_seconds, *words, ranks=place.ranks)
+    place.run("rondo-train-worker", "--data", text, "--model", "gpt", "--model-config", model.config(), "--batch-size",
+              planned["batch_size"], "--steps", arguments.steps, "--validation-fraction", 0, "--trace-steps", 0, "--strategy",
+              "planned", "--plan", folder / "plan.json", "--profile", profile, "--run-dir", folder / "run", "--progress", "off")
+    after = machine_seconds()
+    result = json.loads((folder / "run" / "prediction.json").read_text())
+    row = {"model": model.name(), "mesh": " ".join([planned["mesh"], *more]), "plan": planned.get("pipeline", {}),
+           "predicted": result["predicted"], "measured": result["measured"]}
+    add_errors(row, before, profiled, after, GOALS)
+    print("  ".join(cells(row)), flush=True)
+    return row
+
+
+def run_model(model, place, meshes, text, folder, arguments):
+    """A row for every mesh: the first that the machine was steady for, else the one it was steadiest for."""
+    rows = []
+    for mesh in meshes:
+        tries = []
+        while len(tries) < arguments.tries and (not tries or tries[-1]["machine_change"] > STEADY):
+            place_of_try = folder / f"{mesh} {len(tries)}"
+            place_of_try.mkdir(parents=True)
+            tries.append(run_mesh(model, place, mesh, text, place_of_try, arguments))
+        rows.append(min(tries, key=lambda row: row["machine_change"]))
+    return rows
+
+
+def run_emulated(arguments):
+    """Four ranks whose units sleep for as long as an accelerator would compute."""
+    command = [BIN / "rondo", "run", "-n", 4, "--", BIN / "rondo-bench", "plan-worker", "--steps", arguments.steps,
+               "--sample-ms", arguments.sample_ms, "--mesh", *(arguments.meshes or EMULATED_MESHES)]
+    result = subprocess.run(list(map(str, command)), env=dict(os.environ, OMP_NUM_THREADS="1"), capture_output=True, text=True,
+                            timeout=300)
+    if result.returncode != 0:
+        raise SystemExit(f"failed: {' '.join(map(str, command))}\n{result.stdout}{result.stderr}")
+    rows = []
+    for line in result.stdout.splitlines():
+        row = json.loads(line[line.index("{"):])  # behind the rank's name
+        row["model"] = "8 units, 4 samples a rank" + (", mesh chosen" if row["asked"] == "all" else "")
+        add_errors(row, 1, 1, 1, GOALS)
+        rows.append(row)
+    return rows
+
+
+def cells(row):
+    predicted, measured, errors, pipeline = row["predicted"], row["measured"], row["errors"], row["plan"]
+    schedule = f" {pipeline['schedule']} x {pipeline['micro_batches']}" if pipeline else ""
+    return [row["model"], f"`{row['mesh']}`{schedule}", f"{predicted['step_ms']:.1f}",
+            f"{measured['step_ms']:.1f} ({errors['step_ms']:+.1%})", f"{row['machine_change']:.1%}", f"{row['step_error_at_its_speed']:+.1%}",
+            f"{predicted['peak_bytes'] / 2**20:.1f}", f"{measured['peak_bytes'] / 2**20:.1f} ({errors['peak_bytes']:+.1%})"]
+
+
+def page(rows, where):
+    within = {key: sum(abs(row["errors"][key]) <= most for row in rows) for key, most in GOALS.items()}
+    own = sum(abs(row["step_error_at_its_speed"]) <= GOALS["step_ms"] for row in rows)
+    return [f"Measured on {datetime.date.today()}, {where}. Steps within 10 %: {within['step_ms']} of {len(rows)}, at the machine's speed during each run {own}; "
+            f"peaks within 5 %: {within['peak_bytes']}.",
+            "", *table(["model", "mesh", "step predicted, ms", "measured", "machine's change", "error at its speed", "peak predicted, MiB", "measured"],
+                       [cells(row) for row in rows])]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", type=int, nargs="+", default=[0, 2], help="numbers of bench/prediction.py's models")
+    parser.add_argument("--meshes", nargs="+", help=f"default: {' '.join(MESHES)}; emulated {' '.join(EMULATED_MESHES)}")
+    parser.add_argument("--ranks", type=int, default=2, help="of this host")
+    parser.add_argument("--emulate", action="store_true", help="four ranks with emulated accelerators instead of models")
+    parser.add_argument("--sample-ms", type=float, default=5,
+                        help="emulated time of a unit's pass over one sample; a block of gpt-25m takes 5 to 10 ms of one core")
+    parser.add_argument("--steps", type=int, default=14, help="training steps of each run")
+    parser.add_argument("--tries", type=int, default=3, help="of each row, until the machine is steady meanwhile")
+    parser.add_argument("--plan-seconds", type=int, default=2, help="time limit of the planner")
+    parser.add_argument("--json", type=pathlib.Path, help="all rows, as JSON")
+    parser.add_argument("--keep", type=pathlib.Path, help="leave profiles, plans and run directories in this folder")
+    parser.add_argument("--docs", action="store_true", help="write the results into docs/planner.md")
+    arguments = parser.parse_args()
+    section, where = "prediction on meshes", f"{arguments.ranks} ranks of one host, 2 cores"
+    if arguments.emulate:
+        section, where = "prediction on emulated meshes", f"4 ranks with emulated accelerators: a unit takes {arguments.sample_ms:g} ms a sample for each of its passes, in which the core is free"
+    rows = run_emulated(arguments) if arguments.emulate else []
+    with tempfile.TemporaryDirectory() as temporary:
+        root = arguments.keep or pathlib.Path(temporary)
+        text = root / "text.txt"
+        for number in [] if arguments.emulate else arguments.models:
+            folder = root / str(number)
+            folder.mkdir(parents=True, exist_ok=True)
+            write_training_text(text)
+            rows += run_model(MODELS[number], OneHost(arguments.ranks), arguments.meshes or MESHES, text, folder, arguments)
+    print("\n".join(["", *page(rows, where)]))
+    if arguments.docs:
+        write_section(REPOSITORY / "docs" / "planner.md", section, page(rows, where))
+    keep(arguments.json, rows)
+
+
+if __name__ == "__main__":
+    main()

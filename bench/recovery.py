@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""How long a training on two processes takes from the kill of a rank until it does new steps, with and without replicas in memory.
+
+    .venv/bin/python bench/recovery.py [--runs 3] [--model gpt-25m] [--every 20] [--json FILE|-]
+
+All save to the disk every EVERY steps, in parts and in the background; `replica` also has one in memory after each step. A rank is
+killed just before a save. Results: a row for each of `disk` and `replica`: recovery_p50_s and recovery_min_s, of which starting the
+processes anew is a part, lost_steps that were done again, and step_p50_s before the kill (what replicas cost a step).
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import signal
+import statistics
+import subprocess
+import tempfile
+import time
+
+from training_runs import REPOSITORY, print_result, write_results, write_training_text
+
+
+def rows_of(run):
+    try:
+        return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines() if line.endswith("}")]
+    except OSError:
+        return []
+
+
+def newest_step(run):
+    return max((row["step"] for row in rows_of(run)), default=0)
+
+
+def wait_for(condition, process):
+    while not (value := condition()):
+        if process.poll() is not None:
+            raise SystemExit(f"the training ended: {process.stderr.read()}")
+        time.sleep(0.005)
+    return value
+
+
+def victim(launcher):
+    """The pid of rank 1 below the launcher."""
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if b"rondo-train-worker" not in (folder / "cmdline").read_bytes() or b"\0RANK=1\0" not in (folder / "environ").read_bytes():
+                continue
+            parent = int(folder.name)
+            while parent > 1 and parent != launcher:
+                parent = int(pathlib.Path(f"/proc/{parent}/stat").read_text().rsplit(")", 1)[1].split()[1])
+            if parent == launcher:
+                return int(folder.name)
+        except OSError:
+            continue
+    return None
+
+
+def once(options, text, replicates):
+    with tempfile.TemporaryDirectory() as folder:
+        run = pathlib.Path(folder) / "run"
+        command = [options.rondo, "train", "--data", text, "--model", options.model, "--batch-size", 1, "--context", 16, "--run-dir", run,
+                   "--nproc-per-node", 2, "--max-restarts", 1, "--log-every", 1, "--validation-fraction", 0, "--trace-steps", 0,
+                   "--steps", 3 * options.every, "--checkpoint-every", options.every, "--checkpoint-in-background",
+                   *(["--replica-every", 1] if replicates else [])]
+        with subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+            pid = wait_for(lambda: victim(process.pid), process)
+            wait_for(lambda: newest_step(run) >= 2 * options.every - 1, process)
+            os.kill(pid, signal.SIGKILL)
+            began = time.perf_counter()
+            reached = newest_step(run)
+            step_s = statistics.median(row["step_ms"] for row in rows_of(run)[8:]) / 1e3
+            wait_for(lambda: newest_step(run) > reached, process)
+            took = time.perf_counter() - began
+            _, said = process.communicate(timeout=300)
+        with_rows = [row["step"] for row in rows_of(run) if row["rank"] == 0 and "step_ms" in row]
+        if process.returncode != 0 or with_rows != sorted(set(with_rows)):
+            raise SystemExit("the training did not go on")
+        went_on = re.search(r"replica in memory, step-(\d+)", said)
+        from_step = int(went_on[1]) if went_on else options.every  # the save of twice as many had not begun
+        return {"took": took, "step": step_s, "lost": reached - from_step}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--model", default="gpt-25m")
+    parser.add_argument("--every", type=int, default=20)
+    parser.add_argument("--rondo", default=str(REPOSITORY / "build" / "release" / "bin" / "rondo"))
+    parser.add_argument("--json", metavar="FILE")
+    options = parser.parse_args()
+    runs = {"disk": [], "replica": []}
+    with tempfile.TemporaryDirectory() as folder:
+        text = pathlib.Path(folder) / "text.txt"
+        write_training_text(text)
+        for _ in range(options.runs):
+            for system, taken in runs.items():
+                taken.append(once(options, text, system == "replica"))
+    results = []
+    for system, taken in runs.items():
+        times = [one["took"] for one in taken]
+        results.append({"system": system, "runs": len(taken), "recovery_p50_s": round(statistics.median(times), 3),
+                        "recovery_min_s": round(min(times), 3), "lost_steps": statistics.median(one["lost"] for one in taken),
+                        "step_p50_s": round(statistics.median(one["step"] for one in taken), 4)})
+        print_result(results[-1], options.json)
+    write_results(results, options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""What `rondo simulate` says of published training runs and of meshes of 8 to 16,384 ranks, next to what was published.
+
+    bench/scale.py [--docs]        prints the tables; --docs writes them into docs/scale.md
+
+One rate of matrix products and one network for all rows of a table: what is checked is the shape over models and ranks
+(tests/integration/scale_test.py), not the time of a machine.
+"""
+import argparse
+import json
+import subprocess
+
+from emulated_jobs import BIN, REPOSITORY, table, write_section
+
+# Megatron-LM (arXiv 2104.04473), table 1: billions of parameters, layers, width, heads, tensor, pipeline, ranks, batch, TFLOP/s.
+MEGATRON = [
+    (1.7, 24, 2304, 24, 1, 1, 32, 512, 137),
+    (18.4, 40, 6144, 48, 8, 1, 256, 1024, 135),
+    (76.1, 60, 10240, 80, 8, 4, 1024, 1792, 140),
+    (145.6, 80, 12288, 96, 8, 8, 1536, 2304, 148),
+    (529.6, 105, 20480, 128, 8, 35, 2520, 2520, 163),
+    (1008.0, 128, 25600, 160, 8, 64, 3072, 3072, 163),
+]
+VOCABULARY, CONTEXT = 51200, 2048
+A100 = "flops=205e12,memory=2e12"  # that products reach, of 312e12; bytes a second
+A100_HOSTS = "fat_tree:local=8,inside=240e9,between=25e9"
+
+
+def simulate(*words):
+    result = subprocess.run([BIN / "rondo", "simulate", *map(str, words), "--json", "-"], capture_output=True, text=True,
+                            check=False)
+    if result.returncode != 0:
+        raise SystemExit(f"rondo simulate {' '.join(map(str, words))} failed: {result.stderr}")
+    return json.loads(result.stdout)
+
+
+def mesh_words(pipeline, data, tensor):
+    return ["--ranks", pipeline * data * tensor, "--mesh", f"pipeline={pipeline},data={data},tensor={tensor}"]
+
+
+def chunks_of(layers, pipeline):
+    """As few stages a rank as cut the layers evenly; 1 where nothing does."""
+    return next((chunks for chunks in (2, 3, 4, 5) if layers % (pipeline * chunks) == 0), 1)
+
+
+def megatron_run(row):
+    """A row as it is simulated: micro-batches of one sequence, interleaved stages, everything recomputed."""
+    billions, layers, width, heads, tensor, pipeline, ranks, batch, published = row
+    data = ranks // (tensor * pipeline)
+    replica = batch // data
+    model = f"gpt:layers={layers},dim={width},heads={heads},seq={CONTEXT},vocab={VOCABULARY},batch={replica},{A100}"
+    words = ["--synthetic", model, *mesh_words(pipeline, data, tensor), "--topology", A100_HOSTS, "--strategy",
+             "zero1" if pipeline > 1 else "ddp", "--checkpoint"]
+    chunks = chunks_of(layers, pipeline)
+    if pipeline > 1:
+        words += ["--micro-batches", replica, "--pipeline-schedule", "interleaved" if chunks > 1 else "1f1b",
+                  *(["--pipeline-chunks", chunks] if chunks > 1 else [])]
+    step = simulate(*words)
+    # The paper's count: forward, backward and forward once more.
+    operations = 96 * batch * CONTEXT * layers * width**2 * (1 + CONTEXT / (6 * width) + VOCABULARY / (16 * layers * width))
+    return {"billions": billions, "ranks": ranks, "mesh": step["mesh"], "step_s": step["step_ms"] / 1e3,
+            "tflops": operations / ranks / (step["step_ms"] / 1e3) / 1e12, "published": published,
+            "bubble": step.get("bubble", 0), "peak_gib": step["peak_bytes"] / 2**30}
+
+
+def megatron_runs():
+    return [megatron_run(row) for row in MEGATRON]
+
+
+ZERO_RANKS = [64, 128, 256, 400]
+ZERO_LIMIT = 32e9  # bytes of a V100
+
+
+def zero_run(ranks):
+    """60 billion parameters, 16 ranks a replica, gradients and optimizer sharded: the largest batch of a replica that fits."""
+    largest = None
+    for batch in range(2, 65):
+        step = simulate("--synthetic", f"gpt:layers=75,dim=8192,heads=64,seq=1024,batch={batch},flops=60e12",
+                        *mesh_words(1, ranks // 16, 16), "--topology", "fat_tree:local=16,inside=120e9,between=2e9",
+                        "--strategy", "zero2", "--checkpoint")
+        if step["peak_bytes"] > ZERO_LIMIT:
+            break
+        largest = {"ranks": ranks, "batch": batch, "samples_per_s_rank": step["samples_per_s"] / ranks,
+                   "peak_gb": step["peak_bytes"] / 1e9}
+    return largest
+
+
+def zero_runs():
+    return [zero_run(ranks) for ranks in ZERO_RANKS]
+
+
+MESHES = [(8, 1, 1, 8), (64, 8, 1, 8), (64, 1, 8, 8), (1024, 8, 16, 8), (1024, 32, 4, 8), (16384, 16, 128, 8), (16384, 64, 32, 8)]
+
+
+def mesh_run(ranks, pipeline, data, tensor):
+    """GPT of 64 layers of 8192 with 64 sequences a replica."""
+    words = ["--synthetic", f"gpt:layers=64,dim=8192,heads=64,seq=2048,batch=64,{A100}", *mesh_words(pipeline, data, tensor),
+             "--topology", A100_HOSTS, "--strategy", "zero1", "--checkpoint"]
+    step = simulate(*words, *(["--micro-batches", 64] if pipeline > 1 else []))
+    return {"ranks": ranks, "mesh": step["mesh"], "step_s": step["step_ms"] / 1e3, "bubble": step.get("bubble", 0),
+            "computing": step["compute_ms"] / step["step_ms"], "peak_gib": step["peak_bytes"] / 2**30, "wall_s": step["wall_s"]}
+
+
+def mesh_runs():
+    return [mesh_run(*mesh) for mesh in MESHES]
+
+
+def tables():
+    megatron, zero, meshes = megatron_runs(), zero_runs(), mesh_runs()
+    return [
+        "### Megatron-LM on A100", "",
+        "[arXiv 2104.04473](https://arxiv.org/abs/2104.04473), table 1. Simulated with products at 205 TFLOP/s, 2 TB/s of memory, 240 GB/s inside a host of 8 and 25 GB/s a rank",
+        "between hosts, micro-batches of one sequence, interleaved stages, everything recomputed. Larger models are more products and less of the rest.", "",
+        *table(["parameters", "mesh", "step, s", "bubble", "TFLOP/s a rank", "published", "ratio"],
+               [[f"{r['billions']} B", f"`{r['mesh']}`", f"{r['step_s']:.1f}", f"{100 * r['bubble']:.1f} %", f"{r['tflops']:.0f}",
+                 str(r["published"]), f"{r['tflops'] / r['published']:.2f}"] for r in megatron]), "",
+        "### ZeRO: more than linear", "",
+        "[arXiv 1910.02054](https://arxiv.org/abs/1910.02054): a 60 B model speeds up more than in proportion from 64 to 400 GPUs, because sharded states leave room for a",
+        "larger batch. Simulated: 16 ranks a replica, gradients and optimizer sharded along data, 32 GB a rank, 2 GB/s a rank between hosts. Where that link hides all",
+        "communication (6.25 GB/s), the batch grows as here and the samples a rank stay: products do not get faster with the batch in the simulator.", "",
+        *table(["ranks", "largest batch of a replica", "peak, GB", "samples/s a rank", "against 64 ranks"],
+               [[str(r["ranks"]), str(r["batch"]), f"{r['peak_gb']:.1f}", f"{r['samples_per_s_rank']:.4f}",
+                 f"{r['samples_per_s_rank'] / zero[0]['samples_per_s_rank']:.2f} x"] for r in zero]), "",
+        "### Meshes of 8 to 16,384 ranks", "",
+        "A GPT of 64 layers and width 8192, 64 sequences a replica, the A100 hosts of above, `zero1` along data, 1f1b with 64 micro-batches.", "",
+        *table(["ranks", "mesh", "step, s", "bubble", "computing", "peak, GiB", "simulated in, s"],
+               [[f"{r['ranks']:,}", f"`{r['mesh']}`", f"{r['step_s']:.1f}", f"{100 * r['bubble']:.1f} %",
+                 f"{100 * r['computing']:.1f} %", f"{r['peak_gib']:.1f}", f"{r['wall_s']:.2f}"] for r in meshes]),
+    ]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--docs", action="store_true")
+    arguments = parser.parse_args()
+    lines = tables()
+    print("\n".join(lines))
+    if arguments.docs:
+        write_section(REPOSITORY / "docs" / "scale.md", "scale", lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""The tables of docs/strategies.md: strategies on up to eight workers with emulated accelerators (`rondo bench strategies`); two workers or
+replicas that compute; the same beside TensorFlow, in turns.
+
+  bench/strategies.py [--parts emulated,computed,tensorflow] [--seconds 10] [--docs] [--json FILE]
+
+An environment with TensorFlow is made in build/tensorflow. With --parts only these are measured, and the rest is what FILE has of a run before.
+"""
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from emulated_jobs import BIN, REPOSITORY, keep, table, write_section
+from parameter_server import digits
+
+TENSORFLOW = "2.21"
+# What each is in rondo.
+PLACES = {
+    "parameter_server": ["--ps", 1, "--workers", 2],
+    "mirrored": ["--replicas", 2],
+    "multi_worker_mirrored": ["--nproc-per-node", 2],
+    "one_device": [],
+    "data_parallel": ["--replicas", 2],
+    "central_storage": ["--replicas", 2],
+    "ddp": ["--nproc-per-node", 2],
+    "local_sgd": ["--nproc-per-node", 2, "--sync-period", 8],
+    "grouped": ["--nproc-per-node", 2, "--groups", 2],
+}
+BESIDE = [("parameter_server", "mlp"), ("parameter_server", "embedding"), ("mirrored", "mlp"), ("mirrored", "convnet"),
+          ("multi_worker_mirrored", "mlp"), ("multi_worker_mirrored", "convnet")]
+STEPS = {"mlp": 4000, "convnet": 600}
+BATCH = 32
+
+
+def tensorflow_environment():
+    """Its Python, in an environment that is made when it is not there."""
+    python = REPOSITORY / "build" / "tensorflow" / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", python.parents[1]], check=True)
+        subprocess.run([python, "-m", "pip", "install", "-q", f"tensorflow-cpu=={TENSORFLOW}.*"], check=True)
+    return python
+
+
+def rondo_steps(strategy, run, data, steps, *more, threads=None):
+    """Steps a second of `rondo train`, of several workers of servers added up; its first steps do not count."""
+    environment = dict(os.environ, **({"OMP_NUM_THREADS": str(threads)} if threads else {}))
+    subprocess.run(list(map(str, [
+        BIN / "rondo", "train", "--data", data, "--batch-size", BATCH, "--steps", steps, "--validation-fraction", 0,
+        "--trace-steps", 0, "--progress", "off", "--log-every", 1000, "--lr", 0.01, "--run-dir", run,
+        "--strategy", strategy, *PLACES[strategy], *more])), check=True, stdout=subprocess.DEVNULL, env=environment)
+    return sum(rate_of(rows, steps // 10) for rows in rows_of_workers(run))
+
+
+def rows_of_workers(run):
+    """Rows of the steps of each worker that counts by itself, or of rank 0."""
+    for path in [run / "metrics.jsonl", *sorted(run.glob("metrics.worker-*.jsonl"))]:
+        rows = [row for row in map(json.loads, path.read_text().splitlines()) if "loss" in row]
+        yield [row for row in rows if row["rank"] == rows[0]["rank"]]
+
+
+def rate_of(rows, first):
+    return (len(rows) - first) / (rows[-1]["elapsed_s"] - rows[first - 1]["elapsed_s"])
+
+
+def embedding_steps(folder, seconds):
+    """Steps a second of two workers together, whose model has an embedding of 10 MB."""
+    folder.mkdir()
+    subprocess.run(list(map(str, [
+        BIN / "rondo", "run", "--ps", 1, "--workers", 2, "--", BIN / "rondo-bench", "strategies-worker", "--strategy", "parameter_server",
+        "--embedding", "--lr", 0.01, "--seconds", seconds, "--results", folder])), check=True, stdout=subprocess.DEVNULL)
+    workers = [json.loads(path.read_text())["rows"] for path in folder.iterdir()]
+    assert len(workers) == 2, workers
+    return sum(len(rows) / rows[-1][0] for rows in workers)
+
+
+def beside_tensorflow(turns, seconds):
+    """Steps a second of both, the best of `turns` in which they took turns."""
+    python, result = tensorflow_environment(), []
+    peer = REPOSITORY / "bench" / "peers" / "tensorflow_strategies.py"
+    for strategy, model in BESIDE:
+        rates = {"rondo": [], "tensorflow": [], "one_thread": []}
+        for turn in range(turns):
+            with tempfile.TemporaryDirectory() as folder:
+                folder = pathlib.Path(folder)
+                if model == "embedding":
+                    rates["rondo"].append(embedding_steps(folder / "rows", seconds))
+                else:
+                    data, how = digits(folder / "data"), ["--model", model, "--optimizer", "sgd"]
+                    rates["rondo"].append(rondo_steps(strategy, folder / "run", data, STEPS[model], *how))
+                if model == "convnet":
+                    rates["one_thread"].append(rondo_steps("one_device", folder / "alone", data, STEPS[model], *how, threads=1))
+            said = subprocess.run([python, peer, strategy, "--model", model, "--seconds", str(seconds)], check=True, stdout=subprocess.PIPE,
+                                  stderr=subprocess.DEVNULL, text=True).stdout
+            rates["tensorflow"].append(json.loads(said.splitlines()[-1])["steps_per_s"])
+            print(f"{strategy}, {model}: " + ", ".join(f"{name} {each[-1]:.0f} steps/s" for name, each in rates.items() if each), flush=True)
+        result.append({"strategy": strategy, "model": model, **{name: max(each) for name, each in rates.items() if each}})
+    return result
+
+
+def side_by_side(steps):
+    """Samples a second and the peak of each rank or replica, of every strategy with two of them, and of one."""
+    result = []
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        data = digits(folder / "data")
+        for strategy in PLACES:
+            run = folder / strategy
+            rate = rondo_steps(strategy, run, data, steps, "--model", "mlp", "--model-config", '{"hidden": [512, 512]}', "--optimizer", "sgd",
+                               "--momentum", 0.9)
+            # A worker of servers takes a step of its own; all others take one together.
+            alone = strategy in ("parameter_server", "grouped", "one_device")
+            result.append({"strategy": strategy, "samples_per_s": rate * BATCH * (1 if alone else 2), "peaks": peaks_of(run)})
+            print(f"{strategy}: {result[-1]['samples_per_s']:.0f} samples/s, peaks {result[-1]['peaks']}", flush=True)
+    return result
+
+
+def peaks_of(run):
+    """Peak bytes of each rank, or of each of its replicas; of a server's workers the chief's."""
+    ranks = json.loads((run / "memory.json").read_text())["ranks"]
+    return [peak for rank in ranks for peak in rank.get("replica_peak_bytes", [rank["peak_bytes"]])]
+
+
+def emulated_tables(result):
+    lines = ["", f"With EMULATED accelerators: each of a worker's three units takes {result['unit_ms']:g} ms for the forward pass, the input gradient and "
+             f"the weight gradient each, in which the core is free. {result['seconds']:g} s of training each; the target is the loss that one worker "
+             "reaches in that time."]
+    titles = {"scaling": "Equal workers (emulated accelerators)",
+              "slow worker": f"Four workers, one {result['slow_by']:g} times slower (emulated accelerators)"}
+    alone = next(row for row in result["rows"] if row["workers"] == 1)
+    for study, title in titles.items():
+        rows = []
+        for row in (row for row in result["rows"] if row["study"] == study):
+            reached = row["seconds_to_target"]
+            rows.append([row["name"], f"{row['samples_per_s']:.0f}", f"{row['samples_per_s'] / alone['samples_per_s']:.2f}",
+                         f"{reached:.1f} s" if reached else "not reached",
+                         f"{alone['seconds_to_target'] / reached:.2f}" if reached else "", f"{row['largest_peak_bytes'] / 2**20:.1f} MiB"])
+        lines += ["", *table([title, "samples/s", "of one worker", f"to loss {result['target_loss']:.2f}", "times as fast", "most memory of a worker"], rows)]
+    return lines
+
+
+def page(result):
+    lines = [f"Measured on {datetime.date.today()} (`bench/strategies.py`)."]
+    if "rows" in result:
+        lines += emulated_tables(result)
+    if "side_by_side" in result:
+        rows = [[f"`{row['strategy']}`", f"{row['samples_per_s']:.0f}", ", ".join(f"{peak / 2**20:.1f}" for peak in row["peaks"])]
+                for row in result["side_by_side"]]
+        lines += ["", "An MLP 784-512-512-10 with momentum that is computed on two cores, batch 32 a replica, two workers or replicas "
+                  "(`one_device`: one):", "", *table(["strategy", "samples/s", "peak of each rank or replica (of servers' workers the chief), MiB"], rows)]
+    if "beside_tensorflow" in result:
+        rows = []
+        for row in result["beside_tensorflow"]:
+            # Two replicas take the samples of two steps of one thread.
+            of_one = f"{2 * row['rondo'] / row['one_thread']:.2f}" if "one_thread" in row else ""
+            rows.append([f"`{row['strategy']}`", row["model"], f"{row['rondo']:.0f}", f"{row['tensorflow']:.0f}",
+                         f"{row['rondo'] / row['tensorflow']:.1f}", of_one])
+        lines += ["", f"In the same run as TensorFlow {TENSORFLOW} (its custom loop), on two cores, batch 32 a replica, two workers or replicas; "
+                  "steps of a server's workers are added up. The MLP is 784-128-64-10, the convolutional net has blocks of 16 and 32 channels, "
+                  "the embedding 40,000 x 64 (10 MB), of which a step touches 640 rows:",
+                  "", *table(["strategy", "model", "rondo, steps/s", "TensorFlow, steps/s", "times", "samples/s of one thread"], rows)]
+    return lines
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=10, help="of each training")
+    parser.add_argument("--turns", type=int, default=2, help="measurements beside TensorFlow")
+    parser.add_argument("--parts", default="emulated,computed,tensorflow", help="which of these to measure; others are taken from --json")
+    parser.add_argument("--workers", default="1,2,4,8", help="with emulated accelerators")
+    parser.add_argument("--steps", type=int, default=1500, help="of each training that is computed")
+    parser.add_argument("--docs", action="store_true", help="write the results into docs/strategies.md")
+    parser.add_argument("--json", type=pathlib.Path, help="the figures, as JSON")
+    arguments = parser.parse_args()
+    parts = arguments.parts.split(",")
+    result = {}
+    if arguments.json and arguments.json.exists():
+        result = json.loads(arguments.json.read_text())
+    if "emulated" in parts:
+        with tempfile.TemporaryDirectory() as temporary:
+            out = pathlib.Path(temporary) / "strategies.json"
+            subprocess.run([str(BIN / "rondo"), "bench", "strategies", "--seconds", str(arguments.seconds), "--workers", arguments.workers, "--json",
+                            str(out)], check=True)
+            result.update(json.loads(out.read_text()))
+    if "computed" in parts:
+        result["side_by_side"] = side_by_side(arguments.steps)
+    if "tensorflow" in parts:
+        result["beside_tensorflow"] = beside_tensorflow(arguments.turns, min(5, arguments.seconds))
+    keep(arguments.json, result)
+    print("\n".join(page(result)))
+    if arguments.docs:
+        write_section(REPOSITORY / "docs" / "strategies.md", "strategies", page(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+// A mesh of two dimensions: stages of a model along one, replicas of each stage along the other.
+//   rondo run -n 4 build/release/bin/examples/mesh zero1
+#include <iostream>
+
+#include "examples/small_task.h"
+#include "rondo/backend/context.h"
+#include "rondo/parallel/registry.h"
+#include "rondo/parallel/strategy_on_mesh.h"
+#include "rondo/train/trainer.h"
+
+int main(int count, char** arguments) {
+  const rondo::Context world = rondo::init();
+  const int stages = world.world_size() > 1 ? 2 : 1;
+  const rondo::Context context = world.mesh({{"pipeline", stages}, {"data", world.world_size() / stages}});
+  // The strategy along "data" sees the ranks that have the same stage as this one.
+  const auto strategy =
+      rondo::strategy_on_mesh(rondo::all_strategies(), count > 1 ? arguments[1] : "ddp", context,
+                              [](const std::string& name) -> rondo::OptionValues {
+                                if (name != "pipeline") return {};
+                                return {{"pipeline-schedule", "1f1b"}, {"micro-batches", "4"}};
+                              });
+  rondo::Trainer trainer(*strategy, small_task::model);
+  trainer.compile(small_task::optimizer);
+  const auto data = small_task::data();
+  trainer.fit(data, {.epochs = 5, .batch_size = 32 / strategy->num_replicas_in_sync()});
+  const double loss = trainer.evaluate(*data).at("loss");
+  std::cout << "rank " << context.rank() << " is stage " << context.group("pipeline").rank() << " of replica "
+            << context.group("data").rank() << std::endl;
+  if (context.rank() == 0) std::cout << "evaluated loss " << loss << "\n";
+}

@@ -1,0 +1,30 @@
+// A server holds the model; workers pull it and push gradients, at their own pace. Every process runs this
+// program and finds its role in TF_CONFIG.
+//   rondo run --ps 1 --workers 2 build/release/bin/examples/parameter_server
+#include <iostream>
+
+#include "examples/small_task.h"
+#include "rondo/backend/context.h"
+#include "rondo/env/cluster.h"
+#include "rondo/parallel/registry.h"
+#include "rondo/parallel/server/server_strategy.h"
+#include "rondo/server/task.h"
+#include "rondo/train/trainer.h"
+
+int main() {
+  const auto cluster = rondo::env::read_cluster(rondo::env::process_environment());
+  if (cluster && cluster->is_server) {
+    rondo::server::run_task(*cluster);  // until the workers have finished
+    return 0;
+  }
+  const rondo::Context context = rondo::init({.init_method = "alone"});
+  const auto strategy = rondo::all_strategies().make("parameter_server", context);
+  rondo::Trainer trainer(*strategy, small_task::model);
+  trainer.compile(small_task::optimizer);
+  const auto data = small_task::data();
+  trainer.fit(data, {.epochs = 6, .batch_size = 16});  // 16 a worker
+  auto& worker = dynamic_cast<rondo::ServerStrategy&>(*strategy);
+  if (!worker.is_chief()) return 0;
+  worker.wait_for_others();
+  std::cout << "evaluated loss " << trainer.evaluate(*data).at("loss") << "\n";
+}

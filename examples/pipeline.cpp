@@ -1,0 +1,26 @@
+// A torch::nn::Sequential cut into stages, one a rank: micro-batches go through them by a schedule.
+//   rondo run -n 2 build/release/bin/examples/pipeline zb_h1
+#include <iostream>
+
+#include "examples/small_task.h"
+#include "rondo/backend/context.h"
+#include "rondo/parallel/pipeline/pipeline_options.h"
+#include "rondo/parallel/registry.h"
+#include "rondo/pipeline/drawing.h"
+#include "rondo/train/trainer.h"
+
+int main(int count, char** arguments) {
+  const rondo::Context context = rondo::init();
+  const rondo::PipelineOptions options{.schedule = count > 1 ? arguments[1] : "1f1b", .micro_batches = 4};
+  if (context.rank() == 0) {
+    const auto schedule = rondo::pipeline::make_schedule(options.schedule, context.world_size(), 4);
+    std::cout << draw(schedule, simulate(schedule, rondo::pipeline::StageTimes{}));
+  }
+  const auto strategy = rondo::all_strategies().make("pipeline", context, options);
+  rondo::Trainer trainer(*strategy, small_task::model);
+  trainer.compile(small_task::optimizer);
+  const auto data = small_task::data();
+  trainer.fit(data, {.epochs = 5, .batch_size = 32});  // 32 through all stages
+  const double loss = trainer.evaluate(*data).at("loss");
+  if (context.rank() == 0) std::cout << "evaluated loss " << loss << "\n";
+}

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+#include "rondo/backend/engine/traits.h"
+#include "rondo/base/time.h"
+
+namespace rondo {
+
+// One group's connection over an engine, and what it can do.
+struct Communicator {
+  c10::intrusive_ptr<c10d::Backend> backend;  // never null
+  EngineTraits traits;                        // of this communicator
+};
+
+// What a backend factory is given to build one communicator.
+struct BackendRequest {
+  std::string group_name;                      // the same on all members, and of no other group of the job
+  int rank = 0;                                // of this process in the group
+  int size = 1;                                // members of the group
+  std::vector<int> world_ranks;                // world rank of each member
+  c10::intrusive_ptr<c10d::Store> store;       // private to the group
+  Duration timeout = std::chrono::minutes(5);  // longest wait of any collective
+  // Of each member, equal for those that can share memory; empty: all run on one host.
+  std::vector<std::string> hosts = {};
+  std::vector<std::string> host_names = {};  // of each member, for messages
+  // A store that only this host's members share, private to the group; null: they meet in `store` too.
+  c10::intrusive_ptr<c10d::Store> host_store = {};
+  // Address of this host that the others reach it by; empty: not known.
+  std::string local_address = {};
+  // What stood in brackets behind the name: "hierarchical(native, gloo)" gives native and gloo.
+  std::vector<std::string> arguments = {};
+  // Sums are added in the order of ranks, see InitOptions::deterministic. The registry sees to it for engines
+  // whose factory is not registered as deterministic.
+  bool deterministic = false;
+  // Makes the engines of which this one consists, by name; set by the registry.
+  std::function<Communicator(const std::string& name, const BackendRequest&)> make = {};
+
+  // Whether all members can share memory.
+  bool one_host() const {
+    return hosts.empty() ||
+           std::all_of(hosts.begin(), hosts.end(), [&](const auto& h) { return h == hosts.front(); });
+  }
+};
+
+// Makes this rank's end of a communicator. Collective: every member calls it with the same group. Blocking.
+using BackendFactory = std::function<c10::intrusive_ptr<c10d::Backend>(const BackendRequest&)>;
+
+// An engine as it is registered: how to make a communicator, and what can be said of those that do not answer
+// themselves (ExtendedBackend).
+struct RegisteredBackend {
+  BackendFactory factory;    // makes a communicator
+  EngineTraits traits = {};  // of communicators that do not answer themselves
+  bool built_in = false;     // rondo's own: its traits need no look at a communicator
+};
+
+}  // namespace rondo

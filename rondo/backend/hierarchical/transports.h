@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "rondo/backend/hierarchical/host_group.h"
+#include "rondo/backend/hierarchical/host_map.h"
+#include "rondo/backend/hierarchical/outer_link.h"
+#include "rondo/base/time.h"
+
+namespace rondo::hierarchical {
+
+// What an operation moves its data with.
+struct Transports {
+  HostMap map;
+  // Collectives among the ranks of this host. Two of them, because every engine's collectives must start in
+  // the same order on all ranks: `intra_host_reduce` is used by the pipeline's first thread,
+  // `intra_host_broadcast` by its second. Null on a host with one rank.
+  std::unique_ptr<HostGroup> intra_host_reduce;
+  std::unique_ptr<HostGroup> intra_host_broadcast;
+  std::unique_ptr<OuterLink> between_hosts;
+};
+
+// One collective over several hosts, cut into chunks. Each chunk goes through two steps, which the pipeline
+// runs on two threads, so that the link between hosts is busy with one chunk while others are reduced or
+// handed out within the host. Both see the chunks in order.
+class Operation {
+ public:
+  virtual ~Operation() = default;
+  virtual std::size_t chunks() const = 0;
+  // Collects what other hosts need of this one, and starts sending and receiving.
+  virtual void first(std::size_t chunk, Transports& transports, const Deadline& deadline) = 0;
+  // Waits for what comes from other hosts, and hands it to the ranks of this host.
+  virtual void second(std::size_t chunk, Transports& transports, const Deadline& deadline) = 0;
+};
+
+// A rank that is missing is named by those who wait for it, not by those who wait for them: what may be the
+// consequence of another wait gives up this much later. Headers, which say who is missing, end at the
+// deadline; then what ranks of a host wait for in each other, whose place may have no header to compare; then
+// data from other hosts; last what this host hands out.
+constexpr Duration kIntraHostReduceGrace = std::chrono::milliseconds(250);
+constexpr Duration kDataGrace = std::chrono::seconds(1);
+constexpr Duration kIntraHostBroadcastGrace = std::chrono::seconds(2);
+
+// Chunks of an operation over `bytes`: large enough that messages are efficient, small enough that several
+// fit under way.
+constexpr std::size_t kChunkBytes = std::size_t{2} << 20;
+
+}  // namespace rondo::hierarchical

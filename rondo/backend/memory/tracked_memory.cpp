@@ -1,0 +1,100 @@
+#include "rondo/backend/memory/tracked_memory.h"
+
+#include <c10/core/CPUAllocator.h>
+
+#include <atomic>
+#include <mutex>
+
+namespace rondo {
+namespace {
+
+// There is one CPU allocator a process, so this is the process's too. Blocks are released from any thread
+// long after they were taken, so the source only ever changes to one that releases the blocks of the one
+// before.
+std::atomic<c10::Allocator*> source{nullptr};
+std::atomic<bool> tracking{false};
+
+c10::Allocator& current_source() {
+  c10::Allocator* const installed = source.load(std::memory_order_acquire);
+  return installed != nullptr ? *installed : *c10::GetDefaultCPUAllocator();
+}
+
+void forget_block(const void* block) noexcept {
+  any_replica_tracker([&](MemoryTracker& tracker) { return tracker.remove(block); });
+}
+
+void release_counted(void* pointer) {
+  if (pointer == nullptr) return;
+  forget_block(pointer);
+  current_source().raw_deallocate(pointer);
+}
+
+// Takes memory from the source and tracks memory. A block's context must be its address (oneDNN asks for
+// raw memory), so what is known of it is in the tracker's table and not in a header.
+class AccountingAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    c10::DataPtr block = current_source().allocate(bytes);
+    void* const pointer = block.get();
+    // May throw; the block then goes back.
+    if (pointer != nullptr) replica_memory_tracker().add(pointer, bytes);
+    block.release_context();
+    return {pointer, pointer, &release_counted, c10::Device(c10::DeviceType::CPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release_counted; }
+  void copy_data(void* destination, const void* from, std::size_t count) const override {
+    default_copy_data(destination, from, count);
+  }
+};
+
+std::mutex& installing() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+// What libtorch calls from now on. c10 takes an allocator of equal priority in place of the one before.
+void set_cpu_allocator(c10::Allocator& allocator) { c10::SetCPUAllocator(&allocator, /*priority=*/1); }
+
+}  // namespace
+
+void track_cpu_allocations() {
+  const std::lock_guard lock(installing());
+  if (tracking.load()) return;
+  // libtorch keeps the pointer for ever.
+  set_cpu_allocator(*new AccountingAllocator());
+  tracking.store(true);
+}
+
+bool tracks_cpu_allocations() { return tracking.load(std::memory_order_relaxed); }
+
+void install_cpu_allocator(c10::Allocator& allocator) {
+  const std::lock_guard lock(installing());
+  source.store(&allocator, std::memory_order_release);
+  if (!tracking.load()) set_cpu_allocator(allocator);
+}
+
+void track_block(const void* block, std::uint64_t bytes) {
+  if (tracks_cpu_allocations()) replica_memory_tracker().add(block, bytes);
+}
+
+void untrack_block(const void* block) noexcept {
+  if (tracks_cpu_allocations()) forget_block(block);
+}
+
+void label_memory(const at::Tensor& tensor, MemoryLabel label) {
+  if (!tracks_cpu_allocations() || !tensor.defined() || !tensor.has_storage()) return;
+  label_memory(tensor.storage().data(), label);
+}
+
+void label_memory(const void* block, MemoryLabel label) {
+  if (tracks_cpu_allocations() && block != nullptr)
+    any_replica_tracker([&](MemoryTracker& tracker) { return tracker.relabel(block, label); });
+}
+
+void count_part(const at::Tensor& tensor, std::uint64_t bytes) {
+  if (tracks_cpu_allocations())
+    any_replica_tracker(
+        [&](MemoryTracker& tracker) { return tracker.resize(tensor.storage().data(), bytes); });
+}
+
+}  // namespace rondo

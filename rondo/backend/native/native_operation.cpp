@@ -1,0 +1,73 @@
+#include "rondo/backend/native/native_operation.h"
+
+#include <ATen/core/jit_type.h>
+#include <c10/util/ParallelGuard.h>
+
+#include <optional>
+#include <utility>
+
+namespace rondo {
+
+NativeOperation::NativeOperation(Memory memory)
+    : memory_(std::move(memory)), started_on_(std::this_thread::get_id()) {}
+
+void NativeOperation::finish(const std::exception_ptr& error) noexcept {
+  error_ = error;
+  if (!error) {
+    try {
+      // The engine's helper thread copies alone, without a team of threads of its own.
+      std::optional<c10::ParallelGuard> alone;
+      if (std::this_thread::get_id() != started_on_) alone.emplace(true);
+      for (const DenseTensor& tensor : memory_.copied_back) tensor.copy_back();
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  }
+  over_.store(true, std::memory_order_release);
+}
+
+void NativeOperation::announce() noexcept {
+  Future future;
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    first = !std::exchange(announced_, true);
+    future = future_;
+  }
+  if (!first) {
+    // Another thread is about to complete it, or has; its callbacks may take longer.
+    if (future) future->wait();
+    return;
+  }
+  memory_.alive.clear();
+  memory_.copied_back.clear();
+  if (future) complete(future);
+}
+
+void NativeOperation::complete(const Future& future) const {
+  if (error_) {
+    future->setError(error_);
+  } else if (memory_.result_lists == 1) {
+    future->markCompleted(c10::IValue(memory_.results));
+  } else {
+    std::vector<std::vector<at::Tensor>> lists(memory_.result_lists);
+    const std::size_t length = memory_.results.size() / lists.size();
+    for (std::size_t i = 0; i < memory_.results.size(); ++i) lists[i / length].push_back(memory_.results[i]);
+    future->markCompleted(c10::IValue(lists));
+  }
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> NativeOperation::future() {
+  Future made;
+  {
+    const std::lock_guard lock(mutex_);
+    if (future_) return future_;
+    future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    if (!announced_) return future_;
+    made = future_;
+  }
+  complete(made);
+  return made;
+}
+
+}  // namespace rondo

@@ -1,0 +1,151 @@
+#include "rondo/base/json_strict.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <unordered_set>
+#include <vector>
+
+#include "rondo/base/error.h"
+#include "rondo/base/printable.h"
+#include "rondo/base/regular_file.h"
+#include "rondo/base/text.h"
+
+namespace rondo {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+// Builds the value from the parser's events. The library's own builder looks every new key of an ordered
+// object up among the earlier ones, one by one, and has no limit on depth.
+class ValueBuilder : public nlohmann::json_sax<OrderedJson> {
+ public:
+  explicit ValueBuilder(const std::string& what) : what_(what) {}
+
+  OrderedJson take() { return std::move(root_); }
+
+  bool null() override { return put(nullptr); }
+  bool boolean(bool value) override { return put(value); }
+  bool number_integer(number_integer_t value) override { return put(value); }
+  bool number_unsigned(number_unsigned_t value) override { return put(value); }
+  bool number_float(number_float_t value, const string_t&) override { return put(value); }
+  bool string(string_t& value) override { return put(std::move(value)); }
+  bool binary(binary_t& value) override { return put(std::move(value)); }
+  bool start_object(std::size_t) override {
+    open(OrderedJson::object());
+    keys_.emplace_back();
+    return true;
+  }
+  bool key(string_t& name) override {
+    if (!keys_.back().insert(name).second)
+      throw DataError(str(what_, ": key \"", printable(name), "\" appears twice in one object"));
+    key_ = std::move(name);
+    return true;
+  }
+  bool end_object() override {
+    keys_.pop_back();
+    open_.pop_back();
+    return true;
+  }
+  bool start_array(std::size_t) override {
+    open(OrderedJson::array());
+    return true;
+  }
+  bool end_array() override {
+    open_.pop_back();
+    return true;
+  }
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::detail::exception& error) override {
+    throw DataError(str(what_, ": not valid JSON at byte ", position, ": ", json_problem(error)));
+  }
+
+ private:
+  template <class Value>
+  bool put(Value&& value) {
+    place(std::forward<Value>(value));
+    return true;
+  }
+  // Where a value goes: the root, the end of a list, or behind the key that came before it.
+  template <class Value>
+  OrderedJson& place(Value&& value) {
+    if (open_.empty()) {
+      root_ = OrderedJson(std::forward<Value>(value));
+      return root_;
+    }
+    if (open_.back()->is_array()) {
+      auto& list = open_.back()->get_ref<OrderedJson::array_t&>();
+      return list.emplace_back(std::forward<Value>(value));
+    }
+    // That the key is new was looked up by its hash.
+    OrderedJson::object_t::Container& members = open_.back()->get_ref<OrderedJson::object_t&>();
+    return members.emplace_back(std::move(key_), OrderedJson(std::forward<Value>(value))).second;
+  }
+  void open(OrderedJson empty) {
+    if (open_.size() == static_cast<std::size_t>(kDeepestJson)) {
+      throw DataError(str(what_, ": lists and objects lie inside each other more than ", kDeepestJson,
+                          " levels deep; no file of rondo does"));
+    }
+    open_.push_back(&place(std::move(empty)));
+  }
+
+  const std::string& what_;
+  OrderedJson root_;
+  std::string key_;
+  // Of the values that are not complete yet. A pointer stays valid: what is around an open value does not
+  // grow.
+  std::vector<OrderedJson*> open_;
+  std::vector<std::unordered_set<std::string>> keys_;
+};
+
+}  // namespace
+
+OrderedJson parse_json_strict(std::string_view text, const std::string& what) {
+  ValueBuilder builder(what);
+  OrderedJson::sax_parse(text.begin(), text.end(), &builder);
+  return builder.take();
+}
+
+OrderedJson read_json_file(const std::filesystem::path& path, Bytes limit) {
+  return parse_json_strict(read_regular_file(path, limit), path.string());
+}
+
+std::string json_problem(const std::exception& error) {
+  // "[json.exception.type_error.302] type must be string, but is number"
+  std::string_view text = error.what();
+  if (text.starts_with("[json.exception")) text.remove_prefix(std::min(text.find(']') + 2, text.size()));
+  // The byte is named by whoever asks.
+  if (const std::size_t colon = text.find(": "); text.starts_with("parse error at"))
+    text.remove_prefix(colon == std::string_view::npos ? 0 : colon + 2);
+  return printable(text, 240);
+}
+
+template <class Json>
+std::int64_t json_integer(const Json& value, const std::string& where, std::int64_t low, std::int64_t high) {
+  const auto fail = [&] {
+    throw DataError(
+        str(where, ": ", printable(value.dump()), " is not a whole number from ", low, " to ", high));
+  };
+  std::int64_t number = 0;
+  if (value.is_number_unsigned()) {
+    const auto given = value.template get<std::uint64_t>();
+    if (given > static_cast<std::uint64_t>(INT64_MAX)) fail();
+    number = static_cast<std::int64_t>(given);
+  } else if (value.is_number_integer()) {
+    number = value.template get<std::int64_t>();
+  } else if (value.is_number_float()) {
+    const double given = value.template get<double>();
+    // 2^63 and beyond are no int64; above 2^53 a double is no count of anything, but it is whole.
+    if (!(given >= -0x1p63 && given < 0x1p63) || given != std::floor(given)) fail();
+    number = static_cast<std::int64_t>(given);
+  } else {
+    fail();
+  }
+  if (number < low || number > high) fail();
+  return number;
+}
+
+template std::int64_t json_integer(const nlohmann::json&, const std::string&, std::int64_t, std::int64_t);
+template std::int64_t json_integer(const OrderedJson&, const std::string&, std::int64_t, std::int64_t);
+
+}  // namespace rondo

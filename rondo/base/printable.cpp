@@ -1,0 +1,72 @@
+#include "rondo/base/printable.h"
+
+#include <array>
+
+#include "rondo/base/text.h"
+
+namespace rondo {
+namespace {
+
+// Bytes of the character that begins `text`; 0 when it is none of UTF-8.
+std::size_t character_length(std::string_view text) {
+  const auto first = static_cast<unsigned char>(text.front());
+  if (first < 0x80) return 1;
+  std::size_t length = 0;
+  if (first >= 0xC2 && first <= 0xDF) length = 2;
+  if (first >= 0xE0 && first <= 0xEF) length = 3;
+  if (first >= 0xF0 && first <= 0xF4) length = 4;
+  if (length == 0 || length > text.size()) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return 0;
+  }
+  return length;
+}
+
+bool is_control(std::string_view character) {
+  const auto first = static_cast<unsigned char>(character.front());
+  if (character.size() == 1) return (first < 0x20 && first != '\n') || first == 0x7F;
+  // U+0080 to U+009F are control characters too, and some terminals obey them.
+  return character.size() == 2 && first == 0xC2 && static_cast<unsigned char>(character[1]) < 0xA0;
+}
+
+void append_escaped(std::string& out, std::string_view bytes) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    out += {'\\', 'x', digits[byte >> 4], digits[byte & 15]};
+  }
+}
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t length = character_length(text);
+    const std::string_view character = text.substr(0, length == 0 ? 1 : length);
+    if (length == 0 || is_control(character)) {
+      append_escaped(out, character);
+    } else {
+      out += character;
+    }
+    text.remove_prefix(character.size());
+  }
+  return out;
+}
+
+bool inside_a_character(std::string_view text, std::size_t at) {
+  return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text, std::size_t longest) {
+  if (text.size() <= longest) return escaped(text);
+  // The end says what was expected, the beginning which file it was.
+  std::size_t head = longest * 3 / 4;
+  std::size_t tail = text.size() - longest / 4;
+  while (head > 0 && inside_a_character(text, head)) --head;
+  while (inside_a_character(text, tail)) ++tail;
+  return str(escaped(text.substr(0, head)), "... (", tail - head, " bytes left out) ...",
+             escaped(text.substr(tail)));
+}
+
+}  // namespace rondo

@@ -1,0 +1,49 @@
+#include "rondo/base/replica.h"
+
+#include <mutex>
+#include <set>
+
+namespace rondo {
+namespace {
+
+thread_local int replica_of_thread = 0;
+
+// Numbers in use. Of the process, as threads are.
+struct ReplicaNumbers {
+  std::mutex mutex;  // protects taken
+  std::set<int> taken;
+};
+
+// Never destroyed: a Context may live as long as the process.
+ReplicaNumbers& replica_numbers() {
+  static auto* const numbers = new ReplicaNumbers();
+  return *numbers;
+}
+
+int take_lowest_number() {
+  ReplicaNumbers& numbers = replica_numbers();
+  const std::lock_guard lock(numbers.mutex);
+  int number = 0;
+  while (numbers.taken.contains(number)) ++number;
+  numbers.taken.insert(number);
+  return number;
+}
+
+}  // namespace
+
+int this_replica() noexcept { return replica_of_thread; }
+
+void detail::enter_replica(int number) noexcept { replica_of_thread = number; }
+
+Replica::Replica() : number_(take_lowest_number()) {}
+
+Replica::~Replica() {
+  if (replica_of_thread == number_) replica_of_thread = 0;
+  ReplicaNumbers& numbers = replica_numbers();
+  const std::lock_guard lock(numbers.mutex);
+  numbers.taken.erase(number_);
+}
+
+void Replica::enter() const { detail::enter_replica(number_); }
+
+}  // namespace rondo

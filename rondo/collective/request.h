@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rondo/collective/dtype.h"
+
+namespace rondo {
+
+enum class OperationKind : std::uint8_t {
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  reduce,
+  gather,
+  scatter,
+  all_to_all,
+  barrier
+};
+
+const char* name(OperationKind kind);
+// Whether it combines the ranks' numbers: all_reduce, reduce_scatter, reduce.
+bool reduces(OperationKind kind);
+
+// Where an operation's pieces lie: `count` of them `stride` bytes apart from `base`, or anywhere, one pointer
+// each. What is read only is not written through these pointers.
+struct Pieces {
+  std::byte* base = nullptr;
+  std::size_t stride = 0;
+  std::vector<std::byte*> list = {};
+
+  std::byte* at(std::size_t piece) const { return list.empty() ? base + piece * stride : list[piece]; }
+  bool contiguous() const { return list.empty(); }
+};
+
+// One collective as a rank asks for it. `elements` counts the elements of one piece:
+//   all_reduce, broadcast, reduce   the whole buffer; `input` has one piece and `output` is the same buffer
+//   all_gather, gather              what one rank contributes; `output` has one piece a rank
+//   reduce_scatter, scatter         what one rank receives; `input` has one piece a rank (scatter: at the
+//   root only) all_to_all                      what goes from one rank to another; both have one piece a rank
+// Buffers belong to the caller and must stay until the operation has completed.
+struct CollectiveRequest {
+  OperationKind kind = OperationKind::barrier;
+  DType type = DType::uint8;
+  Reduction reduction = Reduction::sum;
+  int root = 0;
+  std::uint64_t elements = 0;
+  Pieces input = {};
+  Pieces output = {};
+  // all_reduce with Reduction::average only: the result is sum(weight * buffer) / sum(weight) over the ranks.
+  bool weighted = false;
+  double weight = 1;
+  // all_to_all only, in bytes and at most `elements` each: what this rank sends to and receives from every
+  // rank when that differs. Empty means full pieces. `elements` must be the same on all ranks even so.
+  std::vector<std::uint64_t> input_bytes = {};
+  std::vector<std::uint64_t> output_bytes = {};
+  // all_to_all of bytes with the two lists above: `elements` is this rank's largest piece. The engine has the
+  // ranks tell each other their sizes first, without waiting; that is a collective with a sequence number of
+  // its own.
+  bool exchanges_sizes = false;
+
+  std::uint64_t bytes() const { return elements * element_bytes(type); }
+};
+
+// "all_reduce(1000 x float32, SUM)", "broadcast(12 x int64, root 1)".
+std::string describe(const CollectiveRequest& request);
+
+}  // namespace rondo

@@ -1,0 +1,148 @@
+#include <algorithm>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/collective/shared_memory/engine_visit.h"
+
+// How an engine notices that something cannot complete, and what it does then.
+namespace rondo::shared_memory {
+
+void Engine::fail(const std::exception_ptr& error) {
+  give_up(error, describe_failure(error, rank()));
+  std::rethrow_exception(error);
+}
+
+void Engine::give_up(const std::exception_ptr& error, const ChannelFailure& failure) {
+  if (failure_) return;
+  failure_ = error;
+  peers_.announce_failure(failure);
+  const bool safe = peers_.hands_off(options().stopped_grace);
+  for (UnderWay& under_way : operations_) {
+    if (under_way.owner == nullptr) continue;
+    if (!safe) unsafe_.push_back(under_way.owner);
+    ended(std::move(under_way.owner), error);
+  }
+  operations_.clear();
+  for (Queued& queued : queued_) {
+    if (queued.owner != nullptr) ended(std::move(queued.owner), error);
+  }
+  queued_.clear();
+  messages_.end_all(error);
+}
+
+void Engine::abort(const std::string& reason) {
+  const Visit visit(*this);
+  give_up(std::make_exception_ptr(CancelledError(reason)), {ChannelFailure::Kind::other, rank(), reason});
+}
+
+void Engine::close(const std::string& reason) { leave(reason, kLeavePatience); }
+
+Engine::PeerTrouble Engine::look_at_peers() const {
+  PeerTrouble trouble;
+  // Processes first: one that left in order, or failed because of another, says so before it ends.
+  trouble.ended = peers_.ended();
+  for (int r = 0; r < size(); ++r) {
+    const RankState state = peers_.segment(r).state.load();
+    if (r != rank() && state == RankState::failed) trouble.failed.push_back(r);
+    if (r != rank() && state == RankState::left) trouble.left.push_back(r);
+  }
+  return trouble;
+}
+
+void Engine::take_what_came(const PeerTrouble& trouble) {
+  if (trouble.left.empty()) {
+    advance();
+    return;
+  }
+  while (advance()) {
+  }
+  messages_.end_those_without(trouble.left);
+}
+
+void Engine::throw_if_peer_failed(const PeerTrouble& trouble, const std::string& what,
+                                  const std::vector<int>& missing) {
+  const auto contains = [](const std::vector<int>& ranks, int rank) {
+    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+  };
+  const std::string prefix = str(what, " on ", peers_.self(), " cannot complete: ");
+  // A rank that is gone explains the failures that others announce because of it.
+  for (const int r : trouble.ended) {
+    if (contains(trouble.left, r) || contains(trouble.failed, r)) continue;
+    fail(std::make_exception_ptr(
+        PeerLostError(str(prefix, "the process of ", peers_.who(r),
+                          " has ended. Its own output says why; restart the job from the last checkpoint."),
+                      {r})));
+  }
+  for (const int r : trouble.failed) {
+    try {
+      throw_failure(str(prefix, peers_.who(r), " failed: "), peers_.failure_of(r));
+    } catch (...) {
+      fail(std::current_exception());
+    }
+  }
+  for (const int r : missing) {
+    if (!contains(trouble.left, r)) continue;
+    fail(std::make_exception_ptr(PeerLostError(
+        str(prefix, peers_.who(r), " has left the group. Did it make fewer calls than this rank?"), {r})));
+  }
+}
+
+// Sightings are counted, not timed: a rank that was itself stopped for a while must not blame one that wakes
+// up a moment later.
+void Engine::throw_if_stopped(StoppedCounts& counts, const std::string& what,
+                              const std::vector<int>& missing) {
+  StoppedCounts now(static_cast<std::size_t>(size()));
+  for (const int r : peers_.stopped())
+    now[static_cast<std::size_t>(r)] = counts[static_cast<std::size_t>(r)] + 1;
+  counts = std::move(now);
+  for (const int r : missing) {
+    if (counts[static_cast<std::size_t>(r)] * kStoppedCheckInterval < options().stopped_grace) continue;
+    fail(std::make_exception_ptr(TimeoutError(
+        str(what, " on ", peers_.self(), " cannot complete: the process of ", peers_.who(r),
+            " is stopped by a signal (SIGSTOP) for ", to_string(options().stopped_grace),
+            ". Continue it with kill -CONT before that, or restart the job from the last checkpoint."),
+        {r})));
+  }
+}
+
+void Engine::time_out(const std::string& what, const std::string& after, const std::vector<int>& missing) {
+  std::vector<std::string> names;
+  for (const int r : missing) names.push_back(peers_.who(r));
+  std::vector<int> arrived;
+  for (int r = 0; r < size(); ++r) {
+    if (std::find(missing.begin(), missing.end(), r) == missing.end()) arrived.push_back(r);
+  }
+  fail(std::make_exception_ptr(
+      TimeoutError(str(what, " on ", peers_.self(), " timed out after ", after,
+                       ": arrived: ", join(arrived, ", "), "; missing: ", join(names, ", "),
+                       ". A missing rank is stopped, stuck, or slower than the timeout allows."),
+                   missing)));
+}
+
+std::string Engine::describe_collective(std::uint64_t sequence, std::vector<int>& missing) const {
+  const CollectiveRequest* request = nullptr;
+  for (const UnderWay& under_way : operations_) {
+    if (under_way.operation.sequence() == sequence) request = &under_way.operation.request();
+  }
+  if (sequence >= started_ && sequence - started_ < queued_.size())
+    request = &queued_[sequence - started_].request;
+  if (request == nullptr) return "operation";
+  // Operations complete in order: the oldest one is what everybody waits for.
+  missing = operations_.front().operation.missing();
+  return str(describe(*request), ", sequence ", sequence, ", ", to_string(Bytes{request->bytes()}), ",");
+}
+
+std::string Engine::describe_message(const Message& message, std::vector<int>& missing) const {
+  const std::string rest = str(", tag ", message.tag, ", ", to_string(Bytes{message.bytes}), ",");
+  if (message.peer == kAnyRank) {
+    // Any of them will do, so one that has left is no reason to give up.
+    for (int r = 0; r < size(); ++r) {
+      if (r != rank() && peers_.segment(r).state.load() != RankState::left) missing.push_back(r);
+    }
+    return str("recv from any rank", rest);
+  }
+  missing = {message.peer};
+  return str(message.is_send ? "send to " : "recv from ", peers_.who(message.peer), rest);
+}
+
+}  // namespace rondo::shared_memory

@@ -1,0 +1,120 @@
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/channel/futex.h"
+#include "rondo/channel/waiting.h"
+#include "rondo/collective/shared_memory/engine_visit.h"
+
+// The helper thread of an engine. It is in one of three states, and leaves each with the engine locked:
+//
+//   asleep     nothing was under way for a while; start() wakes it
+//   watching   something is under way: every kWatchInterval it looks whether a thread of the rank has called
+//   helping    none has, so it does what wait() would, and sleeps on the same wakeup as wait() in between,
+//              until nothing is under way or a thread of the rank calls
+namespace rondo::shared_memory {
+namespace {
+
+// So long a rank may be elsewhere before the helper takes over. Shorter takes time from the computation of
+// ranks that would have called anyway.
+constexpr auto kWatchInterval = std::chrono::milliseconds(1);
+// It goes on watching for so many intervals when nothing is under way any more, so that a rank that keeps
+// starting operations does not wake it for each.
+constexpr int kQuietIntervals = 20;
+
+}  // namespace
+
+void Engine::call_helper() {
+  if (helper_ == nullptr) {
+    helper_ = HelperThread::start([this](HelperThread::Control& control) { help(control); });
+  } else if (helper_sleeps_) {
+    helper_sleeps_ = false;
+    helper_->wake();
+  }
+}
+
+void Engine::help(HelperThread::Control& control) {
+  int quiet = 0;
+  std::unique_lock lock(mutex_);
+  while (!control.stopped()) {
+    quiet = anything_under_way() ? 0 : quiet + 1;
+    helper_sleeps_ = quiet > kQuietIntervals;
+    const Duration limit = helper_sleeps_ ? Duration::max() : Duration(kWatchInterval);
+    const std::uint64_t seen = visits_;
+    const std::uint32_t word = control.word();
+    lock.unlock();
+    control.sleep(word, limit);
+    if (control.stopped()) return;
+    lock.lock();
+    helper_sleeps_ = false;
+    if (visits_ == seen && waiting_ == 0 && anything_under_way()) take_over(lock, control);
+  }
+}
+
+void Engine::take_over(std::unique_lock<std::mutex>& lock, HelperThread::Control& control) {
+  const std::uint64_t seen = visits_;
+  TimePoint next_check = Clock::now() + kPeerCheckInterval;
+  TimePoint next_stopped_check = Clock::now() + kStoppedCheckInterval;
+  StoppedCounts stopped(static_cast<std::size_t>(size()));
+  RankSegment& own = peers_.own();
+  while (!control.stopped() && visits_ == seen && waiting_ == 0 && anything_under_way()) {
+    const std::uint32_t wakeup = own.wakeup.load();
+    own.sleeping.fetch_add(1);
+    bool moved = false;
+    try {
+      moved = advance();
+      if (!moved && Clock::now() >= next_check) {
+        next_check = Clock::now() + kPeerCheckInterval;
+        look_for_trouble(stopped, next_stopped_check);
+      }
+    } catch (const std::exception&) {
+      // The operations' owners know, and the peers.
+    }
+    if (!unannounced_.empty()) {
+      moved = true;
+      {
+        const Owners owners = std::exchange(unannounced_, {});
+        lock.unlock();
+        for (const auto& owner : owners) owner->announce();
+      }
+      // The end of an operation may have been the end of the engine.
+      if (control.stopped()) return;
+      lock.lock();
+    }
+    if (!moved) {
+      lock.unlock();
+      futex_wait(own.wakeup, wakeup, kSleepTime);
+      if (control.stopped()) return;
+      lock.lock();
+    }
+    own.sleeping.fetch_sub(1);
+  }
+}
+
+// What a wait would look at, for operations that nobody waits for. Throws what it would.
+void Engine::look_for_trouble(StoppedCounts& stopped, TimePoint& next_stopped_check) {
+  const PeerTrouble trouble = look_at_peers();
+  take_what_came(trouble);
+  if (!anything_under_way()) return;
+  std::vector<int> missing;
+  std::string what = "messages";
+  if (!operations_.empty()) what = describe_collective(operations_.front().operation.sequence(), missing);
+  throw_if_peer_failed(trouble, what, missing);
+  if (Clock::now() >= next_stopped_check) {
+    next_stopped_check = Clock::now() + kStoppedCheckInterval;
+    throw_if_stopped(stopped, what, missing);
+  }
+  const auto check = [&](std::uint64_t sequence, const Deadline& deadline) {
+    if (!deadline.passed()) return;
+    const std::string late = describe_collective(sequence, missing);
+    time_out(late, "the time it was given", missing);
+  };
+  // What is queued has the later sequence numbers; the sizes of an all_to_all are late when it is.
+  for (std::size_t i = queued_.size(); i > 0; --i) check(started_ + i - 1, queued_[i - 1].deadline);
+  for (const UnderWay& under_way : operations_) check(under_way.operation.sequence(), under_way.deadline);
+  if (const std::shared_ptr<Message> late = messages_.late()) {
+    std::vector<int> peer;
+    const std::string text = describe_message(*late, peer);
+    time_out(text, "the time it was given", peer);
+  }
+}
+
+}  // namespace rondo::shared_memory

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <mutex>
+#include <utility>
+
+#include "rondo/collective/shared_memory/engine.h"
+
+namespace rondo::shared_memory {
+
+// Sightings of a stopped rank are this far apart.
+constexpr auto kStoppedCheckInterval = std::chrono::milliseconds(100);
+
+class Engine::Visit {
+ public:
+  explicit Visit(Engine& engine) : engine_(engine), lock_(engine.mutex_) { ++engine.visits_; }
+  Visit(const Visit&) = delete;
+  Visit& operator=(const Visit&) = delete;
+  ~Visit() {
+    if (engine_.unannounced_.empty()) return;
+    if (engine_.unannounced_.size() == 1) {
+      // The list keeps its memory: most visits of small operations come here.
+      const std::shared_ptr<OperationOwner> owner = std::move(engine_.unannounced_.front());
+      engine_.unannounced_.clear();
+      lock_.unlock();
+      owner->announce();
+      return;
+    }
+    const Owners owners = std::exchange(engine_.unannounced_, {});
+    // What owners do may be the end of this engine.
+    lock_.unlock();
+    for (const auto& owner : owners) owner->announce();
+  }
+
+  // In the middle of a call.
+  void announce() {
+    if (engine_.unannounced_.empty()) return;
+    const Owners owners = std::exchange(engine_.unannounced_, {});
+    without_lock([&] {
+      for (const auto& owner : owners) owner->announce();
+    });
+  }
+  template <class Function>
+  void without_lock(Function function) {
+    lock_.unlock();
+    function();
+    lock_.lock();
+  }
+
+ private:
+  Engine& engine_;
+  std::unique_lock<std::mutex> lock_;
+};
+
+// Counts a thread that waits.
+class Waiting {
+ public:
+  explicit Waiting(int& threads) : threads_(threads) { ++threads_; }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+  ~Waiting() { --threads_; }
+
+ private:
+  int& threads_;
+};
+
+}  // namespace rondo::shared_memory

@@ -1,0 +1,139 @@
+#include "rondo/collective/shared_memory/helper_thread.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <system_error>
+#include <vector>
+
+#include "rondo/base/log.h"
+#include "rondo/base/replica.h"
+#include "rondo/channel/futex.h"
+
+namespace rondo::shared_memory {
+namespace {
+
+// How long the end of a process waits for a thread that is in somebody's callback.
+constexpr auto kExitPatience = std::chrono::seconds(1);
+
+// exit() knows no engines, so those with a thread are known here: the one list of them in a process.
+struct Helpers {
+  explicit Helpers(Helpers* parents) : parents(parents) {}
+  Helpers* const parents;  // not to be touched
+  const pid_t process = getpid();
+  std::mutex mutex;  // protects everything below
+  std::vector<std::weak_ptr<HelperThread::Control>> running;
+  bool exiting = false;
+};
+
+// Never destroyed: threads may be started while static objects are torn down. A forked child, which has none
+// of its parent's threads and may find the parent's list locked, begins a list of its own.
+Helpers& helpers() {
+  static std::atomic<Helpers*> instance{nullptr};
+  Helpers* now = instance.load();
+  if (now != nullptr && now->process == getpid()) return *now;
+  auto* const made = new Helpers(now);
+  if (!instance.compare_exchange_strong(now, made)) {
+    delete made;  // another thread was faster
+    return *instance.load();
+  }
+  // Registered after libraries have set themselves up, so it runs before they are torn down; a child inherits
+  // it.
+  if (now == nullptr) std::atexit(&stop_helper_threads);
+  return *made;
+}
+
+// Blocks all signals in the threads that are started while it lives: signals are for the program's own.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+void HelperThread::Control::sleep(std::uint32_t word, Duration limit) {
+  if (!stopped()) futex_wait(word_, word, limit);
+}
+
+void HelperThread::Control::wake() {
+  word_.fetch_add(1);
+  futex_wake_all(word_);
+}
+
+void HelperThread::Control::stop() {
+  stopped_.store(true);
+  wake();
+}
+
+void HelperThread::Control::wait_for_end(const Deadline& deadline) {
+  while (!ended_.load() && !deadline.passed()) {
+    const std::uint32_t seen = word();
+    if (!ended_.load()) futex_wait(word_, seen, std::chrono::milliseconds(5));
+  }
+}
+
+std::unique_ptr<HelperThread> HelperThread::start(Body body) {
+  Helpers& all = helpers();
+  const std::lock_guard lock(all.mutex);
+  if (all.exiting) return nullptr;
+  auto control = std::make_shared<Control>();
+  std::thread::id id;
+  try {
+    const SignalsBlocked blocked;
+    std::thread thread = replica_thread([control, body = std::move(body)]() mutable {
+      pthread_setname_np(pthread_self(), "rondo-helper");
+      body(*control);
+      body = nullptr;
+      control->ended_.store(true);
+      futex_wake_all(control->word_);
+    });
+    id = thread.get_id();
+    thread.detach();
+  } catch (const std::system_error& e) {
+    log::warning("operations move on only in the calls of their ranks, for there is no thread left: ",
+                 e.what());
+    return nullptr;
+  }
+  std::erase_if(all.running, [](const auto& other) { return other.expired(); });
+  all.running.push_back(control);
+  return std::unique_ptr<HelperThread>(new HelperThread(id, std::move(control)));
+}
+
+HelperThread::HelperThread(std::thread::id thread, std::shared_ptr<Control> control)
+    : thread_(thread), control_(std::move(control)), process_(getpid()) {}
+
+HelperThread::~HelperThread() {
+  if (process_ != getpid()) return;
+  control_->stop();
+  if (thread_ != std::this_thread::get_id()) control_->wait_for_end(Deadline::never());
+}
+
+void stop_helper_threads() {
+  Helpers& all = helpers();
+  std::vector<std::shared_ptr<HelperThread::Control>> running;
+  {
+    const std::lock_guard lock(all.mutex);
+    all.exiting = true;
+    for (const auto& one : all.running) {
+      if (auto control = one.lock()) running.push_back(std::move(control));
+    }
+  }
+  for (const auto& control : running) control->stop();
+  const Deadline deadline = Deadline::after(kExitPatience);
+  for (const auto& control : running) control->wait_for_end(deadline);
+}
+
+}  // namespace rondo::shared_memory

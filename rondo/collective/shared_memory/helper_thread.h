@@ -1,0 +1,66 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "rondo/base/time.h"
+
+namespace rondo::shared_memory {
+
+// A thread of an engine that sleeps until it is wanted. All signals are blocked in it. It ends before
+// libraries are torn down when the process exits, and does not exist in a forked child.
+class HelperThread {
+ public:
+  // What the thread sees of its engine. Outlives both.
+  class Control {
+   public:
+    // The thread is to return from its body at once, and to touch nothing of the engine any more.
+    bool stopped() const { return stopped_.load(); }
+    // Whether a sleep that begins now may be missed by a wake() is decided by the word: take it before the
+    // last look at what to sleep for.
+    std::uint32_t word() const { return word_.load(); }
+    // Until wake() or stop() is called after `word` was taken, at most for `limit`.
+    void sleep(std::uint32_t word, Duration limit);
+    void wake();
+
+   private:
+    friend class HelperThread;
+    friend void stop_helper_threads();
+    void stop();
+    // Returns when the thread has left its body for good, or at the deadline.
+    void wait_for_end(const Deadline& deadline);
+
+    std::atomic<std::uint32_t> word_{0};
+    std::atomic<bool> stopped_{false};
+    std::atomic<bool> ended_{false};
+  };
+  using Body = std::function<void(Control&)>;
+
+  // Null where the process is about to end, or has no thread left (which is logged).
+  static std::unique_ptr<HelperThread> start(Body body);
+  // Stops the thread and waits for its end; called by the thread itself it only tells it to stop.
+  ~HelperThread();
+  HelperThread(const HelperThread&) = delete;
+  HelperThread& operator=(const HelperThread&) = delete;
+
+  void wake() { control_->wake(); }
+  // Tells it to return, without waiting for that.
+  void stop() { control_->stop(); }
+
+ private:
+  HelperThread(std::thread::id thread, std::shared_ptr<Control> control);
+
+  // The thread is detached and tells of its end in `control_`: a process may exit() while engines live.
+  const std::thread::id thread_;
+  const std::shared_ptr<Control> control_;
+  const int process_;  // a forked child does not have the thread
+};
+
+// Ends the helper threads of all engines of this process, for good; operations then move on in the calls of
+// their ranks only. Called by exit(), and by Python before its interpreter goes.
+void stop_helper_threads();
+
+}  // namespace rondo::shared_memory

@@ -1,0 +1,136 @@
+#include "rondo/control/connection.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "rondo/control/zeromq.h"
+
+namespace rondo::control {
+namespace {
+
+// A listener with another key hangs up in the handshake. One that is being killed may too, once.
+constexpr int kRefusalsThatCount = 2;
+
+}  // namespace
+
+struct Connection::State {
+  std::string address;
+  std::string who;
+  std::string whom;
+  std::string secret_origin;
+  ZmqContext context;
+  ZmqSocket socket;
+  ZmqSocket events;  // of the connection: ZeroMQ tells of a refused handshake nowhere else
+  std::uint64_t asked = 0;
+  bool connected = false;  // now, the handshake done
+  bool met = false;        // a handshake was done at some time
+  int refusals = 0;        // connections that ended within their handshake
+  int losses = 0;          // connections that ended later
+
+  void take_events() {
+    for (;;) {
+      ZmqMessage event;
+      if (!event.receive(events, ZMQ_DONTWAIT)) return;
+      std::uint16_t kind = 0;
+      std::memcpy(&kind, event.text().data(), sizeof kind);
+      for (bool more = event.more(); more;) {
+        ZmqMessage rest;
+        if (!rest.receive(events, ZMQ_DONTWAIT)) return;
+        more = rest.more();
+      }
+      if (kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
+        connected = met = true;
+        refusals = 0;
+      } else if (kind == ZMQ_EVENT_DISCONNECTED && connected) {
+        connected = false;
+        ++losses;
+      } else if (kind == ZMQ_EVENT_DISCONNECTED || kind == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL ||
+                 kind == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH || kind == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL) {
+        ++refusals;
+      }
+    }
+  }
+};
+
+Connection::Connection(std::string address, const JobSecret& secret, std::string who, std::string whom,
+                       const Limits& limits)
+    : state_(std::make_unique<State>()) {
+  State& state = *state_;
+  state.address = std::move(address);
+  state.who = std::move(who);
+  state.whom = std::move(whom);
+  state.secret_origin = secret.origin();
+  state.context.reset(zmq_ctx_new());
+  state.socket.reset(zmq_socket(state.context.get(), ZMQ_DEALER));
+  if (!state.socket) throw_zmq("ZeroMQ makes no socket");
+  const ZmqSocket& socket = state.socket;
+  std::array<char, 41> own_public{}, own_secret{};
+  if (zmq_curve_keypair(own_public.data(), own_secret.data()) != 0) throw_zmq("ZeroMQ makes no CURVE keys");
+  set_option(socket, ZMQ_CURVE_SERVERKEY, secret.public_key(), "the job's key");
+  set_option(socket, ZMQ_CURVE_PUBLICKEY, std::string(own_public.data()), "a key of this process");
+  set_option(socket, ZMQ_CURVE_SECRETKEY, std::string(own_secret.data()), "a key of this process");
+  set_limits(socket, limits);
+  // No ZMQ_IMMEDIATE: with it, a connection that ends takes along the answers that came and were not read
+  // yet.
+  const int again_ms = 20, slowest_again_ms = 200;
+  set_option(socket, ZMQ_RECONNECT_IVL, again_ms, "reconnecting");
+  set_option(socket, ZMQ_RECONNECT_IVL_MAX, slowest_again_ms, "reconnecting");
+  constexpr const char* kEvents = "inproc://events";
+  zmq_socket_monitor(socket.get(), kEvents, ZMQ_EVENT_ALL);
+  state.events.reset(zmq_socket(state.context.get(), ZMQ_PAIR));
+  zmq_connect(state.events.get(), kEvents);
+  if (zmq_connect(socket.get(), str("tcp://", state.address).c_str()) != 0)
+    throw_zmq(str(state.who, " cannot connect to ", state.whom, " at ", state.address));
+}
+
+Connection::~Connection() = default;
+
+const std::string& Connection::address() const { return state_->address; }
+const std::string& Connection::whom() const { return state_->whom; }
+
+std::string Connection::ask(const std::string& body, const Deadline& deadline) {
+  State& state = *state_;
+  // The number tells an answer from a late one to an earlier request that was given up.
+  const std::uint64_t number = ++state.asked;
+  std::string framed(reinterpret_cast<const char*>(&number), sizeof number);
+  framed += body;
+  bool sent = false;
+  int losses = 0;
+  while (true) {
+    state.take_events();
+    if (!state.met && state.refusals >= kRefusalsThatCount) {
+      throw CommunicationError(
+          str(state.whom, " at ", state.address, " refuses ", state.who,
+              ": it has another job secret than the one of ", state.who, " (", state.secret_origin,
+              "). All processes of a job must be given the same secret, in RONDO_SECRET_FILE"),
+          {});
+    }
+    if (sent && losses != state.losses) sent = false;  // it may have gone down with the connection
+    losses = state.losses;
+    // A message waits here, not in a queue of a connection that may never be.
+    if (!sent && state.connected)
+      sent = zmq_send(state.socket.get(), framed.data(), framed.size(), ZMQ_DONTWAIT) >= 0;
+    std::array<zmq_pollitem_t, 2> items = {zmq_pollitem_t{state.socket.get(), 0, ZMQ_POLLIN, 0},
+                                           zmq_pollitem_t{state.events.get(), 0, ZMQ_POLLIN, 0}};
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline.remaining()).count();
+    zmq_poll(items.data(), 2, static_cast<long>(std::clamp<long long>(left, 1, sent ? 100 : 5)));
+    ZmqMessage answer;
+    if (answer.receive(state.socket, ZMQ_DONTWAIT)) {
+      const std::string text = answer.text();
+      if (text.size() >= sizeof number && std::memcmp(text.data(), &number, sizeof number) == 0)
+        return text.substr(sizeof number);
+      continue;
+    }
+    if (!deadline.passed()) continue;
+    throw TimeoutError(str(state.whom, " at ", state.address, " did not answer ", state.who, " in time: ",
+                           !state.met         ? "no connection came about"
+                           : !state.connected ? "the connection is lost"
+                           : !sent            ? "its queue is full"
+                                              : "it has the request",
+                           ", a message of ", body.size(), " bytes"),
+                       {});
+  }
+}
+
+}  // namespace rondo::control

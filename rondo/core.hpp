@@ -1,0 +1,27 @@
+#pragma once
+
+// The part of rondo that needs no libtorch: find_package(rondo COMPONENTS core), rondo::core. Headers that
+// this file or rondo/rondo.hpp includes are the public ones: documented by `make docs-api`, installed as they
+// are.
+#include "rondo/base/bytes.h"
+#include "rondo/base/error.h"
+#include "rondo/base/random.h"
+#include "rondo/base/time.h"
+#include "rondo/base/version.h"
+#include "rondo/env/cluster.h"
+#include "rondo/env/environment.h"
+#include "rondo/env/field.h"
+#include "rondo/env/identity.h"
+#include "rondo/env/mesh.h"
+#include "rondo/launch/spawn.h"
+#include "rondo/memory/category.h"
+#include "rondo/memory/limit_error.h"
+#include "rondo/memory/scope.h"
+#include "rondo/options/declaration.h"
+#include "rondo/options/option.h"
+#include "rondo/options/option_table.h"
+#include "rondo/pipeline/drawing.h"
+#include "rondo/pipeline/schedule.h"
+#include "rondo/pipeline/simulation.h"
+#include "rondo/pipeline/stage_cuts.h"
+#include "rondo/server/task.h"

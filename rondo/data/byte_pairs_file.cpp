@@ -1,0 +1,239 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
+#include "rondo/base/text.h"
+#include "rondo/data/byte_pairs.h"
+#include "rondo/data/unicode.h"
+
+namespace rondo {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kTiktoken =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|@| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+// The byte that each letter of a byte-level vocabulary stands for: itself where it is printed in Latin-1,
+// else counted from U+0100 on.
+std::vector<char32_t> letters_of_bytes() {
+  std::vector<char32_t> letters;
+  char32_t next = 256;
+  for (char32_t byte = 0; byte < 256; ++byte) {
+    const bool printed = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+    letters.push_back(printed ? byte : next++);
+  }
+  return letters;
+}
+
+}  // namespace
+
+// Reads a tokenizer.json; every error names the file and the entry.
+class BytePairsReader {
+ public:
+  BytePairsReader(const std::string& path, const Json& document) : path_(path), document_(document) {
+    const std::vector<char32_t> letters = letters_of_bytes();
+    for (std::size_t byte = 0; byte < letters.size(); ++byte)
+      byte_of_[letters[byte]] = static_cast<unsigned char>(byte);
+  }
+
+  BytePairs read() {
+    const Json& model = at(document_, "model");
+    if (model.value("type", "BPE") != "BPE") fail("model.type", model.value("type", ""), "BPE");
+    for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix", "dropout"}) {
+      const Json value = model.value(key, Json());
+      if (!value.is_null() && value != "" && value != 0.0) fail(str("model.", key), value.dump(), "null");
+    }
+    read_cutting();
+    read_vocabulary(at(model, "vocab"));
+    read_added_tokens();
+    read_bytes();
+    if (const Json unknown = model.value("unk_token", Json()); unknown.is_string()) {
+      const auto found = written_.find(unknown.get<std::string>());
+      if (found != written_.end()) pairs_.unknown_ = found->second;
+    }
+    pairs_.ignores_merges_ = model.value("ignore_merges", false);
+    read_merges(at(model, "merges"));
+    return std::move(pairs_);
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& entry, const std::string& value,
+                         const std::string& expected) const {
+    throw DataError(str("'", path_, "': ", entry, " is ", value.substr(0, 120), ", expected ", expected));
+  }
+  const Json& at(const Json& object, const char* key) const {
+    const auto found = object.find(key);
+    if (found == object.end())
+      throw DataError(str("'", path_, "': '", key, "' is missing, expected a tokenizer.json"));
+    return *found;
+  }
+
+  // Of a Sequence its steps, of nothing none.
+  static std::vector<Json> steps_of(const Json& entry, const char* list) {
+    if (entry.is_null()) return {};
+    if (entry.value("type", "") == "Sequence") return entry.value(list, std::vector<Json>());
+    return {entry};
+  }
+
+  void read_cutting() {
+    using Style = WordCutting::Style;
+    bool cut = false, byte_level = false;
+    for (const Json& step : steps_of(document_.value("pre_tokenizer", Json()), "pretokenizers")) {
+      const std::string type = step.value("type", "");
+      if (type == "ByteLevel") {
+        byte_level = true;
+        pairs_.adds_space_ = step.value("add_prefix_space", false);
+        if (step.value("use_regex", true)) pairs_.cutting_ = {Style::gpt2};
+        if (step.value("use_regex", true) && cut)
+          fail("pre_tokenizer", step.dump(), "use_regex false after Split");
+      } else if (type == "Split") {
+        cut = true;
+        read_expression(step);
+      } else if (type == "Metaspace") {
+        const std::string scheme =
+            step.value("prepend_scheme", step.value("add_prefix_space", true) ? "always" : "never");
+        if (step.value("split", true) || scheme == "always")
+          fail("pre_tokenizer", step.dump(), "Metaspace with split false and prepend_scheme first or never");
+        pairs_.marks_ = scheme == "first" ? BytePairs::Mark::first : BytePairs::Mark::never;
+      } else {
+        fail("pre_tokenizer", step.dump(), "ByteLevel, Split or Metaspace");
+      }
+    }
+    pairs_.byte_level_ = byte_level;
+    for (const Json& step : steps_of(document_.value("normalizer", Json()), "normalizers")) {
+      const std::string type = step.value("type", "");
+      const bool prepends = type == "Prepend" && step.value("prepend", "") == "\xE2\x96\x81";
+      const bool replaces = type == "Replace" && step.value("content", "") == "\xE2\x96\x81" &&
+                            step.value("pattern", Json::object()).value("String", "") == " ";
+      if (byte_level || (!prepends && !replaces))
+        fail("normalizer", step.dump(), "none, or Prepend and Replace of U+2581");
+      if (prepends) pairs_.marks_ = BytePairs::Mark::every;
+    }
+  }
+
+  void read_expression(const Json& step) {
+    const std::string expression = step.value("pattern", Json::object()).value("Regex", "");
+    for (const auto& [numbers, digits] : {std::pair{R"(\p{N}{1,3})", std::size_t{3}}, {R"(\p{N})", 1}}) {
+      std::string known = kTiktoken;
+      known.replace(known.find('@'), 1, numbers);
+      if (expression == known && step.value("behavior", "") == "Isolated" && !step.value("invert", false)) {
+        pairs_.cutting_ = {WordCutting::Style::tiktoken, digits};
+        return;
+      }
+    }
+    fail("pre_tokenizer", step.dump(), "the regular expression of GPT-2, Llama 3 or Qwen 2");
+  }
+
+  // The bytes that a token of the file stands for.
+  std::string bytes_of(const std::string& token) const {
+    if (!pairs_.byte_level_) {
+      unsigned byte = 0;
+      if (token.size() == 6 && std::sscanf(token.c_str(), "<0x%02X>", &byte) == 1)
+        return {static_cast<char>(byte)};
+      return token;
+    }
+    std::string bytes;
+    for (std::size_t position = 0; position < token.size();) {
+      const auto found = byte_of_.find(unicode::next(token, position));
+      if (found == byte_of_.end()) return token;  // a special token
+      bytes += static_cast<char>(found->second);
+    }
+    return bytes;
+  }
+
+  void add(const std::string& token, std::int64_t number, const std::string& bytes) {
+    constexpr std::int64_t kMost = 1 << 24;
+    if (number < 0 || number >= kMost) fail(str("token '", token, "'"), str(number), "a number from 0 on");
+    const auto place = static_cast<std::size_t>(number);
+    if (place >= pairs_.texts_.size()) pairs_.texts_.resize(place + 1);
+    pairs_.texts_[place] = bytes;
+    pairs_.size_ = static_cast<std::int64_t>(pairs_.texts_.size());
+    written_[token] = static_cast<std::int32_t>(number);
+  }
+
+  void read_vocabulary(const Json& vocabulary) {
+    if (!vocabulary.is_object() || vocabulary.empty())
+      fail("model.vocab", vocabulary.dump(), "tokens with numbers");
+    for (const auto& [token, number] : vocabulary.items()) {
+      if (!number.is_number_integer()) fail(str("model.vocab['", token, "']"), number.dump(), "a number");
+      add(token, number.get<std::int64_t>(), bytes_of(token));
+    }
+    for (const auto& [token, number] : written_)
+      pairs_.index_.emplace(pairs_.byte_level_ ? bytes_of(token) : token, number);
+  }
+
+  void read_added_tokens() {
+    for (const Json& token : document_.value("added_tokens", std::vector<Json>())) {
+      const std::string content = token.value("content", "");
+      if (content.empty() || !token.contains("id")) fail("added_tokens", token.dump(), "content and id");
+      for (const char* key : {"lstrip", "rstrip", "single_word"}) {
+        if (token.value(key, false)) fail(str("added_tokens: ", key), token.dump(), "false");
+      }
+      add(content, token.at("id").get<std::int64_t>(), content);
+      pairs_.special_.emplace_back(content, written_.at(content));
+    }
+    std::sort(pairs_.special_.begin(), pairs_.special_.end(),
+              [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
+  }
+
+  void read_bytes() {
+    const std::vector<char32_t> letters = letters_of_bytes();
+    for (std::size_t byte = 0; byte < 256; ++byte) {
+      std::string token = str("<0x", "0123456789ABCDEF"[byte / 16], "0123456789ABCDEF"[byte % 16], ">");
+      if (pairs_.byte_level_) {
+        token.clear();
+        unicode::append(token, letters[byte]);
+      }
+      const auto found = written_.find(token);
+      if (found == written_.end() && pairs_.byte_level_)
+        throw DataError(str("'", path_, "': model.vocab lacks byte ", byte, " ('", token, "')"));
+      pairs_.bytes_.push_back(found == written_.end() ? -1 : found->second);
+    }
+  }
+
+  void read_merges(const Json& merges) {
+    if (!merges.is_array()) fail("model.merges", merges.dump(), "a list of pairs");
+    std::int32_t rank = 0;
+    for (const Json& entry : merges) {
+      std::string left, right;
+      if (entry.is_array() && entry.size() == 2 && entry[0].is_string() && entry[1].is_string()) {
+        left = entry[0].get<std::string>();
+        right = entry[1].get<std::string>();
+      } else if (entry.is_string()) {
+        const std::string text = entry.get<std::string>();
+        const std::size_t space = text.find(' ');
+        if (space != std::string::npos) {
+          left = text.substr(0, space);
+          right = text.substr(space + 1);
+        }
+      }
+      const auto first = written_.find(left), second = written_.find(right),
+                 both = written_.find(left + right);
+      if (first == written_.end() || second == written_.end() || both == written_.end())
+        fail(str("model.merges[", rank, "]"), entry.dump(), "two tokens that together are one");
+      const auto key = (static_cast<std::uint64_t>(static_cast<std::uint32_t>(first->second)) << 32) |
+                       static_cast<std::uint32_t>(second->second);
+      pairs_.merges_.emplace(key, BytePairs::Merge{rank++, both->second});
+    }
+  }
+
+  const std::string& path_;
+  const Json& document_;
+  BytePairs pairs_;
+  std::unordered_map<char32_t, unsigned char> byte_of_;
+  std::unordered_map<std::string, std::int32_t> written_;  // tokens as the file writes them
+};
+
+BytePairs BytePairs::from_file(const std::string& path) {
+  const Json document = read_json_file(path);
+  try {
+    return BytePairsReader(path, document).read();
+  } catch (const Json::exception& error) {
+    throw DataError(str("'", path, "': expected a tokenizer.json of Hugging Face: ", error.what()));
+  }
+}
+
+}  // namespace rondo

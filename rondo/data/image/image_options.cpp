@@ -1,0 +1,50 @@
+#include "rondo/data/image/image_options.h"
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+
+namespace rondo {
+
+OptionsOf<ImageOptions> declared_image_options() {
+  const AllowedValues colours{
+      .check = [](const std::string& text,
+                  const std::string& what) { colour_numbers(split(text, ','), what); },
+      .type = "R,G,B"};
+  OptionsOf<ImageOptions> table;
+  table.begin_group("Data");
+  table.add("image-size", &ImageOptions::size, "Height and width of a sample", within(1, 4096));
+  table.add("augment", &ImageOptions::augment, "Which part of an image a training sample is",
+            one_of({"crop", "none", "random_resized_crop"}));
+  table.add("crop-scale", &ImageOptions::crop_scale, "random_resized_crop: the least part of an image's area",
+            within(0.001, 1));
+  table.add("flip", &ImageOptions::flip, "Mirror half of the training samples");
+  table.add("image-mean", &ImageOptions::mean, "Mean of red, green and blue, between 0 and 1", colours);
+  table.add("image-deviation", &ImageOptions::deviation, "Deviation of red, green and blue", colours);
+  table.add("corrupt-images", &ImageOptions::corrupt,
+            "What an image that cannot be decoded is: an error, or skipped and counted",
+            one_of({"error", "skip"}));
+  table.add("jpeg-decode", &ImageOptions::decode,
+            "scaled: decode JPEGs at a half, quarter or eighth where a sample needs no more",
+            one_of({"full", "scaled"}));
+  table.add("shuffle-window", &ImageOptions::shuffle_window, "Samples of the window that shuffles shards",
+            above_zero());
+  return table;
+}
+
+OptionsOf<ImageOptions> without_window(const OptionsOf<ImageOptions>& table) {
+  std::vector<std::string> names;
+  for (const Option& option : table.options()) {
+    if (option.name != "shuffle-window") names.push_back(option.name);
+  }
+  return table.only(names);
+}
+
+std::array<double, 3> colour_numbers(const std::vector<std::string>& texts, const std::string& flag) {
+  if (texts.size() != 3)
+    throw UsageError(str(flag, " ", join(texts, ","), ": expected three numbers, of red, green and blue"));
+  std::array<double, 3> numbers;
+  for (std::size_t i = 0; i < 3; ++i) numbers[i] = parse_number(texts[i], flag);
+  return numbers;
+}
+
+}  // namespace rondo

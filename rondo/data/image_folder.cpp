@@ -1,0 +1,134 @@
+#include "rondo/data/image_folder.h"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <numeric>
+
+#include "rondo/base/error.h"
+#include "rondo/base/regular_file.h"
+#include "rondo/base/text.h"
+#include "rondo/data/image_samples.h"
+
+namespace rondo {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_image_file(const fs::path& path) {
+  std::string ending = path.extension().string();
+  std::transform(ending.begin(), ending.end(), ending.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
+}
+
+bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
+
+// The images below a folder, sorted: the order of a directory differs between file systems.
+std::vector<std::string> images_below(const fs::path& folder) {
+  std::vector<std::string> found;
+  for (fs::recursive_directory_iterator entry(folder), end; entry != end; ++entry) {
+    if (is_hidden(entry->path())) {
+      if (entry->is_directory()) entry.disable_recursion_pending();
+    } else if (is_image_file(entry->path()) && entry->is_regular_file()) {
+      found.push_back(entry->path().string());
+    }
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::vector<std::string> class_folders(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (entry.is_directory() && !is_hidden(entry.path())) names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// Files of images and their classes.
+class ImageFiles final : public EncodedImages {
+ public:
+  // `class_names` that are known are taken as they are; otherwise they are the folders that have images.
+  ImageFiles(const fs::path& folder, std::vector<std::string> class_names)
+      : classes_(std::move(class_names)) {
+    const bool known = !classes_.empty();
+    for (const std::string& name : class_folders(folder)) {
+      std::vector<std::string> files = images_below(folder / name);
+      if (files.empty()) continue;
+      auto found = std::find(classes_.begin(), classes_.end(), name);
+      if (found == classes_.end() && known) {
+        throw DataError(str("'", (folder / name).string(), "': class ", name,
+                            " is not among the known ones: ", join(classes_, ", ")));
+      }
+      if (found == classes_.end()) found = classes_.insert(classes_.end(), name);
+      labels_.insert(labels_.end(), files.size(), static_cast<std::int32_t>(found - classes_.begin()));
+      std::move(files.begin(), files.end(), std::back_inserter(files_));
+    }
+    if (files_.empty()) {
+      throw DataError(
+          str("'", folder.string(),
+              "' has no .jpg, .jpeg or .png file in a folder below it; expected a folder for each "
+              "class"));
+    }
+  }
+  std::int64_t size() const override { return static_cast<std::int64_t>(files_.size()); }
+  std::int64_t label(std::int64_t index) const override { return labels_[static_cast<std::size_t>(index)]; }
+  std::string name(std::int64_t index) const override { return files_[static_cast<std::size_t>(index)]; }
+  std::span<const std::uint8_t> read(std::int64_t index, std::string& storage) const override {
+    storage = read_regular_file(files_[static_cast<std::size_t>(index)]);
+    return {reinterpret_cast<const std::uint8_t*>(storage.data()), storage.size()};
+  }
+  std::vector<std::int64_t> file_starts() const override {  // a file an image
+    std::vector<std::int64_t> starts(files_.size() + 1);
+    std::iota(starts.begin(), starts.end(), std::int64_t{0});
+    return starts;
+  }
+  const std::vector<std::string>& class_names() const { return classes_; }
+
+ private:
+  std::vector<std::string> classes_;
+  std::vector<std::string> files_;
+  std::vector<std::int32_t> labels_;
+};
+
+// The folder's training and validation parts; the second is empty without one.
+std::pair<fs::path, fs::path> parts_of(const fs::path& folder) {
+  if (!fs::is_directory(folder / "train")) return {folder, {}};
+  for (const char* name : {"val", "validation"}) {
+    if (fs::is_directory(folder / name)) return {folder / "train", folder / name};
+  }
+  return {folder / "train", {}};
+}
+
+OpenedData open_image_folder(const std::string& path, const DataOptions& options) {
+  if (!fs::is_directory(path))
+    throw DataError(str("'", path, "' is no directory, expected one with a folder for each class"));
+  const auto [train, validation] = parts_of(path);
+  const auto files = std::make_shared<const ImageFiles>(train, options.known.class_names);
+  std::shared_ptr<const ImageFiles> held_back;
+  if (!validation.empty()) held_back = std::make_shared<const ImageFiles>(validation, files->class_names());
+  DatasetInfo info{.kind = "image_folder", .source = path, .input_shape = {}};
+  info.class_names = files->class_names();
+  info.classes = static_cast<std::int64_t>(info.class_names.size());
+  return open_image_samples(files, held_back, options, info);
+}
+
+// Looks at few files: the first of a few classes.
+bool detect_image_folder(const std::string& path) {
+  if (!fs::is_directory(path)) return false;
+  const fs::path folder = parts_of(path).first;
+  for (const std::string& name : class_folders(folder)) {
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder / name)) {
+      if (entry.is_regular_file() && !is_hidden(entry.path())) return is_image_file(entry.path());
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+DataKind image_folder_kind() { return {"image_folder", detect_image_folder, open_image_folder}; }
+
+}  // namespace rondo

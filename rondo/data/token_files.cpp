@@ -1,0 +1,177 @@
+#include "rondo/data/token_files.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/data/token_description.h"
+
+namespace rondo {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Token files and what is known of them.
+struct FoundTokens {
+  TokenDescription description;
+  std::vector<std::string> train, validation;  // paths
+};
+
+// Copies tokens into wider ones; returns the largest.
+template <class Narrow>
+std::int64_t widen(const std::uint8_t* from, std::span<std::int64_t> to) {
+  const auto* tokens = reinterpret_cast<const Narrow*>(from);  // whole tokens of a mapped file: aligned
+  Narrow largest = 0;
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    to[i] = tokens[i];
+    largest = std::max(largest, tokens[i]);
+  }
+  return largest;
+}
+
+std::vector<std::string> bin_files(const fs::path& folder) {
+  std::vector<std::string> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (entry.is_regular_file() && entry.path().extension() == ".bin") found.push_back(entry.path().string());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+bool is_named(const std::string& path, const char* beginning) {
+  return fs::path(path).filename().string().starts_with(beginning);
+}
+
+void sort_by_use(const std::vector<std::string>& files, FoundTokens& found) {
+  for (const std::string& file : files) {
+    if (is_named(file, "val")) {
+      found.validation.push_back(file);
+    } else if (is_named(file, "train")) {
+      found.train.push_back(file);
+    }
+  }
+  if (!found.train.empty()) return;
+  found.train = files;
+  found.validation.clear();
+}
+
+FoundTokens find_described(const fs::path& description, const std::string& only) {
+  FoundTokens found{.description = read_token_description(description), .train = {}, .validation = {}};
+  for (const TokenDescription::Shard& shard : found.description.shards) {
+    const fs::path path = description.parent_path() / shard.file;
+    if (!only.empty() && path.filename() != only) continue;
+    const std::uintmax_t wanted =
+        static_cast<std::uintmax_t>(shard.tokens) * bytes_per_token(found.description.type);
+    if (const std::uintmax_t size = fs::file_size(path); size != wanted) {
+      throw DataError(str("'", path.string(), "' has ", size, " bytes; ", description.string(), " says ",
+                          shard.tokens, " tokens of ", found.description.type, ", ", wanted, " bytes"));
+    }
+    found.train.push_back(path.string());
+  }
+  return found;
+}
+
+// The tokens.json that speaks of `path`: in the folder, or beside the file and naming it. Empty: none.
+fs::path description_of(const std::string& path) {
+  const bool is_folder = fs::is_directory(path);
+  const fs::path description =
+      (is_folder ? fs::path(path) : fs::path(path).parent_path()) / kTokenDescription;
+  if (!fs::exists(description)) return {};
+  if (is_folder) return description;
+  const TokenDescription known = read_token_description(description);
+  const std::string name = fs::path(path).filename();
+  const bool names_it = std::any_of(known.shards.begin(), known.shards.end(),
+                                    [&](const TokenDescription::Shard& shard) { return shard.file == name; });
+  return names_it ? description : fs::path();
+}
+
+FoundTokens find_tokens(const std::string& path, const TokenOptions& options) {
+  const bool is_folder = fs::is_directory(path);
+  if (const fs::path description = description_of(path); !description.empty())
+    return find_described(description, is_folder ? "" : fs::path(path).filename().string());
+  FoundTokens found;
+  if (!options.vocabulary) {
+    throw UsageError(str("'", path, "' has no ", kTokenDescription,
+                         ", so --vocabulary-size must say how many different tokens there are"));
+  }
+  found.description.type = options.type;
+  found.description.vocabulary = *options.vocabulary;
+  found.description.end_of_document = options.end_of_document;
+  sort_by_use(is_folder ? bin_files(path) : std::vector{path}, found);
+  if (found.train.empty()) throw DataError(str("'", path, "' has no files named *.bin, expected tokens"));
+  return found;
+}
+
+bool detect_tokens(const std::string& path) {
+  try {
+    return (fs::is_directory(path) || path.ends_with(".bin")) && !description_of(path).empty();
+  } catch (const DataError&) {
+    return fs::is_directory(path);  // it has a tokens.json, which open() finds fault with
+  }
+}
+
+OpenedData open_tokens(const std::string& path, const DataOptions& options) {
+  const FoundTokens found = find_tokens(path, options.tokens);
+  const TokenDescription& known = found.description;
+  WindowForm form{.kind = "tokens", .source = path, .context = options.context};
+  if (options.tokens.boundaries == "masked") {
+    if (!known.end_of_document) {
+      throw UsageError(str("--document-boundaries masked: nothing says which token of '", path,
+                           "' ends a document; give --end-of-document"));
+    }
+    form.end_of_document = known.end_of_document;
+  }
+  const auto source = [&](const std::vector<std::string>& files) {
+    return std::make_shared<const TokenFiles>(files, known.type, known.vocabulary);
+  };
+  const double fraction = found.validation.empty() ? options.validation_fraction : 0.0;
+  OpenedData opened = open_windows(source(found.train), form, fraction, "tokens");
+  if (!found.validation.empty())
+    opened.validation = open_windows(source(found.validation), form, 0.0, "tokens").train;
+  return opened;
+}
+
+}  // namespace
+
+TokenFiles::TokenFiles(const std::vector<std::string>& paths, const std::string& type,
+                       std::int64_t vocabulary)
+    : starts_{0}, width_(bytes_per_token(type)), vocabulary_(vocabulary) {
+  for (const std::string& path : paths) {
+    const MappedInput& file = files_.emplace_back(path);
+    const std::size_t bytes = file.bytes().size();
+    if (bytes % width_ != 0) {
+      throw DataError(str("'", path, "', offset ", bytes - bytes % width_, ": the file ends after ",
+                          bytes % width_, " bytes of a token, expected whole tokens of ", type));
+    }
+    starts_.push_back(starts_.back() + static_cast<std::int64_t>(bytes / width_));
+  }
+  if (starts_.back() == 0)
+    throw DataError(str("'", paths.empty() ? "" : paths.front(), "' is empty, expected tokens"));
+}
+
+void TokenFiles::read(std::int64_t offset, std::span<std::int64_t> tokens) const {
+  // The last file that starts at or before the position; empty files share their start with the next one.
+  auto file = static_cast<std::size_t>(std::upper_bound(starts_.begin(), starts_.end() - 1, offset) -
+                                       starts_.begin() - 1);
+  while (!tokens.empty()) {
+    const auto within = static_cast<std::size_t>(offset - starts_[file]) * width_;
+    const std::span<const std::uint8_t> bytes = files_[file].bytes().subspan(within);
+    const std::span<std::int64_t> part = tokens.first(std::min(tokens.size(), bytes.size() / width_));
+    const std::int64_t largest =
+        width_ == 2 ? widen<std::uint16_t>(bytes.data(), part) : widen<std::uint32_t>(bytes.data(), part);
+    if (largest >= vocabulary_) {
+      const auto at = std::find(part.begin(), part.end(), largest) - part.begin();
+      throw DataError(str("'", files_[file].path(), "', offset ",
+                          within + static_cast<std::size_t>(at) * width_, ": token ", largest,
+                          ", expected 0 to ", vocabulary_ - 1, " (is the type of tokens right?)"));
+    }
+    tokens = tokens.subspan(part.size());
+    offset += static_cast<std::int64_t>(part.size());
+    ++file;
+  }
+}
+
+DataKind tokens_kind() { return {"tokens", detect_tokens, open_tokens}; }
+
+}  // namespace rondo

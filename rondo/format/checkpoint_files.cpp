@@ -1,0 +1,205 @@
+#include "rondo/format/checkpoint_files.h"
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
+#include <system_error>
+#include <thread>
+
+#include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
+#include "rondo/base/text.h"
+
+namespace rondo {
+namespace fs = std::filesystem;
+namespace {
+
+// The disk reads so much at a time ahead of the threads.
+constexpr std::size_t kReadAhead = std::size_t{8} << 20;
+// Less than this is compared sooner than threads start.
+constexpr std::size_t kFew = std::size_t{4} << 20;
+// More threads wait for memory.
+constexpr unsigned kMostThreads = 4;
+
+// Bytes of a file with the checksum that they should have.
+struct Compared {
+  std::size_t file = 0;  // number in the manifest
+  std::span<const std::byte> bytes;
+  const std::string* checksum = nullptr;
+};
+
+void add_pieces(std::size_t number, const FileRecord& record, const MappedFile& file,
+                std::vector<Compared>& pieces) {
+  const std::span<const std::byte> bytes = file.bytes();
+  std::size_t left = bytes.size();
+  const bool is_cut =
+      !record.header_checksum.empty() &&
+      std::all_of(record.tensors.begin(), record.tensors.end(), [&](const TensorRecord& tensor) {
+        if (tensor.bytes > left) return false;
+        left -= tensor.bytes;
+        return true;
+      });
+  if (!is_cut) {
+    pieces.push_back({number, bytes, &record.checksum});
+    return;
+  }
+  // The tensors fill the file from the header to its end.
+  pieces.push_back({number, bytes.first(left), &record.header_checksum});
+  for (const TensorRecord& tensor : record.tensors) {
+    pieces.push_back({number, bytes.subspan(left, tensor.bytes), &tensor.checksum});
+    left += tensor.bytes;
+  }
+}
+
+void read_all_ahead(const std::vector<const MappedFile*>& files, const std::atomic<bool>& stops) {
+  for (const MappedFile* file : files) {
+    for (std::size_t begin = 0; begin < file->bytes().size() && !stops; begin += kReadAhead)
+      file->read_ahead(begin, kReadAhead);
+  }
+}
+
+// The numbers of the files in which some bytes differ.
+std::set<std::size_t> files_that_differ(const std::vector<Compared>& pieces,
+                                        const std::vector<const MappedFile*>& files) {
+  std::set<std::size_t> differ;
+  std::mutex mutex;
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < pieces.size(); i = next++) {
+      if (checksum_hex(pieces[i].bytes) == *pieces[i].checksum) continue;
+      const std::lock_guard lock(mutex);
+      differ.insert(pieces[i].file);
+    }
+  };
+  const std::size_t bytes =
+      std::accumulate(pieces.begin(), pieces.end(), std::size_t{0},
+                      [](std::size_t sum, const Compared& piece) { return sum + piece.bytes.size(); });
+  std::atomic<bool> stops = false;
+  std::vector<std::thread> threads;
+  if (bytes >= kFew) {
+    try {
+      threads.emplace_back([&] { read_all_ahead(files, stops); });
+      for (unsigned i = 1; i < std::min(std::thread::hardware_concurrency(), kMostThreads); ++i)
+        threads.emplace_back(work);
+    } catch (const std::system_error&) {
+      // No more threads are to be had: those that there are do it.
+    }
+  }
+  work();
+  stops = true;
+  for (std::thread& thread : threads) thread.join();
+  return differ;
+}
+
+// The tensors of a damaged file whose own checksum differs; the header alone is to blame when there is none.
+std::vector<Damage> damaged_tensors(const SafetensorsFile& file, const FileRecord& record) {
+  std::vector<Damage> found;
+  for (const TensorRecord& tensor : record.tensors) {
+    const TensorEntry* entry = file.find(tensor.name);
+    if (entry == nullptr) {
+      found.push_back({record.name, tensor.name, "is missing"});
+    } else if (checksum_hex(file.data(*entry)) != tensor.checksum) {
+      found.push_back(
+          {record.name, tensor.name, "its elements have another checksum than the manifest says"});
+    }
+  }
+  return found;
+}
+
+void check_json(const MappedFile& file) {
+  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  parse_json_strict(text, file.path().filename().string());
+}
+
+// A seal says that nothing changed since; what was sealed may still be no tensor file.
+std::vector<Damage> damage_of_form(const std::shared_ptr<const MappedFile>& file, const FileRecord& record) {
+  try {
+    if (file->path().extension() == ".safetensors") parse_safetensors(file->bytes(), record.name);
+    if (file->path().extension() == ".json") check_json(*file);
+    return {};
+  } catch (const DataError& e) {
+    return {{record.name, "", e.what()}};
+  }
+}
+
+std::vector<Damage> damage_of_bytes(const std::shared_ptr<const MappedFile>& file, const FileRecord& record) {
+  std::vector<Damage> found;
+  try {
+    if (!record.tensors.empty()) found = damaged_tensors(SafetensorsFile(file), record);
+  } catch (const DataError& e) {
+    return {{record.name, "", e.what()}};
+  }
+  if (found.empty())
+    found.push_back({record.name, "", "the file has another checksum than the manifest says"});
+  return found;
+}
+
+}  // namespace
+
+CheckpointFiles::CheckpointFiles(fs::path checkpoint)
+    : path_(std::move(checkpoint)), manifest_(read_manifest(path_)) {
+  for (const FileRecord& record : manifest_.files) {
+    try {
+      mapped_.emplace(record.name,
+                      std::make_shared<const MappedFile>(path_ / record.name, MappedFile::ReadAhead::none));
+    } catch (const DataError&) {
+      // compare() names it.
+    }
+  }
+}
+
+std::shared_ptr<SafetensorsFile> CheckpointFiles::tensors(const std::string& name) const {
+  const auto found = mapped_.find(name);
+  return found != mapped_.end() ? std::make_shared<SafetensorsFile>(found->second)
+                                : std::make_shared<SafetensorsFile>(path_ / name);
+}
+
+std::vector<Damage> CheckpointFiles::compare() const {
+  std::map<std::size_t, Damage> whole;  // what is wrong with a file before its bytes are looked at
+  std::vector<Compared> pieces;
+  std::vector<const MappedFile*> files;
+  for (std::size_t number = 0; number < manifest_.files.size(); ++number) {
+    const FileRecord& record = manifest_.files[number];
+    const auto found = mapped_.find(record.name);
+    if (found == mapped_.end()) {
+      try {
+        const MappedFile again(path_ / record.name);  // says why not
+        whole.insert({number, {record.name, "", "was not there a moment ago"}});
+      } catch (const DataError& e) {
+        whole.insert({number, {record.name, "", e.what()}});
+      }
+    } else if (const std::size_t bytes = found->second->bytes().size(); bytes != record.bytes) {
+      whole.insert(
+          {number, {record.name, "", str("has ", bytes, " bytes, the manifest says ", record.bytes)}});
+    } else {
+      add_pieces(number, record, *found->second, pieces);
+      files.push_back(found->second.get());
+    }
+  }
+  const std::set<std::size_t> differ = files_that_differ(pieces, files);
+  std::vector<Damage> result;
+  std::set<std::string> known{std::string(Manifest::file_name)};
+  for (std::size_t number = 0; number < manifest_.files.size(); ++number) {
+    const FileRecord& record = manifest_.files[number];
+    known.insert(record.name);
+    std::vector<Damage> found;
+    if (const auto first = whole.find(number); first != whole.end()) {
+      found = {first->second};
+    } else {
+      const auto& file = mapped_.at(record.name);
+      found = differ.contains(number) ? damage_of_bytes(file, record) : damage_of_form(file, record);
+    }
+    result.insert(result.end(), found.begin(), found.end());
+  }
+  for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
+    const std::string name = entry.path().filename().string();
+    if (!known.contains(name)) result.push_back({name, "", "is not in the manifest"});
+  }
+  return result;
+}
+
+}  // namespace rondo

@@ -1,0 +1,163 @@
+#include "rondo/nn/loss.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <map>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/nn/loss_sizes.h"
+#include "rondo/nn/model_tensors.h"
+#include "rondo/nn/parallel_communication.h"
+#include "rondo/nn/parallel_cross_entropy.h"
+
+namespace rondo {
+namespace {
+
+// Of a loss's sum over all predictions.
+Loss loss_of_sum(const at::Tensor& sum, std::int64_t predictions) {
+  return {sum / static_cast<double>(std::max<std::int64_t>(1, predictions)), sum.detach(), predictions};
+}
+
+using LossSum = at::Tensor (*)(const at::Tensor& output, const at::Tensor& target);
+
+// Losses of elements, as their sum over all of them.
+const std::map<std::string, LossSum>& element_losses() {
+  static const std::map<std::string, LossSum> losses = {
+      {"bce_with_logits",
+       [](const at::Tensor& output, const at::Tensor& target) {
+         return at::binary_cross_entropy_with_logits(output, target, {}, {}, at::Reduction::Sum);
+       }},
+      {"l1", [](const at::Tensor& output,
+                const at::Tensor& target) { return at::l1_loss(output, target, at::Reduction::Sum); }},
+      {"mse", [](const at::Tensor& output,
+                 const at::Tensor& target) { return at::mse_loss(output, target, at::Reduction::Sum); }},
+      {"smooth_l1",
+       [](const at::Tensor& output, const at::Tensor& target) {
+         return at::smooth_l1_loss(output, target, at::Reduction::Sum);
+       }},
+  };
+  return losses;
+}
+
+Loss nll(const at::Tensor& log_probabilities, const at::Tensor& target) {
+  const at::Tensor sum =
+      at::nll_loss(log_probabilities.reshape({target.numel(), log_probabilities.size(-1)}),
+                   target.reshape({target.numel()}), {}, at::Reduction::Sum, kIgnoredTarget);
+  return loss_of_sum(sum, count_predictions(target));
+}
+
+}  // namespace
+
+std::int64_t count_predictions(const at::Tensor& target) {
+  if (target.scalar_type() != at::kLong) return target.numel();
+  if (target.is_cpu() && target.is_contiguous()) {
+    // Far quicker than three operations on a tensor, which a small model's step would feel.
+    const auto* first = target.const_data_ptr<std::int64_t>();
+    return target.numel() - std::count(first, first + target.numel(), kIgnoredTarget);
+  }
+  return target.ne(kIgnoredTarget).sum().item<std::int64_t>();
+}
+
+Loss cross_entropy(const at::Tensor& logits, const at::Tensor& target) {
+  check_flat_classes("cross_entropy", logits, target);
+  const at::Tensor sum =
+      at::cross_entropy_loss(logits.reshape({target.numel(), logits.size(-1)}),
+                             target.reshape({target.numel()}), {}, at::Reduction::Sum, kIgnoredTarget);
+  return loss_of_sum(sum, count_predictions(target));
+}
+
+at::Tensor count_correct(const at::Tensor& logits, const at::Tensor& target) {
+  return logits.detach().argmax(-1).eq(target).sum();
+}
+
+void LossFunction::check_single(std::size_t outputs, std::size_t targets) {
+  if (outputs == 1 && targets == 1) return;
+  throw UsageError(str("the loss function takes one output and one target, but the model gives ", outputs,
+                       " outputs and the batch ", targets,
+                       " targets; give a function of (outputs, targets) as vectors of tensors"));
+}
+
+Loss LossFunction::operator()(const Tensors& outputs, const Tensors& targets, std::int64_t samples) const {
+  Loss loss;
+  if (counted_) {
+    loss = counted_(outputs, targets);
+  } else {
+    loss.predictions = samples;
+    if (samples > 0) {
+      loss.mean = mean_(outputs, targets);
+    } else {
+      // The mean over nothing would be NaN.
+      loss.mean = outputs.front().sum() * 0;
+      for (std::size_t i = 1; i < outputs.size(); ++i) loss.mean = loss.mean + outputs[i].sum() * 0;
+    }
+    if (loss.mean.defined()) loss.sum = loss.mean.detach() * static_cast<double>(samples);
+  }
+  if (!loss.mean.defined() || loss.mean.numel() != 1) {
+    throw UsageError(str("the loss function returned ",
+                         loss.mean.defined() ? describe_shape(loss.mean) : std::string("no tensor"),
+                         "; it must return a tensor with one element, the mean over the batch"));
+  }
+  return loss;
+}
+
+std::int64_t LossFunction::predictions(const Tensors& targets, std::int64_t samples) const {
+  if (!counted_ || targets.empty()) return samples;
+  return is_of_elements_ ? targets.front().numel() : count_predictions(targets.front());
+}
+
+LossFunction LossFunction::of_divided_classes(const Group& group) const {
+  if (is_cross_entropy_) {
+    return [group](const at::Tensor& logits, const at::Tensor& target) {
+      return loss_of_sum(cross_entropy_of_parts(logits, target, group), count_predictions(target));
+    };
+  }
+  LossFunction gathering = *this;
+  const auto gather = [group](Tensors outputs) {
+    outputs.front() = gather_from_ranks(outputs.front(), outputs.front().dim() - 1, group);
+    return outputs;
+  };
+  if (counted_)
+    gathering.counted_ = [gather, whole = counted_](const Tensors& outputs, const Tensors& targets) {
+      return whole(gather(outputs), targets);
+    };
+  if (mean_)
+    gathering.mean_ = [gather, whole = mean_](const Tensors& outputs, const Tensors& targets) {
+      return whole(gather(outputs), targets);
+    };
+  return gathering;
+}
+
+LossFunction make_loss(const std::string& name) {
+  if (const auto found = element_losses().find(name); found != element_losses().end()) {
+    LossFunction loss = [name, sum = found->second](const at::Tensor& output, const at::Tensor& target) {
+      check_same_sizes(name, output, target);
+      return loss_of_sum(sum(output, target.to(output.scalar_type())), target.numel());
+    };
+    loss.is_of_elements_ = true;
+    return loss;
+  }
+  const auto of_classes = [&](Loss (*loss)(const at::Tensor&, const at::Tensor&)) -> LossFunction {
+    return [name, loss](const at::Tensor& output, const at::Tensor& target) {
+      check_classes(name, output, target);
+      return loss(output, target);
+    };
+  };
+  if (name == "cross_entropy") {
+    LossFunction loss = of_classes(cross_entropy);
+    loss.is_cross_entropy_ = true;
+    return loss;
+  }
+  if (name == "nll") return of_classes(nll);
+  throw UsageError(str("unknown loss '", name, "'; known are: ", join(loss_names(), ", ")));
+}
+
+std::vector<std::string> loss_names() {
+  std::vector<std::string> names = {"cross_entropy", "nll"};
+  for (const auto& [name, sum] : element_losses()) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace rondo

@@ -1,0 +1,87 @@
+#include "rondo/nn/optimizers/rule_optimizer.h"
+
+#include <torch/nn/module.h>
+#include <torch/optim/serialize.h>
+#include <torch/serialize/archive.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include "rondo/base/error.h"
+
+namespace rondo {
+
+void RuleOptions::serialize(torch::serialize::OutputArchive& archive) const {
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(lr);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(betas);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(eps);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(weight_decay);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(momentum);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(trust);
+}
+
+void RuleOptions::serialize(torch::serialize::InputArchive& archive) {
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(double, lr);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(Betas, betas);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(double, eps);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(double, weight_decay);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(double, momentum);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(double, trust);
+}
+
+void RuleState::serialize(torch::serialize::OutputArchive& archive) const {
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(step);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(exp_avg);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(exp_avg_sq);
+}
+
+void RuleState::serialize(torch::serialize::InputArchive& archive) {
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(std::int64_t, step);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(at::Tensor, exp_avg);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(at::Tensor, exp_avg_sq);
+}
+
+RuleOptimizer::RuleOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                             const RuleOptions& options)
+    : Optimizer(groups, std::make_unique<RuleOptions>(options)) {}
+
+at::Tensor RuleOptimizer::step(LossClosure closure) {
+  const torch::NoGradGuard no_gradients;
+  at::Tensor loss;
+  if (closure) {
+    const at::AutoGradMode with_gradients(true);
+    loss = closure();
+  }
+  std::vector<Part> parts;
+  for (auto& group : param_groups_) {
+    const auto& options = static_cast<const RuleOptions&>(group.options());
+    for (const at::Tensor& parameter : group.params()) {
+      Part part{parameter, parameter.grad(), &options, nullptr};
+      if (part.gradient.defined()) {
+        if (part.gradient.is_sparse())
+          throw UsageError("lion, lamb and lars do not take sparse gradients; use sgd or adagrad");
+        auto& slot = state_[parameter.unsafeGetTensorImpl()];
+        if (!slot) slot = std::make_unique<RuleState>();
+        part.state = static_cast<RuleState*>(slot.get());
+        part.state->step(part.state->step() + 1);
+      }
+      parts.push_back(std::move(part));
+    }
+  }
+  apply(parts);
+  return loss;
+}
+
+at::Tensor& RuleOptimizer::made(at::Tensor& moment, const at::Tensor& parameter) {
+  if (!moment.defined()) moment = at::zeros_like(parameter, at::MemoryFormat::Preserve);
+  return moment;
+}
+
+void RuleOptimizer::save(torch::serialize::OutputArchive& archive) const {
+  torch::optim::serialize<RuleState, RuleOptions>(archive, *this);
+}
+
+void RuleOptimizer::load(torch::serialize::InputArchive& archive) {
+  torch::optim::serialize<RuleState, RuleOptions>(archive, *this);
+}
+
+}  // namespace rondo

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <torch/arg.h>
+#include <torch/optim/optimizer.h>
+
+#include <cstdint>
+#include <tuple>
+#include <vector>
+
+namespace rondo {
+
+// Figures of the optimizers in this folder; each takes what concerns it.
+struct RuleOptions : torch::optim::OptimizerCloneableOptions<RuleOptions> {
+  using Betas = std::tuple<double, double>;
+  explicit RuleOptions(double rate = 1e-3) : lr_(rate) {}
+  TORCH_ARG(double, lr);
+  TORCH_ARG(Betas, betas) = {0.9, 0.999};
+  TORCH_ARG(double, eps) = 1e-8;
+  TORCH_ARG(double, weight_decay) = 0;
+  TORCH_ARG(double, momentum) = 0;
+  TORCH_ARG(double, trust) = 1e-3;
+
+ public:
+  void serialize(torch::serialize::InputArchive& archive) override;
+  void serialize(torch::serialize::OutputArchive& archive) const override;
+  double get_lr() const override { return lr(); }
+  void set_lr(double rate) override { lr(rate); }
+};
+
+// What they remember of a parameter; a moment that a rule does not use stays undefined.
+struct RuleState : torch::optim::OptimizerCloneableParamState<RuleState> {
+  TORCH_ARG(std::int64_t, step) = 0;
+  TORCH_ARG(at::Tensor, exp_avg);
+  TORCH_ARG(at::Tensor, exp_avg_sq);
+
+ public:
+  void serialize(torch::serialize::InputArchive& archive) override;
+  void serialize(torch::serialize::OutputArchive& archive) const override;
+};
+
+// An optimizer that is one rule for a parameter, its gradient and what it remembers.
+class RuleOptimizer : public torch::optim::Optimizer {
+ public:
+  RuleOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups, const RuleOptions& options);
+  // Throws UsageError for a sparse gradient.
+  at::Tensor step(LossClosure closure = nullptr) final;
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
+
+ protected:
+  // A parameter in a step. Without a gradient `gradient` is undefined and `state` is null.
+  struct Part {
+    at::Tensor parameter, gradient;
+    const RuleOptions* options;
+    RuleState* state;
+  };
+  // Moves the parameters that have gradients. Gets all of them, in the order of the groups. No gradients are
+  // recorded.
+  virtual void apply(const std::vector<Part>& parts) = 0;
+  // `moment` of a state, zeros like `parameter` the first time.
+  static at::Tensor& made(at::Tensor& moment, const at::Tensor& parameter);
+};
+
+}  // namespace rondo

@@ -1,0 +1,36 @@
+#include "rondo/nn/optimizers/whole_norms.h"
+
+#include <torch/types.h>
+
+#include <cmath>
+
+namespace rondo {
+namespace {
+
+at::Tensor square_of_norm(const at::Tensor& tensor) {
+  return at::linalg_vector_norm(tensor, 2, {}, false, at::kDouble).square().cpu();
+}
+
+}  // namespace
+
+std::vector<WholeNormOptimizer::Norms> WholeNormOptimizer::norms(
+    const std::vector<Part>& parts, const std::vector<at::Tensor>& directions) const {
+  std::vector<at::Tensor> parameters;
+  std::vector<at::Tensor> values;
+  const at::Tensor zero = at::zeros({}, at::kDouble);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    parameters.push_back(parts[i].parameter);
+    const bool moves = directions[i].defined();
+    values.push_back(moves ? square_of_norm(parts[i].parameter) : zero);
+    values.push_back(moves ? square_of_norm(directions[i]) : zero);
+  }
+  at::Tensor squares = at::stack(values).reshape({static_cast<std::int64_t>(parts.size()), 2});
+  if (sum_) sum_(parameters, squares);
+  std::vector<Norms> result;
+  const double* square = squares.const_data_ptr<double>();
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    result.push_back({std::sqrt(square[2 * i]), std::sqrt(square[2 * i + 1])});
+  return result;
+}
+
+}  // namespace rondo

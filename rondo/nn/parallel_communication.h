@@ -1,0 +1,49 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "rondo/backend/group.h"
+#include "rondo/base/time.h"
+
+// Communication inside a forward pass whose backward pass communicates too: what layers that are divided
+// among the ranks of a group are built of. Each is collective over `group`, forward and backward, blocking,
+// and differentiable once; on a group of one rank, or none, it gives its input back. `dimension` counts from
+// 0. Sources: Megatron-LM (arXiv 1909.08053), its sequence parallelism (2205.05198).
+namespace rondo {
+
+// The input as it is, the same on all ranks; the ranks' gradients are added. Before a column-parallel layer.
+at::Tensor copy_to_ranks(const at::Tensor& input, const Group& group);
+// The sum of the ranks' inputs; the gradient as it is, the same on all ranks. After a row-parallel layer.
+at::Tensor sum_over_ranks(const at::Tensor& input, const Group& group);
+// The ranks' inputs one after the other along `dimension`, for what all ranks do alike: of the gradient, the
+// same on all ranks, the own part. All inputs have one shape.
+at::Tensor gather_from_ranks(const at::Tensor& input, std::int64_t dimension, const Group& group);
+// Of an input that is the same on all ranks the own part along `dimension`; all parts of the gradient. Throws
+// UsageError for a length that the ranks do not divide, naming both.
+at::Tensor own_part(const at::Tensor& input, std::int64_t dimension, const Group& group);
+// The ranks' inputs one after the other along `dimension`, for what every rank does differently: the sum of
+// the ranks' gradients, of it the own part. Where a column-parallel layer follows a divided sequence.
+at::Tensor all_gather_parts(const at::Tensor& input, std::int64_t dimension, const Group& group);
+// The sum of the ranks' inputs, of it the own part along `dimension`; all parts of the gradient. Where a
+// divided sequence follows a row-parallel layer. Throws as own_part() does.
+at::Tensor reduce_scatter_parts(const at::Tensor& input, std::int64_t dimension, const Group& group);
+
+// Whether `group` has other ranks to communicate with.
+bool has_peers(const Group& group);
+// Time that this thread has stood still in the functions above since it asked last.
+Duration take_parallel_communication_time();
+// Counts the time until its end among it.
+class ParallelCommunication {
+ public:
+  ParallelCommunication();  // from now on
+  ~ParallelCommunication();
+  ParallelCommunication(const ParallelCommunication&) = delete;
+  ParallelCommunication& operator=(const ParallelCommunication&) = delete;
+
+ private:
+  std::int64_t begin_;
+};
+
+}  // namespace rondo

@@ -1,0 +1,242 @@
+#include "rondo/nn/tensor_parallel/ring_attention.h"
+
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/types.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <memory>
+
+#include "rondo/backend/collectives.h"
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/nn/parallel_communication.h"
+#include "rondo/nn/sample_scope.h"
+
+namespace rondo {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr std::int64_t kLength = 2;  // the dimension of [samples, heads, length, size]
+
+// Ranks in a ring, each of which passes on what it holds: after `turn` times that is what owner(turn) had.
+class Ring {
+ public:
+  // Rings of one group at the same time have tags of their own.
+  Ring(const Group& group, int tag) : group_(group), tag_(tag) {}
+
+  int owner(int turn) const { return (group_.rank() - turn + group_.size()) % group_.size(); }
+
+  // Begins to send `held` on and to receive what the rank before has.
+  void start(const at::Tensor& held) {
+    received_ = at::empty_like(held);
+    sent_ = held;
+    if (held.numel() == 0) return;  // a batch without samples, on all ranks
+    std::vector<at::Tensor> out{sent_}, in{received_};
+    const int next = (group_.rank() + 1) % group_.size();
+    const int before = (group_.rank() + group_.size() - 1) % group_.size();
+    send_ = group_.backend()->send(out, next, tag_);
+    receive_ = group_.backend()->recv(in, before, tag_);
+  }
+  at::Tensor finish() {
+    const ParallelCommunication timed;
+    if (sent_.numel() > 0) {
+      receive_->wait();
+      send_->wait();
+    }
+    sent_.reset();
+    return std::move(received_);
+  }
+
+ private:
+  const Group& group_;
+  int tag_;
+  at::Tensor sent_, received_;
+  c10::intrusive_ptr<c10d::Work> send_, receive_;
+};
+
+// Calls `visit(query piece, key piece, on the diagonal)`, numbers of pieces here and there, for each pair of
+// pieces of which the first sees the second.
+void visit_pairs(const std::vector<std::int64_t>& own, const std::vector<std::int64_t>& theirs, bool causal,
+                 const std::function<void(std::size_t, std::size_t, bool)>& visit) {
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    for (std::size_t j = 0; j < theirs.size(); ++j) {
+      if (causal && own[i] < theirs[j]) continue;
+      visit(i, j, causal && own[i] == theirs[j]);
+    }
+  }
+}
+
+at::Tensor piece(const at::Tensor& tensor, std::size_t number) {
+  const std::int64_t length = tensor.size(kLength) / 2;
+  return tensor.narrow(kLength, static_cast<std::int64_t>(number) * length, length);
+}
+
+// Of a pair of pieces.
+at::Tensor scores_of(const at::Tensor& query, const at::Tensor& key, bool diagonal) {
+  const double scale = 1.0 / std::sqrt(static_cast<double>(query.size(-1)));
+  at::Tensor scores = at::matmul(query * scale, key.transpose(-2, -1));
+  if (diagonal) {
+    const std::int64_t length = query.size(kLength);
+    scores.masked_fill_(at::ones({length, length}, query.options().dtype(at::kBool)).triu(1),
+                        -std::numeric_limits<double>::infinity());
+  }
+  return scores;
+}
+
+// What the backward pass is to know besides tensors.
+struct RingState : torch::CustomClassHolder {
+  Group group;
+  bool causal = false;
+  std::shared_ptr<const SampleDropoutImpl> dropout;  // null: nothing is dropped
+  std::shared_ptr<const SampleInfo> samples;
+
+  // What the probabilities of a pair of pieces are multiplied with; undefined for 1.
+  at::Tensor mask_of(std::int64_t query_piece, std::int64_t key_piece, const at::Tensor& scores) const {
+    if (!dropout) return {};
+    const std::int64_t length = scores.size(kLength);
+    return dropout
+        ->square_mask(*samples, scores.size(1), 2 * group.size() * length, query_piece * length,
+                      key_piece * length, length)
+        .to(scores.device(), scores.scalar_type());
+  }
+};
+
+at::Tensor masked(const at::Tensor& tensor, const at::Tensor& mask) {
+  return mask.defined() ? tensor * mask : tensor;
+}
+
+class RingAttention : public torch::autograd::Function<RingAttention> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& query, const at::Tensor& key,
+                            const at::Tensor& value, const c10::intrusive_ptr<RingState>& state) {
+    const Group& group = state->group;
+    // Sums over what has been seen so far, relative to the largest score so far.
+    at::Tensor output = at::zeros_like(query, at::MemoryFormat::Contiguous);
+    std::vector<std::int64_t> rows = query.sizes().vec();
+    rows.back() = 1;
+    at::Tensor largest = at::full(rows, -std::numeric_limits<double>::infinity(), query.options());
+    at::Tensor sum = at::zeros(rows, query.options());
+    const std::vector<std::int64_t> own = sequence_pieces(group.rank(), group.size());
+    Ring ring(group, /*tag=*/0);
+    at::Tensor held = at::stack({key, value});
+    for (int turn = 0; turn < group.size(); ++turn) {
+      const bool last = turn + 1 == group.size();
+      if (!last) ring.start(held);
+      const std::vector<std::int64_t> theirs = sequence_pieces(ring.owner(turn), group.size());
+      visit_pairs(own, theirs, state->causal, [&](std::size_t i, std::size_t j, bool diagonal) {
+        const at::Tensor scores = scores_of(piece(query, i), piece(held[0], j), diagonal);
+        at::Tensor top = piece(largest, i), total = piece(sum, i), result = piece(output, i);
+        const at::Tensor next = at::maximum(top, scores.amax(-1, true));
+        const at::Tensor before = (top - next).exp();
+        const at::Tensor weights = (scores - next).exp();
+        total.mul_(before).add_(weights.sum(-1, true));
+        result.mul_(before).add_(
+            at::matmul(masked(weights, state->mask_of(own[i], theirs[j], scores)), piece(held[1], j)));
+        top.copy_(next);
+      });
+      if (!last) held = ring.finish();
+    }
+    output.div_(sum);
+    context->save_for_backward({query, key, value, output, largest + sum.log()});
+    context->saved_data["state"] = at::IValue::make_capsule(state);
+    return output;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    if (at::GradMode::is_enabled())
+      throw UsageError("attention over a divided sequence cannot be differentiated twice (create_graph)");
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &query = saved[0], &output = saved[3], &logarithm = saved[4];
+    const auto state =
+        c10::static_intrusive_pointer_cast<RingState>(context->saved_data["state"].toCapsule());
+    const Group& group = state->group;
+    const double scale = 1.0 / std::sqrt(static_cast<double>(query.size(-1)));
+    const at::Tensor& gradient = gradients[0];
+    const at::Tensor shift = (gradient * output).sum(-1, true);
+    at::Tensor of_query = at::zeros_like(query, at::MemoryFormat::Contiguous);
+    const std::vector<std::int64_t> own = sequence_pieces(group.rank(), group.size());
+    // Keys and values go round, and behind them the gradients that have gathered for them.
+    Ring ring(group, /*tag=*/0), gathering(group, /*tag=*/1);
+    at::Tensor held = at::stack({saved[1], saved[2]});
+    for (int turn = 0; turn < group.size(); ++turn) {
+      const bool last = turn + 1 == group.size();
+      if (!last) ring.start(held);
+      at::Tensor of_held = at::zeros_like(held);
+      const std::vector<std::int64_t> theirs = sequence_pieces(ring.owner(turn), group.size());
+      visit_pairs(own, theirs, state->causal, [&](std::size_t i, std::size_t j, bool diagonal) {
+        const at::Tensor key = piece(held[0], j), value = piece(held[1], j), q = piece(query, i);
+        const at::Tensor scores = scores_of(q, key, diagonal);
+        const at::Tensor mask = state->mask_of(own[i], theirs[j], scores);
+        const at::Tensor weights = (scores - piece(logarithm, i)).exp_();
+        const at::Tensor g = piece(gradient, i);
+        piece(of_held[1], j).add_(at::matmul(masked(weights, mask).transpose(-2, -1), g));
+        const at::Tensor of_scores =
+            weights * (masked(at::matmul(g, value.transpose(-2, -1)), mask) - piece(shift, i)) * scale;
+        piece(of_query, i).add_(at::matmul(of_scores, key));
+        piece(of_held[0], j).add_(at::matmul(of_scores.transpose(-2, -1), q));
+      });
+      if (turn > 0) of_held.add_(gathering.finish());
+      gathering.start(of_held);
+      if (!last) held = ring.finish();
+    }
+    const at::Tensor home = gathering.finish();
+    return {of_query, home[0].clone(), home[1].clone(), {}};
+  }
+};
+
+}  // namespace
+
+std::vector<std::int64_t> sequence_pieces(int rank, int ranks) { return {rank, 2 * ranks - 1 - rank}; }
+
+at::Tensor own_sequence(const at::Tensor& tensor, std::int64_t dimension, const Group& group) {
+  if (!has_peers(group)) return tensor;
+  const std::int64_t pieces = 2 * group.size(), length = tensor.size(dimension);
+  if (length % pieces != 0) {
+    throw UsageError(str("a sequence of ", length, " positions cannot be divided among ", group.size(),
+                         " ranks: each has two of ", pieces, " equal pieces"));
+  }
+  std::vector<at::Tensor> own;
+  for (const std::int64_t number : sequence_pieces(group.rank(), group.size()))
+    own.push_back(tensor.narrow(dimension, number * (length / pieces), length / pieces));
+  return at::cat(own, dimension);
+}
+
+at::Tensor whole_sequence(const at::Tensor& own, std::int64_t dimension, const Group& group) {
+  if (!has_peers(group)) return own;
+  std::vector<at::Tensor> ordered(static_cast<std::size_t>(2 * group.size()));
+  const std::vector<at::Tensor> ranks = all_gather(own.contiguous(), group);
+  const std::int64_t length = own.size(dimension) / 2;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    std::int64_t begin = 0;
+    for (const std::int64_t number : sequence_pieces(rank, group.size())) {
+      ordered[static_cast<std::size_t>(number)] =
+          ranks[static_cast<std::size_t>(rank)].narrow(dimension, begin, length);
+      begin += length;
+    }
+  }
+  return at::cat(ordered, dimension);
+}
+
+at::Tensor ring_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                          bool causal, const Group& group, const SampleDropout& dropout) {
+  auto state = c10::make_intrusive<RingState>();
+  state->group = group;
+  state->causal = causal;
+  if (dropout && dropout->active()) {
+    state->dropout = dropout.ptr();
+    state->samples = SampleScope::current();
+    if (!state->samples)
+      throw UsageError("dropout in attention over a divided sequence draws by sample: make a SampleScope");
+  }
+  // Half precision has too few digits for sums over a whole sequence.
+  const at::ScalarType dtype = query.scalar_type();
+  const bool narrow = dtype == at::kHalf || dtype == at::kBFloat16;
+  const auto wide = [&](const at::Tensor& tensor) { return narrow ? tensor.to(at::kFloat) : tensor; };
+  return RingAttention::apply(wide(query), wide(key), wide(value), state).to(dtype);
+}
+
+}  // namespace rondo

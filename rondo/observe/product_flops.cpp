@@ -1,0 +1,82 @@
+#include "rondo/observe/product_flops.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
+
+#include <algorithm>
+#include <atomic>
+#include <string_view>
+#include <vector>
+
+namespace rondo {
+namespace {
+
+// Only grows. libtorch's callbacks are plain functions, so there is one of the process.
+std::atomic<double> counted_flops{0};
+
+using Sizes = c10::IntArrayRef;
+
+double product(Sizes sizes) {
+  double result = 1;
+  for (const std::int64_t size : sizes) result *= static_cast<double>(size);
+  return result;
+}
+
+double of_product(Sizes a, Sizes b) { return 2 * product(a) * static_cast<double>(b.back()); }
+
+// input [samples, channels, ...], weight [outputs, channels of a group, ...], or transposed [channels, ...].
+double of_convolution(Sizes input, Sizes weight, const std::vector<std::int64_t>& stride,
+                      const std::vector<std::int64_t>& padding, const std::vector<std::int64_t>& dilation,
+                      bool transposed) {
+  double places = static_cast<double>(input[0]);
+  for (std::size_t d = 2; d < input.size(); ++d) {
+    const std::size_t i = d - 2;
+    const auto of = [i](const std::vector<std::int64_t>& values) {
+      return values[std::min(i, values.size() - 1)];
+    };
+    const std::int64_t reach = of(dilation) * (weight[d] - 1) + 1;
+    places *=
+        static_cast<double>(transposed ? input[d] : (input[d] + 2 * of(padding) - reach) / of(stride) + 1);
+  }
+  return 2 * places * product(weight);
+}
+
+// query and key are [samples, heads, length, width]: scores, and what they weigh.
+double of_attention(Sizes query, Sizes key) { return 4 * product(query) * static_cast<double>(key[2]); }
+
+double flops_of(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
+  const auto sizes = [&](std::size_t i) { return inputs[i].toTensor().sizes(); };
+  if ((name == "aten::mm" || name == "aten::bmm") && inputs.size() >= 2)
+    return of_product(sizes(0), sizes(1));
+  if ((name == "aten::addmm" || name == "aten::baddbmm") && inputs.size() >= 3)
+    return of_product(sizes(1), sizes(2));
+  if (name == "aten::convolution" && inputs.size() >= 7)
+    return of_convolution(sizes(0), sizes(1), inputs[3].toIntVector(), inputs[4].toIntVector(),
+                          inputs[5].toIntVector(), inputs[6].toBool());
+  if (name.starts_with("aten::_scaled_dot_product_") && name.find("attention") != name.npos &&
+      name.find("backward") == name.npos && name.find("math") == name.npos && inputs.size() >= 2)
+    return of_attention(sizes(0), sizes(1));
+  return 0;
+}
+
+std::unique_ptr<at::ObserverContext> count_operation(const at::RecordFunction& operation) {
+  if (!at::GradMode::is_enabled()) return nullptr;
+  const double flops = flops_of(operation.name(), operation.inputs());
+  double now = counted_flops.load();
+  while (flops > 0 && !counted_flops.compare_exchange_weak(now, now + flops)) {
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+ProductFlops::ProductFlops()
+    : callback_(at::addGlobalCallback(
+          at::RecordFunctionCallback(count_operation).needsInputs(true).scopes({at::RecordScope::FUNCTION}))),
+      before_(counted_flops.load()) {}
+
+ProductFlops::~ProductFlops() { at::removeCallback(callback_); }
+
+double ProductFlops::count() const { return counted_flops.load() - before_; }
+
+}  // namespace rondo

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "rondo/options/option_table.h"
+
+namespace rondo {
+
+// What command lines and help know of one entry of a registry (a strategy, a model, a kind of data, an
+// engine) without building it. It comes from the entry's own folder, and needs no libtorch to run.
+struct Declaration {
+  std::string name;                              // "zero3"
+  std::string summary;                           // one line without a full stop
+  OptionTable options = OptionsOf<NoOptions>();  // of the entry
+  std::vector<std::string> aliases = {};         // further names
+  bool installed_apart = false;                  // needs something of the system that a build may lack
+
+  bool is_called(const std::string& text) const;  // by its name or an alias
+};
+
+// The entry of this name or alias; null when there is none.
+const Declaration* find_declaration(const std::vector<Declaration>& entries, const std::string& name);
+
+// The entries that have an option of this name.
+std::vector<std::string> takers_of(const std::vector<Declaration>& entries, const std::string& option);
+
+// Throws UsageError naming the first of `given` that says something else than its default and that `chosen`
+// lacks, though others of `entries` take it; "--`flag` `shown`" is how `chosen` was chosen.
+void refuse_options_of_others(const std::vector<Declaration>& entries, const Declaration& chosen,
+                              const std::string& flag, const std::string& shown, const OptionValues& given);
+
+}  // namespace rondo

@@ -1,0 +1,33 @@
+#include "rondo/parallel/ddp/ddp_strategy_options.h"
+
+namespace rondo {
+
+OptionsOf<DdpOptions> bucket_table() {
+  OptionsOf<DdpOptions> table;
+  table.begin_group("Gradients in buckets");
+  table.add("bucket-size", &DdpOptions::bucket_bytes,
+            "Gradients are reduced in buckets of this size; default 25MiB, between hosts --block-size");
+  table.add("check-parameters-every", &DdpOptions::check_parameters_every,
+            "Steps between checks that ranks agree; 0 is never", zero_or_more());
+  return table;
+}
+
+OptionsOf<DdpStrategyOptions> ddp_strategy_table() {
+  using Options = DdpStrategyOptions;
+  OptionsOf<Options> table;
+  table.include(bucket_table());
+  table.begin_group("Gradients in buckets");
+  table.add("codec", &Options::codec,
+            "How gradients travel: none, float16, bfloat16, int8, top_k[:FRACTION], "
+            "power_sgd[:rank=R,start=S] or a hook of docs/codecs.md");
+  table.include(communication_options());
+  return table;
+}
+
+std::vector<Declaration> DdpFolder::declarations() {
+  return {{.name = "ddp",
+           .summary = "every rank holds the whole model; gradients are averaged",
+           .options = ddp_strategy_table()}};
+}
+
+}  // namespace rondo

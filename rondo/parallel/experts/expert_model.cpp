@@ -1,0 +1,114 @@
+#include "rondo/parallel/experts/expert_model.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "rondo/backend/collectives.h"
+#include "rondo/parallel/ddp/ddp_state.h"
+#include "rondo/parallel/ddp/hooks/registry.h"
+
+namespace rondo {
+namespace {
+
+bool any_trained(const std::vector<ModelTensor>& parameters) {
+  return std::any_of(parameters.begin(), parameters.end(),
+                     [](const ModelTensor& parameter) { return parameter.tensor.requires_grad(); });
+}
+
+double square_of_gradients(const std::vector<ModelTensor>& parameters) {
+  double sum = 0;
+  for (const ModelTensor& parameter : parameters) {
+    const at::Tensor& gradient = parameter.tensor.grad();
+    if (!gradient.defined()) continue;
+    const auto norm = gradient.norm().item<double>();
+    sum += norm * norm;
+  }
+  return sum;
+}
+
+}  // namespace
+
+ExpertModel::ExpertModel(std::shared_ptr<torch::nn::Module> module, const ExpertLayers& layers,
+                         const Group& world, const ExpertGroups& groups, const Group& replicas,
+                         const ExpertOptions& options)
+    : module_(std::move(module)), groups_(groups) {
+  parts_ = std::make_unique<ExpertParts>(*module_, layers, world, replicas, [this] {
+    const at::NoGradGuard no_gradients;  // the forward passes to come are not those of a step
+    dense_->before_forward();
+  });
+  const auto averaged = [&](ModelTensors tensors, const Group& group) {
+    auto ddp = std::make_unique<DistributedDataParallel>(std::move(tensors), group, options);
+    if (options.codec != "none") ddp->register_comm_hook(make_comm_hook(options.codec, group));
+    return ddp;
+  };
+  dense_ = averaged({parts_->dense_parameters(), parts_->buffers()}, world);
+  const std::vector<ModelTensor> experts = parts_->expert_parameters();
+  if (replicas.size() > 1 && any_trained(experts)) experts_ = averaged({experts, {}}, replicas);
+}
+
+void ExpertModel::begin_step(const LocalBatch& batch) {
+  no_sync_.clear();
+  parts_->shard_again();
+  synchronised_ = batch.synchronise;
+  if (batch.synchronise) {
+    mine_ = {.samples = batch.samples};
+    if (StepAnnouncement* announcement = dense_->state().announcement.get()) announcement->offer(mine_);
+    if (experts_) {
+      // Behind the gradients of this rank's experts are the samples of all ranks that sent tokens.
+      at::Tensor samples =
+          at::tensor({batch.samples}, at::kLong).to(groups_.experts.traits().control_device());
+      all_reduce(samples, groups_.experts);
+      experts_->state().announcement->offer({.samples = samples.item<std::int64_t>()});
+    }
+  } else {
+    no_sync_.push_back(dense_->no_sync());
+    if (experts_) no_sync_.push_back(experts_->no_sync());
+  }
+  dense_->before_forward();
+}
+
+void ExpertModel::announce(const StepTotals& mine) {
+  mine_.totals = mine;
+  if (StepAnnouncement* announcement = dense_->state().announcement.get()) announcement->start(mine_);
+}
+
+StepTotals ExpertModel::totals() {
+  StepAnnouncement* announcement = dense_->state().announcement.get();
+  return announcement != nullptr ? announcement->totals() : mine_.totals;
+}
+
+double ExpertModel::clip_gradients(double max_norm) {
+  const std::vector<ModelTensor> dense = parts_->dense_parameters(), experts = parts_->expert_parameters();
+  at::Tensor of_experts =
+      at::tensor({square_of_gradients(experts)}, at::kDouble).to(groups_.experts.traits().control_device());
+  all_reduce(of_experts, groups_.experts);
+  const double norm = std::sqrt(square_of_gradients(dense) + of_experts.item<double>());
+  // As torch::nn::utils::clip_grad_norm_.
+  const double factor = max_norm / (norm + 1e-6);
+  if (factor >= 1) return norm;
+  for (const std::vector<ModelTensor>* parameters : {&dense, &experts}) {
+    for (const ModelTensor& parameter : *parameters) {
+      if (parameter.tensor.grad().defined()) parameter.tensor.mutable_grad().detach().mul_(factor);
+    }
+  }
+  return norm;
+}
+
+CommunicationTimes ExpertModel::communication_times() const {
+  if (!synchronised_) return {};
+  return {communication_time(dense_->last_backward()), exposed_communication_time(dense_->last_backward())};
+}
+
+std::vector<TraceSpan> ExpertModel::communication_spans() const {
+  if (!synchronised_) return {};
+  std::vector<TraceSpan> spans = dense_->last_backward().buckets;
+  if (experts_) {
+    const std::vector<TraceSpan>& more = experts_->last_backward().buckets;
+    spans.insert(spans.end(), more.begin(), more.end());
+  }
+  return spans;
+}
+
+}  // namespace rondo

@@ -1,0 +1,47 @@
+#include "rondo/parallel/gradients/gradient_hooks.h"
+
+#include <torch/autograd.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/types.h>
+
+namespace rondo {
+namespace {
+
+struct Hook final : torch::autograd::PostAccumulateGradHook {
+  void operator()(const at::Tensor& parameter) override {
+    if (previous) (*previous)(parameter);
+    if (*arrived) (*arrived)(number);
+  }
+
+  std::shared_ptr<GradientHooks::Arrived> arrived;
+  std::size_t number = 0;
+  std::unique_ptr<torch::autograd::PostAccumulateGradHook> previous;
+};
+
+}  // namespace
+
+GradientHooks::GradientHooks(const std::vector<ModelTensor>& parameters, Arrived arrived)
+    : parameters_(parameters), arrived_(std::make_shared<Arrived>(std::move(arrived))) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    auto hook = std::make_unique<Hook>();
+    hook->arrived = arrived_;
+    hook->number = i;
+    const at::Tensor& tensor = parameters_[i].tensor;
+    hook->previous = std::move(torch::autograd::impl::post_acc_grad_hooks(tensor));
+    torch::autograd::impl::set_post_acc_grad_hooks(tensor, std::move(hook));
+  }
+}
+
+GradientHooks::~GradientHooks() {
+  *arrived_ = nullptr;
+  for (const ModelTensor& parameter : parameters_) {
+    auto& slot = torch::autograd::impl::post_acc_grad_hooks(parameter.tensor);
+    auto* hook = dynamic_cast<Hook*>(slot.get());
+    if (!hook || hook->arrived != arrived_) continue;
+    std::unique_ptr<torch::autograd::PostAccumulateGradHook> previous = std::move(hook->previous);
+    slot = std::move(previous);
+  }
+}
+
+}  // namespace rondo

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "rondo/nn/model_tensors.h"
+
+namespace rondo {
+
+// For as long as it lives, tells the number of each parameter whose gradient a backward pass has accumulated
+// into `.grad`, on the thread that runs that part of backward. Hooks that somebody installed before keep
+// being called, first. Not to be made or destroyed during a backward pass.
+class GradientHooks {
+ public:
+  using Arrived = std::function<void(std::size_t parameter)>;
+
+  GradientHooks(const std::vector<ModelTensor>& parameters, Arrived arrived);
+  ~GradientHooks();
+  GradientHooks(const GradientHooks&) = delete;
+  GradientHooks& operator=(const GradientHooks&) = delete;
+
+ private:
+  std::vector<ModelTensor> parameters_;
+  std::shared_ptr<Arrived>
+      arrived_;  // empty after destruction: a hook that could not be removed does nothing
+};
+
+}  // namespace rondo

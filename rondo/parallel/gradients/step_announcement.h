@@ -1,0 +1,65 @@
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "rondo/backend/group.h"
+#include "rondo/parallel/gradients/gradient_weight.h"
+#include "rondo/strategy/step_totals.h"
+
+namespace rondo {
+
+// What one rank tells the others about a step.
+struct RankStep {
+  bool active = true;        // has a batch; false once it has run out of data inside with_join
+  bool synchronises = true;  // the backward pass will reduce gradients (not under no_sync)
+  bool broadcasts_buffers = false;
+  std::optional<std::int64_t> samples = {};  // behind its gradients; empty when not told
+  StepTotals totals = {};
+};
+
+// One small all-reduce by which ranks learn each other's RankStep. Started early and awaited where its result
+// is needed, it costs no waiting in the usual case.
+class StepAnnouncement {
+ public:
+  explicit StepAnnouncement(Group group)
+      : group_(std::move(group)), control_device_(group_.traits().control_device()) {}
+
+  // Collective; returns at once.
+  void start(const RankStep& mine);
+  // What ensure_started() is to start where nothing else was started before.
+  void offer(const RankStep& mine) { offered_ = mine; }
+  void ensure_started();
+  // Whether start was called since the last clear.
+  bool started() const { return started_; }
+  // By group rank; waits for the ranks that have not announced theirs. Requires started().
+  const std::vector<RankStep>& ranks();
+  // The sum over the ranks of the newest announcement that was started, also after clear().
+  StepTotals totals();
+  // The ranks that were active in the newest announcement known to have had any; ascending.
+  const std::vector<int>& last_active() const { return last_active_; }
+  void clear();
+
+  // Scale: this rank's samples / all samples when those were announced, otherwise 1 / (ranks of the group, or
+  // of the active ones when `divide_by_active`). 0 for a rank that is not active, and for all when there are
+  // no samples anywhere. Throws MismatchError when only some ranks told samples.
+  GradientWeight gradient_weight(bool divide_by_active);
+  bool everyone_active();
+
+ private:
+  Group group_;
+  c10::DeviceType control_device_;
+  bool started_ = false;
+  at::Tensor table_;  // [ranks, fields] int64; every rank fills its own row of zeros. Kept from step to step
+  std::vector<at::Tensor> message_;  // the table where the engine can reach it
+  c10::intrusive_ptr<c10d::Work> work_;
+  std::optional<RankStep> offered_;
+  std::vector<RankStep> ranks_;
+  std::vector<int> last_active_;
+  StepTotals totals_;
+};
+
+}  // namespace rondo

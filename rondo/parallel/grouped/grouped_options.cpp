@@ -1,0 +1,18 @@
+#include "rondo/parallel/grouped/grouped_options.h"
+
+namespace rondo {
+
+std::vector<Declaration> GroupedFolder::declarations() {
+  OptionsOf<Options> table;
+  table.begin_group("Groups of ranks");
+  table.add("groups", &Options::groups,
+            "Groups of equally many ranks, each one worker of the servers; must divide --nproc-per-node",
+            above_zero());
+  table.include(server_table());
+  table.include(ddp_strategy_table());
+  return {{.name = "grouped",
+           .summary = "groups of ranks: synchronous in a group, asynchronous between them through servers",
+           .options = table}};
+}
+
+}  // namespace rondo

@@ -1,0 +1,141 @@
+#include "rondo/parallel/local_sgd/parameter_average.h"
+
+#include <torch/types.h>
+
+#include "rondo/backend/collectives.h"
+#include "rondo/base/text.h"
+#include "rondo/base/time.h"
+
+namespace rondo {
+
+ParameterAverage::ParameterAverage(const std::vector<at::Tensor>& parameters,
+                                   const std::vector<at::Tensor>& buffers, const Group& group,
+                                   const LocalSgdOptions& options)
+    : group_(group), options_(options) {
+  for (Fragment& fragment : cut_into_fragments(parameters, options.fragments, 0))
+    parts_.push_back({.fragment = std::move(fragment), .anchored = options.outer == "diloco"});
+  for (Fragment& fragment : cut_into_fragments(buffers, 1, options.fragments - 1))
+    parts_.push_back({.fragment = std::move(fragment)});
+  restart();
+}
+
+void ParameterAverage::restart() {
+  settle();
+  for (Part& part : parts_) {
+    if (part.anchored) part.anchor = part.fragment.flat();
+    part.momentum.reset();
+  }
+}
+
+void ParameterAverage::after_step(std::int64_t step) {
+  spans_.clear();
+  for (Part& part : parts_) {
+    if (part.sum.defined() && part.counts_after <= step) take(part);
+  }
+  for (Part& part : parts_) {
+    // The last fragment's moment is the end of the period, those of the others lie before it.
+    const std::int64_t moment = options_.sync_period * (part.fragment.moment() + 1) / options_.fragments;
+    if (step % options_.sync_period != moment % options_.sync_period) continue;
+    launch(part, step);
+    if (options_.sync_delay == 0) take(part);
+  }
+}
+
+void ParameterAverage::launch(Part& part, std::int64_t step) {
+  part.sum = part.fragment.flat();
+  if (options_.sync_delay > 0) part.sent = part.sum.clone();
+  part.counts_after = step + options_.sync_delay;
+  part.launched_ns = monotonic_ns();
+  if (group_.size() == 1) return;
+  std::vector<at::Tensor> tensors{part.sum};
+  part.work = group_.backend()->allreduce(tensors);
+}
+
+void ParameterAverage::take(Part& part) {
+  const torch::NoGradGuard no_grad;
+  const std::int64_t begin = monotonic_ns();
+  if (part.work) part.work->wait();
+  part.work.reset();
+  const std::int64_t end = monotonic_ns();
+  at::Tensor mean = std::exchange(part.sum, {});
+  spans_.push_back({.name = "all_reduce",
+                    .lane = Lane::communication,
+                    .begin_ns = part.launched_ns,
+                    .end_ns = end,
+                    .bucket = part.fragment.moment(),
+                    .bytes = mean.nbytes(),
+                    .queued_ns = part.launched_ns,
+                    .exposed_ns = end - begin,
+                    .waited_ns = begin});
+  mean.div_(group_.size());
+  if (part.anchored) {
+    const at::Tensor gradient = part.anchor - mean;
+    if (part.momentum.defined()) {
+      part.momentum.mul_(options_.outer_momentum).add_(gradient);
+    } else {
+      part.momentum = gradient.clone();
+    }
+    part.anchor.sub_(gradient.add_(part.momentum, options_.outer_momentum), options_.outer_learning_rate);
+    mean = part.anchor;
+  }
+  if (part.sent.defined()) {
+    part.fragment.advance(mean - std::exchange(part.sent, {}));
+  } else {
+    part.fragment.assign(mean);
+  }
+}
+
+void ParameterAverage::settle() {
+  for (Part& part : parts_) {
+    if (part.sum.defined()) take(part);
+  }
+}
+
+std::vector<at::Tensor> ParameterAverage::values() const {
+  std::vector<at::Tensor> values;
+  for (const Part& part : parts_) values.push_back(part.fragment.flat());
+  return values;
+}
+
+void ParameterAverage::assign(const std::vector<at::Tensor>& values) const {
+  for (std::size_t i = 0; i < parts_.size(); ++i) parts_[i].fragment.assign(values[i]);
+}
+
+std::vector<at::Tensor> ParameterAverage::mean_values() const {
+  std::vector<at::Tensor> means = values();
+  if (group_.size() == 1) return means;
+  for (at::Tensor& mean : means) {
+    all_reduce(mean, group_);
+    mean.div_(group_.size());
+  }
+  return means;
+}
+
+CommunicationState ParameterAverage::state() const {
+  CommunicationState state;
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    if (parts_[i].anchor.defined()) state[str("anchor.", i)] = parts_[i].anchor.clone();
+    if (parts_[i].momentum.defined()) state[str("momentum.", i)] = parts_[i].momentum.clone();
+  }
+  return state;
+}
+
+bool ParameterAverage::restore(const CommunicationState& state) {
+  const auto saved = [&](const char* what, std::size_t i) {
+    const auto found = state.find(str(what, ".", i));
+    return found == state.end() ? at::Tensor() : found->second;
+  };
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const at::Tensor anchor = saved("anchor", i);
+    if (anchor.defined() != parts_[i].anchored) return false;
+    if (anchor.defined() && anchor.sizes() != parts_[i].anchor.sizes()) return false;
+  }
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    if (parts_[i].anchored) parts_[i].anchor = saved("anchor", i).clone();
+    const at::Tensor momentum = saved("momentum", i);
+    parts_[i].momentum = momentum.defined() ? momentum.clone() : at::Tensor();
+  }
+  return true;
+}
+
+}  // namespace rondo

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+#include "rondo/backend/group.h"
+#include "rondo/parallel/local_sgd/fragment.h"
+#include "rondo/parallel/local_sgd/local_sgd_options.h"
+#include "rondo/strategy/prepared_model.h"
+
+namespace rondo {
+
+// The parameters of a model of which every rank trains a replica of its own, and what is made of their
+// averages. After step s (counted from 1, behind the synchronous ones) the fragments whose moment it is are
+// averaged over the ranks; the result counts after step s + sync_delay. Ranks agree on nothing but the number
+// of the step, which is the same on all of them. One thread uses an object.
+//
+// average: the parameters become the mean of the ranks' (Stich, Local SGD, 2019). diloco: the anchor, the
+// parameters after the last average, goes along the mean difference to the ranks' parameters by SGD with
+// Nesterov's momentum (Douillard et al., DiLoCo, 2311.08105). With a delay, ranks add to their parameters
+// what the average would have changed when it was sent, so that the steps between are kept (fragments and
+// overlap: Streaming DiLoCo, 2501.18512).
+class ParameterAverage {
+ public:
+  // The parameters are equal on all ranks. Buffers (running statistics) are averaged at the end of each
+  // period, whatever is made of the parameters' averages; those that are not floating-point stay each rank's
+  // own.
+  ParameterAverage(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& buffers,
+                   const Group& group, const LocalSgdOptions& options);
+
+  // After `step` local steps. Collective at the moments of averages, which depend on `step` only.
+  void after_step(std::int64_t step);
+  // Whether after so many local steps a whole period ends.
+  bool ends_period(std::int64_t step) const { return step % options_.sync_period == 0; }
+  // Averages that are under way count now. Collective.
+  void settle();
+  // From the values that the tensors have now, equal on all ranks; forgets momentum and what is under way.
+  void restart();
+
+  // This rank's values, and giving them back.
+  std::vector<at::Tensor> values() const;
+  void assign(const std::vector<at::Tensor>& values) const;
+  // The mean of all ranks' values, on every rank. Collective.
+  std::vector<at::Tensor> mean_values() const;
+
+  // By name, for a checkpoint: "anchor.0", "momentum.0". After settle().
+  CommunicationState state() const;
+  // Goes on from state(); false, and nothing has changed, where it is of other fragments or another outer
+  // optimizer.
+  bool restore(const CommunicationState& state);
+
+  const std::vector<TraceSpan>& spans() const { return spans_; }  // of the last after_step()
+
+ private:
+  struct Part {
+    Fragment fragment;
+    bool anchored = false;     // goes by the outer optimizer
+    at::Tensor anchor = {};    // of diloco: after the last average
+    at::Tensor momentum = {};  // of diloco; undefined before the first average
+    at::Tensor sent = {};      // this rank's values when an average was sent
+    at::Tensor sum = {};       // of it; undefined when none is under way
+    c10::intrusive_ptr<c10d::Work> work = {};
+    std::int64_t counts_after = 0;  // step
+    std::int64_t launched_ns = 0;
+  };
+
+  void launch(Part& part, std::int64_t step);
+  void take(Part& part);
+
+  Group group_;
+  LocalSgdOptions options_;
+  std::vector<Part> parts_;
+  std::vector<TraceSpan> spans_;
+};
+
+}  // namespace rondo

@@ -1,0 +1,60 @@
+#include "rondo/parallel/replicas/replicas_options.h"
+
+namespace rondo {
+namespace {
+
+OptionsOf<ReplicasOptions> replicas_table() {
+  OptionsOf<ReplicasOptions> table;
+  table.begin_group("Replicas in one process");
+  table.add("replicas", &ReplicasOptions::replicas, "Replicas of the model in each process, one thread each",
+            above_zero());
+  table.add("devices", &ReplicasOptions::devices,
+            "Device of each replica instead of --replicas, as cpu,cpu or cuda:0,cuda:1");
+  return table;
+}
+
+}  // namespace
+
+std::vector<Declaration> MirroredFolder::declarations() {
+  OptionsOf<Options> table;
+  table.include(replicas_table());
+  table.begin_group("Replicas in one process");
+  table.add("cross-device-ops", &Options::cross_device_ops, "How replicas combine gradients",
+            one_of({"all_reduce", "hierarchical_copy", "one_device"}));
+  table.add("num-packs", &Options::num_packs,
+            "Packs of gradients that replicas divide among themselves; 0 is each gradient by itself",
+            zero_or_more());
+  return {{.name = "mirrored",
+           .summary = "one process, a thread and a copy of the variables for each replica",
+           .options = table}};
+}
+
+std::vector<Declaration> CentralStorageFolder::declarations() {
+  return {{.name = "central_storage",
+           .summary = "one process, the variables once, replicas compute with them",
+           .options = replicas_table()}};
+}
+
+std::vector<Declaration> DataParallelFolder::declarations() {
+  return {{.name = "data_parallel",
+           .summary = "one process: replicate, scatter, apply in parallel, gather on the first device",
+           .options = replicas_table()}};
+}
+
+std::vector<Declaration> MultiWorkerMirroredFolder::declarations() {
+  OptionsOf<Options> table;
+  table.include(replicas_table());
+  table.begin_group("Gradients between workers with several replicas");
+  table.add("bytes-per-pack", &Options::bytes_per_pack,
+            "Gradients travel between workers in packs of this size; 0 is 25MiB");
+  table.add("implementation", &Options::implementation, "How packs are added up; auto: as the engine chooses",
+            one_of({"auto", "ring"}));
+  table.add("pack-timeout", &Options::pack_timeout, "Longest wait for a pack; default: --timeout",
+            duration());
+  table.include(ddp_strategy_table());
+  return {{.name = "multi_worker_mirrored",
+           .summary = "several processes of several replicas each; of one replica each it is ddp",
+           .options = table}};
+}
+
+}  // namespace rondo

@@ -1,0 +1,202 @@
+#include "rondo/parallel/replicas/replica_threads.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <latch>
+#include <utility>
+
+#include "rondo/base/error.h"
+#include "rondo/base/log.h"
+#include "rondo/base/text.h"
+#include "rondo/channel/futex.h"
+#include "rondo/channel/waiting.h"
+#include "rondo/memory/limit_error.h"
+
+namespace rondo {
+namespace {
+
+// About 100 us on processors of today: longer than a trainer needs between two steps of a small model.
+constexpr int kReplicaSpins = 2500;
+constexpr auto kReplicaSleep = std::chrono::seconds(1);
+
+// Of the calling thread, within the run() of `threads`.
+struct ReplicaOfThread {
+  const ReplicaThreads* threads = nullptr;
+  int replica = 0;
+};
+thread_local ReplicaOfThread replica_of_thread;
+
+// Another replica has thrown.
+class ReplicaStopped final : public CancelledError {
+ public:
+  ReplicaStopped() : CancelledError("another replica of this process has failed") {}
+};
+
+template <class Known>
+void rethrow_as(const std::exception_ptr& error, const std::string& prefix) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Known& known) {
+    if constexpr (std::is_base_of_v<CommunicationError, Known>) {
+      throw Known(prefix + known.what(), known.ranks());
+    } else if constexpr (std::is_same_v<MemoryLimitError, Known>) {
+      throw MemoryLimitError(prefix + known.what(), known.wanted(), known.limit());
+    } else {
+      throw Known(prefix + known.what());
+    }
+  } catch (...) {
+    return;
+  }
+}
+
+// The most derived types first.
+template <class... Known>
+void rethrow_as_one_of(const std::exception_ptr& error, const std::string& prefix) {
+  (rethrow_as<Known>(error, prefix), ...);
+}
+
+}  // namespace
+
+ReplicaThreads::ReplicaThreads(int replicas)
+    : replicas_(replicas),
+      torch_threads_(std::max(1, at::get_num_threads() / std::max(1, replicas))),
+      // With fewer processors than replicas whoever spins keeps others from arriving.
+      spins_(static_cast<int>(std::thread::hardware_concurrency()) >= replicas ? kReplicaSpins : 0),
+      errors_(static_cast<std::size_t>(replicas)),
+      trackers_(static_cast<std::size_t>(replicas)) {
+  if (replicas < 1) throw UsageError(str("a process with ", replicas, " replicas: expected one or more"));
+  trackers_[0] = &replica_memory_tracker();
+  if (replicas == 1) return;
+  at::set_num_threads(torch_threads_);
+  std::latch ready(replicas - 1);
+  for (int replica = 1; replica < replicas; ++replica) {
+    threads_.emplace_back([this, replica, &ready] {
+      const Replica number;
+      begin_replica_tracker(number.number());
+      number.enter();
+      log::set_prefix(str("replica ", replica));
+      trackers_[static_cast<std::size_t>(replica)] = &replica_memory_tracker();
+      at::set_num_threads(torch_threads_);
+      ready.count_down();
+      work(replica);
+    });
+  }
+  ready.wait();
+}
+
+ReplicaThreads::~ReplicaThreads() {
+  ends_ = true;
+  change(job_);
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ReplicaThreads::wait_while(std::atomic<std::uint32_t>& word, std::uint32_t value) {
+  for (int i = 0; i < spins_; ++i) {
+    if (word.load(std::memory_order_acquire) != value) return;
+    relax_processor();
+  }
+  ++sleepers_;
+  while (word.load() == value) futex_wait(word, value, kReplicaSleep);
+  --sleepers_;
+}
+
+// Whoever goes to sleep counts itself before it looks at the word a last time, so one of the two sees the
+// other.
+void ReplicaThreads::change(std::atomic<std::uint32_t>& word) {
+  ++word;
+  if (sleepers_.load() > 0) futex_wake_all(word);
+}
+
+void ReplicaThreads::work(int replica) {
+  std::uint32_t seen = 0;
+  for (;;) {
+    wait_while(job_, seen);
+    ++seen;
+    if (ends_) return;
+    run_one(replica);
+    if (--at_work_ == 0) change(done_);
+  }
+}
+
+void ReplicaThreads::run_one(int replica) {
+  const ReplicaOfThread outer = std::exchange(replica_of_thread, {this, replica});
+  try {
+    (*body_)(replica);
+  } catch (...) {
+    errors_[static_cast<std::size_t>(replica)] = std::current_exception();
+    failed_ = true;
+    change(meeting_);
+  }
+  replica_of_thread = outer;
+}
+
+void ReplicaThreads::run(const std::function<void(int)>& body) {
+  if (replica_of_thread.threads == this) throw UsageError("run() of a strategy was called within its run()");
+  body_ = &body;
+  failed_ = false;
+  arrived_ = 0;
+  at_work_ = static_cast<std::uint32_t>(replicas_ - 1);
+  const std::uint32_t done = done_;
+  change(job_);
+  run_one(0);
+  if (replicas_ > 1) wait_while(done_, done);
+  body_ = nullptr;
+  if (failed_) rethrow_first();
+}
+
+void ReplicaThreads::run_on(int replica, const std::function<void()>& body) {
+  run([&](int each) {
+    if (each == replica) body();
+  });
+}
+
+void ReplicaThreads::meet() {
+  if (replicas_ == 1) return;
+  const std::uint32_t meeting = meeting_;
+  if (failed_) throw ReplicaStopped();
+  if (++arrived_ == static_cast<std::uint32_t>(replicas_)) {
+    arrived_ = 0;
+    change(meeting_);
+  } else {
+    wait_while(meeting_, meeting);
+  }
+  if (failed_) throw ReplicaStopped();
+}
+
+int ReplicaThreads::current() const {
+  return replica_of_thread.threads == this ? replica_of_thread.replica : 0;
+}
+
+std::vector<std::uint64_t> ReplicaThreads::peak_bytes() const {
+  std::vector<std::uint64_t> peaks;
+  for (const MemoryTracker* tracker : trackers_) peaks.push_back(tracker->peak_total());
+  return peaks;
+}
+
+void ReplicaThreads::rethrow_first() {
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(replicas_));
+  errors.swap(errors_);
+  for (int replica = 0; replica < replicas_; ++replica) {
+    const std::exception_ptr& error = errors[static_cast<std::size_t>(replica)];
+    if (!error) continue;
+    if (replicas_ == 1) std::rethrow_exception(error);
+    try {
+      std::rethrow_exception(error);
+    } catch (const ReplicaStopped&) {
+      continue;
+    } catch (...) {
+      const std::string prefix = str("replica ", replica, " of ", replicas_, ": ");
+      rethrow_as_one_of<PeerLostError, TimeoutError, MismatchError, CommunicationError, MemoryLimitError,
+                        UsageError, DataError, CancelledError, Error>(error, prefix);
+      // Of the standard library or libtorch.
+      try {
+        std::rethrow_exception(error);
+      } catch (const std::exception& other) {
+        throw Error(prefix + other.what());
+      }
+    }
+  }
+}
+
+}  // namespace rondo

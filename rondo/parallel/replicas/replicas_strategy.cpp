@@ -1,0 +1,171 @@
+#include "rondo/parallel/replicas/replicas_strategy.h"
+
+#include <torch/cuda.h>
+
+#include <set>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/parallel/replicas/data_parallel.h"
+#include "rondo/parallel/replicas/replicas_options.h"
+#include "rondo/parallel/replicated/ddp_strategy.h"
+#include "rondo/strategy/replica_context.h"
+#include "rondo/strategy/value_collectives.h"
+
+namespace rondo {
+namespace {
+
+c10::Device parse_device(const std::string& text) {
+  try {
+    const c10::Device device(text);
+    if (device.is_cpu() || device.is_cuda()) return device;
+  } catch (const c10::Error&) {
+    // Said below.
+  }
+  throw UsageError(str("--devices ", text, ": expected cpu, cuda or cuda:N for each replica"));
+}
+
+std::vector<c10::Device> parse_devices(const ReplicasOptions& options) {
+  std::vector<c10::Device> devices;
+  std::set<c10::DeviceIndex> used;
+  for (const std::string& text : options.devices) {
+    const c10::Device device = parse_device(text);
+    if (device.is_cuda() && !used.insert(device.index()).second)
+      throw UsageError(str("--devices names ", text, " twice; only the CPU may stand several times"));
+    devices.push_back(device);
+  }
+  if (!devices.empty() && options.replicas != 1 && options.replicas != static_cast<int>(devices.size())) {
+    throw UsageError(str("--replicas ", options.replicas, " but --devices names ", devices.size(),
+                         ": give one of the two"));
+  }
+  return devices;
+}
+
+int replicas_of(const ReplicasOptions& options) {
+  if (options.replicas < 1) throw UsageError(str("--replicas ", options.replicas, ": expected one or more"));
+  return options.devices.empty() ? options.replicas : static_cast<int>(options.devices.size());
+}
+
+void require_one_process(const std::string& name, const Context& context) {
+  if (context.world_size() == 1) return;
+  throw UsageError(str("strategy ", name, " trains on one process, but this job has ", context.world_size(),
+                       "; use multi_worker_mirrored or ddp, or start one process"));
+}
+
+}  // namespace
+
+ReplicasStrategy::ReplicasStrategy(Context context, ReplicasSettings settings, int replicas)
+    : context_(std::move(context)),
+      settings_(std::move(settings)),
+      threads_(replicas),
+      values_(threads_, context_.world()) {}
+
+std::vector<c10::Device> ReplicasStrategy::devices_from(c10::Device first) const {
+  std::vector<c10::Device> devices = settings_.devices;
+  for (int replica = 0; devices.size() < static_cast<std::size_t>(threads_.size()); ++replica) {
+    const int index = std::max<int>(0, first.index()) + replica;
+    devices.push_back(first.is_cuda() ? c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index))
+                                      : first);
+  }
+  for (const c10::Device& device : devices) {
+    if (device.is_cuda() && device.index() >= static_cast<int>(torch::cuda::device_count())) {
+      throw UsageError(str("strategy ", name(), " has ", threads_.size(), " replicas, and device ",
+                           device.str(), " is not there: libtorch sees ", torch::cuda::device_count(),
+                           " CUDA devices"));
+    }
+  }
+  return devices;
+}
+
+std::unique_ptr<Training> ReplicasStrategy::prepare(const Recipe& recipe) {
+  ReplicasSettings settings = settings_;
+  settings.devices = devices_from(recipe.device);
+  return std::make_unique<ReplicasTraining>(*this, threads_, settings, recipe);
+}
+
+ReplicaValue ReplicasStrategy::run(const std::function<at::Tensor(int replica)>& step) {
+  std::vector<at::Tensor> values(static_cast<std::size_t>(threads_.size()));
+  threads_.run([&](int replica) {
+    const Scope scope(this);
+    const int number = context_.rank() * threads_.size() + replica;
+    const ReplicaContext within(*this, number, [this](ReduceOp op, const at::Tensor& value) {
+      return values_.all_reduce(op, value);
+    });
+    values[static_cast<std::size_t>(replica)] = step(number);
+  });
+  return ReplicaValue(std::move(values));
+}
+
+const std::vector<at::Tensor>& ReplicasStrategy::checked(const ReplicaValue& value) const {
+  if (value.size() == static_cast<std::size_t>(calls_of_run())) return value.tensors();
+  throw UsageError(str("strategy ", name(), " calls a step ", calls_of_run(),
+                       " times in this process, but the value has ", value.size(), " tensors"));
+}
+
+at::Tensor ReplicasStrategy::reduce(ReduceOp op, const ReplicaValue& value,
+                                    std::optional<std::int64_t> axis) {
+  return reduce_values(op, checked(value), axis, context_.world());
+}
+
+at::Tensor ReplicasStrategy::gather(const ReplicaValue& value, std::int64_t axis) {
+  return gather_values(checked(value), axis, context_.world());
+}
+
+std::unique_ptr<Strategy> MirroredFolder::make(const std::string& name, const Context& context,
+                                               const Options& options) {
+  require_one_process(name, context);
+  if (options.num_packs < 0) throw UsageError(str("--num-packs ", options.num_packs, ": expected 0 or more"));
+  return std::make_unique<ReplicasStrategy>(
+      context,
+      ReplicasSettings{
+          .strategy = name,
+          .devices = parse_devices(options),
+          .gradients = {.ops = parse_cross_device_ops(options.cross_device_ops, "--cross-device-ops"),
+                        .num_packs = options.num_packs}},
+      replicas_of(options));
+}
+
+std::unique_ptr<Strategy> CentralStorageFolder::make(const std::string& name, const Context& context,
+                                                     const Options& options) {
+  require_one_process(name, context);
+  std::vector<c10::Device> devices = parse_devices(options);
+  for (const c10::Device& device : devices) {
+    if (device != devices.front()) {
+      throw UsageError(str("strategy ", name, " keeps the variables once, on ", devices.front().str(),
+                           ", which a replica on ", device.str(), " cannot compute with; use mirrored"));
+    }
+  }
+  return std::make_unique<ReplicasStrategy>(
+      context, ReplicasSettings{.strategy = name, .devices = std::move(devices), .central_variables = true},
+      replicas_of(options));
+}
+
+std::unique_ptr<Strategy> DataParallelFolder::make(const std::string& name, const Context& context,
+                                                   const Options& options) {
+  require_one_process(name, context);
+  return std::make_unique<DataParallel>(
+      context, ReplicasSettings{.strategy = name, .devices = parse_devices(options)}, replicas_of(options));
+}
+
+std::unique_ptr<Strategy> MultiWorkerMirroredFolder::make(const std::string& name, const Context& context,
+                                                          const Options& options) {
+  const int replicas = replicas_of(options);
+  if (replicas == 1 && options.devices.empty()) return DdpFolder::make("ddp", context, options);
+  const OptionTable of_ddp = ddp_strategy_table();
+  for (const Option& option : of_ddp.options()) {
+    const auto text = option.text(static_cast<const DdpStrategyOptions*>(&options));
+    if (text == option.default_text) continue;
+    throw UsageError(str("strategy ", name, " takes --", option.name,
+                         " with one replica a process, where it is "
+                         "ddp; with ",
+                         replicas, " replicas it has no effect"));
+  }
+  WorkerExchangeOptions workers{.ring = options.implementation == "ring"};
+  if (options.bytes_per_pack.count > 0) workers.bytes_per_pack = options.bytes_per_pack;
+  if (options.pack_timeout) workers.timeout = parse_duration(*options.pack_timeout, "--pack-timeout");
+  return std::make_unique<ReplicasStrategy>(
+      context, ReplicasSettings{.strategy = name, .devices = parse_devices(options), .workers = workers},
+      replicas);
+}
+
+}  // namespace rondo

@@ -1,0 +1,150 @@
+#include "rondo/parallel/replicated/ddp_strategy.h"
+
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "rondo/base/text.h"
+#include "rondo/nn/sparse_layers.h"
+#include "rondo/parallel/ddp/ddp.h"
+#include "rondo/parallel/ddp/ddp_state.h"
+#include "rondo/parallel/ddp/hooks/registry.h"
+#include "rondo/parallel/sharded/sharded_model.h"
+
+namespace rondo {
+namespace {
+
+class DdpModel final : public PreparedModel {
+ public:
+  DdpModel(std::shared_ptr<torch::nn::Module> module, const Group& group, const DdpOptions& options,
+           CommHook hook)
+      : module_(std::move(module)), ddp_(*module_, group, options) {
+    if (!hook.run) return;
+    hook_remembers_ = group.size() > 1 && hook.save != nullptr;
+    ddp_.register_comm_hook(std::move(hook));
+  }
+
+  torch::nn::Module& module() override { return *module_; }
+  ModelParts& parts() override { return parts_; }
+
+  void begin_step(const LocalBatch& batch) override {
+    no_sync_.reset();
+    if (batch.synchronise) {
+      mine_ = {.samples = batch.samples};
+      if (StepAnnouncement* announcement = ddp_.state().announcement.get()) announcement->offer(mine_);
+    } else {
+      no_sync_.emplace(ddp_.no_sync());
+    }
+    ddp_.before_forward();
+    synchronised_ = batch.synchronise;
+  }
+
+  void announce(const StepTotals& mine) override {
+    mine_.totals = mine;
+    if (StepAnnouncement* announcement = ddp_.state().announcement.get()) announcement->start(mine_);
+  }
+
+  StepTotals totals() override {
+    StepAnnouncement* announcement = ddp_.state().announcement.get();
+    return announcement != nullptr ? announcement->totals() : mine_.totals;
+  }
+
+  // The backward pass itself has waited for the gradients.
+  void finish_backward() override { no_sync_.reset(); }
+
+  CommunicationState communication_state() const override { return ddp_.communication_state(); }
+
+  std::string restore_communication(const std::vector<CommunicationState>& of_ranks) override {
+    const Group& group = ddp_.group();
+    std::string incompatibility;
+    if (of_ranks.empty()) {
+      incompatibility = "is not there";
+    } else if (of_ranks.size() != static_cast<std::size_t>(group.size())) {
+      incompatibility = str("is of ", of_ranks.size(), " ranks, this run has ", group.size());
+    } else {
+      const CommunicationState& own = of_ranks[static_cast<std::size_t>(group.rank())];
+      incompatibility = ddp_.communication_incompatibility(own);
+      if (incompatibility.empty()) ddp_.load_communication_state(own);
+    }
+    if (incompatibility.empty() || !hook_remembers_) return {};
+    return str("the codec's memory (error feedback) begins anew: its saved state ", incompatibility);
+  }
+
+  CommunicationTimes communication_times() const override {
+    if (!synchronised_) return {};
+    return {communication_time(ddp_.last_backward()), exposed_communication_time(ddp_.last_backward())};
+  }
+
+  std::vector<TraceSpan> communication_spans() const override {
+    return synchronised_ ? ddp_.last_backward().buckets : std::vector<TraceSpan>();
+  }
+
+ private:
+  // The whole model has rank 0's buffers, as the next step has them: what is validated is what is saved.
+  class Parts final : public UndividedModel {
+   public:
+    explicit Parts(DdpModel& model) : UndividedModel(*model.module_, model.ddp_.group()), model_(model) {}
+    void unshard() override { share_buffers(); }
+    void flush() override { share_buffers(); }
+
+   private:
+    void share_buffers() {
+      const at::NoGradGuard no_gradients;  // the forward passes to come are not those of a step
+      model_.ddp_.before_forward();
+    }
+    DdpModel& model_;
+  };
+
+  std::shared_ptr<torch::nn::Module> module_;
+  DistributedDataParallel ddp_;
+  Parts parts_{*this};
+  std::optional<NoSync> no_sync_;  // within an accumulation window
+  RankStep mine_;                  // of the step that is under way
+  bool synchronised_ = false;
+  bool hook_remembers_ = false;
+};
+
+}  // namespace
+
+DdpStrategy::DdpStrategy(Context context, const DdpStrategyOptions& options)
+    : ProcessStrategy("ddp", std::move(context)), options_(options) {
+  if (options.codec == "none") return;
+  make_comm_hook(options.codec, this->context().world());
+  make_hook_ = [codec = options.codec](const Context& of) { return make_comm_hook(codec, of.world()); };
+}
+
+DdpStrategy::DdpStrategy(std::string name, Context context, const DdpStrategyOptions& options, MakeHook hook)
+    : ProcessStrategy(std::move(name), std::move(context)), options_(options), make_hook_(std::move(hook)) {}
+
+std::unique_ptr<Strategy> DdpFolder::make(const std::string&, const Context& context,
+                                          const DdpStrategyOptions& options) {
+  return std::make_unique<DdpStrategy>(context, options);
+}
+
+std::unique_ptr<PreparedModel> DdpStrategy::prepare(std::shared_ptr<torch::nn::Module> module) {
+  // Between hosts the second half of each all-reduce can wait for the next forward pass (see ShardedModel).
+  const bool spans_hosts = context().local_world_size() < context().world_size();
+  if (spans_hosts && !make_hook_ && !options_.static_graph && options_.check_parameters_every == 0 &&
+      options_.ignored.empty() && sparse_layers(*module).empty()) {
+    ShardedOptions options;
+    static_cast<CommunicationOptions&>(options) = options_;
+    if (options_.bucket_bytes) {
+      options.block_bytes = *options_.bucket_bytes;
+      options.fuse_bytes = std::max(options.fuse_bytes, *options_.bucket_bytes);
+    }
+    options.find_unused_parameters = options_.find_unused_parameters;
+    options.broadcast_buffers = options_.broadcast_buffers;
+    return std::make_unique<ShardedModel>(std::move(module), uniform_plan(Sharding::ddp), context(), options);
+  }
+  DdpOptions buckets = options_;
+  if (spans_hosts && !buckets.bucket_bytes && options_.block_bytes.count > 0)
+    buckets.bucket_bytes = options_.block_bytes;
+  if (buckets.bucket_bytes && !buckets.first_bucket_bytes)
+    buckets.first_bucket_bytes = std::min(MiB(1), *buckets.bucket_bytes);
+  return std::make_unique<DdpModel>(std::move(module), context().world(), buckets,
+                                    make_hook_ ? make_hook_(context()) : CommHook());
+}
+
+}  // namespace rondo

@@ -1,0 +1,64 @@
+#include "rondo/parallel/schedule/bucket_future.h"
+
+#include <stdexcept>
+
+namespace rondo {
+
+BucketFuture BucketFuture::then(std::function<at::Tensor(at::Tensor)> compute) && {
+  continuations_.push_back(
+      {[compute = std::move(compute)](at::Tensor result) { return BucketFuture(compute(std::move(result))); },
+       false});
+  return std::move(*this);
+}
+
+BucketFuture BucketFuture::then_send(std::function<BucketFuture(at::Tensor)> send) && {
+  continuations_.push_back({std::move(send), true});
+  ++rounds_;
+  return std::move(*this);
+}
+
+bool BucketFuture::arrived() { return !work_ || work_->isCompleted(); }
+
+void BucketFuture::start_round() {
+  bool sends = false;
+  while (!sends) {
+    sends = continuations_.front().sends;
+    run_next();
+  }
+}
+
+at::Tensor BucketFuture::wait() {
+  while (!continuations_.empty()) run_next();
+  wait_for_message();
+  return result_;
+}
+
+void BucketFuture::abandon() noexcept {
+  continuations_.clear();
+  rounds_ = 0;
+  try {
+    wait_for_message();
+  } catch (const std::exception&) {
+    // The error that led here is the one to report.
+  }
+}
+
+void BucketFuture::wait_for_message() {
+  const Work work = std::exchange(work_, nullptr);
+  if (work && !work->wait()) throw std::runtime_error("the operation was aborted");
+}
+
+void BucketFuture::run_next() {
+  wait_for_message();
+  const Continuation continuation = std::move(continuations_.front());
+  continuations_.pop_front();
+  if (continuation.sends) --rounds_;
+  BucketFuture next = continuation.run(result_);
+  work_ = std::move(next.work_);
+  result_ = std::move(next.result_);
+  rounds_ += next.rounds_;
+  continuations_.insert(continuations_.begin(), std::make_move_iterator(next.continuations_.begin()),
+                        std::make_move_iterator(next.continuations_.end()));
+}
+
+}  // namespace rondo

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rondo/base/bytes.h"
+#include "rondo/options/option_table.h"
+
+namespace rondo {
+
+// How units travel between hosts, for all strategies that work by unit there.
+struct CommunicationOptions {
+  std::string schedule = "priority";  // which block is sent first: one of policy_names()
+  std::uint64_t schedule_seed = 0;    // random: of the order
+  Bytes block_bytes = MiB(4);         // of a unit that travel at a time; 0 is whole units
+  Bytes in_flight_bytes = MiB(16);    // under way at a time; 0 is no limit
+  Bytes fuse_bytes = {};              // units that are together no larger travel as one; 0 is none
+  int prefetch = 2;                   // units gathered ahead of their use, also on one host; 0 is none
+};
+
+// Their names on the command line.
+OptionsOf<CommunicationOptions> communication_options();
+
+// fifo, priority, random: the policies of a schedule that need no plan.
+std::vector<std::string> policy_names();
+
+}  // namespace rondo

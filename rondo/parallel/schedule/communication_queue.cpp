@@ -1,0 +1,433 @@
+#include "rondo/parallel/schedule/communication_queue.h"
+
+#include <ATen/core/ivalue.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "rondo/base/error.h"
+#include "rondo/base/replica.h"
+#include "rondo/base/text.h"
+#include "rondo/base/time.h"
+
+namespace rondo {
+namespace {
+
+// So long the others may take to hear that this rank stops, or their leader to say so.
+constexpr auto kStopPatience = std::chrono::seconds(2);
+
+std::string name_of(const CommunicationBlock& block) {
+  return block.describe ? block.describe() : str(block.collective, " of unit '", block.unit, "'");
+}
+
+// The exception being handled, of an engine that is not rondo's with the block named.
+std::exception_ptr named_failure(const CommunicationBlock& block, const char* how) {
+  try {
+    throw;
+  } catch (const Error&) {
+    return std::current_exception();
+  } catch (const std::exception& error) {
+    return std::make_exception_ptr(Error(str(name_of(block), " ", how, ": ", error.what())));
+  }
+}
+
+using EndTime = std::shared_ptr<std::atomic<std::int64_t>>;
+
+// Notes when the work ends, where its engine tells on a thread of its own; on a device streams do the work,
+// and there it would tell at once. Null where nobody tells.
+EndTime note_end(c10d::Work& work) {
+  try {
+    const c10::intrusive_ptr<c10::ivalue::Future> future = work.getFuture();
+    if (!future || !future->devices().empty()) return nullptr;
+    const auto ended_ns = std::make_shared<std::atomic<std::int64_t>>(0);
+    future->addCallback([ended_ns](c10::ivalue::Future&) { ended_ns->store(monotonic_ns()); });
+    return ended_ns;
+  } catch (const c10::Error&) {
+    return nullptr;  // an engine without futures
+  }
+}
+
+}  // namespace
+
+struct CommunicationQueue::Entry {
+  Ticket ticket = 0;
+  CommunicationBlock block;
+  TraceSpan span;
+  BucketFuture future;      // set before it is in running_
+  BucketFuture::Work work;  // its first message; then constant
+  std::mutex finishing;     // held by the one who waits for the future; taken before mutex_
+  bool has_order = false;   // its place among the starts is fixed; this and the rest under mutex_
+  bool started = false;
+  bool finished = false;
+  bool awaited = false;      // somebody needs it now
+  EndTime told_ns;           // 0 until the engine has told; null where it does not
+  std::int64_t seen_ns = 0;  // 0 until it was seen to have ended
+
+  // All its messages have arrived. Without a leader.
+  bool arrived() { return !future.has_round() && future.arrived(); }
+  void note_wait(std::int64_t begin_ns, std::int64_t end_ns) {
+    if (span.waited_ns == 0) span.waited_ns = begin_ns;
+    *span.exposed_ns += end_ns - begin_ns;
+  }
+};
+
+CommunicationQueue::CommunicationQueue(std::unique_ptr<SchedulePolicy> policy, Bytes in_flight_limit,
+                                       std::unique_ptr<Leader> leader, bool engine_tells)
+    : policy_(std::move(policy)),
+      in_flight_limit_(in_flight_limit),
+      leader_(std::move(leader)),
+      engine_tells_(engine_tells) {
+  if (!leader_) return;
+  thread_ = replica_thread([this] {
+    try {
+      leader_->leads() ? lead() : follow();
+    } catch (...) {
+      fail(std::current_exception());
+    }
+    if (leader_->leads()) leader_->stop();
+    const std::lock_guard lock(mutex_);
+    thread_ended_ = true;
+    changed_.notify_all();
+  });
+}
+
+CommunicationQueue::~CommunicationQueue() {
+  bool ended = false;
+  {
+    std::unique_lock lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+    ended = !thread_.joinable() || changed_.wait_for(lock, kStopPatience, [&] { return thread_ended_; });
+  }
+  if (!ended) leader_->give_up();
+  if (thread_.joinable()) thread_.join();
+}
+
+CommunicationQueue::Ticket CommunicationQueue::submit(CommunicationBlock block) {
+  const auto entry = std::make_shared<Entry>();
+  TraceSpan& span = entry->span;
+  span.name = block.collective;
+  span.lane = Lane::communication;
+  span.unit = block.unit;
+  span.bucket = static_cast<std::int64_t>(block.index);
+  span.bytes = block.bytes.count;
+  span.queued_ns = block.ready_ns > 0 ? block.ready_ns : monotonic_ns();
+  span.exposed_ns = 0;
+  entry->block = std::move(block);
+  const std::lock_guard lock(mutex_);
+  if (failure_) std::rethrow_exception(failure_);
+  entry->ticket = first_ + open_.size();
+  open_.push_back(entry);
+  waiting_.push_back(entry);
+  if (leader_) {
+    changed_.notify_all();
+  } else {
+    release();
+  }
+  return entry->ticket;
+}
+
+CommunicationQueue::EntryPointer CommunicationQueue::find(Ticket ticket) const {
+  return ticket < first_ || ticket - first_ >= open_.size() ? nullptr : open_[ticket - first_];
+}
+
+// What the entry comes after, as long as that is not finished.
+CommunicationQueue::EntryPointer CommunicationQueue::before(const Entry& entry) const {
+  return entry.block.after ? find(*entry.block.after) : nullptr;
+}
+
+// Requires the lock, like everything down to wait().
+void CommunicationQueue::release() {
+  for (std::size_t released = policy_->release(waiting_.size()); released > 0 && has_next(); --released)
+    ordered_.push_back(take_next());
+  move_on(/*waits=*/false);
+}
+
+// When a message arrives is known to this rank alone, so it decides when the next start of the order happens,
+// and never which one that is: a turn is begun by a block or by start_all(), and by nothing that happens.
+void CommunicationQueue::move_on(bool waits) {
+  for (;;) {
+    if (!turn_.empty()) {
+      if (!waits && !turn_.front()->future.arrived()) return;
+      start_round(turn_.front());
+      turn_.pop_front();
+    } else if (!ordered_.empty()) {
+      begin_turn();
+      start(ordered_.front());
+      ordered_.pop_front();
+    } else {
+      if (!waits) return;
+      begin_turn();
+      if (turn_.empty()) return;
+    }
+  }
+}
+
+void CommunicationQueue::begin_turn() {
+  for (const EntryPointer& entry : running_) {
+    if (entry->future.has_round()) turn_.push_back(entry);
+  }
+}
+
+bool CommunicationQueue::has_room() const {
+  return in_flight_limit_.count == 0 || under_way_.count == 0 || under_way_ < in_flight_limit_;
+}
+
+// A plan may keep blocks back, and with them those that come after.
+bool CommunicationQueue::is_released(const Entry& entry) const {
+  if (!entry.awaited && !policy_->allows(entry.block)) return false;
+  const EntryPointer first = before(entry);
+  return !first || first->has_order || is_released(*first);
+}
+
+// Without a leader what a block comes after must be on its way, and is waited for when the block starts:
+// whether it is finished by itself is known to one rank only.
+bool CommunicationQueue::may_start(const Entry& entry) const {
+  if (!is_released(entry)) return false;
+  const EntryPointer first = before(entry);
+  return !first || (!leader_ && first->has_order);
+}
+
+bool CommunicationQueue::has_next() const {
+  return std::any_of(waiting_.begin(), waiting_.end(),
+                     [&](const EntryPointer& entry) { return may_start(*entry); });
+}
+
+// Requires has_next().
+CommunicationQueue::EntryPointer CommunicationQueue::take_next() {
+  std::vector<const CommunicationBlock*> blocks;
+  std::vector<Ticket> tickets;
+  for (const EntryPointer& entry : waiting_) {
+    if (!may_start(*entry)) continue;
+    blocks.push_back(&entry->block);
+    tickets.push_back(entry->ticket);
+  }
+  return take(tickets[policy_->next(blocks)]);
+}
+
+CommunicationQueue::EntryPointer CommunicationQueue::take(Ticket ticket) {
+  const auto place = std::find_if(waiting_.begin(), waiting_.end(),
+                                  [&](const EntryPointer& entry) { return entry->ticket == ticket; });
+  if (place == waiting_.end()) return nullptr;
+  EntryPointer entry = *place;
+  waiting_.erase(place);
+  entry->has_order = true;
+  return entry;
+}
+
+// Under the lock, since starts are in one order everywhere.
+void CommunicationQueue::start(const EntryPointer& entry) {
+  entry->span.begin_ns = monotonic_ns();
+  try {
+    const EntryPointer first = before(*entry);
+    if (first && first->work) first->work->wait();
+    entry->future = entry->block.start();
+    entry->block.start = nullptr;  // the future holds what it needs
+    entry->work = entry->future.message();
+    if (leader_ && entry->future.has_round())
+      throw UsageError(str(entry->block.collective, " has several rounds, whose order no leader tells"));
+    if (engine_tells_ && entry->work) entry->told_ns = note_end(*entry->work);
+  } catch (...) {
+    failure_ = named_failure(entry->block, "could not be started");
+    std::rethrow_exception(failure_);
+  }
+  entry->started = true;
+  under_way_ = under_way_ + entry->block.bytes;
+  running_.push_back(entry);
+  changed_.notify_all();
+}
+
+void CommunicationQueue::start_round(const EntryPointer& entry) {
+  try {
+    entry->future.start_round();
+  } catch (...) {
+    failure_ = named_failure(entry->block, "failed");
+    std::rethrow_exception(failure_);
+  }
+}
+
+void CommunicationQueue::poll() {
+  const std::lock_guard lock(mutex_);
+  move_on(/*waits=*/false);
+  for (; seen_ < running_.size() && running_[seen_]->arrived(); ++seen_)
+    running_[seen_]->seen_ns = monotonic_ns();
+}
+
+void CommunicationQueue::start_all() {
+  const std::lock_guard lock(mutex_);
+  move_on(/*waits=*/true);
+}
+
+at::Tensor CommunicationQueue::wait(Ticket ticket) {
+  EntryPointer entry;
+  {
+    std::unique_lock lock(mutex_);
+    entry = find(ticket);
+    if (!entry) return {};
+    // What it comes after has to go first.
+    for (EntryPointer needed = entry; needed; needed = before(*needed)) needed->awaited = true;
+    if (!leader_) {
+      while (!entry->has_order) ordered_.push_back(take_next());
+      move_on(/*waits=*/true);
+    } else if (!entry->started) {
+      changed_.notify_all();
+      const std::int64_t begin = monotonic_ns();
+      changed_.wait(lock, [&] { return entry->started || failure_ || leader_stopped_; });
+      entry->note_wait(begin, monotonic_ns());
+    }
+    check_startable(*entry);
+  }
+  // Nobody else waits for what it came after.
+  if (entry->block.after) wait(*entry->block.after);
+  return complete(entry, /*exposed=*/true);
+}
+
+// A leader that failed, or whose rank left early, stops in an orderly way for those that follow it: what it
+// has ordered ends, the rest never starts.
+void CommunicationQueue::check_startable(const Entry& entry) const {
+  if (failure_) std::rethrow_exception(failure_);
+  if (entry.started || !leader_stopped_) return;
+  throw CommunicationError(
+      str(name_of(entry.block), " cannot start: rank 0, which orders the starts, has ended its queue"), {0});
+}
+
+bool CommunicationQueue::finished(Ticket ticket) {
+  EntryPointer entry;
+  {
+    const std::lock_guard lock(mutex_);
+    entry = find(ticket);
+    if (!entry) return true;
+    check_startable(*entry);
+    if (!entry->started) return false;
+    // With a leader its thread may be the one that waits for the future, which has one message.
+    if (leader_ ? entry->work && !entry->work->isCompleted() : !entry->arrived()) return false;
+  }
+  if (entry->block.after && !finished(*entry->block.after)) return false;
+  complete(entry, /*exposed=*/false);
+  return true;
+}
+
+void CommunicationQueue::reach(std::int64_t slot) {
+  const std::lock_guard lock(mutex_);
+  policy_->reach(slot);
+  if (leader_) {
+    changed_.notify_all();
+  } else if (!failure_) {
+    release();
+  }
+}
+
+at::Tensor CommunicationQueue::complete(const EntryPointer& entry, bool exposed) {
+  const std::lock_guard finishing(entry->finishing);
+  {
+    const std::lock_guard lock(mutex_);
+    if (entry->finished) return {};
+  }
+  const std::int64_t begin = monotonic_ns();
+  at::Tensor result;
+  try {
+    result = entry->future.wait();
+  } catch (...) {
+    const std::exception_ptr failure = named_failure(entry->block, "failed");
+    fail(failure);
+    std::rethrow_exception(failure);
+  }
+  const std::int64_t end = monotonic_ns();
+  {
+    const std::lock_guard lock(mutex_);
+    entry->finished = true;
+    const std::int64_t told = entry->told_ns ? entry->told_ns->load() : entry->seen_ns;
+    entry->span.end_ns = told == 0 ? end : std::max(told, entry->span.begin_ns);
+    if (exposed) entry->note_wait(begin, end);
+    under_way_.count -= entry->block.bytes.count;
+    open_[entry->ticket - first_] = nullptr;
+    retire();
+  }
+  changed_.notify_all();
+  return result;
+}
+
+void CommunicationQueue::retire() {
+  for (; !running_.empty() && running_.front()->finished; running_.pop_front()) {
+    spans_.push_back(std::move(running_.front()->span));
+    if (seen_ > 0) --seen_;
+  }
+  for (; !open_.empty() && !open_.front(); open_.pop_front()) ++first_;
+}
+
+std::vector<TraceSpan> CommunicationQueue::take_spans() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(spans_, {});
+}
+
+void CommunicationQueue::abandon() noexcept {
+  const std::lock_guard lock(mutex_);
+  for (const EntryPointer& entry : running_) entry->future.abandon();
+  first_ += open_.size();
+  open_.clear();
+  waiting_.clear();
+  ordered_.clear();
+  turn_.clear();
+  running_.clear();
+  spans_.clear();
+  seen_ = 0;
+  under_way_ = {};
+  failure_ = nullptr;
+}
+
+void CommunicationQueue::lead() {
+  for (;;) {
+    EntryPointer oldest;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] {
+        return stopping_ || failure_ ||
+               std::any_of(waiting_.begin(), waiting_.end(),
+                           [&](const EntryPointer& entry) { return is_released(*entry); });
+      });
+      if (stopping_ || failure_) return;
+      if (has_room() && has_next()) {
+        const EntryPointer entry = take_next();
+        lock.unlock();
+        leader_->publish(entry->ticket);
+        lock.lock();
+        start(entry);
+        continue;
+      }
+      // Something is under way: what waits has no room, or comes after another block.
+      const auto place = std::find_if(running_.begin(), running_.end(),
+                                      [](const EntryPointer& entry) { return !entry->finished; });
+      oldest = *place;
+    }
+    complete(oldest, /*exposed=*/false);
+  }
+}
+
+void CommunicationQueue::follow() {
+  for (;;) {
+    const std::optional<std::uint64_t> ticket = leader_->next();
+    std::unique_lock lock(mutex_);
+    if (!ticket) {
+      leader_stopped_ = true;
+      changed_.notify_all();
+      return;
+    }
+    EntryPointer entry;
+    changed_.wait(lock, [&] {
+      if (!entry) entry = take(*ticket);
+      return entry || stopping_ || failure_;
+    });
+    if (!entry) return;
+    start(entry);
+  }
+}
+
+void CommunicationQueue::fail(std::exception_ptr failure) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = std::move(failure);
+  }
+  changed_.notify_all();
+}
+
+}  // namespace rondo

@@ -1,0 +1,241 @@
+#include "rondo/parallel/server/served_model.h"
+
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <exception>
+#include <set>
+
+#include "rondo/base/error.h"
+#include "rondo/base/log.h"
+#include "rondo/base/text.h"
+#include "rondo/nn/sparse_layers.h"
+#include "rondo/parallel/server/served_optimizer.h"
+
+namespace rondo {
+namespace {
+
+std::span<float> values_of(const at::Tensor& tensor) {
+  return {tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
+}
+
+}  // namespace
+
+// The model is whole on this worker, when it has been pulled.
+class ServedModel::Parts final : public UndividedModel {
+ public:
+  explicit Parts(ServedModel& model) : UndividedModel(*model.module_), model_(model) {}
+  void unshard() override { model_.pull_whole(); }
+  void reload_shards() override {
+    if (!model_.is_chief_) return;
+    model_.store_values();
+    model_.optimizer_is_newer_ = true;
+  }
+  void flush() override {
+    model_.pull_whole();
+    if (model_.is_chief_) model_.load_optimizer();
+  }
+
+ private:
+  ServedModel& model_;
+};
+
+std::vector<server::VariableSpec> ServedModel::variables_of(const torch::nn::Module& module) {
+  std::set<const at::TensorImpl*> sparse;
+  for (const SparseLayer& layer : sparse_layers(module)) sparse.insert(layer.weight.unsafeGetTensorImpl());
+  std::vector<server::VariableSpec> variables;
+  for (const auto& [name, parameter] : tensors_of(module).parameters) {
+    if (parameter.scalar_type() != at::kFloat || !parameter.is_cpu() || !parameter.is_contiguous()) {
+      throw UsageError(str("parameter servers hold contiguous float32 parameters on the CPU; ", name, " is ",
+                           describe_shape(parameter), " on ", parameter.device().str(),
+                           "; use --amp O0 or O1 and --device cpu, or another strategy"));
+    }
+    const std::int64_t rows = parameter.dim() == 0 ? 1 : parameter.size(0);
+    variables.push_back({.name = name,
+                         .rows = static_cast<std::uint64_t>(rows),
+                         .row_elements = static_cast<std::uint64_t>(rows == 0 ? 0 : parameter.numel() / rows),
+                         .sparse = sparse.contains(parameter.unsafeGetTensorImpl())});
+  }
+  return variables;
+}
+
+ServedModel::ServedModel(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<server::Cluster> cluster,
+                         bool is_chief)
+    : module_(std::move(module)), cluster_(std::move(cluster)), is_chief_(is_chief) {
+  for (const auto& [name, parameter] : tensors_of(*module_).parameters) {
+    variable_of_[parameter.unsafeGetTensorImpl()] = parameters_.size();
+    parameters_.push_back(parameter);
+  }
+  group_of_.resize(parameters_.size());
+  pushed_.resize(parameters_.size());
+  parts_ = std::make_unique<Parts>(*this);
+  step_ = cluster_->clock();
+  is_open_ = cluster_->was_open();
+  if (is_chief_ && !is_open_) store_values();
+  std::vector<ModelTensor> trained;
+  std::vector<std::size_t> variables;
+  for (std::size_t v = 0; v < parameters_.size(); ++v) {
+    if (!parameters_[v].requires_grad()) continue;
+    trained.push_back({.name = cluster_->variables()[v].name, .tensor = parameters_[v]});
+    variables.push_back(v);
+  }
+  hooks_ = std::make_unique<GradientHooks>(
+      trained, [this, variables](std::size_t number) { arrived(variables[number]); });
+}
+
+ServedModel::~ServedModel() {
+  if (std::uncaught_exceptions() > 0) return;
+  try {
+    cluster_->leave();
+  } catch (const std::exception& error) {
+    log::warning("this worker could not say goodbye to its servers: ", error.what());
+  }
+}
+
+void ServedModel::store_values() {
+  for (std::size_t v = 0; v < parameters_.size(); ++v)
+    cluster_->write_state(v, -1, values_of(parameters_[v]), 0, {});
+}
+
+// The first step of the chief begins the training of all.
+void ServedModel::open() {
+  if (is_open_) return;
+  is_open_ = true;
+  if (is_chief_) {
+    cluster_->open();
+  } else {
+    cluster_->wait_until_open();
+  }
+}
+
+void ServedModel::begin_step(const LocalBatch& batch) {
+  if (!in_window_) {
+    const TimePoint begun = Clock::now();
+    if (batch.optimizer != nullptr) use(*batch.optimizer);
+    open();
+    // A window whose gradients were not finite ended without step(); one that failed may have pushed some.
+    const bool some = std::find(pushed_.begin(), pushed_.end(), true) != pushed_.end();
+    if (std::exchange(step_is_open_, true)) end_step(some ? samples_ : 0);
+    cluster_->begin_step(step_);
+    pull();
+    exposed_ = Clock::now() - begun;
+  }
+  in_window_ = !batch.synchronise;
+  samples_ = static_cast<double>(batch.samples);
+  pushes_early_ = batch.synchronise && !batch.gradients_are_read && batch.optimizer != nullptr;
+}
+
+void ServedModel::end_step(double weight) {
+  cluster_->end_step(weight);
+  ++step_;
+  pushed_.assign(pushed_.size(), false);
+}
+
+void ServedModel::arrived(std::size_t v) {
+  if (!pushes_early_ || !group_of_[v]) return;
+  if (pushed_[v]) {
+    throw Error(
+        str("parameter '", cluster_->variables()[v].name,
+            "' got a second gradient in one backward pass, when the first was pushed; make one pass of "
+            "them, or accumulate them in a window of several"));
+  }
+  push(v, parameters_[v]);
+}
+
+void ServedModel::use(torch::optim::Optimizer& optimizer) {
+  optimizer_ = &optimizer;
+  group_of_.assign(parameters_.size(), std::nullopt);
+  for (std::size_t group = 0; group < optimizer.param_groups().size(); ++group) {
+    for (const at::Tensor& parameter : optimizer.param_groups()[group].params()) {
+      const auto found = variable_of_.find(parameter.unsafeGetTensorImpl());
+      if (found == variable_of_.end()) {
+        throw UsageError(
+            "the optimizer has a parameter that is none of the model's; of those servers know only");
+      }
+      group_of_[found->second] = group;
+    }
+  }
+  if (std::exchange(optimizer_is_newer_, false)) store_optimizer();
+}
+
+void ServedModel::pull() {
+  const auto& variables = cluster_->variables();
+  for (std::size_t v = 0; v < parameters_.size(); ++v) {
+    if (variables[v].sparse) {
+      cluster_->pull_changes(v, parameters_[v].data_ptr<float>());
+    } else {
+      cluster_->pull(v, values_of(parameters_[v]));
+    }
+  }
+}
+
+void ServedModel::pull_whole() {
+  if (!is_open_ && !is_chief_) return;  // the values of the chief may not be there
+  cluster_->flush();
+  pull();
+}
+
+void ServedModel::step(torch::optim::Optimizer& optimizer) {
+  const TimePoint begun = Clock::now();
+  use(optimizer);
+  for (std::size_t v = 0; v < parameters_.size(); ++v) {
+    if (group_of_[v] && !pushed_[v] && parameters_[v].grad().defined()) push(v, parameters_[v]);
+  }
+  end_step(samples_);
+  step_is_open_ = false;
+  exposed_ += Clock::now() - begun;
+}
+
+void ServedModel::push(std::size_t v, const at::Tensor& parameter) {
+  const server::Entry how{.weight = samples_, .spec = served_optimizer(*optimizer_, group_of_[v].value())};
+  pushed_[v] = true;
+  if (!parameter.grad().is_sparse()) {
+    cluster_->push(v, values_of(parameter.grad().contiguous()), how);
+    return;
+  }
+  if (!cluster_->variables()[v].sparse) {
+    throw UsageError(str("the gradient of ", cluster_->variables()[v].name,
+                         " is sparse, which only those of Embedding and EmbeddingBag can be"));
+  }
+  const at::Tensor gradient = parameter.grad().coalesce();
+  const at::Tensor rows = gradient.indices()[0].contiguous();
+  const at::Tensor values = gradient.values().contiguous();
+  const auto* const numbers = reinterpret_cast<const std::uint64_t*>(rows.data_ptr<std::int64_t>());
+  cluster_->push_rows(v, {numbers, static_cast<std::size_t>(rows.numel())}, values.data_ptr<float>(), how);
+}
+
+void ServedModel::load_optimizer() {
+  if (optimizer_ == nullptr || optimizer_is_newer_) return;
+  cluster_->hold();
+  for (std::size_t group = 0; group < optimizer_->param_groups().size(); ++group) {
+    const int slots = server::slots_of(served_optimizer(*optimizer_, group));
+    for (const at::Tensor& parameter : optimizer_->param_groups()[group].params()) {
+      const std::size_t v = variable_of_.at(parameter.unsafeGetTensorImpl());
+      ServedState state;
+      // Together with the slots, while nothing is applied.
+      state.updates = cluster_->read_state(v, -1, values_of(parameter));
+      for (int slot = 0; slot < slots; ++slot) {
+        state.slots[slot] = at::empty(parameter.sizes(), at::kFloat);
+        cluster_->read_state(v, slot, values_of(state.slots[slot]));
+      }
+      if (slots > 0 && state.updates > 0) set_state(*optimizer_, parameter, state);
+    }
+  }
+  cluster_->release();
+}
+
+void ServedModel::store_optimizer() {
+  for (std::size_t group = 0; group < optimizer_->param_groups().size(); ++group) {
+    const server::OptimizerSpec spec = served_optimizer(*optimizer_, group);
+    for (std::size_t v = 0; v < parameters_.size(); ++v) {
+      const ServedState state = state_of(*optimizer_, parameters_[v]);
+      for (int slot = 0; slot < server::kMostSlots; ++slot) {
+        if (!state.slots[slot].defined()) continue;
+        cluster_->write_state(v, slot, values_of(state.slots[slot].contiguous()), state.updates, spec);
+      }
+    }
+  }
+}
+
+}  // namespace rondo

@@ -1,0 +1,47 @@
+#include "rondo/parallel/server/server_options.h"
+
+namespace rondo {
+
+OptionsOf<ServerStrategyOptions> server_table() {
+  using Options = ServerStrategyOptions;
+  OptionsOf<Options> table;
+  table.begin_group("Parameter servers");
+  table.add("ps", &Options::ps, "Servers to start on this host; default 1", above_zero());
+  table.add(
+      "server-mode", &Options::server_mode,
+      "async: each gradient is applied when it comes; sync: the mean of a step's; ssp: async, with bounded "
+      "staleness",
+      one_of({"async", "ssp", "sync"}));
+  table
+      .add("staleness", &Options::staleness, "Steps that the fastest worker may be ahead of the slowest",
+           zero_or_more())
+      .needs = OptionNeed{"server-mode", {"ssp"}};
+  table
+      .add("backup-workers", &Options::backup_workers, "So many of the slowest of a step are not waited for",
+           zero_or_more())
+      .needs = OptionNeed{"server-mode", {"sync"}};
+  table.add("partitioner", &Options::partitioner,
+            "Divides variables along their first dimension: none, fixed:SHARDS, min-size:BYTES[:SHARDS], "
+            "max-size:BYTES[:SHARDS]");
+  table.add("placement", &Options::placement, "On which server a variable is",
+            one_of({"by_size", "round_robin"}));
+  return table;
+}
+
+std::vector<Declaration> ServerFolder::declarations() {
+  OptionsOf<Options> table;
+  table.begin_group("Parameter servers");
+  table.add("workers", &Options::workers, "Workers to start on this host; the first is the chief; default 1",
+            above_zero());
+  table.include(server_table());
+  table.begin_group("Parameter servers");
+  table.add("codec", &Options::push_codec,
+            // As ddp says it, whose flag this is too; a hook that is no byte codec is refused.
+            "How gradients travel: none, float16, bfloat16, int8, top_k[:FRACTION], "
+            "power_sgd[:rank=R,start=S] or a hook of docs/codecs.md");
+  return {{.name = "parameter_server",
+           .summary = "servers hold the model and the optimizer; workers pull weights and push gradients",
+           .options = table}};
+}
+
+}  // namespace rondo

@@ -1,0 +1,120 @@
+#include "rondo/parallel/sharded/shard_optimizer.h"
+
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "rondo/backend/collectives.h"
+#include "rondo/base/error.h"
+#include "rondo/memory/scope.h"
+#include "rondo/nn/optimizer_fields.h"
+
+namespace rondo {
+
+// An optimizer sees flat parts of parameters, so its rule must treat each element alone, as those of all the
+// known kinds do but for the norms that add_norms() adds up.
+void ShardOptimizer::check(const torch::optim::Optimizer& optimizer) {
+  if (checked_ == &optimizer) return;
+  const bool sees_parts = shards_state() || files_ != nullptr;
+  if (sees_parts && !with_optimizer_kind(optimizer, [](auto) {})) {
+    throw UsageError(
+        "this optimizer cannot be sharded: each rank optimises flat parts of parameters, which is right for "
+        "rules that treat every element alone. SGD, Adam, AdamW, Adagrad, RMSprop and classes derived from "
+        "them do, and Lion; LAMB and LARS add their norms over the ranks. For others use strategy ddp");
+  }
+  checked_ = &optimizer;
+}
+
+bool ShardOptimizer::shards_state() const {
+  return std::any_of(units_.begin(), units_.end(),
+                     [](const auto& unit) { return shards_optimizer(unit->sharding()); });
+}
+
+double ShardOptimizer::clip_gradients(double max_norm, const Group& shard_group) const {
+  const at::NoGradGuard no_grad;
+  at::Tensor squares = at::zeros({}, at::kDouble);  // of shards, then of what every rank has
+  at::Tensor replicated = at::zeros({}, at::kDouble);
+  std::vector<at::Tensor> gradients;
+  for (const auto& unit : units_) {
+    at::Tensor& sum = shards_optimizer(unit->sharding()) ? squares : replicated;
+    for (const ModelTensor& parameter : unit->optimized()) {
+      const at::Tensor& grad = parameter.tensor.grad();
+      if (!grad.defined() || grad.numel() == 0) continue;
+      gradients.push_back(grad);
+      sum += at::linalg_vector_norm(grad, 2, {}, false, at::kDouble).square().cpu();
+    }
+  }
+  at::Tensor message = squares.reshape({1});
+  all_reduce(message, shard_group, ReduceOp::SUM);
+  const double norm = std::sqrt((message[0] + replicated).item<double>());
+  // As torch's clip_grad_norm_ does it.
+  const double scale = max_norm / (norm + 1e-6);
+  if (scale < 1.0) {
+    for (at::Tensor& grad : gradients) grad.mul_(scale);
+  }
+  return norm;
+}
+
+void ShardOptimizer::add_norms(const std::vector<at::Tensor>& parameters, at::Tensor& squares,
+                               const Group& shard_group) const {
+  std::set<const c10::TensorImpl*> parts;
+  for (const auto& unit : units_) {
+    if (!shards_optimizer(unit->sharding())) continue;
+    for (const ModelTensor& parameter : unit->optimized())
+      parts.insert(parameter.tensor.unsafeGetTensorImpl());
+  }
+  // What every rank has as a whole is not added up.
+  const at::Tensor own = squares.clone();
+  all_reduce(squares, shard_group, ReduceOp::SUM);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const auto row = static_cast<std::int64_t>(i);
+    if (!parts.contains(parameters[i].unsafeGetTensorImpl())) squares[row].copy_(own[row]);
+  }
+}
+
+void ShardOptimizer::step(torch::optim::Optimizer& optimizer) {
+  if (files_ != nullptr) {
+    step_into_files(optimizer);
+  } else {
+    optimizer.step();
+  }
+}
+
+void ShardOptimizer::step(torch::optim::Optimizer& optimizer, const ShardedUnit& unit) {
+  {
+    const MemoryScope scope(MemoryCategory::optimizer_state, unit.name());
+    optimizer.step();
+  }
+  if (files_ != nullptr) files_->take_over(optimizer);
+}
+
+// What the optimizer remembers of a unit is in memory only from its first step until that is over, one unit
+// after the other.
+void ShardOptimizer::step_into_files(torch::optim::Optimizer& optimizer) {
+  if (!optimizer.state().empty()) {
+    optimizer.step();
+    files_->take_over(optimizer);
+    return;
+  }
+  std::vector<std::vector<std::pair<at::Tensor, at::Tensor>>> gradients;  // by unit: tensor and its gradient
+  for (const std::size_t unit : order_) {
+    gradients.emplace_back();
+    for (const ModelTensor& optimized : units_[unit]->optimized()) {
+      gradients.back().emplace_back(optimized.tensor, std::exchange(optimized.tensor.mutable_grad(), {}));
+    }
+  }
+  for (const auto& unit : gradients) {
+    for (const auto& [tensor, gradient] : unit) tensor.mutable_grad() = gradient;
+    optimizer.step();
+    files_->take_over(optimizer);
+    for (const auto& [tensor, gradient] : unit) tensor.mutable_grad().reset();
+  }
+  for (const auto& unit : gradients) {
+    for (const auto& [tensor, gradient] : unit) tensor.mutable_grad() = gradient;
+  }
+}
+
+}  // namespace rondo

@@ -1,0 +1,129 @@
+#include "rondo/parallel/sharded/sharded_options.h"
+
+#include <algorithm>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+
+namespace rondo {
+
+void read_option(const std::string& text, const std::string& what, MixedPrecisionPolicy& value) {
+  try {
+    value = parse_mixed_precision_policy(text);
+  } catch (const UsageError& error) {
+    throw UsageError(str(what, ": ", error.what()));
+  }
+}
+std::string option_text(const MixedPrecisionPolicy& value) { return to_text(value); }
+
+namespace {
+
+using Options = ShardedOptions;
+using Table = OptionsOf<ShardedOptions>;
+
+// As a number of ranks, see ShardedOptions::reshard_ranks.
+int parse_reshard_after_forward(const std::string& text, const std::string& what) {
+  if (text == "true") return 0;
+  if (text == "false") return 1;
+  const bool digits = !text.empty() && text.size() < 7 && text.find_first_not_of("0123456789") == text.npos;
+  const int ranks = digits ? std::stoi(text) : 0;
+  if (ranks < 1) throw UsageError(str(what, " ", text, " is neither true, false nor a number of ranks"));
+  return ranks;
+}
+
+std::string reshard_text(int ranks) {
+  return ranks == 0 ? "true" : ranks == 1 ? "false" : std::to_string(ranks);
+}
+
+std::vector<std::string> offloaded(const OffloadOptions& options) {
+  std::vector<std::string> what;
+  if (options.parameters) what.push_back("parameters");
+  if (options.optimizer) what.push_back("optimizer");
+  return what;
+}
+
+void add_offload(Table& table) {
+  table.add({.name = "offload",
+             .help = "Directory for memory-mapped files in place of memory; best a fast local disk",
+             .type = "DIR",
+             .set = [](void* options, const std::string& text,
+                       const std::string&) { Table::of(options).offload.directory = text; },
+             .text = [](const void* options) { return Table::of(options).offload.directory; }});
+  table
+      .add({.name = "offload-what",
+            .help = "What goes there: parameters (the rank's shards), optimizer (its state)",
+            .kind = OptionKind::list,
+            .allowed = one_of({"parameters", "optimizer"}),
+            .set =
+                [](void* options, const std::string& text, const std::string&) {
+                  const std::vector<std::string> names = split(text, ',');
+                  const auto has = [&](const char* name) {
+                    return std::find(names.begin(), names.end(), name) != names.end();
+                  };
+                  OffloadOptions& offload = Table::of(options).offload;
+                  offload.parameters = has("parameters");
+                  offload.optimizer = has("optimizer");
+                },
+            .text = [](const void* options) { return join(offloaded(Table::of(options).offload), ","); }})
+      .needs = OptionNeed{"offload"};
+}
+
+// What every strategy here takes.
+Table sharded_table() {
+  Table table;
+  table.begin_group("Sharded units");
+  table.add("mixed-precision", &Options::mixed_precision,
+            "Dtypes of units, as param=bfloat16,reduce=float32 (output=, cast_forward_inputs=, "
+            "keep_batchnorm_fp32=); weights and optimizer stay float32");
+  table.add("reduce-every-pass", &Options::reduce_every_pass,
+            "With --accumulate: add up gradients as shards, not whole");
+  add_offload(table);
+  table.include(communication_options());
+  table.begin_group("Communication between hosts");
+  table.add("gradients-in-flight", &Options::gradients_in_flight,
+            "Units whose gradients travel at a time; 0 is no limit", zero_or_more());
+  table.begin_group("Sharded units");
+  return table;
+}
+
+void add_reshard(Table& table) {
+  table.add(
+      {.name = "reshard-after-forward",
+       .help = "true, false, or among how many neighbouring ranks parameters stay sharded until backward",
+       .type = "true|false|N",
+       .set =
+           [](void* options, const std::string& text, const std::string& what) {
+             Table::of(options).reshard_ranks = parse_reshard_after_forward(text, what);
+           },
+       .text = [](const void* options) { return reshard_text(Table::of(options).reshard_ranks); }});
+}
+
+}  // namespace
+
+std::vector<Declaration> ShardedFolder::declarations() {
+  const Table table = sharded_table();
+  Table zero3 = table;
+  add_reshard(zero3);
+  Table hsdp = zero3, planned = zero3, random = zero3;
+  hsdp.add("shard-ranks", &Options::shard_ranks, "Ranks that share a copy of the model; 0 is those of a host",
+           zero_or_more());
+  planned.add("plan", &Options::plan,
+              "The file that `rondo plan` wrote; default: measure, and plan for --memory-limit",
+              path_to_read());
+  random.add("strategy-seed", &Options::strategy_seed, "Of the strategy drawn for each unit; default --seed",
+             zero_or_more());
+  return {
+      {"zero1", "each rank keeps the optimizer's state for its shard of the parameters only", table},
+      {"zero2", "zero1, and gradients are kept for the shard only", table},
+      {"zero3",
+       "parameters too are kept as shards, and gathered unit by unit when they are used",
+       zero3,
+       {"fsdp"}},
+      {"zero3_keep", "zero3, but what was gathered for forward stays until backward", table},
+      {"hsdp", "zero3 among the ranks of a host, copies between hosts (or --shard-ranks)", hsdp},
+      {"planned", "a strategy for each unit, from the file --plan", planned},
+      {"random", "a strategy for each unit, drawn from --strategy-seed or --seed", random},
+  };
+}
+
+}  // namespace rondo

@@ -1,0 +1,219 @@
+#include "rondo/parallel/sharded/sharded_setup.h"
+
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <algorithm>
+
+#include "rondo/base/error.h"
+#include "rondo/base/integer.h"
+#include "rondo/base/log.h"
+#include "rondo/base/text.h"
+#include "rondo/memory/tracker.h"
+#include "rondo/parallel/ddp/coalesced_broadcast.h"
+#include "rondo/parallel/ddp/model_agreement.h"
+#include "rondo/parallel/sharded/shard_module.h"
+#include "rondo/parallel/sharded/sparse_gradients.h"
+#include "rondo/precision/cast_model.h"
+
+namespace rondo {
+namespace {
+
+// Switches activation checkpointing on for exactly the units for which a plan says so. A short form that says
+// nothing about it leaves units as they are.
+void checkpoint_as_planned(const cost::StepPlan& plan, const std::vector<ModelUnit>& units) {
+  const bool says_so = plan.schedule || std::any_of(plan.units.begin(), plan.units.end(),
+                                                    [](const auto& unit) { return unit.choice.checkpoint; });
+  if (!says_so) return;
+  for (const ModelUnit& unit : units) {
+    const bool checkpoint = plan.find(unit.name)->choice.checkpoint;
+    if (unit.state != nullptr) {
+      unit.state->set_checkpointed(checkpoint);
+    } else if (checkpoint) {
+      throw UsageError(str(plan.source, ": '", unit.name,
+                           "' is what no unit of the model holds, and cannot be checkpointed; take "
+                           "\"checkpoint\" from it"));
+    }
+  }
+}
+
+// A strategy divides a model between its units and not within one while it computes.
+void require_units_fit(const std::vector<ModelUnit>& units) {
+  const std::optional<Bytes> limit = replica_memory_tracker().limit();
+  if (!limit) return;
+  for (const ModelUnit& unit : units) {
+    const Bytes bytes{unit.parameter_bytes()};
+    if (bytes <= *limit) continue;
+    throw UsageError(str("unit '", unit.name, "' has ", to_string(bytes),
+                         " of parameters, which are whole while it computes, and the limit of this rank's "
+                         "memory is ",
+                         to_string(*limit),
+                         ". Make smaller units of its layers (rondo/nn/unit.h, rondo/nn/wrap.h), or raise "
+                         "the limit (--memory-limit)"));
+  }
+}
+
+void verify_same_model(const ModelTensors& tensors, const ShardedOptions& options, const Group& world) {
+  DdpOptions agreed;
+  agreed.find_unused_parameters = options.find_unused_parameters;
+  agreed.broadcast_buffers = options.broadcast_buffers;
+  verify_same_model(tensors, agreed, world);
+}
+
+// The ranks first, first + stride, ...; `count` of them.
+std::vector<int> every(int first, int stride, int count) {
+  std::vector<int> ranks;
+  for (int i = 0; i < count; ++i) ranks.push_back(first + i * stride);
+  return ranks;
+}
+
+// Divides `ranks` ranks into groups of `size` neighbours; the one that this rank is in.
+Group group_of_neighbours(Context& context, int size, int ranks) {
+  Group own;
+  for (int first = 0; first < ranks; first += size) {
+    const Group group = context.new_group(every(first, 1, size));
+    if (group.member()) own = group;
+  }
+  return own;
+}
+
+// Parameters to which a policy's param_dtype does not apply.
+std::set<const c10::TensorImpl*> uncast_parameters(const torch::nn::Module& module,
+                                                   const MixedPrecisionPolicy& policy) {
+  std::set<const c10::TensorImpl*> uncast;
+  if (!policy.keep_batchnorm_fp32) return uncast;
+  for (const auto& layer : module.modules(/*include_self=*/false)) {
+    if (!is_batch_norm(*layer)) continue;
+    for (const at::Tensor& parameter : layer->parameters(/*recurse=*/false))
+      uncast.insert(parameter.unsafeGetTensorImpl());
+  }
+  return uncast;
+}
+
+}  // namespace
+
+ShardedSetup::ShardedSetup(torch::nn::Module& module, const ModelTensors& tensors, const PlanMaker& make_plan,
+                           Context& context, const ShardedOptions& options)
+    : in_background(context.world().traits().progresses_in_background && context.world_size() > 1) {
+  require_units_fit(partition_into_units(module));
+  refuse_sparse_layers(module);
+  verify_same_model(tensors, options, context.world());
+  broadcast_coalesced(tensors.all_tensors(), context.world(), 0);
+  make_groups(context, options);
+  environment.block_bytes = in_background ? options.block_bytes : Bytes{};
+  environment.buffers = &buffers;
+  environment.policy = options.mixed_precision;
+  environment.uncast = uncast_parameters(module, options.mixed_precision);
+  prepare_offload(tensors, context.rank(), options.offload);
+  group_units(partition_into_units(module), make_plan, context, options);
+  // A plan has counted every buffer.
+  buffers.keep_free(!launches);
+  make_queue(context, options);
+  make_units();
+  std::vector<ModelTensor> parameters;
+  for (const auto& unit : units) {
+    for (ModelTensor& parameter : unit->optimized()) parameters.push_back(std::move(parameter));
+  }
+  // In the model's order: an optimizer's groups are then those of any other strategy.
+  const auto place = [&](const ModelTensor& parameter) {
+    return std::find_if(tensors.parameters.begin(), tensors.parameters.end(),
+                        [&](const ModelTensor& tensor) { return tensor.name == parameter.name; });
+  };
+  std::sort(parameters.begin(), parameters.end(),
+            [&](const ModelTensor& a, const ModelTensor& b) { return place(a) < place(b); });
+  optimized = make_parameter_module(parameters);
+}
+
+void ShardedSetup::make_groups(Context& context, const ShardedOptions& options) {
+  const int ranks = context.world_size();
+  const int shard_ranks = options.shard_ranks > 0 ? options.shard_ranks : ranks;
+  environment.shard_group = context.world();
+  if (shard_ranks < ranks) {
+    environment.shard_group = group_of_neighbours(context, shard_ranks, ranks);
+    for (int index = 0; index < shard_ranks; ++index) {
+      const Group group = context.new_group(every(index, shard_ranks, ranks / shard_ranks));
+      if (group.member()) environment.replica_group = group;
+    }
+  }
+  environment.in_place =
+      !in_background && ranks > 1 && shard_ranks == ranks && context.world().traits().parameters_in_place;
+  if (options.reshard_ranks <= 1) return;
+  // FSDP2's inner dimension of the mesh that it makes of the shard group.
+  if (shard_ranks % options.reshard_ranks != 0) {
+    throw UsageError(str("reshard_after_forward ", options.reshard_ranks, " does not divide the ",
+                         shard_ranks, " ranks among which the model is sharded into equal groups"));
+  }
+  if (options.reshard_ranks < shard_ranks)
+    environment.reshard_group = group_of_neighbours(context, options.reshard_ranks, ranks);
+}
+
+void ShardedSetup::prepare_offload(const ModelTensors& tensors, int rank, const OffloadOptions& options) {
+  if (!options.any()) return;
+  for (const ModelTensor& parameter : tensors.parameters) {
+    if (parameter.tensor.is_cpu()) continue;
+    throw UsageError(str("offload is for models on a CPU device, where it means files; '", parameter.name,
+                         "' is on ", parameter.tensor.device().str()));
+  }
+  files = std::make_unique<OffloadFiles>(options.directory, rank);
+  if (options.parameters) environment.files = files.get();
+}
+
+void ShardedSetup::group_units(std::vector<ModelUnit> model_units, const PlanMaker& make_plan,
+                               const Context& context, const ShardedOptions& options) {
+  std::vector<cost::PlannedUnit> known;
+  std::vector<std::string> names;
+  for (const ModelUnit& unit : model_units) {
+    names.push_back(unit.name);
+    known.push_back({.name = unit.name, .choice = {}, .parameter_bytes = unit.parameter_bytes()});
+  }
+  plan = make_plan(known, context.world_size());
+  std::vector<Sharding> shardings;
+  for (const std::string& name : names) shardings.push_back(plan.find(name)->choice.strategy);
+  const bool in_buckets = in_background && !plan.schedule && shardings.front() == Sharding::ddp;
+  if (model_units.size() == 1 && model_units.front().state == nullptr && !in_buckets && context.rank() == 0) {
+    log::warning("the model has no rondo::Unit, so it is one unit: all ",
+                 to_string(Bytes{model_units.front().parameter_bytes()}),
+                 " of its parameters are gathered and reduced at once, and neither memory nor communication "
+                 "is spread over the step. Make its layers units (rondo/nn/unit.h, rondo/nn/wrap.h)");
+  }
+  if (options.reshard_ranks == 1)
+    std::replace(shardings.begin(), shardings.end(), Sharding::zero3, Sharding::zero3_keep);
+  checkpoint_as_planned(plan, model_units);
+  if (in_background && plan.schedule) launches.emplace(plan, names);
+  // A plan says for each unit when it travels; and where nothing is queued there is nothing to gain.
+  const bool by_need = in_background && !launches;
+  groups = join_small_units(std::move(model_units), shardings, by_need ? options.fuse_bytes : Bytes{});
+  if (by_need) groups = split_root(std::move(groups), options.block_bytes);
+}
+
+void ShardedSetup::make_queue(Context& context, const ShardedOptions& options) {
+  std::unique_ptr<Leader> leader;
+  if (in_background) {
+    // Blocks travel while this thread does other things, so they need an engine of their own.
+    const std::vector<int>& everyone = context.world().ranks();
+    if (!environment.replica_group.member()) environment.shard_group = context.new_group(everyone);
+    leader = std::make_unique<Leader>(context.new_group(everyone));
+  }
+  queue = std::make_unique<CommunicationQueue>(
+      make_policy({launches ? "plan" : options.schedule, options.schedule_seed}), options.in_flight_bytes,
+      std::move(leader));
+  environment.queue = queue.get();
+}
+
+void ShardedSetup::make_units() {
+  std::vector<std::int64_t> owned(static_cast<std::size_t>(environment.shard_group.size()), 0);
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    // Shared buffers go where least is, so that each rank owns its share of them.
+    const std::uint64_t bytes = groups[i].unit.parameter_bytes();
+    const auto owner = std::min_element(owned.begin(), owned.end());
+    *owner += static_cast<std::int64_t>(bytes);
+    UnitEnvironment own = environment;
+    if (launches)
+      own.block_bytes.count = static_cast<std::uint64_t>(
+          divide_rounding_up(static_cast<std::int64_t>(bytes), launches->blocks(i)));
+    units.push_back(std::make_unique<ShardedUnit>(groups[i].unit, groups[i].sharding, own,
+                                                  static_cast<int>(owner - owned.begin())));
+  }
+}
+
+}  // namespace rondo

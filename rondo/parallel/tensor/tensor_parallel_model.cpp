@@ -1,0 +1,133 @@
+#include "rondo/parallel/tensor/tensor_parallel_model.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+
+#include "rondo/backend/collectives.h"
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/nn/parallel_communication.h"
+#include "rondo/nn/tensor_parallel/ring_attention.h"
+
+namespace rondo {
+namespace {
+
+// This rank's and those that have the same part of the model.
+std::vector<int> ranks_of_part(const Context& context) {
+  for (const std::vector<int>& ranks : ranks_along(context.mesh(), {"data", "context", "expert"})) {
+    if (std::find(ranks.begin(), ranks.end(), context.rank()) != ranks.end()) return ranks;
+  }
+  return {};
+}
+
+Group group_along(const Context& context, const std::string& dimension) {
+  return size_along(context.mesh(), dimension) > 1 ? context.group(dimension) : Group();
+}
+
+}  // namespace
+
+TensorParallelModel::TensorParallelModel(std::unique_ptr<PreparedModel> part, DividedModel divided,
+                                         Context context)
+    : part_(std::move(part)),
+      divided_(std::move(divided)),
+      context_(std::move(context)),
+      tensor_(group_along(context_, "tensor")),
+      sequence_(group_along(context_, "context")),
+      divided_outputs_(divided_.divided_outputs && has_peers(tensor_)) {}
+
+void TensorParallelModel::begin_step(const LocalBatch& batch) {
+  // What evaluation has communicated is not the step's.
+  if (std::exchange(step_begins_, false)) take_parallel_communication_time();
+  part_->begin_step(batch);
+}
+
+// Ranks with the same samples have the same sums; a request to stop may have reached only one of them.
+void TensorParallelModel::announce(const StepTotals& mine) {
+  StepTotals together = mine;
+  if (has_peers(sequence_) && sequence_.rank() > 0) together.samples = 0;
+  if (has_peers(tensor_)) {
+    at::Tensor stop = at::tensor({mine.stop ? 1.0 : 0.0},
+                                 at::TensorOptions(at::kDouble).device(tensor_.traits().control_device()));
+    all_reduce(stop, tensor_, ReduceOp::MAX);
+    together.stop = stop.item<double>() > 0;
+  }
+  part_->announce(together);
+}
+
+void TensorParallelModel::finish_backward() {
+  part_->finish_backward();
+  communication_ = take_parallel_communication_time();
+  step_begins_ = true;
+}
+
+LossFunction TensorParallelModel::loss_of_parts(LossFunction loss) const {
+  return divided_outputs_ ? loss.of_divided_classes(tensor_) : loss;
+}
+
+std::vector<at::Tensor> TensorParallelModel::whole_outputs(std::vector<at::Tensor> outputs) const {
+  if (divided_outputs_)
+    outputs.front() = gather_from_ranks(outputs.front(), outputs.front().dim() - 1, tensor_);
+  for (at::Tensor& output : outputs) {
+    if (has_peers(sequence_)) output = whole_sequence(output, 1, sequence_);
+  }
+  return outputs;
+}
+
+Batch TensorParallelModel::own_part(const Batch& batch) const {
+  if (!has_peers(sequence_)) return batch;
+  Batch own = batch;
+  for (std::vector<at::Tensor>* const tensors : {&own.inputs, &own.targets}) {
+    for (at::Tensor& tensor : *tensors) {
+      if (tensor.dim() < 2)
+        throw UsageError(str("a sequence is divided among ", sequence_.size(),
+                             " ranks, and the batch has a tensor [", join(tensor.sizes(), ", "),
+                             "] without one; expected [samples, length]"));
+      tensor = own_sequence(tensor, 1, sequence_);
+    }
+  }
+  return own;
+}
+
+int TensorParallelModel::ranks_of_sequence() const { return has_peers(sequence_) ? sequence_.size() : 1; }
+
+std::string TensorParallelModel::restore_communication(const std::vector<CommunicationState>& of_ranks) {
+  if (of_ranks.size() != static_cast<std::size_t>(group().size())) return part_->restore_communication({});
+  std::vector<CommunicationState> of_replicas;
+  for (const int rank : ranks_of_part(context_))
+    of_replicas.push_back(of_ranks[static_cast<std::size_t>(rank)]);
+  return part_->restore_communication(of_replicas);
+}
+
+CommunicationTimes TensorParallelModel::communication_times() const {
+  CommunicationTimes times = part_->communication_times();
+  times.busy += communication_;
+  times.exposed += communication_;
+  return times;
+}
+
+std::vector<Shard> TensorParallelModel::in_full_model(std::vector<Shard> of_part) const {
+  const int parts = has_peers(tensor_) ? tensor_.size() : 1;
+  for (Shard& shard : of_part) {
+    const auto found = divided_.addresses.find(shard.name);
+    if (found == divided_.addresses.end()) {
+      shard.replica = shard.replica * parts + std::max(0, tensor_.rank());
+      continue;
+    }
+    const Shard& address = found->second;
+    // Of a part in blocks a box of its own would be a piece of each.
+    const bool fits = shard.global_sizes == address.local_sizes() &&
+                      (address.blocks == 1 || shard.sizes == shard.global_sizes);
+    if (!fits) {
+      throw Error(str("'", shard.name, "': ", describe_address(shard),
+                      " of this rank's part has no place in ", describe_address(address)));
+    }
+    shard.global_sizes = address.global_sizes;
+    shard.blocks = address.blocks;
+    if (address.blocks > 1) shard.sizes = address.sizes;
+    for (std::size_t d = 0; d < shard.offsets.size(); ++d) shard.offsets[d] += address.offsets[d];
+  }
+  return of_part;
+}
+
+}  // namespace rondo

@@ -1,0 +1,156 @@
+#include "rondo/parallel/tpu/torus.h"
+
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <thread>
+
+#include "rondo/backend/engine/dense_tensor.h"
+#include "rondo/backend/engine/store_adapter.h"
+#include "rondo/backend/point_to_point_channel.h"
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/collective/algorithms/registry.h"
+#include "rondo/collective/executor.h"
+#include "rondo/env/tpu_slice.h"
+
+namespace rondo {
+namespace {
+
+// An all-reduce that the thread below completes.
+class TorusWork final : public c10d::Work {
+ public:
+  explicit TorusWork(at::Tensor tensor)
+      : c10d::Work(-1, c10d::OpType::ALLREDUCE), tensor_(std::move(tensor)) {}
+  const at::Tensor& tensor() const { return tensor_; }
+  void complete(std::exception_ptr error = nullptr) { finish(std::move(error)); }
+
+ private:
+  at::Tensor tensor_;
+};
+
+// All-reduces of one rank, one after the other, in a thread of its own.
+class TorusAllReduce {
+ public:
+  TorusAllReduce(const Context& context, const Torus& torus)
+      : context_(context),
+        torus_(torus),
+        group_(context.new_group(everyone(context))),
+        channel_(group_.backend(), std::make_shared<StoreFromC10d>(group_.store()), "torus", Duration::max()),
+        thread_([this](const std::stop_token& stop) { serve(stop); }) {}
+
+  ~TorusAllReduce() {
+    {
+      const std::lock_guard lock(mutex_);
+      thread_.request_stop();
+    }
+    wakeup_.notify_all();
+  }
+  TorusAllReduce(const TorusAllReduce&) = delete;
+  TorusAllReduce& operator=(const TorusAllReduce&) = delete;
+
+  c10::intrusive_ptr<c10d::Work> start(const at::Tensor& flat) {
+    if (!flat.is_cpu())
+      throw UsageError(
+          str("strategy tpu sends tensors of the CPU, not of ", flat.device().str(), "; use ddp"));
+    auto work = c10::make_intrusive<TorusWork>(flat);
+    {
+      const std::lock_guard lock(mutex_);
+      waiting_.push_back(work);
+    }
+    wakeup_.notify_all();
+    return work;
+  }
+
+ private:
+  static std::vector<int> everyone(const Context& context) {
+    std::vector<int> ranks(static_cast<std::size_t>(context.world_size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return ranks;
+  }
+
+  void serve(const std::stop_token& stop) {
+    context_.enter();
+    while (true) {
+      c10::intrusive_ptr<TorusWork> work;
+      {
+        std::unique_lock lock(mutex_);
+        wakeup_.wait(lock, [&] { return stop.stop_requested() || !waiting_.empty(); });
+        if (waiting_.empty()) return;
+        work = std::move(waiting_.front());
+        waiting_.pop_front();
+      }
+      try {
+        run(work->tensor());
+        work->complete();
+      } catch (...) {
+        work->complete(std::current_exception());
+      }
+    }
+  }
+
+  void run(const at::Tensor& flat) {
+    const ElementType element = element_type(flat.scalar_type(), "all_reduce", /*reduces=*/true);
+    auto& executor = executors_[{element.type, flat.nbytes()}];
+    if (!executor) {
+      collective::PlanRequest request{.operation = OperationKind::all_reduce,
+                                      .rank = group_.rank(),
+                                      .world = group_.size(),
+                                      .bytes = Bytes{flat.nbytes()},
+                                      .element_bytes = element_bytes(element.type),
+                                      .rows = torus_.rows,
+                                      .in_rank_order = context_.deterministic()};
+      executor = std::make_unique<collective::Executor>(collective::make_plan("torus_2d", request),
+                                                        element.type, Reduction::average);
+    }
+    executor->run(channel_, {static_cast<std::byte*>(flat.data_ptr()), flat.nbytes()}, {});
+  }
+
+  Context context_;
+  Torus torus_;
+  Group group_;  // of its own: the world's runs other collectives meanwhile
+  PointToPointChannel channel_;
+  std::map<std::pair<DType, std::size_t>, std::unique_ptr<collective::Executor>> executors_;
+  std::mutex mutex_;  // protects waiting_
+  std::condition_variable wakeup_;
+  std::deque<c10::intrusive_ptr<TorusWork>> waiting_;
+  std::jthread thread_;  // last, so that it ends before what it uses
+};
+
+}  // namespace
+
+Torus find_torus(const std::string& text, int ranks, const env::EnvironmentMap& environment) {
+  if (text != "auto") {
+    const std::vector<int> axes = env::parse_axes(text, "--torus");
+    if (axes.size() != 2) throw UsageError(str("--torus ", text, ": expected rows and columns, as 2x2"));
+    if (static_cast<long long>(axes[0]) * axes[1] != ranks) {
+      throw UsageError(str("--torus ", text, " is of ", static_cast<long long>(axes[0]) * axes[1],
+                           " ranks, but this job has ", ranks));
+    }
+    return {axes[0], axes[1]};
+  }
+  if (const auto slice = env::read_tpu_slice(environment)) {
+    std::vector<int> axes = slice->topology;
+    std::erase(axes, 1);
+    if (axes.size() == 2 && static_cast<long long>(axes[0]) * axes[1] == ranks) return {axes[0], axes[1]};
+  }
+  Torus torus;
+  for (int divisor = 1; divisor * divisor <= ranks; ++divisor) {
+    if (ranks % divisor == 0) torus.rows = divisor;
+  }
+  torus.columns = ranks / torus.rows;
+  return torus;
+}
+
+CommHook torus_hook(const Context& context, const Torus& torus) {
+  const auto reduction = std::make_shared<TorusAllReduce>(context, torus);
+  return {.name = str("torus ", torus.rows, "x", torus.columns), .run = [reduction](GradBucket& bucket) {
+            return BucketFuture(reduction->start(bucket.buffer()), bucket.buffer());
+          }};
+}
+
+}  // namespace rondo

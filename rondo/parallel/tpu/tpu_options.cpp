@@ -1,0 +1,18 @@
+#include "rondo/parallel/tpu/tpu_options.h"
+
+#include "rondo/parallel/ddp/ddp_strategy_options.h"
+
+namespace rondo {
+
+std::vector<Declaration> TpuFolder::declarations() {
+  OptionsOf<Options> table;
+  table.begin_group("Ranks as a torus");
+  table.add("torus", &Options::torus,
+            "Rows and columns of ranks, as 2x4; auto: TPU_TOPOLOGY, else as square as their number allows");
+  table.include(bucket_table());
+  return {{.name = "tpu",
+           .summary = "every rank holds the whole model; gradients are all-reduced over a 2-D torus of ranks",
+           .options = table}};
+}
+
+}  // namespace rondo

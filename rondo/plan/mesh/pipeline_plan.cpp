@@ -1,0 +1,329 @@
+#include "rondo/plan/mesh/pipeline_plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <span>
+#include <tuple>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/plan/mesh/recompute.h"
+#include "rondo/plan/schedule/schedules.h"
+
+namespace rondo::plan {
+namespace {
+
+using simulate::LayerCost;
+using simulate::StateCost;
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+// Above so many stages moving cuts one by one takes longer than it gains.
+constexpr int kMostMovedStages = 32;
+// Where stages can be cut in so few ways, all are tried.
+constexpr double kFewCuts = 60;
+// Of more layers not every other one is tried in the place of one.
+constexpr std::size_t kMostTried = 16;
+
+std::size_t place(int number) { return static_cast<std::size_t>(number); }
+
+// What a stage takes at its best, and the memory for that.
+struct StageBest {
+  double seconds = kNever;
+  std::uint64_t bytes = 0;
+  bool operator<(const StageBest& other) const {
+    return std::tie(seconds, bytes) < std::tie(other.seconds, other.bytes);
+  }
+};
+
+// Layers as the dynamic program adds them to a stage, from the last one to the first.
+struct StageSums {
+  StateCost state;
+  double passes_s = 0, recompute_s = 0;
+  std::uint64_t kept = 0, savable = 0, workspace = 0;
+};
+
+class PipelinePlanner {
+ public:
+  PipelinePlanner(const simulate::PipelineCosts& costs, const std::string& schedule, int micro_batches,
+                  int chunks, std::uint64_t limit)
+      : costs_(costs),
+        layers_(costs.layers()),
+        schedule_(pipeline::make_schedule(schedule, costs.shape().pipeline, micro_batches, chunks)),
+        alive_(activations_of_stages(schedule_)),
+        splits_(simulate::splits_backward(schedule)),
+        limit_(limit) {
+    choice_.schedule = schedule;
+    choice_.micro_batches = micro_batches;
+    choice_.chunks = chunks;
+    if (layers_.size() < place(schedule_.stages()))
+      throw UsageError(str("a model of ", layers_.size(), " layers cannot be cut into ", schedule_.stages(),
+                           " stages of at least one layer each"));
+  }
+
+  PipelinePlan run(const Wait& wait) {
+    // What the dynamic program takes a stage to need is a little off: where its cuts do not fit, those that
+    // need least may.
+    const std::vector<int> fast = best_cuts(/*within_limit=*/true);
+    PipelinePlan best = assigned(fast.empty() ? best_cuts(/*within_limit=*/false) : fast);
+    if (!fast.empty() && !fits(best)) {
+      PipelinePlan lean = assigned(best_cuts(/*within_limit=*/false));
+      if (is_better(lean, best)) best = std::move(lean);
+    }
+    if (has_few_cuts()) {
+      try_all_cuts({0}, best, wait);
+      return best;
+    }
+    for (bool moved = schedule_.stages() <= kMostMovedStages; moved && !has_ended(wait);) {
+      moved = false;
+      for (std::size_t stage = 1; stage < place(schedule_.stages()) && !has_ended(wait); ++stage) {
+        for (const int by : {-1, 1}) {
+          std::vector<int> first = best.choice.first;
+          first[stage] += by;
+          const int end = stage + 1 < first.size() ? first[stage + 1] : static_cast<int>(layers_.size());
+          if (first[stage] <= first[stage - 1] || first[stage] >= end) continue;
+          PipelinePlan other = assigned(std::move(first));
+          if (!is_better(other, best)) continue;
+          best = std::move(other);
+          moved = true;
+        }
+      }
+    }
+    return best;
+  }
+
+ private:
+  bool has_few_cuts() const {
+    double ways = 1;  // to choose where the stages but the first begin
+    for (std::size_t i = 1; i < place(schedule_.stages()); ++i)
+      ways *= static_cast<double>(layers_.size() - i) / static_cast<double>(i);
+    return ways <= kFewCuts;
+  }
+
+  // Adds stages to those that begin with `first` in every way.
+  void try_all_cuts(const std::vector<int>& first, PipelinePlan& best, const Wait& wait) const {
+    if (has_ended(wait)) return;
+    if (first.size() == place(schedule_.stages())) {
+      PipelinePlan other = assigned(first);
+      if (is_better(other, best)) best = std::move(other);
+      return;
+    }
+    const auto left = static_cast<int>(place(schedule_.stages()) - first.size());
+    for (int next = first.back() + 1; next + left <= static_cast<int>(layers_.size()); ++next) {
+      std::vector<int> more = first;
+      more.push_back(next);
+      try_all_cuts(more, best, wait);
+    }
+  }
+
+  bool fits(const PipelinePlan& plan) const { return plan.forecast.peak_bytes <= limit_; }
+  bool is_better(const PipelinePlan& a, const PipelinePlan& b) const {
+    if (fits(a) != fits(b)) return fits(a);
+    if (!fits(a)) return a.forecast.peak_bytes < b.forecast.peak_bytes;
+    return a.forecast.step_s < b.forecast.step_s * (1 - 1e-9);
+  }
+  int count() const { return costs_.shape().passes * choice_.micro_batches; }
+  // Along data; with one rank there all are the same, and with spread experts there is one.
+  std::span<const cost::Strategy> strategies() const {
+    return std::span(kStageStrategies)
+        .first(costs_.shape().copies() > 1 && costs_.shape().expert == 1 ? std::size(kStageStrategies) : 1);
+  }
+
+  double pass_s(const LayerCost& layer) const {
+    return layer.forward_s + (splits_ ? layer.backward_input_s + layer.backward_weight_s : layer.backward_s);
+  }
+
+  void add(StageSums& sums, std::size_t layer) const {
+    const LayerCost& own = layers_[layer];
+    sums.state.add(own);
+    sums.passes_s += pass_s(own);
+    sums.kept += own.activation_bytes;
+    sums.workspace = std::max(sums.workspace, own.workspace_bytes());
+    const std::uint64_t saved = own.activation_bytes - own.checkpointed_activation_bytes;
+    sums.savable += saved;
+    if (saved > 0) sums.recompute_s += own.forward_s;
+  }
+
+  // Of the layers in `sums` as that stage, where `input` bytes come from the one before. Recomputing some of
+  // the layers is taken to cost in proportion to what it saves.
+  StageBest best_of(int stage, const StageSums& sums, std::uint64_t input, bool within_limit) const {
+    const auto held = static_cast<std::uint64_t>(alive_[place(stage)]);
+    const int ranks = costs_.shape().copies(), per_rank = schedule_.stages() / schedule_.ranks;
+    const std::uint64_t room =
+        (limit_ - std::min(limit_, costs_.base_bytes())) / static_cast<std::uint64_t>(per_rank);
+    StageBest best;
+    for (const cost::Strategy strategy : strategies()) {
+      const std::uint64_t fixed = sums.state.bytes_in_passes(strategy, ranks) + sums.state.gradient_bytes +
+                                  sums.workspace + held * input;
+      const std::uint64_t whole = fixed + held * sums.kept;
+      const std::uint64_t savable = held * sums.savable;
+      const std::uint64_t behind = sums.state.bytes_behind_passes(strategy, ranks, costs_.in_place());
+      if (!within_limit) {
+        // What needs least memory is what is looked for.
+        const std::uint64_t least = std::max(whole - savable, behind);
+        if (static_cast<double>(least) < best.seconds) best = {static_cast<double>(least), least};
+        continue;
+      }
+      const std::uint64_t need = whole > room ? whole - room : 0;
+      if (need > savable || behind > room) continue;
+      const double share = savable > 0 ? static_cast<double>(need) / static_cast<double>(savable) : 0;
+      const double seconds = count() * (sums.passes_s + share * sums.recompute_s) +
+                             costs_.communication_s(sums.state, strategy) +
+                             sums.state.update_s(strategy, ranks);
+      best = std::min(best, StageBest{seconds, whole - need});
+    }
+    return best;
+  }
+
+  // The cuts whose slowest stage is fastest (or needs least, without a limit), exactly; none where no cuts
+  // fit.
+  std::vector<int> best_cuts(bool within_limit) const {
+    const std::size_t count = layers_.size(), stages = place(schedule_.stages());
+    std::vector<std::vector<StageBest>> best(stages + 1, std::vector<StageBest>(count + 1));
+    std::vector<std::vector<std::size_t>> from(stages + 1, std::vector<std::size_t>(count + 1, 0));
+    best[0][0] = {0, 0};
+    for (std::size_t stage = 1; stage <= stages; ++stage) {
+      for (std::size_t end = stage; end + (stages - stage) <= count; ++end) {
+        StageSums sums;
+        for (std::size_t begin = end; begin-- > stage - 1;) {
+          add(sums, begin);
+          const std::uint64_t input = begin > 0 ? layers_[begin - 1].output_bytes : 0;
+          const StageBest own = best_of(static_cast<int>(stage) - 1, sums, input, within_limit);
+          if (own.seconds == kNever) continue;
+          const StageBest& before = best[stage - 1][begin];
+          const StageBest worst{std::max(before.seconds, own.seconds), std::max(before.bytes, own.bytes)};
+          if (worst < best[stage][end]) {
+            best[stage][end] = worst;
+            from[stage][end] = begin;
+          }
+        }
+      }
+    }
+    if (best[stages][count].seconds == kNever) return {};
+    std::vector<int> first(stages);
+    for (std::size_t stage = stages, end = count; stage > 0; --stage) {
+      end = from[stage][end];
+      first[stage - 1] = static_cast<int>(end);
+    }
+    return first;
+  }
+
+  // For these cuts each rank's fastest strategy and recomputation within the limit.
+  PipelinePlan assigned(std::vector<int> first) const {
+    PipelinePlan plan{choice_, {}};
+    plan.choice.first = std::move(first);
+    plan.choice.strategies.assign(place(schedule_.ranks), cost::Strategy::ddp);
+    plan.choice.checkpointed.assign(layers_.size(), false);
+    for (int rank = 0; rank < schedule_.ranks; ++rank) assign(rank, plan.choice);
+    plan.forecast = costs_.forecast(plan.choice);
+    return plan;
+  }
+
+  void assign(int rank, simulate::PipelineChoice& choice) const {
+    StateCost state;
+    std::vector<std::size_t> own;
+    std::vector<Recomputation> again;
+    for (int stage = 0; stage < schedule_.stages(); ++stage) {
+      if (schedule_.rank_of_stage[place(stage)] != rank) continue;
+      const int end =
+          stage + 1 < schedule_.stages() ? choice.first[place(stage + 1)] : static_cast<int>(layers_.size());
+      for (int i = choice.first[place(stage)]; i < end; ++i) {
+        const LayerCost& layer = layers_[place(i)];
+        state.add(layer);
+        own.push_back(place(i));
+        const std::uint64_t saved = layer.activation_bytes - layer.checkpointed_activation_bytes;
+        again.push_back(
+            {count() * layer.forward_s, static_cast<std::uint64_t>(alive_[place(stage)]) * saved});
+      }
+    }
+    double best_s = kNever;
+    std::uint64_t best_bytes = std::numeric_limits<std::uint64_t>::max();
+    const simulate::PipelineChoice before = choice;
+    for (const cost::Strategy strategy : strategies()) {
+      simulate::PipelineChoice tried = before;
+      tried.strategies[place(rank)] = strategy;
+      double seconds =
+          costs_.communication_s(state, strategy) + state.update_s(strategy, costs_.shape().copies());
+      std::uint64_t peak = costs_.rank_peak(tried, schedule_, rank);
+      // What is recomputed needs some memory itself, so that a second or third look may be necessary.
+      const std::size_t savable =
+          cheapest_recomputation(again, std::numeric_limits<std::uint64_t>::max()).size();
+      std::size_t taken = 0;
+      double recompute_s = 0;
+      for (std::uint64_t need = 0; peak > limit_ && taken < savable;) {
+        need += peak - limit_;
+        const std::vector<std::size_t> chosen = cheapest_recomputation(again, need);
+        for (const std::size_t layer : own) tried.checkpointed[layer] = false;
+        recompute_s = 0;
+        for (const std::size_t i : chosen) {
+          tried.checkpointed[own[i]] = true;
+          recompute_s += again[i].seconds;
+        }
+        taken = chosen.size();
+        peak = costs_.rank_peak(tried, schedule_, rank);
+      }
+      if (taken > 0 && peak <= limit_) {
+        recompute_s -= spare(tried, rank, own, again);
+        peak = costs_.rank_peak(tried, schedule_, rank);
+      }
+      seconds += recompute_s;
+      const bool is_in = peak <= limit_, was_in = best_bytes <= limit_;
+      if (is_in != was_in ? is_in : is_in ? seconds < best_s : peak < best_bytes) {
+        best_s = seconds;
+        best_bytes = peak;
+        choice = std::move(tried);
+      }
+    }
+  }
+
+  // Takes recomputation back where the rank fits without it, the dearest first, and gives it to a cheaper
+  // layer instead where that fits. Savings are proportions: when most is alive differs. The seconds saved.
+  double spare(simulate::PipelineChoice& choice, int rank, const std::vector<std::size_t>& own,
+               const std::vector<Recomputation>& again) const {
+    std::vector<std::size_t> by_seconds(own.size());
+    std::iota(by_seconds.begin(), by_seconds.end(), 0);
+    std::stable_sort(by_seconds.begin(), by_seconds.end(),
+                     [&](std::size_t a, std::size_t b) { return again[a].seconds > again[b].seconds; });
+    const auto fits = [&] { return costs_.rank_peak(choice, schedule_, rank) <= limit_; };
+    double saved = 0;
+    for (const std::size_t i : by_seconds) {
+      if (!choice.checkpointed[own[i]]) continue;
+      choice.checkpointed[own[i]] = false;
+      if (fits()) {
+        saved += again[i].seconds;
+        continue;
+      }
+      bool moved = false;
+      for (std::size_t j = own.size(); j-- > 0 && own.size() <= kMostTried && !moved;) {
+        const std::size_t other = by_seconds[j];
+        if (again[other].seconds >= again[i].seconds) break;
+        if (choice.checkpointed[own[other]] || again[other].saved_bytes == 0) continue;
+        choice.checkpointed[own[other]] = moved = true;
+        if (fits()) {
+          saved += again[i].seconds - again[other].seconds;
+        } else {
+          choice.checkpointed[own[other]] = moved = false;
+        }
+      }
+      choice.checkpointed[own[i]] = !moved;
+    }
+    return saved;
+  }
+
+  const simulate::PipelineCosts& costs_;
+  const std::vector<LayerCost>& layers_;
+  const pipeline::Schedule schedule_;
+  const std::vector<int> alive_;  // by stage
+  const bool splits_;
+  const std::uint64_t limit_;
+  simulate::PipelineChoice choice_;
+};
+
+}  // namespace
+
+PipelinePlan plan_pipeline(const simulate::PipelineCosts& costs, const std::string& schedule,
+                           int micro_batches, int chunks, std::uint64_t memory_limit, const Wait& wait) {
+  return PipelinePlanner(costs, schedule, micro_batches, chunks, memory_limit).run(wait);
+}
+
+}  // namespace rondo::plan

@@ -1,0 +1,290 @@
+#include "rondo/profile/layer_profile.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+
+#include "rondo/base/error.h"
+#include "rondo/base/median.h"
+#include "rondo/base/time.h"
+#include "rondo/memory/tracker.h"
+#include "rondo/nn/experts/mixture_of_experts.h"
+#include "rondo/nn/layers.h"
+#include "rondo/nn/loss.h"
+#include "rondo/nn/partition.h"
+#include "rondo/nn/tensor_parallel/parallelize.h"
+#include "rondo/nn/tensor_parallel/ring_attention.h"
+#include "rondo/parallel/pipeline/stage.h"
+#include "rondo/profile/counting_backend.h"
+
+namespace rondo {
+namespace {
+
+using Times = std::vector<double>;
+
+// What one layer took, in all passes; of bytes the last pass counts.
+struct LayerFigures {
+  Times forward_s, backward_s, input_s, weight_s;
+  cost::LayerPasses bytes;
+  std::uint64_t output_bytes = 0;
+  int forward_messages = 0, backward_messages = 0;
+  std::uint64_t forward_message_bytes = 0, backward_message_bytes = 0;
+};
+
+std::uint64_t bytes_above(std::uint64_t bytes, std::uint64_t other) {
+  return bytes > other ? bytes - other : 0;
+}
+
+template <class Action>
+double seconds_of(const Action& action) {
+  const TimePoint begin = Clock::now();
+  action();
+  return seconds(Clock::now() - begin);
+}
+
+// Measures the layers of one model, whole or one rank's part of it.
+class LayerMeter {
+ public:
+  // `counted` is the engine of a divided model; null for a whole one.
+  LayerMeter(const Model& model, c10::intrusive_ptr<CountingBackend> counted)
+      : layers_(layers_of(model)), counted_(std::move(counted)) {}
+
+  const std::vector<ModelLayer>& layers() const { return layers_; }
+
+  // By layer, after one pass that nobody measures.
+  std::vector<LayerFigures> measure(const at::Tensor& input, const at::Tensor& target, int passes) {
+    std::vector<LayerFigures> figures(layers_.size());
+    for (int i = 0; i <= passes; ++i) {
+      Tensors inputs = {input};
+      for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+        const bool is_last = layer + 1 == layers_.size();
+        LayerFigures unused;
+        inputs = pass(layer, inputs, is_last ? target : at::Tensor(), i == 0 ? unused : figures[layer]);
+      }
+    }
+    return figures;
+  }
+
+ private:
+  // Forward and backward twice: backward as a whole, then in two parts. Gives what the next layer gets.
+  Tensors pass(std::size_t number, const Tensors& inputs, const at::Tensor& target, LayerFigures& figures) {
+    Stage whole({layers_[number]}, false), split({layers_[number]}, true);
+    MemoryTracker& memory = replica_memory_tracker();
+    cost::LayerPasses& bytes = figures.bytes;
+    Tensors outputs;
+    for (Stage* const stage : {&split, &whole}) {
+      outputs.clear();
+      const std::uint64_t before = memory.total();
+      memory.reset_peak();
+      forget_messages();
+      const double forward_s = seconds_of([&] {
+        outputs = stage->forward(0, inputs);
+        if (!target.defined()) return;
+        stage->replace_outputs(0, {loss_of(outputs.front(), target)});
+      });
+      figures.forward_messages = messages(figures.forward_message_bytes);
+      figures.output_bytes = 0;
+      Tensors given;
+      std::vector<bool> takes_gradient;
+      for (at::Tensor& output : outputs) {
+        figures.output_bytes += output.nbytes();
+        takes_gradient.push_back(output.requires_grad());
+        output = output.detach();
+      }
+      if (target.defined()) outputs.clear();  // the loss stands for them
+      bytes.activation_bytes = bytes_above(memory.total(), before);
+      bytes.forward_workspace_bytes = bytes_above(memory.peak_total(), before + bytes.activation_bytes);
+      for (std::size_t i = 0; i < outputs.size() && !target.defined(); ++i) {
+        if (takes_gradient[i]) given.push_back(at::ones_like(outputs[i]));
+      }
+      memory.reset_peak();
+      forget_messages();
+      const std::uint64_t kept = before + bytes.activation_bytes;
+      if (stage == &whole) {
+        figures.forward_s.push_back(forward_s);
+        figures.backward_s.push_back(seconds_of([&] { stage->backward(0, given); }));
+        bytes.backward_workspace_bytes = bytes_above(memory.peak_total(), kept);
+        figures.backward_messages = messages(figures.backward_message_bytes);
+      } else {
+        figures.input_s.push_back(seconds_of([&] { stage->backward_input(0, given); }));
+        bytes.input_workspace_bytes = bytes_above(memory.peak_total(), kept);
+        given.clear();
+        bytes.deferred_bytes = bytes_above(memory.total(), before);
+        memory.reset_peak();
+        figures.weight_s.push_back(seconds_of([&] { stage->backward_weight(0); }));
+        bytes.weight_workspace_bytes = bytes_above(memory.peak_total(), before + bytes.deferred_bytes);
+      }
+      // As between two stages, the next layer's inputs take gradients.
+      for (std::size_t i = 0; i < outputs.size(); ++i) outputs[i].requires_grad_(takes_gradient[i]);
+    }
+    return outputs;
+  }
+
+  // Of divided logits each rank has some classes: what it computes of the loss is that of as many classes.
+  static at::Tensor loss_of(const at::Tensor& outputs, const at::Tensor& target) {
+    const std::int64_t classes = outputs.size(-1);
+    return cross_entropy(outputs, target.is_floating_point() ? target : target.remainder(classes)).mean;
+  }
+
+  void forget_messages() {
+    if (counted_) counted_->forget();
+  }
+  int messages(std::uint64_t& bytes) const {
+    bytes = counted_ ? counted_->bytes() : 0;
+    return counted_ ? counted_->messages() : 0;
+  }
+
+  std::vector<ModelLayer> layers_;
+  c10::intrusive_ptr<CountingBackend> counted_;
+};
+
+cost::LayerPasses passes_of(const LayerFigures& figures, std::int64_t samples) {
+  cost::LayerPasses passes = figures.bytes;
+  passes.samples = static_cast<std::uint64_t>(samples);
+  passes.forward_s = median(figures.forward_s);
+  passes.backward_s = median(figures.backward_s);
+  passes.backward_input_s = median(figures.input_s);
+  passes.backward_weight_s = median(figures.weight_s);
+  return passes;
+}
+
+// One part of every layer, for the batch and a quarter of it.
+std::vector<cost::LayerPart> measure_parts(LayerMeter& meter, int ranks, const at::Tensor& input,
+                                           const at::Tensor& target, int passes,
+                                           std::vector<std::uint64_t>* output_bytes) {
+  std::vector<cost::LayerPart> parts(meter.layers().size());
+  const std::int64_t all = input.size(0);
+  std::vector<std::int64_t> batches = {all};
+  if (all > 1) batches.insert(batches.begin(), std::max<std::int64_t>(1, all / 4));
+  for (const std::int64_t samples : batches) {
+    const auto figures = meter.measure(input.narrow(0, 0, samples), target.narrow(0, 0, samples), passes);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      parts[i].passes.push_back(passes_of(figures[i], samples));
+      if (samples != all) continue;
+      parts[i].ranks = ranks;
+      for (const at::Tensor& tensor : meter.layers()[i].tensors) parts[i].parameter_bytes += tensor.nbytes();
+      parts[i].forward_messages = figures[i].forward_messages;
+      parts[i].forward_message_bytes = figures[i].forward_message_bytes;
+      parts[i].backward_messages = figures[i].backward_messages;
+      parts[i].backward_message_bytes = figures[i].backward_message_bytes;
+      if (output_bytes != nullptr) output_bytes->push_back(figures[i].output_bytes);
+    }
+  }
+  return parts;
+}
+
+// Leaves of the model and of its batch what the first rank of `group` has along the dimension. False for a
+// model that cannot be divided so.
+bool divide(torch::nn::Module& module, const std::string& dimension, const Group& group, at::Tensor& input,
+            at::Tensor& target) {
+  if (dimension == "tensor") {
+    const auto* const parallel = dynamic_cast<const ParallelModel*>(&module);
+    if (parallel == nullptr) return false;
+    parallelize(module, parallel->parallel_rules(false), group);
+  } else if (dimension == "context") {
+    auto* const parallel = dynamic_cast<ContextParallelModel*>(&module);
+    if (parallel == nullptr || input.dim() < 2 || target.dim() < 2) return false;
+    input = own_sequence(input, 1, group);
+    target = own_sequence(target, 1, group);
+    parallel->divide_context(group);
+  } else {
+    const std::vector<MixtureOfExpertsImpl*> experts = expert_layers(module);
+    for (MixtureOfExpertsImpl* const each : experts) each->spread({.experts = group, .all = group});
+    return !experts.empty();
+  }
+  return true;
+}
+
+// Of a layer's tensors those of experts.
+std::uint64_t bytes_of_experts(const ModelLayer& layer, const torch::nn::Module& module) {
+  std::uint64_t bytes = 0;
+  for (MixtureOfExpertsImpl* const experts : expert_layers(module)) {
+    for (const at::Tensor& parameter : experts->experts().parameters()) {
+      for (const at::Tensor& tensor : layer.tensors)
+        bytes += tensor.is_same(parameter) ? parameter.nbytes() : 0;
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::vector<cost::LayerProfile> profile_layers(const ModelFactory& make_model, const at::Tensor& input,
+                                               const at::Tensor& target,
+                                               const std::vector<cost::UnitProfile>& units,
+                                               const LayerProfileOptions& options) {
+  const Model model = make_model();
+  model.module->eval();  // running statistics stay, and nothing is drawn
+  std::vector<cost::LayerProfile> layers;
+  std::vector<cost::LayerPart> parts;
+  std::vector<std::uint64_t> output_bytes;
+  try {
+    LayerMeter meter(model, {});
+    parts = measure_parts(meter, 1, input, target, options.passes, &output_bytes);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      cost::LayerProfile& layer = layers.emplace_back();
+      layer.name = meter.layers()[i].name;
+      layer.unit = kRootUnit;
+      layer.output_bytes = output_bytes[i];
+      const std::uint64_t activations = parts[i].passes.back().activation_bytes;
+      layer.checkpointed_activation_bytes = activations;
+      for (const cost::UnitProfile& unit : units) {
+        if (unit.name != layer.name) continue;
+        layer.unit = unit.name;
+        layer.checkpointed_activation_bytes = std::min(unit.checkpointed_activation_bytes, activations);
+      }
+      layer.parts.push_back(std::move(parts[i]));
+    }
+  } catch (const UsageError&) {
+    return {};  // no sequence of layers
+  }
+  const bool has_root = std::any_of(units.begin(), units.end(),
+                                    [](const cost::UnitProfile& unit) { return unit.name == kRootUnit; });
+  const bool is_in_units = std::all_of(layers.begin(), layers.end(), [&](const cost::LayerProfile& layer) {
+    return has_root || layer.unit != kRootUnit;
+  });
+  if (!is_in_units) return {};
+  for (const char* const dimension : {"tensor", "context", "expert"}) {
+    for (const int ranks : options.divided_ranks) {
+      const auto engine = c10::make_intrusive<CountingBackend>(ranks);
+      const Model divided = make_model();
+      divided.module->eval();
+      at::Tensor own_input = input, own_target = target;
+      try {
+        if (!divide(*divided.module, dimension, counting_group(engine), own_input, own_target)) break;
+        LayerMeter meter(divided, engine);
+        parts = measure_parts(meter, ranks, own_input, own_target, options.passes, nullptr);
+        for (std::size_t i = 0; i < parts.size(); ++i) {
+          parts[i].dimension = dimension;
+          if (parts[i].dimension == "expert")
+            parts[i].expert_parameter_bytes = bytes_of_experts(meter.layers()[i], *divided.module);
+        }
+      } catch (const UsageError&) {
+        continue;  // heads, widths, lengths or experts that these ranks do not divide
+      }
+      for (std::size_t i = 0; i < layers.size(); ++i) layers[i].parts.push_back(std::move(parts[i]));
+    }
+  }
+  return layers;
+}
+
+void fit_to_units(cost::Profile& profile) {
+  double of_units = 0, of_layers = 0;
+  for (const cost::UnitProfile& unit : profile.units) of_units += unit.forward_s + unit.backward_s;
+  for (const cost::LayerProfile& layer : profile.layers) {
+    const cost::LayerPasses times = layer.parts.front().at(static_cast<double>(profile.batch_size));
+    of_layers += times.forward_s + times.backward_s;
+  }
+  if (!(of_units > 0 && of_layers > 0)) return;
+  for (cost::LayerProfile& layer : profile.layers) {
+    for (cost::LayerPart& part : layer.parts) {
+      for (cost::LayerPasses& passes : part.passes) {
+        for (double* time :
+             {&passes.forward_s, &passes.backward_s, &passes.backward_input_s, &passes.backward_weight_s})
+          *time *= of_units / of_layers;
+      }
+    }
+  }
+}
+
+}  // namespace rondo

@@ -1,0 +1,103 @@
+#include "rondo/profile/step_overhead.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+
+#include "rondo/backend/collectives.h"
+#include "rondo/base/median.h"
+#include "rondo/data/dataset.h"
+#include "rondo/nn/partition.h"
+#include "rondo/observe/unit_spans.h"
+#include "rondo/parallel/sharded/sharded_strategy.h"
+#include "rondo/train/trainer.h"
+
+namespace rondo {
+namespace {
+
+// The samples of one batch, over and over.
+class RepeatedBatch final : public Dataset {
+ public:
+  RepeatedBatch(at::Tensor input, at::Tensor target, std::int64_t size)
+      : input_(std::move(input)), target_(std::move(target)), size_(size) {
+    info_.kind = info_.source = "profile";
+  }
+  std::int64_t size() const override { return size_; }
+  Batch get(std::span<const std::int64_t> indices) const override {
+    check_indices(indices, size_);
+    const at::Tensor rows =
+        at::tensor(at::IntArrayRef(indices.data(), indices.size()), at::kLong).remainder(input_.size(0));
+    return {{input_.index_select(0, rows)},
+            {target_.index_select(0, rows)},
+            static_cast<std::int64_t>(indices.size())};
+  }
+  const DatasetInfo& info() const override { return info_; }
+
+ private:
+  at::Tensor input_;
+  at::Tensor target_;
+  std::int64_t size_;
+  DatasetInfo info_;
+};
+
+// Of every step what is left of it without its units and without waits for blocks.
+class OutsideUnits final : public Callback {
+ public:
+  std::string name() const override { return "outside_units"; }
+
+  void on_train_begin(Trainer& trainer, const FitPlan&) override {
+    // Units that do not lie in each other, as the profile has them.
+    for (const ModelUnit& unit : partition_into_units(*trainer.model().module)) {
+      if (unit.state == nullptr) continue;
+      unit.state->attach(spans_);
+      units_.push_back(unit.state);
+    }
+  }
+
+  void on_step_end(Trainer& trainer, const StepRecord& record) override {
+    double rest = record.times.step_ms * 1e-3;
+    for (const TraceSpan& span : spans_->take()) {
+      // What is computed again is within a backward pass.
+      if (span.name != "recompute") rest -= static_cast<double>(span.end_ns - span.begin_ns) * 1e-9;
+    }
+    for (const TraceSpan& span : trainer.communication_spans())
+      rest -= static_cast<double>(span.exposed_ns.value_or(0)) * 1e-9;
+    steps_.push_back(rest);
+  }
+
+  void on_train_end(Trainer&, const FitResult&) override {
+    for (UnitState* unit : units_) unit->detach(spans_);
+  }
+
+  const std::vector<double>& steps() const { return steps_; }
+
+ private:
+  std::shared_ptr<UnitSpans> spans_ = std::make_shared<UnitSpans>();
+  std::vector<UnitState*> units_;
+  std::vector<double> steps_;
+};
+
+}  // namespace
+
+double seconds_outside_units(const Context& context, Model model, const at::Tensor& input,
+                             const at::Tensor& target, const StepOverheadOptions& options) {
+  constexpr int kWarmUp = 3;  // steps in which memory is touched for the first time
+  const int steps = kWarmUp + std::max(options.steps, 1);
+  ShardedOptions strategy_options;
+  strategy_options.in_flight_bytes = options.in_flight_limit;
+  strategy_options.find_unused_parameters = options.find_unused_parameters;
+  ShardedStrategy strategy("zero2", context, strategy_options);
+  Trainer trainer(strategy, std::move(model));
+  trainer.compile([&](torch::nn::Module& module) { return make_optimizer(options.optimizer, module); });
+  const auto outside = std::make_shared<OutsideUnits>();
+  const auto data =
+      std::make_shared<RepeatedBatch>(input, target, input.size(0) * context.world_size() * (steps + 1));
+  trainer.fit(data, {.steps = steps, .batch_size = input.size(0), .shuffle = false, .callbacks = {outside}});
+  // A rank that is ahead waits for the others at the end of the step; the last one does not.
+  at::Tensor message = at::tensor(outside->steps(), at::kDouble);
+  all_reduce(message, context.world(), ReduceOp::MIN);
+  const double* least = message.data_ptr<double>();
+  return median({least + kWarmUp, least + message.numel()});
+}
+
+}  // namespace rondo

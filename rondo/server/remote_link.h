@@ -1,0 +1,73 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "rondo/channel/shared_memory.h"
+#include "rondo/control/connection.h"
+#include "rondo/server/protocol.h"
+
+namespace rondo::server {
+
+// One side's requests to a server, numbered: one that arrives twice is done once.
+class Asker {
+ public:
+  Asker(std::unique_ptr<control::Connection> connection, std::uint32_t worker, std::string who)
+      : connection_(std::move(connection)), worker_(worker), who_(std::move(who)), number_(random_nonce()) {}
+
+  // The answer behind its Outcome, as often asked as it takes. Throws TimeoutError, or MismatchError with the
+  // server's own words when it refuses.
+  std::string ask(Operation operation, const std::function<void(control::MessageWriter&)>& fields,
+                  const Deadline& deadline);
+  // What the server says now. Throws as ask() does.
+  ServerFigures figures(const Deadline& deadline);
+  const std::string& whom() const { return connection_->whom(); }
+  const std::string& who() const { return who_; }
+
+ private:
+  std::unique_ptr<control::Connection> connection_;
+  std::uint32_t worker_;
+  std::string who_;
+  std::uint64_t number_;  // begins anywhere, so that a process that starts again repeats none
+};
+
+// Through messages, to a server of another host. A variable of more than kMessageElements cannot be pushed as
+// a whole: it needs a partitioner, and UsageError says so.
+class RemoteLink final : public Link {
+ public:
+  // `variables` are those of the server.
+  RemoteLink(std::shared_ptr<Asker> asker, std::vector<VariableSpec> variables, Duration timeout);
+
+  void pull(std::size_t variable, std::span<float> to, const Deadline& deadline) override;
+  void pull_rows(std::size_t variable, std::span<const std::uint64_t> rows, float* to,
+                 const Deadline& deadline) override;
+  std::optional<std::vector<std::uint64_t>> changed_rows(std::size_t variable, std::uint64_t& cursor,
+                                                         const Deadline& deadline) override;
+  void push(std::size_t variable, std::span<const float> gradient, const Entry& how,
+            const Deadline& deadline) override;
+  void push_encoded(std::size_t variable, const EncodedGradient& gradient, const Entry& how,
+                    const Deadline& deadline) override;
+  void push_rows(std::size_t variable, std::span<const std::uint64_t> rows, const float* gradients,
+                 const Entry& how, const Deadline& deadline) override;
+  void begin_step(std::uint64_t step, const Deadline& deadline) override;
+  void end_step(std::uint64_t step, double weight, const Deadline& deadline) override;
+  void flush(const Deadline& deadline) override;
+  ServerFigures figures() override;
+  void rest() override;
+  bool is_open() override;
+  void hold(const Deadline& deadline) override;
+  void release() override;
+  std::uint64_t read_state(std::size_t variable, int slot, std::span<float> to) override;
+  void write_state(std::size_t variable, int slot, std::span<const float> from, std::uint64_t updates,
+                   const OptimizerSpec& spec) override;
+
+ private:
+  void ask_to_push(Operation operation, std::size_t variable, const Entry& how, std::size_t bytes,
+                   const std::function<void(control::MessageWriter&)>& gradient, const Deadline& deadline);
+
+  std::shared_ptr<Asker> asker_;
+  std::vector<VariableSpec> variables_;
+  Duration timeout_;  // of what is told no deadline
+};
+
+}  // namespace rondo::server

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rondo/cost/strategy.h"
+#include "rondo/pipeline/schedule.h"
+#include "rondo/pipeline/simulation.h"
+#include "rondo/simulate/mesh_part.h"
+
+namespace rondo::simulate {
+
+// How a replica is cut into stages, and what each rank of the pipeline does with its stages along data. A
+// rank's stages are one unit there: gradients are combined when the last micro-batch is through.
+struct PipelineChoice {
+  std::string schedule = "1f1b";           // pipeline::schedule_names()
+  int micro_batches = 1;                   // of a pass
+  int chunks = 2;                          // interleaved: stages of a rank
+  std::vector<int> first;                  // of each stage the first layer
+  std::vector<cost::Strategy> strategies;  // by rank of the pipeline
+  std::vector<bool> checkpointed;          // by layer
+};
+
+// What training holds of some layers' parameters, gradients and optimizer state, and how long it takes to
+// combine and update them.
+struct StateCost {
+  std::uint64_t parameter_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0;
+  std::uint64_t own_gradient_bytes = 0;  // of gradients, as cost::UnitProfile has it
+  double optimizer_s = 0;
+  void add(const LayerCost& layer);
+
+  // Under a strategy among so many ranks. `in_place`: as cost::Link::parameters_in_place.
+  // Without gradients, which come in the first backward pass.
+  std::uint64_t bytes_in_passes(cost::Strategy strategy, int ranks) const;
+  std::uint64_t bytes_behind_passes(cost::Strategy strategy, int ranks, bool in_place) const;
+  double update_s(cost::Strategy strategy, int ranks) const;
+  double communication_s(cost::Strategy strategy, int ranks, const cost::Link& link) const;
+};
+
+// What a rank of the pipeline does in a step.
+struct PipelineRank {
+  double busy_s = 0;     // passes of micro-batches
+  double idle_s = 0;     // waiting for other stages
+  double exposed_s = 0;  // gradients and parameters along data
+  double update_s = 0;
+  std::uint64_t peak_bytes = 0;
+};
+
+struct PipelineForecast {
+  double step_s = 0;
+  std::uint64_t peak_bytes = 0;     // of the rank that needs most
+  std::vector<PipelineRank> ranks;  // along the pipeline
+  pipeline::Schedule schedule;
+  pipeline::Simulation timeline;  // of one pass
+  // The idle time of the rank that stands still longest, as a share of the step.
+  double idle_share() const;
+};
+
+// A model on the ranks of a mesh with a pipeline, priced for micro-batches of one size.
+class PipelineCosts {
+ public:
+  // Throws UsageError as layer_costs() does, and for fewer samples than micro-batches.
+  PipelineCosts(const cost::Profile& profile, const MeshShape& shape, const MeshLinks& links,
+                int micro_batches);
+
+  const std::vector<LayerCost>& layers() const { return layers_; }
+  const MeshShape& shape() const { return shape_; }
+  std::uint64_t base_bytes() const { return base_bytes_; }
+  bool in_place() const { return in_place_; }
+  // Of layers [begin, end) as a stage whose backward passes are cut in two, or not. Of the first stage all is
+  // the second part, since nobody waits for gradients of its inputs.
+  pipeline::StageTimes stage_times(int begin, int end, bool splits,
+                                   const std::vector<bool>& checkpointed) const;
+  // Along data, of parameters and gradients of these.
+  double communication_s(const StateCost& state, cost::Strategy strategy) const {
+    return state.communication_s(strategy, shape_.copies(), links_.data);
+  }
+  // Simulates the schedule, with what follows it: gradients, the optimizer, parameters. Throws UsageError for
+  // a choice that cannot be.
+  PipelineForecast forecast(const PipelineChoice& choice) const;
+  // The most memory of a rank of the pipeline under `schedule`, of choice.schedule's name.
+  std::uint64_t rank_peak(const PipelineChoice& choice, const pipeline::Schedule& schedule, int rank) const;
+  // No choice makes a step shorter: all ranks busy all the time, and the fastest update.
+  double least_step_s(int micro_batches) const;
+
+ private:
+  MeshShape shape_;
+  MeshLinks links_;
+  std::vector<LayerCost> layers_;
+  std::uint64_t base_bytes_;
+  double overhead_s_;
+  bool in_place_;
+};
+
+// Whether the schedule cuts backward passes in two.
+bool splits_backward(const std::string& schedule);
+// The same of training: with a checkpointed layer it does not (rondo/parallel/pipeline/pipeline_training.h).
+bool splits_backward(const PipelineChoice& choice);
+
+}  // namespace rondo::simulate

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <vector>
+
+#include "rondo/backend/group.h"
+#include "rondo/nn/shard.h"
+#include "rondo/precision/master_weights.h"
+#include "rondo/strategy/prepared_model.h"
+
+namespace rondo {
+
+// Scales the gradients of `shards`, all that this rank's optimizer changes, down to the L2 norm `max_norm`
+// over the parameters of all ranks of `group`, as torch's clip_grad_norm_ does, and returns the norm before.
+// Elements that several ranks have count once: where they are copy 0 (Shard::replica). Collective.
+double clip_shards(const std::vector<Shard>& shards, const Group& group, double max_norm);
+// The same of what the optimizer of a prepared model changes: the gradients of `masters` where there are
+// some, which are of model.module().
+double clip_optimized(PreparedModel& model, MasterWeights* masters, double max_norm);
+
+}  // namespace rondo

@@ -1,0 +1,29 @@
+#include "rondo/strategy/group_rates.h"
+
+#include <algorithm>
+
+namespace rondo {
+
+GroupRates::GroupRates(const torch::optim::Optimizer& optimizer) {
+  std::vector<double> rates;
+  for (const auto& group : optimizer.param_groups()) rates.push_back(group.options().get_lr());
+  const auto first = std::find_if(rates.begin(), rates.end(), [](double rate) { return rate != 0; });
+  if (first == rates.end()) return;
+  first_ = static_cast<std::size_t>(first - rates.begin());
+  for (const double rate : rates) shares_.push_back(rate / *first);
+}
+
+void GroupRates::set(torch::optim::Optimizer& optimizer, double learning_rate) const {
+  auto& groups = optimizer.param_groups();
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    // Groups that were added later, or proportions that nobody gave: the rate itself.
+    const double share = i < shares_.size() ? shares_[i] : 1.0;
+    groups[i].options().set_lr(share * learning_rate);
+  }
+}
+
+double GroupRates::current(const torch::optim::Optimizer& optimizer) const {
+  return optimizer.param_groups().at(first_).options().get_lr();
+}
+
+}  // namespace rondo

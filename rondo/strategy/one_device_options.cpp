@@ -1,0 +1,14 @@
+#include "rondo/strategy/one_device_options.h"
+
+namespace rondo {
+
+Declaration one_device_declaration() {
+  return {.name = "one_device", .summary = "one process, one device, no communication"};
+}
+
+Declaration default_declaration() {
+  return {.name = "default",
+          .summary = "no operation of a strategy does anything, as outside of every scope"};
+}
+
+}  // namespace rondo

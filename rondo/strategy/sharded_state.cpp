@@ -1,0 +1,65 @@
+#include "rondo/strategy/sharded_state.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/checkpoint/optimizer_state.h"
+
+namespace rondo {
+
+std::vector<Shard> optimized_shards(PreparedModel& model, const MasterWeights* masters) {
+  std::vector<Shard> shards = model.parts().shards();
+  if (masters != nullptr) {
+    for (Shard& shard : shards) shard.local = masters->of(shard.local);
+  }
+  return shards;
+}
+
+ShardedState local_state(PreparedModel& model, torch::optim::Optimizer* optimizer,
+                         const MasterWeights* masters) {
+  ModelParts& parts = model.parts();
+  ShardedState state;
+  state.model = optimized_shards(model, masters);
+  if (masters == nullptr) state.full_copies = parts.full_copies();
+  const int rank = std::max(0, parts.group().rank());
+  if (optimizer != nullptr) {
+    OptimizerSnapshot snapshot = snapshot_optimizer(kOptimizerName, *optimizer, locals_of(state.model));
+    state.optimizer_description = std::move(snapshot.description);
+    for (const NamedTensor& entry : snapshot.tensors) {
+      const Shard* const parameter = find_shard(state.model, parameter_of(kOptimizerName, entry.name));
+      Shard shard = parameter != nullptr ? *parameter : full_shard("", entry.tensor, rank);
+      shard.name = entry.name;
+      shard.local = entry.tensor;
+      state.optimizer.push_back(std::move(shard));
+    }
+  }
+  for (const ModelTensor& buffer : parts.buffers())
+    state.model.push_back(full_shard(buffer.name, buffer.tensor, rank));
+  return state;
+}
+
+void load_optimizer(torch::optim::Optimizer& optimizer, const std::vector<Shard>& shards,
+                    const nlohmann::json& description, const ShardDirectory& directory,
+                    const std::string& what) {
+  std::vector<Shard> wanted;
+  for (const std::string& name : directory.names()) {
+    const std::string parameter = parameter_of(kOptimizerName, name);
+    const Shard* const found = find_shard(shards, parameter);
+    if (found == nullptr && !parameter.empty()) continue;
+    Shard shard = found != nullptr ? *found : directory.sample(name);
+    const c10::Device device = found != nullptr ? found->local.device() : c10::Device(c10::kCPU);
+    shard.local =
+        at::empty(shard.local_sizes(), at::TensorOptions().dtype(directory.dtype(name)).device(device));
+    shard.name = name;
+    wanted.push_back(std::move(shard));
+  }
+  const std::vector<std::string> missing = directory.fetch(wanted, /*exact=*/true);
+  if (!missing.empty())
+    throw DataError(str(what, " does not fit optimizer '", kOptimizerName, "': ", join(missing, "; ")));
+  prepare_optimizer(kOptimizerName, optimizer, locals_of(shards), description, locals_of(wanted), what)();
+}
+
+}  // namespace rondo

@@ -1,0 +1,174 @@
+#include "rondo/strategy/synchronous_training.h"
+
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/nn/model_factory.h"
+#include "rondo/nn/model_tensors.h"
+#include "rondo/nn/sample_dropout.h"
+#include "rondo/nn/sample_scope.h"
+#include "rondo/strategy/clip_shards.h"
+
+namespace rondo {
+namespace {
+
+Tensors moved(const Tensors& tensors, c10::Device device) {
+  Tensors result;
+  result.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) result.push_back(tensor.to(device));
+  return result;
+}
+
+}  // namespace
+
+SynchronousTraining::SynchronousTraining(Strategy& strategy, const Recipe& recipe)
+    : strategy_(strategy),
+      device_(recipe.device),
+      precision_(recipe.precision, recipe.device, strategy.context().world()),
+      model_(next_model(recipe.model)),
+      loss_(recipe.loss) {
+  torch::nn::Module& module = *model_.module;
+  module.to(device_);
+  if (precision_.settings().master_weights &&
+      strategy_.set_mixed_precision(precision_.policy_for_strategy())) {
+    precision_.leave_master_weights_to_strategy();
+  }
+  precision_.cast(module);
+  if (recipe.on_model) recipe.on_model(model_);
+  name_sample_dropouts(module);
+  prepared_ = strategy_.prepare(model_.module);
+  model_.forward = [this,
+                    forward = precision_.cast_around(std::move(model_.forward))](const Tensors& inputs) {
+    Tensors cast;
+    for (const at::Tensor& input : inputs) cast.push_back(prepared_->cast_input(input));
+    Tensors outputs = forward.run(cast);
+    for (at::Tensor& output : outputs) output = prepared_->cast_output(output);
+    return outputs;
+  };
+  const ModelParts& parts = prepared_->parts();
+  if (precision_.settings().master_weights && !parts.computes_with_optimized() &&
+      !parts.has_fp32_master_weights()) {
+    throw UsageError(
+        str("strategy ", strategy_.name(),
+            " gives the optimizer parts of the parameters, of which no master weights can be kept; "
+            "use opt level O0, O1 or O3 with it, or a strategy that replicates the model"));
+  }
+  precision_.keep_master_weights(prepared_->module());
+  if (recipe.optimizer) compile(recipe.optimizer, recipe.loss);
+}
+
+void SynchronousTraining::compile(const OptimizerFactory& optimizer, LossFunction loss) {
+  MasterWeights* const masters = precision_.master_weights();
+  factory_ = optimizer;
+  optimizer_ = factory_(masters != nullptr ? masters->module() : prepared_->module());
+  parameters_ = prepared_->module().parameters();
+  rates_ = GroupRates(*optimizer_);
+  loss_ = prepared_->loss_of_parts(std::move(loss));
+  auto* const normed = dynamic_cast<WholeNormOptimizer*>(optimizer_.get());
+  needs_norms_ = normed != nullptr && prepared_->parts().optimizes_shards();
+  if (!needs_norms_) return;
+  NormSum sum = prepared_->parts().norm_sum();
+  if (!sum) {
+    throw UsageError(str("LAMB and LARS look at norms of whole parameters, which strategy ", strategy_.name(),
+                         " spreads over ranks and does not add up; use adamw or lion, or strategy ddp"));
+  }
+  normed->set_norm_sum(std::move(sum));
+}
+
+torch::optim::Optimizer& SynchronousTraining::optimizer() {
+  if (!optimizer_) throw UsageError("call compile with an optimizer before training");
+  return *optimizer_;
+}
+
+Tensors SynchronousTraining::forward(const Batch& batch) {
+  return prepared_->whole_outputs(model_.forward.run(moved(prepared_->own_part(batch).inputs, device_)));
+}
+
+Loss SynchronousTraining::loss_of(const Batch& batch) {
+  const Tensors targets = moved(batch.targets, device_);
+  const auto autocast = precision_.autocast();
+  return loss_(model_.forward.run(moved(batch.inputs, device_)), targets, batch.samples);
+}
+
+StepResult SynchronousTraining::train_step(std::span<const Batch> window, const StepSettings& settings) {
+  const auto phase = [&](StepPhase begins) {
+    if (settings.on_phase) settings.on_phase(begins);
+  };
+  if (!lost_.empty()) throw UsageError(lost_);
+  handed_over_ = {};
+  std::vector<Batch> batches;
+  std::int64_t predictions = 0;
+  for (const Batch& batch : window) {
+    batches.push_back(prepared_->own_part(batch));
+    predictions += loss_.predictions(batch.targets, batch.samples);
+  }
+  // A loss that counts no predictions is a mean over each rank's part, and those are of one size.
+  const int ranks = loss_.counts_predictions() ? prepared_->ranks_of_sequence() : 1;
+  optimizer().zero_grad();
+  for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
+
+  StepResult result;
+  // Of a device that computes on its own the sum would have to be waited for before backward: there it
+  // travels after the step.
+  at::Tensor loss_on_device;
+  for (const Batch& batch : batches) {
+    const bool last = &batch == &batches.back();
+    prepared_->begin_step(
+        {.samples = predictions,
+         .synchronise = last,
+         .gradients_are_read = settings.clip_norm > 0 || needs_norms_ || precision_.reads_gradients(),
+         .optimizer = optimizer_.get()});
+    // The gradient of the window is the mean over its predictions, so each batch counts by its share of them.
+    const bool whole = (batches.size() == 1 && ranks == 1) || predictions == 0;
+    const double share = whole
+                             ? 1.0
+                             : static_cast<double>(ranks * loss_.predictions(batch.targets, batch.samples)) /
+                                   static_cast<double>(predictions);
+    const SampleScope scope({.seed = settings.seed,
+                             .step = static_cast<std::uint64_t>(settings.step),
+                             .indices = batch.indices,
+                             .weight = static_cast<double>(predictions),
+                             .loss_scale = share * precision_.loss_scale().value_or(1.0)});
+    phase(StepPhase::forward);
+    const Loss loss = loss_of(batch);
+    phase(StepPhase::backward);
+    if (loss.sum.is_cpu()) {
+      result.totals.loss += loss.sum.item<double>();
+    } else {
+      const at::Tensor sum = loss.sum.to(at::kDouble);
+      loss_on_device = loss_on_device.defined() ? loss_on_device + sum : sum;
+    }
+    result.totals.predictions += loss.predictions;
+    result.totals.samples += batch.samples;
+    if (last) {
+      result.totals.stop = settings.stop_requested && settings.stop_requested();
+      prepared_->announce(result.totals);
+      // After the forward pass, in which some strategies still do the step before, and before the backward
+      // pass, in which others begin this one.
+      if (settings.learning_rate) rates_.set(*optimizer_, *settings.learning_rate);
+    }
+    precision_.scale(whole ? loss.mean : loss.mean * share).backward();
+  }
+  phase(StepPhase::waiting);
+  prepared_->finish_backward();
+  phase(StepPhase::optimizer);
+  update(settings, result);
+  steps_ = std::max(steps_, settings.step) + 1;
+  phase(StepPhase::end);
+  result.totals = prepared_->totals();
+  if (loss_on_device.defined())
+    result.totals.loss = strategy_.reduce(ReduceOp::SUM, loss_on_device).item<double>();
+  return result;
+}
+
+void SynchronousTraining::update(const StepSettings& settings, StepResult& result) {
+  result.loss_scale = precision_.loss_scale();
+  const bool finite = precision_.finish_gradients(*optimizer_);
+  if (settings.clip_norm > 0 && finite)
+    result.gradient_norm = clip_optimized(*prepared_, precision_.master_weights(), settings.clip_norm);
+  result.skipped = !precision_.step(*optimizer_, [&] { prepared_->step(*optimizer_); });
+}
+
+}  // namespace rondo

@@ -1,0 +1,35 @@
+#include "rondo/train/callbacks/epoch_rows.h"
+
+#include <fstream>
+
+#include "rondo/train/trainer.h"
+
+namespace rondo {
+
+void EpochRows::on_train_begin(Trainer& trainer, const FitPlan& plan) {
+  if (trainer.strategy().context().rank() != 0) return;
+  std::string kept;
+  bool dropped = false;
+  if (std::filesystem::is_regular_file(path_)) {
+    std::ifstream file(path_);
+    for (std::string text; std::getline(file, text);) {
+      const std::optional<std::int64_t> step = step_of(text);
+      if (step && *step > plan.first_step) {
+        dropped = true;
+      } else {
+        kept += text + "\n";
+      }
+    }
+    if (dropped) replace_text_file(path_, kept);
+  }
+  is_new_ = kept.empty();
+  file_.emplace(path_, OutputFile::Mode::append);
+}
+
+void EpochRows::on_epoch_end(Trainer&, const EpochRecord& record) {
+  if (!file_) return;
+  if (std::exchange(is_new_, false)) file_->write(header(record));
+  file_->write(line(record) + "\n");
+}
+
+}  // namespace rondo

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "rondo/train/callbacks/epoch_rows.h"
+
+namespace rondo {
+
+// A file with a JSON object in a line for every epoch: {"epoch", "step", "loss", "learning_rate", "samples",
+// "elapsed_s", "validation": {name: value}}. What is not finite is null.
+class JsonLog final : public EpochRows {
+ public:
+  // The file is opened when training begins.
+  explicit JsonLog(std::filesystem::path file) : EpochRows(std::move(file)) {}
+  std::string name() const override { return "json_log"; }  // in checkpoints and messages
+
+ protected:
+  // As EpochRows says.
+  std::string header(const EpochRecord&) const override { return {}; }
+  // Likewise.
+  std::string line(const EpochRecord& record) const override;
+  // Likewise.
+  std::optional<std::int64_t> step_of(const std::string& line) const override;
+};
+
+}  // namespace rondo

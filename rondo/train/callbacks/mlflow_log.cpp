@@ -1,0 +1,60 @@
+#include "rondo/train/callbacks/mlflow_log.h"
+
+#include "rondo/base/text.h"
+#include "rondo/train/trainer.h"
+
+namespace rondo {
+
+void MlflowLog::on_train_begin(Trainer& trainer, const FitPlan& plan) {
+  unit_ = plan.unit;
+  total_steps_ = plan.total_steps;
+  if (trainer.strategy().context().rank() != 0) return;
+  run_.emplace(options_.directory, run_id_, options_.run_name, plan.first_step);
+  run_id_ = run_->id();
+  run_->set_parameters(options_.parameters);
+}
+
+void MlflowLog::on_step_end(Trainer&, const StepRecord& record) {
+  if (!run_ || (record.step % options_.every_steps != 0 && record.step != total_steps_)) return;
+  const std::int64_t now = mlflow_time();
+  const auto log = [&](const std::string& metric, double value) {
+    run_->log_metric(metric, value, record.step, now);
+  };
+  log("loss", record.loss);
+  log("learning_rate", record.learning_rate);
+  log(unit_ + "_per_s", record.rate);
+  log("step_ms", record.times.step_ms);
+  if (record.gradient_norm) log("gradient_norm", *record.gradient_norm);
+}
+
+void MlflowLog::on_validation_end(Trainer&, const ValidationRecord& record) {
+  if (!run_) return;
+  const std::int64_t now = mlflow_time();
+  for (const auto& [metric, value] : record.values)
+    run_->log_metric("validation_" + metric, value, record.step, now);
+}
+
+void MlflowLog::on_train_end(Trainer&, const FitResult& result) {
+  if (run_)
+    run_->set_status(result.end == FitEnd::preempted ? MlflowRun::Status::killed
+                                                     : MlflowRun::Status::finished);
+}
+
+void MlflowLog::on_exception(Trainer&, const std::exception&) noexcept {
+  try {
+    if (run_) run_->set_status(MlflowRun::Status::failed);
+  } catch (const std::exception&) {
+    // The first failure is the one to be told.
+  }
+}
+
+nlohmann::json MlflowLog::state() const {
+  return run_id_.empty() ? nlohmann::json() : nlohmann::json(run_id_);
+}
+
+// Null comes from a rank that writes nothing.
+void MlflowLog::restore(const nlohmann::json& state) {
+  if (!state.is_null()) run_id_ = state.get<std::string>();
+}
+
+}  // namespace rondo

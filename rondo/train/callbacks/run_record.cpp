@@ -1,0 +1,19 @@
+#include "rondo/train/callbacks/run_record.h"
+
+#include "rondo/format/run_file.h"
+#include "rondo/train/trainer.h"
+
+namespace rondo {
+
+void RunRecord::on_train_begin(Trainer& trainer, const FitPlan& plan) {
+  const Context& context = trainer.strategy().context();
+  if (context.rank() != 0) return;
+  add_run_start(run_directory_ / "run.json", {.made = made_,
+                                              .strategy = std::string(trainer.strategy().name()),
+                                              .backend = std::string(context.backend_name()),
+                                              .ranks = context.world_size(),
+                                              .first_step = plan.first_step,
+                                              .total_steps = plan.total_steps});
+}
+
+}  // namespace rondo

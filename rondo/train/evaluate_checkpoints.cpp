@@ -1,0 +1,101 @@
+#include "rondo/train/evaluate_checkpoints.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/format/checkpoint_choice.h"
+#include "rondo/format/metrics.h"
+#include "rondo/format/run_lock.h"
+
+namespace rondo {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto kLookAgain = std::chrono::milliseconds(200);
+
+// When this process was started, as file times are: a training beside it may be over before it comes to look.
+fs::file_time_type process_start() {
+  const auto now = fs::file_time_type::clock::now();
+  std::string line;
+  std::ifstream status("/proc/self/stat");
+  std::getline(status, line);
+  // After the name in parentheses, field 2, which may have spaces.
+  std::istringstream fields(line.substr(line.rfind(')') + 1));
+  std::string skipped;
+  for (int field = 3; field < 22; ++field) fields >> skipped;
+  double ticks = 0;  // from the start of the machine to that of the process
+  timespec up{};
+  if (!(fields >> ticks) || clock_gettime(CLOCK_BOOTTIME, &up) != 0) return now;
+  const double age = static_cast<double>(up.tv_sec) + static_cast<double>(up.tv_nsec) * 1e-9 -
+                     ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+  return now - std::chrono::duration_cast<fs::file_time_type::duration>(std::chrono::duration<double>(age));
+}
+
+// Whether the training that writes into a run directory goes on.
+class TrainingWatch {
+ public:
+  TrainingWatch(fs::path run, Duration patience)
+      : run_(std::move(run)), deadline_(Deadline::after(patience)), begun_(process_start()) {}
+
+  // `newest` may be of a training that began and ended between two looks.
+  bool is_over(const std::optional<CheckpointEntry>& newest) {
+    if (RunLock::is_held(run_)) {
+      seen_ = true;
+      return false;
+    }
+    std::error_code gone;
+    if (seen_ || (newest && fs::last_write_time(newest->path, gone) > begun_)) return true;
+    if (!deadline_.passed()) return false;
+    throw TimeoutError(str("the evaluator waited in vain for a training in ", run_.string()), {});
+  }
+
+ private:
+  fs::path run_;
+  Deadline deadline_;
+  fs::file_time_type begun_;
+  bool seen_ = false;
+};
+
+}  // namespace
+
+CheckpointEvaluation evaluate_checkpoints(Trainer& trainer, const Dataset& data,
+                                          const EvaluateCheckpointsOptions& options) {
+  const fs::path checkpoints = options.run / "checkpoints";
+  TrainingWatch training(options.run, options.patience);
+  std::optional<MetricsWriter> writer;
+  CheckpointEvaluation last;
+  for (;;) {
+    // In this order: what the training has written before its end is found.
+    const bool stops = options.stop_requested && options.stop_requested();
+    std::optional<CheckpointEntry> newest = newest_checkpoint(checkpoints);
+    const bool over = training.is_over(newest);
+    if (over) newest = newest_checkpoint(checkpoints);
+    if (newest && newest->step != last.step) {
+      try {
+        trainer.load_weights(newest->path);
+      } catch (const Error&) {
+        if (!fs::exists(newest->path)) continue;  // newer ones have taken its place
+        throw;
+      }
+      last = {.step = newest->step, .figures = trainer.evaluate(data, options.evaluate)};
+      if (!writer) writer.emplace(options.run / "metrics.evaluator.jsonl");
+      writer->append(validation_row(last.step, last.figures));
+      if (options.told) options.told(last.step, last.figures);
+      continue;
+    }
+    if (stops || over) return last;
+    std::this_thread::sleep_for(kLookAgain);
+  }
+}
+
+}  // namespace rondo

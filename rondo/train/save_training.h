@@ -1,0 +1,44 @@
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "rondo/backend/context.h"
+#include "rondo/strategy/prepared_model.h"
+
+// Checkpoints of a loop of one's own, under any strategy:
+//
+//   rondo::save("checkpoints", {context, *model, *prepared, optimizer}, step);
+//   const std::int64_t step = rondo::load("checkpoints", {context, *model, *prepared, optimizer}).step;
+namespace rondo {
+
+// What such a loop trains. It refers to the loop's own objects.
+struct OwnTraining {
+  const Context& context;              // whose ranks train
+  const torch::nn::Module& model;      // that Strategy::prepare() was given
+  PreparedModel& prepared;             // that it gave
+  torch::optim::Optimizer& optimizer;  // over the parameters of prepared.module()
+};
+
+// What load() found besides weights and optimizer.
+struct OwnPosition {
+  std::int64_t step = 0;       // that save() was told
+  nlohmann::json values = {};  // that save() was told
+};
+
+// Writes ROOT/step-NNNNNNNN as one atomic step: weights, the optimizer's state, random streams, what
+// communication remembers, `step` and `values`. Deletes all but the newest `keep`. It can be loaded under
+// another strategy and number of ranks. Between steps; collective. Throws Error on all ranks when it cannot
+// be written.
+void save(const std::filesystem::path& root, const OwnTraining& training, std::int64_t step,
+          const nlohmann::json& values = nlohmann::json::object(), int keep = 3);
+
+// Goes on from a checkpoint of save(): that directory, or the newest one of a directory of such. At the same
+// number of ranks and strategy training continues bit for bit. Collective; before a step. Throws DataError on
+// all ranks for a damaged checkpoint, or one of another model or optimizer naming what differs.
+OwnPosition load(const std::filesystem::path& checkpoint, const OwnTraining& training);
+
+}  // namespace rondo

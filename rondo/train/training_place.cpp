@@ -1,0 +1,64 @@
+#include "rondo/train/training_place.h"
+
+#include "rondo/base/text.h"
+#include "rondo/env/cluster.h"
+#include "rondo/parallel/grouped/group_place.h"
+#include "rondo/parallel/grouped/grouped_options.h"
+#include "rondo/parallel/server/server_strategy.h"
+#include "rondo/parallel/server/uses_servers.h"
+
+namespace rondo {
+namespace {
+
+class WaitForWorkers final : public Callback {
+ public:
+  explicit WaitForWorkers(ServerStrategy& strategy) : strategy_(strategy) {}
+  std::string name() const override { return "wait_for_workers"; }
+  void on_train_begin(Trainer&, const FitPlan& plan) override { last_ = plan.total_steps; }
+  void on_step_end(Trainer&, const StepRecord& record) override {
+    if (record.step == last_) strategy_.wait_for_others();
+  }
+
+ private:
+  ServerStrategy& strategy_;
+  std::int64_t last_ = 0;
+};
+
+}  // namespace
+
+TrainingPlace training_place(const std::string& strategy, const OptionValues& values, InitOptions& init) {
+  TrainingPlace place;
+  if (!uses_servers(strategy)) return place;
+  place.is_served = true;
+  init.init_method = "alone";
+  // Without a cluster the strategy itself says what is missing.
+  const auto cluster = env::read_cluster(env::process_environment());
+  if (!cluster) return place;
+  place.writes = cluster->index == 0;
+  place.reader = place.worker = cluster->index;
+  place.readers = static_cast<int>(cluster->workers.size());
+  if (strategy == "grouped") {
+    const auto given = values.find("groups");
+    const int groups = given == values.end() ? GroupedOptions().groups
+                                             : static_cast<int>(parse_integer(given->second, "--groups"));
+    place.worker = find_group_place(*cluster, groups).group;
+    init = init_options_of_group(groups, init);
+  }
+  return place;
+}
+
+std::string metrics_file(const TrainingPlace& place) {
+  return place.only_trains() ? str("metrics.worker-", place.worker, ".jsonl") : "metrics.jsonl";
+}
+
+std::int64_t steps_done_before(const Strategy& strategy) {
+  const auto* const served = dynamic_cast<const ServerStrategy*>(&strategy);
+  return served == nullptr ? 0 : static_cast<std::int64_t>(served->steps_before());
+}
+
+std::shared_ptr<Callback> wait_for_workers(Strategy& strategy) {
+  auto* const served = dynamic_cast<ServerStrategy*>(&strategy);
+  return served == nullptr || !served->is_chief() ? nullptr : std::make_shared<WaitForWorkers>(*served);
+}
+
+}  // namespace rondo

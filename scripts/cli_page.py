@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Writes the tables of `rondo train` in docs/cli.md from what the program declares about itself.
+
+cli_page.py PROGRAM [--check]: PROGRAM is the built `rondo`. With --check nothing is written, and the exit code is 1 when
+the page says something else than the program.
+"""
+import json
+import pathlib
+import subprocess
+import sys
+
+PAGE = pathlib.Path(__file__).resolve().parent.parent / "docs" / "cli.md"
+BEGIN, END = "<!-- rondo train: flags (scripts/cli_page.py) -->", "<!-- end of flags -->"
+TOPICS = [("Strategy", "strategies"), ("Model", "models"), ("Kind of data", "data_kinds"), ("Engine", "engines")]
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(cells) + " |" for cells in [head, *rows]]
+    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]]) + "\n"
+
+
+def cell(text):
+    return text.replace("|", "\\|")
+
+
+def flag_row(flag):
+    names = f"`--{flag['name']}`" if not flag["type"] else f"`--{flag['name']} {cell(flag['type'])}`"
+    default = flag["default"]
+    return [names, cell(flag["help"]), f"`{default}`" if default not in (None, "", "false") else "",
+            cell(flag["for"]["text"]) if flag["for"] else ""]
+
+
+def render(declared):
+    """The tables as Markdown, of the JSON of `rondo train --help-all --json -`."""
+    groups = {}
+    for flag in declared["flags"]:
+        groups.setdefault(flag["group"], []).append(flag_row(flag))
+    parts = [f"**{group}**\n\n" + table(["Flag", "Meaning", "Default", "Only for"], rows) for group, rows in groups.items()]
+    for title, key in TOPICS:
+        rows = [[", ".join(f"`{name}`" for name in [entry["name"], *entry["aliases"]]), cell(entry["summary"])]
+                for entry in declared[key]]
+        parts.append(table([title, "What it is"], rows))
+    return "\n".join(parts)
+
+
+def with_tables(page, declared):
+    before, _, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise SystemExit(f"{PAGE} has no lines '{BEGIN}' and '{END}'")
+    return f"{before}{BEGIN}\n{render(declared)}\n{END}{after}"
+
+
+def main(arguments):
+    program = arguments[0]
+    declared = json.loads(subprocess.run([program, "train", "--help-all", "--json", "-"], check=True, capture_output=True,
+                                         text=True).stdout)
+    page = PAGE.read_text()
+    wanted = with_tables(page, declared)
+    if "--check" in arguments:
+        return 0 if page == wanted else 1
+    PAGE.write_text(wanted)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# The reference of the public headers, as HTML in build/docs-api:  scripts/docs_api.sh
+#
+# Fails when a public function, type or field has no comment, or a comment names what is not there. Public are the headers
+# that rondo/core.hpp and rondo/rondo.hpp include. Doxygen is installed when it is missing.
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+have doxygen || "$root/scripts/install_packages.sh" documentation
+have doxygen || fail "doxygen is missing" "Get it with:  sudo apt-get update && sudo apt-get install doxygen"
+cd "$root"
+out=build/docs-api
+mkdir -p "$out"
+headers=$(sed -n 's/^#include "\(rondo\/.*\)"/\1/p' rondo/core.hpp rondo/rondo.hpp | sort -u)
+{
+  cat docs/Doxyfile
+  # shellcheck disable=SC2086  # a list of words
+  printf 'INPUT = docs/api.md %s\n' "$(echo $headers)"
+  printf 'PROJECT_NUMBER = %s\nOUTPUT_DIRECTORY = %s\n' "$(sed -n 's/^#define RONDO_VERSION "\(.*\)"/\1/p' rondo/base/version.h)" "$out"
+} >"$out/Doxyfile"
+doxygen "$out/Doxyfile" || fail "the public headers are not documented as they should be (above)"
+say "documentation of $(echo "$headers" | wc -w) headers is in $out/html/index.html"

@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# Everything that continuous integration has no time for, one after the other:  scripts/nightly.sh [STEP...]
+#
+# A step that fails does not stop the others. Output goes to build/nightly/STEP.log; at the end stands a line for each step, and
+# the exit code says whether all went well. Steps (all without arguments):
+#
+#   tidy       clang-tidy on every file                 clang    clang's full build
+#   asan tsan  the sanitizers on all their tests        equality faults survive mutate    those make commands
+#   external   rondo compiled as a part of another project, whose programs run
+#   peers      PyTorch's own tests over the plug-in; needs TESTS=/path/to/pytorch/test, of the torch in use
+#   bench      every benchmark once, as small as it goes: that it runs, not what it says
+#   readers    MLflow and TensorBoard, installed for it, read what rondo writes
+#   coverage   the share of lines that tests run
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+cd "$root"
+logs=$root/build/nightly
+mkdir -p "$logs"
+export RONDO_BIN=$root/build/release/bin
+export RONDO_UNSTEADY=fail
+python=$root/.venv/bin/python
+
+release() { scripts/configure.sh release && scripts/build.py build/release; }
+tidy() { scripts/tidy.sh; }
+clang() { configure_clang build/clang && scripts/build.py build/clang; }
+asan() { scripts/sanitize.sh asan; }
+tsan() { scripts/sanitize.sh tsan; }
+equality() { release && make equality; }
+faults() { release && make faults; }
+survive() { release && make survive; }
+mutate() { release && make mutate; }
+coverage() { scripts/coverage.sh; }
+external() { release && RONDO_EXTERNAL=all "$python" -m pytest tests/integration/external_test.py; }
+peers() {
+  [ -n "${TESTS:-}" ] || fail "the plug-in's peers need PyTorch's sources" "Say:  make nightly TESTS=/path/to/pytorch/test"
+  release && make plugin-peers TESTS="$TESTS"
+}
+readers() {
+  release
+  python3 -m venv "$logs/readers"
+  "$logs/readers/bin/pip" install --quiet mlflow tensorboard pytest
+  "$logs/readers/bin/python" -m pytest tests/readers
+}
+bench() {
+  local json
+  release
+  json=$(mktemp -d)
+  run() { say "\$ $*"; "$@"; }
+  run "$RONDO_BIN/rondo" bench checkpoint --model gpt-tiny --runs 1 --peers
+  run "$RONDO_BIN/rondo" bench loader --image-count 32 --runs 1 --peers
+  run "$RONDO_BIN/rondo" bench memory-tracking --model gpt-tiny --rounds 1 --steps 1 --warm-up 1
+  run "$RONDO_BIN/rondo" bench codecs --size 64KiB --runs 1
+  run "$RONDO_BIN/rondo" bench collectives --operations all --sizes 64KiB --ranks 2 --peers --json "$json/collectives.json"
+  run "$RONDO_BIN/rondo" bench pipeline --model gpt-tiny --schedule 1f1b --rounds 1 --steps 2 --warm-up 1 --peers
+  run "$RONDO_BIN/rondo" bench servers --runs 20 --light-workers 8 --seconds 0.5
+  run "$RONDO_BIN/rondo" bench strategies --workers 1,2 --seconds 1
+  run "$RONDO_BIN/rondo" bench startup --runs 1 --peers --json "$json/startup.json"
+  run "$RONDO_BIN/rondo" bench trainer --turns 1 --mlp-steps 50 --gpt gpt-tiny --gpt-steps 1
+  run "$RONDO_BIN/rondo" bench step --model gpt-tiny --rounds 1 --steps 1 --peers --json "$json/step.json"
+  run "$python" bench/planner.py --profiles 2 --units 12 --time-limit 2s
+  run "$python" bench/launcher_start.py --runs 2
+  run "$python" bench/stopping.py --runs 1
+  run "$python" bench/recovery.py --runs 1 --model gpt-tiny --every 10
+  run "$python" bench/parameter_server.py --turns 1 --steps 50
+  run "$python" bench/strategies.py --parts emulated,computed --workers 1,2 --seconds 1 --steps 20
+  run "$python" bench/scale.py
+  run "$python" bench/overlap_floor.py --rounds 1 --seconds 0.5
+  run "$python" bench/mesh_prediction.py --models 0 --meshes tensor=2 --steps 4
+  run "$python" bench/limits.py --quick --no-docs --json "$json/limits.json"
+  run "$python" bench/prediction.py --models 0 --rates 1gbit --limits 1 --steps 4 --json "$json/prediction.json"
+  run "$python" bench/tradeoff.py --model gpt-tiny --real-limits 1 --synthetic-limits 1 --rounds 1 --no-docs --json "$json/tradeoff.json"
+}
+
+all=(tidy clang asan tsan equality faults survive mutate external peers readers bench coverage)
+if [ "$#" -eq 0 ]; then
+  set -- "${all[@]}"
+  if [ -z "${TESTS:-}" ]; then
+    say "note: peers is left out; with PyTorch's sources:  make nightly TESTS=/path/to/pytorch/test"
+    set -- "${all[@]/peers/}"
+  fi
+fi
+for step in "$@"; do
+  [ -n "$step" ] || continue
+  [[ " ${all[*]} " == *" $step "* ]] || fail "no such step: $step" "There are: ${all[*]}"
+done
+results=()
+status=0
+for step in "$@"; do
+  [ -n "$step" ] || continue
+  began=$SECONDS
+  say "$step: $logs/$step.log"
+  outcome="went well"
+  # A shell of its own, in no condition: its first error ends the step and not the rest.
+  set +e
+  (
+    set -e
+    "$step"
+  ) >"$logs/$step.log" 2>&1
+  code=$?
+  set -e
+  if [ "$code" -ne 0 ]; then
+    outcome=FAILED status=1
+    tail -n 20 "$logs/$step.log"
+  fi
+  results+=("$(printf '%-10s %-10s %3d min' "$step" "$outcome" $(((SECONDS - began + 30) / 60)))")
+done
+printf '%s\n' "" "${results[@]}"
+exit "$status"

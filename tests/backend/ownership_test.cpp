@@ -1,0 +1,347 @@
+// The native engine owns what it writes: Works, tensors and groups may be dropped while operations are under
+// way. Under the address sanitizer a write into freed memory is an error; elsewhere it shows in other
+// tensors.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <map>
+
+#include "rondo/backend/collectives.h"
+#include "rondo/backend/native/native_backend.h"
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "tests/backend/ranks.h"
+
+namespace rondo::ownership_test {
+namespace {
+
+using testing::run_ranks;
+using Work = c10::intrusive_ptr<c10d::Work>;
+using Tensors = std::vector<at::Tensor>;
+using Lists = std::vector<Tensors>;
+
+Tensors pieces(int ranks, std::int64_t elements) {
+  Tensors all;
+  for (int r = 0; r < ranks; ++r) all.push_back(at::ones({elements}));
+  return all;
+}
+
+// Starts one operation on tensors that nobody keeps.
+using Start = std::function<Work(c10d::Backend&, std::int64_t)>;
+const std::map<std::string, Start>& starts() {
+  static const std::map<std::string, Start> all{
+      {"all_reduce",
+       [](c10d::Backend& b, std::int64_t n) {
+         Tensors t{at::ones({n})};
+         return b.allreduce(t);
+       }},
+      {"strided_all_reduce",
+       [](c10d::Backend& b, std::int64_t n) {
+         Tensors t{at::ones({n, 2}).t()};
+         return b.allreduce(t);
+       }},
+      {"several_all_reduce",
+       [](c10d::Backend& b, std::int64_t n) {
+         Tensors t = pieces(2, n);
+         return b.allreduce(t);
+       }},
+      {"coalesced",
+       [](c10d::Backend& b, std::int64_t n) {
+         Tensors t = pieces(2, n);
+         return b.allreduce_coalesced(t);
+       }},
+      {"broadcast",
+       [](c10d::Backend& b, std::int64_t n) {
+         Tensors t{at::ones({n})};
+         return b.broadcast(t);
+       }},
+      {"reduce",
+       [](c10d::Backend& b, std::int64_t n) {
+         Tensors t{at::ones({n})};
+         return b.reduce(t);
+       }},
+      {"all_gather",
+       [](c10d::Backend& b, std::int64_t n) {
+         Lists out{pieces(b.getSize(), n)};
+         Tensors in{at::ones({n})};
+         return b.allgather(out, in);
+       }},
+      {"all_gather_coalesced",
+       [](c10d::Backend& b, std::int64_t n) {
+         Lists out;
+         for (int r = 0; r < b.getSize(); ++r) out.push_back(pieces(2, n));
+         Tensors in = pieces(2, n);
+         return b.allgather_coalesced(out, in);
+       }},
+      {"all_gather_into_tensor",
+       [](c10d::Backend& b, std::int64_t n) {
+         at::Tensor out = at::ones({n * b.getSize()});
+         at::Tensor in = at::ones({n});
+         return b._allgather_base(out, in);
+       }},
+      {"gather",
+       [](c10d::Backend& b, std::int64_t n) {
+         Lists out;
+         if (b.getRank() == 0) out.push_back(pieces(b.getSize(), n));
+         Tensors in{at::ones({n})};
+         return b.gather(out, in);
+       }},
+      {"scatter",
+       [](c10d::Backend& b, std::int64_t n) {
+         Lists in;
+         if (b.getRank() == 0) in.push_back(pieces(b.getSize(), n));
+         Tensors out{at::ones({n})};
+         return b.scatter(out, in);
+       }},
+      {"reduce_scatter",
+       [](c10d::Backend& b, std::int64_t n) {
+         Lists in{pieces(b.getSize(), n)};
+         Tensors out{at::ones({n})};
+         return b.reduce_scatter(out, in);
+       }},
+      {"reduce_scatter_tensor",
+       [](c10d::Backend& b, std::int64_t n) {
+         at::Tensor in = at::ones({n * b.getSize()});
+         at::Tensor out = at::ones({n});
+         return b._reduce_scatter_base(out, in);
+       }},
+      {"all_to_all",
+       [](c10d::Backend& b, std::int64_t n) {
+         Tensors out = pieces(b.getSize(), n);
+         Tensors in = pieces(b.getSize(), n);
+         return b.alltoall(out, in);
+       }},
+      {"messages",
+       [](c10d::Backend& b, std::int64_t n) {
+         Tensors sent{at::ones({n})};
+         Tensors received{at::ones({n})};
+         b.send(sent, (b.getRank() + 1) % b.getSize(), 1);
+         return b.recv(received, (b.getRank() + b.getSize() - 1) % b.getSize(), 1);
+       }},
+      {"barrier", [](c10d::Backend& b, std::int64_t) { return b.barrier(); }},
+  };
+  return all;
+}
+
+class Ownership : public ::testing::TestWithParam<std::tuple<std::string, std::int64_t>> {
+ protected:
+  Work start(c10d::Backend& backend) const {
+    return starts().at(std::get<0>(GetParam()))(backend, std::get<1>(GetParam()));
+  }
+  std::int64_t elements() const { return std::get<1>(GetParam()); }
+};
+
+TEST_P(Ownership, WorksAndTensorsMayBeDropped) {
+  run_ranks(2, "native", [&](Context& context) {
+    Tensors others;
+    for (int i = 0; i < 4; ++i) {
+      start(*context.world().backend());
+      for (int k = 0; k < 3; ++k) others.push_back(at::full({elements()}, 7.0F));
+    }
+    barrier(context.world());
+    for (const at::Tensor& other : others) EXPECT_TRUE(other.eq(7).all().item<bool>());
+  });
+}
+
+TEST_P(Ownership, GroupsMayBeDropped) {
+  run_ranks(2, "native", [&](Context& context) {
+    {
+      const Group group = context.new_group({0, 1});
+      start(*group.backend());
+    }
+    const at::Tensor other = at::full({elements()}, 7.0F);
+    Work last;
+    {
+      const Group group = context.new_group({1, 0});
+      last = start(*group.backend());
+    }
+    EXPECT_TRUE(last->wait());
+    barrier(context.world());
+    EXPECT_TRUE(other.eq(7).all().item<bool>());
+  });
+}
+
+TEST_P(Ownership, FuturesCompleteWithoutAWait) {
+  run_ranks(2, "native", [&](Context& context) {
+    std::promise<void> called;
+    start(*context.world().backend())->getFuture()->addCallback([&](c10::ivalue::Future& done) {
+      EXPECT_FALSE(done.hasError());
+      called.set_value();
+    });
+    EXPECT_EQ(called.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  });
+}
+
+std::vector<std::string> names_of_starts() {
+  std::vector<std::string> names;
+  for (const auto& [name, start] : starts()) names.push_back(name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(OperationsAndSizes, Ownership,
+                         ::testing::Combine(::testing::ValuesIn(names_of_starts()),
+                                            ::testing::Values<std::int64_t>(10, 1000, 1'000'000)),
+                         [](const auto& info) {
+                           return str(std::get<0>(info.param), "_", std::get<1>(info.param));
+                         });
+
+TEST(NativeFutures, OfTwoGroupsMayBeAskedForInAnyOrder) {
+  run_ranks(2, "native", [](Context& context) {
+    std::vector<Group> groups{context.new_group({0, 1}), context.new_group({0, 1})};
+    if (context.rank() == 1) std::swap(groups[0], groups[1]);
+    std::vector<c10::intrusive_ptr<c10::ivalue::Future>> futures;
+    for (const Group& group : groups) {
+      Tensors tensors{at::ones({100'000})};
+      auto future = group.backend()->allreduce(tensors)->getFuture();
+      futures.push_back(
+          future->then([](c10::ivalue::Future& done) { return done.value(); }, future->elementType()));
+    }
+    for (const auto& future : futures) {
+      future->wait();
+      EXPECT_EQ(future->value().toTensorVector().front()[0].item<float>(), 2);
+    }
+  });
+}
+
+TEST(NativeFutures, HaveTheErrorOfTheirOperation) {
+  run_ranks(2, "native", [](Context& context) {
+    Tensors tensors{at::ones({context.rank() + 10})};
+    auto future = context.world().backend()->allreduce(tensors)->getFuture();
+    future->wait();
+    ASSERT_TRUE(future->hasError());
+    EXPECT_NE(future->tryRetrieveErrorMessage().find("all_reduce(10 x float32"), std::string::npos);
+  });
+}
+
+TEST(NativeTimeout, IsSetForTheGroupAndLeavesOthersAlive) {
+  run_ranks(2, "native", [](Context& context) {
+    const Group group = context.new_group({0, 1});
+    barrier(group);
+    group.backend()->setTimeout(std::chrono::milliseconds(100));
+    if (context.rank() == 0) {
+      Tensors tensors{at::ones({3})};
+      try {
+        group.backend()->allreduce(tensors)->wait();
+        ADD_FAILURE() << "rank 1 is not there";
+      } catch (const TimeoutError& e) {
+        EXPECT_EQ(e.ranks(), std::vector<int>{1});
+      }
+    }
+    barrier(context.world());
+  });
+}
+
+TEST(NativeOverlap, IsRefusedByNameBeforeAnythingMoves) {
+  run_ranks(2, "native", [](Context& context) {
+    c10d::Backend& backend = *context.world().backend();
+    at::Tensor shared = at::ones({10});
+    Tensors twice{shared, shared};
+    Tensors views{shared.narrow(0, 0, 6), shared.narrow(0, 4, 6)};
+    Tensors expanded{at::ones({1}).expand({10})};
+    Lists lists{twice};
+    Tensors input{at::ones({10})};
+    at::Tensor part = shared.narrow(0, 1, 5);
+    at::Tensor out = at::ones({5});
+    std::vector<std::int64_t> equal;
+    EXPECT_THROW(backend.allreduce(expanded), UsageError);
+    EXPECT_THROW(backend.broadcast(expanded), UsageError);
+    EXPECT_THROW(backend.allgather(lists, input), UsageError);
+    EXPECT_THROW(backend._allgather_base(shared, part), UsageError);
+    EXPECT_THROW(backend._reduce_scatter_base(part, shared), UsageError);
+    EXPECT_THROW(backend.alltoall_base(shared, shared, equal, equal), UsageError);
+    EXPECT_THROW(backend.alltoall(twice, views), UsageError);
+    EXPECT_EQ(backend.getSequenceNumberForGroup(), 0U) << "nothing was started";
+
+    // Each place in a coalesced list is reduced from what it held, as over Gloo.
+    backend.allreduce_coalesced(twice)->wait();
+    EXPECT_TRUE(shared.eq(2).all().item<bool>());
+    backend.allreduce_coalesced(views)->wait();
+    EXPECT_TRUE(shared.eq(4).all().item<bool>());
+
+    // What only looks like it.
+    at::Tensor matrix = at::zeros({4, 2});
+    Lists columns{matrix.unbind(1)};
+    Tensors mine{at::full({4}, static_cast<float>(context.rank()))};
+    backend.allgather(columns, mine)->wait();
+    EXPECT_EQ(matrix.sum().item<float>(), 4);
+    at::Tensor whole = at::full({8}, static_cast<float>(context.rank()));
+    at::Tensor own = whole.narrow(0, context.rank() * 4, 4);
+    backend._allgather_base(whole, own)->wait();
+    EXPECT_EQ(whole.sum().item<float>(), 4);
+    at::Tensor summed = at::ones({8});
+    own = summed.narrow(0, context.rank() * 4, 4);
+    backend._reduce_scatter_base(own, summed)->wait();
+    EXPECT_EQ(own.sum().item<float>(), 8);
+  });
+}
+
+TEST(NativeSeveral, TensorsOfOneCallAreOneContribution) {
+  run_ranks(2, "native", [](Context& context) {
+    Tensors tensors{at::full({4}, context.rank() + 1.0F), at::full({4}, context.rank() + 10.0F)};
+    context.world().backend()->allreduce(tensors)->wait();
+    for (const at::Tensor& tensor : tensors) EXPECT_EQ(tensor[3].item<float>(), 1 + 2 + 10 + 11);
+    tensors = {at::full({4}, context.rank() + 1.0F), at::full({4}, context.rank() + 10.0F)};
+    c10d::BroadcastOptions options;
+    options.rootRank = 1;
+    options.rootTensor = 1;
+    context.world().backend()->broadcast(tensors, options)->wait();
+    for (const at::Tensor& tensor : tensors) EXPECT_EQ(tensor[3].item<float>(), 11);
+  });
+}
+
+// The peers' sizes are unknown when it starts: it waits for them later, and what follows keeps its place.
+TEST(NativeAllToAll, OfAnySizesStartsBeforeItsPeersCome) {
+  std::promise<void> rank_0_has_started;
+  run_ranks(2, "native", [&](Context& context) {
+    c10d::Backend& backend = *context.world().backend();
+    if (context.rank() == 1) {
+      auto started = rank_0_has_started.get_future();
+      ASSERT_EQ(started.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+    }
+    const int rank = context.rank();
+    std::vector<Work> works;
+    Tensors results;
+    for (const std::int64_t scale : {1, 100'000}) {
+      // Rank r sends (r + 1) * scale numbers to rank 0 and 2 * scale to rank 1.
+      at::Tensor sent = at::full({(rank + 3) * scale}, rank + 1.0F);
+      results.push_back(at::zeros({rank == 0 ? 3 * scale : 4 * scale}));
+      std::vector<std::int64_t> out_splits{rank == 0 ? scale : 2 * scale, 2 * scale};
+      std::vector<std::int64_t> in_splits{(rank + 1) * scale, 2 * scale};
+      works.push_back(backend.alltoall_base(results.back(), sent, out_splits, in_splits));
+      results.push_back(at::ones({10}));
+      Tensors summed{results.back()};
+      works.push_back(backend.allreduce(summed));
+    }
+    if (rank == 0) rank_0_has_started.set_value();
+    for (const Work& work : works) EXPECT_TRUE(work->wait());
+    for (std::size_t i = 0; i < results.size(); i += 2) {
+      const std::int64_t from_rank_0 = results[i].numel() / (rank == 0 ? 3 : 2);
+      EXPECT_TRUE(results[i].narrow(0, 0, from_rank_0).eq(1).all().item<bool>());
+      EXPECT_TRUE(results[i].slice(0, from_rank_0).eq(2).all().item<bool>());
+      EXPECT_TRUE(results[i + 1].eq(2).all().item<bool>());
+    }
+  });
+}
+
+TEST(NativeAllToAll, SizesThatDifferAreTheErrorOfItsWorkOnEveryRank) {
+  run_ranks(2, "native", [](Context& context) {
+    at::Tensor sent = at::ones({4});
+    at::Tensor received = at::ones({context.rank() == 0 ? 4 : 5});
+    std::vector<std::int64_t> even{2, 2};
+    std::vector<std::int64_t> expected{context.rank() == 0 ? 2 : 3, 2};
+    const Work work = context.world().backend()->alltoall_base(received, sent, expected, even);
+    try {
+      work->wait();
+      ADD_FAILURE() << "rank " << context.rank();
+    } catch (const MismatchError& e) {
+      for (const char* fact : {"rank 1 expects 12 bytes", "rank 0", "sends 8"})
+        EXPECT_NE(std::string(e.what()).find(fact), std::string::npos) << e.what();
+    }
+    EXPECT_THROW(context.world().backend()->barrier()->wait(), CommunicationError) << "the group is broken";
+  });
+}
+
+}  // namespace
+}  // namespace rondo::ownership_test

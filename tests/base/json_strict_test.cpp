@@ -1,0 +1,108 @@
+#include "rondo/base/json_strict.h"
+
+#include <gtest/gtest.h>
+
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "rondo/base/error.h"
+#include "rondo/base/printable.h"
+#include "rondo/base/text.h"
+
+namespace rondo::json_strict_test {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string complaint_about(const std::string& text) {
+  try {
+    parse_json_strict(text, "run/file.json");
+  } catch (const DataError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+std::string nested(int levels, const std::string& opening, const std::string& closing) {
+  std::string text;
+  for (int i = 0; i < levels; ++i) text += opening;
+  text += "1";
+  for (int i = 0; i < levels; ++i) text += closing;
+  return text;
+}
+
+TEST(JsonStrict, GivesWhatTheTextSays) {
+  const char* text =
+      R"({"b": [1, -2, 2.5, true, null, "x\u00e4"], "a": {"c": {}, "d": []}, "e": 18446744073709551615})";
+  const Json json = parse_json_strict(text, "text");
+  EXPECT_EQ(json, Json::parse(text));
+  EXPECT_EQ(json.dump(), Json::parse(text).dump());  // in the same order
+  EXPECT_EQ(parse_json_strict(" 7 ", "text"), Json(7));
+}
+
+TEST(JsonStrict, HasALimitOnDepth) {
+  for (const auto& [opening, closing] : {std::pair("[", "]"), std::pair("{\"a\":", "}")}) {
+    EXPECT_EQ(complaint_about(nested(kDeepestJson, opening, closing)), "");
+    for (const int levels : {kDeepestJson + 1, 60'000, 1'000'000}) {
+      const std::string complaint = complaint_about(nested(levels, opening, closing));
+      EXPECT_NE(complaint.find("run/file.json"), std::string::npos) << complaint;
+      EXPECT_NE(complaint.find("64"), std::string::npos) << complaint;
+    }
+  }
+}
+
+TEST(JsonStrict, ComplainsInItsOwnWords) {
+  for (const char* text : {"", "{", "{\"a\": 1e999}", "[1,]", "{\"a\": 1} x", "{\"a\": 1, \"a\": 2}",
+                           "\"\xff\"", "{\"a\": \"\x1b[2J\"}"}) {
+    const std::string complaint = complaint_about(text);
+    EXPECT_TRUE(complaint.starts_with("run/file.json: ")) << complaint;
+    EXPECT_EQ(complaint.find("json.exception"), std::string::npos) << complaint;
+    EXPECT_EQ(complaint.find('\x1b'), std::string::npos) << complaint;
+  }
+  EXPECT_LT(complaint_about("{\"" + std::string(1'000'000, 'a') + "\": 1,").size(), 1000U);
+}
+
+TEST(JsonStrict, IsLinearInTheNumberOfKeys) {
+  // Of processor time, which a busy machine does not lengthen.
+  const auto seconds_for = [](int keys) {
+    std::string text = "{";
+    for (int i = 0; i < keys; ++i) text += str(i == 0 ? "" : ",", "\"layer.", i, ".weight\":1");
+    const std::clock_t begin = std::clock();
+    EXPECT_EQ(parse_json_strict(text + "}", "text").size(), static_cast<std::size_t>(keys));
+    return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  };
+  seconds_for(1000);
+  // Quadratic, 200,000 keys take 400 times as long as 10,000, and minutes.
+  EXPECT_LT(seconds_for(200'000), 100 * seconds_for(10'000) + 1);
+}
+
+TEST(JsonInteger, TakesWholeNumbersInTheirRange) {
+  EXPECT_EQ(json_integer(Json(7), "step"), 7);
+  EXPECT_EQ(json_integer(Json(2.0), "step"), 2);
+  EXPECT_EQ(json_integer(Json(INT64_MIN), "step"), INT64_MIN);
+  for (const char* text : {"-9223372036854775808", "-1", "1.5", "1e308", "-1e308", "18446744073709551615",
+                           "\"7\"", "null", "[]"}) {
+    try {
+      json_integer(Json::parse(text), "manifest.json: step", 0);
+      FAIL() << text;
+    } catch (const DataError& e) {
+      EXPECT_TRUE(std::string(e.what()).starts_with("manifest.json: step: ")) << e.what();
+    }
+  }
+}
+
+TEST(Printable, LetsNothingReachTheTerminal) {
+  EXPECT_EQ(printable("layer.0 \xc3\xa4\n"), "layer.0 \xc3\xa4\n");
+  EXPECT_EQ(printable("a\x1b[2J\r\x7f"), "a\\x1b[2J\\x0d\\x7f");
+  EXPECT_EQ(printable("\xff\xc3"), "\\xff\\xc3");
+  EXPECT_EQ(printable("\xc2\x9b"), "\\xc2\\x9b");  // U+009B, which some terminals take for ESC [
+  const std::string cut = printable(std::string(10'000, 'a') + "the end", 120);
+  EXPECT_LT(cut.size(), 200U);
+  EXPECT_TRUE(cut.ends_with("the end"));
+  std::string accents;
+  for (int i = 0; i < 1000; ++i) accents += "\xc3\xa4";
+  EXPECT_EQ(printable(accents, 121).find("\\x"), std::string::npos);  // no character is cut in two
+}
+
+}  // namespace
+}  // namespace rondo::json_strict_test

@@ -1,0 +1,507 @@
+// What was started ends, without further calls of its rank, and keeps its memory until then: whoever drops
+// the handle, the buffers or the engine, and whatever goes wrong. Under the address sanitizer a write into
+// freed memory is an error.
+#include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <mutex>
+#include <numeric>
+#include <thread>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/channel/memory_store.h"
+#include "rondo/collective/shared_memory/engine.h"
+#include "tests/rank_processes.h"
+#include "tests/rank_threads.h"
+
+namespace rondo::shared_memory::engine_background_test {
+namespace {
+
+const Wait kNoLimit{};
+
+GroupOptions member(int rank, int size, Duration timeout = std::chrono::seconds(60)) {
+  GroupOptions options;
+  options.rank = rank;
+  options.size = size;
+  options.timeout = timeout;
+  return options;
+}
+
+// Buffers of one operation that live as long as the engine holds them, and what became of it.
+class Held : public OperationOwner {
+ public:
+  Held(std::size_t input_bytes, std::size_t output_bytes) : input_(input_bytes), output_(output_bytes) {}
+
+  void finish(const std::exception_ptr& error) noexcept override {
+    finished = true;
+    error_ = error;
+  }
+  void announce() noexcept override {
+    EXPECT_TRUE(finished);
+    if (then) then();
+    const std::lock_guard lock(mutex_);
+    EXPECT_FALSE(ended_) << "announced twice";
+    ended_ = true;
+    changed_.notify_all();
+  }
+
+  // Waits without the engine.
+  bool wait(Duration limit = std::chrono::seconds(60)) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, limit, [&] { return ended_; });
+  }
+  std::exception_ptr error() const { return error_; }
+  std::byte* input() { return input_.data(); }
+  std::byte* output() { return output_.data(); }
+
+  std::function<void()> then;
+  bool finished = false;
+
+ private:
+  std::vector<std::byte> input_;
+  std::vector<std::byte> output_;
+  std::exception_ptr error_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ended_ = false;
+};
+
+const std::vector<OperationKind>& kinds() {
+  static const std::vector<OperationKind> all{
+      OperationKind::all_reduce, OperationKind::reduce_scatter, OperationKind::all_gather,
+      OperationKind::broadcast,  OperationKind::reduce,         OperationKind::gather,
+      OperationKind::scatter,    OperationKind::all_to_all,     OperationKind::barrier};
+  return all;
+}
+
+// Starts `kind` on bytes that all hold the rank + 1; nobody but the engine keeps them.
+std::shared_ptr<Held> start(Engine& engine, OperationKind kind, std::size_t bytes,
+                            Deadline deadline = Deadline::never()) {
+  const auto ranks = static_cast<std::size_t>(engine.size());
+  auto held = std::make_shared<Held>(bytes * ranks, bytes * ranks);
+  std::memset(held->input(), engine.rank() + 1, bytes * ranks);
+  CollectiveRequest request{.kind = kind, .type = DType::uint8, .elements = bytes};
+  request.input = {held->input(), bytes, {}};
+  request.output = {held->output(), bytes, {}};
+  if (kind == OperationKind::all_reduce || kind == OperationKind::broadcast || kind == OperationKind::reduce)
+    request.output = request.input;
+  engine.start(std::move(request), held, deadline);
+  return held;
+}
+
+// The first byte that `rank` has at the end.
+int expected(OperationKind kind, int rank, int size) {
+  const int sum = size * (size + 1) / 2;
+  switch (kind) {
+    case OperationKind::all_reduce:
+    case OperationKind::reduce_scatter:
+      return sum;
+    case OperationKind::reduce:
+      return rank == 0 ? sum : rank + 1;
+    case OperationKind::gather:
+      return rank == 0 ? 1 : 0;
+    case OperationKind::barrier:
+      return 0;
+    default:
+      return 1;
+  }
+}
+
+const std::byte* result_of(Held& held, OperationKind kind) {
+  const bool in_place =
+      kind == OperationKind::all_reduce || kind == OperationKind::broadcast || kind == OperationKind::reduce;
+  return in_place ? held.input() : held.output();
+}
+
+class Background : public ::testing::TestWithParam<std::tuple<OperationKind, std::size_t>> {
+ protected:
+  OperationKind kind() const { return std::get<0>(GetParam()); }
+  std::size_t bytes() const { return std::get<1>(GetParam()); }
+};
+
+TEST_P(Background, EndsWithoutFurtherCallsOfItsRank) {
+  MemoryStore store;
+  tests::run_rank_threads(2, [&](int rank) {
+    Engine engine(store, member(rank, 2), nullptr);
+    for (int round = 0; round < 3; ++round) {
+      const auto held = start(engine, kind(), bytes());
+      ASSERT_TRUE(held->wait()) << "rank " << rank;
+      EXPECT_EQ(held->error(), nullptr);
+      EXPECT_EQ(static_cast<int>(*result_of(*held, kind())), expected(kind(), rank, 2)) << "rank " << rank;
+    }
+  });
+}
+
+TEST_P(Background, KeepsItsMemoryWhenEverybodyElseDropsIt) {
+  MemoryStore store;
+  tests::run_rank_threads(3, [&](int rank) {
+    Engine engine(store, member(rank, 3), nullptr);
+    std::vector<std::weak_ptr<Held>> dropped;
+    for (int i = 0; i < 20; ++i) dropped.push_back(start(engine, kind(), bytes()));
+    engine.wait(engine.start({}), kNoLimit);
+    const Deadline deadline = Deadline::after(std::chrono::seconds(60));
+    for (const auto& one : dropped) {
+      while (!one.expired() && !deadline.passed()) std::this_thread::yield();
+      EXPECT_TRUE(one.expired()) << "not released";
+    }
+  });
+}
+
+TEST_P(Background, EndsWhenTheEngineIsDropped) {
+  MemoryStore store;
+  std::atomic<int> right = 0;
+  tests::run_rank_threads(3, [&](int rank) {
+    std::shared_ptr<Held> held;
+    {
+      Engine engine(store, member(rank, 3), nullptr);
+      held = start(engine, kind(), bytes());
+    }
+    ASSERT_TRUE(held->wait(Duration::zero())) << "ended by the destructor at the latest";
+    if (!held->error() && static_cast<int>(*result_of(*held, kind())) == expected(kind(), rank, 3)) ++right;
+  });
+  EXPECT_EQ(right, 3);
+}
+
+TEST_P(Background, EndsWhenAPeerNeverComes) {
+  MemoryStore store;
+  tests::run_rank_threads(2, [&](int rank) {
+    Engine engine(store, member(rank, 2), nullptr);
+    if (rank == 1) return;
+    const auto held = start(engine, kind(), bytes());
+    ASSERT_TRUE(held->wait());
+    // What needs nothing of the peer is done; all else has lost it.
+    if (held->error() != nullptr) {
+      EXPECT_THROW(std::rethrow_exception(held->error()), PeerLostError);
+    } else {
+      EXPECT_TRUE(kind() == OperationKind::broadcast || kind() == OperationKind::scatter ||
+                  kind() == OperationKind::reduce || kind() == OperationKind::gather);
+    }
+  });
+}
+
+std::string name_of(const ::testing::TestParamInfo<Background::ParamType>& info) {
+  return str(name(std::get<0>(info.param)), "_", std::get<1>(info.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(KindsAndSizes, Background,
+                         ::testing::Combine(::testing::ValuesIn(kinds()),
+                                            ::testing::Values<std::size_t>(4, 4000, 3'000'000)),
+                         name_of);
+
+TEST(BackgroundEnds, AtItsDeadlineNamingWhoIsMissing) {
+  MemoryStore store;
+  std::atomic<bool> through = false;
+  tests::run_rank_threads(2, [&](int rank) {
+    Engine engine(store, member(rank, 2), nullptr);
+    if (rank == 1) {
+      while (!through) std::this_thread::yield();
+      return;
+    }
+    const auto held =
+        start(engine, OperationKind::all_reduce, 100, Deadline::after(std::chrono::milliseconds(100)));
+    EXPECT_TRUE(held->wait());
+    try {
+      std::rethrow_exception(held->error());
+    } catch (const TimeoutError& e) {
+      EXPECT_EQ(e.ranks(), std::vector<int>{1});
+    }
+    through = true;
+  });
+}
+
+TEST(BackgroundEnds, WhenAbortedHereAndThere) {
+  MemoryStore store;
+  tests::run_rank_threads(2, [&](int rank) {
+    Engine engine(store, member(rank, 2), nullptr);
+    engine.wait(engine.start({}), kNoLimit);  // both are there
+    std::vector<std::shared_ptr<Held>> held;
+    if (rank == 0) {
+      for (const OperationKind kind : {OperationKind::all_reduce, OperationKind::barrier})
+        held.push_back(start(engine, kind, 1000));
+      engine.abort("enough");
+    } else {
+      // Another operation than rank 0's: never completes.
+      std::byte byte{};
+      auto owner = std::make_shared<Held>(0, 0);
+      engine.start_receive({.peer = 0, .data = &byte, .bytes = 1, .owner = owner});
+      held.push_back(owner);
+    }
+    for (const auto& one : held) {
+      EXPECT_TRUE(one->wait());
+      EXPECT_NE(one->error(), nullptr);
+    }
+  });
+}
+
+// The thread that ends an operation may use the engine for what follows.
+TEST(BackgroundEnds, MayStartTheNext) {
+  MemoryStore store;
+  tests::run_rank_threads(2, [&](int rank) {
+    Engine engine(store, member(rank, 2), nullptr);
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::shared_ptr<Held> last;
+    std::function<void(int)> next = [&](int left) {
+      auto held = std::make_shared<Held>(1000, 0);
+      if (left > 0) {
+        held->then = [&, left] { next(left - 1); };
+      } else {
+        const std::lock_guard lock(mutex);
+        last = held;
+        changed.notify_all();
+      }
+      CollectiveRequest request{.kind = OperationKind::all_reduce, .type = DType::uint8, .elements = 1000};
+      request.input.base = request.output.base = held->input();
+      engine.start(request, held);
+    };
+    next(20);
+    std::unique_lock lock(mutex);
+    ASSERT_TRUE(changed.wait_for(lock, std::chrono::seconds(60), [&] { return last != nullptr; }));
+    lock.unlock();
+    EXPECT_TRUE(last->wait());
+  });
+}
+
+TEST(BackgroundMessages, GoOnWhileTheSenderIsElsewhere) {
+  MemoryStore store;
+  tests::run_rank_threads(2, [&](int rank) {
+    Engine engine(store, member(rank, 2), nullptr);
+    constexpr std::size_t bytes = std::size_t{4} << 20;
+    auto held = std::make_shared<Held>(bytes, 0);
+    std::memset(held->input(), rank == 0 ? 7 : 0, bytes);
+    const Message message{.peer = 1 - rank, .data = held->input(), .bytes = bytes, .owner = held};
+    if (rank == 0) {
+      engine.start_send(message);
+      store.get("received", {Deadline::after(std::chrono::seconds(60)), nullptr});
+    } else {
+      engine.wait(*engine.start_receive(message), kNoLimit);
+      store.set("received", "");
+    }
+    ASSERT_TRUE(held->wait());
+    EXPECT_EQ(static_cast<int>(held->input()[bytes - 1]), 7);
+  });
+}
+
+TEST(BackgroundMessages, FromAnyRankArePostedBeforeTheyAreSent) {
+  MemoryStore store;
+  tests::run_rank_threads(3, [&](int rank) {
+    Engine engine(store, member(rank, 3), nullptr);
+    std::vector<std::shared_ptr<Held>> held;
+    std::vector<std::shared_ptr<Message>> received;
+    for (int i = 0; i < 2; ++i) {
+      held.push_back(std::make_shared<Held>(sizeof(int), 0));
+      received.push_back(engine.start_receive({.peer = kAnyRank,
+                                               .tag = 3,
+                                               .data = held.back()->input(),
+                                               .bytes = sizeof(int),
+                                               .owner = held.back()}));
+    }
+    engine.wait(engine.start({}), kNoLimit);  // all have posted
+    const int mine = 100 + rank;
+    for (int peer = 0; peer < 3; ++peer) {
+      if (peer == rank) continue;
+      auto sent = std::make_shared<Held>(sizeof(int), 0);
+      std::memcpy(sent->input(), &mine, sizeof mine);
+      engine.start_send({.peer = peer, .tag = 3, .data = sent->input(), .bytes = sizeof mine, .owner = sent});
+    }
+    int sum = 0;
+    for (std::size_t i = 0; i < 2; ++i) {
+      ASSERT_TRUE(held[i]->wait());
+      int value = 0;
+      std::memcpy(&value, held[i]->input(), sizeof value);
+      EXPECT_EQ(value, 100 + received[i]->peer);
+      sum += value;
+    }
+    EXPECT_EQ(sum, 303 - mine);
+  });
+}
+
+// Receives from one rank and from any take messages in the order in which they were posted.
+TEST(BackgroundMessages, FromAnyAndFromOneKeepTheirOrder) {
+  MemoryStore store;
+  tests::run_rank_threads(2, [&](int rank) {
+    Engine engine(store, member(rank, 2), nullptr);
+    std::array<int, 6> numbers{};
+    std::vector<std::shared_ptr<Message>> messages;
+    if (rank == 0) {
+      std::iota(numbers.begin(), numbers.end(), 0);
+      for (int& number : numbers)
+        messages.push_back(engine.start_send(
+            {.peer = 1, .tag = 1, .data = reinterpret_cast<std::byte*>(&number), .bytes = sizeof number}));
+    } else {
+      for (std::size_t i = 0; i < numbers.size(); ++i) {
+        if (i == 3) engine.wait(*messages[0], kNoLimit);  // the rest is posted after messages have come
+        messages.push_back(engine.start_receive({.peer = i % 2 == 0 ? kAnyRank : 0,
+                                                 .tag = 1,
+                                                 .data = reinterpret_cast<std::byte*>(&numbers[i]),
+                                                 .bytes = sizeof(int)}));
+      }
+    }
+    for (const auto& message : messages) engine.wait(*message, kNoLimit);
+    for (int i = 0; i < 6; ++i) EXPECT_EQ(numbers[static_cast<std::size_t>(i)], i);
+  });
+}
+
+// One that left in order is the end of messages with it, not of the group.
+TEST(BackgroundMessages, WithARankThatHasLeftEndAlone) {
+  MemoryStore store;
+  tests::run_rank_threads(3, [&](int rank) {
+    Engine engine(store, member(rank, 3), nullptr);
+    if (rank == 2) return;
+    auto held = std::make_shared<Held>(8, 0);
+    if (rank == 0) {
+      engine.start_receive({.peer = 2, .data = held->input(), .bytes = 8, .owner = held});
+      ASSERT_TRUE(held->wait());
+      EXPECT_THROW(std::rethrow_exception(held->error()), PeerLostError);
+    }
+    const Message message{.peer = 1 - rank, .tag = 1, .data = held->input(), .bytes = 8};
+    engine.wait(*(rank == 0 ? engine.start_send(message) : engine.start_receive(message)), kNoLimit);
+  });
+}
+
+// A rank that has given up may use its memory for something else at once: a peer that comes late must neither
+// write there nor take what is there now for the operation's data.
+TEST(BackgroundMemory, OfARankThatGaveUpIsLeftAlone) {
+  for (const OperationKind kind : {OperationKind::all_reduce, OperationKind::broadcast}) {
+    MemoryStore store;
+    const auto arena = std::make_shared<SharedArena>(MiB(64));
+    std::atomic<bool> given_up = false;
+    tests::run_rank_threads(2, [&](int rank) {
+      Engine engine(store, member(rank, 2), arena);
+      constexpr std::size_t bytes = std::size_t{1} << 20;
+      auto* buffer = static_cast<std::byte*>(arena->allocate(bytes));
+      std::memset(buffer, 1, bytes);
+      CollectiveRequest request{.kind = kind, .type = DType::uint8, .elements = bytes};
+      request.input.base = request.output.base = buffer;
+      if (rank == 0) {
+        EXPECT_THROW(
+            engine.wait(engine.start(request), {Deadline::after(std::chrono::milliseconds(50)), nullptr}),
+            TimeoutError);
+        std::memset(buffer, 9, bytes);
+        given_up = true;
+        EXPECT_THROW(engine.wait(engine.start({}), kNoLimit), TimeoutError);
+      } else {
+        while (!given_up) std::this_thread::yield();
+        EXPECT_THROW(engine.wait(engine.start(request), kNoLimit), CommunicationError) << name(kind);
+        EXPECT_EQ(static_cast<int>(buffer[0]), 1) << name(kind);
+      }
+      engine.close("over");
+      if (rank == 0) {
+        for (std::size_t i = 0; i < bytes; ++i) ASSERT_EQ(static_cast<int>(buffer[i]), 9) << name(kind);
+      }
+    });
+  }
+}
+
+// How long the kernel lets the sleep of a thread last at most, as /proc has it: 0 when the thread does not
+// sleep on a futex, and then it may use the processor.
+std::chrono::seconds longest_sleep(const std::filesystem::path& thread) {
+  std::ifstream file(thread / "syscall");
+  long number = -1;
+  std::array<unsigned long, 4> arguments{};
+  file >> number >> std::hex;
+  for (unsigned long& argument : arguments) file >> argument;
+  if (!file || number != SYS_futex || arguments[3] == 0) return {};
+  timespec limit{};
+  iovec here{&limit, sizeof limit};
+  iovec there{reinterpret_cast<void*>(arguments[3]), sizeof limit};
+  if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) != sizeof limit) return {};
+  return std::chrono::seconds(limit.tv_sec);
+}
+
+// Of this process's helper threads.
+std::vector<std::filesystem::path> helpers() {
+  std::vector<std::filesystem::path> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string comm;
+    std::getline(std::ifstream(entry.path() / "comm"), comm);
+    if (comm == "rondo-helper") found.push_back(entry.path());
+  }
+  return found;
+}
+
+TEST(BackgroundThread, TakesNoTimeWhileNothingIsUnderWay) {
+  if (!std::ifstream("/proc/self/syscall")) GTEST_SKIP() << "this kernel has no /proc/self/syscall";
+  MemoryStore store;
+  tests::run_rank_threads(2, [&](int rank) {
+    Engine engine(store, member(rank, 2), nullptr);
+    for (int i = 0; i < 10; ++i) ASSERT_TRUE(start(engine, OperationKind::all_reduce, 100000)->wait());
+    engine.wait(engine.start({}), kNoLimit);
+    if (rank == 1) {
+      store.get("looked", kNoLimit);
+      return;
+    }
+    const auto asleep = [] {
+      const std::vector<std::filesystem::path> threads = helpers();
+      return threads.size() == 2 && std::all_of(threads.begin(), threads.end(), [](const auto& thread) {
+               return longest_sleep(thread) >= std::chrono::minutes(10);
+             });
+    };
+    const Deadline deadline = Deadline::after(std::chrono::seconds(60));
+    while (!asleep() && !deadline.passed()) std::this_thread::yield();
+    EXPECT_TRUE(asleep()) << "helper threads that wake up without being called";
+    store.set("looked", "");
+  });
+}
+
+TEST(BackgroundProcesses, LeaveWhileOperationsAreUnderWay) {
+  EXPECT_EQ(
+      tests::run_rank_processes(
+          2,
+          [](Store& store, int rank) {
+            // Never destroyed, as a program's own at exit(); that is no leak to look for.
+            std::atexit([] {
+              stop_helper_threads();
+              _exit(::testing::Test::HasFailure() ? 1 : 0);
+            });
+            auto* const engine = new Engine(store, member(rank, 2), std::make_shared<SharedArena>(MiB(64)));
+            for (const OperationKind kind : kinds()) start(*engine, kind, 2'000'000);
+            auto held = std::make_shared<Held>(4'000'000, 0);
+            const Message message{.peer = 1 - rank, .data = held->input(), .bytes = 4'000'000, .owner = held};
+            rank == 0 ? engine->start_send(message) : engine->start_receive(message);
+            // A rank whose peer has gone could not start what is left.
+            store.set(str("started ", rank), "");
+            store.get(str("started ", 1 - rank), kNoLimit);
+            std::exit(0);
+          }),
+      0);
+}
+
+// A child inherits the engine, but not its thread nor its place in the group.
+TEST(BackgroundProcesses, ForkedChildrenDropTheirParentsEngine) {
+  EXPECT_EQ(
+      tests::run_rank_processes(2,
+                                [](Store& store, int rank) {
+                                  auto engine = std::make_unique<Engine>(store, member(rank, 2), nullptr);
+                                  const auto held = start(*engine, OperationKind::all_reduce, 2'000'000);
+                                  const pid_t child = fork();
+                                  if (child == 0) {
+                                    alarm(30);
+                                    engine.reset();
+                                    _exit(0);
+                                  }
+                                  int status = 0;
+                                  waitpid(child, &status, 0);
+                                  EXPECT_EQ(status, 0);
+                                  EXPECT_TRUE(held->wait());
+                                  EXPECT_EQ(held->error(), nullptr);
+                                  engine->wait(engine->start({}), kNoLimit);
+                                }),
+      0);
+}
+
+}  // namespace
+}  // namespace rondo::shared_memory::engine_background_test

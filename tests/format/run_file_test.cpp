@@ -1,0 +1,81 @@
+#include "rondo/format/run_file.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "rondo/base/error.h"
+#include "rondo/base/version.h"
+#include "tests/temporary_directory.h"
+
+namespace rondo::run_file_test {
+namespace {
+
+RunStart start_at(std::int64_t step, const std::string& strategy) {
+  const std::vector<std::string> arguments = {"--data", "two words", "--lr", "1e-3"};
+  return {.made = make_provenance("rondo train", arguments),
+          .strategy = strategy,
+          .backend = "native",
+          .ranks = 2,
+          .first_step = step};
+}
+
+TEST(Provenance, SaysWhatWasRunWhenAndWhere) {
+  const Provenance made = start_at(0, "ddp").made;
+  EXPECT_EQ(made.command, "rondo train --data 'two words' --lr 1e-3");
+  EXPECT_EQ(made.version, kVersion);
+  EXPECT_FALSE(made.host.empty());
+  ASSERT_EQ(made.time.size(), 20U);
+  EXPECT_EQ(made.time[10], 'T');
+  EXPECT_EQ(made.time.back(), 'Z');
+}
+
+TEST(Provenance, WordsAreQuotedForAShell) {
+  const std::vector<std::string> words = {"a", "", "it's", "$HOME", "x=1,2"};
+  EXPECT_EQ(shell_text(words), "a '' 'it'\\''s' '$HOME' x=1,2");
+}
+
+TEST(Provenance, KnowsTheOwnCommandLine) {
+  EXPECT_NE(own_command().find("format_test"), std::string::npos) << own_command();
+}
+
+TEST(RunFile, EachStartIsKeptBehindThoseBefore) {
+  const TemporaryDirectory directory;
+  add_run_start(directory / "run.json", start_at(0, "ddp"));
+  add_run_start(directory / "run.json", start_at(7, "zero3"));
+  const std::vector<RunStart> starts = read_run_starts(directory / "run.json");
+  ASSERT_EQ(starts.size(), 2U);
+  EXPECT_EQ(starts[0].strategy, "ddp");
+  EXPECT_EQ(starts[1].strategy, "zero3");
+  EXPECT_EQ(starts[1].first_step, 7);
+  EXPECT_EQ(starts[1].ranks, 2);
+  EXPECT_EQ(starts[1].made.command, start_at(7, "").made.command);
+}
+
+TEST(RunFile, ATrainingThatBeginsAnewForgetsWhatWasThere) {
+  const TemporaryDirectory directory;
+  add_run_start(directory / "run.json", start_at(0, "ddp"));
+  add_run_start(directory / "run.json", start_at(9, "ddp"));
+  add_run_start(directory / "run.json", start_at(5, "zero1"));
+  EXPECT_EQ(read_run_starts(directory / "run.json").size(), 2U) << "what began at step 9 is done again";
+  add_run_start(directory / "run.json", start_at(0, "zero2"));
+  EXPECT_EQ(read_run_starts(directory / "run.json").size(), 1U);
+}
+
+TEST(RunFile, DamageIsNamedAndDoesNotKeepATrainingFromGoingOn) {
+  const TemporaryDirectory directory;
+  for (const char* damaged : {"{", "[]", R"({"starts":[{"program":3}]})", R"({"starts":7})"}) {
+    write_all(directory / "run.json", damaged);
+    try {
+      read_run_starts(directory / "run.json");
+      ADD_FAILURE() << damaged;
+    } catch (const DataError& error) {
+      EXPECT_NE(std::string(error.what()).find("run.json"), std::string::npos) << error.what();
+    }
+  }
+  add_run_start(directory / "run.json", start_at(4, "ddp"));
+  EXPECT_EQ(read_run_starts(directory / "run.json").size(), 1U);
+}
+
+}  // namespace
+}  // namespace rondo::run_file_test

@@ -1,0 +1,23 @@
+"""Helpers of the tests that build or install rondo once more."""
+import os
+import subprocess
+
+
+def must(*command, timeout=900, **options):
+    """Runs a command that has to succeed, and returns what it printed."""
+    result = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout, **options)
+    assert result.returncode == 0, f"{command}:\n{result.stdout[-4000:]}\n{result.stderr[-4000:]}"
+    return result.stdout
+
+
+def cached(rondo_bin, variable):
+    """A CMake variable of the build under test."""
+    for line in (rondo_bin.parent / "CMakeCache.txt").read_text().splitlines():
+        if line.startswith(variable + ":"):
+            return line.partition("=")[2]
+    return ""
+
+
+def without_launcher():
+    launcher = ("RANK", "WORLD_SIZE", "LOCAL_", "PET_", "OMPI_", "PMI", "SLURM_", "TF_CONFIG", "JOB_COMPLETION_INDEX")
+    return {name: value for name, value in os.environ.items() if not name.startswith(launcher)}

@@ -1,0 +1,123 @@
+"""What all command lines have in common: ranges in plain words, missing paths, and nothing said twice."""
+import concurrent.futures
+import os
+import re
+import subprocess
+
+import pytest
+
+NUMBER = re.compile(r"^\s*(?:-\w,)?--([a-z0-9-]+) (?:INT|UINT|FLOAT|N|X|SHARE|SEED)\b", re.M)
+# What a program needs before it looks at other flags.
+COMMANDS = {
+    "train": ["--data", "/etc/passwd", "--run-dir", "/nowhere/run"],
+    "plan": ["--synthetic", "gpt:layers=2,dim=64", "--memory-limit", "1GiB", "--time-limit", "1s"],
+    "simulate": ["--synthetic", "gpt:layers=2,dim=64"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_numeric_flag_names_itself_and_its_range(rondo, command):
+    flags = sorted(set(NUMBER.findall(rondo(command, "--help-all" if command == "train" else "--help").stdout)))
+    assert len(flags) >= 5, flags
+
+    def refused(flag, value):
+        others = COMMANDS[command] if flag != "random-profile" else ["--memory-limit", "1GiB"][:2 * (command == "plan")]
+        result = rondo(command, *others, f"--{flag}={value}")
+        said = result.stderr
+        longest = max(map(len, re.findall(r"[\d.]+", said)), default=0)
+        if result.returncode != 2 or f"--{flag}" not in said or value not in said or longest > 20:
+            return f"--{flag}={value}: exit code {result.returncode}: {said}"
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        wrong = list(pool.map(lambda pair: refused(*pair), [(flag, v) for flag in flags for v in ("-1", "nan", "1e999", "x")]))
+    assert [text for text in wrong if text] == []
+
+
+@pytest.mark.parametrize("flag, value, allowed", [
+    ("steps", "0", "above 0"), ("lr", "-1", "0 or more"), ("dropout", "1.5", "from 0 to 1"), ("steps", "1.5", "--steps")])
+def test_ranges_are_said_in_words(rondo, flag, value, allowed):
+    result = rondo("train", *COMMANDS["train"], f"--{flag}", value)
+    assert result.returncode == 2
+    assert f"--{flag}" in result.stderr and value in result.stderr and allowed in result.stderr, result.stderr
+
+
+def test_no_program_checks_numbers_or_paths_by_itself(repository):
+    """CLI11's own checks print 309 digits, and let nan through."""
+    found = [f"{path.relative_to(repository)}: {word}" for path in (repository / "apps").rglob("*.cpp")
+             for word in re.findall(r"CLI::(?:Range|PositiveNumber|NonNegativeNumber|Number|Bound|Existing\w+)", path.read_text())]
+    assert found == []
+
+
+MISSING = [["train", "--data", "GONE"], ["train", "--data", "HERE", "--init-weights", "GONE"],
+           ["train", "--data", "HERE", "--plan", "GONE"], ["train", "--data", "HERE", "--profile", "GONE"],
+           ["train", "--data", "HERE", "--config", "GONE"], ["train", "--data", "HERE", "--resume", "GONE"],
+           ["train", "--data", "HERE", "--model", "bert", "--init", "GONE"],
+           ["train", "--data", "HERE", "--model", "bert", "--vocabulary", "GONE"],
+           ["plan", "GONE", "--memory-limit", "1GiB"], ["plan", "--profile", "GONE", "--memory-limit", "1GiB"],
+           ["tokenize", "GONE", "-o", "OUT"], ["train", "--data", "HERE,GONE", "--data-weights", "1,1"],
+           ["simulate", "GONE"], ["simulate", "--synthetic", "gpt", "--plan", "GONE"], ["report", "GONE"],
+           ["checkpoint", "inspect", "GONE"], ["checkpoint", "verify", "GONE"], ["checkpoint", "diff", "GONE", "GONE"],
+           ["checkpoint", "convert", "GONE", "x.safetensors"], ["run", "./GONE"]]
+
+
+@pytest.mark.parametrize("words", MISSING, ids=lambda words: "-".join(words))
+def test_a_path_that_is_not_there_is_wrong_usage(rondo, tmp_path, words):
+    (tmp_path / "HERE").write_text("some text " * 100)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    result = rondo(*words)
+    assert result.returncode == 2 and "GONE" in result.stderr, result.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("words", [["plan", "BAD", "--memory-limit", "1GiB"], ["simulate", "BAD"],
+                                   ["simulate", "--synthetic", "gpt", "--plan", "BAD"], ["checkpoint", "inspect", "BAD"],
+                                   ["checkpoint", "verify", "BAD"]], ids=lambda words: "-".join(words))
+def test_a_damaged_file_is_a_failure(rondo, tmp_path, words):
+    (tmp_path / "BAD").write_text("{\"format\": ")
+    result = rondo(*words)
+    assert result.returncode == 1 and "BAD" in result.stderr, result.stderr
+
+
+def test_an_infeasible_plan_is_said_once_with_one_limit(rondo):
+    result = rondo("plan", "--synthetic", "gpt:layers=2,dim=256", "--memory-limit", "1MiB", "--quiet")
+    assert result.returncode == 1 and result.stdout == "", result.stdout
+    assert result.stderr.count("smallest") == 1 and result.stderr.count(" bytes)") == 1, result.stderr
+
+
+def test_a_plan_does_not_slow_down_by_less_than_nothing(rondo):
+    for layers in (1, 2, 3):
+        result = rondo("plan", "--synthetic", f"gpt:layers={layers},dim=64", "--memory-limit", "8GiB", "--quiet")
+        assert result.returncode == 0 and "-0.0" not in result.stdout, result.stdout
+
+
+@pytest.fixture
+def program(tmp_path):
+    """program(script) is a file, so that what it says is not in the command line, which the report shows."""
+
+    def write(script):
+        path = tmp_path / "program"
+        path.write_text(f"#!/bin/bash\n{script}\n")
+        path.chmod(0o755)
+        return path
+
+    return write
+
+
+def test_the_error_of_a_launched_program_is_shown_once(rondo, program):
+    result = rondo("run", "-n", 2, program("[ $RANK = 1 ] && exec sleep 100; echo 'no cable in port 7' >&2; exit 1"))
+    assert result.returncode == 1
+    assert result.stderr.count("no cable in port 7") == 1, result.stderr
+    assert "[rank 0] no cable" in result.stderr and "rondo run: rank 0" in result.stderr
+
+
+def test_an_error_that_a_program_also_notes_is_shown_once(rondo, program):
+    note = ("printf '{\"message\": {\"message\": \"no cable in port 7\"}}' >$TORCHELASTIC_ERROR_FILE; "
+            "echo 'program: no cable in port 7' >&2; exit 1")
+    result = rondo("run", "-n", 1, program(note))
+    assert result.returncode == 1 and result.stderr.count("no cable in port 7") == 1, result.stderr
+
+
+def test_a_wrong_training_says_so_once(rondo, tmp_path):
+    (tmp_path / "short.txt").write_text("short")
+    result = rondo("train", "--data", "short.txt", "--nproc-per-node", 2, "--matmul", "default")
+    assert result.returncode == 1 and result.stderr.count("short.txt' has") == 1, result.stderr

@@ -1,0 +1,44 @@
+"""Distributed checkpoints of PyTorch, through the documented script: what two ranks wrote in parts is read as one model."""
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy
+from safetensors_files import read_safetensors
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "python" / "dcp_to_rondo.py"
+# Two ranks, each with half of the rows of a weight.
+WRITER = """
+import sys, torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
+from torch.distributed.tensor import Shard, distribute_tensor
+from torch.distributed.device_mesh import init_device_mesh
+rank = int(sys.argv[2])
+dist.init_process_group("gloo", init_method="file://" + sys.argv[3], rank=rank, world_size=2)
+mesh = init_device_mesh("cpu", (2,))
+weight = distribute_tensor(torch.arange(24.).view(6, 4), mesh, [Shard(0)])
+state = {"model": {"module.0.weight": weight, "module.0.bias": torch.arange(6.)}, "step": 7}
+dcp.save(state, checkpoint_id=sys.argv[1])
+"""
+
+
+def test_a_checkpoint_in_parts_becomes_weights_that_rondo_reads(rondo, tmp_path):
+    (tmp_path / "writer.py").write_text(WRITER)
+    ranks = [subprocess.Popen([sys.executable, tmp_path / "writer.py", tmp_path / "dcp", str(rank), tmp_path / "meet"],
+                              stderr=subprocess.PIPE, text=True) for rank in range(2)]
+    for rank in ranks:
+        _, err = rank.communicate(timeout=120)
+        assert rank.returncode == 0, err
+    for name in ("w.safetensors", "w.pt"):
+        done = subprocess.run([sys.executable, SCRIPT, tmp_path / "dcp", tmp_path / name, "--key", "model"], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    tensors = read_safetensors(tmp_path / "w.safetensors")
+    assert set(tensors) == {"0.weight", "0.bias"}
+    assert numpy.array_equal(tensors["0.weight"], numpy.arange(24, dtype="float32").reshape(6, 4))
+    same = rondo("checkpoint", "diff", "w.safetensors", "w.pt", "--json", "-")
+    assert same.returncode == 0 and json.loads(same.stdout)["differences"] == [], same.stdout + same.stderr
+
+
+def test_what_is_none_is_refused(tmp_path):
+    done = subprocess.run([sys.executable, SCRIPT, tmp_path, tmp_path / "w.pt"], capture_output=True, text=True)
+    assert done.returncode == 1 and ".metadata" in done.stderr

@@ -1,0 +1,41 @@
+"""A program in C++ trains alike under every launcher: rondo run, torchrun and mpirun."""
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+RANKS = 2
+LAUNCHERS = {
+    "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python", "--nproc-per-node", RANKS],
+    "mpirun": ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", RANKS],
+}
+
+
+def losses(output):
+    """What rank 0 prints, as text: to the last digit."""
+    return re.findall(r"loss ([-\d.e+]+)", output)
+
+
+@pytest.fixture(params=LAUNCHERS)
+def launcher(request):
+    if request.param == "mpirun" and shutil.which("mpirun") is None:
+        pytest.skip("Open MPI is not installed (make setup-peers)")
+    if request.param == "torchrun" and importlib.util.find_spec("torch") is None:
+        pytest.skip("torchrun comes with the Python package torch, which this Python has not")
+    return LAUNCHERS[request.param]
+
+
+def test_losses_are_those_of_rondo_run(launcher, rondo, rondo_bin, clean_environment, tmp_path):
+    program = rondo_bin / "examples" / "minimal"
+    own = rondo("run", "-n", RANKS, program, timeout=180)
+    assert own.returncode == 0, own.stderr
+    other = subprocess.run([*map(str, launcher), program], env=clean_environment, cwd=tmp_path, capture_output=True, text=True,
+                           timeout=300)
+    assert other.returncode == 0, other.stderr
+    assert len(losses(own.stdout)) == 6
+    assert losses(other.stdout) == losses(own.stdout)
+    alone = subprocess.run([program], env=clean_environment, cwd=tmp_path, capture_output=True, text=True, timeout=180)
+    assert losses(alone.stdout) != losses(own.stdout), "the ranks did not train together"

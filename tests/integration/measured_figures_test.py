@@ -1,0 +1,113 @@
+"""Figures that documents cite are those of the table that they link to, and ratios in tables follow the rule."""
+import decimal
+import re
+
+import pytest
+from measured import MOST_OVER_MINIMUM, REPOSITORY, RULE, peer_ratio, ratio_text, section, tables
+
+DOCUMENTS = ["README.md", "docs/sharded.md", "docs/multi_host.md"]
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+\.md)?(?:#([^)\s]+))?\)")
+# A figure is a number with one of these behind it; "0.6 to 0.8 of its memory" has two.
+NUMBER = r"\d+(?:\.\d+)?"
+FIGURE = re.compile(rf"({NUMBER})(?: to ({NUMBER}))?(?: %| x\b|x\b| times\b| ms\b| us\b| of its memory\b| of the time\b)")
+
+
+def numbers_of(text):
+    return {decimal.Decimal(number) for number in re.findall(NUMBER, text)}
+
+
+def is_rounding(cited, number):
+    """12 of 12.4, 1.42 of 1.416: what is cited has no more digits than the table."""
+    return number.quantize(cited, rounding=decimal.ROUND_HALF_UP) == cited
+
+
+def citations(document):
+    """(line number, page, anchor, figures) of every line of `document` with figures that links to a page with measured tables.
+    Rows of a table without links belong to the link of the line before the table, when it ends in a colon."""
+    before = introduction = ""
+    for number, line in enumerate(document.read_text().splitlines(), 1):
+        row = line.startswith("|")
+        if not row and line.strip():
+            before = line
+        if not row:
+            introduction = before if before.endswith(":") else ""
+        links = LINK.findall(line) or (LINK.findall(introduction) if row else [])
+        for page, place in links:
+            target = (document.parent / page).resolve() if page else document
+            if target.name in ("benchmarks.md", "planner.md", "sharded.md") and FIGURE.search(line):
+                # "(goal 1.18)" is what was wanted, not what was measured.
+                measured = re.sub(r"\(goal [^)]*\)", "", line)
+                yield number, target, place, [f for match in FIGURE.findall(measured) for f in match if f]
+                break
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_cited_figures_are_those_of_the_table_behind_the_link(name):
+    document = REPOSITORY / name
+    found = 0
+    for line, target, place, figures in citations(document):
+        known = numbers_of(section(target.read_text(), place))
+        for figure in map(decimal.Decimal, figures):
+            assert any(is_rounding(figure, number) for number in known), \
+                f"{name}:{line} cites {figure}, which {target.relative_to(REPOSITORY)}#{place} does not have"
+            found += 1
+    if name == "README.md":
+        assert found >= 10
+    # What a page cites of another's tables, it cites with a link.
+    assert found > 0
+
+
+def test_every_row_of_the_readme_with_figures_links_to_one_table():
+    measured = section((REPOSITORY / "README.md").read_text(), "measured")
+    rows = [line for line in measured.splitlines() if line.startswith("| [")]
+    assert len(rows) >= 4
+    for row in rows:
+        (page, place), = LINK.findall(row)
+        assert place, f"links to a whole page, not to a table: {row}"
+        assert tables(section((REPOSITORY / page).read_text(), place)), f"no table at {page}#{place}"
+
+
+def microseconds(text):
+    value, unit = text.split()
+    return float(value) * {"us": 1, "ms": 1e3}[unit]
+
+
+def times(cell):
+    return [microseconds(part) for part in re.fullmatch(rf"({NUMBER} [um]s) \(({NUMBER} [um]s)\)", cell).groups()]
+
+
+def test_ratios_in_the_tables_follow_the_rule_that_stands_above_them():
+    page = (REPOSITORY / "docs" / "benchmarks.md").read_text()
+    assert RULE in page
+    checked = marked = 0
+    for table in tables(page):
+        for row in table:
+            for heading in [h for h in row if h.startswith("over ")]:
+                peer = re.match(r"over (\w+):", heading)[1]
+                for ours, cited in zip(("rondo, registered", "rondo, ordinary"), row[heading].split(", ")):
+                    value, of_minima = peer_ratio(*times(row[ours]), *times(row[peer]))
+                    assert cited.endswith("*") == of_minima, (row["size"], heading)
+                    # The table's own times are rounded to three digits.
+                    assert float(cited.rstrip("x*")) == pytest.approx(value, rel=0.012, abs=0.06), (row["size"], heading)
+                    checked += 1
+                    marked += of_minima
+    assert checked >= 80 and marked > 0
+
+
+@pytest.mark.parametrize("ours, peer, value, of_minima", [
+    ((10, 8), (24, 8), 2.4, False),  # three times the minimum is not more than that
+    ((0.3, 0.26), (3000, 130), 500, True),
+    ((100, 1), (200, 150), 2, False),
+    ((0, 0), (1, 1), 0, False),
+])
+def test_the_rule(ours, peer, value, of_minima):
+    assert peer_ratio(*ours, *peer) == (pytest.approx(value), of_minima)
+
+
+def test_program_and_scripts_have_one_rule():
+    """tests/base/peer_ratio_test.cpp holds the program's to the same cases."""
+    text = (REPOSITORY / "rondo" / "base" / "peer_ratio.cpp").read_text()
+    assert re.search(r"kMostOverMinimum = (\d+);", text)[1] == str(MOST_OVER_MINIMUM)
+    said = "".join(re.findall(r'"([^"]*)"', text[text.index("kPeerRatioRule ="):text.index("PeerRatio peer_ratio(")]))
+    assert said == RULE.replace("\n", " ")
+    assert (ratio_text(2.44, False), ratio_text(500.2, True)) == ("2.4x", "500x*")

@@ -1,0 +1,184 @@
+"""Models of one's own in every program: a shared module and TorchScript, in train, profile, plan, evaluate, predict, export."""
+import json
+
+import pytest
+import torch
+
+
+@pytest.fixture(scope="session")
+def table(tmp_path_factory):
+    """Three kinds of points in the plane."""
+    path = tmp_path_factory.mktemp("table") / "points.csv"
+    generator = torch.Generator().manual_seed(1)
+    rows = ["x,y,kind"]
+    for i in range(300):
+        kind = i % 3
+        x, y = (torch.randn(2, generator=generator) * 0.3 + torch.tensor([[0.0, 3.0], [3.0, 0.0], [-3.0, -3.0]][kind])).tolist()
+        rows.append(f"{x:.4f},{y:.4f},{['ant', 'bee', 'cow'][kind]}")
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def module(rondo_bin):
+    path = rondo_bin.parent / "lib" / "libown_model.so"
+    assert path.exists(), "build target own_model"
+    return path
+
+
+@pytest.fixture(scope="session")
+def script(tmp_path_factory):
+    """A TorchScript model of points, as Python saves it."""
+    path = tmp_path_factory.mktemp("script") / "net.pt"
+    torch.manual_seed(1)
+    net = torch.nn.Sequential(torch.nn.Linear(2, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
+    torch.jit.script(net).save(str(path))
+    return path
+
+
+@pytest.fixture
+def train(rondo, table):
+    def run_train(model, *flags, data=table, **options):
+        return rondo("train", "--data", data, "--model", model, "--lr", 1e-2, "--run-dir", "run", *flags, timeout=120,
+                     **options)
+
+    return run_train
+
+
+STRATEGIES = [[], ["--nproc-per-node", 2], ["--nproc-per-node", 2, "--strategy", "zero3"],
+              ["--nproc-per-node", 2, "--strategy", "zero2", "--amp", "O2", "--checkpoint-activations", "all"]]
+
+
+@pytest.mark.parametrize("flags", STRATEGIES)
+def test_a_module_trains_and_is_judged(train, rondo, module, tmp_path, flags):
+    result = train(f"{module}:make_model", "--epochs", 6, "--unit-rules", "type:Linear", "--json", "result.json", *flags)
+    assert result.returncode == 0, result.stderr
+    trained = json.loads((tmp_path / "result.json").read_text())
+    assert trained["model"]["name"] == "libown_model.so:make_model"
+    assert trained["validation"]["accuracy"] > 0.9
+    judged = rondo("evaluate", "run", "--json", "-")
+    assert judged.returncode == 0, judged.stderr
+    figures = json.loads(judged.stdout)["figures"]
+    # The weights are the same; at O2 they were rounded in training.
+    assert figures["accuracy"] == pytest.approx(trained["validation"]["accuracy"], abs=0.04)
+    assert figures["loss"] == pytest.approx(trained["validation"]["loss"], rel=1e-4 if "--amp" not in flags else 0.1)
+
+
+@pytest.mark.parametrize("flags", STRATEGIES[:3])
+def test_torchscript_trains_and_is_exported(train, rondo, script, tmp_path, flags):
+    result = train(script, "--epochs", 4, *flags)
+    assert result.returncode == 0, result.stderr
+    exported = rondo("export", "run", "-o", "trained.pt", "--json", "-")
+    assert exported.returncode == 0, exported.stderr
+    assert json.loads(exported.stdout)["model"] == "net.pt"
+    judged = rondo("evaluate", "run", "--json", "figures.json", "--nproc-per-node", 2)
+    assert judged.returncode == 0, judged.stderr
+    assert json.loads((tmp_path / "figures.json").read_text())["figures"]["accuracy"] > 0.9
+    before, after = torch.jit.load(str(script)), torch.jit.load(str(tmp_path / "trained.pt"))
+    assert after(torch.ones(5, 2)).shape == (5, 3)
+    assert not torch.equal(before(torch.ones(5, 2)), after(torch.ones(5, 2)))
+
+
+def test_relative_paths_serve_from_any_folder(train, rondo, module, tmp_path):
+    (tmp_path / "libmine.so").symlink_to(module)
+    assert train("./libmine.so:make_model", "--steps", 2).returncode == 0
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["model"] == f"{tmp_path}/libmine.so:make_model"
+    # Without --run-dir the folder carries the file's name alone.
+    assert rondo("train", "--config", "run/config.json", "--steps", 1).returncode == 0
+    assert [path.name for path in (tmp_path / "runs").iterdir()][0].endswith("-libmine")
+
+
+def test_profile_and_plan(rondo, module, train, tmp_path):
+    shape = json.dumps({"input_shape": [2], "classes": 3, "width": 64})
+    result = rondo("profile", "--model", f"{module}:make_model", "--model-config", shape, "--unit-rules", "name:output.*",
+                   "--batch-size", 32, "--passes", 2, "--largest", "64KiB", "--json", "profile.json")
+    assert result.returncode == 0, result.stderr
+    profile = json.loads((tmp_path / "profile.json").read_text())
+    assert [unit["name"] for unit in profile["units"]] == ["root", "block0", "block1", "output.0"]
+    planned = rondo("plan", "profile.json", "--memory-limit", "1GiB", "--plan-out", "plan.json", "--quiet")
+    assert planned.returncode == 0, planned.stderr
+    result = train(f"{module}:make_model", "--model-config", json.dumps({"width": 64}), "--unit-rules", "name:output.*",
+                   "--nproc-per-node", 2, "--strategy", "planned", "--plan", "plan.json", "--steps", 3)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("model, rules, units", [
+    ("mlp", "type:Linear", ["layers.0", "layers.1", "layers.2"]),
+    ("mlp", "parameters:10000", ["root", "layers.0"]),
+    ("convnet", "all", ["features.0", "features.3", "classifier.0", "classifier.2"]),
+])
+def test_built_in_models_have_units_by_rules(rondo, tmp_path, model, rules, units):
+    result = rondo("profile", "--model", model, "--unit-rules", rules, "--passes", 2, "--largest", "64KiB", "--json", "p.json")
+    assert result.returncode == 0, result.stderr
+    assert [unit["name"] for unit in json.loads((tmp_path / "p.json").read_text())["units"]] == units
+
+
+def test_text_trains_a_module_of_tokens(rondo, script, tmp_path):
+    """Data of any kind: the model is asked for what the data says."""
+    class Tokens(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = torch.nn.Embedding(256, 256)
+
+        def forward(self, tokens):
+            return self.table(tokens)
+
+    torch.jit.script(Tokens()).save(str(tmp_path / "bigram.pt"))
+    (tmp_path / "text.txt").write_text("abcabcabc " * 500)
+    result = rondo("train", "--data", "text.txt", "--model", "bigram.pt", "--context", 16, "--steps", 20, "--lr", 0.1,
+                   "--run-dir", "run", "--json", "-")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["validation"]["perplexity"] < 20
+    predicted = rondo("predict", "run", "--data", "text.txt", "--format", "jsonl")
+    assert predicted.returncode == 0, predicted.stderr
+    assert len(json.loads(predicted.stdout.splitlines()[0])["tokens"]) == 16
+
+
+def save(path, forward):
+    """A TorchScript file of a class with this forward."""
+    namespace = {"torch": torch}
+    source = f"import torch\nfrom typing import Dict, Tuple\nclass Odd(torch.nn.Module):\n{forward}\n"
+    (path.parent / "odd_model.py").write_text(source)
+    import importlib.util
+    spec = importlib.util.spec_from_file_location("odd_model", path.parent / "odd_model.py")
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    torch.jit.script(loaded.Odd()).save(str(path))
+
+
+def test_what_cannot_be_a_model(train, rondo_bin, module, tmp_path, repository):
+    (tmp_path / "text.pt").write_text("no archive")
+    (tmp_path / "text.so").write_text("no module")
+    save(tmp_path / "two.pt", "    def forward(self, x, y):\n        return x + y")
+    save(tmp_path / "dict.pt", "    def forward(self, x) -> Dict[str, torch.Tensor]:\n        return {'x': x}")
+    stale = rondo_bin.parent / "lib" / "libstale_model.so"
+    engine = rondo_bin.parent / "lib" / "store_backend.so"
+    for model, facts in [
+        (f"{module}:make_another", ["libown_model.so", "make_another", "ModelRequest"]),
+        (f"{module}:make_nothing", ["make_nothing", "module and forward"]),
+        (f"{module}:", ["libown_model.so", "FACTORY"]),
+        (f"{stale}:make_model", ["libstale_model.so", "libtorch 1.0.0", f"libtorch {torch.__version__.split('+')[0]}"]),
+        (f"{engine}:make_model", ["store_backend.so", "rondo_model("]),
+        ("text.so:make_model", ["text.so", "rondo_model("]),
+        ("none.so:make_model", ["none.so", "no such file"]),
+        ("none.pt", ["none.pt", "no such file"]),
+        ("text.pt", ["text.pt", "TorchScript"]),
+        ("two.pt", ["two.pt", "Tensor y", "forward(self, x: Tensor)"]),
+        ("dict.pt", ["dict.pt", "Dict", "tuple or list"]),
+        ("resnet", ["--model resnet", "mlp", "FILE.so:FACTORY"]),
+    ]:
+        result = train(model, "--steps", 1)
+        assert result.returncode == 2, (model, result.stderr)
+        for fact in facts:
+            assert fact in result.stderr, (model, fact, result.stderr)
+        assert not (tmp_path / "run").exists() or list((tmp_path / "run").iterdir()) == []
+    # What the factory itself says.
+    result = train(f"{module}:make_model", "--model-config", '{"width": 0}')
+    assert result.returncode == 2 and "own_model: width is 0" in result.stderr
+    result = train(f"{module}:make_model", "--unit-rules", "type:Conv2d")
+    assert result.returncode == 2 and "--unit-rules" in result.stderr and "output.0" in result.stderr
+    result = train(f"{module}:make_model", "--unit-rules", "kind:Conv2d")
+    assert result.returncode == 2 and "parameters:COUNT" in result.stderr
+    result = train(f"{module}:make_model", "--layers", 3)
+    assert result.returncode == 2 and "--layers" in result.stderr

@@ -1,0 +1,76 @@
+"""What a program of somebody else's may include: rondo/rondo.hpp, the headers that it lists, and nothing that gets in its way."""
+import re
+import subprocess
+
+from building import cached, must
+
+LISTS = ["rondo/core.hpp", "rondo/rondo.hpp"]
+INCLUDE = re.compile(r'^#include "(rondo/.*)"', re.MULTILINE)
+MARK = "// Internal to rondo"
+
+
+def includes(path):
+    return INCLUDE.findall(path.read_text())
+
+
+def public_headers(repository):
+    return {header for each in LISTS for header in includes(repository / each) if header not in LISTS}
+
+
+def with_what_they_include(repository, headers):
+    found, wanted = set(), list(headers)
+    while wanted:
+        header = wanted.pop()
+        if header not in found:
+            found.add(header)
+            wanted += includes(repository / header)
+    return found
+
+
+def test_the_page_lists_the_public_headers(repository):
+    rows = re.findall(r"^\| `(rondo/.*?)` \|", (repository / "docs" / "api.md").read_text(), re.MULTILINE)
+    assert len(rows) == len(set(rows)) and set(rows) == public_headers(repository)
+
+
+def test_public_headers_and_what_they_include_are_installed_and_nothing_else(repository, installed):
+    public = public_headers(repository)
+    there = {str(path.relative_to(installed / "include")) for path in (installed / "include").rglob("*") if path.is_file()}
+    assert there == with_what_they_include(repository, [*LISTS, *public])
+    unmarked = {header for header in there if not (installed / "include" / header).read_text().startswith(MARK)}
+    assert unmarked == public | set(LISTS)
+    for header in there:
+        text = (installed / "include" / header).read_text()
+        assert text.endswith((repository / header).read_text()), f"{header} was changed by its installation"
+
+
+def test_core_needs_no_libtorch(installed, tmp_path):
+    source = tmp_path / "core.cpp"
+    source.write_text("#include <rondo/core.hpp>\nint main() { return rondo::env::discover_process().rank; }\n")
+    must("c++", "-std=c++20", "-fsyntax-only", "-I", installed / "include", source)
+
+
+# A program with helpers of its own, which it calls though all of rondo is in scope.
+NAMES = ["str", "join", "split", "trim", "name", "median", "printable", "parse_integer", "parse_number", "parse_json_strict",
+         "divide_rounding_up"]
+
+
+def test_helpers_are_not_in_the_namespace_of_users(rondo_bin, installed, tmp_path):
+    source = tmp_path / "names.cpp"
+    own = "".join(f"template <class... Values> int {name}(const Values&...) {{ return 1; }}\n" for name in NAMES)
+    calls = "".join(f"  sum += {name}(1, rondo::Bytes{{}}, rondo::Error(\"\"));\n" for name in NAMES)
+    version = "static_assert(RONDO_VERSION_MAJOR * 10000 + RONDO_VERSION_MINOR * 100 + RONDO_VERSION_PATCH >= 100);\n"
+    source.write_text(f"#include <rondo/rondo.hpp>\n{version}{own}using namespace rondo;\n"
+                      f"int main() {{\n  int sum = 0;\n{calls}  return sum == {len(NAMES)} ? 0 : 1;\n}}\n")
+    torch = cached(rondo_bin, "FIND_PACKAGE_MESSAGE_DETAILS_Libtorch").split("]")[0].strip("[")
+    result = subprocess.run(["c++", "-std=c++20", "-fsyntax-only", "-I", installed / "include", "-isystem", f"{torch}/include",
+                             "-isystem", f"{torch}/include/torch/csrc/api/include", source],
+                            capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+
+
+def test_the_version_is_one(repository, rondo_bin):
+    header = (repository / "rondo" / "base" / "version.h").read_text()
+    numbers = [re.search(rf"RONDO_VERSION_{part} (\d+)", header)[1] for part in ("MAJOR", "MINOR", "PATCH")]
+    assert f'RONDO_VERSION "{".".join(numbers)}"' in header
+    assert cached(rondo_bin, "CMAKE_PROJECT_VERSION") == ".".join(numbers)
+    assert must(rondo_bin / "rondo", "--version") == f"rondo {'.'.join(numbers)}\n"

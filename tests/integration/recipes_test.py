@@ -1,0 +1,42 @@
+"""What `make` and `make nightly` run is still there: files, tests by name, and every benchmark."""
+import re
+import subprocess
+
+import pytest
+
+RECIPES = ("Makefile", "scripts/nightly.sh", ".ci/run", "scripts/sanitize.sh", "scripts/coverage.sh")
+# Minutes however small they are made, or no measurement of their own.
+NOT_NIGHTLY = {"benchmarks.py", "emulated_jobs.py", "line_chart.py", "local_sgd.py", "plot_collectives.py", "training_runs.py"}
+
+
+@pytest.fixture
+def recipes(repository):
+    return {name: (repository / name).read_text() for name in RECIPES}
+
+
+def test_files_and_targets_exist(repository, recipes):
+    for name, text in recipes.items():
+        for path in re.findall(r"\b(?:scripts|bench|tests|python)/[\w/]+\.(?:py|sh|supp)\b", text):
+            assert (repository / path).is_file(), f"{name}: {path}"
+    targets = set(re.findall(r"^([a-z-]+):", recipes["Makefile"], re.M))
+    for name in ("scripts/nightly.sh", ".ci/run"):
+        assert set(re.findall(r"(?:^|&& )make ([a-z-]+)", recipes[name], re.M)) <= targets, name
+
+
+def test_filters_match_tests(recipes, rondo_bin):
+    filters = re.findall(r"build/\$\(PRESET\)/bin/(\w+) --gtest_filter='([^']+)'", recipes["Makefile"])
+    assert len(filters) >= 5
+    for program, names in filters:
+        for one in names.split(":"):
+            listed = subprocess.run([rondo_bin / program, "--gtest_list_tests", f"--gtest_filter={one}"],
+                                    capture_output=True, text=True, check=True).stdout
+            assert re.search(r"^  \w", listed, re.M), f"{program} has no test {one}"
+
+
+def test_every_benchmark_is_run_at_night(repository, recipes):
+    nightly = recipes["scripts/nightly.sh"]
+    kinds = set(re.findall(r"^Command add_(\w+)\(", (repository / "apps/bench/commands.h").read_text(), re.M))
+    for kind in {kind for kind in kinds if not kind.endswith("_worker")}:
+        assert f"bench {kind.replace('_', '-')} " in nightly, kind
+    for script in sorted((repository / "bench").glob("*.py")):
+        assert script.name in NOT_NIGHTLY or f"bench/{script.name}" in nightly, script.name

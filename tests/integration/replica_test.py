@@ -1,0 +1,199 @@
+"""Replicas of a training's state in memory: ranks and hosts that are killed, memory that is damaged, and the losses afterwards."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+
+import pytest
+from launching import alive, all_gone, bash, kill_launcher, reserved_ports, wait_until
+from train_test import worker_pids
+
+FLAGS = ["--model", "gpt-tiny", "--layers", 2, "--width", 32, "--context", 16, "--data-kind", "text", "--extensions", ".md",
+         "--batch-size", 2, "--log-every", 1, "--validation-fraction", 0, "--progress", "off", "--trace-steps", 0, "--steps", 120]
+RUN = ["run", "-n", 2, "--max-restarts", 2, "--"]
+# Two hosts of two ranks, that share no memory as far as the ranks know.
+ON_HOSTS = 'RONDO_HOST=host$((RANK / 2)) exec "$0" "$@"'
+
+
+@pytest.fixture
+def words(repository):
+    return ["train", "--data", repository / "docs", *FLAGS]
+
+
+def losses(run_dir):
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    found = [(row["step"], row["loss"]) for row in rows if row["rank"] == 0 and "loss" in row]
+    assert [step for step, _ in found] == list(range(1, len(found) + 1)), "each step once"
+    return [loss for _, loss in found]
+
+
+def steps_in(folder):
+    return sorted(int(path.name[5:]) for path in folder.glob("step-*") if (path / "manifest.json").exists())
+
+
+class Job:
+    """A training that is stopped at a moment between two replicas, disturbed, and goes on."""
+
+    def __init__(self, process, run_dir, ranks):
+        self.process, self.run_dir = process, run_dir
+        self.pids = wait_until(lambda: (pids := worker_pids(process.pid)) and len(pids) == ranks and pids, "the ranks are there", 60)
+        environ = pathlib.Path(f"/proc/{next(iter(self.pids.values()))}/environ").read_bytes().split(b"\0")
+        self.memory, = [pathlib.Path(os.fsdecode(word.split(b"=", 1)[1])) for word in environ if word.startswith(b"RONDO_JOB_MEMORY=")]
+
+    def replicas(self):
+        """The folders of the run's replicas, one for each host."""
+        return sorted(self.memory.glob("host-*/run-*"))
+
+    def newest(self):
+        """The newest step that all hosts have in memory; 0 is none."""
+        steps = [steps_in(folder) for folder in self.replicas()]
+        return min((found[-1] if found else 0 for found in steps), default=0)
+
+    def suspend(self, moment):
+        """Suspends all ranks when moment(newest replica) holds, and still does."""
+        def suspended():
+            assert self.process.poll() is None, self.process.stderr.read()
+            if not moment(self.newest()):
+                return False
+            self.send(signal.SIGSTOP)
+            if moment(self.newest()):
+                return True
+            self.send(signal.SIGCONT)
+            return False
+        wait_until(suspended, "a replica to go on from", 90)
+        return self.newest()
+
+    def send(self, number, ranks=None):
+        for rank in self.pids if ranks is None else ranks:
+            if alive(self.pids[rank]):
+                os.kill(self.pids[rank], number)
+
+    def finish(self):
+        out, err = self.process.communicate(timeout=120)
+        assert self.process.returncode == 0, out + err
+        assert not self.memory.exists(), "the launcher removes the memory"
+        return err
+
+
+def went_on_from(err):
+    """Steps, each once: the report of a failure may repeat what the rank has said."""
+    return list(dict.fromkeys(int(line.rsplit("step-", 1)[1]) for line in err.splitlines() if "going on from the replica in memory" in line))
+
+
+def is_newest(found, step, every):
+    """What survives may have completed the next replica, which was under way."""
+    return step <= found <= step + 2 * every
+
+
+@pytest.mark.parametrize("launcher", ["run", "train"])
+def test_a_killed_rank_goes_on_from_memory_bit_for_bit(rondo, words, tmp_path, launcher):
+    flags = [*words, "--strategy", "zero3"]
+    start = [*RUN, rondo.program, *flags] if launcher == "run" else [*flags, "--nproc-per-node", 2, "--max-restarts", 2]
+    undisturbed = rondo(*start, "--run-dir", "a", timeout=120)
+    assert undisturbed.returncode == 0, undisturbed.stderr
+    job = Job(rondo.start(*start, "--run-dir", "b", "--replica-every", 2), tmp_path / "b", 2)
+    step = job.suspend(lambda newest: newest >= 20)
+    assert steps_in(tmp_path / "b" / "checkpoints") == []
+    job.send(signal.SIGKILL, [1])
+    job.send(signal.SIGCONT, [0])
+    # And once more, in the second attempt.
+    again = Job(job.process, tmp_path / "b", 2)
+    assert again.memory == job.memory
+    later = again.suspend(lambda newest: newest >= 60)
+    again.send(signal.SIGKILL, [0])
+    again.send(signal.SIGCONT, [1])
+    err = again.finish()
+    first, second = went_on_from(err)
+    assert is_newest(first, step, 2) and is_newest(second, later, 2), err
+    assert losses(tmp_path / "b") == losses(tmp_path / "a")
+
+
+def test_a_host_that_is_lost_with_its_memory_goes_on_from_its_neighbours(rondo, words, tmp_path):
+    command = [*RUN[:2], 4, *RUN[3:], *bash(ON_HOSTS), rondo.program, *words]
+    undisturbed = rondo(*command, "--run-dir", "a", "--strategy", "zero3", timeout=180)
+    assert undisturbed.returncode == 0, undisturbed.stderr
+    job = Job(rondo.start(*command, "--run-dir", "b", "--strategy", "zero3", "--replica-every", 3), tmp_path / "b", 4)
+    step = job.suspend(lambda newest: newest >= 15)
+    assert len(job.replicas()) == 2
+    shutil.rmtree(job.replicas()[1].parent)
+    job.send(signal.SIGKILL, [2, 3])
+    job.send(signal.SIGCONT, [0, 1])
+    err = job.finish()
+    found, = went_on_from(err)
+    assert is_newest(found, step, 3), err
+    assert losses(tmp_path / "b") == losses(tmp_path / "a")
+
+
+def test_another_host_takes_the_place_of_one_that_is_lost(rondo, words, tmp_path):
+    """The launcher of host 1 and all below it die, and so does what they had in memory; a new one joins the others' next attempt."""
+    with reserved_ports(1) as (port,):
+        def host(number, run_dir, *flags):
+            return rondo.start("run", "--nnodes", 2, "--node-rank", number, "--master-addr", "127.0.0.1", "--master-port", port, "-n", 1,
+                               "--max-restarts", 1, *flags, "--", rondo.program, *words, "--run-dir", run_dir, "--replica-every", 3,
+                               env={"RONDO_HOST": f"host{number}"})
+
+        for process in [host(0, "a"), host(1, "a")]:
+            out, err = process.communicate(timeout=120)
+            assert process.returncode == 0, out + err
+        first, second = host(0, "b"), host(1, "b")
+        job, lost = Job(first, tmp_path / "b", 1), Job(second, tmp_path / "b", 1)
+        step = job.suspend(lambda newest: newest >= 15)
+        guardian, = map(int, pathlib.Path(f"/proc/{second.pid}/task/{second.pid}/children").read_text().split())
+        for pid in (second.pid, guardian):
+            os.kill(pid, signal.SIGKILL)
+        second.wait()
+        all_gone([guardian, *lost.pids.values()])
+        job.send(signal.SIGCONT)
+        other = host(1, "b", "--restart-count", 1)
+        err = job.finish()
+        assert other.wait(timeout=60) == 0 and not lost.memory.exists()
+    found, = went_on_from(err)
+    assert is_newest(found, step, 3), err
+    assert losses(tmp_path / "b") == losses(tmp_path / "a")
+
+
+def test_a_damaged_replica_is_refused_by_name_and_the_disk_goes_on(rondo, words, tmp_path):
+    assert rondo(*RUN, rondo.program, *words, "--run-dir", "a", timeout=120).returncode == 0
+    job = Job(rondo.start(*RUN, rondo.program, *words, "--run-dir", "b", "--replica-every", 1, "--checkpoint-every", 10),
+              tmp_path / "b", 2)
+
+    def on_disk():
+        return max(steps_in(tmp_path / "b" / "checkpoints"), default=0)
+
+    step = job.suspend(lambda newest: newest > on_disk() > 0)
+    saved = on_disk()
+    folder, = job.replicas()
+    for path in folder.glob("step-*/optimizer-00002-of-00002.safetensors"):
+        content = bytearray(path.read_bytes())
+        content[-1] ^= 1
+        path.write_bytes(content)
+    job.send(signal.SIGKILL, [0])  # who would complete the next one
+    job.send(signal.SIGCONT, [1])
+    err = job.finish()
+    assert went_on_from(err) == [], err
+    assert f"step {step}" in err and "optimizer-00002-of-00002.safetensors" in err, err
+    assert saved > 0 and losses(tmp_path / "b") == losses(tmp_path / "a")
+
+
+def test_what_a_killed_launcher_left_in_memory_is_removed_at_the_next_start(rondo):
+    process = rondo.start("run", "--max-restarts", 1, *bash("echo $RONDO_JOB_MEMORY; exec sleep 100"))
+    memory = pathlib.Path(process.stdout.readline().split()[-1])
+    assert memory.is_dir() and memory.stat().st_mode & 0o77 == 0
+    kill_launcher(process)
+    assert memory.exists()
+    assert rondo("run", "--max-restarts", 1, "true").returncode == 0
+    assert not memory.exists()
+    # Without restarts nobody needs any.
+    assert rondo("run", *bash("echo [$RONDO_JOB_MEMORY]")).stdout.strip().endswith("[]")
+
+
+@pytest.mark.parametrize("flags, parts", [
+    (["--run-dir", "r", "--replica-every", 5], ["--replica-every 5", "--max-restarts"]),
+    (["--run-dir", "r", "--replica-every", 5, "--max-restarts", 1, "--average-weights", 0.9], ["--replica-every 5", "--average-weights"]),
+    (["--replica-every", -1], ["--replica-every"]),
+])
+def test_where_no_replica_can_be_it_is_refused(rondo, words, flags, parts):
+    result = rondo(*words, *flags)
+    assert result.returncode == 2, result.stdout + result.stderr
+    assert all(part in result.stderr for part in parts), result.stderr

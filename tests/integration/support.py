@@ -1,0 +1,163 @@
+"""What goes with what: every strategy with everything that a training may have besides, as docs/support.md shows it.
+
+`python tests/integration/support.py` runs each cell by itself and writes the table (`make support`, some minutes); support_test.py runs
+of each strategy all that works at once, and each refusal, and compares them with the table."""
+import concurrent.futures
+import json
+import os
+import pathlib
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+PAGE = REPOSITORY / "docs" / "support.md"
+
+STRATEGIES = {
+    "default": [],
+    "one_device": [],
+    "data_parallel": ["--replicas", 2],
+    "mirrored": ["--replicas", 2],
+    "central_storage": ["--replicas", 2],
+    "ddp": ["--nproc-per-node", 2],
+    "multi_worker_mirrored": ["--nproc-per-node", 2, "--replicas", 2],
+    "tpu": ["--nproc-per-node", 2],
+    "zero1": ["--nproc-per-node", 2],
+    "zero2": ["--nproc-per-node", 2],
+    "zero3": ["--nproc-per-node", 2],
+    "zero3_keep": ["--nproc-per-node", 2],
+    "hsdp": ["--nproc-per-node", 2, "--shard-ranks", 1],
+    "random": ["--nproc-per-node", 2],
+    "planned": ["--nproc-per-node", 2, "--memory-limit", "1GiB", "--plan-time-limit", "1s"],
+    "local_sgd": ["--nproc-per-node", 2, "--sync-period", 2],
+    "parameter_server": ["--workers", 2],
+    "grouped": ["--nproc-per-node", 2, "--groups", 1],
+}
+FEATURES = {
+    "bf16, autocast (O1)": ["--amp", "O1"],
+    "bf16, master weights (O2)": ["--amp", "O2"],
+    "accumulation": ["--accumulate", 2],
+    "clipping": ["--clip-norm", 0.5],
+    "activation checkpointing": ["--checkpoint-activations", "all"],
+    "codec": ["--codec", "bfloat16"],
+    "sync-batch-norm": ["--sync-batch-norm"],
+    "resume": [],  # a second run that goes on
+    "resume under another": [],  # which goes on, and then the first again
+}
+EXCLUDES = {"bf16, master weights (O2)": "bf16, autocast (O1)"}  # one --amp a run
+ALONE = "resume under another"  # the other need not have all that the first has
+UNITS = "activation checkpointing"  # of a model with units, which is trained apart from the others
+WORKS = "yes"
+
+
+def write_images(folder):
+    """64 images of 8 x 8 in two classes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    generator = random.Random(1)
+    labels = bytes(i % 2 for i in range(64))
+    images = bytes(min(255, 40 * label + generator.randrange(200)) for label in labels for _ in range(64))
+    (folder / "train-images-idx3-ubyte").write_bytes(struct.pack(">4i", 0x803, 64, 8, 8) + images)
+    (folder / "train-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 0x801, 64) + labels)
+    return folder
+
+
+class Runs:
+    """Trainings of a small convolutional net with batch norms, or of a small GPT where units are needed."""
+
+    def __init__(self, program, folder, environment=None):
+        self.program, self.folder, self.environment = program, folder, environment
+        self.images, self.text = write_images(folder / "images"), folder / "text.txt"
+        self.text.write_text("the quick brown fox jumps over the lazy dog. " * 200)
+        self.count = 0
+
+    def train(self, strategy, features, steps, run_dir, *more):
+        model = ["--model", "convnet", "--data", self.images, "--model-config", '{"batch_norm": true}']
+        if UNITS in features:
+            model = ["--model", "gpt-tiny", "--data", self.text, "--layers", 2, "--heads", 2, "--width", 32, "--context", 32]
+        words = ["train", "--strategy", strategy, *STRATEGIES[strategy], *model, "--batch-size", 4, "--optimizer", "sgd", "--lr", 0.01, "--steps", steps,
+                 "--run-dir", run_dir, "--progress", "off", "--trace-steps", 0, "--eval-batches", 1, "--matmul", "default"]
+        for feature in features:
+            words += FEATURES[feature]
+        return subprocess.run([str(self.program), *map(str, words), *more], capture_output=True, text=True, timeout=120, cwd=self.folder,
+                              env=self.environment)
+
+    def outcome(self, strategy, features):
+        """WORKS, or the sentence with which it is refused."""
+        self.count += 1
+        run_dir = self.folder / f"run-{strategy}-{self.count}"
+        stations = [strategy]
+        if "resume" in features:
+            stations = [strategy, strategy]
+        elif ALONE in features:
+            stations = [strategy, "zero3" if strategy == "ddp" else "ddp", strategy]
+        for number, station in enumerate(stations):
+            more = ["--resume"] if number else []
+            if number == 2 and "--nproc-per-node" not in STRATEGIES[station]:
+                more += ["--nproc-per-node", "1"]  # in place of the other's, which the run has kept
+            done = self.train(station, features, 2 * (number + 1), run_dir, *more)
+            if done.returncode != 0:
+                errors = done.stderr.strip()
+                assert done.returncode in (2, 1), f"{strategy} {features}: {done.returncode}\n{errors}"
+                return errors
+        rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines() if '"loss"' in line]
+        steps = [row["step"] for row in rows if row.get("rank", 0) == 0]
+        assert steps == list(range(1, 2 * len(stations) + 1)), f"{strategy} {features}: {steps}"
+        assert all(row["loss"] is not None for row in rows), rows
+        return WORKS
+
+
+def is_refusal_by_name(strategy, feature, errors):
+    """It says both sides: the strategy, and the flag or its value."""
+    words = ["O2", "master weights"] if feature in EXCLUDES else [str(word) for word in FEATURES[feature] or ["--resume"]]
+    return strategy in errors and any(word in errors for word in words)
+
+
+def read_table():
+    """{strategy: {feature: cell}} of the page."""
+    table = PAGE.read_text().split("<!-- support -->")[1].split("<!-- end of support -->")[0]
+    lines = [line for line in table.splitlines() if line.startswith("|")]
+    if not lines:
+        return {}
+    head, _, *body = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines]
+    return {row[0]: dict(zip(head[1:], row[1:])) for row in body}
+
+
+def write_table(table):
+    lines = ["| strategy | " + " | ".join(FEATURES) + " |", "|---" * (len(FEATURES) + 1) + "|"]
+    for strategy, cells in table.items():
+        lines.append(f"| `{strategy}` | " + " | ".join(cells.get(feature, "") for feature in FEATURES) + " |")
+    text = PAGE.read_text()
+    begin, end = "<!-- support -->\n", "<!-- end of support -->"
+    head, rest = text.split(begin)
+    PAGE.write_text(head + begin + "\n".join(lines) + "\n" + end + rest.split(end)[1])
+
+
+def cells_of(program, strategy):
+    """{feature: what was said}, each in a training of its own."""
+    with tempfile.TemporaryDirectory() as scratch:
+        runs = Runs(program, pathlib.Path(scratch))
+        return {feature: runs.outcome(strategy, [feature]) for feature in FEATURES}
+
+
+def main():
+    program = pathlib.Path(os.environ.get("RONDO_BIN", REPOSITORY / "build" / "release" / "bin")).resolve() / "rondo"
+    failures, table = [], read_table()
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        chosen = {pool.submit(cells_of, program, strategy): strategy for strategy in sys.argv[1:] or STRATEGIES}
+        for done in concurrent.futures.as_completed(chosen):
+            strategy = chosen[done]
+            table[strategy] = {}
+            for feature, said in done.result().items():
+                table[strategy][feature] = WORKS if said == WORKS else "refused"
+                if said != WORKS and not is_refusal_by_name(strategy, feature, said):
+                    failures.append(f"{strategy} with {feature} is not refused by name: {said}")
+                print(f"{strategy:22} {feature:26} {said.splitlines()[-1] if said else said}", flush=True)
+            write_table({name: table[name] for name in STRATEGIES if name in table})
+    print("\n".join(failures), file=sys.stderr)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

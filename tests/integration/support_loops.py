@@ -1,0 +1,77 @@
+"""Which way of training goes with which strategy, as docs/support.md shows it: the Trainer, a loop of one's own, train_and_evaluate.
+
+`python tests/integration/support_loops.py` runs every cell and writes the table (`make support` does, too); support_loops_test.py runs
+every cell and compares."""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+from support import PAGE, REPOSITORY
+
+TWO_RANKS, SERVED = ["-n", 2], ["--ps", 1, "--workers", 2]
+STRATEGIES = {
+    "default": [["-n", 1]],
+    "one_device": [["-n", 1]],
+    "data_parallel": [["-n", 1], "replicas=2"],
+    "mirrored": [["-n", 1], "replicas=2"],
+    "central_storage": [["-n", 1], "replicas=2"],
+    "ddp": [TWO_RANKS],
+    "multi_worker_mirrored": [TWO_RANKS, "replicas=2"],
+    "tpu": [TWO_RANKS],
+    "zero1": [TWO_RANKS],
+    "zero2": [TWO_RANKS],
+    "zero3": [TWO_RANKS],
+    "zero3_keep": [TWO_RANKS],
+    "hsdp": [TWO_RANKS, "shard-ranks=1"],
+    "random": [TWO_RANKS],
+    "planned": [TWO_RANKS],
+    "local_sgd": [TWO_RANKS, "sync-period=2"],
+    "pipeline": [TWO_RANKS],
+    "tensor": [TWO_RANKS],
+    "context": [TWO_RANKS],
+    "expert": [TWO_RANKS],
+    "parameter_server": [SERVED],
+    "grouped": [["--ps", 1, "--workers", 4], "groups=2"],
+}
+# What the program is told, and the cell of what it answers.
+WAYS = {"Trainer": "trainer", "custom loop": "loop", "`train_and_evaluate`": "train_and_evaluate"}
+CELLS = {"the trainer": "yes", "prepare": "yes", "train_step": "`train_step`", "train_and_evaluate": "yes"}
+BEGIN, END = "<!-- loops -->\n", "<!-- end of loops -->"
+
+
+def cell(bin_folder, strategy, way, environment=None):
+    """What the page is to say: how it trains, or "refused" where it ends with an error that names the strategy."""
+    ranks, *options = STRATEGIES[strategy]
+    with tempfile.TemporaryDirectory() as scratch:
+        words = [bin_folder / "rondo", "run", *ranks, "--", bin_folder / "training_loops", WAYS[way], f"{scratch}/run", strategy, *options]
+        done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=120, env=environment, cwd=scratch)
+    if done.returncode == 0:
+        return CELLS[re.search(r"trained by (.+)", done.stdout)[1]]
+    assert done.returncode == 2 and strategy in done.stderr, f"{strategy}, {way}: {done.returncode}\n{done.stdout}{done.stderr}"
+    return "refused"
+
+
+def table_of(cells):
+    """`cells` is {strategy: {way: cell}}."""
+    lines = ["| strategy | " + " | ".join(WAYS) + " |", "|---" * (len(WAYS) + 1) + "|"]
+    lines += [f"| `{strategy}` | " + " | ".join(cells[strategy][way] for way in WAYS) + " |" for strategy in cells]
+    return "\n".join(lines) + "\n"
+
+
+def read_table():
+    return PAGE.read_text().split(BEGIN)[1].split(END)[0]
+
+
+def main():
+    folder = pathlib.Path(os.environ.get("RONDO_BIN", REPOSITORY / "build" / "release" / "bin")).resolve()
+    cells = {strategy: {way: cell(folder, strategy, way) for way in WAYS} for strategy in STRATEGIES}
+    head, rest = PAGE.read_text().split(BEGIN)
+    PAGE.write_text(head + BEGIN + table_of(cells) + END + rest.split(END)[1])
+    print(table_of(cells))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

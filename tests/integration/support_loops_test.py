@@ -1,0 +1,17 @@
+"""docs/support.md is true of ways of training: every cell of its second table is run."""
+import pytest
+import support_loops
+
+
+def test_the_page_has_every_strategy(rondo):
+    declared = rondo("train", "--help-all", "--json", "-").stdout
+    page = support_loops.read_table()
+    for strategy in support_loops.STRATEGIES:
+        assert f'"{strategy}"' in declared and f"| `{strategy}` |" in page
+    assert page.count("\n") == len(support_loops.STRATEGIES) + 2
+
+
+@pytest.mark.parametrize("strategy", support_loops.STRATEGIES)
+def test_what_the_page_says_of(strategy, rondo_bin, clean_environment):
+    cells = {way: support_loops.cell(rondo_bin, strategy, way, clean_environment) for way in support_loops.WAYS}
+    assert support_loops.table_of({strategy: cells}).splitlines()[2] in support_loops.read_table()

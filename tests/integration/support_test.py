@@ -1,0 +1,33 @@
+"""docs/support.md is true: of each strategy everything that it names as working works, at once, and the rest is refused by name."""
+import pytest
+import support
+
+
+@pytest.fixture(scope="module")
+def page():
+    return support.read_table()
+
+
+def test_the_page_has_every_strategy(page, rondo):
+    declared = rondo("train", "--help-all", "--json", "-").stdout
+    for strategy in support.STRATEGIES:
+        assert f'"{strategy}"' in declared
+    assert list(page) == list(support.STRATEGIES)
+    assert all(list(cells) == list(support.FEATURES) for cells in page.values())
+
+
+@pytest.mark.parametrize("strategy", support.STRATEGIES)
+def test_what_the_page_says_of(strategy, page, rondo, clean_environment, tmp_path):
+    runs = support.Runs(rondo.program, tmp_path, clean_environment)
+    cells = page[strategy]
+    works = [feature for feature in support.FEATURES if cells[feature] == support.WORKS]
+    for feature in (support.UNITS, support.ALONE):
+        if feature in works:
+            works.remove(feature)
+            assert runs.outcome(strategy, [feature]) == support.WORKS
+    assert runs.outcome(strategy, [feature for feature in works if support.EXCLUDES.get(feature) not in works]) == support.WORKS
+    for feature in support.FEATURES:
+        if cells[feature] != support.WORKS:
+            assert cells[feature] == "refused"
+            said = runs.outcome(strategy, [feature])
+            assert said != support.WORKS and support.is_refusal_by_name(strategy, feature, said), f"{feature}: {said}"

@@ -1,0 +1,86 @@
+"""One word for one thing, and it is the field's (docs/glossary.md): words that were replaced do not come back, and tables stay
+readable."""
+import re
+
+import pytest
+from layers_test import tracked_files
+
+LONGEST_CELL = 40  # words
+
+# What was said before, and what stands in its place. `\\b` keeps longer names apart; case counts.
+REPLACED = {
+    r"\b(on the|keeps?|the) books\b|\bbooks of memory\b|[Ll]edger": "memory tracker, tracked memory",
+    r"\bmake_whole\b|\bSummonFull\b": "unshard, SummonFullParams",
+    r"\b(whole_parameter|whole_sizes|part_offset|optimizes_parts)\b": "full_parameter, full_sizes, shard_offset, optimizes_shards",
+    r"\badopt_values\b": "reload_shards",
+    r"\bkeeps_masters\b|\bfloat32 masters\b": "has_fp32_master_weights, master weights",
+    r"\bmust_meet\b": "needs_barrier",
+    r"\benv/claims\b|\bClaims claims\b": "settings",
+    r"\bGradientCarriers\b|\bcarriers\b": "gradient buffers",
+    r"\blaunch_gradients\b": "start_reduction",
+    r"\bgoes_beside\b|\bsets? out\b": "overlaps; is enqueued, is sent",
+    r"\bcredit_bytes\b|--credit\b": "in-flight limit",
+    r"\b(gather_in|hand_out)\b": "intra-host reduce, intra-host broadcast",
+    r"\bFabric\b|\bmisfit\b|\bstruct Told\b": "transports, incompatibility, agreed settings",
+    r"\bshadow_step\b": "join_step",
+    r"\bring_bells\b|\bbell\b": "notify, wakeup",
+    r"\bthrow_if_hopeless\b|Stage::courtesy": "throw_if_peer_failed, preemption grace",
+    r"\b[Rr]eproducible sums\b|--reproducible\b|RONDO_REPRODUCIBLE": "deterministic reduction",
+    r"\bpolish(es|ing)?\b": "local search",
+    r"[Pp]rogrammes?\b": "program",
+    r"\bstand_ins\b": "placeholders",
+    r"\b(nobody counts|uncounted)\b": "unmodelled memory",
+    r"\bnarrow (type|dtype)s?\b": "low-precision dtype",
+}
+READ = {".h", ".hpp", ".cpp", ".py", ".sh", ".md", ".js"}
+# The glossary says what a word replaced (ByteScheduler's credit), a codec's tables are not prose, and this file lists them all.
+EXCEPT = {"docs/glossary.md", "tests/integration/terms_test.py"}
+
+
+def pages(repository):
+    return [path for path in tracked_files(repository) if path.suffix == ".md"]
+
+
+def test_replaced_words_do_not_come_back(repository):
+    patterns = {re.compile(pattern): word for pattern, word in REPLACED.items()}
+    found = []
+    for path in tracked_files(repository):
+        where = str(path.relative_to(repository))
+        if path.suffix not in READ or where in EXCEPT:
+            continue
+        text = path.read_text(errors="replace")
+        found += [f"{where}:{text.count(chr(10), 0, match.start()) + 1}: '{match.group()}', say: {word}"
+                  for pattern, word in patterns.items() for match in pattern.finditer(text)]
+    assert found == []
+
+
+@pytest.mark.parametrize("text", ["the books say", "MemoryLedger ledger;", "two programmes", "bell.fetch_add(1)", "--credit 4MiB"])
+def test_the_check_sees_words(text):
+    assert any(re.search(pattern, text) for pattern in REPLACED)
+
+
+def long_cells(path):
+    """Generated tables are left out: what stands between <!-- name --> and <!-- end of name -->."""
+    found, generated = [], False
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        marker = re.match(r"<!-- (end of )?", line)
+        if marker:
+            generated = not marker[1]
+        elif line.startswith("|") and not generated:
+            found += [f"{path.name}:{number}: {len(cell.split())} words" for cell in re.split(r"(?<!\\)\|", line.strip("| "))
+                      if len(cell.split()) > LONGEST_CELL]
+    return found
+
+
+def test_no_cell_of_a_table_is_long(repository, tmp_path):
+    long = tmp_path / "long.md"
+    long.write_text(f"| a | {'word ' * 41}|\n<!-- made -->\n| {'word ' * 41}|\n<!-- end of made -->\n| {'word ' * 40}|\n")
+    assert long_cells(long) == ["long.md:1: 41 words"]
+    assert [cell for page in pages(repository) for cell in long_cells(page)] == []
+
+
+def test_every_page_is_reached_from_the_readme(repository):
+    """A page that nobody links to is not read."""
+    readme = (repository / "README.md").read_text()
+    missing = [page.name for page in (repository / "docs").glob("*.md") if f"docs/{page.name}" not in readme]
+    assert missing == []

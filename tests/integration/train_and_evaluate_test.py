@@ -1,0 +1,106 @@
+"""`rondo::train_and_evaluate` (examples/linear_regressor) as every process of a job, and `rondo run --evaluator` beside ranks."""
+import json
+import os
+import re
+import subprocess
+
+import pytest
+
+
+@pytest.fixture
+def regressor(rondo_bin):
+    return rondo_bin / "examples" / "linear_regressor"
+
+
+def evaluated(output):
+    """(who, step, mean absolute error) of each process that evaluated."""
+    return [(who, int(step), float(error)) for who, step, error in
+            re.findall(r"(the evaluator|a trainer) evaluated step (\d+) mae ([\d.e+-]+)", output)]
+
+
+def rows(run, name):
+    return [json.loads(line) for line in (run / name).read_text().splitlines()]
+
+
+@pytest.mark.parametrize("ranks, strategy", [(1, []), (2, []), (2, ["zero2"])])
+def test_ranks_evaluate_what_they_train(rondo, regressor, tmp_path, ranks, strategy):
+    done = rondo("run", "-n", ranks, regressor, tmp_path / "run", *strategy)
+    assert done.returncode == 0, done.stderr
+    assert {(who, step) for who, step, _ in evaluated(done.stdout)} == {("a trainer", 300)}
+    assert all(error < 0.3 for _, _, error in evaluated(done.stdout))
+    # A pass over the validation data with every checkpoint, and the training itself.
+    validations = [row["step"] for row in rows(tmp_path / "run", "metrics.jsonl") if "validation_loss" in row]
+    assert validations == [100, 200, 300]
+    # Called again it goes on from the newest checkpoint: there is nothing left to do.
+    again = rondo("run", "-n", 1, regressor, tmp_path / "run")
+    assert again.returncode == 0 and "trained to step 300" in again.stdout, again.stderr
+    assert not (tmp_path / "run" / "metrics.evaluator.jsonl").exists()
+
+
+@pytest.mark.parametrize("flags, strategy, ranks", [
+    (["-n", 2], [], 2), (["--ps", 1, "--workers", 2], ["parameter_server"], 2)])
+def test_an_evaluator_evaluates_in_their_place(rondo, regressor, tmp_path, flags, strategy, ranks):
+    done = rondo("run", *flags, "--evaluator", regressor, tmp_path / "run", *strategy, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("trained to step 300") == ranks
+    (who, step, error), = evaluated(done.stdout)
+    assert who == "the evaluator" and step == 300 and error < 0.5
+    steps = [row["step"] for row in rows(tmp_path / "run", "metrics.evaluator.jsonl")]
+    assert steps[-1] == 300 and steps == sorted(set(steps)) and set(steps) <= {100, 200, 300}
+    assert not [row for row in rows(tmp_path / "run", "metrics.jsonl") if "validation_loss" in row]
+
+
+def test_an_evaluator_of_tf_config(regressor, clean_environment, tmp_path):
+    """As schedulers start it: a process with a role, which the cluster need not know."""
+    cluster = {"worker": ["127.0.0.1:1"]}
+    role = {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "evaluator", "index": 0}})}
+    evaluator = subprocess.Popen([regressor, tmp_path / "run"], env=clean_environment | role, stdout=subprocess.PIPE, text=True)
+    try:
+        trainer = subprocess.run([regressor, tmp_path / "run"], env=clean_environment, capture_output=True, text=True, timeout=120)
+        assert trainer.returncode == 0, trainer.stderr
+        output, _ = evaluator.communicate(timeout=120)
+        assert evaluator.returncode == 0 and evaluated(output)[0][:2] == ("the evaluator", 300)
+    finally:
+        evaluator.kill()
+
+
+def test_an_evaluator_that_comes_late_finds_what_was_trained_since_it_was_started(regressor, clean_environment, tmp_path):
+    role = {"TF_CONFIG": json.dumps({"cluster": {"worker": ["127.0.0.1:1"]}, "task": {"type": "evaluator", "index": 0}})}
+    os.mkfifo(tmp_path / "go")
+    evaluator = subprocess.Popen(["bash", "-c", 'read < go; exec "$@"', "evaluator", regressor, tmp_path / "run"], cwd=tmp_path,
+                                 env=clean_environment | role, stdout=subprocess.PIPE, text=True)
+    try:
+        trainer = subprocess.run([regressor, tmp_path / "run"], env=clean_environment, capture_output=True, text=True, timeout=120)
+        assert trainer.returncode == 0, trainer.stderr
+        (tmp_path / "go").write_text("\n")
+        output, _ = evaluator.communicate(timeout=120)  # less than its patience
+        assert evaluator.returncode == 0 and evaluated(output)[0][:2] == ("the evaluator", 300)
+    finally:
+        evaluator.kill()
+
+
+def test_what_cannot_be(rondo, regressor, tmp_path):
+    done = rondo("run", "-n", 2, regressor, tmp_path / "run", "no_such_strategy")
+    assert done.returncode != 0 and "no_such_strategy" in done.stderr
+    # The first run's checkpoints are not what servers would go on with.
+    assert rondo("run", regressor, tmp_path / "run").returncode == 0
+    done = rondo("run", "--ps", 1, "--workers", 1, regressor, tmp_path / "run", "parameter_server")
+    assert done.returncode != 0 and "step 300" in done.stderr, done.stderr
+
+
+def test_rondo_run_starts_an_evaluator_beside_ranks(rondo, tmp_path):
+    script = f'echo "$ROLE_NAME $RANK of $WORLD_SIZE, $LOCAL_WORLD_SIZE here, ${{RONDO_STORE_FD:+store}} $TF_CONFIG" > {tmp_path}/$ROLE_NAME$RANK'
+    done = rondo("run", "-n", 2, "--evaluator", "--", "bash", "-c", script)
+    assert done.returncode == 0, done.stderr
+    told = {path.name: path.read_text().strip() for path in tmp_path.iterdir()}
+    assert told["default0"] == "default 0 of 2, 2 here, store" and told["default1"] == "default 1 of 2, 2 here, store"
+    assert '"type":"evaluator"' in told["evaluator2"] and "store" not in told["evaluator2"]
+
+
+def test_rondo_train_has_an_evaluator_beside_ranks(rondo, tmp_path):
+    rows_of_points = [f"{i % 7},{i % 5},{int(i % 7 > i % 5)}" for i in range(400)]
+    (tmp_path / "points.csv").write_text("a,b,label\n" + "\n".join(rows_of_points) + "\n")
+    done = rondo("run", "-n", 2, "--evaluator", "--", rondo.program, "train", "--data", "points.csv", "--model", "mlp", "--steps", 200,
+                 "--checkpoint-every", 50, "--run-dir", "run", timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert rows(tmp_path / "run", "metrics.evaluator.jsonl")[-1]["step"] == 200

@@ -1,0 +1,281 @@
+"""`rondo train` stopped, killed, damaged and continued: what a resumed run has, and what is refused without harm."""
+import json
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+from launching import all_gone, wait_until
+from train_test import SMALL, checkpoints, losses, rows, text, train, worker_pids  # noqa: F401
+
+# Every eight bytes of nine tenths of the long text are a forward pass: minutes of validation on any machine.
+LONG_VALIDATION = ["--validation-fraction", 0.9, "--eval-batch-size", 1, "--batch-size", 4, "--eval-every", 2, "--context", 8]
+
+
+@pytest.fixture
+def long_text(tmp_path, text):  # noqa: F811
+    """The text forty times: a validation of it outlasts every test, so a signal always falls into it."""
+    path = tmp_path / "long.txt"
+    path.write_text(text.read_text() * 40)
+    return path
+
+
+def start(rondo, text, run, *flags, **options):  # noqa: F811
+    return rondo.start("train", "--data", text, "--run-dir", run, *SMALL, *flags, **options)
+
+
+def read_until(stream, part, seconds=120):
+    """Reads lines up to the first with `part`, and returns them."""
+    lines = []
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        line = stream.readline()
+        assert line, f"ended without {part!r}: {''.join(lines)}"
+        lines.append(line)
+        if part in line:
+            return lines
+    raise AssertionError(f"no {part!r} in {seconds} s: {''.join(lines)}")
+
+
+def validated_steps(run):
+    return [row["step"] for row in rows(run) if "validation_loss" in row]
+
+
+def flip_a_byte(path, position=-1):
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
+# Signals
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_within_a_validation(rondo, train, tmp_path, long_text, ranks, which):  # noqa: F811
+    """Heard at once, saved, and the validation is made by the run that goes on."""
+    run = tmp_path / "run"
+    process = start(rondo, long_text, run, *LONG_VALIDATION, "--nproc-per-node", ranks, "--steps", 100000)
+    read_until(process.stderr, "validation: ")
+    process.send_signal(which)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 3, err
+    assert "pre-empted after step 2" in out, (out, err)
+    assert checkpoints(run) == ["step-00000002"] and validated_steps(run) == []
+    assert train("--resume", "--steps", 3, "--eval-batches", 5, "--context", 8, data=long_text).returncode == 0
+    assert validated_steps(run) == [2, 3]
+    assert [row["step"] for row in rows(run) if "loss" in row and row["rank"] == 0] == [1, 2, 3]
+
+
+def test_a_signal_in_the_last_validation(rondo, train, tmp_path, long_text):  # noqa: F811
+    run = tmp_path / "run"
+    process = start(rondo, long_text, run, *LONG_VALIDATION, "--eval-every", 0, "--steps", 1)
+    read_until(process.stderr, "validation: ")
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 3 and checkpoints(run) == ["step-00000001"], (out, err)
+    result = train("--resume", "--eval-batches", 3, "--context", 8, data=long_text)
+    assert result.returncode == 0 and "finished after step 1" in result.stdout, result.stderr
+    assert validated_steps(run) == [1] and losses(run)[0] == pytest.approx(float(
+        result.stdout.split("loss ")[1].split(",")[0]), rel=1e-4)
+
+
+@pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_measuring(rondo, tmp_path, text, which):  # noqa: F811
+    """There is nothing to save: it ends at once, as pre-empted."""
+    process = start(rondo, text, tmp_path / "run", "--nproc-per-node", 2, "--strategy", "planned", "--memory-limit",
+                    "2GiB", "--batch-size", 4)
+    read_until(process.stderr, "planned: measuring gpt-tiny")
+    ranks = worker_pids(process.pid)
+    process.send_signal(which)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 3, err
+    all_gone(ranks.values())
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_reader_that_goes_away_does_not_end_a_run(rondo, clean_environment, tmp_path, text, ranks):  # noqa: F811
+    words = [rondo.program, "train", "--data", text, "--run-dir", tmp_path / "run", *SMALL, "--nproc-per-node", ranks,
+             "--steps", 30, "--batch-size", 4, "--json", "-"]
+    command = " ".join(map(str, words)) + " 2>&1 | head -1; exit ${PIPESTATUS[0]}"
+    result = subprocess.run(["bash", "-c", command], env=clean_environment, cwd=tmp_path, capture_output=True, text=True,
+                            timeout=120)
+    assert result.stdout.count("\n") == 1
+    assert checkpoints(tmp_path / "run") == ["step-00000030"], result.stderr
+    assert len(losses(tmp_path / "run")) == 30
+
+
+# What a resumed run has
+
+
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(rondo, train, tmp_path, text):  # noqa: F811
+    """Killed behind a checkpoint that is a validation's step too: every row is there once, early stopping counts on."""
+    flags = ["--nproc-per-node", 2, "--batch-size", 4, "--lr", 0, "--checkpoint-every", 7, "--eval-every", 7,
+             "--early-stopping", 2, "--eval-batches", 2, "--log-every", 50, "--keep", 99]
+    run = tmp_path / "run"
+    process = start(rondo, text, run, *flags, "--steps", 1000, "--trace-steps", 0)
+    wait_until(lambda: (run / "checkpoints" / "step-00000007").exists(), "the first checkpoint")
+    ranks = worker_pids(process.pid)
+    process.kill()
+    process.communicate(timeout=120)
+    all_gone(ranks.values())  # until then they save, and hold the run directory
+    for name in checkpoints(run)[1:]:
+        shutil.rmtree(run / "checkpoints" / name)
+    assert [row["step"] for row in rows(run) if row["rank"] == 1 and row["step"] <= 7] == list(range(1, 8))
+    result = train("--resume", "--steps", 1000)
+    assert result.returncode == 0 and "stopped early after step 21" in result.stdout, (result.stdout, result.stderr)
+    assert validated_steps(run) == [7, 14, 21]
+    for rank in (0, 1):
+        steps = [row["step"] for row in rows(run) if row["rank"] == rank and "loss" in row]
+        assert steps == list(range(1, 22)), rank
+    again = train("--resume", "--steps", 1000)
+    assert again.returncode == 0 and "stopped early after step 21" in again.stdout, again.stderr
+
+
+def test_a_finished_run_says_what_it_had(train, tmp_path):  # noqa: F811
+    first = train("--steps", 3, "--batch-size", 4, "--eval-batches", 2)
+    assert first.returncode == 0, first.stderr
+    again = train("--resume")
+    assert again.returncode == 0 and again.stdout == first.stdout, again.stderr
+    assert validated_steps(tmp_path / "run") == [3]
+
+
+# Nothing changes before everything was checked
+
+
+def test_a_refused_resume_leaves_the_run_as_it_was(train, tmp_path):  # noqa: F811
+    assert train("--steps", 2, "--batch-size", 4, "--eval-batches", 1).returncode == 0
+    run = tmp_path / "run"
+
+    def content():
+        return {path.relative_to(run): path.read_bytes() for path in run.rglob("*") if path.is_file()}
+
+    before = content()
+    for refused in (["--width", 64], ["--optimizer", "sgd"], ["--batch-size", 100000], ["--model-config", '{"x": 1}'],
+                    ["--seed", 9], ["--early-stopping", 2, "--validation-fraction", 0], ["--strategy", "ddp", "--plan", "x"]):
+        result = train("--resume", "--steps", 4, *refused)
+        assert result.returncode in (1, 2), (refused, result.stderr)
+        assert content() == before, refused
+    assert train("--resume", "--steps", 3).returncode == 0
+
+
+def test_a_run_directory_has_one_training_at_a_time(rondo, train, tmp_path, text):  # noqa: F811
+    run = tmp_path / "run"
+    process = start(rondo, text, run, "--nproc-per-node", 2, "--steps", 100000, "--checkpoint-every", 2, "--batch-size", 4,
+                    "--eval-batches", 1)
+    wait_until(lambda: (run / "checkpoints" / "step-00000002").exists(), "the first checkpoint")
+    first_rank = worker_pids(process.pid)[0]
+    for flags in (["--resume"], ["--steps", 3], ["--resume-intact"]):
+        second = train(*flags)
+        assert second.returncode == 2 and f"process {first_rank} on host" in second.stderr, second.stderr
+    # Who only reads is not kept out.
+    assert rondo("checkpoint", "inspect", run).returncode in (0, 1)
+    assert rondo("report", run).returncode == 0
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 3, err
+    assert not (run / "run.lock").exists()
+    step = int(checkpoints(run)[-1].removeprefix("step-"))
+    assert train("--resume", "--steps", step + 1).returncode == 0
+
+
+# Damage
+
+
+@pytest.fixture
+def damaged(train, tmp_path):  # noqa: F811
+    """A run with checkpoints of steps 2 (intact), 4 (a byte flipped) and 6 (truncated)."""
+    result = train("--steps", 6, "--checkpoint-every", 2, "--batch-size", 4, "--eval-batches", 1)
+    assert result.returncode == 0, result.stderr
+    folder = tmp_path / "run" / "checkpoints"
+    flip_a_byte(folder / "step-00000004" / "model.safetensors")
+    with open(folder / "step-00000006" / "optimizer.safetensors", "r+b") as file:
+        file.truncate(100)
+    return tmp_path / "run"
+
+
+def test_every_reader_names_damage_and_the_newest_intact_one(rondo, train, damaged, tmp_path):  # noqa: F811
+    folder = damaged / "checkpoints"
+    intact = str(folder / "step-00000002")
+
+    def refused(words, file, of):
+        result = rondo(*words)
+        assert result.returncode == 1, (words, result.stdout, result.stderr)
+        assert of in result.stderr and file in result.stderr, result.stderr
+        assert f"--resume {intact}" in result.stderr and "--resume-intact" in result.stderr, result.stderr
+
+    readers = [lambda path: ["checkpoint", "verify", path], lambda path: ["checkpoint", "inspect", path],
+               lambda path: ["checkpoint", "diff", path, intact],
+               lambda path: ["checkpoint", "convert", path, tmp_path / "x.safetensors"],
+               lambda path: ["train", "--run-dir", path, "--sample", "x", "--length", 1]]
+    for reader in readers:
+        refused(reader(damaged), "optimizer.safetensors", "step-00000006")
+        refused(reader(folder / "step-00000004"), "model.safetensors, tensor '", "step-00000004")
+    # A checkpoint's file by its own name is no way around.
+    for reader in readers[1:4]:
+        refused(reader(folder / "step-00000004" / "model.safetensors"), "model.safetensors, tensor '", "step-00000004")
+    assert not (tmp_path / "x.safetensors").exists()
+    config = ["train", "--config", damaged / "config.json", "--run-dir", tmp_path / "fresh", "--init-weights"]
+    for path, of in [(damaged, "step-00000006"), (folder / "step-00000004", "step-00000004"),
+                     (folder / "step-00000004" / "model.safetensors", "step-00000004")]:
+        refused([*config, path], "safetensors", of)
+    refused(["train", "--run-dir", damaged, "--resume"], "optimizer.safetensors", "step-00000006")
+    refused(["train", "--run-dir", damaged, "--resume", folder / "step-00000004"], "model.safetensors", "step-00000004")
+    said = json.loads(rondo("checkpoint", "verify", damaged, "--json", "-").stdout)
+    assert said["intact"] is False and said["newest_intact"] == intact
+
+
+@pytest.mark.parametrize("way", ["intact", "path"])
+def test_a_damaged_run_goes_on_from_its_newest_intact_checkpoint(train, damaged, way):  # noqa: F811
+    flags = ["--resume-intact"] if way == "intact" else ["--resume", damaged / "checkpoints" / "step-00000002"]
+    result = train(*flags, "--steps", 6, "--keep", 1)
+    assert result.returncode == 0, result.stderr
+    assert ("passing over" in result.stderr) == (way == "intact")
+    assert [row["step"] for row in rows(damaged) if "loss" in row] == list(range(1, 7))
+    # What it wrote in place of the damaged ones is intact, and was not the one to go.
+    assert checkpoints(damaged) == ["step-00000006"]
+    assert train("--resume", "--steps", 7).returncode == 0
+
+
+# Figures and options
+
+
+def test_metrics_have_every_metric_of_the_trainer(train, tmp_path):  # noqa: F811
+    result = train("--steps", 4, "--batch-size", 4, "--eval-batches", 3, "--clip-norm", 0.5)
+    assert result.returncode == 0, result.stderr
+    (validation,) = [row for row in rows(tmp_path / "run") if "validation_loss" in row]
+    assert validation["validation_perplexity"] == pytest.approx(2.718281828 ** validation["validation_loss"], rel=1e-6)
+    assert all(row["gradient_norm"] > 0 for row in rows(tmp_path / "run") if "loss" in row)
+    whole = train("--steps", 4, "--batch-size", 4, "--clip-norm", 0.5, run_dir="whole")
+    assert whole.returncode == 0, whole.stderr
+    (other,) = [row for row in rows(tmp_path / "whole") if "validation_loss" in row]
+    assert other["validation_loss"] != validation["validation_loss"]  # of all batches
+
+
+@pytest.mark.parametrize("flags, option, other", [
+    (["--strategy", "zero1", "--codec", "int8"], "--codec", "zero1"),
+    (["--strategy", "zero3", "--codec", "int8"], "--codec", "zero3"),
+    (["--strategy", "zero2", "--bucket-size", "1MiB"], "--bucket-size", "zero2"),
+    (["--optimizer", "sgd", "--beta1", 0.5], "--beta1", "sgd"),
+    (["--optimizer", "adamw", "--momentum", 0.5], "--momentum", "adamw"),
+    (["--strategy", "ddp", "--shard-ranks", 2], "--shard-ranks", "ddp"),
+    (["--strategy", "zero3", "--strategy-seed", 2], "--strategy-seed", "zero3"),
+    (["--strategy", "ddp", "--reduce-every-pass"], "--reduce-every-pass", "ddp"),
+    (["--strategy", "ddp", "--plan", "plan.json"], "--plan", "ddp"),
+    (["--schedule", "cosine", "--lr-step", 5], "--lr-step", "cosine"),
+    (["--lr-end", 0.5], "--lr-end", "constant"),
+    (["--comm-seed", 4], "--comm-seed", "priority"),
+    (["--strategy", "zero3", "--offload-what", "optimizer"], "--offload-what", "--offload"),
+    (["--temperature", 0.5], "--temperature", "--sample"),
+    (["--label-column", "1"], "--label-column", "text"),
+    (["--early-stopping", 2, "--validation-fraction", 0], "--early-stopping", "validation"),
+])
+def test_options_without_effect_are_refused_by_name(train, tmp_path, flags, option, other):  # noqa: F811
+    (tmp_path / "plan.json").write_text("{}")
+    result = train("--steps", 1, "--nproc-per-node", 2, *flags)
+    assert result.returncode == 2, result.stderr
+    assert option in result.stderr and other in result.stderr, result.stderr
+    assert not (tmp_path / "run").exists()

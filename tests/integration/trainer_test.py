@@ -1,0 +1,119 @@
+"""What `rondo train` makes of the trainer: optimizers, metrics, callbacks and epochs by flags, on several processes."""
+import json
+import random
+import resource
+import signal
+
+import pytest
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Two classes that a line separates, a fifth of them of class 1."""
+    numbers = random.Random(3)
+    lines = ["a,b,c,class"]
+    for _ in range(400):
+        a, b, c = (numbers.uniform(-1, 1) for _ in range(3))
+        lines.append(f"{a:.4f},{b:.4f},{c:.4f},{int(a + b > 0.75)}")
+    (tmp_path / "table.csv").write_text("\n".join(lines) + "\n")
+    return tmp_path / "table.csv"
+
+
+@pytest.fixture
+def train(rondo, tmp_path, table):
+    def run_train(*flags, run_dir="run", processes=2, timeout=120, **options):
+        return rondo("train", "--data", table, "--data-kind", "csv", "--model", "mlp", "--run-dir", tmp_path / run_dir,
+                     "--nproc-per-node", processes, "--batch-size", 8, "--progress", "off", *flags, timeout=timeout, **options)
+
+    return run_train
+
+
+def result_of(process):
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "zero2"])
+@pytest.mark.parametrize("flags", [("lamb", "--lr", 0.02), ("lars", "--lr", 1, "--trust", 0.02, "--momentum", 0.9), ("lion", "--lr", 0.001),
+                                   ("adagrad", "--lr", 0.05)], ids=lambda flags: flags[0])
+def test_every_optimizer_learns(train, strategy, flags):
+    result = result_of(train("--optimizer", *flags, "--weight-decay", 0.01, "--decay", "matrices", "--strategy", strategy, "--epochs", 8,
+                             "--metrics", "accuracy,auc", "--json", "-"))
+    assert result["validation"]["auc"] > 0.9, result
+    assert set(result["validation"]) == {"loss", "accuracy", "auc"}
+
+
+def test_metrics_are_the_same_on_any_number_of_processes(train):
+    figures = []
+    for processes in (1, 2, 3):
+        result = result_of(train("--lr", 0, "--epochs", 1, "--metrics", "precision,recall,f1,auc", "--seed", 4, "--eval-batch-size", 5, "--json", "-",
+                                 processes=processes, run_dir=f"run{processes}"))
+        figures.append(result["validation"])
+    assert figures[0] == figures[1] == figures[2]
+
+
+def test_a_callback_that_fails_on_one_process_ends_all_with_its_message(train, tmp_path):
+    limit = 32 << 20
+    with (tmp_path / "log.csv").open("wb") as full:  # no byte more can be appended
+        full.seek(limit - 1)
+        full.write(b"\n")
+
+    def limit_files():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    # Nobody waits for the deadline, which the test has no time for.
+    process = train("--epochs", 50, "--csv-log", tmp_path / "log.csv", "--timeout", "1000s", processes=3, preexec_fn=limit_files)
+    assert process.returncode == 1, process.stdout + process.stderr
+    assert process.stderr.count("csv_log") == 1 and "log.csv" in process.stderr, process.stderr
+    steps = [json.loads(line)["step"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert steps and max(steps) < 40, "it failed at the end of the first epoch"
+
+
+def test_virtual_epochs_logs_and_best_checkpoints(train, tmp_path):
+    result = result_of(train("--epochs", 6, "--steps-per-epoch", 7, "--csv-log", tmp_path / "log.csv", "--json-log", tmp_path / "log.jsonl",
+                             "--best-of", "loss", "--keep", 2, "--early-stopping", 9, "--restore-best", "--reduce-on-plateau", 2,
+                             "--terminate-on-nan", "--gradient-norm-every", 3, "--average-weights", 0.9, "--class-weights", "1,4",
+                             "--trace-steps", 2, "--trace-after", 5, "--json", "-"))
+    assert result["step"] == 42
+    rows = [line.split(",") for line in (tmp_path / "log.csv").read_text().splitlines()]
+    assert rows[0][:3] == ["epoch", "step", "loss"] and [row[1] for row in rows[1:]] == ["7", "14", "21", "28", "35", "42"]
+    assert [json.loads(line)["epoch"] for line in (tmp_path / "log.jsonl").read_text().splitlines()] == list(range(6))
+    assert 1 <= len(list((tmp_path / "run" / "best").glob("step-*"))) <= 2
+    assert (tmp_path / "run" / "average" / "step-00000042").is_dir()
+    metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert {row["step"] for row in metrics if "gradient_norm" in row} == set(range(3, 43, 3))
+    trace = json.loads((tmp_path / "run" / "trace.json").read_text())
+    steps = {event["args"]["step"] for event in trace["traceEvents"] if "step" in event.get("args", {})}
+    assert steps == {6, 7}
+
+
+def test_a_notice_ends_in_good_order_and_the_run_goes_on(train, tmp_path):
+    (tmp_path / "notice").write_text("")
+    process = train("--epochs", 40, "--preemption-file", tmp_path / "notice")
+    assert process.returncode == 3, process.stderr
+    (tmp_path / "notice").unlink()
+    result = result_of(train("--resume", "--epochs", 2, "--json", "-"))
+    assert result["step"] > 1
+
+
+@pytest.mark.parametrize("flags, said", [
+    (("--best-of", "bleu"), "bleu"), (("--restore-best",), "--early-stopping"), (("--trust", 0.5), "--trust"),
+    (("--metrics", "bleu"), "bleu"), (("--class-weights", "1,2,3"), "2 classes"), (("--class-weights", "1,x"), "--class-weights"),
+    (("--best-of", "loss", "--validation-fraction", 0), "--best-of"), (("--loss-scale", "dynamic:0", "--amp", "O2"), "--loss-scale"),
+    (("--strategy", "parameter_server", "--average-weights", 0.9), "--average-weights 0.9: with --strategy parameter_server"),
+    (("--strategy", "grouped", "--average-weights", 0.9), "--average-weights 0.9: with --strategy grouped")])
+def test_what_cannot_be_is_named(train, flags, said):
+    process = train("--epochs", 1, *flags)
+    assert process.returncode == 2, process.stderr
+    assert said in process.stderr and process.stderr.count("rondo train:") == 1, process.stderr
+
+
+def test_a_report_compares_runs(train, rondo, tmp_path):
+    for name, rate in (("a", 0.01), ("b", 0.1)):
+        assert train("--lr", rate, "--epochs", 1, run_dir=name).returncode == 0
+    process = rondo("report", tmp_path / "a", tmp_path / "b", "-o", tmp_path / "both.html", "--json", "-")
+    result = result_of(process)
+    assert [run["ranks"] for run in result["runs"]] == [2, 2]
+    assert ["lr", "0.01", "0.1"] in result["differences"]
+    assert "fillComparison" in (tmp_path / "both.html").read_text()

@@ -1,0 +1,182 @@
+// Trains a small model by one way of training under one strategy, for support_loops.py:
+//
+//   training_loops trainer|loop|train_and_evaluate DIRECTORY STRATEGY [OPTION=VALUE]...
+//
+// The last line on rank 0 says how: "trained by the trainer", "trained by prepare", "trained by train_step",
+// "trained by train_and_evaluate".
+#include <torch/nn.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <cmath>
+#include <iostream>
+#include <rondo/rondo.hpp>
+
+#include "rondo/base/output.h"
+#include "rondo/base/text.h"
+#include "rondo/parallel/server/server_strategy.h"
+#include "rondo/parallel/server/uses_servers.h"
+#include "rondo/train/agreement.h"
+#include "rondo/train/training_place.h"
+
+namespace {
+
+struct Task {
+  rondo::ModelFactory model;
+  std::shared_ptr<const rondo::Dataset> data;
+};
+
+// Which of eight numbers is the largest; or for strategies that divide a model or plan its units, the next
+// token.
+Task task_for(const std::string& strategy) {
+  torch::manual_seed(1);
+  if (strategy == "tensor" || strategy == "context" || strategy == "expert" || strategy == "planned") {
+    const at::Tensor tokens = torch::randint(16, {64, 9});
+    nlohmann::json config = {{"layers", 2}, {"heads", 2}, {"width", 16}, {"context", 8}, {"vocabulary", 16}};
+    if (strategy == "expert") config["experts"] = 2;
+    return {[config] {
+              torch::manual_seed(7);
+              return rondo::make_model("gpt", config);
+            },
+            std::make_shared<rondo::TensorDataset>(rondo::Tensors{tokens.narrow(1, 0, 8).contiguous()},
+                                                   rondo::Tensors{tokens.narrow(1, 1, 8).contiguous()}, 16)};
+  }
+  const at::Tensor inputs = torch::randn({64, 8});
+  return {
+      [] {
+        torch::manual_seed(7);
+        return rondo::as_model(std::make_shared<torch::nn::SequentialImpl>(
+            torch::nn::Linear(8, 16), torch::nn::ReLU(), torch::nn::Linear(16, 8)));
+      },
+      std::make_shared<rondo::TensorDataset>(rondo::Tensors{inputs}, rondo::Tensors{inputs.argmax(1)}, 8)};
+}
+
+std::unique_ptr<torch::optim::Optimizer> optimizer_of(torch::nn::Module& module) {
+  return std::make_unique<torch::optim::SGD>(module.parameters(), /*lr=*/0.01);
+}
+
+void train_by_trainer(rondo::Strategy& strategy, const Task& task) {
+  rondo::Trainer trainer(strategy, task.model);
+  trainer.compile(optimizer_of);
+  const rondo::FitResult result = trainer.fit(task.data, {.steps = 3, .batch_size = 4});
+  if (result.step != 3 || !std::isfinite(result.loss.value_or(NAN)))
+    throw rondo::Error("the trainer did not do its steps");
+}
+
+// forward, loss and backward written out, with the strategy's calls between them.
+void loop_by_prepare(rondo::Strategy& strategy, const Task& task) {
+  const rondo::Model model = task.model();
+  const auto prepared = strategy.prepare(model.module);
+  const auto optimizer = optimizer_of(prepared->module());
+  const rondo::LossFunction loss_function = prepared->loss_of_parts(rondo::cross_entropy);
+  const auto data =
+      strategy.distribute(task.data, {.global_batch_size = 4 * strategy.num_replicas_in_sync()});
+  for (int step = 0; step < 3; ++step) {
+    auto batches = data->next();
+    const rondo::Batch batch = prepared->own_part(batches->front());
+    optimizer->zero_grad();
+    prepared->begin_step({.samples = batch.samples});
+    const rondo::Loss loss = loss_function(model.forward.run(batch.inputs), batch.targets, batch.samples);
+    const int parts = prepared->ranks_of_sequence();
+    (parts == 1 ? loss.mean : loss.mean / parts).backward();
+    prepared->finish_backward();
+    prepared->step(*optimizer);
+    if (!std::isfinite(loss.mean.item<double>())) throw rondo::Error("the loss is not finite");
+  }
+}
+
+// What the strategy does in a step, on a batch for each replica of this process.
+void loop_by_train_step(rondo::Strategy& strategy, const Task& task) {
+  const auto training = strategy.prepare({.model = task.model, .optimizer = optimizer_of});
+  const auto data =
+      strategy.distribute(task.data, {.global_batch_size = 4 * strategy.num_replicas_in_sync()});
+  for (int step = 0; step < 3; ++step) {
+    const auto batches = data->next();
+    const rondo::StepResult result =
+        training->train_step(*batches, {.step = step, .learning_rate = {}, .stop_requested = {}});
+    if (!std::isfinite(result.totals.loss)) throw rondo::Error("the loss is not finite");
+  }
+}
+
+// Strategy planned takes a plan, which the ranks make in a world of their own before.
+rondo::OptionValues planned_options(const Task& task, const std::filesystem::path& file) {
+  rondo::Context context = rondo::init({.epoch = 1});
+  const rondo::Model model = task.model();
+  const std::string plan =
+      rondo::plan_for(context, model, task.data->get(std::vector<std::int64_t>{0, 1, 2, 3}), rondo::GiB(1),
+                      {.time_limit = std::chrono::seconds(1)});
+  if (context.rank() == 0) rondo::write_own_file(file, plan);
+  context.shutdown();
+  return {{"plan", file.string()}};
+}
+
+std::string trained(const std::string& way, const std::filesystem::path& directory, const std::string& name,
+                    rondo::OptionValues options) {
+  const Task task = task_for(name);
+  if (name == "planned") options = planned_options(task, directory.string() + ".plan.json");
+  if (way == "train_and_evaluate") {
+    const auto input = [&](const rondo::InputContext&) { return task.data; };
+    const auto result = rondo::train_and_evaluate(
+        {.model = task.model, .compile = [](rondo::Trainer& trainer) { trainer.compile(optimizer_of); }},
+        {.input = input, .fit = {.steps = 3, .batch_size = 4}}, {.input = input},
+        {.directory = directory,
+         .training_strategy = name,
+         .training_options = options,
+         .checkpoint_every = 2});
+    if (result.role != rondo::JobRole::trainer) return {};
+    if (result.fit.step != 3) throw rondo::Error("train_and_evaluate did not do its steps");
+    return way;
+  }
+  if (rondo::uses_servers(name)) {
+    const auto cluster = rondo::env::read_cluster(rondo::env::process_environment());
+    if (cluster && cluster->is_server) {
+      rondo::server::run_task(*cluster);
+      return {};
+    }
+  }
+  rondo::InitOptions init;
+  rondo::training_place(name, options, init);
+  rondo::Context context = rondo::init(init);
+  const auto strategy = rondo::all_strategies().make(name, context, options);
+  std::string how = "the trainer";
+  if (way == "trainer") {
+    train_by_trainer(*strategy, task);
+  } else {
+    try {
+      loop_by_prepare(*strategy, task);
+      how = "prepare";
+    } catch (const rondo::UsageError& refusal) {
+      std::cerr << refusal.what() << "\n";
+      loop_by_train_step(*strategy, task);
+      how = "train_step";
+    }
+  }
+  context.shutdown();
+  return context.rank() == 0 ? how : std::string();
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  try {
+    if (count < 4) throw rondo::UsageError("usage: training_loops WAY DIRECTORY STRATEGY [OPTION=VALUE]...");
+    rondo::OptionValues options;
+    for (int i = 4; i < count; ++i) {
+      const std::vector<std::string> parts = rondo::split(words[i], '=');
+      options[parts.at(0)] = parts.at(1);
+    }
+    const std::string how = trained(words[1], words[2], words[3], options);
+    if (!how.empty()) std::cout << "trained by " << how << std::endl;
+    return 0;
+  } catch (const rondo::AgreedError& error) {
+    std::cerr << "training_loops: " << error.what() << "\n";
+    return static_cast<int>(error.exit_code());
+  } catch (const rondo::UsageError& error) {
+    std::cerr << "training_loops: " << error.what() << "\n";
+    return 2;
+  } catch (const std::exception& error) {
+    std::cerr << "training_loops: " << error.what() << "\n";
+    return 1;
+  }
+}

@@ -1,0 +1,103 @@
+#include "rondo/launch/supervisor.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <new>
+
+#include "rondo/launch/failure.h"
+#include "rondo/launch/process_tree.h"
+#include "tests/temporary_directory.h"
+
+namespace rondo::launch::supervisor_test {
+namespace {
+
+// Memory that forked processes share with this test.
+struct Flags {
+  std::atomic<bool> failed_once{false};
+  std::atomic<bool> ready{false};
+};
+
+class Supervisor : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    void* memory = mmap(nullptr, sizeof(Flags), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(memory, MAP_FAILED);
+    flags_ = new (memory) Flags;
+  }
+  void TearDown() override { munmap(flags_, sizeof(Flags)); }
+
+  // supervise() in a process of its own, as it wants it. Returns what `judge` says of the end, below 100.
+  static int supervised(const std::vector<WorkerPlan>& plans,
+                        const std::function<int(const AttemptEnd&)>& judge) {
+    const pid_t guardian = fork();
+    if (guardian == 0) {
+      alarm(60);
+      become_subreaper();
+      _exit(judge(supervise(plans, {})));
+    }
+    int status = 0;
+    waitpid(guardian, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+  Flags* flags_ = nullptr;
+};
+
+TEST_F(Supervisor, BlamesNobodyForAFailureThatWasForgiven) {
+  const TemporaryDirectory directory;
+  std::vector<WorkerPlan> plans(2);
+  plans[0].function = [this] {
+    while (!flags_->ready) usleep(100);
+    return 7;
+  };
+  plans[1].rank = 1;
+  plans[1].error_file = directory / "error.json";
+  plans[1].policy = {.on_failure = OnFailure::restart, .restarts = 1};
+  plans[1].function = [this, file = plans[1].error_file] {
+    if (!flags_->failed_once.exchange(true)) {
+      std::ofstream(file) << R"({"message":"of old"})";
+      std::filesystem::last_write_time(
+          file, std::filesystem::file_time_type::clock::now() - std::chrono::seconds(10));
+      return 1;
+    }
+    std::signal(SIGTERM, [](int) { _exit(9); });
+    flags_->ready = true;
+    while (true) pause();
+  };
+  const int code = supervised(plans, [&](const AttemptEnd& end) {
+    const auto root = root_cause(end, plans);
+    return root == std::size_t{0} ? job_exit_code(end, root) : 99;
+  });
+  EXPECT_EQ(code, 7);
+}
+
+TEST_F(Supervisor, KeepsTheLogOfTheStartThatFailed) {
+  const TemporaryDirectory directory;
+  std::vector<WorkerPlan> plans(1);
+  plans[0].policy = {.on_failure = OnFailure::restart, .restarts = 1};
+  plans[0].out = {.route = StreamPlan::Route::file, .log_path = directory / "stdout.log"};
+  plans[0].err = {.route = StreamPlan::Route::pipe, .shown = false, .log_path = directory / "stderr.log"};
+  plans[0].function = [this] {
+    const bool again = flags_->failed_once.exchange(true);
+    std::fputs(again ? "second " : "first ", stdout);
+    std::fputs(again ? "second " : "first ", stderr);
+    return again ? 0 : 1;
+  };
+  EXPECT_EQ(supervised(plans, [](const AttemptEnd&) { return 0; }), 0);
+  for (const char* const name : {"stdout.log", "stderr.log"}) {
+    std::ifstream file(directory / name);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_EQ(text, "first second ") << name;
+  }
+}
+
+}  // namespace
+}  // namespace rondo::launch::supervisor_test

@@ -1,0 +1,281 @@
+"""Attacks and accidents written by hand, one for each fault that was found by hand once. Each takes a Workplace and returns
+what is wrong, as judge.complaints() does."""
+import dataclasses
+import json
+import os
+import pathlib
+import select
+import signal
+import stat
+import struct
+import subprocess
+import threading
+
+import corpus
+import judge
+import mutations
+
+GIB = 1 << 30
+OLD = "what was there before\n"
+
+
+@dataclasses.dataclass
+class Workplace:
+    binaries: pathlib.Path
+    root: pathlib.Path   # the corpus
+    folder: pathlib.Path  # empty, for this attack alone
+    env: dict
+
+    def run(self, words, cwd, seconds=60, stdout=None):
+        return judge.run([self.binaries / words[0], *words[1:]], cwd, self.env, seconds, 0, stdout)
+
+    def copy_of(self, name):
+        return corpus.copy(self.root, corpus.Case(name, ".", []), self.folder / name)
+
+
+PLAN = ["rondo-plan", "profile.json", "--memory-limit", "64MiB", "--quiet", "--time-limit", "0.2s"]
+# Which folder of the corpus, the words with OUT where the output goes.
+WRITERS = {
+    "report -o": ("run", ["rondo-report", ".", "-o", "OUT"]),
+    "report --json": ("run", ["rondo-report", ".", "--json", "OUT"]),
+    "simulate --json": ("plan", ["rondo-simulate", "profile.json", "--json", "OUT"]),
+    **{f"plan {flag}": ("plan", [*PLAN, flag, "OUT"])
+       for flag in ("--json", "--plan-out", "--html", "--fsdp2", "--write-mps", "--write-profile")},
+    "checkpoint verify --json": ("checkpoint", ["rondo-checkpoint", "verify", "saved", "--json", "OUT"]),
+    "checkpoint convert": ("checkpoint", ["rondo-checkpoint", "convert", "model.safetensors", "OUT", "--overwrite"]),
+}
+ONLY_FILES = {"checkpoint convert"}
+
+
+def output(place, writer):
+    """Every kind of thing that may stand where a program is told to write."""
+    folder, words = WRITERS[writer]
+    home = place.copy_of(folder)
+    ending = ".safetensors" if writer == "checkpoint convert" else ".out"
+    found = []
+
+    def write(name, target, code):
+        end = place.run([str(target) if word == "OUT" else word for word in words], home)
+        found.extend(f"{name}: {what}" for what in judge.complaints(end, (target.name,), 4 * GIB))
+        if end.code != code:
+            found.append(f"{name}: ended with {end.code}, expected {code}: {end.err[-300:]}")
+
+    def expect(name, holds):
+        if not holds:
+            found.append(name)
+
+    spot = place.folder / "regular"
+    spot.mkdir()
+    file = spot / f"file{ending}"
+    file.write_text(OLD)
+    file.chmod(0o640)
+    write("regular file", file, 0)
+    expect("regular file: nothing was written", file.read_bytes() != OLD.encode())
+    expect("regular file: lost its permissions", stat.S_IMODE(file.stat().st_mode) == 0o640)
+    expect("regular file: left others behind", [entry.name for entry in spot.iterdir()] == [file.name])
+
+    victim, link = spot / f"victim{ending}", spot / f"link{ending}"
+    victim.write_text(OLD)
+    link.symlink_to(victim.name)
+    write("link", link, 0)
+    expect("link: is no link any more", link.is_symlink())
+    expect("link: its file was not written", victim.read_bytes() != OLD.encode())
+
+    dangling = spot / f"dangling{ending}"
+    dangling.symlink_to("nowhere" + ending)
+    write("dangling link", dangling, 1)
+    expect("dangling link: was followed", not (spot / ("nowhere" + ending)).exists() and dangling.is_symlink())
+
+    for name, number, code in (("null", 3, 0), ("full", 7, 1)):
+        device = spot / f"{name}{ending}"
+        try:
+            os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, number))
+            device.open("wb").close()
+        except OSError:
+            continue  # not root, or a file system without devices
+        write(f"device {name}", device, 1 if writer in ONLY_FILES else code)
+        expect(f"device {name}: is no device any more", stat.S_ISCHR(device.lstat().st_mode))
+
+    pipe = spot / f"pipe{ending}"
+    os.mkfifo(pipe)
+    if writer in ONLY_FILES:
+        write("pipe", pipe, 1)
+    else:
+        taken = []
+        reader = threading.Thread(target=lambda: taken.append(pipe.read_bytes()), daemon=True)
+        reader.start()
+        write("pipe", pipe, 0)
+        reader.join(10)
+        expect("pipe: nothing came out", bool(taken and taken[0]))
+    expect("pipe: is no pipe any more", stat.S_ISFIFO(pipe.lstat().st_mode))
+
+    write("folder that is not there", spot / "missing" / f"x{ending}", 1)
+    write("folder in which nobody can write", pathlib.Path(f"/proc/self/x{ending}"), 1)
+    return found
+
+
+PRINTERS = {
+    "simulate": ("plan", ["rondo-simulate", "profile.json"]),
+    "simulate --json -": ("plan", ["rondo-simulate", "profile.json", "--json", "-"]),
+    "plan": ("plan", PLAN),
+    "plan --json -": ("plan", [*PLAN, "--json", "-"]),
+    "report": ("run", ["rondo-report", "."]),
+    "report --json -": ("run", ["rondo-report", ".", "--json", "-"]),
+    "checkpoint verify": ("checkpoint", ["rondo-checkpoint", "verify", "saved"]),
+    "checkpoint inspect --json -": ("checkpoint", ["rondo-checkpoint", "inspect", "saved", "--json", "-"]),
+    "doctor": ("plan", ["rondo-doctor"]),
+    "doctor --json -": ("plan", ["rondo-doctor", "--json", "-"]),
+    "rondo --help": ("plan", ["rondo", "--help"]),
+    "rondo plan --help": ("plan", ["rondo", "plan", "--help"]),
+    "rondo run": ("plan", ["rondo", "run", "-n", "1", "echo", "hello"]),
+}
+
+
+def full_disk(place, printer):
+    """Standard output on a full disk is a failure that is said."""
+    folder, words = PRINTERS[printer]
+    home = place.copy_of(folder)
+    with open("/dev/full", "wb") as full:
+        end = place.run(words, home, stdout=full)
+    found = judge.complaints(end, ("cannot write standard output",), 4 * GIB)
+    if end.code != 1:
+        found.append(f"ended with {end.code}, expected 1: {end.err[-300:]}")
+    return found
+
+
+def deep_json(place):
+    """60,000 levels in every place where JSON is read."""
+    found = []
+    for number, case in enumerate(c for c in corpus.make(place.folder / "corpus", place.binaries)
+                                  if mutations.nest in c.ways and not c.variable and c.command[0] != "rondo-train"):
+        if case.target.endswith("model.safetensors"):
+            continue
+        for opening, closing in (("[", "]"), ('{"a":', "}")):
+            home = place.folder / f"{number}{len(opening)}"
+            target = corpus.copy(place.folder / "corpus", case, home)
+            target.write_text(opening * 60_000 + "1" + closing * 60_000)
+            if case.sealed and target.name != "manifest.json":
+                mutations.reseal(target.parent)
+            end = place.run(case.command, home)
+            found += [f"{case.name}: {what}" for what in
+                      judge.complaints(end, (target.name, target.parent.name, *case.names), 4 * GIB)]
+    return found
+
+
+def pipes_in_place_of_files(place):
+    """A named pipe where a file is read: refused at once, not waited for."""
+    found = []
+    cases = corpus.make(place.folder / "corpus", place.binaries)
+    for number, case in enumerate(c for c in cases if not c.variable and c.command[0] != "rondo-train" and not c.sealed):
+        home = place.folder / str(number)
+        target = corpus.copy(place.folder / "corpus", case, home)
+        target.unlink()
+        os.mkfifo(target)
+        end = place.run(case.command, home, seconds=120)
+        found += [f"{case.name}: {what}" for what in
+                  judge.complaints(end, (target.name, target.parent.name, *case.names), 4 * GIB)]
+    return found
+
+
+def impossible_values(place):
+    """Values that cannot be, under a valid seal."""
+    found = []
+    for step in ("-9223372036854775808", "-1", "1.5", "1e308", "18446744073709551615", '"7"', "null"):
+        home = place.folder / f"step{len(found)}{abs(hash(step))}"
+        target = corpus.copy(place.root, corpus.Case("checkpoint", "saved/step-00000000/manifest.json", []), home)
+        text = target.read_bytes().replace(b'"step": 0', b'"step": ' + step.encode())
+        target.write_bytes(mutations.seal(text))
+        for word in ("verify", "inspect"):
+            end = place.run(["rondo-checkpoint", word, str(target.parent)], home)
+            found += [f"step {step}, {word}: {what}" for what in judge.complaints(end, ("manifest.json",), 4 * GIB)]
+            if end.code != 1:
+                found.append(f"step {step}, {word}: ended with {end.code}")
+    return found
+
+
+def sealed_garbage(place):
+    """A resealed file that is no tensor file is not intact."""
+    home = place.folder / "home"
+    target = corpus.copy(place.root, corpus.Case("checkpoint", "saved/step-00000000/model.safetensors", []), home)
+    content = target.read_bytes()
+    target.write_bytes(content.replace(b'"F32"', b'"F33"', 1))
+    mutations.reseal(target.parent)
+    end = place.run(["rondo-checkpoint", "verify", "saved"], home)
+    return judge.complaints(end, ("model.safetensors",), 4 * GIB) + (
+        [] if end.code == 1 else [f"verify ended with {end.code}"])
+
+
+def code_of_weights(place):
+    """A TorchScript archive that restores itself by code: refused, and nothing of it runs."""
+    if not (place.root / "archives").exists():
+        return []
+    home = place.copy_of("archives")
+    end = place.run(["rondo-checkpoint", "convert", "hostile.pt", "out.safetensors"], home)
+    found = judge.complaints(end, ("hostile.pt",), 4 * GIB)
+    if end.code != 1:
+        found.append(f"ended with {end.code}")
+    return found
+
+
+def many_micro_batches(place):
+    """Work grows with the step, not with its square; the time limit holds, and TERM ends the program."""
+    home = place.copy_of("plan")
+    common = ["--synthetic", "gpt:layers=12,dim=512", "--ranks", "2", "--micro-batches", "1000"]
+    planning = ["rondo-plan", *common, "--memory-limit", "4GiB", "--time-limit"]
+    found = []
+    for words, most in ((["rondo-simulate", *common], 8), ([*planning, "1s", "--quiet"], 12)):
+        before = os.times()
+        end = place.run(words, home, seconds=100)
+        after = os.times()
+        used = after.children_user + after.children_system - before.children_user - before.children_system
+        found += [f"{words[0]}: {what}" for what in judge.complaints(end, ("--",), 4 * GIB)]
+        if used > most:  # of processor time, which a busy machine does not lengthen
+            found.append(f"{words[0]}: took {used:.1f} s of processor time, expected at most {most}")
+    process = subprocess.Popen([place.binaries / planning[0], *planning[1:], "1000s"], cwd=home, env=place.env,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    # Its first word of progress: it is in the middle of planning.
+    if not select.select([process.stderr], [], [], 60)[0]:
+        found.append("rondo-plan: said nothing for 60 s")
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(60)
+    except subprocess.TimeoutExpired:
+        found.append("rondo-plan: TERM did not end it within 60 s")
+        process.kill()
+        process.wait()
+    process.stderr.close()
+    return found
+
+
+def many_tensors(place):
+    """50,000 tensors in a header, 300,000 files in a manifest: linear work."""
+    entries = {f"layer.{i}.weight": {"dtype": "F32", "shape": [1], "data_offsets": [4 * i, 4 * i + 4]} for i in range(50_000)}
+    text = json.dumps(entries).encode()
+    (place.folder / "many.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(4 * len(entries)))
+    saved = place.folder / "step-00000000"
+    saved.mkdir()
+    files = [{"name": f"file{i}", "bytes": 1, "xxh3_128": "0" * 32, "tensors": []} for i in range(300_000)]
+    manifest = {"format": "rondo-checkpoint", "version": 1, "step": 0, "files": files, "checksum": "0" * 32}
+    (saved / "manifest.json").write_bytes(mutations.seal(json.dumps(manifest, indent=1).encode() + b"\n"))
+    found = []
+    for words, code in ((["inspect", "many.safetensors", "--json", "out.json"], 0), (["convert", "many.safetensors", "x.safetensors"], 0),
+                        (["verify", "step-00000000", "--json", "out.json"], 1)):
+        before = os.times()
+        end = place.run(["rondo-checkpoint", *words], place.folder, seconds=120)
+        after = os.times()
+        used = after.children_user + after.children_system - before.children_user - before.children_system
+        if end.code != code or end.timed_out:
+            found.append(f"{words[0]}: ended with {end.code} after {end.seconds:.1f} s: {end.err[-300:]}")
+        if used > 20:
+            found.append(f"{words[0]}: took {used:.1f} s of processor time")
+    return found
+
+
+def all_attacks():
+    """By name."""
+    attacks = {f"output {name}": lambda place, name=name: output(place, name) for name in WRITERS}
+    attacks |= {f"full disk {name}": lambda place, name=name: full_disk(place, name) for name in PRINTERS}
+    for attack in (deep_json, pipes_in_place_of_files, impossible_values, sealed_garbage, code_of_weights, many_micro_batches,
+                   many_tensors):
+        attacks[attack.__name__.replace("_", " ")] = attack
+    return attacks

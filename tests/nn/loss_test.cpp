@@ -1,0 +1,136 @@
+#include "rondo/nn/loss.h"
+
+#include <gtest/gtest.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/types.h>
+
+#include "rondo/base/error.h"
+#include "tests/errors.h"
+
+namespace rondo::loss_test {
+namespace {
+
+namespace F = torch::nn::functional;
+
+using testing::message_of;
+using testing::states;
+
+TEST(NamedLosses, EqualLibtorchs) {
+  torch::manual_seed(1);
+  const at::Tensor output = torch::randn({5, 3}, torch::kDouble);
+  const at::Tensor target = torch::rand({5, 3}, torch::kDouble);
+  const at::Tensor classes = torch::tensor({0, 2, 1, 1, -100}, torch::kLong);
+  const at::Tensor probabilities = output.log_softmax(-1);
+  const std::map<std::string, std::pair<at::Tensor, at::Tensor>> expected = {
+      {"bce_with_logits", {F::binary_cross_entropy_with_logits(output, target), target}},
+      {"cross_entropy", {F::cross_entropy(output, classes), classes}},
+      {"l1", {F::l1_loss(output, target), target}},
+      {"mse", {F::mse_loss(output, target), target}},
+      {"nll", {F::nll_loss(probabilities, classes), classes}},
+      {"smooth_l1", {F::smooth_l1_loss(output, target), target}}};
+  std::vector<std::string> names;
+  for (const auto& [name, value] : expected) {
+    names.push_back(name);
+    const LossFunction loss = make_loss(name);
+    const Loss result = loss({name == "nll" ? probabilities : output}, {value.second}, 5);
+    EXPECT_NEAR(result.mean.item<double>(), value.first.item<double>(), 1e-12) << name;
+    EXPECT_EQ(result.predictions, name == "cross_entropy" || name == "nll" ? 4 : 15) << name;
+    EXPECT_EQ(result.predictions, loss.predictions({value.second}, 5)) << name;
+    EXPECT_NEAR(result.sum.item<double>(),
+                result.mean.item<double>() * static_cast<double>(result.predictions), 1e-12)
+        << name;
+  }
+  EXPECT_EQ(loss_names(), names);
+}
+
+// An int64 target of -100 is a number like any other where no class is asked for: it counts in the loss, and
+// as much in the batch's share of a window.
+TEST(NamedLosses, OfElementsCountEveryWholeNumber) {
+  const at::Tensor target = torch::tensor({-100, 1, -100, 4}, torch::kLong);
+  for (const std::string name : {"bce_with_logits", "l1", "mse", "smooth_l1"}) {
+    const LossFunction loss = make_loss(name);
+    EXPECT_EQ(loss.predictions({target}, 4), 4) << name;
+    EXPECT_EQ(loss({torch::zeros({4}, torch::kDouble)}, {target}, 4).predictions, 4) << name;
+  }
+  const LossFunction classes = make_loss("cross_entropy");
+  EXPECT_EQ(classes.predictions({target}, 4), 2);
+}
+
+TEST(NamedLosses, ARankWithoutSamplesHasALossOfZero) {
+  for (const std::string& name : loss_names()) {
+    const at::Tensor output = torch::zeros({0, 3}).requires_grad_();
+    const bool classes = name == "cross_entropy" || name == "nll";
+    const at::Tensor target = classes ? torch::zeros({0}, torch::kLong) : torch::zeros({0, 3});
+    const Loss loss = make_loss(name)({output}, {target}, 0);
+    EXPECT_EQ(loss.mean.item<double>(), 0) << name;
+    EXPECT_EQ(loss.predictions, 0) << name;
+    loss.mean.backward();
+  }
+}
+
+TEST(NamedLosses, WrongOnesSayWhatAndWhatIsAllowed) {
+  const std::string unknown = message_of<UsageError>([] { make_loss("hinge"); });
+  EXPECT_TRUE(states(unknown, "'hinge'") && states(unknown, "smooth_l1") && states(unknown, "cross_entropy"))
+      << unknown;
+  const std::string sizes = message_of<UsageError>([] {
+    make_loss("mse")({torch::zeros({2, 3})}, {torch::zeros({2})}, 2);
+  });
+  EXPECT_TRUE(states(sizes, "mse") && states(sizes, "[2, 3]") && states(sizes, "[2]")) << sizes;
+  const std::string classes = message_of<UsageError>([] {
+    make_loss("cross_entropy")({torch::zeros({2, 3})}, {torch::zeros({2})}, 2);
+  });
+  EXPECT_TRUE(states(classes, "cross_entropy") && states(classes, "int64") && states(classes, "float32 [2]"))
+      << classes;
+  // The function itself, which is the Trainer's default.
+  for (const at::Tensor& target : {torch::zeros({3}, at::kLong), torch::zeros({2})}) {
+    const std::string message = message_of<UsageError>([&] { cross_entropy(torch::zeros({2, 4}), target); });
+    EXPECT_TRUE(states(message, "[2, 4]") && states(message, "int64")) << message;
+  }
+}
+
+TEST(LossFunction, OfTheUserCountsSamples) {
+  const LossFunction loss = [](const at::Tensor& output, const at::Tensor& target) {
+    return (output - target).square().mean();
+  };
+  const at::Tensor output = torch::tensor({1.0, 3.0}, torch::kDouble);
+  const Loss result = loss({output}, {torch::zeros({2}, torch::kDouble)}, 2);
+  EXPECT_EQ(result.mean.item<double>(), 5);
+  EXPECT_EQ(result.sum.item<double>(), 10);
+  EXPECT_EQ(result.predictions, 2);
+  EXPECT_EQ(loss.predictions({torch::zeros({2})}, 2), 2);
+  // The mean over nothing is not asked for.
+  EXPECT_EQ(loss({torch::zeros({0})}, {torch::zeros({0})}, 0).mean.item<double>(), 0);
+}
+
+TEST(LossFunction, TakesSeveralOutputsAndTargets) {
+  const LossFunction loss = [](const std::vector<at::Tensor>& outputs,
+                               const std::vector<at::Tensor>& targets) {
+    return (outputs[0] - targets[0]).abs().mean() + 2 * (outputs[1] - targets[1]).abs().mean();
+  };
+  const Loss result =
+      loss({torch::ones({4, 2}), torch::ones({4})}, {torch::zeros({4, 2}), torch::zeros({4})}, 4);
+  EXPECT_EQ(result.mean.item<double>(), 3);
+  EXPECT_EQ(result.predictions, 4);
+
+  const LossFunction single = make_loss("mse");
+  const std::string message = message_of<UsageError>([&] {
+    single({torch::ones({4}), torch::ones({4})}, {torch::zeros({4})}, 4);
+  });
+  EXPECT_TRUE(states(message, "2 outputs") && states(message, "1 targets")) << message;
+}
+
+TEST(LossFunction, ReturnsOneNumber) {
+  const LossFunction loss = [](const at::Tensor& output, const at::Tensor& target) {
+    return output - target;
+  };
+  const std::string message = message_of<UsageError>([&] {
+    loss({torch::ones({4, 2})}, {torch::zeros({4, 2})}, 4);
+  });
+  EXPECT_TRUE(states(message, "[4, 2]") && states(message, "one element")) << message;
+  const LossFunction nothing = [](const at::Tensor&, const at::Tensor&) { return at::Tensor(); };
+  EXPECT_TRUE(states(message_of<UsageError>([&] { nothing({torch::ones({4})}, {torch::zeros({4})}, 4); }),
+                     "no tensor"));
+}
+
+}  // namespace
+}  // namespace rondo::loss_test

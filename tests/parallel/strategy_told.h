@@ -1,0 +1,26 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "rondo/parallel/ddp/ddp_strategy_options.h"
+#include "rondo/parallel/registry.h"
+#include "rondo/parallel/sharded/sharded_options.h"
+
+namespace rondo::testing {
+
+// Any strategy, told what strategies by unit are told, as far as that concerns it: for tests of them all.
+inline std::unique_ptr<Strategy> make_strategy(const std::string& name, const Context& context,
+                                               const ShardedOptions& options,
+                                               const DdpOptions& buckets = {}) {
+  if (name == "one_device") return all_strategies().make(name, context);
+  if (name != "ddp") return all_strategies().make(name, context, options);
+  DdpStrategyOptions ddp;
+  static_cast<CommunicationOptions&>(ddp) = options;
+  static_cast<DdpOptions&>(ddp) = buckets;
+  ddp.find_unused_parameters = options.find_unused_parameters;
+  ddp.broadcast_buffers = options.broadcast_buffers;
+  return all_strategies().make(name, context, ddp);
+}
+
+}  // namespace rondo::testing

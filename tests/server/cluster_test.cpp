@@ -1,0 +1,445 @@
+#include "rondo/server/cluster.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <random>
+#include <thread>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/base/version.h"
+#include "rondo/collective/codec/codec.h"
+#include "rondo/server/protocol.h"
+#include "rondo/server/remote_link.h"
+#include "rondo/server/service.h"
+#include "tests/errors.h"
+
+namespace rondo::cluster_test {
+namespace {
+
+using namespace server;
+using control::JobSecret;
+using testing::expect_facts;
+using testing::message_of;
+using Values = std::vector<float>;
+
+// Servers as threads.
+class Servers {
+ public:
+  explicit Servers(int count, const std::string& memory = "", Duration silence = std::chrono::minutes(1)) {
+    for (int i = 0; i < count; ++i) {
+      services_.push_back(std::make_unique<Service>(
+          ServiceOptions{.index = i, .memory = memory, .silence = silence}, secret));
+      addresses.push_back(services_.back()->address());
+      threads_.emplace_back([this, service = services_.back().get()](const std::stop_token& stop) {
+        service->run([&] { return stop.stop_requested(); });
+        ++ended_;
+      });
+    }
+  }
+
+  ClusterOptions options(std::uint32_t worker, const ServerOptions& server) const {
+    return {.addresses = addresses, .worker = worker, .server = server, .timeout = std::chrono::seconds(60)};
+  }
+
+  // By themselves.
+  bool all_end() const {
+    const Deadline limit = Deadline::after(std::chrono::seconds(60));
+    while (ended_ < services_.size() && !limit.passed()) std::this_thread::yield();
+    return ended_ == services_.size();
+  }
+
+  JobSecret secret = JobSecret::make();
+  std::vector<std::string> addresses;
+
+ private:
+  std::atomic<std::size_t> ended_ = 0;
+  std::vector<std::unique_ptr<Service>> services_;
+  std::vector<std::jthread> threads_;
+};
+
+Entry sgd(double rate) {
+  Entry entry;
+  entry.spec.learning_rate = rate;
+  return entry;
+}
+
+const std::vector<VariableSpec> kVariables = {
+    {"weight", 10, 3, false}, {"table", 100, 4, true}, {"bias", 3, 1, false}};
+
+TEST(Cluster, TrainsAcrossServersAndShards) {
+  const Servers servers(2);
+  ClusterOptions options = servers.options(0, {.workers = 2});
+  options.partitioner = Partitioner::parse("fixed:3", "");
+  Cluster chief(options, servers.secret, kVariables);
+  EXPECT_FALSE(chief.was_open());
+  EXPECT_TRUE(chief.all_local());
+  Values weight(30, 1.0F);
+  chief.write_state(0, -1, weight, 0, {});
+  chief.open();
+  options.worker = 1;
+  Cluster other(options, servers.secret, kVariables);
+  other.wait_until_open();
+  for (Cluster* worker : {&chief, &other}) {
+    worker->begin_step(0);
+    Values pulled(30);
+    worker->pull(0, pulled);
+    Values gradient(30);
+    for (std::size_t i = 0; i < 30; ++i) gradient[i] = static_cast<float>(i);
+    worker->push(0, gradient, sgd(1));
+    worker->push_rows(1, std::vector<std::uint64_t>{0, 33, 34, 99}, Values(16, 1.0F).data(), sgd(1));
+    worker->end_step(1);
+    worker->flush();
+  }
+  Values pulled(30);
+  chief.pull(0, pulled);
+  for (std::size_t i = 0; i < 30; ++i) EXPECT_EQ(pulled[i], 1.0F - 2 * static_cast<float>(i));
+  Values table(400);
+  EXPECT_EQ(chief.pull_changes(1, table.data()), 100U);
+  EXPECT_EQ(table[33 * 4], -2.0F);
+  EXPECT_EQ(chief.pull_changes(1, table.data()), 0U);
+  other.push_rows(1, std::vector<std::uint64_t>{50}, Values(4, 1.0F).data(), sgd(1));
+  other.flush();
+  EXPECT_EQ(chief.pull_changes(1, table.data()), 1U);
+  EXPECT_EQ(table[50 * 4], -1.0F);
+  Values rows(8);
+  chief.pull_rows(1, std::vector<std::uint64_t>{99, 50}, rows.data());
+  EXPECT_EQ(rows, (Values{-2, -2, -2, -2, -1, -1, -1, -1}));
+  EXPECT_EQ(chief.figures().workers[1].clock, 1U);
+  other.leave();
+  chief.wait_for_others();
+  chief.leave();
+}
+
+TEST(Cluster, PushesThroughACodecAndSendsLaterWhatItLeavesOut) {
+  const Servers servers(2);
+  ClusterOptions options = servers.options(0, {});
+  options.partitioner = Partitioner::parse("fixed:2", "");
+  options.codec = "top_k:0.2";
+  Cluster chief(options, servers.secret, kVariables);
+  chief.open();
+  Values gradient(30);
+  for (std::size_t i = 0; i < 30; ++i) gradient[i] = static_cast<float>(i + 1);
+  chief.push(0, gradient, sgd(1));
+  Values pulled(30);
+  chief.pull(0, pulled);
+  // The largest three of each half of 15.
+  EXPECT_EQ(std::count(pulled.begin(), pulled.end(), 0.0F), 24);
+  EXPECT_EQ(pulled[29], -30.0F);
+  EXPECT_EQ(pulled[12], -13.0F);
+  for (int push = 1; push < 5; ++push) chief.push(0, Values(30, 0.0F), sgd(1));
+  chief.pull(0, pulled);
+  for (std::size_t i = 0; i < 30; ++i) EXPECT_EQ(pulled[i], -gradient[i]);
+  options.codec = "zip";
+  expect_facts(message_of<UsageError>([&] { Cluster(options, servers.secret, kVariables); }),
+               {"zip", "int8", "top_k"});
+}
+
+TEST(Cluster, NamesBothSidesWhenModelsOrSettingsDiffer) {
+  const Servers servers(1);
+  const Cluster chief(servers.options(0, {.workers = 2}), servers.secret, kVariables);
+  std::vector<VariableSpec> others = kVariables;
+  others[0].rows = 11;
+  expect_facts(
+      message_of<MismatchError>([&] { Cluster(servers.options(1, {.workers = 2}), servers.secret, others); }),
+      {"server 0", "worker 1", "weight", "[10 x 3]", "[11 x 3]"});
+  expect_facts(message_of<MismatchError>([&] {
+                 Cluster(servers.options(1, {.mode = Mode::ssp, .workers = 2, .staleness = 3}),
+                         servers.secret, kVariables);
+               }),
+               {"server 0", "worker 1", "async", "ssp", "3"});
+  expect_facts(message_of<CommunicationError>(
+                   [&] { Cluster(servers.options(1, {.workers = 2}), JobSecret::make(), kVariables); }),
+               {"server 0", "worker 1", "secret"});
+}
+
+TEST(Cluster, GoesOnWithTheVariablesOfAServerThatIsGone) {
+  const SharedMemory held = SharedMemory::create("held", KiB(4));
+  const std::string file = str("/proc/self/fd/", held.descriptor());
+  ASSERT_EQ(ftruncate(held.descriptor(), 0), 0);
+  {
+    const Servers servers(1, file);
+    Cluster chief(servers.options(0, {}), servers.secret, kVariables);
+    chief.write_state(2, -1, Values{1, 2, 3}, 0, {});
+    chief.open();
+    chief.begin_step(0);
+    chief.push(2, Values{1, 1, 1}, sgd(1));
+    chief.end_step(1);
+    chief.flush();
+  }
+  const Servers servers(1, file);
+  Cluster chief(servers.options(0, {}), servers.secret, kVariables);
+  EXPECT_TRUE(chief.was_open());
+  EXPECT_EQ(chief.clock(), 1U);
+  Values bias(3);
+  chief.pull(2, bias);
+  EXPECT_EQ(bias, (Values{0, 1, 2}));
+}
+
+TEST(Cluster, CountsTheStepsOfAWorkerThatIsKilledAndTakesItBack) {
+  const Servers servers(1);
+  Cluster chief(servers.options(0, {.mode = Mode::ssp, .workers = 2, .staleness = 1}), servers.secret,
+                kVariables);
+  chief.open();
+  const pid_t child = fork();
+  if (child == 0) {
+    Cluster other(servers.options(1, {.mode = Mode::ssp, .workers = 2, .staleness = 1}), servers.secret,
+                  kVariables);
+    other.begin_step(0);
+    other.push(2, Values{1, 1, 1}, sgd(1));
+    other.end_step(1);
+    other.flush();
+    other.begin_step(1);
+    raise(SIGKILL);
+  }
+  waitpid(child, nullptr, 0);
+  // Nobody waits for it.
+  for (std::uint64_t step = 0; step < 5; ++step) {
+    chief.begin_step(step);
+    chief.end_step(1);
+  }
+  const WorkerFigures lost = chief.figures().workers[1];
+  EXPECT_EQ(lost.phase, WorkerPhase::lost);
+  EXPECT_EQ(lost.clock, 1U);
+  EXPECT_EQ(lost.lost_steps, 1U);
+  Cluster back(servers.options(1, {.mode = Mode::ssp, .workers = 2, .staleness = 1}), servers.secret,
+               kVariables);
+  EXPECT_EQ(back.clock(), 1U);
+  EXPECT_EQ(chief.figures().workers[1].returns, 1U);
+  EXPECT_EQ(chief.figures().workers[1].phase, WorkerPhase::live);
+}
+
+// A worker whose hello to server 0 comes from another host.
+std::shared_ptr<Asker> meet_from_another_host(const Servers& servers, std::uint32_t worker,
+                                              const ServerOptions& options) {
+  const std::string who = str("worker ", worker);
+  auto asker = std::make_shared<Asker>(
+      std::make_unique<control::Connection>(servers.addresses[0], servers.secret, who, "server 0"), worker,
+      who);
+  asker->ask(
+      Operation::hello,
+      [&](control::MessageWriter& writer) {
+        writer.number(std::int64_t{1}).text("another host").number(static_cast<std::uint32_t>(worker == 0));
+        write_options(writer, options);
+        write_variables(writer, kVariables);
+      },
+      Deadline::after(std::chrono::seconds(60)));
+  return asker;
+}
+
+// The same operations through messages, as between hosts.
+TEST(RemoteLink, DoesWhatTheLinkOfOneHostDoes) {
+  const Servers servers(1);
+  Cluster chief(servers.options(0, {.workers = 2}), servers.secret, kVariables);
+  chief.open();
+  const Deadline limit = Deadline::after(std::chrono::seconds(60));
+  const auto asker = meet_from_another_host(servers, 1, {.workers = 2});
+  RemoteLink link(asker, kVariables, std::chrono::seconds(60));
+  EXPECT_TRUE(link.is_open());
+  for (int step = 0; step < 20; ++step) {
+    link.begin_step(static_cast<std::uint64_t>(step), limit);
+    link.push(2, Values{1, 2, 3}, sgd(1), limit);
+    link.push_rows(1, std::vector<std::uint64_t>{7}, Values(4, 1.0F).data(), sgd(1), limit);
+    link.end_step(static_cast<std::uint64_t>(step), 1, limit);
+    Values bias(3);
+    link.pull(2, bias, limit);
+    EXPECT_EQ(bias[2], -3.0F * static_cast<float>(step + 1));
+  }
+  const auto codec = collective::make_codec("bfloat16");
+  const Values gradient = {1, 2, 3};
+  std::vector<std::byte> encoded(codec->encoded_bytes(3));
+  codec->encode(gradient, encoded, {});
+  link.push_encoded(2, {"bfloat16", encoded}, sgd(1), limit);
+  Values coded(3);
+  link.pull(2, coded, limit);
+  EXPECT_EQ(coded[2], -63.0F);
+  expect_facts(message_of<MismatchError>([&] {
+                 link.push_encoded(2, {"zip", encoded}, sgd(1), limit);
+               }),
+               {"zip", "bfloat16"});
+  EXPECT_THROW(link.push_encoded(0, {"bfloat16", encoded}, sgd(1), limit), MismatchError);
+  std::uint64_t cursor = 0;
+  EXPECT_EQ(link.changed_rows(1, cursor, limit), std::vector<std::uint64_t>{7});
+  link.hold(limit);
+  Values table(400);
+  EXPECT_EQ(link.read_state(1, -1, table), 20U);
+  EXPECT_EQ(table[28], -20.0F);
+  link.write_state(1, -1, Values(400, 5.0F), 0, {});
+  link.release();
+  Values row(4);
+  link.pull_rows(1, std::vector<std::uint64_t>{7}, row.data(), limit);
+  EXPECT_EQ(row, Values(4, 5.0F));
+  EXPECT_EQ(link.figures().workers[1].clock, 20U);
+  EXPECT_THROW(link.pull_rows(1, std::vector<std::uint64_t>{100}, row.data(), limit), MismatchError);
+}
+
+// What `seen` knows of a worker once it is lost.
+WorkerFigures lost_worker(Cluster& seen, std::size_t worker) {
+  const Deadline limit = Deadline::after(std::chrono::seconds(60));
+  while (seen.figures().workers[worker].phase != WorkerPhase::lost && !limit.passed())
+    std::this_thread::yield();
+  return seen.figures().workers[worker];
+}
+
+TEST(Service, TakesBackAWorkerOfAnotherHostThatWasSilent) {
+  for (const Mode mode : {Mode::async, Mode::sync, Mode::ssp}) {
+    const ServerOptions options{.mode = mode, .workers = 2, .staleness = 100};
+    const Servers servers(1, "", std::chrono::milliseconds(500));
+    const auto asker = meet_from_another_host(servers, 0, options);
+    RemoteLink chief(asker, kVariables, std::chrono::seconds(60));
+    const Deadline limit = Deadline::after(std::chrono::seconds(60));
+    asker->ask(
+        Operation::open, [](control::MessageWriter&) {}, limit);
+    Cluster other(servers.options(1, options), servers.secret, kVariables);
+    // In the middle of a step.
+    chief.begin_step(0, limit);
+    chief.push(2, Values{1, 2, 3}, sgd(1), limit);
+    EXPECT_EQ(lost_worker(other, 0).phase, WorkerPhase::lost);
+    EXPECT_EQ(other.figures().workers[0].clock, 0U);
+    chief.push(0, Values(30, 1.0F), sgd(1), limit);
+    chief.end_step(0, 1, limit);
+    std::jthread step_of_other;
+    if (mode == Mode::sync) {
+      step_of_other = std::jthread([&] {
+        other.begin_step(0);
+        other.push(2, Values{1, 2, 3}, sgd(1));
+        other.push(0, Values(30, 1.0F), sgd(1));
+        other.end_step(1);
+      });
+    }
+    chief.flush(limit);
+    if (step_of_other.joinable()) step_of_other.join();
+    // The whole step counts, as if nothing had been.
+    Values bias(3), weight(30);
+    chief.pull(2, bias, limit);
+    chief.pull(0, weight, limit);
+    EXPECT_EQ(bias, (Values{-1, -2, -3}));
+    EXPECT_EQ(weight, Values(30, -1.0F));
+    const WorkerFigures figures = chief.figures().workers[0];
+    EXPECT_EQ(figures.phase, WorkerPhase::live);
+    EXPECT_EQ(figures.clock, 1U);
+    EXPECT_EQ(figures.begun, 1U);
+    EXPECT_EQ(figures.lost_steps, 0U);
+    EXPECT_GE(figures.returns, 1U);
+    other.leave();
+    asker->ask(
+        Operation::goodbye, [](control::MessageWriter&) {}, limit);
+    EXPECT_TRUE(servers.all_end());
+  }
+}
+
+TEST(Service, KeepsAWorkerAtRestThatWasSilent) {
+  const Servers servers(1, "", std::chrono::milliseconds(500));
+  const auto asker = meet_from_another_host(servers, 0, {.workers = 2});
+  RemoteLink chief(asker, kVariables, std::chrono::seconds(60));
+  Cluster other(servers.options(1, {.workers = 2}), servers.secret, kVariables);
+  chief.rest();
+  EXPECT_EQ(lost_worker(other, 0).phase, WorkerPhase::lost);
+  EXPECT_EQ(chief.figures().workers[0].phase, WorkerPhase::resting);
+}
+
+// Entries of one worker without end.
+class EndlessQueue {
+ public:
+  EndlessQueue(const SharedMemory& file, std::size_t worker)
+      : memory_(ServerMemory::open(std::make_shared<SharedMemory>(SharedMemory::adopt(file.descriptor())))),
+        state_(memory_.worker(worker)) {
+    for (std::uint64_t entry = 0; entry < memory_.header().ring; ++entry)
+      memory_.entry(worker, entry).kind = EntryKind::end_of_step;
+    state_.head.store(std::uint64_t{1} << 60);
+  }
+  EndlessQueue(const EndlessQueue&) = delete;
+  EndlessQueue& operator=(const EndlessQueue&) = delete;
+  ~EndlessQueue() { state_.head.store(0); }
+
+ private:
+  ServerMemory memory_;
+  WorkerState& state_;
+};
+
+// A server that is slower than its workers never has empty queues.
+TEST(Service, TakesAWorkerBackWhileOthersPushWithoutPause) {
+  const SharedMemory held = SharedMemory::create("held", KiB(4));
+  ASSERT_EQ(ftruncate(held.descriptor(), 0), 0);
+  const Servers servers(1, str("/proc/self/fd/", held.descriptor()));
+  Cluster chief(servers.options(0, {.workers = 3}), servers.secret, kVariables);
+  chief.open();
+  const Cluster other(servers.options(1, {.workers = 3}), servers.secret, kVariables);
+  const Cluster before(servers.options(2, {.workers = 3}), servers.secret, kVariables);
+  const EndlessQueue pushes(held, 1);
+  for (int start = 0; start < 10; ++start) {
+    const Cluster again(servers.options(2, {.workers = 3}), servers.secret, kVariables);
+    EXPECT_TRUE(again.was_open());
+  }
+  EXPECT_EQ(chief.figures().workers[2].returns, 10U);
+}
+
+// A server as a process that is killed.
+TEST(Cluster, WaitsNotForEverForOthersOfAServerThatIsGone) {
+  const JobSecret secret = JobSecret::make();
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t server = fork();
+  if (server == 0) {
+    Service service({}, secret);
+    const std::string address = service.address() + "\n";
+    if (write(ends[1], address.data(), address.size()) < 0) _exit(1);
+    service.run([] { return false; });
+    _exit(0);
+  }
+  std::string address;
+  for (char next = 0; read(ends[0], &next, 1) == 1 && next != '\n';) address += next;
+  close(ends[0]);
+  close(ends[1]);
+  const ClusterOptions options = {
+      .addresses = {address}, .worker = 0, .server = {.workers = 2}, .timeout = std::chrono::seconds(5)};
+  Cluster chief(options, secret, kVariables);
+  chief.open();
+  kill(server, SIGKILL);
+  waitpid(server, nullptr, 0);
+  expect_facts(message_of<TimeoutError>([&] { chief.wait_for_others(); }), {"server 0", "worker 0"});
+}
+
+// Whatever bytes come, a server answers and goes on.
+TEST(Service, TrustsNoRequest) {
+  const Servers servers(1);
+  Cluster chief(servers.options(0, {.workers = 2}), servers.secret, kVariables);
+  chief.open();
+  control::Connection connection(servers.addresses[0], servers.secret, "nobody", "server 0");
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 3000; ++i) {
+    control::MessageWriter writer;
+    write_head(writer, {.operation = static_cast<Operation>(random() % 18), .worker = 0, .number = random()});
+    const std::size_t fields = random() % 12;
+    for (std::size_t field = 0; field < fields; ++field) {
+      if (random() % 2 == 0) {
+        writer.number(static_cast<std::uint32_t>(random() % 5));
+      } else {
+        writer.number(random() % 300 == 0 ? random() : random() % 40);
+      }
+    }
+    std::string message = writer.take();
+    if (random() % 4 == 0) message[random() % message.size()] = static_cast<char>(random());
+    EXPECT_GE(connection.ask(message, Deadline::after(std::chrono::seconds(60))).size(), 4U);
+  }
+  Values bias(3);
+  Cluster back(servers.options(0, {.workers = 2}), servers.secret, kVariables);
+  back.release();
+  back.pull(2, bias);
+}
+
+TEST(Service, RefusesAnotherVersion) {
+  control::MessageWriter writer;
+  writer.number(std::uint32_t{0x72707331}).text("9.9.9");
+  const std::string message = writer.take();
+  control::MessageReader reader(message, "worker 1");
+  expect_facts(message_of<MismatchError>([&] { read_head(reader, "server 0", "worker 1"); }),
+               {"server 0", "worker 1", "9.9.9", RONDO_VERSION});
+}
+
+}  // namespace
+}  // namespace rondo::cluster_test

@@ -1,0 +1,529 @@
+// What happens alongside a training: each callback by itself, and what one that throws does to the others.
+
+#include <gtest/gtest.h>
+#include <torch/nn.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <cmath>
+#include <csignal>
+#include <fstream>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/format/checkpoint_directory.h"
+#include "rondo/parallel/local_sgd/local_sgd_options.h"
+#include "rondo/train/agreement.h"
+#include "rondo/train/callbacks/backup_and_restore.h"
+#include "rondo/train/callbacks/csv_log.h"
+#include "rondo/train/callbacks/early_stopping.h"
+#include "rondo/train/callbacks/gradient_norm.h"
+#include "rondo/train/callbacks/json_log.h"
+#include "rondo/train/callbacks/learning_rate_scheduler.h"
+#include "rondo/train/callbacks/model_checkpoint.h"
+#include "rondo/train/callbacks/preemption.h"
+#include "rondo/train/callbacks/reduce_on_plateau.h"
+#include "rondo/train/callbacks/terminate_on_nan.h"
+#include "rondo/train/callbacks/weight_average.h"
+#include "tests/backend/ranks.h"
+#include "tests/temporary_directory.h"
+#include "tests/train/digits.h"
+
+namespace rondo::callbacks_test {
+namespace {
+
+using testing::adamw;
+using testing::Digits;
+using testing::Recorder;
+using testing::run_ranks;
+using testing::small_model;
+using testing::strategy_for;
+
+std::vector<std::string> lines_of(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
+std::shared_ptr<Digits> digits(std::int64_t samples, std::uint64_t seed = 1) {
+  return std::make_shared<Digits>(samples, seed);
+}
+
+// Writes down what it is told.
+class Diary final : public Callback {
+ public:
+  std::string name() const override { return "diary"; }
+  void before_fit(Trainer&) override { add("before_fit"); }
+  void on_train_begin(Trainer&, const FitPlan&) override { add("train_begin"); }
+  void on_epoch_begin(Trainer&, std::int64_t epoch) override { add("epoch_begin", epoch); }
+  void on_step_begin(Trainer&, std::int64_t step) override { add("step_begin", step); }
+  void on_step_end(Trainer&, const StepRecord& record) override { add("step_end", record.step); }
+  void on_validation_begin(Trainer&) override { add("validation_begin"); }
+  void on_validation_end(Trainer&, const ValidationRecord& record) override {
+    add("validation_end", record.step);
+  }
+  void on_epoch_end(Trainer&, const EpochRecord& record) override { add("epoch_end", record.epoch); }
+  void on_step_complete(Trainer&, const StepRecord& record) override { add("step_complete", record.step); }
+  void before_save(Trainer&) override { add("before_save"); }
+  void after_save(Trainer&, const std::filesystem::path&) override { add("after_save"); }
+  void on_train_end(Trainer&, const FitResult&) override { add("train_end"); }
+  void on_exception(Trainer&, const std::exception& error) noexcept override {
+    add(str("exception ", error.what()));
+  }
+  std::vector<std::string> lines;
+
+ private:
+  void add(const std::string& what) { lines.push_back(what); }
+  void add(const std::string& what, std::int64_t number) { lines.push_back(str(what, " ", number)); }
+};
+
+TEST(Callbacks, AreToldBeforeAndAfterEverything) {
+  const TemporaryDirectory directory;
+  run_ranks(1, "native", [&](Context& context) {
+    auto strategy = strategy_for(context);
+    Trainer trainer(*strategy, small_model(), adamw(), cross_entropy);
+    auto diary = std::make_shared<Diary>();
+    trainer.fit(digits(16), {.epochs = 1,
+                             .batch_size = 8,
+                             .validation = digits(8, 2),
+                             .callbacks = {diary, std::make_shared<ModelCheckpoint>(ModelCheckpoint::Options{
+                                                      .directory = directory.path()})}});
+    EXPECT_EQ(diary->lines,
+              (std::vector<std::string>{"before_fit", "train_begin", "epoch_begin 0", "step_begin 0",
+                                        "step_end 1", "step_complete 1", "step_begin 1", "step_end 2",
+                                        "validation_begin", "validation_end 2", "epoch_end 0",
+                                        "step_complete 2", "before_save", "after_save", "train_end"}));
+  });
+}
+
+// Throws on one rank at one of the moments.
+class Failing final : public Callback {
+ public:
+  Failing(std::string moment, int rank) : moment_(std::move(moment)), rank_(rank) {}
+  std::string name() const override { return "failing"; }
+  void on_train_begin(Trainer& t, const FitPlan&) override { fail("train_begin", t); }
+  void on_epoch_begin(Trainer& t, std::int64_t) override { fail("epoch_begin", t); }
+  void on_step_begin(Trainer& t, std::int64_t step) override {
+    if (step == 2) fail("step_begin", t);
+  }
+  void on_step_end(Trainer& t, const StepRecord& record) override {
+    if (record.step == 3) fail("step_end", t);
+    if (record.step == 8) fail("last_step_end", t);
+  }
+  void on_validation_begin(Trainer& t) override { fail("validation_begin", t); }
+  void on_validation_end(Trainer& t, const ValidationRecord&) override { fail("validation_end", t); }
+  void on_epoch_end(Trainer& t, const EpochRecord&) override { fail("epoch_end", t); }
+  void on_train_end(Trainer& t, const FitResult&) override { fail("train_end", t); }
+
+ private:
+  void fail(const char* moment, Trainer& trainer) const {
+    if (moment_ == moment && trainer.strategy().context().rank() == rank_)
+      throw Error(str("no room at ", moment));
+  }
+  std::string moment_;
+  int rank_;
+};
+
+TEST(Callbacks, OneThatThrowsOnOneRankEndsAllWithItsMessage) {
+  for (const char* strategy_name : {"ddp", "zero3"}) {
+    for (const char* moment : {"train_begin", "epoch_begin", "step_begin", "step_end", "last_step_end",
+                               "validation_begin", "validation_end", "epoch_end", "train_end"}) {
+      std::atomic<int> told{0};
+      std::atomic<int> reporters{0};
+      run_ranks(3, "native", [&](Context& context) {
+        auto strategy = all_strategies().make(strategy_name, context);
+        Trainer trainer(*strategy, small_model(), adamw(), cross_entropy);
+        auto diary = std::make_shared<Diary>();
+        try {
+          trainer.fit(digits(48), {.epochs = 2,
+                                   .batch_size = 4,
+                                   .validation = digits(9, 2),
+                                   .callbacks = {std::make_shared<Failing>(moment, 1), diary}});
+          ADD_FAILURE() << moment;
+        } catch (const AgreedError& error) {
+          const std::string expected = str("rank 1: failing: no room at ", moment);
+          EXPECT_EQ(error.what(), expected);
+          EXPECT_EQ(diary->lines.back(), "exception " + expected);
+          EXPECT_EQ(error.exit_code(), ExitCode::failed);
+          if (error.mine_to_report()) ++reporters;
+          ++told;
+        }
+      });
+      EXPECT_EQ(told, 3) << strategy_name << " " << moment;
+      EXPECT_EQ(reporters, 1);
+    }
+  }
+}
+
+TEST(Callbacks, OneThatThrowsInOneProcessThrowsItsOwnError) {
+  run_ranks(1, "native", [&](Context& context) {
+    auto strategy = strategy_for(context);
+    Trainer trainer(*strategy, small_model(), adamw(), cross_entropy);
+    EXPECT_THROW(trainer.fit(digits(16), {.validation = digits(8),
+                                          .callbacks = {std::make_shared<EarlyStopping>(
+                                              EarlyStopping::Options{.metric = "bleu"})}}),
+                 UsageError);
+  });
+}
+
+std::vector<at::Tensor> values_of(Trainer& trainer) {
+  std::vector<at::Tensor> values;
+  for (const Shard& shard : trainer.copy_weights()) values.push_back(shard.local);
+  return values;
+}
+
+bool equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const at::Tensor& x, const at::Tensor& y) { return x.equal(y); });
+}
+
+// A figure that is best at one validation.
+Metric best_at(int validation) {
+  auto passes = std::make_shared<std::atomic<int>>(0);
+  return {"told", 1, [](const MetricInput&, std::span<double> sums) { sums[0] = 0; },
+          [passes, validation](std::span<const double>) {
+            return std::abs(static_cast<double>(++*passes - validation));
+          }};
+}
+
+TEST(EarlyStopping, EndsWithTheBestWeights) {
+  for (const char* strategy_name : {"ddp", "zero1", "zero3"}) {
+    run_ranks(2, "native", [&](Context& context) {
+      auto strategy = all_strategies().make(strategy_name, context);
+      struct Keeper final : Callback {
+        std::string name() const override { return "keeper"; }
+        void on_validation_end(Trainer& trainer, const ValidationRecord&) override {
+          seen.push_back(values_of(trainer));
+        }
+        std::vector<std::vector<at::Tensor>> seen;
+      };
+      auto keeper = std::make_shared<Keeper>();
+      Trainer trainer(*strategy, small_model());
+      trainer.compile(adamw(), cross_entropy, {loss_metric(), best_at(2)});
+      const FitResult result = trainer.fit(
+          digits(32), {.epochs = 9,
+                       .batch_size = 8,
+                       .validation = digits(8, 2),
+                       .callbacks = {keeper, std::make_shared<EarlyStopping>(EarlyStopping::Options{
+                                                 .metric = "told", .patience = 2, .restore_best = true})}});
+      EXPECT_EQ(result.end, FitEnd::early);
+      EXPECT_EQ(result.ended_by, "early_stopping");
+      ASSERT_EQ(keeper->seen.size(), 4U) << strategy_name;
+      EXPECT_TRUE(equal(values_of(trainer), keeper->seen[1])) << strategy_name;
+      EXPECT_FALSE(equal(keeper->seen[3], keeper->seen[1]));
+    });
+  }
+}
+
+TEST(ModelCheckpoint, KeepsTheBestAndEveryNthEpoch) {
+  const TemporaryDirectory directory;
+  run_ranks(2, "native", [&](Context& context) {
+    auto strategy = strategy_for(context);
+    Trainer trainer(*strategy, small_model());
+    trainer.compile(adamw(), cross_entropy, {loss_metric(), best_at(4)});
+    const auto checkpoint = [&](ModelCheckpoint::Options options, const char* name) {
+      options.directory = directory.path() / name;
+      return std::make_shared<ModelCheckpoint>(options);
+    };
+    trainer.fit(digits(16), {.epochs = 7,
+                             .batch_size = 8,
+                             .validation = digits(8, 2),
+                             .callbacks = {checkpoint({.keep = 2, .best_of = "told"}, "best"),
+                                           checkpoint({.every_epochs = 3, .keep = 9}, "third")}});
+    if (context.rank() != 0) return;
+    const auto steps = [&](const char* name) {
+      std::vector<std::int64_t> steps;
+      for (const CheckpointEntry& entry : list_checkpoints(directory.path() / name))
+        steps.push_back(entry.step);
+      return steps;
+    };
+    EXPECT_EQ(steps("best"), (std::vector<std::int64_t>{3, 4}));
+    EXPECT_EQ(steps("third"), (std::vector<std::int64_t>{3, 6, 7}));
+  });
+}
+
+TEST(ReduceOnPlateau, LowersTheRateAndRemembers) {
+  run_ranks(1, "native", [&](Context& context) {
+    auto strategy = strategy_for(context);
+    for (const bool scheduled : {false, true}) {
+      Trainer trainer(*strategy, small_model());
+      trainer.compile(adamw(0.01), cross_entropy, {loss_metric(), best_at(1)});
+      auto recorder = std::make_shared<Recorder>();
+      auto plateau = std::make_shared<ReduceOnPlateau>(
+          ReduceOnPlateau::Options{.metric = "told", .patience = 2, .factor = 0.5, .smallest = 0.3});
+      FitOptions options{
+          .epochs = 8, .batch_size = 8, .validation = digits(8, 2), .callbacks = {recorder, plateau}};
+      if (scheduled) options.schedule = [](std::int64_t step) { return 0.1 * static_cast<double>(step + 1); };
+      trainer.fit(digits(8), options);
+      const std::vector<double> factors{1, 1, 1, 0.5, 0.5, 0.3, 0.3, 0.3};
+      for (std::size_t i = 0; i < factors.size(); ++i) {
+        EXPECT_DOUBLE_EQ(recorder->steps_[i].learning_rate,
+                         factors[i] * (scheduled ? 0.1 * static_cast<double>(i + 1) : 0.01));
+      }
+      ReduceOnPlateau resumed({.metric = "told", .patience = 2, .factor = 0.5});
+      resumed.restore(plateau->state());
+      EXPECT_DOUBLE_EQ(resumed.learning_rate_factor(), 0.3);
+    }
+    EXPECT_THROW(ReduceOnPlateau({.factor = 1.5}), UsageError);
+  });
+}
+
+TEST(LearningRateScheduler, KeepsTheCurveOfTheRunThatBegan) {
+  const TemporaryDirectory directory;
+  run_ranks(1, "native", [&](Context& context) {
+    auto strategy = strategy_for(context);
+    const auto rates = [&](std::int64_t steps, std::int64_t told_warmup, bool resumed) {
+      Trainer trainer(*strategy, small_model(), adamw(0.01), cross_entropy);
+      if (resumed) trainer.restore(directory.path());
+      auto recorder = std::make_shared<Recorder>();
+      trainer.fit(digits(80),
+                  {.steps = steps,
+                   .batch_size = 8,
+                   .callbacks = {recorder, std::make_shared<LearningRateScheduler>(ScheduleOptions{
+                                               .kind = "cosine", .warmup_steps = told_warmup})}});
+      if (!resumed && steps == 4) trainer.save(directory.path(), 1);
+      std::vector<double> rates;
+      for (const StepRecord& step : recorder->steps_) rates.push_back(step.learning_rate);
+      return rates;
+    };
+    const std::vector<double> first = rates(4, 2, false);
+    EXPECT_DOUBLE_EQ(first[0], 0.005);
+    EXPECT_DOUBLE_EQ(first[1], 0.01);
+    EXPECT_DOUBLE_EQ(first[3], 0.005);  // half of the way down
+    // More steps, another warm-up: the curve has ended all the same.
+    for (const double rate : rates(8, 6, true)) EXPECT_DOUBLE_EQ(rate, 0.0);
+  });
+}
+
+TEST(GradientNorm, MeasuresWithoutScaling) {
+  for (const char* strategy_name : {"ddp", "zero2"}) {
+    run_ranks(2, "native", [&](Context& context) {
+      auto strategy = all_strategies().make(strategy_name, context);
+      const auto trained = [&](std::vector<std::shared_ptr<Callback>> callbacks, double clip) {
+        Trainer trainer(*strategy, small_model(), adamw(), cross_entropy);
+        trainer.fit(digits(32),
+                    {.steps = 4, .batch_size = 4, .clip_norm = clip, .callbacks = std::move(callbacks)});
+        return values_of(trainer);
+      };
+      auto recorder = std::make_shared<Recorder>();
+      auto clipped = std::make_shared<Recorder>();
+      const auto norm = std::make_shared<GradientNorm>(GradientNorm::Options{.every_steps = 2});
+      EXPECT_TRUE(equal(trained({norm, recorder}, 0), trained({}, 0))) << strategy_name;
+      trained({clipped}, 1e9);
+      EXPECT_FALSE(recorder->steps_[0].gradient_norm.has_value());
+      EXPECT_EQ(recorder->steps_[1].gradient_norm, clipped->steps_[1].gradient_norm);
+      EXPECT_GE(norm->largest().value(), *recorder->steps_[3].gradient_norm);
+    });
+  }
+}
+
+TEST(TerminateOnNan, EndsTrainingOnAllRanks) {
+  run_ranks(2, "native", [&](Context& context) {
+    auto strategy = strategy_for(context);
+    Trainer trainer(*strategy, small_model());
+    trainer.compile(adamw(1e38));
+    const FitResult result = trainer.fit(
+        digits(64), {.epochs = 20, .batch_size = 4, .callbacks = {std::make_shared<TerminateOnNan>()}});
+    EXPECT_EQ(result.end, FitEnd::early);
+    EXPECT_EQ(result.ended_by, "terminate_on_nan");
+    EXPECT_FALSE(std::isfinite(*result.loss));
+    EXPECT_LT(result.step, 160);
+  });
+}
+
+TEST(EpochLogs, HaveALineForEachEpochOfResumedRunsToo) {
+  const TemporaryDirectory directory;
+  run_ranks(2, "native", [&](Context& context) {
+    auto strategy = strategy_for(context);
+    const auto train = [&](std::int64_t epochs, bool resumed) {
+      Trainer trainer(*strategy, small_model(), adamw(), cross_entropy);
+      if (resumed) trainer.restore(directory / "checkpoints");
+      std::vector<std::shared_ptr<Callback>> callbacks{std::make_shared<CsvLog>(directory / "log.csv"),
+                                                       std::make_shared<JsonLog>(directory / "log.jsonl")};
+      if (epochs == 2)
+        callbacks.push_back(std::make_shared<ModelCheckpoint>(
+            ModelCheckpoint::Options{.directory = directory / "checkpoints"}));
+      return trainer.fit(
+          digits(24),
+          {.epochs = epochs, .batch_size = 4, .validation = digits(8, 2), .callbacks = callbacks});
+    };
+    train(2, false);
+    train(4, true);  // dies, so to say: its checkpoint is that of two epochs
+    const FitResult result = train(3, true);
+    ASSERT_EQ(result.history.size(), 1U);
+    EXPECT_EQ(result.history[0].epoch, 2);
+    EXPECT_EQ(result.history[0].samples, 24);
+    if (context.rank() != 0) return;
+    const auto rows = lines_of(directory / "log.csv");
+    ASSERT_EQ(rows.size(), 4U);
+    EXPECT_EQ(rows[0], "epoch,step,loss,learning_rate,samples,elapsed_s,validation_loss");
+    EXPECT_TRUE(rows[1].starts_with("0,3,")) << rows[1];
+    EXPECT_TRUE(rows[3].starts_with("2,9,")) << rows[3];
+    const auto objects = lines_of(directory / "log.jsonl");
+    ASSERT_EQ(objects.size(), 3U);
+    const auto last = nlohmann::json::parse(objects[2]);
+    EXPECT_EQ(last["step"], 9);
+    EXPECT_EQ(last["loss"].get<double>(), result.history[0].loss);
+    EXPECT_EQ(last["validation"]["loss"].get<double>(), result.validation.at("loss"));
+  });
+}
+
+TEST(BackupAndRestore, GoesOnWhereTheProcessDied) {
+  const TemporaryDirectory directory;
+  run_ranks(2, "native", [&](Context& context) {
+    auto strategy = strategy_for(context);
+    const auto train = [&](std::filesystem::path backup, bool dies) {
+      Trainer trainer(*strategy, small_model(), adamw(), cross_entropy);
+      auto recorder = std::make_shared<Recorder>();
+      std::vector<std::shared_ptr<Callback>> callbacks{
+          recorder, std::make_shared<BackupAndRestore>(
+                        BackupAndRestore::Options{.directory = backup, .every_steps = 2})};
+      struct Dies final : Callback {
+        std::string name() const override { return "dies"; }
+        void on_step_end(Trainer&, const StepRecord& record) override {
+          if (record.step == 5) throw Error("the process dies");
+        }
+      };
+      if (dies) callbacks.push_back(std::make_shared<Dies>());
+      try {
+        trainer.fit(digits(32), {.epochs = 2, .batch_size = 4, .callbacks = callbacks});
+        EXPECT_FALSE(dies);
+      } catch (const AgreedError&) {
+        EXPECT_TRUE(dies);
+      }
+      return recorder->losses();
+    };
+    const std::vector<double> whole = train(directory / "whole", false);
+    EXPECT_FALSE(std::filesystem::exists(directory / "whole"));
+    train(directory / "backup", true);
+    std::vector<double> rest = train(directory / "backup", false);
+    ASSERT_EQ(rest.size(), 4U);  // the backup is of step 4
+    EXPECT_TRUE(std::equal(rest.begin(), rest.end(), whole.end() - 4));
+  });
+}
+
+TEST(Preemption, ByAFileOrASignalEndsAllRanksAfterOneStep) {
+  const TemporaryDirectory directory;
+  for (const bool by_signal : {false, true}) {
+    run_ranks(2, "native", [&](Context& context) {
+      auto strategy = strategy_for(context);
+      Trainer trainer(*strategy, small_model(), adamw(), cross_entropy);
+      // Handlers are the process's, of which ranks as threads share one: rank 1 alone takes the signal over.
+      const auto preemption = std::make_shared<Preemption>(
+          by_signal && context.rank() == 1
+              ? Preemption::Options{.signals = {SIGUSR2}}
+              : Preemption::Options{.notice_file = directory / (by_signal ? "none" : "notice")});
+      struct Announces final : Callback {
+        std::string name() const override { return "announces"; }
+        void on_train_begin(Trainer& trainer, const FitPlan&) override {
+          if (trainer.strategy().context().rank() != 1) return;
+          if (by_signal) {
+            std::raise(SIGUSR2);
+          } else {
+            std::ofstream(file) << "soon";
+          }
+        }
+        bool by_signal = false;
+        std::filesystem::path file;
+      };
+      auto announces = std::make_shared<Announces>();
+      announces->by_signal = by_signal;
+      announces->file = directory / "notice";
+      const FitResult result =
+          trainer.fit(digits(80), {.epochs = 5, .batch_size = 4, .callbacks = {preemption, announces}});
+      EXPECT_EQ(result.end, FitEnd::preempted);
+      EXPECT_EQ(result.step, 1);
+    });
+  }
+}
+
+TEST(WeightAverage, IsTheAverageUnderEveryStrategyAndAfterAResume) {
+  std::vector<double> losses;
+  for (const auto& [strategy_name, ranks] : std::vector<std::pair<std::string, int>>{
+           {"one_device", 1}, {"ddp", 2}, {"zero1", 2}, {"zero3", 2}, {"zero3", 3}}) {
+    const TemporaryDirectory directory;
+    run_ranks(ranks, "native", [&, strategy_name = strategy_name, ranks = ranks](Context& context) {
+      auto strategy = all_strategies().make(strategy_name, context);
+      // By hand, from the weights after each step.
+      struct ByHand final : Callback {
+        std::string name() const override { return "by_hand"; }
+        void on_train_begin(Trainer& trainer, const FitPlan&) override { average = values_of(trainer); }
+        void on_step_end(Trainer& trainer, const StepRecord&) override {
+          const auto now = values_of(trainer);
+          for (std::size_t i = 0; i < now.size(); ++i) average[i] = 0.75 * average[i] + 0.25 * now[i];
+        }
+        std::vector<at::Tensor> average;
+      };
+      auto by_hand = std::make_shared<ByHand>();
+      const auto options = [&](std::int64_t steps, std::vector<std::shared_ptr<Callback>> callbacks) {
+        callbacks.push_back(std::make_shared<WeightAverage>(
+            WeightAverage::Options{.decay = 0.75, .directory = directory / "average"}));
+        callbacks.push_back(std::make_shared<ModelCheckpoint>(
+            ModelCheckpoint::Options{.directory = directory / "checkpoints", .every_steps = 5}));
+        return FitOptions{
+            .steps = steps, .batch_size = 12 / ranks, .validation = digits(20, 2), .callbacks = callbacks};
+      };
+      Trainer straight(*strategy, small_model(), adamw(), cross_entropy);
+      const FitResult result = straight.fit(digits(48), options(10, {by_hand}));
+      const auto own = values_of(straight);
+      for (std::size_t i = 0; i < own.size(); ++i)
+        EXPECT_TRUE(torch::allclose(own[i], by_hand->average[i], 1e-5, 1e-6)) << strategy_name << ranks;
+      // What was validated last is the average.
+      EXPECT_EQ(straight.evaluate(*digits(20, 2)).at("loss"), result.validation.at("loss"));
+      if (context.rank() == 0) losses.push_back(result.validation.at("loss"));
+
+      Trainer resumed(*strategy, small_model(), adamw(), cross_entropy);
+      resumed.restore(directory / "checkpoints" / checkpoint_name(5));
+      resumed.fit(digits(48), options(10, {}));
+      EXPECT_TRUE(equal(values_of(resumed), own)) << strategy_name << ranks;
+    });
+  }
+  for (const double loss : losses) EXPECT_NEAR(loss, losses[0], 1e-5);
+  EXPECT_THROW(WeightAverage({.decay = 1.0}), UsageError);
+}
+
+// Ranks that train alone between averages show the average in between, and go on from weights of their own
+// and from what the outer optimizer remembers: also after a checkpoint, whenever it was taken.
+TEST(WeightAverage, LeavesReplicasThatTrainAloneAsTheyAre) {
+  const TemporaryDirectory directory;
+  run_ranks(2, "native", [&](Context& context) {
+    const auto trained = [&](std::int64_t steps, const std::filesystem::path& from,
+                             std::vector<std::shared_ptr<Callback>> callbacks) {
+      auto strategy =
+          all_strategies().make("local_sgd", context, LocalSgdOptions{.sync_period = 4, .outer = "diloco"});
+      Trainer trainer(
+          *strategy, small_model(),
+          [](torch::nn::Module& module) {
+            return make_optimizer({.name = "sgd", .learning_rate = 0.1}, module);
+          },
+          cross_entropy);
+      if (!from.empty()) trainer.restore(from);
+      trainer.fit(digits(96), {.steps = steps,
+                               .batch_size = 4,
+                               .validation = digits(20, 2),
+                               .validate_every = 3,
+                               .callbacks = std::move(callbacks)});
+      return values_of(trainer);
+    };
+    const auto average = [&](const char* name, bool keep_at_end) {
+      return std::make_shared<WeightAverage>(WeightAverage::Options{
+          .decay = 0.75, .keep_at_end = keep_at_end, .directory = directory / name / "average"});
+    };
+    const auto checkpoints = [&](const char* name) {
+      return std::make_shared<ModelCheckpoint>(
+          ModelCheckpoint::Options{.directory = directory / name, .every_steps = 5});
+    };
+    EXPECT_TRUE(equal(trained(14, {}, {average("plain", false), checkpoints("plain")}), trained(14, {}, {})));
+    const auto averaged = trained(14, {}, {average("whole", true), checkpoints("whole")});
+    // Of a training that goes on, and of one that ended, with the average.
+    trained(7, {}, {average("short", true), checkpoints("short")});
+    for (const std::int64_t step : {5, 7}) {
+      const std::filesystem::path from = directory / "short" / checkpoint_name(step);
+      EXPECT_TRUE(equal(trained(14, from, {average("short", true)}), averaged)) << step;
+    }
+  });
+}
+
+}  // namespace
+}  // namespace rondo::callbacks_test

@@ -1,0 +1,127 @@
+#include "rondo/train/save_training.h"
+
+#include <gtest/gtest.h>
+#include <torch/nn.h>
+#include <torch/optim/adamw.h>
+#include <torch/types.h>
+
+#include "rondo/base/error.h"
+#include "rondo/nn/unit.h"
+#include "rondo/parallel/registry.h"
+#include "rondo/strategy/summon_full_params.h"
+#include "tests/backend/ranks.h"
+#include "tests/errors.h"
+#include "tests/temporary_directory.h"
+
+namespace rondo::save_training_test {
+namespace {
+
+using testing::expect_facts;
+using testing::message_of;
+using testing::run_ranks;
+
+struct NetImpl : torch::nn::Module {
+  explicit NetImpl(std::int64_t width = 6) {
+    // As a checkpoint's other rank must not draw from the shared generator.
+    const at::NoGradGuard no_gradients;
+    for (int i = 0; i < 2; ++i)
+      layers.push_back(register_module("layer" + std::to_string(i), Unit<torch::nn::Linear>(width, width)));
+    float value = 0;
+    for (at::Tensor& parameter : parameters()) {
+      parameter.copy_(torch::linspace(value, value + 0.5F, parameter.numel()).view_as(parameter));
+      value += 0.5F;
+    }
+  }
+  at::Tensor forward(at::Tensor x) {
+    for (auto& layer : layers) x = torch::tanh(layer(x));
+    return x;
+  }
+  std::vector<Unit<torch::nn::Linear>> layers;
+};
+TORCH_MODULE(Net);
+
+// A loop of one's own.
+struct Loop {
+  Loop(const Context& ranks, const std::string& name)
+      : context(ranks),
+        strategy(all_strategies().make(name, ranks)),
+        prepared(strategy->prepare(net.ptr())),
+        optimizer(prepared->module().parameters(), torch::optim::AdamWOptions(0.05)) {}
+
+  void step(std::int64_t number) {
+    const at::Tensor input =
+        torch::linspace(-1, 1, 12).view({2, 6}) * static_cast<float>(number + context.rank() + 1);
+    optimizer.zero_grad();
+    prepared->begin_step({.samples = 2, .gradients_are_read = false});
+    net(input).square().sum().backward();
+    prepared->finish_backward();
+    prepared->step(optimizer);
+  }
+  std::vector<at::Tensor> weights() {
+    const SummonFullParams full(*prepared);
+    std::vector<at::Tensor> copies;
+    for (const at::Tensor& parameter : net->parameters()) copies.push_back(parameter.detach().clone());
+    return copies;
+  }
+  OwnTraining training() { return {context, *net, *prepared, optimizer}; }
+
+  const Context& context;
+  Net net;
+  std::unique_ptr<Strategy> strategy;
+  std::unique_ptr<PreparedModel> prepared;
+  torch::optim::AdamW optimizer;
+};
+
+void expect_same(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b, bool bits) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i)
+    EXPECT_TRUE(bits ? torch::equal(a[i], b[i]) : torch::allclose(a[i], b[i], 1e-5, 1e-6))
+        << "parameter " << i;
+}
+
+TEST(SaveTraining, ALoopOfOnesOwnGoesOnUnderAnyStrategy) {
+  for (const char* name : {"ddp", "zero1", "zero3"}) {
+    TemporaryDirectory directory;
+    std::vector<at::Tensor> uninterrupted;
+    run_ranks(2, "native", [&](Context& context) {
+      Loop loop(context, name);
+      for (int i = 0; i < 3; ++i) loop.step(i);
+      save(directory.path(), loop.training(), 3, {{"best", 0.25}});
+      for (int i = 3; i < 5; ++i) loop.step(i);
+      const std::vector<at::Tensor> weights = loop.weights();
+      if (context.rank() == 0) uninterrupted = weights;
+    });
+    // Under the same strategy bit for bit, under another one up to the order of sums.
+    for (const char* other : {name, "ddp", "zero3"}) {
+      run_ranks(2, "native", [&](Context& context) {
+        Loop loop(context, other);
+        loop.step(7);  // something else first
+        const OwnPosition position = load(directory.path(), loop.training());
+        EXPECT_EQ(position.step, 3);
+        EXPECT_EQ(position.values.at("best"), 0.25);
+        for (auto i = position.step; i < 5; ++i) loop.step(i);
+        const std::vector<at::Tensor> weights = loop.weights();
+        if (context.rank() == 0) expect_same(weights, uninterrupted, std::string(other) == name);
+      });
+    }
+  }
+}
+
+TEST(SaveTraining, SaysWhatDiffers) {
+  TemporaryDirectory directory;
+  run_ranks(2, "native", [&](Context& context) {
+    Loop loop(context, "zero2");
+    loop.step(0);
+    save(directory.path(), loop.training(), 1);
+    Net wide(8);
+    const auto prepared = loop.strategy->prepare(wide.ptr());
+    torch::optim::AdamW optimizer(prepared->module().parameters(), torch::optim::AdamWOptions(0.05));
+    expect_facts(message_of<Error>([&] {
+                   load(directory.path(), {context, *wide, *prepared, optimizer});
+                 }),
+                 {"layer0.weight", "6", "8"});
+  });
+}
+
+}  // namespace
+}  // namespace rondo::save_training_test
