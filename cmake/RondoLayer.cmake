@@ -24,7 +24,8 @@ function(rondo_torch_header)
   rondo_compile_as_test(rondo_torch_header_of_tests)
 endfunction()
 
-# A program of tests calls the layers and computes nothing itself: optimising it would take a third of its compile time.
+# A program of tests or an example calls the layers and computes nothing itself: optimising it would take most of its
+# compile time.
 function(rondo_compile_as_test target)
   target_compile_options(${target} PRIVATE ${RONDO_TEST_OPTIMISATION})
 endfunction()

@@ -1,6 +1,7 @@
 #include "apps/common/matmul_setup.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <array>
@@ -19,6 +20,7 @@
 #include "rondo/base/text.h"
 #include "rondo/kernels/matmul_choice.h"
 #include "rondo/kernels/matmul_measurement.h"
+#include "rondo/launch/descriptor.h"
 
 namespace rondo {
 namespace {
@@ -53,6 +55,16 @@ std::vector<fs::path> places(const fs::path& run_directory) {
 
 // Ranks read there what is known.
 void use_place(const fs::path& path) { setenv(kPlaceVariable, path.c_str(), /*overwrite=*/1); }
+
+// Held while one program measures for `place`: two at once would disturb each other, and what the first one
+// began to compute with would be replaced by the second one's result. The lock is on the folder of the place;
+// without one (a file system that has no locks) both measure.
+launch::Descriptor turn_to_measure(const fs::path& place) {
+  const fs::path folder = place.has_parent_path() ? place.parent_path() : fs::path(".");
+  launch::Descriptor lock(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (lock.valid()) flock(lock.number(), LOCK_EX);
+  return lock;
+}
 
 }  // namespace
 
@@ -98,14 +110,16 @@ void prepare_matmul(const std::string& setting, const fs::path& run_directory) {
       use_place(place);
       return;
     }
-    if (!find_place_for_matmul(run_directory)) {
+    const std::optional<std::string> place = find_place_for_matmul(run_directory);
+    if (!place) {
       log::warning("matrix products use the default kernels: nothing can be written to ",
                    tried.empty() ? "any place (neither HOME nor XDG_CACHE_HOME is set)" : path_list(tried),
                    ", so that a measurement of faster ones could not be kept; ", kPlaceVariable,
                    "=FILE names another place, --matmul default asks for none");
       return;
     }
-    measure_matmul();
+    const launch::Descriptor turn = turn_to_measure(*place);
+    if (!find_matmul_measurement(*place, library)) measure_matmul();
   } catch (const std::exception& error) {
     log::warning("matrix products use the default kernels, faster ones could not be looked for: ",
                  error.what());

@@ -31,7 +31,7 @@ int train_or_sample(const TrainFlags& flags, const StrategyRegistry& strategies)
     return static_cast<int>(error.exit_code());
   } catch (const std::exception& error) {
     let_error_end_process();
-    launch::record_failure(error.what());
+    launch::record_failure(error);
     throw;  // reported by the command line
   }
 }

@@ -213,17 +213,8 @@ std::unique_ptr<Strategy> make_strategy(const TrainFlags& flags, const StrategyR
   return strategies.make(name, context, values_of(name));
 }
 
-}  // namespace
-
-ExitCode run_training(const TrainFlags& given, const StrategyRegistry& strategies) {
-  TrainFlags flags = given;
-  track_cpu_allocations();
-  InitOptions init_options;
-  init_options.backend = flags.backend;
-  if (flags.deterministic) init_options.deterministic = true;
-  init_options.timeout = parse_duration(flags.timeout, "--timeout");
-  TrainingPlace place = training_place(flags.strategy, flags.options, init_options);
-  Context context = init(init_options);
+ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags,
+                  const StrategyRegistry& strategies) {
   const auto lie_on = [&](const std::function<Mesh()>& find) {
     Context meshed = context;
     run_agreed(context, [&] {
@@ -385,6 +376,35 @@ ExitCode run_training(const TrainFlags& given, const StrategyRegistry& strategie
   if (place.writes) print_result(flags, run, context, trainer, result, prediction.get(), parameters);
   context.shutdown();
   return result.end == FitEnd::preempted ? ExitCode::preempted : ExitCode::ok;
+}
+
+// A launcher sends TERM to the others as soon as one rank has failed. So no rank ends before the one that
+// reports the error can no longer be ended by that.
+void stand_by_report(const Context& context) {
+  let_error_end_process();
+  try {
+    barrier(context.world());
+  } catch (const std::exception&) {
+    // A rank has ended all the same; there is an error to report already.
+  }
+}
+
+}  // namespace
+
+ExitCode run_training(const TrainFlags& flags, const StrategyRegistry& strategies) {
+  track_cpu_allocations();
+  InitOptions init_options;
+  init_options.backend = flags.backend;
+  if (flags.deterministic) init_options.deterministic = true;
+  init_options.timeout = parse_duration(flags.timeout, "--timeout");
+  const TrainingPlace place = training_place(flags.strategy, flags.options, init_options);
+  const Context context = init(init_options);
+  try {
+    return train_in(context, place, flags, strategies);
+  } catch (const AgreedError&) {
+    stand_by_report(context);
+    throw;
+  }
 }
 
 }  // namespace rondo

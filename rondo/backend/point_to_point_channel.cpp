@@ -14,7 +14,7 @@ namespace {
 // has said it before, or is dead; but when its deadline passes Gloo closes them first, and deadlines are
 // close to each other.
 constexpr auto kDeadlinesApart = std::chrono::seconds(5);
-constexpr auto kAnswerTimeNearDeadline = std::chrono::milliseconds(300);
+constexpr auto kAnswerTimeNearDeadline = std::chrono::seconds(3);
 constexpr auto kAnswerTime = std::chrono::milliseconds(15);
 constexpr auto kLongestWait = std::chrono::hours(24 * 365);
 constexpr auto kLookInterval = std::chrono::milliseconds(5);

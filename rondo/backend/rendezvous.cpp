@@ -5,9 +5,14 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
 #include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/network.h"
 #include "rondo/base/error.h"
+#include "rondo/base/log.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"
 #include "rondo/env/environment.h"
@@ -17,12 +22,18 @@
 namespace rondo {
 namespace {
 
+// Under this key rank 0 says which attempt of the job its store belongs to.
+constexpr const char* kAttemptKey = "rondo/attempt";
+
+bool agent_listens() {
+  const auto agent = env::lookup(env::process_environment(), "TORCHELASTIC_USE_AGENT_STORE");
+  return agent && *agent == "True";
+}
+
 c10::intrusive_ptr<c10d::Store> tcp_store(const env::Identity& identity, const std::string& host, int port,
                                           Duration timeout) {
   const auto environment = env::process_environment();
-  const auto agent = env::lookup(environment, "TORCHELASTIC_USE_AGENT_STORE");
-  const bool agent_listens = agent && *agent == "True";
-  const bool listens = identity.rank == 0 && !agent_listens;
+  const bool listens = identity.rank == 0 && !agent_listens();
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(port);
   options.isServer = listens;
@@ -57,6 +68,70 @@ c10::intrusive_ptr<c10d::Store> tcp_store(const env::Identity& identity, const s
   }
 }
 
+void wait_for_key(c10d::Store& store, const std::string& key, Deadline deadline) {
+  store.wait({key}, std::max(std::chrono::duration_cast<std::chrono::milliseconds>(deadline.remaining()),
+                             std::chrono::milliseconds(1)));
+}
+
+// The attempt that a store belongs to. Throws what c10d throws where the store is lost before it says so.
+int attempt_of(c10d::Store& store, Deadline deadline) {
+  wait_for_key(store, kAttemptKey, deadline);
+  const std::vector<std::uint8_t> said = store.get(kAttemptKey);
+  return static_cast<int>(parse_integer(std::string(said.begin(), said.end()), kAttemptKey));
+}
+
+// Whether the store of `attempt` is this rank's; false when it was of an earlier one and has gone with it.
+bool is_own_attempt(c10d::Store& store, int attempt, const env::Identity& identity, Deadline deadline) {
+  if (attempt == identity.restart_count) return true;
+  if (attempt > identity.restart_count) {
+    throw Error(str("rank ", identity.rank, " was started for attempt ", identity.restart_count,
+                    " of the job, but rank 0 is in attempt ", attempt,
+                    ": this host has restarted less often. Give it --restart-count ", attempt, "."));
+  }
+  log::info("rank 0 is still in attempt ", attempt, " of the job; waiting for attempt ",
+            identity.restart_count);
+  try {
+    wait_for_key(store, str(kAttemptKey, "/", identity.restart_count), deadline);
+  } catch (const std::exception&) {  // its rank 0 has ended, or the time is over
+  }
+  return false;
+}
+
+// Hosts of one job change to the next attempt one after the other: a rank may come while rank 0 of the
+// attempt before still listens, whose store ends with it.
+c10::intrusive_ptr<c10d::Store> tcp_store_of_attempt(const env::Identity& identity, const std::string& host,
+                                                     int port, Duration timeout) {
+  const Deadline deadline = Deadline::after(timeout);
+  if (agent_listens()) return tcp_store(identity, host, port, timeout);
+  if (identity.rank == 0) {
+    auto store = tcp_store(identity, host, port, timeout);
+    const std::string attempt = str(identity.restart_count);
+    store->set(kAttemptKey, std::vector<std::uint8_t>(attempt.begin(), attempt.end()));
+    return store;
+  }
+  while (true) {
+    c10::intrusive_ptr<c10d::Store> store;
+    int attempt = 0;
+    try {
+      store = tcp_store(identity, host, port, deadline.remaining());
+      attempt = attempt_of(*store, deadline);
+    } catch (const TimeoutError&) {
+      throw;
+    } catch (const std::exception&) {
+      if (identity.restart_count == 0 || deadline.passed()) throw;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));  // until what refuses has gone
+      continue;
+    }
+    if (is_own_attempt(*store, attempt, identity, deadline)) return store;
+    if (deadline.passed()) {
+      throw TimeoutError(str("rank ", identity.rank, " waited ", to_string(timeout), " for attempt ",
+                             identity.restart_count, " of the job, but rank 0 at ", host, ":", port,
+                             " is in an earlier one. Is --restart-count too high?"),
+                         {0});
+    }
+  }
+}
+
 }  // namespace
 
 c10::intrusive_ptr<c10d::Store> meet(const env::Identity& identity, const std::string& init_method,
@@ -66,13 +141,13 @@ c10::intrusive_ptr<c10d::Store> meet(const env::Identity& identity, const std::s
     return c10::make_intrusive<c10d::FileStore>(method.path, identity.world_size);
   }
   if (method.kind == env::InitMethod::Kind::tcp)
-    return tcp_store(identity, method.host, method.port, timeout);
+    return tcp_store_of_attempt(identity, method.host, method.port, timeout);
   if (identity.world_size == 1) return c10::make_intrusive<c10d::HashStore>();
   // A launcher's store reaches the ranks that it started, which on several hosts are not all.
   if (identity.local_world_size == identity.world_size) {
     if (const auto store = launcher_store()) return store;
   }
-  return tcp_store(identity, identity.master_addr, identity.master_port, timeout);
+  return tcp_store_of_attempt(identity, identity.master_addr, identity.master_port, timeout);
 }
 
 c10::intrusive_ptr<c10d::Store> launcher_store() {

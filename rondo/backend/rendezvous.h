@@ -13,8 +13,9 @@ namespace rondo {
 //   file://                        c10d's FileStore at that path
 //   env:// and tcp://              c10d's TCPStore; rank 0 listens at the address that all were told
 //                                  (see network.h), unless torchrun's agent does
-// Blocking until the store can be reached. Throws Error naming the address when it cannot, and the port when
-// it is taken.
+// Blocking until the store can be reached, and for TCPStore until rank 0 is in this rank's attempt of the
+// job. Throws Error naming the address when it cannot, the port when it is taken, and the attempt when the
+// job is in a later one.
 c10::intrusive_ptr<c10d::Store> meet(const env::Identity& identity, const std::string& init_method,
                                      Duration timeout);
 

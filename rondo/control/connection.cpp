@@ -9,7 +9,8 @@
 namespace rondo::control {
 namespace {
 
-// A listener with another key hangs up in the handshake. One that is being killed may too, once.
+// A listener with another key hangs up in the handshake. One that is being killed may too, once. ZeroMQ tells
+// of a connection that ends so twice: that its handshake failed without a detail, and that it is gone.
 constexpr int kRefusalsThatCount = 2;
 
 }  // namespace
@@ -46,7 +47,7 @@ struct Connection::State {
         connected = false;
         ++losses;
       } else if (kind == ZMQ_EVENT_DISCONNECTED || kind == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL ||
-                 kind == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH || kind == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL) {
+                 kind == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
         ++refusals;
       }
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <string>
 #include <string_view>
 
@@ -12,8 +13,13 @@ namespace rondo::launch {
 // Writes `message` to the file that the launcher named in the environment; does nothing without a launcher.
 // For the outermost catch of a program. Never throws.
 void record_failure(std::string_view message) noexcept;
+// The same of an exception. Of a PeerLostError the file says so.
+void record_failure(const std::exception& error) noexcept;
 
 // The message in `path`, or an empty text when there is no such file or it is malformed.
 std::string read_error_file(const std::string& path);
+
+// Whether `path` tells of the end of another process: then that came first, however early this was written.
+bool tells_of_lost_peer(const std::string& path);
 
 }  // namespace rondo::launch

@@ -31,6 +31,8 @@ bool stopped_by_launcher(const AttemptEnd& end, const Worker& worker) {
 WallTime time_of_failure(const Worker& worker, const std::string& error_file) {
   struct stat status {};
   if (error_file.empty() || stat(error_file.c_str(), &status) != 0) return worker.end->wall_time;
+  // The other's end came before the file, but a busy launcher hears of an end only afterwards.
+  if (tells_of_lost_peer(error_file)) return worker.end->wall_time;
   const auto written = WallTime(std::chrono::duration_cast<WallTime::duration>(
       std::chrono::seconds(status.st_mtim.tv_sec) + std::chrono::nanoseconds(status.st_mtim.tv_nsec)));
   return std::min(worker.end->wall_time, written + kFileClockTick);

@@ -11,8 +11,9 @@ namespace rondo::launch {
 std::string signal_name(int signal);
 
 // The worker whose failure came first, as an index into `end.workers`. The time of a failure is that of the
-// worker's end, or of its error file where it wrote one earlier (a worker may hang on its way out). Workers
-// that only died of the launcher's own TERM or KILL do not count. Empty when none failed by itself.
+// worker's end, or of its error file where it wrote one earlier (a worker may hang on its way out) that does
+// not tell of another's end. Workers that only died of the launcher's own TERM or KILL do not count. Empty
+// when none failed by itself.
 std::optional<std::size_t> root_cause(const AttemptEnd& end, const std::vector<WorkerPlan>& plans);
 
 // Exit code of a job that ended like this: 0; the root cause's exit code, or 128 + its signal; after a signal

@@ -33,7 +33,9 @@ int try_listen(int family, int port, int* bound_port) {
   if (!listener.valid()) return errno;
   const int on = 1;
   const int off = 0;
-  setsockopt(listener.number(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  // Of a port that is asked for. With it the system may pick one that a connection has just left, which a
+  // program that listens without it cannot have.
+  if (port != 0) setsockopt(listener.number(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   sockaddr_storage address{};
   socklen_t size = 0;
   if (family == AF_INET6) {

@@ -30,7 +30,7 @@ int call(const std::function<void(int)>& fn, int rank) {
     return static_cast<int>(ExitCode::ok);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
-    launch::record_failure(error.what());
+    launch::record_failure(error);
   } catch (...) {
     std::fprintf(stderr, "rank %d: an exception that is not a std::exception\n", rank);
   }

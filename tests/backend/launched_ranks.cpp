@@ -33,13 +33,13 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-Wait soon() { return {Deadline::after(std::chrono::seconds(30)), nullptr}; }
+Wait soon() { return {Deadline::after(std::chrono::minutes(2)), nullptr}; }
 
 class LaunchedRanks : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     context_ = std::make_unique<Context>(
-        init({.backend = variable("RONDO_TEST_BACKEND"), .timeout = std::chrono::seconds(30)}));
+        init({.backend = variable("RONDO_TEST_BACKEND"), .timeout = std::chrono::minutes(2)}));
   }
   static void TearDownTestSuite() {
     context_->shutdown();
@@ -58,7 +58,7 @@ class LaunchedRanks : public ::testing::Test {
     request.store = c10::make_intrusive<c10d::PrefixStore>(name, world().store());
     const auto store = std::make_shared<StoreFromC10d>(request.store);
     return std::make_unique<PointToPointChannel>(make_backend(variable("RONDO_TEST_BACKEND"), request), store,
-                                                 name, std::chrono::seconds(30));
+                                                 name, std::chrono::minutes(2));
   }
 
  private:
@@ -133,7 +133,7 @@ TEST_F(LaunchedRanks, AStoppedRankIsNamedByAllAtTheDeadline) {
                                        throw WentOn();
                                      });
     try {
-      collective::run_for_ever(what, faulty, std::chrono::seconds(4), kFaultElements);
+      collective::run_for_ever(what, faulty, std::chrono::seconds(10), kFaultElements);
     } catch (const WentOn&) {
     } catch (const TimeoutError& e) {
       EXPECT_EQ(e.ranks(), std::vector<int>{what.victim})

@@ -170,7 +170,7 @@ TEST_P(Ownership, FuturesCompleteWithoutAWait) {
       EXPECT_FALSE(done.hasError());
       called.set_value();
     });
-    EXPECT_EQ(called.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready);
+    EXPECT_EQ(called.get_future().wait_for(std::chrono::minutes(5)), std::future_status::ready);
   });
 }
 

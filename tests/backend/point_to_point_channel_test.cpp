@@ -8,6 +8,8 @@
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include <atomic>
+
 #include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/registry.h"
 #include "rondo/base/error.h"
@@ -158,7 +160,30 @@ TEST_F(PointToPointFaults, AKilledProcessIsNamedByAll) {
 // They mostly wait, so many at once. A survivor that finds its neighbour's connections closed has lost it,
 // one that waits to the end has not.
 TEST_F(PointToPointFaults, AStoppedProcessIsNamedByAllAtTheDeadline) {
-  expect_named<CommunicationError>(SIGSTOP, std::chrono::seconds(5), 10);
+  expect_named<CommunicationError>(SIGSTOP, std::chrono::seconds(15), 10);
+}
+
+// Ranks begin to wait at different times. The first whose deadline passes asks whom the others wait for, and
+// they may not know yet that anything is wrong.
+TEST_F(PointToPointFaults, ARankWhoseDeadlineIsLaterIsNotBlamed) {
+  std::atomic<int> raised = 0;
+  run_ranks("gloo", 3, [&](Channel& channel) {
+    if (channel.rank() == 2) {  // hangs
+      for (int now = raised; now < 2; now = raised) raised.wait(now);
+      return;
+    }
+    // 0 waits for 1, and 1 for 2.
+    std::vector<std::byte> bytes(8);
+    const Duration patience = std::chrono::seconds(channel.rank() == 0 ? 3 : 4);
+    try {
+      channel.recv(channel.rank() + 1, 0, bytes, {Deadline::after(patience), nullptr});
+      ADD_FAILURE() << "received something";
+    } catch (const CommunicationError& e) {
+      EXPECT_EQ(e.ranks(), std::vector<int>{2}) << e.what();
+    }
+    ++raised;
+    raised.notify_all();
+  });
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <latch>
 #include <mutex>
 #include <numeric>
 #include <thread>
@@ -127,12 +128,14 @@ TEST_P(ChannelTest, ALostRankIsNamedAlsoByThoseWhoDoNotTalkToIt) {
 
 TEST_P(ChannelTest, TheDeadlineNamesTheRankThatEverybodyWaitsFor) {
   std::atomic<int> raised = 0;
+  std::latch all_there(3);
   run_ranks(4, [&](std::unique_ptr<Channel>& channel) {
     if (channel->rank() == 3) {
       while (raised < 3) std::this_thread::yield();
       return;
     }
     std::vector<std::byte> bytes(8);
+    all_there.arrive_and_wait();  // a thread that starts late must not be taken for the missing one
     try {
       channel->recv(channel->rank() + 1, 0, bytes, {Deadline::after(std::chrono::seconds(3)), nullptr});
     } catch (const TimeoutError& e) {

@@ -445,31 +445,24 @@ TEST(EngineProcesses, ReduceRegisteredBuffersInPlace) {
             0);
 }
 
-// The survivor notices by itself, long before any deadline; it measures from the moment just before the kill,
-// which the victim itself asks for at a known operation. (How soon: EngineFaults prints it.)
+// The survivor notices by itself: no deadline passes while its process may run. (How soon: EngineFaults
+// prints it.)
 TEST(EngineProcesses, NoticeAKilledPeer) {
-  const auto store = SharedStore::create();
-  EXPECT_EQ(rondo::tests::run_rank_processes(
-                2,
-                [&](Store&, int rank) {
-                  Engine engine(*store, options_for(rank, 2), nullptr);
-                  finish(engine, {});
-                  if (rank == 1) {
-                    store->set("died at", std::to_string(monotonic_ns()));
-                    raise(SIGKILL);
-                  }
-                  try {
-                    engine.wait(engine.start({}), kForever);
-                  } catch (const PeerLostError& e) {
-                    const double ms = static_cast<double>(monotonic_ns() -
-                                                          parse_integer(*store->try_get("died at"), "time")) /
-                                      1e6;
-                    if (e.ranks() != std::vector<int>{1} || ms > 20'000)
-                      throw Error(str("noticed after ", ms, " ms"));
-                    return;
-                  }
-                  throw Error("not noticed");
-                }),
+  EXPECT_EQ(rondo::tests::run_rank_processes(2,
+                                             [](Store& store, int rank) {
+                                               GroupOptions options = options_for(rank, 2);
+                                               options.timeout = std::chrono::hours(1);
+                                               Engine engine(store, options, nullptr);
+                                               finish(engine, {});
+                                               if (rank == 1) raise(SIGKILL);
+                                               try {
+                                                 engine.wait(engine.start({}), kForever);
+                                               } catch (const PeerLostError& e) {
+                                                 if (e.ranks() != std::vector<int>{1}) throw;
+                                                 return;
+                                               }
+                                               throw Error("not noticed");
+                                             }),
             1);  // the killed one
 }
 
@@ -502,7 +495,7 @@ TEST(EngineProcesses, NameAStoppedPeerAndLetItGoOnWhenItWakesInTime) {
       if (rank != 1) return;
       int status = 0;
       waitpid(pid, &status, WUNTRACED);
-      if (!wakes) store->get("named", {Deadline::after(std::chrono::seconds(30)), nullptr});
+      if (!wakes) store->get("named", {Deadline::after(std::chrono::minutes(4)), nullptr});
       kill(pid, SIGCONT);
     };
     EXPECT_EQ(rondo::tests::run_rank_processes(2, body, watch), 0);

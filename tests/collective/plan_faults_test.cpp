@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kElements = 40;
 // How long a busy machine may keep a rank that is not the victim from an operation that others have begun.
-constexpr auto kPatience = std::chrono::seconds(5);
+constexpr auto kPatience = std::chrono::seconds(15);
 
 struct Left {};
 

@@ -202,34 +202,75 @@ TEST(Connection, GivesUpAtTheDeadlineAndSaysHowFarItCame) {
       {"worker 1", "server 0", "5 bytes"});
 }
 
-// Takes the next connection at `address`, of this host, and closes it.
-void hang_up_on_one(const std::string& address) {
-  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
-  setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+// A socket at a port of this host, 0 for any; others may listen there meanwhile.
+int socket_at(int port) {
+  const int made = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
+  setsockopt(made, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   sockaddr_in place{};
   place.sin_family = AF_INET;
-  place.sin_port = htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  place.sin_port = htons(static_cast<std::uint16_t>(port));
   place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  ASSERT_EQ(bind(listener, reinterpret_cast<const sockaddr*>(&place), sizeof place), 0) << errno_text(errno);
+  EXPECT_EQ(bind(made, reinterpret_cast<const sockaddr*>(&place), sizeof place), 0) << errno_text(errno);
+  return made;
+}
+
+// An address of this test's own, also while nobody listens there: who asks for any port does not get it.
+class OwnAddress {
+ public:
+  OwnAddress() : holder_(socket_at(0)) {
+    sockaddr_in place{};
+    socklen_t size = sizeof place;
+    EXPECT_EQ(getsockname(holder_, reinterpret_cast<sockaddr*>(&place), &size), 0) << errno_text(errno);
+    port_ = ntohs(place.sin_port);
+  }
+  OwnAddress(const OwnAddress&) = delete;
+  OwnAddress& operator=(const OwnAddress&) = delete;
+  ~OwnAddress() { close(holder_); }
+  int port() const { return port_; }
+  std::string text() const { return str("127.0.0.1:", port_); }
+
+ private:
+  int holder_;
+  int port_ = 0;
+};
+
+// Takes the next connection at `address` and closes it.
+void hang_up_on_one(const OwnAddress& address) {
+  const int listener = socket_at(address.port());
   ASSERT_EQ(listen(listener, 1), 0) << errno_text(errno);
   pollfd arrival{listener, POLLIN, 0};
   ASSERT_EQ(poll(&arrival, 1, 60'000), 1) << "nobody connects";
-  close(accept(listener, nullptr, nullptr));
-  close(listener);
+  const int taken = accept(listener, nullptr, nullptr);
+  close(listener);  // first, so that nobody is taken again
+  close(taken);
 }
 
 TEST(Connection, AsksAgainWhenTheListenerWasAway) {
   const JobSecret secret = JobSecret::make();
-  auto echo = std::make_unique<Echo>(secret);
-  const std::string address = echo->address();
-  Connection connection(address, secret, "worker 1", "server 0");
+  const OwnAddress address;
+  auto echo = std::make_unique<Echo>(secret, Limits{}, address.text());
+  Connection connection(address.text(), secret, "worker 1", "server 0");
   EXPECT_EQ(connection.ask("one", soon()), "one!");
   echo.reset();
   std::jthread later([&] {
     hang_up_on_one(address);
-    echo = std::make_unique<Echo>(secret, Limits{}, address);
+    echo = std::make_unique<Echo>(secret, Limits{}, address.text());
   });
   EXPECT_EQ(connection.ask("two", soon()), "two!");
+  later.join();
+}
+
+// A listener that is killed, or too slow for a handshake, hangs up without having looked at the secret.
+TEST(Connection, OneHangUpInItsFirstHandshakeIsNoRefusal) {
+  const JobSecret secret = JobSecret::make();
+  const OwnAddress address;
+  std::unique_ptr<Echo> echo;
+  std::jthread later([&] {
+    hang_up_on_one(address);
+    echo = std::make_unique<Echo>(secret, Limits{}, address.text());
+  });
+  Connection connection(address.text(), secret, "worker 1", "server 0");
+  EXPECT_EQ(connection.ask("one", soon()), "one!");
   later.join();
 }
 

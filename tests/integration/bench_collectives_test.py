@@ -1,6 +1,7 @@
 """`rondo bench collectives` and `rondo bench startup`: what they print is complete and right. Not how fast things are."""
 import json
 import shutil
+import time
 
 import pytest
 from hosts import why_no_namespaces
@@ -118,11 +119,13 @@ def test_a_file_that_cannot_be_written_is_named(run, rondo_bin):
 
 
 def test_startup_with_its_peer(run, rondo_bin):
+    began = time.monotonic()
     rows = results(run, rondo_bin, "--runs", "1", "--peers", kind="startup")
+    took = time.monotonic() - began
     assert rows[0]["system"] == "rondo"
     for row in rows:
         assert row["ranks"] == 2 and row["runs"] == 1
-        assert 0 < row["first_step_s_min"] <= row["first_step_s"] < 60
+        assert 0 < row["first_step_s_min"] <= row["first_step_s"] < took
 
 
 def test_help_has_examples(run, rondo_bin):

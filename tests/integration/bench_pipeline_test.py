@@ -7,7 +7,7 @@ SHORT = ["--rounds", 1, "--steps", 3, "--warm-up", 1, "--json", "-"]
 
 
 def results(rondo, *flags):
-    done = rondo("bench", "pipeline", *flags, *SHORT, timeout=120)
+    done = rondo("bench", "pipeline", *flags, *SHORT, timeout=600)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
     return {(row["system"], row["schedule"]): row for row in rows if "system" in row}, [row for row in rows if "ratio" in row]

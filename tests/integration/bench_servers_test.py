@@ -16,7 +16,7 @@ def test_servers(rondo, tmp_path):
 
 @pytest.mark.alone
 def test_strategies_grow_with_workers_whose_accelerators_are_emulated(rondo, tmp_path):
-    done = rondo("bench", "strategies", "--workers", "1,2", "--seconds", 3, "--json", tmp_path / "strategies.json", timeout=120)
+    done = rondo("bench", "strategies", "--workers", "1,2", "--seconds", 3, "--json", tmp_path / "strategies.json", timeout=600)
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "strategies.json").read_text())
     assert result["emulated_accelerator"]

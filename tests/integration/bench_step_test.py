@@ -8,7 +8,7 @@ from hosts import why_no_namespaces
 
 @pytest.fixture
 def bench(rondo_bin, clean_environment, tmp_path):
-    def run(*words, timeout=300, **variables):
+    def run(*words, timeout=600, **variables):
         command = [str(rondo_bin / "rondo-bench"), *map(str, words)]
         return subprocess.run(command, env=clean_environment | variables, text=True, capture_output=True, timeout=timeout,
                               cwd=tmp_path)

@@ -121,3 +121,11 @@ def test_a_wrong_training_says_so_once(rondo, tmp_path):
     (tmp_path / "short.txt").write_text("short")
     result = rondo("train", "--data", "short.txt", "--nproc-per-node", 2, "--matmul", "default")
     assert result.returncode == 1 and result.stderr.count("short.txt' has") == 1, result.stderr
+
+
+def test_rank_0_reports_an_error_however_late_it_comes_to_it(rondo, rondo_bin, tmp_path):
+    """The launcher stops it as soon as another rank has ended with the same error."""
+    (tmp_path / "text.txt").write_text("some text " * 200)
+    result = rondo("run", "-n", 2, rondo_bin / "own_strategy", "--data", "text.txt", "--steps", 1, "--strategy", "slow_to_go")
+    assert result.returncode == 2, result.stderr
+    assert result.stderr.count("rank 1: slow_to_go is not for rank 1") == 1, result.stderr

@@ -1,4 +1,5 @@
 """What every integration test may ask for: the repository, the built programs, and a way to run them."""
+import fcntl
 import os
 import pathlib
 import signal
@@ -48,8 +49,24 @@ def scratch(tmp_path_factory):
     return tmp_path_factory.mktemp("scratch")
 
 
+@pytest.fixture(scope="session")
+def matmul_measurements(rondo_bin, tmp_path_factory):
+    """The file that says which matrix kernels are used. They are measured before the first test, so that no two runs which a
+    test compares differ in them, and once for all processes that run tests."""
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:  # one of several that run tests at the same time
+        base = base.parent
+    path = base / "matmul.json"
+    with open(base / "matmul.lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            subprocess.run([rondo_bin / "rondo", "doctor"], env=os.environ | {"RONDO_MATMUL_MEASUREMENTS": str(path)},
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    return path
+
+
 @pytest.fixture
-def clean_environment(scratch, tmp_path_factory):
+def clean_environment(scratch, matmul_measurements):
     """The test's own environment without what a launcher may have set, and with an own TMPDIR. Matrix kernels are measured
     once in a test run, and not for the user."""
     dropped = ("PET_", "SLURM_", "OMPI_", "PMI", "TORCHELASTIC_", "RONDO_")
@@ -57,10 +74,7 @@ def clean_environment(scratch, tmp_path_factory):
     for variable in TORCHRUN_VARIABLES + ["OMP_NUM_THREADS"]:
         environment.pop(variable, None)
     environment["TMPDIR"] = str(scratch)
-    base = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:  # one of several that run tests at the same time
-        base = base.parent
-    environment["RONDO_MATMUL_MEASUREMENTS"] = str(base / "matmul.json")
+    environment["RONDO_MATMUL_MEASUREMENTS"] = str(matmul_measurements)
     return environment
 
 

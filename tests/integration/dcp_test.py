@@ -7,10 +7,13 @@ import sys
 import numpy
 from safetensors_files import read_safetensors
 
-SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "python" / "dcp_to_rondo.py"
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+SCRIPT = REPOSITORY / "python" / "dcp_to_rondo.py"
 # Two ranks, each with half of the rows of a weight.
 WRITER = """
 import sys, torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
+sys.path.append(sys.argv[4])
+from leaving import leave
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.distributed.device_mesh import init_device_mesh
 rank = int(sys.argv[2])
@@ -19,13 +22,15 @@ mesh = init_device_mesh("cpu", (2,))
 weight = distribute_tensor(torch.arange(24.).view(6, 4), mesh, [Shard(0)])
 state = {"model": {"module.0.weight": weight, "module.0.bias": torch.arange(6.)}, "step": 7}
 dcp.save(state, checkpoint_id=sys.argv[1])
+dist.destroy_process_group()
+leave()
 """
 
 
 def test_a_checkpoint_in_parts_becomes_weights_that_rondo_reads(rondo, tmp_path):
     (tmp_path / "writer.py").write_text(WRITER)
-    ranks = [subprocess.Popen([sys.executable, tmp_path / "writer.py", tmp_path / "dcp", str(rank), tmp_path / "meet"],
-                              stderr=subprocess.PIPE, text=True) for rank in range(2)]
+    ranks = [subprocess.Popen([sys.executable, tmp_path / "writer.py", tmp_path / "dcp", str(rank), tmp_path / "meet",
+                               REPOSITORY / "bench" / "peers"], stderr=subprocess.PIPE, text=True) for rank in range(2)]
     for rank in ranks:
         _, err = rank.communicate(timeout=120)
         assert rank.returncode == 0, err

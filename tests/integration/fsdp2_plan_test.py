@@ -35,7 +35,7 @@ def test_a_plan_trains_with_pytorch(plan, clean_environment, tmp_path):
     result = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
          pathlib.Path(__file__).with_name("fsdp2_ranks.py"), tmp_path / "out.json", "plain", *files],
-        env=clean_environment | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=120)
+        env=clean_environment | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr
     plain, roomy, tight = json.loads((tmp_path / "out.json").read_text())
     kept, gathered = ([unit["name"] for unit in json.loads(file.read_text())["units"] if not unit["reshard_after_forward"]]

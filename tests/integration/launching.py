@@ -36,11 +36,22 @@ def wait_until(condition, what, seconds=120):
     raise AssertionError(f"not within {seconds} s: {what}")
 
 
+def state(pid):
+    """Letter of the process's state in /proc; OSError where there is no such process."""
+    return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
 def alive(pid):
+    """Until its last thread has ended, which need not be the first one: so long its files and locks are held."""
     try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+        threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
         return False
+    for thread in threads:
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if state(thread) not in "ZX":
+                return True
+    return False
 
 
 def all_gone(pids):
@@ -50,9 +61,11 @@ def all_gone(pids):
 def kill_launcher(process):
     """Both halves of `rondo run`, so that nobody cleans up."""
     guardian, = map(int, pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
-    os.kill(guardian, signal.SIGSTOP)  # else it would clean up
-    os.kill(process.pid, signal.SIGKILL)
+    # Else it would clean up. The launcher, not the guardian, which the launcher's end would wake.
+    os.kill(process.pid, signal.SIGSTOP)
+    wait_until(lambda: state(process.pid) == "T", "the launcher is suspended")
     os.kill(guardian, signal.SIGKILL)
+    os.kill(process.pid, signal.SIGKILL)
     process.wait()
     all_gone([guardian])
 

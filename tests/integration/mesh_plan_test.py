@@ -116,7 +116,7 @@ def experts_profile(rondo_bin, tmp_path_factory):
     path = tmp_path_factory.mktemp("profile") / "profile.json"
     config = {**CONFIG, "experts": 4, "experts_per_token": 2, "capacity_factor": 0}
     result = subprocess.run([rondo_bin / "rondo", "profile", "--model", "gpt-tiny", "--model-config", json.dumps(config), "--passes",
-                             "3", "--largest", "64KiB", "--json", path], capture_output=True, text=True, timeout=60, check=False)
+                             "3", "--largest", "64KiB", "--json", path], capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stderr
     return path
 

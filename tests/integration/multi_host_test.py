@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 from hosts import Job, launchers, linked_hosts
-from launching import reserved_ports, wait_until
+from launching import bash, reserved_ports, wait_until
 
 MODEL = ["--model", "mlp", "--data-kind", "csv", "--global-batch-size", 24, "--epochs", 2, "--log-every", 1,
          "--validation-fraction", 0]
@@ -98,8 +98,9 @@ def test_the_store_listens_on_the_named_address_only(hosts, rondo_bin, clean_env
         job = Job(launchers(hosts, rondo_bin, *words, port=29613), clean_environment, tmp_path)
         while any(process.poll() is None for process in job.processes):
             for host in hosts:
-                seen = subprocess.run(host.command("ss", "-Hltn"), capture_output=True, text=True).stdout
-                listening |= {line.split()[3].rsplit(":", 1)[0] for line in seen.splitlines()}
+                seen = subprocess.run(host.command("ss", "-Hltnp"), capture_output=True, text=True).stdout
+                # Of the ranks: the launcher looks for a moment whether the port is free, on every address.
+                listening |= {line.split()[3].rsplit(":", 1)[0] for line in seen.splitlines() if '"collectives"' in line}
         must_succeed(job.finish())
         if listening:
             break
@@ -108,7 +109,8 @@ def test_the_store_listens_on_the_named_address_only(hosts, rondo_bin, clean_env
 
 def test_a_killed_rank_is_named_on_the_other_host(hosts, rondo_bin, clean_environment, table, tmp_path):
     words = train_words(rondo_bin, table, tmp_path / "run", "--epochs", 100000)
-    job = Job(launchers(hosts, rondo_bin, *words, port=29614), clean_environment, tmp_path)
+    # With time for rank 2 to say who was lost before its launcher kills it too.
+    job = Job(launchers(hosts, rondo_bin, *words, port=29614, flags=("--grace", "60s")), clean_environment, tmp_path)
     metrics = tmp_path / "run" / "metrics.jsonl"
     wait_until(lambda: metrics.exists() and metrics.read_text().count("\n") > 20, "some steps are done")
     pids = subprocess.run(["ip", "netns", "pids", hosts[1].name], capture_output=True, text=True).stdout.split()
@@ -167,7 +169,7 @@ def test_an_address_that_nobody_answers_is_named_in_time(rondo, rondo_bin):
 def test_a_host_that_never_comes_is_named(rondo, rondo_bin):
     with reserved_ports(1) as (port,):
         result = rondo("run", "--nnodes", 2, "--node-rank", 0, "--master-addr", "127.0.0.1", "--master-port", port, "-n", "1,2",
-                       "--rdzv-conf", "join_timeout=0.5", rondo_bin / "examples" / "collectives")
+                       "--rdzv-conf", "join_timeout=5", rondo_bin / "examples" / "collectives")
     assert result.returncode != 0
     assert "missing: 1, 2" in result.stderr, result.stderr
 
@@ -195,6 +197,42 @@ def test_the_same_node_rank_twice_is_told(rondo, rondo_bin, clean_environment, t
             process.terminate()
         results = job.finish()
     assert any("claimed by two processes" in err and "--node-rank" in err for _, _, err in results), results
+
+
+@pytest.fixture
+def one_of_two(rondo, rondo_bin):
+    """Starts one of two launchers, of one rank each; the rank says its process id first."""
+    with reserved_ports(1) as (port,):
+        yield lambda host, *flags: rondo.start(
+            "run", "--nnodes", 2, "--node-rank", host, "--master-addr", "127.0.0.1", "--master-port", port, "-n", 1, *flags, "--",
+            *bash(f"echo pid $$; exec {rondo_bin / 'examples' / 'collectives'}"), env={"RONDO_LOG_LEVEL": "info"})
+
+
+def test_a_host_that_is_an_attempt_ahead_waits_for_rank_0(one_of_two):
+    """Hosts change over one after the other: rank 0 of the attempt before may still listen."""
+    first = one_of_two(0, "--max-restarts", 1)
+    victim = int(first.stdout.readline().split()[-1])
+    ahead = one_of_two(1, "--max-restarts", 1, "--restart-count", 1)
+    seen = []
+    while not seen or "rank 0 is still in attempt 0" not in seen[-1]:
+        seen.append(ahead.stderr.readline())
+        assert seen[-1], "".join(seen)
+    os.kill(victim, signal.SIGKILL)
+    for process in (first, ahead):
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, out + err
+
+
+def test_a_host_that_is_an_attempt_behind_is_told(one_of_two):
+    first = one_of_two(0, "--max-restarts", 1, "--restart-count", 1)
+    behind = one_of_two(1)
+    out, err = behind.communicate(timeout=120)
+    assert behind.returncode != 0 and "rank 0 is in attempt 1" in err and "--restart-count 1" in err, out + err
+    # Where it may restart it comes along by itself.
+    behind = one_of_two(1, "--max-restarts", 1)
+    for process in (first, behind):
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, out + err
 
 
 # Engines that are not built in

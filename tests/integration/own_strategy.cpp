@@ -1,10 +1,14 @@
-// `rondo train` with a strategy that rondo does not have: what a program of one's own adds, and nothing else.
+// `rondo train` with strategies that rondo does not have: what a program of one's own adds, and nothing else.
+#include <chrono>
 #include <cstdio>
+#include <thread>
 
 #include "apps/train/rank.h"
 #include "rondo/backend/context.h"
+#include "rondo/base/error.h"
 #include "rondo/parallel/ddp/ddp_strategy_options.h"
 #include "rondo/parallel/registry.h"
+#include "rondo/strategy/training.h"
 
 namespace {
 
@@ -27,10 +31,51 @@ std::unique_ptr<rondo::Strategy> make_checked(const rondo::Context& context, con
   return rondo::all_strategies().make("ddp", context, ddp);
 }
 
+// ddp that takes long to go, after which rank 0 reports that rank 1 has refused it.
+class SlowToGo final : public rondo::Strategy {
+ public:
+  explicit SlowToGo(const rondo::Context& context) : ddp_(rondo::all_strategies().make("ddp", context)) {}
+  SlowToGo(const SlowToGo&) = delete;
+  SlowToGo& operator=(const SlowToGo&) = delete;
+  ~SlowToGo() override { std::this_thread::sleep_for(std::chrono::seconds(2)); }
+
+  std::string name() const override { return "slow_to_go"; }
+  const rondo::Context& context() const override { return ddp_->context(); }
+  int num_replicas_in_sync() const override { return ddp_->num_replicas_in_sync(); }
+  rondo::InputShard input_shard() const override { return ddp_->input_shard(); }
+  using rondo::Strategy::prepare;
+  std::unique_ptr<rondo::Training> prepare(const rondo::Recipe& recipe) override {
+    return ddp_->prepare(recipe);
+  }
+  using rondo::Strategy::run;
+  rondo::ReplicaValue run(const std::function<at::Tensor(int replica)>& step) override {
+    return ddp_->run(step);
+  }
+  at::Tensor reduce(rondo::ReduceOp op, const rondo::ReplicaValue& value,
+                    std::optional<std::int64_t> axis) override {
+    return ddp_->reduce(op, value, axis);
+  }
+  at::Tensor gather(const rondo::ReplicaValue& value, std::int64_t axis) override {
+    return ddp_->gather(value, axis);
+  }
+
+ private:
+  std::unique_ptr<rondo::Strategy> ddp_;
+};
+
+std::unique_ptr<rondo::Strategy> make_slow_to_go(const rondo::Context& context, const CheckedOptions&) {
+  if (context.rank() == 1) throw rondo::UsageError("slow_to_go is not for rank 1");
+  return std::make_unique<SlowToGo>(context);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   rondo::StrategyRegistry strategies = rondo::all_strategies();
   strategies.add<CheckedOptions>(checked_declaration(), make_checked);
+  strategies.add<CheckedOptions>({.name = "slow_to_go",
+                                  .summary = "one that goes slowly",
+                                  .options = rondo::OptionsOf<CheckedOptions>()},
+                                 make_slow_to_go);
   return rondo::run_rank(argc, argv, strategies);
 }

@@ -10,6 +10,10 @@ from launching import alive, reserved_ports, wait_until
 SERVED = ["--strategy", "parameter_server", "--model", "mlp", "--data-kind", "csv", "--log-every", 1,
           "--optimizer", "sgd", "--lr", 0.1, "--seed", 3, "--progress", "off", "--trace-steps", 0]
 
+# Of trainings in which somebody is killed: they last seconds, and the kill comes in between.
+STEPS = 10_000
+LONG = ["--steps", STEPS, "--eval-every", 0, "--checkpoint-every", STEPS // 10]
+
 
 @pytest.fixture(scope="session")
 def table(tmp_path_factory):
@@ -122,30 +126,30 @@ def test_a_resumed_run_goes_on_with_the_optimizer_of_the_servers(rondo, flags, t
 
 
 def test_a_killed_worker_stops_nobody(rondo, flags, tmp_path):
-    process = started(rondo, flags, tmp_path, "--workers", 2, "--steps", 2000)
+    process = started(rondo, flags, tmp_path, "--workers", 2, *LONG)
     os.kill(tasks(process.pid)["worker", 1], signal.SIGKILL)
-    output, errors = process.communicate(timeout=120)
+    output, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors
     assert "rank 1" in errors and "worker 1" in errors
     workers = result_of(tmp_path)["servers"]["workers"]
-    assert workers[0] == {**workers[0], "steps": 2000, "phase": "finished"}
-    assert workers[1]["phase"] == "lost" and workers[1]["steps"] < 2000
+    assert workers[0] == {**workers[0], "steps": STEPS, "phase": "finished"}
+    assert workers[1]["phase"] == "lost" and workers[1]["steps"] < STEPS
     assert result_of(tmp_path)["validation"]["accuracy"] > 0.9
 
 
 def test_a_lost_worker_returns(rondo, flags, tmp_path):
     command = ["run", "--ps", 1, "--workers", 2, "--on-failure", "worker=restart", "--", rondo.program, "train"]
-    process = started(rondo, flags, tmp_path, "--steps", 2000, command=command)
+    process = started(rondo, flags, tmp_path, *LONG, command=command)
     os.kill(tasks(process.pid)["worker", 1], signal.SIGKILL)
-    output, errors = process.communicate(timeout=120)
+    output, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors
     worker = result_of(tmp_path)["servers"]["workers"][1]
     assert worker["returns"] == 1 and worker["phase"] == "finished"
-    assert worker["steps"] == 2000
+    assert worker["steps"] == STEPS
     # It goes on where it was: each step and each part of the data once. (Of the step in which it was killed the row may be missing.)
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.worker-1.jsonl").read_text().splitlines()]
     steps = [row["step"] for row in rows]
-    assert steps == sorted(set(steps)) and steps[-1] == 2000 and len(steps) >= 1999
+    assert steps == sorted(set(steps)) and steps[-1] == STEPS and len(steps) >= STEPS - 1
     per_epoch = next(row["step"] for row in rows if row["epoch"] == 1) - 1
     assert [row["epoch"] for row in rows] == [(step - 1) // per_epoch for step in steps]
 
@@ -174,16 +178,16 @@ def test_an_evaluator_of_no_training_says_so(rondo, flags, tmp_path):
 
 
 def test_a_killed_server_loses_no_update(rondo, flags, tmp_path):
-    process = started(rondo, flags, tmp_path, "--workers", 2, "--steps", 2500)
+    process = started(rondo, flags, tmp_path, "--workers", 2, *LONG)
     for _ in range(3):
         server = wait_until(lambda: tasks(process.pid).get(("ps", 0)), "there is a server")
         os.kill(server, signal.SIGKILL)
         wait_until(lambda: not alive(server) and tasks(process.pid).get(("ps", 0)), "there is another server")
-    output, errors = process.communicate(timeout=120)
+    output, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors
     result = result_of(tmp_path)
     # Each step's four updates were acknowledged before the next: a lost one would be missing here.
-    assert [w["steps"] for w in result["servers"]["workers"]] == [2500, 2500]
+    assert [w["steps"] for w in result["servers"]["workers"]] == [STEPS, STEPS]
     assert result["servers"]["lost_steps"] == 0
     assert result["validation"]["accuracy"] > 0.9
 
@@ -274,7 +278,9 @@ def test_rondo_run_refuses_roles_that_cannot_be(rondo, flags_of_run, facts):
 
 
 def test_rondo_run_tells_each_process_its_role(rondo, tmp_path):
-    script = ('echo "$ROLE_NAME $ROLE_RANK of $ROLE_WORLD_SIZE, rank $RANK of $WORLD_SIZE, memory ${RONDO_SERVER_MEMORY:+there}" '
+    # Servers end with the workers, which wait here until the server's command has written.
+    script = (f'until [ -s {tmp_path}/ps ]; do sleep 0.01; done; '
+              'echo "$ROLE_NAME $ROLE_RANK of $ROLE_WORLD_SIZE, rank $RANK of $WORLD_SIZE, memory ${RONDO_SERVER_MEMORY:+there}" '
               f'> {tmp_path}/$RANK; stat -Lc %a "$RONDO_SECRET_FILE" >> {tmp_path}/$RANK; echo "$TF_CONFIG" >> {tmp_path}/$RANK')
     done = rondo("run", "--ps", 1, "--workers", 2, "--ps-command", f"bash -c 'echo ps > {tmp_path}/ps'", "--", "bash", "-c",
                  script)

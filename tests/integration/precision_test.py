@@ -153,6 +153,14 @@ def test_training_measures_and_logs_the_choice(train, measurements):
     assert "matrix products: default kernels" in result.stderr
 
 
+def test_two_that_start_at_once_measure_once(rondo, repository, measurements):
+    flags = ["train", "--data", repository / "README.md", *SMALL, "--steps", 1]
+    both = [rondo.start(*flags, "--run-dir", name, env={"RONDO_MATMUL_MEASUREMENTS": str(measurements)}) for name in "ab"]
+    errors = [process.communicate(timeout=240)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], errors
+    assert sum("measuring" in err for err in errors) == (1 if other_makers_processor() else 0), errors
+
+
 # Neither root can write below /proc.
 NO_HOME = {"RONDO_MATMUL_MEASUREMENTS": "", "XDG_CACHE_HOME": "", "HOME": "/proc/nowhere"}
 

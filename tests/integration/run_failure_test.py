@@ -12,7 +12,8 @@ from launching import all_gone, alive, bash, by_rank, kill_launcher, one_run_dir
 
 
 # Until a signal ends it. bash runs a trap at once within `wait`, and only afterwards within anything else.
-PAUSE = "sleep 1000 & until wait; do :; done"
+# A signal that comes while the shell starts the sleep can end the sleep; the shell must not end well for that.
+PAUSE = "while :; do sleep 1000 & wait; done"
 
 
 def test_the_root_cause_is_reported_first(rondo, tmp_path):
@@ -30,7 +31,7 @@ def test_the_root_cause_is_reported_first(rondo, tmp_path):
 
 @pytest.mark.parametrize("name", ["SEGV", "KILL", "ABRT"])
 def test_signals_are_named(rondo, name):
-    result = rondo("run", "-n", 2, *bash(f"ulimit -c 0; [ $RANK = 1 ] && kill -{name} $$; exec sleep 100"))
+    result = rondo("run", "-n", 2, "--grace", "100s", *bash(f"ulimit -c 0; [ $RANK = 1 ] && kill -{name} $$; exec sleep 100"))
     assert result.returncode == 128 + getattr(signal, "SIG" + name)
     assert f"rank 1" in result.stderr and f"was killed by SIG{name}" in result.stderr
     assert "rank 0" in result.stderr and "stopped by the launcher (SIGTERM)" in result.stderr
@@ -150,14 +151,15 @@ def start_ready(rondo, script, *flags, ranks=2, **options):
     return process
 
 
-# Not a shell: bash ignores SIGQUIT, and what it forks while it waits dies of the others.
+# Not a shell: bash ignores SIGQUIT, and what it forks while it waits dies of the others. A signal may come while "ready" is being
+# written; a handler must not print to a stream that is being written to, so this one line goes around it.
 WAITING = """
-import signal, sys, time
+import os, signal, sys, time
 def handle(number, frame):
     print("got", sys.argv[1], flush=True)
     sys.exit(0)
 signal.signal(getattr(signal, "SIG" + sys.argv[1]), handle if sys.argv[2:] else signal.SIG_DFL)
-print("ready", flush=True)
+os.write(1, b"ready\\n")
 time.sleep(100)
 """
 

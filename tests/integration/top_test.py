@@ -109,12 +109,12 @@ def test_prometheus_reads_a_run_that_goes_on(rondo, tmp_path):
         text = ""
         while 'rondo_compute_seconds{rank="1"}' not in text:
             assert time.monotonic() < end, text
-            with urllib.request.urlopen(url, timeout=10) as page:
+            with urllib.request.urlopen(url, timeout=120) as page:
                 assert page.headers["Content-Type"].startswith("text/plain; version=0.0.4")
                 text = page.read().decode()
         assert re.search(r"^rondo_loss \d", text, re.M) and "rondo_ranks 2" in text
         with pytest.raises(urllib.error.HTTPError):
-            urllib.request.urlopen(url.replace("metrics", "other"), timeout=10)
+            urllib.request.urlopen(url.replace("metrics", "other"), timeout=120)
         figures = json.loads(rondo("top", "run", "--json", "-").stdout)
         assert figures["running"] and len(figures["ranks"]) == 2
     finally:

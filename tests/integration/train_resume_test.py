@@ -83,9 +83,9 @@ def test_a_signal_in_the_last_validation(rondo, train, tmp_path, long_text):  # 
 
 @pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_measuring(rondo, tmp_path, text, which):  # noqa: F811
-    """There is nothing to save: it ends at once, as pre-empted."""
+    """There is nothing to save: it ends at once, as pre-empted. Of this model measuring takes long enough for a signal that comes late."""
     process = start(rondo, text, tmp_path / "run", "--nproc-per-node", 2, "--strategy", "planned", "--memory-limit",
-                    "2GiB", "--batch-size", 4)
+                    "2GiB", "--batch-size", 8, "--layers", 12, "--width", 256, "--context", 256)
     read_until(process.stderr, "planned: measuring gpt-tiny")
     ranks = worker_pids(process.pid)
     process.send_signal(which)

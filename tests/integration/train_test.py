@@ -133,7 +133,8 @@ def test_an_interrupted_run_goes_on_bit_for_bit(train, tmp_path):
 
 def test_term_saves_and_resume_continues(rondo, train, tmp_path, text):
     flags = ["--batch-size", 4, "--seed", 3]
-    process, _ = start_and_wait_for_steps(rondo, tmp_path, text, *flags)
+    # No checkpoint but that of the signal, however late that comes.
+    process, _ = start_and_wait_for_steps(rondo, tmp_path, text, *flags, "--checkpoint-every", 10_000_000)
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 3, err
@@ -370,6 +371,19 @@ def test_killed_rank(rondo, tmp_path, text, victim):
     assert process.returncode not in (0, 2, 3)
     assert re.search(rf"rank {victim} .*SIGKILL", err), err
     all_gone(ranks.values())
+
+
+def test_a_launcher_that_hears_late_of_a_killed_rank_blames_it(rondo, tmp_path, text):
+    """And not the one that has seen it end and written that down."""
+    process, ranks = start_and_wait_for_steps(rondo, tmp_path, text)
+    guardian, = map(int, pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+    os.kill(guardian, signal.SIGSTOP)
+    os.kill(ranks[0], signal.SIGKILL)
+    all_gone([ranks[1]])
+    os.kill(guardian, signal.SIGCONT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGKILL, err
+    assert re.search(r"rondo run: rank 0 .*was killed by SIGKILL", err), err
 
 
 @pytest.mark.parametrize("victim", [0, 1])

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "rondo/base/error.h"
 #include "rondo/launch/error_file.h"
 #include "rondo/launch/failure.h"
 #include "tests/temporary_directory.h"
@@ -69,6 +70,28 @@ TEST(RootCause, ANoteOfAnEarlierFailureCounts) {
   EXPECT_EQ(root_cause(end, plans), std::size_t{1});
 }
 
+// Rank 1 is killed. The launcher is busy and hears of it only after rank 0 has written down that it is gone.
+TEST(RootCause, ANoteOfALostPeerIsNoEarlierFailure) {
+  AttemptEnd end = attempt({{1, 0, SIGKILL}, {0, 1, 0}});
+  std::vector<WorkerPlan> plans(2);
+  const TemporaryDirectory directory;
+  plans[0].error_file = directory / "error.json";
+  const auto note_a_second_ago = [&](const std::exception& error) {
+    setenv("TORCHELASTIC_ERROR_FILE", plans[0].error_file.c_str(), 1);
+    record_failure(error);
+    unsetenv("TORCHELASTIC_ERROR_FILE");
+    std::filesystem::last_write_time(plans[0].error_file,
+                                     std::filesystem::file_time_type::clock::now() - std::chrono::seconds(1));
+  };
+  note_a_second_ago(PeerLostError("the process of rank 1 has ended", {1}));
+  EXPECT_EQ(read_error_file(plans[0].error_file), "the process of rank 1 has ended");
+  const auto root = root_cause(end, plans);
+  EXPECT_EQ(root, std::size_t{1});
+  EXPECT_EQ(job_exit_code(end, root), 128 + SIGKILL);
+  note_a_second_ago(DataError("the file is empty"));
+  EXPECT_EQ(root_cause(end, plans), std::size_t{0});
+}
+
 TEST(JobExitCode, TellsResumableFromStopped) {
   AttemptEnd end = attempt({{0, 3, 0}, {1, 0, 0}});
   end.signal = SIGTERM;
@@ -93,9 +116,12 @@ TEST(ErrorFile, IsWrittenAndRead) {
   record_failure("bad \"quotes\"\nand bytes \xff");
   unsetenv("TORCHELASTIC_ERROR_FILE");
   EXPECT_TRUE(read_error_file(path).starts_with("bad \"quotes\"\nand bytes "));
-  for (const char* text : {"", "{", "[]", "{}", R"({"message":7})", R"({"message":{"message":[]}})"}) {
+  for (const char* text :
+       {"", "{", "[]", "{}", R"({"message":7})", R"({"message":{"message":[]}})",
+        R"({"message":{"extraInfo":1}})", R"({"message":{"extraInfo":{"peer_lost":1}}})"}) {
     std::ofstream(path) << text;
     EXPECT_EQ(read_error_file(path), "") << text;
+    EXPECT_FALSE(tells_of_lost_peer(path)) << text;
   }
   std::filesystem::remove(path);
   EXPECT_EQ(read_error_file(path), "");

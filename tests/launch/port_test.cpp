@@ -13,8 +13,11 @@
 namespace rondo::launch::port_test {
 namespace {
 
+// As servers do it, on a port that an earlier connection has left behind (TIME_WAIT), too.
 Descriptor listen_on_loopback(int port) {
   Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  setsockopt(listener.number(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

@@ -105,7 +105,7 @@ def output(place, writer):
         reader = threading.Thread(target=lambda: taken.append(pipe.read_bytes()), daemon=True)
         reader.start()
         write("pipe", pipe, 0)
-        reader.join(10)
+        reader.join(120)
         expect("pipe: nothing came out", bool(taken and taken[0]))
     expect("pipe: is no pipe any more", stat.S_ISFIFO(pipe.lstat().st_mode))
 

@@ -288,7 +288,10 @@ WorkerFigures lost_worker(Cluster& seen, std::size_t worker) {
 TEST(Service, TakesBackAWorkerOfAnotherHostThatWasSilent) {
   for (const Mode mode : {Mode::async, Mode::sync, Mode::ssp}) {
     const ServerOptions options{.mode = mode, .workers = 2, .staleness = 100};
-    const Servers servers(1, "", std::chrono::milliseconds(500));
+    // Of a synchronous worker a whole step that waits for others' is given up when it is lost: longer than
+    // this test may pause there.
+    const Duration silence = std::chrono::milliseconds(mode == Mode::sync ? 8000 : 500);
+    const Servers servers(1, "", silence);
     const auto asker = meet_from_another_host(servers, 0, options);
     RemoteLink chief(asker, kVariables, std::chrono::seconds(60));
     const Deadline limit = Deadline::after(std::chrono::seconds(60));

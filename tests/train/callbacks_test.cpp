@@ -9,6 +9,7 @@
 #include <csignal>
 #include <fstream>
 
+#include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/format/checkpoint_directory.h"
@@ -417,6 +418,8 @@ TEST(Preemption, ByAFileOrASignalEndsAllRanksAfterOneStep) {
       struct Announces final : Callback {
         std::string name() const override { return "announces"; }
         void on_train_begin(Trainer& trainer, const FitPlan&) override {
+          // The other rank sets up what they share, and forgets what was announced before.
+          barrier(trainer.strategy().context().world());
           if (trainer.strategy().context().rank() != 1) return;
           if (by_signal) {
             std::raise(SIGUSR2);

@@ -59,7 +59,7 @@ struct Worlds {
     options.store = store;
     options.epoch = epoch;
     if (two_hosts) options.host = rank + 1 == size ? "last" : "others";
-    options.timeout = std::chrono::seconds(60);
+    options.timeout = std::chrono::minutes(5);  // who joins later waits while others train
     return init(options);
   }
   // Of one process, for who joins later.
