@@ -21,13 +21,17 @@ function(rondo_torch_header)
     target_link_libraries(${header} PRIVATE Libtorch::Libtorch rondo_settings)
     target_precompile_headers(${header} PRIVATE ${RONDO_PRECOMPILED_HEADERS})
   endforeach()
-  rondo_compile_as_test(rondo_torch_header_of_tests)
+  rondo_compile_as_torch_test(rondo_torch_header_of_tests)
 endfunction()
 
-# A program of tests or an example calls the layers and computes nothing itself: optimising it would take most of its
-# compile time.
+# A program of tests or an example calls the layers and computes little itself. Optimising what libtorch's headers make would be
+# most of its compile time; without libtorch only -O2 costs more than it gives.
 function(rondo_compile_as_test target)
   target_compile_options(${target} PRIVATE ${RONDO_TEST_OPTIMISATION})
+endfunction()
+
+function(rondo_compile_as_torch_test target)
+  target_compile_options(${target} PRIVATE ${RONDO_TORCH_TEST_OPTIMISATION})
 endfunction()
 
 # rondo_use_torch(TARGET [TEST]); TEST: compiled as a test.
@@ -35,7 +39,7 @@ function(rondo_use_torch target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "TEST" "" "")
   target_link_libraries(${target} PUBLIC Libtorch::Libtorch)
   if(arg_TEST)
-    rondo_compile_as_test(${target})
+    rondo_compile_as_torch_test(${target})
     target_precompile_headers(${target} REUSE_FROM rondo_torch_header_of_tests)
   else()
     target_precompile_headers(${target} REUSE_FROM rondo_torch_header)
