@@ -140,7 +140,11 @@ MetricsWriter::MetricsWriter(const std::filesystem::path& path) : file_(path, Ou
   if (ends_inside_a_line(path)) file_.write("\n");
 }
 
-void MetricsWriter::append(const MetricsRow& row) { file_.write(to_json_line(row) + "\n"); }
+void MetricsWriter::append(std::span<const MetricsRow> rows) {
+  std::string text;
+  for (const MetricsRow& row : rows) text += to_json_line(row) + "\n";
+  if (!text.empty()) file_.write(text);
+}
 
 std::optional<MetricsRow> parse_metrics_line(std::string_view line) {
   line = trim(line);

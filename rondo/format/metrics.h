@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,7 +60,9 @@ std::string to_json_line(const MetricsRow& row);
 class MetricsWriter {
  public:
   explicit MetricsWriter(const std::filesystem::path& path);
-  void append(const MetricsRow& row);
+  void append(const MetricsRow& row) { append(std::span(&row, 1)); }
+  // All rows in one write.
+  void append(std::span<const MetricsRow> rows);
 
  private:
   OutputFile file_;

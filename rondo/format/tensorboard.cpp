@@ -78,6 +78,18 @@ std::filesystem::path event_file(const std::filesystem::path& directory, double 
          str("events.out.tfevents.", static_cast<long long>(wall_time), ".", host_name(), ".", ::getpid());
 }
 
+// The value of a scalar in a summary.
+std::string scalar(std::string_view tag, double value) {
+  return field_bytes(summary_value::tag, tag) +
+         field_float(summary_value::simple_value, static_cast<float>(value));
+}
+
+// The record of an event that has one value.
+std::string event_record(const std::string& value, std::int64_t step, double wall_time) {
+  return tfrecord(field_double(event::wall_time, wall_time) + field_integer(event::step, step) +
+                  field_bytes(event::summary, field_bytes(summary::value, value)));
+}
+
 }  // namespace
 
 std::uint32_t crc32c(std::span<const std::byte> data) {
@@ -100,9 +112,14 @@ EventWriter::EventWriter(const std::filesystem::path& directory, double wall_tim
 }
 
 void EventWriter::add_scalar(std::string_view tag, double value, std::int64_t step, double wall_time) {
-  add_value(field_bytes(summary_value::tag, tag) +
-                field_float(summary_value::simple_value, static_cast<float>(value)),
-            step, wall_time);
+  file_.write(event_record(scalar(tag, value), step, wall_time));
+}
+
+void EventWriter::add_scalars(std::span<const std::pair<std::string, double>> values, std::int64_t step,
+                              double wall_time) {
+  std::string records;
+  for (const auto& [tag, value] : values) records += event_record(scalar(tag, value), step, wall_time);
+  if (!records.empty()) file_.write(records);
 }
 
 void EventWriter::add_histogram(std::string_view tag, const Histogram& histogram, std::int64_t step,
@@ -114,13 +131,9 @@ void EventWriter::add_histogram(std::string_view tag, const Histogram& histogram
       field_double(fields::sum_of_squares, histogram.sum_of_squares) +
       field_bytes(fields::limits, packed_doubles(histogram.limits)) +
       field_bytes(fields::counts, packed_doubles(histogram.counts));
-  add_value(field_bytes(summary_value::tag, tag) + field_bytes(summary_value::histogram, entry), step,
-            wall_time);
-}
-
-void EventWriter::add_value(const std::string& value, std::int64_t step, double wall_time) {
-  file_.write(tfrecord(field_double(event::wall_time, wall_time) + field_integer(event::step, step) +
-                       field_bytes(event::summary, field_bytes(summary::value, value))));
+  const std::string value =
+      field_bytes(summary_value::tag, tag) + field_bytes(summary_value::histogram, entry);
+  file_.write(event_record(value, step, wall_time));
 }
 
 }  // namespace rondo

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "rondo/format/file.h"
@@ -35,12 +36,13 @@ class EventWriter {
   // `wall_time` is in seconds since 1970.
   EventWriter(const std::filesystem::path& directory, double wall_time);
   void add_scalar(std::string_view tag, double value, std::int64_t step, double wall_time);
+  // Several of one step, in one write.
+  void add_scalars(std::span<const std::pair<std::string, double>> values, std::int64_t step,
+                   double wall_time);
   void add_histogram(std::string_view tag, const Histogram& histogram, std::int64_t step, double wall_time);
   const std::filesystem::path& path() const { return file_.path(); }
 
  private:
-  void add_value(const std::string& value, std::int64_t step, double wall_time);
-
   OutputFile file_;
 };
 

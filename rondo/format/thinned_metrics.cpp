@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <string>
 
@@ -81,13 +82,27 @@ ThinnedMetricsWriter::ThinnedMetricsWriter(std::filesystem::path path, std::int6
 }
 
 void ThinnedMetricsWriter::append_step(std::span<const MetricsRow> of_ranks) {
+  add(of_ranks);
+  write();
+}
+
+void ThinnedMetricsWriter::append_steps(std::span<const std::vector<MetricsRow>> steps) {
+  for (const std::vector<MetricsRow>& of_ranks : steps) {
+    add(of_ranks);
+    // What the next rows stand for depends on it.
+    if (rows_ + rows_to_write_.size() > most_rows_) write();
+  }
+  write();
+}
+
+void ThinnedMetricsWriter::add(std::span<const MetricsRow> of_ranks) {
   if (begun_.empty()) {
     begun_.assign(of_ranks.begin(), of_ranks.end());
   } else {
     for (std::size_t rank = 0; rank < of_ranks.size(); ++rank)
       begun_[rank] = joined_rows(begun_[rank], of_ranks[rank]);
   }
-  if (begun_.front().steps.value_or(1) >= steps_) flush();
+  if (begun_.front().steps.value_or(1) >= steps_) complete();
 }
 
 void ThinnedMetricsWriter::append_validation(const MetricsRow& row) {
@@ -96,9 +111,19 @@ void ThinnedMetricsWriter::append_validation(const MetricsRow& row) {
 }
 
 void ThinnedMetricsWriter::flush() {
-  for (const MetricsRow& row : begun_) writer_->append(row);
-  rows_ += begun_.size();
+  complete();
+  write();
+}
+
+void ThinnedMetricsWriter::complete() {
+  std::move(begun_.begin(), begun_.end(), std::back_inserter(rows_to_write_));
   begun_.clear();
+}
+
+void ThinnedMetricsWriter::write() {
+  writer_->append(rows_to_write_);
+  rows_ += rows_to_write_.size();
+  rows_to_write_.clear();
   if (rows_ > most_rows_) thin();
 }
 

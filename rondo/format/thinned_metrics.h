@@ -31,11 +31,16 @@ class ThinnedMetricsWriter {
 
   // One step of all ranks, in rank order.
   void append_step(std::span<const MetricsRow> of_ranks);
+  // Several, in one write where nothing is thinned meanwhile.
+  void append_steps(std::span<const std::vector<MetricsRow>> steps);
   void append_validation(const MetricsRow& row);
   // Rows of fewer steps than others stand for, of what is not in the file yet.
   void flush();
 
  private:
+  void add(std::span<const MetricsRow> of_ranks);
+  void complete();
+  void write();
   void thin();
 
   std::filesystem::path path_;
@@ -44,6 +49,7 @@ class ThinnedMetricsWriter {
   std::size_t rows_ = 0;           // of steps, in the file
   std::int64_t steps_ = 1;         // that a row stands for
   std::vector<MetricsRow> begun_;  // by rank: of the steps since the last row
+  std::vector<MetricsRow> rows_to_write_;
 };
 
 }  // namespace rondo

@@ -47,6 +47,17 @@ TEST(TensorBoard, WritesEventsAsProtobufEncodesThem) {
   EXPECT_EQ(events[1], "\x09\0\0\0\0\0\0\0\x40\x10\xac\x02\x2a\x0d\x0a\x0b\x0a\x04loss\x15\0\0\0\x3f"s);
 }
 
+TEST(TensorBoard, SeveralScalarsAreTheEventsOfEach) {
+  const TemporaryDirectory directory;
+  EventWriter together(directory / "together", 1.0);
+  EventWriter apart(directory / "apart", 1.0);
+  const std::vector<std::pair<std::string, double>> values = {{"loss", 0.5}, {"rate", 1e9}, {"ms", -1}};
+  together.add_scalars(values, 300, 2.0);
+  for (const auto& [tag, value] : values) apart.add_scalar(tag, value, 300, 2.0);
+  EXPECT_EQ(read_all(together.path()), read_all(apart.path()));
+  EXPECT_EQ(records(read_all(together.path())).size(), 4U);
+}
+
 TEST(TensorBoard, WritesHistogramsAsProtobufEncodesThem) {
   const TemporaryDirectory directory;
   EventWriter writer(directory / "logs", 1.0);

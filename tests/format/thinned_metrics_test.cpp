@@ -44,11 +44,42 @@ void append_steps(ThinnedMetricsWriter& writer, std::int64_t first, std::int64_t
   }
 }
 
+// The same in one call, as rows of several steps come from other ranks.
+void append_at_once(ThinnedMetricsWriter& writer, std::int64_t first, std::int64_t last, int ranks) {
+  std::vector<std::vector<MetricsRow>> steps;
+  for (std::int64_t step = first; step <= last; ++step) {
+    std::vector<MetricsRow>& rows = steps.emplace_back();
+    for (int rank = 0; rank < ranks; ++rank) rows.push_back(row_of(step, rank));
+  }
+  writer.append_steps(steps);
+}
+
 MetricsRow validation_of(std::int64_t step) {
   MetricsRow row;
   row.step = step;
   row.validation_loss = 3;
   return row;
+}
+
+TEST(ThinnedMetrics, OfSeveralStepsAtOnceAreThoseOfEach) {
+  const TemporaryDirectory directory;
+  const auto one_by_one = directory / "one.jsonl", at_once = directory / "all.jsonl";
+  // The rows of 48 steps of two ranks: twice thinned where 32 are most.
+  for (const std::size_t most : {std::size_t{1000}, std::size_t{32}}) {
+    {
+      ThinnedMetricsWriter first(one_by_one, 0, false, most);
+      ThinnedMetricsWriter second(at_once, 0, false, most);
+      for (std::int64_t step = 1; step <= 48; step += 8) {
+        append_steps(first, step, step + 7, 2);
+        append_at_once(second, step, step + 7, 2);
+      }
+      first.flush();
+      second.flush();
+    }
+    EXPECT_EQ(read_all(at_once), read_all(one_by_one)) << most;
+    std::filesystem::remove(one_by_one);
+    std::filesystem::remove(at_once);
+  }
 }
 
 TEST(ThinnedMetrics, OfAShortRunAreARowForEveryStepAndRank) {

@@ -104,9 +104,10 @@ void MetricsLog::flush(Trainer& trainer) {
   const std::vector<at::Tensor> of_ranks = gather(mine, world, 0);
   const std::vector<StepFigures> counted = joint_figures(records_, world);
   if (writer_) {
+    std::vector<std::vector<MetricsRow>> steps(records_.size());
     for (std::size_t i = 0; i < records_.size(); ++i) {
       const StepRecord& record = records_[i];
-      std::vector<MetricsRow> of_step;
+      std::vector<MetricsRow>& of_step = steps[i];
       for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
         const LocalFigures& figures = static_cast<const LocalFigures*>(of_ranks[rank].const_data_ptr())[i];
         MetricsRow row;
@@ -130,8 +131,10 @@ void MetricsLog::flush(Trainer& trainer) {
         row.peak_pss_bytes = static_cast<std::uint64_t>(figures.peak_pss_bytes);
         of_step.push_back(std::move(row));
       }
-      writer_->append_step(of_step);
-      if (options_.observer) options_.observer(of_step);
+    }
+    writer_->append_steps(steps);
+    if (options_.observer) {
+      for (const std::vector<MetricsRow>& of_step : steps) options_.observer(of_step);
     }
   }
   records_.clear();

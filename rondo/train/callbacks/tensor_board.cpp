@@ -1,5 +1,6 @@
 #include "rondo/train/callbacks/tensor_board.h"
 
+#include <array>
 #include <chrono>
 
 #include "rondo/base/text.h"
@@ -31,11 +32,13 @@ void TensorBoard::on_step_end(Trainer& trainer, const StepRecord& record) {
     }
   }
   if (!writer_ || (record.step % options_.every_steps != 0 && record.step != total_steps_)) return;
-  add("train/loss", record.loss, record.step);
-  add("train/learning_rate", record.learning_rate, record.step);
-  add(str("throughput/", unit_, "_per_s"), record.rate, record.step);
-  add("time/step_ms", record.times.step_ms, record.step);
-  add("time/exposed_comm_ms", record.times.exposed_comm_ms, record.step);
+  const std::array<std::pair<std::string, double>, 5> values = {
+      {{"train/loss", record.loss},
+       {"train/learning_rate", record.learning_rate},
+       {str("throughput/", unit_, "_per_s"), record.rate},
+       {"time/step_ms", record.times.step_ms},
+       {"time/exposed_comm_ms", record.times.exposed_comm_ms}}};
+  writer_->add_scalars(values, record.step, wall_time());
 }
 
 void TensorBoard::on_validation_end(Trainer&, const ValidationRecord& record) {
