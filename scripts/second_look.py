@@ -6,7 +6,7 @@ test that failed is run three times more, alone. It is unsteady where it passes 
 what it printed when it failed to RESULTS/failed-first.txt. Everything else stays failed. These get no second look:
 
 - more than five tests: that is no accident;
-- a test that crashed, or was reported by a sanitizer: what fails so once fails again at a user's.
+- a test that crashed, did not end, or was reported by a sanitizer: what fails so once fails again at a user's.
 
 Exit code 0: all that failed was unsteady. Why there is a second look: docs/decisions/296-a-failed-test-gets-a-second-look.md.
 """
@@ -23,7 +23,7 @@ from count_tests import failed_itself
 MOST_TESTS = 5
 TIMES = 3
 GRAVE = re.compile(r"Sanitizer: |: runtime error: |SIGSEGV|SIGABRT|SIGBUS|SIGILL|Segmentation fault|double free|corrupt(ed|ion)|"
-                   r"Fatal Python error|worker '\w+' crashed")
+                   r"TimeoutExpired|Fatal Python error|worker '\w+' crashed")
 
 
 def failed_cases(path):
