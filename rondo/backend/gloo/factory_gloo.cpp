@@ -2,11 +2,16 @@
 // libtorch.
 #include <signal.h>
 
+#include <ATen/ops/empty.h>
+
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <cstdlib>
+#include <limits>
+#include <memory>
 
 #include "rondo/backend/gloo/factory.h"
+#include "rondo/backend/gloo/send_watch.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"
@@ -22,6 +27,49 @@ void ignore_broken_pipes() {
   now.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &now, nullptr);
 }
+
+class WatchedSend final : public c10d::Work {
+ public:
+  WatchedSend(c10::intrusive_ptr<c10d::Work> send, int peer, std::shared_ptr<SendWatch> watch)
+      : send_(std::move(send)), peer_(peer), watch_(std::move(watch)) {}
+
+  bool wait(std::chrono::milliseconds timeout) override { return watch_->wait(*send_, peer_, timeout); }
+  bool isCompleted() override { return send_->isCompleted(); }
+  bool isSuccess() const override { return send_->isSuccess(); }
+  std::exception_ptr exception() const override { return send_->exception(); }
+  int sourceRank() const override { return send_->sourceRank(); }
+  std::vector<at::Tensor> result() override { return send_->result(); }
+  void abort() override { send_->abort(); }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return send_->getFuture(); }
+
+ private:
+  c10::intrusive_ptr<c10d::Work> send_;
+  int peer_;
+  std::shared_ptr<SendWatch> watch_;
+};
+
+// Gloo whose sends hear of a lost peer.
+class WatchedGloo final : public c10d::ProcessGroupGloo {
+ public:
+  using ProcessGroupGloo::ProcessGroupGloo;
+  WatchedGloo(const WatchedGloo&) = delete;
+  WatchedGloo& operator=(const WatchedGloo&) = delete;
+  ~WatchedGloo() override { watch_->stop(); }
+
+  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int destination, int tag) override {
+    return c10::make_intrusive<WatchedSend>(ProcessGroupGloo::send(tensors, destination, tag), destination,
+                                            watch_);
+  }
+
+ private:
+  // Nobody sends with it.
+  static constexpr int kProbeTag = std::numeric_limits<int>::max();
+
+  std::shared_ptr<SendWatch> watch_ = std::make_shared<SendWatch>([this](int peer) {
+    std::vector<at::Tensor> nothing{at::empty({1}, at::kByte)};
+    recv(nothing, peer, kProbeTag);
+  });
+};
 
 }  // namespace
 
@@ -49,7 +97,7 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendRequest& reques
     } else {
       options->devices.push_back(ProcessGroupGloo::createDefaultDevice());
     }
-    return c10::make_intrusive<ProcessGroupGloo>(request.store, request.rank, request.size, options);
+    return c10::make_intrusive<WatchedGloo>(request.store, request.rank, request.size, options);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& e) {
