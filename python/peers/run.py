@@ -145,6 +145,8 @@ def run_suite(name, arguments, tests):
     skipped = {path: set() for path in paths}  # by Gloo's first run: they need what this machine lacks
     for repetition in range(arguments.repeat):
         for backend in BACKENDS:
+            if backend == "gloo" and repetition >= arguments.gloo_repeat:
+                continue
             began = time.monotonic()
             counts = collections.Counter()
             for path in paths:
@@ -185,8 +187,9 @@ def summary(outcomes):
     return row
 
 
-def print_table(rows, repeat):
-    print(f"\nPassed in each of {repeat} runs\n")
+def print_table(rows, repeat, gloo_repeat):
+    less = f", over Gloo of {gloo_repeat}" if gloo_repeat < repeat else ""
+    print(f"\nPassed in each of {repeat} runs{less}\n")
     print("| suite | Gloo | rondo | both | crashes over Gloo | crashes over rondo |\n|---|---|---|---|---|---|")
     for name, row in rows.items():
         print(f"| {name} | {row['gloo']['passed']} of {row['gloo']['tests']} | {row['rondo']['passed']} of {row['rondo']['tests']} "
@@ -203,6 +206,7 @@ def parse(words):
     parser.add_argument("--suites", default=",".join(SUITES), help="which, by comma; all: %(default)s")
     parser.add_argument("--names", default="", help="only tests that match this expression of pytest's -k")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="run everything N times (%(default)s)")
+    parser.add_argument("--gloo-repeat", type=int, metavar="N", help="run them over Gloo N times only, at least once")
     parser.add_argument("--spawn", action="store_true", help="start ranks as new interpreters, as PyTorch does, in place of forks "
                         "of one that has imported torch (reporting/peers_fork.py): ten times slower")
     parser.add_argument("--limit", type=float, default=400, metavar="S", help="seconds a test may take (%(default)g)")
@@ -213,8 +217,10 @@ def parse(words):
     unknown = [name for name in arguments.suites.split(",") if name not in SUITES]
     if unknown:
         parser.error(f"no suite {', '.join(unknown)}; there are {', '.join(SUITES)}")
-    if arguments.repeat < 1:
-        parser.error("--repeat is 1 or more")
+    if arguments.gloo_repeat is None:
+        arguments.gloo_repeat = arguments.repeat
+    if min(arguments.repeat, arguments.gloo_repeat) < 1:
+        parser.error("--repeat and --gloo-repeat are 1 or more")
     arguments.package = arguments.package.resolve()
     if not list(arguments.package.glob("rondo_torch/native*.so")):
         parser.error(f"rondo_torch is not built in {arguments.package}")
@@ -240,9 +246,9 @@ def main():
             rows[name] = summary(outcomes)
     if not any(row[backend]["tests"] for row in rows.values() for backend in BACKENDS):
         sys.exit(2)
-    print_table(rows, arguments.repeat)
+    print_table(rows, arguments.repeat, arguments.gloo_repeat)
     if arguments.json:
-        arguments.json.write_text(json.dumps({"repeat": arguments.repeat, "suites": rows}, indent=1))
+        arguments.json.write_text(json.dumps({"repeat": arguments.repeat, "gloo_repeat": arguments.gloo_repeat, "suites": rows}, indent=1))
     worse = any(test["backend"] == "rondo" for row in rows.values() for test in row["differing"])
     sys.exit(1 if worse else 0)
 
