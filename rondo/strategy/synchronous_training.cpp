@@ -59,9 +59,9 @@ SynchronousTraining::SynchronousTraining(Strategy& strategy, const Recipe& recip
   if (recipe.optimizer) compile(recipe.optimizer, recipe.loss);
 }
 
-void SynchronousTraining::compile(const OptimizerFactory& optimizer, LossFunction loss) {
+void SynchronousTraining::compile(OptimizerFactory optimizer, LossFunction loss) {
   MasterWeights* const masters = precision_.master_weights();
-  factory_ = optimizer;
+  factory_ = std::move(optimizer);
   optimizer_ = factory_(masters != nullptr ? masters->module() : prepared_->module());
   parameters_ = prepared_->module().parameters();
   rates_ = GroupRates(*optimizer_);

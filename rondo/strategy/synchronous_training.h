@@ -16,7 +16,7 @@ class SynchronousTraining final : public Training {
   // strategy.
   SynchronousTraining(Strategy& strategy, const Recipe& recipe);
 
-  void compile(const OptimizerFactory& optimizer, LossFunction loss) override;
+  void compile(OptimizerFactory optimizer, LossFunction loss) override;
   void state_loaded(std::int64_t steps) override;
   void hand_over(const std::vector<int>& leaving) override;
   int rebuild(const Context& context) override;

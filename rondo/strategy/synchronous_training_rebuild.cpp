@@ -143,7 +143,7 @@ void SynchronousTraining::prepare_anew(const Context& context) {
   prepared_ = strategy_.prepare(model_.module);
   const std::string begins_anew = prepared_->restore_communication({});
   if (!begins_anew.empty() && context.rank() == 0) log::warning("in the new world ", begins_anew);
-  if (factory_) compile(OptimizerFactory(factory_), loss_);
+  if (factory_) compile(factory_, loss_);
 }
 
 void SynchronousTraining::take_state(std::vector<Shard> model, std::vector<Shard> optimizer,

@@ -49,7 +49,7 @@ class Training {
 
   // Makes the optimizer, and sets what train_step() minimises. Before the first step; again to go on with
   // another optimizer.
-  virtual void compile(const OptimizerFactory& optimizer, LossFunction loss) = 0;
+  virtual void compile(OptimizerFactory optimizer, LossFunction loss) = 0;
 
   // One optimizer step: forward, loss and backward of each batch of `window`, communication, clipping,
   // update. The gradient is that of the mean loss over the predictions of all batches of all replicas.

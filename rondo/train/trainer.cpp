@@ -95,11 +95,11 @@ Trainer::~Trainer() {
   for (UnitState* unit : units_of(*model().module)) unit->detach(memory_);
 }
 
-void Trainer::compile(const OptimizerFactory& optimizer, LossFunction loss, std::vector<Metric> metrics) {
+void Trainer::compile(OptimizerFactory optimizer, LossFunction loss, std::vector<Metric> metrics) {
   const MemoryScope scope(MemoryCategory::optimizer_state);
   loss_ = loss;
   metrics_ = std::move(metrics);
-  training_->compile(optimizer, std::move(loss));
+  training_->compile(std::move(optimizer), std::move(loss));
   compiled_rate_ = training_->learning_rate();
 }
 

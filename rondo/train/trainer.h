@@ -172,7 +172,7 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
 
   // Sets what fit and evaluate need; may be called again to go on with another optimizer.
-  void compile(const OptimizerFactory& optimizer, LossFunction loss = cross_entropy,
+  void compile(OptimizerFactory optimizer, LossFunction loss = cross_entropy,
                std::vector<Metric> metrics = {loss_metric()});
   // The same of an optimizer by name: compile(OptimizerOptions{.name = "lamb", .weight_decay = 0.01, .decayed
   // = Decayed::matrices}).

@@ -203,7 +203,7 @@ void PipelineTraining::cast_ends(std::vector<ModelLayer>& layers) const {
   };
 }
 
-void PipelineTraining::compile(const OptimizerFactory& optimizer, LossFunction loss) {
+void PipelineTraining::compile(OptimizerFactory optimizer, LossFunction loss) {
   MasterWeights* const masters = precision_.master_weights();
   optimizer_ = optimizer(masters != nullptr ? masters->module() : prepared_->module());
   rates_ = GroupRates(*optimizer_);

@@ -28,7 +28,7 @@ class PipelineTraining final : public Training {
   PipelineTraining(Strategy& strategy, Strategy& replicas, const Recipe& recipe,
                    const PipelineOptions& options, const std::optional<TensorOptions>& division);
 
-  void compile(const OptimizerFactory& optimizer, LossFunction loss) override;
+  void compile(OptimizerFactory optimizer, LossFunction loss) override;
   StepResult train_step(std::span<const Batch> window, const StepSettings& settings) override;
   // The outputs of the last stage, on the ranks of all stages.
   Tensors forward(const Batch& batch) override;

@@ -224,8 +224,8 @@ class DataParallelTraining final : public Training {
         strategy_(context, forward_),
         training_(strategy_, recipe_of(recipe, devices.front())) {}
 
-  void compile(const OptimizerFactory& optimizer, LossFunction loss) override {
-    training_.compile(optimizer, std::move(loss));
+  void compile(OptimizerFactory optimizer, LossFunction loss) override {
+    training_.compile(std::move(optimizer), std::move(loss));
   }
   StepResult train_step(std::span<const Batch> window, const StepSettings& settings) override {
     return training_.train_step(window, settings);

@@ -157,7 +157,7 @@ void ReplicasTraining::prepare_replica(int replica, Model model, const Recipe& r
   result.training = std::make_unique<SynchronousTraining>(*result.strategy, own);
 }
 
-void ReplicasTraining::compile(const OptimizerFactory& optimizer, LossFunction loss) {
+void ReplicasTraining::compile(OptimizerFactory optimizer, LossFunction loss) {
   for (int replica = 0; replica < threads_.size(); ++replica) {
     threads_.run_on(replica, [&] { own().compile(optimizer, loss); });
   }

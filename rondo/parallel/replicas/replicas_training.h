@@ -35,7 +35,7 @@ class ReplicasTraining final : public Training {
                    const Recipe& recipe);
   ~ReplicasTraining() override;
 
-  void compile(const OptimizerFactory& optimizer, LossFunction loss) override;
+  void compile(OptimizerFactory optimizer, LossFunction loss) override;
   StepResult train_step(std::span<const Batch> window, const StepSettings& settings) override;
   Tensors forward(const Batch& batch) override { return own().forward(batch); }
   int concurrent_forwards() const override { return threads_.size(); }
