@@ -86,7 +86,7 @@ std::string libtorch_version(const fs::path& directory) {
 
 fs::path locate_libtorch() {
   if (const std::string given = variable("LIBTORCH"); !given.empty()) return named_by_the_user(given);
-  const fs::path built_with = RONDO_LIBTORCH_DIR;
+  fs::path built_with = RONDO_LIBTORCH_DIR;
   if (exists_quietly(built_with / "lib" / kLibrary)) return built_with;
   const std::string search = variable("LD_LIBRARY_PATH");
   for (const std::string& folder : split(search, ':')) {
@@ -100,7 +100,7 @@ fs::path locate_libtorch() {
 }
 
 fs::path use_libtorch() {
-  const fs::path directory = locate_libtorch();
+  fs::path directory = locate_libtorch();
   if (real(directory) == real(RONDO_LIBTORCH_DIR)) return directory;
   const std::string folder = (directory / "lib").string();
   const std::string before = variable("LD_LIBRARY_PATH");

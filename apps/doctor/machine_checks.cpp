@@ -98,7 +98,7 @@ std::string first_line(const std::string& path) {
 std::string which(const std::string& program) {
   const char* path = std::getenv("PATH");
   for (const std::string& directory : rondo::split(path == nullptr ? "/usr/bin:/bin" : path, ':')) {
-    const std::string candidate = directory + "/" + program;
+    std::string candidate = directory + "/" + program;
     if (access(candidate.c_str(), X_OK) == 0) return candidate;
   }
   return {};

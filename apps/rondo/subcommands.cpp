@@ -35,7 +35,7 @@ const std::vector<Subcommand>& known_subcommands() {
 
 std::string subcommand_program(const std::string& name) {
   const auto directory = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-  const std::string program = directory / ("rondo-" + name);
+  std::string program = directory / ("rondo-" + name);
   if (access(program.c_str(), X_OK) == 0) return program;
   std::vector<std::string> names = {"run"};
   bool known = false;

@@ -24,7 +24,7 @@ std::optional<fs::path> run_of(const fs::path& path) {
 // The newest checkpoint of `path` whatever its state (who reads it verifies it), or with --resume-intact the
 // newest one without damage.
 fs::path checkpoint_to_resume(const TrainFlags& flags, const fs::path& path) {
-  const fs::path newest = find_checkpoint(path);
+  fs::path newest = find_checkpoint(path);
   if (!flags.resume_intact) return newest;
   const IntactCheckpoint found = newest_intact_checkpoint(parent_of_checkpoint(newest));
   for (const IntactCheckpoint::Damaged& damaged : found.passed_over)

@@ -58,7 +58,7 @@ std::string configuration_file(const OptionValues& given, bool resumes) {
     const auto found = given.find(flag);
     return found == given.end() ? std::string() : found->second;
   };
-  if (const std::string file = value("config"); !file.empty() || !resumes) return file;
+  if (std::string file = value("config"); !file.empty() || !resumes) return file;
   const fs::path own = fs::path(value("run-dir")) / "config.json";
   return fs::exists(own) ? own.string() : std::string();
 }

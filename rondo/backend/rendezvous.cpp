@@ -145,7 +145,7 @@ c10::intrusive_ptr<c10d::Store> meet(const env::Identity& identity, const std::s
   if (identity.world_size == 1) return c10::make_intrusive<c10d::HashStore>();
   // A launcher's store reaches the ranks that it started, which on several hosts are not all.
   if (identity.local_world_size == identity.world_size) {
-    if (const auto store = launcher_store()) return store;
+    if (auto store = launcher_store()) return store;
   }
   return tcp_store_of_attempt(identity, identity.master_addr, identity.master_port, timeout);
 }

@@ -32,7 +32,7 @@ std::filesystem::path measurement_path(const char* variable, const char* file) {
     const char* value = std::getenv(name);
     return std::filesystem::path(value == nullptr ? "" : value);
   };
-  if (const auto path = value_of(variable); !path.empty()) return path;
+  if (auto path = value_of(variable); !path.empty()) return path;
   // A relative one counts as not set, says the XDG base directory specification.
   if (const auto cache = value_of("XDG_CACHE_HOME"); cache.is_absolute()) return cache / "rondo" / file;
   if (const auto home = value_of("HOME"); home.is_absolute()) return home / ".cache" / "rondo" / file;

@@ -175,7 +175,7 @@ std::string SharedStore::compare_set(std::string_view key, std::string_view expe
     impl_->put(key, desired);
     return std::string(desired);
   }
-  const std::string current(entry->value(), entry->value_bytes);
+  std::string current(entry->value(), entry->value_bytes);
   if (current != expected) return current;
   impl_->put(key, desired);
   return std::string(desired);

@@ -18,8 +18,8 @@ void TorchSampler::reset(std::optional<std::size_t> /*new_size*/) {
 std::optional<std::vector<std::size_t>> TorchSampler::next(std::size_t batch_size) {
   if (position_ >= indices_.size()) return std::nullopt;
   const std::size_t end = std::min(position_ + batch_size, indices_.size());
-  const std::vector<std::size_t> batch(indices_.begin() + static_cast<std::ptrdiff_t>(position_),
-                                       indices_.begin() + static_cast<std::ptrdiff_t>(end));
+  std::vector<std::size_t> batch(indices_.begin() + static_cast<std::ptrdiff_t>(position_),
+                                 indices_.begin() + static_cast<std::ptrdiff_t>(end));
   position_ = end;
   return batch;
 }

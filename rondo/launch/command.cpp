@@ -41,7 +41,7 @@ std::string find_program(const std::string& program) {
   const char* path = std::getenv("PATH");
   const std::string directories = path == nullptr ? "/usr/bin:/bin" : path;
   for (const std::string& directory : split(directories, ':')) {
-    const std::string candidate = (directory.empty() ? "." : directory) + "/" + program;
+    std::string candidate = (directory.empty() ? "." : directory) + "/" + program;
     if (is_file(candidate) && access(candidate.c_str(), X_OK) == 0) return candidate;
   }
   const std::string hint =

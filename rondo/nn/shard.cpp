@@ -222,7 +222,7 @@ at::Tensor cut(const at::Tensor& full, const Shard& address) {
       part = part.narrow(static_cast<std::int64_t>(d), address.offsets[d], address.sizes[d]);
     parts.push_back(std::move(part));
   }
-  const at::Tensor part = parts.size() == 1 ? parts.front() : at::cat(parts);
+  at::Tensor part = parts.size() == 1 ? parts.front() : at::cat(parts);
   if (!address.within) return part;
   return part.reshape({-1}).narrow(0, address.within->begin, address.within->size());
 }

@@ -115,7 +115,7 @@ at::Tensor gather_values(const std::vector<at::Tensor>& local, std::int64_t axis
     checked_axis(own, axis);
     rows.push_back(rows.empty() ? own : own.to(rows.front().device()));
   }
-  const at::Tensor mine = rows.size() == 1 ? rows.front() : at::cat(rows, axis);
+  at::Tensor mine = rows.size() == 1 ? rows.front() : at::cat(rows, axis);
   const std::int64_t dimension = checked_axis(mine, axis);
   if (ranks_of(group) == 1) return mine;
 

@@ -29,7 +29,7 @@ constexpr auto kAnswerTimeout = std::chrono::seconds(60);
 fs::path find_on_path(const std::string& program) {
   const char* path = std::getenv("PATH");
   for (const std::string& folder : split(path == nullptr ? "" : path, ':')) {
-    const fs::path candidate = fs::path(folder) / program;
+    fs::path candidate = fs::path(folder) / program;
     if (access(candidate.c_str(), X_OK) == 0) return candidate;
   }
   return {};

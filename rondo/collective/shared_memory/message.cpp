@@ -261,7 +261,7 @@ std::shared_ptr<Message> Messages::take_posted(int peer, Incoming& incoming) {
   const bool has_own = own != incoming.posted.end();
   if (!has_own && any == any_.end()) return nullptr;
   const bool use_any = !has_own || (any != any_.end() && (*any)->order < (*own)->order);
-  const std::shared_ptr<Message> message = use_any ? *any : *own;
+  std::shared_ptr<Message> message = use_any ? *any : *own;
   match(incoming.frame, *message, peer);
   message->peer = peer;
   if (use_any) {

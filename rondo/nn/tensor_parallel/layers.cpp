@@ -55,7 +55,7 @@ at::Tensor ParallelLinearImpl::forward(const at::Tensor& input) {
   if (!style_) return LinearImpl::forward(input);
   if (*style_ == ParallelStyle::row) {
     // The bias once, and not on every rank.
-    const at::Tensor sum = summed_output(at::linear(input, weight), sequence_, group_);
+    at::Tensor sum = summed_output(at::linear(input, weight), sequence_, group_);
     if (!bias.defined()) return sum;
     return sum + (sequence_ ? copy_to_ranks(bias, group_) : bias);
   }

@@ -39,7 +39,7 @@ EndTime note_end(c10d::Work& work) {
   try {
     const c10::intrusive_ptr<c10::ivalue::Future> future = work.getFuture();
     if (!future || !future->devices().empty()) return nullptr;
-    const auto ended_ns = std::make_shared<std::atomic<std::int64_t>>(0);
+    auto ended_ns = std::make_shared<std::atomic<std::int64_t>>(0);
     future->addCallback([ended_ns](c10::ivalue::Future&) { ended_ns->store(monotonic_ns()); });
     return ended_ns;
   } catch (const c10::Error&) {

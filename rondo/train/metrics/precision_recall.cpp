@@ -71,7 +71,7 @@ double part(double hits, double of) { return of > 0 ? hits / of : 0.0; }
 }  // namespace
 
 at::Tensor logits_of_class_1(const std::string& metric, const MetricInput& batch) {
-  const at::Tensor output = batch.output().detach().to(at::kDouble);
+  at::Tensor output = batch.output().detach().to(at::kDouble);
   const at::Tensor& target = batch.target();
   if (output.sizes() == target.sizes()) return output;
   if (output.dim() == target.dim() + 1 && output.size(-1) == 1) return output.squeeze(-1);

@@ -68,7 +68,7 @@ std::string missing_file(const HeldFiles& files) {
   if (!files.contains("state.json")) return "state.json";
   for (int number = 0; number < parts; ++number) {
     for (const char* kind : {"model", "optimizer"}) {
-      if (const std::string name = part_name(kind, number, parts); !files.contains(name)) return name;
+      if (std::string name = part_name(kind, number, parts); !files.contains(name)) return name;
     }
   }
   return {};
