@@ -8,6 +8,7 @@
 #include "rondo/base/text.h"
 #include "rondo/pipeline/drawing.h"
 #include "rondo/pipeline/stage_cuts.h"
+#include "rondo/plan/mesh/mesh_plan.h"
 #include "rondo/plan/schedule/schedules.h"
 #include "rondo/simulate/mesh_step.h"
 #include "rondo/simulate/step_simulator.h"
@@ -28,13 +29,7 @@ cost::Link link_along(const SimulatedMesh& job, double contention, int ranks, in
 }
 
 simulate::MeshShape shape_of(const cost::Profile& profile, const SimulatedMesh& job) {
-  return {.pipeline = size_along(job.mesh, "pipeline"),
-          .data = size_along(job.mesh, "data"),
-          .tensor = size_along(job.mesh, "tensor"),
-          .samples = static_cast<double>(profile.batch_size),
-          .passes = job.options.micro_batches,
-          .context = size_along(job.mesh, "context"),
-          .expert = size_along(job.mesh, "expert")};
+  return plan::mesh_shape(job.mesh, profile.batch_size, job.options.micro_batches);
 }
 
 simulate::MeshLinks links_of(const cost::Profile& profile, const SimulatedMesh& job) {

@@ -171,13 +171,7 @@ class MeshPlanner {
   }
 
   simulate::MeshShape shape_of(const MeshCandidate& candidate) const {
-    return {.pipeline = size_along(candidate.mesh, "pipeline"),
-            .data = size_along(candidate.mesh, "data"),
-            .tensor = size_along(candidate.mesh, "tensor"),
-            .samples = static_cast<double>(candidate.batch_size),
-            .passes = step_.micro_batches,
-            .context = size_along(candidate.mesh, "context"),
-            .expert = size_along(candidate.mesh, "expert")};
+    return mesh_shape(candidate.mesh, candidate.batch_size, step_.micro_batches);
   }
   cost::Profile part_of(const MeshCandidate& candidate) const {
     return simulate::part_of_profile(profile_, shape_of(candidate), static_cast<double>(candidate.batch_size),
@@ -306,6 +300,16 @@ std::vector<Mesh> meshes_of(int ranks, const std::vector<std::string>& dividing)
     }
   }
   return meshes;
+}
+
+simulate::MeshShape mesh_shape(const Mesh& mesh, std::uint64_t samples, int passes) {
+  return {.pipeline = size_along(mesh, "pipeline"),
+          .data = size_along(mesh, "data"),
+          .tensor = size_along(mesh, "tensor"),
+          .samples = static_cast<double>(samples),
+          .passes = passes,
+          .context = size_along(mesh, "context"),
+          .expert = size_along(mesh, "expert")};
 }
 
 MeshPlan plan_mesh(const cost::Profile& profile, const cost::StepOptions& step, const PlannerOptions& options,

@@ -59,6 +59,9 @@ struct MeshPlan {
 // the order of kMeshDimensions.
 std::vector<Mesh> meshes_of(int ranks, const std::vector<std::string>& dividing = {"tensor"});
 
+// The ranks of `mesh`, of which each replica computes `samples` samples in each of `passes` passes of a step.
+simulate::MeshShape mesh_shape(const Mesh& mesh, std::uint64_t samples, int passes);
+
 // Looks for the mesh, and the plan on it, whose step is shortest within the limit. All candidates train the
 // same samples in a step. Each has a bound on its step; those whose bound is no better than the best step so
 // far are not looked at. options.time_limit is for all together. `step` says the ranks, the passes
