@@ -1,8 +1,6 @@
 #include "apps/train/flags.h"
 
 #include <algorithm>
-#include <array>
-#include <ctime>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -304,15 +302,6 @@ std::int64_t batch_size_per_replica(const TrainFlags& flags, int world_size) {
 
 std::vector<std::string> data_paths(const TrainFlags& flags) {
   return flags.data_weights.empty() ? std::vector{flags.data} : split(flags.data, ',');
-}
-
-std::string default_run_directory(const std::string& model) {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  localtime_r(&now, &parts);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%d-%H%M%S", &parts);
-  return str("runs/", text.data(), "-", short_model_name(model));
 }
 
 Mesh mesh_of(const TrainFlags& flags, int world_size) {

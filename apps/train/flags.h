@@ -127,9 +127,6 @@ std::int64_t batch_size_per_replica(const TrainFlags& flags, int world_size);
 // The files and folders of --data: several with --data-weights.
 std::vector<std::string> data_paths(const TrainFlags& flags);
 
-// "runs/<time>-<model>", of now.
-std::string default_run_directory(const std::string& model);
-
 // How `world_size` ranks share the work, from --mesh or a --strategy that is named after a dimension; empty:
 // all along "data". Throws UsageError for another number of ranks.
 Mesh mesh_of(const TrainFlags& flags, int world_size);

@@ -8,9 +8,11 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <optional>
 
 #include "apps/common/libtorch_location.h"
 #include "apps/common/matmul_setup.h"
+#include "apps/train/new_run_directory.h"
 #include "apps/train/stop_signals.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -134,8 +136,9 @@ int start_served_training(const TrainFlags& flags, const std::vector<std::string
   options.command = {fs::read_symlink("/proc/self/exe").string()};
   options.command.insert(options.command.end(), arguments.begin(), arguments.end());
   // Every process must find the same.
+  std::optional<NewRunDirectory> made;
   if (flags.run_dir.empty() && flags.resume_from.empty())
-    options.command.push_back("--run-dir=" + default_run_directory(flags.model));
+    options.command.push_back("--run-dir=" + made.emplace(flags.model).path().string());
   return run_printing_result(flags, options);
 }
 
@@ -184,8 +187,9 @@ int start_training(const TrainFlags& flags, const std::vector<std::string>& argu
   options.command = {program};
   options.command.insert(options.command.end(), arguments.begin(), arguments.end());
   // Every attempt must find the same.
+  std::optional<NewRunDirectory> made;
   if (flags.max_restarts > 0 && flags.run_dir.empty() && flags.resume_from.empty())
-    options.command.push_back("--run-dir=" + default_run_directory(flags.model));
+    options.command.push_back("--run-dir=" + made.emplace(flags.model).path().string());
   return run_printing_result(flags, std::move(options));
 }
 

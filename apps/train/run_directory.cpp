@@ -36,22 +36,33 @@ fs::path checkpoint_to_resume(const TrainFlags& flags, const fs::path& path) {
   return found.newest->path;
 }
 
+// For this run; `writes` as in find_run_directory().
+void claim_run_directory(RunDirectory& run, const TrainFlags& flags, bool writes) {
+  if (!writes) {
+    if (run.path.empty()) run.path = default_run_directory(flags.model);
+    return;
+  }
+  if (run.path.empty()) {
+    run.made = std::make_shared<NewRunDirectory>(flags.model);
+    run.path = run.made->path();
+  }
+  run.lock = std::make_shared<RunLock>(run.path);
+}
+
 }  // namespace
 
 RunDirectory find_run_directory(const TrainFlags& flags, bool writes) {
   RunDirectory run;
   run.path = flags.run_dir;
   if (!flags.resume_from.empty()) {
-    if (run.path.empty())
-      run.path = run_of(find_checkpoint(flags.resume_from)).value_or(default_run_directory(flags.model));
-    if (writes) run.lock = std::make_shared<RunLock>(run.path);
+    if (run.path.empty()) run.path = run_of(find_checkpoint(flags.resume_from)).value_or(fs::path());
+    claim_run_directory(run, flags, writes);
     run.resume_from = checkpoint_to_resume(flags, flags.resume_from);
     return run;
   }
-  if (run.path.empty()) run.path = default_run_directory(flags.model);
   if (flags.resume && !fs::is_directory(run.path))
     throw UsageError(str("--resume: there is no run directory ", run.path.string()));
-  if (writes) run.lock = std::make_shared<RunLock>(run.path);
+  claim_run_directory(run, flags, writes);
   const std::optional<CheckpointEntry> newest = newest_checkpoint(run.checkpoints());
   if (!newest || (!writes && !flags.resume)) return run;
   if (!flags.resume) {

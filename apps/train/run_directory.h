@@ -7,6 +7,7 @@
 #include <string>
 
 #include "apps/train/flags.h"
+#include "apps/train/new_run_directory.h"
 #include "rondo/format/run_lock.h"
 #include "rondo/train/callback.h"
 
@@ -16,16 +17,18 @@ namespace rondo {
 struct RunDirectory {
   std::filesystem::path path;
   std::optional<std::filesystem::path> resume_from;  // a checkpoint to continue from
-  std::shared_ptr<RunLock> lock = {};                // on the rank that writes
+  // On the rank that writes, of a run that was given no directory. It goes after the lock, which is in it.
+  std::shared_ptr<NewRunDirectory> made = {};
+  std::shared_ptr<RunLock> lock = {};  // on the rank that writes
 
   std::filesystem::path checkpoints() const { return path / "checkpoints"; }
   std::filesystem::path metrics() const { return path / "metrics.jsonl"; }
 };
 
-// Finds the directory that `flags` mean, locks it, and finds what to resume from; changes nothing in it.
-// Throws UsageError for a directory in which another process trains, for one that holds a run already without
-// --resume, and for --resume of a directory that is none. Damaged checkpoints that --resume-intact passes
-// over are logged.
+// Finds the directory that `flags` mean, or makes one of its own for a run that names none; locks it, and
+// finds what to resume from; changes nothing in it. Throws UsageError for a directory in which another
+// process trains, for one that holds a run already without --resume, and for --resume of a directory that is
+// none. Damaged checkpoints that --resume-intact passes over are logged.
 // `writes` is false on a worker of parameter servers that is not the chief: it locks nothing, and the
 // directory may be in use.
 RunDirectory find_run_directory(const TrainFlags& flags, bool writes = true);

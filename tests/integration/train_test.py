@@ -6,6 +6,7 @@ import re
 import resource
 import signal
 import subprocess
+import time
 
 import pytest
 from launching import alive, all_gone, reserved_ports, wait_until
@@ -314,6 +315,21 @@ def test_run_directories_that_cannot_be(train, tmp_path):
     usage_error(train("--resume"), "--resume", "run")
     assert train("--steps", 2).returncode == 0
     usage_error(train("--steps", 2), "already holds a run", "step 2", "--resume")
+
+
+@pytest.mark.parametrize("flags", [(), ("--nproc-per-node", 2, "--max-restarts", 1)], ids=["rank", "launcher"])
+def test_runs_that_begin_in_the_same_second_have_a_directory_each(rondo, tmp_path, text, flags):
+    begin = int(time.time())
+    # Whenever this run begins, another one has begun in that second.
+    taken = {time.strftime("%Y-%m-%d-%H%M%S-gpt-tiny", time.gmtime(begin + second)) for second in range(600)}
+    for name in taken:
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    done = rondo("train", "--data", text, *SMALL, "--steps", 1, *flags, env={"TZ": "UTC0"})
+    assert done.returncode == 0, done.stderr
+    own, = {path.name for path in (tmp_path / "runs").iterdir()} - taken
+    assert own.removesuffix("-2") in taken
+    assert losses(tmp_path / "runs" / own)
+    assert not [name for name in taken if list((tmp_path / "runs" / name).iterdir())]
 
 
 def test_checkpoint_of_another_model(train, tmp_path):
