@@ -10,7 +10,7 @@
 
 int main() {
   const rondo::Context context = rondo::init();
-  torch::manual_seed(context.rank());
+  torch::manual_seed(context.rank());  // every rank has data of its own
   torch::nn::Linear model(4, 1);
   rondo::DistributedDataParallel ddp(*model, context.world());
   torch::optim::SGD optimizer(model->parameters(), /*lr=*/0.1);

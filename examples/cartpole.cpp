@@ -1,15 +1,18 @@
 // Reinforcement learning: every rank plays episodes of CartPole of its own (an actor), all learn one policy.
 // A cart on a track is pushed left or right so that the pole on it does not fall; each step that it stands is
-// worth 1. REINFORCE with the mean return as its baseline.
+// worth 1. REINFORCE with the mean return as its baseline and the returns' deviation as its unit.
 //   rondo run -n 2 build/release/bin/examples/cartpole
 #include <torch/nn.h>
 #include <torch/optim/adam.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <iostream>
+#include <numeric>
+#include <vector>
 
 #include "rondo/backend/collectives.h"
 #include "rondo/backend/context.h"
@@ -60,7 +63,7 @@ Experience play(torch::nn::Sequential& policy, at::Generator& generator) {
   std::vector<CartPole> games;
   for (int i = 0; i < kEpisodes; ++i) games.emplace_back(generator);
   std::vector<std::size_t> playing(kEpisodes);
-  for (std::size_t i = 0; i < playing.size(); ++i) playing[i] = i;
+  std::iota(playing.begin(), playing.end(), std::size_t{0});
   std::vector<at::Tensor> states, actions;
   std::vector<std::pair<std::size_t, int>> moments;  // game and time of each state
   std::vector<int> lengths(kEpisodes, 0);
@@ -101,7 +104,7 @@ int main() {
   at::Generator generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(100 + context.rank()));
   for (int iteration = 1; iteration <= 40; ++iteration) {
     const Experience experience = play(policy, generator);
-    // The baseline is that of all actors.
+    // Mean and deviation are those of all ranks' actors.
     at::Tensor sums = torch::stack({experience.returns.sum(), experience.returns.square().sum(),
                                     torch::tensor(static_cast<float>(experience.returns.numel())),
                                     torch::tensor(static_cast<float>(experience.mean_length))})

@@ -38,7 +38,7 @@ int main() {
   trainer.compile(small_task::optimizer);
   const auto data = small_task::data();
   trainer.fit(data, {.epochs = 5, .batch_size = 32 / context.world_size()});
-  const auto rows = model->experts->local_experts();
+  const std::int64_t here = model->experts->local_experts();
   const double loss = trainer.evaluate(*data).at("loss");
-  if (context.rank() == 0) std::cout << "experts " << rows << " of 4 here, evaluated loss " << loss << "\n";
+  if (context.rank() == 0) std::cout << "experts " << here << " of 4 here, evaluated loss " << loss << "\n";
 }

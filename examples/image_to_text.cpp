@@ -16,23 +16,24 @@
 
 namespace {
 
-constexpr std::int64_t kDigits = 3, kHeight = 8, kWidth = 8 * kDigits, kWide = 32;
+constexpr std::int64_t kDigits = 3, kHeight = 8, kWidth = 8 * kDigits;
+constexpr std::int64_t kFeatures = 32;  // of a patch, and of a token
 constexpr std::int64_t kBegin = 10, kEnd = 11, kTokens = 12;
 
 struct DonutImpl : torch::nn::Module {
   DonutImpl() {
     using namespace torch::nn;
-    patches = register_module("patches", Conv2d(Conv2dOptions(1, kWide, 4).stride(4)));
-    places = register_parameter("places", torch::randn({kHeight * kWidth / 16, 1, kWide}) * 0.1);
+    patches = register_module("patches", Conv2d(Conv2dOptions(1, kFeatures, 4).stride(4)));
+    places = register_parameter("places", torch::randn({kHeight * kWidth / 16, 1, kFeatures}) * 0.1);
     encoder = register_module(
         "encoder",
-        TransformerEncoderLayer(TransformerEncoderLayerOptions(kWide, 4).dim_feedforward(64).dropout(0)));
-    words = register_module("words", Embedding(kTokens, kWide));
-    turns = register_parameter("turns", torch::randn({kDigits + 1, 1, kWide}) * 0.1);
+        TransformerEncoderLayer(TransformerEncoderLayerOptions(kFeatures, 4).dim_feedforward(64).dropout(0)));
+    words = register_module("words", Embedding(kTokens, kFeatures));
+    turns = register_parameter("turns", torch::randn({kDigits + 1, 1, kFeatures}) * 0.1);
     decoder = register_module(
         "decoder",
-        TransformerDecoderLayer(TransformerDecoderLayerOptions(kWide, 4).dim_feedforward(64).dropout(0)));
-    head = register_module("head", Linear(kWide, kTokens));
+        TransformerDecoderLayer(TransformerDecoderLayerOptions(kFeatures, 4).dim_feedforward(64).dropout(0)));
+    head = register_module("head", Linear(kFeatures, kTokens));
   }
   // image [samples, 1, height, width], tokens so far [samples, length]; gives logits [samples, length,
   // tokens].

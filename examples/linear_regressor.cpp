@@ -91,8 +91,8 @@ std::shared_ptr<const rondo::Dataset> flats(std::int64_t rows, std::uint64_t see
 
 }  // namespace
 
-int main(int count, char** words) {
-  if (count < 2 || count > 3) {
+int main(int argc, char** argv) {
+  if (argc < 2 || argc > 3) {
     std::cerr << "usage: linear_regressor RUN_DIRECTORY [STRATEGY]\n";
     return 2;
   }
@@ -107,9 +107,7 @@ int main(int count, char** words) {
         {.input = [](const rondo::InputContext&) { return flats(2048, 1); },
          .fit = {.steps = 300, .batch_size = 16}},
         {.input = [](const rondo::InputContext&) { return flats(256, 2); }},
-        {.directory = words[1],
-         .training_strategy = count == 3 ? words[2] : "auto",
-         .checkpoint_every = 100});
+        {.directory = argv[1], .training_strategy = argc == 3 ? argv[2] : "auto", .checkpoint_every = 100});
     if (result.role == rondo::JobRole::trainer)
       std::cout << "trained to step " << result.fit.step << std::endl;
     if (result.evaluated_step >= 0) {

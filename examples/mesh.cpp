@@ -8,13 +8,13 @@
 #include "rondo/parallel/strategy_on_mesh.h"
 #include "rondo/train/trainer.h"
 
-int main(int count, char** arguments) {
+int main(int argc, char** argv) {
   const rondo::Context world = rondo::init();
   const int stages = world.world_size() > 1 ? 2 : 1;
   const rondo::Context context = world.mesh({{"pipeline", stages}, {"data", world.world_size() / stages}});
   // The strategy along "data" sees the ranks that have the same stage as this one.
   const auto strategy =
-      rondo::strategy_on_mesh(rondo::all_strategies(), count > 1 ? arguments[1] : "ddp", context,
+      rondo::strategy_on_mesh(rondo::all_strategies(), argc > 1 ? argv[1] : "ddp", context,
                               [](const std::string& name) -> rondo::OptionValues {
                                 if (name != "pipeline") return {};
                                 return {{"pipeline-schedule", "1f1b"}, {"micro-batches", "4"}};

@@ -21,7 +21,7 @@ int main() {
     const at::Tensor loss = torch::mse_loss(output, target);
     loss.backward();  // rondo: leaves the average over all ranks in the gradients
     optimizer.step();
-    if (step % 20 == 0 && context.rank() == 0) {
+    if (step % 20 == 0 && context.rank() == 0) {  // rondo: one rank speaks for all
       std::cout << "step " << step << " loss " << loss.item<float>() << "\n";
     }
   }

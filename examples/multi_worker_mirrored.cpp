@@ -25,7 +25,8 @@ int main() {
     double sum = 0;
     while (const auto batches = data->next())
       sum += strategy->reduce(rondo::ReduceOp::SUM, strategy->run(step, *batches)).item<double>();
-    if (context.rank() == 0) std::cout << "epoch " << epoch << " loss " << sum / 512 << "\n";
+    if (context.rank() == 0)
+      std::cout << "epoch " << epoch << " loss " << sum / 512 << "\n";  // of 512 samples
   }
   if (context.rank() == 0) std::cout << "replicas " << strategy->num_replicas_in_sync() << "\n";
 }

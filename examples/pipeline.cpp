@@ -9,11 +9,12 @@
 #include "rondo/pipeline/drawing.h"
 #include "rondo/train/trainer.h"
 
-int main(int count, char** arguments) {
+int main(int argc, char** argv) {
   const rondo::Context context = rondo::init();
-  const rondo::PipelineOptions options{.schedule = count > 1 ? arguments[1] : "1f1b", .micro_batches = 4};
+  const rondo::PipelineOptions options{.schedule = argc > 1 ? argv[1] : "1f1b", .micro_batches = 4};
   if (context.rank() == 0) {
-    const auto schedule = rondo::pipeline::make_schedule(options.schedule, context.world_size(), 4);
+    const auto schedule = rondo::pipeline::make_schedule(options.schedule, context.world_size(),
+                                                         static_cast<int>(options.micro_batches));
     std::cout << draw(schedule, simulate(schedule, rondo::pipeline::StageTimes{}));
   }
   const auto strategy = rondo::all_strategies().make("pipeline", context, options);

@@ -73,8 +73,8 @@ struct ResNet18Impl : torch::nn::Module {
 
 }  // namespace
 
-int main(int count, char** words) {
-  if (count < 2 || count > 3) {
+int main(int argc, char** argv) {
+  if (argc < 2 || argc > 3) {
     std::cerr << "usage: resnet IMAGES [WIDTH]\n";
     return 2;
   }
@@ -82,10 +82,10 @@ int main(int count, char** words) {
     const rondo::Context context = rondo::init();
     const auto strategy = rondo::all_strategies().make("ddp", context);
     const rondo::OpenedData data = rondo::open_data(
-        "image_folder", words[1], {.validation_fraction = 0.25, .images = {.size = 16, .crop_scale = 0.5}});
+        "image_folder", argv[1], {.validation_fraction = 0.25, .images = {.size = 16, .crop_scale = 0.5}});
     torch::manual_seed(1);
     const auto model =
-        std::make_shared<ResNet18Impl>(data.train->info().classes, count == 3 ? std::stoi(words[2]) : 64);
+        std::make_shared<ResNet18Impl>(data.train->info().classes, argc == 3 ? std::stoi(argv[2]) : 64);
     rondo::synchronise_batch_norms(*model, context.world());
     rondo::Trainer trainer(*strategy, model);
     trainer.compile(rondo::OptimizerOptions{.name = "sgd",

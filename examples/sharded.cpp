@@ -41,8 +41,8 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-int main(int count, char** arguments) {
-  const std::string name = count > 1 ? arguments[1] : "zero3";
+int main(int argc, char** argv) {
+  const std::string name = argc > 1 ? argv[1] : "zero3";
   rondo::Context context = rondo::init();                             // rondo
   const auto strategy = rondo::all_strategies().make(name, context);  // rondo
 
@@ -68,5 +68,5 @@ int main(int count, char** arguments) {
   const rondo::SummonFullParams full(*prepared);  // rondo: whole parameters for a while
   std::cout << "rank " << context.rank() << " sum of weights " << std::hexfloat
             << model->layers[0]->linear->weight.sum().item<float>() << std::endl;
-  context.shutdown();
+  context.shutdown();  // rondo: waits for the other ranks; may be left out
 }

@@ -40,7 +40,7 @@ auto make_loader(std::size_t samples, std::shared_ptr<rondo::Sampler> sampler) {
 // Accuracy over all samples on all ranks; ranks may have different numbers of them.
 double evaluate(rondo::Convnet& model, const rondo::Context& context) {
   constexpr std::size_t kSamples = 101;
-  const torch::NoGradGuard no_grad;
+  const torch::NoGradGuard no_gradients;
   model->eval();
   at::Tensor correct_and_seen = torch::zeros({2}, torch::kLong);
   auto sampler = std::make_shared<rondo::ExactSampler>(kSamples, context.rank(), context.world_size());
