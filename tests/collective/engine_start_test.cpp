@@ -27,9 +27,9 @@ Wait soon() { return {Deadline::after(std::chrono::seconds(60)), nullptr}; }
 class EngineStart : public ::testing::Test {
  protected:
   // Starts a rank, which says in the store how its start ended.
-  void start(int rank) {
+  void start(int rank, Duration timeout = std::chrono::seconds(60)) {
     const pid_t child = fork();
-    if (child == 0) form(rank);
+    if (child == 0) form(rank, timeout);
     pids_[rank] = child;
     store_->get(str("shared_memory/", rank), soon());
   }
@@ -53,13 +53,13 @@ class EngineStart : public ::testing::Test {
   }
   std::string outcome(int rank) { return store_->get(str("outcome/", rank), soon()); }
 
-  [[noreturn]] void form(int rank) {
+  [[noreturn]] void form(int rank, Duration timeout = std::chrono::seconds(60)) {
     std::string outcome = "formed";
     try {
       GroupOptions options;
       options.rank = rank;
       options.size = kSize;
-      options.timeout = std::chrono::seconds(60);
+      options.timeout = timeout;
       const Engine engine(*store_, options, nullptr);
     } catch (const PeerLostError& e) {
       outcome = str("lost ", join(e.ranks(), " "));
@@ -120,6 +120,19 @@ TEST_F(EngineStart, ARankThatCannotStartIsExplained) {
   end(3);
   EXPECT_NE(outcome(3).find("rank 0 failed"), std::string::npos) << outcome(3);
   EXPECT_NE(outcome(3).find("announced itself as 'something else'"), std::string::npos) << outcome(3);
+}
+
+// A rank whose end does not come is waited for no longer than the group's timeout allows: rank 2, which has
+// less time, gives up while rank 1, which came before it, still waits for that end.
+TEST_F(EngineStart, ARankThatDoesNotEndIsNotWaitedForBeyondTheTimeout) {
+  start_half_ended(0);
+  start(1);
+  start(2, std::chrono::milliseconds(100));
+  end(2);
+  EXPECT_NE(outcome(2), "lost 0");
+  kill_rank(0);
+  end(1);
+  EXPECT_EQ(outcome(1), "lost 0");
 }
 
 }  // namespace

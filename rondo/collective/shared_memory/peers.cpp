@@ -17,8 +17,8 @@
 namespace rondo::shared_memory {
 namespace {
 
-// How long a rank that cannot be reached may take to end. Only one that lives on makes this rank wait so
-// long.
+// How long a rank that cannot be reached may take to end, within the time that the rendezvous has. Only one
+// that lives on makes this rank wait so long.
 constexpr std::chrono::seconds kEnding{5};
 
 // Names the kernel and process namespace: ranks that differ cannot open each other's memory.
@@ -98,12 +98,12 @@ void Peers::meet(Store& store, const PublishedMemory& own) {
               ". Were all ranks started, with the same world size?"),
           missing);
     }
-    attach(store, r, announced);
+    attach(store, r, announced, wait.deadline);
   }
   wait_until_attached(wait.deadline);
 }
 
-void Peers::attach(Store& store, int rank, const std::string& announced) {
+void Peers::attach(Store& store, int rank, const std::string& announced, const Deadline& deadline) {
   const auto at = static_cast<std::size_t>(rank);
   const std::vector<std::string> fields = split(announced, ' ');
   if (fields.size() < 4)
@@ -120,7 +120,7 @@ void Peers::attach(Store& store, int rank, const std::string& announced) {
     if (arena_ != nullptr && fields[1] != "-")
       arenas_[at] = attach_shared_memory(parse_shared_memory_address(fields[1]));
   } catch (const Error& e) {
-    throw_unreachable(store, rank, e.what());
+    throw_unreachable(store, rank, e.what(), deadline);
   }
   segments_[at] = reinterpret_cast<RankSegment*>(files_[at]->data());
   if (segments_[at]->layout_bytes != RankSegment::bytes(options_.size)) {
@@ -135,7 +135,8 @@ void Peers::attach(Store& store, int rank, const std::string& announced) {
 
 // A rank whose memory cannot be opened has ended, or cannot be seen. Where it ended because of another one,
 // that is to blame.
-void Peers::throw_unreachable(Store& store, int rank, const std::string& reason) const {
+void Peers::throw_unreachable(Store& store, int rank, const std::string& reason,
+                              const Deadline& deadline) const {
   throw_if_any_failed();
   if (const auto left = find_failure(store, failure_key(rank))) {
     throw_failure(
@@ -144,7 +145,7 @@ void Peers::throw_unreachable(Store& store, int rank, const std::string& reason)
   }
   PeerWatch now;
   now.add(rank, pids_[static_cast<std::size_t>(rank)]);
-  if (now.ended(kEnding).empty()) throw Error(reason);
+  if (now.ended(std::min<Duration>(kEnding, deadline.remaining())).empty()) throw Error(reason);
   throw PeerLostError(str(who(rank), " ended while the group '", options_.group_name, "' was being formed"),
                       {rank});
 }

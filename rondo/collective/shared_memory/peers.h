@@ -70,10 +70,11 @@ class Peers {
 
  private:
   void meet(Store& store, const PublishedMemory& own);
-  void attach(Store& store, int rank, const std::string& announced);
+  void attach(Store& store, int rank, const std::string& announced, const Deadline& deadline);
   void wait_until_attached(const Deadline& deadline) const;
   void throw_if_any_failed() const;
-  [[noreturn]] void throw_unreachable(Store& store, int rank, const std::string& reason) const;
+  [[noreturn]] void throw_unreachable(Store& store, int rank, const std::string& reason,
+                                      const Deadline& deadline) const;
 
   GroupOptions options_;
   std::shared_ptr<SharedArena> arena_;
