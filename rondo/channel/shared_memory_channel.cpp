@@ -220,24 +220,30 @@ SharedMemoryChannel::SharedMemoryChannel(Store& store, const Options& options) :
   try {
     meet(store, own);
   } catch (...) {
-    // Others may have got further than this rank, and must not take it for the one to blame.
-    record(*own_file, describe_failure(std::current_exception(), options_.rank));
+    // Others may have got further than this rank, or not as far: neither must take it for the one to blame.
+    const ChannelFailure failure = describe_failure(std::current_exception(), options_.rank);
+    record(*own_file, failure);
+    leave_failure(store, failure_key(options_.rank), failure);
     throw;
   }
 }
 
+std::string SharedMemoryChannel::rank_key(int rank) const {
+  return str("channel/", options_.name, "/", rank);
+}
+std::string SharedMemoryChannel::failure_key(int rank) const { return rank_key(rank) + "/failure"; }
+
 void SharedMemoryChannel::meet(Store& store, const PublishedMemory& own) {
   const Wait wait{Deadline::after(options_.timeout), nullptr};
-  const auto key = [&](int rank) { return str("channel/", options_.name, "/", rank); };
-  store.set(key(options_.rank), to_string(own.address));
+  store.set(rank_key(options_.rank), to_string(own.address));
   for (int r = 0; r < options_.size; ++r) {
     std::string announced;
     try {
-      announced = store.get(key(r), wait);
+      announced = store.get(rank_key(r), wait);
     } catch (const TimeoutError&) {
       std::vector<int> missing;
       for (int other = r; other < options_.size; ++other) {
-        if (!store.try_get(key(other))) missing.push_back(other);
+        if (!store.try_get(rank_key(other))) missing.push_back(other);
       }
       throw TimeoutError(
           str("rank ", options_.rank, " waited ", to_string(options_.timeout), " for the channel '",
@@ -250,6 +256,8 @@ void SharedMemoryChannel::meet(Store& store, const PublishedMemory& own) {
     } catch (const Error& e) {
       // Rank r may have given up already because of another one, which is then to blame.
       throw_if_any_failed(look_at_peers());
+      if (const auto left = find_failure(store, failure_key(r)))
+        throw_failure(str(prefix(), "cannot begin, because rank ", r, " failed: "), *left);
       throw PeerLostError(str(prefix(), "cannot begin: rank ", r, " has ended: ", e.what()), {r});
     }
     ranks_.push_back(reinterpret_cast<RankFile*>(files_.back()->data()));
@@ -387,10 +395,16 @@ SharedMemoryChannel::Peers SharedMemoryChannel::look_at_peers() const {
 }
 
 void SharedMemoryChannel::throw_if_any_failed(const Peers& peers) const {
-  for (const int r : peers.lost) {
-    throw PeerLostError(str(prefix(), "cannot complete: the process of ", who(r),
-                            " has ended. Its own output says why; restart the job from the last checkpoint."),
-                        {r});
+  // Who of several ended first cannot be seen: all are named.
+  if (!peers.lost.empty()) {
+    const bool one = peers.lost.size() == 1;
+    std::vector<std::string> names;
+    for (const int r : peers.lost) names.push_back(who(r));
+    throw PeerLostError(
+        str(prefix(), "cannot complete: the ", one ? "process of " : "processes of ", join(names, ", "),
+            one ? " has ended. Its own output says why" : " have ended. Their own output says why",
+            "; restart the job from the last checkpoint."),
+        peers.lost);
   }
   for (const int r : peers.failed) {
     const RankFile& other = file(r);

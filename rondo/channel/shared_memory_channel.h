@@ -28,7 +28,8 @@ class SharedMemoryChannel final : public Channel {
     // Longest wait of the rendezvous, and of an exchange without a deadline.
     Duration timeout = std::chrono::minutes(5);
   };
-  // Collective over the store. Throws TimeoutError naming the ranks that did not come.
+  // Collective over the store. Throws TimeoutError naming the ranks that did not come, PeerLostError naming
+  // those whose process has ended (also on ranks that only meet others which gave up because of it).
   SharedMemoryChannel(Store& store, const Options& options);
   // Tells the others that this rank has left.
   ~SharedMemoryChannel() override;
@@ -47,6 +48,8 @@ class SharedMemoryChannel final : public Channel {
   RankFile& file(int rank) const { return *ranks_[static_cast<std::size_t>(rank)]; }
   Ring& ring(int from, int to) const;
   bool waits_for(int rank, int peer) const;
+  std::string rank_key(int rank) const;
+  std::string failure_key(int rank) const;
   void meet(Store& store, const PublishedMemory& own);
   void wait_until_attached(const Deadline& deadline);
   void look_now_and_then(std::span<const Outgoing> outgoing);

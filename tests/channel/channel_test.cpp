@@ -2,8 +2,12 @@
 #include "rondo/channel/channel.h"
 
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstring>
 #include <latch>
 #include <mutex>
@@ -15,6 +19,7 @@
 #include "rondo/base/text.h"
 #include "rondo/channel/memory_store.h"
 #include "rondo/channel/shared_memory_channel.h"
+#include "rondo/channel/shared_store.h"
 #include "rondo/channel/thread_channel.h"
 #include "tests/channel/channels.h"
 
@@ -188,6 +193,53 @@ TEST(SharedMemoryChannelTest, ARankThatDoesNotComeIsNamed) {
     FAIL() << "rank 1 is missing";
   } catch (const TimeoutError& e) {
     EXPECT_EQ(e.ranks(), std::vector<int>{1}) << e.what();
+  }
+}
+
+// Rank 2 finds rank 0 gone, which gave up because rank 1 had ended before it.
+TEST(SharedMemoryChannelTest, ARankThatEndedFirstIsNamedThoughOthersAreGoneToo) {
+  const pid_t gone = fork();
+  if (gone == 0) _exit(0);
+  waitpid(gone, nullptr, 0);
+  MemoryStore store;
+  store.set("channel/test/1", to_string(SharedMemoryAddress{gone, 3, 1}));
+  for (const int rank : {0, 2}) {
+    try {
+      SharedMemoryChannel channel(store, {"test", rank, 3, std::chrono::seconds(60)});
+      FAIL() << "rank 1 has ended";
+    } catch (const PeerLostError& e) {
+      EXPECT_EQ(e.ranks(), std::vector<int>{1}) << e.what();
+    }
+  }
+}
+
+TEST(SharedMemoryChannelTest, AllThatWereKilledAreNamed) {
+  const auto store = SharedStore::create();
+  std::vector<pid_t> victims;
+  for (const int rank : {1, 2}) {
+    const pid_t child = fork();
+    if (child == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      try {
+        const SharedMemoryChannel channel(*store, {"test", rank, 3, std::chrono::seconds(60)});
+        store->set(str("there/", rank), "");
+        while (true) pause();
+      } catch (const std::exception&) {
+      }
+      _exit(1);
+    }
+    victims.push_back(child);
+  }
+  SharedMemoryChannel channel(*store, {"test", 0, 3, std::chrono::seconds(60)});
+  for (const int rank : {1, 2}) store->get(str("there/", rank), soon());
+  for (const pid_t victim : victims) kill(victim, SIGKILL);
+  for (const pid_t victim : victims) waitpid(victim, nullptr, 0);
+  std::vector<std::byte> bytes(8);
+  try {
+    channel.recv(1, 0, bytes, soon());
+    FAIL() << "ranks 1 and 2 are gone";
+  } catch (const PeerLostError& e) {
+    EXPECT_EQ(e.ranks(), (std::vector<int>{1, 2})) << e.what();
   }
 }
 
