@@ -81,10 +81,13 @@ class Supervisor {
       loop_.run_once(deadline_);
       if (deadline_.passed()) escalate();
     }
-    for (auto& worker : end_.workers) {
-      if (worker->out) worker->out->close();
-      if (worker->err) worker->err->close();
+    for (const auto* const workers : {&retired_, &end_.workers}) {
+      for (const auto& worker : *workers) {
+        if (worker->out) worker->out->close();
+        if (worker->err) worker->err->close();
+      }
     }
+    retired_.clear();
     for (auto& worker : end_.workers) {
       if (worker->err) {
         worker->end->stderr_tail = worker->err->tail();

@@ -1,5 +1,6 @@
 #include "rondo/launch/supervisor.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -23,6 +24,7 @@ namespace {
 struct Flags {
   std::atomic<bool> failed_once{false};
   std::atomic<bool> ready{false};
+  std::atomic<pid_t> worker{0};
 };
 
 class Supervisor : public ::testing::Test {
@@ -35,11 +37,13 @@ class Supervisor : public ::testing::Test {
   void TearDown() override { munmap(flags_, sizeof(Flags)); }
 
   // supervise() in a process of its own, as it wants it. Returns what `judge` says of the end, below 100.
+  // What it shows goes to the file `console`, where one is named.
   static int supervised(const std::vector<WorkerPlan>& plans,
-                        const std::function<int(const AttemptEnd&)>& judge) {
+                        const std::function<int(const AttemptEnd&)>& judge, const std::string& console = "") {
     const pid_t guardian = fork();
     if (guardian == 0) {
       alarm(60);
+      if (!console.empty()) dup2(open(console.c_str(), O_WRONLY | O_CREAT, 0600), STDOUT_FILENO);
       become_subreaper();
       _exit(judge(supervise(plans, {})));
     }
@@ -97,6 +101,38 @@ TEST_F(Supervisor, KeepsTheLogOfTheStartThatFailed) {
     const std::string text{std::istreambuf_iterator<char>(file), {}};
     EXPECT_EQ(text, "first second ") << name;
   }
+}
+
+// Also where the end of the stream never comes: a process that is none of the job's holds it.
+TEST_F(Supervisor, ShowsTheLastWordsOfTheStartThatFailed) {
+  const TemporaryDirectory directory;
+  const std::string console = directory / "console";
+  const pid_t holder = fork();
+  if (holder == 0) {
+    alarm(60);
+    while (flags_->worker == 0) usleep(100);
+    const std::string stream = "/proc/" + std::to_string(flags_->worker.load()) + "/fd/1";
+    if (open(stream.c_str(), O_WRONLY) < 0) _exit(1);
+    flags_->ready = true;
+    while (true) pause();
+  }
+  std::vector<WorkerPlan> plans(1);
+  plans[0].policy = {.on_failure = OnFailure::restart, .restarts = 1};
+  plans[0].out.route = StreamPlan::Route::pipe;
+  plans[0].function = [this] {
+    if (flags_->failed_once.exchange(true)) return 0;
+    flags_->worker = getpid();
+    while (!flags_->ready) usleep(100);
+    std::fputs("last words", stdout);
+    return 1;
+  };
+  const auto judge = [](const AttemptEnd&) { return 0; };
+  EXPECT_EQ(supervised(plans, judge, console), 0);
+  kill(holder, SIGKILL);
+  waitpid(holder, nullptr, 0);
+  std::ifstream file(console);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_EQ(text, "[rank 0] last words\n");
 }
 
 }  // namespace
