@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -64,6 +65,7 @@ struct Service::State {
   void look_for_losses();
   std::unique_lock<std::mutex> stop_applying();
   void settle(std::size_t worker, WorkerPhase phase);
+  std::uint64_t waiting_steps(std::size_t worker) const;
   void lose(std::size_t worker);
   void take_back(std::size_t worker);
   void discard_pushes(std::size_t worker);
@@ -265,8 +267,21 @@ void Service::State::settle(std::size_t worker, WorkerPhase phase) {
   memory->worker(worker).phase.store(static_cast<std::uint32_t>(phase));
 }
 
-// What a worker has pushed whole is applied; a step that it did not finish is counted as lost. The pushes of
-// that step stay: a worker of another host may have been silent only, and finish it.
+// Whole steps of a synchronous worker that wait for those of the others.
+std::uint64_t Service::State::waiting_steps(std::size_t worker) const {
+  if (memory->header().options.mode != Mode::sync) return 0;
+  const WorkerState& state = memory->worker(worker);
+  const std::uint64_t head = state.head.load(std::memory_order_acquire);
+  std::uint64_t steps = 0;
+  for (std::uint64_t number = state.tail.load(); number < head; ++number) {
+    if (memory->entry(worker, number).kind == EntryKind::end_of_step) ++steps;
+  }
+  return steps;
+}
+
+// What a worker has pushed whole is applied, a synchronous step when the others' are there; a step that it
+// did not finish is counted as lost. The pushes of that step stay: a worker of another host may have been
+// silent only, and finish it.
 void Service::State::lose(std::size_t worker) {
   const std::unique_lock lock = stop_applying();
   WorkerState& state = memory->worker(worker);
@@ -283,21 +298,19 @@ void Service::State::lose(std::size_t worker) {
   settle(worker, WorkerPhase::lost);
   if (synchronous) apply();
   state.copies.store(0);
-  const std::uint64_t begun = state.begun.load(), clock = state.clock.load();
-  peer.unfinished_steps = begun > clock ? begun - clock : 0;
+  const std::uint64_t begun = state.begun.load(), whole = state.clock.load() + waiting_steps(worker);
+  peer.unfinished_steps = begun > whole ? begun - whole : 0;
   state.lost_steps += peer.unfinished_steps;
-  state.begun.store(clock);
-  // A whole step that waits for others' must not be counted in place of one of theirs.
-  if (!synchronous || state.tail.load() == pushed ||
-      memory->entry(worker, pushed - 1).kind != EntryKind::end_of_step)
-    return;
-  discard_pushes(worker);
-  peer.unfinished_steps = 0;
+  state.begun.store(whole);
 }
 
-// With `applying` locked. What is in its queue counts as done, so that numbers of entries stay what they are.
+// With `applying` locked, for a worker that starts anew: whole steps that still waited are lost. What is in
+// its queue counts as done, so that numbers of entries stay what they are.
 void Service::State::discard_pushes(std::size_t worker) {
   WorkerState& state = memory->worker(worker);
+  const std::uint64_t waiting = waiting_steps(worker);
+  state.lost_steps += waiting;
+  state.begun -= std::min(waiting, state.begun.load());
   state.tail.store(state.head.load(std::memory_order_acquire), std::memory_order_release);
   state.done.fetch_add(1);
 }

@@ -411,10 +411,13 @@ bool Updater::run_synchronous() {
   std::size_t gone = 0;
   std::size_t there = 0;
   for (std::size_t worker = 0; worker < memory_.workers(); ++worker) {
-    const WorkerPhase phase = memory_.phase(worker);
-    if (pushes_no_more(phase)) ++gone;
+    const bool pushes = !pushes_no_more(memory_.phase(worker));
     const std::uint64_t end = end_of_step(worker);
-    if (end == 0) continue;
+    if (end == 0) {
+      // One that has pushed its whole step is no reason to wait for fewer of the others, however it ended.
+      if (!pushes) ++gone;
+      continue;
+    }
     if (memory_.entry(worker, end - 1).step != header.sync_step.load()) {
       drop_late(worker, end);
       return true;

@@ -288,10 +288,7 @@ WorkerFigures lost_worker(Cluster& seen, std::size_t worker) {
 TEST(Service, TakesBackAWorkerOfAnotherHostThatWasSilent) {
   for (const Mode mode : {Mode::async, Mode::sync, Mode::ssp}) {
     const ServerOptions options{.mode = mode, .workers = 2, .staleness = 100};
-    // Of a synchronous worker a whole step that waits for others' is given up when it is lost: longer than
-    // this test may pause there.
-    const Duration silence = std::chrono::milliseconds(mode == Mode::sync ? 8000 : 500);
-    const Servers servers(1, "", silence);
+    const Servers servers(1, "", std::chrono::milliseconds(500));
     const auto asker = meet_from_another_host(servers, 0, options);
     RemoteLink chief(asker, kVariables, std::chrono::seconds(60));
     const Deadline limit = Deadline::after(std::chrono::seconds(60));
@@ -333,6 +330,58 @@ TEST(Service, TakesBackAWorkerOfAnotherHostThatWasSilent) {
         Operation::goodbye, [](control::MessageWriter&) {}, limit);
     EXPECT_TRUE(servers.all_end());
   }
+}
+
+// Its step counts with that of the other, not in place of it.
+TEST(Service, CountsTheSynchronousStepOfAWorkerThatIsSilentWhileItWaits) {
+  const ServerOptions options{.mode = Mode::sync, .workers = 2};
+  const Servers servers(1, "", std::chrono::milliseconds(500));
+  const auto asker = meet_from_another_host(servers, 0, options);
+  RemoteLink chief(asker, kVariables, std::chrono::seconds(60));
+  const Deadline limit = Deadline::after(std::chrono::seconds(60));
+  asker->ask(
+      Operation::open, [](control::MessageWriter&) {}, limit);
+  Cluster other(servers.options(1, options), servers.secret, kVariables);
+  chief.begin_step(0, limit);
+  chief.push(2, Values{1, 2, 3}, sgd(1), limit);
+  chief.end_step(0, 1, limit);
+  const WorkerFigures lost = lost_worker(other, 0);
+  EXPECT_EQ(lost.phase, WorkerPhase::lost);
+  EXPECT_EQ(lost.clock, 0U);
+  EXPECT_EQ(lost.lost_steps, 0U);
+  other.begin_step(0);
+  other.push(2, Values{3, 2, 1}, sgd(1));
+  other.end_step(1);
+  chief.flush(limit);
+  Values bias(3);
+  chief.pull(2, bias, limit);
+  EXPECT_EQ(bias, Values(3, -2.0F));
+  const ServerFigures figures = chief.figures();
+  for (const WorkerFigures& worker : figures.workers) {
+    EXPECT_EQ(worker.clock, 1U);
+    EXPECT_EQ(worker.begun, 1U);
+    EXPECT_EQ(worker.lost_steps, 0U);
+    EXPECT_EQ(worker.late, 0U);
+  }
+}
+
+// What a worker that was started again pushed before is gone, and counted.
+TEST(Service, CountsTheWaitingStepOfAWorkerThatStartsAnewAsLost) {
+  const ServerOptions options{.mode = Mode::sync, .workers = 2};
+  const Servers servers(1);
+  Cluster chief(servers.options(0, options), servers.secret, kVariables);
+  chief.open();
+  const Deadline limit = Deadline::after(std::chrono::seconds(60));
+  RemoteLink before(meet_from_another_host(servers, 1, options), kVariables, std::chrono::seconds(60));
+  before.begin_step(0, limit);
+  before.push(2, Values{1, 2, 3}, sgd(1), limit);
+  before.end_step(0, 1, limit);
+  const auto again = meet_from_another_host(servers, 1, options);
+  const ServerFigures figures = chief.figures();
+  EXPECT_EQ(figures.queued, 0U);
+  EXPECT_EQ(figures.workers[1].lost_steps, 1U);
+  EXPECT_EQ(figures.workers[1].begun, 0U);
+  EXPECT_EQ(figures.workers[1].returns, 1U);
 }
 
 TEST(Service, KeepsAWorkerAtRestThatWasSilent) {

@@ -150,6 +150,26 @@ TEST(Updater, TakesTheWeightedMeanOfASynchronousStep) {
   EXPECT_EQ(link.figures().sync_step, 3U);
 }
 
+TEST(Updater, WaitsForTheOthersWhereALostWorkerHasPushedItsWholeStep) {
+  const ServerMemory memory = make_memory({{"w", 1, 1, false}}, {.mode = Mode::sync, .workers = 2});
+  Updater updater(memory);
+  LocalLink lost = link_of(memory, 0), live = link_of(memory, 1);
+  lost.push(0, Values{1}, sgd(1), soon());
+  lost.end_step(0, 1, soon());
+  memory.worker(0).phase.store(static_cast<std::uint32_t>(WorkerPhase::lost));
+  EXPECT_FALSE(updater.run_once());
+  live.push(0, Values{3}, sgd(1), soon());
+  live.end_step(0, 1, soon());
+  EXPECT_TRUE(updater.run_once());
+  EXPECT_EQ(pulled(live, 0, 1), Values{-2});
+  EXPECT_EQ(live.figures().workers[1].late, 0U);
+  // Then it is waited for no longer.
+  live.push(0, Values{1}, sgd(1), soon());
+  live.end_step(1, 1, soon());
+  EXPECT_TRUE(updater.run_once());
+  EXPECT_EQ(pulled(live, 0, 1), Values{-3});
+}
+
 TEST(Updater, DoesNotWaitForBackupWorkersAndCountsWhatCameLate) {
   const ServerMemory memory =
       make_memory({{"w", 1, 1, false}}, {.mode = Mode::sync, .workers = 2, .backup_workers = 1});
