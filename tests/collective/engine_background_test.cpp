@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <mutex>
 #include <numeric>
 #include <thread>
@@ -272,6 +273,38 @@ TEST(BackgroundEnds, MayStartTheNext) {
     ASSERT_TRUE(changed.wait_for(lock, std::chrono::seconds(60), [&] { return last != nullptr; }));
     lock.unlock();
     EXPECT_TRUE(last->wait());
+  });
+}
+
+// As where Python's lock is held by who drops the engine, and wanted by what has ended.
+TEST(BackgroundEnds, MayWaitForTheEndOfTheEngine) {
+  MemoryStore store;
+  std::promise<void> started;
+  tests::run_rank_threads(2, [&](int rank) {
+    auto engine = std::make_unique<Engine>(store, member(rank, 2), nullptr);
+    const auto held = std::make_shared<Held>(1000, 0);
+    std::promise<void> announced;
+    std::promise<void> dropped;
+    bool in_time = false;
+    if (rank == 0) {
+      held->then = [&] {
+        announced.set_value();
+        in_time = dropped.get_future().wait_for(std::chrono::seconds(60)) == std::future_status::ready;
+      };
+    } else {
+      started.get_future().wait();
+    }
+    CollectiveRequest request{.kind = OperationKind::all_reduce, .type = DType::uint8, .elements = 1000};
+    request.input.base = request.output.base = held->input();
+    engine->start(request, held);
+    if (rank == 0) {
+      started.set_value();
+      announced.get_future().wait();  // by the helper: this thread calls the engine no more
+    }
+    engine.reset();
+    dropped.set_value();
+    EXPECT_TRUE(held->wait());
+    EXPECT_EQ(in_time, rank == 0);
   });
 }
 

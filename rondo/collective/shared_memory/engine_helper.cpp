@@ -73,10 +73,11 @@ void Engine::take_over(std::unique_lock<std::mutex>& lock, HelperThread::Control
       {
         const Owners owners = std::exchange(unannounced_, {});
         lock.unlock();
+        control.leave();
         for (const auto& owner : owners) owner->announce();
-      }
+      }  // the last reference to an operation may go here, and with it its tensors
       // The end of an operation may have been the end of the engine.
-      if (control.stopped()) return;
+      if (!control.return_to_engine()) return;
       lock.lock();
     }
     if (!moved) {

@@ -18,6 +18,9 @@ namespace {
 
 // How long the end of a process waits for a thread that is in somebody's callback.
 constexpr auto kExitPatience = std::chrono::seconds(1);
+// How long who destroys an engine waits for a thread that is away: what ended is then announced by its end,
+// but where the announcement waits for that very destruction.
+constexpr auto kAwayPatience = std::chrono::seconds(1);
 
 // exit() knows no engines, so those with a thread are known here: the one list of them in a process.
 struct Helpers {
@@ -85,6 +88,23 @@ void HelperThread::Control::wait_for_end(const Deadline& deadline) {
   }
 }
 
+bool HelperThread::Control::return_to_engine() {
+  Place expected = Place::away;
+  const bool there = place_.compare_exchange_strong(expected, Place::engine);
+  // A thread that goes back may be waited for by now.
+  return there && !stopped();
+}
+
+void HelperThread::Control::wait_until_gone() {
+  const Deadline deadline = Deadline::after(kAwayPatience);
+  while (!ended_.load()) {
+    Place expected = Place::away;
+    if (deadline.passed() && place_.compare_exchange_strong(expected, Place::gone)) return;
+    const std::uint32_t seen = word();
+    if (!ended_.load()) futex_wait(word_, seen, std::chrono::milliseconds(5));
+  }
+}
+
 std::unique_ptr<HelperThread> HelperThread::start(Body body) {
   Helpers& all = helpers();
   const std::lock_guard lock(all.mutex);
@@ -118,7 +138,7 @@ HelperThread::HelperThread(std::thread::id thread, std::shared_ptr<Control> cont
 HelperThread::~HelperThread() {
   if (process_ != getpid()) return;
   control_->stop();
-  if (thread_ != std::this_thread::get_id()) control_->wait_for_end(Deadline::never());
+  if (thread_ != std::this_thread::get_id()) control_->wait_until_gone();
 }
 
 void stop_helper_threads() {

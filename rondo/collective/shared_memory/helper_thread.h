@@ -25,23 +25,38 @@ class HelperThread {
     // Until wake() or stop() is called after `word` was taken, at most for `limit`.
     void sleep(std::uint32_t word, Duration limit);
     void wake();
+    // By the thread: between leave() and return_to_engine() it touches nothing of the engine, and who
+    // destroys that waits a second for it at most. So it may run code of others, which may wait for the
+    // destruction (a tensor of Python's is freed under the interpreter's lock, and the one that destroys may
+    // have it).
+    void leave() { place_.store(Place::away); }
+    // Whether the engine is still there and wanted; otherwise the body has to return at once.
+    [[nodiscard]] bool return_to_engine();
 
    private:
+    // The thread moves between engine and away. Who destroys the engine makes away to gone; both by exchanges
+    // of this one word, so that only one of them comes first.
+    enum class Place { engine, away, gone };
+
     friend class HelperThread;
     friend void stop_helper_threads();
     void stop();
     // Returns when the thread has left its body for good, or at the deadline.
     void wait_for_end(const Deadline& deadline);
+    // Returns when the thread will not touch the engine any more.
+    void wait_until_gone();
 
     std::atomic<std::uint32_t> word_{0};
     std::atomic<bool> stopped_{false};
     std::atomic<bool> ended_{false};
+    std::atomic<Place> place_{Place::engine};
   };
   using Body = std::function<void(Control&)>;
 
   // Null where the process is about to end, or has no thread left (which is logged).
   static std::unique_ptr<HelperThread> start(Body body);
-  // Stops the thread and waits for its end; called by the thread itself it only tells it to stop.
+  // Stops the thread and waits until it touches its engine no more; called by the thread itself it only tells
+  // it to stop.
   ~HelperThread();
   HelperThread(const HelperThread&) = delete;
   HelperThread& operator=(const HelperThread&) = delete;
