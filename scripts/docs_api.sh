@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The reference of the public headers, as HTML in build/docs-api:  scripts/docs_api.sh
 #
-# Fails when a public function, type or field has no comment, or a comment names what is not there. Public are the headers
+# Fails when a public function, type, constant or field has no comment, or a comment names what is not there. Public are the headers
 # that rondo/core.hpp and rondo/rondo.hpp include. Doxygen is installed when it is missing.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -11,10 +11,15 @@ cd "$root"
 out=build/docs-api
 mkdir -p "$out"
 headers=$(sed -n 's/^#include "\(rondo\/.*\)"/\1/p' rondo/core.hpp rondo/rondo.hpp | sort -u)
+# Of a namespace's functions, enumerations and constants Doxygen wants comments only where the namespace itself has one.
+# shellcheck disable=SC2086  # a list of words
+sed -n 's/^namespace \(rondo.*\) {/\1/p' $headers | sort -u | while read -r name; do
+  printf '/** @namespace %s\n * What a program may rely on. */\n' "$name"
+done >"$out/namespaces.h"
 {
   cat docs/Doxyfile
   # shellcheck disable=SC2086  # a list of words
-  printf 'INPUT = docs/api.md %s\n' "$(echo $headers)"
+  printf 'INPUT = docs/api.md %s/namespaces.h %s\n' "$out" "$(echo $headers)"
   printf 'PROJECT_NUMBER = %s\nOUTPUT_DIRECTORY = %s\n' "$(sed -n 's/^#define RONDO_VERSION "\(.*\)"/\1/p' rondo/base/version.h)" "$out"
 } >"$out/Doxyfile"
 doxygen "$out/Doxyfile" || fail "the public headers are not documented as they should be (above)"

@@ -9,6 +9,7 @@
 #   external   rondo compiled as a part of another project, whose programs run
 #   peers      PyTorch's own tests over the plug-in; needs TESTS=/path/to/pytorch/test, of the torch in use
 #   bench      every benchmark once, as small as it goes: that it runs, not what it says
+#   docs_api   make docs-api: a public function, type or field without a comment fails
 #   readers    MLflow and TensorBoard, installed for it, read what rondo writes
 #   coverage   the share of lines that tests run
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -35,6 +36,7 @@ peers() {
   [ -n "${TESTS:-}" ] || fail "the plug-in's peers need PyTorch's sources" "Say:  make nightly TESTS=/path/to/pytorch/test"
   release && make plugin-peers TESTS="$TESTS"
 }
+docs_api() { make docs-api; }
 readers() {
   release
   python3 -m venv "$logs/readers"
@@ -71,7 +73,7 @@ bench() {
   run "$python" bench/tradeoff.py --model gpt-tiny --real-limits 1 --synthetic-limits 1 --rounds 1 --no-docs --json "$json/tradeoff.json"
 }
 
-all=(tidy clang asan tsan equality faults survive mutate external peers readers bench coverage)
+all=(tidy clang asan tsan equality faults survive mutate external peers docs_api readers bench coverage)
 if [ "$#" -eq 0 ]; then
   set -- "${all[@]}"
   if [ -z "${TESTS:-}" ]; then

@@ -14,10 +14,15 @@ struct Bytes {
   constexpr auto operator<=>(const Bytes&) const = default;
 };
 
+// The sum of two sizes.
 constexpr Bytes operator+(Bytes a, Bytes b) { return {a.count + b.count}; }
+// What `a` has more than `b`, which is not the larger one.
 constexpr Bytes operator-(Bytes a, Bytes b) { return {a.count - b.count}; }
+// `n` times 1024 bytes.
 constexpr Bytes KiB(std::uint64_t n) { return {n << 10}; }
+// `n` times 1024 KiB.
 constexpr Bytes MiB(std::uint64_t n) { return {n << 20}; }
+// `n` times 1024 MiB.
 constexpr Bytes GiB(std::uint64_t n) { return {n << 30}; }
 
 // Reads "25MiB", "1.5GiB", "64KiB", "100MB", "512B" or a plain number of bytes. KiB, MiB, GiB, TiB are powers

@@ -23,6 +23,7 @@ enum class Field {
   num_ps,
 };
 
+// Every Field, in the order of its declaration.
 inline constexpr std::array kAllFields = {Field::rank,
                                           Field::world_size,
                                           Field::local_rank,

@@ -31,6 +31,7 @@ Mesh ordered_mesh(const Mesh& mesh, int world_size);
 int size_along(const Mesh& mesh, const std::string& dimension);
 // Ranks, or groups of ranks, that each read data of their own: along "data" and "expert".
 inline constexpr const char* kReplicaDimensions[] = {"data", "expert"};
+// How many these are: sizes along kReplicaDimensions, multiplied.
 int replicas_of(const Mesh& mesh);
 // Ranks that differ in `dimensions` only, for each place in the others; together all ranks.
 std::vector<std::vector<int>> ranks_along(const Mesh& mesh, const std::vector<std::string>& dimensions);

@@ -30,9 +30,10 @@ MixedPrecisionPolicy parse_mixed_precision_policy(std::string_view text);
 std::string to_text(const MixedPrecisionPolicy& policy);
 
 // {"param_dtype": "bfloat16", "reduce_dtype": null, "output_dtype": null, "cast_forward_inputs": true,
-// "keep_batchnorm_fp32": false}. From JSON absent keys are null or the default; an unknown key is a
-// UsageError naming it.
+// "keep_batchnorm_fp32": false}.
 nlohmann::json to_json(const MixedPrecisionPolicy& policy);
+// And back: absent keys are null or the default. Throws UsageError naming an unknown key, or a value that its
+// key does not take.
 MixedPrecisionPolicy mixed_precision_policy_from_json(const nlohmann::json& json);
 
 }  // namespace rondo

@@ -38,10 +38,11 @@ OptimizerSnapshot full_optimizer_state_dict(PreparedModel& model, torch::optim::
 ShardedState sharded_optimizer_state_dict(PreparedModel& model, torch::optim::Optimizer& optimizer);
 
 // The optimizer, of the same kind over the same parameters, goes on with that; its options are the state's,
-// too. From under any strategy and number of ranks; of shards each may be on any one of the ranks.
-// Collective. Throws DataError naming what differs, before anything is changed.
+// too. From under any strategy and number of ranks. Collective. Throws DataError naming what differs, before
+// anything is changed.
 void load_full_optimizer_state_dict(PreparedModel& model, torch::optim::Optimizer& optimizer,
                                     const OptimizerSnapshot& state);
+// The same from shards, each on any one of the ranks.
 void load_sharded_optimizer_state_dict(PreparedModel& model, torch::optim::Optimizer& optimizer,
                                        const ShardedState& state);
 

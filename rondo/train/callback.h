@@ -62,6 +62,7 @@ struct EpochRecord {
   std::map<std::string, double> validation = {};  // of the validation after its last step; empty without one
 };
 
+// Why a fit ended.
 enum class FitEnd {
   finished,   // all steps were done
   early,      // a callback asked to stop

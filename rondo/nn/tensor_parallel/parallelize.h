@@ -9,7 +9,7 @@ namespace rondo {
 // Turns a model into its tensor-parallel form, in place: every rank keeps its part of the layers that `rules`
 // name, and forward passes communicate over `group`.
 //
-//   Division division = parallelize(*model, {{{"*.up", column}, {"*.down", row}}}, tensor_group);
+//     Division division = parallelize(*model, {{{"*.up", column}, {"*.down", row}}}, tensor_group);
 //
 // The layers are ParallelLinear, ParallelEmbedding, ParallelLayerNorm and own ones (ParallelLayer); children
 // of a torch::nn::Sequential may be torch::nn::Linear, Embedding and LayerNorm, which are exchanged.

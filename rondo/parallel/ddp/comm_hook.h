@@ -69,6 +69,7 @@ struct CommHook {
 
 // A list of numbers as a tensor of a state.
 at::Tensor numbers_to_tensor(const std::vector<std::size_t>& numbers);
+// And back: the numbers of an int64 tensor in the host's memory.
 std::vector<std::size_t> tensor_to_numbers(const at::Tensor& tensor);
 
 }  // namespace rondo

@@ -1,0 +1,111 @@
+"""The reference of the public headers: whatever a program may use has a comment."""
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+from public_headers_test import public_headers
+
+COMMENT = "// Twice the number.\n"
+# A header whose type has a comment, with place for one above its function and its enumeration.
+HEADER = """#pragma once
+
+namespace rondo::{space} {{
+
+// A number.
+struct Number {{
+  int value = 0;  // of it
+}};
+
+{function}int twice(int number);
+
+{enumeration}enum class Kind {{
+  odd,   // by two, one is left
+  even,  // none is left
+}};
+
+}}  // namespace rondo::{space}
+"""
+
+
+def header(space, function=COMMENT, enumeration="// Kinds of numbers.\n"):
+    return HEADER.format(space=space, function=function, enumeration=enumeration)
+
+
+def bare_declarations(text):
+    """The first line of each declaration of a namespace that has no comment. By the layout of clang-format: these lines alone
+    are not indented."""
+    text = re.sub(r"^namespace (\w+_)?detail \{$.*?^\}  // namespace (\w+_)?detail$", "", text, flags=re.MULTILINE | re.DOTALL)
+    begins = re.compile(r"(?!\s|[}#]|//|namespace )")
+    needs_none = re.compile(r"(class|struct|enum class) \w+;$|TORCH_MODULE\(|.*[;}]\s+// ")
+    found, before = [], ""
+    for line in text.splitlines():
+        if line and begins.match(line) and not needs_none.match(line) and not before.startswith(("//", "template <")):
+            found.append(line)
+        before = line
+    return found
+
+
+def test_every_public_declaration_has_a_comment(repository):
+    found = {name: bare for name in sorted(public_headers(repository))
+             if (bare := bare_declarations((repository / name).read_text()))}
+    assert found == {}
+
+
+def test_the_check_sees_what_has_none():
+    assert bare_declarations(header("one")) == []
+    assert bare_declarations(header("one", function="")) == ["int twice(int number);"]
+    assert bare_declarations(header("one", enumeration="")) == ["enum class Kind {"]
+    # The comment above belongs to the one above.
+    assert bare_declarations(header("one", function=f"{COMMENT}int half(int number);\n")) == ["int twice(int number);"]
+
+
+@pytest.fixture
+def tree(repository, tmp_path):
+    """A project with the scripts and two public headers, whose documentation scripts/docs_api.sh writes."""
+    root = tmp_path / "project"
+    shutil.copytree(repository / "scripts", root / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in ("docs", "rondo/base"):
+        (root / folder).mkdir(parents=True)
+    shutil.copy(repository / "docs" / "Doxyfile", root / "docs")
+    shutil.copy(repository / "rondo" / "base" / "version.h", root / "rondo" / "base")
+    (root / "docs" / "api.md").write_text("# The C++ interface\n")
+    (root / "rondo" / "core.hpp").write_text('#include "rondo/base/one.h"\n')
+    (root / "rondo" / "rondo.hpp").write_text('#include "rondo/base/two.h"\n#include "rondo/core.hpp"\n')
+    (root / "rondo" / "base" / "one.h").write_text(header("one"))
+    (root / "rondo" / "base" / "two.h").write_text(header("two"))
+    return root
+
+
+def write_reference(root, **variables):
+    return subprocess.run([root / "scripts" / "docs_api.sh"], capture_output=True, text=True, timeout=300,
+                          env=os.environ | variables)
+
+
+def test_doxygen_is_told_of_each_namespace_and_header(tree):
+    """With a stand-in for Doxygen, which may not be installed."""
+    programs = tree / "bin"
+    programs.mkdir()
+    (programs / "doxygen").write_text("#!/bin/sh\ntest -f \"$1\"\n")
+    (programs / "doxygen").chmod(0o755)
+    result = write_reference(tree, PATH=f"{programs}:{os.environ['PATH']}")
+    assert result.returncode == 0, result.stderr
+    folder = tree / "build" / "docs-api"
+    settings = (folder / "Doxyfile").read_text()
+    inputs = re.search(r"^INPUT = (.*)$", settings, re.MULTILINE)[1].split()
+    assert {"build/docs-api/namespaces.h", "rondo/base/one.h", "rondo/base/two.h"} <= set(inputs)
+    assert re.findall(r"@namespace (\S+)", (folder / "namespaces.h").read_text()) == ["rondo::one", "rondo::two"]
+
+
+@pytest.mark.parametrize("left_out", ["function", "enumeration"])
+def test_a_missing_comment_is_an_error(tree, left_out):
+    if not shutil.which("doxygen"):
+        pytest.skip("Doxygen is not installed (make docs-api installs it)")
+    result = write_reference(tree)
+    assert result.returncode == 0, result.stderr
+    (tree / "rondo" / "base" / "two.h").write_text(header("two", **{left_out: ""}))
+    result = write_reference(tree)
+    assert result.returncode != 0
+    assert "two.h" in result.stderr and {"function": "twice", "enumeration": "Kind"}[left_out] in result.stderr
+    assert "one.h" not in result.stderr
