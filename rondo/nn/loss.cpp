@@ -1,5 +1,6 @@
 #include "rondo/nn/loss.h"
 
+#include <ATen/core/grad_mode.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -18,6 +19,10 @@ namespace {
 // Of a loss's sum over all predictions.
 Loss loss_of_sum(const at::Tensor& sum, std::int64_t predictions) {
   return {sum / static_cast<double>(std::max<std::int64_t>(1, predictions)), sum.detach(), predictions};
+}
+
+std::string shape_or_none(const at::Tensor& tensor) {
+  return tensor.defined() ? describe_shape(tensor) : std::string("no tensor");
 }
 
 using LossSum = at::Tensor (*)(const at::Tensor& output, const at::Tensor& target);
@@ -80,6 +85,17 @@ void LossFunction::check_single(std::size_t outputs, std::size_t targets) {
 }
 
 Loss LossFunction::operator()(const Tensors& outputs, const Tensors& targets, std::int64_t samples) const {
+  Loss loss = compute(outputs, targets, samples);
+  if (!loss.mean.requires_grad() && at::GradMode::is_enabled() &&
+      std::any_of(outputs.begin(), outputs.end(), [](const at::Tensor& t) { return t.requires_grad(); })) {
+    throw UsageError(
+        "the loss function returned a loss without a gradient, though the model's outputs require one; "
+        "compute it from the outputs, and do not detach it");
+  }
+  return loss;
+}
+
+Loss LossFunction::compute(const Tensors& outputs, const Tensors& targets, std::int64_t samples) const {
   Loss loss;
   if (counted_) {
     loss = counted_(outputs, targets);
@@ -95,9 +111,13 @@ Loss LossFunction::operator()(const Tensors& outputs, const Tensors& targets, st
     if (loss.mean.defined()) loss.sum = loss.mean.detach() * static_cast<double>(samples);
   }
   if (!loss.mean.defined() || loss.mean.numel() != 1) {
-    throw UsageError(str("the loss function returned ",
-                         loss.mean.defined() ? describe_shape(loss.mean) : std::string("no tensor"),
+    throw UsageError(str("the loss function returned ", shape_or_none(loss.mean),
                          "; it must return a tensor with one element, the mean over the batch"));
+  }
+  if (!loss.sum.defined() || loss.sum.numel() != 1) {
+    throw UsageError(str("the loss function returned a Loss of ", loss.predictions,
+                         " predictions whose sum is ", shape_or_none(loss.sum),
+                         "; it must be a tensor with one element, the sum over the predictions, detached"));
   }
   return loss;
 }

@@ -34,10 +34,13 @@ Loss cross_entropy(const at::Tensor& logits, const at::Tensor& target);
 // Number of predictions whose largest logit is the target; a scalar int64 tensor.
 at::Tensor count_correct(const at::Tensor& logits, const at::Tensor& target);
 
+struct OutputLoss;
+
 // What training minimises: any function of (output, target) or, where there may be several of each, of
 // (const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& targets). It returns
 // - a tensor with one element: the mean over the samples of the batch, each of which counts once; or
-// - a Loss, which says how many predictions it is the mean of: those of count_predictions(the first target).
+// - a Loss with its sum, which says how many predictions it is the mean of: those of count_predictions(the
+//   first target).
 // It is called on the thread that trains, or on several at a time by a strategy with several replicas in a
 // process.
 class LossFunction {
@@ -61,7 +64,8 @@ class LossFunction {
   }
 
   // Of a batch of `samples` samples; 0 gives a loss of 0 that gradients of zero flow from. Throws UsageError
-  // when the function returns no scalar, or has no use for so many outputs or targets.
+  // when the function returns no scalar, a Loss without its sum, or, of outputs that require a gradient where
+  // gradients are recorded, a mean that requires none; and when it has no use for so many outputs or targets.
   Loss operator()(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& targets,
                   std::int64_t samples) const;
   // Loss::predictions of such a batch, before there are outputs.
@@ -74,6 +78,7 @@ class LossFunction {
 
  private:
   friend LossFunction make_loss(const std::string& name);
+  friend LossFunction joint_loss(std::vector<OutputLoss> losses);
   template <class Function>
   void take(Function function) {
     if constexpr (std::same_as<std::invoke_result_t<Function&, const Tensors&, const Tensors&>, Loss>) {
@@ -83,6 +88,8 @@ class LossFunction {
     }
   }
   static void check_single(std::size_t outputs, std::size_t targets);
+  // The same, with or without a gradient: a part of a joint loss may be a constant.
+  Loss compute(const Tensors& outputs, const Tensors& targets, std::int64_t samples) const;
 
   // One of the two.
   std::function<Loss(const Tensors&, const Tensors&)> counted_;

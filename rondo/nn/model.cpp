@@ -38,18 +38,22 @@ class ScriptedModule final : public torch::nn::Module {
     const c10::IValue output = script_.forward(std::vector<c10::IValue>(inputs.begin(), inputs.end()));
     if (output.isTensor()) return {output.toTensor()};
     if (output.isTensorList()) return output.toTensorVector();
-    if (!output.isTuple())
-      throw UsageError("the TorchScript module's forward returns neither tensors nor a tuple of tensors");
+    if (!output.isTuple()) refuse(output.tagKind());
     Tensors outputs;
     for (const c10::IValue& element : output.toTuple()->elements()) {
       if (!element.isTensor())
-        throw UsageError("the TorchScript module's forward returns a tuple with something that is no tensor");
+        refuse(str("a tuple whose element ", outputs.size(), " is ", element.tagKind()));
       outputs.push_back(element.toTensor());
     }
     return outputs;
   }
 
  private:
+  [[noreturn]] static void refuse(const std::string& returned) {
+    throw UsageError(str("the TorchScript module's forward returned ", returned,
+                         "; it must return a tensor, or a list or tuple of tensors"));
+  }
+
   // The module that "layers.0.weight" lies in, and its name there.
   std::pair<Module*, std::string> place_of(const std::string& path) {
     Module* owner = this;
@@ -93,7 +97,10 @@ void ForwardFunction::check_inputs(std::size_t given, std::size_t taken) {
 Tensors ForwardFunction::run(const Tensors& inputs) const {
   if (!run_) throw UsageError("the model has no forward function");
   Tensors outputs = run_(inputs);
-  if (outputs.empty()) throw UsageError("the model's forward returned no tensor");
+  if (outputs.empty()) {
+    throw UsageError(
+        "the model's forward returned no tensor; it must return a tensor, or a vector or tuple of tensors");
+  }
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i].defined())
       throw UsageError(str("output ", i, " of the model's forward is an undefined tensor"));

@@ -104,7 +104,7 @@ LossFunction joint_loss(std::vector<OutputLoss> losses) {
     }
     at::Tensor sum;
     for (std::size_t i = 0; i < losses.size(); ++i) {
-      const Loss loss = losses[i].loss({outputs[i]}, {targets[i]}, targets[i].size(0));
+      const Loss loss = losses[i].loss.compute({outputs[i]}, {targets[i]}, targets[i].size(0));
       // Of a loss that counts predictions the mean over all elements, which batches have in proportion.
       const double share = losses[i].loss.counts_predictions() ? static_cast<double>(loss.predictions) /
                                                                      static_cast<double>(targets[i].numel())

@@ -27,6 +27,6 @@ struct OutputLoss {
 };
 // The weighted sum of losses of the outputs, each a mean over the samples of the batch; ignored targets count
 // as elements of loss 0. Throws UsageError, when it is called, for another number of outputs or targets.
-LossFunction joint_loss(std::vector<OutputLoss> outputs);
+LossFunction joint_loss(std::vector<OutputLoss> losses);
 
 }  // namespace rondo

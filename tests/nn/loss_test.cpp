@@ -1,10 +1,12 @@
 #include "rondo/nn/loss.h"
 
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/types.h>
 
 #include "rondo/base/error.h"
+#include "rondo/nn/weighted_loss.h"
 #include "tests/errors.h"
 
 namespace rondo::loss_test {
@@ -12,6 +14,7 @@ namespace {
 
 namespace F = torch::nn::functional;
 
+using testing::expect_facts;
 using testing::message_of;
 using testing::states;
 
@@ -130,6 +133,50 @@ TEST(LossFunction, ReturnsOneNumber) {
   const LossFunction nothing = [](const at::Tensor&, const at::Tensor&) { return at::Tensor(); };
   EXPECT_TRUE(states(message_of<UsageError>([&] { nothing({torch::ones({4})}, {torch::zeros({4})}, 4); }),
                      "no tensor"));
+}
+
+TEST(LossFunction, OfTheUserThatCountsHasItsSum) {
+  const at::Tensor output = torch::ones({4, 2}), target = torch::zeros({4, 2});
+  const LossFunction without = [](const at::Tensor& out, const at::Tensor& wanted) {
+    return Loss{(out - wanted).abs().mean(), {}, 8};
+  };
+  expect_facts(message_of<UsageError>([&] { without({output}, {target}, 4); }),
+               {"8 predictions", "no tensor", "one element"});
+  const LossFunction not_added = [](const at::Tensor& out, const at::Tensor& wanted) {
+    const at::Tensor each = (out - wanted).abs();
+    return Loss{each.mean(), each.detach(), 8};
+  };
+  expect_facts(message_of<UsageError>([&] { not_added({output}, {target}, 4); }),
+               {"8 predictions", "[4, 2]", "one element"});
+}
+
+TEST(LossFunction, HasAGradientWhereTheOutputsHaveOne) {
+  const at::Tensor output = torch::ones({4}).requires_grad_(), target = torch::zeros({4});
+  const LossFunction detached = [](const at::Tensor& out, const at::Tensor& wanted) {
+    return (out.detach() - wanted).abs().mean();
+  };
+  const LossFunction constant = [](const at::Tensor&, const at::Tensor&) {
+    return Loss{torch::tensor(1.0), torch::tensor(4.0), 4};
+  };
+  for (const LossFunction& loss : {detached, constant})
+    expect_facts(message_of<UsageError>([&] { loss({output}, {target}, 4); }), {"gradient", "detach"});
+  // Nothing is learned from these anyway.
+  EXPECT_EQ(detached({output.detach()}, {target}, 4).mean.item<double>(), 1);
+  const at::NoGradGuard no_gradients;
+  EXPECT_EQ(detached({output}, {target}, 4).mean.item<double>(), 1);
+}
+
+TEST(JointLoss, MayHaveAConstantPart) {
+  const at::Tensor output = torch::ones({4}).requires_grad_(), target = torch::zeros({4});
+  const LossFunction none = [](const at::Tensor&, const at::Tensor&) { return torch::zeros({}); };
+  const LossFunction joint = joint_loss({{.loss = make_loss("mse")}, {.loss = none}});
+  joint({output, output}, {target, target}, 4).mean.backward();
+  EXPECT_TRUE(torch::equal(output.grad(), torch::full({4}, 0.5)));
+  const LossFunction of_nothing = joint_loss({{.loss = none}, {.loss = none}});
+  expect_facts(message_of<UsageError>([&] {
+                 of_nothing({output, output}, {target, target}, 4);
+               }),
+               {"gradient"});
 }
 
 }  // namespace

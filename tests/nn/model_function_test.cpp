@@ -11,6 +11,7 @@
 namespace rondo::model_function_test {
 namespace {
 
+using testing::expect_facts;
 using testing::message_of;
 using testing::states;
 
@@ -54,7 +55,7 @@ TEST(ForwardFunction, SaysWhatDoesNotFit) {
   const std::string inputs = message_of<UsageError>([&] { two.run({one}); });
   EXPECT_TRUE(states(inputs, "1 input") && states(inputs, "takes 2")) << inputs;
   const ForwardFunction nothing = [](const at::Tensor&) { return Tensors(); };
-  EXPECT_TRUE(states(message_of<UsageError>([&] { nothing.run({one}); }), "no tensor"));
+  expect_facts(message_of<UsageError>([&] { nothing.run({one}); }), {"no tensor", "vector", "tuple"});
   const ForwardFunction undefined = [](const at::Tensor& x) { return Tensors{x, at::Tensor()}; };
   EXPECT_TRUE(states(message_of<UsageError>([&] { undefined.run({one}); }), "output 1"));
   EXPECT_TRUE(states(message_of<UsageError>([] { ForwardFunction().run({}); }), "no forward"));
@@ -98,6 +99,20 @@ def forward(self, x, y):
   EXPECT_TRUE(at::equal(output, torch::full({3}, 6.0)));
   output.sum().backward();
   EXPECT_TRUE(at::equal(tensors.parameters.front().tensor.grad(), x));
+}
+
+TEST(ScriptModule, ReturnsTensors) {
+  const at::Tensor x = torch::ones({3});
+  const auto message = [&](const char* name, const char* source) {
+    torch::jit::Module script(name);
+    script.define(source);
+    const Model model = as_model(script);
+    return message_of<UsageError>([&] { model.forward.run({x}); });
+  };
+  expect_facts(message("ReturnsNothing", "def forward(self, x):\n  return None\n"),
+               {"TorchScript", "None", "a tensor", "tuple"});
+  expect_facts(message("ReturnsANumber", "def forward(self, x):\n  return (x, 1)\n"),
+               {"TorchScript", "element 1", "Int", "tuple"});
 }
 
 TEST(ModelFactory, MakesReplicasWithTheValuesOfTheFirst) {
