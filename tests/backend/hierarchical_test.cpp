@@ -11,6 +11,8 @@
 #include "rondo/collective/codec/codec.h"
 #include "tests/backend/ranks.h"
 #include "tests/collective/faulty_job.h"
+#include "tests/errors.h"
+#include "tests/rank_threads.h"
 
 namespace rondo::hierarchical_test {
 namespace {
@@ -417,22 +419,18 @@ TEST(Hierarchical, WrongOptionsAreNamed) {
 
 TEST(Members, RanksThatCountTheWorldDifferentlyAreTold) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
-  std::vector<std::thread> threads;
   std::atomic<int> told = 0;
-  for (int rank = 0; rank < 2; ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        init({.rank = rank,
-              .world_size = 2 + rank,
-              .store = store,
-              .host = str("host ", rank),
-              .timeout = std::chrono::seconds(60)});
-      } catch (const UsageError& e) {
-        told += std::string(e.what()).find("counts 3") != std::string::npos ? 1 : 0;
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  tests::run_rank_threads(2, [&](int rank) {
+    try {
+      init({.rank = rank,
+            .world_size = 2 + rank,
+            .store = store,
+            .host = str("host ", rank),
+            .timeout = std::chrono::seconds(60)});
+    } catch (const UsageError& e) {
+      told += testing::states(e.what(), "counts 3") ? 1 : 0;
+    }
+  });
   EXPECT_EQ(told, 2);
 }
 

@@ -9,6 +9,7 @@
 #include "rondo/channel/shared_memory_channel.h"
 #include "rondo/channel/shared_store.h"
 #include "rondo/channel/thread_channel.h"
+#include "tests/rank_threads.h"
 
 namespace rondo::collective::plan_faults_test {
 namespace {
@@ -25,34 +26,30 @@ std::vector<std::string> run_threads(const FaultCase& what, Duration limit, bool
   const ThreadMesh mesh(kFaultWorld);
   std::vector<std::string> outcome(kFaultWorld);
   std::atomic<int> raised = 0;
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < kFaultWorld; ++rank) {
-    threads.emplace_back([&, rank] {
-      const auto channel = mesh.connect(rank);
-      std::string& mine = outcome[static_cast<std::size_t>(rank)];
-      // A thread that is stuck while it reads a message holds up its sender, so that is left out.
-      FaultyChannel faulty(*channel, rank == what.victim ? what.when : -1,
-                           leaves ? Moment::within : Moment::before, [&] {
-                             for (int now = raised; !leaves && now < kFaultWorld - 1; now = raised)
-                               raised.wait(now);
-                             throw Left{};
-                           });
-      try {
-        run_for_ever(what, faulty, limit, kElements);
-      } catch (const Left&) {
-        return;
-      } catch (const Expected& e) {
-        mine = e.ranks() == std::vector<int>{what.victim}
-                   ? ""
-                   : str("blames ", join(e.ranks(), ","), ": ", e.what());
-      } catch (const std::exception& e) {
-        mine = str("another error: ", e.what());
-      }
-      ++raised;
-      raised.notify_all();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  rondo::tests::run_rank_threads(kFaultWorld, [&](int rank) {
+    const auto channel = mesh.connect(rank);
+    std::string& mine = outcome[static_cast<std::size_t>(rank)];
+    // A thread that is stuck while it reads a message holds up its sender, so that is left out.
+    FaultyChannel faulty(*channel, rank == what.victim ? what.when : -1,
+                         leaves ? Moment::within : Moment::before, [&] {
+                           for (int now = raised; !leaves && now < kFaultWorld - 1; now = raised)
+                             raised.wait(now);
+                           throw Left{};
+                         });
+    try {
+      run_for_ever(what, faulty, limit, kElements);
+    } catch (const Left&) {
+      return;
+    } catch (const Expected& e) {
+      mine = e.ranks() == std::vector<int>{what.victim}
+                 ? ""
+                 : str("blames ", join(e.ranks(), ","), ": ", e.what());
+    } catch (const std::exception& e) {
+      mine = str("another error: ", e.what());
+    }
+    ++raised;
+    raised.notify_all();
+  });
   return outcome;
 }
 

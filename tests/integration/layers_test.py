@@ -113,7 +113,7 @@ def backends_by_name(root):
                      if any((path / header).is_file() for header in ("factory.h", f"{path.name}_backend.h")))
     header = re.compile(rf'#\s*include\s*[<"](rondo/backend/(?:{"|".join(engines)})/[^>"]+)')
     cast = re.compile(r"(?:dynamic|static)(?:_pointer|_intrusive_pointer)?_cast<[^>]*(?<!Extended)Backend\b[^>]*>")
-    name = re.compile(r"getBackendName\(\)\s*[!=]=|[!=]=\s*[\w.>()-]*getBackendName\(\)")
+    name = re.compile(r"(?:getBackendName|backend_name)\(\)\s*[!=]=|[!=]=\s*[\w.>()-]*(?:getBackendName|backend_name)\(\)")
     may_include = {root / "rondo" / "backend" / "registry.cpp", root / "python" / "module.cpp"}
     found = []
     for path in sorted(path for top in ("rondo", "apps", "examples", "python") for path in (root / top).rglob("*")):
@@ -204,7 +204,8 @@ def test_the_check_sees_cycles_and_names_of_backends(tmp_path):
     write("rondo/train/a.h", '#include "rondo/backend/native/native_backend.h"\n')
     write("rondo/train/b.cpp", "dynamic_cast<const NativeBackend*>(group.backend().get());\n")
     write("apps/c.cpp", 'const bool nccl = group.backend()->getBackendName() == "nccl";\n')
-    assert [line.split(":")[0] for line in backends_by_name(tmp_path)] == ["apps/c.cpp", "rondo/train/a.h",
+    write("apps/d.cpp", 'const bool gloo = "gloo" == context.backend_name();\n')
+    assert [line.split(":")[0] for line in backends_by_name(tmp_path)] == ["apps/c.cpp", "apps/d.cpp", "rondo/train/a.h",
                                                                            "rondo/train/b.cpp"]
 
 

@@ -9,6 +9,7 @@
 #include "rondo/strategy/process_strategy.h"
 #include "rondo/strategy/registry.h"
 #include "tests/backend/ranks.h"
+#include "tests/errors.h"
 
 namespace rondo::strategy_test {
 namespace {
@@ -97,14 +98,8 @@ TEST(Strategy, ScopesNest) {
 
 TEST(OneDevice, RefusesSeveralRanks) {
   testing::run_ranks(2, "native", [](Context& context) {
-    try {
-      OneDevice strategy(context);
-      FAIL();
-    } catch (const UsageError& e) {
-      EXPECT_STREQ(e.what(),
-                   "strategy one_device trains on one process, but this job has 2; use strategy ddp, or "
-                   "start one process");
-    }
+    testing::expect_facts(testing::message_of<UsageError>([&] { OneDevice strategy(context); }),
+                          {"one_device", "one process", "has 2", "ddp"});
   });
 }
 
@@ -132,14 +127,8 @@ TEST(StrategyRegistry, FindsNamesAndAliases) {
     EXPECT_EQ(registry.make("just_values", context)->name(), "values_only");
     EXPECT_EQ(registry.names(), (std::vector<std::string>{"default", "one_device", "values_only"}));
     EXPECT_EQ(registry.declaration("just_values").summary, "for this test");
-    try {
-      registry.make("zero9", context);
-      FAIL();
-    } catch (const UsageError& e) {
-      EXPECT_STREQ(
-          e.what(),
-          "unknown strategy 'zero9'; known are: default, one_device, values_only, just_values (values_only)");
-    }
+    testing::expect_facts(testing::message_of<UsageError>([&] { registry.make("zero9", context); }),
+                          {"'zero9'", "default", "one_device", "values_only", "just_values (values_only)"});
   });
 }
 

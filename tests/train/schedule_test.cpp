@@ -5,6 +5,7 @@
 #include <string>
 
 #include "rondo/base/error.h"
+#include "tests/errors.h"
 
 namespace rondo::schedule_test {
 namespace {
@@ -45,12 +46,8 @@ TEST(Schedule, StepDropsAtIntervalsAfterWarmUp) {
 }
 
 TEST(Schedule, RejectsWhatCannotBe) {
-  try {
-    make_schedule({.kind = "cosin"});
-    FAIL();
-  } catch (const UsageError& e) {
-    EXPECT_STREQ(e.what(), "unknown schedule 'cosin'; known are: constant, cosine, linear, step");
-  }
+  testing::expect_facts(testing::message_of<UsageError>([] { make_schedule({.kind = "cosin"}); }),
+                        {"'cosin'", "constant", "cosine", "linear", "step"});
   EXPECT_THROW(make_schedule({.learning_rate = -1}), UsageError);
   EXPECT_THROW(make_schedule({.warmup_steps = -1}), UsageError);
   EXPECT_THROW(make_schedule({.end_fraction = 1.5}), UsageError);
