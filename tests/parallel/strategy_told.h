@@ -6,6 +6,7 @@
 #include "rondo/parallel/ddp/ddp_strategy_options.h"
 #include "rondo/parallel/registry.h"
 #include "rondo/parallel/sharded/sharded_options.h"
+#include "rondo/parallel/tpu/tpu_options.h"
 
 namespace rondo::testing {
 
@@ -14,6 +15,13 @@ inline std::unique_ptr<Strategy> make_strategy(const std::string& name, const Co
                                                const ShardedOptions& options,
                                                const DdpOptions& buckets = {}) {
   if (name == "one_device") return all_strategies().make(name, context);
+  if (name == "tpu") {
+    TpuOptions tpu;
+    static_cast<DdpOptions&>(tpu) = buckets;
+    tpu.find_unused_parameters = options.find_unused_parameters;
+    tpu.broadcast_buffers = options.broadcast_buffers;
+    return all_strategies().make(name, context, tpu);
+  }
   if (name != "ddp") return all_strategies().make(name, context, options);
   DdpStrategyOptions ddp;
   static_cast<CommunicationOptions&>(ddp) = options;

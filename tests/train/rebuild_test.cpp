@@ -12,6 +12,7 @@
 #include "rondo/base/error.h"
 #include "rondo/data/tensors.h"
 #include "rondo/nn/sync_batch_norm.h"
+#include "rondo/parallel/server/server_strategy.h"
 #include "rondo/train/callbacks/early_stopping.h"
 #include "rondo/train/callbacks/mlflow_log.h"
 #include "rondo/train/callbacks/reduce_on_plateau.h"
@@ -178,6 +179,36 @@ TEST_P(Rebuild, FourRanksGoOnAsThreeThenAsFourAsOneProcessWould) {
   std::vector<std::int64_t> all(kSamples);
   std::iota(all.begin(), all.end(), 0);
   for (const std::int64_t epoch : {0, 1, 2}) EXPECT_EQ(data->read_in(epoch), all) << "epoch " << epoch;
+}
+
+// Strategies whose ranks are divided once more: copies of the shards in two groups, rows and columns of a
+// torus. Ranks 1 and 3 of four leave; of hsdp they are the only ones that have the second half of every unit.
+TEST(Rebuild, FourRanksGoOnAsTwoOfAGroupOrATorus) {
+  const auto one = expected({{6, 12}, {11, 12}});
+  for (const std::string strategy : {"hsdp", "tpu"}) {
+    const auto data = std::make_shared<Watched>();
+    const Worlds worlds("native");
+    std::vector<std::vector<at::Tensor>> results(2);
+    Choices told;
+    told.units.shard_ranks = 2;  // of hsdp
+    set_up_mathematics();
+    tests::run_rank_threads(4, [&](int rank) {
+      Process process(worlds.join(0, rank, 4), strategy, static_cast<std::uint64_t>(5 + rank), told);
+      process.fit(data, 6, 3);
+      process.trainer->hand_over({1, 3});
+      if (rank % 2 == 1) return;
+      process.trainer->rebuild(worlds.join(1, rank / 2, 2));
+      EXPECT_EQ(process.strategy->num_replicas_in_sync(), 2);
+      EXPECT_EQ(process.trainer->position().step, 6);
+      process.fit(data, 11, 6);
+      results[static_cast<std::size_t>(rank / 2)] = process.weights();
+    });
+    for (const std::vector<at::Tensor>& result : results)
+      EXPECT_LT(largest_difference(result, one), 1e-9) << strategy;  // each adds in an order of its own
+    std::vector<std::int64_t> all(kSamples);
+    std::iota(all.begin(), all.end(), 0);
+    for (const std::int64_t epoch : {0, 1}) EXPECT_EQ(data->read_in(epoch), all) << strategy << epoch;
+  }
 }
 
 // Buckets, shards, files and weights in two dtypes are made anew: what goes on with them is, bit for bit,
@@ -373,11 +404,27 @@ TEST(Rebuild, WhatCannotBeIsRefused) {
     const Context context = worlds.join(1, rank, 2);
     if (rank == 0)
       expect_facts(message_of<UsageError>([&] { alone.trainer->rebuild(context); }), {"one_device"});
-    const auto averaging = all_strategies().make("local_sgd", context);
-    expect_facts(message_of<UsageError>([&] { averaging->rebuild(Worlds::alone()); }), {"local_sgd"});
+    for (const char* const name : {"local_sgd", "pipeline", "tensor"}) {
+      const auto strategy = all_strategies().make(name, context);
+      expect_facts(message_of<UsageError>([&] { strategy->rebuild(Worlds::alone()); }), {name});
+    }
+    // These can, but not in a world that their options do not fit.
+    ShardedOptions halves;
+    halves.shard_ranks = 2;
+    const auto groups = all_strategies().make("hsdp", context, halves);
+    expect_facts(message_of<UsageError>([&] { groups->rebuild(Worlds::alone()); }), {"--shard-ranks 2", "1"});
+    const auto torus = all_strategies().make("tpu", context, OptionValues{{"torus", "1x2"}});
+    expect_facts(message_of<UsageError>([&] { torus->rebuild(Worlds::alone()); }), {"--torus 1x2", "1"});
+    for (const auto& strategy : {groups.get(), torus.get()})
+      EXPECT_EQ(strategy->context().world_size(), 2) << strategy->name();
     barrier(context.world());
   });
   alone.fit(std::make_shared<Watched>(), 1, 5);  // it has stayed as it was
+  // Of one process, or of one rank on each worker.
+  const auto mirrored = all_strategies().make("mirrored", Worlds::alone(), OptionValues{{"replicas", "2"}});
+  expect_facts(message_of<UsageError>([&] { mirrored->rebuild(Worlds::alone()); }), {"mirrored"});
+  ServerStrategy served(Worlds::alone(), server::ClusterOptions{}, control::JobSecret::make());
+  expect_facts(message_of<UsageError>([&] { served.rebuild(Worlds::alone()); }), {"parameter_server"});
 }
 
 }  // namespace
