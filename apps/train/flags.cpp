@@ -1,9 +1,12 @@
 #include "apps/train/flags.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/nn/loss_names.h"
+#include "rondo/train/optimizer_names.h"
 
 namespace rondo {
 namespace {
@@ -104,10 +107,12 @@ void add_training_flags(Table& table) {
             "Instead: samples of all replicas (and accumulated passes) per step; must divide evenly",
             above_zero());
   table.add("accumulate", &Flags::accumulate, "Forward and backward passes per step", above_zero());
+  std::vector<std::string> losses = {"auto"};
+  losses.insert(losses.end(), std::begin(kLossNames), std::end(kLossNames));
   table.add("loss", &Flags::loss, "What is minimised; auto: cross_entropy for classes, mse for numbers",
-            one_of({"auto", "bce_with_logits", "cross_entropy", "l1", "mse", "nll", "smooth_l1"}));
+            one_of(losses));
   table.add("optimizer", &Flags::optimizer, "What moves the weights",
-            one_of({"adagrad", "adam", "adamw", "lamb", "lars", "lion", "sgd"}));
+            one_of(std::vector<std::string>(std::begin(kOptimizerNames), std::end(kOptimizerNames))));
   table.add("lr", &Flags::lr, "Highest learning rate", zero_or_more()).is_common = true;
   table.add("schedule", &Flags::schedule, "How the learning rate falls after warm-up",
             one_of({"constant", "cosine", "linear", "step"}));

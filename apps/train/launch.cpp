@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -23,6 +22,7 @@
 #include "rondo/format/provenance.h"
 #include "rondo/launch/job.h"
 #include "rondo/launch/scratch.h"
+#include "rondo/parallel/declared_strategies_options.h"
 #include "rondo/server/task.h"
 
 namespace rondo {
@@ -102,15 +102,11 @@ int run_printing_result(const TrainFlags& flags, launch::RunOptions options) {
 
 // Of a strategy of one process, before anything is started.
 void refuse_several_processes(const TrainFlags& flags) {
-  const std::string strategy = strategy_name(flags, flags.nproc_per_node);
-  const std::vector<std::string> of_one = {"default", "one_device", "mirrored", "central_storage",
-                                           "data_parallel"};
-  if (std::find(of_one.begin(), of_one.end(), strategy) == of_one.end()) return;
-  throw UsageError(str("--strategy ", strategy, " trains on one process, but --nproc-per-node is ",
-                       flags.nproc_per_node,
-                       strategy == "one_device" || strategy == "default"
-                           ? "; use ddp"
-                           : "; use multi_worker_mirrored, or give --replicas alone"));
+  const std::vector<Declaration> strategies = declared_strategies();
+  const Declaration* const chosen = find_declaration(strategies, strategy_name(flags, flags.nproc_per_node));
+  if (chosen == nullptr || chosen->on_several_processes.empty()) return;
+  throw UsageError(str("--strategy ", chosen->name, " trains on one process, but --nproc-per-node is ",
+                       flags.nproc_per_node, "; ", chosen->on_several_processes));
 }
 
 // Workers and servers are this program once more: which of them each is, it finds in TF_CONFIG.

@@ -15,6 +15,9 @@ struct Declaration {
   OptionTable options = OptionsOf<NoOptions>();  // of the entry
   std::vector<std::string> aliases = {};         // further names
   bool installed_apart = false;                  // needs something of the system that a build may lack
+  // Of a strategy that trains on one process: what to do on several, as "use ddp". Empty where any number may
+  // train.
+  std::string on_several_processes = {};
 
   bool is_called(const std::string& text) const;  // by its name or an alias
 };

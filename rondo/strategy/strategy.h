@@ -2,6 +2,7 @@
 
 #include <torch/nn/module.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -64,6 +65,15 @@ class Strategy {
   // not changed: see Training::rebuild(), which calls this. Throws UsageError, and stays as it was, for a
   // world that its options do not fit, and for a strategy that cannot.
   virtual void rebuild(const Context& context);
+
+  // Of a process that trains at its own pace, as a worker of parameter servers does: the steps that it did
+  // before it was started again. 0 for others. After prepare().
+  virtual std::uint64_t steps_before() const { return 0; }
+  // Whether this process has something to do after its last step for which the others must have done theirs,
+  // as the last validation of such a training. It calls wait_for_others() then.
+  virtual bool waits_for_others() const { return false; }
+  // Returns when all others have done their last step. Not collective.
+  virtual void wait_for_others() {}
 
   // For prepare() from now on: the strategy itself casts by this policy, and keeps the weights that the
   // optimizer changes in the dtype of the model that it is given. False, and nothing happens, for a strategy

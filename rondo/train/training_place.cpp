@@ -2,9 +2,9 @@
 
 #include "rondo/base/text.h"
 #include "rondo/env/cluster.h"
+#include "rondo/env/environment.h"
 #include "rondo/parallel/grouped/group_place.h"
 #include "rondo/parallel/grouped/grouped_options.h"
-#include "rondo/parallel/server/server_strategy.h"
 #include "rondo/parallel/server/uses_servers.h"
 
 namespace rondo {
@@ -12,7 +12,7 @@ namespace {
 
 class WaitForWorkers final : public Callback {
  public:
-  explicit WaitForWorkers(ServerStrategy& strategy) : strategy_(strategy) {}
+  explicit WaitForWorkers(Strategy& strategy) : strategy_(strategy) {}
   std::string name() const override { return "wait_for_workers"; }
   void on_train_begin(Trainer&, const FitPlan& plan) override { last_ = plan.total_steps; }
   void on_step_end(Trainer&, const StepRecord& record) override {
@@ -20,7 +20,7 @@ class WaitForWorkers final : public Callback {
   }
 
  private:
-  ServerStrategy& strategy_;
+  Strategy& strategy_;
   std::int64_t last_ = 0;
 };
 
@@ -52,13 +52,11 @@ std::string metrics_file(const TrainingPlace& place) {
 }
 
 std::int64_t steps_done_before(const Strategy& strategy) {
-  const auto* const served = dynamic_cast<const ServerStrategy*>(&strategy);
-  return served == nullptr ? 0 : static_cast<std::int64_t>(served->steps_before());
+  return static_cast<std::int64_t>(strategy.steps_before());
 }
 
 std::shared_ptr<Callback> wait_for_workers(Strategy& strategy) {
-  auto* const served = dynamic_cast<ServerStrategy*>(&strategy);
-  return served == nullptr || !served->is_chief() ? nullptr : std::make_shared<WaitForWorkers>(*served);
+  return strategy.waits_for_others() ? std::make_shared<WaitForWorkers>(strategy) : nullptr;
 }
 
 }  // namespace rondo

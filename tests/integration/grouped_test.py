@@ -94,6 +94,9 @@ def test_a_killed_rank_ends_its_group_and_no_other(rondo, flags, tmp_path):
     (grouped(2, 2, "--amp", "O2"), ["float32"]),
     (["--strategy", "mirrored", "--nproc-per-node", 2], ["mirrored", "--nproc-per-node", "2", "multi_worker_mirrored"]),
     (["--strategy", "central_storage", "--nproc-per-node", 2], ["central_storage", "2", "multi_worker_mirrored"]),
+    (["--strategy", "data_parallel", "--nproc-per-node", 2], ["data_parallel", "2", "multi_worker_mirrored"]),
+    (["--strategy", "one_device", "--nproc-per-node", 2], ["one_device", "--nproc-per-node", "2", "ddp"]),
+    (["--strategy", "default", "--nproc-per-node", 2], ["default", "--nproc-per-node", "2", "ddp"]),
     (["--strategy", "tpu", "--nproc-per-node", 2, "--torus", "2x2"], ["--torus", "2x2", "2"]),
 ])
 def test_what_cannot_be_is_refused(rondo, flags, how, facts):

@@ -6,6 +6,7 @@
 #include <torch/types.h>
 
 #include "rondo/base/error.h"
+#include "rondo/nn/loss_names.h"
 #include "rondo/nn/weighted_loss.h"
 #include "tests/errors.h"
 
@@ -44,6 +45,7 @@ TEST(NamedLosses, EqualLibtorchs) {
         << name;
   }
   EXPECT_EQ(loss_names(), names);
+  EXPECT_EQ(std::vector<std::string>(std::begin(kLossNames), std::end(kLossNames)), names);
 }
 
 // An int64 target of -100 is a number like any other where no class is asked for: it counts in the loss, and

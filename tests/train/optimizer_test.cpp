@@ -12,6 +12,7 @@
 #include "rondo/base/error.h"
 #include "rondo/strategy/group_rates.h"
 #include "rondo/train/fused_adam.h"
+#include "rondo/train/optimizer_names.h"
 #include "tests/errors.h"
 
 namespace rondo::optimizer_test {
@@ -89,6 +90,11 @@ TEST(FusedAdamW, LeavesParametersWithoutGradientAlone) {
   optimizer.step();
   EXPECT_TRUE(torch::equal(parameters[1], before));
   EXPECT_EQ(optimizer.state().size(), 1U);
+}
+
+TEST(MakeOptimizer, CommandLinesKnowEachByName) {
+  EXPECT_EQ(std::vector<std::string>(std::begin(kOptimizerNames), std::end(kOptimizerNames)),
+            optimizer_names());
 }
 
 TEST(MakeOptimizer, MakesEachByNameWithItsOptions) {

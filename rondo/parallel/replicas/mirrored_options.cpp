@@ -3,6 +3,9 @@
 namespace rondo {
 namespace {
 
+// Of the strategies whose replicas are threads.
+constexpr const char* kOnSeveralProcesses = "use multi_worker_mirrored, or give --replicas alone";
+
 OptionsOf<ReplicasOptions> replicas_table() {
   OptionsOf<ReplicasOptions> table;
   table.begin_group("Replicas in one process");
@@ -26,19 +29,22 @@ std::vector<Declaration> MirroredFolder::declarations() {
             zero_or_more());
   return {{.name = "mirrored",
            .summary = "one process, a thread and a copy of the variables for each replica",
-           .options = table}};
+           .options = table,
+           .on_several_processes = kOnSeveralProcesses}};
 }
 
 std::vector<Declaration> CentralStorageFolder::declarations() {
   return {{.name = "central_storage",
            .summary = "one process, the variables once, replicas compute with them",
-           .options = replicas_table()}};
+           .options = replicas_table(),
+           .on_several_processes = kOnSeveralProcesses}};
 }
 
 std::vector<Declaration> DataParallelFolder::declarations() {
   return {{.name = "data_parallel",
            .summary = "one process: replicate, scatter, apply in parallel, gather on the first device",
-           .options = replicas_table()}};
+           .options = replicas_table(),
+           .on_several_processes = kOnSeveralProcesses}};
 }
 
 std::vector<Declaration> MultiWorkerMirroredFolder::declarations() {

@@ -37,8 +37,9 @@ class ServerStrategy : public ProcessStrategy {
   bool is_chief() const { return options_.worker == 0; }
   int worker() const { return static_cast<int>(options_.worker); }
   // What follows needs a prepared model. Steps of this worker that were done before it was started again.
-  std::uint64_t steps_before() const { return steps_before_; }
-  void wait_for_others();
+  std::uint64_t steps_before() const override { return steps_before_; }
+  bool waits_for_others() const override { return is_chief(); }
+  void wait_for_others() override;
   server::ServerFigures figures() const;
 
  protected:
