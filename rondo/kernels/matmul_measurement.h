@@ -22,7 +22,7 @@ struct MatmulMeasurement {
 
   double speedup() const { return fast.gflops / standard.gflops; }
   // By 5 % at least, in float32: blocks may be summed in another order, which moves the error by a fraction;
-  // products of a narrower type would have a hundred times the error and are refused.
+  // products of a low-precision dtype would have a hundred times the error and are refused.
   bool fast_is_better() const { return speedup() >= 1.05 && fast.error <= 2 * standard.error; }
 };
 

@@ -72,8 +72,8 @@ at::Tensor cross_entropy_of_parts(const at::Tensor& logits, const at::Tensor& ta
       throw UsageError(str("cross entropy: a target is ", flat.masked_select(wrong)[0].item<std::int64_t>(),
                            ", and there are ", classes * group.size(), " classes"));
   }
-  const bool narrow = logits.scalar_type() == at::kHalf || logits.scalar_type() == at::kBFloat16;
-  const at::Tensor wide = (narrow ? logits.to(at::kFloat) : logits).reshape({rows, classes});
+  const bool low_precision = logits.scalar_type() == at::kHalf || logits.scalar_type() == at::kBFloat16;
+  const at::Tensor wide = (low_precision ? logits.to(at::kFloat) : logits).reshape({rows, classes});
   return DividedCrossEntropy::apply(wide, flat, group);
 }
 

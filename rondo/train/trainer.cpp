@@ -261,7 +261,7 @@ nlohmann::json Trainer::states_of_callbacks() const {
 TrainingState Trainer::loading_state() {
   prepared().parts().flush();
   TrainingState state{.model = saved_tensors(), .optimizers = {}};
-  // Master weights are the model: the narrow ones are their rounding.
+  // Master weights are the model: the low-precision ones are their rounding.
   const MasterWeights* const masters = training_->precision().master_weights();
   if (masters != nullptr || prepared().parts().optimizes_shards())
     state.shards = optimized_shards(prepared(), masters);

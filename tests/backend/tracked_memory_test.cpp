@@ -13,16 +13,16 @@ namespace rondo::tracked_memory_test {
 namespace {
 
 // The memory tracker of this process, what is alive before a test included: tests look at differences.
-class Accounting : public ::testing::Test {
+class TrackedMemory : public ::testing::Test {
  protected:
-  Accounting() { track_cpu_allocations(); }
-  ~Accounting() override { replica_memory_tracker().set_limit({}); }
+  TrackedMemory() { track_cpu_allocations(); }
+  ~TrackedMemory() override { replica_memory_tracker().set_limit({}); }
   static std::uint64_t of(const std::string& unit, MemoryCategory category) {
     return bytes_of(replica_memory_tracker().usage().of_unit(unit), category);
   }
 };
 
-TEST_F(Accounting, TensorsAreChargedWhatTheyAskForUnderTheLabelOfTheThread) {
+TEST_F(TrackedMemory, TensorsAreChargedWhatTheyAskForUnderTheLabelOfTheThread) {
   ASSERT_TRUE(tracks_cpu_allocations());
   const std::uint64_t before = replica_memory_tracker().total();
   {
@@ -46,7 +46,7 @@ TEST_F(Accounting, TensorsAreChargedWhatTheyAskForUnderTheLabelOfTheThread) {
   label_memory(at::empty({0}), {});
 }
 
-TEST_F(Accounting, RegisteredMemoryIsOnTheBooksToo) {
+TEST_F(TrackedMemory, RegisteredMemoryIsTrackedToo) {
   if (process_arena() == nullptr) GTEST_SKIP() << "the kernel allows no large sparse shared memory";
   const MemoryScope scope(MemoryCategory::communication, "registered");
   at::Tensor before = at::empty({50'000});
@@ -61,7 +61,7 @@ TEST_F(Accounting, RegisteredMemoryIsOnTheBooksToo) {
   EXPECT_EQ(of("registered", MemoryCategory::communication), 400'000U);
 }
 
-TEST_F(Accounting, RawMemoryIsOnTheBooks) {
+TEST_F(TrackedMemory, RawMemoryIsTracked) {
   const std::uint64_t before = replica_memory_tracker().total();
   c10::Allocator& allocator = *c10::GetCPUAllocator();
   void* const block = allocator.raw_allocate(1000);
@@ -70,7 +70,7 @@ TEST_F(Accounting, RawMemoryIsOnTheBooks) {
   EXPECT_EQ(replica_memory_tracker().total(), before);
 }
 
-TEST_F(Accounting, BeyondTheLimitNothingIsAllocatedAndTrainingCouldGoOn) {
+TEST_F(TrackedMemory, BeyondTheLimitNothingIsAllocatedAndTrainingCouldGoOn) {
   const std::uint64_t before = replica_memory_tracker().total();
   replica_memory_tracker().set_limit(Bytes{before} + MiB(1));
   const MemoryScope scope(MemoryCategory::activations, "greedy");

@@ -13,8 +13,9 @@ REPLACED = {
     r"\bmake_whole\b|\bSummonFull\b": "unshard, SummonFullParams",
     r"\b(whole_parameter|whole_sizes|part_offset|optimizes_parts)\b": "full_parameter, full_sizes, shard_offset, optimizes_shards",
     r"\badopt_values\b": "reload_shards",
+    r"\b\w+Books(?![a-z])\w*|\b[kK]?Accounting\w*": "memory tracker, tracked memory",
     r"\bkeeps_masters\b|\bfloat32 masters\b": "has_fp32_master_weights, master weights",
-    r"\bmust_meet\b": "needs_barrier",
+    r"\bmust_meet_?\b": "needs_barrier",
     r"\benv/claims\b|\bClaims claims\b": "settings",
     r"\bGradientCarriers\b|\bcarriers\b": "gradient buffers",
     r"\blaunch_gradients\b": "start_reduction",
@@ -22,7 +23,7 @@ REPLACED = {
     r"\bcredit_bytes\b|--credit\b": "in-flight limit",
     r"\b(gather_in|hand_out)\b": "intra-host reduce, intra-host broadcast",
     r"\bFabric\b|\bmisfit\b|\bstruct Told\b": "transports, incompatibility, agreed settings",
-    r"\bshadow_step\b": "join_step",
+    r"\bshadow_\w+": "join_step",
     r"\bring_bells\b|\bbell\b": "notify, wakeup",
     r"\bthrow_if_hopeless\b|Stage::courtesy": "throw_if_peer_failed, preemption grace",
     r"\b[Rr]eproducible sums\b|--reproducible\b|RONDO_REPRODUCIBLE": "deterministic reduction",
@@ -30,7 +31,7 @@ REPLACED = {
     r"[Pp]rogrammes?\b": "program",
     r"\bstand_ins\b": "placeholders",
     r"\b(nobody counts|uncounted)\b": "unmodelled memory",
-    r"\bnarrow (type|dtype)s?\b": "low-precision dtype",
+    r"(?<!deep and )\bnarrow(er)? (floating-point |model|parameter|tensor|type|dtype|weight)": "low-precision dtype",
 }
 READ = {".h", ".hpp", ".cpp", ".py", ".sh", ".md", ".js"}
 # The glossary says what a word replaced (ByteScheduler's credit), a codec's tables are not prose, and this file lists them all.
@@ -54,7 +55,9 @@ def test_replaced_words_do_not_come_back(repository):
     assert found == []
 
 
-@pytest.mark.parametrize("text", ["the books say", "MemoryLedger ledger;", "two programmes", "bell.fetch_add(1)", "--credit 4MiB"])
+@pytest.mark.parametrize("text", ["the books say", "MemoryLedger ledger;", "two programmes", "bell.fetch_add(1)", "--credit 4MiB",
+                                  "TEST(Meter, KeepsBooksByUnit)", "kAccountingExamples", "must_meet_ = true", "shadow_all()",
+                                  "a narrow model"])
 def test_the_check_sees_words(text):
     assert any(re.search(pattern, text) for pattern in REPLACED)
 

@@ -77,7 +77,7 @@ TEST(MemoryScope, LabelsOfOwnersEndInAnyOrderAndWithTheScopeAroundThem) {
   EXPECT_EQ(memory_labels().depth(), depth) << "b's was left behind";
 }
 
-TEST(MemoryTracker, KeepsBooksByCategoryAndUnit) {
+TEST(MemoryTracker, CountsByCategoryAndUnit) {
   MemoryTracker tracker;
   {
     const MemoryScope scope(MemoryCategory::parameters, "first");
@@ -213,7 +213,7 @@ TEST(MemoryTracker, BeyondTheLimitSaysWhatIsAliveTheLargestFirst) {
   tracker.add(address(3), 1 << 30);
 }
 
-TEST(MemoryCharge, IsOnTheBooksAsLongAsItLives) {
+TEST(MemoryCharge, IsTrackedAsLongAsItLives) {
   const std::uint64_t before = replica_memory_tracker().total();
   {
     MemoryCharge charge(MemoryCategory::communication, KiB(4), memory_unit("charged"));
@@ -248,7 +248,7 @@ TEST(MemoryTracker, ThreadsLoseNothing) {
 }
 
 // Two replicas in one process: figures, limits and peaks of one do not show in the other's.
-TEST(MemoryTracker, ReplicasHaveBooksOfTheirOwn) {
+TEST(MemoryTracker, ReplicasHaveTrackersOfTheirOwn) {
   const Replica process;
   replica_memory_tracker().set_limit(Bytes{5000});
   std::thread([] {

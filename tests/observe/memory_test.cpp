@@ -37,7 +37,7 @@ TEST(MemoryMeter, KeepsThePeakAfterMemoryIsGivenBack) {
   EXPECT_GT(meter.sample_pss(), Bytes{});
 }
 
-TEST(MemoryMeter, TakesAnAllocatorsOwnBooks) {
+TEST(MemoryMeter, TakesAnAllocatorsOwnFigures) {
   Bytes now = MiB(5);
   MemoryMeter meter([&] { return now; });
   EXPECT_EQ(meter.sample(), MiB(5));

@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kGoal = 1.01;
 constexpr std::array kNames = {"without", "with"};
-constexpr const char* kAccountingExamples =
+constexpr const char* kMemoryTrackingExamples =
     "Examples:\n"
     "  rondo bench memory-tracking\n"
     "  rondo bench memory-tracking --model gpt-tiny --steps 20 --rounds 30 --json tracking.json\n\n"
@@ -126,7 +126,7 @@ void print_tracking(const Json& result) {
 Command add_memory_tracking(CLI::App& parent) {
   const auto flags = std::make_shared<Flags>();
   CLI::App* app = parent.add_subcommand("memory-tracking", "What tracked memory costs a training step");
-  app->footer(kAccountingExamples);
+  app->footer(kMemoryTrackingExamples);
   app->option_defaults()->always_capture_default();
   app->add_option("--model", flags->training.model, "What to train")
       ->check(CLI::IsMember({"gpt", "gpt-25m", "gpt-tiny"}));

@@ -121,13 +121,13 @@ class AllReduce final : public Operation {
     return in_pieces(map) && chunk.own.size * width_ > kDirectBytes;
   }
 
-  // `step` once a lane, in place on the lane's part of the chunk, with the rank of that place as root.
+  // `step` once for each inter-host rank, in place on its part of the chunk, with this rank as root.
   void run_by_inter_host_rank(CollectiveRequest step, const Chunk& chunk, HostGroup& group,
                               const Deadline& deadline) const {
     std::uint64_t last = 0;
-    for (int lane = 0; lane < chunk.inter_host_ranks; ++lane) {
-      const Range part = part_of(chunk.all, lane, chunk.inter_host_ranks);
-      step.root = lane;
+    for (int local_rank = 0; local_rank < chunk.inter_host_ranks; ++local_rank) {
+      const Range part = part_of(chunk.all, local_rank, chunk.inter_host_ranks);
+      step.root = local_rank;
       step.elements = part.size;
       step.input = {at(part.begin), step.bytes(), {}};
       step.output = step.input;

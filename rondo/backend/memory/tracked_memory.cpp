@@ -31,7 +31,7 @@ void release_counted(void* pointer) {
 
 // Takes memory from the source and tracks memory. A block's context must be its address (oneDNN asks for
 // raw memory), so what is known of it is in the tracker's table and not in a header.
-class AccountingAllocator final : public c10::Allocator {
+class TrackingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
     c10::DataPtr block = current_source().allocate(bytes);
@@ -61,7 +61,7 @@ void track_cpu_allocations() {
   const std::lock_guard lock(installing());
   if (tracking.load()) return;
   // libtorch keeps the pointer for ever.
-  set_cpu_allocator(*new AccountingAllocator());
+  set_cpu_allocator(*new TrackingAllocator());
   tracking.store(true);
 }
 

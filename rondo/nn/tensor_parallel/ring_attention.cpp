@@ -234,8 +234,8 @@ at::Tensor ring_attention(const at::Tensor& query, const at::Tensor& key, const 
   }
   // Half precision has too few digits for sums over a whole sequence.
   const at::ScalarType dtype = query.scalar_type();
-  const bool narrow = dtype == at::kHalf || dtype == at::kBFloat16;
-  const auto wide = [&](const at::Tensor& tensor) { return narrow ? tensor.to(at::kFloat) : tensor; };
+  const bool low_precision = dtype == at::kHalf || dtype == at::kBFloat16;
+  const auto wide = [&](const at::Tensor& tensor) { return low_precision ? tensor.to(at::kFloat) : tensor; };
   return RingAttention::apply(wide(query), wide(key), wide(value), state).to(dtype);
 }
 

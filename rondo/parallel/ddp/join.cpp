@@ -81,13 +81,13 @@ void with_join(const std::vector<DistributedDataParallel*>& models,
   training_loop();
   if (states.empty()) return;
 
-  const auto shadow_all = [&] {
+  const auto join_all = [&] {
     for (State* model : states) {
       if (!join_step(*model)) return false;
     }
     return true;
   };
-  while (shadow_all()) {
+  while (join_all()) {
   }
   const std::vector<int>& last = states.front()->announcement->last_active();
   const int source = last.empty() ? 0 : last.back();

@@ -8,7 +8,7 @@
 namespace rondo {
 
 // Tensors of one dtype that are averaged together. flat() and assign() are between them and one contiguous
-// tensor, in which narrow floating-point types are float32: averages of many ranks would lose bits.
+// tensor, in which low-precision dtypes are float32: averages of many ranks would lose bits.
 class Fragment {
  public:
   // `moment`: which of the period's moments of averaging is this one's, from 0.

@@ -13,7 +13,7 @@ class LocalSgdStrategy final : public ProcessStrategy {
   LocalSgdStrategy(Context context, const LocalSgdOptions& options);
   using ProcessStrategy::prepare;
   std::unique_ptr<PreparedModel> prepare(std::shared_ptr<torch::nn::Module> module) override;
-  // Throws UsageError: averages of narrow parameters would not reach their master weights.
+  // Throws UsageError: averages of low-precision parameters would not reach their master weights.
   bool set_mixed_precision(const MixedPrecisionPolicy& policy) override;
 
  private:

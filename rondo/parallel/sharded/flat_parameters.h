@@ -19,8 +19,8 @@ class OffloadFiles;
 // Parameters of one unit, of one dtype and device, as views of one flat buffer. The model's own tensors stay
 // the same objects; their memory becomes the buffer's. One thread.
 //
-// The buffer may have another, narrower dtype than the parameters were made in: the model then computes in
-// it, and what the optimizer changes are master weights in the first dtype, kept apart.
+// The buffer may have another dtype, of lower precision, than the parameters were made in: the model then
+// computes in it, and what the optimizer changes are master weights in the first dtype, kept apart.
 class FlatParameters {
  public:
   enum class Memory {

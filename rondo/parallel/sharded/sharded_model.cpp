@@ -66,7 +66,7 @@ void ShardedModel::begin_step(const LocalBatch& batch) {
   batch_ = batch;
   if (is_first_pass) exposed_ns_ = 0;
   spans_.clear();  // a step that is skipped has none
-  if (std::exchange(must_meet_, false)) {
+  if (std::exchange(needs_barrier_, false)) {
     const ExposedTime exposed(exposed_ns_);
     barrier(context_.world());
   }
@@ -234,7 +234,7 @@ void ShardedModel::finish_updates() {
 
 void ShardedModel::after_update(std::size_t unit) {
   ShardedUnit& updated = *units_[unit];
-  if (updated.mapped()) must_meet_ = true;
+  if (updated.mapped()) needs_barrier_ = true;
   updated.mark_updated();
   if (!shards_parameters(updated.sharding())) updated.start_gather(schedule_.updated(unit));
 }

@@ -113,9 +113,9 @@ class ShardedModel final : public PreparedModel, private ModelParts {
   std::vector<Progress> progress_;   // by unit
   std::optional<std::size_t> left_;  // a joined unit of which no member runs, gathered for the next member
   LocalBatch batch_;
-  bool whole_ = false;        // unshard() was called
-  bool must_meet_ = true;     // ranks have written parameters that others read without a message
-  bool waits_later_ = false;  // this step's gradients are awaited after finish_backward()
+  bool whole_ = false;         // unshard() was called
+  bool needs_barrier_ = true;  // ranks have written parameters that others read without a message
+  bool waits_later_ = false;   // this step's gradients are awaited after finish_backward()
   bool buffers_changed_ = true;
   torch::optim::Optimizer* pending_optimizer_ = nullptr;  // of pending units
   CommunicationTimes times_;

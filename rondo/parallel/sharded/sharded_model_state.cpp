@@ -22,7 +22,7 @@ std::vector<Shard> ShardedModel::shards() {
 
 std::vector<Shard> ShardedModel::full_copies() {
   std::vector<Shard> copies;
-  if (must_meet_) return copies;  // other ranks may still write what is here
+  if (needs_barrier_) return copies;  // other ranks may still write what is here
   for (const auto& unit : units_) {
     for (Shard& copy : unit->full_copies()) copies.push_back(std::move(copy));
   }
@@ -31,7 +31,7 @@ std::vector<Shard> ShardedModel::full_copies() {
 
 void ShardedModel::publish_shards() {
   for (const auto& unit : units_) unit->publish_shards();
-  must_meet_ = true;
+  needs_barrier_ = true;
 }
 
 bool ShardedModel::shares_memory() const {
@@ -56,11 +56,11 @@ void ShardedModel::unshard() {
 
 void ShardedModel::reload_shards() {
   for (const auto& unit : units_) unit->reload_shards();
-  must_meet_ = true;
+  needs_barrier_ = true;
 }
 
 void ShardedModel::flush() {
-  if (std::exchange(must_meet_, false)) barrier(context_.world());
+  if (std::exchange(needs_barrier_, false)) barrier(context_.world());
   share_buffers();
   finish_updates();
   for (const std::size_t unit : order_) {
