@@ -9,7 +9,7 @@
 #include "rondo/nn/model_tensors.h"
 #include "rondo/nn/sample_dropout.h"
 #include "rondo/nn/sample_scope.h"
-#include "rondo/strategy/clip_shards.h"
+#include "rondo/strategy/finish_step.h"
 
 namespace rondo {
 namespace {
@@ -66,15 +66,9 @@ void SynchronousTraining::compile(OptimizerFactory optimizer, LossFunction loss)
   parameters_ = prepared_->module().parameters();
   rates_ = GroupRates(*optimizer_);
   loss_ = prepared_->loss_of_parts(std::move(loss));
-  auto* const normed = dynamic_cast<WholeNormOptimizer*>(optimizer_.get());
-  needs_norms_ = normed != nullptr && prepared_->parts().optimizes_shards();
-  if (!needs_norms_) return;
-  NormSum sum = prepared_->parts().norm_sum();
-  if (!sum) {
-    throw UsageError(str("LAMB and LARS look at norms of whole parameters, which strategy ", strategy_.name(),
-                         " spreads over ranks and does not add up; use adamw or lion, or strategy ddp"));
-  }
-  normed->set_norm_sum(std::move(sum));
+  needs_norms_ = prepared_->parts().optimizes_shards() &&
+                 add_up_norms(*optimizer_, *prepared_, str("strategy ", strategy_.name()),
+                              "adamw or lion, or strategy ddp");
 }
 
 torch::optim::Optimizer& SynchronousTraining::optimizer() {
@@ -154,21 +148,13 @@ StepResult SynchronousTraining::train_step(std::span<const Batch> window, const 
   phase(StepPhase::waiting);
   prepared_->finish_backward();
   phase(StepPhase::optimizer);
-  update(settings, result);
+  finish_step(*prepared_, precision_, *optimizer_, settings, result);
   steps_ = std::max(steps_, settings.step) + 1;
   phase(StepPhase::end);
   result.totals = prepared_->totals();
   if (loss_on_device.defined())
     result.totals.loss = strategy_.reduce(ReduceOp::SUM, loss_on_device).item<double>();
   return result;
-}
-
-void SynchronousTraining::update(const StepSettings& settings, StepResult& result) {
-  result.loss_scale = precision_.loss_scale();
-  const bool finite = precision_.finish_gradients(*optimizer_);
-  if (settings.clip_norm > 0 && finite)
-    result.gradient_norm = clip_optimized(*prepared_, precision_.master_weights(), settings.clip_norm);
-  result.skipped = !precision_.step(*optimizer_, [&] { prepared_->step(*optimizer_); });
 }
 
 }  // namespace rondo

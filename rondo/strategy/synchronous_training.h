@@ -31,8 +31,6 @@ class SynchronousTraining final : public Training {
 
  private:
   Loss loss_of(const Batch& batch);
-  // Clips and steps, or only learns that the step is skipped.
-  void update(const StepSettings& settings, StepResult& result);
 
   // rebuild() in steps; `model` and `optimizer` are what this rank has of the newest state.
   void prepare_anew(const Context& context);

@@ -21,7 +21,7 @@
 #include "rondo/parallel/tensor/tensor_parallel_model.h"
 #include "rondo/pipeline/stage_cuts.h"
 #include "rondo/precision/cast_model.h"
-#include "rondo/strategy/clip_shards.h"
+#include "rondo/strategy/finish_step.h"
 
 namespace rondo {
 namespace {
@@ -208,16 +208,7 @@ void PipelineTraining::compile(OptimizerFactory optimizer, LossFunction loss) {
   optimizer_ = optimizer(masters != nullptr ? masters->module() : prepared_->module());
   rates_ = GroupRates(*optimizer_);
   loss_ = prepared_->loss_of_parts(std::move(loss));
-  auto* const normed = dynamic_cast<WholeNormOptimizer*>(optimizer_.get());
-  needs_norms_ = normed != nullptr;
-  if (!needs_norms_) return;
-  NormSum sum = prepared_->parts().norm_sum();
-  if (!sum)
-    throw UsageError(
-        "LAMB and LARS look at norms of whole parameters, which this mesh spreads over ranks and does not "
-        "add "
-        "up; use adamw or lion, or ddp along data alone");
-  normed->set_norm_sum(std::move(sum));
+  needs_norms_ = add_up_norms(*optimizer_, *prepared_, "this mesh", "adamw or lion, or ddp along data alone");
 }
 
 torch::optim::Optimizer& PipelineTraining::optimizer() {
@@ -280,20 +271,12 @@ StepResult PipelineTraining::train_step(std::span<const Batch> window, const Ste
   phase(StepPhase::waiting);
   prepared_->finish_backward();
   phase(StepPhase::optimizer);
-  update(settings, result);
+  if (settings.learning_rate) rates_.set(*optimizer_, *settings.learning_rate);
+  finish_step(*prepared_, precision_, *optimizer_, settings, result);
   phase(StepPhase::end);
   result.totals = prepared_->totals();
   parts_of_stages_->set_waits(waited_ns_, std::move(waits_));
   return result;
-}
-
-void PipelineTraining::update(const StepSettings& settings, StepResult& result) {
-  if (settings.learning_rate) rates_.set(*optimizer_, *settings.learning_rate);
-  result.loss_scale = precision_.loss_scale();
-  const bool finite = precision_.finish_gradients(*optimizer_);
-  if (settings.clip_norm > 0 && finite)
-    result.gradient_norm = clip_optimized(*prepared_, precision_.master_weights(), settings.clip_norm);
-  result.skipped = !precision_.step(*optimizer_, [&] { prepared_->step(*optimizer_); });
 }
 
 Tensors PipelineTraining::take(StageMessage message, int number, int micro_batch, Pass& pass) {

@@ -64,7 +64,6 @@ class PipelineTraining final : public Training {
            const std::optional<TensorOptions>& division);
   void cast_ends(std::vector<ModelLayer>& layers) const;
   Pass begin(const Batch& batch) const;
-  void update(const StepSettings& settings, StepResult& result);
   // What the neighbour of a stage has given it, from wherever it is.
   Tensors take(StageMessage message, int number, int micro_batch, Pass& pass);
   void act(const pipeline::Action& action, Pass& pass, const StepSettings& settings);
