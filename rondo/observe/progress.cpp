@@ -59,6 +59,14 @@ std::string fitting(std::vector<Field> fields, std::size_t width) {
   }
 }
 
+// The first text that fits into `width` columns; of the last one what fits.
+std::string first_fitting(const std::vector<std::string>& texts, std::size_t width) {
+  for (const std::string& text : texts) {
+    if (text.size() <= width) return text;
+  }
+  return texts.back().substr(0, width);
+}
+
 }  // namespace
 
 ProgressStyle parse_progress_style(std::string_view text) {
@@ -108,7 +116,7 @@ void Progress::note(std::string_view text) {
   std::fflush(stream_);
 }
 
-void Progress::activity(std::string_view text) {
+void Progress::activity(std::string_view what, std::int64_t done, std::int64_t of, std::string_view unit) {
   if (style_ == ProgressStyle::off) return;
   const TimePoint now = Clock::now();
   const bool bar = style_ == ProgressStyle::bar;
@@ -116,12 +124,15 @@ void Progress::activity(std::string_view text) {
   if (!activity_shown_) activity_shown_ = now;
   if (now - *activity_shown_ < (bar ? options_.redraw_every : options_.activity_every)) return;
   activity_shown_ = now;
+  const std::string line = str(what, ": ", done, " of ", of, ' ', unit);
   if (bar) {
-    const std::string line(text.substr(0, terminal_width(stream_) - 1));
-    bar_ = str("\r", line, "\033[K");
+    // On a narrow terminal fewer words: a number that is cut would be another number. One column stays free.
+    const std::vector<std::string> shorter = {line, str(what, ": ", done, " of ", of),
+                                              str(what, ' ', done, '/', of), std::string(what)};
+    bar_ = str("\r", first_fitting(shorter, terminal_width(stream_) - 1), "\033[K");
     std::fputs(bar_.c_str(), stream_);
   } else {
-    std::fprintf(stream_, "%.*s\n", static_cast<int>(text.size()), text.data());
+    std::fprintf(stream_, "%s\n", line.c_str());
   }
   std::fflush(stream_);
 }

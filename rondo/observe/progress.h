@@ -55,9 +55,10 @@ class Progress {
   // Prints a line of its own ("validation loss 1.234"), keeping the bar below it. Nothing when the style is
   // off.
   void note(std::string_view text);
-  // What happens between steps: shown in the bar's place, or as a line now and then. Nothing when the style
-  // is off. The next update() ends it.
-  void activity(std::string_view text);
+  // What happens between steps, as "validation: 3 of 20 batches": shown in the bar's place, on a narrow
+  // terminal in fewer words, or as a line now and then. Nothing when the style is off. The next update() ends
+  // it.
+  void activity(std::string_view what, std::int64_t done, std::int64_t of, std::string_view unit);
   void finish();
 
  private:

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <set>
 #include <string>
 
@@ -76,18 +78,27 @@ TEST(Progress, BarIsOneLineThatNotesPushUp) {
   EXPECT_NE(text.find("loss 2.2500"), std::string::npos);
 }
 
-// What a terminal of so many columns shows of a bar.
-std::string bar_on(const char* columns) {
+// What a terminal of so many columns shows of a bar that `draw` drew.
+std::string shown_on(const char* columns, const std::function<void(Progress&)>& draw) {
   setenv("RONDO_TERMINAL_WIDTH", columns, 1);
   Recorder recorder;
   {
-    Progress progress(recorder.stream(), {.style = ProgressStyle::bar, .total_steps = 10});
-    progress.update(at_step(5));
+    Progress progress(recorder.stream(),
+                      {.style = ProgressStyle::bar, .total_steps = 10, .redraw_every = Duration::zero()});
+    draw(progress);
   }
   unsetenv("RONDO_TERMINAL_WIDTH");
   std::string text = recorder.text();
   EXPECT_TRUE(text.starts_with('\r') && text.ends_with("\033[K\n")) << text;
   return text.substr(1, text.size() - 5);
+}
+
+std::string bar_on(const char* columns) {
+  return shown_on(columns, [](Progress& progress) { progress.update(at_step(5)); });
+}
+
+std::string activity_on(const char* columns, std::int64_t done, std::int64_t of) {
+  return shown_on(columns, [&](Progress& progress) { progress.activity("validation", done, of, "batches"); });
 }
 
 TEST(Progress, NarrowTerminalsGetFewerFiguresButWholeOnes) {
@@ -110,6 +121,26 @@ TEST(Progress, NarrowTerminalsGetFewerFiguresButWholeOnes) {
   }
   EXPECT_EQ(bar_on("30"), "5/10  loss 2.2500  left 0:00");
   EXPECT_EQ(bar_on("200").substr(0, 6), "[=====");
+}
+
+TEST(Progress, NarrowTerminalsGetFewerWordsOfAnActivityButWholeNumbers) {
+  for (const char* columns : {"32", "40", "80", "200"}) {
+    EXPECT_EQ(activity_on(columns, 123, 4567), "validation: 123 of 4567 batches");
+  }
+  for (const char* columns : {"24", "30", "31"}) {
+    EXPECT_EQ(activity_on(columns, 123, 4567), "validation: 123 of 4567");
+  }
+  EXPECT_EQ(activity_on("20", 123, 4567), "validation 123/4567");
+  EXPECT_EQ(activity_on("20", 12345, 45678), "validation");
+  EXPECT_EQ(activity_on("20", 1, 9), "validation: 1 of 9");
+}
+
+TEST(Progress, ALogHasWholeLinesOfAnActivity) {
+  Recorder recorder;
+  Progress progress(recorder.stream(),
+                    {.style = ProgressStyle::lines, .total_steps = 10, .activity_every = Duration::zero()});
+  progress.activity("validation", 123, 4567, "batches");
+  EXPECT_EQ(recorder.text(), "validation: 123 of 4567 batches\n");
 }
 
 TEST(Progress, OffIsSilent) {

@@ -3,7 +3,6 @@
 #include <iomanip>
 #include <sstream>
 
-#include "rondo/base/text.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo {
@@ -38,7 +37,7 @@ void ProgressDisplay::on_step_end(Trainer&, const StepRecord& record) {
 }
 
 void ProgressDisplay::on_validation_progress(Trainer&, std::int64_t batches, std::int64_t of) {
-  if (progress_) progress_->activity(str("validation: ", batches, " of ", of, " batches"));
+  if (progress_) progress_->activity("validation", batches, of, "batches");
 }
 
 void ProgressDisplay::on_validation_end(Trainer&, const ValidationRecord& record) {
