@@ -1,19 +1,33 @@
 #include "apps/common/child_output.h"
 
 #include <fcntl.h>
-#include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <csignal>
+#include <cstring>
 
 #include "apps/common/exec_words.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/launch/descriptor.h"
 
 namespace rondo {
 namespace {
+
+struct Ends {
+  launch::Descriptor read_end;
+  launch::Descriptor write_end;
+};
+
+Ends make_ends() {
+  int numbers[2];
+  if (pipe2(numbers, O_CLOEXEC) != 0) throw Error(str("pipe: ", errno_text(errno)));
+  return {launch::Descriptor(numbers[0]), launch::Descriptor(numbers[1])};
+}
 
 std::string read_to_end(int descriptor) {
   std::string text;
@@ -30,27 +44,40 @@ std::string read_to_end(int descriptor) {
 
 ChildOutput run_child(const std::vector<std::string>& command,
                       const std::map<std::string, std::string>& environment) {
+  // Everything that allocates is done before the fork: other threads may hold the allocator's locks.
   std::vector<std::string> words = command;
   std::vector<std::string> variables = environment_with(environment);
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw Error(str("pipe: ", errno_text(errno)));
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  pid_t child = -1;
-  const int failure = posix_spawnp(&child, command.front().c_str(), &actions, nullptr,
-                                   exec_words(words).data(), exec_words(variables).data());
-  posix_spawn_file_actions_destroy(&actions);
-  close(ends[1]);
-  if (failure != 0) {
-    close(ends[0]);
-    throw Error(str("cannot start ", command.front(), ": ", errno_text(failure)));
+  const std::vector<char*> arguments = exec_words(words);
+  const std::vector<char*> variable_list = exec_words(variables);
+  Ends output_ends = make_ends();
+  Ends failure_ends = make_ends();  // closed by exec; what comes over it is why there was none
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child == 0) {
+    // Not by posix_spawn, which cannot ask for this: who is stopped while it waits leaves nothing behind.
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(127);  // it ended before prctl
+    dup2(output_ends.write_end.number(), STDOUT_FILENO);
+    execvpe(arguments[0], arguments.data(), variable_list.data());
+    const int failure = errno;
+    const ssize_t ignored = write(failure_ends.write_end.number(), &failure, sizeof(failure));
+    static_cast<void>(ignored);
+    _exit(127);
   }
+  const int fork_failure = errno;
+  output_ends.write_end.reset();
+  failure_ends.write_end.reset();
+  if (child < 0) throw Error(str("cannot start ", command.front(), ": ", errno_text(fork_failure)));
+  const std::string failure = read_to_end(failure_ends.read_end.number());
   ChildOutput output;
-  output.text = read_to_end(ends[0]);
-  close(ends[0]);
+  output.text = read_to_end(output_ends.read_end.number());
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (failure.size() == sizeof(int)) {
+    int number = 0;
+    std::memcpy(&number, failure.data(), sizeof(number));
+    throw Error(str("cannot start ", command.front(), ": ", errno_text(number)));
   }
   output.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return output;

@@ -11,8 +11,8 @@ struct ChildOutput {
   std::string text;   // its standard output
 };
 
-// Runs a program to its end; standard error is ours. `environment` is added to ours. Throws Error when it
-// cannot be started.
+// Runs a program to its end; standard error is ours. `environment` is added to ours. The program is killed
+// when this process, or the thread that called, ends before it. Throws Error when it cannot be started.
 ChildOutput run_child(const std::vector<std::string>& command,
                       const std::map<std::string, std::string>& environment = {});
 

@@ -5,11 +5,14 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <fstream>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "apps/common/child_output.h"
@@ -18,6 +21,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
+#include "rondo/base/time.h"
 #include "rondo/kernels/matmul_choice.h"
 #include "rondo/kernels/matmul_measurement.h"
 #include "rondo/launch/descriptor.h"
@@ -56,13 +60,34 @@ std::vector<fs::path> places(const fs::path& run_directory) {
 // Ranks read there what is known.
 void use_place(const fs::path& path) { setenv(kPlaceVariable, path.c_str(), /*overwrite=*/1); }
 
+// A measuring takes seconds, on a busy machine some more. A program that was suspended in it holds its lock
+// on.
+constexpr Duration kLongestMeasuring = std::chrono::minutes(2);
+
 // Held while one program measures for `place`: two at once would disturb each other, and what the first one
 // began to compute with would be replaced by the second one's result. The lock is on the folder of the place;
-// without one (a file system that has no locks) both measure.
+// without one (a file system that has no locks) both measure. Throws Error when another program holds it too
+// long.
 launch::Descriptor turn_to_measure(const fs::path& place) {
   const fs::path folder = place.has_parent_path() ? place.parent_path() : fs::path(".");
   launch::Descriptor lock(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (lock.valid()) flock(lock.number(), LOCK_EX);
+  if (!lock.valid()) return lock;
+  const auto is_held_by_another = [&] {
+    return flock(lock.number(), LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR);
+  };
+  if (!is_held_by_another()) return lock;
+  std::fprintf(
+      stderr,
+      "rondo: waiting for another program that measures matrix products on this machine (it has locked "
+      "%s)\n",
+      folder.c_str());
+  const Deadline deadline = Deadline::after(kLongestMeasuring);
+  while (is_held_by_another()) {
+    if (deadline.passed())
+      throw Error(str("another program has had ", folder.string(), " locked for ",
+                      to_string(kLongestMeasuring), ", as one does that measures them"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
   return lock;
 }
 

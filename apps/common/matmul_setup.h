@@ -11,8 +11,9 @@ namespace rondo {
 // may have faster kernels that were never measured on this machine with the libtorch that is used, runs
 // rondo-matmul first: some seconds, once, after a line on standard error that says so. What is measured is
 // kept in the user's cache, else in `run_directory` (empty: there is none), and ranks are told where; where
-// neither can be written nothing is measured. Never fails: without a measurement the default kernels are
-// used. Before any rank is started.
+// neither can be written nothing is measured. Waits, after a line that says so, while another program
+// measures for the same place, two minutes at the longest. Never fails: without a measurement the default
+// kernels are used. Before any rank is started.
 void prepare_matmul(const std::string& setting, const std::filesystem::path& run_directory = {});
 
 // Whether MKL, where it is, may have other kernels to choose: the processor is an x86 of another maker than

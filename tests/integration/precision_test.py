@@ -1,9 +1,14 @@
 """Mixed precision and the choice of matrix kernels, from outside: flags, files, and what a mistake says."""
+import fcntl
 import json
+import os
 import pathlib
 import re
+import shutil
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -159,6 +164,58 @@ def test_two_that_start_at_once_measure_once(rondo, repository, measurements):
     errors = [process.communicate(timeout=240)[1] for process in both]
     assert [process.returncode for process in both] == [0, 0], errors
     assert sum("measuring" in err for err in errors) == (1 if other_makers_processor() else 0), errors
+
+
+def test_who_waits_for_another_programs_measuring_says_so(rondo, repository, measurements, matmul_measurements):
+    if not other_makers_processor():
+        return  # nothing is measured
+    measurements.parent.mkdir()
+    folder = os.open(measurements.parent, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)  # as a program that measures
+    try:
+        process = rondo.start("train", "--data", repository / "README.md", "--run-dir", "run", *SMALL, "--steps", 1,
+                              env={"RONDO_MATMUL_MEASUREMENTS": str(measurements)})
+        first = process.stderr.readline()
+        assert "waiting for another program that measures matrix products" in first and str(measurements.parent) in first, first
+        shutil.copy(matmul_measurements, measurements)
+    finally:
+        os.close(folder)
+    rest = process.communicate(timeout=120)[1]
+    assert process.returncode == 0 and "measuring which" not in rest, rest  # it took the other program's result
+
+
+def measuring_for(path):
+    """The processes of rondo-matmul that measure for this file; other tests may measure at the same time."""
+    variable = f"RONDO_MATMUL_MEASUREMENTS={path}".encode()
+    found = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "comm").read_text() == "rondo-matmul\n" and variable in (process / "environ").read_bytes().split(b"\0"):
+                found.append(int(process.name))
+        except OSError:
+            pass  # it has ended
+    return found
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_measures_on_when_the_launcher_was_stopped(rondo, repository, tmp_path, measurements, stop):
+    if not other_makers_processor():
+        return  # nothing is measured
+    process = rondo.start("train", "--data", repository / "README.md", "--run-dir", "run", *SMALL, "--steps", 1,
+                          "--nproc-per-node", 2, env={"RONDO_MATMUL_MEASUREMENTS": str(measurements)})
+    first = process.stderr.readline()
+    assert "measuring which kernels" in first, first
+    deadline = time.monotonic() + 60
+    while len(measuring_for(measurements)) < 2:  # the one that waits, and the one that it started
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(stop)
+    rest = process.communicate(timeout=60)[1]  # also its children hold the pipe
+    assert process.returncode == (3 if stop == signal.SIGTERM else -signal.SIGKILL), rest
+    while measuring_for(measurements):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert not measurements.exists() and not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
 # Neither root can write below /proc.
