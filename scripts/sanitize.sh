@@ -6,8 +6,8 @@
 # tsan      threads, the torch-free test programs: libtorch is not instrumented, and its internal synchronisation would be
 #           reported as races
 # --short   what continuous integration has time for: under tsan the code in which threads meet (channels, the engine and
-#           the executor, without what varies sizes and orders only), under asan the launcher and the parsers of foreign text and files,
-#           among them the readers of data sets on libtorch
+#           the executor, without what varies sizes and orders only), under asan the launcher, who owns what the engine
+#           writes, and the parsers of foreign text and files, among them the readers of data sets on libtorch
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 targets=core_tests
@@ -27,8 +27,8 @@ if [ -n "$short" ] && [ "$preset" = tsan ]; then
   targets="channel_test collective_test"
   selection=(-R '^(channel|collective)\.' -E 'EngineMatrix|EngineFaults|Reduction|Codec|OrderOfAdditions|LargeBuffers|PlanTest|ExecutorProcesses')
 elif [ -n "$short" ]; then
-  targets="base_test env_test launch_test parser_test data_test"
-  selection=(-R '^(base|env|launch|data)\.')
+  targets="base_test env_test launch_test collective_test parser_test data_test"
+  selection=(-R '^(base|env|launch|data)\.|^collective\.(.*/)?Background')
 fi
 "$root/scripts/configure.sh" "$preset"
 # shellcheck disable=SC2086  # targets is a list of words

@@ -5,8 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <functional>
 #include <future>
 #include <map>
+#include <optional>
 
 #include "rondo/backend/collectives.h"
 #include "rondo/backend/native/native_backend.h"
@@ -27,6 +30,9 @@ Tensors pieces(int ranks, std::int64_t elements) {
   for (int r = 0; r < ranks; ++r) all.push_back(at::ones({elements}));
   return all;
 }
+
+// The one operation that has ended when its call returns.
+constexpr const char* kBlocking = "sparse_all_reduce";
 
 // Starts one operation on tensors that nobody keeps.
 using Start = std::function<Work(c10d::Backend&, std::int64_t)>;
@@ -113,6 +119,40 @@ const std::map<std::string, Start>& starts() {
          Tensors in = pieces(b.getSize(), n);
          return b.alltoall(out, in);
        }},
+      {"all_to_all_single",
+       [](c10d::Backend& b, std::int64_t n) {
+         at::Tensor out = at::ones({n * b.getSize()});
+         at::Tensor in = at::ones({n * b.getSize()});
+         std::vector<std::int64_t> equal;
+         return b.alltoall_base(out, in, equal, equal);
+       }},
+      {"uneven_all_to_all",
+       [](c10d::Backend& b, std::int64_t n) {
+         // Rank 0 gets n elements from each of two ranks, rank 1 twice as many.
+         const std::int64_t mine = n * (b.getRank() + 1);
+         at::Tensor out = at::ones({2 * mine});
+         at::Tensor in = at::ones({3 * n});
+         std::vector<std::int64_t> out_splits{mine, mine};
+         std::vector<std::int64_t> in_splits{n, 2 * n};
+         return b.alltoall_base(out, in, out_splits, in_splits);
+       }},
+      {"all_gather_into_tensor_coalesced",
+       [](c10d::Backend& b, std::int64_t n) {
+         Tensors out = pieces(2, n * b.getSize());
+         Tensors in = pieces(2, n);
+         return b.allgather_into_tensor_coalesced(out, in);
+       }},
+      {"reduce_scatter_tensor_coalesced",
+       [](c10d::Backend& b, std::int64_t n) {
+         Tensors out = pieces(2, n);
+         Tensors in = pieces(2, n * b.getSize());
+         return b.reduce_scatter_tensor_coalesced(out, in);
+       }},
+      {kBlocking,
+       [](c10d::Backend& b, std::int64_t n) {
+         Tensors t{at::ones({n}).to_sparse()};
+         return b.allreduce(t);
+       }},
       {"messages",
        [](c10d::Backend& b, std::int64_t n) {
          Tensors sent{at::ones({n})};
@@ -120,10 +160,21 @@ const std::map<std::string, Start>& starts() {
          b.send(sent, (b.getRank() + 1) % b.getSize(), 1);
          return b.recv(received, (b.getRank() + b.getSize() - 1) % b.getSize(), 1);
        }},
+      {"receive_from_any",
+       [](c10d::Backend& b, std::int64_t n) {
+         Tensors sent{at::ones({n})};
+         Tensors received{at::ones({n})};
+         Work work = b.recvAnysource(received, 2);
+         b.send(sent, (b.getRank() + 1) % b.getSize(), 2);
+         return work;
+       }},
       {"barrier", [](c10d::Backend& b, std::int64_t) { return b.barrier(); }},
   };
   return all;
 }
+
+// Of an operation that cannot complete.
+constexpr std::chrono::milliseconds kShort{20};
 
 class Ownership : public ::testing::TestWithParam<std::tuple<std::string, std::int64_t>> {
  protected:
@@ -131,6 +182,45 @@ class Ownership : public ::testing::TestWithParam<std::tuple<std::string, std::i
     return starts().at(std::get<0>(GetParam()))(backend, std::get<1>(GetParam()));
   }
   std::int64_t elements() const { return std::get<1>(GetParam()); }
+  bool blocks() const { return std::get<0>(GetParam()) == kBlocking; }
+
+  // Rank 0 starts what rank 1 does not, drops it and gives the group up. Rank 1 comes to it when other
+  // tensors have taken the memory.
+  void leave_alone(const std::function<void(c10d::Backend&)>& give_up) const {
+    run_ranks(2, "native", [&](Context& context) {
+      Tensors others;
+      {
+        const Group group = context.new_group({0, 1});
+        c10d::Backend& backend = *group.backend();
+        barrier(group);
+        if (context.rank() == 0) {
+          give_up(backend);
+          EXPECT_THROW(backend.barrier()->wait(), Error) << "the group is broken";
+          for (int k = 0; k < 6; ++k) others.push_back(at::full({elements()}, 7.0F));
+        }
+        barrier(context.world());
+        if (context.rank() == 1) {
+          try {
+            start(backend)->wait();
+          } catch (const CommunicationError&) {
+            // Only what needs nothing more of rank 0 may end well.
+          }
+        }
+        barrier(context.world());
+      }
+      for (const at::Tensor& other : others) EXPECT_TRUE(other.eq(7).all().item<bool>());
+    });
+  }
+
+  // On rank 0 alone, so that the time passes or the call comes while the operation is under way.
+  void start_alone(c10d::Backend& backend, std::optional<std::chrono::milliseconds> timeout) const {
+    if (timeout) backend.setTimeout(*timeout);
+    try {
+      start(backend);
+    } catch (const CommunicationError&) {
+      EXPECT_TRUE(timeout.has_value()) << "the time was over before the last part was started";
+    }
+  }
 };
 
 TEST_P(Ownership, WorksAndTensorsMayBeDropped) {
@@ -163,10 +253,39 @@ TEST_P(Ownership, GroupsMayBeDropped) {
   });
 }
 
+TEST_P(Ownership, MemoryIsLeftAloneAfterATimeout) {
+  leave_alone([&](c10d::Backend& backend) { start_alone(backend, kShort); });
+}
+
+TEST_P(Ownership, MemoryIsLeftAloneAfterAnAbort) {
+  leave_alone([&](c10d::Backend& backend) {
+    start_alone(backend, blocks() ? std::optional(kShort) : std::nullopt);
+    backend.abort();
+  });
+}
+
+TEST_P(Ownership, MemoryIsLeftAloneAfterAWorksAbort) {
+  leave_alone([&](c10d::Backend& backend) {
+    if (blocks()) {
+      start_alone(backend, kShort);  // there is no Work yet
+    } else {
+      start(backend)->abort();
+    }
+  });
+}
+
 TEST_P(Ownership, FuturesCompleteWithoutAWait) {
+  std::promise<void> rank_0_has_its_future;
   run_ranks(2, "native", [&](Context& context) {
+    // getFuture() does not wait either: rank 0 has come back from it before rank 1 starts.
+    if (context.rank() == 1 && !blocks()) {
+      auto asked = rank_0_has_its_future.get_future();
+      ASSERT_EQ(asked.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+    }
+    const auto future = start(*context.world().backend())->getFuture();
+    if (context.rank() == 0) rank_0_has_its_future.set_value();
     std::promise<void> called;
-    start(*context.world().backend())->getFuture()->addCallback([&](c10::ivalue::Future& done) {
+    future->addCallback([&](c10::ivalue::Future& done) {
       EXPECT_FALSE(done.hasError());
       called.set_value();
     });

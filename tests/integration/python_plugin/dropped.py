@@ -133,6 +133,29 @@ if rank == 0:
     except rondo_torch.TimeoutError as error:
         check(error.ranks == [1], "who is missing")
 dist.barrier()  # other groups live
+
+# A group that is aborted while what its peer never starts is under way: the memory is the program's again.
+aborted = dist.new_group()
+dist.barrier(group=aborted)
+mine = []
+if rank == 0:
+    for elements in (1000, 1_000_000):
+        dist.all_reduce(ones(elements), group=aborted, async_op=True)
+        dist.irecv(ones(elements), other, group=aborted)
+    dist.distributed_c10d._abort_process_group(aborted)
+    mine = [torch.full((elements,), 7.0) for elements in (1000, 1_000_000) for _ in range(4)]
+dist.barrier()
+if rank == 1:
+    try:
+        dist.all_reduce(ones(1000), group=aborted)
+    except rondo_torch.CommunicationError as error:
+        check("aborted" in str(error), str(error))
+    else:
+        raise AssertionError("an aborted group went on")
+dist.barrier()
+check(all(bool((tensor == 7).all()) for tensor in mine), "an aborted operation wrote into another tensor")
+del aborted
+
 dropped = dist.new_group()
 dist.barrier(group=dropped)
 work = dist.all_reduce(torch.ones(1_000_000), group=dropped, async_op=True)
