@@ -71,8 +71,11 @@ void print_description(const Json& description) {
       std::printf("  %s = %s\n", key.c_str(), value.get<std::string>().c_str());
     }
   }
-  if (description.contains("state"))
-    std::printf("\nvalues\n%s\n", description["state"]["values"].dump(2).c_str());
+  const auto state = description.find("state");
+  if (state == description.end()) return;
+  // A checkpoint of the caller's own may have another file of JSON.
+  const bool has_values = state->is_object() && state->contains("values");
+  std::printf("\nvalues\n%s\n", (has_values ? state->at("values") : *state).dump(2).c_str());
 }
 
 }  // namespace

@@ -77,6 +77,10 @@ int run_body(CLI::App& app, int argc, const char* const* argv, const std::functi
     return static_cast<int>(ExitCode::usage);
   } catch (const UsageError& e) {
     return report(app, e.what(), ExitCode::usage);
+  } catch (const nlohmann::json::exception& e) {
+    // Who reads a file says where in it a value is wrong; what got past that is said without the library's
+    // name.
+    return report(app, ("a value in a text of JSON cannot be: " + json_problem(e)).c_str(), ExitCode::failed);
   } catch (const std::exception& e) {
     return report(app, e.what(), ExitCode::failed);
   }

@@ -89,17 +89,27 @@ void check_plan_is_for_job(const TrainFlags& flags, const cost::StepPlan& plan, 
 
 Prediction prediction_of(const Json& plan, const cost::StepPlan& file, const cost::Profile* profile) {
   Prediction prediction;
-  prediction.step_ms = plan.at("step_ms").get<double>();
-  prediction.exposed_comm_ms = plan.at("exposed_comm_ms").get<double>();
-  prediction.peak_bytes = plan.at("peak_bytes").get<std::uint64_t>();
+  const std::string& where = file.source;
+  const auto number = [](const Json& object, const char* key, const std::string& of) {
+    return json_number(json_member(object, key, of), json_place(of, key));
+  };
+  const auto bytes = [](const Json& object, const char* key, const std::string& of) {
+    return static_cast<std::uint64_t>(json_integer(json_member(object, key, of), json_place(of, key), 0));
+  };
+  prediction.step_ms = number(plan, "step_ms", where);
+  prediction.exposed_comm_ms = number(plan, "exposed_comm_ms", where);
+  prediction.peak_bytes = bytes(plan, "peak_bytes", where);
   const int passes = file.schedule->micro_batches;
   for (std::size_t i = 0; i < file.units.size(); ++i) {
     const cost::PlannedUnit& unit = file.units[i];
-    const Json& said = plan.at("units")[i];
-    prediction.units.push_back({.name = unit.name,
-                                .choice = describe(unit.choice),
-                                .exposed_comm_ms = said.value("exposed_comm_ms", 0.0),
-                                .peak_bytes = said.value("peak_bytes", std::uint64_t{0})});
+    const Json& said = plan.at("units").at(i);
+    const std::string of_unit = str(where, ": unit '", unit.name, "'");
+    const bool has_wait = said.contains("exposed_comm_ms"), has_peak = said.contains("peak_bytes");
+    prediction.units.push_back(
+        {.name = unit.name,
+         .choice = describe(unit.choice),
+         .exposed_comm_ms = has_wait ? number(said, "exposed_comm_ms", of_unit) : 0.0,
+         .peak_bytes = has_peak ? bytes(said, "peak_bytes", of_unit) : std::uint64_t{0}});
     if (profile == nullptr) continue;
     for (const cost::UnitProfile& measured : profile->units) {
       if (measured.name != unit.name) continue;

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/checkpoint.h"
 #include "rondo/checkpoint/weights.h"
@@ -55,8 +56,12 @@ std::string printable(std::string_view text) {
 
 void print_sample(const TrainFlags& flags) {
   const std::filesystem::path checkpoint = find_checkpoint(flags.run_dir);  // its readers verify it
-  const nlohmann::json description = read_checkpoint_values(checkpoint).at("model");
-  Model model = make_model(description.at("name"), description.at("config"));
+  const std::string file = (checkpoint / "state.json").string(), of_model = json_place(file, "model");
+  const nlohmann::json values = read_checkpoint_values(checkpoint);
+  const nlohmann::json& description = json_member(values, "model", file);
+  Model model =
+      make_model(json_text(json_member(description, "name", of_model), json_place(of_model, "name")),
+                 json_member(description, "config", of_model));
   // A run at opt level O3 has kept its weights in the type it trained in.
   const NamedTensors weights = read_weights(checkpoint);
   model.module->to(weights.front().tensor.scalar_type());

@@ -20,24 +20,37 @@ namespace fs = std::filesystem;
 
 void read_data_description(const fs::path& path, TrainedRun& run) {
   if (!fs::exists(path)) return;  // of a run of an earlier version
+  const std::string file = path.string();
   const nlohmann::json document = read_json_file(path);
-  try {
-    run.data_kind = document.at("kind").get<std::string>();
-    // A sample is as long as it was; the model may know longer ones.
-    if (run.data_kind == "text" || run.data_kind == "tokens") {
-      if (run.data_kind == "text" && document.at("classes") == 256)
-        run.flags.of_model.init.clear();  // else it may have the tokenizer
-      run.flags.of_model.context = document.at("input_shape").at(0).get<std::int64_t>();
-    }
-    run.known.class_names = document.at("class_names").get<std::vector<std::string>>();
-    run.known.mean = document.at("mean").get<std::vector<double>>();
-    run.known.deviation = document.at("deviation").get<std::vector<double>>();
-  } catch (const nlohmann::json::exception& error) {
-    throw DataError(
-        str(path.string(), ": expected kind, input_shape, class_names, mean and deviation: ", error.what()));
+  const auto entry = [&](const char* key) -> const nlohmann::json& {
+    return json_member(document, key, file);
+  };
+  const auto numbers = [&](const char* key) {
+    std::vector<double> result;
+    for (const nlohmann::json& number : json_list(entry(key), json_place(file, key)))
+      result.push_back(json_number(number, json_place(file, key)));
+    return result;
+  };
+  run.data_kind = json_text(entry("kind"), json_place(file, "kind"));
+  // A sample is as long as it was; the model may know longer ones.
+  if (run.data_kind == "text" || run.data_kind == "tokens") {
+    if (run.data_kind == "text" && entry("classes") == 256)
+      run.flags.of_model.init.clear();  // else it may have the tokenizer
+    const nlohmann::json& shape = json_list(entry("input_shape"), json_place(file, "input_shape"));
+    if (shape.empty()) throw DataError(str(json_place(file, "input_shape"), " is empty"));
+    run.flags.of_model.context =
+        json_integer(shape.front(), json_place(file, "input_shape"), 1, std::int64_t{1} << 31);
+  }
+  for (const nlohmann::json& name : json_list(entry("class_names"), json_place(file, "class_names")))
+    run.known.class_names.push_back(json_text(name, json_place(file, "class_names")));
+  run.known.mean = numbers("mean");
+  run.known.deviation = numbers("deviation");
+  for (const double deviation : run.known.deviation) {
+    if (!(deviation > 0))
+      throw DataError(str(json_place(file, "deviation"), ": ", deviation, " is not above 0"));
   }
   if (run.known.mean.size() != run.known.deviation.size())
-    throw DataError(str(path.string(), ": ", run.known.mean.size(), " means and ", run.known.deviation.size(),
+    throw DataError(str(file, ": ", run.known.mean.size(), " means and ", run.known.deviation.size(),
                         " deviations, expected as many"));
 }
 
@@ -65,13 +78,14 @@ TrainedRun open_run(const std::string& run_dir, const std::string& checkpoint, c
   if (!run.data_kind.empty() && !given.contains("data-kind")) run.flags.data_kind = run.data_kind;
   run.checkpoint = find_checkpoint(checkpoint.empty() ? run_dir : checkpoint);
   const nlohmann::json values = read_checkpoint_values(run.checkpoint);
-  try {
-    run.model_config = values.at("model").at("config");
-    run.step = values.at("step").get<std::int64_t>();
-  } catch (const nlohmann::json::exception&) {
+  if (!values.is_object() || !values.contains("model") || !values.contains("step")) {
     throw DataError(
         str(run.checkpoint.string(), ": its values name no model and step; it is not of a training"));
   }
+  const std::string file = (run.checkpoint / "state.json").string(), model = json_place(file, "model");
+  run.model_config = json_member(values.at("model"), "config", model);
+  if (!run.model_config.is_null()) json_object(run.model_config, json_place(model, "config"));
+  run.step = json_integer(values.at("step"), json_place(file, "step"), 0);
   return run;
 }
 

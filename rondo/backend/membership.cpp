@@ -68,28 +68,36 @@ std::vector<Member> exchange_members(const env::Identity& identity, const Member
   const std::string text = announced.dump();
   const std::string present = view.compare_set(key_of(identity.rank), "", text);
   if (!present.empty() && present != text) {
-    const nlohmann::json other = parse_json_strict(present, "what another process said of this rank");
+    const std::string source = "what another process said of this rank";
+    const nlohmann::json other = parse_json_strict(present, source);
     throw UsageError(str(
         "rank ", identity.rank, " is claimed by two processes: pid ", getpid(), " on host ", own.host_name,
-        " and pid ", other.at("pid").get<int>(), " on host ", other.at("host_name").get<std::string>(),
+        " and pid ", json_integer(json_member(other, "pid", source), json_place(source, "pid")), " on host ",
+        json_text(json_member(other, "host_name", source), json_place(source, "host_name")),
         ". Was the same --node-rank given on two hosts, or is another job using the address?"));
   }
   const Wait wait{Deadline::after(timeout), nullptr};
   std::vector<Member> members;
   for (int rank = 0; rank < identity.world_size; ++rank) {
     nlohmann::json found;
+    const std::string source = str("what rank ", rank, " said of itself");
+    const auto text = [&](const char* key) {
+      return json_text(json_member(found, key, source), json_place(source, key));
+    };
     try {
-      found = parse_json_strict(view.get(key_of(rank), wait), str("what rank ", rank, " said of itself"));
+      found = parse_json_strict(view.get(key_of(rank), wait), source);
     } catch (const TimeoutError&) {
       throw_missing(identity, view, timeout);
     }
-    if (const int world_size = found.at("world_size").get<int>(); world_size != identity.world_size) {
+    const std::int64_t world_size =
+        json_integer(json_member(found, "world_size", source), json_place(source, "world_size"));
+    if (world_size != identity.world_size) {
       throw UsageError(str("rank ", identity.rank, " on host ", own.host_name, " counts ",
-                           identity.world_size, " ranks, but rank ", rank, " on host ",
-                           found.at("host_name").get<std::string>(), " counts ", world_size,
+                           identity.world_size, " ranks, but rank ", rank, " on host ", text("host_name"),
+                           " counts ", world_size,
                            ". Give every host the same --nnodes, and the same --nproc-per-node."));
     }
-    members.push_back({found.at("host"), found.at("host_name"), found.at("launcher_store")});
+    members.push_back({text("host"), text("host_name"), text("launcher_store")});
   }
   return members;
 }

@@ -1,6 +1,7 @@
 #include "rondo/base/json_strict.h"
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
@@ -98,6 +99,11 @@ class ValueBuilder : public nlohmann::json_sax<OrderedJson> {
   std::vector<std::unordered_set<std::string>> keys_;
 };
 
+template <class Json>
+[[noreturn]] void refuse_json(const Json& value, const std::string& where, const std::string& expected) {
+  throw DataError(str(where, ": ", printable(value.dump()), " is not ", expected));
+}
+
 }  // namespace
 
 OrderedJson parse_json_strict(std::string_view text, const std::string& what) {
@@ -122,10 +128,7 @@ std::string json_problem(const std::exception& error) {
 
 template <class Json>
 std::int64_t json_integer(const Json& value, const std::string& where, std::int64_t low, std::int64_t high) {
-  const auto fail = [&] {
-    throw DataError(
-        str(where, ": ", printable(value.dump()), " is not a whole number from ", low, " to ", high));
-  };
+  const auto fail = [&] { refuse_json(value, where, str("a whole number from ", low, " to ", high)); };
   std::int64_t number = 0;
   if (value.is_number_unsigned()) {
     const auto given = value.template get<std::uint64_t>();
@@ -145,7 +148,70 @@ std::int64_t json_integer(const Json& value, const std::string& where, std::int6
   return number;
 }
 
+template <class Json>
+double json_number(const Json& value, const std::string& where, double low, double high) {
+  const bool is_bounded_below = low > -DBL_MAX, is_bounded = high < DBL_MAX;
+  const auto fail = [&] {
+    refuse_json(value, where,
+                is_bounded         ? str("a number from ", low, " to ", high)
+                : is_bounded_below ? str("a number from ", low, " on")
+                                   : std::string("a number"));
+  };
+  if (!value.is_number()) fail();
+  const double number = value.template get<double>();
+  if (!std::isfinite(number) || number < low || number > high) fail();
+  return number;
+}
+
+template <class Json>
+std::string json_text(const Json& value, const std::string& where) {
+  if (!value.is_string()) refuse_json(value, where, "a text");
+  return value.template get<std::string>();
+}
+
+template <class Json>
+bool json_boolean(const Json& value, const std::string& where) {
+  if (!value.is_boolean()) refuse_json(value, where, "true or false");
+  return value.template get<bool>();
+}
+
+template <class Json>
+const Json& json_list(const Json& value, const std::string& where) {
+  if (!value.is_array()) refuse_json(value, where, "a list");
+  return value;
+}
+
+template <class Json>
+const Json& json_object(const Json& value, const std::string& where) {
+  if (!value.is_object()) refuse_json(value, where, "an object");
+  return value;
+}
+
+template <class Json>
+const Json& json_member(const Json& object, const std::string& key, const std::string& where) {
+  json_object(object, where);
+  const auto found = object.find(key);
+  if (found == object.end()) throw DataError(str(where, ": \"", printable(key), "\" is missing"));
+  return *found;
+}
+
+std::string json_place(const std::string& where, const std::string& key) {
+  return str(where, ": \"", printable(key), "\"");
+}
+
 template std::int64_t json_integer(const nlohmann::json&, const std::string&, std::int64_t, std::int64_t);
 template std::int64_t json_integer(const OrderedJson&, const std::string&, std::int64_t, std::int64_t);
+template double json_number(const nlohmann::json&, const std::string&, double, double);
+template double json_number(const OrderedJson&, const std::string&, double, double);
+template std::string json_text(const nlohmann::json&, const std::string&);
+template std::string json_text(const OrderedJson&, const std::string&);
+template bool json_boolean(const nlohmann::json&, const std::string&);
+template bool json_boolean(const OrderedJson&, const std::string&);
+template const nlohmann::json& json_list(const nlohmann::json&, const std::string&);
+template const OrderedJson& json_list(const OrderedJson&, const std::string&);
+template const nlohmann::json& json_object(const nlohmann::json&, const std::string&);
+template const OrderedJson& json_object(const OrderedJson&, const std::string&);
+template const nlohmann::json& json_member(const nlohmann::json&, const std::string&, const std::string&);
+template const OrderedJson& json_member(const OrderedJson&, const std::string&, const std::string&);
 
 }  // namespace rondo

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cfloat>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
@@ -33,5 +34,31 @@ std::string json_problem(const std::exception& error);
 template <class Json>
 std::int64_t json_integer(const Json& value, const std::string& where, std::int64_t low = INT64_MIN,
                           std::int64_t high = INT64_MAX);
+
+// A number of [low, high], which is finite. Throws DataError naming `where` and what stands there.
+template <class Json>
+double json_number(const Json& value, const std::string& where, double low = -DBL_MAX, double high = DBL_MAX);
+
+// A text. Throws DataError naming `where` and what stands there.
+template <class Json>
+std::string json_text(const Json& value, const std::string& where);
+
+// True or false. Throws DataError naming `where` and what stands there.
+template <class Json>
+bool json_boolean(const Json& value, const std::string& where);
+
+// The value itself where it is a list, or an object. Throws DataError naming `where` and what stands there.
+template <class Json>
+const Json& json_list(const Json& value, const std::string& where);
+template <class Json>
+const Json& json_object(const Json& value, const std::string& where);
+
+// What stands under `key`, which is as long there as `object` is. Throws DataError naming `where` and the key
+// for a value that is no object or has no such key.
+template <class Json>
+const Json& json_member(const Json& object, const std::string& key, const std::string& where);
+
+// "run.json: start 0: \"ranks\"", for the members that are read by the functions above.
+std::string json_place(const std::string& where, const std::string& key);
 
 }  // namespace rondo

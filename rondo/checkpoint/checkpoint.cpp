@@ -172,11 +172,12 @@ void load_checkpoint(const fs::path& path, TrainingState& state) {
   const nlohmann::json& optimizers = document["optimizers"];
   if (!state.optimizers.empty()) {
     const StoredTensors tensors = stored_tensors(files, optimizer_kind);
+    const std::string file = (checkpoint / state_file).string();
     for (const NamedOptimizer& o : state.optimizers) {
       if (!optimizers.contains(o.name)) throw DataError(str(what, " has no optimizer '", o.name, "'"));
       const NamedTensors parameters = state.shards.empty() ? state.model : locals_of(state.shards);
       put_in_place.push_back(prepare_optimizer(o.name, *o.optimizer, parameters, optimizers[o.name],
-                                               cut_optimizer(o.name, tensors, state.shards), what));
+                                               cut_optimizer(o.name, tensors, state.shards), what, file));
     }
   }
   for (const auto& apply : put_in_place) apply();

@@ -4,13 +4,18 @@
 #include <torch/serialize.h>
 #include <torch/types.h>
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <sstream>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
 
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/stored_tensor.h"
 #include "rondo/nn/optimizer_fields.h"
@@ -62,6 +67,29 @@ at::Tensor archive_bytes(const Optimizer& optimizer) {
   return tensor;
 }
 
+// Nobody trains longer.
+constexpr std::int64_t kMostOptimizerSteps = std::int64_t{1} << 53;
+
+// One option of a group, or one counter of a parameter. The optimizers themselves refuse what is below 0;
+// only SGD's dampening may be.
+template <class Value>
+void read_field(const Json& fields, const char* key, const std::string& where, Value& value) {
+  const Json& field = json_member(fields, key, where);
+  const std::string place = json_place(where, key);
+  if constexpr (std::is_same_v<Value, bool>) {
+    value = json_boolean(field, place);
+  } else if constexpr (std::is_same_v<Value, std::int64_t>) {
+    value = json_integer(field, place, 0, kMostOptimizerSteps);
+  } else if constexpr (std::is_same_v<Value, double>) {
+    value = std::string_view(key) == "dampening" ? json_number(field, place) : json_number(field, place, 0);
+  } else {
+    static_assert(std::is_same_v<Value, std::tuple<double, double>>);
+    if (json_list(field, place).size() != 2)
+      throw DataError(str(place, " has ", field.size(), " numbers, expected 2"));
+    value = {json_number(field[0], place, 0, 1), json_number(field[1], place, 0, 1)};
+  }
+}
+
 // What prepare_optimizer() collects before it changes anything.
 struct Restored {
   std::vector<std::unique_ptr<torch::optim::OptimizerOptions>> options;  // of each group
@@ -72,22 +100,33 @@ struct Restored {
 class Preparation {
  public:
   Preparation(const std::string& name, Optimizer& optimizer, const Json& description,
-              const NamedTensors& tensors, const std::string& what)
-      : name_(name), optimizer_(optimizer), description_(description), what_(what) {
+              const NamedTensors& tensors, const std::string& what, const std::string& file)
+      : name_(name),
+        optimizer_(optimizer),
+        description_(description),
+        what_(what),
+        where_(str(file.empty() ? what : file, ": optimizer '", name, "'")) {
     for (const NamedTensor& t : tensors) tensors_.emplace(t.name, t.tensor);
   }
 
+  void check_type(const std::string& type) const {
+    const std::string saved =
+        json_text(json_member(description_, "type", where_), json_place(where_, "type"));
+    if (saved != type) fail(str("it was saved by ", saved, ", here is ", type));
+  }
+
   void check_groups(const ParameterNames& names) const {
-    const Json& groups = description_.at("groups");
-    if (groups.size() != optimizer_.param_groups().size()) {
-      fail(str("it has ", groups.size(), " groups of parameters, here are ",
+    const Json& saved_groups = groups();
+    if (saved_groups.size() != optimizer_.param_groups().size()) {
+      fail(str("it has ", saved_groups.size(), " groups of parameters, here are ",
                optimizer_.param_groups().size()));
     }
-    for (std::size_t g = 0; g < groups.size(); ++g) {
+    for (std::size_t g = 0; g < saved_groups.size(); ++g) {
       const auto parameters = named_parameters(name_, optimizer_.param_groups()[g], names);
-      const Json& saved = groups[g].at("parameters");
+      const std::string place = json_place(group_place(g), "parameters");
+      const Json& saved = json_list(json_member(saved_groups[g], "parameters", group_place(g)), place);
       for (std::size_t p = 0; p < std::max(saved.size(), parameters.size()); ++p) {
-        const std::string theirs = p < saved.size() ? saved[p].get<std::string>() : "no parameter";
+        const std::string theirs = p < saved.size() ? json_text(saved[p], place) : "no parameter";
         const std::string ours = p < parameters.size() ? parameters[p].name : "no parameter";
         if (theirs != ours)
           fail(str("parameter ", p, " of group ", g, " is '", theirs, "', here it is '", ours, "'"));
@@ -98,26 +137,31 @@ class Preparation {
   template <class Kind>
   Restored restore_fields(const ParameterNames& names) const {
     Restored restored;
-    const Json& groups = description_.at("groups");
-    for (std::size_t g = 0; g < groups.size(); ++g) {
+    const Json& saved_groups = groups();
+    // Counters by parameter; of those without a gradient yet there are none.
+    const Json& states = json_object(json_member(description_, "state", where_), json_place(where_, "state"));
+    for (std::size_t g = 0; g < saved_groups.size(); ++g) {
       auto& group = optimizer_.param_groups()[g];
       auto options = std::make_unique<typename Kind::Options>(static_cast<const typename Kind::Options&>(
           group.has_options() ? group.options() : optimizer_.defaults()));
-      visit_options(*options,
-                    [&](const char* key, auto& value) { groups[g].at("options").at(key).get_to(value); });
+      const Json& saved_options = json_member(saved_groups[g], "options", group_place(g));
+      visit_options(*options, [&](const char* key, auto& value) {
+        read_field(saved_options, key, json_place(group_place(g), "options"), value);
+      });
       restored.options.push_back(std::move(options));
       const std::vector<NamedTensor> parameters = named_parameters(name_, group, names);
       const std::set<std::string> used = used_fields<Kind>(parameters);
       for (const NamedTensor& parameter : parameters) {
-        const auto counters = description_.at("state").find(parameter.name);
-        if (counters == description_.at("state").end()) continue;  // it had no gradient yet
+        const auto counters = states.find(parameter.name);
+        if (counters == states.end()) continue;
+        json_object(*counters, state_place(parameter.name));
         auto state = std::make_unique<typename Kind::State>();
         std::map<std::string, at::Tensor> present = tensors_of<Kind>(parameter);
         visit_state(*state, [&](const char* field, auto& value) {
           if constexpr (std::is_same_v<decltype(value), at::Tensor&>) {
             restore(parameter, used, field, present[field], value, restored);
           } else {
-            counters->at(field).get_to(value);
+            read_field(*counters, field, state_place(parameter.name), value);
           }
         });
         restored.states.emplace_back(parameter.tensor.unsafeGetTensorImpl(), std::move(state));
@@ -137,6 +181,14 @@ class Preparation {
   }
 
  private:
+  const Json& groups() const {
+    return json_list(json_member(description_, "groups", where_), json_place(where_, "groups"));
+  }
+  std::string group_place(std::size_t group) const { return str(where_, ": group ", group); }
+  std::string state_place(const std::string& parameter) const {
+    return json_place(json_place(where_, "state"), parameter);
+  }
+
   // Which fields a group's options use follows from what is there: of one parameter, so of all that have
   // state.
   template <class Kind>
@@ -189,6 +241,7 @@ class Preparation {
   Optimizer& optimizer_;
   const Json& description_;
   const std::string& what_;
+  std::string where_;  // the description, in errors about its values
   std::map<std::string, at::Tensor> tensors_;
 };
 
@@ -262,16 +315,14 @@ OptimizerSnapshot snapshot_optimizer(const std::string& name, Optimizer& optimiz
 
 std::function<void()> prepare_optimizer(const std::string& name, Optimizer& optimizer,
                                         const NamedTensors& model, const Json& description,
-                                        const NamedTensors& tensors, const std::string& what) {
-  const Preparation preparation(name, optimizer, description, tensors, what);
+                                        const NamedTensors& tensors, const std::string& what,
+                                        const std::string& file) {
+  const Preparation preparation(name, optimizer, description, tensors, what, file);
   const ParameterNames names = parameter_names(model);
   try {
     std::string type = archive_type;
     with_optimizer_kind(optimizer, [&]<class Kind>(Kind) { type = Kind::name; });
-    if (description.at("type") != type) {
-      preparation.fail(
-          str("it was saved by ", description.at("type").get<std::string>(), ", here is ", type));
-    }
+    preparation.check_type(type);
     preparation.check_groups(names);
     const auto restored = std::make_shared<Restored>();
     if (with_optimizer_kind(optimizer,
@@ -279,7 +330,7 @@ std::function<void()> prepare_optimizer(const std::string& name, Optimizer& opti
       return [&optimizer, restored] { put_in_place(optimizer, *restored); };
     }
   } catch (const Json::exception& e) {
-    preparation.fail(e.what());
+    preparation.fail(json_problem(e));
   }
   return [&optimizer, bytes = preparation.archive()] {
     torch::serialize::InputArchive archive;

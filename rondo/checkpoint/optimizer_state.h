@@ -38,9 +38,11 @@ OptimizerSnapshot snapshot_optimizer(const std::string& name, torch::optim::Opti
 
 // Checks that `description` and `tensors` fit the optimizer and its parameters, and returns the function that
 // puts them in place, for the caller to run when everything else has been checked too. Throws DataError
-// naming what differs first; `what` describes the source.
+// naming what differs first, and a value that cannot be with its place; `what` describes the source, `file`
+// is the file of the description where it comes from one.
 std::function<void()> prepare_optimizer(const std::string& name, torch::optim::Optimizer& optimizer,
                                         const NamedTensors& model, const nlohmann::json& description,
-                                        const NamedTensors& tensors, const std::string& what);
+                                        const NamedTensors& tensors, const std::string& what,
+                                        const std::string& file = {});
 
 }  // namespace rondo

@@ -72,9 +72,11 @@ Shard parse_address(const std::string& text, const std::string& what) {
   Shard shard;
   try {
     shard = address_from_json(address);
-  } catch (const nlohmann::json::exception&) {
-    throw DataError(
-        str(what, ": expected an object with name, full, offsets, sizes and perhaps within and blocks"));
+  } catch (const DataError& error) {
+    throw DataError(str(what,
+                        ": expected an object with name, full, offsets, sizes and perhaps within and "
+                        "blocks: ",
+                        error.what()));
   }
   if (!is_possible(shard.global_sizes))
     throw DataError(str(what, ": the full shape [", join(shard.global_sizes, ", "), "] cannot be"));

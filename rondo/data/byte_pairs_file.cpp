@@ -41,7 +41,9 @@ class BytePairsReader {
 
   BytePairs read() {
     const Json& model = at(document_, "model");
-    if (model.value("type", "BPE") != "BPE") fail("model.type", model.value("type", ""), "BPE");
+    json_object(model, place("model"));
+    if (const std::string type = text_or(model, "type", "BPE", "model"); type != "BPE")
+      fail("model.type", type, "BPE");
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix", "dropout"}) {
       const Json value = model.value(key, Json());
       if (!value.is_null() && value != "" && value != 0.0) fail(str("model.", key), value.dump(), "null");
@@ -54,7 +56,7 @@ class BytePairsReader {
       const auto found = written_.find(unknown.get<std::string>());
       if (found != written_.end()) pairs_.unknown_ = found->second;
     }
-    pairs_.ignores_merges_ = model.value("ignore_merges", false);
+    pairs_.ignores_merges_ = flag_or(model, "ignore_merges", false, "model");
     read_merges(at(model, "merges"));
     return std::move(pairs_);
   }
@@ -71,31 +73,60 @@ class BytePairsReader {
     return *found;
   }
 
-  // Of a Sequence its steps, of nothing none.
-  static std::vector<Json> steps_of(const Json& entry, const char* list) {
+  // Where an entry stands, for errors about its value.
+  std::string place(const std::string& entry) const { return str("'", path_, "': ", entry); }
+  std::string text_or(const Json& object, const char* key, const char* otherwise,
+                      const std::string& entry) const {
+    const auto found = object.find(key);
+    return found == object.end() ? otherwise : json_text(*found, place(str(entry, ".", key)));
+  }
+  bool flag_or(const Json& object, const char* key, bool otherwise, const std::string& entry) const {
+    const auto found = object.find(key);
+    return found == object.end() ? otherwise : json_boolean(*found, place(str(entry, ".", key)));
+  }
+  // An object in which one text says what the entry is: {"Regex": "..."}; empty where it is not said.
+  std::string pattern_of(const Json& step, const char* kind, const std::string& entry) const {
+    const auto pattern = step.find("pattern");
+    if (pattern == step.end()) return {};
+    return text_or(json_object(*pattern, place(str(entry, ".pattern"))), kind, "", str(entry, ".pattern"));
+  }
+
+  // Of a Sequence its steps, of nothing none; each of them an object.
+  std::vector<Json> steps_of(const char* name, const char* list) const {
+    const Json entry = document_.value(name, Json());
     if (entry.is_null()) return {};
-    if (entry.value("type", "") == "Sequence") return entry.value(list, std::vector<Json>());
-    return {entry};
+    std::vector<Json> steps = {json_object(entry, place(name))};
+    if (text_or(entry, "type", "", name) == "Sequence") {
+      const std::string where = str(name, ".", list);
+      const Json listed = entry.value(list, Json::array());
+      steps.clear();
+      for (const Json& step : json_list(listed, place(where)))
+        steps.push_back(json_object(step, place(str(where, "[", steps.size(), "]"))));
+    }
+    return steps;
   }
 
   void read_cutting() {
     using Style = WordCutting::Style;
     bool cut = false, byte_level = false;
-    for (const Json& step : steps_of(document_.value("pre_tokenizer", Json()), "pretokenizers")) {
-      const std::string type = step.value("type", "");
+    for (const Json& step : steps_of("pre_tokenizer", "pretokenizers")) {
+      const std::string type = text_or(step, "type", "", "pre_tokenizer");
+      const auto is_set = [&](const char* key, bool otherwise) {
+        return flag_or(step, key, otherwise, "pre_tokenizer");
+      };
       if (type == "ByteLevel") {
         byte_level = true;
-        pairs_.adds_space_ = step.value("add_prefix_space", false);
-        if (step.value("use_regex", true)) pairs_.cutting_ = {Style::gpt2};
-        if (step.value("use_regex", true) && cut)
+        pairs_.adds_space_ = is_set("add_prefix_space", false);
+        if (is_set("use_regex", true)) pairs_.cutting_ = {Style::gpt2};
+        if (is_set("use_regex", true) && cut)
           fail("pre_tokenizer", step.dump(), "use_regex false after Split");
       } else if (type == "Split") {
         cut = true;
         read_expression(step);
       } else if (type == "Metaspace") {
-        const std::string scheme =
-            step.value("prepend_scheme", step.value("add_prefix_space", true) ? "always" : "never");
-        if (step.value("split", true) || scheme == "always")
+        const char* const older = is_set("add_prefix_space", true) ? "always" : "never";
+        const std::string scheme = text_or(step, "prepend_scheme", older, "pre_tokenizer");
+        if (is_set("split", true) || scheme == "always")
           fail("pre_tokenizer", step.dump(), "Metaspace with split false and prepend_scheme first or never");
         pairs_.marks_ = scheme == "first" ? BytePairs::Mark::first : BytePairs::Mark::never;
       } else {
@@ -103,11 +134,11 @@ class BytePairsReader {
       }
     }
     pairs_.byte_level_ = byte_level;
-    for (const Json& step : steps_of(document_.value("normalizer", Json()), "normalizers")) {
-      const std::string type = step.value("type", "");
-      const bool prepends = type == "Prepend" && step.value("prepend", "") == "\xE2\x96\x81";
-      const bool replaces = type == "Replace" && step.value("content", "") == "\xE2\x96\x81" &&
-                            step.value("pattern", Json::object()).value("String", "") == " ";
+    for (const Json& step : steps_of("normalizer", "normalizers")) {
+      const auto text = [&](const char* key) { return text_or(step, key, "", "normalizer"); };
+      const bool prepends = text("type") == "Prepend" && text("prepend") == "\xE2\x96\x81";
+      const bool replaces = text("type") == "Replace" && text("content") == "\xE2\x96\x81" &&
+                            pattern_of(step, "String", "normalizer") == " ";
       if (byte_level || (!prepends && !replaces))
         fail("normalizer", step.dump(), "none, or Prepend and Replace of U+2581");
       if (prepends) pairs_.marks_ = BytePairs::Mark::every;
@@ -115,11 +146,12 @@ class BytePairsReader {
   }
 
   void read_expression(const Json& step) {
-    const std::string expression = step.value("pattern", Json::object()).value("Regex", "");
+    const std::string expression = pattern_of(step, "Regex", "pre_tokenizer");
     for (const auto& [numbers, digits] : {std::pair{R"(\p{N}{1,3})", std::size_t{3}}, {R"(\p{N})", 1}}) {
       std::string known = kTiktoken;
       known.replace(known.find('@'), 1, numbers);
-      if (expression == known && step.value("behavior", "") == "Isolated" && !step.value("invert", false)) {
+      if (expression == known && text_or(step, "behavior", "", "pre_tokenizer") == "Isolated" &&
+          !flag_or(step, "invert", false, "pre_tokenizer")) {
         pairs_.cutting_ = {WordCutting::Style::tiktoken, digits};
         return;
       }
@@ -166,13 +198,15 @@ class BytePairsReader {
   }
 
   void read_added_tokens() {
-    for (const Json& token : document_.value("added_tokens", std::vector<Json>())) {
-      const std::string content = token.value("content", "");
-      if (content.empty() || !token.contains("id")) fail("added_tokens", token.dump(), "content and id");
+    const Json tokens = document_.value("added_tokens", Json::array());
+    for (const Json& token : json_list(tokens, place("added_tokens"))) {
+      const std::string entry = str("added_tokens[", pairs_.special_.size(), "]");
+      const std::string content = text_or(json_object(token, place(entry)), "content", "", entry);
+      if (content.empty() || !token.contains("id")) fail(entry, token.dump(), "content and id");
       for (const char* key : {"lstrip", "rstrip", "single_word"}) {
-        if (token.value(key, false)) fail(str("added_tokens: ", key), token.dump(), "false");
+        if (flag_or(token, key, false, entry)) fail(str(entry, ".", key), token.dump(), "false");
       }
-      add(content, token.at("id").get<std::int64_t>(), content);
+      add(content, json_integer(token.at("id"), place(str(entry, ".id"))), content);
       pairs_.special_.emplace_back(content, written_.at(content));
     }
     std::sort(pairs_.special_.begin(), pairs_.special_.end(),
@@ -232,7 +266,7 @@ BytePairs BytePairs::from_file(const std::string& path) {
   try {
     return BytePairsReader(path, document).read();
   } catch (const Json::exception& error) {
-    throw DataError(str("'", path, "': expected a tokenizer.json of Hugging Face: ", error.what()));
+    throw DataError(str("'", path, "': expected a tokenizer.json of Hugging Face: ", json_problem(error)));
   }
 }
 

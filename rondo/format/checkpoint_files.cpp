@@ -110,9 +110,25 @@ std::vector<Damage> damaged_tensors(const SafetensorsFile& file, const FileRecor
   return found;
 }
 
+// The numbers by which a training goes on. What else stands in "values" is the caller's own.
+void check_position(const nlohmann::ordered_json& values, const std::string& where) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 53;
+  for (const char* key : {"step", "epoch", "batch"})
+    json_integer(json_member(values, key, where), json_place(where, key), 0, kMost);
+  json_number(json_member(values, "elapsed_s", where), json_place(where, "elapsed_s"), 0);
+  if (values.contains("world_size"))
+    json_integer(values.at("world_size"), json_place(where, "world_size"), 1, 1 << 20);
+}
+
 void check_json(const MappedFile& file) {
   const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-  parse_json_strict(text, file.path().filename().string());
+  const std::string name = file.path().filename().string();
+  const nlohmann::ordered_json document = parse_json_strict(text, name);
+  const bool has_values = document.is_object() && document.contains("values");
+  // Values with a time and an epoch are a trainer's.
+  if (has_values && document.at("values").is_object() && document.at("values").contains("elapsed_s") &&
+      document.at("values").contains("epoch"))
+    check_position(document.at("values"), json_place(name, "values"));
 }
 
 // A seal says that nothing changed since; what was sealed may still be no tensor file.

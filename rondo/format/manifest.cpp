@@ -35,21 +35,26 @@ bool is_plain_name(const std::string& name) {
          name != Manifest::file_name;
 }
 
-std::uint64_t size_of(const Json& value) {
-  return static_cast<std::uint64_t>(json_integer(value.at("bytes"), "bytes", 0));
+std::string text_of(const Json& value, const char* key, const std::string& where) {
+  return json_text(json_member(value, key, where), json_place(where, key));
 }
 
-FileRecord parse_file(const Json& value) {
+std::uint64_t size_of(const Json& value, const std::string& where) {
+  return static_cast<std::uint64_t>(
+      json_integer(json_member(value, "bytes", where), json_place(where, "bytes"), 0));
+}
+
+FileRecord parse_file(const Json& value, const std::string& where) {
   FileRecord record{
-      value.at("name").get<std::string>(), size_of(value), value.at("xxh3_128").get<std::string>(), {}};
+      text_of(value, "name", where), size_of(value, where), text_of(value, "xxh3_128", where), {}};
   if (!is_plain_name(record.name))
     throw DataError(str("'", printable(record.name), "' is not a plain file name"));
-  for (const Json& tensor : value.at("tensors")) {
-    record.tensors.push_back(
-        {tensor.at("name").get<std::string>(), size_of(tensor), tensor.at("xxh3_128").get<std::string>()});
+  for (const Json& tensor : json_list(json_member(value, "tensors", where), json_place(where, "tensors"))) {
+    const std::string of_tensor = str(where, ", tensor ", record.tensors.size());
+    record.tensors.push_back({text_of(tensor, "name", of_tensor), size_of(tensor, of_tensor),
+                              text_of(tensor, "xxh3_128", of_tensor)});
   }
-  const auto header = value.find("header_xxh3_128");
-  if (header != value.end()) record.header_checksum = header->get<std::string>();
+  if (value.contains("header_xxh3_128")) record.header_checksum = text_of(value, "header_xxh3_128", where);
   return record;
 }
 
@@ -98,8 +103,8 @@ Manifest parse_manifest(std::string_view text, const std::string& file) {
     }
     Manifest manifest{json_integer(json.at("step"), "step", 0), {}};
     std::unordered_set<std::string> names;
-    for (const Json& value : json.at("files")) {
-      manifest.files.push_back(parse_file(value));
+    for (const Json& value : json_list(json.at("files"), "\"files\"")) {
+      manifest.files.push_back(parse_file(value, str("file ", manifest.files.size())));
       if (!names.insert(manifest.files.back().name).second)
         throw DataError(str("file '", printable(manifest.files.back().name), "' is listed twice"));
     }

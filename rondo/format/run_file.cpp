@@ -12,18 +12,28 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-RunStart start_of(const Json& json) {
+// Nobody has more, and sums of such numbers do not overflow.
+constexpr std::int64_t kMostRanks = 1 << 20;
+constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;
+
+RunStart start_of(const Json& json, const std::string& where) {
+  const auto text = [&](const char* key) {
+    return json_text(json_member(json, key, where), json_place(where, key));
+  };
+  const auto count = [&](const char* key, std::int64_t low, std::int64_t high) {
+    return json_integer(json_member(json, key, where), json_place(where, key), low, high);
+  };
   RunStart start;
-  start.made.program = json.at("program").get<std::string>();
-  start.made.version = json.at("version").get<std::string>();
-  start.made.time = json.at("time").get<std::string>();
-  start.made.host = json.at("host").get<std::string>();
-  start.made.command = json.at("command").get<std::string>();
-  start.strategy = json.at("strategy").get<std::string>();
-  start.backend = json.at("backend").get<std::string>();
-  start.ranks = json.at("ranks").get<int>();
-  start.first_step = json.at("first_step").get<std::int64_t>();
-  if (json.contains("total_steps")) start.total_steps = json.at("total_steps").get<std::int64_t>();
+  start.made.program = text("program");
+  start.made.version = text("version");
+  start.made.time = text("time");
+  start.made.host = text("host");
+  start.made.command = text("command");
+  start.strategy = text("strategy");
+  start.backend = text("backend");
+  start.ranks = static_cast<int>(count("ranks", 1, kMostRanks));
+  start.first_step = count("first_step", 0, kMostSteps);
+  if (json.contains("total_steps")) start.total_steps = count("total_steps", 0, kMostSteps);
   return start;
 }
 
@@ -40,15 +50,11 @@ Json to_json(const RunStart& start) {
 }
 
 std::vector<RunStart> read_run_starts(const std::filesystem::path& path) {
-  const Json document = parse_json_strict(read_text_file(path), path.string());
+  const std::string file = path.string();
+  const Json document = parse_json_strict(read_text_file(path), file);
   std::vector<RunStart> starts;
-  try {
-    const Json& list = document.at("starts");
-    if (!list.is_array()) throw DataError(str(path.string(), ": \"starts\" is not a list"));
-    for (const Json& start : list) starts.push_back(start_of(start));
-  } catch (const Json::exception& e) {
-    throw DataError(str(path.string(), ": start ", starts.size(), " of \"starts\": ", e.what()));
-  }
+  for (const Json& start : json_list(json_member(document, "starts", file), json_place(file, "starts")))
+    starts.push_back(start_of(start, str(file, ": start ", starts.size(), " of \"starts\"")));
   return starts;
 }
 

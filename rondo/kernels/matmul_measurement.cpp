@@ -21,7 +21,8 @@ constexpr const char* kFormat = "rondo-matmul-1";
 Json to_json(const MatmulFigures& figures) { return {{"gflops", figures.gflops}, {"error", figures.error}}; }
 
 MatmulFigures parse_figures(const Json& json) {
-  const MatmulFigures figures{json.at("gflops"), json.at("error")};
+  const MatmulFigures figures{json_number(json.at("gflops"), "\"gflops\""),
+                              json_number(json.at("error"), "\"error\"")};
   if (!(figures.gflops > 0) || !(figures.error > 0)) throw Error("gflops and error must be above 0");
   return figures;
 }
@@ -44,9 +45,10 @@ std::vector<MatmulMeasurement> read_matmul_measurements(const fs::path& path) {
   try {
     const Json json = read_json_file(path);
     if (json.at("format") != kFormat) throw Error(str("is not of format ", kFormat));
-    for (const Json& entry : json.at("measurements")) {
-      measurements.push_back({entry.at("machine"), entry.at("library"), parse_figures(entry.at("default")),
-                              parse_figures(entry.at("fast"))});
+    for (const Json& entry : json_list(json.at("measurements"), "\"measurements\"")) {
+      measurements.push_back({json_text(entry.at("machine"), "\"machine\""),
+                              json_text(entry.at("library"), "\"library\""),
+                              parse_figures(entry.at("default")), parse_figures(entry.at("fast"))});
     }
   } catch (const std::exception& e) {
     throw Error(str(path.string(), " holds no measurements of matrix products: ", json_problem(e),

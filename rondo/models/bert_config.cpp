@@ -57,7 +57,7 @@ BertConfig bert_config_from(const nlohmann::json& config, const std::string& sou
   result.classifier_dropout = entries.number("classifier_dropout", result.dropout);
   result.activation = entries.text("hidden_act", "gelu");
   result.epsilon = entries.number("layer_norm_eps", 1e-12);
-  result.padding = static_cast<std::int64_t>(entries.number("pad_token_id", 0));
+  result.padding = entries.integer_or("pad_token_id", 0);
   try {
     check(result);
   } catch (const UsageError& error) {

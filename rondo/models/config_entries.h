@@ -20,6 +20,9 @@ class ConfigEntries {
     if (!value.is_number_integer()) fail(key, "a whole number");
     return value.get<std::int64_t>();
   }
+  std::int64_t integer_or(const char* key, std::int64_t otherwise) const {
+    return config_.contains(key) && !config_.at(key).is_null() ? integer(key) : otherwise;
+  }
   double number(const char* key, double otherwise) const {
     if (!config_.contains(key) || config_.at(key).is_null()) return otherwise;
     if (!config_.at(key).is_number()) fail(key, "a number");

@@ -1,6 +1,17 @@
 #include "rondo/nn/shard_address.h"
 
+#include <vector>
+
+#include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
+#include "rondo/base/text.h"
+
 namespace rondo {
+namespace {
+
+constexpr const char* kWhere = "the address";
+
+}  // namespace
 
 nlohmann::json address_to_json(const Shard& shard) {
   nlohmann::json address{
@@ -11,14 +22,23 @@ nlohmann::json address_to_json(const Shard& shard) {
 }
 
 Shard address_from_json(const nlohmann::json& address) {
-  using Sizes = std::vector<std::int64_t>;
-  Shard shard{.name = address.at("name").get<std::string>(),
-              .global_sizes = address.at("full").get<Sizes>(),
-              .offsets = address.at("offsets").get<Sizes>(),
-              .sizes = address.at("sizes").get<Sizes>(),
-              .blocks = address.value("blocks", std::int64_t{1})};
-  if (const auto within = address.find("within"); within != address.end())
-    shard.within = FlatRange{within->at(0).get<std::int64_t>(), within->at(1).get<std::int64_t>()};
+  const auto sizes = [&](const char* key) {
+    std::vector<std::int64_t> result;
+    for (const nlohmann::json& size : json_list(json_member(address, key, kWhere), json_place(kWhere, key)))
+      result.push_back(json_integer(size, json_place(kWhere, key)));
+    return result;
+  };
+  Shard shard{.name = json_text(json_member(address, "name", kWhere), json_place(kWhere, "name")),
+              .global_sizes = sizes("full"),
+              .offsets = sizes("offsets"),
+              .sizes = sizes("sizes")};
+  if (const auto blocks = address.find("blocks"); blocks != address.end())
+    shard.blocks = json_integer(*blocks, json_place(kWhere, "blocks"));
+  if (!address.contains("within")) return shard;
+  const std::vector<std::int64_t> within = sizes("within");
+  if (within.size() != 2)
+    throw DataError(str(json_place(kWhere, "within"), " is not a beginning and an end"));
+  shard.within = FlatRange{within[0], within[1]};
   return shard;
 }
 

@@ -7,9 +7,11 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
 
 namespace rondo {
@@ -194,14 +196,18 @@ void GradScaler::load_state_dict(const nlohmann::json& state) {
   Options options = options_;
   std::int64_t tracker = 0;
   try {
-    state.at("scale").get_to(options.init_scale);
-    state.at("growth_factor").get_to(options.growth_factor);
-    state.at("backoff_factor").get_to(options.backoff_factor);
-    state.at("growth_interval").get_to(options.growth_interval);
-    state.at("_growth_tracker").get_to(tracker);
+    const auto entry = [&](const char* key) -> const nlohmann::json& {
+      return json_member(state, key, "the state");
+    };
+    options.init_scale = json_number(entry("scale"), "\"scale\"");
+    options.growth_factor = json_number(entry("growth_factor"), "\"growth_factor\"");
+    options.backoff_factor = json_number(entry("backoff_factor"), "\"backoff_factor\"");
+    options.growth_interval = json_integer(entry("growth_interval"), "\"growth_interval\"", 1);
+    // It is kept as a tensor of 32 bits.
+    tracker = json_integer(entry("_growth_tracker"), "\"_growth_tracker\"", 0, INT32_MAX);
     check_options(options);
   } catch (const std::exception& e) {
-    throw DataError(str("GradScaler: this is not the state of a scaler: ", e.what()));
+    throw DataError(str("GradScaler: this is not the state of a scaler: ", json_problem(e)));
   }
   options_ = options;
   initial_growth_tracker_ = tracker;

@@ -2,6 +2,10 @@
 
 #include <utility>
 
+#include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
+#include "rondo/base/text.h"
+
 namespace rondo {
 
 nlohmann::json to_json(const std::vector<FileRecord>& records) {
@@ -16,11 +20,25 @@ nlohmann::json to_json(const std::vector<FileRecord>& records) {
 }
 
 std::vector<FileRecord> parse_file_records(const nlohmann::json& list) {
+  const std::string where = "the records of files";
+  // An entry's fields in the order in which to_json() writes them.
+  const auto fields = [&](const nlohmann::json& entry, std::size_t count) -> const nlohmann::json& {
+    if (json_list(entry, where).size() != count)
+      throw DataError(str(where, ": an entry has ", entry.size(), " fields, expected ", count));
+    return entry;
+  };
+  const auto text = [&](const nlohmann::json& value) { return json_text(value, where); };
+  const auto bytes = [&](const nlohmann::json& value) {
+    return static_cast<std::uint64_t>(json_integer(value, where, 0));
+  };
   std::vector<FileRecord> records;
-  for (const nlohmann::json& file : list) {
-    FileRecord result{file.at(0), file.at(1), file.at(2), {}, file.at(4)};
-    for (const nlohmann::json& tensor : file.at(3))
-      result.tensors.push_back({tensor.at(0), tensor.at(1), tensor.at(2)});
+  for (const nlohmann::json& entry : json_list(list, where)) {
+    const nlohmann::json& file = fields(entry, 5);
+    FileRecord result{text(file[0]), bytes(file[1]), text(file[2]), {}, text(file[4])};
+    for (const nlohmann::json& each : json_list(file[3], where)) {
+      const nlohmann::json& tensor = fields(each, 3);
+      result.tensors.push_back({text(tensor[0]), bytes(tensor[1]), text(tensor[2])});
+    }
     records.push_back(std::move(result));
   }
   return records;

@@ -2,6 +2,7 @@
 
 #include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/checkpoint.h"
@@ -44,9 +45,10 @@ OwnPosition load(const std::filesystem::path& checkpoint, const OwnTraining& tra
   OwnPosition position;
   state.check = [&](const nlohmann::json& saved, const std::string& what) {
     const auto step = saved.find("step");
-    if (step == saved.end() || !step->is_number_integer())
+    if (step == saved.end() || !step->is_number())
       throw DataError(str(what, ": it has no step; expected a checkpoint of rondo::save"));
-    position = {step->get<std::int64_t>(), saved.value("values", nlohmann::json::object())};
+    position = {json_integer(*step, json_place(what, "step"), 0),
+                saved.value("values", nlohmann::json::object())};
   };
   run_agreed(context, [&] {
     load_checkpoint(checkpoint, state);

@@ -123,6 +123,8 @@ FitResult Trainer::fit(const std::shared_ptr<const Dataset>& data, const FitOpti
     } catch (const nlohmann::json::exception& error) {
       throw DataError(str("the checkpoint's state of callback '", callback->name(),
                           "' is not one of it: ", state->dump().substr(0, 80)));
+    } catch (const DataError& error) {
+      throw DataError(str("the checkpoint's state of callback '", callback->name(), "': ", error.what()));
     }
   }
   for (const auto& callback : callbacks_) callback_states_.erase(callback->name());

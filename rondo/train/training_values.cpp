@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
 #include "rondo/train/epoch_parts.h"
 
@@ -14,6 +15,7 @@ using nlohmann::json;
 
 // Nobody trains longer, and sums of such numbers do not overflow.
 constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;
+constexpr std::int64_t kMostRanks = 1 << 20;
 
 // An object of values, with errors that name where it stands.
 class ValuesReader {
@@ -22,6 +24,7 @@ class ValuesReader {
     if (!values.is_object()) throw DataError(str(what_, ": expected an object"));
   }
 
+  bool has(const char* key) const { return values_.contains(key); }
   std::int64_t count(const char* key) const { return count(at(key), key); }
   std::int64_t count_or(const char* key, std::int64_t otherwise) const {
     return values_.contains(key) ? count(values_[key], key) : otherwise;
@@ -90,6 +93,18 @@ LastFigures parse_last(const json& values, const std::string& what) {
   return last;
 }
 
+// What a training does not go on from, and other programs read: the world size and the model.
+void check_for_readers(const ValuesReader& reader, const std::string& what) {
+  if (reader.has("world_size"))
+    json_integer(reader.at("world_size"), json_place(what, "world_size"), 1, kMostRanks);
+  if (!reader.has("model")) return;
+  const std::string of_model = json_place(what, "model");
+  json_text(json_member(reader.at("model"), "name", of_model), json_place(of_model, "name"));
+  // A model of the caller's own need not have a configuration.
+  const json& config = json_member(reader.at("model"), "config", of_model);
+  if (!config.is_null()) json_object(config, json_place(of_model, "config"));
+}
+
 }  // namespace
 
 json to_json(const TrainingValues& values) {
@@ -101,6 +116,7 @@ json to_json(const TrainingValues& values) {
 
 TrainingValues parse_training_values(const json& values, const std::string& what) {
   const ValuesReader reader(values, what);
+  check_for_readers(reader, what);
   TrainingValues result;
   result.position = {.step = reader.count("step"),
                      .epoch = reader.count("epoch"),
@@ -116,6 +132,9 @@ TrainingValues parse_training_values(const json& values, const std::string& what
     for (const char* key : {"samples", "global_batch"}) {
       if (sampling.count(key) < 1) sampling.fail(key, result.sampling[key], "1 or more");
     }
+    // The samples of an epoch so far are the product of both.
+    if (result.position.batch > kMostSteps / sampling.count("global_batch"))
+      sampling.fail("global_batch", result.sampling["global_batch"], "less, with so many batches");
     if (sampling.count_or("done_before", 0) > sampling.count("samples"))
       sampling.fail("done_before", result.sampling["done_before"], "at most \"samples\"");
     sampling.count_or("readers_by_file", 0);

@@ -20,7 +20,7 @@ struct TrainingValues {
 nlohmann::json to_json(const TrainingValues& values);
 
 // Throws DataError naming `what`, the key and what was expected, for values that cannot be: a step that is no
-// whole number from 0 on, a time that is not finite.
+// whole number from 0 on, a time that is not finite, a world size that is none.
 TrainingValues parse_training_values(const nlohmann::json& values, const std::string& what);
 
 }  // namespace rondo

@@ -91,6 +91,36 @@ TEST(JsonInteger, TakesWholeNumbersInTheirRange) {
   }
 }
 
+TEST(JsonValues, OfAnotherTypeOrRangeAreNamedWithTheirPlace) {
+  const Json object = Json::parse(R"({"number":1.5,"text":"a","flag":true,"list":[1],"nothing":null})");
+  const std::string where = "run/file.json: entry 3";
+  EXPECT_EQ(json_number(json_member(object, "number", where), where, 0, 2), 1.5);
+  EXPECT_EQ(json_text(json_member(object, "text", where), where), "a");
+  EXPECT_TRUE(json_boolean(json_member(object, "flag", where), where));
+  EXPECT_EQ(json_list(json_member(object, "list", where), where).size(), 1U);
+  EXPECT_EQ(&json_object(object, where), &object);
+  EXPECT_EQ(json_place(where, "lr"), "run/file.json: entry 3: \"lr\"");
+  const auto refused = [&](const auto& read) {
+    try {
+      read();
+      ADD_FAILURE() << "nothing was said";
+    } catch (const DataError& e) {
+      EXPECT_TRUE(std::string(e.what()).starts_with(where)) << e.what();
+    }
+  };
+  const Json& number = object["number"];
+  refused([&] { json_number(number, where, 2); });
+  refused([&] { json_number(number, where, 0, 1); });
+  refused([&] { json_number(object["text"], where); });
+  refused([&] { json_number(object["nothing"], where); });
+  refused([&] { json_text(number, where); });
+  refused([&] { json_boolean(number, where); });
+  refused([&] { json_list(object, where); });
+  refused([&] { json_object(object["list"], where); });
+  refused([&] { json_member(object, "gone", where); });
+  refused([&] { json_member(number, "lr", where); });
+}
+
 TEST(Printable, LetsNothingReachTheTerminal) {
   EXPECT_EQ(printable("layer.0 \xc3\xa4\n"), "layer.0 \xc3\xa4\n");
   EXPECT_EQ(printable("a\x1b[2J\r\x7f"), "a\\x1b[2J\\x0d\\x7f");

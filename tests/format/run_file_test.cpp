@@ -77,5 +77,30 @@ TEST(RunFile, DamageIsNamedAndDoesNotKeepATrainingFromGoingOn) {
   EXPECT_EQ(read_run_starts(directory / "run.json").size(), 1U);
 }
 
+TEST(RunFile, ValuesThatCannotBeAreNamedWithTheirPlace) {
+  const TemporaryDirectory directory;
+  const auto refused = [&](const char* key, const char* value) {
+    nlohmann::json start = to_json(start_at(0, "ddp"));
+    start["total_steps"] = 9;
+    start[key] = nlohmann::json::parse(value);
+    write_all(directory / "run.json", nlohmann::json{{"starts", {start}}}.dump());
+    try {
+      read_run_starts(directory / "run.json");
+      ADD_FAILURE() << key << " " << value;
+    } catch (const DataError& error) {
+      const std::string said = error.what();
+      for (const std::string& fact : {std::string("run.json"), std::string("start 0"), std::string(key)})
+        EXPECT_NE(said.find(fact), std::string::npos) << said;
+      EXPECT_EQ(said.find("json.exception"), std::string::npos) << said;
+    }
+  };
+  for (const char* value : {"1e308", "-1e308", "-1", "1.5", "\"2\"", "null", "9223372036854775807"}) {
+    for (const char* key : {"ranks", "first_step", "total_steps"}) refused(key, value);
+  }
+  refused("ranks", "0");
+  for (const char* key : {"program", "version", "time", "host", "command", "strategy", "backend"})
+    refused(key, "3");
+}
+
 }  // namespace
 }  // namespace rondo::run_file_test

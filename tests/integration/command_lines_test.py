@@ -48,6 +48,15 @@ def test_no_program_checks_numbers_or_paths_by_itself(repository):
     assert found == []
 
 
+def test_no_reader_of_json_passes_on_the_librarys_own_words(repository):
+    """json_problem() says them without the library's name and number; better is a reader that names the place."""
+    catch = re.compile(r"catch \(const (?:[\w:]*[jJ]son\w*::)\w+& (\w+)\) \{(.*?)\n\s*\}", re.DOTALL)
+    found = [f"{path.relative_to(repository)}: {name}.what()"
+             for folder in ("rondo", "apps") for path in sorted((repository / folder).rglob("*.cpp"))
+             for name, block in catch.findall(path.read_text()) if f"{name}.what()" in block]
+    assert found == []
+
+
 MISSING = [["train", "--data", "GONE"], ["train", "--data", "HERE", "--init-weights", "GONE"],
            ["train", "--data", "HERE", "--plan", "GONE"], ["train", "--data", "HERE", "--profile", "GONE"],
            ["train", "--data", "HERE", "--config", "GONE"], ["train", "--data", "HERE", "--resume", "GONE"],

@@ -42,6 +42,13 @@ TEST(TrainingValues, OfAnEarlierVersionHaveNoLastFigures) {
   EXPECT_EQ(read.last.validated_step, -1);
 }
 
+TEST(TrainingValues, OfACallersOwnModelHaveNoConfiguration) {
+  nlohmann::json values = to_json(TrainingValues{});
+  values["world_size"] = 2;
+  values["model"] = {{"name", ""}, {"config", nullptr}};
+  EXPECT_EQ(parse_training_values(values, "state.json").position.step, 0);
+}
+
 TEST(TrainingValues, ThatCannotBeAreNamed) {
   const auto refused = [](const char* key, const char* value) {
     nlohmann::json values = nlohmann::json::parse(R"({"step":3,"epoch":0,"batch":3,"elapsed_s":1})");
@@ -66,6 +73,12 @@ TEST(TrainingValues, ThatCannotBeAreNamed) {
   refused("sampling", R"({"samples":40,"global_batch":4,"done_before":-1})");
   refused("last", R"({"validation":{"last":"low"}})");
   refused("last", R"({"validation_due":1})");
+  refused("sampling", R"({"samples":40,"global_batch":9007199254740992})");
+  for (const char* value : {"0", "-1", "1.5", "1e308", "\"x\"", "null"}) refused("world_size", value);
+  refused("model", "3");
+  refused("model", R"({"name":"mlp"})");
+  refused("model", R"({"name":3,"config":{}})");
+  refused("model", R"({"name":"mlp","config":3})");
   EXPECT_THROW(parse_training_values(nlohmann::json::object(), "x"), DataError);
   EXPECT_THROW(parse_training_values(nlohmann::json::array(), "x"), DataError);
 }

@@ -34,8 +34,13 @@ std::string format(const AgreedSettings& agreed) {
 }
 
 AgreedSettings parse(const std::string& text) {
-  const auto json = parse_json_strict(text, "what rank 0 told of its algorithms");
-  return {json.at("by_hand"), json.at("tuning"), json.at("in_rank_order")};
+  const std::string source = "what rank 0 told of its algorithms";
+  const auto json = parse_json_strict(text, source);
+  const auto entry = [&](const char* key) -> const nlohmann::ordered_json& {
+    return json_member(json, key, source);
+  };
+  return {json_text(entry("by_hand"), source), json_text(entry("tuning"), source),
+          json_boolean(entry("in_rank_order"), source)};
 }
 
 AgreedSettings what_is_known_here(bool in_rank_order) {

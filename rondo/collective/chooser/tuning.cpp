@@ -17,12 +17,15 @@ namespace {
 using Json = nlohmann::ordered_json;
 constexpr const char* kFormat = "rondo-tuning-1";
 
-TuningCell parse_cell(const Json& json) {
+TuningCell parse_cell(const Json& json, const std::string& where) {
+  const auto place = [&](const char* key) { return json_place(where, key); };
   TuningCell cell;
-  cell.operation = find_operation(json.at("operation"));
-  cell.ranks = static_cast<int>(json_integer(json.at("ranks"), "ranks", 1, INT_MAX));
-  cell.bytes = static_cast<std::size_t>(json_integer(json.at("bytes"), "bytes", 0));
-  for (const auto& [algorithm, time] : json.at("p50_us").items()) cell.times.push_back({algorithm, time});
+  cell.operation = find_operation(json_text(json_member(json, "operation", where), place("operation")));
+  cell.ranks = static_cast<int>(json_integer(json_member(json, "ranks", where), place("ranks"), 1, INT_MAX));
+  cell.bytes = static_cast<std::size_t>(json_integer(json_member(json, "bytes", where), place("bytes"), 0));
+  const Json& times = json_object(json_member(json, "p50_us", where), place("p50_us"));
+  for (const auto& [algorithm, time] : times.items())
+    cell.times.push_back({algorithm, json_number(time, str(place("p50_us"), " of ", algorithm))});
   for (const AlgorithmTime& time : cell.times) {
     if (!(time.p50_us > 0)) throw Error(str("p50_us of ", time.algorithm, " must be above 0"));
   }
@@ -51,8 +54,9 @@ Tuning parse_tuning(const std::string& text, const std::string& origin) {
     const Json json = parse_json_strict(text, origin);
     if (json.at("format") != kFormat) throw Error(str("is not of format ", kFormat));
     Tuning tuning;
-    tuning.machine = json.at("machine");
-    for (const Json& cell : json.at("cells")) tuning.cells.push_back(parse_cell(cell));
+    tuning.machine = json_text(json.at("machine"), "\"machine\"");
+    for (const Json& cell : json_list(json.at("cells"), "\"cells\""))
+      tuning.cells.push_back(parse_cell(cell, str("cell ", tuning.cells.size())));
     return tuning;
   } catch (const std::exception& e) {
     throw Error(str(origin, " is not a table of measurements: ", json_problem(e),

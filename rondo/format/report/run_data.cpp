@@ -129,12 +129,12 @@ void read_prediction(RunData& run) {
   try {
     run.prediction = read_json_file(path);
     for (const char* side : {"predicted", "measured"}) {
-      for (const char* key : {"step_ms", "exposed_comm_ms", "peak_bytes"}) {
-        if (!run.prediction.at(side).at(key).is_number())
-          throw DataError(str(side, ".", key, " is no number"));
-      }
+      const auto& figures = json_member(run.prediction, side, "the file");
+      for (const char* key : {"step_ms", "exposed_comm_ms", "peak_bytes"})
+        json_number(json_member(figures, key, side), json_place(side, key));
     }
-    if (!run.prediction.at("units").is_array()) throw DataError("units is no list");
+    for (const auto& unit : json_list(json_member(run.prediction, "units", "the file"), "\"units\""))
+      json_text(json_member(unit, "name", "a unit"), json_place("a unit", "name"));
   } catch (const std::exception& e) {
     run.prediction = nullptr;
     run.notes.push_back(str("prediction.json cannot be read: ", json_problem(e)));

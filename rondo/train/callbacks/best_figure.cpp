@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
 
 namespace rondo {
@@ -23,7 +24,7 @@ nlohmann::json BestFigure::state() const {
 }
 
 void BestFigure::restore(const nlohmann::json& state) {
-  best_ = state.is_null() ? std::numeric_limits<double>::infinity() : state.get<double>();
+  best_ = state.is_null() ? std::numeric_limits<double>::infinity() : json_number(state, "\"best\"");
 }
 
 }  // namespace rondo

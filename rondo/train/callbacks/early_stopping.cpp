@@ -1,5 +1,7 @@
 #include "rondo/train/callbacks/early_stopping.h"
 
+#include "rondo/base/json_strict.h"
+
 namespace rondo {
 
 void EarlyStopping::on_validation_end(Trainer& trainer, const ValidationRecord& record) {
@@ -22,7 +24,8 @@ nlohmann::json EarlyStopping::state() const {
 
 void EarlyStopping::restore(const nlohmann::json& state) {
   best_.restore(state.at("best"));
-  passes_without_improvement_ = state.at("passes_without_improvement");
+  passes_without_improvement_ = static_cast<int>(
+      json_integer(state.at("passes_without_improvement"), "\"passes_without_improvement\"", 0, 1 << 30));
   best_weights_.clear();  // of passes of another run or world: not every rank has them
 }
 

@@ -1,5 +1,7 @@
 #include "rondo/train/callbacks/learning_rate_scheduler.h"
 
+#include "rondo/base/json_strict.h"
+
 namespace rondo {
 
 LearningRateScheduler::LearningRateScheduler(ScheduleOptions options) : options_(std::move(options)) {
@@ -22,12 +24,12 @@ nlohmann::json LearningRateScheduler::state() const {
 }
 
 void LearningRateScheduler::restore(const nlohmann::json& state) {
-  options_.kind = state.at("kind");
-  options_.warmup_steps = state.at("warmup_steps");
-  options_.total_steps = state.at("total_steps");
-  options_.end_fraction = state.at("end_fraction");
-  options_.decay_every = state.at("decay_every");
-  options_.decay_factor = state.at("decay_factor");
+  options_.kind = json_text(state.at("kind"), "\"kind\"");
+  options_.warmup_steps = json_integer(state.at("warmup_steps"), "\"warmup_steps\"", 0);
+  options_.total_steps = json_integer(state.at("total_steps"), "\"total_steps\"", 0);
+  options_.end_fraction = json_number(state.at("end_fraction"), "\"end_fraction\"");
+  options_.decay_every = json_integer(state.at("decay_every"), "\"decay_every\"");
+  options_.decay_factor = json_number(state.at("decay_factor"), "\"decay_factor\"");
 }
 
 }  // namespace rondo

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
 #include "rondo/train/trainer.h"
@@ -38,8 +39,8 @@ nlohmann::json ReduceOnPlateau::state() const {
 
 void ReduceOnPlateau::restore(const nlohmann::json& state) {
   best_.restore(state.at("best"));
-  passes_without_improvement_ = state.at("passes");
-  product_ = state.at("product");
+  passes_without_improvement_ = static_cast<int>(json_integer(state.at("passes"), "\"passes\"", 0, 1 << 30));
+  product_ = json_number(state.at("product"), "\"product\"", 0);
 }
 
 }  // namespace rondo
