@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -81,6 +82,9 @@ int run_body(CLI::App& app, int argc, const char* const* argv, const std::functi
     // Who reads a file says where in it a value is wrong; what got past that is said without the library's
     // name.
     return report(app, ("a value in a text of JSON cannot be: " + json_problem(e)).c_str(), ExitCode::failed);
+  } catch (const std::filesystem::filesystem_error& e) {
+    // Its own text begins with the library's names of functions.
+    return report(app, str(e.path1().string(), ": ", e.code().message()).c_str(), ExitCode::failed);
   } catch (const std::exception& e) {
     return report(app, e.what(), ExitCode::failed);
   }

@@ -70,6 +70,9 @@ std::string libtorch_version(const fs::path& directory) {
   std::map<std::string, std::string> parts;
   for (const char* header :
        {"include/torch/headeronly/version.h", "include/torch/csrc/api/include/torch/version.h"}) {
+    std::error_code missing;
+    // A named pipe would be waited for.
+    if (!fs::is_regular_file(directory / header, missing)) continue;
     std::ifstream file(directory / header);
     for (std::string line; std::getline(file, line);) {
       std::istringstream words(line);

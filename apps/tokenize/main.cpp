@@ -142,6 +142,8 @@ int tokenize(const TokenizeFlags& flags) {
   rondo::for_each_document(files, form_of(flags.documents), flags.field,
                            [&](Document document) { tokenizing.take(std::move(document)); });
   tokenizing.flush();
+  if (writer.tokens() == 0)
+    throw rondo::DataError(rondo::str("there is no document with text in ", rondo::join(flags.paths, ", ")));
   const rondo::TokenDescription& written = writer.finish();
   if (flags.json != "-") {
     std::printf("%lld tokens of %lld documents in %zu shards of %s; vocabulary %lld\n",

@@ -1,5 +1,7 @@
 """Damaged and hostile inputs, and outputs that cannot be written: tests/mutate in short; `make mutate` runs thousands."""
+import itertools
 import pathlib
+import re
 import sys
 
 import pytest
@@ -15,7 +17,7 @@ pytestmark = pytest.mark.xdist_group("mutate")
 
 # The same in every run, so that a failure is of a change and not of chance; `make mutate` draws its own.
 SEED = 20
-TORCH_FREE, ON_LIBTORCH = 250, 40
+TORCH_FREE, ON_LIBTORCH = 150, 32
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +25,41 @@ def made(tmp_path_factory, request):
     binaries = pathlib.Path(request.getfixturevalue("rondo_bin")).resolve()
     root = tmp_path_factory.mktemp("mutate") / "corpus"
     return root, binaries, corpus.make(root, binaries)
+
+
+# How rondo opens and parses what it reads.
+READS = re.compile(r"\b(read_json_file|read_regular_file|read_text_file|parse_json_strict|parse_json_flag)\("
+                   r"|\b(MappedInput|RegularFile|SafetensorsFile|ifstream)\b( \w+)?[({>]|jit::load\(|PyTorchStreamReader")
+
+
+def readers(repository):
+    """Source files that read something, as the cases name them. Files of the kernel's own are not read from anybody."""
+    for source in itertools.chain((repository / "rondo").rglob("*.cpp"), (repository / "apps").rglob("*.cpp")):
+        if any(READS.search(line) and "/proc/" not in line and "/sys/" not in line and not line.lstrip().startswith("//")
+               for line in source.read_text().splitlines()):
+            yield str(source.relative_to(repository).with_suffix("")).removeprefix("rondo/")
+
+
+def taken_in_turn(cases):
+    """One case of each program, then a second one of each, and so on: a slice of any length has something of all."""
+    turns = {}
+    seen = [turns.setdefault(case.command[0], itertools.count()) for case in cases]
+    return [case for _, case in sorted(zip(map(next, seen), cases), key=lambda pair: pair[0])]
+
+
+def test_every_program_and_every_reader_has_a_case(made, repository):
+    _, binaries, cases = made
+    programs = {path.name for path in binaries.glob("rondo-*")}
+    if "rondo-train-worker" not in programs:
+        pytest.skip("built without training: the cases of trained models need it")
+    assert programs - {case.command[0] for case in cases} - set(corpus.OTHER_PROGRAMS) == set(), "add a Case to tests/mutate/corpus.py"
+    known = {reader for case in cases for reader in case.reads.split()}
+    assert known & set(corpus.OTHER_READERS) == set()
+    found = set(readers(repository))
+    assert found - known - set(corpus.OTHER_READERS) == set(), "add a Case that reads= this source file to tests/mutate/corpus.py"
+    gone = {reader for reader in known | set(corpus.OTHER_READERS)
+            if not ((repository / "rondo" / reader).with_suffix(".cpp").exists() or (repository / reader).with_suffix(".cpp").exists())}
+    assert gone == set()
 
 
 @pytest.mark.parametrize("attack", crafted.all_attacks())
@@ -34,7 +71,7 @@ def test_attack(made, tmp_path, attack):
 @pytest.mark.parametrize("torch, count", [(False, TORCH_FREE), (True, ON_LIBTORCH)])
 def test_damaged_inputs(made, torch, count):
     root, binaries, cases = made
-    of_kind = [case for case in cases if case.torch == torch]
+    of_kind = taken_in_turn([case for case in cases if case.torch == torch])
     found, ran = mutate.run_many(root, binaries, of_kind, SEED, range(count), workers=2)
     assert found == []
     assert ran == count

@@ -26,13 +26,20 @@ class Workplace:
     folder: pathlib.Path  # empty, for this attack alone
     env: dict
 
-    def run(self, words, cwd, seconds=60, stdout=None):
-        return judge.run([self.binaries / words[0], *words[1:]], cwd, self.env, seconds, 0, stdout)
+    def run(self, words, cwd, seconds=60, stdout=None, more=None):
+        return judge.run([self.binaries / words[0], *words[1:]], cwd, self.env | (more or {}), seconds, 0, stdout)
 
     def copy_of(self, name):
         return corpus.copy(self.root, corpus.Case(name, ".", []), self.folder / name)
 
+    def one_case_of_each_file(self):
+        """Of those that programs which start no processes read, one for each reader."""
+        files = [case for case in corpus.cases(self.root) if case.is_file and case.command[0] not in SLOW]
+        return {(case.reads, case.target, case.sealed): case for case in reversed(files)}.values()
 
+
+# Left to chance by the attacks that go through every case: they start processes.
+SLOW = ("rondo-train", "rondo-train-worker", "rondo-profile", "rondo-bench")
 PLAN = ["rondo-plan", "profile.json", "--memory-limit", "64MiB", "--quiet", "--time-limit", "0.2s"]
 # Which folder of the corpus, the words with OUT where the output goes.
 WRITERS = {
@@ -146,17 +153,16 @@ def full_disk(place, printer):
 def deep_json(place):
     """60,000 levels in every place where JSON is read."""
     found = []
-    for number, case in enumerate(c for c in corpus.make(place.folder / "corpus", place.binaries)
-                                  if mutations.nest in c.ways and not c.variable and c.command[0] != "rondo-train"):
+    for number, case in enumerate(c for c in place.one_case_of_each_file() if mutations.nest in c.ways):
         if case.target.endswith("model.safetensors"):
             continue
         for opening, closing in (("[", "]"), ('{"a":', "}")):
             home = place.folder / f"{number}{len(opening)}"
-            target = corpus.copy(place.folder / "corpus", case, home)
+            target = corpus.copy(place.root, case, home)
             target.write_text(opening * 60_000 + "1" + closing * 60_000)
             if case.sealed and target.name != "manifest.json":
                 mutations.reseal(target.parent)
-            end = place.run(case.command, home)
+            end = place.run(case.command, home, more=case.environment)
             found += [f"{case.name}: {what}" for what in
                       judge.complaints(end, (target.name, target.parent.name, *case.names), 4 * GIB)]
     return found
@@ -165,13 +171,12 @@ def deep_json(place):
 def pipes_in_place_of_files(place):
     """A named pipe where a file is read: refused at once, not waited for."""
     found = []
-    cases = corpus.make(place.folder / "corpus", place.binaries)
-    for number, case in enumerate(c for c in cases if not c.variable and c.command[0] != "rondo-train" and not c.sealed):
+    for number, case in enumerate(c for c in place.one_case_of_each_file() if not c.sealed):
         home = place.folder / str(number)
-        target = corpus.copy(place.folder / "corpus", case, home)
+        target = corpus.copy(place.root, case, home)
         target.unlink()
         os.mkfifo(target)
-        end = place.run(case.command, home, seconds=120)
+        end = place.run(case.command, home, seconds=120, more=case.environment)
         found += [f"{case.name}: {what}" for what in
                   judge.complaints(end, (target.name, target.parent.name, *case.names), 4 * GIB)]
     return found

@@ -30,13 +30,17 @@ def environment(folder):
 
 
 def mutate(case, target, dice):
-    """Damages the copy; returns what was done, and the environment variables that it needs."""
-    if case.variable:
+    """Damages the copy; returns what was done, the environment variables that it needs, and the command."""
+    if not case.is_file:
         way = dice.choice(case.ways)
-        text = way(case.target.encode(), dice).replace(b"\0", b"?")[:100_000]
-        return way.__name__, {case.variable: os.fsdecode(text)}
+        # A word may be the name of what is written: never one outside the folder.
+        text = way(case.target.encode(), dice).replace(b"\0", b"?").replace(b"/" if case.word else b"\0", b"_")[:100_000]
+        damaged = os.fsdecode(text)
+        if case.variable:
+            return way.__name__, {case.variable: damaged}, case.command
+        return way.__name__, {}, [damaged if word == case.target else word for word in case.command]
     if dice.random() < 0.06:
-        return mutations.replace_file(target, dice), {}
+        return mutations.replace_file(target, dice), {}, case.command
     data = target.read_bytes()
     done = []
     for _ in range(dice.choice([1, 1, 1, 2, 4])):
@@ -46,7 +50,7 @@ def mutate(case, target, dice):
     target.write_bytes(mutations.seal(data) if case.sealed and target.name == "manifest.json" else data)
     if case.sealed and target.name != "manifest.json":
         mutations.reseal(target.parent)
-    return " ".join(done), {}
+    return " ".join(done), {}, case.command
 
 
 def attempt(root, binaries, case, seed, number, keep=False):
@@ -54,15 +58,13 @@ def attempt(root, binaries, case, seed, number, keep=False):
     dice = random.Random(f"{seed}:{number}")
     folder = pathlib.Path(tempfile.mkdtemp(prefix="rondo-mutate-"))
     try:
-        target = corpus.copy(root, case, folder / "home") if not case.variable else None
-        if case.variable:
-            shutil.copytree(root / case.folder, folder / "home")
-        done, variables = mutate(case, target, dice)
+        target = corpus.copy(root, case, folder / "home")
+        done, variables, command = mutate(case, target, dice)
         sanitized = "ASAN_OPTIONS" in os.environ
-        end = judge.run([binaries / case.command[0], *case.command[1:]], folder / "home", environment(folder) | variables,
+        end = judge.run([binaries / command[0], *command[1:]], folder / "home", environment(folder) | case.environment | variables,
                         case.seconds * float(os.environ.get("RONDO_MUTATE_PATIENCE", 3)),
                         0 if case.torch or sanitized else ADDRESS_BYTES)
-        names = (case.variable,) if case.variable else (target.name, target.parent.name)
+        names = (target.name, target.parent.name) if target else (case.variable or case.command[0],)
         found = judge.complaints(end, (*names, *case.names), 2 * MOST_BYTES if case.torch else MOST_BYTES)
         if not found:
             return None
