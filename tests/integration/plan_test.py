@@ -5,7 +5,8 @@ import re
 import signal
 
 import pytest
-from report_test import browser, canvas_of, is_power_of_two, open_page  # noqa: F401  (fixtures)
+from report_test import (browser, canvas_of, expect_fits, expect_readable, is_power_of_two,  # noqa: F401  (fixtures)
+                         open_page)
 
 GPT = ("--synthetic", "gpt:layers=8,dim=1024,seq=512,rate=1e9", "--ranks", "8")
 KEYS = {"feasible", "step_ms", "lower_bound_ms", "gap", "peak_bytes", "memory_limit_bytes", "ranks", "solve_s", "solver",
@@ -167,8 +168,23 @@ def test_the_page_draws_the_plan(rondo, open_page, tmp_path):  # noqa: F811
     assert len(looks) >= 5 and len(looks) == len(set(looks)), looks
     bytes_axis = canvas_of(probe, "Bytes alive")["scales"]["y"]
     assert all(is_power_of_two(b[0] - a[0]) for a, b in zip(bytes_axis, bytes_axis[1:])), bytes_axis
-    for said in set(re.findall(r"\w+(?: \+ checkpoint)? would do as well", probe["text"])):
+    as_well = set(re.findall(r"\w+(?: \+ checkpoint)? would do as well", probe["text"]))
+    assert as_well, "a limit at which a baseline does as well"
+    for said in as_well:
         assert len(re.findall(rf"(?<!\w){re.escape(said)}", probe["text"])) == 1, said
+
+
+def test_the_page_of_a_plan_can_be_read_on_a_phone_and_in_the_dark(rondo, open_page, tmp_path):  # noqa: F811
+    result = rondo("plan", *GPT, "--memory-limit", "700MiB", "--html", "plan.html", "--sweep", "3", "--gap", "0.05",
+                   "--time-limit", "3s")
+    assert result.returncode == 0, result.stderr
+    for width, dark in ((1280, True), (420, False), (420, True)):
+        probe = open_page(tmp_path / "plan.html", width=width, dark=dark)
+        assert len(probe["canvases"]) == 3
+        expect_readable(probe)
+        if width == 420:
+            expect_fits(probe)
+            assert any(table["hint"] for table in probe["tables"]), "the table of units is wider than a phone"
 
 
 def simulate(rondo, *words):

@@ -32,12 +32,12 @@ const canvases = [...document.querySelectorAll("canvas")].map((canvas) => {
   let painted = 0;
   for (let i = 3; i < data.length; i += 4) painted += data[i] > 0 ? 1 : 0;
   const scale = canvas.width / chart.width;
-  const near = (at, color) => color.every((value, c) => Math.abs(value - data[at + c]) < 24) && data[at + 3] > 200;
+  const near = (at, color, opaque = 200) => color.every((value, c) => Math.abs(value - data[at + c]) < 24) && data[at + 3] > opaque;
   const datasets = chart.data.datasets.map((dataset, i) => {
     const line = String(dataset.borderColor);
     const color = /^#[0-9a-f]{6}$/.test(line) ? rgb(line) : null;
     let inked = 0;
-    for (let at = 0; color && at < data.length; at += 4) inked += near(at, color) ? 1 : 0;
+    for (let at = 0; color && at < data.length; at += 4) inked += near(at, color, 90) ? 1 : 0;  // thin lines cover pixels in part
     const last = chart.getDatasetMeta(i).data.at(-1);
     // The right half of the mark at the last point.
     const at = 4 * (Math.round(last.y * scale) * canvas.width + Math.round((last.x + 2) * scale));
@@ -48,6 +48,31 @@ const canvases = [...document.querySelectorAll("canvas")].map((canvas) => {
     [name, axis.ticks.map((tick) => [tick.value, Array.isArray(tick.label) ? tick.label.join(" ") : String(tick.label)])]));
   return { label: canvas.getAttribute("aria-label"), painted, datasets, scales };
 });
+// How well texts, and the marks of axes, can be told from what is behind them, by WCAG's rule: 1 is not at all.
+const paint = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d", { willReadFrequently: true });
+const rgba = (color) => {
+  paint.clearRect(0, 0, 1, 1);
+  paint.fillStyle = color;
+  paint.fillRect(0, 0, 1, 1);
+  return [...paint.getImageData(0, 0, 1, 1).data];
+};
+const light = (color) => rgba(color).slice(0, 3).map((c) => c / 255).map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+  .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+const behind = (element) => {
+  const color = getComputedStyle(element).backgroundColor;
+  return rgba(color)[3] === 255 || !element.parentElement ? color : behind(element.parentElement);
+};
+const contrast = (color, element) => {
+  const [dim, bright] = [light(color), light(behind(element))].sort((a, b) => a - b);
+  return (bright + 0.05) / (dim + 0.05);
+};
+const texts = [...document.querySelectorAll("header *, main *, footer *")].filter((element) => !element.closest("svg, select") &&
+  element.getClientRects().length && [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim()));
+const contrasts = [
+  ...texts.map((element) => [element.textContent.trim().slice(0, 40), contrast(getComputedStyle(element).color, element)]),
+  ...[...document.querySelectorAll("canvas")].flatMap((canvas) => Object.values(Chart.getChart(canvas).scales)
+    .map((axis) => [`axis ${axis.id} of ${canvas.getAttribute("aria-label")}`, contrast(axis.options.ticks.color, canvas)])),
+];
 // Sizes are observed with the next frame.
 setTimeout(() => {
   const probed = JSON.stringify({
@@ -57,7 +82,8 @@ setTimeout(() => {
     lines: document.querySelectorAll("svg g.message line").length,
     rounds: [...document.querySelectorAll("svg text")].filter((t) => t.textContent.startsWith("round ")).length,
     wide: document.documentElement.scrollWidth > window.innerWidth,
-    width: window.innerWidth,
+    width: window.innerWidth, contrasts,
+    dark: matchMedia("(prefers-color-scheme: dark)").matches,
     head: document.querySelector("header").innerText, foot: document.querySelector("footer").innerText,
     tables: [...document.querySelectorAll(".table")].map((place) => ({
       cut: place.firstChild.scrollWidth - place.firstChild.clientWidth,
@@ -90,7 +116,7 @@ def browser():
 
 @pytest.fixture
 def open_page(run, browser, tmp_path):
-    def open_report(report, width=1280):
+    def open_report(report, width=1280, dark=False):
         page = report.read_text()
         assert page.count("</body>") == 1, "data or library ended the page"
         # Nothing may be loaded from anywhere: no address in an attribute, no import.
@@ -103,8 +129,8 @@ def open_page(run, browser, tmp_path):
             opened.write_text(FRAME.format(page=probed.name, width=width))
         result = run(browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
                      f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={max(500, width)},1400",
-                     "--enable-logging=stderr", "--virtual-time-budget=5000", "--dump-dom", opened.as_uri(),
-                     timeout=120)
+                     "--enable-logging=stderr", "--virtual-time-budget=5000",
+                     f"--blink-settings=preferredColorScheme={0 if dark else 1}", "--dump-dom", opened.as_uri(), timeout=120)
         console = [line for line in result.stderr.splitlines() if "CONSOLE" in line]
         assert console == [], "the page wrote to the browser's console"
         text = re.search(r'<pre id="probe">(.*?)</pre>', result.stdout, re.S).group(1)
@@ -114,9 +140,28 @@ def open_page(run, browser, tmp_path):
         assert "scriptError" not in probe["data"], probe["data"]
         assert probe["data"]["ready"] == "true"
         assert probe["width"] == width
+        assert probe["dark"] == dark
         return probe
 
     return open_report
+
+
+def expect_readable(probe):
+    """Everything drawn is seen: no line without ink, no text in the colour of what is behind it."""
+    for canvas in probe["canvases"]:
+        assert canvas["painted"] > 500, canvas["label"]
+        for line in canvas["datasets"]:
+            if re.fullmatch("#[0-9a-f]{6}", line["line"]):
+                assert line["inked"] > 0, (canvas["label"], line)
+    assert len(probe["contrasts"]) > 20
+    assert [(text, ratio) for text, ratio in probe["contrasts"] if ratio < 3] == []
+
+
+def expect_fits(probe):
+    """On a phone the page stays where it is, and tables that are cut say that there is more."""
+    assert not probe["wide"], "the page scrolls sideways"
+    assert probe["loose"] == 0
+    assert all(table["hint"] == (table["cut"] > 1) for table in probe["tables"])
 
 
 def canvas_of(probe, label):
@@ -255,11 +300,18 @@ def test_on_a_phone_tables_scroll_by_themselves_and_say_so(run, rondo_bin, open_
     assert run(rondo_bin / "rondo-report", "run").returncode == 0
     for width in (360, 420, 500):
         phone = open_page(tmp_path / "run" / "report.html", width=width)
-        assert not phone["wide"], "the page scrolls sideways on a phone"
-        assert phone["loose"] == 0
-        cut = [table for table in phone["tables"] if table["cut"] > 1]
-        assert all(table["hint"] == (table["cut"] > 1) for table in phone["tables"])
-        assert cut, "the table of units is wider than a phone"
+        expect_fits(phone)
+        assert any(table["cut"] > 1 for table in phone["tables"]), "the table of units is wider than a phone"
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [420, 1280])
+def test_all_can_be_read_in_the_light_and_in_the_dark(run, rondo_bin, open_page, tmp_path, width, dark):
+    write_run(tmp_path / "run")
+    assert run(rondo_bin / "rondo-report", "run").returncode == 0
+    probe = open_page(tmp_path / "run" / "report.html", width=width, dark=dark)
+    assert len(probe["canvases"]) == 15
+    expect_readable(probe)
 
 
 def test_one_hostile_line_is_enough(run, rondo_bin, open_page, tmp_path):
