@@ -185,6 +185,13 @@ def machine():
     return "unknown processor"
 
 
+def written_by_others(path, name):
+    """A section of the page that another script writes: it stays."""
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    kept = path.read_text().partition(begin)[2].partition(end)[0].strip("\n") if path.exists() else ""
+    return [begin, kept, end] if kept else [begin, end]
+
+
 def page(folder):
     import os
     parts = [
@@ -206,7 +213,8 @@ def page(folder):
     for group, heading, text, tables in STEP_SECTIONS:
         if rows := read(folder, group):
             parts += ["", f"## {heading}", "", *text.split("\n"), "", *tables(rows)]
-    parts += ["", "## From the command to the first step", "", *startup(read(folder, "startup")), ""]
+    parts += ["", "## From the command to the first step", "", *startup(read(folder, "startup")), "",
+              *written_by_others(ROOT / "docs" / "benchmarks.md", "stopping"), ""]
     return "\n".join(parts)
 
 

@@ -1,20 +1,27 @@
 #!/usr/bin/env python3
-"""How long `rondo train` on two processes takes to end after SIGTERM, in every phase of a run.
+"""How long programs take to end after SIGTERM: `rondo train` on two processes in every phase of a run, and others at work.
 
-    .venv/bin/python bench/stopping.py [--runs 5] [--json FILE|-]
+    .venv/bin/python bench/stopping.py [--runs 5] [--phases training plan ...] [--docs] [--json FILE|-]
 
-A run that has trained leaves a checkpoint and ends with 3; before its first step it has nothing to save. Results: a list of
-{phase, runs, p50_s, max_s, exit_codes, checkpoints}. The goal is a second in every phase.
+A run that has trained leaves a checkpoint and ends with 3; before its first step it has nothing to save. Programs that have nothing
+to save die of the signal: their exit code is -15. Results: a list of {phase, runs, p50_s, max_s, exit_codes, checkpoints, goal_s};
+--docs writes them into docs/benchmarks.md. The goal is a second in every phase. Needs 4 GB in the folder for temporary files.
 """
 import argparse
+import json
+import os
 import pathlib
+import shutil
 import signal
 import statistics
+import struct
 import subprocess
 import tempfile
 import time
 
+from emulated_jobs import write_section
 from training_runs import REPOSITORY, print_result, write_results, write_training_text
+
 GOAL_S = 1.0
 TINY = ["--model", "gpt-tiny", "--batch-size", 4, "--nproc-per-node", 2, "--steps", 100000, "--log-every", 1]
 PLANNED = ["--strategy", "planned", "--memory-limit", "2GiB"]
@@ -47,28 +54,129 @@ def in_folder(pattern):
     return wait
 
 
+def reading(name):
+    """Waits until the program has this file open."""
+    def wait(process, run):
+        while process.poll() is None:
+            for link in pathlib.Path(f"/proc/{process.pid}/fd").glob("*"):
+                try:
+                    if os.readlink(link).endswith("/" + name):
+                        return
+                except OSError:
+                    pass  # closed meanwhile
+            time.sleep(0.001)
+        raise SystemExit(f"the program ended without reading {name}: {process.stderr.read()}")
+    return wait
+
+
+def training(*flags):
+    """rondo train on the text."""
+    return lambda place: ["train", "--data", place / "text.txt", "--run-dir", place / "run", *flags]
+
+
+def words(*given):
+    return lambda place: given
+
+
+def report_of_a_large_run(place):
+    rows = place / "large" / "metrics.jsonl"
+    if not rows.exists():
+        rows.parent.mkdir()
+        with rows.open("w") as file:
+            for step in range(1, 300_001):
+                file.write(json.dumps({"rank": 0, "step": step, "elapsed_s": step * 0.1, "loss": 1 + 1 / step, "tokens_per_s": 1000.0,
+                                       "step_ms": 100.0, "compute_ms": 90.0, "comm_ms": 9.0, "exposed_comm_ms": 1.0}) + "\n")
+    return ["report", rows.parent]
+
+
+def checkpoint_of_a_gigabyte(place):
+    weights = place / "weights.safetensors"
+    header = json.dumps({"weight": {"dtype": "F32", "shape": [1 << 18, 1 << 10], "data_offsets": [0, 1 << 30]}}).encode()
+    header += b" " * (-len(header) % 8)
+    with weights.open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        file.truncate(8 + len(header) + (1 << 30))
+    subprocess.run([place.rondo, "checkpoint", "convert", weights, place / "saved"], check=True, stdout=subprocess.DEVNULL)
+
+
+def verify(place):
+    if not (place / "saved").exists():
+        checkpoint_of_a_gigabyte(place)
+    return ["checkpoint", "verify", place / "saved"]
+
+
+def evaluate(place):
+    if not (place / "trained").exists():
+        subprocess.run([place.rondo, "train", "--data", place / "text.txt", "--run-dir", place / "trained", "--model", "gpt-tiny",
+                        "--steps", "1", "--progress", "off"], check=True, stdout=subprocess.DEVNULL)
+    return ["evaluate", place / "trained", "--data", place / "text.txt", "--batch-size", 1]
+
+
+def tokenize(place):
+    texts = place / "texts.txt"
+    if not texts.exists():
+        with texts.open("wb") as file:
+            for _ in range((1 << 30) // (place / "text.txt").stat().st_size):
+                file.write((place / "text.txt").read_bytes())
+    return ["tokenize", texts, "-o", place / "run"]
+
+
+# The command, from the folder in which it works, and the moment of the signal.
 PHASES = {
-    "start": (TINY, after(0.1)),
-    "measuring for a plan": ([*TINY, *PLANNED], said("planned: measuring")),
-    "training": (TINY, in_folder("metrics.jsonl")),
-    "validation": ([*TINY, *VALIDATION], said("validation: ")),
-    "checkpoint": (LARGE, in_folder("checkpoints/*")),
+    "start": (training(*TINY), after(0.1)),
+    "measuring for a plan": (training(*TINY, *PLANNED), said("planned: measuring")),
+    "training": (training(*TINY), in_folder("metrics.jsonl")),
+    "validation": (training(*TINY, *VALIDATION), said("validation: ")),
+    "checkpoint": (training(*LARGE), in_folder("checkpoints/*")),
+    "plan": (words("plan", "--synthetic", "gpt:layers=48,dim=1024", "--ranks", 8, "--accumulate", 100, "--memory-limit", "3GiB", "--gap", 0,
+                   "--time-limit", "1000s"), said("baselines: ")),
+    "simulate": (words("simulate", "--synthetic", "gpt:layers=12,dim=512", "--ranks", 2, "--accumulate", 20000), after(1)),
+    "report of 300,000 steps": (report_of_a_large_run, reading("metrics.jsonl")),
+    "checkpoint verify of 1 GiB": (verify, reading("model.safetensors")),
+    "evaluate": (evaluate, after(1.5)),
+    "tokenize": (tokenize, reading("texts.txt")),
+    "bench collectives": (words("bench", "collectives", "--sizes", "64MiB", "--bursts", 1000), after(1)),
 }
 
 
-def once(rondo, text, phase):
-    flags, moment = PHASES[phase]
-    with tempfile.TemporaryDirectory() as folder:
-        run = pathlib.Path(folder) / "run"
-        command = [rondo, "train", "--data", text, "--run-dir", run, *flags]
-        with subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
-            moment(process, run)
-            process.send_signal(signal.SIGTERM)
-            began = time.perf_counter()
-            process.communicate(timeout=120)
-            took = time.perf_counter() - began
-        kept = [path for path in run.glob("checkpoints/step-*") if (path / "manifest.json").exists()]
-        return took, process.returncode, len(kept)
+class Place:
+    """The folder of one benchmark, and the program."""
+
+    def __init__(self, folder, rondo):
+        self.folder = pathlib.Path(folder)
+        self.rondo = rondo
+
+    def __truediv__(self, name):
+        return self.folder / name
+
+
+def once(place, phase):
+    words_of, moment = PHASES[phase]
+    run = place / "run"
+    shutil.rmtree(run, ignore_errors=True)
+    command = [place.rondo, *words_of(place)]
+    with subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        moment(process, run)
+        if process.poll() is not None:
+            raise SystemExit(f"{phase}: ended with {process.returncode} before the signal: {process.stderr.read()}")
+        process.send_signal(signal.SIGTERM)
+        began = time.perf_counter()
+        process.communicate(timeout=120)
+        took = time.perf_counter() - began
+    kept = [path for path in run.glob("checkpoints/step-*") if (path / "manifest.json").exists()]
+    return took, process.returncode, len(kept)
+
+
+def page(results):
+    """The section of docs/benchmarks.md."""
+    lines = ["## From TERM to the end", "",
+             f"Seconds until the last process and its output have ended, {results[0]['runs']} runs each, by `bench/stopping.py`; the first five are",
+             "phases of `rondo train` on two processes, the checkpoint is one of 306 MB. Where there is something to save it is saved.",
+             "", "| program or phase | p50 s | longest s | goal s | exit code |", "|---|---|---|---|---|"]
+    for row in results:
+        codes = ", ".join("by the signal" if code == -signal.SIGTERM else str(code) for code in row["exit_codes"])
+        lines.append(f"| {row['phase']} | {row['p50_s']:.2f} | {row['max_s']:.2f} | {row['goal_s']:.0f} | {codes} |")
+    return lines
 
 
 def main():
@@ -76,20 +184,23 @@ def main():
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--rondo", default=str(REPOSITORY / "build" / "release" / "bin" / "rondo"))
     parser.add_argument("--phases", nargs="+", choices=PHASES, default=list(PHASES))
+    parser.add_argument("--docs", action="store_true", help="write the results into docs/benchmarks.md")
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
     results = []
     with tempfile.TemporaryDirectory() as folder:
-        text = pathlib.Path(folder) / "text.txt"
-        write_training_text(text)
+        place = Place(folder, options.rondo)
+        write_training_text(place / "text.txt")
         for phase in options.phases:
-            runs = [once(options.rondo, text, phase) for _ in range(options.runs)]
+            runs = [once(place, phase) for _ in range(options.runs)]
             times = [run[0] for run in runs]
             results.append({"phase": phase, "runs": len(runs), "p50_s": round(statistics.median(times), 3),
                             "max_s": round(max(times), 3), "exit_codes": sorted({run[1] for run in runs}),
                             "checkpoints": sorted({run[2] for run in runs}), "goal_s": GOAL_S})
             print_result(results[-1], options.json)
     write_results(results, options.json)
+    if options.docs:
+        write_section(REPOSITORY / "docs" / "benchmarks.md", "stopping", page(results))
 
 
 if __name__ == "__main__":
