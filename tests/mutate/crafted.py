@@ -222,25 +222,32 @@ def code_of_weights(place):
     return found
 
 
-def many_micro_batches(place):
+def many_passes(place):
     """Work grows with the step, not with its square; the time limit holds, and TERM ends the program."""
     home = place.copy_of("plan")
-    common = ["--synthetic", "gpt:layers=12,dim=512", "--ranks", "2", "--micro-batches", "1000"]
+    common = ["--synthetic", "gpt:layers=12,dim=512", "--ranks", "2", "--accumulate", "1000"]
+    pipeline = ["--synthetic", "gpt:layers=12,dim=512", "--strategy", "pipeline", "--stages", "2", "--micro-batches", "1000"]
     planning = ["rondo-plan", *common, "--memory-limit", "4GiB", "--time-limit"]
     found = []
-    for words, most in ((["rondo-simulate", *common], 8), ([*planning, "1s", "--quiet"], 12)):
+    for words, most in ((["rondo-simulate", *common], 8), (["rondo-simulate", *pipeline], 8), ([*planning, "1s", "--quiet"], 12)):
         before = os.times()
         end = place.run(words, home, seconds=100)
         after = os.times()
         used = after.children_user + after.children_system - before.children_user - before.children_system
         found += [f"{words[0]}: {what}" for what in judge.complaints(end, ("--",), 4 * GIB)]
+        if end.code != 0:
+            found.append(f"{words[0]}: ended with {end.code}, so that nothing was computed: {end.err}")
         if used > most:  # of processor time, which a busy machine does not lengthen
             found.append(f"{words[0]}: took {used:.1f} s of processor time, expected at most {most}")
-    process = subprocess.Popen([place.binaries / planning[0], *planning[1:], "1000s"], cwd=home, env=place.env,
+    long = ["--synthetic", "gpt:layers=48,dim=1024", "--ranks", "8", "--accumulate", "100", "--memory-limit", "3GiB", "--gap", "0",
+            "--time-limit", "1000s"]
+    process = subprocess.Popen([place.binaries / "rondo-plan", *long], cwd=home, env=place.env,
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     # Its first word of progress: it is in the middle of planning.
     if not select.select([process.stderr], [], [], 60)[0]:
         found.append("rondo-plan: said nothing for 60 s")
+    if process.poll() is not None:
+        found.append(f"rondo-plan: ended with {process.returncode} before it was stopped")
     process.send_signal(signal.SIGTERM)
     try:
         process.wait(60)
@@ -280,7 +287,7 @@ def all_attacks():
     """By name."""
     attacks = {f"output {name}": lambda place, name=name: output(place, name) for name in WRITERS}
     attacks |= {f"full disk {name}": lambda place, name=name: full_disk(place, name) for name in PRINTERS}
-    for attack in (deep_json, pipes_in_place_of_files, impossible_values, sealed_garbage, code_of_weights, many_micro_batches,
+    for attack in (deep_json, pipes_in_place_of_files, impossible_values, sealed_garbage, code_of_weights, many_passes,
                    many_tensors):
         attacks[attack.__name__.replace("_", " ")] = attack
     return attacks
