@@ -11,6 +11,7 @@
 #include "rondo/data/epoch_order.h"
 #include "rondo/observe/memory_observer.h"
 #include "rondo/train/agreement.h"
+#include "rondo/train/callback_failures.h"
 #include "rondo/train/epoch_parts.h"
 #include "rondo/train/stop_agreement.h"
 
@@ -96,7 +97,7 @@ FitLoop::FitLoop(Trainer& trainer, const std::shared_ptr<const Dataset>& data, c
   }
   // A callback's failure on this rank travels with the next step's gradients, as a request to stop does.
   settings_.stop_requested = [this] {
-    return failure_ != nullptr || (options_.stop_requested && options_.stop_requested());
+    return trainer_.failures_->any() || (options_.stop_requested && options_.stop_requested());
   };
   settings_.on_phase = [this](StepPhase phase) { begin_phase(phase); };
 }
@@ -177,30 +178,14 @@ void FitLoop::adopt_position() {
   copy_parts(before, trainer_.sampling_);
 }
 
-template <class Tell>
-void FitLoop::tell(const Tell& tell) {
-  for (const auto& callback : options_.callbacks) {
-    try {
-      tell(*callback);
-    } catch (const AgreedError&) {
-      throw;  // all ranks have it
-    } catch (const CommunicationError&) {
-      throw;
-    } catch (const UsageError& error) {
-      if (trainer_.strategy_.context().world_size() == 1) throw;
-      if (!failure_)
-        failure_ = std::make_exception_ptr(UsageError(str(callback->name(), ": ", error.what())));
-    } catch (const std::exception& error) {
-      if (trainer_.strategy_.context().world_size() == 1) throw;
-      if (!failure_) failure_ = std::make_exception_ptr(Error(str(callback->name(), ": ", error.what())));
-    }
-  }
+void FitLoop::tell(const std::function<void(Callback&)>& hook) {
+  const Context& context = trainer_.strategy_.context();
+  trainer_.failures_->tell(context, options_.callbacks, hook);
+  if (context.world_size() == 1) trainer_.failures_->rethrow();
 }
 
 void FitLoop::agree_on_failure() {
-  run_agreed(trainer_.strategy_.context(), [this] {
-    if (failure_) std::rethrow_exception(failure_);
-  });
+  run_agreed(trainer_.strategy_.context(), [this] { trainer_.failures_->rethrow(); });
 }
 
 FitResult FitLoop::run() {

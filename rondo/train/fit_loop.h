@@ -1,6 +1,6 @@
 #pragma once
 
-#include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -28,9 +28,8 @@ class FitLoop {
   int replicas() const;  // among whom a batch is divided
   // A training that has done nothing begins at options.initial_epoch.
   void begin_at_initial_epoch();
-  // Calls `tell(callback)` for each; remembers the first error that other ranks do not know of.
-  template <class Tell>
-  void tell(const Tell& tell);
+  // Calls `hook(callback)` for each; what it throws is agreed on later, or thrown where there is one rank.
+  void tell(const std::function<void(Callback&)>& hook);
   // Throws when a callback has failed on some rank. Collective.
   void agree_on_failure();
   // What callbacks ask for, for the next step.
@@ -76,7 +75,6 @@ class FitLoop {
   FitResult result_;
   bool counts_tokens_ = false;
   std::vector<CountsFigures*> counting_;  // of the model
-  std::exception_ptr failure_;            // of a callback on this rank
   bool moves_rate_ = false;               // a callback has multiplied the optimizer's own rate
   bool in_epoch_ = false;                 // callbacks know that the epoch has begun
   EpochRecord epoch_;                     // sums of the current one: `loss` is not divided yet

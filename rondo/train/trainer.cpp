@@ -20,6 +20,7 @@
 #include "rondo/nn/sample_dropout.h"
 #include "rondo/observe/memory_observer.h"
 #include "rondo/train/agreement.h"
+#include "rondo/train/callback_failures.h"
 #include "rondo/train/collective_checkpoint.h"
 #include "rondo/train/epoch_parts.h"
 #include "rondo/train/evaluation.h"
@@ -70,6 +71,18 @@ std::string restore_engine(const Context& context, const std::vector<Communicati
   return str("the engine's codec (error feedback) begins anew: its saved memory ", incompatibility);
 }
 
+// While it lives, fit agrees on what callbacks throw.
+class Fitting {
+ public:
+  explicit Fitting(bool& fitting) : fitting_(fitting) { fitting_ = true; }
+  Fitting(const Fitting&) = delete;
+  Fitting& operator=(const Fitting&) = delete;
+  ~Fitting() { fitting_ = false; }
+
+ private:
+  bool& fitting_;
+};
+
 }  // namespace
 
 Trainer::Trainer(std::in_place_t, Strategy& strategy, ModelFactory factory, c10::Device device,
@@ -77,6 +90,7 @@ Trainer::Trainer(std::in_place_t, Strategy& strategy, ModelFactory factory, c10:
     : strategy_(strategy),
       device_(device),
       parts_saver_(std::make_unique<PartsSaver>()),
+      failures_(std::make_unique<CallbackFailures>()),
       metrics_{loss_metric()} {
   const MemoryScope scope(MemoryCategory::parameters);
   if (tracks_cpu_allocations()) memory_ = std::make_shared<MemoryObserver>(replica_memory_tracker());
@@ -114,7 +128,9 @@ FitResult Trainer::fit(const std::shared_ptr<const Dataset>& data, const FitOpti
   optimizer();  // or the error that there is none
   go_on_with_shown_weights();
   callbacks_ = options.callbacks;
-  for (const auto& callback : callbacks_) callback->before_fit(*this);
+  failures_->forget();
+  const Fitting fitting(fitting_);
+  tell_callbacks([this](Callback& callback) { callback.before_fit(*this); });
   for (const auto& callback : callbacks_) {
     const auto state = callback_states_.find(callback->name());
     if (state == callback_states_.end()) continue;
@@ -129,13 +145,25 @@ FitResult Trainer::fit(const std::shared_ptr<const Dataset>& data, const FitOpti
   }
   for (const auto& callback : callbacks_) callback_states_.erase(callback->name());
   std::optional<FitLoop> loop;
-  run_agreed(strategy_.context(), [&] { loop.emplace(*this, data, options); });
+  run_agreed(strategy_.context(), [&] {
+    failures_->rethrow();
+    loop.emplace(*this, data, options);
+  });
   try {
     return loop->run();
   } catch (const std::exception& error) {
     for (const auto& callback : callbacks_) callback->on_exception(*this, error);
     throw;
   }
+}
+
+void Trainer::tell_callbacks(const std::function<void(Callback&)>& hook) {
+  failures_->tell(strategy_.context(), callbacks_, hook);
+}
+
+void Trainer::agree_on_hooks() {
+  if (fitting_) return;
+  run_agreed(strategy_.context(), [this] { failures_->rethrow(); });
 }
 
 StepRecord Trainer::train_on_batch(const Batch& batch, double clip_norm) {
@@ -202,7 +230,7 @@ void Trainer::save(const std::filesystem::path& root, const SaveOptions& options
   if (options.incremental && (options.in_parts || options.in_background))
     throw UsageError("a checkpoint is incremental, or in parts or in the background: rank 0 links files");
   paused_ = true;
-  for (const auto& callback : callbacks_) callback->before_save(*this);
+  tell_callbacks([this](Callback& callback) { callback.before_save(*this); });
   if (memory_) memory_->enter_phase(position_.step, "checkpoint", MemoryCategory::other);
   const Context& context = strategy_.context();
   const bool in_parts = options.in_parts || options.in_background;
@@ -221,16 +249,18 @@ void Trainer::save(const std::filesystem::path& root, const SaveOptions& options
     save_together(context, root, position_.step, std::move(contents), options.keep, options.incremental);
   }
   if (memory_) memory_->leave_phase();
-  for (const auto& callback : callbacks_) callback->after_save(*this, root);
+  tell_callbacks([&](Callback& callback) { callback.after_save(*this, root); });
+  agree_on_hooks();
 }
 
 void Trainer::replicate(ReplicaSaver& replica) {
   paused_ = true;
-  for (const auto& callback : callbacks_) callback->before_save(*this);
+  tell_callbacks([this](Callback& callback) { callback.before_save(*this); });
   if (memory_) memory_->enter_phase(position_.step, "checkpoint", MemoryCategory::other);
   CheckpointContents rest = rest_of_checkpoint();
   replica.save(position_.step, training_->state(), saved_tensors(), std::move(rest));
   if (memory_) memory_->leave_phase();
+  agree_on_hooks();
 }
 
 CheckpointContents Trainer::rest_of_checkpoint() {
@@ -251,12 +281,12 @@ CheckpointContents Trainer::rest_of_checkpoint() {
   return contents;
 }
 
-nlohmann::json Trainer::states_of_callbacks() const {
+nlohmann::json Trainer::states_of_callbacks() {
   nlohmann::json states = callback_states_;
-  for (const auto& callback : callbacks_) {
+  tell_callbacks([&](Callback& callback) {
     // One that was restored after the last fit does not know it yet.
-    if (!states.contains(callback->name())) states[callback->name()] = callback->state();
-  }
+    if (!states.contains(callback.name())) states[callback.name()] = callback.state();
+  });
   return states;
 }
 

@@ -28,6 +28,7 @@
 
 namespace rondo {
 
+class CallbackFailures;
 class MemoryObserver;
 class PartsSaver;
 class ReplicaSaver;
@@ -265,7 +266,11 @@ class Trainer {
   // What a checkpoint holds besides tensors of the model and the optimizer, on rank 0. Collective.
   CheckpointContents rest_of_checkpoint();
   // As they are now; what no fit has had since it was restored stays as it is.
-  nlohmann::json states_of_callbacks() const;
+  nlohmann::json states_of_callbacks();
+  // Calls `hook` of each callback at a save: a failure is agreed on by fit, or by agree_on_hooks().
+  void tell_callbacks(const std::function<void(Callback&)>& hook);
+  // Outside of fit, throws what callbacks have thrown. Collective.
+  void agree_on_hooks();
   Trainer(std::in_place_t, Strategy& strategy, ModelFactory factory, c10::Device device,
           const PrecisionOptions& precision);
 
@@ -300,7 +305,9 @@ class Trainer {
   // What the position within an epoch refers to: samples, global_batch, seed, shuffle. Of the last fit, or
   // restored.
   nlohmann::json sampling_ = nlohmann::json::object();
-  bool paused_ = false;  // something that is not training happened since the last step
+  std::unique_ptr<CallbackFailures> failures_;  // of hooks since ranks agreed last
+  bool fitting_ = false;                        // in fit, which agrees on failures
+  bool paused_ = false;                         // something that is not training happened since the last step
 };
 
 }  // namespace rondo

@@ -50,8 +50,9 @@ void expect_refused(const std::string& complaint, const char* pointer, const cha
   const std::string key = std::string(pointer).substr(std::string(pointer).rfind('/') + 1);
   EXPECT_NE(complaint.find("c/state.json"), std::string::npos)
       << pointer << " " << value << ": " << complaint;
-  if (key.find_first_not_of("0123456789") != std::string::npos)
+  if (key.find_first_not_of("0123456789") != std::string::npos) {
     EXPECT_NE(complaint.find(key), std::string::npos) << complaint;
+  }
   EXPECT_EQ(complaint.find("json.exception"), std::string::npos) << complaint;
 }
 

@@ -1,7 +1,7 @@
 #include "rondo/train/callbacks/backup_and_restore.h"
 
 #include "rondo/backend/collectives.h"
-#include "rondo/train/agreement.h"
+#include "rondo/train/callbacks/save_or_warn.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo {
@@ -19,7 +19,8 @@ void BackupAndRestore::on_epoch_end(Trainer&, const EpochRecord&) { due_ = optio
 
 void BackupAndRestore::on_step_complete(Trainer& trainer, const StepRecord& record) {
   due_ = due_ || (options_.every_steps > 0 && record.step % options_.every_steps == 0);
-  if (std::exchange(due_, false)) trainer.save(options_.directory, 1);
+  if (!std::exchange(due_, false)) return;
+  save_or_warn(trainer, "the backup", [&] { trainer.save(options_.directory, 1); });
 }
 
 void BackupAndRestore::on_train_end(Trainer& trainer, const FitResult& result) {

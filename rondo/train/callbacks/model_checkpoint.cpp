@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "rondo/base/log.h"
-#include "rondo/train/agreement.h"
+#include "rondo/train/callbacks/save_or_warn.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo {
@@ -25,26 +24,12 @@ void ModelCheckpoint::on_validation_end(Trainer&, const ValidationRecord& record
 void ModelCheckpoint::on_step_complete(Trainer& trainer, const StepRecord& record) {
   if (options_.best_of.empty() && options_.every_steps > 0) due_ = record.step % options_.every_steps == 0;
   if (!due_) return;
-  try {
-    save(trainer);
-  } catch (const AgreedError& error) {
-    warn(trainer, record.step, error);
-  } catch (const Error& error) {
-    // Of one process alone, which needs nobody's agreement.
-    if (trainer.strategy().context().world_size() > 1) throw;
-    warn(trainer, record.step, error);
-  }
+  save_or_warn(trainer, "the checkpoint", [&] { save(trainer); });
 }
 
 void ModelCheckpoint::on_train_end(Trainer& trainer, const FitResult&) {
   if (options_.best_of.empty() || due_) save(trainer);
   trainer.finish_save();
-}
-
-void ModelCheckpoint::warn(const Trainer& trainer, std::int64_t step, const Error& error) {
-  if (trainer.strategy().context().rank() != 0) return;
-  log::warning("the checkpoint of step ", step, " could not be written: ", error.what(),
-               "; training goes on, and the older checkpoints stand");
 }
 
 nlohmann::json ModelCheckpoint::state() const {

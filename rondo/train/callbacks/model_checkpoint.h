@@ -44,7 +44,6 @@ class ModelCheckpoint final : public Callback {
 
  private:
   void save(Trainer& trainer);
-  static void warn(const Trainer& trainer, std::int64_t step, const Error& error);
 
   Options options_;
   BestFigure best_;

@@ -8,6 +8,7 @@
 #include "rondo/base/text.h"
 #include "rondo/format/checkpoint_directory.h"
 #include "rondo/parallel/server/uses_servers.h"
+#include "rondo/train/callbacks/save_or_warn.h"
 
 namespace rondo {
 
@@ -65,7 +66,8 @@ void WeightAverage::after_save(Trainer& trainer, const std::filesystem::path&) {
   if (!options_.directory.empty()) {
     trainer.show_weights(average_);
     saving_ = true;
-    trainer.save(options_.directory, options_.keep);
+    save_or_warn(trainer, "the checkpoint of averaged weights",
+                 [&] { trainer.save(options_.directory, options_.keep); });
     saving_ = false;
     trainer.show_trained_weights();
   }

@@ -1,0 +1,40 @@
+#include "rondo/train/callback_failures.h"
+
+#include <utility>
+
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/train/agreement.h"
+
+namespace rondo {
+
+void CallbackFailures::tell(const Context& context, const std::vector<std::shared_ptr<Callback>>& callbacks,
+                            const std::function<void(Callback&)>& hook) {
+  const auto keep = [this](std::exception_ptr failure) {
+    if (!first_) first_ = std::move(failure);
+  };
+  for (const auto& callback : callbacks) {
+    try {
+      hook(*callback);
+    } catch (const AgreedError&) {
+      throw;
+    } catch (const CommunicationError&) {
+      throw;
+    } catch (const std::exception& error) {
+      const std::string message = str(callback->name(), ": ", error.what());
+      if (context.world_size() == 1) {
+        keep(std::current_exception());
+      } else if (dynamic_cast<const UsageError*>(&error) != nullptr) {
+        keep(std::make_exception_ptr(UsageError(message)));
+      } else {
+        keep(std::make_exception_ptr(Error(message)));
+      }
+    }
+  }
+}
+
+void CallbackFailures::rethrow() {
+  if (first_) std::rethrow_exception(std::exchange(first_, nullptr));
+}
+
+}  // namespace rondo
