@@ -68,6 +68,10 @@ def test_attack(made, tmp_path, attack):
     assert crafted.all_attacks()[attack](crafted.Workplace(binaries, root, tmp_path, mutate.environment(tmp_path))) == []
 
 
+def test_every_program_is_tried_on_a_full_disk(rondo_bin):
+    assert crafted.programs_without_a_printer(rondo_bin) == []
+
+
 @pytest.mark.parametrize("torch, count", [(False, TORCH_FREE), (True, ON_LIBTORCH)])
 def test_damaged_inputs(made, torch, count):
     root, binaries, cases = made

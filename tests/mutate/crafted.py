@@ -41,6 +41,8 @@ class Workplace:
 # Left to chance by the attacks that go through every case: they start processes.
 SLOW = ("rondo-train", "rondo-train-worker", "rondo-profile", "rondo-bench")
 PLAN = ["rondo-plan", "profile.json", "--memory-limit", "64MiB", "--quiet", "--time-limit", "0.2s"]
+TRAIN = ["rondo-train", *corpus.MLP, *corpus.TRAIN]
+CODECS = ["rondo-bench", "codecs", "--codec", "int8", "--size", "64KiB", "--runs", "1"]
 # Which folder of the corpus, the words with OUT where the output goes.
 WRITERS = {
     "report -o": ("run", ["rondo-report", ".", "-o", "OUT"]),
@@ -50,8 +52,16 @@ WRITERS = {
        for flag in ("--json", "--plan-out", "--html", "--fsdp2", "--write-mps", "--write-profile")},
     "checkpoint verify --json": ("checkpoint", ["rondo-checkpoint", "verify", "saved", "--json", "OUT"]),
     "checkpoint convert": ("checkpoint", ["rondo-checkpoint", "convert", "model.safetensors", "OUT", "--overwrite"]),
+    "train --json": ("trained", [*TRAIN, "--json", "OUT"]),
+    "evaluate --json": ("trained", ["rondo-evaluate", "mlp", "--json", "OUT"]),
+    "predict -o": ("trained", ["rondo-predict", "mlp", "--data", "table.csv", "--output", "OUT"]),
+    "export --json": ("trained", ["rondo-export", "mlp", "--output", "model.safetensors", "--overwrite", "--json", "OUT"]),
+    "top --json": ("trained", ["rondo-top", "mlp", "--json", "OUT"]),
+    "doctor --json": ("plan", ["rondo-doctor", "--json", "OUT"]),
+    "bench codecs --json": ("plan", [*CODECS, "--json", "OUT"]),
 }
-ONLY_FILES = {"checkpoint convert"}
+# They replace a file by its name, so that no half of one is ever seen.
+ONLY_FILES = {"checkpoint convert", "predict -o"}
 
 
 def output(place, writer):
@@ -135,7 +145,25 @@ PRINTERS = {
     "rondo --help": ("plan", ["rondo", "--help"]),
     "rondo plan --help": ("plan", ["rondo", "plan", "--help"]),
     "rondo run": ("plan", ["rondo", "run", "-n", "1", "echo", "hello"]),
+    "train": ("trained", TRAIN),
+    "train --json -": ("trained", [*TRAIN, "--json", "-"]),
+    "evaluate": ("trained", ["rondo-evaluate", "mlp"]),
+    "predict": ("trained", ["rondo-predict", "mlp", "--data", "table.csv"]),
+    "export": ("trained", ["rondo-export", "mlp", "--output", "model.safetensors"]),
+    "tokenize": ("trained", ["rondo-tokenize", "text.txt", "--output", "tokens"]),
+    "top --json -": ("trained", ["rondo-top", "mlp", "--json", "-"]),
+    "bench codecs": ("plan", CODECS),
+    # Whose work takes minutes, or an installed rondo.
+    "profile --help": ("plan", ["rondo-profile", "--help"]),
+    "new --help": ("plan", ["rondo-new", "--help"]),
 }
+# Parts of other programs: what `rondo-train` and `rondo-doctor` start, and a peer of the benchmarks.
+NO_PRINTERS = {"rondo-train-worker", "rondo-matmul", "rondo-bench-openmpi"}
+
+
+def programs_without_a_printer(binaries):
+    built = {path.name for path in pathlib.Path(binaries).glob("rondo-*") if path.is_file() and not path.suffix}
+    return sorted(built - NO_PRINTERS - {words[0] for _, words in PRINTERS.values()})
 
 
 def full_disk(place, printer):
