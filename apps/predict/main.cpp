@@ -69,7 +69,7 @@ void predict(const PredictFlags& flags, const rondo::OpenedRun& opened) {
     return;
   }
   rondo::ReplacedFile target(flags.output, rondo::ReplacedFile::Links::follow);
-  rondo::OutputFile file(target.temporary(), rondo::OutputFile::Mode::create);
+  rondo::OutputFile file(target.temporary(), rondo::OutputFile::Mode::create, target.target());
   write_rows(flags, opened, [&](const std::string& text) { file.write(text); });
   file.sync();
   file.close();

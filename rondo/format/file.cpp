@@ -33,7 +33,7 @@ std::string space_hint(const std::filesystem::path& path, int error_code) {
   return hint + "; free some space or choose another directory";
 }
 
-int open_for(const std::filesystem::path& path, OutputFile::Mode mode) {
+int open_for(const std::filesystem::path& path, OutputFile::Mode mode, const std::filesystem::path& shown) {
   // These are rondo's own names in rondo's own folders: a link, a pipe or a device there is somebody's trap
   // or mistake. Non-blocking, so that a named pipe is refused instead of waited for.
   int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
@@ -42,7 +42,7 @@ int open_for(const std::filesystem::path& path, OutputFile::Mode mode) {
   const int descriptor = ::open(path.c_str(), flags, 0644);
   if (descriptor < 0) {
     const int code = errno;
-    throw Error(str("cannot create ", path.string(), ": ",
+    throw Error(str("cannot create ", shown.string(), ": ",
                     code == ELOOP ? "it is a link, and rondo follows none among its own files; remove it"
                                   : errno_text(code),
                     space_hint(path, code)));
@@ -57,15 +57,17 @@ int open_for(const std::filesystem::path& path, OutputFile::Mode mode) {
   }
   if (!problem.empty()) {
     ::close(descriptor);
-    throw Error(str("cannot create ", path.string(), ": ", problem));
+    throw Error(str("cannot create ", shown.string(), ": ", problem));
   }
   return descriptor;
 }
 
 }  // namespace
 
-OutputFile::OutputFile(std::filesystem::path path, Mode mode)
-    : path_(std::move(path)), descriptor_(open_for(path_, mode)) {}
+OutputFile::OutputFile(std::filesystem::path path, Mode mode, std::filesystem::path shown)
+    : path_(std::move(path)),
+      shown_(shown.empty() ? path_ : std::move(shown)),
+      descriptor_(open_for(path_, mode, shown_)) {}
 
 OutputFile::~OutputFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
@@ -73,12 +75,13 @@ OutputFile::~OutputFile() {
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
     : path_(std::move(other.path_)),
+      shown_(std::move(other.shown_)),
       descriptor_(std::exchange(other.descriptor_, -1)),
       written_(other.written_),
       flushed_(other.flushed_) {}
 
 void OutputFile::fail(int error_code) const {
-  throw Error(str("cannot write ", path_.string(), " at byte ", written_, ": ", errno_text(error_code),
+  throw Error(str("cannot write ", shown_.string(), " at byte ", written_, ": ", errno_text(error_code),
                   space_hint(path_, error_code)));
 }
 

@@ -27,7 +27,8 @@ class OutputFile {
     append,    // every write() goes to the end, also when several processes write
   };
 
-  OutputFile(std::filesystem::path path, Mode mode);
+  // `shown` is the name in errors where that is not `path`: a temporary file's is nobody's concern.
+  OutputFile(std::filesystem::path path, Mode mode, std::filesystem::path shown = {});
   ~OutputFile();
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
@@ -49,6 +50,7 @@ class OutputFile {
   [[noreturn]] void fail(int error_code) const;
 
   std::filesystem::path path_;
+  std::filesystem::path shown_;
   int descriptor_ = -1;
   std::uint64_t written_ = 0;
   std::optional<std::uint64_t> flushed_;  // of a large file: so many bytes were handed to the disk

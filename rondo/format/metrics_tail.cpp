@@ -6,12 +6,19 @@
 #include <string_view>
 
 #include "rondo/base/error.h"
+#include "rondo/base/regular_file.h"
+#include "rondo/base/text.h"
 
 namespace rondo {
 
 MetricsTail::News MetricsTail::read() {
   struct stat now {};
   if (::stat(path_.c_str(), &now) != 0) return {};
+  // A pipe has no size: it would look like a run without steps.
+  if (!S_ISREG(now.st_mode)) {
+    throw DataError(str("cannot read ", path_.string(), ": it is ", kind_of_file(now.st_mode),
+                        ", expected a regular file"));
+  }
   News news;
   if (now.st_ino != inode_ || static_cast<std::uint64_t>(now.st_size) < read_bytes_) {
     news.from_the_start = inode_ != 0;

@@ -1,7 +1,9 @@
 #include "rondo/format/metrics_tail.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include "rondo/base/error.h"
 #include "tests/temporary_directory.h"
 
 namespace rondo::metrics_tail_test {
@@ -18,6 +20,18 @@ std::vector<std::int64_t> steps_of(const MetricsTail::News& news) {
   std::vector<std::int64_t> steps;
   for (const MetricsRow& row : news.rows) steps.push_back(row.step);
   return steps;
+}
+
+TEST(MetricsTail, OfANamedPipeIsRefusedByName) {
+  const TemporaryDirectory directory;
+  ASSERT_EQ(::mkfifo((directory / "metrics.jsonl").c_str(), 0600), 0);
+  try {
+    MetricsTail(directory / "metrics.jsonl").read();
+    ADD_FAILURE() << "nothing was said";
+  } catch (const DataError& error) {
+    const std::string said = error.what();
+    EXPECT_NE(said.find("metrics.jsonl: it is a named pipe"), std::string::npos) << said;
+  }
 }
 
 TEST(MetricsTail, GivesEachRowOnceWhenItsLineIsWhole) {

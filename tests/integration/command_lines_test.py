@@ -64,6 +64,8 @@ MISSING = [["train", "--data", "GONE"], ["train", "--data", "HERE", "--init-weig
            ["train", "--data", "HERE", "--model", "bert", "--vocabulary", "GONE"],
            ["plan", "GONE", "--memory-limit", "1GiB"], ["plan", "--profile", "GONE", "--memory-limit", "1GiB"],
            ["tokenize", "GONE", "-o", "OUT"], ["train", "--data", "HERE,GONE", "--data-weights", "1,1"],
+           ["evaluate", "GONE"], ["predict", "GONE", "--data", "HERE"], ["export", "GONE", "-o", "OUT.safetensors"],
+           ["profile", "--model", "GONE.pt", "--json", "OUT.json"], ["top", "GONE"], ["report", "GONE", "GONE"],
            ["simulate", "GONE"], ["simulate", "--synthetic", "gpt", "--plan", "GONE"], ["report", "GONE"],
            ["checkpoint", "inspect", "GONE"], ["checkpoint", "verify", "GONE"], ["checkpoint", "diff", "GONE", "GONE"],
            ["checkpoint", "convert", "GONE", "x.safetensors"], ["run", "./GONE"]]

@@ -1,5 +1,6 @@
 """A program in C++ trains alike under every launcher: rondo run, torchrun and mpirun."""
 import importlib.util
+import json
 import re
 import shutil
 import subprocess
@@ -39,3 +40,23 @@ def test_losses_are_those_of_rondo_run(launcher, rondo, rondo_bin, clean_environ
     assert losses(other.stdout) == losses(own.stdout)
     alone = subprocess.run([program], env=clean_environment, cwd=tmp_path, capture_output=True, text=True, timeout=180)
     assert losses(alone.stdout) != losses(own.stdout), "the ranks did not train together"
+
+
+def test_the_training_program_trains_alike(launcher, rondo, rondo_bin, clean_environment, tmp_path):
+    """`rondo train`'s worker, which the launcher of `rondo run` starts as well."""
+    table = tmp_path / "table.csv"
+    table.write_text("a,b,label\n" + "".join(f"{i},{i * 0.5},{i % 2}\n" for i in range(32)))
+    flags = ["--model", "mlp", "--data", table, "--data-kind", "csv", "--label-column", "label", "--steps", "4",
+             "--batch-size", "2", "--seed", "1", "--matmul", "default", "--run-dir"]
+
+    def rows(run):
+        lines = map(json.loads, (tmp_path / run / "metrics.jsonl").read_text().splitlines())
+        return sorted((row["step"], row["rank"], row["loss"]) for row in lines if "loss" in row)
+
+    own = rondo("train", *flags, tmp_path / "own", "--nproc-per-node", RANKS, timeout=180)
+    assert own.returncode == 0, own.stderr
+    command = [*launcher, rondo_bin / "rondo-train-worker", *flags, tmp_path / "other"]
+    other = subprocess.run(list(map(str, command)), env=clean_environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert other.returncode == 0, other.stderr
+    assert {step for step, _, _ in rows("own")} == {1, 2, 3, 4}
+    assert rows("other") == rows("own")

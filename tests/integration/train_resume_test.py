@@ -7,6 +7,7 @@ import time
 
 import pytest
 from launching import all_gone, wait_until
+from support import write_images
 from train_test import SMALL, checkpoints, losses, rows, text, train, worker_pids  # noqa: F401
 
 # Every eight bytes of nine tenths of the long text are a forward pass: minutes of validation on any machine.
@@ -278,4 +279,12 @@ def test_options_without_effect_are_refused_by_name(train, tmp_path, flags, opti
     result = train("--steps", 1, "--nproc-per-node", 2, *flags)
     assert result.returncode == 2, result.stderr
     assert option in result.stderr and other in result.stderr, result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_label_column_of_images_is_refused_by_name(rondo, tmp_path):
+    images = write_images(tmp_path / "images")
+    result = rondo("train", "--data", images, "--model", "mlp", "--steps", 1, "--run-dir", tmp_path / "run", "--label-column", "1")
+    assert result.returncode == 2, result.stderr
+    assert "--label-column" in result.stderr and "idx" in result.stderr, result.stderr
     assert not (tmp_path / "run").exists()
