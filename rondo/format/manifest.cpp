@@ -98,8 +98,10 @@ Manifest parse_manifest(std::string_view text, const std::string& file) {
   try {
     const bool is_known = json.at("version") == kWholeVersion || json.at("version") == kPartsVersion;
     if (json.at("format") != format_name || !is_known) {
+      const bool newer = json.at("version").is_number() && json.at("version") > kPartsVersion;
       throw DataError(str("format ", json.at("format").dump(), " version ", json.at("version").dump(),
-                          ", expected \"", format_name, "\" version ", kWholeVersion, " or ", kPartsVersion));
+                          ", expected \"", format_name, "\" version ", kWholeVersion, " or ", kPartsVersion,
+                          newer ? "; a newer rondo has written it" : ""));
     }
     Manifest manifest{json_integer(json.at("step"), "step", 0), {}};
     std::unordered_set<std::string> names;

@@ -291,7 +291,8 @@ class Trainer {
   Strategy& strategy_;
   c10::Device device_;
   std::unique_ptr<PartsSaver> parts_saver_;
-  std::shared_ptr<MemoryObserver> memory_;  // null where the process does not track its memory
+  std::unique_ptr<CallbackFailures> failures_;  // of hooks since ranks agreed last
+  std::shared_ptr<MemoryObserver> memory_;      // null where the process does not track its memory
   std::unique_ptr<Training> training_;
   LossFunction loss_ = cross_entropy;
   std::vector<Metric> metrics_;
@@ -305,9 +306,8 @@ class Trainer {
   // What the position within an epoch refers to: samples, global_batch, seed, shuffle. Of the last fit, or
   // restored.
   nlohmann::json sampling_ = nlohmann::json::object();
-  std::unique_ptr<CallbackFailures> failures_;  // of hooks since ranks agreed last
-  bool fitting_ = false;                        // in fit, which agrees on failures
-  bool paused_ = false;                         // something that is not training happened since the last step
+  bool fitting_ = false;  // in fit, which agrees on failures
+  bool paused_ = false;   // something that is not training happened since the last step
 };
 
 }  // namespace rondo

@@ -1,14 +1,20 @@
 """Checkpoints in parts: written by all ranks, in the background, read by every layout, and whole after any kill."""
 import json
 import os
+import pathlib
 import random
 import re
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
 from safetensors_files import read_safetensors
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "mutate"))
+
+from mutations import seal  # noqa: E402
 
 MODEL = ["--model", "gpt-tiny", "--layers", "2", "--width", "32", "--context", "16", "--data-kind", "text", "--extensions", ".md",
          "--batch-size", "2", "--log-every", "1", "--validation-fraction", "0", "--progress", "off", "--trace-steps", "0"]
@@ -57,6 +63,36 @@ def test_a_run_goes_on_in_another_layout_from_parts_written_in_the_background(wo
     assert set(there) == set(alone)
     for step, loss in alone.items():
         assert there[step] == pytest.approx(loss, rel=2e-4), step
+
+
+def test_from_four_parts_to_three_to_one_every_byte_stays(words, rondo_bin, clean_environment, tmp_path):
+    run(words, clean_environment, "--steps", 2, "--run-dir", tmp_path / "four", "--nproc-per-node", 4, "--strategy", "zero3",
+        "--checkpoint-in-parts")
+    commands = {"three": ["reshard", tmp_path / "four", tmp_path / "three", "--parts", 3],
+                "one": ["reshard", tmp_path / "three", tmp_path / "one", "--parts", 1]}
+    for name, command in commands.items():
+        run([rondo_bin / "rondo", "checkpoint", *command], clean_environment)
+        run([rondo_bin / "rondo", "checkpoint", "verify", tmp_path / name], clean_environment)
+        same = run([rondo_bin / "rondo", "checkpoint", "diff", tmp_path / "four", tmp_path / name, "--json", "-"], clean_environment)
+        assert json.loads(same.stdout)["differences"] == []
+    whole = {}
+    for name in ("four", "three", "one"):
+        run([rondo_bin / "rondo", "checkpoint", "merge", tmp_path / name, tmp_path / f"{name}-whole"], clean_environment)
+        files = (tmp_path / f"{name}-whole" / "step-00000002").glob("*.safetensors")
+        whole[name] = {path.name: path.read_bytes() for path in files}
+    assert {"model.safetensors", "optimizer.safetensors"} <= set(whole["four"])
+    assert whole["four"] == whole["three"] == whole["one"]
+
+
+def test_a_checkpoint_of_a_newer_format_is_refused_as_that(words, rondo_bin, clean_environment, tmp_path):
+    run(words, clean_environment, "--steps", 1, "--run-dir", tmp_path / "a")
+    manifest = newest(tmp_path / "a") / "manifest.json"
+    newer, changed = re.subn(rb'("version": )\d+', rb"\g<1>9", manifest.read_bytes(), count=1)
+    assert changed == 1
+    manifest.write_bytes(seal(newer))
+    refused = run(words, clean_environment, "--steps", 2, "--run-dir", tmp_path / "a", "--resume", code=1)
+    assert "version 9" in refused.stderr and "newer rondo" in refused.stderr and "manifest.json" in refused.stderr
+    run([rondo_bin / "rondo", "checkpoint", "verify", tmp_path / "a"], clean_environment, code=1)
 
 
 def test_the_newest_or_the_one_before_loads_after_a_kill_at_any_moment(words, rondo_bin, clean_environment, tmp_path):
