@@ -1,13 +1,16 @@
-// ResNet-18 on a folder of images (JPEG or PNG, a folder for each class), with its batch norms over all
-// ranks.
-//   rondo run -n 2 build/release/bin/examples/resnet IMAGES [WIDTH]
+// ResNet-18 or ResNet-50 on a folder of images (JPEG or PNG, a folder for each class), with its batch norms
+// over all ranks.
+//   rondo run -n 2 build/release/bin/examples/resnet IMAGES [WIDTH [18|50]]
 // WIDTH 64, the default, is the published network; its first layers are those for small images.
 #include <torch/nn.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <array>
 #include <iostream>
+#include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "rondo/backend/context.h"
 #include "rondo/data/open.h"
@@ -23,42 +26,59 @@ torch::nn::Conv2d convolution(std::int64_t from, std::int64_t to, std::int64_t s
       torch::nn::Conv2dOptions(from, to, size).stride(stride).padding(size / 2).bias(false));
 }
 
+// How many blocks each of the four stages has, and of what kind they are.
+struct Depth {
+  std::array<int, 4> blocks;
+  bool narrow;  // 1x1, 3x3, 1x1 with a quarter of the channels inside, in place of 3x3 twice
+};
+
+Depth depth(const std::string& layers) {
+  if (layers == "18") return {.blocks = {2, 2, 2, 2}, .narrow = false};
+  if (layers == "50") return {.blocks = {3, 4, 6, 3}, .narrow = true};
+  throw std::invalid_argument("'" + layers + "' layers, expected 18 or 50");
+}
+
+// What a block adds to its input.
+torch::nn::Sequential addition(std::int64_t from, std::int64_t to, std::int64_t stride, bool narrow) {
+  using torch::nn::ReLU;
+  if (!narrow)
+    return torch::nn::Sequential(convolution(from, to, 3, stride), rondo::SyncBatchNorm(to), ReLU(),
+                                 convolution(to, to, 3, 1), rondo::SyncBatchNorm(to));
+  const std::int64_t inner = to / 4;
+  return torch::nn::Sequential(convolution(from, inner, 1, 1), rondo::SyncBatchNorm(inner), ReLU(),
+                               convolution(inner, inner, 3, stride), rondo::SyncBatchNorm(inner), ReLU(),
+                               convolution(inner, to, 1, 1), rondo::SyncBatchNorm(to));
+}
+
 struct BlockImpl : torch::nn::Module {
-  BlockImpl(std::int64_t from, std::int64_t to, std::int64_t stride)
-      : first(register_module("first", convolution(from, to, 3, stride))),
-        first_norm(register_module("first_norm", rondo::SyncBatchNorm(to))),
-        second(register_module("second", convolution(to, to, 3, 1))),
-        second_norm(register_module("second_norm", rondo::SyncBatchNorm(to))) {
+  BlockImpl(std::int64_t from, std::int64_t to, std::int64_t stride, bool narrow)
+      : added(register_module("added", addition(from, to, stride, narrow))) {
     if (from == to && stride == 1) return;
     shortcut = register_module(
         "shortcut", torch::nn::Sequential(convolution(from, to, 1, stride), rondo::SyncBatchNorm(to)));
   }
   at::Tensor forward(const at::Tensor& input) {
-    const at::Tensor inner = second_norm(second(torch::relu(first_norm(first(input)))));
-    return torch::relu(inner + (shortcut ? shortcut->forward(input) : input));
+    return torch::relu(added->forward(input) + (shortcut ? shortcut->forward(input) : input));
   }
-  torch::nn::Conv2d first;
-  rondo::SyncBatchNorm first_norm;
-  torch::nn::Conv2d second;
-  rondo::SyncBatchNorm second_norm;
-  torch::nn::Sequential shortcut{nullptr};
+  torch::nn::Sequential added, shortcut{nullptr};
 };
 TORCH_MODULE(Block);
 
-struct ResNet18Impl : torch::nn::Module {
-  ResNet18Impl(std::int64_t classes, std::int64_t width)
+struct ResNetImpl : torch::nn::Module {
+  ResNetImpl(const Depth& depth, std::int64_t classes, std::int64_t width)
       : stem(register_module("stem", convolution(3, width, 3, 1))),
-        norm(register_module("norm", rondo::SyncBatchNorm(width))),
-        head(register_module("head", torch::nn::Linear(8 * width, classes))) {
+        norm(register_module("norm", rondo::SyncBatchNorm(width))) {
     std::int64_t from = width;
     for (int stage = 0; stage < 4; ++stage) {
-      const std::int64_t to = width << stage;
-      for (int i = 0; i < 2; ++i) {
-        blocks.push_back(register_module("block" + std::to_string(2 * stage + i),
-                                         rondo::Unit<Block>(from, to, stage > 0 && i == 0 ? 2 : 1)));
+      const std::int64_t to = (width << stage) * (depth.narrow ? 4 : 1);
+      for (int i = 0; i < depth.blocks[static_cast<std::size_t>(stage)]; ++i) {
+        const std::int64_t stride = stage > 0 && i == 0 ? 2 : 1;
+        blocks.push_back(register_module("block" + std::to_string(blocks.size()),
+                                         rondo::Unit<Block>(from, to, stride, depth.narrow)));
         from = to;
       }
     }
+    head = register_module("head", torch::nn::Linear(from, classes));
   }
   at::Tensor forward(const at::Tensor& images) {
     at::Tensor value = torch::relu(norm(stem(images)));
@@ -68,14 +88,14 @@ struct ResNet18Impl : torch::nn::Module {
   torch::nn::Conv2d stem;
   rondo::SyncBatchNorm norm;
   std::vector<rondo::Unit<Block>> blocks;
-  torch::nn::Linear head;
+  torch::nn::Linear head{nullptr};
 };
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2 || argc > 3) {
-    std::cerr << "usage: resnet IMAGES [WIDTH]\n";
+  if (argc < 2 || argc > 4) {
+    std::cerr << "usage: resnet IMAGES [WIDTH [18|50]]\n";
     return 2;
   }
   try {
@@ -84,8 +104,8 @@ int main(int argc, char** argv) {
     const rondo::OpenedData data = rondo::open_data(
         "image_folder", argv[1], {.validation_fraction = 0.25, .images = {.size = 16, .crop_scale = 0.5}});
     torch::manual_seed(1);
-    const auto model =
-        std::make_shared<ResNet18Impl>(data.train->info().classes, argc == 3 ? std::stoi(argv[2]) : 64);
+    const auto model = std::make_shared<ResNetImpl>(
+        depth(argc > 3 ? argv[3] : "18"), data.train->info().classes, argc > 2 ? std::stoi(argv[2]) : 64);
     rondo::synchronise_batch_norms(*model, context.world());
     rondo::Trainer trainer(*strategy, model);
     trainer.compile(rondo::OptimizerOptions{.name = "sgd",

@@ -1,7 +1,9 @@
 """Every example runs as its header says: on two or more ranks under the launcher, and as one process."""
 import ast
+import json
 import random
 import re
+import struct
 
 import pytest
 
@@ -200,7 +202,8 @@ def test_image_to_text(example):
     assert numbers(example("image_to_text"), "numbers read right")[-1] > 0.9
 
 
-def test_resnet(example, tmp_path):
+@pytest.mark.parametrize("layers", [18, 50])
+def test_resnet(example, tmp_path, layers):
     """Two kinds of pictures: bright above, or bright below."""
     from PIL import Image
     source = random.Random(1)
@@ -211,8 +214,39 @@ def test_resnet(example, tmp_path):
             image = Image.frombytes("L", (20, 20), noise).convert("RGB")
             image.paste((230, 200 + i, 180), (0, 0 if kind == "above" else 12, 20, 8 if kind == "above" else 20))
             image.save(tmp_path / "images" / kind / f"{i}.png")
-    output = example("resnet", tmp_path / "images", 4)
+    output = example("resnet", tmp_path / "images", 4, layers)
     assert numbers(output, "accuracy")[-1] > 0.8
+
+
+def test_resnet_of_other_layers(run, rondo_bin, tmp_path):
+    result = run(rondo_bin / "examples" / "resnet", tmp_path, 4, 50, "more")
+    assert result.returncode == 2 and "usage" in result.stderr
+
+
+def write_bands(folder, part, count, source):
+    """Images of 28 x 28 as MNIST's files have them: noise with a bright band of rows, which says the class."""
+    labels = bytes(i % 10 for i in range(count))
+    noise = [bytes(source.choices(range(100), k=28 * 28)) for _ in labels]
+    images = [image[:28 * (2 * label + 4)] + bytes([220] * 28 * 2) + image[28 * (2 * label + 6):]
+              for image, label in zip(noise, labels)]
+    (folder / f"{part}-images-idx3-ubyte").write_bytes(struct.pack(">4i", 0x803, count, 28, 28) + b"".join(images))
+    (folder / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 0x801, count) + labels)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_idx_classification(example, tmp_path, ranks):
+    source = random.Random(1)
+    write_bands(tmp_path, "train", 800, source)
+    write_bands(tmp_path, "t10k", 101, source)  # does not divide evenly
+    output = example("idx_classification", tmp_path, ranks=ranks)
+    accuracies = numbers(output, "accuracy")
+    assert len(accuracies) == 3 and accuracies[-1] > 0.9
+    assert numbers(output, "of") == [101] * 3
+
+
+def test_idx_classification_without_files(run, rondo_bin, clean_environment, tmp_path):
+    result = run(rondo_bin / "examples" / "idx_classification", tmp_path, env=clean_environment)
+    assert result.returncode == 1 and "idx_classification:" in result.stderr and str(tmp_path) in result.stderr
 
 
 def test_bert_pre_training_and_classification(run, rondo, repository, clean_environment, tmp_path):
@@ -221,6 +255,14 @@ def test_bert_pre_training_and_classification(run, rondo, repository, clean_envi
     losses = numbers(done.stdout, "validation loss")
     assert losses[0] < 2 and "stopped early" in done.stdout
     assert numbers(done.stdout, "\naccuracy")[-1] > 0.8
+
+
+def test_gpt_pre_training_on_shards_of_tokens(run, rondo, repository, clean_environment, tmp_path):
+    done = run(repository / "examples" / "gpt" / "run.sh", tmp_path / "gpt", rondo.program, env=clean_environment, timeout=180)
+    assert done.returncode == 0, done.stderr
+    shards = json.loads((tmp_path / "gpt" / "tokens" / "tokens.json").read_text())["shards"]
+    assert len(shards) == 4 and all(shard["tokens"] <= 10000 for shard in shards)
+    assert numbers(done.stdout, "\nloss")[-1] < 0.5
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# GPT from nothing: texts are written as shards of tokens, a GPT is pre-trained on the shards by two processes, and evaluated.
+#   examples/gpt/run.sh FOLDER [RONDO [TOKENIZER]]
+# FOLDER: for the texts, the tokens and the run; RONDO: the program, default rondo; TOKENIZER: a tokenizer.json of byte pairs, without
+# which tokens are bytes.
+set -euo pipefail
+tokenizer=()
+if [[ $# -gt 2 ]]; then tokenizer=(--tokenizer "$(realpath "$3")"); fi
+mkdir -p "$1"
+cd "$1"
+rondo=${2:-rondo}
+
+# 400 short stories, a JSON line each.
+awk 'BEGIN {
+  split("cat dog bird fox", who); split("river garden house hill", where); split("slept sang played waited", what)
+  srand(1)
+  for (i = 0; i < 400; ++i) {
+    story = ""
+    for (j = 0; j < 3; ++j)
+      story = story "the " who[1 + int(4 * rand())] " " what[1 + int(4 * rand())] " by the " where[1 + int(4 * rand())] ". "
+    print "{\"text\": \"" story "\"}" > "stories.jsonl"
+  }
+}'
+
+"$rondo" tokenize stories.jsonl -o tokens --documents jsonl --shard-tokens 10000 "${tokenizer[@]}"
+"$rondo" train --model gpt --data tokens --context 32 --layers 2 --heads 2 --width 32 --strategy zero2 --nproc-per-node 2 \
+  --batch-size 8 --epochs 6 --lr 1e-2 --schedule cosine --warmup 20 --clip-norm 1 --seed 1 --progress off --run-dir pretraining
+"$rondo" evaluate pretraining

@@ -1,0 +1,48 @@
+// Classification of images in MNIST's files (IDX): the folder has train-images-idx3-ubyte and
+// train-labels-idx1-ubyte, and may have the two t10k files, on which the network is then judged.
+//   rondo run -n 2 build/release/bin/examples/idx_classification FOLDER
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <iostream>
+
+#include "rondo/backend/context.h"
+#include "rondo/data/open.h"
+#include "rondo/models/convnet.h"
+#include "rondo/parallel/registry.h"
+#include "rondo/train/trainer.h"
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::cerr << "usage: idx_classification FOLDER\n";
+    return 2;
+  }
+  try {
+    const rondo::Context context = rondo::init();
+    const auto strategy = rondo::all_strategies().make("ddp", context);
+    // A folder without t10k files gives a tenth of its images to be judged on.
+    const rondo::OpenedData data = rondo::open_data("idx", argv[1], {.validation_fraction = 0.1});
+    const rondo::DatasetInfo& info = data.train->info();
+    torch::manual_seed(1);
+    const auto model =
+        std::make_shared<rondo::ConvnetImpl>(rondo::ConvnetConfig{.channels = info.input_shape[0],
+                                                                  .height = info.input_shape[1],
+                                                                  .width = info.input_shape[2],
+                                                                  .classes = info.classes});
+    rondo::Trainer trainer(*strategy, model);
+    trainer.compile(rondo::OptimizerOptions{.name = "adamw", .learning_rate = 2e-3}, rondo::cross_entropy,
+                    {rondo::loss_metric(), rondo::accuracy_metric()});
+    for (int epoch = 1; epoch <= 3; ++epoch) {
+      trainer.fit(data.train, {.epochs = epoch, .batch_size = 32 / context.world_size()});
+      // Over all ranks, each image once, also where their number does not divide evenly.
+      const auto figures = trainer.evaluate(*data.validation);
+      if (context.rank() == 0)
+        std::cout << "epoch " << epoch << " loss " << figures.at("loss") << " accuracy "
+                  << figures.at("accuracy") << " of " << data.validation->size() << " images\n";
+    }
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << "idx_classification: " << error.what() << "\n";
+    return 1;
+  }
+}
