@@ -10,7 +10,7 @@ namespace rondo {
 
 // A failure that every rank knows of. Rank 0 is the one to report it, so that a job gives one error and not
 // one per rank.
-class AgreedError final : public Error {
+class AgreedError : public Error {
  public:
   AgreedError(const std::string& message, ExitCode exit_code, bool mine_to_report)
       : Error(message), exit_code_(exit_code), mine_to_report_(mine_to_report) {}

@@ -4,7 +4,6 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/train/agreement.h"
 
 namespace rondo {
 
@@ -35,6 +34,20 @@ void CallbackFailures::tell(const Context& context, const std::vector<std::share
 
 void CallbackFailures::rethrow() {
   if (first_) std::rethrow_exception(std::exchange(first_, nullptr));
+}
+
+void CallbackFailures::agree(const Context& context) {
+  try {
+    run_agreed(context, [this] { rethrow(); });
+  } catch (const AgreedError& error) {
+    throw CallbackFailed(error.what(), error.exit_code(), error.mine_to_report());
+  } catch (const CommunicationError&) {
+    throw;
+  } catch (const UsageError& error) {  // of a process alone, as below
+    throw CallbackFailed(error.what(), ExitCode::usage, true);
+  } catch (const std::exception& error) {
+    throw CallbackFailed(error.what(), ExitCode::failed, true);
+  }
 }
 
 }  // namespace rondo

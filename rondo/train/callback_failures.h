@@ -5,9 +5,17 @@
 #include <memory>
 #include <vector>
 
+#include "rondo/train/agreement.h"
 #include "rondo/train/callback.h"
 
 namespace rondo {
+
+// What a callback threw when a checkpoint was about to be written, which was not. Whoever goes on where a
+// checkpoint cannot be written does not go on here.
+class CallbackFailed final : public AgreedError {
+ public:
+  using AgreedError::AgreedError;
+};
 
 // What callbacks of one rank throw. The other ranks do not know of it and go on with what all do together, so
 // this rank does too, and the first failure is kept until they agree on it (run_agreed). One thread.
@@ -21,6 +29,8 @@ class CallbackFailures {
   void forget() { first_ = nullptr; }
   // Throws the first failure, with the callback's name where there are several ranks, and forgets it.
   void rethrow();
+  // Throws CallbackFailed on all ranks when there is a failure on some. Collective.
+  void agree(const Context& context);
 
  private:
   std::exception_ptr first_;

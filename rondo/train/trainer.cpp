@@ -161,11 +161,6 @@ void Trainer::tell_callbacks(const std::function<void(Callback&)>& hook) {
   failures_->tell(strategy_.context(), callbacks_, hook);
 }
 
-void Trainer::agree_on_hooks() {
-  if (fitting_) return;
-  run_agreed(strategy_.context(), [this] { failures_->rethrow(); });
-}
-
 StepRecord Trainer::train_on_batch(const Batch& batch, double clip_norm) {
   optimizer();
   go_on_with_shown_weights();
@@ -230,11 +225,11 @@ void Trainer::save(const std::filesystem::path& root, const SaveOptions& options
   if (options.incremental && (options.in_parts || options.in_background))
     throw UsageError("a checkpoint is incremental, or in parts or in the background: rank 0 links files");
   paused_ = true;
-  tell_callbacks([this](Callback& callback) { callback.before_save(*this); });
+  nlohmann::json callbacks = prepare_callbacks_for_save();
   if (memory_) memory_->enter_phase(position_.step, "checkpoint", MemoryCategory::other);
   const Context& context = strategy_.context();
   const bool in_parts = options.in_parts || options.in_background;
-  CheckpointContents contents = rest_of_checkpoint();
+  CheckpointContents contents = rest_of_checkpoint(std::move(callbacks));
   if (in_parts) {
     parts_saver_->save(
         context,
@@ -250,20 +245,19 @@ void Trainer::save(const std::filesystem::path& root, const SaveOptions& options
   }
   if (memory_) memory_->leave_phase();
   tell_callbacks([&](Callback& callback) { callback.after_save(*this, root); });
-  agree_on_hooks();
+  if (!fitting_) failures_->agree(context);
 }
 
 void Trainer::replicate(ReplicaSaver& replica) {
   paused_ = true;
-  tell_callbacks([this](Callback& callback) { callback.before_save(*this); });
+  nlohmann::json callbacks = prepare_callbacks_for_save();
   if (memory_) memory_->enter_phase(position_.step, "checkpoint", MemoryCategory::other);
-  CheckpointContents rest = rest_of_checkpoint();
+  CheckpointContents rest = rest_of_checkpoint(std::move(callbacks));
   replica.save(position_.step, training_->state(), saved_tensors(), std::move(rest));
   if (memory_) memory_->leave_phase();
-  agree_on_hooks();
 }
 
-CheckpointContents Trainer::rest_of_checkpoint() {
+CheckpointContents Trainer::rest_of_checkpoint(nlohmann::json callbacks) {
   const Context& context = strategy_.context();
   CheckpointContents contents;
   contents.random_states = gather(random_state(device_), context.world(), 0);
@@ -275,18 +269,20 @@ CheckpointContents Trainer::rest_of_checkpoint() {
                                            .last = last_,
                                            .sampling = sampling_,
                                            .precision = training_->precision().state(),
-                                           .callbacks = states_of_callbacks()});
+                                           .callbacks = std::move(callbacks)});
   contents.values["world_size"] = context.world_size();
   contents.values["model"] = {{"name", training_->model().name}, {"config", training_->model().config}};
   return contents;
 }
 
-nlohmann::json Trainer::states_of_callbacks() {
+nlohmann::json Trainer::prepare_callbacks_for_save() {
+  tell_callbacks([this](Callback& callback) { callback.before_save(*this); });
   nlohmann::json states = callback_states_;
   tell_callbacks([&](Callback& callback) {
     // One that was restored after the last fit does not know it yet.
     if (!states.contains(callback.name())) states[callback.name()] = callback.state();
   });
+  failures_->agree(strategy_.context());
   return states;
 }
 

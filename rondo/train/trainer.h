@@ -264,13 +264,13 @@ class Trainer {
 
   TrainingState loading_state();
   // What a checkpoint holds besides tensors of the model and the optimizer, on rank 0. Collective.
-  CheckpointContents rest_of_checkpoint();
-  // As they are now; what no fit has had since it was restored stays as it is.
-  nlohmann::json states_of_callbacks();
-  // Calls `hook` of each callback at a save: a failure is agreed on by fit, or by agree_on_hooks().
+  // `callbacks`: their states.
+  CheckpointContents rest_of_checkpoint(nlohmann::json callbacks);
+  // before_save() of all callbacks, then their states as they are now; what no fit has had since it was
+  // restored stays as it is. Throws CallbackFailed. Collective.
+  nlohmann::json prepare_callbacks_for_save();
+  // Calls `hook` of each callback and keeps failures until ranks agree on them.
   void tell_callbacks(const std::function<void(Callback&)>& hook);
-  // Outside of fit, throws what callbacks have thrown. Collective.
-  void agree_on_hooks();
   Trainer(std::in_place_t, Strategy& strategy, ModelFactory factory, c10::Device device,
           const PrecisionOptions& precision);
 

@@ -2,7 +2,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
-#include "rondo/train/agreement.h"
+#include "rondo/train/callback_failures.h"
 
 namespace rondo {
 namespace {
@@ -18,6 +18,8 @@ void warn(const Trainer& trainer, const char* what, const Error& error) {
 void save_or_warn(const Trainer& trainer, const char* what, const std::function<void()>& save) {
   try {
     save();
+  } catch (const CallbackFailed&) {
+    throw;
   } catch (const AgreedError& error) {
     warn(trainer, what, error);
   } catch (const Error& error) {

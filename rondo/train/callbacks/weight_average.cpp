@@ -30,6 +30,7 @@ void WeightAverage::on_train_begin(Trainer& trainer, const FitPlan& plan) {
   const bool here = context.rank() == 0 && !options_.directory.empty() && plan.first_step > 0 &&
                     std::filesystem::exists(own);
   const bool resumes = broadcast_object(here, context.world()).get<bool>();
+  saving_ = false;
   average_ = resumes ? trainer.weights_of(own) : trainer.copy_weights();
 }
 

@@ -1,7 +1,7 @@
 #include "rondo/train/replica/memory_replica.h"
 
 #include "rondo/base/log.h"
-#include "rondo/train/agreement.h"
+#include "rondo/train/callback_failures.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo {
@@ -14,6 +14,8 @@ void MemoryReplica::on_step_complete(Trainer& trainer, const StepRecord& record)
   if (record.step % options_.every_steps != 0) return;
   try {
     trainer.replicate(*saver_);
+  } catch (const CallbackFailed&) {
+    throw;
   } catch (const AgreedError& error) {
     if (trainer.strategy().context().rank() == 0)
       log::warning("the replica of step ", record.step, " could not be begun: ", error.what(),
