@@ -277,12 +277,17 @@ CheckpointContents Trainer::rest_of_checkpoint(nlohmann::json callbacks) {
 
 nlohmann::json Trainer::prepare_callbacks_for_save() {
   tell_callbacks([this](Callback& callback) { callback.before_save(*this); });
+  nlohmann::json states = states_of_callbacks();
+  failures_->agree(strategy_.context());
+  return states;
+}
+
+nlohmann::json Trainer::states_of_callbacks() {
   nlohmann::json states = callback_states_;
   tell_callbacks([&](Callback& callback) {
     // One that was restored after the last fit does not know it yet.
     if (!states.contains(callback.name())) states[callback.name()] = callback.state();
   });
-  failures_->agree(strategy_.context());
   return states;
 }
 
@@ -412,6 +417,7 @@ void Trainer::rebuild(const Context& context) {
   // As in a checkpoint: numbers that JSON lacks become null.
   const nlohmann::json told = broadcast_object(to_json(mine).dump(), context.world(), source);
   const std::string what = str("what rank ", source, " said of the training");
+  failures_->agree(context);
   TrainingValues values = parse_training_values(parse_json_strict(told.get<std::string>(), what), what);
   position_ = values.position;
   last_ = std::move(values.last);

@@ -266,9 +266,10 @@ class Trainer {
   // What a checkpoint holds besides tensors of the model and the optimizer, on rank 0. Collective.
   // `callbacks`: their states.
   CheckpointContents rest_of_checkpoint(nlohmann::json callbacks);
-  // before_save() of all callbacks, then their states as they are now; what no fit has had since it was
-  // restored stays as it is. Throws CallbackFailed. Collective.
+  // before_save() of all callbacks, then their states. Throws CallbackFailed. Collective.
   nlohmann::json prepare_callbacks_for_save();
+  // As they are now; what no fit has had since it was restored stays as it is. Keeps failures.
+  nlohmann::json states_of_callbacks();
   // Calls `hook` of each callback and keeps failures until ranks agree on them.
   void tell_callbacks(const std::function<void(Callback&)>& hook);
   Trainer(std::in_place_t, Strategy& strategy, ModelFactory factory, c10::Device device,
