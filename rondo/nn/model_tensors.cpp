@@ -6,6 +6,7 @@
 
 #include <unordered_set>
 
+#include "rondo/base/error.h"
 #include "rondo/base/text.h"
 
 namespace rondo {
@@ -42,6 +43,16 @@ std::vector<at::Tensor> distinct_parameters(const torch::nn::Module& module) {
 ModelTensors without_repetitions(ModelTensors tensors) {
   return {without_repetitions(std::move(tensors.parameters)),
           without_repetitions(std::move(tensors.buffers))};
+}
+
+ModelTensors without_ignored(ModelTensors tensors, const std::vector<std::string>& ignored) {
+  for (const std::string& name : ignored) {
+    const auto is_called_so = [&](const ModelTensor& tensor) { return tensor.name == name; };
+    if (std::erase_if(tensors.parameters, is_called_so) + std::erase_if(tensors.buffers, is_called_so) == 0)
+      throw UsageError(
+          str("'", name, "' is to be ignored, and the model has no parameter or buffer of that name"));
+  }
+  return tensors;
 }
 
 ModelTensors tensors_of(const torch::nn::Module& model) {

@@ -38,6 +38,9 @@ ModelTensors tensors_of(const torch::jit::Module& model);
 // Drops undefined tensors and repetitions of the same tensor.
 ModelTensors without_repetitions(ModelTensors tensors);
 
+// Without the parameters and buffers of these names. Throws UsageError for a name that none of them has.
+ModelTensors without_ignored(ModelTensors tensors, const std::vector<std::string>& ignored);
+
 // The parameters of `module` in order of registration, each once: Module::parameters() lists one that several
 // modules share as often as it is registered, and an optimizer would step it as often.
 std::vector<at::Tensor> distinct_parameters(const torch::nn::Module& module);

@@ -27,16 +27,6 @@ bool is_one_of(const std::vector<at::Tensor>& tensors, const at::Tensor& tensor)
                      [&](const at::Tensor& each) { return each.is_same(tensor); });
 }
 
-ModelTensors without(ModelTensors tensors, const std::vector<std::string>& ignored) {
-  for (const std::string& name : ignored) {
-    const auto is_called_so = [&](const ModelTensor& tensor) { return tensor.name == name; };
-    if (std::erase_if(tensors.parameters, is_called_so) + std::erase_if(tensors.buffers, is_called_so) == 0)
-      throw UsageError(str("DistributedDataParallel: '", name,
-                           "' is to be ignored, and the model has no parameter or buffer of that name"));
-  }
-  return tensors;
-}
-
 }  // namespace
 
 NoSync::NoSync(std::shared_ptr<GradientReducer> reducer) : reducer_(std::move(reducer)) {
@@ -58,8 +48,8 @@ DistributedDataParallel::DistributedDataParallel(const torch::jit::Module& model
 DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, const Group& group,
                                                  const DdpOptions& options,
                                                  const std::vector<at::Tensor>& sparse)
-    : state_(new State{without(without_repetitions(std::move(tensors)), options.ignored), group, options,
-                       nullptr, nullptr}) {
+    : state_(new State{without_ignored(without_repetitions(std::move(tensors)), options.ignored), group,
+                       options, nullptr, nullptr}) {
   if (!group.member()) throw UsageError("DistributedDataParallel was given a group that this rank is not in");
   std::vector<ModelTensor> dense, by_rows;
   for (const ModelTensor& parameter : state_->tensors.parameters) {

@@ -26,7 +26,7 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const Plan
                            Context context, const ShardedOptions& options)
     : original_(std::move(module)),
       context_(std::move(context)),
-      tensors_(tensors_of(*original_)),
+      tensors_(without_ignored(tensors_of(*original_), options.ignored)),
       announcement_(context_.world()),
       setup_(*original_, tensors_, make_plan, context_, options),
       order_(units_.size(), roots(units_)),

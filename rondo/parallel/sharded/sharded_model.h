@@ -96,7 +96,7 @@ class ShardedModel final : public PreparedModel, private ModelParts {
 
   std::shared_ptr<torch::nn::Module> original_;
   Context context_;
-  ModelTensors tensors_;  // of the original
+  ModelTensors tensors_;  // of the original, without what is ignored
   StepAnnouncement announcement_;
   ShardedSetup setup_;
   const UnitEnvironment& environment_ = setup_.environment;

@@ -44,6 +44,10 @@ struct ShardedOptions : CommunicationOptions {
   // number that FSDP2's reshard_after_forward takes. 0 is all (its true), 1 keeps them whole (its false).
   int reshard_ranks = 0;
   OffloadOptions offload = {};  // what lives in files
+  // Names of parameters and buffers that are none of the strategy's business: each rank has its own, whole,
+  // and they are neither compared nor broadcast nor sharded nor reduced. The prepared module does not have
+  // them, so its optimizer does not change them, and checkpoints lack them. Not of planned.
+  std::vector<std::string> ignored = {};
 };
 
 // This folder's strategies: what they are called and can be told (without libtorch), and how one is made.

@@ -37,6 +37,21 @@ void checkpoint_as_planned(const cost::StepPlan& plan, const std::vector<ModelUn
   }
 }
 
+// The model's units without what is ignored. One of which nothing is left is none.
+std::vector<ModelUnit> units_without(const torch::nn::Module& module,
+                                     const std::vector<std::string>& ignored) {
+  std::vector<ModelUnit> units = partition_into_units(module);
+  if (ignored.empty()) return units;
+  for (ModelUnit& unit : units) {
+    std::erase_if(unit.parameters, [&](const ModelTensor& parameter) {
+      return std::find(ignored.begin(), ignored.end(), parameter.name) != ignored.end();
+    });
+  }
+  std::erase_if(units, [](const ModelUnit& unit) { return unit.parameters.empty(); });
+  if (units.empty()) throw UsageError("every parameter of the model is to be ignored: none is left to train");
+  return units;
+}
+
 // A strategy divides a model between its units and not within one while it computes.
 void require_units_fit(const std::vector<ModelUnit>& units) {
   const std::optional<Bytes> limit = replica_memory_tracker().limit();
@@ -57,6 +72,7 @@ void verify_same_model(const ModelTensors& tensors, const ShardedOptions& option
   DdpOptions agreed;
   agreed.find_unused_parameters = options.find_unused_parameters;
   agreed.broadcast_buffers = options.broadcast_buffers;
+  agreed.ignored = options.ignored;
   verify_same_model(tensors, agreed, world);
 }
 
@@ -95,7 +111,7 @@ std::set<const c10::TensorImpl*> uncast_parameters(const torch::nn::Module& modu
 ShardedSetup::ShardedSetup(torch::nn::Module& module, const ModelTensors& tensors, const PlanMaker& make_plan,
                            Context& context, const ShardedOptions& options)
     : in_background(context.world().traits().progresses_in_background && context.world_size() > 1) {
-  require_units_fit(partition_into_units(module));
+  require_units_fit(units_without(module, options.ignored));
   refuse_sparse_layers(module);
   verify_same_model(tensors, options, context.world());
   broadcast_coalesced(tensors.all_tensors(), context.world(), 0);
@@ -105,7 +121,7 @@ ShardedSetup::ShardedSetup(torch::nn::Module& module, const ModelTensors& tensor
   environment.policy = options.mixed_precision;
   environment.uncast = uncast_parameters(module, options.mixed_precision);
   prepare_offload(tensors, context.rank(), options.offload);
-  group_units(partition_into_units(module), make_plan, context, options);
+  group_units(units_without(module, options.ignored), make_plan, context, options);
   // A plan has counted every buffer.
   buffers.keep_free(!launches);
   make_queue(context, options);

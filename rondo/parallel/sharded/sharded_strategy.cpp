@@ -28,6 +28,10 @@ ShardedStrategy::ShardedStrategy(std::string name, Context context, ShardedOptio
       options_(std::move(options)),
       asked_shard_ranks_(options_.shard_ranks) {
   if (name == "planned") {
+    if (!options_.ignored.empty()) {
+      throw UsageError(str("strategy planned cannot ignore parameters ('", join(options_.ignored, "', '"),
+                           "'): a plan counts all of the model. Take zero1, zero2, zero3, hsdp or random"));
+    }
     given_ = read_plan(options_);
     plan_ = given_plan(*given_);
   } else if (name == "random") {
