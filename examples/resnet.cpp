@@ -53,6 +53,9 @@ torch::nn::Sequential addition(std::int64_t from, std::int64_t to, std::int64_t 
 struct BlockImpl : torch::nn::Module {
   BlockImpl(std::int64_t from, std::int64_t to, std::int64_t stride, bool narrow)
       : added(register_module("added", addition(from, to, stride, narrow))) {
+    // A block begins as its shortcut alone: so a deep net does not diverge in its first steps (Goyal et al.,
+    // "Accurate, Large Minibatch SGD", 2017).
+    torch::nn::init::zeros_(added->ptr(added->size() - 1)->as<rondo::SyncBatchNorm>()->weight);
     if (from == to && stride == 1) return;
     shortcut = register_module(
         "shortcut", torch::nn::Sequential(convolution(from, to, 1, stride), rondo::SyncBatchNorm(to)));
