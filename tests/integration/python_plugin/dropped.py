@@ -145,14 +145,6 @@ if rank == 0:
     dist.distributed_c10d._abort_process_group(aborted)
     mine = [torch.full((elements,), 7.0) for elements in (1000, 1_000_000) for _ in range(4)]
 dist.barrier()
-if rank == 1:
-    try:
-        dist.all_reduce(ones(1000), group=aborted)
-    except rondo_torch.CommunicationError as error:
-        check("aborted" in str(error), str(error))
-    else:
-        raise AssertionError("an aborted group went on")
-dist.barrier()
 check(all(bool((tensor == 7).all()) for tensor in mine), "an aborted operation wrote into another tensor")
 del aborted
 
