@@ -1,6 +1,7 @@
-# One static library per folder of rondo/: rondo_layer(NAME [TORCH] [USES layer...] [LINK target...] [OPTIONS file...])
+# One static library per folder of rondo/: rondo_layer(NAME [TORCH [CALLER]] [USES layer...] [LINK target...] [OPTIONS file...])
 #
 # TORCH    the layer is built on libtorch and shares the precompiled header.
+# CALLER   see rondo_use_torch.
 # USES     the layers it may include; the list is also what tests/layers_test.py checks includes against.
 # OPTIONS  see rondo_layer_options; files besides those named *_options.cpp.
 set(RONDO_TORCH_LAYERS "" CACHE INTERNAL "")
@@ -34,14 +35,18 @@ function(rondo_compile_as_torch_test target)
   target_compile_options(${target} PRIVATE ${RONDO_TORCH_TEST_OPTIMISATION})
 endfunction()
 
-# rondo_use_torch(TARGET [TEST]); TEST: compiled as a test.
+# rondo_use_torch(TARGET [TEST|CALLER]); TEST: compiled as a test. CALLER: it calls others in a step, and computes nothing in one, so
+# less is optimised, which takes a seventh of its compile time.
 function(rondo_use_torch target)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "TEST" "" "")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "TEST;CALLER" "" "")
   target_link_libraries(${target} PUBLIC Libtorch::Libtorch)
   if(arg_TEST)
     rondo_compile_as_torch_test(${target})
     target_precompile_headers(${target} REUSE_FROM rondo_torch_header_of_tests)
   else()
+    if(arg_CALLER)
+      target_compile_options(${target} PRIVATE ${RONDO_CALLER_OPTIMISATION})
+    endif()
     target_precompile_headers(${target} REUSE_FROM rondo_torch_header)
   endif()
   set_property(TARGET ${target} APPEND PROPERTY INSTALL_RPATH "${RONDO_TORCH_RUN_PATH}")
@@ -82,7 +87,7 @@ function(rondo_layer_options name sources uses)
 endfunction()
 
 function(rondo_layer name)
-  cmake_parse_arguments(ARG "TORCH" "" "USES;LINK;OPTIONS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;CALLER" "" "USES;LINK;OPTIONS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/rondo/${name}/*.cpp")
   list(FILTER sources EXCLUDE REGEX "(_gloo|_nccl|_highs|_libjpeg|_libpng)\\.cpp$|/mpi/module/")
   list(TRANSFORM ARG_USES PREPEND rondo_ OUTPUT_VARIABLE uses)
@@ -101,7 +106,9 @@ function(rondo_layer name)
     set(scope PUBLIC)
     add_library(rondo_${name} STATIC ${sources})
     target_link_libraries(rondo_${name} PRIVATE $<BUILD_INTERFACE:rondo_settings>)
-    if(ARG_TORCH)
+    if(ARG_CALLER)
+      rondo_use_torch(rondo_${name} CALLER)
+    elseif(ARG_TORCH)
       rondo_use_torch(rondo_${name})
     endif()
   else()
