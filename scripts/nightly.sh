@@ -61,6 +61,7 @@ bench() {
   run "$RONDO_BIN/rondo" bench step --model gpt-tiny --rounds 1 --steps 1 --peers --json "$json/step.json"
   run "$python" bench/planner.py --profiles 2 --units 12 --time-limit 2s
   run "$python" bench/launcher_start.py --runs 2
+  run "$python" bench/training_costs.py --parts loader
   run "$python" bench/stopping.py --runs 1
   run "$python" bench/recovery.py --runs 1 --model gpt-tiny --every 10
   run "$python" bench/parameter_server.py --turns 1 --steps 50

@@ -41,6 +41,7 @@ struct LoaderFlags {
 // Of the fastest turn.
 struct LoaderRate {
   double samples_per_s = 0, bytes_per_s = 0;
+  std::string reader = {};  // of a peer: which library opens and changes its images
 };
 using LoaderRates = std::map<std::pair<std::string, std::string>, LoaderRate>;  // by data and system
 
@@ -105,7 +106,8 @@ LoaderRate measure_image_peer(const LoaderFlags& flags, const std::string& image
   run_to_end({python(), peer_script("loader.py"), "run", images, std::to_string(flags.threads),
               std::to_string(kImageBatch), answer.string()});
   const auto said = read_json_file(answer);
-  return {said.at("samples_per_s").get<double>(), said.at("bytes_per_s").get<double>()};
+  return {said.at("samples_per_s").get<double>(), said.at("bytes_per_s").get<double>(),
+          said.at("reader").get<std::string>()};
 }
 
 void measure_images(const LoaderFlags& flags, const fs::path& folder, LoaderRates& rates) {
@@ -145,6 +147,7 @@ Json loader_rows(const LoaderFlags& flags, const LoaderRates& rates) {
                     {"threads", key.first == "jpeg" ? flags.threads : 1},
                     {"samples_per_s", rate.samples_per_s},
                     {"bytes_per_s", rate.bytes_per_s}});
+    if (!rate.reader.empty()) rows.back()["reader"] = rate.reader;
   }
   const auto add = [&](const char* ratio, const std::string& of, double value, double goal) {
     rows.push_back({{"ratio", ratio}, {"of", of}, {"value", value}, {"goal", goal}, {"better", "higher"}});
@@ -163,15 +166,17 @@ Json loader_rows(const LoaderFlags& flags, const LoaderRates& rates) {
 }
 
 void print_loader_rows(const Json& rows) {
-  std::printf("%-8s %-20s %8s %12s %10s\n", "data", "system", "threads", "samples/s", "GB/s");
+  std::printf("%-8s %-28s %8s %12s %10s\n", "data", "system", "threads", "samples/s", "GB/s");
   for (const Json& row : rows) {
     if (row.contains("ratio")) {
       std::printf("%s, %s: %.2f (goal >= %.2f: %s)\n", row["ratio"].get<std::string>().c_str(),
                   row["of"].get<std::string>().c_str(), row["value"].get<double>(), row["goal"].get<double>(),
                   row["value"] >= row["goal"] ? "met" : "missed");
     } else {
-      std::printf("%-8s %-20s %8d %12.0f %10.2f\n", row["data"].get<std::string>().c_str(),
-                  row["system"].get<std::string>().c_str(), row["threads"].get<int>(),
+      std::string system = row["system"];
+      if (row.contains("reader")) system += str(", ", row["reader"].get<std::string>());
+      std::printf("%-8s %-28s %8d %12.0f %10.2f\n", row["data"].get<std::string>().c_str(),
+                  system.c_str(), row["threads"].get<int>(),
                   row["samples_per_s"].get<double>(), row["bytes_per_s"].get<double>() / 1e9);
     }
   }
