@@ -379,7 +379,7 @@ int finish(const Json& all, const std::string& json_target) {
   return 0;
 }
 
-int run(const Settings& settings, const std::string& json_target) {
+int run_collectives(const Settings& settings, const std::string& json_target) {
   say_who_is_missing(settings);
   Json all = measure(settings);
   choose(all, settings);
@@ -502,7 +502,8 @@ Command add_collectives(CLI::App& parent) {
             settings.codecs = parse_codecs(flags->codecs);
             settings.effort.burst = parse_duration(flags->burst, "--burst-time");
             settings.table = flags->json != "-";
-            if (settings.hosts == 1 || !settings.algorithms.empty()) return run(settings, flags->json);
+            if (settings.hosts == 1 || !settings.algorithms.empty())
+              return run_collectives(settings, flags->json);
             if (settings.hosts != 2)
               throw UsageError("--hosts: 1 or 2, or more with --explain or --algorithm");
             AcrossHosts& across = flags->across;

@@ -175,9 +175,9 @@ void print_loader_rows(const Json& rows) {
     } else {
       std::string system = row["system"];
       if (row.contains("reader")) system += str(", ", row["reader"].get<std::string>());
-      std::printf("%-8s %-28s %8d %12.0f %10.2f\n", row["data"].get<std::string>().c_str(),
-                  system.c_str(), row["threads"].get<int>(),
-                  row["samples_per_s"].get<double>(), row["bytes_per_s"].get<double>() / 1e9);
+      std::printf("%-8s %-28s %8d %12.0f %10.2f\n", row["data"].get<std::string>().c_str(), system.c_str(),
+                  row["threads"].get<int>(), row["samples_per_s"].get<double>(),
+                  row["bytes_per_s"].get<double>() / 1e9);
     }
   }
 }
