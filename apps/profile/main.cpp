@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "apps/common/command_line.h"
+#include "apps/common/engine_flag.h"
 #include "apps/common/flag_checks.h"
 #include "rondo/backend/memory/tracked_memory.h"
 #include "rondo/base/error.h"
@@ -137,7 +138,7 @@ int main(int argc, char** argv) {
   app.add_option("--nproc-per-node", flags.processes, "Start this many processes on this host")
       ->check(rondo::between(2, 1024))
       ->capture_default_str();
-  app.add_option("--backend", flags.backend, "Communication engine")->capture_default_str();
+  rondo::add_engine_flag(app, flags.backend);
   app.add_option("--largest", flags.largest, "Largest buffer of a collective that is measured")
       ->capture_default_str();
   app.add_option("--json", flags.json, "Write the profile to this file")->required();

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "apps/common/engine_flag.h"
 #include "apps/common/flag_checks.h"
 #include "apps/train/job.h"
 #include "rondo/env/environment.h"
@@ -37,7 +38,7 @@ void ProcessArguments::add_flags(CLI::App& app) {
   app.add_option("--nproc-per-node", processes, "Start this many processes on this host")
       ->check(between(1, 1024))
       ->capture_default_str();
-  app.add_option("--backend", backend, "Communication engine")->capture_default_str();
+  add_engine_flag(app, backend);
 }
 
 int use_run(const RunArguments& arguments, const ProcessArguments& processes,

@@ -7,6 +7,7 @@
 #include "apps/train/stop_signals.h"
 #include "apps/train/train_command_line.h"
 #include "apps/train/training_run.h"
+#include "rondo/backend/registry.h"
 #include "rondo/env/cluster.h"
 #include "rondo/launch/error_file.h"
 #include "rondo/train/agreement.h"
@@ -42,6 +43,7 @@ int run_rank(int argc, const char* const* argv, const StrategyRegistry& strategi
   end_on_stop_signals();
   TrainChoices choices = built_in_choices();
   choices.strategies = strategies.declarations();
+  choices.engines = backend_declarations();
   return TrainCommandLine(std::move(choices)).run(argc, argv, [&](const TrainFlags& flags) {
     return train_or_sample(flags, strategies);
   });

@@ -94,6 +94,7 @@ void complete(const FlagSet& set, TrainFlags& flags, bool needs_data = true) {
   flags.model = absolute_model_name(flags.model);  // the run may be read from another folder
   const OptionTable& table = find_model_declaration(set.choices().models, flags.model)->options;
   flags.of_model = *static_cast<const ModelOptions*>(table.read(flags.options_in(table)).get());
+  flags.engine = set.engine(flags);
   flags.configuration = set.configuration(flags);
 }
 

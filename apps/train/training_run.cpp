@@ -394,7 +394,7 @@ void stand_by_report(const Context& context) {
 ExitCode run_training(const TrainFlags& flags, const StrategyRegistry& strategies) {
   track_cpu_allocations();
   InitOptions init_options;
-  init_options.backend = flags.backend;
+  init_options.backend = flags.engine;
   if (flags.deterministic) init_options.deterministic = true;
   init_options.timeout = parse_duration(flags.timeout, "--timeout");
   const TrainingPlace place = training_place(flags.strategy, flags.options, init_options);

@@ -43,7 +43,7 @@ Strategy& Strategy::current_or_default() {
 }
 
 void Strategy::rebuild(const Context& /*context*/) {
-  throw UsageError(str("strategy ", name(), " cannot go on in another world"));
+  throw UsageError(str("strategy ", name(), " cannot go on in another world; ", kRebuildable, " can"));
 }
 
 Strategy::Scope Strategy::scope() { return Scope(this); }

@@ -401,18 +401,25 @@ TEST(Hierarchical, AKilledProcessIsNamedByAll) {
 }
 
 TEST(Hierarchical, WrongOptionsAreNamed) {
-  for (const auto& [arguments, part] : std::vector<std::pair<std::vector<std::string>, std::string>>{
-           {{"gloo", "gloo"}, "'gloo'"},
-           {{"native", "native"}, "one host"},
-           {{"native", "gloo", "mpi"}, "two engines"},
-           {{"native", "gloo", "colour=red"}, "colour"},
-           {{"native", "gloo", "inter_host_ranks=-1"}, "inter_host_ranks"},
-           {{"native", "gloo", "chunk=1"}, "chunk"}}) {
+  BackendRequest alone;
+  alone.world_ranks = {0};
+  alone.store = c10::make_intrusive<c10d::HashStore>();
+  for (const auto& [arguments, parts] : std::vector<std::pair<std::string, std::vector<std::string>>>{
+           {"gloo, gloo", {"--intra-host-engine", "gloo", "native"}},
+           {"native, native", {"--inter-host-engine", "native"}},
+           {"native, gloo, mpi", {"--inter-host-codec", "mpi", "bfloat16"}},
+           {"native, gloo, colour=red", {"colour=red", "inter-host-window"}},
+           {"native, gloo, window=1, inter_host_window=2", {"--inter-host-window", "1"}},
+           {"native, gloo, inter_host_ranks=-1", {"--inter-host-ranks", "-1", "0 or more"}},
+           {"native, gloo, window=0", {"--inter-host-window", "0", "above 0"}},
+           {"native, gloo, chunk=1", {"--inter-host-chunk", "1", "4.0 KiB"}}}) {
+    const std::string engine = str("hierarchical(", arguments, ")");
     try {
-      HierarchicalBackend::parse(arguments);
-      ADD_FAILURE() << part;
+      make_backend(engine, alone);
+      ADD_FAILURE() << engine;
     } catch (const UsageError& e) {
-      EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+      for (const std::string& part : parts)
+        EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << part << ": " << e.what();
     }
   }
 }

@@ -79,7 +79,6 @@ std::unique_ptr<Transports> make_transports(const BackendRequest& request,
   auto intra_host_broadcast = make_host_group(request, map, "intra-host broadcast", kIntraHostBroadcastGrace);
   BackendRequest outer = request;
   outer.store = c10::make_intrusive<c10d::PrefixStore>("hierarchical/between hosts", request.store);
-  outer.arguments.clear();
   outer.deterministic = false;  // only messages
   auto link = std::make_unique<OuterLink>(request.make(options.outer, outer),
                                           names_of(request, map, !options.one_rank_a_host), kDataGrace);
@@ -139,48 +138,6 @@ class HierarchicalBackend::Call {
     return pieces;
   }
 };
-
-HierarchicalBackend::Options HierarchicalBackend::parse(const std::vector<std::string>& arguments) {
-  Options options;
-  constexpr const char* kForm =
-      "hierarchical(native, OUTER[, codec=NAME][, inter_host_ranks=N][, chunk=SIZE][, window=N]), where "
-      "OUTER is the "
-      "engine "
-      "between hosts";
-  std::size_t engines = 0;
-  for (const std::string& argument : arguments) {
-    const std::size_t equals = argument.find('=');
-    if (equals == std::string::npos) {
-      ++engines;
-      if (engines == 1 && argument != "native")
-        throw UsageError(
-            str("backend hierarchical: inside a host there is only native, not '", argument, "': ", kForm));
-      if (engines == 2) options.outer = argument;
-      continue;
-    }
-    const std::string key = argument.substr(0, equals);
-    const std::string value = argument.substr(equals + 1);
-    const std::string what = "backend hierarchical: " + key;
-    if (key == "codec") {
-      options.codec = value;
-    } else if (key == "inter_host_ranks") {
-      options.all_reduce.inter_host_ranks = static_cast<int>(parse_integer(value, what));
-    } else if (key == "chunk") {
-      options.all_reduce.chunk_bytes = parse_bytes(value, what).count;
-    } else if (key == "window") {
-      options.window = static_cast<int>(parse_integer(value, what));
-    } else {
-      throw UsageError(str("backend hierarchical: unknown option '", key, "': ", kForm));
-    }
-  }
-  if (engines > 2) throw UsageError(str("backend hierarchical: two engines are needed: ", kForm));
-  if (options.all_reduce.inter_host_ranks < 0 || options.window < 1 || options.all_reduce.chunk_bytes < 4096)
-    throw UsageError(
-        "backend hierarchical: inter_host_ranks must be at least 0, window at least 1, chunk at least 4KiB");
-  if (options.outer == "native")
-    throw UsageError(str("backend hierarchical: native reaches one host only: ", kForm));
-  return options;
-}
 
 HierarchicalBackend::HierarchicalBackend(const BackendRequest& request, const Options& options)
     : ExtendedBackend(request.rank, request.size),
@@ -263,10 +220,11 @@ HierarchicalBackend::Work HierarchicalBackend::reduce_in_place(const at::Tensor&
     compression = compression_.find(tensor);
     call.compressed = true;
   }
-  call.operation =
-      deterministic_ && depends_on_order(call.request)
-          ? hierarchical::rank_order_sum(call.request, hosts())
-          : hierarchical::all_reduce(call.request, hosts(), options_.all_reduce, std::move(compression));
+  call.operation = deterministic_ && depends_on_order(call.request)
+                       ? hierarchical::rank_order_sum(call.request, hosts())
+                       : hierarchical::all_reduce(call.request, hosts(),
+                                                  {options_.inter_host_ranks, options_.chunk_bytes.count},
+                                                  std::move(compression));
   return start(call, timeout);
 }
 
@@ -473,14 +431,15 @@ HierarchicalBackend::Work HierarchicalBackend::recvAnysource(Tensors& tensors, i
       "receive from ", -1);
 }
 
-c10::intrusive_ptr<c10d::Backend> make_hierarchical_backend(const BackendRequest& request) {
-  const HierarchicalBackend::Options options = HierarchicalBackend::parse(request.arguments);
-  if (request.one_host()) {
-    BackendRequest within = request;
-    within.arguments.clear();
-    return request.make("native", within).backend;
-  }
-  return c10::make_intrusive<HierarchicalBackend>(request, options);
+c10::intrusive_ptr<c10d::Backend> make_hierarchical_backend(const BackendRequest& request,
+                                                            const HierarchicalOptions& options) {
+  if (request.one_host()) return request.make("native", request).backend;
+  return c10::make_intrusive<HierarchicalBackend>(request, HierarchicalBackend::Options{options});
+}
+
+RegisteredBackend HierarchicalFolder::engine(const Options& options) {
+  return {[options](const BackendRequest& request) { return make_hierarchical_backend(request, options); },
+          kHierarchicalTraits, true};
 }
 
 c10::intrusive_ptr<c10d::Backend> make_rank_order_backend(const std::string& engine,

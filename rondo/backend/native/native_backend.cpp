@@ -12,6 +12,7 @@
 #include "rondo/backend/native/call_arguments.h"
 #include "rondo/backend/native/coalesced_work.h"
 #include "rondo/backend/native/monitored_barrier.h"
+#include "rondo/backend/native/native_options.h"
 #include "rondo/backend/native/native_work.h"
 #include "rondo/backend/native/sparse_all_reduce.h"
 #include "rondo/base/error.h"
@@ -507,6 +508,10 @@ c10::intrusive_ptr<c10d::Backend> make_native_backend(const BackendRequest& requ
   options.world_ranks = request.world_ranks;
   options.timeout = request.timeout;
   return c10::make_intrusive<NativeBackend>(request.store, options, request.deterministic);
+}
+
+RegisteredBackend NativeFolder::engine(const Options& /*none*/) {
+  return {make_native_backend, kNativeTraits, true};
 }
 
 }  // namespace rondo
