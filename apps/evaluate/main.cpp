@@ -7,6 +7,7 @@
 #include "apps/common/flag_checks.h"
 #include "apps/train/job.h"
 #include "apps/train/opened_run.h"
+#include "apps/train/trainer_setup.h"
 #include "rondo/base/error.h"
 #include "rondo/parallel/registry.h"
 #include "rondo/train/trainer.h"
@@ -25,13 +26,14 @@ void evaluate(const EvaluateFlags& flags, rondo::OpenedRun& opened) {
   const rondo::Context& context = opened.context;
   const rondo::TrainedRun& run = opened.run;
   const auto& data = opened.data;
+  const rondo::DatasetInfo& info = data->info();
   const auto strategy =
       rondo::all_strategies().make(context.world_size() > 1 ? "ddp" : "one_device", context);
   rondo::Trainer trainer(*strategy, std::move(opened.model), opened.device,
                          rondo::precision_options(run.flags));
   trainer.compile([](torch::nn::Module& module) { return rondo::make_optimizer({.name = "sgd"}, module); },
-                  rondo::make_loss(rondo::loss_name(run.flags, data->info())),
-                  rondo::metrics_for(run.flags, data->info()));
+                  rondo::chosen_loss(run.flags, info),
+                  rondo::chosen_metrics(run.flags, info, rondo::metrics_for(run.flags, info)));
   const std::map<std::string, double> figures =
       trainer.evaluate(*data, {.batch_size = flags.batch_size, .batches = flags.batches});
   if (context.rank() == 0) {

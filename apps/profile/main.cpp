@@ -17,6 +17,8 @@
 #include "rondo/launch/job.h"
 #include "rondo/models/example_batch.h"
 #include "rondo/models/model_file.h"
+#include "rondo/nn/evaluation_mode.h"
+#include "rondo/nn/loss.h"
 #include "rondo/nn/wrap_rules.h"
 #include "rondo/profile/job_profile.h"
 #include "rondo/train/optimizer.h"
@@ -28,6 +30,7 @@ struct Flags {
   std::string config;
   std::vector<std::string> unit_rules;
   std::int64_t batch_size = 4;
+  std::string loss = "cross_entropy";
   std::string optimizer = "adamw";
   int passes = 8;
   int processes = 2;
@@ -53,6 +56,17 @@ int start_ranks(const Flags& flags, const std::vector<std::string>& arguments) {
   return rondo::launch::run_job(options);
 }
 
+// Values by chance; for a loss of elements the target is numbers of the output's sizes.
+rondo::Batch batch_for(const rondo::Model& model, const Flags& flags) {
+  const rondo::ExampleBatch example = rondo::example_batch(model, flags.batch_size);
+  rondo::Batch batch{.inputs = {example.input}, .targets = {example.target}, .samples = flags.batch_size};
+  if (flags.loss == "cross_entropy" || flags.loss == "nll") return batch;
+  const at::NoGradGuard no_gradients;
+  const rondo::EvaluationMode evaluation(*model.module);
+  batch.targets = {at::rand(model.forward(example.input).sizes())};
+  return batch;
+}
+
 int profile(const Flags& flags) {
   rondo::track_cpu_allocations();
   rondo::Context context = rondo::init({.backend = flags.backend});
@@ -67,17 +81,18 @@ int profile(const Flags& flags) {
     return made;
   };
   rondo::Model model = make_model();
-  const rondo::ExampleBatch batch = rondo::example_batch(model, flags.batch_size);
-  const std::string made_for = rondo::describe_job(model, flags.batch_size, flags.optimizer, context);
+  const rondo::Batch batch = batch_for(model, flags);
+  const std::string made_for =
+      rondo::describe_job(model, flags.batch_size, flags.optimizer, flags.loss, context);
   rondo::JobProfileOptions options;
   options.model.optimizer = {.name = flags.optimizer, .learning_rate = 1e-4};
+  options.model.loss = rondo::make_loss(flags.loss);
   options.model.passes = flags.passes;
   options.make_model = make_model;
   options.layers.passes = flags.passes;
   options.link.messages = true;
   options.link.largest = rondo::parse_bytes(flags.largest, "--largest");
-  const rondo::cost::Profile result =
-      rondo::profile_job(context, std::move(model), batch.input, batch.target, options, made_for);
+  const rondo::cost::Profile result = rondo::profile_job(context, std::move(model), batch, options, made_for);
   if (context.rank() == 0) {
     rondo::write_json(flags.json, rondo::cost::to_json(result));
     double forward = 0;
@@ -126,6 +141,9 @@ int main(int argc, char** argv) {
       ->delimiter(',');
   app.add_option("--batch-size", flags.batch_size, "Samples per rank and pass")
       ->check(rondo::positive_number())
+      ->capture_default_str();
+  app.add_option("--loss", flags.loss, "What is minimised, as in rondo train")
+      ->check(CLI::IsMember(rondo::loss_names()))
       ->capture_default_str();
   app.add_option("--optimizer", flags.optimizer, "What moves the weights")
       ->check(CLI::IsMember(rondo::optimizer_names()))

@@ -28,6 +28,8 @@ struct JobToPlan {
   std::function<Model()> make_model;  // one to be profiled
   Batch batch;                        // of one rank and pass
   OptimizerOptions optimizer;
+  LossFunction loss;
+  std::string loss_name;  // by which a profile of another loss is known
 };
 
 // Samples that a rank's profile is measured with: of what its replica computes in a pass its share.

@@ -245,6 +245,8 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags,
   nlohmann::json overrides;
   c10::Device device = c10::kCPU;
   RunDirectory run;
+  LossFunction loss = cross_entropy;
+  std::vector<Metric> metrics;
   run_agreed(context, [&] {
     profiled_batch_size(flags, place.readers);
     strategy_named = strategies.resolve(strategy_name(flags, context.world_size()));
@@ -256,6 +258,9 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags,
     overrides = model_overrides(flags);
     data = open_training_data(flags, overrides);
     check_trainer_flags(flags, data.validation != nullptr);
+    const DatasetInfo& info = data.train->info();
+    loss = chosen_loss(flags, info);
+    metrics = chosen_metrics(flags, info, metrics_for(flags, info));
     memory.check(flags, place);
     if (context.rank() == 0) run = find_run_directory(flags, !place.only_trains());
   });
@@ -277,7 +282,10 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags,
         .make_model =
             [&] { return make_training_model(flags, data.train->info(), overrides, context.rank()); },
         .batch = first_batch(),
-        .optimizer = optimizer_options(flags)};
+        .optimizer = optimizer_options(flags),
+        .loss = loss,
+        .loss_name = str(loss_name(flags, data.train->info()),
+                         flags.class_weights.empty() ? "" : " with class weights")};
   });
   if (!plan.mesh.empty()) {
     lie_on([&] { return plan.mesh; });
@@ -341,13 +349,6 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags,
     return first->module ? std::exchange(*first, {}) : make_prepared_model(-1);
   };
   Trainer trainer(*strategy, models, device, precision_options(flags));
-  const DatasetInfo& info = data.train->info();
-  LossFunction loss = cross_entropy;
-  std::vector<Metric> metrics;
-  run_agreed(context, [&] {
-    loss = chosen_loss(flags, info);
-    metrics = chosen_metrics(flags, info, metrics_for(flags, info));
-  });
   trainer.compile(optimizer_options(flags), std::move(loss), std::move(metrics));
   // What draws from libtorch's own generator draws differently on every rank. (Dropout of the built-in models
   // draws by sample.)

@@ -155,6 +155,24 @@ def test_one_go_measures_plans_and_trains(train, rondo, open_page, tmp_path):  #
         set(open_page(tmp_path / "run" / "report.html")["titles"])
 
 
+@pytest.mark.parametrize("loss", ["auto", "l1"])
+def test_one_go_plans_for_numbers(rondo, loss, tmp_path):
+    rows = [f"{a},{b},{3 * a - 2 * b + 1}" for a in range(15) for b in range(15)]
+    (tmp_path / "plane.csv").write_text("a,b,z\n" + "\n".join(rows) + "\n")
+    result = rondo("train", "--data", "plane.csv", "--data-kind", "regression", "--model", "mlp", "--unit-rules", "type:Linear",
+                   "--loss", loss, "--batch-size", 8, "--nproc-per-node", 2, "--strategy", "planned", "--memory-limit", "1GiB",
+                   "--plan-time-limit", "1s", "--steps", 4, "--run-dir", "run", *GLOO, timeout=120)
+    assert result.returncode == 0, result.stderr
+    profile = json.loads((tmp_path / "run" / "profile.json").read_text())
+    assert profile["made_for"].endswith("loss " + {"auto": "mse"}.get(loss, loss))
+    assert len(losses(tmp_path / "run")) == 4
+    # A profile of another loss is another job's.
+    again = rondo("train", "--config", "run/config.json", "--loss", "smooth_l1", "--profile", "run/profile.json", "--steps", 1,
+                  "--run-dir", "again", timeout=120)
+    assert again.returncode == 2 and "--profile run/profile.json was measured for" in again.stderr, again.stderr
+    assert "smooth_l1" in again.stderr
+
+
 def test_the_smallest_limit_holds_a_whole_run(train, tmp_path):  # noqa: F811
     """That an infeasible one names: training, validation, checkpoints and the way back from one."""
     wide = ["--layers", 6, "--width", 64, "--strategy", "planned", "--plan-time-limit", "1s"]

@@ -85,6 +85,15 @@ def test_numbers_are_learnt_and_predicted(rondo, tmp_path):
                  "--run-dir", "l1").returncode == 0
 
 
+def test_a_run_is_judged_by_its_own_metrics_and_loss(rondo, points, tmp_path):
+    chosen = ["--metrics", "accuracy,f1", "--class-weights", "0.2,3"]
+    result = done(rondo("train", "--data", points, "--model", "mlp", "--steps", 4, *chosen, "--run-dir", "run", "--json", "-"))
+    validation = json.loads(result.stdout)["validation"]
+    judged = json.loads(done(rondo("evaluate", "run", "--json", "-")).stdout)["figures"]
+    assert set(judged) == set(validation) == {"loss", "accuracy", "f1"}
+    assert judged == pytest.approx(validation, rel=1e-4)
+
+
 def test_exports_open_without_rondo(rondo, points, tmp_path):
     done(rondo("train", "--data", points, "--model", "mlp", "--epochs", 2, "--run-dir", "run"))
     done(rondo("export", "run", "-o", "net.pt"))
