@@ -371,7 +371,15 @@ TEST(NativeOverlap, IsRefusedByNameBeforeAnythingMoves) {
     EXPECT_THROW(backend._reduce_scatter_base(part, shared), UsageError);
     EXPECT_THROW(backend.alltoall_base(shared, shared, equal, equal), UsageError);
     EXPECT_THROW(backend.alltoall(twice, views), UsageError);
+    EXPECT_THROW(backend.recv(expanded, 1 - context.rank(), 0), UsageError);
+    EXPECT_THROW(backend.recvAnysource(expanded, 0), UsageError);
     EXPECT_EQ(backend.getSequenceNumberForGroup(), 0U) << "nothing was started";
+
+    // The message is still there for a receive that can be; what is only read may be expanded.
+    backend.send(expanded, 1 - context.rank(), 0);
+    Tensors received{at::zeros({10})};
+    backend.recv(received, 1 - context.rank(), 0)->wait();
+    EXPECT_TRUE(received.front().eq(1).all().item<bool>());
 
     // Each place in a coalesced list is reduced from what it held, as over Gloo.
     backend.allreduce_coalesced(twice)->wait();

@@ -52,6 +52,25 @@ std::vector<std::string> names_of(const BackendRequest& request, const HostMap& 
   return names;
 }
 
+void check_not_empty(const std::vector<at::Tensor>& tensors, const char* operation) {
+  if (tensors.empty()) throw UsageError(str(operation, ": no tensor; it requires a non-empty tensor list"));
+}
+
+// Tensors that are one contribution are of one type and shape.
+void check_alike(const std::vector<at::Tensor>& tensors, const char* operation) {
+  const at::Tensor& first = tensors.front();
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined()) throw UsageError(str(operation, ": a tensor is undefined"));
+    if (tensor.layout() != at::kStrided)
+      throw UsageError(
+          rondo::str(operation, ": a tensor is ", tensor.layout(), "; several have to be dense"));
+    if (tensor.scalar_type() == first.scalar_type() && tensor.sizes() == first.sizes()) continue;
+    throw UsageError(rondo::str(operation, ": several tensors of one call are of one type and shape; found ",
+                                first.sizes(), " ", first.scalar_type(), " and ", tensor.sizes(), " ",
+                                tensor.scalar_type()));
+  }
+}
+
 // An engine among this host's members; null when this rank is alone there.
 std::unique_ptr<HostGroup> make_host_group(const BackendRequest& request, const HostMap& map,
                                            const char* part, Duration patience) {
@@ -207,17 +226,20 @@ HierarchicalBackend::Work HierarchicalBackend::broadcast(Tensors& tensors,
 HierarchicalBackend::Work HierarchicalBackend::reduce_in_place(const at::Tensor& tensor,
                                                                const c10d::ReduceOp& op,
                                                                std::chrono::milliseconds timeout,
-                                                               const Tensors& results) {
+                                                               const Tensors& results,
+                                                               const Tensors& copies) {
   Call call(OperationKind::all_reduce, OpType::ALLREDUCE);
   call.set_piece(tensor, true);
   call.set_reduction(op, tensor);
   call.request.input = call.request.output = call.in_place(tensor);
   if (!results.empty()) call.results = results;
+  for (const at::Tensor& copy : copies) call.tensors.push_back({tensor, copy.detach()});
   const bool adds = call.request.reduction == Reduction::sum || call.request.reduction == Reduction::average;
   std::shared_ptr<Compression> compression;
   if (compression_.active() && adds && tensor.scalar_type() == at::kFloat &&
       call.request.bytes() > kLeastCompressed) {
-    compression = compression_.find(tensor);
+    // What encodings leave out belongs to the caller's memory: that of a copy is new each time.
+    compression = compression_.find(copies.empty() ? tensor : copies.front());
     call.compressed = true;
   }
   call.operation = deterministic_ && depends_on_order(call.request)
@@ -228,20 +250,27 @@ HierarchicalBackend::Work HierarchicalBackend::reduce_in_place(const at::Tensor&
   return start(call, timeout);
 }
 
+// Several tensors are one contribution, and all get the result, as over Gloo and inside a host.
 HierarchicalBackend::Work HierarchicalBackend::allreduce(Tensors& tensors,
                                                          const c10d::AllreduceOptions& options) {
-  if (tensors.empty()) throw UsageError("all_reduce: no tensor; it requires a non-empty tensor list");
+  check_not_empty(tensors, "all_reduce");
+  if (tensors.size() == 1) return reduce_in_place(tensors.front(), options.reduceOp, options.timeout);
+  check_alike(tensors, "all_reduce");
   check_overlaps({.outputs = tensors}, "all_reduce");
+  const Reduction reduction = reduction_of(options.reduceOp, tensors.front().scalar_type());
+  return reduce_in_place(combined(tensors, reduction, "all_reduce"), options.reduceOp, options.timeout,
+                         tensors, tensors);
+}
+
+HierarchicalBackend::Work HierarchicalBackend::allreduce_coalesced(
+    Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
+  check_not_empty(tensors, "all_reduce_coalesced");
+  check_overlaps({.outputs = tensors}, "all_reduce_coalesced");
   Work last;
   // They complete in order, so the last one stands for all.
   for (const at::Tensor& tensor : tensors)
     last = reduce_in_place(tensor, options.reduceOp, options.timeout, tensors);
   return last;
-}
-
-HierarchicalBackend::Work HierarchicalBackend::allreduce_coalesced(
-    Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  return allreduce(tensors, options);
 }
 
 HierarchicalBackend::Work HierarchicalBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
@@ -356,7 +385,7 @@ HierarchicalBackend::Work HierarchicalBackend::reduce_scatter_tensor_coalesced(
 
 // Nobody has the sum before everybody has contributed.
 HierarchicalBackend::Work HierarchicalBackend::barrier(const c10d::BarrierOptions& options) {
-  return reduce_in_place(at::zeros({1}, at::kInt), c10d::ReduceOp::SUM, options.timeout, {});
+  return reduce_in_place(at::zeros({1}, at::kInt), c10d::ReduceOp::SUM, options.timeout);
 }
 
 HierarchicalBackend::Work HierarchicalBackend::gather(TensorLists& outputs, Tensors& inputs,

@@ -91,8 +91,10 @@ class HierarchicalBackend final : public ExtendedBackend {
   class Call;
   Work start(Call& call, std::chrono::milliseconds timeout);
   Work reduce_in_rank_order(const at::Tensor& tensor, const c10d::ReduceOptions& options);
+  // The Work gives `results`, or the tensor where there are none. `copies`, of its shape, get the result,
+  // too.
   Work reduce_in_place(const at::Tensor& tensor, const c10d::ReduceOp& op, std::chrono::milliseconds timeout,
-                       const Tensors& results);
+                       const Tensors& results = {}, const Tensors& copies = {});
   Work message(const hierarchical::StartMessage& start, const char* direction, int peer);
   std::unique_ptr<hierarchical::Operation> scattered_sum(const CollectiveRequest& request) const;
   void check_open() const;
