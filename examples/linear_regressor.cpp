@@ -2,7 +2,10 @@
 // train_and_evaluate(). Every process of a job runs this program; an evaluator judges the checkpoints
 // meanwhile.
 //
-//   rondo run -n 2 --evaluator build/release/bin/examples/linear_regressor RUN_DIRECTORY [STRATEGY]
+//   rondo run -n 2 --evaluator build/release/bin/examples/linear_regressor RUN_DIRECTORY [STRATEGY
+//   [EVALUATION]]
+//
+// EVALUATION is the strategy of the evaluator and what it is told: one_device, mirrored:replicas=2.
 #include <torch/nn.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -11,6 +14,8 @@
 #include <cmath>
 #include <functional>
 #include <iostream>
+#include <sstream>
+#include <string>
 
 #include "rondo/data/tensors.h"
 #include "rondo/train/estimator/train_and_evaluate.h"
@@ -89,11 +94,24 @@ std::shared_ptr<const rondo::Dataset> flats(std::int64_t rows, std::uint64_t see
   return std::make_shared<rondo::TensorDataset>(rondo::Tensors{inputs}, rondo::Tensors{targets});
 }
 
+rondo::RunConfig run_config(int argc, char** argv) {
+  rondo::RunConfig config{.directory = argv[1], .checkpoint_every = 100};
+  if (argc > 2) config.training_strategy = argv[2];
+  if (argc > 3) {
+    std::istringstream evaluation(argv[3]);
+    std::getline(evaluation, config.evaluation_strategy, ':');
+    for (std::string name, value;
+         std::getline(evaluation, name, '=') && std::getline(evaluation, value, ',');)
+      config.evaluation_options[name] = value;
+  }
+  return config;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2 || argc > 3) {
-    std::cerr << "usage: linear_regressor RUN_DIRECTORY [STRATEGY]\n";
+  if (argc < 2 || argc > 4) {
+    std::cerr << "usage: linear_regressor RUN_DIRECTORY [STRATEGY [EVALUATION[:NAME=VALUE,...]]]\n";
     return 2;
   }
   try {
@@ -106,8 +124,7 @@ int main(int argc, char** argv) {
              }},
         {.input = [](const rondo::InputContext&) { return flats(2048, 1); },
          .fit = {.steps = 300, .batch_size = 16}},
-        {.input = [](const rondo::InputContext&) { return flats(256, 2); }},
-        {.directory = argv[1], .training_strategy = argc == 3 ? argv[2] : "auto", .checkpoint_every = 100});
+        {.input = [](const rondo::InputContext&) { return flats(256, 2); }}, run_config(argc, argv));
     if (result.role == rondo::JobRole::trainer)
       std::cout << "trained to step " << result.fit.step << std::endl;
     if (result.evaluated_step >= 0) {

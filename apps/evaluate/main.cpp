@@ -9,6 +9,7 @@
 #include "apps/train/opened_run.h"
 #include "apps/train/trainer_setup.h"
 #include "rondo/base/error.h"
+#include "rondo/observe/progress.h"
 #include "rondo/parallel/registry.h"
 #include "rondo/train/trainer.h"
 
@@ -34,8 +35,16 @@ void evaluate(const EvaluateFlags& flags, rondo::OpenedRun& opened) {
   trainer.compile([](torch::nn::Module& module) { return rondo::make_optimizer({.name = "sgd"}, module); },
                   rondo::chosen_loss(run.flags, info),
                   rondo::chosen_metrics(run.flags, info, rondo::metrics_for(run.flags, info)));
+  rondo::ProgressOptions shown;
+  if (context.rank() > 0) shown.style = rondo::ProgressStyle::off;
+  rondo::Progress progress(stderr, shown);
   const std::map<std::string, double> figures =
-      trainer.evaluate(*data, {.batch_size = flags.batch_size, .batches = flags.batches});
+      trainer.evaluate(*data, {.batch_size = flags.batch_size,
+                               .batches = flags.batches,
+                               .progress = [&](std::int64_t batches, std::int64_t of) {
+                                 progress.activity("evaluation", batches, of, "batches");
+                               }});
+  progress.finish();
   if (context.rank() == 0) {
     if (flags.json != "-") {
       for (const auto& [name, value] : figures) std::printf("%s %g\n", name.c_str(), value);

@@ -1,6 +1,8 @@
 // `rondo predict`: what a trained model says of data.
 #include <torch/types.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <functional>
 #include <iostream>
 #include <numeric>
@@ -11,8 +13,10 @@
 #include "apps/predict/rows.h"
 #include "apps/train/opened_run.h"
 #include "rondo/base/error.h"
+#include "rondo/base/integer.h"
 #include "rondo/base/output.h"
 #include "rondo/format/file.h"
+#include "rondo/observe/progress.h"
 #include "rondo/strategy/value_collectives.h"
 
 namespace {
@@ -41,6 +45,12 @@ void write_rows(const PredictFlags& flags, const rondo::OpenedRun& opened, const
   std::ostringstream text;
   std::unique_ptr<rondo::PredictionRows> rows;
   const std::int64_t together = flags.batch_size * context.world_size();
+  const std::int64_t batches = rondo::divide_rounding_up(data.size(), flags.batch_size);
+  rondo::ProgressOptions shown;
+  // Rows on a terminal are their own progress.
+  if (context.rank() > 0 || (flags.output == "-" && isatty(STDOUT_FILENO) != 0))
+    shown.style = rondo::ProgressStyle::off;
+  rondo::Progress progress(stderr, shown);
   for (std::int64_t first = 0; first < data.size(); first += together) {
     const std::int64_t begin = std::min(data.size(), first + flags.batch_size * context.rank());
     // Empty where the last batches are other ranks'.
@@ -58,6 +68,8 @@ void write_rows(const PredictFlags& flags, const rondo::OpenedRun& opened, const
     rows->write(output);
     sink(text.str());
     text.str("");
+    progress.activity("prediction", std::min(batches, (first + together) / flags.batch_size), batches,
+                      "batches");
   }
 }
 

@@ -1,6 +1,7 @@
 #include "apps/train/evaluator.h"
 
 #include <cstdio>
+#include <optional>
 
 #include "apps/train/job.h"
 #include "apps/train/stop_signals.h"
@@ -9,6 +10,7 @@
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
 #include "rondo/models/model.h"
+#include "rondo/observe/progress.h"
 #include "rondo/parallel/registry.h"
 #include "rondo/train/evaluate_checkpoints.h"
 #include "rondo/train/trainer.h"
@@ -34,12 +36,21 @@ ExitCode run_evaluator(const TrainFlags& flags) {
                   chosen_metrics(flags, info, metrics_for(flags, info)));
   request_stop_on_signals();
 
+  ProgressOptions shown;
+  shown.style = parse_progress_style(flags.progress);
+  std::optional<Progress> progress(std::in_place, stderr, shown);
   evaluate_checkpoints(trainer, *data.validation,
                        {.run = flags.run_dir,
-                        .evaluate = {.batch_size = flags.eval_batch_size, .batches = flags.eval_batches},
+                        .evaluate = {.batch_size = flags.eval_batch_size,
+                                     .batches = flags.eval_batches,
+                                     .progress =
+                                         [&](std::int64_t batches, std::int64_t of) {
+                                           progress->activity("validation", batches, of, "batches");
+                                         }},
                         .patience = parse_duration(flags.timeout, "--timeout"),
                         .stop_requested = stop_requested,
-                        .told = [](std::int64_t step, const std::map<std::string, double>& figures) {
+                        .told = [&](std::int64_t step, const std::map<std::string, double>& figures) {
+                          progress.emplace(stderr, shown);  // ends the line of this evaluation
                           std::string text;
                           for (const auto& [metric, value] : figures) text += str(", ", metric, " ", value);
                           std::printf("evaluated step %lld%s\n", static_cast<long long>(step), text.c_str());

@@ -15,9 +15,10 @@ void finish_step(PreparedModel& model, TrainingPrecision& precision, torch::opti
                  const StepSettings& settings, StepResult& result);
 
 // Lets an optimizer that looks at norms of whole parameters (LAMB, LARS) add them up over the parts that
-// ranks have of `model`. Returns whether `optimizer` is one. Throws UsageError where norms are not added up:
-// `divided_by` is what divides parameters, `instead` what to use, both for the message.
-bool add_up_norms(torch::optim::Optimizer& optimizer, PreparedModel& model, const std::string& divided_by,
-                  const std::string& instead);
+// ranks have of `model`. `optimizer` was made as for finish_step(); the return value says whether it is one.
+// Throws UsageError where norms are not added up: `divided_by` is what divides parameters, `instead` what to
+// use, both for the message.
+bool add_up_norms(torch::optim::Optimizer& optimizer, PreparedModel& model, TrainingPrecision& precision,
+                  const std::string& divided_by, const std::string& instead);
 
 }  // namespace rondo

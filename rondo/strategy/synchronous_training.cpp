@@ -67,7 +67,7 @@ void SynchronousTraining::compile(OptimizerFactory optimizer, LossFunction loss)
   rates_ = GroupRates(*optimizer_);
   loss_ = prepared_->loss_of_parts(std::move(loss));
   needs_norms_ = prepared_->parts().optimizes_shards() &&
-                 add_up_norms(*optimizer_, *prepared_, str("strategy ", strategy_.name()),
+                 add_up_norms(*optimizer_, *prepared_, precision_, str("strategy ", strategy_.name()),
                               "adamw or lion, or strategy ddp");
 }
 

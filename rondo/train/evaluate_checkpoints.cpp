@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -66,6 +67,21 @@ class TrainingWatch {
   bool seen_ = false;
 };
 
+// Nothing where somebody asked to stop before it was done.
+std::optional<std::map<std::string, double>> evaluated_unless_stopped(
+    Trainer& trainer, const Dataset& data, const EvaluateCheckpointsOptions& options) {
+  bool stopped = false;
+  EvaluateOptions evaluate = options.evaluate;
+  evaluate.stop_requested = [&] {
+    for (const auto* const requested : {&options.stop_requested, &options.evaluate.stop_requested})
+      stopped = stopped || (*requested && (*requested)());
+    return stopped;
+  };
+  std::map<std::string, double> figures = trainer.evaluate(data, evaluate);
+  if (stopped) return std::nullopt;
+  return figures;
+}
+
 }  // namespace
 
 CheckpointEvaluation evaluate_checkpoints(Trainer& trainer, const Dataset& data,
@@ -75,8 +91,8 @@ CheckpointEvaluation evaluate_checkpoints(Trainer& trainer, const Dataset& data,
   std::optional<MetricsWriter> writer;
   CheckpointEvaluation last;
   for (;;) {
+    if (options.stop_requested && options.stop_requested()) return last;
     // In this order: what the training has written before its end is found.
-    const bool stops = options.stop_requested && options.stop_requested();
     std::optional<CheckpointEntry> newest = newest_checkpoint(checkpoints);
     const bool over = training.is_over(newest);
     if (over) newest = newest_checkpoint(checkpoints);
@@ -87,13 +103,15 @@ CheckpointEvaluation evaluate_checkpoints(Trainer& trainer, const Dataset& data,
         if (!fs::exists(newest->path)) continue;  // newer ones have taken its place
         throw;
       }
-      last = {.step = newest->step, .figures = trainer.evaluate(data, options.evaluate)};
+      auto figures = evaluated_unless_stopped(trainer, data, options);
+      if (!figures) return last;
+      last = {.step = newest->step, .figures = std::move(*figures)};
       if (!writer) writer.emplace(options.run / "metrics.evaluator.jsonl");
       writer->append(validation_row(last.step, last.figures));
       if (options.told) options.told(last.step, last.figures);
       continue;
     }
-    if (stops || over) return last;
+    if (over) return last;
     std::this_thread::sleep_for(kLookAgain);
   }
 }

@@ -14,9 +14,9 @@ namespace rondo {
 // What an evaluator looks at, and for how long.
 struct EvaluateCheckpointsOptions {
   std::filesystem::path run = {};  // directory of the training: its lock, and checkpoints/step-NNNNNNNN
-  EvaluateOptions evaluate = {};
+  EvaluateOptions evaluate = {};   // its stop_requested ends the evaluator as the one below
   Duration patience = std::chrono::minutes(5);  // longest wait for a training to begin
-  std::function<bool()> stop_requested = {};    // empty: never
+  std::function<bool()> stop_requested = {};    // also within evaluations; empty: never
   // Told of each evaluation. May be empty.
   std::function<void(std::int64_t step, const std::map<std::string, double>& figures)> told = {};
 };
@@ -29,7 +29,8 @@ struct CheckpointEvaluation {
 
 // What an evaluator does: evaluates each checkpoint of a run that is the newest one when it looks there, with
 // its figures as a row of RUN/metrics.evaluator.jsonl. It reads the run only. Returns when nobody holds the
-// run any more, or stop_requested says so, with the last checkpoint evaluated. `trainer` is of one process.
+// run any more, or stop_requested says so, with the last checkpoint evaluated: one whose evaluation was
+// stopped leaves no row. `trainer` is of one process.
 // Throws TimeoutError when no training begins within `patience`, DataError for another model's checkpoint.
 CheckpointEvaluation evaluate_checkpoints(Trainer& trainer, const Dataset& data,
                                           const EvaluateCheckpointsOptions& options);

@@ -79,6 +79,41 @@ def test_an_evaluator_that_comes_late_finds_what_was_trained_since_it_was_starte
         evaluator.kill()
 
 
+def figures_of_the_evaluator(regressor, environment, run, *words):
+    """Of a run that is over, judged by an evaluator that is started before it and comes when it has ended."""
+    role = {"TF_CONFIG": json.dumps({"cluster": {"worker": ["127.0.0.1:1"]}, "task": {"type": "evaluator", "index": 0}})}
+    os.mkfifo(run.parent / f"{run.name}.go")
+    evaluator = subprocess.Popen(["bash", "-c", 'read < "$0"; exec "$@"', run.parent / f"{run.name}.go", regressor, run, *words],
+                                 env=environment | role, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        trained = subprocess.run([regressor, run], env=environment, capture_output=True, text=True, timeout=120)
+        assert trained.returncode == 0, trained.stderr
+        (run.parent / f"{run.name}.go").write_text("\n")
+        output, errors = evaluator.communicate(timeout=120)
+        return evaluator.returncode, evaluated(output), errors, evaluated(trained.stdout)
+    finally:
+        evaluator.kill()
+
+
+@pytest.mark.parametrize("strategy", ["mirrored:replicas=2", "central_storage:replicas=3"])
+def test_an_evaluator_has_a_strategy_of_its_own(regressor, clean_environment, tmp_path, strategy):
+    code, figures, errors, of_trainer = figures_of_the_evaluator(regressor, clean_environment, tmp_path / "run", "one_device", strategy)
+    assert code == 0, errors
+    (who, step, error), = figures
+    assert (who, step) == ("the evaluator", 300)
+    assert error == pytest.approx(of_trainer[0][2], rel=1e-4)  # as it is printed
+
+
+@pytest.mark.parametrize("strategy, fact", [
+    ("parameter_server", "parameter_server"), ("grouped", "grouped"), ("mirrored:replicas=0", "0"), ("no_such_strategy", "no_such_strategy")])
+def test_what_cannot_be_an_evaluators_strategy(regressor, clean_environment, tmp_path, strategy, fact):
+    role = {"TF_CONFIG": json.dumps({"cluster": {"worker": ["127.0.0.1:1"]}, "task": {"type": "evaluator", "index": 0}})}
+    done = subprocess.run([regressor, tmp_path / "run", "one_device", strategy], env=clean_environment | role, capture_output=True,
+                          text=True, timeout=120)
+    assert done.returncode != 0 and fact in done.stderr and not done.stdout, done.stderr
+    assert not (tmp_path / "run").exists()
+
+
 def test_what_cannot_be(rondo, regressor, tmp_path):
     done = rondo("run", "-n", 2, regressor, tmp_path / "run", "no_such_strategy")
     assert done.returncode != 0 and "no_such_strategy" in done.stderr

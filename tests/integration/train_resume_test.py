@@ -1,5 +1,6 @@
 """`rondo train` stopped, killed, damaged and continued: what a resumed run has, and what is refused without harm."""
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -80,6 +81,37 @@ def test_a_signal_in_the_last_validation(rondo, train, tmp_path, long_text):  # 
     assert result.returncode == 0 and "finished after step 1" in result.stdout, result.stderr
     assert validated_steps(run) == [1] and losses(run)[0] == pytest.approx(float(
         result.stdout.split("loss ")[1].split(",")[0]), rel=1e-4)
+
+
+@pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_an_evaluator(rondo, train, tmp_path, long_text, which):  # noqa: F811
+    """Heard within the evaluation, which minutes would not end; what is not judged whole leaves no row."""
+    run = tmp_path / "run"
+    role = {"TF_CONFIG": json.dumps({"cluster": {"worker": ["127.0.0.1:1"]}, "task": {"type": "evaluator", "index": 0}})}
+    evaluator = start(rondo, long_text, run, *LONG_VALIDATION, env=role)
+    try:
+        assert train("--steps", 1, "--eval-batches", 1, *LONG_VALIDATION, data=long_text).returncode == 0
+        read_until(evaluator.stderr, "validation: ")
+        evaluator.send_signal(which)
+        _, err = evaluator.communicate(timeout=60)
+        assert evaluator.returncode == 0, err
+        assert not (run / "metrics.evaluator.jsonl").exists()
+    finally:
+        evaluator.kill()
+
+
+def test_evaluation_and_prediction_show_how_far_they_are(rondo, train, tmp_path, long_text):  # noqa: F811
+    assert train("--steps", 1, "--eval-batches", 1, *LONG_VALIDATION, data=long_text).returncode == 0
+    for what, part in [("evaluate", "evaluation: "), ("predict", "prediction: ")]:
+        output = ["-o", tmp_path / "rows.csv"] if what == "predict" else []
+        process = rondo.start(what, tmp_path / "run", "--data", long_text, "--batch-size", 1, *output)
+        try:
+            line = read_until(process.stderr, part)[-1]
+            done, of = map(int, re.search(r": (\d+) of (\d+) batches", line).groups())
+            assert 0 < done < of, line
+        finally:
+            process.kill()
+            process.communicate()
 
 
 @pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])

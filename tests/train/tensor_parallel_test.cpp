@@ -236,20 +236,6 @@ TEST(TensorParallelTraining, OfThreeDimensionsIsThatOfOneProcess) {
   expect_same(train(task, {.mesh = mesh, .strategy = "ddp", .accumulate = 2}), one, "accumulated");
 }
 
-TEST(TensorParallelTraining, RefusesOptimizersThatNeedNormsOfWholeParameters) {
-  run_ranks(4, "native", [&](Context& context) {
-    for (const Mesh& mesh : {Mesh{{"tensor", 4}}, Mesh{{"pipeline", 2}, {"tensor", 2}}}) {
-      const auto strategy = strategy_of(context, {mesh, "ddp"});
-      Trainer trainer(*strategy, made(gpt(false)));
-      expect_facts(message_of<UsageError>([&] {
-                     trainer.compile(
-                         [](torch::nn::Module& module) { return make_optimizer({.name = "lamb"}, module); });
-                   }),
-                   {"LAMB", "norms"});
-    }
-  });
-}
-
 TEST(TensorParallelTraining, CheckpointsAreThoseOfAnyLayout) {
   const Task task = gpt(/*tied=*/true);
   const Outcome one = train(task, {});

@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include "rondo/backend/collectives.h"
+#include "rondo/strategy/norms_of_parts.h"
 
 namespace rondo {
 
@@ -56,6 +57,19 @@ void ExpertParts::shard_again() {
     parameter.layer->set_gathered(false);
   }
   gathered_ = false;
+}
+
+NormSum ExpertParts::norm_sum() {
+  PartSet rows;
+  Group experts;
+  for (const Parameter& parameter : parameters_) {
+    if (parameter.layer == nullptr) continue;
+    rows.insert(parameter.entry.tensor.unsafeGetTensorImpl());
+    experts = parameter.layer->groups().experts;
+  }
+  return [rows = std::move(rows), experts](const std::vector<at::Tensor>& parameters, at::Tensor& squares) {
+    add_norms_of_parts(parameters, rows, experts, squares);
+  };
 }
 
 std::vector<Shard> ExpertParts::shards() {

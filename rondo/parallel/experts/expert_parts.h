@@ -28,6 +28,7 @@ class ExpertParts final : public ModelParts {
   void reload_shards() override;
   void flush() override;
   bool optimizes_shards() const override { return true; }
+  NormSum norm_sum() override;
   bool has_fp32_master_weights() const override { return false; }
   bool computes_with_optimized() const override { return true; }
   std::vector<Shard> shards() override;

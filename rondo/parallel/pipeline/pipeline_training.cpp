@@ -208,7 +208,8 @@ void PipelineTraining::compile(OptimizerFactory optimizer, LossFunction loss) {
   optimizer_ = optimizer(masters != nullptr ? masters->module() : prepared_->module());
   rates_ = GroupRates(*optimizer_);
   loss_ = prepared_->loss_of_parts(std::move(loss));
-  needs_norms_ = add_up_norms(*optimizer_, *prepared_, "this mesh", "adamw or lion, or ddp along data alone");
+  needs_norms_ = add_up_norms(*optimizer_, *prepared_, precision_, "this mesh",
+                              "adamw or lion, or ddp along data alone");
 }
 
 torch::optim::Optimizer& PipelineTraining::optimizer() {

@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
 #include "rondo/memory/scope.h"
 #include "rondo/nn/optimizer_fields.h"
+#include "rondo/strategy/norms_of_parts.h"
 
 namespace rondo {
 
@@ -60,19 +60,13 @@ double ShardOptimizer::clip_gradients(double max_norm, const Group& shard_group)
 
 void ShardOptimizer::add_norms(const std::vector<at::Tensor>& parameters, at::Tensor& squares,
                                const Group& shard_group) const {
-  std::set<const c10::TensorImpl*> parts;
+  PartSet parts;
   for (const auto& unit : units_) {
     if (!shards_optimizer(unit->sharding())) continue;
     for (const ModelTensor& parameter : unit->optimized())
       parts.insert(parameter.tensor.unsafeGetTensorImpl());
   }
-  // What every rank has as a whole is not added up.
-  const at::Tensor own = squares.clone();
-  all_reduce(squares, shard_group, ReduceOp::SUM);
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const auto row = static_cast<std::int64_t>(i);
-    if (!parts.contains(parameters[i].unsafeGetTensorImpl())) squares[row].copy_(own[row]);
-  }
+  add_norms_of_parts(parameters, parts, shard_group, squares);
 }
 
 void ShardOptimizer::step(torch::optim::Optimizer& optimizer) {

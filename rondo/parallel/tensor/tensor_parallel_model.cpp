@@ -9,6 +9,7 @@
 #include "rondo/base/text.h"
 #include "rondo/nn/parallel_communication.h"
 #include "rondo/nn/tensor_parallel/ring_attention.h"
+#include "rondo/strategy/norms_of_parts.h"
 
 namespace rondo {
 namespace {
@@ -104,6 +105,23 @@ CommunicationTimes TensorParallelModel::communication_times() const {
   times.busy += communication_;
   times.exposed += communication_;
   return times;
+}
+
+NormSum TensorParallelModel::norm_sum() {
+  NormSum of_part;  // empty: the part's parameters are whole
+  if (part_->parts().optimizes_shards()) {
+    of_part = part_->parts().norm_sum();
+    if (!of_part) return {};
+  }
+  PartSet divided;
+  for (const Shard& shard : part_->parts().shards()) {
+    if (divided_.addresses.contains(shard.name)) divided.insert(shard.local.unsafeGetTensorImpl());
+  }
+  return [of_part = std::move(of_part), divided = std::move(divided), tensor = tensor_](
+             const std::vector<at::Tensor>& parameters, at::Tensor& squares) {
+    if (of_part) of_part(parameters, squares);
+    if (has_peers(tensor)) add_norms_of_parts(parameters, divided, tensor, squares);
+  };
 }
 
 std::vector<Shard> TensorParallelModel::in_full_model(std::vector<Shard> of_part) const {

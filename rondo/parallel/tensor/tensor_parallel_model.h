@@ -48,6 +48,7 @@ class TensorParallelModel final : public PreparedModel, private ModelParts {
   void reload_shards() override { part_->parts().reload_shards(); }
   void flush() override { part_->parts().flush(); }
   bool optimizes_shards() const override { return true; }
+  NormSum norm_sum() override;
   bool has_fp32_master_weights() const override { return part_->parts().has_fp32_master_weights(); }
   bool computes_with_optimized() const override { return part_->parts().computes_with_optimized(); }
   std::vector<Shard> shards() override { return in_full_model(part_->parts().shards()); }

@@ -43,7 +43,7 @@ std::shared_ptr<const Dataset> data_of(const InputFunction& input, const InputCo
 
 // A strategy of one process, for an evaluator.
 std::unique_ptr<Strategy> evaluation_strategy(const RunConfig& config, const Context& context) {
-  const std::string& name = config.evaluation_strategy;
+  const std::string& name = config.strategies.resolve(config.evaluation_strategy);
   if (uses_servers(name))
     throw UsageError(str("RunConfig::evaluation_strategy ", name, ": an evaluator has no parameter servers"));
   return config.strategies.make(name, context, config.evaluation_options);

@@ -1,19 +1,32 @@
 // A user's model module: layers that are units, one in a Sequential that rules can make a unit of, and
-// dropout by sample.
+// dropout by sample. One rank's second block may burn processor time, so that it is a straggler.
 #include <torch/torch.h>
 
 #include <rondo/models/model_module.h>
 #include <rondo/nn/sample_dropout.h>
 #include <rondo/nn/unit.h>
-#include <numeric>
+#include <cstdlib>
+#include <ctime>
 #include "rondo/base/error.h"
 
 namespace {
 
+double thread_seconds() {
+  timespec used{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
+
 struct BlockImpl : torch::nn::Module {
   explicit BlockImpl(int64_t width) : linear(register_module("linear", torch::nn::Linear(width, width))) {}
-  at::Tensor forward(const at::Tensor& x) { return x + torch::relu(linear(x)); }
+  at::Tensor forward(const at::Tensor& x) {
+    const double end = thread_seconds() + burnt_seconds;
+    at::Tensor value = x + torch::relu(linear(x));
+    while (thread_seconds() < end) value = value + 0;
+    return value;
+  }
   torch::nn::Linear linear;
+  double burnt_seconds = 0;  // of processor time, in each forward pass
 };
 TORCH_MODULE(Block);
 
@@ -47,8 +60,11 @@ extern "C" void make_model(const rondo::ModelRequest& request, rondo::Model& mod
   const int64_t width = request.config.value("width", 16);
   if (width < 1)
     throw rondo::UsageError("own_model: width is " + std::to_string(width) + ", expected at least 1");
-  model =
-      rondo::as_model(std::make_shared<NetImpl>(inputs, request.config.at("classes").get<int64_t>(), width));
+  auto net = std::make_shared<NetImpl>(inputs, request.config.at("classes").get<int64_t>(), width);
+  const char* const rank = std::getenv("RANK");
+  if (rank != nullptr && request.config.value("slow_rank", -1) == std::atoi(rank))
+    net->blocks[1]->burnt_seconds = request.config.value("burnt_ms", 0.0) / 1e3;
+  model = rondo::as_model(net);
 }
 
 extern "C" void make_nothing(const rondo::ModelRequest&, rondo::Model&) {}
