@@ -9,6 +9,7 @@
 #include "apps/train/opened_run.h"
 #include "rondo/base/error.h"
 #include "rondo/parallel/registry.h"
+#include "rondo/train/agreement.h"
 #include "rondo/train/trainer.h"
 
 namespace {
@@ -29,16 +30,22 @@ void evaluate(const EvaluateFlags& flags, rondo::OpenedRun& opened) {
       rondo::all_strategies().make(context.world_size() > 1 ? "ddp" : "one_device", context);
   rondo::Trainer trainer(*strategy, std::move(opened.model), opened.device,
                          rondo::precision_options(run.flags));
+  rondo::LossFunction loss = rondo::cross_entropy;
+  std::vector<rondo::Metric> metrics;
+  rondo::run_agreed(context, [&] {
+    loss = rondo::make_loss(rondo::loss_name(run.flags, data->info()));
+    metrics = rondo::metrics_for(run.flags, data->info());
+  });
   trainer.compile([](torch::nn::Module& module) { return rondo::make_optimizer({.name = "sgd"}, module); },
-                  rondo::make_loss(rondo::loss_name(run.flags, data->info())),
-                  rondo::metrics_for(run.flags, data->info()));
+                  std::move(loss), std::move(metrics));
   const std::map<std::string, double> figures =
       trainer.evaluate(*data, {.batch_size = flags.batch_size, .batches = flags.batches});
-  if (context.rank() == 0) {
+  rondo::run_agreed(context, [&] {
+    if (context.rank() != 0) return;
     if (flags.json != "-") {
       for (const auto& [name, value] : figures) std::printf("%s %g\n", name.c_str(), value);
       std::printf("of %lld samples of %s, step %lld\n", static_cast<long long>(data->size()),
-                  data->info().source.c_str(), static_cast<long long>(run.step));
+                  rondo::shown(data->info().source).c_str(), static_cast<long long>(run.step));
     }
     rondo::write_json(flags.json, {{"run_dir", flags.run.run_dir},
                                    {"checkpoint", run.checkpoint.string()},
@@ -47,7 +54,7 @@ void evaluate(const EvaluateFlags& flags, rondo::OpenedRun& opened) {
                                    {"samples", data->size()},
                                    {"ranks", context.world_size()},
                                    {"figures", figures}});
-  }
+  });
 }
 
 }  // namespace
