@@ -17,8 +17,10 @@ nlohmann::ordered_json json_of(OptionKind kind, const std::string& text) {
     case OptionKind::integer: {
       std::int64_t value = 0;
       const char* const end = text.data() + text.size();
-      if (std::from_chars(text.data(), end, value).ptr == end) return value;
-      return std::stoull(text);  // a seed beyond 2^63
+      if (std::from_chars(text.data(), end, value).ec == std::errc()) return value;
+      std::uint64_t beyond = 0;  // a seed of 2^63 or more
+      std::from_chars(text.data(), end, beyond);
+      return beyond;
     }
     case OptionKind::number:
       return parse_number(text, "");

@@ -12,6 +12,7 @@
 #include "apps/train/launch.h"
 #include "apps/train/metrics_page.h"
 #include "apps/train/planned_training.h"
+#include "apps/train/rank_failure.h"
 #include "apps/train/restart.h"
 #include "apps/train/run_directory.h"
 #include "apps/train/served_training.h"
@@ -379,17 +380,6 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags,
   return result.end == FitEnd::preempted ? ExitCode::preempted : ExitCode::ok;
 }
 
-// A launcher sends TERM to the others as soon as one rank has failed. So no rank ends before the one that
-// reports the error can no longer be ended by that.
-void stand_by_report(const Context& context) {
-  let_error_end_process();
-  try {
-    barrier(context.world());
-  } catch (const std::exception&) {
-    // A rank has ended all the same; there is an error to report already.
-  }
-}
-
 }  // namespace
 
 ExitCode run_training(const TrainFlags& flags, const StrategyRegistry& strategies) {
@@ -402,7 +392,7 @@ ExitCode run_training(const TrainFlags& flags, const StrategyRegistry& strategie
   const Context context = init(init_options);
   try {
     return train_in(context, place, flags, strategies);
-  } catch (const AgreedError&) {
+  } catch (const JobError&) {
     stand_by_report(context);
     throw;
   }

@@ -131,22 +131,22 @@ FitResult Trainer::fit(const std::shared_ptr<const Dataset>& data, const FitOpti
   failures_->forget();
   const Fitting fitting(fitting_);
   tell_callbacks([this](Callback& callback) { callback.before_fit(*this); });
-  for (const auto& callback : callbacks_) {
-    const auto state = callback_states_.find(callback->name());
-    if (state == callback_states_.end()) continue;
-    try {
-      callback->restore(*state);
-    } catch (const nlohmann::json::exception& error) {
-      throw DataError(str("the checkpoint's state of callback '", callback->name(),
-                          "' is not one of it: ", state->dump().substr(0, 80)));
-    } catch (const DataError& error) {
-      throw DataError(str("the checkpoint's state of callback '", callback->name(), "': ", error.what()));
-    }
-  }
-  for (const auto& callback : callbacks_) callback_states_.erase(callback->name());
   std::optional<FitLoop> loop;
   run_agreed(strategy_.context(), [&] {
     failures_->rethrow();
+    for (const auto& callback : callbacks_) {
+      const auto state = callback_states_.find(callback->name());
+      if (state == callback_states_.end()) continue;
+      try {
+        callback->restore(*state);
+      } catch (const nlohmann::json::exception&) {
+        throw DataError(str("the checkpoint's state of callback '", callback->name(),
+                            "' is not one of it: ", state->dump().substr(0, 80)));
+      } catch (const DataError& error) {
+        throw DataError(str("the checkpoint's state of callback '", callback->name(), "': ", error.what()));
+      }
+    }
+    for (const auto& callback : callbacks_) callback_states_.erase(callback->name());
     loop.emplace(*this, data, options);
   });
   try {

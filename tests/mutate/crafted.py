@@ -43,7 +43,9 @@ SLOW = ("rondo-train", "rondo-train-worker", "rondo-profile", "rondo-bench")
 PLAN = ["rondo-plan", "profile.json", "--memory-limit", "64MiB", "--quiet", "--time-limit", "0.2s"]
 TRAIN = ["rondo-train", *corpus.MLP, *corpus.TRAIN]
 CODECS = ["rondo-bench", "codecs", "--codec", "int8", "--size", "64KiB", "--runs", "1"]
-# Which folder of the corpus, the words with OUT where the output goes.
+PROFILE = ["rondo-profile", *corpus.GPT[:2], "--model-config", corpus.CONFIG, "--passes", "1", "--largest", "16KiB", "--batch-size", "1"]
+EPOCH = ["rondo-train", *corpus.MLP, "--epochs", "1", "--batch-size", "8", "--matmul", "default", "--seed", "1"]
+# Which folder of the corpus, the words with OUT where the output goes and NEW for a name that is not there.
 WRITERS = {
     "report -o": ("run", ["rondo-report", ".", "-o", "OUT"]),
     "report --json": ("run", ["rondo-report", ".", "--json", "OUT"]),
@@ -51,17 +53,72 @@ WRITERS = {
     **{f"plan {flag}": ("plan", [*PLAN, flag, "OUT"])
        for flag in ("--json", "--plan-out", "--html", "--fsdp2", "--write-mps", "--write-profile")},
     "checkpoint verify --json": ("checkpoint", ["rondo-checkpoint", "verify", "saved", "--json", "OUT"]),
+    "simulate --svg": ("plan", ["rondo-simulate", "--synthetic", "gpt:layers=4,dim=64", "--strategy", "pipeline", "--stages", "2",
+                                "--svg", "OUT"]),
+    "simulate --mesh --svg": ("plan", ["rondo-simulate", "--synthetic", "gpt:layers=4,dim=64", "--mesh", "pipeline=2", "--svg", "OUT"]),
+    **{f"checkpoint {word} --json": (folder, ["rondo-checkpoint", word, *words, "--json", "OUT"]) for word, folder, words in (
+        ("inspect", "checkpoint", ["saved"]), ("diff", "checkpoint", ["saved", "saved"]),
+        ("convert", "checkpoint", ["model.safetensors", "x.safetensors", "--overwrite"]),
+        ("reshard", "trained", ["parts", "NEW", "--parts", "3"]), ("merge", "trained", ["parts", "NEW"]))},
     "checkpoint convert": ("checkpoint", ["rondo-checkpoint", "convert", "model.safetensors", "OUT", "--overwrite"]),
     "train --json": ("trained", [*TRAIN, "--json", "OUT"]),
+    "train --help-all --json": ("plan", ["rondo-train", "--help-all", "--json", "OUT"]),
+    "train --csv-log": ("trained", [*EPOCH, "--csv-log", "OUT"]),
+    "train --json-log": ("trained", [*EPOCH, "--json-log", "OUT"]),
+    "profile --json": ("plan", [*PROFILE, "--json", "OUT"]),
+    "tokenize --json": ("trained", ["rondo-tokenize", "text.txt", "--output", "NEW", "--json", "OUT"]),
     "evaluate --json": ("trained", ["rondo-evaluate", "mlp", "--json", "OUT"]),
     "predict -o": ("trained", ["rondo-predict", "mlp", "--data", "table.csv", "--output", "OUT"]),
+    "export -o": ("trained", ["rondo-export", "mlp", "--output", "OUT", "--overwrite"]),
     "export --json": ("trained", ["rondo-export", "mlp", "--output", "model.safetensors", "--overwrite", "--json", "OUT"]),
     "top --json": ("trained", ["rondo-top", "mlp", "--json", "OUT"]),
     "doctor --json": ("plan", ["rondo-doctor", "--json", "OUT"]),
     "bench codecs --json": ("plan", [*CODECS, "--json", "OUT"]),
+    "bench collectives --html": ("plan", ["rondo-bench", "collectives", "--explain", "ring", "--ranks", "2", "--sizes", "1KiB", "--html",
+                                          "OUT"]),
 }
 # They replace a file by its name, so that no half of one is ever seen.
-ONLY_FILES = {"checkpoint convert", "predict -o"}
+ONLY_FILES = {"checkpoint convert", "predict -o", "export -o"}
+# Where the programs write what a flag names, as "source file:the argument", and the writers that try it. mutate_test.py asks for all
+# there are.
+WRITES = {
+    "apps/report/main:path": ["report -o"],
+    "apps/report/main:json": ["report --json"],
+    "apps/simulate/main:f.json": ["simulate --json"],
+    "apps/simulate/main:f.svg": ["simulate --svg"],
+    "apps/simulate/mesh:job.svg": ["simulate --mesh --svg"],
+    **{f"apps/plan/main:f.{field}": [f"plan {flag}"] for field, flag in (
+        ("json", "--json"), ("plan_out", "--plan-out"), ("html", "--html"), ("fsdp2", "--fsdp2"), ("mps", "--write-mps"),
+        ("profile_out", "--write-profile"))},
+    **{f"apps/checkpoint/{word}:options->json": [f"checkpoint {word} --json"] for word in ("verify", "inspect", "diff", "convert")},
+    "apps/checkpoint/reshard:options->json": ["checkpoint reshard --json", "checkpoint merge --json"],
+    "apps/checkpoint/convert:destination": ["checkpoint convert"],
+    "apps/train/training_run:flags.json": ["train --json"],
+    "apps/train/train_command_line:value_of": ["train --help-all --json"],
+    "apps/train/trainer_setup:flags.csv_log": ["train --csv-log"],
+    "apps/train/trainer_setup:flags.json_log": ["train --json-log"],
+    "apps/profile/main:flags.json": ["profile --json"],
+    "apps/tokenize/main:flags.json": ["tokenize --json"],
+    "apps/evaluate/main:flags.json": ["evaluate --json"],
+    "apps/predict/main:flags.output": ["predict -o"],
+    "apps/export/main:flags.output": ["export -o"],
+    "apps/export/main:flags.json": ["export --json"],
+    "apps/top/main:json": ["top --json"],
+    "apps/doctor/main:json": ["doctor --json"],
+    "apps/bench/codecs/codecs_command:options.json": ["bench codecs --json"],
+    "apps/bench/collectives/collectives_command:page": ["bench collectives --html"],
+}
+_AS_CODECS = "as rondo bench codecs --json; to measure takes longer"
+# Those that need no writer, and why.
+OTHER_WRITES = {
+    **dict.fromkeys(("apps/bench/checkpoint/checkpoint_command:flags.json", "apps/bench/collectives/collectives_command:json_target",
+                     "apps/bench/loader/loader_command:flags.json", "apps/bench/memory_tracking/memory_tracking_command:flags->json",
+                     "apps/bench/pipeline/pipeline_command:options.json", "apps/bench/servers/servers_command:options.json",
+                     "apps/bench/startup/startup_command:flags->json", "apps/bench/step/step_command:options.json",
+                     "apps/bench/strategies/strategies_command:options.json", "apps/bench/trainer/trainer_command:flags.json"), _AS_CODECS),
+    "apps/bench/loader/loader_command:path": "a text of the bench's own",
+    "apps/new/main:folder": "files of a folder that rondo new has made",
+}
 
 
 def output(place, writer):
@@ -72,7 +129,8 @@ def output(place, writer):
     found = []
 
     def write(name, target, code):
-        end = place.run([str(target) if word == "OUT" else word for word in words], home)
+        here = {"OUT": str(target), "NEW": f"new {name}"}
+        end = place.run([here.get(word, word) for word in words], home)
         found.extend(f"{name}: {what}" for what in judge.complaints(end, (target.name,), 4 * GIB))
         if end.code != code:
             found.append(f"{name}: ended with {end.code}, expected {code}: {end.err[-300:]}")
