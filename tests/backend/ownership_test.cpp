@@ -4,18 +4,25 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <stdlib.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <future>
 #include <map>
 #include <optional>
 
 #include "rondo/backend/collectives.h"
+#include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/native/native_backend.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/collective/shared_memory/helper_thread.h"
 #include "tests/backend/ranks.h"
+#include "tests/rank_processes.h"
 
 namespace rondo::ownership_test {
 namespace {
@@ -291,6 +298,36 @@ TEST_P(Ownership, FuturesCompleteWithoutAWait) {
     });
     EXPECT_EQ(called.get_future().wait_for(std::chrono::minutes(5)), std::future_status::ready);
   });
+}
+
+// exit() while all of it is under way, by the engine and by plans: what is left is nobody's memory any more.
+TEST(OwnershipProcesses, LeaveWhileOperationsAreUnderWay) {
+  for (const char* algorithm : {"engine", "ring"}) {
+    setenv("RONDO_ALGORITHM", algorithm, 1);
+    const int failed = tests::run_rank_processes(2, [](Store& meeting, int rank) {
+      // Never destroyed, as a program's own at exit(); that is no leak to look for.
+      std::atexit([] {
+        shared_memory::stop_helper_threads();
+        _exit(::testing::Test::HasFailure() ? 1 : 0);
+      });
+      at::set_num_threads(1);
+      InitOptions options;
+      options.backend = "native";
+      options.rank = rank;
+      options.world_size = 2;
+      options.store =
+          c10::make_intrusive<StoreForC10d>(std::shared_ptr<Store>(std::shared_ptr<Store>(), &meeting));
+      auto* const context = new Context(init(options));
+      for (const auto& [name, start] : starts()) start(*context->world().backend(), 300'000);
+      // A rank whose peer has gone could not start what is left.
+      const Wait wait{Deadline::after(std::chrono::seconds(60)), nullptr};
+      meeting.set(str("started ", rank), "");
+      meeting.get(str("started ", 1 - rank), wait);
+      std::exit(0);
+    });
+    unsetenv("RONDO_ALGORITHM");
+    EXPECT_EQ(failed, 0) << algorithm;
+  }
 }
 
 std::vector<std::string> names_of_starts() {
