@@ -5,6 +5,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/models/model_options.h"
 
 namespace rondo {
 namespace {

@@ -9,7 +9,6 @@
 #include "apps/train/choices.h"
 #include "apps/train/trainer_flags.h"
 #include "rondo/env/mesh.h"
-#include "rondo/models/model_options.h"
 #include "rondo/parallel/server/uses_servers.h"
 
 namespace rondo {
@@ -102,7 +101,6 @@ struct TrainFlags : TrainerFlags {
 
   // What was given of the options of strategies, models and kinds of data, as text.
   OptionValues options;
-  ModelOptions of_model = {};  // those of `model`
   // All of this that describes a training, by flag names with '_' (no run directory, no resume). Given back
   // with --config it means the same training.
   nlohmann::ordered_json configuration = {};
