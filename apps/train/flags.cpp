@@ -6,6 +6,7 @@
 #include "rondo/backend/engine/engine_text.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/models/model_options.h"
 #include "rondo/nn/loss_names.h"
 #include "rondo/train/optimizer_names.h"
 

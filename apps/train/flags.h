@@ -9,7 +9,6 @@
 #include "apps/train/choices.h"
 #include "apps/train/trainer_flags.h"
 #include "rondo/env/mesh.h"
-#include "rondo/models/model_options.h"
 #include "rondo/parallel/server/uses_servers.h"
 
 namespace rondo {
@@ -103,7 +102,6 @@ struct TrainFlags : TrainerFlags {
   // What was given of the options of strategies, models, kinds of data and engines, as text.
   OptionValues options;
   std::string engine = "auto";  // `backend` with its options, for InitOptions::backend
-  ModelOptions of_model = {};   // those of `model`
   // All of this that describes a training, by flag names with '_' (no run directory, no resume). Given back
   // with --config it means the same training.
   nlohmann::ordered_json configuration = {};

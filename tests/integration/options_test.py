@@ -173,6 +173,13 @@ def test_the_kind_that_data_turns_out_to_be_decides(rondo, table, tmp_path):
     assert rondo(*flags, "--label-column", "label").returncode == 0
 
 
+def test_a_model_that_does_not_take_the_data_names_those_that_do(rondo, text, table, tmp_path):
+    refused(rondo("train", "--data", text, "--model", "mlp", "--run-dir", tmp_path / "a"),
+            "--model mlp", "text", "gpt, gpt-25m or gpt-tiny")
+    refused(rondo("train", "--data", table, "--model", "gpt-tiny", "--run-dir", tmp_path / "b"),
+            "--model gpt-tiny", "csv", "convnet or mlp")
+
+
 @pytest.mark.parametrize("command", ["evaluate", "predict", "profile"])
 def test_other_programs_look_at_engines_too(rondo, text, tmp_path, command):
     (tmp_path / "run").mkdir()
