@@ -16,6 +16,7 @@ namespace detail {
 
 // An engine with these options, which are of the struct that its declaration is of.
 using EngineOfOptions = std::function<RegisteredBackend(const std::shared_ptr<const void>& options)>;
+// What the templates below end in. Throws Error for a declaration of other options.
 void register_engine(Declaration declaration, std::type_index options, EngineOfOptions engine);
 
 }  // namespace detail

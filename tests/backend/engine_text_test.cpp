@@ -94,12 +94,12 @@ TEST(EngineText, AProgramsEngineGetsItsOptions) {
   BackendRequest alone;
   alone.world_ranks = {0};
   alone.store = c10::make_intrusive<c10d::HashStore>();
-  make_backend("paced(words=(a,b), pace=7)", alone);
+  make_backend("paced(words=(a,b), paced=7)", alone);
   EXPECT_EQ(got->pace, 7);
   EXPECT_EQ(got->words, (std::vector<std::string>{"a", "b"}));
   make_backend("paced", alone);
   EXPECT_EQ(got->pace, 3);
-  EXPECT_THROW(make_backend("paced(pace=0)", alone), UsageError);
+  EXPECT_THROW(make_backend("paced(paced=0)", alone), UsageError);
   EXPECT_THROW(make_backend("gloo(codec=int8)", alone), UsageError);
   const auto of_another = [](const BackendRequest& request, const NoOptions&) {
     return request.make("native", request).backend;

@@ -5,6 +5,7 @@
 #include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/gloo/factory.h"
 #include "rondo/backend/hierarchical/hierarchical_backend.h"
+#include "rondo/backend/registry.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"

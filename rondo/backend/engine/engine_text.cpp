@@ -31,7 +31,7 @@ void for_each_argument(const std::string& text, const Take& take) {
 }
 
 // The key of "key=value"; empty for an argument without one.
-std::string key_of(const std::string& argument) {
+std::string key_of_argument(const std::string& argument) {
   const std::size_t equals = argument.find('=');
   if (equals == std::string::npos) return {};
   std::string key(trim(argument.substr(0, equals)));
@@ -106,7 +106,7 @@ OptionValues options_in_brackets(const EngineText& engine, const Declaration& de
   OptionValues values;
   std::size_t place = 0;
   for (const std::string& argument : engine.arguments) {
-    const std::string key = key_of(argument);
+    const std::string key = key_of_argument(argument);
     const Option* option = nullptr;
     if (!key.empty()) {
       option = option_meant(table, key);

@@ -45,7 +45,7 @@ AllowedValues a_chunk() {
 
 Declaration HierarchicalFolder::declaration() {
   OptionsOf<Options> table;
-  table.begin_group("Between hosts (docs/multi_host.md)");
+  table.begin_group("Engine between hosts (docs/multi_host.md)");
   // In the order of `hierarchical(native, gloo)`.
   table.add("intra-host-engine", &Options::inner, "Engine inside a host", one_of({"native"}));
   table.add("inter-host-engine", &Options::outer, "Engine between hosts", an_engine_between_hosts());
