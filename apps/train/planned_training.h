@@ -9,6 +9,7 @@
 #include "rondo/backend/context.h"
 #include "rondo/data/dataset.h"
 #include "rondo/models/model.h"
+#include "rondo/nn/loss.h"
 #include "rondo/profile/plan_on_mesh.h"
 #include "rondo/train/callbacks/prediction_report.h"
 #include "rondo/train/optimizer.h"

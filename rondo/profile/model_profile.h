@@ -6,6 +6,7 @@
 #include "rondo/cost/profile.h"
 #include "rondo/data/dataset.h"
 #include "rondo/models/model.h"
+#include "rondo/nn/loss.h"
 #include "rondo/train/optimizer.h"
 
 namespace rondo {

@@ -7,6 +7,7 @@
 #include "rondo/base/time.h"
 #include "rondo/cost/profile.h"
 #include "rondo/data/dataset.h"
+#include "rondo/nn/loss.h"
 #include "rondo/profile/job_profile.h"
 
 namespace rondo::plan {

@@ -4,6 +4,7 @@
 #include "rondo/base/bytes.h"
 #include "rondo/data/dataset.h"
 #include "rondo/models/model.h"
+#include "rondo/nn/loss.h"
 #include "rondo/train/optimizer.h"
 
 namespace rondo {
