@@ -10,6 +10,9 @@
 #include <thread>
 
 #include "rondo/base/error.h"
+#include "rondo/nn/optimizers/lamb.h"
+#include "rondo/nn/optimizers/lars.h"
+#include "rondo/nn/optimizers/lion.h"
 #include "rondo/parallel/server/served_model.h"
 #include "rondo/server/service.h"
 #include "rondo/strategy/training.h"
@@ -323,6 +326,25 @@ TEST(ServerStrategy, RefusesByNameWhatServersHaveNot) {
       .model = model_of(other), .optimizer = with<torch::optim::RMSprop>(torch::optim::RMSpropOptions(0.1))});
   expect_facts(message_of<UsageError>([&] { training->train_step(std::vector{batch_of(0, 0, 8)}, {}); }),
                {"RMSprop", "SGD", "Adagrad"});
+}
+
+template <class Rule>
+std::string refusal_of_rule() {
+  const Servers servers;
+  const auto strategy = servers.strategy();
+  const Net net = make_net();
+  const auto training = strategy->prepare(
+      Recipe{.model = model_of(net), .optimizer = [](torch::nn::Module& module) {
+               return std::make_unique<Rule>(
+                   std::vector<torch::optim::OptimizerParamGroup>{module.parameters()}, RuleOptions(0.1));
+             }});
+  return message_of<UsageError>([&] { training->train_step(std::vector{batch_of(0, 0, 8)}, {}); });
+}
+
+TEST(ServerStrategy, RefusesRulesThatServersHaveNot) {
+  for (const std::string& message :
+       {refusal_of_rule<Lamb>(), refusal_of_rule<Lars>(), refusal_of_rule<Lion>()})
+    expect_facts(message, {"Lion", "LAMB", "LARS", "Adagrad"});
 }
 
 }  // namespace

@@ -8,8 +8,10 @@
 #include <mutex>
 #include <set>
 
+#include "rondo/backend/collectives.h"
 #include "rondo/checkpoint/weights.h"
 #include "rondo/format/checkpoint_directory.h"
+#include "rondo/parallel/sharded/sharded_options.h"
 #include "rondo/parallel/strategy_on_mesh.h"
 #include "rondo/train/callbacks/model_checkpoint.h"
 #include "rondo/train/callbacks/weight_average.h"
@@ -27,6 +29,11 @@ using testing::run_ranks;
 constexpr std::int64_t kJointBatch = 8;
 // float64: what is added in another order differs by this much after so few steps.
 constexpr double kRounding = 1e-9;
+
+// A unit under each kind of sharding.
+constexpr const char* kPlan = R"({"units": [{"name": "root", "strategy": "ddp"},
+                                            {"name": "transformer.h.0", "strategy": "zero3"},
+                                            {"name": "transformer.h.1", "strategy": "zero1"}]})";
 
 struct Way {
   Mesh mesh = {};  // empty: `strategy` alone
@@ -52,8 +59,12 @@ int ranks_of(const Way& way) {
 // What gives a process a model that is whole, or units of it.
 std::vector<Way> strategies() {
   return {{.strategy = "ddp", .ranks = 2},
+          {.strategy = "zero1", .ranks = 2},
+          {.strategy = "zero2", .ranks = 2},
+          {.strategy = "zero3", .ranks = 3},
           {.strategy = "zero3_keep", .ranks = 2},
           {.strategy = "random", .ranks = 2},
+          {.strategy = "planned", .ranks = 2},
           {.strategy = "hsdp", .ranks = 4, .options = {{"shard-ranks", "2"}}},
           {.strategy = "tpu", .ranks = 4},
           {.strategy = "data_parallel", .options = {{"replicas", "2"}}},
@@ -88,6 +99,11 @@ std::vector<Way> meshes() {
 
 std::unique_ptr<Strategy> strategy_of(const Context& context, const Way& way) {
   const StrategyRegistry all = all_strategies();
+  if (way.strategy == "planned") {
+    ShardedOptions options;
+    options.plan_text = kPlan;
+    return all.make(way.strategy, context, options);
+  }
   if (way.mesh.empty()) return all.make(way.strategy, context, way.options);
   return strategy_on_mesh(all, way.strategy, context.mesh(way.mesh),
                           [&](const std::string& name) -> OptionValues {
@@ -238,6 +254,25 @@ TEST_P(Rule, WithMasterWeightsLearnsWhatOneProcessDoes) {
           << describe(way) << ", " << alone.weights[i].name;
     }
   }
+}
+
+// Replicas that train alone take it each by itself, and have the same weights after an average.
+TEST_P(Rule, IsThatOfEachReplicaOfLocalSgd) {
+  run_ranks(2, "native", [&](Context& context) {
+    const auto strategy = all_strategies().make("local_sgd", context, OptionValues{{"sync-period", "2"}});
+    Trainer trainer(*strategy, gpt_of({}));
+    trainer.compile(options_of(GetParam()));
+    const auto recorder = std::make_shared<Recorder>();
+    FitOptions options = fit_options(*strategy, 6);
+    options.callbacks = {recorder};
+    trainer.fit(drawn_data(), options);
+    EXPECT_EQ(recorder->losses().size(), 6U);
+    for (const at::Tensor& parameter : trainer.model().module->parameters()) {
+      at::Tensor of_first = parameter.detach().clone();
+      broadcast(of_first, context.world(), /*root=*/0);
+      EXPECT_TRUE(at::equal(of_first, parameter.detach()));
+    }
+  });
 }
 
 constexpr std::int64_t kAveragedSteps = 8;
