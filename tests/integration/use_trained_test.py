@@ -213,6 +213,28 @@ def test_a_bert_goes_to_hugging_face(rondo, tmp_path):
     assert {json.loads(line)["class"] for line in result.stdout.splitlines()} <= {"pos", "neg"}
 
 
+def said_by_ranks(result):
+    return [line for line in result.stderr.splitlines() if line.startswith("[rank ")]
+
+
+@pytest.mark.parametrize("program", ["evaluate", "predict"])
+def test_an_error_of_all_ranks_is_said_once(rondo, points, tmp_path, program):
+    needed = {"evaluate": ["--data", points], "predict": ["--data", points, "-o", "out.csv"]}[program]
+    result = rondo(program, tmp_path, *needed, "--nproc-per-node", 2)
+    assert result.returncode == 2, result.stderr
+    said = said_by_ranks(result)
+    assert len(said) == 1 and "config.json" in said[0], result.stderr
+
+
+def test_output_that_cannot_be_written_is_said_once(rondo, points):
+    done(rondo("train", "--data", points, "--model", "mlp", "--steps", 1, "--run-dir", "run"))
+    for words in (["predict", "-o"], ["evaluate", "--json"]):
+        result = rondo(words[0], "run", "--data", points, "--nproc-per-node", 2, words[1], "missing/out")
+        assert result.returncode == 1, result.stderr
+        said = said_by_ranks(result)
+        assert len(said) == 1 and "missing/out" in said[0], result.stderr
+
+
 @pytest.mark.parametrize("program", ["evaluate", "predict", "export"])
 def test_wrong_usage(rondo, points, tmp_path, program):
     needed = {"evaluate": [], "predict": ["--data", points], "export": ["-o", "out.pt"]}[program]

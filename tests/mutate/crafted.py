@@ -308,6 +308,73 @@ def code_of_weights(place):
     return found
 
 
+def hostile_names(place):
+    """Control characters in names of tensors, in metadata and in the name of a folder."""
+    header = json.dumps({"__metadata__": {"by\x1b[2J": "\x1b[2J"}, "w\x1b[2J\x7f": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})
+    (place.folder / "hostile.safetensors").write_bytes(struct.pack("<Q", len(header)) + header.encode() + bytes(4))
+    (place.folder / "plain.safetensors").write_bytes(corpus.safetensors({"w": [1.0]}))
+    place.copy_of("checkpoint").rename(place.folder / "che\x1b[2Jck")
+    found = []
+    for words, code, escaped in ((["inspect", "hostile.safetensors"], 0, "\\x1b[2J"),
+                                 (["inspect", "hostile.safetensors", "--json", "-"], 0, "\\u001b[2J\\u007f"),
+                                 (["diff", "hostile.safetensors", "plain.safetensors"], 1, "\\x1b[2J\\x7f"),
+                                 (["verify", "che\x1b[2Jck/saved"], 0, "che\\x1b[2Jck")):
+        end = place.run(["rondo-checkpoint", *words], place.folder)
+        found += [f"{words[0]}: {what}" for what in judge.complaints(end, ("hostile.safetensors",), 4 * GIB)]
+        if end.code != code or escaped not in end.out:
+            found.append(f"{words[0]}: ended with {end.code} and {end.out[-300:]}{end.err[-300:]}")
+    return found
+
+
+def hostile_field_on_several_ranks(place):
+    """A field of a megabyte with control characters: escaped, cut and said once, whatever the number of ranks."""
+    found = []
+    for ranks in ("1", "2"):
+        home = place.folder / ranks
+        corpus.copy(place.root, corpus.Case("data", ".", []), home)
+        (home / "table.csv").write_text("a,b,label\n" + "1,2,0\n" * 8 + "1,\x1b[2J" + "x" * (1 << 20) + ",0\n")
+        end = place.run(["rondo-train", *corpus.MLP, *corpus.TRAIN, "--nproc-per-node", ranks], home)
+        found += [f"{ranks} ranks: {what}" for what in judge.complaints(end, ("table.csv",), 4 * GIB)]
+        if end.code != 1 or end.err.count("\\x1b[2J") != 1:
+            found.append(f"{ranks} ranks: ended with {end.code}: {end.err[:300]}")
+    return found
+
+
+AGAIN = ["rondo-train", "--run-dir", "mlp", "--resume", "--steps", "3", "--matmul", "default", "--device", "cpu"]
+
+
+def run_id_that_is_a_path(place):
+    """A checkpoint's run of MLflow names a folder elsewhere."""
+    found = []
+    for ranks in ("1", "2"):
+        home = place.folder / ranks / "home"
+        corpus.copy(place.root, corpus.Case("trained", ".", []), home)
+        state = home / "mlp" / "checkpoints" / "step-00000002" / "state.json"
+        run_id, = [entry.name for entry in (home / "ml" / "0").iterdir() if entry.is_dir()]
+        text = state.read_text()
+        state.write_text(text.replace(run_id, "../../../elsewhere"))
+        mutations.reseal(state.parent)
+        end = place.run([*AGAIN, "--nproc-per-node", ranks], home)
+        found += [f"{ranks} ranks: {what}" for what in judge.complaints(end, ("mlflow_log",), 4 * GIB)]
+        if run_id not in text or end.code != 1 or end.err.count("'../../../elsewhere'") != 1:
+            found.append(f"{ranks} ranks: ended with {end.code}: {end.err[-300:]}")
+        if (place.folder / ranks / "elsewhere").exists():
+            found.append(f"{ranks} ranks: wrote outside of its folder")
+    return found
+
+
+def step_of_many_digits(place):
+    """A line of somebody else in a log of epochs."""
+    home = place.copy_of("trained")
+    with (home / "log.csv").open("a") as log:
+        log.write("1,99999999999999999999999,0\n")
+    end = place.run(AGAIN, home)
+    found = judge.complaints(end, ("log.csv",), 4 * GIB)
+    if end.code != 0 or "99999999999999999999999" not in (home / "log.csv").read_text():
+        found.append(f"ended with {end.code}: {end.err[-300:]}")
+    return found
+
+
 def many_passes(place):
     """Work grows with the step, not with its square; the time limit holds, and TERM ends the program."""
     home = place.copy_of("plan")
@@ -374,6 +441,6 @@ def all_attacks():
     attacks = {f"output {name}": lambda place, name=name: output(place, name) for name in WRITERS}
     attacks |= {f"full disk {name}": lambda place, name=name: full_disk(place, name) for name in PRINTERS}
     for attack in (deep_json, pipes_in_place_of_files, impossible_values, sealed_garbage, code_of_weights, many_passes,
-                   many_tensors):
+                   many_tensors, hostile_names, hostile_field_on_several_ranks, run_id_that_is_a_path, step_of_many_digits):
         attacks[attack.__name__.replace("_", " ")] = attack
     return attacks
