@@ -44,19 +44,10 @@ DataOptions data_options(const TrainFlags& flags, const DataNeeds& needs) {
   OptionValues values = flags.options;
   values.insert(needs.options.begin(), needs.options.end());
   DataOptions options;
-  for (const Declaration& kind : declared_data_kinds()) {
-    for (const Option& option : kind.options.options()) {
-      if (const auto value = values.find(option.name); value != values.end())
-        option.read(&options, value->second);
-    }
-  }
-  for (std::string& extension : options.extensions) {
-    if (!extension.starts_with(".")) extension.insert(0, ".");
-  }
+  options.of_kind = read_kind_options(values);
   options.validation_fraction = flags.validation_fraction;
   options.split_seed = flags.seed;
-  options.images.seed = flags.seed;
-  options.mask_seed = flags.seed;
+  options.seed = flags.seed;
   options.context = needs.context.value_or(options.context);
   options.vocabulary_file = needs.vocabulary_file;
   options.lower_case = needs.lower_case;

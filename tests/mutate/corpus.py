@@ -232,8 +232,8 @@ def _trained_cases():
           for words in (["reshard", "parts", "out", "--parts", "3"], ["merge", "parts", "out"])
           for name in ("manifest.json", "model-00002-of-00002.safetensors", "optimizer-00001-of-00002.safetensors")],
         *[case(f"gpt_folder/{name}", [*trains, *GPT[:2], "--data", "text.txt", "--tokenizer", "tokenizer.json", "--init", "gpt_folder"],
-               "apps/train/gpt_setup", names=("gpt_folder", "--init")) for name in ("config.json", "model.safetensors")],
-        *[case(f"bert_folder/{name}", [*trains, *BERT, "--data", "reviews.tsv", "--init", "bert_folder"], "apps/train/bert_setup",
+               "models/gpt_setup", names=("gpt_folder", "--init")) for name in ("config.json", "model.safetensors")],
+        *[case(f"bert_folder/{name}", [*trains, *BERT, "--data", "reviews.tsv", "--init", "bert_folder"], "models/bert_setup",
                names=("bert_folder", "--init", "vocab")) for name in ("config.json", "model.safetensors", "vocab.txt",
                                                                       "tokenizer_config.json")],
         *[case(target, ["rondo-export", run, "-o", "out", "--format", "huggingface"], "apps/export/hugging_face", names=("out",))

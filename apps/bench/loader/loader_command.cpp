@@ -18,8 +18,10 @@
 #include "rondo/base/random.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
+#include "rondo/data/image/image_options.h"
 #include "rondo/data/loader.h"
 #include "rondo/data/open.h"
+#include "rondo/data/token_options.h"
 #include "rondo/data/training_sampler.h"
 #include "rondo/launch/scratch.h"
 
@@ -93,7 +95,7 @@ void measure_tokens(const LoaderFlags& flags, const fs::path& folder, LoaderRate
   const fs::path path = folder / "text.bin";
   write_output(path, random_bytes(kTextBytes));
   DataOptions options{.validation_fraction = 0, .context = kContext};
-  options.tokens.vocabulary = std::int64_t{1} << 15;
+  options.of_kind.edit<TokenOptions>().vocabulary = std::int64_t{1} << 15;
   const OpenedData text = open_data("text", path, options), tokens = open_data("tokens", path, options);
   for (int run = 0; run < flags.runs; ++run) {
     keep_faster(rates[{"bytes", "rondo"}], read_all_of(text.train, kTokenBatch, 1));
@@ -125,7 +127,7 @@ void measure_images(const LoaderFlags& flags, const fs::path& folder, LoaderRate
   }
   DataOptions options{.validation_fraction = 0};
   const OpenedData scaled = open_data("image_folder", images, options);
-  options.images.decode = "full";
+  options.of_kind.edit<ImageOptions>().decode = "full";
   const OpenedData full = open_data("image_folder", images, options);
   bool peers = flags.peers;
   if (const std::string why = peers ? why_no_pytorch() : ""; !why.empty()) {
