@@ -413,7 +413,7 @@ def many_passes(place):
 
 
 def many_tensors(place):
-    """50,000 tensors in a header, 300,000 files in a manifest: linear work."""
+    """50,000 tensors in a header and in a checkpoint, 300,000 files in a manifest: linear work."""
     entries = {f"layer.{i}.weight": {"dtype": "F32", "shape": [1], "data_offsets": [4 * i, 4 * i + 4]} for i in range(50_000)}
     text = json.dumps(entries).encode()
     (place.folder / "many.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(4 * len(entries)))
@@ -422,17 +422,49 @@ def many_tensors(place):
     files = [{"name": f"file{i}", "bytes": 1, "xxh3_128": "0" * 32, "tensors": []} for i in range(300_000)]
     manifest = {"format": "rondo-checkpoint", "version": 1, "step": 0, "files": files, "checksum": "0" * 32}
     (saved / "manifest.json").write_bytes(mutations.seal(json.dumps(manifest, indent=1).encode() + b"\n"))
+    target = corpus.copy(place.root, corpus.Case("checkpoint", "saved/step-00000000/model.safetensors", []), place.folder / "home")
+    target.write_bytes((place.folder / "many.safetensors").read_bytes())
+    sealed = json.loads((target.parent / "manifest.json").read_text())
+    record = next(file for file in sealed["files"] if file["name"] == target.name)
+    record["tensors"] = []  # those of before; without them the checksum of the file counts
+    record.pop("header_xxh3_128", None)
+    (target.parent / "manifest.json").write_text(json.dumps(sealed))
+    mutations.reseal(target.parent)
     found = []
     for words, code in ((["inspect", "many.safetensors", "--json", "out.json"], 0), (["convert", "many.safetensors", "x.safetensors"], 0),
-                        (["verify", "step-00000000", "--json", "out.json"], 1)):
-        before = os.times()
-        end = place.run(["rondo-checkpoint", *words], place.folder, seconds=120)
-        after = os.times()
-        used = after.children_user + after.children_system - before.children_user - before.children_system
-        if end.code != code or end.timed_out:
-            found.append(f"{words[0]}: ended with {end.code} after {end.seconds:.1f} s: {end.err[-300:]}")
-        if used > 20:
-            found.append(f"{words[0]}: took {used:.1f} s of processor time")
+                        (["convert", "home/saved", "y.safetensors"], 0), (["verify", "step-00000000", "--json", "out.json"], 1)):
+        found += _in_linear_time(place, ["rondo-checkpoint", *words], place.folder, code)
+    return found
+
+
+def many_names(place):
+    """100,000 names in a plan, in a trace and in the memory of a run: linear work."""
+    planned = place.copy_of("plan")
+    plan = json.loads((planned / "plan.json").read_text())
+    plan["units"] = [plan["units"][0] | {"name": f"unit.{i}"} for i in range(100_000)]
+    (planned / "plan.json").write_text(json.dumps(plan))
+    # Not the profile's units, which is said after all of them were read.
+    found = _in_linear_time(place, ["rondo-simulate", "profile.json", "--plan", "plan.json"], planned, 1)
+    run = place.copy_of("run")
+    events = [{"name": "all_gather", "cat": "communication", "ph": "X", "ts": i * 0.001, "dur": 1_000_000, "pid": 0, "tid": 1,
+               "args": {"step": 1 + i % 2, "unit": f"unit.{i}", "bytes": 8}} for i in range(100_000)]
+    (run / "trace.json").write_text(json.dumps({"traceEvents": events}))
+    memory = json.loads((run / "memory.json").read_text())
+    memory["ranks"][0]["units"] = [{"name": f"unit.{i}", "categories": {f"category.{i}": 1}} for i in range(100_000)]
+    (run / "memory.json").write_text(json.dumps(memory))
+    return found + _in_linear_time(place, ["rondo-report", ".", "-o", "page.html", "--json", "out.json"], run, 0)
+
+
+def _in_linear_time(place, words, cwd, code):
+    before = os.times()
+    end = place.run(words, cwd, seconds=120)
+    after = os.times()
+    used = after.children_user + after.children_system - before.children_user - before.children_system
+    found = []
+    if end.code != code or end.timed_out:
+        found.append(f"{words[0]} {words[1]}: ended with {end.code} after {end.seconds:.1f} s: {end.err[-300:]}")
+    if used > 20:  # of processor time, which a busy machine does not lengthen
+        found.append(f"{words[0]} {words[1]}: took {used:.1f} s of processor time")
     return found
 
 
@@ -441,6 +473,7 @@ def all_attacks():
     attacks = {f"output {name}": lambda place, name=name: output(place, name) for name in WRITERS}
     attacks |= {f"full disk {name}": lambda place, name=name: full_disk(place, name) for name in PRINTERS}
     for attack in (deep_json, pipes_in_place_of_files, impossible_values, sealed_garbage, code_of_weights, many_passes,
-                   many_tensors, hostile_names, hostile_field_on_several_ranks, run_id_that_is_a_path, step_of_many_digits):
+                   many_tensors, many_names, hostile_names, hostile_field_on_several_ranks, run_id_that_is_a_path,
+                   step_of_many_digits):
         attacks[attack.__name__.replace("_", " ")] = attack
     return attacks
