@@ -192,8 +192,9 @@ def test_the_smallest_limit_holds_a_whole_run(train, tmp_path):  # noqa: F811
 def test_an_infeasible_limit_is_named_before_training(train, tmp_path):  # noqa: F811
     wrong = train("--strategy", "planned", "--memory-limit", "100kB", "--steps", 1, *GLOO)
     assert wrong.returncode == 2, wrong.stderr
-    assert "--memory-limit 100kB is infeasible" in wrong.stderr, wrong.stderr
-    assert "the smallest limit that any plan fits is" in wrong.stderr, wrong.stderr
+    assert "--memory-limit 100kB" in wrong.stderr, wrong.stderr
+    # Which limit would do, as a number that can be typed.
+    assert any(int(bytes_) > 100_000 for bytes_ in re.findall(r"\b(\d+)B\b", wrong.stderr)), wrong.stderr
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
     # A profile of another job is refused, and this job's own is not measured again.
     again = train("--strategy", "planned", "--memory-limit", "100kB", "--batch-size", 2, "--steps", 1, *GLOO, "--profile",
