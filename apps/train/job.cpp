@@ -102,7 +102,7 @@ OpenedData open_training_data(const TrainFlags& flags, const nlohmann::json& ove
   config.update(overrides);
   const DataNeeds needs = setup_of(flags)->data_needs(config);
   const std::string kind = data_kind_for(flags, needs);
-  if (kind != "auto") refuse_options_of_other_data(flags, kind);
+  if (!needs.kind.empty()) refuse_options_of_other_data(flags, kind);
   DataOptions options = data_options(flags, needs);
   options.known = known;
   OpenedData data = open_named_data(flags, kind, options);

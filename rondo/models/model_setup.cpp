@@ -18,7 +18,8 @@ Options options_among(const OptionTable& table, OptionValues values) {
 
 // Of a model in a file.
 std::unique_ptr<ModelSetup> file_setup(const std::string& model, const OptionValues& values) {
-  const OptionTable& table = find_model_declaration(declared_model_files(), model)->options;
+  const std::vector<Declaration> declared = declared_model_files();
+  const OptionTable& table = find_model_declaration(declared, model)->options;
   nlohmann::json settings = nlohmann::json::object();
   if (const auto context = options_among<ContextOption>(table, values).context)
     settings["context"] = *context;
