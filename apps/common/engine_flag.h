@@ -3,8 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-#include "rondo/backend/engine_options.h"
 #include "rondo/backend/engine/engine_text.h"
+#include "rondo/backend/engine_options.h"
 #include "rondo/base/error.h"
 
 namespace rondo {
@@ -18,7 +18,7 @@ inline CLI::Option* add_engine_flag(CLI::App& app, std::string& engine) {
       ->check(CLI::Validator(
           [](const std::string& text) {
             try {
-              check_engine(text, "expected an engine", declared_engines());
+              check_engine(text, "engine", declared_engines());
               return std::string();
             } catch (const UsageError& error) {
               return std::string(error.what());

@@ -180,11 +180,11 @@ def test_a_model_that_does_not_take_the_data_names_those_that_do(rondo, text, ta
             "--model gpt-tiny", "csv", "convnet or mlp")
 
 
-@pytest.mark.parametrize("command", ["evaluate", "predict", "profile"])
+@pytest.mark.parametrize("command", ["evaluate", "predict", "profile", "bench"])
 def test_other_programs_look_at_engines_too(rondo, text, tmp_path, command):
     (tmp_path / "run").mkdir()
     flags = {"evaluate": [tmp_path / "run"], "predict": [tmp_path / "run", "--data", text],
-             "profile": ["--json", tmp_path / "profile.json"]}[command]
+             "profile": ["--json", tmp_path / "profile.json"], "bench": ["step"]}[command]
     result = rondo(command, *flags, "--backend", "hierarchical(native, gloo, windw=3)")
     assert result.returncode == 2 and "windw=3" in result.stderr and "inter-host-window" in result.stderr, result.stderr
 
