@@ -153,11 +153,11 @@ TEST_P(Rules, AreInCheckpoints) {
   });
 }
 
-// Ranks have parts of parameters, and nobody adds up norms.
+// Ranks have parts of parameters; nobody adds up norms but `sum`, where it is given.
 class SpreadModel final : public PreparedModel {
  public:
-  explicit SpreadModel(std::shared_ptr<torch::nn::Module> module)
-      : module_(std::move(module)), parts_(*module_) {}
+  SpreadModel(std::shared_ptr<torch::nn::Module> module, NormSum sum)
+      : module_(std::move(module)), parts_(*module_, std::move(sum)) {}
   torch::nn::Module& module() override { return *module_; }
   ModelParts& parts() override { return parts_; }
   void begin_step(const LocalBatch&) override {}
@@ -165,20 +165,30 @@ class SpreadModel final : public PreparedModel {
   CommunicationTimes communication_times() const override { return {}; }
 
  private:
-  struct Parts final : UndividedModel {
-    using UndividedModel::UndividedModel;
+  class Parts final : public UndividedModel {
+   public:
+    Parts(torch::nn::Module& module, NormSum sum) : UndividedModel(module), sum_(std::move(sum)) {}
     bool optimizes_shards() const override { return true; }
+    bool computes_with_optimized() const override { return true; }
+    NormSum norm_sum() override { return sum_; }
+
+   private:
+    NormSum sum_;
   };
   std::shared_ptr<torch::nn::Module> module_;
   Parts parts_;
 };
 class SpreadStrategy final : public ProcessStrategy {
  public:
-  explicit SpreadStrategy(const Context& context) : ProcessStrategy("spread", context) {}
+  explicit SpreadStrategy(const Context& context, NormSum sum = {})
+      : ProcessStrategy("spread", context), sum_(std::move(sum)) {}
   using ProcessStrategy::prepare;
   std::unique_ptr<PreparedModel> prepare(std::shared_ptr<torch::nn::Module> module) override {
-    return std::make_unique<SpreadModel>(std::move(module));
+    return std::make_unique<SpreadModel>(std::move(module), sum_);
   }
+
+ private:
+  NormSum sum_;
 };
 
 TEST(WholeNorms, AreRefusedByNameWhereNobodyAddsThemUp) {
@@ -195,6 +205,23 @@ TEST(WholeNorms, AreRefusedByNameWhereNobodyAddsThemUp) {
       }
     }
     trainer.compile(OptimizerOptions{.name = "lion"});
+  });
+}
+
+TEST(WholeNorms, AreAddedUpOfTheModelsParametersWhereTheOptimizerHasMasters) {
+  run_ranks(1, "native", [](Context& context) {
+    std::vector<at::Tensor> told;
+    SpreadStrategy strategy(
+        context, [&](const std::vector<at::Tensor>& parameters, at::Tensor&) { told = parameters; });
+    const Model model = small_model();
+    Trainer trainer(strategy, model, c10::kCPU, {.level = OptLevel::O2, .dtype = at::kBFloat16});
+    trainer.compile(OptimizerOptions{.name = "lamb", .weight_decay = 0.1, .decayed = Decayed::matrices});
+    trainer.fit(std::make_shared<Digits>(16), {.steps = 1, .batch_size = 8});
+    const std::vector<at::Tensor> parameters = model.module->parameters();
+    ASSERT_EQ(told.size(), parameters.size());
+    // Of two groups of parameters: matrices, then the others.
+    const std::vector<std::size_t> order = {0, 2, 1, 3};
+    for (std::size_t i = 0; i < told.size(); ++i) EXPECT_TRUE(told[i].is_same(parameters[order[i]])) << i;
   });
 }
 
