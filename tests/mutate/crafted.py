@@ -74,7 +74,7 @@ WRITERS = {
     "top --json": ("trained", ["rondo-top", "mlp", "--json", "OUT"]),
     "doctor --json": ("plan", ["rondo-doctor", "--json", "OUT"]),
     "bench codecs --json": ("plan", [*CODECS, "--json", "OUT"]),
-    "bench collectives --html": ("plan", ["rondo-bench", "collectives", "--explain", "ring", "--ranks", "2", "--sizes", "1KiB", "--html",
+    "bench collectives --html": ("plan", ["rondo-bench", "collectives", "--explain", "ring", "--operations", "all_reduce", "--ranks", "2", "--html",
                                           "OUT"]),
 }
 # They replace a file by its name, so that no half of one is ever seen.
