@@ -392,7 +392,7 @@ std::vector<std::string> given_options(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() == 0) continue;
     words.push_back(option->get_name());
-    if (option->get_type_size() == 0) continue;  // a flag
+    if (option->get_items_expected_max() == 0) continue;  // a flag
     for (const std::string& value : option->results()) words.push_back(value);
   }
   return words;
