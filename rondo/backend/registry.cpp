@@ -7,9 +7,9 @@
 #include <mutex>
 #include <optional>
 
+#include "rondo/backend/engine/engine_text.h"
 #include "rondo/backend/engine/module.h"
 #include "rondo/backend/engine_folders.h"
-#include "rondo/backend/engine/engine_text.h"
 #include "rondo/backend/hierarchical/hierarchical_backend.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"

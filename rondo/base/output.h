@@ -3,8 +3,9 @@
 #include <filesystem>
 #include <string_view>
 
-// How rondo writes files. docs/security.md states the rule; every writer of every program is one of these two,
-// or piece by piece OutputFile (rondo/format/file.h) and, of lines that a user asked for, AppendedOutput.
+// How rondo writes files. docs/security.md states the rule; every writer of every program is one of these
+// two, or piece by piece OutputFile (rondo/format/file.h) and, of lines that a user asked for,
+// AppendedOutput.
 namespace rondo {
 
 // A regular file that is written under a random name in the target's folder and takes the target's place in
