@@ -30,9 +30,9 @@ using EngineFactory = std::function<c10::intrusive_ptr<c10d::Backend>(const Back
 // a program that ends in run_rank(); it must be of that struct, or an Error says so. `traits` say what its
 // communicators can do, as far as they do not answer themselves (ExtendedBackend). Any thread.
 template <class Options>
-void register_backend(Declaration declaration, EngineFactory<Options> factory,
+void register_backend(const Declaration& declaration, EngineFactory<Options> factory,
                       const EngineTraits& traits = {}) {
-  detail::register_engine(std::move(declaration), typeid(Options),
+  detail::register_engine(declaration, typeid(Options),
                           [factory = std::move(factory), traits](const std::shared_ptr<const void>& options) {
                             return RegisteredBackend{
                                 [factory, options](const BackendRequest& request) {
