@@ -106,7 +106,8 @@ def test_profile_and_plan(rondo, module, train, tmp_path):
 BURNT_MS = 40  # hundreds of times what the model needs: on no machine the other rank computes as long
 
 
-def test_a_rank_that_is_slow_is_named(train, rondo, module):
+def test_a_rank_that_is_slow_is_named(train, rondo, module, tmp_path):
+    """The other rank waits for it as long, which is not computing."""
     slow = json.dumps({"slow_rank": 1, "burnt_ms": BURNT_MS})
     trained = train(f"{module}:make_model", "--model-config", slow, "--nproc-per-node", 2, "--batch-size", 4, "--steps", 20)
     assert trained.returncode == 0, trained.stderr
@@ -114,7 +115,10 @@ def test_a_rank_that_is_slow_is_named(train, rondo, module):
     assert report.returncode == 0, report.stderr
     straggler = json.loads(report.stdout)["straggler"]
     assert straggler["rank"] == 1 and straggler["part"] == "forward of block1", straggler
-    assert straggler["compute_ms"] > BURNT_MS, straggler
+    assert straggler["compute_ms"] > BURNT_MS and straggler["others_ms"] < straggler["compute_ms"] / 2, straggler
+    steps = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    waited = [row["exposed_comm_ms"] for row in steps if row["rank"] == 0 and "exposed_comm_ms" in row]
+    assert sum(waited) / len(waited) > BURNT_MS / 2
     assert json.loads(rondo("top", "run", "--json", "-").stdout)["straggler"].startswith("rank 1 ")
 
 
