@@ -75,9 +75,10 @@ mutate: build ## thousands of damaged inputs of every kind through every program
 equality: build ## training under every strategy and schedule, on 1 to 4 ranks, against one process
 	@RONDO_EQUALITY=all build/$(PRESET)/bin/train_test --gtest_filter='*Equality*'
 
-survive: build ## checkpoints: kill -9 at 500 moments of saves, 10,000 damaged ones loaded
+survive: build ## checkpoints, whole and in parts: kill -9 at 500 moments of saves each, 10,000 damaged ones each loaded
 	@RONDO_SURVIVE_KILLS=500 build/$(PRESET)/bin/format_test --gtest_filter='CheckpointDirectory.SurvivesKillAtAnyMoment'
-	@RONDO_SURVIVE_DAMAGED=10000 build/$(PRESET)/bin/checkpoint_test --gtest_filter='Damage.*'
+	@RONDO_SURVIVE_KILLS=500 build/$(PRESET)/bin/train_test --gtest_filter='PartsOfACheckpoint.SurviveKillAtAnyMoment'
+	@RONDO_SURVIVE_DAMAGED=10000 build/$(PRESET)/bin/checkpoint_test --gtest_filter='*Damage.*'
 
 faults: build ## kill and stop every rank in every step of every collective algorithm, over every channel
 	@RONDO_FAULTS=all build/$(PRESET)/bin/collective_test --gtest_filter='PlanFaults*:EngineFaults*'

@@ -7,8 +7,10 @@ else on the machine should rest meanwhile.
 Loss: gpt-tiny on the project's sources, 2,000 steps on two ranks: ddp, and local SGD with 200 synchronous steps before it.
 
   bench/local_sgd.py [--turns 2] [--docs] [--json FILE]
+  bench/local_sgd.py --quick                               a small model, few steps: does it run?
 """
 import argparse
+import dataclasses
 import datetime
 import json
 import pathlib
@@ -18,17 +20,29 @@ import tempfile
 from emulated_jobs import BIN, REPOSITORY, keep, linked_hosts, on_both, table, write_section
 from training_runs import write_training_text
 
-PERIOD = 50
 FIRST = 10
-WAYS = {"no communication": ["--strategy", "local_sgd", "--sync-period", 1000000],
-        f"DiLoCo, period {PERIOD}": ["--strategy", "local_sgd", "--outer", "diloco", "--sync-period", PERIOD],
-        f"DiLoCo, period {PERIOD}, 2 fragments, delay 5": ["--strategy", "local_sgd", "--outer", "diloco", "--sync-period", PERIOD,
-                                                           "--sync-fragments", 2, "--sync-delay", 5],
-        "ddp": ["--strategy", "ddp"]}
-LEARNING = {"ddp": ["--strategy", "ddp"],
-            f"local SGD, period {PERIOD}": ["--strategy", "local_sgd", "--sync-period", PERIOD, "--synchronous-steps", 200],
-            f"DiLoCo, period {PERIOD}": ["--strategy", "local_sgd", "--sync-period", PERIOD, "--synchronous-steps", 200,
-                                         "--outer", "diloco"]}
+
+
+@dataclasses.dataclass
+class Size:
+    """How much is measured: the model whose speed is compared and the period of averages; the steps that learn, and how many of
+    them are synchronous."""
+    model: str = "gpt-25m"
+    period: int = 50
+    steps: int = 2000
+    synchronous: int = 200
+
+    def ways(self):
+        diloco = ["--strategy", "local_sgd", "--outer", "diloco", "--sync-period", self.period]
+        return {"no communication": ["--strategy", "local_sgd", "--sync-period", 1000000],
+                f"DiLoCo, period {self.period}": diloco,
+                f"DiLoCo, period {self.period}, 2 fragments, delay 5": [*diloco, "--sync-fragments", 2, "--sync-delay", 5],
+                "ddp": ["--strategy", "ddp"]}
+
+    def learning(self):
+        local = ["--strategy", "local_sgd", "--sync-period", self.period, "--synchronous-steps", self.synchronous]
+        return {"ddp": ["--strategy", "ddp"], f"local SGD, period {self.period}": local,
+                f"DiLoCo, period {self.period}": [*local, "--outer", "diloco"]}
 
 
 def rows_of(run):
@@ -41,27 +55,27 @@ def step_ms(run):
     return 1e3 * (rows[-1]["elapsed_s"] - rows[FIRST - 1]["elapsed_s"]) / (len(rows) - FIRST)
 
 
-def speeds(folder, text, arguments):
-    found = {way: [] for way in WAYS}
+def speeds(folder, text, size, turns):
+    found = {way: [] for way in size.ways()}
     port = 29700
     with linked_hosts("1gbit") as hosts:
-        for turn in range(arguments.turns):
-            for way, flags in WAYS.items():
+        for turn in range(turns):
+            for way, flags in size.ways().items():
                 port += 1
                 run = folder / f"{turn}-{port}"
-                steps = 30 if way == "ddp" else FIRST + PERIOD
-                on_both(hosts, port, BIN / "rondo-train-worker", "--data", text, "--model", "gpt-25m", "--batch-size", 4, "--steps", steps,
+                steps = 30 if way == "ddp" else FIRST + size.period
+                on_both(hosts, port, BIN / "rondo-train-worker", "--data", text, "--model", size.model, "--batch-size", 4, "--steps", steps,
                         "--validation-fraction", 0, "--trace-steps", 0, "--run-dir", run, "--progress", "off", *flags)
                 found[way].append(step_ms(run))
                 print(f"{way}: {found[way][-1]:.0f} ms a step", flush=True)
     return {way: min(values) for way, values in found.items()}
 
 
-def losses(folder, text):
+def losses(folder, text, size):
     found = {}
-    for number, (way, flags) in enumerate(LEARNING.items()):
+    for number, (way, flags) in enumerate(size.learning().items()):
         run = folder / f"loss-{number}"
-        words = ["train", "--data", text, "--model", "gpt-tiny", "--nproc-per-node", 2, "--batch-size", 8, "--steps", 2000, "--seed", 1,
+        words = ["train", "--data", text, "--model", "gpt-tiny", "--nproc-per-node", 2, "--batch-size", 8, "--steps", size.steps, "--seed", 1,
                  "--lr", 1e-3, "--trace-steps", 0, "--progress", "off", "--run-dir", run, *flags]
         subprocess.run(list(map(str, [BIN / "rondo", *words])), check=True, stdout=subprocess.DEVNULL)
         found[way] = [row["validation_loss"] for row in rows_of(run) if "validation_loss" in row][-1]
@@ -69,12 +83,12 @@ def losses(folder, text):
     return found
 
 
-def page(speed, loss):
+def page(speed, loss, size):
     alone, synchronous = speed["no communication"], loss["ddp"]
     return [f"Measured on {datetime.date.today()} (`bench/local_sgd.py`): two ranks, a core each.", "",
-            *table(["gpt-25m over 1 Gbit/s", "ms a step", "tokens/s of no communication"],
+            *table([f"{size.model} over 1 Gbit/s", "ms a step", "tokens/s of no communication"],
                    [[way, f"{value:.0f}", f"{alone / value:.3f}"] for way, value in speed.items()]), "",
-            *table(["gpt-tiny, 2,000 steps, the first 200 synchronous", "validation loss", "against ddp"],
+            *table([f"gpt-tiny, {size.steps:,} steps, the first {size.synchronous} synchronous", "validation loss", "against ddp"],
                    [[way, f"{value:.4f}", f"{value / synchronous - 1:+.2%}"] for way, value in loss.items()])]
 
 
@@ -83,15 +97,20 @@ def main():
     parser.add_argument("--turns", type=int, default=2, help="of the runs whose speed is compared")
     parser.add_argument("--docs", action="store_true", help="write the results into docs/local_sgd.md")
     parser.add_argument("--json", type=pathlib.Path, help="the figures, as JSON")
+    parser.add_argument("--quick", action="store_true", help="gpt-tiny, one turn, few steps")
     arguments = parser.parse_args()
+    if arguments.quick and arguments.docs:
+        parser.error("--docs writes what was measured; --quick measures nothing")
+    size = Size(model="gpt-tiny", period=6, steps=30, synchronous=10) if arguments.quick else Size()
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         text = folder / "text.txt"
         write_training_text(text)
-        speed, loss = speeds(folder, text, arguments), losses(folder, text)
-    print("\n".join(page(speed, loss)))
+        speed = speeds(folder, text, size, 1 if arguments.quick else arguments.turns)
+        loss = losses(folder, text, size)
+    print("\n".join(page(speed, loss, size)))
     if arguments.docs:
-        write_section(REPOSITORY / "docs" / "local_sgd.md", "local SGD", page(speed, loss))
+        write_section(REPOSITORY / "docs" / "local_sgd.md", "local SGD", page(speed, loss, size))
     keep(arguments.json, {"step_ms": speed, "validation_loss": loss})
 
 

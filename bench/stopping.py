@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How long programs take to end after SIGTERM: `rondo train` on two processes in every phase of a run, and others at work.
+"""How long programs take to end after SIGTERM or SIGINT: `rondo train` on two processes in every phase of a run, and others at work.
 
     .venv/bin/python bench/stopping.py [--runs 5] [--phases training plan ...] [--docs] [--json FILE|-]
 
@@ -23,6 +23,7 @@ from emulated_jobs import write_section
 from training_runs import REPOSITORY, print_result, write_results, write_training_text
 
 GOAL_S = 1.0
+ONE_STEP = ["--steps", 1, "--eval-every", 0]
 TINY = ["--model", "gpt-tiny", "--batch-size", 4, "--nproc-per-node", 2, "--steps", 100000, "--log-every", 1]
 PLANNED = ["--strategy", "planned", "--memory-limit", "2GiB"]
 VALIDATION = ["--eval-every", 2, "--eval-batch-size", 1, "--context", 8, "--validation-fraction", 0.9]
@@ -69,6 +70,20 @@ def reading(name):
     return wait
 
 
+def mapping(name):
+    """Waits until the program has this file mapped into its memory."""
+    def wait(process, run):
+        while process.poll() is None:
+            try:
+                if f"/{name}\n" in pathlib.Path(f"/proc/{process.pid}/maps").read_text():
+                    return
+            except OSError:
+                pass  # ended meanwhile
+            time.sleep(0.001)
+        raise SystemExit(f"the program ended without mapping {name}: {process.stderr.read()}")
+    return wait
+
+
 def training(*flags):
     """rondo train on the text."""
     return lambda place: ["train", "--data", place / "text.txt", "--run-dir", place / "run", *flags]
@@ -105,11 +120,30 @@ def verify(place):
     return ["checkpoint", "verify", place / "saved"]
 
 
+def train_once(place, run, *flags):
+    if not (place / run).exists():
+        subprocess.run([str(word) for word in (place.rondo, "train", "--data", place / "text.txt", "--run-dir", place / run, *flags,
+                                               "--steps", 1, "--progress", "off")], check=True, stdout=subprocess.DEVNULL)
+
+
+def resume_of_a_large_checkpoint(place):
+    train_once(place, "large-trained", "--model", "gpt-25m", "--batch-size", 1, "--context", 16)
+    return ["train", "--run-dir", place / "large-trained", "--resume", "--steps", 100000]
+
+
 def evaluate(place):
-    if not (place / "trained").exists():
-        subprocess.run([place.rondo, "train", "--data", place / "text.txt", "--run-dir", place / "trained", "--model", "gpt-tiny",
-                        "--steps", "1", "--progress", "off"], check=True, stdout=subprocess.DEVNULL)
+    train_once(place, "trained", "--model", "gpt-tiny")
     return ["evaluate", place / "trained", "--data", place / "text.txt", "--batch-size", 1]
+
+
+def predict(place):
+    train_once(place, "trained", "--model", "gpt-tiny")
+    return ["predict", place / "trained", "--data", place / "text.txt", "--batch-size", 1, "-o", place / "rows.csv"]
+
+
+def export(place):
+    train_once(place, "large-trained", "--model", "gpt-25m", "--batch-size", 1, "--context", 16)
+    return ["export", place / "large-trained", "-o", place / "net.pt", "--overwrite"]
 
 
 def tokenize(place):
@@ -121,19 +155,24 @@ def tokenize(place):
     return ["tokenize", texts, "-o", place / "run"]
 
 
-# The command, from the folder in which it works, and the moment of the signal.
+# The command, from the folder in which it works, and the moment of the signal, which is TERM where no other one stands.
 PHASES = {
     "start": (training(*TINY), after(0.1)),
     "measuring for a plan": (training(*TINY, *PLANNED), said("planned: measuring")),
     "training": (training(*TINY), in_folder("metrics.jsonl")),
+    "training, INT": (training(*TINY), in_folder("metrics.jsonl"), signal.SIGINT),
     "validation": (training(*TINY, *VALIDATION), said("validation: ")),
+    "last validation": (training(*TINY, *VALIDATION, *ONE_STEP), said("validation: ")),
     "checkpoint": (training(*LARGE), in_folder("checkpoints/*")),
+    "resume of a large checkpoint": (resume_of_a_large_checkpoint, mapping("optimizer.safetensors")),
     "plan": (words("plan", "--synthetic", "gpt:layers=48,dim=1024", "--ranks", 8, "--accumulate", 100, "--memory-limit", "3GiB", "--gap", 0,
                    "--time-limit", "1000s"), said("baselines: ")),
     "simulate": (words("simulate", "--synthetic", "gpt:layers=12,dim=512", "--ranks", 2, "--accumulate", 20000), after(1)),
     "report of 300,000 steps": (report_of_a_large_run, reading("metrics.jsonl")),
     "checkpoint verify of 1 GiB": (verify, reading("model.safetensors")),
     "evaluate": (evaluate, after(1.5)),
+    "predict": (predict, after(1.5)),
+    "export": (export, mapping("model.safetensors")),
     "tokenize": (tokenize, reading("texts.txt")),
     "bench collectives": (words("bench", "collectives", "--sizes", "64MiB", "--bursts", 1000), after(1)),
 }
@@ -151,7 +190,7 @@ class Place:
 
 
 def once(place, phase):
-    words_of, moment = PHASES[phase]
+    words_of, moment, *other = PHASES[phase]
     run = place / "run"
     shutil.rmtree(run, ignore_errors=True)
     command = [place.rondo, *words_of(place)]
@@ -159,7 +198,7 @@ def once(place, phase):
         moment(process, run)
         if process.poll() is not None:
             raise SystemExit(f"{phase}: ended with {process.returncode} before the signal: {process.stderr.read()}")
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(other[0] if other else signal.SIGTERM)
         began = time.perf_counter()
         process.communicate(timeout=120)
         took = time.perf_counter() - began
@@ -170,8 +209,9 @@ def once(place, phase):
 def page(results):
     """The section of docs/benchmarks.md."""
     lines = ["## From TERM to the end", "",
-             f"Seconds until the last process and its output have ended, {results[0]['runs']} runs each, by `bench/stopping.py`; the first five are",
-             "phases of `rondo train` on two processes, the checkpoint is one of 306 MB. Where there is something to save it is saved.",
+             f"Seconds until the last process and its output have ended, {results[0]['runs']} runs each, by `bench/stopping.py`; those up to the resume",
+             "are phases of `rondo train`, on two processes but for the resume; a large checkpoint is one of 306 MB. Where there is something to",
+             "save it is saved.",
              "", "| program or phase | p50 s | longest s | goal s | exit code |", "|---|---|---|---|---|"]
     for row in results:
         codes = ", ".join("by the signal" if code == -signal.SIGTERM else str(code) for code in row["exit_codes"])

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "rondo/backend/context.h"
+#include "rondo/data/image/image_options.h"
 #include "rondo/data/open.h"
 #include "rondo/nn/sync_batch_norm.h"
 #include "rondo/nn/unit.h"
@@ -105,7 +106,8 @@ int main(int argc, char** argv) {
     const rondo::Context context = rondo::init();
     const auto strategy = rondo::all_strategies().make("ddp", context);
     const rondo::OpenedData data = rondo::open_data(
-        "image_folder", argv[1], {.validation_fraction = 0.25, .images = {.size = 16, .crop_scale = 0.5}});
+        "image_folder", argv[1],
+        {.validation_fraction = 0.25, .of_kind = rondo::ImageOptions{.size = 16, .crop_scale = 0.5}});
     torch::manual_seed(1);
     const auto model = std::make_shared<ResNetImpl>(
         depth(argc > 3 ? argv[3] : "18"), data.train->info().classes, argc > 2 ? std::stoi(argv[2]) : 64);

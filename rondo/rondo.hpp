@@ -87,6 +87,7 @@
 // Built-in models, data sets and loaders.
 #include "rondo/checkpoint/partial_weights.h"
 #include "rondo/checkpoint/pretrained.h"
+#include "rondo/data/data_kinds.h"
 #include "rondo/data/dataset.h"
 #include "rondo/data/loader.h"
 #include "rondo/data/open.h"

@@ -4,7 +4,7 @@
 # A step that fails does not stop the others. Output goes to build/nightly/STEP.log; at the end stands a line for each step, and
 # the exit code says whether all went well. Steps (all without arguments):
 #
-#   tidy       clang-tidy on every file                 clang    clang's full build
+#   tidy       clang-tidy on every file                 clang    clang's full build, tests and examples too
 #   asan tsan  the sanitizers on all their tests        equality faults survive mutate    those make commands
 #   external   rondo compiled as a part of another project, whose programs run
 #   peers      PyTorch's own tests over the plug-in; needs TESTS=/path/to/pytorch/test, of the torch in use
@@ -61,6 +61,7 @@ bench() {
   run "$RONDO_BIN/rondo" bench step --model gpt-tiny --rounds 1 --steps 1 --peers --json "$json/step.json"
   run "$python" bench/planner.py --profiles 2 --units 12 --time-limit 2s
   run "$python" bench/launcher_start.py --runs 2
+  run "$python" bench/training_costs.py --parts loader
   run "$python" bench/stopping.py --runs 1
   run "$python" bench/recovery.py --runs 1 --model gpt-tiny --every 10
   run "$python" bench/parameter_server.py --turns 1 --steps 50
@@ -69,6 +70,8 @@ bench() {
   run "$python" bench/overlap_floor.py --rounds 1 --seconds 0.5
   run "$python" bench/mesh_prediction.py --models 0 --meshes tensor=2 --steps 4
   run "$python" bench/limits.py --quick --no-docs --json "$json/limits.json"
+  run "$python" bench/local_sgd.py --quick --json "$json/local_sgd.json"
+  run "$python" bench/peers/fsdp2.py --model gpt-tiny --turns 1 --steps 1 --json "$json/fsdp2.json"
   run "$python" bench/prediction.py --models 0 --rates 1gbit --limits 1 --steps 4 --json "$json/prediction.json"
   run "$python" bench/tradeoff.py --model gpt-tiny --real-limits 1 --synthetic-limits 1 --rounds 1 --no-docs --json "$json/tradeoff.json"
 }

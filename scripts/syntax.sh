@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Has clang read, and not compile, all layers and programs, or some layers, twenty-four files at once as they are built:
+# Has clang read, and not compile, all layers and programs, or some layers, several files at once as they are built. Test
+# programs and examples are read only where they are named; `make nightly` builds them with clang:
 #
 #   scripts/syntax.sh [LAYER | PROGRAM | TEST_PROGRAM...]
 #
-# A second compiler finds what g++ lets pass, in a fraction of the time of its build. `make nightly` builds everything with it.
+# A second compiler finds what g++ lets pass, in a fraction of the time of its build.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 build=$root/build/clang

@@ -15,14 +15,21 @@ rm -rf "$results"
 mkdir -p "$results"
 
 status=0
+began=$SECONDS
+took() {
+  say "$1 took $((SECONDS - began)) s"
+  began=$SECONDS
+}
 ctest --test-dir "$build" --parallel "$(nproc)" --output-on-failure --output-junit "$results/ctest.xml" --progress ||
   second_look ctest "$results" -- ctest --test-dir "$build" || status=1
+took "ctest"
 # Two tests at a time, since most wait for processes more than they compute; then, one after the other, those that need the
 # machine for themselves.
 export RONDO_BIN=$build/bin
 pytest() {
   "$python" -m pytest "$root/tests/integration" --junitxml "$results/$1.xml" "${@:2}" ||
     second_look pytest "$results" --name "$1" -- "$python" -m pytest || status=1
+  took "$1"
 }
 cd "$root"
 pytest pytest -m "not alone" -n 2 --dist loadgroup

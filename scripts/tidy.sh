@@ -5,8 +5,8 @@
 # file on libtorch takes seconds instead of half a minute. Only that header is compiled there.
 #
 # --changed compares with RONDO_BASE, else with where this branch left origin's default branch, else with the last commit but
-# one. A header is checked within its .cpp, or within one that includes it. Beyond RONDO_TIDY_LIMIT files (40) the rest is left
-# to `make nightly`, which checks all.
+# one. A header is checked within its .cpp, or within one that includes it. Beyond RONDO_TIDY_LIMIT files (40) the rest is named
+# and left to `make nightly`, which checks all.
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 # The commit that --changed compares with, or nothing in a clone of one commit.
@@ -47,7 +47,10 @@ if [ "${1:-}" = --changed ]; then
   mapfile -t files < <(changed_files "$base" | known)
   limit=${RONDO_TIDY_LIMIT:-40}
   say "${#files[@]} files to check since $(git log -1 --format='%h %s' "$base")"
-  [ "${#files[@]}" -le "$limit" ] || say "note: the first $limit of them; make nightly checks all"
+  if [ "${#files[@]}" -gt "$limit" ]; then
+    say "note: only the first $limit of them, by name; RONDO_TIDY_LIMIT=${#files[@]} or make nightly checks these too:"
+    printf '  %s\n' "${files[@]:$limit}"
+  fi
   set -- "${files[@]:0:$limit}"
   [ "$#" -gt 0 ] || exit 0
 elif [ "$#" -eq 0 ]; then

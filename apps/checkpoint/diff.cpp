@@ -87,8 +87,8 @@ void print_difference(const Json& result) {
     std::printf("the same: %zu tensors\n", result["tensors"].get<std::size_t>());
     return;
   }
-  std::printf("%s and %s differ:\n", result["left"].get<std::string>().c_str(),
-              result["right"].get<std::string>().c_str());
+  std::printf("%s and %s differ:\n", shown(result["left"].get<std::string>()).c_str(),
+              shown(result["right"].get<std::string>()).c_str());
   for (const Json& d : result["differences"]) {
     const std::string what = d["difference"].get<std::string>();
     std::string detail;
@@ -98,7 +98,7 @@ void print_difference(const Json& result) {
     } else if (d.contains("left")) {
       detail = str(": ", d["left"].get<std::string>(), " against ", d["right"].get<std::string>());
     }
-    std::printf("%s: %s%s\n", d["name"].get<std::string>().c_str(), what.c_str(), detail.c_str());
+    std::printf("%s: %s%s\n", shown(d["name"].get<std::string>()).c_str(), what.c_str(), detail.c_str());
   }
 }
 

@@ -9,6 +9,7 @@
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
+#include "rondo/base/printable.h"
 #include "rondo/base/text.h"
 #include "rondo/format/checkpoint_choice.h"
 #include "rondo/format/checkpoint_directory.h"
@@ -57,25 +58,26 @@ Json describe(const fs::path& path) {
 }
 
 void print_description(const Json& description) {
-  std::printf("%s\n", description["path"].get<std::string>().c_str());
+  std::printf("%s\n", shown(description["path"].get<std::string>()).c_str());
   if (description.contains("step")) std::printf("step %lld\n", description["step"].get<long long>());
   for (const Json& file : description["files"]) {
-    std::printf("\n%s: %zu tensors, %llu elements, %s\n", file["name"].get<std::string>().c_str(),
+    std::printf("\n%s: %zu tensors, %llu elements, %s\n", shown(file["name"].get<std::string>()).c_str(),
                 file["tensors"].size(), file["elements"].get<unsigned long long>(),
                 to_string(Bytes{file["bytes"].get<std::uint64_t>()}).c_str());
     for (const Json& t : file["tensors"]) {
-      std::printf("  %-48s %-10s [%s]\n", t["name"].get<std::string>().c_str(),
+      std::printf("  %-48s %-10s [%s]\n", shown(t["name"].get<std::string>()).c_str(),
                   t["dtype"].get<std::string>().c_str(), join(t["shape"], ", ").c_str());
     }
     for (const auto& [key, value] : file["metadata"].items()) {
-      std::printf("  %s = %s\n", key.c_str(), value.get<std::string>().c_str());
+      std::printf("  %s = %s\n", shown(key).c_str(), shown(value.get<std::string>()).c_str());
     }
   }
   const auto state = description.find("state");
   if (state == description.end()) return;
   // A checkpoint of the caller's own may have another file of JSON.
   const bool has_values = state->is_object() && state->contains("values");
-  std::printf("\nvalues\n%s\n", (has_values ? state->at("values") : *state).dump(2).c_str());
+  const std::string values = (has_values ? state->at("values") : *state).dump(2);
+  std::printf("\nvalues\n%s\n", printable(values, values.size()).c_str());
 }
 
 }  // namespace

@@ -31,18 +31,18 @@ Json verify(const fs::path& path, bool& is_intact) {
 }
 
 void print_verdict(const Json& result) {
-  const std::string path = result["path"].get<std::string>();
+  const std::string path = shown(result["path"].get<std::string>());
   if (result["intact"].get<bool>()) {
     std::printf("%s: intact\n", path.c_str());
     return;
   }
   for (const Json& d : result["damage"]) {
-    const std::string tensor = d["tensor"].get<std::string>();
-    std::fprintf(stderr, "%s: %s%s: %s\n", path.c_str(), d["file"].get<std::string>().c_str(),
+    const std::string tensor = shown(d["tensor"].get<std::string>());
+    std::fprintf(stderr, "%s: %s%s: %s\n", path.c_str(), shown(d["file"].get<std::string>()).c_str(),
                  tensor.empty() ? "" : (", tensor '" + tensor + "'").c_str(),
-                 d["what"].get<std::string>().c_str());
+                 shown(d["what"].get<std::string>()).c_str());
   }
-  std::fprintf(stderr, "%s: %s\n", path.c_str(), result["advice"].get<std::string>().c_str());
+  std::fprintf(stderr, "%s: %s\n", path.c_str(), shown(result["advice"].get<std::string>()).c_str());
 }
 
 }  // namespace

@@ -6,10 +6,10 @@
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <string_view>
 #include <utility>
 
 #include "rondo/base/error.h"
+#include "rondo/base/job_error.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/output.h"
 #include "rondo/base/printable.h"
@@ -53,10 +53,32 @@ std::string describe_extras(const CLI::App& app, const std::vector<std::string>&
   return str("unexpected argument '", extras.empty() ? "" : extras.front(), "'");
 }
 
-constexpr std::size_t kLongestMessage = 8192;
+// DEL and U+0080 to U+009F may stand in JSON as they are, but some terminals obey them.
+std::string with_controls_escaped(const std::string& json) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string text;
+  text.reserve(json.size());
+  for (std::size_t i = 0; i < json.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(json[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < json.size() ? json[i + 1] : 0);
+    const bool is_pair = byte == 0xC2 && next >= 0x80 && next < 0xA0;
+    if (!is_pair && byte != 0x7F) {
+      text += json[i];
+      continue;
+    }
+    const unsigned code = is_pair ? next : byte;
+    text += "\\u00";
+    text += {digits[code >> 4], digits[code & 15]};
+    i += is_pair ? 1 : 0;
+  }
+  return text;
+}
 
-int report(const CLI::App& app, const char* text, ExitCode code) {
-  std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), printable(text, kLongestMessage).c_str());
+constexpr std::size_t kLongestMessage = 8192;
+constexpr std::size_t kLongestText = 4096;
+
+int report(const CLI::App& app, std::string_view text, ExitCode code) {
+  print_error(app.get_name(), text);
   return static_cast<int>(code);
 }
 
@@ -69,28 +91,37 @@ int run_body(CLI::App& app, int argc, const char* const* argv, const std::functi
   } catch (const CLI::Success& e) {
     return app.exit(e);  // --help, --version
   } catch (const CLI::ExtrasError&) {
-    report(app, describe_extras(app, app.remaining(true)).c_str(), ExitCode::usage);
+    report(app, describe_extras(app, app.remaining(true)), ExitCode::usage);
     std::fprintf(stderr, "Try '%s --help'.\n", app.get_name().c_str());
     return static_cast<int>(ExitCode::usage);
   } catch (const CLI::ParseError& e) {
     report(app, e.what(), ExitCode::usage);
     std::fprintf(stderr, "Try '%s --help'.\n", app.get_name().c_str());
     return static_cast<int>(ExitCode::usage);
+  } catch (const JobError& e) {
+    if (e.mine_to_report()) print_error(app.get_name(), e.what());
+    return static_cast<int>(e.exit_code());
   } catch (const UsageError& e) {
     return report(app, e.what(), ExitCode::usage);
   } catch (const nlohmann::json::exception& e) {
     // Who reads a file says where in it a value is wrong; what got past that is said without the library's
     // name.
-    return report(app, ("a value in a text of JSON cannot be: " + json_problem(e)).c_str(), ExitCode::failed);
+    return report(app, "a value in a text of JSON cannot be: " + json_problem(e), ExitCode::failed);
   } catch (const std::filesystem::filesystem_error& e) {
     // Its own text begins with the library's names of functions.
-    return report(app, str(e.path1().string(), ": ", e.code().message()).c_str(), ExitCode::failed);
+    return report(app, str(e.path1().string(), ": ", e.code().message()), ExitCode::failed);
   } catch (const std::exception& e) {
     return report(app, e.what(), ExitCode::failed);
   }
 }
 
 }  // namespace
+
+void print_error(const std::string& program, std::string_view text) {
+  std::fprintf(stderr, "%s: %s\n", program.c_str(), printable(text, kLongestMessage).c_str());
+}
+
+std::string shown(std::string_view text) { return printable(text, kLongestText); }
 
 int end_with_streams(const std::string& program, int code) {
   errno = 0;
@@ -134,7 +165,8 @@ int run_commands(CLI::App& app, int argc, const char* const* argv, const std::ve
 
 void write_json(const std::string& target, const nlohmann::ordered_json& value) {
   if (target.empty()) return;
-  const std::string text = value.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  const std::string text = with_controls_escaped(
+      value.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
   if (target == "-") {
     std::cout << text << std::flush;  // whether it arrived, end_with_streams() says
     return;

@@ -4,14 +4,23 @@
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace rondo {
 
 // Parses the arguments and runs `body`, which returns the exit code; flags may be written with '-' or '_'.
-// Errors go to standard error as "PROGRAM: text", with the exit codes that all rondo programs have: 2 for
-// wrong usage, 1 for others, among them output that could not be written.
+// Errors go to standard error as print_error() has them, with the exit codes that all rondo programs have: 2
+// for wrong usage, 1 for others, among them output that could not be written. A JobError has its own code,
+// and is printed where it is this process's to report.
 int run_command_line(CLI::App& app, int argc, const char* const* argv, const std::function<int()>& body);
+
+// "PROGRAM: text" on standard error. Texts of files may be in it: printable(), and cut at 8 KiB.
+void print_error(const std::string& program, std::string_view text);
+
+// A text of a file (a tensor's name, a note) as it may stand in a program's output: printable(), and cut at
+// 4 KiB.
+std::string shown(std::string_view text);
 
 // The last word of every program: whether all that it printed has arrived. Returns `code`, or 1 in place of 0
 // after a message when standard output could not be written (a full disk); a pipe whose reader has left is no

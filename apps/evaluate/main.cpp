@@ -7,9 +7,11 @@
 #include "apps/common/flag_checks.h"
 #include "apps/train/job.h"
 #include "apps/train/opened_run.h"
+#include "apps/train/trainer_setup.h"
 #include "rondo/base/error.h"
 #include "rondo/observe/progress.h"
 #include "rondo/parallel/registry.h"
+#include "rondo/train/agreement.h"
 #include "rondo/train/trainer.h"
 
 namespace {
@@ -26,16 +28,22 @@ void evaluate(const EvaluateFlags& flags, rondo::OpenedRun& opened) {
   const rondo::Context& context = opened.context;
   const rondo::TrainedRun& run = opened.run;
   const auto& data = opened.data;
+  const rondo::DatasetInfo& info = data->info();
   const auto strategy =
       rondo::all_strategies().make(context.world_size() > 1 ? "ddp" : "one_device", context);
   rondo::Trainer trainer(*strategy, std::move(opened.model), opened.device,
                          rondo::precision_options(run.flags));
+  rondo::LossFunction loss = rondo::cross_entropy;
+  std::vector<rondo::Metric> metrics;
+  rondo::run_agreed(context, [&] {
+    loss = rondo::chosen_loss(run.flags, info);
+    metrics = rondo::chosen_metrics(run.flags, info, rondo::metrics_for(run.flags, info));
+  });
   trainer.compile([](torch::nn::Module& module) { return rondo::make_optimizer({.name = "sgd"}, module); },
-                  rondo::make_loss(rondo::loss_name(run.flags, data->info())),
-                  rondo::metrics_for(run.flags, data->info()));
-  rondo::ProgressOptions shown;
-  if (context.rank() > 0) shown.style = rondo::ProgressStyle::off;
-  rondo::Progress progress(stderr, shown);
+                  std::move(loss), std::move(metrics));
+  rondo::ProgressOptions progress_options;
+  if (context.rank() > 0) progress_options.style = rondo::ProgressStyle::off;
+  rondo::Progress progress(stderr, progress_options);
   const std::map<std::string, double> figures =
       trainer.evaluate(*data, {.batch_size = flags.batch_size,
                                .batches = flags.batches,
@@ -43,11 +51,12 @@ void evaluate(const EvaluateFlags& flags, rondo::OpenedRun& opened) {
                                  progress.activity("evaluation", batches, of, "batches");
                                }});
   progress.finish();
-  if (context.rank() == 0) {
+  rondo::run_agreed(context, [&] {
+    if (context.rank() != 0) return;
     if (flags.json != "-") {
       for (const auto& [name, value] : figures) std::printf("%s %g\n", name.c_str(), value);
       std::printf("of %lld samples of %s, step %lld\n", static_cast<long long>(data->size()),
-                  data->info().source.c_str(), static_cast<long long>(run.step));
+                  rondo::shown(data->info().source).c_str(), static_cast<long long>(run.step));
     }
     rondo::write_json(flags.json, {{"run_dir", flags.run.run_dir},
                                    {"checkpoint", run.checkpoint.string()},
@@ -56,7 +65,7 @@ void evaluate(const EvaluateFlags& flags, rondo::OpenedRun& opened) {
                                    {"samples", data->size()},
                                    {"ranks", context.world_size()},
                                    {"figures", figures}});
-  }
+  });
 }
 
 }  // namespace

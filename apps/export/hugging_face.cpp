@@ -2,7 +2,6 @@
 
 #include <torch/types.h>
 
-#include "apps/train/bert_setup.h"
 #include "rondo/base/error.h"
 #include "rondo/base/output.h"
 #include "rondo/base/regular_file.h"
@@ -10,6 +9,7 @@
 #include "rondo/checkpoint/tensor_file.h"
 #include "rondo/models/bert.h"
 #include "rondo/models/gpt_config.h"
+#include "rondo/models/model_setup.h"
 
 namespace rondo {
 namespace {
@@ -68,12 +68,17 @@ Json byte_tokenizer() {
             {"merges", Json::array()}}}};
 }
 
+DataNeeds data_needs_of(const TrainedRun& run) {
+  return model_setup(run.flags.model, run.flags.options)->data_needs(run.model_config);
+}
+
 // The tokenizer.json with which the run read its texts; empty: byte by byte.
 fs::path tokenizer_of(const TrainedRun& run) {
   const auto given = run.flags.options.find("tokenizer");
   if (given != run.flags.options.end()) return given->second;
-  const fs::path of_folder = fs::path(run.flags.of_model.init) / "tokenizer.json";
-  return !run.flags.of_model.init.empty() && fs::exists(of_folder) ? of_folder : fs::path();
+  const OptionValues own = data_needs_of(run).options;
+  const auto of_folder = own.find("tokenizer");
+  return of_folder == own.end() ? fs::path() : fs::path(of_folder->second);
 }
 
 void write_gpt(const fs::path& folder, const GptImpl& gpt, const NamedTensors& tensors,
@@ -106,12 +111,12 @@ void write_bert(const fs::path& folder, const BertConfig& config, const NamedTen
     }
   }
   write_document(folder / "config.json", document);
-  const DataOptions options = bert_data_options(run.flags, {});
-  const fs::path vocabulary = options.vocabulary_file;
+  const DataNeeds needs = data_needs_of(run);
+  const fs::path vocabulary = needs.vocabulary_file;
   const bool json = vocabulary.extension() == ".json";
   write_own_file(folder / (json ? "tokenizer.json" : "vocab.txt"), read_regular_file(vocabulary));
   write_document(folder / "tokenizer_config.json",
-                 {{"tokenizer_class", "BertTokenizer"}, {"do_lower_case", options.lower_case}});
+                 {{"tokenizer_class", "BertTokenizer"}, {"do_lower_case", needs.lower_case}});
 }
 
 }  // namespace

@@ -1,10 +1,14 @@
 // `rondo export`: a trained model for others.
 #include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/serialization/export.h>
 #include <torch/csrc/jit/serialization/import.h>
 #include <torch/types.h>
 
+#include <cstddef>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
+#include <span>
 
 #include "apps/common/command_line.h"
 #include "apps/export/hugging_face.h"
@@ -13,6 +17,7 @@
 #include "rondo/base/output.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/tensor_file.h"
+#include "rondo/format/file.h"
 #include "rondo/models/example_batch.h"
 #include "rondo/models/model_options.h"
 #include "rondo/models/script.h"
@@ -42,7 +47,31 @@ struct Written {
   std::int64_t samples = 2;  // else this one
 };
 
-Written write_script(const rondo::Model& model, const rondo::TrainedRun& run, const fs::path& path) {
+// In a new file, on the disk. libtorch itself would follow a link of the name, and does not sync.
+void save_script(const torch::jit::Module& script, const rondo::ReplacedFile& target) {
+  rondo::OutputFile file(target.temporary(), rondo::OutputFile::Mode::create, target.target());
+  std::exception_ptr failure;
+  try {
+    torch::jit::ExportModule(script, [&](const void* data, std::size_t size) -> std::size_t {
+      try {
+        file.write(std::span(static_cast<const std::byte*>(data), size));
+        return size;
+      } catch (...) {  // which libtorch would tell in its own words
+        failure = std::current_exception();
+        return 0;
+      }
+    });
+  } catch (const c10::Error& error) {
+    if (failure) std::rethrow_exception(failure);
+    throw rondo::Error(
+        rondo::str("cannot write ", target.target().string(), ": ", error.what_without_backtrace()));
+  }
+  file.sync();
+  file.close();
+}
+
+Written write_script(const rondo::Model& model, const rondo::TrainedRun& run,
+                     const rondo::ReplacedFile& target) {
   Written written;
   const auto file = rondo::model_file(run.flags.model);
   torch::jit::Module script;
@@ -52,11 +81,7 @@ Written write_script(const rondo::Model& model, const rondo::TrainedRun& run, co
     const at::Tensor example = rondo::example_batch(model, written.samples).input;
     script = rondo::script_of(model, example, written.any_batch);
   }
-  try {
-    script.save(path);
-  } catch (const c10::Error& error) {
-    throw rondo::Error(rondo::str("cannot write ", path.string(), ": ", error.what_without_backtrace()));
-  }
+  save_script(script, target);
   return written;
 }
 
@@ -77,7 +102,7 @@ int export_run(const ExportFlags& flags) {
   } else {
     rondo::ReplacedFile file(flags.output, rondo::ReplacedFile::Links::follow);
     if (flags.format == "torchscript") {
-      written = write_script(model, run, file.temporary());
+      written = write_script(model, run, file);
     } else {
       rondo::write_tensors(file.temporary(), rondo::named_tensors(*model.module));
     }

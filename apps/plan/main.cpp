@@ -139,7 +139,9 @@ rondo::plan::PlannerOptions planner_options(const Flags& f, const rondo::CancelT
     throw UsageError(str("--solver ", f.solver, " is not one of highs, none"));
   options.use_solver = f.solver == "highs";
   if (!f.quiet) {
-    options.progress = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); };
+    options.progress = [](const std::string& text) {
+      std::fprintf(stderr, "%s\n", rondo::shown(text).c_str());
+    };
   }
   return options;
 }
@@ -238,8 +240,9 @@ int plan_meshes(const Flags& f, const rondo::cost::Profile& profile,
     rondo::write_output(f.profile_out, rondo::cost::to_json(profile).dump(2) + "\n");
   rondo::write_json(f.json, json);
   if (plan.best().fits) return 0;
-  std::fprintf(stderr, "rondo plan: --memory-limit %s is infeasible: the mesh that needs least, %s, %s\n",
-               f.memory_limit.c_str(), plan.best().name().c_str(), plan.best().why.c_str());
+  rondo::print_error("rondo plan",
+                     str("--memory-limit ", f.memory_limit, " is infeasible: the mesh that needs least, ",
+                         plan.best().name(), ", ", plan.best().why));
   return static_cast<int>(rondo::ExitCode::failed);
 }
 
@@ -281,8 +284,8 @@ int run(const Flags& f) {
   write_files(f, model, answer, options, json, sweep);
   rondo::write_json(f.json, json);
   if (!answer.feasible) {
-    std::fprintf(stderr, "rondo plan: --memory-limit %s is infeasible: %s\n", f.memory_limit.c_str(),
-                 explanation.binding.c_str());
+    rondo::print_error("rondo plan",
+                       str("--memory-limit ", f.memory_limit, " is infeasible: ", explanation.binding));
     return static_cast<int>(rondo::ExitCode::failed);
   }
   return 0;

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <map>
 
+#include "apps/common/command_line.h"
 #include "rondo/base/bytes.h"
 #include "rondo/base/text.h"
 #include "rondo/pipeline/drawing.h"
@@ -25,9 +26,9 @@ void print_units(const cost::StepModel& model, const plan::PlanResult& answer,
     const auto& units = model.profile.units;
     const std::string& first = units[static_cast<std::size_t>(from)].name;
     const std::string names =
-        from == to ? first : str(first, " .. ", units[static_cast<std::size_t>(to)].name);
+        shown(from == to ? first : str(first, " .. ", units[static_cast<std::size_t>(to)].name));
     std::printf("%-34s %-24s %s\n", names.c_str(), describe(choice).c_str(),
-                explanation.reasons[static_cast<std::size_t>(from)].c_str());
+                shown(explanation.reasons[static_cast<std::size_t>(from)]).c_str());
     from = to + 1;
   }
 }
@@ -68,7 +69,7 @@ void print_stages(const plan::MeshCandidate& best) {
     std::string names = best.layers[begin].name;
     if (end - begin > 1) names += str(" .. ", best.layers[end - 1].name);
     if (again > 0) names += str(" (", again, " checkpointed)");
-    std::printf("%-6d %-44s %-8s %12zu %12.3f %12s\n", stage, names.c_str(),
+    std::printf("%-6d %-44s %-8s %12zu %12.3f %12s\n", stage, shown(names).c_str(),
                 std::string(cost::name(plan.choice.strategies[rank])).c_str(), rank,
                 plan.forecast.ranks[rank].busy_s * 1e3, size(plan.forecast.ranks[rank].peak_bytes).c_str());
   }
@@ -93,7 +94,7 @@ void print_meshes(const plan::MeshPlan& plan, std::uint64_t memory_limit) {
 
 void print_answer(const cost::StepModel& model, const plan::PlanResult& answer,
                   const plan::Explanation& explanation, std::uint64_t memory_limit) {
-  for (const std::string& note : model.notes) std::printf("note: %s\n", note.c_str());
+  for (const std::string& note : model.notes) std::printf("note: %s\n", shown(note).c_str());
   if (!answer.feasible) return;
   const auto& r = answer.result;
   std::printf(
@@ -103,9 +104,9 @@ void print_answer(const cost::StepModel& model, const plan::PlanResult& answer,
               answer.gap * 100);
   std::printf("memory      peak %s of %s, in %s; the least that any plan needs is %s\n",
               size(r.peak_bytes).c_str(), size(memory_limit).c_str(),
-              plan::slot_name(model, r.peak_slot).c_str(), size(answer.floor.bytes).c_str());
+              shown(plan::slot_name(model, r.peak_slot)).c_str(), size(answer.floor.bytes).c_str());
   std::printf("solver      %s, %.2f s\n", answer.solver.c_str(), answer.solve_s);
-  std::printf("binds       %s\n", explanation.binding.c_str());
+  std::printf("binds       %s\n", shown(explanation.binding).c_str());
   if (explanation.one_more_gib_saves_s > 1e-6)
     std::printf("+1 GiB      saves about %.3f ms at this limit\n", explanation.one_more_gib_saves_s * 1e3);
   print_units(model, answer, explanation);

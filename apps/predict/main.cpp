@@ -6,6 +6,7 @@
 #include <functional>
 #include <iostream>
 #include <numeric>
+#include <optional>
 #include <sstream>
 
 #include "apps/common/command_line.h"
@@ -18,6 +19,7 @@
 #include "rondo/format/file.h"
 #include "rondo/observe/progress.h"
 #include "rondo/strategy/value_collectives.h"
+#include "rondo/train/agreement.h"
 
 namespace {
 
@@ -76,16 +78,27 @@ void write_rows(const PredictFlags& flags, const rondo::OpenedRun& opened, const
 void predict(const PredictFlags& flags, const rondo::OpenedRun& opened) {
   opened.model.module->to(opened.device);
   opened.model.module->eval();
-  if (opened.context.rank() != 0 || flags.output == "-") {
-    write_rows(flags, opened, [](const std::string& text) { std::cout << text; });
-    return;
-  }
-  rondo::ReplacedFile target(flags.output, rondo::ReplacedFile::Links::follow);
-  rondo::OutputFile file(target.temporary(), rondo::OutputFile::Mode::create, target.target());
-  write_rows(flags, opened, [&](const std::string& text) { file.write(text); });
-  file.sync();
-  file.close();
-  target.commit();
+  // On rank 0, and told to all.
+  std::optional<rondo::ReplacedFile> target;
+  std::optional<rondo::OutputFile> file;
+  rondo::run_agreed(opened.context, [&] {
+    if (opened.context.rank() != 0 || flags.output == "-") return;
+    target.emplace(flags.output, rondo::ReplacedFile::Links::follow);
+    file.emplace(target->temporary(), rondo::OutputFile::Mode::create, target->target());
+  });
+  write_rows(flags, opened, [&](const std::string& text) {
+    if (file) {
+      file->write(text);
+    } else {
+      std::cout << text;
+    }
+  });
+  rondo::run_agreed(opened.context, [&] {
+    if (!file) return;
+    file->sync();
+    file->close();
+    target->commit();
+  });
 }
 
 }  // namespace

@@ -5,9 +5,12 @@
 #include <filesystem>
 
 #include "apps/common/command_line.h"
+#include "apps/common/engine_flag.h"
 #include "apps/common/flag_checks.h"
+#include "apps/train/rank_failure.h"
 #include "rondo/backend/memory/tracked_memory.h"
 #include "rondo/base/error.h"
+#include "rondo/base/job_error.h"
 #include "rondo/base/text.h"
 #include "rondo/cost/profile_json.h"
 #include "rondo/env/environment.h"
@@ -16,8 +19,11 @@
 #include "rondo/launch/job.h"
 #include "rondo/models/example_batch.h"
 #include "rondo/models/model_file.h"
+#include "rondo/nn/evaluation_mode.h"
+#include "rondo/nn/loss.h"
 #include "rondo/nn/wrap_rules.h"
 #include "rondo/profile/job_profile.h"
+#include "rondo/train/agreement.h"
 #include "rondo/train/optimizer.h"
 
 namespace {
@@ -27,6 +33,7 @@ struct Flags {
   std::string config;
   std::vector<std::string> unit_rules;
   std::int64_t batch_size = 4;
+  std::string loss = "cross_entropy";
   std::string optimizer = "adamw";
   int passes = 8;
   int processes = 2;
@@ -52,32 +59,48 @@ int start_ranks(const Flags& flags, const std::vector<std::string>& arguments) {
   return rondo::launch::run_job(options);
 }
 
-int profile(const Flags& flags) {
-  rondo::track_cpu_allocations();
-  rondo::Context context = rondo::init({.backend = flags.backend});
-  nlohmann::json config = nlohmann::json::object();
-  if (!flags.config.empty()) {
-    config = rondo::parse_json_flag(flags.config, "--model-config");
-  }
+// Values by chance; for a loss of elements the target is numbers of the output's sizes.
+rondo::Batch batch_for(const rondo::Model& model, const Flags& flags) {
+  const rondo::ExampleBatch example = rondo::example_batch(model, flags.batch_size);
+  rondo::Batch batch{.inputs = {example.input}, .targets = {example.target}, .samples = flags.batch_size};
+  if (flags.loss == "cross_entropy" || flags.loss == "nll") return batch;
+  const at::NoGradGuard no_gradients;
+  const rondo::EvaluationMode evaluation(*model.module);
+  batch.targets = {at::rand(model.forward(example.input).sizes())};
+  return batch;
+}
+
+nlohmann::json model_config(const Flags& flags) {
+  if (flags.config.empty()) return nlohmann::json::object();
+  return rondo::parse_json_flag(flags.config, "--model-config");
+}
+
+void profile(const Flags& flags, const rondo::Context& context) {
   const auto make_model = [&] {
     torch::manual_seed(1);
-    rondo::Model made = rondo::open_model(flags.model, config);
+    rondo::Model made = rondo::open_model(flags.model, model_config(flags));
     if (!flags.unit_rules.empty()) rondo::wrap_units(*made.module, flags.unit_rules);
     return made;
   };
-  rondo::Model model = make_model();
-  const rondo::ExampleBatch batch = rondo::example_batch(model, flags.batch_size);
-  const std::string made_for = rondo::describe_job(model, flags.batch_size, flags.optimizer, context);
+  rondo::Model model;
+  rondo::Batch batch;
   rondo::JobProfileOptions options;
+  rondo::run_agreed(context, [&] {
+    model = make_model();
+    batch = batch_for(model, flags);
+    options.model.loss = rondo::make_loss(flags.loss);
+    options.link.largest = rondo::parse_bytes(flags.largest, "--largest");
+  });
+  const std::string made_for =
+      rondo::describe_job(model, flags.batch_size, flags.optimizer, flags.loss, context);
   options.model.optimizer = {.name = flags.optimizer, .learning_rate = 1e-4};
   options.model.passes = flags.passes;
   options.make_model = make_model;
   options.layers.passes = flags.passes;
   options.link.messages = true;
-  options.link.largest = rondo::parse_bytes(flags.largest, "--largest");
-  const rondo::cost::Profile result =
-      rondo::profile_job(context, std::move(model), batch.input, batch.target, options, made_for);
-  if (context.rank() == 0) {
+  const rondo::cost::Profile result = rondo::profile_job(context, std::move(model), batch, options, made_for);
+  rondo::run_agreed(context, [&] {
+    if (context.rank() != 0) return;
     rondo::write_json(flags.json, rondo::cost::to_json(result));
     double forward = 0;
     double backward = 0;
@@ -93,6 +116,17 @@ int profile(const Flags& flags) {
                    "half of the passes lie within %.0f %% of their median: the machine was not steady\n",
                    result.spread * 100);
     }
+  });
+}
+
+int profile_as_a_rank(const Flags& flags) {
+  rondo::track_cpu_allocations();
+  rondo::Context context = rondo::init({.backend = flags.backend});
+  try {
+    profile(flags, context);
+  } catch (const rondo::JobError&) {
+    rondo::stand_by_report(context);
+    throw;
   }
   context.shutdown();
   return 0;
@@ -126,6 +160,9 @@ int main(int argc, char** argv) {
   app.add_option("--batch-size", flags.batch_size, "Samples per rank and pass")
       ->check(rondo::positive_number())
       ->capture_default_str();
+  app.add_option("--loss", flags.loss, "What is minimised, as in rondo train")
+      ->check(CLI::IsMember(rondo::loss_names()))
+      ->capture_default_str();
   app.add_option("--optimizer", flags.optimizer, "What moves the weights")
       ->check(CLI::IsMember(rondo::optimizer_names()))
       ->capture_default_str();
@@ -137,14 +174,15 @@ int main(int argc, char** argv) {
   app.add_option("--nproc-per-node", flags.processes, "Start this many processes on this host")
       ->check(rondo::between(2, 1024))
       ->capture_default_str();
-  app.add_option("--backend", flags.backend, "Communication engine")->capture_default_str();
+  rondo::add_engine_flag(app, flags.backend);
   app.add_option("--largest", flags.largest, "Largest buffer of a collective that is measured")
       ->capture_default_str();
   app.add_option("--json", flags.json, "Write the profile to this file")->required();
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   return rondo::run_command_line(app, argc, argv, [&] {
+    if (is_a_rank()) return rondo::record_failures([&] { return profile_as_a_rank(flags); });
     rondo::parse_bytes(flags.largest, "--largest");
-    if (is_a_rank()) return profile(flags);
+    model_config(flags);
     if (flags.json == "-") throw rondo::UsageError("--json -: several processes write here; name a file");
     return start_ranks(flags, arguments);
   });

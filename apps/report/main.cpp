@@ -25,7 +25,7 @@ void compare(const std::vector<std::string>& directories, const std::string& out
   rondo::write_output(path, rondo::make_page(document));
   if (json != "-") {
     for (const auto& note : document["notes"])
-      std::fprintf(stderr, "note: %s\n", note.get<std::string>().c_str());
+      std::fprintf(stderr, "note: %s\n", rondo::shown(note.get<std::string>()).c_str());
     std::printf("%s\n", path.c_str());
   }
   nlohmann::ordered_json summary{{"report", path.string()}, {"runs", nlohmann::ordered_json::array()}};
@@ -85,7 +85,7 @@ int main(int argc, char** argv) {
     summary["notes"] = document["notes"];
     if (json != "-") {
       for (const auto& note : document["notes"])
-        std::fprintf(stderr, "note: %s\n", note.get<std::string>().c_str());
+        std::fprintf(stderr, "note: %s\n", rondo::shown(note.get<std::string>()).c_str());
       std::printf("%s\n", path.c_str());
     }
     rondo::write_json(json, summary);

@@ -57,10 +57,11 @@ int main(int argc, char** argv) {
   try {
     return rondo::end_with_streams(command, dispatch(arguments));
   } catch (const rondo::UsageError& error) {
-    std::fprintf(stderr, "%s: %s\nTry '%s --help'.\n", command.c_str(), error.what(), command.c_str());
+    rondo::print_error(command, error.what());
+    std::fprintf(stderr, "Try '%s --help'.\n", command.c_str());
     return static_cast<int>(rondo::ExitCode::usage);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s: %s\n", command.c_str(), error.what());
+    rondo::print_error(command, error.what());
     return static_cast<int>(rondo::ExitCode::failed);
   }
 }

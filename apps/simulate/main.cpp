@@ -175,7 +175,7 @@ void print(const Json& json) {
   for (const auto& [key, value] : json.items()) {
     if (key == "slots" || key == "blocks") continue;
     std::printf("%-24s %s\n", key.c_str(),
-                value.is_string() ? value.get<std::string>().c_str() : value.dump().c_str());
+                rondo::shown(value.is_string() ? value.get<std::string>() : value.dump()).c_str());
   }
 }
 

@@ -6,7 +6,7 @@
 
 namespace rondo {
 
-// What a training can be put together from. A program may add strategies of its own.
+// What a training can be put together from. A program may add strategies and engines of its own.
 struct TrainChoices {
   std::vector<Declaration> strategies;
   std::vector<Declaration> models;
@@ -17,13 +17,14 @@ struct TrainChoices {
 // All that rondo has.
 TrainChoices built_in_choices();
 
-// One flag that several entries may take: `--strategy`, `--model`, `--data-kind`.
+// A flag that chooses one of several entries, which bring flags of their own.
 struct Choice {
   const char* flag;
   std::vector<Declaration> TrainChoices::*entries;
 };
 inline constexpr Choice kChoices[] = {{"strategy", &TrainChoices::strategies},
                                       {"model", &TrainChoices::models},
-                                      {"data-kind", &TrainChoices::data_kinds}};
+                                      {"data-kind", &TrainChoices::data_kinds},
+                                      {"backend", &TrainChoices::engines}};
 
 }  // namespace rondo

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <charconv>
 
+#include "rondo/backend/engine/engine_text.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/models/model_options.h"
 
 namespace rondo {
 namespace {
@@ -16,8 +18,10 @@ nlohmann::ordered_json json_of(OptionKind kind, const std::string& text) {
     case OptionKind::integer: {
       std::int64_t value = 0;
       const char* const end = text.data() + text.size();
-      if (std::from_chars(text.data(), end, value).ptr == end) return value;
-      return std::stoull(text);  // a seed beyond 2^63
+      if (std::from_chars(text.data(), end, value).ec == std::errc()) return value;
+      std::uint64_t beyond = 0;  // a seed of 2^63 or more
+      std::from_chars(text.data(), end, beyond);
+      return beyond;
     }
     case OptionKind::number:
       return parse_number(text, "");
@@ -29,11 +33,39 @@ nlohmann::ordered_json json_of(OptionKind kind, const std::string& text) {
   return text;
 }
 
-// Strategies that "auto" may come to mean share the options of the largest.
+// What "auto" may come to mean shares the options of the largest: --strategy of ddp, --backend of
+// hierarchical. Null for what is not known by name.
 const Declaration* chosen_entry(const TrainChoices& choices, const Choice& choice, std::string name) {
-  if (name == "auto" && std::string(choice.flag) == "strategy") name = "ddp";
-  if (std::string(choice.flag) == "model") return find_model_declaration(choices.*choice.entries, name);
-  return find_declaration(choices.*choice.entries, name);
+  const std::vector<Declaration>& entries = choices.*choice.entries;
+  const std::string flag = choice.flag;
+  if (flag == "model") return find_model_declaration(entries, name);
+  if (flag == "strategy" && name == "auto") name = "ddp";
+  if (flag == "backend") {
+    if (name == "auto") name = "hierarchical";
+    static const Declaration of_module{.name = "of a module", .summary = "has no options that rondo knows"};
+    const EngineText engine{std::string(trim(name.substr(0, name.find('('))))};
+    if (is_of_module(engine)) return &of_module;
+    name = engine.name;
+  }
+  return find_declaration(entries, name);
+}
+
+// What stands in brackets behind --backend as options of their own.
+void take_out_of_brackets(const std::vector<Declaration>& engines, OptionValues& values) {
+  const auto backend = values.find("backend");
+  if (backend == values.end()) return;
+  check_engine(backend->second, "--backend", engines);
+  const EngineText engine = split_engine(backend->second);
+  const Declaration* const declared = find_declaration(engines, engine.name);
+  if (declared == nullptr) return;  // of a module, or auto
+  for (const auto& [name, value] : options_in_brackets(engine, *declared)) {
+    const auto [flag, is_new] = values.emplace(name, value);
+    if (!is_new && flag->second != value) {
+      throw UsageError(str("--", name, " ", flag->second, " and --backend ", backend->second,
+                           " say different things: leave one of them out"));
+    }
+  }
+  backend->second = declared->name;
 }
 
 }  // namespace
@@ -66,7 +98,9 @@ const Flag* FlagSet::find(const std::string& name) const {
   return found == flags_.end() ? nullptr : &*found;
 }
 
-void FlagSet::read(const OptionValues& values, TrainFlags& flags) const {
+void FlagSet::read(const OptionValues& given, TrainFlags& flags) const {
+  OptionValues values = given;
+  take_out_of_brackets(choices_.engines, values);
   for (const auto& [name, value] : values) {
     const Flag& flag = *find(name);
     if (flag.choice.empty()) {
@@ -141,6 +175,19 @@ void FlagSet::refuse_without_effect(const TrainFlags& flags) const {
                          "; it is for --", needs->option, " ", list_with_or(needs->values),
                          ": leave it out, or give that"));
   }
+}
+
+std::string FlagSet::engine(const TrainFlags& flags) const {
+  constexpr Choice kBackend{"backend", &TrainChoices::engines};
+  const Declaration& chosen = *chosen_entry(choices_, kBackend, flags.backend);
+  OptionValues options = flags.options_in(chosen.options);
+  std::erase_if(options, [&](const auto& option) {
+    return !chosen.options.differs_from_default(*chosen.options.find(option.first), option.second);
+  });
+  if (options.empty()) return flags.backend;
+  const std::string engine = engine_with_options(chosen.name, options);
+  check_engine(engine, "--backend", choices_.engines);
+  return engine;
 }
 
 nlohmann::ordered_json FlagSet::configuration(const TrainFlags& flags) const {

@@ -11,7 +11,7 @@ namespace rondo {
 // A flag of `rondo train`: the program's own, or an option that entries of one choice declare.
 struct Flag {
   Option option;
-  std::string choice = {};               // "strategy", "model" or "data-kind"; empty: the program's own
+  std::string choice = {};  // "strategy", "model", "data-kind" or "backend"; empty: the program's own
   std::vector<std::string> takers = {};  // names of the entries that declare it, sorted
 };
 
@@ -25,17 +25,21 @@ class FlagSet {
   const std::vector<Flag>& flags() const { return flags_; }
   const Flag* find(const std::string& name) const;
 
-  // Reads values into `flags`. Throws UsageError naming the flag, the value and what is allowed.
-  void read(const OptionValues& values, TrainFlags& flags) const;
+  // Reads values into `flags`. What --backend says in brackets is said by the flags of these options. Throws
+  // UsageError naming the flag, the value and what is allowed.
+  void read(const OptionValues& given, TrainFlags& flags) const;
   // What a flag says, as text; empty when it has no value.
   std::string value_of(const Flag& flag, const TrainFlags& flags) const;
 
-  // Drops of `values`, what a file says, the options of another strategy (model, kind of data) than the one
-  // that `given` chooses.
+  // Drops of `values`, what a file says, the options of another strategy (model, kind of data, engine) than
+  // the one that `given` chooses.
   void drop_options_of_others(const OptionValues& given, OptionValues& values) const;
   // Throws UsageError naming the first flag that was given another value than its default and that the other
   // flags leave without any effect, as --beta1 with --optimizer sgd or --codec with --strategy zero1.
   void refuse_without_effect(const TrainFlags& flags) const;
+
+  // TrainFlags::engine. Throws UsageError for an engine in an option that is none.
+  std::string engine(const TrainFlags& flags) const;
 
   // TrainFlags::configuration.
   nlohmann::ordered_json configuration(const TrainFlags& flags) const;

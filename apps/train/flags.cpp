@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <iterator>
 
+#include "rondo/backend/engine/engine_text.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/models/model_options.h"
 #include "rondo/nn/loss_names.h"
 #include "rondo/train/optimizer_names.h"
 
@@ -36,20 +38,13 @@ AllowedValues a_model(const std::vector<Declaration>& models) {
           .type = one_of(names).type};
 }
 
-// An engine's name, with its arguments in brackets, or that of one in a shared module.
+// An engine's name, with options in brackets, or that of one in a shared module.
 AllowedValues an_engine(const std::vector<Declaration>& engines) {
   std::vector<Declaration> built_in = engines;
   std::erase_if(built_in, [](const Declaration& engine) { return engine.installed_apart; });
-  return {
-      .check =
-          [names = one_of(names_of(engines, true)).names](const std::string& text, const std::string& what) {
-            const std::string name = text.substr(0, text.find('('));
-            if (text.find(".so:") != text.npos || std::find(names.begin(), names.end(), name) != names.end())
-              return;
-            throw UsageError(
-                str(what, " ", text, ": expected one of ", join(names, ", "), ", or path/to/module.so:name"));
-          },
-      .type = one_of(names_of(built_in, true)).type};
+  return {.check = [engines](const std::string& text,
+                             const std::string& what) { check_engine(text, what, engines); },
+          .type = one_of(names_of(built_in, true)).type};
 }
 
 void add_data_flags(Table& table, const TrainChoices& choices) {

@@ -9,7 +9,6 @@
 #include "apps/train/choices.h"
 #include "apps/train/trainer_flags.h"
 #include "rondo/env/mesh.h"
-#include "rondo/models/model_options.h"
 #include "rondo/parallel/server/uses_servers.h"
 
 namespace rondo {
@@ -67,7 +66,7 @@ struct TrainFlags : TrainerFlags {
   std::string plan_time_limit = "10s";
   std::string meshes = "data";
   int nproc_per_node = 1;
-  std::string backend = "auto";
+  std::string backend = "auto";  // its options are in `options`, also those that stood in brackets
   bool deterministic = false;
   std::string timeout = "5min";
   std::string bind_to = "none";
@@ -100,9 +99,9 @@ struct TrainFlags : TrainerFlags {
   double temperature = 0.8;
   std::int64_t top_k = 0;
 
-  // What was given of the options of strategies, models and kinds of data, as text.
+  // What was given of the options of strategies, models, kinds of data and engines, as text.
   OptionValues options;
-  ModelOptions of_model = {};  // those of `model`
+  std::string engine = "auto";  // `backend` with its options, for InitOptions::backend
   // All of this that describes a training, by flag names with '_' (no run directory, no resume). Given back
   // with --config it means the same training.
   nlohmann::ordered_json configuration = {};
@@ -111,7 +110,7 @@ struct TrainFlags : TrainerFlags {
   OptionValues options_in(const OptionTable& table) const;
 };
 
-// The flags that are no strategy's, model's or kind of data's, with their groups in help.
+// The flags that are no strategy's, model's, kind of data's or engine's, with their groups in help.
 OptionsOf<TrainFlags> train_flags_table(const TrainChoices& choices);
 
 // Whether a flag describes the training, rather than this call of the program.

@@ -10,10 +10,11 @@
 
 namespace rondo {
 
-void load_init_weights(const TrainFlags& flags, const Model& model, const PretrainedNames& names, bool say) {
-  const std::filesystem::path file = std::filesystem::path(flags.of_model.init) / "model.safetensors";
+void load_init_weights(const std::string& folder, const Model& model, const PretrainedNames& names,
+                       bool say) {
+  const std::filesystem::path file = std::filesystem::path(folder) / "model.safetensors";
   if (!std::filesystem::exists(file)) {
-    throw DataError(str("--init ", flags.of_model.init,
+    throw DataError(str("--init ", folder,
                         " has no model.safetensors; in Python: "
                         "model.save_pretrained(FOLDER, safe_serialization=True)"));
   }

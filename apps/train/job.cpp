@@ -6,8 +6,6 @@
 #include <algorithm>
 
 #include "apps/common/command_line.h"
-#include "apps/train/bert_setup.h"
-#include "apps/train/gpt_setup.h"
 #include "apps/train/init_weights.h"
 #include "rondo/base/error.h"
 #include "rondo/base/regular_file.h"
@@ -15,6 +13,7 @@
 #include "rondo/data/mixture.h"
 #include "rondo/models/freeze.h"
 #include "rondo/models/model_file.h"
+#include "rondo/models/model_setup.h"
 #include "rondo/nn/wrap_rules.h"
 #include "rondo/precision/dtype.h"
 #include "rondo/precision/mixed_precision_policy.h"
@@ -32,19 +31,26 @@ nlohmann::json parse_model_config(const std::string& text_or_file) {
   }
 }
 
-// The options of data that were given, whichever kind takes them.
-DataOptions data_options(const TrainFlags& flags) {
+// The kind of data to open, which the model may have chosen.
+std::string data_kind_for(const TrainFlags& flags, const DataNeeds& needs) {
+  if (needs.kind.empty()) return flags.data_kind;
+  if (flags.data_kind == "auto" || flags.data_kind == needs.kind) return needs.kind;
+  throw UsageError(str("--data-kind ", flags.data_kind, ": --model ", flags.model, " ", needs.kind_by,
+                       " trains on ", needs.kind));
+}
+
+// The options of data that were given, whichever kind takes them, and what the model asks for.
+DataOptions data_options(const TrainFlags& flags, const DataNeeds& needs) {
+  OptionValues values = flags.options;
+  values.insert(needs.options.begin(), needs.options.end());
   DataOptions options;
-  for (const Declaration& kind : declared_data_kinds()) {
-    for (const auto& [name, value] : flags.options_in(kind.options))
-      kind.options.find(name)->read(&options, value);
-  }
-  for (std::string& extension : options.extensions) {
-    if (!extension.starts_with(".")) extension.insert(0, ".");
-  }
+  options.of_kind = read_kind_options(values);
   options.validation_fraction = flags.validation_fraction;
   options.split_seed = flags.seed;
-  options.images.seed = flags.seed;
+  options.seed = flags.seed;
+  options.context = needs.context.value_or(options.context);
+  options.vocabulary_file = needs.vocabulary_file;
+  options.lower_case = needs.lower_case;
   return options;
 }
 
@@ -69,8 +75,9 @@ void wrap_units_by_flag(const TrainFlags& flags, torch::nn::Module& module) {
   }
 }
 
-bool predicts_tokens(const TrainFlags& flags, const DatasetInfo& info) {
-  return is_gpt(flags.model) || flags.of_model.task == "mlm" || info.unit == "tokens";
+// The model's options as they matter to a training.
+std::unique_ptr<ModelSetup> setup_of(const TrainFlags& flags) {
+  return model_setup(flags.model, flags.options);
 }
 
 }  // namespace
@@ -83,49 +90,25 @@ c10::Device device_of(const std::string& name, int local_rank) {
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % count)};
 }
 
-// The user's part of the model's configuration. (A bert may have more positions than samples are long.)
 nlohmann::json model_overrides(const TrainFlags& flags) {
   nlohmann::json config = parse_model_config(flags.model_config);
-  const auto set = [&](const char* key, const auto& value) {
-    if (value) config[key] = *value;
-  };
-  set("layers", flags.of_model.layers);
-  set("heads", flags.of_model.heads);
-  set("width", flags.of_model.width);
-  set("dropout", flags.of_model.dropout);
-  if (is_bert(flags.model)) {
-    set("attention_dropout", flags.of_model.dropout);
-    set("classifier_dropout", flags.of_model.dropout);
-  } else {
-    set("context", flags.of_model.context);
-    set("experts", flags.of_model.experts);
-    set("experts_per_token", flags.of_model.experts_per_token);
-    set("capacity_factor", flags.of_model.capacity_factor);
-    set("balance_loss", flags.of_model.balance_loss);
-  }
+  config.update(setup_of(flags)->settings());
   return config;
 }
 
 OpenedData open_training_data(const TrainFlags& flags, const nlohmann::json& overrides,
                               const KnownData& known) {
-  DataOptions options = data_options(flags);
+  nlohmann::json config = default_model_config(flags.model);
+  config.update(overrides);
+  const DataNeeds needs = setup_of(flags)->data_needs(config);
+  const std::string kind = data_kind_for(flags, needs);
+  if (!needs.kind.empty()) refuse_options_of_other_data(flags, kind);
+  DataOptions options = data_options(flags, needs);
   options.known = known;
-  if (is_bert(flags.model)) {
-    refuse_options_of_other_data(flags, bert_data_kind(flags));
-    return open_named_data(flags, bert_data_kind(flags), bert_data_options(flags, options));
-  }
-  const nlohmann::json defaults = default_model_config(flags.model);
-  if (overrides.contains("context")) {
-    options.context = overrides["context"].get<std::int64_t>();
-  } else if (defaults.contains("context")) {
-    options.context = defaults["context"].get<std::int64_t>();
-  }
-  if (is_gpt(flags.model)) options = gpt_data_options(flags, std::move(options));
-  OpenedData data = open_named_data(flags, flags.data_kind, options);
-  const bool has_tokens = data.train->info().unit == "tokens";
-  if (!model_file(flags.model) && has_tokens != is_gpt(flags.model)) {
+  OpenedData data = open_named_data(flags, kind, options);
+  if (const std::string& unit = data.train->info().unit; !needs.unit.empty() && unit != needs.unit) {
     throw UsageError(str("--model ", flags.model, " does not train on ", data.kind, " data (", flags.data,
-                         "); gpt models train on text and tokens, mlp and convnet on images and tables"));
+                         "); for that give --model ", list_with_or(models_for(unit))));
   }
   refuse_options_of_other_data(flags, data.kind);
   return data;
@@ -133,18 +116,12 @@ OpenedData open_training_data(const TrainFlags& flags, const nlohmann::json& ove
 
 Model make_training_model(const TrainFlags& flags, const DatasetInfo& info, const nlohmann::json& overrides,
                           int rank) {
-  nlohmann::json config = info.model_config();
-  config.update(overrides);
-  if (is_bert(flags.model)) config = bert_training_config(flags, info, overrides);
-  const bool is_pretrained_gpt = is_gpt(flags.model) && !flags.of_model.init.empty();
-  if (is_pretrained_gpt) config = gpt_training_config(flags, info, overrides);
+  const std::unique_ptr<ModelSetup> setup = setup_of(flags);
+  const nlohmann::json config = setup->config(info.model_config(), overrides, info.source);
   torch::manual_seed(flags.seed);
   Model model = open_model(flags.model, config);
-  if (is_pretrained_gpt) {
-    load_gpt_weights(flags, model, rank == 0);
-  } else {
-    load_bert_weights(flags, model, rank == 0);
-  }
+  if (const std::string folder = setup->init(); !folder.empty())
+    load_init_weights(folder, model, setup->pretrained_names(), rank == 0);
   load_given_weights(flags, model, rank == 0);
   freeze(*model.module, flags.freeze);
   if (!flags.unit_rules.empty()) wrap_units_by_flag(flags, *model.module);
@@ -159,7 +136,8 @@ std::string loss_name(const TrainFlags& flags, const DatasetInfo& info) {
 std::vector<Metric> metrics_for(const TrainFlags& flags, const DatasetInfo& info) {
   const std::string loss = loss_name(flags, info);
   if (loss != "cross_entropy" && loss != "nll") return {loss_metric()};
-  if (predicts_tokens(flags, info)) return {loss_metric(), perplexity_metric()};
+  const bool predicts_tokens = info.unit == "tokens" || info.targets_per_sample > 1;
+  if (predicts_tokens) return {loss_metric(), perplexity_metric()};
   return {loss_metric(), accuracy_metric()};
 }
 

@@ -18,7 +18,7 @@ namespace rondo {
 // Throws UsageError for a device that libtorch does not see.
 c10::Device device_of(const std::string& name, int local_rank);
 
-// The user's part of the model's configuration. (A bert may have more positions than samples are long.)
+// The user's part of the model's configuration: --model-config and the model's own flags.
 nlohmann::json model_overrides(const TrainFlags& flags);
 
 // The data of --data. Throws UsageError for data that the model is not for, or options of another kind.

@@ -3,8 +3,10 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "apps/common/engine_flag.h"
 #include "apps/common/flag_checks.h"
 #include "apps/train/job.h"
+#include "apps/train/rank_failure.h"
 #include "rondo/env/environment.h"
 #include "rondo/env/identity.h"
 #include "rondo/env/roles.h"
@@ -37,23 +39,30 @@ void ProcessArguments::add_flags(CLI::App& app) {
   app.add_option("--nproc-per-node", processes, "Start this many processes on this host")
       ->check(between(1, 1024))
       ->capture_default_str();
-  app.add_option("--backend", backend, "Communication engine")->capture_default_str();
+  add_engine_flag(app, backend);
 }
 
 int use_run(const RunArguments& arguments, const ProcessArguments& processes,
             const std::vector<std::string>& words, const std::function<void(OpenedRun&)>& use) {
   if (processes.processes > 1 && !is_one_of_several()) return start_processes(processes.processes, words);
-  OpenedRun opened;
-  opened.context = init({.backend = processes.backend});
-  run_agreed(opened.context, [&] {
-    opened.run = arguments.open(/*needs_data=*/true);
-    opened.device = device_of(arguments.device, opened.context.local_rank());
-    opened.data = open_run_data(opened.run);
-    opened.model = load_run_model(opened.run);
+  return record_failures([&] {
+    OpenedRun opened;
+    opened.context = init({.backend = processes.backend});
+    try {
+      run_agreed(opened.context, [&] {
+        opened.run = arguments.open(/*needs_data=*/true);
+        opened.device = device_of(arguments.device, opened.context.local_rank());
+        opened.data = open_run_data(opened.run);
+        opened.model = load_run_model(opened.run);
+      });
+      use(opened);
+    } catch (const JobError&) {
+      stand_by_report(opened.context);
+      throw;
+    }
+    opened.context.shutdown();
+    return 0;
   });
-  use(opened);
-  opened.context.shutdown();
-  return 0;
 }
 
 }  // namespace rondo

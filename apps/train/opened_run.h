@@ -30,8 +30,8 @@ struct ProcessArguments {
 };
 
 // Runs `use` with what `arguments` name: in this process where it is alone or one of several, else in so many
-// new ones of this program with the same words. Failures before `use` are one error for the job. Returns the
-// exit code.
+// new ones of this program with the same words. Failures before `use`, and JobErrors of it, are one error for
+// the job. Returns the exit code.
 int use_run(const RunArguments& arguments, const ProcessArguments& processes,
             const std::vector<std::string>& words, const std::function<void(OpenedRun&)>& use);
 

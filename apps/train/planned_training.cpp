@@ -147,8 +147,10 @@ std::string known_profile(const TrainFlags& flags, const RunDirectory& run, cons
   return is_enough ? cost::to_json(profile).dump() : "";
 }
 
-PlanForOptions plan_for_options(const TrainFlags& flags, const OptimizerOptions& optimizer) {
+PlanForOptions plan_for_options(const TrainFlags& flags, const OptimizerOptions& optimizer = {},
+                                const LossFunction& loss = cross_entropy) {
   return {.optimizer = optimizer,
+          .loss = loss,
           .micro_batches = static_cast<int>(flags.accumulate),
           .time_limit = parse_duration(flags.plan_time_limit, "--plan-time-limit"),
           .in_flight_limit = sharded_options(flags).in_flight_bytes};
@@ -157,7 +159,8 @@ PlanForOptions plan_for_options(const TrainFlags& flags, const OptimizerOptions&
 cost::Profile profile_of_job(const TrainFlags& flags, const Context& context, const RunDirectory& run,
                              const JobToPlan& job) {
   Model model = job.make_model();
-  const std::string made_for = describe_job(model, job.batch.input().size(0), job.optimizer.name, context);
+  const std::string made_for =
+      describe_job(model, job.batch.samples, job.optimizer.name, job.loss_name, context);
   std::string known;
   run_agreed(context, [&] {
     if (context.rank() == 0) known = known_profile(flags, run, made_for);
@@ -166,13 +169,13 @@ cost::Profile profile_of_job(const TrainFlags& flags, const Context& context, co
   if (!known.empty()) return cost::parse_profile(parse_json_strict(known, "profile"), "profile");
   say(flags, context, str("measuring ", made_for, ", which takes some seconds"));
   const TimePoint begin = Clock::now();
-  JobProfileOptions options = planning_profile_options(*model.module, plan_for_options(flags, job.optimizer));
+  JobProfileOptions options =
+      planning_profile_options(*model.module, plan_for_options(flags, job.optimizer, job.loss));
   if (chooses_mesh(flags)) {
     options.make_model = job.make_model;
     options.link.messages = true;
   }
-  cost::Profile profile =
-      profile_job(context, std::move(model), job.batch.input(), job.batch.target(), options, made_for);
+  cost::Profile profile = profile_job(context, std::move(model), job.batch, options, made_for);
   say(flags, context, str("measured in ", std::round(seconds(Clock::now() - begin) * 10) / 10, " s"));
   return profile;
 }
@@ -181,7 +184,7 @@ Json make_plan_json(const TrainFlags& flags, const cost::Profile& profile, int r
   const Bytes limit = parse_bytes(flags.memory_limit, "--memory-limit");
   const std::string limit_name = str("--memory-limit ", flags.memory_limit);
   if (!chooses_mesh(flags))
-    return plan_of_profile(profile, ranks, limit, plan_for_options(flags, {}), limit_name);
+    return plan_of_profile(profile, ranks, limit, plan_for_options(flags), limit_name);
   plan::MeshSearch search;
   search.refusal = [](const Mesh& mesh) { return mesh_refusal(mesh, "planned"); };
   int replicas = ranks;
@@ -191,7 +194,7 @@ Json make_plan_json(const TrainFlags& flags, const cost::Profile& profile, int r
   }
   search.samples =
       static_cast<std::uint64_t>(batch_size_per_replica(flags, replicas) * replicas * flags.accumulate);
-  return mesh_plan_of_profile(profile, ranks, limit, plan_for_options(flags, {}), search, limit_name);
+  return mesh_plan_of_profile(profile, ranks, limit, plan_for_options(flags), search, limit_name);
 }
 
 // In the run's directory the report looks for them.

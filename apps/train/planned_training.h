@@ -9,6 +9,7 @@
 #include "rondo/backend/context.h"
 #include "rondo/data/dataset.h"
 #include "rondo/models/model.h"
+#include "rondo/nn/loss.h"
 #include "rondo/profile/plan_on_mesh.h"
 #include "rondo/train/callbacks/prediction_report.h"
 #include "rondo/train/optimizer.h"
@@ -28,6 +29,8 @@ struct JobToPlan {
   std::function<Model()> make_model;  // one to be profiled
   Batch batch;                        // of one rank and pass
   OptimizerOptions optimizer;
+  LossFunction loss;
+  std::string loss_name;  // by which a profile of another loss is known
 };
 
 // Samples that a rank's profile is measured with: of what its replica computes in a pass its share.

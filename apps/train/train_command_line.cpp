@@ -9,6 +9,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
+#include "rondo/models/model_options.h"
 
 namespace rondo {
 namespace {
@@ -92,8 +93,7 @@ void complete(const FlagSet& set, TrainFlags& flags, bool needs_data = true) {
   }
   set.refuse_without_effect(flags);
   flags.model = absolute_model_name(flags.model);  // the run may be read from another folder
-  const OptionTable& table = find_model_declaration(set.choices().models, flags.model)->options;
-  flags.of_model = *static_cast<const ModelOptions*>(table.read(flags.options_in(table)).get());
+  flags.engine = set.engine(flags);
   flags.configuration = set.configuration(flags);
 }
 

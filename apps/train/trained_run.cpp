@@ -35,11 +35,11 @@ void read_data_description(const fs::path& path, TrainedRun& run) {
   // A sample is as long as it was; the model may know longer ones.
   if (run.data_kind == "text" || run.data_kind == "tokens") {
     if (run.data_kind == "text" && entry("classes") == 256)
-      run.flags.of_model.init.clear();  // else it may have the tokenizer
+      run.flags.options.erase("init");  // else it may have the tokenizer
     const nlohmann::json& shape = json_list(entry("input_shape"), json_place(file, "input_shape"));
     if (shape.empty()) throw DataError(str(json_place(file, "input_shape"), " is empty"));
-    run.flags.of_model.context =
-        json_integer(shape.front(), json_place(file, "input_shape"), 1, std::int64_t{1} << 31);
+    run.flags.options["context"] =
+        str(json_integer(shape.front(), json_place(file, "input_shape"), 1, std::int64_t{1} << 31));
   }
   for (const nlohmann::json& name : json_list(entry("class_names"), json_place(file, "class_names")))
     run.known.class_names.push_back(json_text(name, json_place(file, "class_names")));

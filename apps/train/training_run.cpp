@@ -12,6 +12,7 @@
 #include "apps/train/launch.h"
 #include "apps/train/metrics_page.h"
 #include "apps/train/planned_training.h"
+#include "apps/train/rank_failure.h"
 #include "apps/train/restart.h"
 #include "apps/train/run_directory.h"
 #include "apps/train/served_training.h"
@@ -245,6 +246,8 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags,
   nlohmann::json overrides;
   c10::Device device = c10::kCPU;
   RunDirectory run;
+  LossFunction loss = cross_entropy;
+  std::vector<Metric> metrics;
   run_agreed(context, [&] {
     profiled_batch_size(flags, place.readers);
     strategy_named = strategies.resolve(strategy_name(flags, context.world_size()));
@@ -256,6 +259,9 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags,
     overrides = model_overrides(flags);
     data = open_training_data(flags, overrides);
     check_trainer_flags(flags, data.validation != nullptr);
+    const DatasetInfo& info = data.train->info();
+    loss = chosen_loss(flags, info);
+    metrics = chosen_metrics(flags, info, metrics_for(flags, info));
     memory.check(flags, place);
     if (context.rank() == 0) run = find_run_directory(flags, !place.only_trains());
   });
@@ -277,7 +283,10 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags,
         .make_model =
             [&] { return make_training_model(flags, data.train->info(), overrides, context.rank()); },
         .batch = first_batch(),
-        .optimizer = optimizer_options(flags)};
+        .optimizer = optimizer_options(flags),
+        .loss = loss,
+        .loss_name = str(loss_name(flags, data.train->info()),
+                         flags.class_weights.empty() ? "" : " with class weights")};
   });
   if (!plan.mesh.empty()) {
     lie_on([&] { return plan.mesh; });
@@ -341,13 +350,6 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags,
     return first->module ? std::exchange(*first, {}) : make_prepared_model(-1);
   };
   Trainer trainer(*strategy, models, device, precision_options(flags));
-  const DatasetInfo& info = data.train->info();
-  LossFunction loss = cross_entropy;
-  std::vector<Metric> metrics;
-  run_agreed(context, [&] {
-    loss = chosen_loss(flags, info);
-    metrics = chosen_metrics(flags, info, metrics_for(flags, info));
-  });
   trainer.compile(optimizer_options(flags), std::move(loss), std::move(metrics));
   // What draws from libtorch's own generator draws differently on every rank. (Dropout of the built-in models
   // draws by sample.)
@@ -378,30 +380,19 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags,
   return result.end == FitEnd::preempted ? ExitCode::preempted : ExitCode::ok;
 }
 
-// A launcher sends TERM to the others as soon as one rank has failed. So no rank ends before the one that
-// reports the error can no longer be ended by that.
-void stand_by_report(const Context& context) {
-  let_error_end_process();
-  try {
-    barrier(context.world());
-  } catch (const std::exception&) {
-    // A rank has ended all the same; there is an error to report already.
-  }
-}
-
 }  // namespace
 
 ExitCode run_training(const TrainFlags& flags, const StrategyRegistry& strategies) {
   track_cpu_allocations();
   InitOptions init_options;
-  init_options.backend = flags.backend;
+  init_options.backend = flags.engine;
   if (flags.deterministic) init_options.deterministic = true;
   init_options.timeout = parse_duration(flags.timeout, "--timeout");
   const TrainingPlace place = training_place(flags.strategy, flags.options, init_options);
   const Context context = init(init_options);
   try {
     return train_in(context, place, flags, strategies);
-  } catch (const AgreedError&) {
+  } catch (const JobError&) {
     stand_by_report(context);
     throw;
   }

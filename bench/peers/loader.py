@@ -15,6 +15,7 @@ import sys
 import time
 
 import numpy as np
+import PIL
 import torch
 from leaving import leave
 from PIL import Image
@@ -75,27 +76,30 @@ class Folder(Dataset):
 
 
 def dataset(folder):
+    """The data set, and who reads it."""
     try:
+        import torchvision
         from torchvision import datasets, transforms
     except ImportError:
-        return Folder(folder)
+        return Folder(folder), f"Pillow {PIL.__version__}"
     steps = [transforms.RandomResizedCrop(SIZE), transforms.RandomHorizontalFlip(), transforms.ToTensor(),
              transforms.Normalize(MEAN, DEVIATION)]
-    return datasets.ImageFolder(folder, transforms.Compose(steps))
+    return datasets.ImageFolder(folder, transforms.Compose(steps)), f"torchvision {torchvision.__version__}"
 
 
 def run(folder, workers, batch, answer):
     torch.set_num_threads(1)
-    loader = DataLoader(dataset(folder), batch_size=int(batch), shuffle=True, num_workers=int(workers),
-                        persistent_workers=True)
+    images, reader = dataset(folder)
+    loader = DataLoader(images, batch_size=int(batch), shuffle=True, num_workers=int(workers), persistent_workers=True)
     for _ in range(2):
         samples = bytes_read = 0
         begin = time.perf_counter()
-        for images, labels in loader:
+        for pixels, labels in loader:
             samples += len(labels)
-            bytes_read += images.nbytes + labels.nbytes
+            bytes_read += pixels.nbytes + labels.nbytes
         elapsed = time.perf_counter() - begin
-    pathlib.Path(answer).write_text(json.dumps({"samples_per_s": samples / elapsed, "bytes_per_s": bytes_read / elapsed}))
+    pathlib.Path(answer).write_text(json.dumps({"samples_per_s": samples / elapsed, "bytes_per_s": bytes_read / elapsed,
+                                                "reader": reader}))
 
 
 if __name__ == "__main__":

@@ -280,7 +280,7 @@ def make_optimizer(parameters, arguments):
 
 
 def make_step(arguments):
-    """Returns step(number) -> loss, milliseconds; and the model and the optimizer."""
+    """Returns batch_of(number); step(batch) -> loss, milliseconds; and the model and the optimizer."""
     gpt = arguments.kind == "gpt"
     module = (Gpt if gpt else Mlp)(arguments.config)
     load_safetensors(arguments.weights, module)
@@ -307,8 +307,8 @@ def make_step(arguments):
             return torch.autocast("cpu", torch.bfloat16)
         return contextlib.nullcontext()
 
-    def step(number):
-        inputs, targets = batch_of(number)
+    def step(batch):
+        inputs, targets = batch
         begin = time.perf_counter()
         optimizer.zero_grad()
         with loss_region():
@@ -323,7 +323,7 @@ def make_step(arguments):
             loss = loss.full_tensor()
         return loss.item(), (time.perf_counter() - begin) * 1e3
 
-    return step, model, optimizer
+    return batch_of, step, model, optimizer
 
 
 def memory_tracker(arguments, model, optimizer):
@@ -347,20 +347,22 @@ def main():
     arguments = parse_arguments()
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
-    step, model, optimizer = make_step(arguments)
+    batch_of, step, model, optimizer = make_step(arguments)
     print(json.dumps({"ready": True}), flush=True)
     number = 0
     for line in sys.stdin:
         command, count = line.split()
         assert command in ("run", "memory"), line
         steps = []
+        # Made before: a rank whose batch takes longer would keep the others waiting in a step.
+        batches = [batch_of(number + i) for i in range(int(count))]
+        number += len(batches)
         tracker = memory_tracker(arguments, model, optimizer) if command == "memory" else None
         with tracker or contextlib.nullcontext():
-            for _ in range(int(count)):
+            for batch in batches:
                 if tracker:
                     tracker.reset_mod_stats()  # it follows one pass at a time; its totals go on
-                steps.append(step(number))
-                number += 1
+                steps.append(step(batch))
         answer = answer_of(steps)
         if tracker:
             answer["peak_tensor_bytes"] = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]

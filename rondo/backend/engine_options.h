@@ -6,8 +6,7 @@
 
 namespace rondo {
 
-// The communication engines that make_backend() knows by name, without libtorch. They have no options but the
-// arguments in brackets behind their names.
+// rondo's own communication engines, without libtorch: those of engine_folders.h.
 std::vector<Declaration> declared_engines();
 
 }  // namespace rondo

@@ -5,69 +5,68 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
 
+#include "rondo/backend/engine/engine_text.h"
 #include "rondo/backend/engine/module.h"
-#include "rondo/backend/gloo/factory.h"
+#include "rondo/backend/engine_folders.h"
 #include "rondo/backend/hierarchical/hierarchical_backend.h"
-#include "rondo/backend/mpi/factory.h"
-#include "rondo/backend/native/native_backend.h"
-#include "rondo/backend/nccl/factory.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 
 namespace rondo {
 namespace {
 
-struct Registry {
-  std::mutex mutex;  // protects backends
-  std::map<std::string, RegisteredBackend> backends;
+struct KnownEngine {
+  Declaration declaration;
+  detail::EngineOfOptions with;
 };
 
 // Engines are named process-wide, as they are in c10d; the built-in ones are here from the start.
+struct Registry {
+  std::mutex mutex;  // protects engines
+  std::map<std::string, KnownEngine> engines;
+
+  Registry() {
+    for_each_engine_folder([this](auto folder) {
+      using Folder = decltype(folder);
+      using Options = typename Folder::Options;
+      const Declaration declared = Folder::declaration();
+      engines[declared.name] = {declared, [](const std::shared_ptr<const void>& options) {
+                                  return Folder::engine(*static_cast<const Options*>(options.get()));
+                                }};
+    });
+  }
+};
+
 Registry& registry() {
-  static Registry instance{{},
-                           {{"native", {make_native_backend, kNativeTraits, true}},
-                            {"gloo", {make_gloo_backend, {}, true}},
-                            {"hierarchical", {make_hierarchical_backend, kHierarchicalTraits, true}},
-                            {"mpi", {make_mpi_backend, kMpiTraits, true}},
-                            {"nccl", {make_nccl_backend, kNcclTraits, true}}}};
+  static Registry instance;
   return instance;
 }
 
-// "hierarchical(native, gloo)" as name and arguments.
-std::pair<std::string, std::vector<std::string>> split_arguments(const std::string& text) {
-  const std::size_t open = text.find('(');
-  if (open == std::string::npos) return {text, {}};
-  if (!text.ends_with(')')) throw UsageError(str("backend '", text, "': the closing bracket is missing"));
-  std::vector<std::string> arguments;
-  // A nested name keeps its own commas.
-  int depth = 0;
-  std::string argument;
-  const auto take = [&] {
-    if (const std::string_view trimmed = trim(argument); !trimmed.empty()) arguments.emplace_back(trimmed);
-    argument.clear();
-  };
-  for (const char c : text.substr(open + 1, text.size() - open - 2)) {
-    depth += c == '(' ? 1 : c == ')' ? -1 : 0;
-    if (c == ',' && depth == 0) {
-      take();
-    } else {
-      argument += c;
+// The engine with what `text` says of its options in brackets. A module's reads its `arguments` itself.
+RegisteredBackend find_engine(const std::string& text, std::vector<std::string>& arguments) {
+  EngineText named;
+  try {
+    named = split_engine(text);
+    std::optional<KnownEngine> found;
+    {
+      Registry& known = registry();
+      const std::lock_guard lock(known.mutex);
+      if (const auto entry = known.engines.find(named.name); entry != known.engines.end())
+        found = entry->second;
     }
+    if (found) {
+      return found->with(found->declaration.options.read(options_in_brackets(named, found->declaration)));
+    }
+  } catch (const UsageError& error) {
+    throw UsageError(str("backend ", text, ": ", error.what()));
   }
-  take();
-  return {std::string(trim(text.substr(0, open))), arguments};
-}
-
-RegisteredBackend find_backend(const std::string& name) {
-  {
-    Registry& known = registry();
-    const std::lock_guard lock(known.mutex);
-    if (const auto found = known.backends.find(name); found != known.backends.end()) return found->second;
+  if (const std::size_t module = named.name.rfind(".so:"); module != std::string::npos) {
+    arguments = named.arguments;
+    return load_backend(named.name.substr(0, module + 3), named.name.substr(module + 4));
   }
-  if (const std::size_t module = name.rfind(".so:"); module != std::string::npos)
-    return load_backend(name.substr(0, module + 3), name.substr(module + 4));
-  throw UsageError(str("backend '", name, "' is not one of ", join(backend_names(), ", "),
+  throw UsageError(str("backend '", named.name, "' is not one of ", join(backend_names(), ", "),
                        "; a program adds its own with rondo::register_backend, and path/to/module.so:name "
                        "takes one from a shared module"));
 }
@@ -88,17 +87,30 @@ bool has_all_to_all(c10d::Backend& backend, c10::DeviceType device) {
 
 }  // namespace
 
-void register_backend(const std::string& name, BackendFactory factory, const EngineTraits& traits) {
+void detail::register_engine(Declaration declaration, std::type_index options, EngineOfOptions engine) {
+  if (declaration.options.type() != options) {
+    throw Error(str("backend ", declaration.name, " declares options of ",
+                    type_name(declaration.options.type()), ", and its factory takes ", type_name(options)));
+  }
   Registry& known = registry();
   const std::lock_guard lock(known.mutex);
-  known.backends[name] = {std::move(factory), traits};
+  const std::string name = declaration.name;
+  known.engines[name] = {std::move(declaration), std::move(engine)};
+}
+
+void register_backend(const std::string& name, BackendFactory factory, const EngineTraits& traits) {
+  register_backend<NoOptions>(
+      {.name = name, .summary = "an engine of this program"},
+      [factory = std::move(factory)](const BackendRequest& request, const NoOptions&) {
+        return factory(request);
+      },
+      traits);
 }
 
 Communicator make_communicator(const std::string& text, const BackendRequest& given) {
-  const auto [name, arguments] = split_arguments(text);
-  const RegisteredBackend found = find_backend(name);
   BackendRequest request = given;
-  request.arguments = arguments;
+  request.arguments.clear();
+  const RegisteredBackend found = find_engine(text, request.arguments);
   request.make = make_communicator;
   // Reductions of the others add as they like; their messages carry what is to be added in order.
   const bool wrapped = request.deterministic && request.size > 1 && !found.traits.deterministic;
@@ -114,11 +126,17 @@ c10::intrusive_ptr<c10d::Backend> make_backend(const std::string& name, const Ba
   return make_communicator(name, request).backend;
 }
 
-std::vector<std::string> backend_names() {
+std::vector<Declaration> backend_declarations() {
   Registry& known = registry();
   const std::lock_guard lock(known.mutex);
+  std::vector<Declaration> declarations;
+  for (const auto& [name, engine] : known.engines) declarations.push_back(engine.declaration);
+  return declarations;
+}
+
+std::vector<std::string> backend_names() {
   std::vector<std::string> names;
-  for (const auto& [name, backend] : known.backends) names.push_back(name);
+  for (const Declaration& declaration : backend_declarations()) names.push_back(declaration.name);
   return names;
 }
 

@@ -1,24 +1,59 @@
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <string>
+#include <typeindex>
+#include <utility>
 #include <vector>
 
 #include "rondo/backend/engine/request.h"
+#include "rondo/options/declaration.h"
 
 namespace rondo {
 
-// Names an engine for InitOptions::backend and `--backend`; a name already taken is replaced. `traits` say
-// what its communicators can do, as far as they do not answer themselves (ExtendedBackend). Any thread.
+namespace detail {
+
+// An engine with these options, which are of the struct that its declaration is of.
+using EngineOfOptions = std::function<RegisteredBackend(const std::shared_ptr<const void>& options)>;
+// What the templates below end in. Throws Error for a declaration of other options.
+void register_engine(Declaration declaration, std::type_index options, EngineOfOptions engine);
+
+}  // namespace detail
+
+// Makes this rank's end of a communicator with the engine's options, as a BackendFactory does.
+template <class Options>
+using EngineFactory = std::function<c10::intrusive_ptr<c10d::Backend>(const BackendRequest&, const Options&)>;
+
+// Names an engine for InitOptions::backend and `--backend`; a name already taken is replaced. Its declaration
+// says which fields of `Options` can be set by name, behind it in brackets ("mine(window=3)") and as flags of
+// a program that ends in run_rank(); it must be of that struct, or an Error says so. `traits` say what its
+// communicators can do, as far as they do not answer themselves (ExtendedBackend). Any thread.
+template <class Options>
+void register_backend(Declaration declaration, EngineFactory<Options> factory,
+                      const EngineTraits& traits = {}) {
+  detail::register_engine(std::move(declaration), typeid(Options),
+                          [factory = std::move(factory), traits](const std::shared_ptr<const void>& options) {
+                            return RegisteredBackend{
+                                [factory, options](const BackendRequest& request) {
+                                  return factory(request, *static_cast<const Options*>(options.get()));
+                                },
+                                traits};
+                          });
+}
+// The same for one without options.
 void register_backend(const std::string& name, BackendFactory factory, const EngineTraits& traits = {});
 
-// Makes a communicator. `name` is that of an engine, with arguments in brackets where it takes some
-// ("hierarchical(native, gloo)"), or a module's (see engine/module.h); throws UsageError listing the known
-// names when there is no such engine, or saying how to get one that was left out of this build.
+// Makes a communicator. `name` is that of an engine, with options in brackets where it has some
+// ("hierarchical(native, gloo)", see engine/engine_text.h), or a module's (see engine/module.h); throws
+// UsageError listing the known names when there is no such engine, naming an option that it lacks or a value
+// that cannot be, or saying how to get an engine that was left out of this build.
 Communicator make_communicator(const std::string& name, const BackendRequest& request);
 // The same, without what it can do.
 c10::intrusive_ptr<c10d::Backend> make_backend(const std::string& name, const BackendRequest& request);
 
-// Names that make_communicator accepts, sorted.
-std::vector<std::string> backend_names();
+// What was declared of the engines that make_communicator knows by name, sorted by name, and the names alone.
+std::vector<Declaration> backend_declarations();
+std::vector<std::string> backend_names();  // of backend_declarations()
 
 }  // namespace rondo

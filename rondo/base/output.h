@@ -4,7 +4,8 @@
 #include <string_view>
 
 // How rondo writes files. docs/security.md states the rule; every writer of every program is one of these
-// two, or OutputFile (rondo/format/file.h) for what is written piece by piece.
+// two, or piece by piece OutputFile (rondo/format/file.h) and, of lines that a user asked for,
+// AppendedOutput.
 namespace rondo {
 
 // A regular file that is written under a random name in the target's folder and takes the target's place in

@@ -175,9 +175,11 @@ void load_checkpoint(const fs::path& path, TrainingState& state) {
     const std::string file = (checkpoint / state_file).string();
     for (const NamedOptimizer& o : state.optimizers) {
       if (!optimizers.contains(o.name)) throw DataError(str(what, " has no optimizer '", o.name, "'"));
-      const NamedTensors parameters = state.shards.empty() ? state.model : locals_of(state.shards);
+      NamedTensors parameters = state.shards.empty() ? state.model : locals_of(state.shards);
+      for (const at::Tensor& own : state.own_parameters) parameters.push_back({"", own});
       put_in_place.push_back(prepare_optimizer(o.name, *o.optimizer, parameters, optimizers[o.name],
-                                               cut_optimizer(o.name, tensors, state.shards), what, file));
+                                               cut_optimizer(o.name, tensors, state.shards), what,
+                                               state.trust_archives, file));
     }
   }
   for (const auto& apply : put_in_place) apply();

@@ -39,6 +39,12 @@ struct TrainingState {
   std::vector<at::Tensor> random_states = {};  // random_state() of every rank, in rank order; may be empty
   // What communication remembers on every rank (error feedback), in rank order, by name; may be empty.
   RankStates communication_states = {};
+  // When loading: parameters of the optimizers that this rank has for itself, and no checkpoint has. What the
+  // optimizers remember of them stays.
+  std::vector<at::Tensor> own_parameters = {};
+  // When loading: an optimizer that rondo does not know may have its state read by libtorch, which may run
+  // code of the checkpoint. Without it that is a UsageError.
+  bool trust_archives = false;
   nlohmann::json values =
       nlohmann::json::object();  // step, epoch, sampler position, schedule, configuration, ...
   // When loading: looks at the values before anything is changed; `file` says where they stand. Throws

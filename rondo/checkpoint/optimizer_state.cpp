@@ -34,7 +34,8 @@ ParameterNames parameter_names(const NamedTensors& model) {
   return names;
 }
 
-// The parameters of a group by name. Throws UsageError for one that has none.
+// The parameters of a group by name, without those whose name is empty. Throws UsageError for one that
+// `names` lacks.
 std::vector<NamedTensor> named_parameters(const std::string& optimizer,
                                           const torch::optim::OptimizerParamGroup& group,
                                           const ParameterNames& names) {
@@ -46,7 +47,7 @@ std::vector<NamedTensor> named_parameters(const std::string& optimizer,
                            join(parameter.sizes(), ", "),
                            "] that is not in the model to be saved or loaded"));
     }
-    result.push_back({found->second, parameter});
+    if (!found->second.empty()) result.push_back({found->second, parameter});
   }
   return result;
 }
@@ -93,6 +94,7 @@ void read_field(const Json& fields, const char* key, const std::string& where, V
 // What prepare_optimizer() collects before it changes anything.
 struct Restored {
   std::vector<std::unique_ptr<torch::optim::OptimizerOptions>> options;  // of each group
+  std::vector<void*> parameters;  // of which no state from before stays
   std::vector<std::pair<void*, std::unique_ptr<torch::optim::OptimizerParamState>>> states;
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // into tensors that the optimizer has: to, from
 };
@@ -152,6 +154,7 @@ class Preparation {
       const std::vector<NamedTensor> parameters = named_parameters(name_, group, names);
       const std::set<std::string> used = used_fields<Kind>(parameters);
       for (const NamedTensor& parameter : parameters) {
+        restored.parameters.push_back(parameter.tensor.unsafeGetTensorImpl());
         const auto counters = states.find(parameter.name);
         if (counters == states.end()) continue;
         json_object(*counters, state_place(parameter.name));
@@ -249,7 +252,7 @@ void put_in_place(Optimizer& optimizer, Restored& restored) {
   for (std::size_t g = 0; g < restored.options.size(); ++g) {
     optimizer.param_groups()[g].set_options(std::move(restored.options[g]));
   }
-  optimizer.state().clear();
+  for (void* const parameter : restored.parameters) optimizer.state().erase(parameter);
   for (auto& [key, state] : restored.states) optimizer.state()[key] = std::move(state);
   for (auto& [to, from] : restored.copies) to.copy_(from);
 }
@@ -316,7 +319,7 @@ OptimizerSnapshot snapshot_optimizer(const std::string& name, Optimizer& optimiz
 std::function<void()> prepare_optimizer(const std::string& name, Optimizer& optimizer,
                                         const NamedTensors& model, const Json& description,
                                         const NamedTensors& tensors, const std::string& what,
-                                        const std::string& file) {
+                                        bool trusts_archive, const std::string& file) {
   const Preparation preparation(name, optimizer, description, tensors, what, file);
   const ParameterNames names = parameter_names(model);
   try {
@@ -332,7 +335,16 @@ std::function<void()> prepare_optimizer(const std::string& name, Optimizer& opti
   } catch (const Json::exception& e) {
     preparation.fail(json_problem(e));
   }
-  return [&optimizer, bytes = preparation.archive()] {
+  const at::Tensor bytes = preparation.archive();
+  if (!trusts_archive) {
+    throw UsageError(
+        str(what, " has the state of optimizer '", name, "', of a kind that rondo does not know, as ",
+            "libtorch's archive '", name, "/", archive_type,
+            "', and reading it may run code of the checkpoint. If you trust the checkpoint, say so: "
+            "Trainer::trust_archives(), LoadOptions::trust_archives of rondo::load, or "
+            "TrainingState::trust_archives"));
+  }
+  return [&optimizer, bytes] {
     torch::serialize::InputArchive archive;
     archive.load_from(static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes());
     optimizer.load(archive);

@@ -32,17 +32,19 @@ NamedTensors cut_optimizer(const std::string& optimizer, const std::vector<Store
 
 // `name` prefixes the tensors. `model` gives the parameters their names. SGD, Adam, AdamW, RMSprop, Adagrad
 // and classes derived from them are stored field by field; any other optimizer as the bytes of its own
-// archive. Throws UsageError for a parameter that `model` lacks.
+// archive. Parameters that have no name in `model` are left out: they are this process's own. Throws
+// UsageError for a parameter that `model` lacks.
 OptimizerSnapshot snapshot_optimizer(const std::string& name, torch::optim::Optimizer& optimizer,
                                      const NamedTensors& model);
 
 // Checks that `description` and `tensors` fit the optimizer and its parameters, and returns the function that
 // puts them in place, for the caller to run when everything else has been checked too. Throws DataError
 // naming what differs first, and a value that cannot be with its place; `what` describes the source, `file`
-// is the file of the description where it comes from one.
+// is the file of the description where it comes from one. What the optimizer has of parameters without a name
+// in `model` stays. An archive may run code when libtorch reads it: UsageError without `trusts_archive`.
 std::function<void()> prepare_optimizer(const std::string& name, torch::optim::Optimizer& optimizer,
                                         const NamedTensors& model, const nlohmann::json& description,
                                         const NamedTensors& tensors, const std::string& what,
-                                        const std::string& file = {});
+                                        bool trusts_archive, const std::string& file = {});
 
 }  // namespace rondo

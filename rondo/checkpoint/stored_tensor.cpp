@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdio>
 #include <map>
+#include <unordered_map>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -29,7 +30,7 @@ std::vector<std::string> files_of(const CheckpointFiles& read, const std::string
   const int count = files.empty() ? 0 : std::atoi(files.back().c_str() + files.back().rfind('-') + 1);
   for (int number = 0; number < count; ++number) {
     const std::string wanted = part_name(kind, number, count);
-    if (std::find(files.begin(), files.end(), wanted) == files.end())
+    if (!std::binary_search(files.begin(), files.end(), wanted))
       throw DataError(str(checkpoint.string(), ": there is ", files.back(), " but no ", wanted));
   }
   if (files.size() != static_cast<std::size_t>(count))
@@ -141,12 +142,13 @@ StoredTensors stored_tensors(const CheckpointFiles& files, const std::string& ki
 
 NamedTensors full_tensors(const StoredTensors& tensors) {
   NamedTensors result;
+  std::unordered_map<const c10::TensorImpl*, std::size_t> places;  // by the first piece
   for (const StoredTensor& tensor : tensors) {
-    const auto same =
-        std::find_if(tensors.begin(), tensors.begin() + static_cast<std::ptrdiff_t>(result.size()),
-                     [&](const StoredTensor& other) { return other.is_same(tensor); });
-    const auto number = static_cast<std::size_t>(same - tensors.begin());
-    result.push_back({tensor.name, number < result.size() ? result[number].tensor : tensor.full()});
+    std::size_t place = result.size();
+    if (!tensor.pieces.empty())
+      place = places.emplace(tensor.pieces.front().local.unsafeGetTensorImpl(), place).first->second;
+    const bool is_known = place < result.size() && tensors[place].is_same(tensor);
+    result.push_back({tensor.name, is_known ? result[place].tensor : tensor.full()});
   }
   return result;
 }

@@ -8,6 +8,7 @@
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/cost/overhead_note.h"
 
 namespace rondo::cost {
 namespace {
@@ -250,6 +251,7 @@ StepModel make_step_model(Profile profile, const StepOptions& options) {
         "the profile does not say what a step computes besides its units (overhead_s): it was measured by an "
         "earlier rondo, and steps take some percent longer than predicted; profile again");
   }
+  if (const auto note = overhead_note(model.profile, options.micro_batches)) model.notes.push_back(*note);
   JobMaker maker(model);
   for (int unit = 0; unit < model.units(); ++unit) maker.add(unit);
   for (int unit = 0; unit < model.units(); ++unit) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include "rondo/base/json_strict.h"
 #include "rondo/cost/json_reader.h"
@@ -208,10 +209,11 @@ StepPlan parse_step_plan(const Json& json, const std::string& what) {
     if (ranks < 1 || ranks > 1'000'000) throw DataError(str(reader.path("ranks"), ": ", ranks, " cannot be"));
     plan.ranks = static_cast<int>(ranks);
   }
+  std::set<std::string> names;
   for (const Json& unit : reader.list("units")) {
     plan.units.push_back(parse_unit(unit, str(reader.path("units"), "[", plan.units.size(), "]"), is_full));
     const std::string& name = plan.units.back().name;
-    if (plan.find(name) != &plan.units.back())
+    if (!names.insert(name).second)
       throw DataError(str(reader.path("units"), ": unit '", name, "' has two entries"));
   }
   if (plan.units.empty()) throw DataError(str(reader.path("units"), ": expected a list with units"));

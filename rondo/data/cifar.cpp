@@ -11,6 +11,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+const CifarFormat& format_of(const std::string& kind) { return kind == kCifar10.kind ? kCifar10 : kCifar100; }
+
 struct CifarFiles {
   std::vector<std::string> train;
   std::string test;  // empty: none
@@ -102,11 +104,13 @@ ImageRecords parse_cifar(std::shared_ptr<const MappedInput> file, const CifarFor
   return records;
 }
 
-DataKind cifar_kind(const CifarFormat& format) {
-  return {format.kind, [format](const std::string& path) { return detect_cifar(path, format); },
-          [format](const std::string& path, const DataOptions& options) {
-            return open_cifar(path, options, format);
-          }};
+bool CifarKind::detect(const std::string& name, const std::string& path) {
+  return detect_cifar(path, format_of(name));
+}
+
+OpenedData CifarKind::open(const std::string& name, const std::string& path, const DataOptions& options,
+                           const Options& /*own*/) {
+  return open_cifar(path, options, format_of(name));
 }
 
 }  // namespace rondo

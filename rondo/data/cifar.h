@@ -1,5 +1,6 @@
 #pragma once
 
+#include "rondo/data/cifar_options.h"
 #include "rondo/data/images.h"
 
 namespace rondo {
@@ -19,9 +20,5 @@ inline const CifarFormat kCifar100{.kind = "cifar100", .label_bytes = 2, .classe
 // Reads one file. Throws DataError naming the file, the byte offset and what was expected: whole records with
 // labels below the number of classes.
 ImageRecords parse_cifar(std::shared_ptr<const MappedInput> file, const CifarFormat& format);
-
-// A directory as unpacked from the archive (data_batch_1.bin ... and test_batch.bin, or train.bin and
-// test.bin), the directory above it, or one file. Every data_batch_N.bin that is there is used.
-DataKind cifar_kind(const CifarFormat& format);
 
 }  // namespace rondo

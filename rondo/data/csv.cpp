@@ -19,7 +19,7 @@ namespace {
 
 class TableDataset final : public Dataset, public DataFiles {
  public:
-  TableDataset(CsvTable table, std::vector<std::int64_t> starts, std::string source, const char* kind,
+  TableDataset(CsvTable table, std::vector<std::int64_t> starts, std::string source, const std::string& kind,
                const KnownData& known)
       : table_(std::move(table)), starts_(std::move(starts)) {
     info_ = {.kind = kind,
@@ -112,8 +112,8 @@ std::vector<std::string> table_files(const std::string& path) {
   return found;
 }
 
-OpenedData open_table(const std::string& path, const DataOptions& options, const char* kind,
-                      CsvLabels labels) {
+OpenedData open_table(const std::string& kind, const std::string& path, const DataOptions& options,
+                      const std::string& label_column) {
   check_validation_fraction(options.validation_fraction);
   const std::vector<std::string> files = table_files(path);
   if (files.empty()) {
@@ -121,11 +121,12 @@ OpenedData open_table(const std::string& path, const DataOptions& options, const
                         "' is a folder with more than tables, expected a regular file, or a folder of files "
                         "named *.csv or *.tsv"));
   }
+  CsvLabels labels = kind == "regression" ? CsvLabels::numbers : CsvLabels::classes;
   KnownData known = options.known;
   if (!known.mean.empty() && csv_width(MappedInput(files.front()).text(), path) == known.mean.size())
     labels = CsvLabels::none;
   std::vector<std::int64_t> starts;
-  CsvTable table = read_csv_files(files, options.label_column, labels, known.class_names, starts);
+  CsvTable table = read_csv_files(files, label_column, labels, known.class_names, starts);
   if (!known.mean.empty() && table.columns.size() != known.mean.size())
     throw DataError(
         str("'", path, "' has ", table.columns.size(), " features, the model knows ", known.mean.size()));
@@ -139,14 +140,6 @@ OpenedData open_table(const std::string& path, const DataOptions& options, const
   if (!split.validation.empty())
     opened.validation = std::make_shared<Subset>(all, std::move(split.validation));
   return opened;
-}
-
-OpenedData open_csv(const std::string& path, const DataOptions& options) {
-  return open_table(path, options, "csv", CsvLabels::classes);
-}
-
-OpenedData open_regression(const std::string& path, const DataOptions& options) {
-  return open_table(path, options, "regression", CsvLabels::numbers);
 }
 
 // By the file's ending, or when its first lines read as a table. Prose rarely has lines of equally many
@@ -168,11 +161,14 @@ bool detect_csv(const std::string& path) {
 
 }  // namespace
 
-DataKind csv_kind() { return {"csv", detect_csv, open_csv}; }
+// Numbers may also be classes, so regression is never guessed.
+bool CsvKind::detect(const std::string& name, const std::string& path) {
+  return name == "csv" && detect_csv(path);
+}
 
-// Numbers may also be classes, so it is never guessed.
-DataKind regression_kind() {
-  return {"regression", [](const std::string&) { return false; }, open_regression};
+OpenedData CsvKind::open(const std::string& name, const std::string& path, const DataOptions& options,
+                         const Options& own) {
+  return open_table(name, path, options, own.label_column);
 }
 
 }  // namespace rondo

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rondo/data/csv_options.h"
 #include "rondo/data/open.h"
 
 namespace rondo {
@@ -46,11 +47,5 @@ CsvTable read_csv_files(const std::vector<std::string>& paths, const std::string
 
 // Fields of the first line.
 std::size_t csv_width(std::string_view text, const std::string& path);
-
-// CSV and TSV for classification: a file, or a folder of nothing else. Features are standardised with the
-// mean and deviation of the training rows.
-DataKind csv_kind();
-// The same with a number to predict instead of a class.
-DataKind regression_kind();
 
 }  // namespace rondo

@@ -4,8 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "rondo/data/image/image_options.h"
-#include "rondo/data/token_options.h"
+#include "rondo/data/kind_options.h"
 #include "rondo/options/declaration.h"
 
 namespace rondo {
@@ -18,7 +17,7 @@ struct KnownData {
   std::vector<double> mean = {}, deviation = {};
 };
 
-// Settings of all kinds of data in one place; each kind uses its own.
+// What data of any kind is told.
 struct DataOptions {
   // Part of the data kept for validation, in [0, 1); not used where the files have a test part of their own
   // (MNIST, CIFAR, train/ and val/ of image folders and shards).
@@ -26,28 +25,23 @@ struct DataOptions {
   // Chooses the validation samples (images, csv, labelled_text); text, masked_text and tokens keep their
   // tail.
   std::uint64_t split_seed = 0;
-  // text, tokens: a sample is `context` tokens and, as targets, the token after each. Tokens are bytes, or
-  // those of a tokenizer.json (byte_pairs.h).
+  // What the model that reads it decides: the tokens of a sample (of text and tokens also the targets, the
+  // token after each), and for a bert its vocab.txt and whether that has small letters only.
   std::int64_t context = 128;
-  std::string tokenizer_file = {};
-  // text: of a directory only files with these endings (".txt"); empty means every file that looks like text.
-  std::vector<std::string> extensions = {};
-  // csv, regression: name or number (from 0) of the label column; empty means the last.
-  // labelled_text: name or number of the label column; empty means the first.
-  std::string label_column = {};
-  // labelled_text, masked_text: BERT's vocab.txt, and whether it has small letters only. A sample is
-  // `context` tokens.
   std::string vocabulary_file = {};
   bool lower_case = true;
-  // masked_text: chooses what is hidden.
-  std::uint64_t mask_seed = 0;
-  TokenOptions tokens = {};  // tokens
-  ImageOptions images = {};  // image_folder, webdataset
+  // Chooses what every epoch draws anew: parts of images, and what masked_text hides.
+  std::uint64_t seed = 0;
+  KindOptions of_kind = {};  // the kind's own options
   KnownData known = {};
 };
 
-// The kinds that open_data() knows, and which options of each have a name on the command line, without
-// libtorch.
+// The kinds that open_data() knows, and which options of each have a name on the command line, sorted by
+// name. Without libtorch.
 std::vector<Declaration> declared_data_kinds();
+
+// The options structs of all kinds with these values in them; values that no kind takes are passed over.
+// Throws UsageError for a value that cannot be.
+KindOptions read_kind_options(const OptionValues& values);
 
 }  // namespace rondo

@@ -160,6 +160,11 @@ IdxView parse_idx(std::span<const std::uint8_t> file, const std::string& path, i
   return view;
 }
 
-DataKind idx_kind() { return {"idx", detect_idx, open_idx}; }
+bool IdxKind::detect(const std::string& /*name*/, const std::string& path) { return detect_idx(path); }
+
+OpenedData IdxKind::open(const std::string& /*name*/, const std::string& path, const DataOptions& options,
+                         const Options& /*own*/) {
+  return open_idx(path, options);
+}
 
 }  // namespace rondo

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "rondo/data/idx_options.h"
 #include "rondo/data/open.h"
 
 namespace rondo {
@@ -19,10 +20,5 @@ struct IdxView {
 // Reads the header of `file` and checks the length. Throws DataError naming `path`, the byte offset and what
 // was expected there; also for a value type other than bytes, and for other than `dimensions` dimensions.
 IdxView parse_idx(std::span<const std::uint8_t> file, const std::string& path, int dimensions);
-
-// MNIST and what is stored like it: a directory with train-images-idx3-ubyte and train-labels-idx1-ubyte (and
-// t10k-images-..., t10k-labels-... for validation; "." instead of "-" before idx is accepted), or one images
-// file with its labels file beside it.
-DataKind idx_kind();
 
 }  // namespace rondo

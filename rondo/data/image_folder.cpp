@@ -1,4 +1,4 @@
-#include "rondo/data/image_folder.h"
+#include "rondo/data/image_folder_options.h"
 
 #include <algorithm>
 #include <cctype>
@@ -102,7 +102,7 @@ std::pair<fs::path, fs::path> parts_of(const fs::path& folder) {
   return {folder / "train", {}};
 }
 
-OpenedData open_image_folder(const std::string& path, const DataOptions& options) {
+OpenedData open_image_folder(const std::string& path, const DataOptions& options, const ImageOptions& own) {
   if (!fs::is_directory(path))
     throw DataError(str("'", path, "' is no directory, expected one with a folder for each class"));
   const auto [train, validation] = parts_of(path);
@@ -112,7 +112,7 @@ OpenedData open_image_folder(const std::string& path, const DataOptions& options
   DatasetInfo info{.kind = "image_folder", .source = path, .input_shape = {}};
   info.class_names = files->class_names();
   info.classes = static_cast<std::int64_t>(info.class_names.size());
-  return open_image_samples(files, held_back, options, info);
+  return open_image_samples(files, held_back, options, own, info);
 }
 
 // Looks at few files: the first of a few classes.
@@ -129,6 +129,13 @@ bool detect_image_folder(const std::string& path) {
 
 }  // namespace
 
-DataKind image_folder_kind() { return {"image_folder", detect_image_folder, open_image_folder}; }
+bool ImageFolderKind::detect(const std::string& /*name*/, const std::string& path) {
+  return detect_image_folder(path);
+}
+
+OpenedData ImageFolderKind::open(const std::string& /*name*/, const std::string& path,
+                                 const DataOptions& options, const Options& own) {
+  return open_image_folder(path, options, own);
+}
 
 }  // namespace rondo

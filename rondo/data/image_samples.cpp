@@ -63,9 +63,10 @@ std::vector<std::int64_t> all_of(std::int64_t size) {
 }  // namespace
 
 ImageSamples::ImageSamples(std::shared_ptr<const EncodedImages> images, const ImageOptions& options,
-                           bool training, DatasetInfo info)
+                           std::uint64_t seed, bool training, DatasetInfo info)
     : images_(std::move(images)),
       options_(options),
+      seed_(seed),
       training_(training),
       info_(std::move(info)),
       colours_(colour_scale(options)) {
@@ -109,7 +110,7 @@ void ImageSamples::write_sample(std::int64_t index, std::int64_t epoch, float* t
   request.choose = [&](int width, int height) {
     if (!training_) return middle_view(width, height).box;
     // Epochs are a large odd number apart, so that no two (seed, epoch) of a training meet.
-    RandomStream random(options_.seed + static_cast<std::uint64_t>(epoch) * 0x9E3779B97F4A7C15ULL,
+    RandomStream random(seed_ + static_cast<std::uint64_t>(epoch) * 0x9E3779B97F4A7C15ULL,
                         static_cast<std::uint64_t>(index));
     const ImageView view = random_view(options_, width, height, random);
     mirrored = view.mirrored;
@@ -136,19 +137,19 @@ std::int64_t ImageSamples::skipped() const {
 
 OpenedData open_image_samples(std::shared_ptr<const EncodedImages> train,
                               std::shared_ptr<const EncodedImages> validation, const DataOptions& options,
-                              const DatasetInfo& info) {
+                              const ImageOptions& own, const DatasetInfo& info) {
   check_validation_fraction(options.validation_fraction);
   const bool trains = options.known.class_names.empty();
   const std::vector<std::int64_t> starts = train->shard_starts();
-  const auto samples = std::make_shared<ImageSamples>(train, options.images, trains, info);
+  const auto samples = std::make_shared<ImageSamples>(train, own, options.seed, trains, info);
   OpenedData opened{.kind = info.kind, .train = samples, .validation = nullptr};
   std::vector<std::int64_t> kept;
   if (validation) {
-    opened.validation = std::make_shared<ImageSamples>(std::move(validation), options.images, false, info);
+    opened.validation = std::make_shared<ImageSamples>(std::move(validation), own, options.seed, false, info);
   } else if (options.validation_fraction > 0.0) {
     SplitIndices split = split_indices(samples->size(), options.validation_fraction, options.split_seed);
     opened.validation = std::make_shared<Subset>(
-        std::make_shared<ImageSamples>(std::move(train), options.images, false, info),
+        std::make_shared<ImageSamples>(std::move(train), own, options.seed, false, info),
         std::move(split.validation));
     kept = std::move(split.train);
     opened.train = std::make_shared<Subset>(samples, kept);
@@ -156,7 +157,7 @@ OpenedData open_image_samples(std::shared_ptr<const EncodedImages> train,
   if (starts.size() > 2) {
     opened.train = std::make_shared<ShardedSubset>(
         samples, opened.train == samples ? all_of(samples->size()) : std::move(kept), starts,
-        options.images.shuffle_window);
+        own.shuffle_window);
   }
   return opened;
 }

@@ -35,10 +35,10 @@ class EncodedImages {
 // 3, size, size], target the class.
 class ImageSamples final : public Dataset, public DataFiles {
  public:
-  // With `training` samples are random parts, otherwise the middle. Throws UsageError for options that cannot
-  // be.
-  ImageSamples(std::shared_ptr<const EncodedImages> images, const ImageOptions& options, bool training,
-               DatasetInfo info);
+  // With `training` samples are random parts, which `seed` chooses, otherwise the middle. Throws UsageError
+  // for options that cannot be.
+  ImageSamples(std::shared_ptr<const EncodedImages> images, const ImageOptions& options, std::uint64_t seed,
+               bool training, DatasetInfo info);
   std::int64_t size() const override { return images_->size(); }
   Batch get(std::span<const std::int64_t> indices) const override { return get_at_epoch(indices, 0); }
   // Throws DataError for a corrupt image, or leaves it out and warns, once for each.
@@ -55,6 +55,7 @@ class ImageSamples final : public Dataset, public DataFiles {
 
   std::shared_ptr<const EncodedImages> images_;
   ImageOptions options_;
+  std::uint64_t seed_;
   bool training_;
   DatasetInfo info_;
   ColourScale colours_;
@@ -66,6 +67,6 @@ class ImageSamples final : public Dataset, public DataFiles {
 // `validation` is there. Training data that a model is only judged by is not augmented.
 OpenedData open_image_samples(std::shared_ptr<const EncodedImages> train,
                               std::shared_ptr<const EncodedImages> validation, const DataOptions& options,
-                              const DatasetInfo& info);
+                              const ImageOptions& own, const DatasetInfo& info);
 
 }  // namespace rondo

@@ -85,12 +85,12 @@ std::size_t find_label_column(const std::string& wanted, const std::vector<std::
                        join(columns, ", ")));
 }
 
-OpenedData open_labelled_text(const std::string& path, const DataOptions& options) {
+OpenedData open_labelled_text(const std::string& path, const DataOptions& options,
+                              const std::string& label_column) {
   check_validation_fraction(options.validation_fraction);
   const auto tokenizer = open_tokenizer(options);
   const MappedInput file(path);
-  const LabelledLines lines =
-      parse_labelled_text(file.text(), path, options.label_column, options.known.class_names);
+  const LabelledLines lines = parse_labelled_text(file.text(), path, label_column, options.known.class_names);
   const auto all = std::make_shared<LabelledText>(lines, tokenizer, options.context, path);
   SplitIndices split = split_indices(all->size(), options.validation_fraction, options.split_seed);
   OpenedData opened{.kind = "labelled_text",
@@ -180,8 +180,11 @@ Batch LabelledText::get(std::span<const std::int64_t> indices) const {
 }
 
 // Told apart from a table of numbers only by what it is for, so it is never guessed.
-DataKind labelled_text_kind() {
-  return {"labelled_text", [](const std::string&) { return false; }, open_labelled_text};
+bool LabelledTextKind::detect(const std::string& /*name*/, const std::string& /*path*/) { return false; }
+
+OpenedData LabelledTextKind::open(const std::string& /*name*/, const std::string& path,
+                                  const DataOptions& options, const Options& own) {
+  return open_labelled_text(path, options, own.label_column);
 }
 
 }  // namespace rondo

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "rondo/data/dataset.h"
+#include "rondo/data/labelled_text_options.h"
 #include "rondo/data/open.h"
 #include "rondo/data/word_piece.h"
 
@@ -50,8 +51,5 @@ class LabelledText final : public Dataset {
   std::vector<Sample> samples_;
   DatasetInfo info_;
 };
-
-// A file of labelled texts; needs DataOptions::vocabulary_file. Validation is a random part.
-DataKind labelled_text_kind();
 
 }  // namespace rondo

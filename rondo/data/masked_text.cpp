@@ -39,11 +39,12 @@ std::vector<std::int32_t> read_tokens(const std::string& path, const std::vector
   return tokens;
 }
 
-OpenedData open_masked_text(const std::string& path, const DataOptions& options) {
+OpenedData open_masked_text(const std::string& path, const DataOptions& options,
+                            const std::vector<std::string>& extensions) {
   check_validation_fraction(options.validation_fraction);
   const auto tokenizer = open_tokenizer(options);
   std::vector<std::int64_t> files;
-  std::vector<std::int32_t> tokens = read_tokens(path, options.extensions, *tokenizer, files);
+  std::vector<std::int32_t> tokens = read_tokens(path, extensions, *tokenizer, files);
   const std::int64_t sample = std::max<std::int64_t>(1, options.context - 2);
   const auto samples = (static_cast<std::int64_t>(tokens.size()) + sample - 1) / sample;
   const bool validates = options.validation_fraction > 0;
@@ -60,11 +61,11 @@ OpenedData open_masked_text(const std::string& path, const DataOptions& options)
   OpenedData opened{.kind = "masked_text", .train = nullptr, .validation = nullptr};
   if (held_back > 0) {
     opened.validation = std::make_shared<MaskedText>(std::vector(cut, tokens.end()), tokenizer,
-                                                     options.context, options.mask_seed, path);
+                                                     options.context, options.seed, path);
   }
   tokens.erase(cut, tokens.end());
-  opened.train = std::make_shared<MaskedText>(std::move(tokens), tokenizer, options.context,
-                                              options.mask_seed, path, std::move(files));
+  opened.train = std::make_shared<MaskedText>(std::move(tokens), tokenizer, options.context, options.seed,
+                                              path, std::move(files));
   return opened;
 }
 
@@ -140,8 +141,11 @@ void MaskedText::hide(std::int64_t index, std::int64_t epoch, std::int64_t* toke
   }
 }
 
-DataKind masked_text_kind() {
-  return {"masked_text", [](const std::string&) { return false; }, open_masked_text};
+bool MaskedTextKind::detect(const std::string& /*name*/, const std::string& /*path*/) { return false; }
+
+OpenedData MaskedTextKind::open(const std::string& /*name*/, const std::string& path,
+                                const DataOptions& options, const Options& own) {
+  return open_masked_text(path, options, own.extensions);
 }
 
 }  // namespace rondo

@@ -7,6 +7,7 @@
 
 #include "rondo/data/data_files.h"
 #include "rondo/data/dataset.h"
+#include "rondo/data/masked_text_options.h"
 #include "rondo/data/open.h"
 #include "rondo/data/word_piece.h"
 
@@ -42,9 +43,5 @@ class MaskedText final : public Dataset, public DataFiles {
   DatasetInfo info_;
   std::vector<std::int64_t> files_;
 };
-
-// A file or a directory of text (as the kind "text" reads it); needs DataOptions::vocabulary_file. Validation
-// is the tail.
-DataKind masked_text_kind();
 
 }  // namespace rondo

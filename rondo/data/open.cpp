@@ -2,19 +2,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/data/cifar.h"
-#include "rondo/data/csv.h"
-#include "rondo/data/idx.h"
-#include "rondo/data/image_folder.h"
-#include "rondo/data/labelled_text.h"
+#include "rondo/data/data_kinds.h"
 #include "rondo/data/mapped_input.h"
-#include "rondo/data/masked_text.h"
-#include "rondo/data/text.h"
-#include "rondo/data/token_files.h"
-#include "rondo/data/web_dataset.h"
 #include "rondo/data/word_piece.h"
 
 namespace rondo {
@@ -22,12 +15,30 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Every kind there is, in the order in which they are tried: the strictest formats first, text last.
+struct DataKind {
+  std::string name;
+  std::function<bool(const std::string& path)> detect;
+  std::function<OpenedData(const std::string& path, const DataOptions& options)> open;
+};
+
+// Every kind there is, in the order in which they are tried.
 const std::vector<DataKind>& kinds() {
-  static const std::vector<DataKind> all = {
-      tokens_kind(),        idx_kind(),          cifar_kind(kCifar10), cifar_kind(kCifar100),
-      web_dataset_kind(),   image_folder_kind(), csv_kind(),           regression_kind(),
-      labelled_text_kind(), masked_text_kind(),  text_kind()};
+  static const std::vector<DataKind> all = [] {
+    std::vector<DataKind> found;
+    for_each_data_kind([&](auto kind) {
+      using Kind = decltype(kind);
+      for (const Declaration& declared : Kind::declarations()) {
+        found.push_back(
+            {.name = declared.name,
+             .detect = [name = declared.name](const std::string& path) { return Kind::detect(name, path); },
+             .open =
+                 [name = declared.name](const std::string& path, const DataOptions& options) {
+                   return Kind::open(name, path, options, options.of_kind.get<typename Kind::Options>());
+                 }});
+      }
+    });
+    return found;
+  }();
   return all;
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,14 +32,5 @@ OpenedData open_data(const std::string& kind, const std::string& path, const Dat
 // regression, text, tokens, webdataset.
 // "auto" never finds labelled_text, masked_text and regression, which are tables and text by their looks.
 std::vector<std::string> data_kinds();
-
-// One kind of data. A new one is a file that defines it and a line in open.cpp.
-struct DataKind {
-  std::string name;  // as in data_kinds()
-  // Whether the content at `path` is of this kind. Never throws for content it does not understand.
-  std::function<bool(const std::string& path)> detect;
-  // As open_data(), of this kind.
-  std::function<OpenedData(const std::string& path, const DataOptions& options)> open;
-};
 
 }  // namespace rondo

@@ -18,10 +18,10 @@ bool detect_text(const std::string& path) {
   return looks_like_text(MappedInput(path).text().substr(0, 8192));
 }
 
-OpenedData open_text(const std::string& path, const DataOptions& options) {
+OpenedData open_text(const std::string& path, const DataOptions& options, const TextOptions& own) {
   std::optional<BytePairs> tokenizer;
-  if (!options.tokenizer_file.empty()) tokenizer = BytePairs::from_file(options.tokenizer_file);
-  const auto corpus = std::make_shared<const TextCorpus>(find_text_files(path, options.extensions),
+  if (!own.tokenizer_file.empty()) tokenizer = BytePairs::from_file(own.tokenizer_file);
+  const auto corpus = std::make_shared<const TextCorpus>(find_text_files(path, own.extensions),
                                                          tokenizer ? &*tokenizer : nullptr);
   return open_windows(corpus, {.kind = "text", .source = path, .context = options.context},
                       options.validation_fraction, tokenizer ? "tokens" : "bytes");
@@ -68,6 +68,11 @@ void TextCorpus::read(std::int64_t offset, std::span<std::int64_t> tokens) const
   }
 }
 
-DataKind text_kind() { return {"text", detect_text, open_text}; }
+bool TextKind::detect(const std::string& /*name*/, const std::string& path) { return detect_text(path); }
+
+OpenedData TextKind::open(const std::string& /*name*/, const std::string& path, const DataOptions& options,
+                          const Options& own) {
+  return open_text(path, options, own);
+}
 
 }  // namespace rondo

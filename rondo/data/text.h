@@ -6,6 +6,7 @@
 
 #include "rondo/data/mapped_input.h"
 #include "rondo/data/open.h"
+#include "rondo/data/text_options.h"
 #include "rondo/data/token_windows.h"
 
 namespace rondo {
@@ -29,9 +30,5 @@ class TextCorpus final : public TokenSource {
   std::vector<std::int32_t> tokens_;  // with a tokenizer, instead of files
   std::int64_t vocabulary_ = 256;
 };
-
-// A file or a directory of text. Validation is the tail of the text: validation_fraction of its tokens, at
-// least one window.
-DataKind text_kind();
 
 }  // namespace rondo

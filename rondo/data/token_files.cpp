@@ -111,11 +111,11 @@ bool detect_tokens(const std::string& path) {
   }
 }
 
-OpenedData open_tokens(const std::string& path, const DataOptions& options) {
-  const FoundTokens found = find_tokens(path, options.tokens);
+OpenedData open_tokens(const std::string& path, const DataOptions& options, const TokenOptions& own) {
+  const FoundTokens found = find_tokens(path, own);
   const TokenDescription& known = found.description;
   WindowForm form{.kind = "tokens", .source = path, .context = options.context};
-  if (options.tokens.boundaries == "masked") {
+  if (own.boundaries == "masked") {
     if (!known.end_of_document) {
       throw UsageError(str("--document-boundaries masked: nothing says which token of '", path,
                            "' ends a document; give --end-of-document"));
@@ -172,6 +172,11 @@ void TokenFiles::read(std::int64_t offset, std::span<std::int64_t> tokens) const
   }
 }
 
-DataKind tokens_kind() { return {"tokens", detect_tokens, open_tokens}; }
+bool TokensKind::detect(const std::string& /*name*/, const std::string& path) { return detect_tokens(path); }
+
+OpenedData TokensKind::open(const std::string& /*name*/, const std::string& path, const DataOptions& options,
+                            const Options& own) {
+  return open_tokens(path, options, own);
+}
 
 }  // namespace rondo

@@ -6,6 +6,7 @@
 
 #include "rondo/data/mapped_input.h"
 #include "rondo/data/open.h"
+#include "rondo/data/token_options.h"
 #include "rondo/data/token_windows.h"
 
 namespace rondo {
@@ -28,10 +29,5 @@ class TokenFiles final : public TokenSource {
   std::size_t width_;                 // bytes of a token
   std::int64_t vocabulary_;
 };
-
-// A folder that `rondo tokenize` made, one of its shards, or a plain file or folder of tokens, of which
-// train*.bin are for training and val*.bin for validation where such names are there. Otherwise validation is
-// the tail.
-DataKind tokens_kind();
 
 }  // namespace rondo

@@ -2,7 +2,7 @@
 
 namespace rondo {
 
-OptionsOf<TokenOptions> declared_token_options() {
+std::vector<Declaration> TokensKind::declarations() {
   OptionsOf<TokenOptions> table;
   table.begin_group("Data");
   table.add("token-type", &TokenOptions::type, "Of token files without a tokens.json: how a token is stored",
@@ -14,7 +14,7 @@ OptionsOf<TokenOptions> declared_token_options() {
   table.add("document-boundaries", &TokenOptions::boundaries,
             "Whether the first token of a document is predicted from the one before, or masked",
             one_of({"masked", "predicted"}));
-  return table;
+  return {{"tokens", "files of tokens, mapped: what rondo tokenize writes, for gpt", table}};
 }
 
 }  // namespace rondo

@@ -3,10 +3,14 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "rondo/options/option_table.h"
+#include "rondo/options/declaration.h"
 
 namespace rondo {
+
+struct DataOptions;
+struct OpenedData;
 
 // What the kind "tokens" can be told: what a tokens.json would say, for files without one, and whether
 // documents know of each other.
@@ -20,6 +24,15 @@ struct TokenOptions {
   std::string boundaries = "predicted";
 };
 
-OptionsOf<TokenOptions> declared_token_options();
+// The kind tokens: a folder that `rondo tokenize` made, one of its shards, or a plain file or folder of
+// tokens, of which train*.bin are for training and val*.bin for validation where such names are there.
+// Otherwise validation is the tail. See data_kinds.h.
+struct TokensKind {
+  using Options = TokenOptions;
+  static std::vector<Declaration> declarations();
+  static bool detect(const std::string& name, const std::string& path);
+  static OpenedData open(const std::string& name, const std::string& path, const DataOptions& options,
+                         const Options& own);
+};
 
 }  // namespace rondo

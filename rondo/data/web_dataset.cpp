@@ -1,4 +1,4 @@
-#include "rondo/data/web_dataset.h"
+#include "rondo/data/web_dataset_options.h"
 
 #include <algorithm>
 #include <charconv>
@@ -120,7 +120,7 @@ std::vector<std::string> tar_files(const std::string& path) {
   return found;
 }
 
-OpenedData open_web_dataset(const std::string& path, const DataOptions& options) {
+OpenedData open_web_dataset(const std::string& path, const DataOptions& options, const ImageOptions& own) {
   std::vector<std::string> train = tar_files(path);
   const auto first_held_back = std::stable_partition(train.begin(), train.end(), [](const std::string& file) {
     return !fs::path(file).filename().string().starts_with("val");
@@ -146,7 +146,7 @@ OpenedData open_web_dataset(const std::string& path, const DataOptions& options)
                         ", the shards for training only 0 to ", info.classes - 1));
   }
   for (std::int64_t i = 0; i < info.classes; ++i) info.class_names.push_back(std::to_string(i));
-  return open_image_samples(images, held_back, options, info);
+  return open_image_samples(images, held_back, options, own, info);
 }
 
 bool detect_web_dataset(const std::string& path) {
@@ -155,6 +155,13 @@ bool detect_web_dataset(const std::string& path) {
 
 }  // namespace
 
-DataKind web_dataset_kind() { return {"webdataset", detect_web_dataset, open_web_dataset}; }
+bool WebDatasetKind::detect(const std::string& /*name*/, const std::string& path) {
+  return detect_web_dataset(path);
+}
+
+OpenedData WebDatasetKind::open(const std::string& /*name*/, const std::string& path,
+                                const DataOptions& options, const Options& own) {
+  return open_web_dataset(path, options, own);
+}
 
 }  // namespace rondo

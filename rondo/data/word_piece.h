@@ -14,10 +14,10 @@ namespace rondo {
 // are no UTF-8 are dropped.
 std::vector<std::u32string> bert_words(std::string_view text, bool lower_case);
 
-// BERT's tokenizer. A word becomes the longest piece of the vocabulary that it begins with, then the longest
-// "##" piece that the rest begins with, and so on; a word that does not come out, or of more than 100
-// characters, is [UNK]. [UNK], [CLS], [SEP], [PAD] and [MASK], written so in a text, are those tokens. Gives
-// what `transformers`' BertTokenizer gives. Any thread may use it.
+// WordPiece, BERT's tokenizer (Devlin et al., 1810.04805). A word becomes the longest piece of the vocabulary
+// that it begins with, then the longest "##" piece that the rest begins with, and so on; a word that does not
+// come out, or of more than 100 characters, is [UNK]. [UNK], [CLS], [SEP], [PAD] and [MASK], written so in a
+// text, are those tokens. Gives what `transformers`' BertTokenizer gives. Any thread may use it.
 class WordPiece {
  public:
   // How texts are cut.

@@ -7,20 +7,20 @@ namespace rondo::env {
 
 // The things a source can say about a process.
 enum class Field {
-  rank,
-  world_size,
-  local_rank,
-  local_world_size,
-  node_rank,
-  num_nodes,
-  role,
-  role_rank,
-  role_world_size,
-  master_addr,
-  master_port,
-  run_id,
-  restart_count,
-  num_ps,
+  rank,              // of the process in the job
+  world_size,        // processes of the job
+  local_rank,        // among those of its host
+  local_world_size,  // processes of its host
+  node_rank,         // the host's number
+  num_nodes,         // hosts of the job
+  role,              // what the process is there for
+  role_rank,         // among those of its role
+  role_world_size,   // processes of its role
+  master_addr,       // where ranks meet: the host
+  master_port,       // and its port
+  run_id,            // the job's name
+  restart_count,     // starts of the job before this one
+  num_ps,            // parameter servers
 };
 
 // Every Field, in the order of its declaration.

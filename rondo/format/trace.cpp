@@ -100,16 +100,19 @@ std::int64_t to_ns(const Json& microseconds_value) {
 }
 
 template <class Value>
+Value number_in(const Json& number) {
+  if constexpr (!std::is_floating_point_v<Value>) {
+    if (number.is_number_float())
+      return static_cast<Value>(std::max<std::int64_t>(whole_of(number.get<double>()), 0));
+  }
+  return number.get<Value>();
+}
+
+template <class Value>
 std::optional<Value> argument(const Json& arguments, const char* key) {
   const auto found = arguments.find(key);
   if (found == arguments.end() || !found->is_number()) return std::nullopt;
-  if constexpr (std::is_floating_point_v<Value>) {
-    return found->template get<Value>();
-  } else {
-    if (found->is_number_float())
-      return static_cast<Value>(std::max<std::int64_t>(whole_of(found->template get<double>()), 0));
-    return found->template get<Value>();
-  }
+  return number_in<Value>(*found);
 }
 
 std::int64_t from_milliseconds(double value) { return whole_of(value * 1e6); }
@@ -167,9 +170,7 @@ std::optional<Trace::Counter> parse_counter(const Json& json) {
   result.counter.time_ns = to_ns(json["ts"]);
   result.counter.step = argument<std::int64_t>(json, "step");
   for (const auto& [name, value] : json["args"].items()) {
-    if (value.is_number())
-      result.counter.values.emplace_back(name,
-                                         argument<std::uint64_t>(json["args"], name.c_str()).value_or(0));
+    if (value.is_number()) result.counter.values.emplace_back(name, number_in<std::uint64_t>(value));
   }
   return result;
 }

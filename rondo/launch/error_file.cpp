@@ -2,6 +2,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/output.h"
+#include "rondo/base/printable.h"
 
 #include <cstdlib>
 #include <ctime>
@@ -21,7 +22,8 @@ void write_error_file(std::string_view message, bool peer_lost) noexcept {
   try {
     Json extra = {{"timestamp", std::to_string(std::time(nullptr))}};
     if (peer_lost) extra[kPeerLost] = true;
-    const Json content = {{"message", {{"message", std::string(message)}, {"extraInfo", extra}}}};
+    const Json content = {
+        {"message", {{"message", printable(message, message.size())}, {"extraInfo", extra}}}};
     write_output(path, content.dump(-1, ' ', false, Json::error_handler_t::replace));
   } catch (...) {
     // The failure itself is on its way to standard error; there is nobody left to tell about this one.

@@ -10,7 +10,8 @@ namespace rondo::launch {
 // {"message": {"message": "...", "extraInfo": {"timestamp": "..."}}}; older programs write {"message":
 // "..."}.
 
-// Writes `message` to the file that the launcher named in the environment; does nothing without a launcher.
+// Writes `message`, with what a terminal would obey escaped, to the file that the launcher named in the
+// environment; does nothing without a launcher.
 // For the outermost catch of a program. Never throws.
 void record_failure(std::string_view message) noexcept;
 // The same of an exception. Of a PeerLostError the file says so.

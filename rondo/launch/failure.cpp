@@ -11,6 +11,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/machine.h"
+#include "rondo/base/printable.h"
 #include "rondo/base/text.h"
 #include "rondo/launch/error_file.h"
 
@@ -20,6 +21,9 @@ namespace {
 using WallTime = std::chrono::system_clock::time_point;
 
 constexpr std::size_t kTailLines = 15;
+constexpr std::size_t kLongestNote = 8192;
+// By so much a note is known again; what is printed of a longer one may be cut at another place.
+constexpr std::size_t kNoteBeginning = 200;
 // File times come from a clock that ticks this seldom.
 constexpr auto kFileClockTick = std::chrono::milliseconds(10);
 
@@ -136,10 +140,11 @@ std::string describe_failure(const AttemptEnd& end, const std::vector<WorkerPlan
   }
   // What is to be read once is printed once: not what stands right above, nor the note that the last lines
   // have.
-  const std::string message = read_error_file(plan.error_file);
+  const std::string message = printable(read_error_file(plan.error_file), kLongestNote);
   const bool to_file = plan.err.route == StreamPlan::Route::file;
   const std::string tail = last_lines(to_file ? file_tail(plan.err.log_path) : first.end->stderr_tail);
-  const bool in_tail = tail.find(message.substr(0, message.find('\n'))) != std::string::npos;
+  const std::string beginning = message.substr(0, std::min(message.find('\n'), kNoteBeginning));
+  const bool in_tail = tail.find(beginning) != std::string::npos;
   if (!message.empty() && !in_tail) text += str("  error: ", message, "\n");
   if (!tail.empty() && !first.end->stderr_shown_last) text += "  last lines of its standard error:\n" + tail;
   for (const int rank : end.order) {

@@ -7,6 +7,9 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/models/attention.h"
+#include "rondo/models/bert_options.h"
+#include "rondo/models/built_model.h"
+#include "rondo/models/config_reader.h"
 
 namespace rondo {
 namespace {
@@ -235,6 +238,26 @@ ParallelRules BertForMaskedLmImpl::parallel_rules(bool sequence) const {
   rules.rules.push_back({"cls.predictions.bias", ParallelStyle::vocabulary});
   rules.divided_outputs = true;
   return rules;
+}
+
+BuiltModel BertFamily::make(const ConfigReader& config) {
+  const BertConfig bert{.task = parse_bert_task(config.text("task")),
+                        .vocabulary = config.positive("vocabulary"),
+                        .positions = config.positive("positions"),
+                        .token_types = config.positive("token_types"),
+                        .layers = config.positive("layers"),
+                        .heads = config.positive("heads"),
+                        .width = config.positive("width"),
+                        .intermediate = config.positive("intermediate"),
+                        .dropout = config.number("dropout"),
+                        .attention_dropout = config.number("attention_dropout"),
+                        .classifier_dropout = config.number("classifier_dropout"),
+                        .activation = config.text("activation"),
+                        .epsilon = config.number("epsilon"),
+                        .padding = static_cast<std::int64_t>(config.number("padding")),
+                        .classes = config.positive("classes")};
+  if (bert.task == BertTask::mlm) return built(std::make_shared<BertForMaskedLmImpl>(bert));
+  return built(std::make_shared<BertForSequenceClassificationImpl>(bert));
 }
 
 }  // namespace rondo

@@ -5,6 +5,10 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/models/built_model.h"
+#include "rondo/models/config_reader.h"
+#include "rondo/models/convnet_options.h"
+#include "rondo/models/model_setup.h"
 #include "rondo/nn/sample_dropout.h"
 
 namespace rondo {
@@ -62,6 +66,30 @@ at::Tensor ConvnetImpl::forward(const at::Tensor& input) {
   }
   const at::Tensor features = config_.features.empty() ? input : features_->forward(input);
   return classifier_->forward(flatten_features(features));
+}
+
+nlohmann::json ConvnetFamily::defaults(const std::string& /*name*/) {
+  return {{"input_shape", {1, 28, 28}}, {"features", {16, 32}}, {"hidden", 64}, {"classes", 10},
+          {"batch_norm", false},        {"dropout", 0.0}};
+}
+
+BuiltModel ConvnetFamily::make(const ConfigReader& config) {
+  const std::vector<std::int64_t> shape = config.positives("input_shape");
+  if (shape.size() != 3) config.fail("input_shape", "[channels, height, width]: this model needs images");
+  return built(std::make_shared<ConvnetImpl>(ConvnetConfig{.channels = shape[0],
+                                                           .height = shape[1],
+                                                           .width = shape[2],
+                                                           .classes = config.positive("classes"),
+                                                           .features = config.positives("features"),
+                                                           .hidden = config.positive("hidden"),
+                                                           .batch_norm = config.boolean("batch_norm"),
+                                                           .dropout = config.number("dropout")}));
+}
+
+std::unique_ptr<ModelSetup> ConvnetFamily::setup(const Options& options) {
+  nlohmann::json settings = nlohmann::json::object();
+  if (options.dropout) settings["dropout"] = *options.dropout;
+  return std::make_unique<ModelSetup>(std::move(settings), "samples");
 }
 
 }  // namespace rondo

@@ -9,7 +9,10 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/models/attention.h"
+#include "rondo/models/built_model.h"
 #include "rondo/models/config_checks.h"
+#include "rondo/models/config_reader.h"
+#include "rondo/models/gpt_options.h"
 #include "rondo/nn/parallel_communication.h"
 
 namespace rondo {
@@ -212,6 +215,20 @@ std::vector<ModelLayer> GptImpl::layers() {
       [this](const at::Tensor& hidden) { return predict(hidden); },
       config_.tied_head ? Tensors{wte_->weight} : Tensors{}));
   return layers;
+}
+
+BuiltModel GptFamily::make(const ConfigReader& config) {
+  return built(std::make_shared<GptImpl>(GptConfig{.vocabulary = config.positive("vocabulary"),
+                                                   .context = config.positive("context"),
+                                                   .layers = config.positive("layers"),
+                                                   .heads = config.positive("heads"),
+                                                   .width = config.positive("width"),
+                                                   .dropout = config.number("dropout"),
+                                                   .tied_head = config.boolean("tied_head"),
+                                                   .experts = config.whole("experts", 0),
+                                                   .experts_per_token = config.positive("experts_per_token"),
+                                                   .capacity_factor = config.number("capacity_factor"),
+                                                   .balance_loss = config.number("balance_loss")}));
 }
 
 }  // namespace rondo

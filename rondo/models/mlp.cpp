@@ -5,6 +5,10 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/models/built_model.h"
+#include "rondo/models/config_reader.h"
+#include "rondo/models/mlp_options.h"
+#include "rondo/models/model_setup.h"
 
 namespace rondo {
 
@@ -46,6 +50,21 @@ std::vector<ModelLayer> MlpImpl::layers() {
                                 [this, i](const at::Tensor& input) { return forward_layer(i, input); }));
   }
   return layers;
+}
+
+nlohmann::json MlpFamily::defaults(const std::string& /*name*/) {
+  return {{"input_shape", {1, 28, 28}}, {"hidden", {128, 64}}, {"classes", 10}};
+}
+
+BuiltModel MlpFamily::make(const ConfigReader& config) {
+  std::int64_t inputs = 1;
+  for (const std::int64_t size : config.positives("input_shape")) inputs *= size;
+  return built(std::make_shared<MlpImpl>(MlpConfig{
+      .inputs = inputs, .hidden = config.positives("hidden"), .classes = config.positive("classes")}));
+}
+
+std::unique_ptr<ModelSetup> MlpFamily::setup(const Options& /*options*/) {
+  return std::make_unique<ModelSetup>(nlohmann::json::object(), "samples");
 }
 
 }  // namespace rondo

@@ -1,6 +1,11 @@
 #include "rondo/models/model_options.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <utility>
+
+#include "rondo/models/model_families.h"
+#include "rondo/models/shared_model_options.h"
 
 namespace rondo {
 namespace {
@@ -8,61 +13,15 @@ namespace {
 constexpr const char* kModuleEntry = "FILE.so:FACTORY";
 constexpr const char* kScriptEntry = "FILE.pt";
 
-OptionsOf<ModelOptions> model_option_table() {
-  using Options = ModelOptions;
-  OptionsOf<Options> table;
-  table.begin_group("Model");
-  table.add("layers", &Options::layers, "Number of blocks", above_zero());
-  table.add("heads", &Options::heads, "Attention heads", above_zero());
-  table.add("width", &Options::width, "Width of the blocks", above_zero());
-  table.add("context", &Options::context,
-            "Length of a sample: bytes of text (gpt), tokens (bert, default 128)", above_zero());
-  table.add("dropout", &Options::dropout, "Probability of dropout", within(0, 1));
-  table.add("experts", &Options::experts,
-            "Experts in each block in place of its perceptron; 0 is none (docs/model_parallel.md)",
-            zero_or_more());
-  const OptionNeed experts{"experts"};
-  table
-      .add("experts-per-token", &Options::experts_per_token,
-           "Experts that a token goes to: 1 or 2; default 1", within(1, 2))
-      .needs = experts;
-  table
-      .add("capacity-factor", &Options::capacity_factor,
-           "Tokens that an expert takes of a sample, in units of an even share; 0 is all; default 1.25",
-           zero_or_more())
-      .needs = experts;
-  table
-      .add("balance-loss", &Options::balance_loss,
-           "Factor of the auxiliary loss that spreads tokens over experts; default 0.01", zero_or_more())
-      .needs = experts;
-  table.add("task", &Options::task, "classify labelled text, or mlm: predict hidden tokens; default classify",
-            one_of({"classify", "mlm"}));
-  table.add("init", &Options::init,
-            "Start from this Hugging Face folder (config.json, model.safetensors, of a bert vocab.txt or "
-            "tokenizer.json)",
-            path_to_read());
-  table.add("vocabulary", &Options::vocabulary, "vocab.txt; default that of --init", path_to_read());
-  table.add("cased", &Options::cased, "The vocabulary has capitals and accents");
-  return table;
-}
-
 }  // namespace
 
 std::vector<Declaration> declared_models() {
-  const OptionsOf<ModelOptions> all = model_option_table();
-  const auto bert =
-      all.only({"layers", "heads", "width", "context", "dropout", "task", "init", "vocabulary", "cased"});
-  const auto gpt = all.only({"layers", "heads", "width", "context", "dropout", "experts", "experts-per-token",
-                             "capacity-factor", "balance-loss", "init"});
-  return {
-      {"bert", "BERT's base size, for classes of texts or hidden tokens", bert},
-      {"bert-tiny", "the smallest of BERT's published sizes", bert},
-      {"convnet", "convolutions for images", all.only({"dropout"})},
-      {"gpt", "byte-level causal transformer", gpt},
-      {"gpt-25m", "a gpt of 25.5 million parameters, the benchmarks' model", gpt},
-      {"gpt-tiny", "a gpt that learns something in seconds on two slow cores", gpt},
-      {"mlp", "fully connected layers, for images and tables", all.only({})},
-  };
+  std::vector<Declaration> all;
+  for_each_model_family([&](auto family) {
+    for (Declaration& each : decltype(family)::declarations()) all.push_back(std::move(each));
+  });
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  return all;
 }
 
 std::optional<ModelFile> model_file(const std::string& model) {
@@ -74,7 +33,7 @@ std::optional<ModelFile> model_file(const std::string& model) {
 }
 
 std::vector<Declaration> declared_model_files() {
-  const auto context = model_option_table().only({"context"});
+  const OptionsOf<ContextOption> context = context_table();
   return {{kScriptEntry, "a model of your own: TorchScript", context},
           {kModuleEntry, "a model of your own: a shared module and the factory in it", context}};
 }

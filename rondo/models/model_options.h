@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,26 +8,8 @@
 
 namespace rondo {
 
-// What flags can tell the built-in models; each takes some of it. Empty: the model's own value.
-struct ModelOptions {
-  std::optional<std::int64_t> layers = {};
-  std::optional<std::int64_t> heads = {};
-  std::optional<std::int64_t> width = {};
-  std::optional<std::int64_t> context = {};  // of a sample: bytes for a gpt, tokens for a bert
-  std::optional<double> dropout = {};
-  // gpt: a mixture of experts in each block, see GptConfig.
-  std::optional<std::int64_t> experts = {};
-  std::optional<std::int64_t> experts_per_token = {};
-  std::optional<double> capacity_factor = {};
-  std::optional<double> balance_loss = {};
-  // bert: what it learns, and the files that it begins with.
-  std::string task = {};  // empty: classify
-  std::string init = {};
-  std::string vocabulary = {};
-  bool cased = false;
-};
-
-// The models that make_model() knows, and what each can be told, without libtorch.
+// The models that make_model() knows, and what each can be told, as their families declare it; sorted by
+// name. Without libtorch.
 std::vector<Declaration> declared_models();
 
 // A model of the user's own in a file: a shared module with a factory, or TorchScript.

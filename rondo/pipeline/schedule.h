@@ -8,16 +8,14 @@ namespace rondo::pipeline {
 
 // What a rank does for a stage and a micro-batch.
 enum class ActionKind {
-  forward,
-  backward,         // gradients of the stage's inputs and of its parameters
-  backward_input,   // of its inputs only, which is what the stage before waits for
-  backward_weight,  // of its parameters, after backward_input
-  // Of what the stage gives the next one, and of what it got from the one before.
-  send_activation,
-  receive_activation,
-  // Of the gradient of what it got, to the stage before, and of what it gave, from the next one.
-  send_gradient,
-  receive_gradient,
+  forward,             // the stage's outputs
+  backward,            // gradients of the stage's inputs and of its parameters
+  backward_input,      // of its inputs only, which is what the stage before waits for
+  backward_weight,     // of its parameters, after backward_input
+  send_activation,     // what the stage gives the next one
+  receive_activation,  // what the one before gives it
+  send_gradient,       // of what it got, to the stage before
+  receive_gradient,    // of what it gave, from the next one
 };
 
 // One entry of a rank's list. Sends do not wait for their receivers; a receive only says from when on the

@@ -48,7 +48,7 @@ class GradScaler {
     group_ = std::move(group);
     states_.clear();
   }
-  GradScaler() : GradScaler(Options{}) {}
+  GradScaler() : GradScaler(Options{}) {}  // of this process alone, with the options' defaults
 
   // `outputs` times the scale, on the device of `outputs`; differentiable.
   at::Tensor scale(const at::Tensor& outputs);

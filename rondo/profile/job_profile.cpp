@@ -111,12 +111,13 @@ void add_engine_bytes(cost::Profile& profile, const Context& context) {
 
 // What a real step takes besides the units' passes and what the profile says of the rest.
 double overhead_of(const Context& context, const cost::Profile& profile, ModelProfiler& profiler,
-                   const at::Tensor& input, const at::Tensor& target, const JobProfileOptions& options) {
+                   const Batch& batch, const JobProfileOptions& options) {
   const StepOverheadOptions step{.optimizer = options.model.optimizer,
+                                 .loss = options.model.loss,
                                  .in_flight_limit = options.link.in_flight_limit,
                                  .find_unused_parameters = profiler.has_unused_parameters(),
                                  .steps = options.steps};
-  const double outside = seconds_outside_units(context, profiler.take_model(), input, target, step);
+  const double outside = seconds_outside_units(context, profiler.take_model(), batch, step);
   double known = 0;
   for (const cost::UnitProfile& unit : profile.units) {
     known += unit.optimizer_s / context.world_size();
@@ -127,10 +128,10 @@ double overhead_of(const Context& context, const cost::Profile& profile, ModelPr
 
 }  // namespace
 
-cost::Profile profile_job(const Context& context, Model model, const at::Tensor& input,
-                          const at::Tensor& target, const JobProfileOptions& options, std::string made_for) {
+cost::Profile profile_job(const Context& context, Model model, const Batch& batch,
+                          const JobProfileOptions& options, std::string made_for) {
   const std::uint64_t bucket_bytes = InPlaceExchange::bucket_bytes(tensors_of(*model.module).parameters);
-  ModelProfiler profiler(std::move(model), input, target, options.model);
+  ModelProfiler profiler(std::move(model), batch, options.model);
   // All ranks compute at the same time, as in training; and again while somebody's times are not steady.
   double spread = 0;
   for (int measured = 0; measured < kMostMeasurements; ++measured) {
@@ -147,21 +148,22 @@ cost::Profile profile_job(const Context& context, Model model, const at::Tensor&
   fit_to_passes(profile, profiler.passes(), context.world());
   if (options.make_model) {
     barrier(context.world());
-    profile.layers = profile_layers(options.make_model, input, target, profile.units, options.layers);
+    profile.layers =
+        profile_layers(options.make_model, batch, options.model.loss, profile.units, options.layers);
     agree_on_layers(profile, context.world());
     fit_to_units(profile);
   }
   profile.link = profile_link(context, options.link, [&] { profiler.pass(); });
   if (profile.link.parameters_in_place) profile.base_bytes += bucket_bytes;
   if (travels_in_background(context))
-    profile.overhead_s = overhead_of(context, profile, profiler, input, target, options);
+    profile.overhead_s = overhead_of(context, profile, profiler, batch, options);
   return profile;
 }
 
 std::string describe_job(const Model& model, std::int64_t batch_size, const std::string& optimizer,
-                         const Context& context) {
+                         const std::string& loss, const Context& context) {
   return str(model.name, " ", model.config.dump(), ", batch ", batch_size, " a rank, ", optimizer, ", ",
-             context.world_size(), " ranks, engine ", context.backend_name());
+             context.world_size(), " ranks, engine ", context.backend_name(), ", loss ", loss);
 }
 
 }  // namespace rondo

@@ -17,11 +17,11 @@ struct JobProfileOptions {
 // Measures a model on one batch and the link, on all ranks of a job at once, as they compute in training: the
 // slowest rank's times, the largest rank's bytes. Collective; the same result on all ranks. The model's
 // weights change. `made_for` is what Profile::made_for says. Throws UsageError for a world of one.
-cost::Profile profile_job(const Context& context, Model model, const at::Tensor& input,
-                          const at::Tensor& target, const JobProfileOptions& options, std::string made_for);
+cost::Profile profile_job(const Context& context, Model model, const Batch& batch,
+                          const JobProfileOptions& options, std::string made_for);
 
-// What a profile's figures depend on, in words.
+// What a profile's figures depend on, in words. `optimizer` and `loss` are names.
 std::string describe_job(const Model& model, std::int64_t batch_size, const std::string& optimizer,
-                         const Context& context);
+                         const std::string& loss, const Context& context);
 
 }  // namespace rondo

@@ -10,7 +10,6 @@
 #include "rondo/memory/tracker.h"
 #include "rondo/nn/experts/mixture_of_experts.h"
 #include "rondo/nn/layers.h"
-#include "rondo/nn/loss.h"
 #include "rondo/nn/partition.h"
 #include "rondo/nn/tensor_parallel/parallelize.h"
 #include "rondo/nn/tensor_parallel/ring_attention.h"
@@ -46,20 +45,20 @@ double seconds_of(const Action& action) {
 class LayerMeter {
  public:
   // `counted` is the engine of a divided model; null for a whole one.
-  LayerMeter(const Model& model, c10::intrusive_ptr<CountingBackend> counted)
-      : layers_(layers_of(model)), counted_(std::move(counted)) {}
+  LayerMeter(const Model& model, LossFunction loss, c10::intrusive_ptr<CountingBackend> counted)
+      : layers_(layers_of(model)), loss_(std::move(loss)), counted_(std::move(counted)) {}
 
   const std::vector<ModelLayer>& layers() const { return layers_; }
 
   // By layer, after one pass that nobody measures.
-  std::vector<LayerFigures> measure(const at::Tensor& input, const at::Tensor& target, int passes) {
+  std::vector<LayerFigures> measure(const Batch& batch, int passes) {
     std::vector<LayerFigures> figures(layers_.size());
     for (int i = 0; i <= passes; ++i) {
-      Tensors inputs = {input};
+      Tensors inputs = batch.inputs;
       for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
         const bool is_last = layer + 1 == layers_.size();
         LayerFigures unused;
-        inputs = pass(layer, inputs, is_last ? target : at::Tensor(), i == 0 ? unused : figures[layer]);
+        inputs = pass(layer, inputs, is_last ? &batch : nullptr, i == 0 ? unused : figures[layer]);
       }
     }
     return figures;
@@ -67,7 +66,8 @@ class LayerMeter {
 
  private:
   // Forward and backward twice: backward as a whole, then in two parts. Gives what the next layer gets.
-  Tensors pass(std::size_t number, const Tensors& inputs, const at::Tensor& target, LayerFigures& figures) {
+  // `batch` is the last layer's, for its loss; of other layers null.
+  Tensors pass(std::size_t number, const Tensors& inputs, const Batch* batch, LayerFigures& figures) {
     Stage whole({layers_[number]}, false), split({layers_[number]}, true);
     MemoryTracker& memory = replica_memory_tracker();
     cost::LayerPasses& bytes = figures.bytes;
@@ -79,8 +79,8 @@ class LayerMeter {
       forget_messages();
       const double forward_s = seconds_of([&] {
         outputs = stage->forward(0, inputs);
-        if (!target.defined()) return;
-        stage->replace_outputs(0, {loss_of(outputs.front(), target)});
+        if (batch == nullptr) return;
+        stage->replace_outputs(0, {loss_(outputs, batch->targets, batch->samples).mean});
       });
       figures.forward_messages = messages(figures.forward_message_bytes);
       figures.output_bytes = 0;
@@ -91,10 +91,10 @@ class LayerMeter {
         takes_gradient.push_back(output.requires_grad());
         output = output.detach();
       }
-      if (target.defined()) outputs.clear();  // the loss stands for them
+      if (batch != nullptr) outputs.clear();  // the loss stands for them
       bytes.activation_bytes = bytes_above(memory.total(), before);
       bytes.forward_workspace_bytes = bytes_above(memory.peak_total(), before + bytes.activation_bytes);
-      for (std::size_t i = 0; i < outputs.size() && !target.defined(); ++i) {
+      for (std::size_t i = 0; i < outputs.size() && batch == nullptr; ++i) {
         if (takes_gradient[i]) given.push_back(at::ones_like(outputs[i]));
       }
       memory.reset_peak();
@@ -120,12 +120,6 @@ class LayerMeter {
     return outputs;
   }
 
-  // Of divided logits each rank has some classes: what it computes of the loss is that of as many classes.
-  static at::Tensor loss_of(const at::Tensor& outputs, const at::Tensor& target) {
-    const std::int64_t classes = outputs.size(-1);
-    return cross_entropy(outputs, target.is_floating_point() ? target : target.remainder(classes)).mean;
-  }
-
   void forget_messages() {
     if (counted_) counted_->forget();
   }
@@ -135,6 +129,7 @@ class LayerMeter {
   }
 
   std::vector<ModelLayer> layers_;
+  LossFunction loss_;
   c10::intrusive_ptr<CountingBackend> counted_;
 };
 
@@ -148,16 +143,23 @@ cost::LayerPasses passes_of(const LayerFigures& figures, std::int64_t samples) {
   return passes;
 }
 
+Batch first_samples(Batch batch, std::int64_t samples) {
+  for (Tensors* const tensors : {&batch.inputs, &batch.targets}) {
+    for (at::Tensor& tensor : *tensors) tensor = tensor.narrow(0, 0, samples);
+  }
+  batch.samples = samples;
+  return batch;
+}
+
 // One part of every layer, for the batch and a quarter of it.
-std::vector<cost::LayerPart> measure_parts(LayerMeter& meter, int ranks, const at::Tensor& input,
-                                           const at::Tensor& target, int passes,
+std::vector<cost::LayerPart> measure_parts(LayerMeter& meter, int ranks, const Batch& batch, int passes,
                                            std::vector<std::uint64_t>* output_bytes) {
   std::vector<cost::LayerPart> parts(meter.layers().size());
-  const std::int64_t all = input.size(0);
+  const std::int64_t all = batch.samples;
   std::vector<std::int64_t> batches = {all};
   if (all > 1) batches.insert(batches.begin(), std::max<std::int64_t>(1, all / 4));
   for (const std::int64_t samples : batches) {
-    const auto figures = meter.measure(input.narrow(0, 0, samples), target.narrow(0, 0, samples), passes);
+    const auto figures = meter.measure(first_samples(batch, samples), passes);
     for (std::size_t i = 0; i < parts.size(); ++i) {
       parts[i].passes.push_back(passes_of(figures[i], samples));
       if (samples != all) continue;
@@ -173,19 +175,24 @@ std::vector<cost::LayerPart> measure_parts(LayerMeter& meter, int ranks, const a
   return parts;
 }
 
-// Leaves of the model and of its batch what the first rank of `group` has along the dimension. False for a
-// model that cannot be divided so.
-bool divide(torch::nn::Module& module, const std::string& dimension, const Group& group, at::Tensor& input,
-            at::Tensor& target) {
+// Leaves of the model and of its batch what the first rank of `group` has along the dimension, and makes of
+// the loss that of divided outputs. False for a model that cannot be divided so.
+bool divide(torch::nn::Module& module, const std::string& dimension, const Group& group, Batch& batch,
+            LossFunction& loss) {
   if (dimension == "tensor") {
     const auto* const parallel = dynamic_cast<const ParallelModel*>(&module);
     if (parallel == nullptr) return false;
-    parallelize(module, parallel->parallel_rules(false), group);
+    if (parallelize(module, parallel->parallel_rules(false), group).divided_outputs())
+      loss = loss.of_divided_classes(group);
   } else if (dimension == "context") {
     auto* const parallel = dynamic_cast<ContextParallelModel*>(&module);
-    if (parallel == nullptr || input.dim() < 2 || target.dim() < 2) return false;
-    input = own_sequence(input, 1, group);
-    target = own_sequence(target, 1, group);
+    if (parallel == nullptr) return false;
+    for (Tensors* const tensors : {&batch.inputs, &batch.targets}) {
+      for (at::Tensor& tensor : *tensors) {
+        if (tensor.dim() < 2) return false;
+        tensor = own_sequence(tensor, 1, group);
+      }
+    }
     parallel->divide_context(group);
   } else {
     const std::vector<MixtureOfExpertsImpl*> experts = expert_layers(module);
@@ -209,8 +216,8 @@ std::uint64_t bytes_of_experts(const ModelLayer& layer, const torch::nn::Module&
 
 }  // namespace
 
-std::vector<cost::LayerProfile> profile_layers(const ModelFactory& make_model, const at::Tensor& input,
-                                               const at::Tensor& target,
+std::vector<cost::LayerProfile> profile_layers(const ModelFactory& make_model, const Batch& batch,
+                                               const LossFunction& loss,
                                                const std::vector<cost::UnitProfile>& units,
                                                const LayerProfileOptions& options) {
   const Model model = make_model();
@@ -219,8 +226,8 @@ std::vector<cost::LayerProfile> profile_layers(const ModelFactory& make_model, c
   std::vector<cost::LayerPart> parts;
   std::vector<std::uint64_t> output_bytes;
   try {
-    LayerMeter meter(model, {});
-    parts = measure_parts(meter, 1, input, target, options.passes, &output_bytes);
+    LayerMeter meter(model, loss, {});
+    parts = measure_parts(meter, 1, batch, options.passes, &output_bytes);
     for (std::size_t i = 0; i < parts.size(); ++i) {
       cost::LayerProfile& layer = layers.emplace_back();
       layer.name = meter.layers()[i].name;
@@ -249,11 +256,12 @@ std::vector<cost::LayerProfile> profile_layers(const ModelFactory& make_model, c
       const auto engine = c10::make_intrusive<CountingBackend>(ranks);
       const Model divided = make_model();
       divided.module->eval();
-      at::Tensor own_input = input, own_target = target;
+      Batch own_batch = batch;
+      LossFunction own_loss = loss;
       try {
-        if (!divide(*divided.module, dimension, counting_group(engine), own_input, own_target)) break;
-        LayerMeter meter(divided, engine);
-        parts = measure_parts(meter, ranks, own_input, own_target, options.passes, nullptr);
+        if (!divide(*divided.module, dimension, counting_group(engine), own_batch, own_loss)) break;
+        LayerMeter meter(divided, std::move(own_loss), engine);
+        parts = measure_parts(meter, ranks, own_batch, options.passes, nullptr);
         for (std::size_t i = 0; i < parts.size(); ++i) {
           parts[i].dimension = dimension;
           if (parts[i].dimension == "expert")

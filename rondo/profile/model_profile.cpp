@@ -7,10 +7,11 @@
 #include <utility>
 
 #include "rondo/backend/memory/tracked_memory.h"
+#include "rondo/base/error.h"
 #include "rondo/base/median.h"
+#include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/nn/activation_checkpoint.h"
-#include "rondo/nn/loss.h"
 #include "rondo/nn/partition.h"
 #include "rondo/observe/memory_observer.h"
 #include "rondo/observe/unit_profiler.h"
@@ -31,8 +32,11 @@ std::vector<cost::Strategy> outside_units() {
 }  // namespace
 
 struct ModelProfiler::State {
-  State(Model model, at::Tensor input, at::Tensor target, const ModelProfileOptions& options)
-      : options_(options), model_(std::move(model)), input_(std::move(input)), target_(std::move(target)) {
+  State(Model model, Batch batch, const ModelProfileOptions& options)
+      : options_(options), model_(std::move(model)), batch_(std::move(batch)) {
+    if (batch_.samples < 1)
+      throw UsageError(str("a model is measured on a batch of one sample or more, and Batch::samples is ",
+                           batch_.samples));
     track_cpu_allocations();
     memory_ = std::make_shared<MemoryObserver>(replica_memory_tracker());
     memory_->label_parameters(*model_.module);
@@ -103,8 +107,10 @@ struct ModelProfiler::State {
 
     cost::Profile profile;
     profile.model = model_.name;
-    profile.batch_size = static_cast<std::uint64_t>(input_.size(0));
-    profile.base_bytes = input_.nbytes() + target_.nbytes();
+    profile.batch_size = static_cast<std::uint64_t>(batch_.samples);
+    for (const std::vector<at::Tensor>* const tensors : {&batch_.inputs, &batch_.targets}) {
+      for (const at::Tensor& tensor : *tensors) profile.base_bytes += tensor.nbytes();
+    }
     for (const ModelUnit& unit : partition_) {
       const std::string& name = unit.name;
       const UnitFigures& figures = whole.at(name);
@@ -175,7 +181,7 @@ struct ModelProfiler::State {
     optimizer_->zero_grad();
     memory_->enter_phase(1, "forward", MemoryCategory::activations);
     if (profiler != nullptr) profiler->begin_forward();
-    const Loss loss = cross_entropy(model_.forward(input_), target_);
+    const Loss loss = options_.loss(model_.forward.run(batch_.inputs), batch_.targets, batch_.samples);
     memory_->enter_phase(1, "backward", MemoryCategory::temporaries);
     if (profiler != nullptr) profiler->begin_backward();
     loss.mean.backward();
@@ -190,8 +196,7 @@ struct ModelProfiler::State {
 
   ModelProfileOptions options_;
   Model model_;
-  at::Tensor input_;
-  at::Tensor target_;
+  Batch batch_;
   std::shared_ptr<MemoryObserver> memory_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::vector<ModelUnit> partition_;
@@ -200,9 +205,8 @@ struct ModelProfiler::State {
   std::shared_ptr<UnitProfiler> whole_, checkpointed_;  // since the first measurement
 };
 
-ModelProfiler::ModelProfiler(Model model, at::Tensor input, at::Tensor target,
-                             const ModelProfileOptions& options)
-    : state_(std::make_unique<State>(std::move(model), std::move(input), std::move(target), options)) {}
+ModelProfiler::ModelProfiler(Model model, Batch batch, const ModelProfileOptions& options)
+    : state_(std::make_unique<State>(std::move(model), std::move(batch), options)) {}
 
 ModelProfiler::~ModelProfiler() = default;
 

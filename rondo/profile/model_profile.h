@@ -1,18 +1,19 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <memory>
 #include <vector>
 
 #include "rondo/cost/profile.h"
+#include "rondo/data/dataset.h"
 #include "rondo/models/model.h"
+#include "rondo/nn/loss.h"
 #include "rondo/train/optimizer.h"
 
 namespace rondo {
 
 struct ModelProfileOptions {
   OptimizerOptions optimizer = {};
+  LossFunction loss = cross_entropy;  // what is minimised
   int passes = 8;   // of one measurement that count, for each of with and without checkpointing
   int warm_up = 2;  // before the first of them; one more whenever checkpointing is switched
 };
@@ -20,8 +21,9 @@ struct ModelProfileOptions {
 // Trains a model on one batch in this process, unsharded, and measures it. One thread.
 class ModelProfiler {
  public:
-  // The model's weights change. Throws UsageError for an unknown optimizer.
-  ModelProfiler(Model model, at::Tensor input, at::Tensor target, const ModelProfileOptions& options);
+  // The model's weights change. Throws UsageError for an unknown optimizer and a batch of no samples; in a
+  // pass for a batch that the model or the loss does not take.
+  ModelProfiler(Model model, Batch batch, const ModelProfileOptions& options);
   ~ModelProfiler();
   ModelProfiler(const ModelProfiler&) = delete;
   ModelProfiler& operator=(const ModelProfiler&) = delete;

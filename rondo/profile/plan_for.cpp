@@ -21,6 +21,7 @@ constexpr double kPlannedShare = 0.99;
 JobProfileOptions planning_profile_options(const torch::nn::Module& model, const PlanForOptions& options) {
   JobProfileOptions profile;
   profile.model.optimizer = options.optimizer;
+  profile.model.loss = options.loss;
   profile.link.in_flight_limit = options.in_flight_limit;
   profile.link.runs = 5;
   profile.link.contention_runs = 7;
@@ -71,9 +72,9 @@ nlohmann::ordered_json plan_of_profile(const cost::Profile& profile, int ranks, 
 std::string plan_for(const Context& context, Model model, const Batch& batch, Bytes limit,
                      const PlanForOptions& options) {
   const JobProfileOptions measure = planning_profile_options(*model.module, options);
-  const std::string made_for = describe_job(model, batch.input().size(0), options.optimizer.name, context);
-  const cost::Profile profile =
-      profile_job(context, std::move(model), batch.input(), batch.target(), measure, made_for);
+  const std::string made_for =
+      describe_job(model, batch.samples, options.optimizer.name, "of the program", context);
+  const cost::Profile profile = profile_job(context, std::move(model), batch, measure, made_for);
   std::string text;
   run_agreed(context, [&] {
     if (context.rank() == 0)

@@ -7,6 +7,7 @@
 #include "rondo/base/time.h"
 #include "rondo/cost/profile.h"
 #include "rondo/data/dataset.h"
+#include "rondo/nn/loss.h"
 #include "rondo/profile/job_profile.h"
 
 namespace rondo::plan {
@@ -18,6 +19,7 @@ namespace rondo {
 // What a plan is made for, besides the model, a batch and a limit.
 struct PlanForOptions {
   OptimizerOptions optimizer = {};                 // that will move the weights
+  LossFunction loss = cross_entropy;               // what the loop minimises
   int micro_batches = 1;                           // passes accumulated in a step
   Duration time_limit = std::chrono::seconds(10);  // longest search
   Bytes in_flight_limit = MiB(16);                 // ShardedOptions::in_flight_bytes
@@ -44,8 +46,8 @@ nlohmann::ordered_json mesh_plan_of_profile(const cost::Profile& profile, int ra
 //   const auto strategy = rondo::all_strategies().make("planned", context, options);
 //
 // Takes some seconds, and `model` with it: its weights change. The same text on all ranks. Collective. Throws
-// UsageError for a world of one, and AgreedError for a limit that no plan fits, naming the smallest that one
-// does.
+// UsageError for a world of one and for a batch that the model or `options.loss` does not take, and
+// AgreedError for a limit that no plan fits, naming the smallest that one does.
 std::string plan_for(const Context& context, Model model, const Batch& batch, Bytes limit,
                      const PlanForOptions& options = {});
 

@@ -18,24 +18,26 @@ namespace {
 // The samples of one batch, over and over.
 class RepeatedBatch final : public Dataset {
  public:
-  RepeatedBatch(at::Tensor input, at::Tensor target, std::int64_t size)
-      : input_(std::move(input)), target_(std::move(target)), size_(size) {
+  RepeatedBatch(Batch batch, std::int64_t size) : batch_(std::move(batch)), size_(size) {
     info_.kind = info_.source = "profile";
   }
   std::int64_t size() const override { return size_; }
   Batch get(std::span<const std::int64_t> indices) const override {
     check_indices(indices, size_);
     const at::Tensor rows =
-        at::tensor(at::IntArrayRef(indices.data(), indices.size()), at::kLong).remainder(input_.size(0));
-    return {{input_.index_select(0, rows)},
-            {target_.index_select(0, rows)},
-            static_cast<std::int64_t>(indices.size())};
+        at::tensor(at::IntArrayRef(indices.data(), indices.size()), at::kLong).remainder(batch_.samples);
+    Batch repeated{.inputs = batch_.inputs,
+                   .targets = batch_.targets,
+                   .samples = static_cast<std::int64_t>(indices.size())};
+    for (std::vector<at::Tensor>* const tensors : {&repeated.inputs, &repeated.targets}) {
+      for (at::Tensor& tensor : *tensors) tensor = tensor.index_select(0, rows);
+    }
+    return repeated;
   }
   const DatasetInfo& info() const override { return info_; }
 
  private:
-  at::Tensor input_;
-  at::Tensor target_;
+  Batch batch_;
   std::int64_t size_;
   DatasetInfo info_;
 };
@@ -79,8 +81,8 @@ class OutsideUnits final : public Callback {
 
 }  // namespace
 
-double seconds_outside_units(const Context& context, Model model, const at::Tensor& input,
-                             const at::Tensor& target, const StepOverheadOptions& options) {
+double seconds_outside_units(const Context& context, Model model, const Batch& batch,
+                             const StepOverheadOptions& options) {
   constexpr int kWarmUp = 3;  // steps in which memory is touched for the first time
   const int steps = kWarmUp + std::max(options.steps, 1);
   ShardedOptions strategy_options;
@@ -88,11 +90,12 @@ double seconds_outside_units(const Context& context, Model model, const at::Tens
   strategy_options.find_unused_parameters = options.find_unused_parameters;
   ShardedStrategy strategy("zero2", context, strategy_options);
   Trainer trainer(strategy, std::move(model));
-  trainer.compile([&](torch::nn::Module& module) { return make_optimizer(options.optimizer, module); });
+  trainer.compile([&](torch::nn::Module& module) { return make_optimizer(options.optimizer, module); },
+                  options.loss);
   const auto outside = std::make_shared<OutsideUnits>();
   const auto data =
-      std::make_shared<RepeatedBatch>(input, target, input.size(0) * context.world_size() * (steps + 1));
-  trainer.fit(data, {.steps = steps, .batch_size = input.size(0), .shuffle = false, .callbacks = {outside}});
+      std::make_shared<RepeatedBatch>(batch, batch.samples * context.world_size() * (steps + 1));
+  trainer.fit(data, {.steps = steps, .batch_size = batch.samples, .shuffle = false, .callbacks = {outside}});
   // A rank that is ahead waits for the others at the end of the step; the last one does not.
   at::Tensor message = at::tensor(outside->steps(), at::kDouble);
   all_reduce(message, context.world(), ReduceOp::MIN);

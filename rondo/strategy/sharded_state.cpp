@@ -7,6 +7,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/optimizer_state.h"
+#include "rondo/strategy/own_parameters.h"
 
 namespace rondo {
 
@@ -26,7 +27,9 @@ ShardedState local_state(PreparedModel& model, torch::optim::Optimizer* optimize
   if (masters == nullptr) state.full_copies = parts.full_copies();
   const int rank = std::max(0, parts.group().rank());
   if (optimizer != nullptr) {
-    OptimizerSnapshot snapshot = snapshot_optimizer(kOptimizerName, *optimizer, locals_of(state.model));
+    OptimizerSnapshot snapshot =
+        snapshot_optimizer(kOptimizerName, *optimizer,
+                           with_own_parameters(locals_of(state.model), own_parameters(model, masters)));
     state.optimizer_description = std::move(snapshot.description);
     for (const NamedTensor& entry : snapshot.tensors) {
       const Shard* const parameter = find_shard(state.model, parameter_of(kOptimizerName, entry.name));
@@ -47,7 +50,7 @@ void load_optimizer(torch::optim::Optimizer& optimizer, const std::vector<Shard>
   std::vector<Shard> wanted;
   for (const std::string& name : directory.names()) {
     const std::string parameter = parameter_of(kOptimizerName, name);
-    const Shard* const found = find_shard(shards, parameter);
+    const Shard* const found = parameter.empty() ? nullptr : find_shard(shards, parameter);
     if (found == nullptr && !parameter.empty()) continue;
     Shard shard = found != nullptr ? *found : directory.sample(name);
     const c10::Device device = found != nullptr ? found->local.device() : c10::Device(c10::kCPU);
@@ -59,7 +62,8 @@ void load_optimizer(torch::optim::Optimizer& optimizer, const std::vector<Shard>
   const std::vector<std::string> missing = directory.fetch(wanted, /*exact=*/true);
   if (!missing.empty())
     throw DataError(str(what, " does not fit optimizer '", kOptimizerName, "': ", join(missing, "; ")));
-  prepare_optimizer(kOptimizerName, optimizer, locals_of(shards), description, locals_of(wanted), what)();
+  prepare_optimizer(kOptimizerName, optimizer, locals_of(shards), description, locals_of(wanted), what,
+                    /*trusts_archive=*/true)();
 }
 
 }  // namespace rondo

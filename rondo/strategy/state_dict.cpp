@@ -9,6 +9,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/stored_tensor.h"
+#include "rondo/strategy/own_parameters.h"
 
 namespace rondo {
 namespace {
@@ -94,14 +95,18 @@ void load_full_optimizer_state_dict(PreparedModel& model, torch::optim::Optimize
                                     const OptimizerSnapshot& state) {
   model.parts().flush();
   const std::vector<Shard> shards = model.parts().shards();
-  prepare_optimizer(kOptimizerName, optimizer, locals_of(shards), state.description,
-                    cut_optimizer(kOptimizerName, stored_tensors(state.tensors), shards), kOptimizerSource)();
+  prepare_optimizer(kOptimizerName, optimizer,
+                    with_own_parameters(locals_of(shards), own_parameters(model, nullptr)), state.description,
+                    cut_optimizer(kOptimizerName, stored_tensors(state.tensors), shards), kOptimizerSource,
+                    /*trusts_archive=*/true)();
 }
 
 void load_sharded_optimizer_state_dict(PreparedModel& model, torch::optim::Optimizer& optimizer,
                                        const ShardedState& state) {
   model.parts().flush();
-  load_optimizer(optimizer, model.parts().shards(), state.optimizer_description,
+  std::vector<Shard> shards = model.parts().shards();
+  for (const at::Tensor& own : own_parameters(model, nullptr)) shards.push_back(full_shard("", own));
+  load_optimizer(optimizer, shards, state.optimizer_description,
                  ShardDirectory(state.optimizer, model.parts().group()), kOptimizerSource);
 }
 

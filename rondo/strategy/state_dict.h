@@ -13,7 +13,9 @@ namespace rondo {
 
 // Weights of a prepared model and what its optimizer remembers, by name, whatever its strategy. Parameters
 // are in the dtype that the optimizer changes (under a mixed precision policy these are the master weights),
-// each under the first of its names.
+// each under the first of its names. Those that each rank has for itself (`ignored`) are left out. The state
+// of an optimizer that rondo does not know is libtorch's archive, which may run code when it is loaded: give
+// these functions none of a file that you do not trust.
 
 // Every parameter and buffer, full, on every rank. Collective. Tensors may be the model's own: they change
 // with it.

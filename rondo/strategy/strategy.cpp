@@ -9,6 +9,10 @@ namespace {
 
 thread_local Strategy* current_strategy = nullptr;
 
+// The strategies that override rebuild().
+constexpr const char* kRebuilt =
+    "ddp, tpu, one_device, zero1, zero2, zero3, zero3_keep, hsdp, planned and random";
+
 }  // namespace
 
 std::unique_ptr<PreparedModel> Strategy::prepare(std::shared_ptr<torch::nn::Module>) {
@@ -43,7 +47,7 @@ Strategy& Strategy::current_or_default() {
 }
 
 void Strategy::rebuild(const Context& /*context*/) {
-  throw UsageError(str("strategy ", name(), " cannot go on in another world"));
+  throw UsageError(str("strategy ", name(), " cannot go on in another world; ", kRebuilt, " can"));
 }
 
 Strategy::Scope Strategy::scope() { return Scope(this); }

@@ -10,6 +10,7 @@
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
 #include "rondo/nn/sync_batch_norm.h"
+#include "rondo/strategy/own_parameters.h"
 #include "rondo/strategy/synchronous_training.h"
 
 // A training in another world: from the ranks that hold its state to those that go on.
@@ -152,6 +153,8 @@ void SynchronousTraining::take_state(std::vector<Shard> model, std::vector<Shard
   const std::string what = str("the state after ", steps_, " steps of those who are left");
   std::vector<Shard> wanted = local_state(*prepared_, nullptr, precision_.master_weights()).model;
   const std::vector<std::string> missing = ShardDirectory(std::move(model), world).fetch(wanted);
+  for (const at::Tensor& own : own_parameters(*prepared_, precision_.master_weights()))
+    wanted.push_back(full_shard("", own));
   const ShardDirectory of_optimizer(std::move(optimizer), world);
   try {
     if (!missing.empty()) throw DataError(str(what, " is not complete: ", join(missing, "; ")));

@@ -1,26 +1,16 @@
 #pragma once
 
 #include <functional>
-#include <string>
 
 #include "rondo/backend/context.h"
-#include "rondo/base/error.h"
+#include "rondo/base/job_error.h"
 
 namespace rondo {
 
-// A failure that every rank knows of. Rank 0 is the one to report it, so that a job gives one error and not
-// one per rank.
-class AgreedError : public Error {
+// A failure that every rank knows of. Rank 0 is the one to report it.
+class AgreedError : public JobError {
  public:
-  AgreedError(const std::string& message, ExitCode exit_code, bool mine_to_report)
-      : Error(message), exit_code_(exit_code), mine_to_report_(mine_to_report) {}
-  // usage when all failures were UsageErrors, else failed.
-  ExitCode exit_code() const { return exit_code_; }
-  bool mine_to_report() const { return mine_to_report_; }
-
- private:
-  ExitCode exit_code_;
-  bool mine_to_report_;
+  using JobError::JobError;
 };
 
 // Runs `action`, which must not communicate, and tells all ranks how it went; returns when it went well on

@@ -331,6 +331,7 @@ StepResult FitLoop::train_on(const std::vector<Batch>& window) {
 }
 
 void FitLoop::begin_phase(StepPhase phase) {
+  if (!trace_ && !trainer_.memory_) return;
   const std::int64_t now = monotonic_ns();
   if (trace_ && phase_ == StepPhase::forward) trace_->add_phase("forward", phase_begin_ns_, now);
   if (trace_ && phase_ == StepPhase::backward) trace_->add_phase("backward", phase_begin_ns_, now);

@@ -7,6 +7,7 @@
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/checkpoint.h"
 #include "rondo/checkpoint/random_state.h"
+#include "rondo/strategy/own_parameters.h"
 #include "rondo/strategy/sharded_state.h"
 #include "rondo/train/agreement.h"
 #include "rondo/train/collective_checkpoint.h"
@@ -15,33 +16,60 @@
 namespace rondo {
 namespace {
 
+// A loop's training, whoever does its steps.
+struct Loop {
+  const Context& context;
+  const torch::nn::Module& model;
+  PreparedModel& prepared;
+  torch::optim::Optimizer& optimizer;
+  TrainingPrecision* precision = nullptr;  // of train_step()
+};
+
+Loop loop_of(const OwnTraining& training) {
+  return {training.context, training.model, training.prepared, training.optimizer};
+}
+
+Loop loop_of(const Context& context, Training& training) {
+  return {context, *training.model().module, training.prepared(), training.optimizer(),
+          &training.precision()};
+}
+
 // Of what `model` is on; all of it is on one.
 c10::Device device_of_model(const torch::nn::Module& model) {
   for (const at::Tensor& parameter : model.parameters()) return parameter.device();
   return c10::kCPU;
 }
 
-}  // namespace
+const MasterWeights* masters_of(const Loop& loop) {
+  return loop.precision != nullptr ? loop.precision->master_weights() : nullptr;
+}
 
-void save(const std::filesystem::path& root, const OwnTraining& training, std::int64_t step,
-          const nlohmann::json& values, int keep) {
-  const Context& context = training.context;
-  training.prepared.parts().flush();
-  CheckpointContents contents = collective_contents(local_state(training.prepared, &training.optimizer),
-                                                    named_tensors(training.model), context.world());
-  contents.random_states = gather(random_state(device_of_model(training.model)), context.world(), 0);
-  contents.communication_states = gather_states(training.prepared.communication_state(), context.world());
+// `state` is of `loop`.
+void save_loop(const std::filesystem::path& root, const Loop& loop, ShardedState state, std::int64_t step,
+               const nlohmann::json& values, int keep) {
+  const Context& context = loop.context;
+  CheckpointContents contents =
+      collective_contents(std::move(state), saved_tensors(loop.prepared, loop.model), context.world());
+  contents.random_states = gather(random_state(device_of_model(loop.model)), context.world(), 0);
+  contents.communication_states = gather_states(loop.prepared.communication_state(), context.world());
   contents.values = {{"step", step}, {"values", values}, {"world_size", context.world_size()}};
+  if (loop.precision != nullptr) contents.values["precision"] = loop.precision->state();
   save_together(context, root, step, std::move(contents), keep);
 }
 
-OwnPosition load(const std::filesystem::path& checkpoint, const OwnTraining& training) {
-  const Context& context = training.context;
-  PreparedModel& prepared = training.prepared;
+// All but publishing what was loaded.
+OwnPosition load_loop(const std::filesystem::path& checkpoint, const Loop& loop, const LoadOptions& options) {
+  const Context& context = loop.context;
+  PreparedModel& prepared = loop.prepared;
+  const MasterWeights* const masters = masters_of(loop);
   prepared.parts().flush();
-  TrainingState state{.model = named_tensors(training.model),
-                      .optimizers = {{.optimizer = &training.optimizer}}};
-  if (prepared.parts().optimizes_shards()) state.shards = prepared.parts().shards();
+  TrainingState state{.model = saved_tensors(prepared, loop.model),
+                      .optimizers = {{.optimizer = &loop.optimizer}},
+                      .own_parameters = own_parameters(prepared, masters),
+                      .trust_archives = options.trust_archives};
+  // Master weights are the model: the low-precision ones are their rounding.
+  if (masters != nullptr || prepared.parts().optimizes_shards())
+    state.shards = optimized_shards(prepared, masters);
   OwnPosition position;
   state.check = [&](const nlohmann::json& saved, const std::string& what) {
     const auto step = saved.find("step");
@@ -55,11 +83,39 @@ OwnPosition load(const std::filesystem::path& checkpoint, const OwnTraining& tra
     // At another number of ranks random streams cannot continue; they stay as they are.
     const auto rank = static_cast<std::size_t>(context.rank());
     if (static_cast<int>(state.random_states.size()) == context.world_size())
-      set_random_state(state.random_states[rank], device_of_model(training.model));
+      set_random_state(state.random_states[rank], device_of_model(loop.model));
     const std::string lost = prepared.restore_communication(state.communication_states);
     if (!lost.empty() && rank == 0) log::warning(checkpoint.string(), ": ", lost);
+    if (loop.precision != nullptr)
+      loop.precision->restore(state.values.value("precision", nlohmann::json::object()));
   });
-  prepared.parts().publish_shards();
+  return position;
+}
+
+}  // namespace
+
+void save(const std::filesystem::path& root, const OwnTraining& training, std::int64_t step,
+          const nlohmann::json& values, int keep) {
+  training.prepared.parts().flush();
+  save_loop(root, loop_of(training), local_state(training.prepared, &training.optimizer), step, values, keep);
+}
+
+void save(const std::filesystem::path& root, const Context& context, Training& training, std::int64_t step,
+          const nlohmann::json& values, int keep) {
+  save_loop(root, loop_of(context, training), training.state(), step, values, keep);
+}
+
+OwnPosition load(const std::filesystem::path& checkpoint, const OwnTraining& training,
+                 const LoadOptions& options) {
+  OwnPosition position = load_loop(checkpoint, loop_of(training), options);
+  training.prepared.parts().publish_shards();
+  return position;
+}
+
+OwnPosition load(const std::filesystem::path& checkpoint, const Context& context, Training& training,
+                 const LoadOptions& options) {
+  OwnPosition position = load_loop(checkpoint, loop_of(context, training), options);
+  training.state_loaded(position.step);
   return position;
 }
 

@@ -8,11 +8,17 @@
 
 #include "rondo/backend/context.h"
 #include "rondo/strategy/prepared_model.h"
+#include "rondo/strategy/training.h"
 
-// Checkpoints of a loop of one's own, under any strategy:
+// Checkpoints of a loop of one's own, under any strategy: of forward and backward written out,
 //
 //   rondo::save("checkpoints", {context, *model, *prepared, optimizer}, step);
 //   const std::int64_t step = rondo::load("checkpoints", {context, *model, *prepared, optimizer}).step;
+//
+// and of train_step(), which every strategy has:
+//
+//   rondo::save("checkpoints", context, *training, step);
+//   const std::int64_t step = rondo::load("checkpoints", context, *training).step;
 namespace rondo {
 
 // What such a loop trains. It refers to the loop's own objects.
@@ -29,16 +35,30 @@ struct OwnPosition {
   nlohmann::json values = {};  // that save() was told
 };
 
+// How a checkpoint is loaded.
+struct LoadOptions {
+  // Of an optimizer that rondo does not know a checkpoint has libtorch's archive, and reading that may run
+  // code of the checkpoint. Without it that is a UsageError.
+  bool trust_archives = false;
+};
+
 // Writes ROOT/step-NNNNNNNN as one atomic step: weights, the optimizer's state, random streams, what
 // communication remembers, `step` and `values`. Deletes all but the newest `keep`. It can be loaded under
 // another strategy and number of ranks. Between steps; collective. Throws Error on all ranks when it cannot
 // be written.
 void save(const std::filesystem::path& root, const OwnTraining& training, std::int64_t step,
           const nlohmann::json& values = nlohmann::json::object(), int keep = 3);
+// The same of a compiled training of Strategy::prepare(recipe); the scale of a dynamic loss scaler too.
+void save(const std::filesystem::path& root, const Context& context, Training& training, std::int64_t step,
+          const nlohmann::json& values = nlohmann::json::object(), int keep = 3);
 
 // Goes on from a checkpoint of save(): that directory, or the newest one of a directory of such. At the same
 // number of ranks and strategy training continues bit for bit. Collective; before a step. Throws DataError on
 // all ranks for a damaged checkpoint, or one of another model or optimizer naming what differs.
-OwnPosition load(const std::filesystem::path& checkpoint, const OwnTraining& training);
+OwnPosition load(const std::filesystem::path& checkpoint, const OwnTraining& training,
+                 const LoadOptions& options = {});
+// The same into a compiled training of Strategy::prepare(recipe).
+OwnPosition load(const std::filesystem::path& checkpoint, const Context& context, Training& training,
+                 const LoadOptions& options = {});
 
 }  // namespace rondo

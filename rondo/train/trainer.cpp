@@ -19,6 +19,7 @@
 #include "rondo/nn/partition.h"
 #include "rondo/nn/sample_dropout.h"
 #include "rondo/observe/memory_observer.h"
+#include "rondo/strategy/own_parameters.h"
 #include "rondo/train/agreement.h"
 #include "rondo/train/callback_failures.h"
 #include "rondo/train/collective_checkpoint.h"
@@ -131,22 +132,22 @@ FitResult Trainer::fit(const std::shared_ptr<const Dataset>& data, const FitOpti
   failures_->forget();
   const Fitting fitting(fitting_);
   tell_callbacks([this](Callback& callback) { callback.before_fit(*this); });
-  for (const auto& callback : callbacks_) {
-    const auto state = callback_states_.find(callback->name());
-    if (state == callback_states_.end()) continue;
-    try {
-      callback->restore(*state);
-    } catch (const nlohmann::json::exception& error) {
-      throw DataError(str("the checkpoint's state of callback '", callback->name(),
-                          "' is not one of it: ", state->dump().substr(0, 80)));
-    } catch (const DataError& error) {
-      throw DataError(str("the checkpoint's state of callback '", callback->name(), "': ", error.what()));
-    }
-  }
-  for (const auto& callback : callbacks_) callback_states_.erase(callback->name());
   std::optional<FitLoop> loop;
   run_agreed(strategy_.context(), [&] {
     failures_->rethrow();
+    for (const auto& callback : callbacks_) {
+      const auto state = callback_states_.find(callback->name());
+      if (state == callback_states_.end()) continue;
+      try {
+        callback->restore(*state);
+      } catch (const nlohmann::json::exception&) {
+        throw DataError(str("the checkpoint's state of callback '", callback->name(),
+                            "' is not one of it: ", state->dump().substr(0, 80)));
+      } catch (const DataError& error) {
+        throw DataError(str("the checkpoint's state of callback '", callback->name(), "': ", error.what()));
+      }
+    }
+    for (const auto& callback : callbacks_) callback_states_.erase(callback->name());
     loop.emplace(*this, data, options);
   });
   try {
@@ -296,6 +297,8 @@ TrainingState Trainer::loading_state() {
   TrainingState state{.model = saved_tensors(), .optimizers = {}};
   // Master weights are the model: the low-precision ones are their rounding.
   const MasterWeights* const masters = training_->precision().master_weights();
+  state.own_parameters = own_parameters(prepared(), masters);
+  state.trust_archives = trusts_archives_;
   if (masters != nullptr || prepared().parts().optimizes_shards())
     state.shards = optimized_shards(prepared(), masters);
   return state;
@@ -427,7 +430,7 @@ void Trainer::rebuild(const Context& context) {
   close_part(sampling_, position_);
 }
 
-NamedTensors Trainer::saved_tensors() { return named_tensors(*model().module); }
+NamedTensors Trainer::saved_tensors() { return rondo::saved_tensors(prepared(), *model().module); }
 
 std::vector<TraceSpan> Trainer::communication_spans() const { return prepared().communication_spans(); }
 

@@ -218,6 +218,10 @@ class Trainer {
   // first tensor that differs.
   void restore(const std::filesystem::path& checkpoint);
 
+  // Of an optimizer that rondo does not know a checkpoint has libtorch's archive, and reading that may run
+  // code of the checkpoint: restore() is a UsageError until this was called.
+  void trust_archives() { trusts_archives_ = true; }
+
   // The weights alone of a checkpoint as restore() takes it; optimizer and position stay. Collective.
   void load_weights(const std::filesystem::path& checkpoint);
   // What this rank has of the weights and buffers after the last step: the training's own tensors.
@@ -308,7 +312,8 @@ class Trainer {
   // restored.
   nlohmann::json sampling_ = nlohmann::json::object();
   bool fitting_ = false;  // in fit, which agrees on failures
-  bool paused_ = false;   // something that is not training happened since the last step
+  bool trusts_archives_ = false;
+  bool paused_ = false;  // something that is not training happened since the last step
 };
 
 }  // namespace rondo

@@ -346,11 +346,16 @@ TEST(Init, FileMethodAndMissingRanks) {
       TimeoutError);
 }
 
-// Command lines know of no engine that is none.
+// Command lines know every engine of rondo's, and no other.
 TEST(Engines, WhatIsDeclaredIsKnown) {
-  const std::vector<std::string> known = backend_names();
-  for (const Declaration& engine : declared_engines())
-    EXPECT_NE(std::find(known.begin(), known.end(), engine.name), known.end()) << engine.name;
+  std::vector<std::string> declared;
+  for (const Declaration& engine : declared_engines()) declared.push_back(engine.name);
+  std::vector<std::string> known = backend_names();
+  // Tests of this program add some of their own.
+  std::erase_if(known, [](const std::string& name) {
+    return find_declaration(backend_declarations(), name)->summary == "an engine of this program";
+  });
+  EXPECT_EQ(known, declared);
 }
 
 }  // namespace

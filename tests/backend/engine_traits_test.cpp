@@ -70,7 +70,7 @@ TEST(EngineTraits, OthersAreWhatTheirRegistrationSaysOrTheDefault) {
 
 // Engines that add in the order of ranks are left as they are; the others' messages carry what is to be
 // added.
-TEST(EngineTraits, AReproducibleJobAsksWhetherAnEngineIsDeterministic) {
+TEST(EngineTraits, ADeterministicJobAsksWhetherAnEngineIsDeterministic) {
   if (!have_gloo()) GTEST_SKIP() << "this build has no Gloo";
   const BackendFactory gloo = [](const BackendRequest& request) {
     BackendRequest plain = request;

@@ -5,6 +5,7 @@
 #include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/gloo/factory.h"
 #include "rondo/backend/hierarchical/hierarchical_backend.h"
+#include "rondo/backend/registry.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"
@@ -84,6 +85,133 @@ TEST(Hierarchical, AllReduce) {
       barrier(context.world());
     });
   }
+}
+
+// As inside one host, where the native engine says the same (ownership_test.cpp).
+TEST(Hierarchical, SeveralTensorsOfOneCallAreOneContribution) {
+  for (const std::string options : {"", ", codec=bfloat16"}) {
+    run_layout(
+        {0, 1, 1},
+        [](Context& context) {
+          c10d::Backend& backend = *context.world().backend();
+          const auto several = [&](std::int64_t length, int times) {
+            return std::vector<at::Tensor>{
+                contribution(context.rank(), length),
+                contribution(context.rank(), 2 * length).slice(0, 0, 2 * length, 2) * times};
+          };
+          for (const std::int64_t length : {10, 70000}) {
+            at::Tensor expected = at::zeros({length});
+            for (int rank = 0; rank < 3; ++rank)
+              expected +=
+                  contribution(rank, length) + 10 * contribution(rank, 2 * length).slice(0, 0, 2 * length, 2);
+            std::vector<at::Tensor> tensors = several(length, 10);
+            const auto work = backend.allreduce(tensors);
+            work->wait();
+            ASSERT_EQ(work->result().size(), 2U);
+            for (const at::Tensor& tensor : tensors)
+              EXPECT_TRUE(at::allclose(tensor, expected, 0.02)) << length;
+            EXPECT_TRUE(at::equal(tensors[0], tensors[1]));
+          }
+          // A coalesced call reduces each of its tensors by itself.
+          std::vector<at::Tensor> list{contribution(context.rank(), 5),
+                                       contribution(context.rank(), 9, at::kFloat)};
+          backend.allreduce_coalesced(list)->wait();
+          EXPECT_TRUE(at::equal(list[0], sum_of_contributions(3, 5)));
+          EXPECT_TRUE(at::equal(list[1], sum_of_contributions(3, 9)));
+          // What native refuses is refused here.
+          std::vector<at::Tensor> lengths{at::ones({2}), at::ones({3})};
+          std::vector<at::Tensor> types{at::ones({2}), at::ones({2}, at::kInt)};
+          std::vector<at::Tensor> none;
+          c10d::AllreduceOptions mean;
+          mean.reduceOp = ReduceOp::AVG;
+          EXPECT_THROW(backend.allreduce(lengths), UsageError);
+          EXPECT_THROW(backend.allreduce(types), UsageError);
+          EXPECT_THROW(backend.allreduce(none), UsageError);
+          std::vector<at::Tensor> alike = several(4, 1);
+          EXPECT_THROW(backend.allreduce(alike, mean), UsageError);
+        },
+        str("hierarchical(native, gloo, chunk=64KiB", options, ")"));
+  }
+}
+
+// What is started ends and owns its memory, though its Work and its tensors are dropped.
+TEST(Hierarchical, WorksAndTensorsMayBeDropped) {
+  using Start = std::function<void(c10d::Backend&, std::int64_t)>;
+  const auto pieces = [](std::int64_t elements) { return std::vector<at::Tensor>(3, at::ones({elements})); };
+  const auto empty = [](std::int64_t elements) {
+    return std::vector<at::Tensor>{at::ones({elements}), at::ones({elements}), at::ones({elements})};
+  };
+  const std::vector<std::pair<std::string, Start>> starts = {
+      {"all_reduce",
+       [](c10d::Backend& backend, std::int64_t n) {
+         std::vector<at::Tensor> tensors{at::ones({n, 2}).t()};
+         backend.allreduce(tensors);
+       }},
+      {"several",
+       [&](c10d::Backend& backend, std::int64_t n) {
+         std::vector<at::Tensor> tensors = empty(n);
+         backend.allreduce(tensors);
+       }},
+      {"coalesced",
+       [&](c10d::Backend& backend, std::int64_t n) {
+         std::vector<at::Tensor> tensors = empty(n);
+         backend.allreduce_coalesced(tensors);
+       }},
+      {"broadcast",
+       [](c10d::Backend& backend, std::int64_t n) {
+         std::vector<at::Tensor> tensors{at::ones({n})};
+         backend.broadcast(tensors);
+       }},
+      {"reduce",
+       [](c10d::Backend& backend, std::int64_t n) {
+         std::vector<at::Tensor> tensors{at::ones({n})};
+         backend.reduce(tensors);
+       }},
+      {"all_gather",
+       [&](c10d::Backend& backend, std::int64_t n) {
+         std::vector<std::vector<at::Tensor>> outputs{empty(n)};
+         std::vector<at::Tensor> inputs{at::ones({n})};
+         backend.allgather(outputs, inputs);
+       }},
+      {"reduce_scatter",
+       [&](c10d::Backend& backend, std::int64_t n) {
+         std::vector<std::vector<at::Tensor>> inputs{pieces(n)};
+         std::vector<at::Tensor> outputs{at::ones({n})};
+         backend.reduce_scatter(outputs, inputs);
+       }},
+      {"gather",
+       [&](c10d::Backend& backend, std::int64_t n) {
+         std::vector<std::vector<at::Tensor>> outputs;
+         if (backend.getRank() == 0) outputs.push_back(empty(n));
+         std::vector<at::Tensor> inputs{at::ones({n})};
+         backend.gather(outputs, inputs);
+       }},
+      {"scatter",
+       [&](c10d::Backend& backend, std::int64_t n) {
+         std::vector<std::vector<at::Tensor>> inputs;
+         if (backend.getRank() == 0) inputs.push_back(pieces(n));
+         std::vector<at::Tensor> outputs{at::ones({n})};
+         backend.scatter(outputs, inputs);
+       }},
+      {"all_to_all", [&](c10d::Backend& backend, std::int64_t n) {
+         std::vector<at::Tensor> outputs = empty(n);
+         std::vector<at::Tensor> inputs = pieces(n);
+         backend.alltoall(outputs, inputs);
+       }}};
+  run_layout({0, 1, 1}, [&](Context& context) {
+    for (const auto& [name, start] : starts) {
+      for (const std::int64_t length : {10, 70001}) {
+        std::vector<at::Tensor> others;
+        for (int i = 0; i < 3; ++i) {
+          start(*context.world().backend(), length);
+          // It gets the memory of what was dropped, if that was freed.
+          for (int k = 0; k < 4; ++k) others.push_back(at::full({length}, 7.0F));
+        }
+        barrier(context.world());
+        for (const at::Tensor& other : others) EXPECT_TRUE(other.eq(7).all().item<bool>()) << name;
+      }
+    }
+  });
 }
 
 TEST(Hierarchical, AllReduceByOneRankOfAHost) {
@@ -401,18 +529,25 @@ TEST(Hierarchical, AKilledProcessIsNamedByAll) {
 }
 
 TEST(Hierarchical, WrongOptionsAreNamed) {
-  for (const auto& [arguments, part] : std::vector<std::pair<std::vector<std::string>, std::string>>{
-           {{"gloo", "gloo"}, "'gloo'"},
-           {{"native", "native"}, "one host"},
-           {{"native", "gloo", "mpi"}, "two engines"},
-           {{"native", "gloo", "colour=red"}, "colour"},
-           {{"native", "gloo", "inter_host_ranks=-1"}, "inter_host_ranks"},
-           {{"native", "gloo", "chunk=1"}, "chunk"}}) {
+  BackendRequest alone;
+  alone.world_ranks = {0};
+  alone.store = c10::make_intrusive<c10d::HashStore>();
+  for (const auto& [arguments, parts] : std::vector<std::pair<std::string, std::vector<std::string>>>{
+           {"gloo, gloo", {"--intra-host-engine", "gloo", "native"}},
+           {"native, native", {"--inter-host-engine", "native"}},
+           {"native, gloo, mpi", {"--inter-host-codec", "mpi", "bfloat16"}},
+           {"native, gloo, colour=red", {"colour=red", "inter-host-window"}},
+           {"native, gloo, window=1, inter_host_window=2", {"--inter-host-window", "1"}},
+           {"native, gloo, inter_host_ranks=-1", {"--inter-host-ranks", "-1", "0 or more"}},
+           {"native, gloo, window=0", {"--inter-host-window", "0", "above 0"}},
+           {"native, gloo, chunk=1", {"--inter-host-chunk", "1", "4.0 KiB"}}}) {
+    const std::string engine = str("hierarchical(", arguments, ")");
     try {
-      HierarchicalBackend::parse(arguments);
-      ADD_FAILURE() << part;
+      make_backend(engine, alone);
+      ADD_FAILURE() << engine;
     } catch (const UsageError& e) {
-      EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+      for (const std::string& part : parts)
+        EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << part << ": " << e.what();
     }
   }
 }

@@ -4,18 +4,25 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <stdlib.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <future>
 #include <map>
 #include <optional>
 
 #include "rondo/backend/collectives.h"
+#include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/native/native_backend.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/collective/shared_memory/helper_thread.h"
 #include "tests/backend/ranks.h"
+#include "tests/rank_processes.h"
 
 namespace rondo::ownership_test {
 namespace {
@@ -293,6 +300,36 @@ TEST_P(Ownership, FuturesCompleteWithoutAWait) {
   });
 }
 
+// exit() while all of it is under way, by the engine and by plans: what is left is nobody's memory any more.
+TEST(OwnershipProcesses, LeaveWhileOperationsAreUnderWay) {
+  for (const char* algorithm : {"engine", "ring"}) {
+    setenv("RONDO_ALGORITHM", algorithm, 1);
+    const int failed = tests::run_rank_processes(2, [](Store& meeting, int rank) {
+      // Never destroyed, as a program's own at exit(); that is no leak to look for.
+      std::atexit([] {
+        shared_memory::stop_helper_threads();
+        _exit(::testing::Test::HasFailure() ? 1 : 0);
+      });
+      at::set_num_threads(1);
+      InitOptions options;
+      options.backend = "native";
+      options.rank = rank;
+      options.world_size = 2;
+      options.store =
+          c10::make_intrusive<StoreForC10d>(std::shared_ptr<Store>(std::shared_ptr<Store>(), &meeting));
+      auto* const context = new Context(init(options));
+      for (const auto& [name, start] : starts()) start(*context->world().backend(), 300'000);
+      // A rank whose peer has gone could not start what is left.
+      const Wait wait{Deadline::after(std::chrono::seconds(60)), nullptr};
+      meeting.set(str("started ", rank), "");
+      meeting.get(str("started ", 1 - rank), wait);
+      std::exit(0);
+    });
+    unsetenv("RONDO_ALGORITHM");
+    EXPECT_EQ(failed, 0) << algorithm;
+  }
+}
+
 std::vector<std::string> names_of_starts() {
   std::vector<std::string> names;
   for (const auto& [name, start] : starts()) names.push_back(name);
@@ -371,7 +408,15 @@ TEST(NativeOverlap, IsRefusedByNameBeforeAnythingMoves) {
     EXPECT_THROW(backend._reduce_scatter_base(part, shared), UsageError);
     EXPECT_THROW(backend.alltoall_base(shared, shared, equal, equal), UsageError);
     EXPECT_THROW(backend.alltoall(twice, views), UsageError);
+    EXPECT_THROW(backend.recv(expanded, 1 - context.rank(), 0), UsageError);
+    EXPECT_THROW(backend.recvAnysource(expanded, 0), UsageError);
     EXPECT_EQ(backend.getSequenceNumberForGroup(), 0U) << "nothing was started";
+
+    // The message is still there for a receive that can be; what is only read may be expanded.
+    backend.send(expanded, 1 - context.rank(), 0);
+    Tensors received{at::zeros({10})};
+    backend.recv(received, 1 - context.rank(), 0)->wait();
+    EXPECT_TRUE(received.front().eq(1).all().item<bool>());
 
     // Each place in a coalesced list is reduced from what it held, as over Gloo.
     backend.allreduce_coalesced(twice)->wait();

@@ -138,6 +138,14 @@ TEST(Checkpoint, AnOptimizerOfNoKnownKindIsStoredAsItsArchive) {
   TrainingRun run(make);
   save_checkpoint(directory.path(), 1, run.state());
   TrainingState state = run.state();
+  try {
+    load_checkpoint(directory.path(), state);
+    ADD_FAILURE() << "libtorch has read an archive of a checkpoint that nobody trusts";
+  } catch (const UsageError& refusal) {
+    EXPECT_NE(std::string(refusal.what()).find("'optimizer/archive'"), std::string::npos) << refusal.what();
+    EXPECT_NE(std::string(refusal.what()).find("trust_archives"), std::string::npos) << refusal.what();
+  }
+  state.trust_archives = true;
   load_checkpoint(directory.path(), state);
   TrainingRun other(single_group<SGD>(SGDOptions(0.1)));
   TrainingState wrong = other.state();

@@ -16,6 +16,7 @@
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/checkpoint.h"
 #include "rondo/checkpoint/random_state.h"
+#include "rondo/checkpoint/stored_tensor.h"
 #include "rondo/format/checkpoint_choice.h"
 #include "tests/temporary_directory.h"
 
@@ -52,6 +53,50 @@ struct Subject {
   torch::nn::Sequential net;
   std::unique_ptr<torch::optim::Optimizer> optimizer;
 };
+
+// How a checkpoint is written.
+enum class Layout { whole, in_two_parts };
+
+// As two ranks write it: of what has rows the first half of them and the rest, of what has one dimension its
+// halves, of a number all on the second one.
+fs::path save_in_two_parts(const fs::path& root, std::int64_t step, const TrainingState& state) {
+  const at::NoGradGuard no_gradient;
+  CheckpointPart parts[]{{.number = 0, .count = 2}, {.number = 1, .count = 2}};
+  const auto divide = [&](std::vector<Shard> CheckpointPart::*list, const TensorSource& source) {
+    const at::Tensor all = source.make().detach();
+    const std::int64_t rows = all.dim() == 0 ? 0 : all.size(0) / 2;
+    if (rows == 0) {
+      (parts[1].*list).push_back(full_shard(source.name, all));
+      return;
+    }
+    const at::Tensor halves[]{all.narrow(0, 0, rows), all.narrow(0, rows, all.size(0) - rows)};
+    for (int half = 0; half < 2; ++half) {
+      const at::Tensor& rest = halves[half];
+      const std::int64_t begin = half == 0 ? 0 : halves[0].numel();
+      Shard shard = flat_shard(source.name, all.sizes().vec(), begin, rest.reshape({-1}));
+      if (all.dim() > 1) {
+        shard = full_shard(source.name, rest);
+        shard.global_sizes = all.sizes().vec();
+        shard.offsets.front() = half == 0 ? 0 : rows;
+      }
+      (parts[half].*list).push_back(std::move(shard));
+    }
+  };
+  CheckpointContents contents = contents_of(state);
+  for (const TensorSource& source : contents.model) divide(&CheckpointPart::model, source);
+  for (const TensorSource& source : contents.optimizer_tensors) divide(&CheckpointPart::optimizer, source);
+  CheckpointWriter writer(root, step);
+  for (const CheckpointPart& part : parts) {
+    for (FileRecord& file : write_part(writer.directory(), part)) writer.add(std::move(file));
+  }
+  write_rest(writer, contents);
+  return writer.commit(3);
+}
+
+fs::path save_as(Layout layout, const fs::path& root, std::int64_t step, const TrainingState& state) {
+  if (layout == Layout::in_two_parts) return save_in_two_parts(root, step, state);
+  return save_checkpoint(root, step, state);
+}
 
 // Damages the files of one checkpoint and puts them back.
 class Vandal {
@@ -157,6 +202,19 @@ class Vandal {
     return text;
   }
 
+  // The address of a shard, where the file has any, says something else.
+  std::string with_nonsense_address(const std::string& header) {
+    std::vector<std::size_t> addresses;
+    for (std::size_t at = header.find("\"shard:"); at != std::string::npos;
+         at = header.find("\"shard:", at + 1))
+      addresses.push_back(at);
+    if (addresses.empty()) return with_nonsense(header);
+    const std::size_t name = addresses[random_.below(addresses.size())];
+    const std::size_t begin = header.find("\":\"", name) + 4;
+    const std::size_t end = std::max(begin, header.find("}\"", begin));
+    return header.substr(0, begin) + with_nonsense(header.substr(begin, end - begin)) + header.substr(end);
+  }
+
   std::string hostile_header(std::string header) {
     static const std::vector<std::string> metadata{
         R"("shared:0.bias":"2.bias")",
@@ -172,9 +230,12 @@ class Vandal {
       const std::size_t place = header.find(what);
       if (place != std::string::npos) header.replace(place, what.size(), by);
     };
-    switch (random_.below(6)) {
+    switch (random_.below(8)) {
       case 0:
         return with_nonsense(header);
+      case 6:
+      case 7:
+        return with_nonsense_address(header);
       case 1:
         replace("\"F32\"", "\"F64\"");
         return header;
@@ -225,13 +286,21 @@ class Vandal {
 
 bool names_what_is_damaged(const std::string& message) {
   for (const char* fact : {"model.safetensors", "optimizer.safetensors", "random.safetensors", "state.json",
-                           "manifest.json", "tensor '", "optimizer 'optimizer'"}) {
+                           "manifest.json", "tensor '", "optimizer 'optimizer'",
+                           "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
+                           "optimizer-00001-of-00002.safetensors", "optimizer-00002-of-00002.safetensors"}) {
     if (message.find(fact) != std::string::npos) return true;
   }
   return false;
 }
 
-TEST(Damage, TheNewestLoadsOrIsRefusedByNameAndTheOneBeforeLoads) {
+class Damage : public ::testing::TestWithParam<Layout> {};
+INSTANTIATE_TEST_SUITE_P(Layouts, Damage, ::testing::Values(Layout::whole, Layout::in_two_parts),
+                         [](const auto& layout) {
+                           return std::string(layout.param == Layout::whole ? "Whole" : "InTwoParts");
+                         });
+
+TEST_P(Damage, TheNewestLoadsOrIsRefusedByNameAndTheOneBeforeLoads) {
   const char* const wanted = std::getenv("RONDO_SURVIVE_DAMAGED");
   const int rounds = wanted != nullptr ? std::atoi(wanted) : 200;
   const int threads = at::get_num_threads();
@@ -240,10 +309,10 @@ TEST(Damage, TheNewestLoadsOrIsRefusedByNameAndTheOneBeforeLoads) {
   torch::manual_seed(3);
   Subject subject;
   subject.step();
-  const fs::path older = save_checkpoint(directory.path(), 1, subject.state());
+  const fs::path older = save_as(GetParam(), directory.path(), 1, subject.state());
   const std::vector<at::Tensor> at_older = subject.weights();
   subject.step();
-  const fs::path newest = save_checkpoint(directory.path(), 2, subject.state());
+  const fs::path newest = save_as(GetParam(), directory.path(), 2, subject.state());
   const std::vector<at::Tensor> at_newest = subject.weights();
   Vandal vandal(newest, older, 11);
   std::map<std::string, int> outcomes;

@@ -31,7 +31,7 @@ struct Saved {
     description[json::json_pointer(pointer)] = json::parse(value);
     try {
       prepare_optimizer("optimizer", optimizer, model(), description, snapshot.tensors, "checkpoint c",
-                        "c/state.json");
+                        /*trusts_archive=*/false, "c/state.json");
     } catch (const DataError& error) {
       return error.what();
     }

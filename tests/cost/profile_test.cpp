@@ -257,6 +257,21 @@ TEST(StepModel, SaysWhenAMeasuredProfileHasNoOverhead) {
   EXPECT_TRUE(notes().empty());
 }
 
+// Each micro-batch has a part of the overhead, which is counted once: the plan says by how much it may be
+// wrong.
+TEST(StepModel, SaysWhatTheOverheadOfSeveralMicroBatchesMayBe) {
+  Profile profile = random_profile(2, 3, 4);
+  const auto notes = [&](int micro_batches) {
+    return make_step_model(profile, {.ranks = 4, .micro_batches = micro_batches}).notes;
+  };
+  EXPECT_TRUE(notes(3).empty());
+  profile.overhead_s = 0.011;
+  EXPECT_TRUE(notes(1).empty());
+  ASSERT_EQ(notes(3).size(), 1U);
+  for (const char* fact : {"overhead_s", "11 ms", "3 micro-batches", "22 ms"})
+    EXPECT_NE(notes(3)[0].find(fact), std::string::npos) << notes(3)[0];
+}
+
 TEST(Profile, UnitsShareTheTimeOfAPass) {
   Profile profile;
   profile.units = {backward_unit(), backward_unit()};

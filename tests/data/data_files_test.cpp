@@ -10,6 +10,7 @@
 #include "rondo/data/open.h"
 #include "rondo/data/subset.h"
 #include "rondo/data/tensors.h"
+#include "rondo/data/token_options.h"
 #include "tests/errors.h"
 #include "tests/temporary_directory.h"
 
@@ -40,7 +41,7 @@ TEST(DataFiles, TokenFilesAndCifarBatchesAndTheirChosenSamples) {
   tokens.write("x0.bin", std::string(80, '\0'));  // 40 tokens of two bytes
   tokens.write("x1.bin", std::string(60, '\0'));
   DataOptions options{.validation_fraction = 0, .context = 8};
-  options.tokens.vocabulary = 5;
+  options.of_kind.edit<TokenOptions>().vocabulary = 5;
   EXPECT_EQ(starts_of("tokens", tokens, options), (Starts{0, 5, 8}));
   const TemporaryDirectory cifar;
   for (const int batch : {1, 2, 3})

@@ -10,6 +10,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/random.h"
 #include "rondo/data/epoch_order.h"
+#include "rondo/data/image/image_options.h"
 #include "rondo/data/loader.h"
 #include "rondo/data/mixture.h"
 #include "rondo/data/open.h"
@@ -31,7 +32,7 @@ const testing::ImageReference& reference() {
 
 DataOptions options_of(std::int64_t size, double fraction = 0) {
   DataOptions options{.validation_fraction = fraction};
-  options.images.size = size;
+  options.of_kind.edit<ImageOptions>().size = size;
   return options;
 }
 
@@ -96,7 +97,7 @@ TEST(ImageFolder, AugmentationIsAFunctionOfSeedEpochAndSample) {
   EXPECT_TRUE(at::equal(whole[5], data->get_at_epoch(std::vector<std::int64_t>{5}, 2).input()[0]));
   EXPECT_FALSE(at::equal(whole, data->get_at_epoch(all_of(*data), 3).input()));
   DataOptions other = options_of(9);
-  other.images.seed = 1;
+  other.seed = 1;
   const auto with_seed = open_data("image_folder", directory.path(), other).train;
   EXPECT_FALSE(at::equal(whole, with_seed->get_at_epoch(all_of(*data), 2).input()));
   // Whatever the number of threads.
@@ -112,22 +113,22 @@ TEST(ImageFolder, ColoursAreNormalised) {
   const TemporaryDirectory directory;
   write_classes(directory);
   DataOptions plain = options_of(6);
-  plain.images.augment = "none";
-  plain.images.flip = false;
-  plain.images.mean = {"0", "0", "0"};
-  plain.images.deviation = {"1", "1", "1"};
+  plain.of_kind.edit<ImageOptions>().augment = "none";
+  plain.of_kind.edit<ImageOptions>().flip = false;
+  plain.of_kind.edit<ImageOptions>().mean = {"0", "0", "0"};
+  plain.of_kind.edit<ImageOptions>().deviation = {"1", "1", "1"};
   const at::Tensor values =
       open_data("image_folder", directory.path(), plain).train->get(std::vector<std::int64_t>{0}).input();
   EXPECT_GE(values.min().item<float>(), 0);
   EXPECT_LE(values.max().item<float>(), 1);
-  plain.images.mean = {"0.5", "0.25", "0"};
-  plain.images.deviation = {"2", "1", "0.5"};
+  plain.of_kind.edit<ImageOptions>().mean = {"0.5", "0.25", "0"};
+  plain.of_kind.edit<ImageOptions>().deviation = {"2", "1", "0.5"};
   const at::Tensor scaled =
       open_data("image_folder", directory.path(), plain).train->get(std::vector<std::int64_t>{0}).input();
   const at::Tensor mean = at::tensor({0.5F, 0.25F, 0.0F}).view({1, 3, 1, 1});
   const at::Tensor deviation = at::tensor({2.0F, 1.0F, 0.5F}).view({1, 3, 1, 1});
   EXPECT_TRUE(at::allclose(scaled, (values - mean) / deviation, 1e-5, 1e-5));
-  plain.images.deviation = {"1", "0", "1"};
+  plain.of_kind.edit<ImageOptions>().deviation = {"1", "0", "1"};
   expect_facts(message_of<UsageError>([&] { open_data("image_folder", directory.path(), plain); }),
                {"deviation", "0"});
 }
@@ -141,7 +142,7 @@ TEST(ImageFolder, ACorruptImageIsAnErrorOrSkippedAndCounted) {
   const auto strict = open_data("image_folder", directory.path(), options).train;
   ASSERT_EQ(strict->size(), 10);
   expect_facts(message_of<DataError>([&] { strict->get(all_of(*strict)); }), {"broken.jpg'"});
-  options.images.corrupt = "skip";
+  options.of_kind.edit<ImageOptions>().corrupt = "skip";
   const auto data = open_data("image_folder", directory.path(), options).train;
   for (const std::int64_t epoch : {0, 1}) {
     const Batch batch = data->get_at_epoch(all_of(*data), epoch);
@@ -232,7 +233,7 @@ TEST(WebDataset, SamplesAreMembersOfOneName) {
   both.write("a.tar", shard(0, 40));
   both.write("b.tar", shard(40, 40));
   DataOptions options = options_of(8, 0.25);
-  options.images.shuffle_window = 1;
+  options.of_kind.edit<ImageOptions>().shuffle_window = 1;
   const auto part = open_data("webdataset", both.path(), options).train;
   const std::vector<std::int64_t> unmixed = epoch_order_of(part)(1);
   ASSERT_EQ(unmixed.size(), 60U);

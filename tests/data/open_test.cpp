@@ -11,6 +11,7 @@
 #include "rondo/base/random.h"
 #include "rondo/data/cifar.h"
 #include "rondo/data/csv.h"
+#include "rondo/data/data_kinds.h"
 #include "rondo/data/data_options.h"
 #include "rondo/data/idx.h"
 #include "rondo/data/subset.h"
@@ -170,7 +171,47 @@ TEST_F(DamagedFiles, ThroughTheFrontDoor) {
 TEST(DataKinds, AreAllDeclared) {
   std::vector<std::string> declared;
   for (const Declaration& entry : declared_data_kinds()) declared.push_back(entry.name);
+  EXPECT_EQ(declared,
+            (std::vector<std::string>{"cifar10", "cifar100", "csv", "idx", "image_folder", "labelled_text",
+                                      "masked_text", "regression", "text", "tokens", "webdataset"}));
   EXPECT_EQ(declared, data_kinds());
+}
+
+TEST(DataKinds, EachHasItsOptionsStruct) {
+  for_each_data_kind([](auto kind) {
+    using Kind = decltype(kind);
+    for (const Declaration& declared : Kind::declarations())
+      EXPECT_EQ(declared.options.type(), std::type_index(typeid(typename Kind::Options))) << declared.name;
+  });
+}
+
+TEST(DataKinds, TextsGoToTheOptionsOfTheKindsThatTakeThem) {
+  const KindOptions options = read_kind_options({{"label-column", "2"},
+                                                 {"extensions", "txt,md"},
+                                                 {"vocabulary-size", "7"},
+                                                 {"image-size", "9"},
+                                                 {"shuffle-window", "3"},
+                                                 {"layers", "4"}});
+  EXPECT_EQ(options.get<LabelColumnOption>().label_column, "2");
+  EXPECT_EQ(options.get<TextOptions>().extensions, (std::vector<std::string>{"txt", "md"}));
+  EXPECT_EQ(options.get<ExtensionsOption>().extensions, (std::vector<std::string>{"txt", "md"}));
+  EXPECT_EQ(options.get<TokenOptions>().vocabulary, 7);
+  EXPECT_EQ(options.get<ImageOptions>().size, 9);
+  EXPECT_EQ(options.get<ImageOptions>().shuffle_window, 3);
+  expect_facts(message_of<UsageError>([] {
+                 read_kind_options({{"image-size", "0"}});
+               }),
+               {"--image-size", "0"});
+}
+
+TEST(DataKinds, ACopyOfOptionsIsItsOwn) {
+  DataOptions first{.of_kind = TextOptions{{.extensions = {"txt"}}, {}}};
+  DataOptions second = first;
+  second.of_kind.edit<TextOptions>().extensions = {"md"};
+  second.of_kind.edit<TokenOptions>().vocabulary = 5;
+  EXPECT_EQ(first.of_kind.get<TextOptions>().extensions, std::vector<std::string>{"txt"});
+  EXPECT_EQ(first.of_kind.get<TokenOptions>().vocabulary, std::nullopt);
+  EXPECT_EQ(second.of_kind.get<TokenOptions>().vocabulary, 5);
 }
 
 }  // namespace

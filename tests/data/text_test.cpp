@@ -80,9 +80,9 @@ TEST(Text, ADirectoryIsOneTextInSortedOrder) {
   const DataOptions options{.validation_fraction = 0, .context = 2};
   EXPECT_EQ(covered(*open_data("auto", directory.path(), options).train), "ayayazazazBBBBBBB");
   DataOptions only_txt = options;
-  only_txt.extensions = {".txt"};
+  only_txt.of_kind.edit<TextOptions>().extensions = {".txt"};
   EXPECT_EQ(covered(*open_data("auto", directory.path(), only_txt).train), "azazazBBBBBBB");
-  only_txt.extensions = {"md"};
+  only_txt.of_kind.edit<TextOptions>().extensions = {"md"};
   EXPECT_EQ(covered(*open_data("auto", directory.path(), only_txt).train), "aya");
 }
 
@@ -117,7 +117,7 @@ TEST(Text, ErrorsSayWhatIsMissing) {
   expect_facts(failure(small), {"257 bytes", "258"});
   EXPECT_EQ(failure(directory.write("fits.txt", alphabet(258))), "no exception");
   DataOptions endings;
-  endings.extensions = {".py"};
+  endings.of_kind.edit<TextOptions>().extensions = {".py"};
   expect_facts(failure(directory.path(), endings), {".py"});
   const auto usage = [&](const DataOptions& options) {
     return message_of<UsageError>([&] { open_data("text", tiny, options); });

@@ -40,7 +40,7 @@ std::vector<std::int64_t> values(const at::Tensor& tensor) {
 
 DataOptions options_of(std::int64_t context, double fraction = 0, std::int64_t vocabulary = 1000) {
   DataOptions options{.validation_fraction = fraction, .context = context};
-  options.tokens.vocabulary = vocabulary;
+  options.of_kind.edit<TokenOptions>().vocabulary = vocabulary;
   return options;
 }
 
@@ -56,7 +56,7 @@ TEST(TokenFiles, WindowsOfBothTypesRunOverTheEndsOfFiles) {
     write("part2.bin", counted(2, base + 7));
     write("part3.bin", counted(12, base + 9));
     DataOptions options = options_of(5, 0, base + 100);
-    if (wide) options.tokens.type = "uint32";
+    if (wide) options.of_kind.edit<TokenOptions>().type = "uint32";
     const OpenedData data = open_data("tokens", directory.path(), options);
     EXPECT_EQ(data.kind, "tokens");
     EXPECT_EQ(data.validation, nullptr);
@@ -88,14 +88,14 @@ TEST(TokenFiles, WhatFollowsADocumentIsMaskedWhenAsked) {
   const TemporaryDirectory directory;
   const std::string path = directory.write("t.bin", stored<std::uint16_t>({5, 6, 9, 7, 8, 9, 4, 3, 2}));
   DataOptions options = options_of(4);
-  options.tokens.end_of_document = 9;
+  options.of_kind.edit<TokenOptions>().end_of_document = 9;
   const std::vector<std::int64_t> both = {0, 1};
   EXPECT_EQ(values(open_data("tokens", path, options).train->get(both).target()),
             (std::vector<std::int64_t>{6, 9, 7, 8, 9, 4, 3, 2}));
-  options.tokens.boundaries = "masked";
+  options.of_kind.edit<TokenOptions>().boundaries = "masked";
   EXPECT_EQ(values(open_data("tokens", path, options).train->get(both).target()),
             (std::vector<std::int64_t>{6, 9, -100, 8, 9, -100, 3, 2}));
-  options.tokens.end_of_document.reset();
+  options.of_kind.edit<TokenOptions>().end_of_document.reset();
   expect_facts(message_of<UsageError>([&] { open_data("tokens", path, options); }),
                {"end-of-document", "t.bin'"});
 }

@@ -261,6 +261,17 @@ TEST(CheckpointDirectory, AFullDiskIsOneErrorAndLeavesThePreviousCheckpoint) {
   EXPECT_EQ(result, 0);
 }
 
+// As on file systems that cannot rename directories.
+TEST(CheckpointDirectory, ARenameThatFailsIsOneErrorAndLeavesThePreviousCheckpoint) {
+  const TemporaryDirectory directory;
+  save(directory.path(), 1, 1);
+  OutputFile(directory / checkpoint_name(2), OutputFile::Mode::create).close();  // which no rename replaces
+  testing::expect_facts(testing::message_of<Error>([&] { save(directory.path(), 2, 1); }), {"step-00000002"});
+  EXPECT_EQ(names_in(directory.path()), (std::vector<std::string>{checkpoint_name(1), checkpoint_name(2)}));
+  EXPECT_EQ(steps(directory.path()), std::vector<std::int64_t>{1});
+  EXPECT_TRUE(verify_checkpoint(directory / checkpoint_name(1)).empty());
+}
+
 TEST(CheckpointDirectory, AFileSizeLimitIsOneErrorAndLeavesThePreviousCheckpoint) {
   const TemporaryDirectory directory;
   EXPECT_EQ(in_child([&] {

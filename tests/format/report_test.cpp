@@ -4,6 +4,7 @@
 #include <map>
 
 #include "rondo/base/error.h"
+#include "rondo/base/text.h"
 #include "rondo/format/report/document.h"
 #include "rondo/format/report/downsample.h"
 #include "rondo/format/report/run_data.h"
@@ -274,6 +275,27 @@ TEST(Report, DrawsMemoryOfOneStepAndThePeakByUnit) {
   ASSERT_EQ(drawn.size(), 31U) << "the largest, and one bar for the rest";
   EXPECT_EQ(drawn[0], (nlohmann::ordered_json{"h.39", 0, 139}));
   EXPECT_EQ(drawn[30][0], "10 more");
+}
+
+// A file with very many categories, which rondo does not write, is drawn in time and space of its length.
+TEST(Report, OfVeryManyCategoriesTheRestIsOne) {
+  const TemporaryDirectory directory;
+  write_all(directory / "config.json", "{}");
+  nlohmann::json units = nlohmann::json::array();
+  for (int i = 0; i < 100; ++i)
+    units.push_back({{"name", str("unit", i)}, {"categories", {{str("category", i), i == 99 ? 1000 : 1}}}});
+  const nlohmann::json peak{{"rank", 0},      {"peak_bytes", 1099}, {"step", 1},
+                            {"phase", "end"}, {"unit", "unit99"},   {"units", std::move(units)}};
+  write_all(directory / "memory.json", nlohmann::json{{"ranks", {peak}}}.dump());
+  const auto memory = report_document(read_run(directory.path()))["memory"];
+  ASSERT_EQ(memory["categories"].size(), 31U);
+  EXPECT_EQ(memory["categories"][0], "category0");
+  EXPECT_EQ(memory["categories"][30], "70 more");
+  const auto& drawn = memory["peaks"][0]["units"];
+  ASSERT_EQ(drawn.size(), 31U);
+  EXPECT_EQ(drawn[0][0], "unit99");
+  EXPECT_EQ(drawn[0][31], 1000);
+  EXPECT_EQ(drawn[30][31], 69) << "of the units that are drawn as one";
 }
 
 TEST(Report, SaysWhatIsMissingOfMemory) {

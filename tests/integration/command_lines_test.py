@@ -62,6 +62,10 @@ MISSING = [["train", "--data", "GONE"], ["train", "--data", "HERE", "--init-weig
            ["train", "--data", "HERE", "--config", "GONE"], ["train", "--data", "HERE", "--resume", "GONE"],
            ["train", "--data", "HERE", "--model", "bert", "--init", "GONE"],
            ["train", "--data", "HERE", "--model", "bert", "--vocabulary", "GONE"],
+           ["train", "--data", "HERE", "--model", "gpt", "--tokenizer", "GONE"], ["tokenize", "HERE", "-o", "OUT", "--tokenizer", "GONE"],
+           ["evaluate", "RUN", "--data", "HERE", "--checkpoint", "GONE"], ["predict", "RUN", "--data", "HERE", "--checkpoint", "GONE"],
+           ["export", "RUN", "-o", "OUT.safetensors", "--checkpoint", "GONE"],
+           ["bench", "step", "--variant", "planned --plan GONE"],
            ["plan", "GONE", "--memory-limit", "1GiB"], ["plan", "--profile", "GONE", "--memory-limit", "1GiB"],
            ["tokenize", "GONE", "-o", "OUT"], ["train", "--data", "HERE,GONE", "--data-weights", "1,1"],
            ["evaluate", "GONE"], ["predict", "GONE", "--data", "HERE"], ["export", "GONE", "-o", "OUT.safetensors"],
@@ -74,6 +78,8 @@ MISSING = [["train", "--data", "GONE"], ["train", "--data", "HERE", "--init-weig
 @pytest.mark.parametrize("words", MISSING, ids=lambda words: "-".join(words))
 def test_a_path_that_is_not_there_is_wrong_usage(rondo, tmp_path, words):
     (tmp_path / "HERE").write_text("some text " * 100)
+    (tmp_path / "RUN").mkdir()
+    (tmp_path / "RUN" / "config.json").write_text('{"model": "gpt-tiny", "data": "HERE"}')
     before = sorted(path.name for path in tmp_path.iterdir())
     result = rondo(*words)
     assert result.returncode == 2 and "GONE" in result.stderr, result.stderr

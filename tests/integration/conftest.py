@@ -88,12 +88,13 @@ def plugin_environment(rondo_bin, clean_environment):
 
 @pytest.fixture
 def python_ranks(plugin_environment, tmp_path):
-    """python_ranks(PROGRAM, SIZE) runs `PROGRAM RENDEZVOUS RANK SIZE` for each rank and returns (process, output, errors) of
+    """python_ranks(PROGRAM, SIZE, env={...}) runs `PROGRAM RENDEZVOUS RANK SIZE` for each rank and returns (process, output, errors) of
     each; all are killed after `timeout` seconds."""
 
-    def run_ranks(program, size, timeout=180):
+    def run_ranks(program, size, timeout=180, env=None):
         ranks = [subprocess.Popen([sys.executable, program, f"file://{tmp_path}/store", str(rank), str(size)], text=True,
-                                  env=plugin_environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                                  env=plugin_environment | (env or {}), cwd=tmp_path, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE)
                  for rank in range(size)]
         try:
             return [(process, *process.communicate(timeout=timeout)) for process in ranks]

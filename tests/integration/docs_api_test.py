@@ -15,7 +15,7 @@ namespace rondo::{space} {{
 
 // A number.
 struct Number {{
-  int value = 0;  // of it
+  int value = 0;{behind}
 }};
 
 {function}int twice(int number);
@@ -28,28 +28,89 @@ struct Number {{
 }}  // namespace rondo::{space}
 """
 
+# What four of its members lack, others need not have: what a base class has said, and what is not public.
+CLASS = """class Number final : public Value {
+ public:
+  Number() = default_of<Number>();
+  Number(const Number&) = delete;
+  ~Number() override;
+  // The number.
+  int value() const { return value_; }
+  int twice() const;  // of it
+  void print(std::ostream& stream,
+             int width) const override;
+  void grow(int by,
+            int most);
+  // Of numbers.
+  enum class Kind {
+    odd,
+    even,  // none is left
+  };
+  int zero() const {
+    return 0;
+  }
 
-def header(space, function=COMMENT, enumeration="// Kinds of numbers.\n"):
-    return HEADER.format(space=space, function=function, enumeration=enumeration)
+ private:
+  int value_;
+};
+"""
+
+
+def header(space, function=COMMENT, enumeration="// Kinds of numbers.\n", behind="  // of it"):
+    return HEADER.format(space=space, function=function, enumeration=enumeration, behind=behind)
+
+
+def without_details(text):
+    return re.sub(r"^namespace (\w+_)?detail \{$.*?^\}  // namespace (\w+_)?detail$", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
 def bare_declarations(text):
     """The first line of each declaration of a namespace that has no comment. By the layout of clang-format: these lines alone
     are not indented."""
-    text = re.sub(r"^namespace (\w+_)?detail \{$.*?^\}  // namespace (\w+_)?detail$", "", text, flags=re.MULTILINE | re.DOTALL)
     begins = re.compile(r"(?!\s|[}#]|//|namespace )")
     needs_none = re.compile(r"(class|struct|enum class) \w+;$|TORCH_MODULE\(|.*[;}]\s+// ")
     found, before = [], ""
-    for line in text.splitlines():
+    for line in without_details(text).splitlines():
         if line and begins.match(line) and not needs_none.match(line) and not before.startswith(("//", "template <")):
             found.append(line)
         before = line
     return found
 
 
+def bare_members(text):
+    """The same of what classes and enumerations have that a program may use. By the layout of clang-format: a member begins
+    two columns behind its class, what goes on is further in, `public:` is one column behind."""
+    head = re.compile(r"(class|struct|enum class|enum)\b[^;(]*\{$")
+    label = re.compile(r"(public|protected|private):")
+    needs_none = re.compile(r"using .*::|friend |(virtual )?~|(class|struct|enum class) \w+;$")
+    found, scopes, before, lines = [], [], "", without_details(text).splitlines()
+    # A scope: the column of its members, and whether those are public.
+    for number, line in enumerate(lines):
+        words, column = line.strip(), len(line) - len(line.lstrip())
+        if words:
+            while scopes and column < scopes[-1][0] - 1:
+                scopes.pop()
+        at_member = not scopes or column == scopes[-1][0]
+        if scopes and column == scopes[-1][0] - 1 and label.match(words):
+            scopes[-1] = scopes[-1][0], words.startswith("public")
+        elif scopes and at_member and words and not words.startswith(("}", "#", "//")) and all(public for _, public in scopes):
+            end = number
+            while not re.search(r"[;{}]( *//.*)?$", lines[end]) and len(lines[end + 1]) - len(lines[end + 1].lstrip()) > column:
+                end += 1
+            # A comment stands above, behind the last line, or between a template's parameters and the rest.
+            above = [before.strip()] + [lines[number + 1].strip()] * words.startswith("template <")
+            if not any(each.startswith(("//", "template <")) for each in above) and "  // " not in lines[end] and not needs_none.match(words) \
+                    and not re.search(r"\boverride\b|= (delete|default)\b", " ".join(lines[number:end + 1])):
+                found.append(words)
+        if at_member and (begins := head.match(words)):
+            scopes.append((column + 2, begins[1] != "class"))
+        before = line
+    return found
+
+
 def test_every_public_declaration_has_a_comment(repository):
-    found = {name: bare for name in sorted(public_headers(repository))
-             if (bare := bare_declarations((repository / name).read_text()))}
+    texts = {name: (repository / name).read_text() for name in sorted(public_headers(repository))}
+    found = {name: bare for name, text in texts.items() if (bare := bare_declarations(text) + bare_members(text))}
     assert found == {}
 
 
@@ -57,6 +118,9 @@ def test_the_check_sees_what_has_none():
     assert bare_declarations(header("one")) == []
     assert bare_declarations(header("one", function="")) == ["int twice(int number);"]
     assert bare_declarations(header("one", enumeration="")) == ["enum class Kind {"]
+    assert bare_members(header("one")) == []
+    assert bare_members(header("one", behind="")) == ["int value = 0;"]
+    assert bare_members(CLASS) == ["Number() = default_of<Number>();", "void grow(int by,", "odd,", "int zero() const {"]
     # The comment above belongs to the one above.
     assert bare_declarations(header("one", function=f"{COMMENT}int half(int number);\n")) == ["int twice(int number);"]
 

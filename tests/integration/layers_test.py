@@ -107,14 +107,15 @@ def folder_cycles(root):
 
 def backends_by_name(root):
     """Whoever needs to know what an engine can do asks its traits (rondo/backend/engine/traits.h). Outside an engine's own
-    folder only the registry includes its headers, and the plug-in that is the native engine for Python; nobody casts to it or asks
+    folder only the registry and its list of folders include its headers, and the plug-in that is the native engine for Python; nobody casts to it or asks
     for its name."""
     engines = sorted(path.name for path in (root / "rondo" / "backend").iterdir()
                      if any((path / header).is_file() for header in ("factory.h", f"{path.name}_backend.h")))
     header = re.compile(rf'#\s*include\s*[<"](rondo/backend/(?:{"|".join(engines)})/[^>"]+)')
     cast = re.compile(r"(?:dynamic|static)(?:_pointer|_intrusive_pointer)?_cast<[^>]*(?<!Extended)Backend\b[^>]*>")
     name = re.compile(r"(?:getBackendName|backend_name)\(\)\s*[!=]=|[!=]=\s*[\w.>()-]*(?:getBackendName|backend_name)\(\)")
-    may_include = {root / "rondo" / "backend" / "registry.cpp", root / "python" / "module.cpp"}
+    backend = root / "rondo" / "backend"
+    may_include = {backend / "registry.cpp", backend / "engine_folders.h", root / "python" / "module.cpp"}
     found = []
     for path in sorted(path for top in ("rondo", "apps", "examples", "python") for path in (root / top).rglob("*")):
         parts = path.relative_to(root).parts
@@ -214,8 +215,8 @@ def test_files_are_opened_and_json_is_parsed_in_one_place(repository):
     ways = {re.compile(r"\bjson::(parse|accept|sax_parse)\(", re.IGNORECASE): {"rondo/base/json_strict.cpp"},
             re.compile(r"std::ofstream|\bfopen\("): set(),
             # Log files of workers are written by the workers themselves, and grow while they are read.
-            re.compile(r"\bO_CREAT\b"): {"rondo/base/output.cpp", "rondo/format/file.cpp", "rondo/format/run_lock.cpp",
-                                         "rondo/launch/worker.cpp", "rondo/memory/file_memory.cpp"}}
+            re.compile(r"\bO_CREAT\b"): {"rondo/base/appended_output.cpp", "rondo/base/output.cpp", "rondo/format/file.cpp",
+                                         "rondo/format/run_lock.cpp", "rondo/launch/worker.cpp", "rondo/memory/file_memory.cpp"}}
     found = []
     for path in sorted([*(repository / "rondo").rglob("*"), *(repository / "apps").rglob("*")]):
         if path.suffix not in SOURCES:

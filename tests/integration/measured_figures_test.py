@@ -5,11 +5,17 @@ import re
 import pytest
 from measured import MOST_OVER_MINIMUM, REPOSITORY, RULE, peer_ratio, ratio_text, section, tables
 
-DOCUMENTS = ["README.md", "docs/sharded.md", "docs/multi_host.md"]
+DOCUMENTS = ["README.md", "docs/sharded.md", "docs/multi_host.md", "docs/status.md"]
+# These have figures of their own beside.
+WITHOUT_TABLES = ["docs/status.md", "docs/model_parallel.md", "docs/precision.md"]
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+\.md)?(?:#([^)\s]+))?\)")
 # A figure is a number with one of these behind it; "0.6 to 0.8 of its memory" has two.
 NUMBER = r"\d+(?:\.\d+)?"
 FIGURE = re.compile(rf"({NUMBER})(?: to ({NUMBER}))?(?: %| x\b|x\b| times\b| ms\b| us\b| of its memory\b| of the time\b)")
+# "[0.875](benchmarks.md#training-steps) of the work".
+LINKED_FIGURE = re.compile(rf"\[({NUMBER})(?: %| x| times)?\]\(")
+# A figure that says how fast or how large something is next to something else.
+RATIO = re.compile(rf"{NUMBER} (?:x |times )(?:as|the|the work|PyTorch|computation)|{NUMBER} of (?:PyTorch|the work|the independent)")
 
 
 def numbers_of(text):
@@ -34,10 +40,11 @@ def citations(document):
         links = LINK.findall(line) or (LINK.findall(introduction) if row else [])
         for page, place in links:
             target = (document.parent / page).resolve() if page else document
-            if target.name in ("benchmarks.md", "planner.md", "sharded.md") and FIGURE.search(line):
-                # "(goal 1.18)" is what was wanted, not what was measured.
-                measured = re.sub(r"\(goal [^)]*\)", "", line)
-                yield number, target, place, [f for match in FIGURE.findall(measured) for f in match if f]
+            # "(goal 1.18)" is what was wanted, not what was measured.
+            measured = re.sub(r"\(goal [^)]*\)", "", line)
+            figures = [f for match in FIGURE.findall(measured) for f in match if f] + LINKED_FIGURE.findall(measured)
+            if target.name in ("benchmarks.md", "planner.md", "sharded.md") and figures:
+                yield number, target, place, figures
                 break
 
 
@@ -55,6 +62,47 @@ def test_cited_figures_are_those_of_the_table_behind_the_link(name):
         assert found >= 10
     # What a page cites of another's tables, it cites with a link.
     assert found > 0
+
+
+def sections(text):
+    """Each heading's own part, without those of the headings below it."""
+    return re.split(r"(?m)^(?=#+ )", text)
+
+
+@pytest.mark.parametrize("name", WITHOUT_TABLES)
+def test_ratios_without_a_table_say_with_what_and_when_they_were_measured(name):
+    found = 0
+    for part in sections((REPOSITORY / name).read_text()):
+        loose = [line for line in part.splitlines() if RATIO.search(line) and not LINK.search(line)]
+        if not loose:
+            continue
+        found += 1
+        assert re.search(r"20\d\d-\d\d-\d\d", part), f"{name} does not say when this was measured: {loose[0]}"
+        assert re.search(r"`[^`]*(?:rondo (?:bench|doctor)|make |bench/peers/)[^`]*`", part), f"{name} does not say with what: {loose[0]}"
+    assert found > 0
+
+
+def test_the_idle_times_of_schedules_are_those_of_the_table():
+    page = section((REPOSITORY / "docs" / "model_parallel.md").read_text(), "how-long-ranks-stand-still")
+    figures = section((REPOSITORY / "docs" / "benchmarks.md").read_text(), "pipelines-of-4-ranks-emulated-accelerators")
+    measured = {row["schedule"]: row for row in tables(figures)[0]}
+    rows = tables(page)[0]
+    assert len(rows) == len(measured) == 3
+    for row in rows:
+        of = measured[row["schedule"].strip("`")]
+        idle = max(map(float, of["ranks idle, ms"].split(", ")))
+        assert float(row["idle, ms"]) == idle
+        assert float(row["simulated"]) in map(float, of["simulated"].split(", "))
+        assert row["of the step"] == f"{100 * idle / float(of['step p50 ms']):.0f} %"
+
+
+def test_ratios_of_the_plug_in_are_those_of_its_steps():
+    page = section((REPOSITORY / "python" / "README.md").read_text(), "measured")
+    assert re.search(r"`bench/peers/[^`]*` on 20\d\d-\d\d-\d\d", page)
+    table, = [t for t in tables(page) if "ratio" in t[0]]
+    for row in table:
+        gloo, rondo = (float(re.match(rf"({NUMBER}) ms", row[f"over {engine}"].replace(" a step", ""))[1]) for engine in ("Gloo", "rondo"))
+        assert float(row["ratio"]) == pytest.approx(gloo / rondo, abs=0.005), row
 
 
 def test_every_row_of_the_readme_with_figures_links_to_one_table():

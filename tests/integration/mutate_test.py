@@ -40,6 +40,28 @@ def readers(repository):
             yield str(source.relative_to(repository).with_suffix("")).removeprefix("rondo/")
 
 
+# How programs write where a flag says, up to the argument that has it.
+WRITES = re.compile(r"\b(?:write_output|write_json|make_shared<(?:CsvLog|JsonLog)>)\(\s*([\w.>-]+)"
+                    r"|\(\s*([\w.>-]+),\s*(?:rondo::)?ReplacedFile::Links::follow")
+
+
+def writes(repository):
+    """As crafted.WRITES names them."""
+    for source in (repository / "apps").rglob("*.cpp"):
+        if source.parent.name == "common":
+            continue
+        for match in WRITES.finditer(source.read_text()):
+            yield f"{source.relative_to(repository).with_suffix('')}:{match[1] or match[2]}"
+
+
+def test_every_output_flag_has_a_writer(repository):
+    known = crafted.WRITES.keys() | crafted.OTHER_WRITES.keys()
+    found = set(writes(repository))
+    assert found - known == set(), "add a writer to tests/mutate/crafted.py"
+    assert known - found == set(), "they are gone"
+    assert {writer for tried in crafted.WRITES.values() for writer in tried} == set(crafted.WRITERS)
+
+
 def taken_in_turn(cases):
     """One case of each program, then a second one of each, and so on: a slice of any length has something of all."""
     turns = {}

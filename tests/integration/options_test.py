@@ -1,5 +1,5 @@
-"""Flags that strategies, models and kinds of data declare: help, the page about them, what is refused, and a program that
-adds a strategy of its own."""
+"""Flags that strategies, models, kinds of data and engines declare: help, the page about them, what is refused, and a program
+that adds a strategy and an engine of its own."""
 import importlib.util
 import json
 import re
@@ -61,7 +61,8 @@ def test_full_help_has_every_flag(rondo, declared):
     ("planned", ["plan", "profile", "plan-time-limit"], ["strategy-seed"]), ("random", ["strategy-seed"], ["plan"]),
     ("one_device", [], ["codec"]), ("bert", ["task", "init", "vocabulary"], []), ("gpt", ["layers", "context"], ["task"]),
     ("mlp", [], ["layers"]), ("csv", ["label-column"], ["extensions"]), ("text", ["extensions"], ["label-column"]),
-    ("hierarchical", [], ["codec"])])
+    ("hierarchical", ["inter-host-engine", "inter-host-codec", "inter-host-window"], ["codec"]),
+    ("gloo", [], ["inter-host-codec", "codec"])])
 def test_help_about_one_thing_has_its_flags(rondo, name, has, lacks):
     said = rondo("train", "--help", name)
     assert said.returncode == 0, said.stderr
@@ -106,6 +107,18 @@ def test_the_page_says_what_the_program_says(repository, declared):
     (["--strategy", "zero3", "--mixed-precision", "param=int8"], ["--mixed-precision", "int8", "bfloat16"]),
     (["--strategy", "zero9"], ["--strategy", "zero9", "zero3"]),
     (["--backend", "pigeon"], ["--backend", "pigeon", "gloo"]),
+    (["--backend", "gloo", "--inter-host-window", "2"], ["--inter-host-window", "--backend gloo", "hierarchical"]),
+    (["--backend", "./some.so:engine", "--inter-host-window", "2"], ["--inter-host-window", "hierarchical"]),
+    (["--backend", "gloo(codec=int8)"], ["gloo(codec=int8)", "no options"]),
+    (["--backend", "native(x)"], ["native(x)", "no options"]),
+    (["--backend", "hierarchical(native, gloo, window=0)"], ["--inter-host-window", "0", "above 0"]),
+    (["--backend", "hierarchical(native, gloo, windw=3)"], ["windw=3", "inter-host-window"]),
+    (["--backend", "hierarchical(native, gloo, codec=int9)"], ["--inter-host-codec", "int9", "int8"]),
+    (["--backend", "hierarchical(native, pigeon)"], ["--inter-host-engine", "pigeon", "gloo"]),
+    (["--backend", "hierarchical(native, gloo"], ["hierarchical(native, gloo", "bracket"]),
+    (["--backend", "hierarchical(window=2)", "--inter-host-window", "3"], ["--inter-host-window 3", "window=2"]),
+    (["--backend", "hierarchical", "--inter-host-chunk", "1"], ["--inter-host-chunk", "1", "4.0 KiB"]),
+    (["--inter-host-engine", "pigeon"], ["--inter-host-engine", "pigeon", "gloo"]),
     (["--workers", 2], ["--workers"]),
 ])
 def test_refused_by_name(rondo, text, tmp_path, flags, facts):
@@ -123,6 +136,8 @@ def test_refused_by_name(rondo, text, tmp_path, flags, facts):
     ({"cased": "perhaps", "model": "bert"}, ["--cased", "perhaps", "true or false"]),
     ({"loader_workers": 2}, ["loader_workers", "not a flag"]),
     ({"workers": 2, "strategy": "ddp"}, ["--workers", "ddp", "parameter_server"]),
+    ({"inter_host_window": 2, "backend": "gloo"}, ["--inter-host-window", "gloo", "hierarchical"]),
+    ({"backend": "hierarchical(native, gloo, window=0)"}, ["--inter-host-window", "0", "above 0"]),
 ])
 def test_configuration_files_are_held_to_the_same(rondo, text, tmp_path, content, facts):
     (tmp_path / "c.json").write_text(json.dumps(content))
@@ -158,7 +173,38 @@ def test_the_kind_that_data_turns_out_to_be_decides(rondo, table, tmp_path):
     assert rondo(*flags, "--label-column", "label").returncode == 0
 
 
-# A strategy of one's own
+def test_a_model_that_does_not_take_the_data_names_those_that_do(rondo, text, table, tmp_path):
+    refused(rondo("train", "--data", text, "--model", "mlp", "--run-dir", tmp_path / "a"),
+            "--model mlp", "text", "gpt, gpt-25m or gpt-tiny")
+    refused(rondo("train", "--data", table, "--model", "gpt-tiny", "--run-dir", tmp_path / "b"),
+            "--model gpt-tiny", "csv", "convnet or mlp")
+
+
+@pytest.mark.parametrize("command", ["evaluate", "predict", "profile", "bench"])
+def test_other_programs_look_at_engines_too(rondo, text, tmp_path, command):
+    (tmp_path / "run").mkdir()
+    flags = {"evaluate": [tmp_path / "run"], "predict": [tmp_path / "run", "--data", text],
+             "profile": ["--json", tmp_path / "profile.json"], "bench": ["step"]}[command]
+    result = rondo(command, *flags, "--backend", "hierarchical(native, gloo, windw=3)")
+    assert result.returncode == 2 and "windw=3" in result.stderr and "inter-host-window" in result.stderr, result.stderr
+
+
+def test_brackets_are_another_way_to_say_flags(rondo, text, tmp_path):
+    job = ["train", "--data", text, *SMALL]
+    first = rondo(*job, "--run-dir", tmp_path / "a", "--backend", "hierarchical(native, gloo, window=2, codec=int8)")
+    assert first.returncode == 0, first.stderr
+    said = json.loads((tmp_path / "a" / "config.json").read_text())
+    assert (said["backend"], said["inter_host_window"], said["inter_host_codec"]) == ("hierarchical", 2, "int8")
+    second = rondo("train", "--config", tmp_path / "a" / "config.json", "--run-dir", tmp_path / "b", "--inter-host-window", 5,
+                   "--backend", "hierarchical(codec=none)")
+    assert second.returncode == 0, second.stderr
+    assert json.loads((tmp_path / "b" / "config.json").read_text()) == {**said, "inter_host_window": 5, "inter_host_codec": "none"}
+    third = rondo("train", "--config", tmp_path / "a" / "config.json", "--run-dir", tmp_path / "c", "--backend", "native")
+    assert third.returncode == 0, third.stderr
+    assert json.loads((tmp_path / "c" / "config.json").read_text())["inter_host_window"] == 4
+
+
+# A strategy and an engine of one's own
 
 
 def test_a_program_adds_a_strategy_with_an_option(run, rondo_bin, clean_environment, text, tmp_path):
@@ -181,5 +227,29 @@ def test_a_program_adds_a_strategy_with_an_option(run, rondo_bin, clean_environm
         refused(run(program, *job, "--run-dir", tmp_path / "no", *flags, env=clean_environment), *facts)
 
 
-def test_rondo_itself_does_not_know_it(rondo, text):
+def test_a_program_adds_an_engine_with_an_option(run, rondo_bin, clean_environment, text, tmp_path):
+    program = rondo_bin / "own_strategy"
+    about = run(program, "--help", "loud", env=clean_environment)
+    assert about.returncode == 0 and re.search(r"--loudness .*3", about.stdout) and "--inter-host" not in about.stdout
+    everything = run(program, "--help-all", env=clean_environment).stdout
+    assert "--loudness" in everything and "--inter-host-codec" in everything
+    job = ["--data", text, *SMALL]
+    for number, flags in enumerate([["--backend", "loud", "--loudness", 5], ["--backend", "loud(loudness=5)"]]):
+        trained = run(program, *job, "--run-dir", tmp_path / str(number), *flags, env=clean_environment)
+        assert trained.returncode == 0 and "world, loudness 5" in trained.stderr, trained.stderr
+        said = json.loads((tmp_path / str(number) / "config.json").read_text())
+        assert (said["backend"], said["loudness"]) == ("loud", 5)
+    resumed = run(program, "--run-dir", tmp_path / "0", "--resume", "--steps", 3, env=clean_environment)
+    assert resumed.returncode == 0 and "world, loudness 5" in resumed.stderr, resumed.stderr
+    for flags, facts in [(["--backend", "gloo", "--loudness", 2], ["--loudness", "--backend gloo", "loud"]),
+                         (["--backend", "loud", "--loudness", 10], ["--loudness", "10", "from 1 to 9"]),
+                         (["--backend", "loud(loudness=10)"], ["--loudness", "10", "from 1 to 9"]),
+                         (["--backend", "loud(pitch=1)"], ["pitch=1", "loudness"]),
+                         (["--backend", "loud", "--inter-host-window", 2], ["--inter-host-window", "hierarchical"])]:
+        refused(run(program, *job, "--run-dir", tmp_path / "no", *flags, env=clean_environment), *facts)
+        assert not (tmp_path / "no").exists()
+
+
+def test_rondo_itself_does_not_know_them(rondo, text):
     refused(rondo("train", "--data", text, "--strategy", "checked"), "checked", "ddp")
+    refused(rondo("train", "--data", text, "--backend", "loud"), "loud", "gloo")

@@ -3,6 +3,7 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 
 @pytest.fixture(scope="session")
@@ -89,18 +90,58 @@ def test_relative_paths_serve_from_any_folder(train, rondo, module, tmp_path):
     assert [path.name for path in (tmp_path / "runs").iterdir()][0].endswith("-libmine")
 
 
-def test_profile_and_plan(rondo, module, train, tmp_path):
-    shape = json.dumps({"input_shape": [2], "classes": 3, "width": 64})
-    result = rondo("profile", "--model", f"{module}:make_model", "--model-config", shape, "--unit-rules", "name:output.*",
-                   "--batch-size", 32, "--passes", 2, "--largest", "64KiB", "--json", "profile.json")
+@pytest.fixture(params=["module", "script"])
+def own(request, module, script):
+    """Of a model of each kind: what --model says, what its units are, and flags that say so."""
+    if request.param == "script":
+        return script, ["root"], []
+    return f"{module}:make_model", ["root", "block0", "block1", "output.0"], ["--unit-rules", "name:output.*"]
+
+
+def test_profile_and_plan(rondo, own, train, tmp_path):
+    model, units, flags = own
+    shape = json.dumps({"input_shape": [2], "classes": 3})
+    result = rondo("profile", "--model", model, "--model-config", shape, *flags, "--batch-size", 32, "--passes", 2, "--largest",
+                   "64KiB", "--json", "profile.json")
     assert result.returncode == 0, result.stderr
     profile = json.loads((tmp_path / "profile.json").read_text())
-    assert [unit["name"] for unit in profile["units"]] == ["root", "block0", "block1", "output.0"]
+    assert [unit["name"] for unit in profile["units"]] == units
     planned = rondo("plan", "profile.json", "--memory-limit", "1GiB", "--plan-out", "plan.json", "--quiet")
     assert planned.returncode == 0, planned.stderr
-    result = train(f"{module}:make_model", "--model-config", json.dumps({"width": 64}), "--unit-rules", "name:output.*",
-                   "--nproc-per-node", 2, "--strategy", "planned", "--plan", "plan.json", "--steps", 3)
+    result = train(model, *flags, "--nproc-per-node", 2, "--strategy", "planned", "--plan", "plan.json", "--steps", 3)
     assert result.returncode == 0, result.stderr
+
+
+def test_one_go_plans_for_a_model_of_ones_own(own, train, tmp_path):
+    model, units, flags = own
+    result = train(model, *flags, "--nproc-per-node", 2, "--strategy", "planned", "--memory-limit", "1GiB", "--plan-time-limit",
+                   "1s", "--epochs", 6, "--json", "result.json")
+    assert result.returncode == 0, result.stderr
+    plan = json.loads((tmp_path / "run" / "plan.json").read_text())
+    assert plan["feasible"] and [unit["name"] for unit in plan["units"]] == units
+    assert json.loads((tmp_path / "result.json").read_text())["validation"]["accuracy"] > 0.9
+
+
+def test_a_module_predicts_and_is_exported(rondo, module, train, tmp_path):
+    (tmp_path / "new.csv").write_text("x,y\n0,3\n3,0\n-3,-3\n")
+    assert train(f"{module}:make_model", "--epochs", 6).returncode == 0
+    predicted = rondo("predict", "run", "--data", "new.csv", "--format", "jsonl")
+    assert predicted.returncode == 0, predicted.stderr
+    rows = [json.loads(line) for line in predicted.stdout.splitlines()]
+    assert [row["class"] for row in rows] == ["ant", "bee", "cow"]
+    exported = rondo("export", "run", "-o", "net.pt", "--json", "-")
+    assert exported.returncode == 0, exported.stderr
+    said = json.loads(exported.stdout)
+    # Its forward reads the number of samples.
+    assert said["model"] == "libown_model.so:make_model" and said["samples"] == 2
+    exported = rondo("export", "run", "-o", "net.safetensors", "--format", "safetensors")
+    assert exported.returncode == 0, exported.stderr
+    weights, x = load_file(tmp_path / "net.safetensors"), torch.randn(2, 2)
+    value = torch.nn.functional.linear(x, weights["input.weight"], weights["input.bias"])
+    for block in ("block0", "block1"):
+        value = value + torch.nn.functional.linear(value, weights[f"{block}.linear.weight"], weights[f"{block}.linear.bias"]).relu()
+    expected = torch.nn.functional.linear(value, weights["output.0.weight"], weights["output.0.bias"])
+    assert torch.allclose(torch.jit.load(str(tmp_path / "net.pt"))(x), expected, atol=1e-5)
 
 
 BURNT_MS = 40  # hundreds of times what the model needs: on no machine the other rank computes as long
@@ -166,7 +207,7 @@ def save(path, forward):
     torch.jit.script(loaded.Odd()).save(str(path))
 
 
-def test_what_cannot_be_a_model(train, rondo_bin, module, tmp_path, repository):
+def test_what_cannot_be_a_model(train, rondo_bin, module, script, tmp_path, repository):
     (tmp_path / "text.pt").write_text("no archive")
     (tmp_path / "text.so").write_text("no module")
     save(tmp_path / "two.pt", "    def forward(self, x, y):\n        return x + y")
@@ -197,6 +238,9 @@ def test_what_cannot_be_a_model(train, rondo_bin, module, tmp_path, repository):
     assert result.returncode == 2 and "own_model: width is 0" in result.stderr
     result = train(f"{module}:make_model", "--unit-rules", "type:Conv2d")
     assert result.returncode == 2 and "--unit-rules" in result.stderr and "output.0" in result.stderr
+    # Rules cannot look into TorchScript.
+    result = train(script, "--unit-rules", "type:Linear")
+    assert result.returncode == 2 and "--unit-rules" in result.stderr and "net.pt" in result.stderr
     result = train(f"{module}:make_model", "--unit-rules", "kind:Conv2d")
     assert result.returncode == 2 and "parameters:COUNT" in result.stderr
     result = train(f"{module}:make_model", "--layers", 3)

@@ -1,10 +1,12 @@
-// `rondo train` with strategies that rondo does not have: what a program of one's own adds, and nothing else.
+// `rondo train` with strategies and an engine that rondo does not have: what a program of one's own adds, and
+// nothing else.
 #include <chrono>
 #include <cstdio>
 #include <thread>
 
 #include "apps/train/rank.h"
 #include "rondo/backend/context.h"
+#include "rondo/backend/registry.h"
 #include "rondo/base/error.h"
 #include "rondo/parallel/ddp/ddp_strategy_options.h"
 #include "rondo/parallel/registry.h"
@@ -68,6 +70,24 @@ std::unique_ptr<rondo::Strategy> make_slow_to_go(const rondo::Context& context, 
   return std::make_unique<SlowToGo>(context);
 }
 
+struct LoudOptions {
+  int loudness = 3;
+};
+
+rondo::Declaration loud_declaration() {
+  rondo::OptionsOf<LoudOptions> table;
+  table.add("loudness", &LoudOptions::loudness, "How loudly communicators are announced",
+            rondo::within(1, 9));
+  return {.name = "loud", .summary = "native that announces its communicators", .options = table};
+}
+
+c10::intrusive_ptr<c10d::Backend> make_loud(const rondo::BackendRequest& request,
+                                            const LoudOptions& options) {
+  if (request.rank == 0)
+    std::fprintf(stderr, "%s, loudness %d\n", request.group_name.c_str(), options.loudness);
+  return request.make("native", request).backend;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -77,5 +97,6 @@ int main(int argc, char** argv) {
                                   .summary = "one that goes slowly",
                                   .options = rondo::OptionsOf<CheckedOptions>()},
                                  make_slow_to_go);
+  rondo::register_backend<LoudOptions>(loud_declaration(), make_loud);
   return rondo::run_rank(argc, argv, strategies);
 }

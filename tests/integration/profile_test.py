@@ -64,12 +64,23 @@ def test_between_hosts_a_profile_says_what_a_step_computes_besides_its_units(run
     assert any("overhead_s" in note for note in simulated(profile)["notes"])
 
 
+def test_a_profile_is_of_a_loss(run, rondo_bin, tmp_path):
+    result = run(rondo_bin / "rondo", "profile", "--model", "mlp", "--loss", "mse", "--passes", 2, "--largest", "64KiB", "--json",
+                 "profile.json")
+    assert result.returncode == 0, result.stderr
+    profile = json.loads((tmp_path / "profile.json").read_text())
+    assert profile["made_for"].endswith("loss mse")
+    # Images and, for each class, a number.
+    assert profile["base_bytes"] >= 4 * 4 * (28 * 28 + 10)
+
+
 @pytest.mark.parametrize("flags, expected", [
     (["--model", "gpt-tiny"], "--json"),
     (["--json", "-"], "--json -"),
     (["--json", "p.json", "--largest", "much"], "--largest"),
     (["--json", "p.json", "--model", "resnet"], "--model"),
     (["--json", "p.json", "--nproc-per-node", "1"], "--nproc-per-node"),
+    (["--json", "p.json", "--loss", "distance"], "--loss"),
 ])
 def test_wrong_usage(run, rondo_bin, flags, expected):
     result = run(rondo_bin / "rondo-profile", *flags)

@@ -77,8 +77,11 @@ def test_faults_are_named_on_every_rank(python_ranks):
     assert "killed" not in reports[2]
 
 
-def test_what_was_started_ends_and_owns_what_it_writes(python_ranks):
-    for rank, (process, output, errors) in enumerate(python_ranks(PROGRAMS / "dropped.py", 2)):
+@pytest.mark.parametrize("algorithm", ["engine", "ring"])
+def test_what_was_started_ends_and_owns_what_it_writes(algorithm, python_ranks):
+    """Also where plans run it: a rank that is outside, and futures of two groups in opposite order, are in the program."""
+    ranks = python_ranks(PROGRAMS / "dropped.py", 2, env={"RONDO_ALGORITHM": algorithm})
+    for rank, (process, output, errors) in enumerate(ranks):
         assert re.fullmatch(rf"rank {rank}: \d+ checks\n", output), output + errors
         assert process.returncode == 0, errors
 

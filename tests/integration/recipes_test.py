@@ -6,7 +6,13 @@ import pytest
 
 RECIPES = ("Makefile", "scripts/nightly.sh", ".ci/run", "scripts/sanitize.sh", "scripts/coverage.sh")
 # Minutes however small they are made, or no measurement of their own.
-NOT_NIGHTLY = {"benchmarks.py", "emulated_jobs.py", "line_chart.py", "local_sgd.py", "plot_collectives.py", "training_runs.py"}
+NOT_NIGHTLY = {"benchmarks.py", "emulated_jobs.py", "line_chart.py", "plot_collectives.py", "training_runs.py"}
+# Of bench/peers: one rank of a benchmark that is given --peers, or what those share.
+STARTED_BY = {"checkpoint.py": "bench checkpoint", "first_step.py": "bench startup", "loader.py": "bench loader",
+              "pipeline.py": "bench pipeline", "step.py": "bench step"}
+OF_PEERS = {"leaving.py", "peer_ratio.py"}
+# Needs TensorFlow, which its environment is made for by hand.
+BY_HAND = {"tensorflow_strategies.py"}
 
 
 @pytest.fixture
@@ -40,3 +46,7 @@ def test_every_benchmark_is_run_at_night(repository, recipes):
         assert f"bench {kind.replace('_', '-')} " in nightly, kind
     for script in sorted((repository / "bench").glob("*.py")):
         assert script.name in NOT_NIGHTLY or f"bench/{script.name}" in nightly, script.name
+    for script in sorted((repository / "bench/peers").glob("*.py")):
+        starter = STARTED_BY.get(script.name, f"bench/peers/{script.name}")
+        runs = [line for line in nightly.splitlines() if starter in line and (script.name not in STARTED_BY or "--peers" in line)]
+        assert runs or script.name in OF_PEERS | BY_HAND, script.name

@@ -352,8 +352,28 @@ def test_the_steps_of_a_plan_are_drawn(run, rondo_bin, open_page, tmp_path, algo
     assert "Scratch memory" in probe["text"]
     assert probe["canvases"] == [] and "Configuration" not in probe["text"]
 
-    phone = open_page(tmp_path / "plan.html", width=500)
-    assert not phone["wide"], "the page scrolls sideways on a phone"
+    assert f"rondo bench collectives --ranks {ranks} --hosts 2 --explain {algorithm} --html plan.html" in probe["head"]
+    assert "Written by rondo bench" in probe["foot"]
+
+    for width, dark in ((1280, True), (420, False), (420, True)):
+        probe = open_page(tmp_path / "plan.html", width=width, dark=dark)
+        expect_readable(probe)
+        if width == 420:
+            expect_fits(probe)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [420, 1280])
+def test_two_runs_beside_each_other_can_be_read(run, rondo_bin, open_page, tmp_path, width, dark):
+    write_run(tmp_path / "first")
+    write_run(tmp_path / "second", ranks=4)
+    result = run(rondo_bin / "rondo-report", "first", "second", "--output", "both.html")
+    assert result.returncode == 0, result.stderr
+    probe = open_page(tmp_path / "both.html", width=width, dark=dark)
+    assert len(probe["canvases"]) >= 2
+    expect_readable(probe)
+    if width == 420:
+        expect_fits(probe)
 
 
 @pytest.mark.parametrize("arguments, expected", [

@@ -26,7 +26,8 @@ REPLACED = {
     r"\bshadow_\w+": "join_step",
     r"\bring_bells\b|\bbell\b": "notify, wakeup",
     r"\bthrow_if_hopeless\b|Stage::courtesy": "throw_if_peer_failed, preemption grace",
-    r"\b[Rr]eproducible sums\b|--reproducible\b|RONDO_REPRODUCIBLE": "deterministic reduction",
+    r"\broot_place\b|\branks of (the same|one) place\b|\bby place on the host\b": "local rank",
+    r"\b[Rr]eproducible sums\b|\b\w*ReproducibleJob|--reproducible\b|RONDO_REPRODUCIBLE": "deterministic reduction",
     r"\bpolish(es|ing)?\b": "local search",
     r"[Pp]rogrammes?\b": "program",
     r"\bstand_ins\b": "placeholders",
@@ -57,7 +58,7 @@ def test_replaced_words_do_not_come_back(repository):
 
 @pytest.mark.parametrize("text", ["the books say", "MemoryLedger ledger;", "two programmes", "bell.fetch_add(1)", "--credit 4MiB",
                                   "TEST(Meter, KeepsBooksByUnit)", "kAccountingExamples", "must_meet_ = true", "shadow_all()",
-                                  "a narrow model"])
+                                  "a narrow model", "the ranks of the same place", "AReproducibleJobSays"])
 def test_the_check_sees_words(text):
     assert any(re.search(pattern, text) for pattern in REPLACED)
 

@@ -1,5 +1,6 @@
 """`rondo train` stopped, killed, damaged and continued: what a resumed run has, and what is refused without harm."""
 import json
+import pathlib
 import re
 import shutil
 import signal
@@ -7,9 +8,9 @@ import subprocess
 import time
 
 import pytest
-from launching import all_gone, wait_until
+from launching import all_gone, reserved_ports, wait_until
 from support import write_images
-from train_test import SMALL, checkpoints, losses, rows, text, train, worker_pids  # noqa: F401
+from train_test import SMALL, checkpoints, losses, rows, text, tf_config, train, worker_pids  # noqa: F401
 
 # Every eight bytes of nine tenths of the long text are a forward pass: minutes of validation on any machine.
 LONG_VALIDATION = ["--validation-fraction", 0.9, "--eval-batch-size", 1, "--batch-size", 4, "--eval-every", 2, "--context", 8]
@@ -38,6 +39,12 @@ def read_until(stream, part, seconds=120):
         if part in line:
             return lines
     raise AssertionError(f"no {part!r} in {seconds} s: {''.join(lines)}")
+
+
+def is_listening(port):
+    """Of TCP, on any address; nobody is connected to for that."""
+    lines = pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]
+    return any(fields[1].endswith(f":{port:04X}") and fields[3] == "0A" for fields in map(str.split, lines))
 
 
 def validated_steps(run):
@@ -126,6 +133,38 @@ def test_a_signal_while_measuring(rondo, tmp_path, text, which):  # noqa: F811
     assert process.returncode == 3, err
     all_gone(ranks.values())
     assert not (tmp_path / "run" / "config.json").exists()
+
+
+@pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_the_first_step(rondo, tmp_path, text, which):  # noqa: F811
+    """The chief waits for a worker that does not come: there is nothing to save."""
+    with reserved_ports(1) as (port,):
+        cluster = {"chief": [f"127.0.0.1:{port}"], "worker": ["127.0.0.1:1"]}
+        process = start(rondo, text, tmp_path / "run", "--steps", 1, env=tf_config("chief", 0, **cluster))
+        wait_until(lambda: is_listening(port), "the chief waits for the worker")
+        process.send_signal(which)
+        _, err = process.communicate(timeout=120)
+    assert process.returncode == 3, err
+    assert not list((tmp_path / "run").glob("checkpoints/*"))
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_a_checkpoint_is_written(rondo, train, tmp_path, text, ranks, which):  # noqa: F811
+    """It is completed, or gone without a trace; what the run says it has saved is intact."""
+    run = tmp_path / "run"
+    process = start(rondo, text, run, "--nproc-per-node", ranks, "--steps", 100000, "--batch-size", 4, "--width", 256, "--layers", 4,
+                    "--checkpoint-every", 1, "--validation-fraction", 0)
+    wait_until(lambda: list(run.glob("checkpoints/.tmp-*")), "a checkpoint is being written")
+    process.send_signal(which)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 3, err
+    newest = checkpoints(run)[-1]
+    assert f"pre-empted after step {int(newest.removeprefix('step-'))}" in out, out
+    assert all(name.startswith("step-") for name in checkpoints(run))
+    for name in checkpoints(run):
+        assert rondo("checkpoint", "verify", run / "checkpoints" / name).returncode == 0, name
+    assert train("--resume", "--steps", int(newest.removeprefix("step-")) + 1, "--width", 256, "--layers", 4).returncode == 0
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -230,31 +269,45 @@ def damaged(train, tmp_path):  # noqa: F811
     return tmp_path / "run"
 
 
-def test_every_reader_names_damage_and_the_newest_intact_one(rondo, train, damaged, tmp_path):  # noqa: F811
+def test_every_reader_names_damage_and_the_newest_intact_one(rondo, train, text, damaged, tmp_path):  # noqa: F811
     folder = damaged / "checkpoints"
     intact = str(folder / "step-00000002")
 
-    def refused(words, file, of):
-        result = rondo(*words)
+    def refused(words, file, of, **options):
+        result = rondo(*words, **options)
         assert result.returncode == 1, (words, result.stdout, result.stderr)
         assert of in result.stderr and file in result.stderr, result.stderr
         assert f"--resume {intact}" in result.stderr and "--resume-intact" in result.stderr, result.stderr
 
+    def of_run(path):
+        """For programs that are told the run directory, and which of its checkpoints."""
+        return [damaged] if path == damaged else [damaged, "--checkpoint", path]
+
     readers = [lambda path: ["checkpoint", "verify", path], lambda path: ["checkpoint", "inspect", path],
                lambda path: ["checkpoint", "diff", path, intact],
                lambda path: ["checkpoint", "convert", path, tmp_path / "x.safetensors"],
-               lambda path: ["train", "--run-dir", path, "--sample", "x", "--length", 1]]
+               lambda path: ["train", "--run-dir", path, "--sample", "x", "--length", 1],
+               lambda path: ["checkpoint", "reshard", path, tmp_path / "out", "--parts", 2],
+               lambda path: ["checkpoint", "merge", path, tmp_path / "out"],
+               lambda path: ["evaluate", *of_run(path), "--data", text],
+               lambda path: ["predict", *of_run(path), "--data", text, "-o", tmp_path / "rows.csv"],
+               lambda path: ["export", *of_run(path), "-o", tmp_path / "net.pt"]]
     for reader in readers:
         refused(reader(damaged), "optimizer.safetensors", "step-00000006")
         refused(reader(folder / "step-00000004"), "model.safetensors, tensor '", "step-00000004")
     # A checkpoint's file by its own name is no way around.
     for reader in readers[1:4]:
         refused(reader(folder / "step-00000004" / "model.safetensors"), "model.safetensors, tensor '", "step-00000004")
-    assert not (tmp_path / "x.safetensors").exists()
+    for name in ("x.safetensors", "out", "rows.csv", "net.pt"):
+        assert not (tmp_path / name).exists(), name
     config = ["train", "--config", damaged / "config.json", "--run-dir", tmp_path / "fresh", "--init-weights"]
     for path, of in [(damaged, "step-00000006"), (folder / "step-00000004", "step-00000004"),
                      (folder / "step-00000004" / "model.safetensors", "step-00000004")]:
         refused([*config, path], "safetensors", of)
+        refused([*config, path, "--init-partial"], "safetensors", of)
+    task = {"cluster": {"worker": ["localhost:1"]}, "task": {"type": "evaluator", "index": 0}}
+    refused(["train", "--run-dir", damaged, "--data", text, *SMALL], "optimizer.safetensors", "step-00000006",
+            env={"TF_CONFIG": json.dumps(task)})
     refused(["train", "--run-dir", damaged, "--resume"], "optimizer.safetensors", "step-00000006")
     refused(["train", "--run-dir", damaged, "--resume", folder / "step-00000004"], "model.safetensors", "step-00000004")
     said = json.loads(rondo("checkpoint", "verify", damaged, "--json", "-").stdout)

@@ -166,6 +166,16 @@ def test_configuration_round_trip(train, tmp_path, rondo, text):
     assert len(losses(tmp_path / "other")) == 2 and losses(tmp_path / "other") != losses(tmp_path / "first")[:2]
 
 
+@pytest.mark.parametrize("seed", [2 ** 63 - 1, 2 ** 63, 2 ** 64 - 1])
+def test_a_large_seed_comes_back_from_the_configuration(train, tmp_path, rondo, seed):
+    assert train("--steps", 2, "--batch-size", 4, "--seed", seed, run_dir="first").returncode == 0
+    config = tmp_path / "first" / "config.json"
+    assert json.loads(config.read_text())["seed"] == seed
+    again = rondo("train", "--config", config, "--run-dir", tmp_path / "again")
+    assert again.returncode == 0, again.stderr
+    assert losses(tmp_path / "again") == losses(tmp_path / "first")
+
+
 def test_a_directory_with_chosen_extensions(train, tmp_path, repository):
     result = train("--extensions", "h,.cpp", "--steps", 2, "--nproc-per-node", 2, data=repository / "rondo" / "base")
     assert result.returncode == 0, result.stderr

@@ -3,13 +3,14 @@
 //   training_loops trainer|loop|train_and_evaluate DIRECTORY STRATEGY [OPTION=VALUE]...
 //
 // The last line on rank 0 says how: "trained by the trainer", "trained by prepare", "trained by train_step",
-// "trained by train_and_evaluate".
+// "trained by train_and_evaluate". A loop also saves a checkpoint and goes on from it.
 #include <torch/nn.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
 #include <cmath>
+#include <functional>
 #include <iostream>
 #include <rondo/rondo.hpp>
 
@@ -32,7 +33,7 @@ struct Task {
 Task task_for(const std::string& strategy) {
   torch::manual_seed(1);
   if (strategy == "tensor" || strategy == "context" || strategy == "expert" || strategy == "planned") {
-    const at::Tensor tokens = torch::randint(16, {64, 9});
+    const at::Tensor tokens = torch::randint(16, {128, 9});
     nlohmann::json config = {{"layers", 2}, {"heads", 2}, {"width", 16}, {"context", 8}, {"vocabulary", 16}};
     if (strategy == "expert") config["experts"] = 2;
     return {[config] {
@@ -42,7 +43,7 @@ Task task_for(const std::string& strategy) {
             std::make_shared<rondo::TensorDataset>(rondo::Tensors{tokens.narrow(1, 0, 8).contiguous()},
                                                    rondo::Tensors{tokens.narrow(1, 1, 8).contiguous()}, 16)};
   }
-  const at::Tensor inputs = torch::randn({64, 8});
+  const at::Tensor inputs = torch::randn({128, 8});
   return {
       [] {
         torch::manual_seed(7);
@@ -64,15 +65,45 @@ void train_by_trainer(rondo::Strategy& strategy, const Task& task) {
     throw rondo::Error("the trainer did not do its steps");
 }
 
+// The weights as this process has them.
+std::vector<at::Tensor> weights_of(rondo::PreparedModel& prepared, const rondo::Model& model) {
+  prepared.unshard();
+  std::vector<at::Tensor> copies;
+  for (const at::Tensor& parameter : model.module->parameters()) copies.push_back(parameter.detach().clone());
+  return copies;
+}
+
+// Three steps, a checkpoint, one step more, and back to the checkpoint: the weights are what they were.
+void train_and_go_back(const rondo::Context& context, const std::filesystem::path& directory,
+                       const std::function<void(std::int64_t step)>& do_step,
+                       const std::function<void()>& save, const std::function<std::int64_t()>& load,
+                       const std::function<std::vector<at::Tensor>()>& weights) {
+  for (std::int64_t step = 0; step < 3; ++step) do_step(step);
+  save();
+  const std::vector<at::Tensor> saved = weights();
+  rondo::barrier(context.world());  // servers' weights change with the first worker that goes on
+  do_step(3);
+  const std::int64_t step = load();
+  rondo::barrier(context.world());  // and the chief gives the servers what was loaded
+  if (step != 3)
+    throw rondo::Error(rondo::str("the checkpoint in ", directory.string(), " is of step ", step, ", not 3"));
+  const std::vector<at::Tensor> loaded = weights();
+  for (std::size_t i = 0; i < saved.size(); ++i) {
+    if (!at::equal(saved[i], loaded[i]))
+      throw rondo::Error(rondo::str("parameter ", i, " is not what was saved in ", directory.string()));
+  }
+  do_step(step);
+}
+
 // forward, loss and backward written out, with the strategy's calls between them.
-void loop_by_prepare(rondo::Strategy& strategy, const Task& task) {
+void loop_by_prepare(rondo::Strategy& strategy, const Task& task, const std::filesystem::path& directory) {
   const rondo::Model model = task.model();
   const auto prepared = strategy.prepare(model.module);
   const auto optimizer = optimizer_of(prepared->module());
   const rondo::LossFunction loss_function = prepared->loss_of_parts(rondo::cross_entropy);
   const auto data =
       strategy.distribute(task.data, {.global_batch_size = 4 * strategy.num_replicas_in_sync()});
-  for (int step = 0; step < 3; ++step) {
+  const auto do_step = [&](std::int64_t) {
     auto batches = data->next();
     const rondo::Batch batch = prepared->own_part(batches->front());
     optimizer->zero_grad();
@@ -83,20 +114,29 @@ void loop_by_prepare(rondo::Strategy& strategy, const Task& task) {
     prepared->finish_backward();
     prepared->step(*optimizer);
     if (!std::isfinite(loss.mean.item<double>())) throw rondo::Error("the loss is not finite");
-  }
+  };
+  const rondo::OwnTraining own{strategy.context(), *model.module, *prepared, *optimizer};
+  train_and_go_back(
+      strategy.context(), directory, do_step, [&] { rondo::save(directory, own, 3); },
+      [&] { return rondo::load(directory, own).step; }, [&] { return weights_of(*prepared, model); });
 }
 
 // What the strategy does in a step, on a batch for each replica of this process.
-void loop_by_train_step(rondo::Strategy& strategy, const Task& task) {
+void loop_by_train_step(rondo::Strategy& strategy, const Task& task, const std::filesystem::path& directory) {
   const auto training = strategy.prepare({.model = task.model, .optimizer = optimizer_of});
   const auto data =
       strategy.distribute(task.data, {.global_batch_size = 4 * strategy.num_replicas_in_sync()});
-  for (int step = 0; step < 3; ++step) {
+  const auto do_step = [&](std::int64_t step) {
     const auto batches = data->next();
     const rondo::StepResult result =
         training->train_step(*batches, {.step = step, .learning_rate = {}, .stop_requested = {}});
     if (!std::isfinite(result.totals.loss)) throw rondo::Error("the loss is not finite");
-  }
+  };
+  const rondo::Context& context = strategy.context();
+  train_and_go_back(
+      context, directory, do_step, [&] { rondo::save(directory, context, *training, 3); },
+      [&] { return rondo::load(directory, context, *training).step; },
+      [&] { return weights_of(training->prepared(), training->model()); });
 }
 
 // Strategy planned takes a plan, which the ranks make in a world of their own before.
@@ -144,11 +184,11 @@ std::string trained(const std::string& way, const std::filesystem::path& directo
     train_by_trainer(*strategy, task);
   } else {
     try {
-      loop_by_prepare(*strategy, task);
+      loop_by_prepare(*strategy, task, directory);
       how = "prepare";
     } catch (const rondo::UsageError& refusal) {
       std::cerr << refusal.what() << "\n";
-      loop_by_train_step(*strategy, task);
+      loop_by_train_step(*strategy, task, directory);
       how = "train_step";
     }
   }

@@ -85,6 +85,15 @@ def test_numbers_are_learnt_and_predicted(rondo, tmp_path):
                  "--run-dir", "l1").returncode == 0
 
 
+def test_a_run_is_judged_by_its_own_metrics_and_loss(rondo, points, tmp_path):
+    chosen = ["--metrics", "accuracy,f1", "--class-weights", "0.2,3"]
+    result = done(rondo("train", "--data", points, "--model", "mlp", "--steps", 4, *chosen, "--run-dir", "run", "--json", "-"))
+    validation = json.loads(result.stdout)["validation"]
+    judged = json.loads(done(rondo("evaluate", "run", "--json", "-")).stdout)["figures"]
+    assert set(judged) == set(validation) == {"loss", "accuracy", "f1"}
+    assert judged == pytest.approx(validation, rel=1e-4)
+
+
 def test_exports_open_without_rondo(rondo, points, tmp_path):
     done(rondo("train", "--data", points, "--model", "mlp", "--epochs", 2, "--run-dir", "run"))
     done(rondo("export", "run", "-o", "net.pt"))
@@ -202,6 +211,28 @@ def test_a_bert_goes_to_hugging_face(rondo, tmp_path):
         assert torch.allclose(torch.jit.load(str(tmp_path / "net.pt"))(packed), theirs(**encoded).logits, atol=1e-4)
     result = done(rondo("predict", "run", "--data", "reviews.tsv", "--format", "jsonl"))
     assert {json.loads(line)["class"] for line in result.stdout.splitlines()} <= {"pos", "neg"}
+
+
+def said_by_ranks(result):
+    return [line for line in result.stderr.splitlines() if line.startswith("[rank ")]
+
+
+@pytest.mark.parametrize("program", ["evaluate", "predict"])
+def test_an_error_of_all_ranks_is_said_once(rondo, points, tmp_path, program):
+    needed = {"evaluate": ["--data", points], "predict": ["--data", points, "-o", "out.csv"]}[program]
+    result = rondo(program, tmp_path, *needed, "--nproc-per-node", 2)
+    assert result.returncode == 2, result.stderr
+    said = said_by_ranks(result)
+    assert len(said) == 1 and "config.json" in said[0], result.stderr
+
+
+def test_output_that_cannot_be_written_is_said_once(rondo, points):
+    done(rondo("train", "--data", points, "--model", "mlp", "--steps", 1, "--run-dir", "run"))
+    for words in (["predict", "-o"], ["evaluate", "--json"]):
+        result = rondo(words[0], "run", "--data", points, "--nproc-per-node", 2, words[1], "missing/out")
+        assert result.returncode == 1, result.stderr
+        said = said_by_ranks(result)
+        assert len(said) == 1 and "missing/out" in said[0], result.stderr
 
 
 @pytest.mark.parametrize("program", ["evaluate", "predict", "export"])

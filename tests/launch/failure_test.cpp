@@ -109,13 +109,25 @@ TEST(SignalName, NamesSignals) {
   EXPECT_EQ(signal_name(SIGRTMIN + 3), "signal " + std::to_string(SIGRTMIN + 3));
 }
 
+TEST(DescribeFailure, ANoteOfSomebodyElseIsEscapedAndCut) {
+  const AttemptEnd end = attempt({{0, 1, 0}});
+  const TemporaryDirectory directory;
+  std::vector<WorkerPlan> plans(1);
+  plans[0].error_file = directory / "error.json";
+  std::ofstream(plans[0].error_file) << R"({"message":"\u001b[2J)" << std::string(1 << 20, 'x') << R"("})";
+  const std::string text = describe_failure(end, plans, 0, {});
+  EXPECT_NE(text.find("\\x1b[2J"), std::string::npos);
+  EXPECT_EQ(text.find('\x1b'), std::string::npos);
+  EXPECT_LT(text.size(), 20'000U);
+}
+
 TEST(ErrorFile, IsWrittenAndRead) {
   const TemporaryDirectory directory;
   const std::string path = directory / "error.json";
   setenv("TORCHELASTIC_ERROR_FILE", path.c_str(), 1);
   record_failure("bad \"quotes\"\nand bytes \xff");
   unsetenv("TORCHELASTIC_ERROR_FILE");
-  EXPECT_TRUE(read_error_file(path).starts_with("bad \"quotes\"\nand bytes "));
+  EXPECT_EQ(read_error_file(path), "bad \"quotes\"\nand bytes \\xff");
   for (const char* text :
        {"", "{", "[]", "{}", R"({"message":7})", R"({"message":{"message":[]}})",
         R"({"message":{"extraInfo":1}})", R"({"message":{"extraInfo":{"peer_lost":1}}})"}) {

@@ -165,7 +165,10 @@ TEST(Models, BatchNormHasRunningStatistics) {
 TEST(Models, AreAllDeclared) {
   std::vector<std::string> declared;
   for (const Declaration& entry : declared_models()) declared.push_back(entry.name);
+  EXPECT_EQ(declared,
+            (std::vector<std::string>{"bert", "bert-tiny", "convnet", "gpt", "gpt-25m", "gpt-tiny", "mlp"}));
   EXPECT_EQ(declared, model_names());
+  for (const std::string& name : declared) EXPECT_FALSE(model_config(name).empty()) << name;
 }
 
 }  // namespace

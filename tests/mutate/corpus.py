@@ -232,8 +232,8 @@ def _trained_cases():
           for words in (["reshard", "parts", "out", "--parts", "3"], ["merge", "parts", "out"])
           for name in ("manifest.json", "model-00002-of-00002.safetensors", "optimizer-00001-of-00002.safetensors")],
         *[case(f"gpt_folder/{name}", [*trains, *GPT[:2], "--data", "text.txt", "--tokenizer", "tokenizer.json", "--init", "gpt_folder"],
-               "apps/train/gpt_setup", names=("gpt_folder", "--init")) for name in ("config.json", "model.safetensors")],
-        *[case(f"bert_folder/{name}", [*trains, *BERT, "--data", "reviews.tsv", "--init", "bert_folder"], "apps/train/bert_setup",
+               "models/gpt_setup", names=("gpt_folder", "--init")) for name in ("config.json", "model.safetensors")],
+        *[case(f"bert_folder/{name}", [*trains, *BERT, "--data", "reviews.tsv", "--init", "bert_folder"], "models/bert_setup",
                names=("bert_folder", "--init", "vocab")) for name in ("config.json", "model.safetensors", "vocab.txt",
                                                                       "tokenizer_config.json")],
         *[case(target, ["rondo-export", run, "-o", "out", "--format", "huggingface"], "apps/export/hugging_face", names=("out",))
@@ -288,20 +288,22 @@ def make(root, binaries):
 
 def _data_cases():
     """What is trained on, and what says how."""
-    def train(target, words, ways, names, reads):
-        return Case("data", target, ["rondo-train", *words, *TRAIN, "--run-dir", "out"], ways, names, torch=True, seconds=60, reads=reads)
+    def train(target, words, ways, names, reads, ranks="1"):
+        return Case("data", target, ["rondo-train", *words, *TRAIN, "--nproc-per-node", ranks, "--run-dir", "out"], ways, names, torch=True,
+                    seconds=60, reads=reads)
 
     def tokenize(target, ways, reads, *words):
         return Case("data", target, ["rondo-tokenize", "-o", "out", *words], ways, ("--documents", "--field"), torch=True, reads=reads)
 
-    def table(name, *words):
+    def table(name, *words, **more):
         return train(name, ["--model", "mlp", "--data", name, "--data-kind", "csv", *words], mutations.TEXT, ("batch", "classes", "label"),
-                     "data/csv data/csv_table data/mapped_input")
+                     "data/csv data/csv_table data/mapped_input", **more)
 
     mlp = ["--model", "mlp", "--data"]
     images = "data/image_folder data/open"
     return [
         table("table.csv", "--label-column", "label"),
+        table("table.csv", "--label-column", "label", ranks="2"),
         table("lines.csv"),
         train("idx/train-images-idx3-ubyte", [*mlp, "idx"], mutations.BINARY, ("idx",), "data/idx data/open"),
         train("idx/train-labels-idx1-ubyte", [*mlp, "idx"], mutations.BINARY, ("idx", "class"), "data/idx"),

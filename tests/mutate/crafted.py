@@ -43,7 +43,9 @@ SLOW = ("rondo-train", "rondo-train-worker", "rondo-profile", "rondo-bench")
 PLAN = ["rondo-plan", "profile.json", "--memory-limit", "64MiB", "--quiet", "--time-limit", "0.2s"]
 TRAIN = ["rondo-train", *corpus.MLP, *corpus.TRAIN]
 CODECS = ["rondo-bench", "codecs", "--codec", "int8", "--size", "64KiB", "--runs", "1"]
-# Which folder of the corpus, the words with OUT where the output goes.
+PROFILE = ["rondo-profile", *corpus.GPT[:2], "--model-config", corpus.CONFIG, "--passes", "1", "--largest", "16KiB", "--batch-size", "1"]
+EPOCH = ["rondo-train", *corpus.MLP, "--epochs", "1", "--batch-size", "8", "--matmul", "default", "--seed", "1"]
+# Which folder of the corpus, the words with OUT where the output goes and NEW for a name that is not there.
 WRITERS = {
     "report -o": ("run", ["rondo-report", ".", "-o", "OUT"]),
     "report --json": ("run", ["rondo-report", ".", "--json", "OUT"]),
@@ -51,17 +53,72 @@ WRITERS = {
     **{f"plan {flag}": ("plan", [*PLAN, flag, "OUT"])
        for flag in ("--json", "--plan-out", "--html", "--fsdp2", "--write-mps", "--write-profile")},
     "checkpoint verify --json": ("checkpoint", ["rondo-checkpoint", "verify", "saved", "--json", "OUT"]),
+    "simulate --svg": ("plan", ["rondo-simulate", "--synthetic", "gpt:layers=4,dim=64", "--strategy", "pipeline", "--stages", "2",
+                                "--svg", "OUT"]),
+    "simulate --mesh --svg": ("plan", ["rondo-simulate", "--synthetic", "gpt:layers=4,dim=64", "--mesh", "pipeline=2", "--svg", "OUT"]),
+    **{f"checkpoint {word} --json": (folder, ["rondo-checkpoint", word, *words, "--json", "OUT"]) for word, folder, words in (
+        ("inspect", "checkpoint", ["saved"]), ("diff", "checkpoint", ["saved", "saved"]),
+        ("convert", "checkpoint", ["model.safetensors", "x.safetensors", "--overwrite"]),
+        ("reshard", "trained", ["parts", "NEW", "--parts", "3"]), ("merge", "trained", ["parts", "NEW"]))},
     "checkpoint convert": ("checkpoint", ["rondo-checkpoint", "convert", "model.safetensors", "OUT", "--overwrite"]),
     "train --json": ("trained", [*TRAIN, "--json", "OUT"]),
+    "train --help-all --json": ("plan", ["rondo-train", "--help-all", "--json", "OUT"]),
+    "train --csv-log": ("trained", [*EPOCH, "--csv-log", "OUT"]),
+    "train --json-log": ("trained", [*EPOCH, "--json-log", "OUT"]),
+    "profile --json": ("plan", [*PROFILE, "--json", "OUT"]),
+    "tokenize --json": ("trained", ["rondo-tokenize", "text.txt", "--output", "NEW", "--json", "OUT"]),
     "evaluate --json": ("trained", ["rondo-evaluate", "mlp", "--json", "OUT"]),
     "predict -o": ("trained", ["rondo-predict", "mlp", "--data", "table.csv", "--output", "OUT"]),
+    "export -o": ("trained", ["rondo-export", "mlp", "--output", "OUT", "--overwrite"]),
     "export --json": ("trained", ["rondo-export", "mlp", "--output", "model.safetensors", "--overwrite", "--json", "OUT"]),
     "top --json": ("trained", ["rondo-top", "mlp", "--json", "OUT"]),
     "doctor --json": ("plan", ["rondo-doctor", "--json", "OUT"]),
     "bench codecs --json": ("plan", [*CODECS, "--json", "OUT"]),
+    "bench collectives --html": ("plan", ["rondo-bench", "collectives", "--explain", "ring", "--operations", "all_reduce", "--ranks", "2", "--html",
+                                          "OUT"]),
 }
 # They replace a file by its name, so that no half of one is ever seen.
-ONLY_FILES = {"checkpoint convert", "predict -o"}
+ONLY_FILES = {"checkpoint convert", "predict -o", "export -o"}
+# Where the programs write what a flag names, as "source file:the argument", and the writers that try it. mutate_test.py asks for all
+# there are.
+WRITES = {
+    "apps/report/main:path": ["report -o"],
+    "apps/report/main:json": ["report --json"],
+    "apps/simulate/main:f.json": ["simulate --json"],
+    "apps/simulate/main:f.svg": ["simulate --svg"],
+    "apps/simulate/mesh:job.svg": ["simulate --mesh --svg"],
+    **{f"apps/plan/main:f.{field}": [f"plan {flag}"] for field, flag in (
+        ("json", "--json"), ("plan_out", "--plan-out"), ("html", "--html"), ("fsdp2", "--fsdp2"), ("mps", "--write-mps"),
+        ("profile_out", "--write-profile"))},
+    **{f"apps/checkpoint/{word}:options->json": [f"checkpoint {word} --json"] for word in ("verify", "inspect", "diff", "convert")},
+    "apps/checkpoint/reshard:options->json": ["checkpoint reshard --json", "checkpoint merge --json"],
+    "apps/checkpoint/convert:destination": ["checkpoint convert"],
+    "apps/train/training_run:flags.json": ["train --json"],
+    "apps/train/train_command_line:value_of": ["train --help-all --json"],
+    "apps/train/trainer_setup:flags.csv_log": ["train --csv-log"],
+    "apps/train/trainer_setup:flags.json_log": ["train --json-log"],
+    "apps/profile/main:flags.json": ["profile --json"],
+    "apps/tokenize/main:flags.json": ["tokenize --json"],
+    "apps/evaluate/main:flags.json": ["evaluate --json"],
+    "apps/predict/main:flags.output": ["predict -o"],
+    "apps/export/main:flags.output": ["export -o"],
+    "apps/export/main:flags.json": ["export --json"],
+    "apps/top/main:json": ["top --json"],
+    "apps/doctor/main:json": ["doctor --json"],
+    "apps/bench/codecs/codecs_command:options.json": ["bench codecs --json"],
+    "apps/bench/collectives/collectives_command:page": ["bench collectives --html"],
+}
+_AS_CODECS = "as rondo bench codecs --json; to measure takes longer"
+# Those that need no writer, and why.
+OTHER_WRITES = {
+    **dict.fromkeys(("apps/bench/checkpoint/checkpoint_command:flags.json", "apps/bench/collectives/collectives_command:json_target",
+                     "apps/bench/loader/loader_command:flags.json", "apps/bench/memory_tracking/memory_tracking_command:flags->json",
+                     "apps/bench/pipeline/pipeline_command:options.json", "apps/bench/servers/servers_command:options.json",
+                     "apps/bench/startup/startup_command:flags->json", "apps/bench/step/step_command:options.json",
+                     "apps/bench/strategies/strategies_command:options.json", "apps/bench/trainer/trainer_command:flags.json"), _AS_CODECS),
+    "apps/bench/loader/loader_command:path": "a text of the bench's own",
+    "apps/new/main:folder": "files of a folder that rondo new has made",
+}
 
 
 def output(place, writer):
@@ -72,7 +129,8 @@ def output(place, writer):
     found = []
 
     def write(name, target, code):
-        end = place.run([str(target) if word == "OUT" else word for word in words], home)
+        here = {"OUT": str(target), "NEW": f"new {name}"}
+        end = place.run([here.get(word, word) for word in words], home)
         found.extend(f"{name}: {what}" for what in judge.complaints(end, (target.name,), 4 * GIB))
         if end.code != code:
             found.append(f"{name}: ended with {end.code}, expected {code}: {end.err[-300:]}")
@@ -250,6 +308,71 @@ def code_of_weights(place):
     return found
 
 
+def hostile_names(place):
+    """Control characters in names of tensors, in metadata and in the name of a folder."""
+    header = json.dumps({"__metadata__": {"by\x1b[2J": "\x1b[2J"}, "w\x1b[2J\x7f": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}})
+    (place.folder / "hostile.safetensors").write_bytes(struct.pack("<Q", len(header)) + header.encode() + bytes(4))
+    (place.folder / "plain.safetensors").write_bytes(corpus.safetensors({"w": [1.0]}))
+    place.copy_of("checkpoint").rename(place.folder / "che\x1b[2Jck")
+    found = []
+    for words, code, escaped in ((["inspect", "hostile.safetensors"], 0, "\\x1b[2J"),
+                                 (["inspect", "hostile.safetensors", "--json", "-"], 0, "\\u001b[2J\\u007f"),
+                                 (["diff", "hostile.safetensors", "plain.safetensors"], 1, "\\x1b[2J\\x7f"),
+                                 (["verify", "che\x1b[2Jck/saved"], 0, "che\\x1b[2Jck")):
+        end = place.run(["rondo-checkpoint", *words], place.folder)
+        found += [f"{words[0]}: {what}" for what in judge.complaints(end, ("hostile.safetensors",), 4 * GIB)]
+        if end.code != code or escaped not in end.out:
+            found.append(f"{words[0]}: ended with {end.code} and {end.out[-300:]}{end.err[-300:]}")
+    return found
+
+
+def hostile_field_on_several_ranks(place):
+    """A field of a megabyte with control characters: escaped, cut and said once, whatever the number of ranks."""
+    found = []
+    for ranks in ("1", "2"):
+        home = place.folder / ranks
+        corpus.copy(place.root, corpus.Case("data", ".", []), home)
+        (home / "table.csv").write_text("a,b,label\n" + "1,2,0\n" * 8 + "1,\x1b[2J" + "x" * (1 << 20) + ",0\n")
+        end = place.run(["rondo-train", *corpus.MLP, *corpus.TRAIN, "--nproc-per-node", ranks], home)
+        found += [f"{ranks} ranks: {what}" for what in judge.complaints(end, ("table.csv",), 4 * GIB)]
+        if end.code != 1 or end.err.count("\\x1b[2J") != 1:
+            found.append(f"{ranks} ranks: ended with {end.code}: {end.err[:300]}")
+    return found
+
+
+AGAIN = ["rondo-train", "--run-dir", "mlp", "--resume", "--steps", "3", "--matmul", "default", "--device", "cpu"]
+
+
+def run_id_that_is_a_path(place):
+    """A checkpoint's run of MLflow names a folder elsewhere."""
+    home = place.folder / "inside" / "home"
+    corpus.copy(place.root, corpus.Case("trained", ".", []), home)
+    state = home / "mlp" / "checkpoints" / "step-00000002" / "state.json"
+    run_id, = [entry.name for entry in (home / "ml" / "0").iterdir() if entry.is_dir()]
+    text = state.read_text()
+    state.write_text(text.replace(run_id, "../../../elsewhere"))
+    mutations.reseal(state.parent)
+    end = place.run(AGAIN, home)
+    found = judge.complaints(end, ("mlflow_log",), 4 * GIB)
+    if run_id not in text or end.code != 1 or "../../../elsewhere" not in end.err:
+        found.append(f"ended with {end.code}: {end.err[-300:]}")
+    if (place.folder / "inside" / "elsewhere").exists():
+        found.append("wrote outside of its folder")
+    return found
+
+
+def step_of_many_digits(place):
+    """A line of somebody else in a log of epochs."""
+    home = place.copy_of("trained")
+    with (home / "log.csv").open("a") as log:
+        log.write("1,99999999999999999999999,0\n")
+    end = place.run(AGAIN, home)
+    found = judge.complaints(end, ("log.csv",), 4 * GIB)
+    if end.code != 0 or "99999999999999999999999" not in (home / "log.csv").read_text():
+        found.append(f"ended with {end.code}: {end.err[-300:]}")
+    return found
+
+
 def many_passes(place):
     """Work grows with the step, not with its square; the time limit holds, and TERM ends the program."""
     home = place.copy_of("plan")
@@ -288,7 +411,7 @@ def many_passes(place):
 
 
 def many_tensors(place):
-    """50,000 tensors in a header, 300,000 files in a manifest: linear work."""
+    """50,000 tensors in a header and in a checkpoint, 300,000 files in a manifest: linear work."""
     entries = {f"layer.{i}.weight": {"dtype": "F32", "shape": [1], "data_offsets": [4 * i, 4 * i + 4]} for i in range(50_000)}
     text = json.dumps(entries).encode()
     (place.folder / "many.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(4 * len(entries)))
@@ -297,17 +420,49 @@ def many_tensors(place):
     files = [{"name": f"file{i}", "bytes": 1, "xxh3_128": "0" * 32, "tensors": []} for i in range(300_000)]
     manifest = {"format": "rondo-checkpoint", "version": 1, "step": 0, "files": files, "checksum": "0" * 32}
     (saved / "manifest.json").write_bytes(mutations.seal(json.dumps(manifest, indent=1).encode() + b"\n"))
+    target = corpus.copy(place.root, corpus.Case("checkpoint", "saved/step-00000000/model.safetensors", []), place.folder / "home")
+    target.write_bytes((place.folder / "many.safetensors").read_bytes())
+    sealed = json.loads((target.parent / "manifest.json").read_text())
+    record = next(file for file in sealed["files"] if file["name"] == target.name)
+    record["tensors"] = []  # those of before; without them the checksum of the file counts
+    record.pop("header_xxh3_128", None)
+    (target.parent / "manifest.json").write_text(json.dumps(sealed))
+    mutations.reseal(target.parent)
     found = []
     for words, code in ((["inspect", "many.safetensors", "--json", "out.json"], 0), (["convert", "many.safetensors", "x.safetensors"], 0),
-                        (["verify", "step-00000000", "--json", "out.json"], 1)):
-        before = os.times()
-        end = place.run(["rondo-checkpoint", *words], place.folder, seconds=120)
-        after = os.times()
-        used = after.children_user + after.children_system - before.children_user - before.children_system
-        if end.code != code or end.timed_out:
-            found.append(f"{words[0]}: ended with {end.code} after {end.seconds:.1f} s: {end.err[-300:]}")
-        if used > 20:
-            found.append(f"{words[0]}: took {used:.1f} s of processor time")
+                        (["convert", "home/saved", "y.safetensors"], 0), (["verify", "step-00000000", "--json", "out.json"], 1)):
+        found += _in_linear_time(place, ["rondo-checkpoint", *words], place.folder, code)
+    return found
+
+
+def many_names(place):
+    """100,000 names in a plan, in a trace and in the memory of a run: linear work."""
+    planned = place.copy_of("plan")
+    plan = json.loads((planned / "plan.json").read_text())
+    plan["units"] = [plan["units"][0] | {"name": f"unit.{i}"} for i in range(100_000)]
+    (planned / "plan.json").write_text(json.dumps(plan))
+    # Not the profile's units, which is said after all of them were read.
+    found = _in_linear_time(place, ["rondo-simulate", "profile.json", "--plan", "plan.json"], planned, 1)
+    run = place.copy_of("run")
+    events = [{"name": "all_gather", "cat": "communication", "ph": "X", "ts": i * 0.001, "dur": 1_000_000, "pid": 0, "tid": 1,
+               "args": {"step": 1 + i % 2, "unit": f"unit.{i}", "bytes": 8}} for i in range(100_000)]
+    (run / "trace.json").write_text(json.dumps({"traceEvents": events}))
+    memory = json.loads((run / "memory.json").read_text())
+    memory["ranks"][0]["units"] = [{"name": f"unit.{i}", "categories": {f"category.{i}": 1}} for i in range(100_000)]
+    (run / "memory.json").write_text(json.dumps(memory))
+    return found + _in_linear_time(place, ["rondo-report", ".", "-o", "page.html", "--json", "out.json"], run, 0)
+
+
+def _in_linear_time(place, words, cwd, code):
+    before = os.times()
+    end = place.run(words, cwd, seconds=120)
+    after = os.times()
+    used = after.children_user + after.children_system - before.children_user - before.children_system
+    found = []
+    if end.code != code or end.timed_out:
+        found.append(f"{words[0]} {words[1]}: ended with {end.code} after {end.seconds:.1f} s: {end.err[-300:]}")
+    if used > 20:  # of processor time, which a busy machine does not lengthen
+        found.append(f"{words[0]} {words[1]}: took {used:.1f} s of processor time")
     return found
 
 
@@ -316,6 +471,7 @@ def all_attacks():
     attacks = {f"output {name}": lambda place, name=name: output(place, name) for name in WRITERS}
     attacks |= {f"full disk {name}": lambda place, name=name: full_disk(place, name) for name in PRINTERS}
     for attack in (deep_json, pipes_in_place_of_files, impossible_values, sealed_garbage, code_of_weights, many_passes,
-                   many_tensors):
+                   many_tensors, many_names, hostile_names, hostile_field_on_several_ranks, run_id_that_is_a_path,
+                   step_of_many_digits):
         attacks[attack.__name__.replace("_", " ")] = attack
     return attacks

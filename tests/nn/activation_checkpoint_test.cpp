@@ -292,32 +292,25 @@ TEST(ActivationCheckpoint, InPlaceMisuseIsAnError) {
     const at::NoGradGuard no_grad;
     input.add_(1);
   }
-  EXPECT_NE(testing::message_of<UsageError>([&] {
-              output.sum().backward();
-            }).find("was changed in place after forward"),
-            std::string::npos);
+  testing::expect_facts(testing::message_of<UsageError>([&] { output.sum().backward(); }),
+                        {"input 0", "[2]", "clone"});
 }
 
 TEST(ActivationCheckpoint, WhatCannotBeRepeatedIsAnError) {
   const at::Tensor input = torch::ones({2}, torch::requires_grad());
   const at::Tensor output = checkpoint([](const at::Tensor& x) { return x.exp(); }, input).sum();
   output.backward();
-  EXPECT_NE(testing::message_of<UsageError>([&] { output.backward(); }).find("second backward pass"),
-            std::string::npos);
+  testing::expect_facts(testing::message_of<UsageError>([&] { output.backward(); }), {"second", "backward"});
 
   const at::Tensor other = torch::ones({2}, torch::requires_grad());
   const at::Tensor fickle =
       checkpoint([&](const at::Tensor& x) { return recomputing() ? x * other : x * 2; }, input).sum();
-  EXPECT_NE(testing::message_of<UsageError>([&] {
-              fickle.backward();
-            }).find("a parameter that it did not use before"),
-            std::string::npos);
+  testing::expect_facts(testing::message_of<UsageError>([&] { fickle.backward(); }), {"parameter"});
 
   const at::Tensor once = checkpoint([](const at::Tensor& x) { return x.exp(); }, input).sum();
-  EXPECT_NE(testing::message_of<UsageError>([&] {
-              once.backward({}, true, /*create_graph=*/true);
-            }).find("gradients of gradients"),
-            std::string::npos);
+  testing::expect_facts(
+      testing::message_of<UsageError>([&] { once.backward({}, true, /*create_graph=*/true); }),
+      {"gradients of gradients"});
 }
 
 TEST(ActivationCheckpoint, WithoutGradientsItIsAPlainCall) {

@@ -188,6 +188,23 @@ TEST(MeshPlan, WhatTrainingDoesNotServeIsNotTaken) {
   EXPECT_THROW(plan_of(profile, 4, kPlenty, search), UsageError);
 }
 
+TEST(MeshPlan, APipelineSaysThatItsOverheadIsCountedOnce) {
+  cost::Profile profile = cost::synthetic_profile("gpt:layers=8,dim=256,seq=64,heads=4,batch=4", 4);
+  profile.overhead_s = 0.001;
+  cost::StepOptions step;
+  step.ranks = 4;
+  const auto notes_on = [&](const char* mesh) {
+    MeshSearch search;
+    search.mesh = parse_mesh(mesh, "mesh");
+    const MeshPlan plan = plan_mesh(profile, step, within(kPlenty), search);
+    EXPECT_GT(plan.best().micro_batches, 1);
+    return mesh_plan_to_json(profile, step, plan, within(kPlenty)).at("notes");
+  };
+  ASSERT_EQ(notes_on("pipeline=2,data=2").size(), 1U);
+  EXPECT_NE(notes_on("pipeline=2,data=2")[0].get<std::string>().find("overhead_s"), std::string::npos);
+  EXPECT_EQ(notes_on("pipeline=4").size(), 0U) << "ranks of one replica combine nothing";
+}
+
 TEST(MeshPlan, TheFileIsReadBack) {
   const cost::Profile profile = cost::synthetic_profile("gpt:layers=8,dim=256,seq=64,heads=4,batch=4", 4);
   cost::StepOptions step;

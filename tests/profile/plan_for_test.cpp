@@ -67,5 +67,44 @@ TEST(PlanFor, AModelOfOnesOwnIsPlannedAndTrained) {
   });
 }
 
+// Two inputs of which the model makes one number.
+struct PairNetImpl : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& y) { return of_y(torch::relu(of_x(x)) + y); }
+  Unit<torch::nn::Linear> of_x = register_module("of_x", Unit<torch::nn::Linear>(32, 8));
+  Unit<torch::nn::Linear> of_y = register_module("of_y", Unit<torch::nn::Linear>(8, 1));
+};
+TORCH_MODULE(PairNet);
+
+Batch pairs() { return {{torch::randn({6, 32}), torch::randn({6, 8})}, {torch::randn({6, 1})}, 6}; }
+
+// Of every engine: between hosts whole steps are trained, too.
+TEST(PlanFor, ALossAndABatchOfSeveralTensors) {
+  for (const char* const backend : {"native", "gloo"}) {
+    run_ranks(2, backend, [](Context& context) {
+      PlanForOptions options;
+      options.loss = make_loss("mse");
+      options.time_limit = std::chrono::seconds(1);
+      const std::string text = plan_for(context, as_model(PairNet().ptr()), pairs(), GiB(1), options);
+      const auto plan = cost::parse_step_plan(nlohmann::ordered_json::parse(text), "plan");
+      EXPECT_EQ(plan.units.size(), 2U);
+      EXPECT_EQ(plan.schedule->batch_size, 6U);
+    });
+  }
+}
+
+TEST(PlanFor, WhatCannotBeMeasuredIsNamed) {
+  run_ranks(2, "native", [](Context& context) {
+    expect_facts(
+        message_of<UsageError>([&] { plan_for(context, as_model(PairNet().ptr()), pairs(), GiB(1)); }),
+        {"cross_entropy", "int64"});
+    Batch none = pairs();
+    none.samples = 0;
+    expect_facts(message_of<UsageError>([&] {
+                   plan_for(context, as_model(PairNet().ptr()), none, GiB(1), {.loss = make_loss("mse")});
+                 }),
+                 {"Batch::samples", "0"});
+  });
+}
+
 }  // namespace
 }  // namespace rondo::plan_for_test

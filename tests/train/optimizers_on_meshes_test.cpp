@@ -60,7 +60,7 @@ std::vector<Way> strategies() {
   return {{.strategy = "ddp", .ranks = 2},
           {.strategy = "zero1", .ranks = 2},
           {.strategy = "zero2", .ranks = 2},
-          {.strategy = "zero3", .ranks = 2},
+          {.strategy = "zero3", .ranks = 4},
           {.strategy = "zero3_keep", .ranks = 2},
           {.strategy = "random", .ranks = 2},
           {.strategy = "planned", .ranks = 2},

@@ -12,6 +12,7 @@
 #include "rondo/base/error.h"
 #include "rondo/data/tensors.h"
 #include "rondo/nn/sync_batch_norm.h"
+#include "rondo/parallel/grouped/grouped_strategy.h"
 #include "rondo/parallel/server/server_strategy.h"
 #include "rondo/train/callbacks/early_stopping.h"
 #include "rondo/train/callbacks/mlflow_log.h"
@@ -404,10 +405,15 @@ TEST(Rebuild, WhatCannotBeIsRefused) {
     const Context context = worlds.join(1, rank, 2);
     if (rank == 0)
       expect_facts(message_of<UsageError>([&] { alone.trainer->rebuild(context); }), {"one_device"});
-    for (const char* const name : {"local_sgd", "pipeline", "tensor"}) {
+    for (const char* const name : {"local_sgd", "pipeline", "tensor", "expert"}) {
       const auto strategy = all_strategies().make(name, context);
-      expect_facts(message_of<UsageError>([&] { strategy->rebuild(Worlds::alone()); }), {name});
+      expect_facts(message_of<UsageError>([&] { strategy->rebuild(Worlds::alone()); }),
+                   {name, "ddp", "one_device", "zero3", "hsdp"});
     }
+    const auto workers =
+        all_strategies().make("multi_worker_mirrored", context, OptionValues{{"replicas", "2"}});
+    expect_facts(message_of<UsageError>([&] { workers->rebuild(Worlds::alone()); }),
+                 {"multi_worker_mirrored", "ddp"});
     // These can, but not in a world that their options do not fit.
     ShardedOptions halves;
     halves.shard_ranks = 2;
@@ -425,6 +431,9 @@ TEST(Rebuild, WhatCannotBeIsRefused) {
   expect_facts(message_of<UsageError>([&] { mirrored->rebuild(Worlds::alone()); }), {"mirrored"});
   ServerStrategy served(Worlds::alone(), server::ClusterOptions{}, control::JobSecret::make());
   expect_facts(message_of<UsageError>([&] { served.rebuild(Worlds::alone()); }), {"parameter_server"});
+  GroupedStrategy grouped(Worlds::alone(), server::ClusterOptions{}, control::JobSecret::make(), GroupPlace{},
+                          DdpStrategyOptions{});
+  expect_facts(message_of<UsageError>([&] { grouped.rebuild(Worlds::alone()); }), {"grouped", "ddp"});
 }
 
 }  // namespace

@@ -107,6 +107,77 @@ TEST(SaveTraining, ALoopOfOnesOwnGoesOnUnderAnyStrategy) {
   }
 }
 
+// A loop of train_step(), which strategies have that prepare() refuses.
+struct StepLoop {
+  static OptimizerFactory adamw() {
+    return [](torch::nn::Module& module) {
+      return std::make_unique<torch::optim::AdamW>(module.parameters(), torch::optim::AdamWOptions(0.05));
+    };
+  }
+  StepLoop(const Context& ranks, const std::string& name, const OptionValues& options,
+           const PrecisionOptions& precision = {})
+      : context(ranks), strategy(all_strategies().make(name, ranks, options)) {
+    training = strategy->prepare(
+        {.model = [] { return as_model(Net().ptr()); }, .optimizer = adamw(), .precision = precision});
+  }
+  void step(std::int64_t number) {
+    const at::Tensor input = torch::linspace(-1, 1, 24).view({4, 6}) * static_cast<float>(number + 1);
+    const Batch batch{.inputs = {input}, .targets = {torch::arange(4)}, .samples = 4};
+    training->train_step({&batch, 1}, {.step = number, .learning_rate = {}, .stop_requested = {}});
+  }
+  std::vector<at::Tensor> weights() {
+    training->prepared().unshard();
+    std::vector<at::Tensor> copies;
+    for (const at::Tensor& parameter : training->model().module->parameters())
+      copies.push_back(parameter.detach().clone());
+    return copies;
+  }
+
+  const Context& context;
+  std::unique_ptr<Strategy> strategy;
+  std::unique_ptr<Training> training;
+};
+
+TEST(SaveTraining, ALoopOfTrainStepGoesOnUnderStrategiesThatHaveNothingElse) {
+  for (const char* const name : {"data_parallel", "mirrored", "central_storage"}) {
+    const TemporaryDirectory directory;
+    run_ranks(1, "native", [&](Context& context) {
+      StepLoop loop(context, name, {{"replicas", "2"}});
+      for (int i = 0; i < 3; ++i) loop.step(i);
+      save(directory.path(), context, *loop.training, 3, {{"best", 0.5}});
+      for (int i = 3; i < 5; ++i) loop.step(i);
+
+      StepLoop other(context, name, {{"replicas", "2"}});
+      other.step(7);  // something else first
+      const OwnPosition position = load(directory.path(), context, *other.training);
+      EXPECT_EQ(position.step, 3) << name;
+      EXPECT_EQ(position.values.at("best"), 0.5) << name;
+      for (auto i = position.step; i < 5; ++i) other.step(i);
+      expect_same(other.weights(), loop.weights(), true);
+    });
+  }
+}
+
+// Master weights are what is saved, and the scale of the loss goes along.
+TEST(SaveTraining, ALoopOfTrainStepKeepsMasterWeightsAndScale) {
+  for (const char* const name : {"ddp", "zero3"}) {
+    const TemporaryDirectory directory;
+    run_ranks(2, "native", [&](Context& context) {
+      PrecisionOptions precision;
+      precision.level = OptLevel::O2;
+      StepLoop loop(context, name, {}, precision);
+      for (int i = 0; i < 3; ++i) loop.step(i);
+      save(directory.path(), context, *loop.training, 3);
+      for (int i = 3; i < 5; ++i) loop.step(i);
+      StepLoop other(context, name, {}, precision);
+      other.step(7);
+      EXPECT_EQ(load(directory.path(), context, *other.training).step, 3);
+      for (int i = 3; i < 5; ++i) other.step(i);
+      expect_same(other.weights(), loop.weights(), true);
+    });
+  }
+}
+
 TEST(SaveTraining, SaysWhatDiffers) {
   TemporaryDirectory directory;
   run_ranks(2, "native", [&](Context& context) {

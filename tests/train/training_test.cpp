@@ -5,12 +5,10 @@
 #include <torch/script.h>
 #include <torch/types.h>
 
-#include <array>
 #include <atomic>
 #include <mutex>
 #include <numeric>
 
-#include "rondo/backend/registry.h"
 #include "rondo/base/error.h"
 #include "rondo/data/tensors.h"
 #include "rondo/parallel/registry.h"
@@ -140,68 +138,6 @@ TEST(Training, OfATorchScriptModuleEqualsTheModules) {
     equal += at::allclose(train(script), train(plain), 1e-12, 1e-12);
   });
   EXPECT_EQ(equal, 2);
-}
-
-// Counts the collectives of a rank, over all of its groups. What is not handed on throws, so that the count
-// is of all.
-class CountingEngine final : public c10d::Backend {
- public:
-  using Work = c10::intrusive_ptr<c10d::Work>;
-  CountingEngine(c10::intrusive_ptr<c10d::Backend> inner, std::atomic<int>& count)
-      : Backend(inner->getRank(), inner->getSize()), inner_(std::move(inner)), count_(count) {}
-  const std::string getBackendName() const override { return "counting"; }
-  Work allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override {
-    ++count_;
-    return inner_->allreduce(tensors, options);
-  }
-  Work broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) override {
-    ++count_;
-    return inner_->broadcast(tensors, options);
-  }
-  Work allgather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
-                 const c10d::AllgatherOptions& options) override {
-    ++count_;
-    return inner_->allgather(outputs, inputs, options);
-  }
-
- private:
-  c10::intrusive_ptr<c10d::Backend> inner_;
-  std::atomic<int>& count_;
-};
-
-// A step of ddp with all gradients in one bucket is two collectives: the bucket, and one that tells the
-// losses, samples and requests to stop.
-TEST(Training, AStepOfOneBucketIsTwoCollectives) {
-  constexpr int kRanks = 3;
-  std::array<std::atomic<int>, kRanks> counts = {};
-  register_backend("counting native",
-                   [&counts](const BackendRequest& request) {
-                     const int rank = request.world_ranks.at(static_cast<std::size_t>(request.rank));
-                     return c10::make_intrusive<CountingEngine>(make_backend("native", request),
-                                                                counts.at(static_cast<std::size_t>(rank)));
-                   },
-                   {.progresses_in_background = false, .all_to_all = false});
-  run_ranks(kRanks, "counting native", [&](Context& context) {
-    auto strategy = all_strategies().make("ddp", context);
-    Recipe recipe{.model = [] { return as_model(mixer()); }};
-    recipe.loss = both_losses;
-    recipe.optimizer = sgd();
-    const auto training = strategy->prepare(recipe);
-    const auto data = mixed_data(26);
-    const std::vector<Batch> window = {data->get(std::vector<std::int64_t>{0, 1})};
-    StepSettings settings;
-    settings.stop_requested = [&] { return context.rank() == 1; };
-    training->train_step(window, settings);  // in which ranks also agree on the order of gradients
-    const std::atomic<int>& count = counts.at(static_cast<std::size_t>(context.rank()));
-    for (int step = 1; step < 4; ++step) {
-      settings.step = step;
-      const int before = count;
-      const StepResult result = training->train_step(window, settings);
-      EXPECT_EQ(count - before, 2) << "step " << step << " of rank " << context.rank();
-      EXPECT_EQ(result.totals.samples, 2 * kRanks);
-      EXPECT_TRUE(result.totals.stop);
-    }
-  });
 }
 
 // What tells the losses, samples and requests to stop also weights gradients.

@@ -205,7 +205,7 @@ void add_ratios(Json& rows) {
   }
 }
 
-void print(const Json& rows) {
+void print_checkpoint_rows(const Json& rows) {
   std::printf("%-10s %-12s %10s %10s %10s %10s\n", "system", "operation", "p50 s", "min s", "stall s",
               "MB/s");
   for (const Json& row : rows) {
@@ -249,7 +249,7 @@ int run_checkpoint(const CheckpointFlags& flags) {
   fs::remove_all(folder);
   Json rows = rows_of(measured, bytes);
   add_ratios(rows);
-  if (flags.json != "-") print(rows);
+  if (flags.json != "-") print_checkpoint_rows(rows);
   write_json(flags.json, rows);
   return 0;
 }

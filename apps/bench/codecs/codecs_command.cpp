@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct CodecsFlags {
   std::string codecs;
   std::string size = "25MiB";
   int runs = 15;
@@ -38,7 +38,7 @@ double speed(Bytes bytes, int runs, const std::function<void()>& action) {
   return best;
 }
 
-Json measure(const std::string& name, const Options& options) {
+Json measure_codec(const std::string& name, const CodecsFlags& options) {
   const auto codec = collective::make_codec(name);
   const std::size_t count = parse_bytes(options.size, "--size").count / sizeof(float);
   const Bytes bytes{count * sizeof(float)};
@@ -60,12 +60,12 @@ Json measure(const std::string& name, const Options& options) {
           {"decode_add_gbps", time([&] { codec->decode_add(encoded, decoded); })}};
 }
 
-int run(const Options& options) {
+int run_codecs(const CodecsFlags& options) {
   const std::vector<std::string> names =
       options.codecs.empty() ? collective::codec_names() : split(options.codecs, ',');
   for (const std::string& name : names) collective::make_codec(name);  // throws for an unknown one
   Json results = Json::array();
-  for (const std::string& name : names) results.push_back(measure(name, options));
+  for (const std::string& name : names) results.push_back(measure_codec(name, options));
   if (options.json != "-") {
     std::printf("%-12s %14s %14s %14s %14s %14s\n", "GB/s", "encode", "with feedback", "decode",
                 "decode, add", "encoded bytes");
@@ -83,7 +83,7 @@ int run(const Options& options) {
 }  // namespace
 
 Command add_codecs(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<CodecsFlags>();
   CLI::App* command = app.add_subcommand("codecs", "How fast codecs encode and decode, on one core");
   command->add_option("--codec", options->codecs,
                       "codecs (default: all): " + join(collective::codec_names(), ", "));
@@ -95,7 +95,7 @@ Command add_codecs(CLI::App& app) {
   command->footer(
       "Speeds are in 10^9 bytes of float32 a second, whatever their encoding's length.\n\n"
       "Examples:\n  rondo bench codecs\n  rondo bench codecs --codec int8,top_k:0.05 --size 1MiB --json -");
-  return {command, [options] { return run(*options); }};
+  return {command, [options] { return run_codecs(*options); }};
 }
 
 }  // namespace rondo::bench

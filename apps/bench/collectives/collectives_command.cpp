@@ -379,22 +379,35 @@ int finish(const Json& all, const std::string& json_target) {
   return 0;
 }
 
-int run(const Settings& settings, const std::string& json_target) {
+int run_collectives(const Settings& settings, const std::string& json_target) {
   say_who_is_missing(settings);
   Json all = measure(settings);
   choose(all, settings);
   return finish(all, json_target);
 }
 
-// Shows a plan instead of measuring: as a table, as JSON, as a page.
-int explain(const PlanChoice& choice, const std::string& json_target, const std::string& page) {
+// The options that the user gave, as the command line takes them.
+std::vector<std::string> given_options(const CLI::App& app) {
+  std::vector<std::string> words{app.get_name()};
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() == 0) continue;
+    words.push_back(option->get_name());
+    if (option->get_items_expected_max() == 0) continue;  // a flag
+    for (const std::string& value : option->results()) words.push_back(value);
+  }
+  return words;
+}
+
+// Shows a plan instead of measuring: as a table, as JSON, as a page, whose head has the command line.
+int explain(const PlanChoice& choice, const std::string& json_target, const std::string& page,
+            const std::vector<std::string>& arguments) {
   if (json_target != "-") std::cout << explain_as_text(choice);
   const Json document = explain_as_json(choice);
   write_json(json_target, document);
   if (page.empty()) return 0;
   write_output(page, make_page({{"title", str(choice.algorithm, " ", choice.operation)},
                                 {"plan", document},
-                                {"made_by", to_json(make_provenance("rondo bench collectives", {}))}}));
+                                {"made_by", to_json(make_provenance("rondo bench", arguments))}}));
   return 0;
 }
 
@@ -468,7 +481,7 @@ Command add_collectives(CLI::App& parent) {
                             ->check(rondo::between(1, 1000));
   CLI::Option* burst = app->add_option("--burst-time", flags->burst, "Length of a turn");
   add_json_flag(*app, flags->json);
-  return {app, [flags, sizes, operations, bursts, burst] {
+  return {app, [app, flags, sizes, operations, bursts, burst] {
             Settings& settings = flags->settings;
             settings.ranks = parse_ranks(flags->ranks);
             settings.dtype = parse_dtype(flags->dtype);
@@ -483,7 +496,7 @@ Command add_collectives(CLI::App& parent) {
               plan.dtype = flags->dtype;
               plan.in_rank_order = settings.deterministic;
               plan.element_bytes = c10::elementSize(settings.dtype);
-              return explain(plan, flags->json, flags->page);
+              return explain(plan, flags->json, flags->page, given_options(*app));
             }
             settings.tune |= settings.check_chooser;
             if (settings.tune && operations->count() == 0)
@@ -502,7 +515,8 @@ Command add_collectives(CLI::App& parent) {
             settings.codecs = parse_codecs(flags->codecs);
             settings.effort.burst = parse_duration(flags->burst, "--burst-time");
             settings.table = flags->json != "-";
-            if (settings.hosts == 1 || !settings.algorithms.empty()) return run(settings, flags->json);
+            if (settings.hosts == 1 || !settings.algorithms.empty())
+              return run_collectives(settings, flags->json);
             if (settings.hosts != 2)
               throw UsageError("--hosts: 1 or 2, or more with --explain or --algorithm");
             AcrossHosts& across = flags->across;

@@ -37,6 +37,14 @@ namespace {
 using Backend = c10::intrusive_ptr<c10d::Backend>;
 using Tensors = std::vector<at::Tensor>;
 
+// Of a call that is followed by its wait, as c10d's own calls are without async_op.
+template <class Options>
+Options waited_for() {
+  Options options;
+  options.asyncOp = false;
+  return options;
+}
+
 struct Shape {
   int rank;
   int ranks;
@@ -88,8 +96,9 @@ Exercise between(const at::Tensor& input, const at::Tensor& output, const Shape&
 
 Exercise all_reduce(const Backend& backend, const Shape& shape, Memory memory) {
   return in_place(make_buffer(shape.total, shape.dtype, memory), shape,
-                  test_sum(shape.ranks, shape.total, shape.dtype),
-                  [backend](Tensors& tensors) { backend->allreduce(tensors)->wait(); });
+                  test_sum(shape.ranks, shape.total, shape.dtype), [backend](Tensors& tensors) {
+                    backend->allreduce(tensors, waited_for<c10d::AllreduceOptions>())->wait();
+                  });
 }
 
 Exercise direct_all_reduce(const Backend& backend, const Shape& shape, Memory memory) {
@@ -101,14 +110,17 @@ Exercise direct_all_reduce(const Backend& backend, const Shape& shape, Memory me
 
 Exercise broadcast(const Backend& backend, const Shape& shape, Memory memory) {
   return in_place(make_buffer(shape.total, shape.dtype, memory), shape, shape.input(0, shape.total),
-                  [backend](Tensors& tensors) { backend->broadcast(tensors)->wait(); });
+                  [backend](Tensors& tensors) {
+                    backend->broadcast(tensors, waited_for<c10d::BroadcastOptions>())->wait();
+                  });
 }
 
 Exercise reduce(const Backend& backend, const Shape& shape, Memory memory) {
   at::Tensor expected;
   if (shape.rank == 0) expected = test_sum(shape.ranks, shape.total, shape.dtype);
-  return in_place(make_buffer(shape.total, shape.dtype, memory), shape, expected,
-                  [backend](Tensors& tensors) { backend->reduce(tensors)->wait(); });
+  return in_place(
+      make_buffer(shape.total, shape.dtype, memory), shape, expected,
+      [backend](Tensors& tensors) { backend->reduce(tensors, waited_for<c10d::ReduceOptions>())->wait(); });
 }
 
 at::Tensor parts_of_all(const Shape& shape) {
@@ -120,16 +132,18 @@ at::Tensor parts_of_all(const Shape& shape) {
 Exercise all_gather(const Backend& backend, const Shape& shape, Memory memory) {
   at::Tensor input = make_buffer(shape.part, shape.dtype, memory);
   at::Tensor output = make_buffer(shape.total, shape.dtype, memory);
-  return between(input, output, shape, parts_of_all(shape),
-                 [=]() mutable { backend->_allgather_base(output, input)->wait(); });
+  return between(input, output, shape, parts_of_all(shape), [=]() mutable {
+    backend->_allgather_base(output, input, waited_for<c10d::AllgatherOptions>())->wait();
+  });
 }
 
 Exercise reduce_scatter(const Backend& backend, const Shape& shape, Memory memory) {
   at::Tensor input = make_buffer(shape.total, shape.dtype, memory);
   at::Tensor output = make_buffer(shape.part, shape.dtype, memory);
   const at::Tensor sum = test_sum(shape.ranks, shape.total, shape.dtype);
-  return between(input, output, shape, shape.slice(sum, shape.rank).clone(),
-                 [=]() mutable { backend->_reduce_scatter_base(output, input)->wait(); });
+  return between(input, output, shape, shape.slice(sum, shape.rank).clone(), [=]() mutable {
+    backend->_reduce_scatter_base(output, input, waited_for<c10d::ReduceScatterOptions>())->wait();
+  });
 }
 
 Exercise all_to_all(const Backend& backend, const Shape& shape, Memory memory) {

@@ -18,8 +18,10 @@
 #include "rondo/base/random.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
+#include "rondo/data/image/image_options.h"
 #include "rondo/data/loader.h"
 #include "rondo/data/open.h"
+#include "rondo/data/token_options.h"
 #include "rondo/data/training_sampler.h"
 #include "rondo/launch/scratch.h"
 
@@ -41,6 +43,7 @@ struct LoaderFlags {
 // Of the fastest turn.
 struct LoaderRate {
   double samples_per_s = 0, bytes_per_s = 0;
+  std::string reader = {};  // of a peer: which library opens and changes its images
 };
 using LoaderRates = std::map<std::pair<std::string, std::string>, LoaderRate>;  // by data and system
 
@@ -92,7 +95,7 @@ void measure_tokens(const LoaderFlags& flags, const fs::path& folder, LoaderRate
   const fs::path path = folder / "text.bin";
   write_output(path, random_bytes(kTextBytes));
   DataOptions options{.validation_fraction = 0, .context = kContext};
-  options.tokens.vocabulary = std::int64_t{1} << 15;
+  options.of_kind.edit<TokenOptions>().vocabulary = std::int64_t{1} << 15;
   const OpenedData text = open_data("text", path, options), tokens = open_data("tokens", path, options);
   for (int run = 0; run < flags.runs; ++run) {
     keep_faster(rates[{"bytes", "rondo"}], read_all_of(text.train, kTokenBatch, 1));
@@ -105,7 +108,8 @@ LoaderRate measure_image_peer(const LoaderFlags& flags, const std::string& image
   run_to_end({python(), peer_script("loader.py"), "run", images, std::to_string(flags.threads),
               std::to_string(kImageBatch), answer.string()});
   const auto said = read_json_file(answer);
-  return {said.at("samples_per_s").get<double>(), said.at("bytes_per_s").get<double>()};
+  return {said.at("samples_per_s").get<double>(), said.at("bytes_per_s").get<double>(),
+          said.at("reader").get<std::string>()};
 }
 
 void measure_images(const LoaderFlags& flags, const fs::path& folder, LoaderRates& rates) {
@@ -123,7 +127,7 @@ void measure_images(const LoaderFlags& flags, const fs::path& folder, LoaderRate
   }
   DataOptions options{.validation_fraction = 0};
   const OpenedData scaled = open_data("image_folder", images, options);
-  options.images.decode = "full";
+  options.of_kind.edit<ImageOptions>().decode = "full";
   const OpenedData full = open_data("image_folder", images, options);
   bool peers = flags.peers;
   if (const std::string why = peers ? why_no_pytorch() : ""; !why.empty()) {
@@ -145,6 +149,7 @@ Json loader_rows(const LoaderFlags& flags, const LoaderRates& rates) {
                     {"threads", key.first == "jpeg" ? flags.threads : 1},
                     {"samples_per_s", rate.samples_per_s},
                     {"bytes_per_s", rate.bytes_per_s}});
+    if (!rate.reader.empty()) rows.back()["reader"] = rate.reader;
   }
   const auto add = [&](const char* ratio, const std::string& of, double value, double goal) {
     rows.push_back({{"ratio", ratio}, {"of", of}, {"value", value}, {"goal", goal}, {"better", "higher"}});
@@ -163,16 +168,18 @@ Json loader_rows(const LoaderFlags& flags, const LoaderRates& rates) {
 }
 
 void print_loader_rows(const Json& rows) {
-  std::printf("%-8s %-20s %8s %12s %10s\n", "data", "system", "threads", "samples/s", "GB/s");
+  std::printf("%-8s %-28s %8s %12s %10s\n", "data", "system", "threads", "samples/s", "GB/s");
   for (const Json& row : rows) {
     if (row.contains("ratio")) {
       std::printf("%s, %s: %.2f (goal >= %.2f: %s)\n", row["ratio"].get<std::string>().c_str(),
                   row["of"].get<std::string>().c_str(), row["value"].get<double>(), row["goal"].get<double>(),
                   row["value"] >= row["goal"] ? "met" : "missed");
     } else {
-      std::printf("%-8s %-20s %8d %12.0f %10.2f\n", row["data"].get<std::string>().c_str(),
-                  row["system"].get<std::string>().c_str(), row["threads"].get<int>(),
-                  row["samples_per_s"].get<double>(), row["bytes_per_s"].get<double>() / 1e9);
+      std::string system = row["system"];
+      if (row.contains("reader")) system += str(", ", row["reader"].get<std::string>());
+      std::printf("%-8s %-28s %8d %12.0f %10.2f\n", row["data"].get<std::string>().c_str(), system.c_str(),
+                  row["threads"].get<int>(), row["samples_per_s"].get<double>(),
+                  row["bytes_per_s"].get<double>() / 1e9);
     }
   }
 }

@@ -62,8 +62,7 @@ class PlanStudy {
     profile.make_model = [this] { return make(); };
     profile.link.messages = true;
     profile.link.largest = MiB(1);
-    const Batch batch = batch_of(options_.batch_size);
-    profile_ = profile_job(context_, make(), batch.input(), batch.target(), profile, "emulated");
+    profile_ = profile_job(context_, make(), batch_of(options_.batch_size), profile, "emulated");
   }
 
   bool is_first() const { return context_.rank() == 0; }

@@ -25,7 +25,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct ServersFlags {
   int runs = 300;
   int light_workers = 64;
   double seconds = 2;
@@ -86,7 +86,7 @@ double copy_speed() {
   return best;
 }
 
-Json sparse_push(const Options& options) {
+Json sparse_push(const ServersFlags& options) {
   constexpr std::uint64_t kRows = 1'000'000, kRow = 64, kTouched = 1000;
   const Bench bench;
   server::Cluster worker(bench.options(0, 1), bench.secret, {{"table", kRows, kRow, true}});
@@ -120,7 +120,7 @@ Json sparse_push(const Options& options) {
 }
 
 // Steps of each worker: pull all, push all, of variables like those of an MLP 784-128-64-10.
-Json steps(int workers, bool light, double length) {
+Json steps_of_workers(int workers, bool light, double length) {
   const std::vector<server::VariableSpec> variables =
       light ? std::vector<server::VariableSpec>{{"w", 64, 16, false}, {"b", 64, 1, false}}
             : std::vector<server::VariableSpec>{{"w1", 128, 784, false}, {"b1", 128, 1, false},
@@ -180,11 +180,11 @@ Json steps(int workers, bool light, double length) {
           {"slowest_of_mean", slowest / (sum / static_cast<double>(workers))}};
 }
 
-int run(const Options& options) {
-  const Json result = {
-      {"sparse_push", sparse_push(options)},
-      {"mlp", steps(2, false, options.seconds)},
-      {"light", steps(std::min(options.light_workers, server::kMostWorkers), true, options.seconds)}};
+int run_servers(const ServersFlags& options) {
+  const Json result = {{"sparse_push", sparse_push(options)},
+                       {"mlp", steps_of_workers(2, false, options.seconds)},
+                       {"light", steps_of_workers(std::min(options.light_workers, server::kMostWorkers), true,
+                                                  options.seconds)}};
   if (options.json != "-") {
     const Json& push = result["sparse_push"];
     std::printf(
@@ -204,7 +204,7 @@ int run(const Options& options) {
 }  // namespace
 
 Command add_servers(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ServersFlags>();
   CLI::App* command =
       app.add_subcommand("servers", "What a parameter server costs by itself, without models");
   command->add_option("--runs", options->runs, "sparse pushes")
@@ -217,7 +217,7 @@ Command add_servers(CLI::App& app) {
       ->check(rondo::positive_number())
       ->capture_default_str();
   add_json_flag(*command, options->json);
-  return {command, [options] { return run(*options); }};
+  return {command, [options] { return run_servers(*options); }};
 }
 
 }  // namespace rondo::bench

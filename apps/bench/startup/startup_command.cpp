@@ -86,7 +86,7 @@ Json result_of(const std::vector<Launcher>& launchers, int ranks) {
   return result;
 }
 
-void print(const Json& result) {
+void print_startup(const Json& result) {
   std::cout << "first training step on " << result[0]["ranks"] << " ranks, seconds after the command\n"
             << "    system    median   minimum   runs\n"
             << std::fixed << std::setprecision(2);
@@ -138,7 +138,7 @@ Command add_startup(CLI::App& parent) {
               }
             }
             const Json result = result_of(launchers, flags->ranks);
-            if (flags->json != "-") print(result);
+            if (flags->json != "-") print_startup(result);
             write_json(flags->json, result);
             return 0;
           }};

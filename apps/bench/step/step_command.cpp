@@ -14,6 +14,7 @@
 #include "apps/bench/step/contestants.h"
 #include "apps/bench/step/result.h"
 #include "apps/common/command_line.h"
+#include "apps/common/engine_flag.h"
 #include "apps/common/flag_checks.h"
 #include "apps/common/matmul_setup.h"
 #include "apps/common/result_flags.h"
@@ -194,9 +195,7 @@ Command add_step(CLI::App& app) {
   command->add_option("--learning-rate", options->learning_rate)
       ->check(rondo::positive_number())
       ->capture_default_str();
-  command->add_option("--backend", lineup.backend, "engine of rondo's strategies")
-      ->check(CLI::IsMember({"auto", "native", "gloo"}))
-      ->capture_default_str();
+  add_engine_flag(*command, lineup.backend);
   command->add_option("--bucket-bytes", lineup.bucket_bytes,
                       "size of rondo's gradient buckets, such as 5MiB");
   command

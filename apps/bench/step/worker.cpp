@@ -121,8 +121,10 @@ class Worker {
                           {"step_ms", nlohmann::json::array()},
                           {"comm_ms", nlohmann::json::array()},
                           {"exposed_comm_ms", nlohmann::json::array()}};
-    for (int i = 0; i < steps; ++i) {
-      const Batch batch = next_batch();
+    // Made before: a rank whose batch takes longer would keep the others waiting in a step.
+    std::vector<Batch> batches;
+    for (int i = 0; i < steps; ++i) batches.push_back(next_batch());
+    for (const Batch& batch : batches) {
       const TimePoint begin = Clock::now();
       const double loss = step(batch, {});
       answer["step_ms"].push_back(milliseconds(Clock::now() - begin));
@@ -184,7 +186,7 @@ class Worker {
   // The mean loss over all ranks. `phase_ended` is called after the forward pass, the backward pass and the
   // optimizer's step.
   double step(const Batch& batch, const std::function<void()>& phase_ended) {
-    StepSettings settings{.step = step_, .clip_norm = training_.clip_norm};
+    StepSettings settings{.step = ++steps_done_, .clip_norm = training_.clip_norm};
     if (phase_ended) {
       settings.on_phase = [&](StepPhase phase) {
         if (phase != StepPhase::forward && phase != StepPhase::waiting) phase_ended();
@@ -202,8 +204,9 @@ class Worker {
   MemoryMeter memory_{own_memory};
   const bool communicates_;
   int joint_batch_;
-  int first_batch_;  // of a rank's stream of batches
-  std::int64_t step_ = 0;
+  int first_batch_;        // of a rank's stream of batches
+  std::int64_t step_ = 0;  // whose batch was made last
+  std::int64_t steps_done_ = 0;
 };
 
 int run_worker(StepWorkerOptions& options) {

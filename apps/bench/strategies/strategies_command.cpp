@@ -28,7 +28,7 @@ using Json = nlohmann::ordered_json;
 constexpr int kSamples = 16;          // of a worker's step
 constexpr std::size_t kAverage = 20;  // steps whose mean loss counts
 
-struct Options {
+struct StrategiesFlags {
   double seconds = 4;
   double unit_ms = 3;
   double slow_by = 4;
@@ -48,7 +48,7 @@ struct Case {
   bool joint_steps = true;  // a step is on all workers' samples: the rate grows with them
 };
 
-std::vector<Case> cases_of(const Options& options) {
+std::vector<Case> cases_of(const StrategiesFlags& options) {
   std::vector<Case> cases;
   for (const int workers : options.workers) {
     cases.push_back({"scaling", str("ddp, ", workers), "ddp", workers});
@@ -93,7 +93,7 @@ void run_program(const std::vector<std::string>& command) {
 }
 
 // What each worker wrote, by number.
-std::vector<Json> run_case(const Case& one, const Options& options) {
+std::vector<Json> run_case(const Case& one, const StrategiesFlags& options) {
   const auto scratch = launch::ScratchDirectory::create();
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
   std::vector<std::string> command = {(self.parent_path() / "rondo").string(), "run"};
@@ -151,7 +151,7 @@ Json first_below(const std::vector<std::pair<double, double>>& curve, double los
   return nullptr;
 }
 
-int run(const Options& options) {
+int run_strategies(const StrategiesFlags& options) {
   Json rows = Json::array();
   double target = 0;  // what one worker reaches
   for (const Case& one : cases_of(options)) {
@@ -192,7 +192,7 @@ int run(const Options& options) {
 }  // namespace
 
 Command add_strategies(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<StrategiesFlags>();
   CLI::App* command = app.add_subcommand(
       "strategies",
       "Strategies on up to 8 workers with emulated accelerators: throughput, loss against time");
@@ -218,7 +218,7 @@ Command add_strategies(CLI::App& app) {
       ->delimiter(',')
       ->check(rondo::positive_number());
   add_json_flag(*command, options->json);
-  return {command, [options] { return run(*options); }};
+  return {command, [options] { return run_strategies(*options); }};
 }
 
 }  // namespace rondo::bench

@@ -119,7 +119,7 @@ const endLabels = (series, room) => ({
   },
 });
 
-// Lines of ranks that lie on each other stay visible: the first is whole, the others take turns in dashes on it.
+// Lines of ranks or runs that lie on each other stay visible: the first is whole, the others take turns in dashes on it.
 const takeTurns = (series) => series.map((s, i) => (i === 0 ? s
   : { ...s, dash: [6, 6 * (series.length - 1)], dashOffset: 6 * (series.length - 1 - i) }));
 

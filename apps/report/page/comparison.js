@@ -1,7 +1,7 @@
 // Several runs beside each other: their curves in one chart each, their figures and what differs in their configurations.
 function comparisonCard(comparison, title, caption, curve, y) {
-  const lines = (pick) => comparison.runs.map((each, i) => ({ label: each.name, color: rankColor(i), points: pick(each.curves[curve]), dots: each.curves[curve].length < 60 }))
-    .filter((line) => line.points.length > 0);
+  const lines = (pick) => takeTurns(comparison.runs.map((each, i) => ({ label: each.name, color: rankColor(i), points: pick(each.curves[curve]), dots: each.curves[curve].length < 60 }))
+    .filter((line) => line.points.length > 0));
   const axes = [{ label: "by step", pick: byStep, axis: stepAxis }, { label: "by time", pick: byTime, axis: timeAxis }];
   card(title, caption, (body, controls) => {
     if (lines(byStep).length === 0) {

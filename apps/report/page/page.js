@@ -121,6 +121,7 @@ function fillRun() {
 // The page of a plan instead of a run.
 function fillPlan(plan) {
   document.querySelector(".brand span").textContent = "collective plan";
+  if (run.made_by) showOrigin([run.made_by]);
   document.getElementById("title").textContent = run.title;
   document.getElementById("subtitle").textContent =
     [plan.summary, `${plan.ranks} rank${plan.ranks === 1 ? "" : "s"}`, `${format.bytes(plan.bytes)} of ${plan.dtype}`].join(" · ");

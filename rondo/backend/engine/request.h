@@ -33,7 +33,7 @@ struct BackendRequest {
   c10::intrusive_ptr<c10d::Store> host_store = {};
   // Address of this host that the others reach it by; empty: not known.
   std::string local_address = {};
-  // What stood in brackets behind the name: "hierarchical(native, gloo)" gives native and gloo.
+  // Of an engine from a shared module: what stood in brackets behind its name, "m.so:x(a, b)".
   std::vector<std::string> arguments = {};
   // Sums are added in the order of ranks, see InitOptions::deterministic. The registry sees to it for engines
   // whose factory is not registered as deterministic.

@@ -17,8 +17,8 @@ struct AllReduceOptions {
 };
 
 // Reduces within the host so that every rank (or, on hosts of different sizes, the first `inter_host_ranks`)
-// holds a part, exchanges the part with the ranks of the same place on other hosts, and gathers the parts
-// within the host.
+// holds a part, exchanges the part with the ranks of the same local rank on other hosts, and gathers the
+// parts within the host.
 //
 // `request` has its buffer as input and output; Reduction::average divides by the number of all ranks.
 // Between two hosts, and for small parts, each sends its part to all others; between more, parts are reduced

@@ -8,13 +8,13 @@ class Broadcast final : public ChunkedOperation {
  public:
   Broadcast(const CollectiveRequest& request, const HostMap& map) : ChunkedOperation(request, 1) {
     const int root_host = map.host_of(request.root);
-    const int root_place = map.local_rank_of(request.root);
-    relay_ = map.counterpart(map.host(), root_place);
+    const int root_local_rank = map.local_rank_of(request.root);
+    relay_ = map.counterpart(map.host(), root_local_rank);
     const int hosts = map.host_count();
     const int position = (map.host() - root_host + hosts) % hosts;
     if (map.rank() != relay_) return;
-    if (position > 0) from_ = map.counterpart((map.host() + hosts - 1) % hosts, root_place);
-    if (position + 1 < hosts) to_ = map.counterpart((map.host() + 1) % hosts, root_place);
+    if (position > 0) from_ = map.counterpart((map.host() + hosts - 1) % hosts, root_local_rank);
+    if (position + 1 < hosts) to_ = map.counterpart((map.host() + 1) % hosts, root_local_rank);
   }
 
   void first(std::size_t chunk, Transports& transports, const Deadline&) override {

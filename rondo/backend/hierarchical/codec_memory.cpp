@@ -42,9 +42,8 @@ std::vector<float> floats_of_tensor(const at::Tensor& tensor) {
 std::string HierarchicalBackend::describe_codec() const {
   std::vector<int> host_of;
   for (int rank = 0; rank < hosts().world_size(); ++rank) host_of.push_back(hosts().host_of(rank));
-  return str("codec ", compression_.codec(), ", chunk ", options_.all_reduce.chunk_bytes,
-             ", inter_host_ranks ", options_.all_reduce.inter_host_ranks, ", ranks on hosts ",
-             join(host_of, " "));
+  return str("codec ", compression_.codec(), ", chunk ", options_.chunk_bytes.count, ", inter_host_ranks ",
+             options_.inter_host_ranks, ", ranks on hosts ", join(host_of, " "));
 }
 
 std::map<std::string, at::Tensor> HierarchicalBackend::memory() {

@@ -52,6 +52,25 @@ std::vector<std::string> names_of(const BackendRequest& request, const HostMap& 
   return names;
 }
 
+void check_not_empty(const std::vector<at::Tensor>& tensors, const char* operation) {
+  if (tensors.empty()) throw UsageError(str(operation, ": no tensor; it requires a non-empty tensor list"));
+}
+
+// Tensors that are one contribution are of one type and shape.
+void check_alike(const std::vector<at::Tensor>& tensors, const char* operation) {
+  const at::Tensor& first = tensors.front();
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined()) throw UsageError(str(operation, ": a tensor is undefined"));
+    if (tensor.layout() != at::kStrided)
+      throw UsageError(
+          rondo::str(operation, ": a tensor is ", tensor.layout(), "; several have to be dense"));
+    if (tensor.scalar_type() == first.scalar_type() && tensor.sizes() == first.sizes()) continue;
+    throw UsageError(rondo::str(operation, ": several tensors of one call are of one type and shape; found ",
+                                first.sizes(), " ", first.scalar_type(), " and ", tensor.sizes(), " ",
+                                tensor.scalar_type()));
+  }
+}
+
 // An engine among this host's members; null when this rank is alone there.
 std::unique_ptr<HostGroup> make_host_group(const BackendRequest& request, const HostMap& map,
                                            const char* part, Duration patience) {
@@ -79,7 +98,6 @@ std::unique_ptr<Transports> make_transports(const BackendRequest& request,
   auto intra_host_broadcast = make_host_group(request, map, "intra-host broadcast", kIntraHostBroadcastGrace);
   BackendRequest outer = request;
   outer.store = c10::make_intrusive<c10d::PrefixStore>("hierarchical/between hosts", request.store);
-  outer.arguments.clear();
   outer.deterministic = false;  // only messages
   auto link = std::make_unique<OuterLink>(request.make(options.outer, outer),
                                           names_of(request, map, !options.one_rank_a_host), kDataGrace);
@@ -139,48 +157,6 @@ class HierarchicalBackend::Call {
     return pieces;
   }
 };
-
-HierarchicalBackend::Options HierarchicalBackend::parse(const std::vector<std::string>& arguments) {
-  Options options;
-  constexpr const char* kForm =
-      "hierarchical(native, OUTER[, codec=NAME][, inter_host_ranks=N][, chunk=SIZE][, window=N]), where "
-      "OUTER is the "
-      "engine "
-      "between hosts";
-  std::size_t engines = 0;
-  for (const std::string& argument : arguments) {
-    const std::size_t equals = argument.find('=');
-    if (equals == std::string::npos) {
-      ++engines;
-      if (engines == 1 && argument != "native")
-        throw UsageError(
-            str("backend hierarchical: inside a host there is only native, not '", argument, "': ", kForm));
-      if (engines == 2) options.outer = argument;
-      continue;
-    }
-    const std::string key = argument.substr(0, equals);
-    const std::string value = argument.substr(equals + 1);
-    const std::string what = "backend hierarchical: " + key;
-    if (key == "codec") {
-      options.codec = value;
-    } else if (key == "inter_host_ranks") {
-      options.all_reduce.inter_host_ranks = static_cast<int>(parse_integer(value, what));
-    } else if (key == "chunk") {
-      options.all_reduce.chunk_bytes = parse_bytes(value, what).count;
-    } else if (key == "window") {
-      options.window = static_cast<int>(parse_integer(value, what));
-    } else {
-      throw UsageError(str("backend hierarchical: unknown option '", key, "': ", kForm));
-    }
-  }
-  if (engines > 2) throw UsageError(str("backend hierarchical: two engines are needed: ", kForm));
-  if (options.all_reduce.inter_host_ranks < 0 || options.window < 1 || options.all_reduce.chunk_bytes < 4096)
-    throw UsageError(
-        "backend hierarchical: inter_host_ranks must be at least 0, window at least 1, chunk at least 4KiB");
-  if (options.outer == "native")
-    throw UsageError(str("backend hierarchical: native reaches one host only: ", kForm));
-  return options;
-}
 
 HierarchicalBackend::HierarchicalBackend(const BackendRequest& request, const Options& options)
     : ExtendedBackend(request.rank, request.size),
@@ -250,40 +226,51 @@ HierarchicalBackend::Work HierarchicalBackend::broadcast(Tensors& tensors,
 HierarchicalBackend::Work HierarchicalBackend::reduce_in_place(const at::Tensor& tensor,
                                                                const c10d::ReduceOp& op,
                                                                std::chrono::milliseconds timeout,
-                                                               const Tensors& results) {
+                                                               const Tensors& results,
+                                                               const Tensors& copies) {
   Call call(OperationKind::all_reduce, OpType::ALLREDUCE);
   call.set_piece(tensor, true);
   call.set_reduction(op, tensor);
   call.request.input = call.request.output = call.in_place(tensor);
   if (!results.empty()) call.results = results;
+  for (const at::Tensor& copy : copies) call.tensors.push_back({tensor, copy.detach()});
   const bool adds = call.request.reduction == Reduction::sum || call.request.reduction == Reduction::average;
   std::shared_ptr<Compression> compression;
   if (compression_.active() && adds && tensor.scalar_type() == at::kFloat &&
       call.request.bytes() > kLeastCompressed) {
-    compression = compression_.find(tensor);
+    // What encodings leave out belongs to the caller's memory: that of a copy is new each time.
+    compression = compression_.find(copies.empty() ? tensor : copies.front());
     call.compressed = true;
   }
-  call.operation =
-      deterministic_ && depends_on_order(call.request)
-          ? hierarchical::rank_order_sum(call.request, hosts())
-          : hierarchical::all_reduce(call.request, hosts(), options_.all_reduce, std::move(compression));
+  call.operation = deterministic_ && depends_on_order(call.request)
+                       ? hierarchical::rank_order_sum(call.request, hosts())
+                       : hierarchical::all_reduce(call.request, hosts(),
+                                                  {options_.inter_host_ranks, options_.chunk_bytes.count},
+                                                  std::move(compression));
   return start(call, timeout);
 }
 
+// Several tensors are one contribution, and all get the result, as over Gloo and inside a host.
 HierarchicalBackend::Work HierarchicalBackend::allreduce(Tensors& tensors,
                                                          const c10d::AllreduceOptions& options) {
-  if (tensors.empty()) throw UsageError("all_reduce: no tensor; it requires a non-empty tensor list");
+  check_not_empty(tensors, "all_reduce");
+  if (tensors.size() == 1) return reduce_in_place(tensors.front(), options.reduceOp, options.timeout);
+  check_alike(tensors, "all_reduce");
   check_overlaps({.outputs = tensors}, "all_reduce");
+  const Reduction reduction = reduction_of(options.reduceOp, tensors.front().scalar_type());
+  return reduce_in_place(combined(tensors, reduction, "all_reduce"), options.reduceOp, options.timeout,
+                         tensors, tensors);
+}
+
+HierarchicalBackend::Work HierarchicalBackend::allreduce_coalesced(
+    Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
+  check_not_empty(tensors, "all_reduce_coalesced");
+  check_overlaps({.outputs = tensors}, "all_reduce_coalesced");
   Work last;
   // They complete in order, so the last one stands for all.
   for (const at::Tensor& tensor : tensors)
     last = reduce_in_place(tensor, options.reduceOp, options.timeout, tensors);
   return last;
-}
-
-HierarchicalBackend::Work HierarchicalBackend::allreduce_coalesced(
-    Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  return allreduce(tensors, options);
 }
 
 HierarchicalBackend::Work HierarchicalBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
@@ -398,7 +385,7 @@ HierarchicalBackend::Work HierarchicalBackend::reduce_scatter_tensor_coalesced(
 
 // Nobody has the sum before everybody has contributed.
 HierarchicalBackend::Work HierarchicalBackend::barrier(const c10d::BarrierOptions& options) {
-  return reduce_in_place(at::zeros({1}, at::kInt), c10d::ReduceOp::SUM, options.timeout, {});
+  return reduce_in_place(at::zeros({1}, at::kInt), c10d::ReduceOp::SUM, options.timeout);
 }
 
 HierarchicalBackend::Work HierarchicalBackend::gather(TensorLists& outputs, Tensors& inputs,
@@ -473,14 +460,15 @@ HierarchicalBackend::Work HierarchicalBackend::recvAnysource(Tensors& tensors, i
       "receive from ", -1);
 }
 
-c10::intrusive_ptr<c10d::Backend> make_hierarchical_backend(const BackendRequest& request) {
-  const HierarchicalBackend::Options options = HierarchicalBackend::parse(request.arguments);
-  if (request.one_host()) {
-    BackendRequest within = request;
-    within.arguments.clear();
-    return request.make("native", within).backend;
-  }
-  return c10::make_intrusive<HierarchicalBackend>(request, options);
+c10::intrusive_ptr<c10d::Backend> make_hierarchical_backend(const BackendRequest& request,
+                                                            const HierarchicalOptions& options) {
+  if (request.one_host()) return request.make("native", request).backend;
+  return c10::make_intrusive<HierarchicalBackend>(request, HierarchicalBackend::Options{options});
+}
+
+RegisteredBackend HierarchicalFolder::engine(const Options& options) {
+  return {[options](const BackendRequest& request) { return make_hierarchical_backend(request, options); },
+          kHierarchicalTraits, true};
 }
 
 c10::intrusive_ptr<c10d::Backend> make_rank_order_backend(const std::string& engine,

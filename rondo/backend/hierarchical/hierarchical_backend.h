@@ -10,6 +10,7 @@
 #include "rondo/backend/hierarchical/compression.h"
 #include "rondo/backend/hierarchical/direct_message.h"
 #include "rondo/backend/hierarchical/failure_record.h"
+#include "rondo/backend/hierarchical/hierarchical_options.h"
 #include "rondo/backend/hierarchical/pipeline.h"
 
 namespace rondo {
@@ -32,17 +33,10 @@ inline constexpr EngineTraits kHierarchicalTraits = {.deterministic = true, .dev
 // PeerLostError, TimeoutError and MismatchError, naming ranks; the first one is final.
 class HierarchicalBackend final : public ExtendedBackend {
  public:
-  struct Options {
-    std::string outer = "gloo";
-    std::string codec;  // of float32 all_reduces with SUM or AVG above 64 KiB
-    hierarchical::AllReduceOptions all_reduce;
-    int window = 4;  // chunks under way
+  struct Options : HierarchicalOptions {
     // Every rank counts as a host of its own, so that `outer` carries everything.
     bool one_rank_a_host = false;
   };
-  // "native, gloo, codec=int8, inter_host_ranks=1, chunk=1MiB, window=4". Throws UsageError naming what is
-  // wrong.
-  static Options parse(const std::vector<std::string>& arguments);
 
   // Throws UsageError for a codec where the request says deterministic.
   HierarchicalBackend(const BackendRequest& request, const Options& options);
@@ -97,8 +91,10 @@ class HierarchicalBackend final : public ExtendedBackend {
   class Call;
   Work start(Call& call, std::chrono::milliseconds timeout);
   Work reduce_in_rank_order(const at::Tensor& tensor, const c10d::ReduceOptions& options);
+  // The Work gives `results`, or the tensor where there are none. `copies`, of its shape, get the result,
+  // too.
   Work reduce_in_place(const at::Tensor& tensor, const c10d::ReduceOp& op, std::chrono::milliseconds timeout,
-                       const Tensors& results);
+                       const Tensors& results = {}, const Tensors& copies = {});
   Work message(const hierarchical::StartMessage& start, const char* direction, int peer);
   std::unique_ptr<hierarchical::Operation> scattered_sum(const CollectiveRequest& request) const;
   void check_open() const;
@@ -113,9 +109,10 @@ class HierarchicalBackend final : public ExtendedBackend {
   std::unique_ptr<hierarchical::Pipeline> pipeline_;
 };
 
-// The factory behind `--backend 'hierarchical(native, gloo)'`. A group whose ranks are all on one host gets
-// the native engine.
-c10::intrusive_ptr<c10d::Backend> make_hierarchical_backend(const BackendRequest& request);
+// The factory behind `--backend hierarchical`. A group whose ranks are all on one host gets the native
+// engine.
+c10::intrusive_ptr<c10d::Backend> make_hierarchical_backend(const BackendRequest& request,
+                                                            const HierarchicalOptions& options);
 
 // Any engine with sums in the order of ranks: its messages are used, its reductions are not.
 c10::intrusive_ptr<c10d::Backend> make_rank_order_backend(const std::string& engine,

@@ -9,8 +9,8 @@
 
 namespace rondo::hierarchical {
 
-// Collectives among the ranks of one host. Roots and pieces are numbered by place on the host; the ranks that
-// errors carry are the whole group's.
+// Collectives among the ranks of one host. Roots and pieces are numbered by local rank; the ranks that errors
+// carry are the whole group's.
 class HostGroup {
  public:
   // Waits take up to `patience` longer than their deadline.
@@ -42,9 +42,9 @@ class HostGroup {
       throw CommunicationError(e.what(), in_group(e.ranks()));
     }
   }
-  std::vector<int> in_group(const std::vector<int>& places) const {
+  std::vector<int> in_group(const std::vector<int>& local_ranks) const {
     std::vector<int> ranks;
-    for (const int place : places) ranks.push_back(members_[static_cast<std::size_t>(place)]);
+    for (const int local : local_ranks) ranks.push_back(members_[static_cast<std::size_t>(local)]);
     return ranks;
   }
 

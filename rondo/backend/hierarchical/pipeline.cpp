@@ -10,7 +10,7 @@ namespace rondo::hierarchical {
 
 struct Pipeline::Entry {
   Job job;
-  // The headers of the other hosts' ranks of the same place, where this rank compares them.
+  // The headers of the other hosts' ranks of the same local rank, where this rank compares them.
   OperationHeader own;
   std::vector<OperationHeader> theirs;
   std::vector<int> peers;
@@ -150,18 +150,19 @@ void Pipeline::run_second() {
   if (last) entry.job.done(nullptr);
 }
 
-// Ranks of one place compare what they are about to do before any of them sends data: Gloo ends a process
-// that gets more bytes than it expects. Where a host has no rank of this place, its others compare for it.
+// Ranks of one local rank compare what they are about to do before any of them sends data: Gloo ends a
+// process that gets more bytes than it expects. Where a host has none of this local rank, its others compare
+// for it.
 void Pipeline::exchange_headers(Entry& entry) {
   const HostMap& map = transports_->map;
-  const auto place = static_cast<std::size_t>(map.local_rank());
+  const auto local_rank = static_cast<std::size_t>(map.local_rank());
   for (int host = 0; host < map.host_count(); ++host) {
-    if (map.members(host).size() <= place) return;
+    if (map.members(host).size() <= local_rank) return;
   }
   entry.theirs.resize(static_cast<std::size_t>(map.host_count()));
   for (int host = 0; host < map.host_count(); ++host) {
     if (host == map.host()) continue;
-    const int peer = map.members(host)[place];
+    const int peer = map.members(host)[local_rank];
     OperationHeader& theirs = entry.theirs[static_cast<std::size_t>(host)];
     entry.peers.push_back(peer);
     entry.receives.push_back(

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "rondo/backend/engine/module.h"
+#include "rondo/backend/mpi/mpi_options.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 
@@ -33,5 +34,7 @@ c10::intrusive_ptr<c10d::Backend> make_mpi_backend(const BackendRequest& request
   }
   return load_backend(path, "mpi").factory(request);
 }
+
+RegisteredBackend MpiFolder::engine(const Options& /*none*/) { return {make_mpi_backend, kMpiTraits, true}; }
 
 }  // namespace rondo

@@ -12,6 +12,7 @@
 #include "rondo/backend/native/call_arguments.h"
 #include "rondo/backend/native/coalesced_work.h"
 #include "rondo/backend/native/monitored_barrier.h"
+#include "rondo/backend/native/native_options.h"
 #include "rondo/backend/native/native_work.h"
 #include "rondo/backend/native/sparse_all_reduce.h"
 #include "rondo/base/error.h"
@@ -70,17 +71,22 @@ class Call {
   // The future gives the results as so many lists of equal length.
   void results_in_lists(std::size_t lists) { memory_.result_lists = lists; }
 
-  // Throws UsageError where the tensors overlap. `planned` may be null.
+  // Throws UsageError where the tensors overlap. `planned` may be null; a plan is run to its end where the
+  // caller waits anyway.
   NativeBackend::Work start(const std::shared_ptr<Engine>& engine, Duration timeout,
-                            PlannedCollectives* planned = nullptr) {
+                            const std::shared_ptr<PlannedCollectives>& planned = nullptr,
+                            bool caller_waits = false) {
     check_overlaps({inputs_, memory_.results, engine->rank(), engine->size()}, name(request_.kind));
     NativeWork::Pending pending;
     pending.operation = std::make_shared<NativeOperation>(std::move(memory_));
     pending.timeout = timeout;
     const Deadline deadline = Deadline::after(timeout);
-    if (planned != nullptr && planned->run(request_, *engine, {deadline, nullptr})) {
-      pending.operation->finish(nullptr);
-      pending.operation->announce();
+    std::optional<std::uint64_t> number;
+    if (planned != nullptr) number = planned->start(request_, pending.operation, deadline, caller_waits);
+    if (number) {
+      pending.plans = planned;
+      pending.planned = *number;
+      if (caller_waits) planned->wait(*number, Deadline::never());
     } else {
       in_operation(*pending.operation, [&] {
         pending.sequence = engine->start(std::move(request_), pending.operation, deadline);
@@ -150,7 +156,7 @@ NativeBackend::NativeBackend(const c10::intrusive_ptr<c10d::Store>& store,
       staging_(MemoryCategory::communication, Bytes{shared_memory::RankSegment::bytes(options.size)}) {
   StoreFromC10d view(store);
   engine_ = std::make_shared<Engine>(view, options, process_arena());
-  planned_ = PlannedCollectives::make(view, options, deterministic);
+  planned_ = PlannedCollectives::make(view, engine_, deterministic);
 }
 
 // Plans may add in another order, where the group is not deterministic.
@@ -172,7 +178,17 @@ void* NativeBackend::published(int rank, std::uint64_t place) {
   return engine_->registered_address(rank, place);
 }
 
-void NativeBackend::close() { engine_->close("group '" + engine_->options().group_name + "' was shut down"); }
+void NativeBackend::close() {
+  const std::string reason = str("group '", engine_->options().group_name, "' was shut down");
+  if (planned_ != nullptr) planned_->close(reason);
+  engine_->close(reason);
+}
+
+void NativeBackend::abort() {
+  constexpr const char* kReason = "the group was aborted by its caller";
+  engine_->abort(kReason);
+  if (planned_ != nullptr) planned_->abort(kReason);
+}
 
 void NativeBackend::setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
 
@@ -219,7 +235,7 @@ NativeBackend::Work NativeBackend::broadcast(Tensors& tensors, const c10d::Broad
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (i != from) call.also_to(tensors[i]);
   }
-  return started(call.start(engine_, timeout(options.timeout), planned_.get()));
+  return started(call.start(engine_, timeout(options.timeout), planned_, !options.asyncOp));
 }
 
 void NativeBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op) {
@@ -232,7 +248,7 @@ void NativeBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceO
   request.elements = static_cast<std::uint64_t>(tensor.numel()) * element.per_element;
   request.input.base = request.output.base = buffer.bytes();
   const Duration timeout = timeout_.load();
-  if (planned_ == nullptr || !planned_->run(request, *engine_, {Deadline::after(timeout), nullptr})) {
+  if (planned_ == nullptr || !planned_->run(request, Deadline::after(timeout))) {
     engine_->run(std::move(request), timeout);
   }
   buffer.copy_back();
@@ -254,7 +270,7 @@ NativeBackend::Work NativeBackend::allreduce(Tensors& tensors, const c10d::Allre
     call.request().input = call.request().output = call.own(all);
     for (const at::Tensor& tensor : tensors) call.also_to(tensor);
   }
-  return started(call.start(engine_, timeout(options.timeout), planned_.get()));
+  return started(call.start(engine_, timeout(options.timeout), planned_, !options.asyncOp));
 }
 
 NativeBackend::Work NativeBackend::sparse_allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
@@ -287,7 +303,7 @@ NativeBackend::Work NativeBackend::allreduce_coalesced(Tensors& tensors,
   }
   CoalescedWork::Parts parts;
   for (Call& call : calls)
-    parts.push_back(started(call.start(engine_, timeout(options.timeout), planned_.get())));
+    parts.push_back(started(call.start(engine_, timeout(options.timeout), planned_, !options.asyncOp)));
   return coalesce(getRank(), OpType::ALLREDUCE_COALESCED, std::move(parts));
 }
 
@@ -299,7 +315,7 @@ NativeBackend::Work NativeBackend::reduce(Tensors& tensors, const c10d::ReduceOp
   call.request().root = static_cast<int>(options.rootRank);
   call.request().reduction = reduction_of(options.reduceOp, tensor.scalar_type());
   call.request().input = call.request().output = call.in_place(tensor);
-  return started(call.start(engine_, timeout(options.timeout), planned_.get()));
+  return started(call.start(engine_, timeout(options.timeout), planned_, !options.asyncOp));
 }
 
 // Several inputs go as one piece; every list of outputs gets all inputs of all ranks.
@@ -312,7 +328,7 @@ NativeBackend::Work NativeBackend::allgather(TensorLists& outputs, Tensors& inpu
     call.set_piece(tensor, false);
     call.request().input = call.input(tensor);
     call.request().output = call.outputs(outputs.front());
-    return started(call.start(engine_, timeout(options.timeout), planned_.get()));
+    return started(call.start(engine_, timeout(options.timeout), planned_, !options.asyncOp));
   }
   const at::Tensor sent = side_by_side(inputs);
   call.set_piece(sent, false);
@@ -327,7 +343,7 @@ NativeBackend::Work NativeBackend::allgather(TensorLists& outputs, Tensors& inpu
     }
   }
   call.results_in_lists(outputs.size());
-  return started(call.start(engine_, timeout(options.timeout), planned_.get()));
+  return started(call.start(engine_, timeout(options.timeout), planned_, !options.asyncOp));
 }
 
 NativeBackend::Work NativeBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
@@ -337,7 +353,7 @@ NativeBackend::Work NativeBackend::_allgather_base(at::Tensor& output, at::Tenso
   call.set_piece(input, false);
   call.request().input = call.input(input);
   call.request().output = call.output(output);
-  return started(call.start(engine_, timeout(options.timeout), planned_.get()));
+  return started(call.start(engine_, timeout(options.timeout), planned_, !options.asyncOp));
 }
 
 NativeBackend::Work NativeBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -402,7 +418,7 @@ NativeBackend::Work NativeBackend::reduce_scatter(Tensors& outputs, TensorLists&
   call.request().reduction = reduction_of(options.reduceOp, tensor.scalar_type());
   call.request().input = call.inputs(only_list(inputs, getSize(), tensor, "reduce_scatter"));
   call.request().output = call.output(tensor);
-  return started(call.start(engine_, timeout(options.timeout), planned_.get()));
+  return started(call.start(engine_, timeout(options.timeout), planned_, !options.asyncOp));
 }
 
 NativeBackend::Work NativeBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -413,7 +429,7 @@ NativeBackend::Work NativeBackend::_reduce_scatter_base(at::Tensor& output, at::
   call.request().reduction = reduction_of(options.reduceOp, output.scalar_type());
   call.request().input = call.input(input);
   call.request().output = call.output(output);
-  return started(call.start(engine_, timeout(options.timeout), planned_.get()));
+  return started(call.start(engine_, timeout(options.timeout), planned_, !options.asyncOp));
 }
 
 NativeBackend::Work NativeBackend::reduce_scatter_tensor_coalesced(
@@ -470,6 +486,7 @@ NativeBackend::Work NativeBackend::send(Tensors& tensors, int destination, int t
 
 NativeBackend::Work NativeBackend::receive(Tensors& tensors, int source, int tag, OpType type) {
   const DenseTensor tensor = dense(only(tensors, "recv"), "recv", false);
+  check_overlaps({.outputs = tensors}, "recv");
   NativeOperation::Memory memory{{tensor.data}, {}, tensors};
   if (tensor.copy_of.defined()) memory.copied_back.push_back(tensor);
   NativeWork::Pending pending;
@@ -507,6 +524,10 @@ c10::intrusive_ptr<c10d::Backend> make_native_backend(const BackendRequest& requ
   options.world_ranks = request.world_ranks;
   options.timeout = request.timeout;
   return c10::make_intrusive<NativeBackend>(request.store, options, request.deterministic);
+}
+
+RegisteredBackend NativeFolder::engine(const Options& /*none*/) {
+  return {make_native_backend, kNativeTraits, true};
 }
 
 }  // namespace rondo

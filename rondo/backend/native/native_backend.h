@@ -29,9 +29,10 @@ inline constexpr EngineTraits kNativeTraits = {.progresses_in_background = false
 // and by the engine's helper thread while the rank is elsewhere, so that they end whether or not somebody
 // keeps the Work or waits for it. Until then the engine keeps the tensors; the backend's destruction waits a
 // few seconds for what is under way (Engine::close). Futures complete, and run their callbacks, on the thread
-// that makes the operation end. A collective that RONDO_ALGORITHM or a measured table gives to a plan has
-// ended when the call returns. Tensors may have any strides and live on any device; those that are not dense
-// CPU tensors are copied on the way in and out. Reductions add in rank order on every rank.
+// that makes the operation end. So it is with collectives that RONDO_ALGORITHM or a measured table gives to
+// a plan (PlannedCollectives), only that a call without asyncOp returns at their end. Tensors may have any
+// strides and live on any device; those that are not dense CPU tensors are copied on the way in and out.
+// Reductions add in rank order on every rank.
 //
 // Any thread may call; collectives must be started in the same order on all ranks. Errors are those of
 // shared_memory::Engine; the first one is final.
@@ -48,7 +49,7 @@ class NativeBackend final : public ExtendedBackend {
   void close() override;
   void shutdown() override { close(); }
   // Also makes all waiting and later calls of the peers fail.
-  void abort() override { engine_->abort("the group was aborted by its caller"); }
+  void abort() override;
 
   const std::string getBackendName() const override { return "rondo"; }
   void setTimeout(std::chrono::milliseconds timeout) override;
@@ -110,7 +111,7 @@ class NativeBackend final : public ExtendedBackend {
   c10::intrusive_ptr<c10d::Store> store_;    // of the group alone
   std::atomic<std::uint64_t> monitored_{0};  // calls of monitoredBarrier
   std::shared_ptr<shared_memory::Engine> engine_;
-  std::unique_ptr<PlannedCollectives> planned_;  // null: every collective is the engine's
+  std::shared_ptr<PlannedCollectives> planned_;  // null: every collective is the engine's
   std::atomic<Duration> timeout_;
   MemoryCharge staging_;         // this rank's segment, which the engine owns
   std::mutex coalescing_mutex_;  // protects coalescing_

@@ -20,7 +20,10 @@ bool NativeWork::isSuccess() const { return pending_.operation->over() && !pendi
 
 bool NativeWork::wait(std::chrono::milliseconds timeout) {
   NativeOperation& operation = *pending_.operation;
-  if (!operation.over()) {
+  if (pending_.plans != nullptr) {
+    const bool own = timeout == kNoTimeout;  // the time that it was given when it was started
+    pending_.plans->wait(pending_.planned, own ? Deadline::never() : Deadline::after(timeout));
+  } else if (!operation.over()) {
     const Wait limits{Deadline::after(timeout == kNoTimeout ? pending_.timeout : Duration(timeout)), nullptr};
     try {
       if (pending_.sequence) {
@@ -38,7 +41,11 @@ bool NativeWork::wait(std::chrono::milliseconds timeout) {
   return true;
 }
 
-void NativeWork::abort() { engine_->abort("the operation was aborted by its caller"); }
+void NativeWork::abort() {
+  constexpr const char* kReason = "the operation was aborted by its caller";
+  engine_->abort(kReason);
+  if (pending_.plans != nullptr) pending_.plans->abort(kReason);
+}
 
 int NativeWork::sourceRank() const {
   const auto& message = pending_.message;

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "rondo/backend/native/native_operation.h"
+#include "rondo/backend/native/planned_collectives.h"
 #include "rondo/collective/shared_memory/engine.h"
 
 namespace rondo {
@@ -14,10 +15,13 @@ namespace rondo {
 // the engine keeps what the operation needs, and ends it.
 class NativeWork final : public c10d::Work {
  public:
-  // What to wait for: the sequence number of a collective, or a message; neither when all was done at once.
+  // What to wait for: the sequence number of a collective, its number among those that `plans` run, or a
+  // message; none of them when all was done at once.
   struct Pending {
     std::shared_ptr<NativeOperation> operation;
     std::optional<std::uint64_t> sequence = {};
+    std::shared_ptr<PlannedCollectives> plans = {};
+    std::uint64_t planned = 0;
     std::shared_ptr<shared_memory::Message> message = {};
     Duration timeout{};
   };

@@ -1,14 +1,18 @@
 #include "rondo/backend/native/planned_collectives.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
+#include "rondo/channel/futex.h"
 #include "rondo/channel/shared_memory_channel.h"
 #include "rondo/collective/algorithms/registry.h"
 
@@ -17,6 +21,9 @@ namespace {
 
 using collective::Chooser;
 using collective::Executor;
+using shared_memory::Engine;
+using shared_memory::HelperThread;
+using shared_memory::OperationOwner;
 
 constexpr const char* kVariable = "RONDO_ALGORITHM";
 
@@ -60,30 +67,207 @@ bool has_pieces(OperationKind kind) {
   return kind == OperationKind::reduce_scatter || kind == OperationKind::all_gather;
 }
 
+// Of a collective whose caller waits, and keeps the buffers himself.
+class Outcome final : public OperationOwner {
+ public:
+  void finish(const std::exception_ptr& error) noexcept override { error_ = error; }
+  void announce() noexcept override {}
+  void rethrow() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  std::exception_ptr error_;
+};
+
+Deadline earlier(const Deadline& a, const Deadline& b) { return a.at() < b.at() ? a : b; }
+
 }  // namespace
 
-std::unique_ptr<PlannedCollectives> PlannedCollectives::make(Store& store,
-                                                             const shared_memory::GroupOptions& options,
+std::shared_ptr<PlannedCollectives> PlannedCollectives::make(Store& store, std::shared_ptr<Engine> engine,
                                                              bool in_rank_order) {
+  const shared_memory::GroupOptions& options = engine->options();
   const std::string key = str("algorithms/", options.group_name);
   if (options.rank == 0) store.set(key, format(what_is_known_here(in_rank_order)));
   const AgreedSettings agreed = parse(store.get(key, {Deadline::after(options.timeout), nullptr}));
   Chooser chooser(collective::parse_tuning(agreed.tuning, "rank 0's table"),
                   collective::parse_hand_set(agreed.by_hand, kVariable));
   if (chooser.only_engine() || options.size == 1) return nullptr;
-  return std::unique_ptr<PlannedCollectives>(
-      new PlannedCollectives(store, options, std::move(chooser), agreed.in_rank_order));
+  return std::shared_ptr<PlannedCollectives>(
+      new PlannedCollectives(store, std::move(engine), std::move(chooser), agreed.in_rank_order));
 }
 
-PlannedCollectives::PlannedCollectives(Store& store, const shared_memory::GroupOptions& options,
-                                       Chooser chooser, bool in_rank_order)
-    : chooser_(std::move(chooser)),
-      rank_(options.rank),
-      size_(options.size),
+PlannedCollectives::PlannedCollectives(Store& store, std::shared_ptr<Engine> engine, Chooser chooser,
+                                       bool in_rank_order)
+    : engine_(std::move(engine)),
+      chooser_(std::move(chooser)),
+      rank_(engine_->rank()),
+      size_(engine_->size()),
       in_rank_order_(in_rank_order),
+      process_(getpid()),
       channel_(std::make_unique<SharedMemoryChannel>(
-          store, SharedMemoryChannel::Options{str("plans-", options.group_name), options.rank, options.size,
-                                              options.timeout})) {}
+          store, SharedMemoryChannel::Options{str("plans-", engine_->options().group_name), rank_, size_,
+                                              engine_->options().timeout})) {}
+
+PlannedCollectives::~PlannedCollectives() {
+  // In a forked child the locks may be held by threads that do not exist there.
+  if (process_ != getpid()) return;
+  end_all(
+      std::make_exception_ptr(UsageError(str("group '", engine_->options().group_name, "' was destroyed"))),
+      std::uncaught_exceptions() > 0 ? Duration::zero() : Duration(shared_memory::kLeavePatience));
+}
+
+std::optional<collective::Choice> PlannedCollectives::choose(const CollectiveRequest& request) const {
+  // The engine refuses what is not defined.
+  if (!is_planned(request.kind) || request.weighted || request.elements == 0 ||
+      !supports(request.type, request.reduction)) {
+    return {};
+  }
+  collective::Choice choice = chooser_.choose(request.kind, size_, buffer_bytes(request));
+  if (choice.algorithm == collective::kEngine) return {};
+  if (!collective::find_algorithm(choice.algorithm).has(request.kind)) return {};
+  return choice;
+}
+
+std::optional<std::uint64_t> PlannedCollectives::start(const CollectiveRequest& request, Owner owner,
+                                                       const Deadline& deadline, bool caller_waits) {
+  std::optional<collective::Choice> choice = choose(request);
+  if (!choice) return {};
+  engine_->progress();  // throws when the group is broken or was shut down
+  Job job{request, std::move(owner), *std::move(choice), engine_->sequence(), deadline};
+  const std::lock_guard lock(mutex_);
+  if (given_up_) std::rethrow_exception(given_up_);
+  jobs_.push_back(std::move(job));
+  if (!caller_waits && helper_thread_ == nullptr) {
+    helper_thread_ = HelperThread::start([this](HelperThread::Control& control) { help(control); });
+  } else if (!caller_waits) {
+    helper_thread_->wake();
+  }
+  return started_++;
+}
+
+bool PlannedCollectives::run(const CollectiveRequest& request, const Deadline& deadline) {
+  const auto outcome = std::make_shared<Outcome>();
+  const std::optional<std::uint64_t> number = start(request, outcome, deadline, true);
+  if (!number) return false;
+  wait(*number, Deadline::never());
+  outcome->rethrow();
+  return true;
+}
+
+void PlannedCollectives::wait(std::uint64_t number, const Deadline& deadline) {
+  std::vector<Owner> ended;
+  std::unique_lock lock(mutex_);
+  while (ended_ <= number) {
+    if (!running_) {
+      ended.push_back(run_next(lock, deadline));
+      continue;
+    }
+    if (deadline.passed()) {
+      give_up(std::make_exception_ptr(TimeoutError(
+          str("a collective by a plan, number ", number, ", on rank ", rank_, " of group '",
+              engine_->options().group_name, "' had not ended when the time to wait for it was over"),
+          {})));
+    }
+    sleep(lock, deadline.passed() ? Duration::max() : deadline.remaining());
+  }
+  lock.unlock();
+  for (const Owner& owner : ended) owner->announce();
+}
+
+void PlannedCollectives::help(HelperThread::Control& control) {
+  while (!control.stopped()) {
+    const std::uint32_t word = control.word();
+    Owner ended;
+    {
+      std::unique_lock lock(mutex_);
+      if (!running_ && !jobs_.empty()) ended = run_next(lock, Deadline::never());
+    }
+    if (ended == nullptr) {
+      control.sleep(word, Duration::max());
+      continue;
+    }
+    control.leave();
+    ended->announce();
+    ended.reset();  // the last reference to a tensor may go here
+    // The end of a collective may have been the end of the group.
+    if (!control.return_to_engine()) return;
+  }
+}
+
+PlannedCollectives::Owner PlannedCollectives::run_next(std::unique_lock<std::mutex>& lock,
+                                                       const Deadline& limit) {
+  const Job job = std::move(jobs_.front());
+  jobs_.pop_front();
+  running_ = true;
+  std::exception_ptr error = given_up_;
+  lock.unlock();
+  if (!error) {
+    try {
+      run_plan(job, earlier(job.deadline, limit));
+    } catch (const std::exception&) {
+      error = std::current_exception();
+    }
+  }
+  lock.lock();
+  if (error && given_up_) error = given_up_;  // rather than that it was cancelled
+  lock.unlock();
+  job.owner->finish(error);
+  lock.lock();
+  running_ = false;
+  ++ended_;
+  endings_.fetch_add(1);
+  futex_wake_all(endings_);
+  // Who has run this one may not want the next.
+  if (!jobs_.empty() && helper_thread_ != nullptr) helper_thread_->wake();
+  return job.owner;
+}
+
+void PlannedCollectives::run_plan(const Job& job, const Deadline& deadline) {
+  const Wait wait{deadline, &cancel_};
+  // Plans come after what the engine was given before them: the peers may need this rank's part in it first.
+  if (job.behind > 0) engine_->wait(job.behind - 1, wait);
+  const std::span<std::byte> buffer = fill_buffer(job.request);
+  executor_for(job.request, job.choice).run(*channel_, buffer, wait);
+  take_result(job.request, buffer);
+}
+
+void PlannedCollectives::sleep(std::unique_lock<std::mutex>& lock, Duration limit) {
+  const std::uint32_t seen = endings_.load();
+  lock.unlock();
+  futex_wait(endings_, seen, limit);
+  lock.lock();
+}
+
+void PlannedCollectives::give_up(const std::exception_ptr& error) {
+  if (!given_up_) given_up_ = error;
+  cancel_.cancel();
+}
+
+void PlannedCollectives::end_all(const std::exception_ptr& error, Duration patience) {
+  const Deadline limit = Deadline::after(std::min(patience, Duration(engine_->options().timeout)));
+  std::vector<Owner> ended;
+  std::unique_lock lock(mutex_);
+  while (running_ || !jobs_.empty()) {
+    if (limit.passed()) give_up(error);
+    if (!running_) {
+      ended.push_back(run_next(lock, limit));
+    } else {
+      sleep(lock, limit.passed() ? Duration::max() : limit.remaining());
+    }
+  }
+  give_up(error);
+  lock.unlock();
+  for (const Owner& owner : ended) owner->announce();
+}
+
+void PlannedCollectives::abort(const std::string& reason) {
+  end_all(std::make_exception_ptr(CancelledError(reason)), Duration::zero());
+}
+
+void PlannedCollectives::close(const std::string& reason) {
+  end_all(std::make_exception_ptr(UsageError(reason)), shared_memory::kLeavePatience);
+}
 
 std::uint64_t PlannedCollectives::buffer_bytes(const CollectiveRequest& request) const {
   return request.bytes() * (has_pieces(request.kind) ? static_cast<std::uint64_t>(size_) : 1);
@@ -144,22 +328,6 @@ void PlannedCollectives::take_result(const CollectiveRequest& request,
   if (request.kind != OperationKind::all_gather || buffer.data() != scratch_.data()) return;
   for (std::size_t rank = 0; rank < static_cast<std::size_t>(size_); ++rank)
     std::memcpy(request.output.at(rank), buffer.data() + piece * rank, piece);
-}
-
-bool PlannedCollectives::run(const CollectiveRequest& request, shared_memory::Engine& engine,
-                             const Wait& wait) {
-  if (!is_planned(request.kind) || request.weighted || request.elements == 0) return false;
-  const collective::Choice choice = chooser_.choose(request.kind, size_, buffer_bytes(request));
-  if (choice.algorithm == collective::kEngine) return false;
-  if (!collective::find_algorithm(choice.algorithm).has(request.kind)) return false;
-  const std::lock_guard lock(mutex_);
-  engine.progress();  // throws when the group is broken or was shut down
-  // Peers may be waiting for this rank in an operation of the engine, and a plan does not move that on.
-  if (const std::uint64_t started = engine.sequence(); started > 0) engine.wait(started - 1, wait);
-  const std::span<std::byte> buffer = fill_buffer(request);
-  executor_for(request, choice).run(*channel_, buffer, wait);
-  take_result(request, buffer);
-  return true;
 }
 
 }  // namespace rondo

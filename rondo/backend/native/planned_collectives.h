@@ -1,11 +1,16 @@
 #pragma once
 
+#include <atomic>
+#include <deque>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <tuple>
 #include <vector>
 
+#include "rondo/base/cancel.h"
 #include "rondo/channel/store.h"
 #include "rondo/collective/chooser/chooser.h"
 #include "rondo/collective/executor.h"
@@ -17,41 +22,97 @@ namespace rondo {
 // the user named one (RONDO_ALGORITHM): all_reduce, reduce_scatter, all_gather, broadcast and reduce; the
 // others are the engine's.
 //
-// Plans block, and their sums may be added in another order than the engine's (docs/algorithms.md), unless
-// the group is deterministic. Any thread, one at a time; collectives in the same order on all ranks.
+// Plans run one after the other, in the order in which they were started: on the thread of who waits for one,
+// or on a helper thread, so that what was started ends though its rank is elsewhere. Their sums may be added
+// in another order than the engine's (docs/algorithms.md), unless the group is deterministic. Any thread;
+// collectives in the same order on all ranks. The first error of communication is final for all plans.
 class PlannedCollectives {
  public:
   // Collective over the store: rank 0 says what it has measured (tuning_path()), what was set by hand and
   // whether sums are added in rank order, so that all ranks choose alike. In rank order only what was set by
   // hand counts: measurements are of other plans. Null when all choices are the engine. Throws UsageError for
   // a wrong RONDO_ALGORITHM, on all ranks.
-  static std::unique_ptr<PlannedCollectives> make(Store& store, const shared_memory::GroupOptions& options,
+  static std::shared_ptr<PlannedCollectives> make(Store& store, std::shared_ptr<shared_memory::Engine> engine,
                                                   bool in_rank_order);
+  // Leaves as close() does. Where an exception is being thrown it does not wait for what is under way.
+  ~PlannedCollectives();
+  PlannedCollectives(const PlannedCollectives&) = delete;
+  PlannedCollectives& operator=(const PlannedCollectives&) = delete;
 
   bool adds_in_rank_order() const { return in_rank_order_; }
 
-  // Returns false, and does nothing, where the engine is to be used. Throws what Executor::run and
-  // Engine::wait throw.
-  bool run(const CollectiveRequest& request, shared_memory::Engine& engine, const Wait& wait);
+  // Starts a collective and returns its number, for wait(); nothing, and does nothing, where the engine is to
+  // be used. Never waits. `owner` keeps the buffers and hears of the end, as of an operation of the engine.
+  // Where `caller_waits`, which is to follow at once, the helper thread is left asleep. Throws when the group
+  // is broken or was shut down.
+  std::optional<std::uint64_t> start(const CollectiveRequest& request,
+                                     std::shared_ptr<shared_memory::OperationOwner> owner,
+                                     const Deadline& deadline, bool caller_waits);
+  // Returns when the collective has ended, of which its owner knows how. Past `deadline` all plans end with a
+  // TimeoutError.
+  void wait(std::uint64_t number, const Deadline& deadline);
+  // Runs a collective to its end; false, and does nothing, where the engine is to be used. Throws what
+  // Executor::run and Engine::wait throw.
+  bool run(const CollectiveRequest& request, const Deadline& deadline);
+
+  // What is under way and all that comes later ends with CancelledError.
+  void abort(const std::string& reason);
+  // What is under way gets kLeavePatience to end; after that it fails, and so does all that comes later.
+  void close(const std::string& reason);
 
  private:
-  PlannedCollectives(Store& store, const shared_memory::GroupOptions& options, collective::Chooser chooser,
+  using Owner = std::shared_ptr<shared_memory::OperationOwner>;
+  struct Job {
+    CollectiveRequest request;
+    Owner owner;
+    collective::Choice choice;
+    std::uint64_t behind;  // so many collectives of the engine were started before
+    Deadline deadline;
+  };
+
+  PlannedCollectives(Store& store, std::shared_ptr<shared_memory::Engine> engine, collective::Chooser chooser,
                      bool in_rank_order);
+  std::optional<collective::Choice> choose(const CollectiveRequest& request) const;
+  void help(shared_memory::HelperThread::Control& control);
+  // Runs the first job, while no other one is run and with the lock given up; returns the owner, who has to
+  // be announced without the lock.
+  Owner run_next(std::unique_lock<std::mutex>& lock, const Deadline& limit);
+  void run_plan(const Job& job, const Deadline& deadline);
+  // With the lock given up, until a job ends; at most for `limit`.
+  void sleep(std::unique_lock<std::mutex>& lock, Duration limit);
+  // The lock is held.
+  void give_up(const std::exception_ptr& error);
+  void end_all(const std::exception_ptr& error, Duration patience);
+
   collective::Executor& executor_for(const CollectiveRequest& request, const collective::Choice& choice);
   std::uint64_t buffer_bytes(const CollectiveRequest& request) const;
   std::span<std::byte> fill_buffer(const CollectiveRequest& request);
   void take_result(const CollectiveRequest& request, std::span<const std::byte> buffer) const;
 
+  const std::shared_ptr<shared_memory::Engine> engine_;
   const collective::Chooser chooser_;
   const int rank_;
   const int size_;
   const bool in_rank_order_;
-  std::mutex mutex_;  // protects everything below
+  const int process_;
+  const CancelToken cancel_;
+
+  // Of whoever runs a job.
   std::unique_ptr<Channel> channel_;
   // By operation, type, reduction, root, bytes and algorithm. A training job has few.
   using Key = std::tuple<OperationKind, DType, Reduction, int, std::uint64_t, std::string>;
   std::map<Key, std::unique_ptr<collective::Executor>> executors_;
   std::vector<std::byte> scratch_;  // where pieces do not lie as a plan wants them
+
+  std::mutex mutex_;  // protects what follows
+  std::deque<Job> jobs_;
+  bool running_ = false;  // a thread runs a job
+  std::uint64_t started_ = 0;
+  std::uint64_t ended_ = 0;                // always a prefix
+  std::exception_ptr given_up_;            // what ends all jobs from now on
+  std::atomic<std::uint32_t> endings_{0};  // to sleep on; a futex survives a fork while threads sleep
+  std::unique_ptr<shared_memory::HelperThread>
+      helper_thread_;  // from the first job whose caller does not wait
 };
 
 }  // namespace rondo

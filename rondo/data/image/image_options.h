@@ -26,7 +26,6 @@ struct ImageOptions {
   // their size; "full": never.
   std::string decode = "scaled";
   std::int64_t shuffle_window = 10'000;  // webdataset: samples of the window in which they are shuffled
-  std::uint64_t seed = 0;                // of the augmentation
 };
 
 OptionsOf<ImageOptions> declared_image_options();

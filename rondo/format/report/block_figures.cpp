@@ -25,14 +25,18 @@ std::int64_t total(const std::vector<TimeSpan>& spans) {
   return sum;
 }
 
-// Of one rank: of this step and of others, since a block may begin in the step before.
-ComputeTimeline computed_by(const Trace& trace, int rank) {
-  std::vector<TraceSpan> events;
+// By rank: of this step and of others, since a block may begin in the step before.
+std::map<int, ComputeTimeline> computed_by_rank(const Trace& trace) {
+  std::map<int, std::vector<TraceSpan>> events;
   for (const Trace::Event& e : trace.events) {
-    if (e.rank == rank && e.event.lane == Lane::compute) events.push_back(e.event);
+    if (e.event.lane == Lane::compute) events[e.rank].push_back(e.event);
   }
-  nest(events);
-  return ComputeTimeline(events);
+  std::map<int, ComputeTimeline> computed;
+  for (auto& [rank, own] : events) {
+    nest(own);
+    computed.emplace(rank, ComputeTimeline(own));
+  }
+  return computed;
 }
 
 }  // namespace
@@ -40,14 +44,13 @@ ComputeTimeline computed_by(const Trace& trace, int rank) {
 std::vector<UnitBlocks> blocks_by_unit(const Trace& trace, std::int64_t step) {
   std::vector<UnitBlocks> units;
   std::vector<Spans> spans;
+  std::map<std::pair<int, std::string>, std::size_t> places;  // by rank and unit
   for (const auto& [rank, event] : trace.events) {
     if (event.lane != Lane::communication || event.step != step) continue;
     const std::string owner = owner_of(event);
-    const auto found = std::find_if(units.begin(), units.end(), [&, rank = rank](const UnitBlocks& unit) {
-      return unit.rank == rank && unit.unit == owner;
-    });
-    const auto index = static_cast<std::size_t>(found - units.begin());
-    if (found == units.end()) {
+    const auto [place, is_new] = places.emplace(std::pair{rank, owner}, units.size());
+    const std::size_t index = place->second;
+    if (is_new) {
       units.push_back({.rank = rank, .unit = owner});
       spans.emplace_back();
     }
@@ -58,14 +61,13 @@ std::vector<UnitBlocks> blocks_by_unit(const Trace& trace, std::int64_t step) {
     spans[index].link.push_back({event.begin_ns, event.end_ns});
     if (event.queued_ns) spans[index].queued.push_back({*event.queued_ns, event.begin_ns});
   }
-  std::map<int, ComputeTimeline> computed;
+  const std::map<int, ComputeTimeline> computed = computed_by_rank(trace);
   for (std::size_t i = 0; i < units.size(); ++i) {
-    const int rank = units[i].rank;
-    if (!computed.contains(rank)) computed.emplace(rank, computed_by(trace, rank));
     const std::vector<TimeSpan> link = joined(std::move(spans[i].link));
     units[i].queued_ns = total(joined(std::move(spans[i].queued)));
     units[i].link_ns = total(link);
-    units[i].overlapped = computed.at(rank).during(link);
+    const auto own = computed.find(units[i].rank);
+    if (own != computed.end()) units[i].overlapped = own->second.during(link);
   }
   std::stable_sort(units.begin(), units.end(),
                    [](const UnitBlocks& a, const UnitBlocks& b) { return a.rank < b.rank; });

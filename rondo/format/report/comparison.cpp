@@ -34,12 +34,13 @@ std::vector<std::string> distinct_names(std::span<const RunData> runs) {
 
 Json differences(const std::vector<Json>& configurations) {
   std::vector<std::string> keys;  // in the order in which they come
+  std::set<std::string> known;
   std::vector<std::map<std::string, std::string>> values;
   for (const Json& configuration : configurations) {
     values.emplace_back();
     for (const Json& entry : configuration) {
       const auto key = entry[0].get<std::string>();
-      if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
+      if (known.insert(key).second) keys.push_back(key);
       values.back()[key] = entry[1].get<std::string>();
     }
   }

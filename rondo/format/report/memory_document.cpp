@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <unordered_map>
 
 #include "rondo/base/text.h"
 
@@ -11,12 +12,27 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr std::size_t kUnitsDrawn = 30;
+constexpr std::size_t kCategoriesDrawn = 30;
 
-// Names in the order of their first appearance: counters and memory.json have all of them.
-std::vector<std::string> category_names(const RunData& run) {
-  std::vector<std::string> names;
+// In the order of their first appearance: counters and memory.json have all of them. Of very many, which
+// rondo does not write, the last drawn one is the sum of all others, so that a file's values are not drawn
+// once for each name.
+struct Categories {
+  std::vector<std::string> names;                       // that are drawn
+  std::unordered_map<std::string, std::size_t> places;  // of all, in `names`
+};
+
+Categories categories_of(const RunData& run) {
+  Categories categories;
+  std::size_t left_out = 0;
   const auto add = [&](const std::string& name) {
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    const std::size_t next = std::min(categories.names.size(), kCategoriesDrawn);
+    if (!categories.places.emplace(name, next).second) return;
+    if (next < kCategoriesDrawn) {
+      categories.names.push_back(name);
+    } else {
+      ++left_out;
+    }
   };
   for (const Trace::Counter& sample : run.memory_samples) {
     for (const auto& [name, bytes] : sample.counter.values) add(name);
@@ -26,20 +42,18 @@ std::vector<std::string> category_names(const RunData& run) {
       for (const auto& [name, bytes] : unit.categories) add(name);
     }
   }
-  return names;
+  if (left_out > 0) categories.names.push_back(str(left_out, " more"));
+  return categories;
 }
 
 template <class Pairs>
-std::vector<std::uint64_t> in_order(const Pairs& values, const std::vector<std::string>& names) {
-  std::vector<std::uint64_t> bytes(names.size(), 0);
-  for (const auto& [name, value] : values) {
-    const auto place = std::find(names.begin(), names.end(), name) - names.begin();
-    bytes[static_cast<std::size_t>(place)] += value;
-  }
+std::vector<std::uint64_t> in_order(const Pairs& values, const Categories& categories) {
+  std::vector<std::uint64_t> bytes(categories.names.size(), 0);
+  for (const auto& [name, value] : values) bytes[categories.places.at(name)] += value;
   return bytes;
 }
 
-Json timelines(const RunData& run, const std::vector<std::string>& names) {
+Json timelines(const RunData& run, const Categories& categories) {
   std::map<int, std::vector<const TraceCounter*>> by_rank;
   for (const Trace::Counter& sample : run.memory_samples) by_rank[sample.rank].push_back(&sample.counter);
   Json result = Json::array();
@@ -47,7 +61,7 @@ Json timelines(const RunData& run, const std::vector<std::string>& names) {
     Json points = Json::array();
     std::uint64_t peak = 0;
     for (const TraceCounter* sample : samples) {
-      const std::vector<std::uint64_t> bytes = in_order(sample->values, names);
+      const std::vector<std::uint64_t> bytes = in_order(sample->values, categories);
       peak = std::max(peak, std::accumulate(bytes.begin(), bytes.end(), std::uint64_t{0}));
       Json point{static_cast<double>(sample->time_ns - samples.front()->time_ns) * 1e-6};
       for (const std::uint64_t value : bytes) point.push_back(value);
@@ -58,7 +72,7 @@ Json timelines(const RunData& run, const std::vector<std::string>& names) {
   return result;
 }
 
-Json units_json(const MemoryPeakRecord& peak, const std::vector<std::string>& names) {
+Json units_json(const MemoryPeakRecord& peak, const Categories& categories) {
   struct Row {
     std::string name;
     std::vector<std::uint64_t> bytes;
@@ -66,15 +80,16 @@ Json units_json(const MemoryPeakRecord& peak, const std::vector<std::string>& na
   };
   std::vector<Row> rows;
   for (const MemoryPeakRecord::Unit& unit : peak.units) {
-    std::vector<std::uint64_t> bytes = in_order(unit.categories, names);
+    std::vector<std::uint64_t> bytes = in_order(unit.categories, categories);
     const std::uint64_t total = std::accumulate(bytes.begin(), bytes.end(), std::uint64_t{0});
     rows.push_back({unit.name, std::move(bytes), total});
   }
   std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.total > b.total; });
   if (rows.size() > kUnitsDrawn) {
-    Row rest{str(rows.size() - kUnitsDrawn, " more"), std::vector<std::uint64_t>(names.size(), 0), 0};
+    const std::size_t width = categories.names.size();
+    Row rest{str(rows.size() - kUnitsDrawn, " more"), std::vector<std::uint64_t>(width, 0), 0};
     for (std::size_t i = kUnitsDrawn; i < rows.size(); ++i) {
-      for (std::size_t c = 0; c < names.size(); ++c) rest.bytes[c] += rows[i].bytes[c];
+      for (std::size_t c = 0; c < width; ++c) rest.bytes[c] += rows[i].bytes[c];
     }
     rows.resize(kUnitsDrawn);
     rows.push_back(std::move(rest));
@@ -91,7 +106,7 @@ Json units_json(const MemoryPeakRecord& peak, const std::vector<std::string>& na
 }  // namespace
 
 Json memory_document(const RunData& run) {
-  const std::vector<std::string> names = category_names(run);
+  const Categories categories = categories_of(run);
   Json peaks = Json::array();
   for (const MemoryPeakRecord& peak : run.memory_peaks) {
     peaks.push_back({{"rank", peak.rank},
@@ -99,14 +114,14 @@ Json memory_document(const RunData& run) {
                      {"step", peak.step},
                      {"phase", peak.phase},
                      {"unit", peak.unit},
-                     {"units", units_json(peak, names)}});
+                     {"units", units_json(peak, categories)}});
   }
   Json step = nullptr;
   if (!run.memory_samples.empty() && run.memory_samples.front().counter.step)
     step = *run.memory_samples.front().counter.step;
-  return {{"categories", names},
+  return {{"categories", categories.names},
           {"step", std::move(step)},
-          {"timelines", timelines(run, names)},
+          {"timelines", timelines(run, categories)},
           {"peaks", std::move(peaks)}};
 }
 

@@ -45,7 +45,10 @@ ExpertModel::ExpertModel(std::shared_ptr<torch::nn::Module> module, const Expert
   };
   dense_ = averaged({parts_->dense_parameters(), parts_->buffers()}, world);
   const std::vector<ModelTensor> experts = parts_->expert_parameters();
-  if (replicas.size() > 1 && any_trained(experts)) experts_ = averaged({experts, {}}, replicas);
+  if (replicas.size() > 1 && any_trained(experts)) {
+    experts_ = averaged({experts, {}}, replicas);
+    arriving_ = std::make_unique<StepAnnouncement>(groups_.experts);
+  }
 }
 
 void ExpertModel::begin_step(const LocalBatch& batch) {
@@ -56,11 +59,11 @@ void ExpertModel::begin_step(const LocalBatch& batch) {
     mine_ = {.samples = batch.samples};
     if (StepAnnouncement* announcement = dense_->state().announcement.get()) announcement->offer(mine_);
     if (experts_) {
-      // Behind the gradients of this rank's experts are the samples of all ranks that sent tokens.
-      at::Tensor samples =
-          at::tensor({batch.samples}, at::kLong).to(groups_.experts.traits().control_device());
-      all_reduce(samples, groups_.experts);
-      experts_->state().announcement->offer({.samples = samples.item<std::int64_t>()});
+      // Behind the gradients of this rank's experts are the samples of all ranks that sent tokens. Those are
+      // known by the time of the first gradient, since the tokens have travelled in the same group.
+      arriving_->start({.totals = {.samples = batch.samples}});
+      experts_->state().announcement->offer_later(
+          [this] { return RankStep{.samples = arriving_->totals().samples}; });
     }
   } else {
     no_sync_.push_back(dense_->no_sync());

@@ -41,6 +41,7 @@ class ExpertModel final : public PreparedModel {
   std::unique_ptr<DistributedDataParallel> experts_;  // null: experts without a copy, or frozen ones
   std::vector<NoSync> no_sync_;                       // within an accumulation window
   RankStep mine_;                                     // of the step that is under way
+  std::unique_ptr<StepAnnouncement> arriving_;        // of the samples whose tokens come here; as experts_
   bool synchronised_ = false;
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -27,7 +28,7 @@ enum Field : int {
 
 void StepAnnouncement::start(const RankStep& mine) {
   if (started()) ranks();
-  offered_.reset();
+  offered_ = nullptr;
   started_ = true;
   if (!table_.defined()) table_ = at::empty({group_.size(), kFields}, at::kLong);
   auto* const rows = table_.mutable_data_ptr<std::int64_t>();
@@ -47,7 +48,7 @@ void StepAnnouncement::start(const RankStep& mine) {
 }
 
 void StepAnnouncement::ensure_started() {
-  if (offered_) start(*offered_);
+  if (offered_) start(std::exchange(offered_, nullptr)());
 }
 
 StepTotals StepAnnouncement::totals() {
@@ -83,7 +84,7 @@ const std::vector<RankStep>& StepAnnouncement::ranks() {
 }
 
 void StepAnnouncement::clear() {
-  offered_.reset();
+  offered_ = nullptr;
   started_ = false;
   // What nobody has waited for may still be written to.
   if (work_) {

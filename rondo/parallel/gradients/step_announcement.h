@@ -3,6 +3,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -31,7 +32,11 @@ class StepAnnouncement {
   // Collective; returns at once.
   void start(const RankStep& mine);
   // What ensure_started() is to start where nothing else was started before.
-  void offer(const RankStep& mine) { offered_ = mine; }
+  void offer(const RankStep& mine) {
+    offer_later([mine] { return mine; });
+  }
+  // The same where it is not known yet: `mine` is asked when ensure_started() starts.
+  void offer_later(std::function<RankStep()> mine) { offered_ = std::move(mine); }
   void ensure_started();
   // Whether start was called since the last clear.
   bool started() const { return started_; }
@@ -56,7 +61,7 @@ class StepAnnouncement {
   at::Tensor table_;  // [ranks, fields] int64; every rank fills its own row of zeros. Kept from step to step
   std::vector<at::Tensor> message_;  // the table where the engine can reach it
   c10::intrusive_ptr<c10d::Work> work_;
-  std::optional<RankStep> offered_;
+  std::function<RankStep()> offered_;
   std::vector<RankStep> ranks_;
   std::vector<int> last_active_;
   StepTotals totals_;

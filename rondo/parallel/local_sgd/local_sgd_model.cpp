@@ -54,19 +54,6 @@ ModelTensors agreed_tensors(const torch::nn::Module& module, const Group& group,
   return tensors;
 }
 
-StepTotals summed(const StepTotals& mine, const Group& group) {
-  if (group.size() == 1) return mine;
-  at::Tensor all = torch::tensor({mine.loss, static_cast<double>(mine.predictions),
-                                  static_cast<double>(mine.samples), mine.stop ? 1.0 : 0.0},
-                                 torch::kDouble);
-  all_reduce(all, group);
-  const double* const values = all.const_data_ptr<double>();
-  return {.loss = values[0],
-          .predictions = static_cast<std::int64_t>(values[1]),
-          .samples = static_cast<std::int64_t>(values[2]),
-          .stop = values[3] > 0};
-}
-
 }  // namespace
 
 LocalSgdModel::LocalSgdModel(std::shared_ptr<torch::nn::Module> module, const Group& group,
@@ -75,12 +62,19 @@ LocalSgdModel::LocalSgdModel(std::shared_ptr<torch::nn::Module> module, const Gr
       group_(group),
       options_(options),
       tensors_(agreed_tensors(*module_, group_, options_)),
-      average_(parameters_of(tensors_), tensors_.buffer_tensors(), group_, options_) {}
+      average_(parameters_of(tensors_), tensors_.buffer_tensors(), group_, options_),
+      announcement_(group_) {}
 
 void LocalSgdModel::begin_step(const LocalBatch& batch) {
   finish_step();
   if (!own_.empty()) average_.assign(std::exchange(own_, {}));
   batch_ = batch;
+  if (batch.synchronise) announcement_.offer({.samples = batch.samples});
+}
+
+void LocalSgdModel::announce(const StepTotals& mine) {
+  mine_ = mine;
+  if (group_.size() > 1 && ranks_meet()) announcement_.start({.samples = batch_.samples, .totals = mine});
 }
 
 void LocalSgdModel::finish_backward() {
@@ -105,10 +99,8 @@ void LocalSgdModel::combine_gradients() {
     gradients.push_back(parameter.grad());
     bytes += static_cast<std::int64_t>(parameter.grad().nbytes());
   }
-  at::Tensor samples = torch::tensor({batch_.samples}, torch::kInt64);
-  all_reduce(samples, group_);
-  const auto share = static_cast<double>(batch_.samples) /
-                     static_cast<double>(std::max<std::int64_t>(samples.item<std::int64_t>(), 1));
+  announcement_.ensure_started();
+  const double share = announcement_.gradient_weight(/*divide_by_active=*/false).scale;
   for (const Fragment& bucket : cut_into_fragments(gradients, divide_rounding_up(bytes, kGradientBytes), 0)) {
     at::Tensor sum = bucket.flat().mul_(share);
     all_reduce(sum, group_);
@@ -128,17 +120,18 @@ StepTotals LocalSgdModel::totals() {
 
 void LocalSgdModel::finish_step() {
   if (!std::exchange(step_is_open_, false)) return;
-  const bool was_synchronous = synchronous();
+  const bool was_synchronous = synchronous(), met = ranks_meet();
   ++steps_;
   const std::int64_t local_steps = steps_ - options_.synchronous_steps;
   if (local_steps == 0) average_.restart();
   if (!was_synchronous) average_.after_step(local_steps);
-  if (was_synchronous || average_.ends_period(local_steps)) {
-    totals_ = summed(mine_, group_);
+  if (met && group_.size() > 1) {
+    totals_ = announcement_.totals();
   } else {
     totals_ = mine_;
-    totals_.stop = false;
+    totals_.stop = met && mine_.stop;
   }
+  announcement_.clear();
 }
 
 void LocalSgdModel::show_mean() {

@@ -6,6 +6,7 @@
 
 #include "rondo/backend/group.h"
 #include "rondo/nn/model_tensors.h"
+#include "rondo/parallel/gradients/step_announcement.h"
 #include "rondo/parallel/local_sgd/parameter_average.h"
 #include "rondo/strategy/prepared_model.h"
 
@@ -26,7 +27,7 @@ class LocalSgdModel final : public PreparedModel {
   torch::nn::Module& module() override { return *module_; }
   ModelParts& parts() override { return parts_; }
   void begin_step(const LocalBatch& batch) override;
-  void announce(const StepTotals& mine) override { mine_ = mine; }
+  void announce(const StepTotals& mine) override;
   StepTotals totals() override;
   void finish_backward() override;
   void step(torch::optim::Optimizer& optimizer) override;
@@ -51,6 +52,10 @@ class LocalSgdModel final : public PreparedModel {
   };
 
   bool synchronous() const { return steps_ < options_.synchronous_steps; }  // the step that is under way
+  // In the step that is under way; a function of its number.
+  bool ranks_meet() const {
+    return synchronous() || average_.ends_period(steps_ + 1 - options_.synchronous_steps);
+  }
   void combine_gradients();
   // What is to happen between the optimizer's step and the next forward pass, once.
   void finish_step();
@@ -63,6 +68,7 @@ class LocalSgdModel final : public PreparedModel {
   ModelTensors tensors_;
   Parts parts_{*this};
   ParameterAverage average_;
+  StepAnnouncement announcement_;  // of steps in which ranks meet
   LocalBatch batch_;
   StepTotals mine_;
   StepTotals totals_;

@@ -45,7 +45,8 @@ PipelineModel::PipelineModel(std::shared_ptr<torch::nn::Module> module, Context 
     : original_(std::move(module)),
       context_(std::move(context)),
       pipeline_(context_.group("pipeline")),
-      tensors_(tensors_of(*original_)) {
+      tensors_(tensors_of(*original_)),
+      announcement_(context_.world()) {
   std::vector<std::vector<std::int64_t>> sizes;  // of the parameters on all ranks of a stage together
   for (const ModelTensor& tensor : tensors_.parameters) sizes.push_back(tensor.tensor.sizes().vec());
   if (auto* const experts = dynamic_cast<ExpertStrategy*>(&replicas)) experts->spread(*original_);
@@ -99,13 +100,20 @@ void PipelineModel::begin_step(const LocalBatch& batch) {
   follow();
 }
 
+// Ranks that compute the same samples count them once: the first stage does, of tensor parallel ones the
+// first. The last stage alone has the loss.
+void PipelineModel::announce(const StepTotals& mine) {
+  inner_->announce(mine);
+  if (pipeline_.size() == 1) return;
+  StepTotals told = mine;
+  const bool has_tensor = size_along(context_.mesh(), "tensor") > 1;
+  if (pipeline_.rank() > 0) told.predictions = told.samples = 0;
+  if (has_tensor && context_.group("tensor").rank() > 0) told = {.stop = mine.stop};
+  announcement_.start({.totals = told});
+}
+
 StepTotals PipelineModel::totals() {
-  StepTotals totals = inner_->totals();
-  at::Tensor of_stages = at::tensor({totals.loss, totals.stop ? 1.0 : 0.0}, at::kDouble);
-  all_reduce(of_stages, pipeline_);
-  totals.loss = of_stages[0].item<double>();
-  totals.stop = of_stages[1].item<double>() > 0;
-  return totals;
+  return pipeline_.size() == 1 ? inner_->totals() : announcement_.totals();
 }
 
 void PipelineModel::finish_backward() {

@@ -7,6 +7,7 @@
 
 #include "rondo/backend/context.h"
 #include "rondo/nn/model_tensors.h"
+#include "rondo/parallel/gradients/step_announcement.h"
 #include "rondo/strategy/clip_shards.h"
 #include "rondo/strategy/strategy.h"
 
@@ -25,7 +26,7 @@ class PipelineModel final : public PreparedModel, private ModelParts {
 
   torch::nn::Module& module() override { return inner_->module(); }
   void begin_step(const LocalBatch& batch) override;
-  void announce(const StepTotals& mine) override { inner_->announce(mine); }
+  void announce(const StepTotals& mine) override;
   // Of all replicas, and of the stages of each.
   StepTotals totals() override;
   // Takes the gradients of the stages, adds up what several have, and has replicas combined.
@@ -79,6 +80,7 @@ class PipelineModel final : public PreparedModel, private ModelParts {
   std::vector<std::vector<int>> buffer_owners_;
   std::vector<Parameter> parameters_;
   std::unique_ptr<PreparedModel> inner_;
+  StepAnnouncement announcement_;  // of all ranks; inner_ weights gradients, by what replicas of a stage tell
   Duration waited_{};
   std::vector<TraceSpan> waits_;
 };

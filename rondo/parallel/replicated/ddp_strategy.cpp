@@ -88,8 +88,23 @@ class DdpModel final : public PreparedModel {
     explicit Parts(DdpModel& model) : UndividedModel(*model.module_, model.ddp_.group()), model_(model) {}
     void unshard() override { share_buffers(); }
     void flush() override { share_buffers(); }
+    // What is ignored is the rank's own: nobody saves it, and it stays where the model moves.
+    std::vector<Shard> shards() override {
+      std::vector<Shard> shards;
+      for (const auto& [name, tensor] : tensors().parameters)
+        shards.push_back(full_shard(name, tensor, std::max(0, group().rank())));
+      return shards;
+    }
+    void give_back_model() override {
+      for (const ModelTensor& parameter : tensors().parameters) {
+        at::Tensor tensor = parameter.tensor;
+        tensor.set_data(at::zeros_like(tensor));
+      }
+    }
+    std::vector<ModelTensor> buffers() override { return tensors().buffers; }
 
    private:
+    const ModelTensors& tensors() { return model_.ddp_.state().tensors; }
     void share_buffers() {
       const at::NoGradGuard no_gradients;  // the forward passes to come are not those of a step
       model_.ddp_.before_forward();

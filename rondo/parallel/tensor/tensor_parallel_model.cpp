@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/nn/parallel_communication.h"
@@ -35,7 +34,10 @@ TensorParallelModel::TensorParallelModel(std::unique_ptr<PreparedModel> part, Di
       context_(std::move(context)),
       tensor_(group_along(context_, "tensor")),
       sequence_(group_along(context_, "context")),
-      divided_outputs_(divided_.divided_outputs && has_peers(tensor_)) {}
+      divided_outputs_(divided_.divided_outputs && has_peers(tensor_)) {
+  // A pipeline hears all ranks of the mesh.
+  if (has_peers(tensor_) && size_along(context_.mesh(), "pipeline") == 1) stops_.emplace(context_.world());
+}
 
 void TensorParallelModel::begin_step(const LocalBatch& batch) {
   // What evaluation has communicated is not the step's.
@@ -43,17 +45,19 @@ void TensorParallelModel::begin_step(const LocalBatch& batch) {
   part_->begin_step(batch);
 }
 
-// Ranks with the same samples have the same sums; a request to stop may have reached only one of them.
+// Ranks with the same samples have the same sums; a request to stop may have reached only one of them, of
+// which those that part_ tells it may be others than this rank's.
 void TensorParallelModel::announce(const StepTotals& mine) {
   StepTotals together = mine;
   if (has_peers(sequence_) && sequence_.rank() > 0) together.samples = 0;
-  if (has_peers(tensor_)) {
-    at::Tensor stop = at::tensor({mine.stop ? 1.0 : 0.0},
-                                 at::TensorOptions(at::kDouble).device(tensor_.traits().control_device()));
-    all_reduce(stop, tensor_, ReduceOp::MAX);
-    together.stop = stop.item<double>() > 0;
-  }
   part_->announce(together);
+  if (stops_) stops_->start({.totals = {.stop = mine.stop}});
+}
+
+StepTotals TensorParallelModel::totals() {
+  StepTotals totals = part_->totals();
+  if (stops_) totals.stop = stops_->totals().stop;
+  return totals;
 }
 
 void TensorParallelModel::finish_backward() {

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "rondo/backend/context.h"
+#include "rondo/parallel/gradients/step_announcement.h"
 #include "rondo/parallel/tensor/divided_model.h"
 #include "rondo/strategy/clip_shards.h"
 #include "rondo/strategy/prepared_model.h"
@@ -24,7 +26,7 @@ class TensorParallelModel final : public PreparedModel, private ModelParts {
   torch::nn::Module& module() override { return part_->module(); }
   void begin_step(const LocalBatch& batch) override;
   void announce(const StepTotals& mine) override;
-  StepTotals totals() override { return part_->totals(); }
+  StepTotals totals() override;
   void finish_backward() override;
   // Each parameter counts once, wherever its parts and copies are.
   double clip_gradients(double max_norm) override { return clip_shards(shards(), group(), max_norm); }
@@ -68,8 +70,9 @@ class TensorParallelModel final : public PreparedModel, private ModelParts {
   Group tensor_;
   Group sequence_;  // ranks that divide the sequence
   bool divided_outputs_;
-  bool step_begins_ = true;      // the next begin_step() is a step's first
-  Duration communication_ = {};  // between parts, in the last step
+  std::optional<StepAnnouncement> stops_;  // of all ranks; empty where part_ hears those of all
+  bool step_begins_ = true;                // the next begin_step() is a step's first
+  Duration communication_ = {};            // between parts, in the last step
 };
 
 }  // namespace rondo

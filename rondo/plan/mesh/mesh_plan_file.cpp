@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rondo/base/text.h"
+#include "rondo/cost/overhead_note.h"
 #include "rondo/cost/profile_json.h"
 #include "rondo/plan/mesh/mesh_plan.h"
 #include "rondo/plan/plan_file.h"
@@ -104,6 +105,17 @@ Json pipeline_units(const cost::Profile& profile, const MeshCandidate& candidate
   return units;
 }
 
+// A pipeline cuts every pass into micro-batches of its own.
+Json notes_of_pipeline(const cost::Profile& profile, const cost::StepOptions& step,
+                       const MeshCandidate& best) {
+  Json notes = Json::array();
+  // Replicas alone have what the overhead is made of.
+  if (mesh_shape(best.mesh, best.batch_size, step.micro_batches).copies() == 1) return notes;
+  const int micro_batches = step.micro_batches * best.pipeline->choice.micro_batches;
+  if (const auto note = cost::overhead_note(profile, micro_batches)) notes.push_back(*note);
+  return notes;
+}
+
 Json pipeline_plan_to_json(const cost::Profile& profile, const cost::StepOptions& step, const MeshPlan& plan,
                            const PlannerOptions& options) {
   const MeshCandidate& best = plan.best();
@@ -142,7 +154,7 @@ Json pipeline_plan_to_json(const cost::Profile& profile, const cost::StepOptions
           {"blocks", Json::array()},
           {"waits", Json::array()},
           {"baselines", std::move(baselines)},
-          {"notes", Json::array()},
+          {"notes", notes_of_pipeline(profile, step, best)},
           {"profile_hash", cost::profile_hash(profile)}};
 }
 

@@ -1,5 +1,7 @@
 #include "rondo/train/callbacks/csv_log.h"
 
+#include <charconv>
+
 #include "rondo/base/text.h"
 
 namespace rondo {
@@ -20,10 +22,12 @@ std::string CsvLog::line(const EpochRecord& record) const {
 
 std::optional<std::int64_t> CsvLog::step_of(const std::string& line) const {
   const std::vector<std::string> fields = split(line, ',');
-  if (fields.size() < 2 || fields[1].empty() ||
-      fields[1].find_first_not_of("0123456789") != std::string::npos)
-    return {};
-  return std::stoll(fields[1]);
+  if (fields.size() < 2) return {};
+  std::int64_t step = 0;
+  const char* const end = fields[1].data() + fields[1].size();
+  const auto [stopped, error] = std::from_chars(fields[1].data(), end, step);
+  if (error != std::errc() || stopped != end || step < 0) return {};
+  return step;
 }
 
 }  // namespace rondo

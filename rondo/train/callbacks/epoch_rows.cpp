@@ -10,8 +10,9 @@ void EpochRows::on_train_begin(Trainer& trainer, const FitPlan& plan) {
   if (trainer.strategy().context().rank() != 0) return;
   std::string kept;
   bool dropped = false;
-  if (std::filesystem::is_regular_file(path_)) {
-    std::ifstream file(path_);
+  file_.emplace(path_);
+  if (!file_->is_stream()) {
+    std::ifstream file(file_->target());
     for (std::string text; std::getline(file, text);) {
       const std::optional<std::int64_t> step = step_of(text);
       if (step && *step > plan.first_step) {
@@ -20,10 +21,9 @@ void EpochRows::on_train_begin(Trainer& trainer, const FitPlan& plan) {
         kept += text + "\n";
       }
     }
-    if (dropped) replace_text_file(path_, kept);
+    if (dropped) file_->replace(kept);
   }
   is_new_ = kept.empty();
-  file_.emplace(path_, OutputFile::Mode::append);
 }
 
 void EpochRows::on_epoch_end(Trainer&, const EpochRecord& record) {

@@ -4,13 +4,14 @@
 #include <optional>
 #include <string>
 
-#include "rondo/format/file.h"
+#include "rondo/base/appended_output.h"
 #include "rondo/train/callback.h"
 
 namespace rondo {
 
 // A text file with a line for every epoch, on rank 0: what CsvLog and JsonLog have in common. A resumed run
-// goes on in the same file; lines of epochs behind its first step, of a run that went on and died, go.
+// goes on in the same file; lines of epochs behind its first step, of a run that went on and died, go. A
+// device or a named pipe is written as a stream.
 class EpochRows : public Callback {
  public:
   explicit EpochRows(std::filesystem::path file) : path_(std::move(file)) {}
@@ -26,7 +27,7 @@ class EpochRows : public Callback {
 
  private:
   std::filesystem::path path_;
-  std::optional<OutputFile> file_;  // on rank 0
+  std::optional<AppendedOutput> file_;  // on rank 0
   bool is_new_ = false;
 };
 

@@ -1,9 +1,17 @@
 #include "rondo/train/callbacks/mlflow_log.h"
 
+#include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
+#include "rondo/base/printable.h"
 #include "rondo/base/text.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo {
+namespace {
+
+constexpr std::size_t kRunIdDigits = 32;
+
+}  // namespace
 
 void MlflowLog::on_train_begin(Trainer& trainer, const FitPlan& plan) {
   unit_ = plan.unit;
@@ -52,9 +60,15 @@ nlohmann::json MlflowLog::state() const {
   return run_id_.empty() ? nlohmann::json() : nlohmann::json(run_id_);
 }
 
-// Null comes from a rank that writes nothing.
+// Null comes from a rank that writes nothing. What a file says becomes the name of a folder.
 void MlflowLog::restore(const nlohmann::json& state) {
-  if (!state.is_null()) run_id_ = state.get<std::string>();
+  if (state.is_null()) return;
+  const std::string id = json_text(state, "the run's id");
+  if (id.size() != kRunIdDigits || id.find_first_not_of("0123456789abcdef") != std::string::npos) {
+    throw DataError(str("the run's id '", printable(id), "' is not ", kRunIdDigits,
+                        " hexadecimal digits in small letters"));
+  }
+  run_id_ = id;
 }
 
 }  // namespace rondo

@@ -37,21 +37,47 @@ def outputs(elements):
     return [torch.empty(elements) for _ in range(size)]
 
 
+def backend():
+    """For what torch.distributed's own functions do not reach."""
+    return dist.group.WORLD._get_backend(torch.device("cpu"))
+
+
+def coalesced(operation, outputs_of_one, inputs_of_one, n):
+    with dist._coalescing_manager(async_ops=True):
+        for _ in range(2):
+            operation(ones(outputs_of_one * n), ones(inputs_of_one * n))
+
+
+def uneven(n):
+    """Rank 0 gets n elements from each rank, rank 1 twice as many."""
+    mine = n * (rank + 1)
+    dist.all_to_all_single(ones(2 * mine), ones(3 * n), [mine, mine], [n, 2 * n], async_op=True)
+
+
+# As many kinds as tests/backend/ownership_test.cpp has.
 STARTED = {
     "all_reduce": lambda n: dist.all_reduce(ones(n), async_op=True),
     "strided all_reduce": lambda n: dist.all_reduce(torch.ones(n, 2).t(), async_op=True),
+    "several all_reduce": lambda n: backend().allreduce([ones(n), ones(n)], dist.AllreduceOptions()),
+    # It has ended when its call returns.
+    "sparse all_reduce": lambda n: dist.all_reduce(ones(n).to_sparse(), async_op=True),
     "broadcast": lambda n: dist.broadcast(ones(n), src=0, async_op=True),
     "reduce": lambda n: dist.reduce(ones(n), dst=0, async_op=True),
     "all_gather": lambda n: dist.all_gather(outputs(n), ones(n), async_op=True),
     "all_gather_into_tensor": lambda n: dist.all_gather_into_tensor(torch.empty(size * n), ones(n), async_op=True),
+    "all_gather_coalesced": lambda n: dist.all_gather_coalesced([outputs(n) for _ in range(size)], outputs(n), async_op=True),
+    "all_gather_into_tensor coalesced": lambda n: coalesced(dist.all_gather_into_tensor, size, 1, n),
     "gather": lambda n: dist.gather(ones(n), outputs(n) if rank == 0 else None, dst=0, async_op=True),
     "scatter": lambda n: dist.scatter(ones(n), outputs(n) if rank == 0 else None, src=0, async_op=True),
     "reduce_scatter": lambda n: dist.reduce_scatter(ones(n), outputs(n), async_op=True),
     "reduce_scatter_tensor": lambda n: dist.reduce_scatter_tensor(ones(n), ones(size * n), async_op=True),
+    "reduce_scatter_tensor coalesced": lambda n: coalesced(dist.reduce_scatter_tensor, 1, size, n),
     "all_to_all": lambda n: dist.all_to_all(outputs(n), outputs(n), async_op=True),
     "all_to_all_single": lambda n: dist.all_to_all_single(torch.empty(size * n), ones(size * n), async_op=True),
+    "uneven all_to_all_single": uneven,
     "coalesced": lambda n: dist.all_reduce_coalesced([ones(n), ones(n)], async_op=True),
     "messages": lambda n: (dist.isend(ones(n), other), dist.irecv(ones(n), other)),
+    "receive from any": lambda n: (dist.irecv(ones(n), tag=2), dist.isend(ones(n), other, tag=2)),
     "barrier": lambda n: dist.barrier(async_op=True),
 }
 

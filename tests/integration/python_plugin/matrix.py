@@ -28,6 +28,7 @@ TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8
          torch.bool, torch.complex64, torch.complex128]
 SIZES = [17, 9_000]  # the second needs several chunks
 ROOT = 1
+SHORT = timedelta(milliseconds=20)  # of what cannot end
 after, before = (rank + 1) % size, (rank - 1) % size
 checked = 0
 refused_by_gloo = []
@@ -41,14 +42,21 @@ def values(count, dtype, salt, of=rank):
 
 
 # Each operation starts asynchronously and returns its Works and its tensors, of which those come first that hold the results.
+def contribution(group, count, dtype, salt, op):
+    """Gloo has no AVG: the mean of values that are as many times as large as there are ranks is Gloo's sum of the values."""
+    if op != dist.ReduceOp.AVG:
+        return values(count, dtype, salt), op
+    return (values(count, dtype, salt), dist.ReduceOp.SUM) if group == gloo else (values(count, dtype, salt) * size, op)
+
+
 def all_reduce(group, count, dtype, salt, op=dist.ReduceOp.SUM):
-    tensor = values(count, dtype, salt)
+    tensor, op = contribution(group, count, dtype, salt, op)
     return [dist.all_reduce(tensor, op=op, group=group, async_op=True)], [tensor], []
 
 
-def all_reduce_by(op):
+def by(reducing, op):
     def start(group, count, dtype, salt):
-        return all_reduce(group, count, dtype, salt, op)
+        return reducing(group, count, dtype, salt, op)
 
     return start
 
@@ -58,7 +66,7 @@ def all_reduce_coalesced(group, count, dtype, salt):
     with dist._coalescing_manager(group, async_ops=True) as manager:
         for tensor in tensors:
             dist.all_reduce(tensor, group=group)
-    return [manager], tensors, []
+    return manager.works, tensors, []
 
 
 def broadcast(group, count, dtype, salt):
@@ -66,9 +74,9 @@ def broadcast(group, count, dtype, salt):
     return [dist.broadcast(tensor, group_src=ROOT, group=group, async_op=True)], [tensor], []
 
 
-def reduce(group, count, dtype, salt):
-    tensor = values(count, dtype, salt)
-    work = dist.reduce(tensor, group_dst=ROOT, group=group, async_op=True)
+def reduce(group, count, dtype, salt, op=dist.ReduceOp.SUM):
+    tensor, op = contribution(group, count, dtype, salt, op)
+    work = dist.reduce(tensor, group_dst=ROOT, op=op, group=group, async_op=True)
     # What is left in it elsewhere is nobody's business.
     return [work], [tensor] if rank == ROOT else [], [tensor]
 
@@ -83,6 +91,15 @@ def all_gather_single(group, count, dtype, salt):
     tensor = values(count, dtype, salt)
     output = tensor.new_empty(count * size)
     return [dist.all_gather_single(output, tensor, group=group, async_op=True)], [output], [tensor]
+
+
+def all_gather_single_coalesced(group, count, dtype, salt):
+    inputs = [values(count, dtype, salt), values(count // 2, dtype, salt + 1)]
+    outputs = [tensor.new_empty(tensor.numel() * size) for tensor in inputs]
+    with dist._coalescing_manager(group, async_ops=True) as manager:
+        for output, tensor in zip(outputs, inputs):
+            dist.all_gather_single(output, tensor, group=group)
+    return manager.works, outputs, inputs
 
 
 def gather(group, count, dtype, salt):
@@ -103,10 +120,19 @@ def reduce_scatter(group, count, dtype, salt):
     return [dist.reduce_scatter(output, inputs, group=group, async_op=True)], [output], inputs
 
 
-def reduce_scatter_single(group, count, dtype, salt):
-    tensor = values(count * size, dtype, salt)
+def reduce_scatter_single(group, count, dtype, salt, op=dist.ReduceOp.SUM):
+    tensor, op = contribution(group, count * size, dtype, salt, op)
     output = torch.empty(count, dtype=dtype)
-    return [dist.reduce_scatter_single(output, tensor, group=group, async_op=True)], [output], [tensor]
+    return [dist.reduce_scatter_single(output, tensor, op=op, group=group, async_op=True)], [output], [tensor]
+
+
+def reduce_scatter_single_coalesced(group, count, dtype, salt):
+    inputs = [values(count * size, dtype, salt), values(count // 2 * size, dtype, salt + 1)]
+    outputs = [torch.empty(tensor.numel() // size, dtype=dtype) for tensor in inputs]
+    with dist._coalescing_manager(group, async_ops=True) as manager:
+        for output, tensor in zip(outputs, inputs):
+            dist.reduce_scatter_single(output, tensor, group=group)
+    return manager.works, outputs, inputs
 
 
 def all_to_all(group, count, dtype, salt):
@@ -119,6 +145,20 @@ def all_to_all_single(group, count, dtype, salt):
     tensor = values(count * size, dtype, salt)
     output = torch.empty_like(tensor)
     return [dist.all_to_all_single(output, tensor, group=group, async_op=True)], [output], [tensor]
+
+
+def all_to_all_single_uneven(group, count, dtype, salt):
+    """Each pair of ranks has a length of its own, another one in either direction."""
+    def length(source, target):
+        return count // 4 + 2 * source + target
+
+    sent, received = [length(rank, r) for r in range(size)], [length(r, rank) for r in range(size)]
+    tensor, output = values(sum(sent), dtype, salt), torch.empty(sum(received), dtype=dtype)
+    return [dist.all_to_all_single(output, tensor, received, sent, group=group, async_op=True)], [output], [tensor]
+
+
+def barrier(group, _count, _dtype, _salt):
+    return [dist.barrier(group=group, async_op=True)], [], []
 
 
 def isend_irecv(group, count, dtype, salt):
@@ -182,11 +222,13 @@ def all_gather_coalesced(group, count, dtype, salt):
 
 
 REDUCING = {op.__name__: op for op in [all_reduce, all_reduce_coalesced, all_reduce_sparse, all_reduce_listed_twice, all_reduce_several,
-                                        reduce, reduce_scatter, reduce_scatter_single]}
-REDUCING |= {f"all_reduce_{name}": all_reduce_by(getattr(dist.ReduceOp, name)) for name in ["MIN", "MAX", "PRODUCT", "BAND", "BOR",
-                                                                                            "BXOR"]}
-MOVING = {op.__name__: op for op in [broadcast, broadcast_several, all_gather, all_gather_single, all_gather_several,
-                                      all_gather_coalesced, gather, scatter, all_to_all, all_to_all_single]}
+                                        reduce, reduce_scatter, reduce_scatter_single, reduce_scatter_single_coalesced]}
+REDUCING |= {f"{op.__name__}_{name}": by(op, getattr(dist.ReduceOp, name)) for op in [all_reduce, reduce]
+             for name in ["MIN", "MAX", "PRODUCT", "BAND", "BOR", "BXOR"]}
+REDUCING |= {f"{op.__name__}_AVG": by(op, dist.ReduceOp.AVG) for op in [all_reduce, reduce, reduce_scatter_single]}
+MOVING = {op.__name__: op for op in [broadcast, broadcast_several, all_gather, all_gather_single, all_gather_single_coalesced,
+                                      all_gather_several, all_gather_coalesced, gather, scatter, all_to_all, all_to_all_single,
+                                      all_to_all_single_uneven, barrier]}
 MESSAGES = {op.__name__: op for op in [isend_irecv, irecv_from_any, batch]}
 BLOCKING = {"all_reduce_sparse"}
 OPERATIONS = REDUCING | MOVING | MESSAGES
@@ -194,10 +236,15 @@ OPERATIONS = REDUCING | MOVING | MESSAGES
 
 def takes(name, dtype):
     """What is not defined is not asked for."""
-    if name in ("all_reduce_MIN", "all_reduce_MAX", "all_reduce_PRODUCT"):
+    if name.endswith(("_MIN", "_MAX", "_PRODUCT")):
         return not dtype.is_complex and dtype != torch.bool
-    if name in ("all_reduce_BAND", "all_reduce_BOR", "all_reduce_BXOR"):
+    if name.endswith(("_BAND", "_BOR", "_BXOR")):
         return not dtype.is_floating_point and not dtype.is_complex
+    # The mean of whole numbers is PyTorch's to define, and a barrier has no type.
+    if name.endswith("_AVG"):
+        return dtype.is_floating_point or dtype.is_complex
+    if name == "barrier":
+        return dtype == torch.int32
     # PyTorch adds no sparse tensors of half precision, and truth values of several tensors are not summed.
     if name == "all_reduce_sparse":
         return dtype not in (torch.bool, torch.float16, torch.bfloat16)
@@ -236,8 +283,7 @@ def kept(name, count, dtype, right):
     wait(works)
     compare("kept", name, dtype, outputs, right)
     for work in works:
-        if isinstance(work, dist.Work):
-            assert work.is_completed() and work.is_success() and work.exception() is None
+        assert work.is_completed() and work.is_success() and work.exception() is None
 
 
 def dropped(name, count, dtype, right):
@@ -255,9 +301,6 @@ def dropped(name, count, dtype, right):
 
 def future(name, count, dtype, right):
     works, outputs, _ = OPERATIONS[name](first, count, dtype, 1)
-    if not all(isinstance(work, dist.Work) for work in works):
-        wait(works)
-        return
     done = [work.get_future().then(lambda value: value.wait() is not None) for work in works]
     for one in done:
         one.wait()
@@ -273,7 +316,7 @@ def two_groups(name, count, dtype, right):
         compare("in two groups", name, dtype, started[group][1], right)
 
 
-def timeout(name):
+def timeout(name, dtype):
     """One rank does not come: those that need it say so, and other groups go on."""
     global checked
     group = dist.new_group()
@@ -284,15 +327,15 @@ def timeout(name):
         try:
             # Those wait before they return, with the group's own timeout.
             if name in BLOCKING:
-                group._get_backend(torch.device("cpu")).set_timeout(timedelta(milliseconds=100))
-            works, _, _ = OPERATIONS[name](group, 17, torch.int32, 1)
+                group._get_backend(torch.device("cpu")).set_timeout(SHORT)
+            works, _, _ = OPERATIONS[name](group, 17, dtype, 1)
             for work in works:
-                work.wait(timedelta(milliseconds=100)) if isinstance(work, dist.Work) else work.wait()
+                work.wait(SHORT)
         except rondo_torch.TimeoutError as error:
             if name != "irecv_from_any":
-                assert missing in error.ranks and 0 <= min(error.ranks), (name, error.ranks, str(error))
+                assert missing in error.ranks and 0 <= min(error.ranks), (name, dtype, error.ranks, str(error))
         else:
-            raise AssertionError(f"{name} on rank {rank} ended without rank {missing}")
+            raise AssertionError(f"{name} of {dtype} on rank {rank} ended without rank {missing}")
         checked += 1
     dist.barrier(group=first)
 
@@ -352,9 +395,9 @@ for operation in OPERATIONS:
             for mode in [kept, dropped, future, two_groups]:
                 mode(operation, number, element, expected)
 for operation in OPERATIONS:
-    # The manager of a coalesced call has no timeout of its own.
-    if operation != "all_reduce_coalesced":
-        timeout(operation)
+    for element in TYPES:
+        if takes(operation, element):
+            timeout(operation, element)
 monitored_barrier()
 wrong_calls()
 dist.barrier()

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "rondo/options/declaration.h"
+
+namespace rondo {
+
+// How an engine is named by users: "hierarchical(native, gloo, window=3)". Without libtorch.
+struct EngineText {
+  std::string name;                         // "hierarchical", or "path/to/module.so:name"
+  std::vector<std::string> arguments = {};  // what stands in brackets behind it
+};
+
+// The type of an option that holds an engine as text, which may have brackets of its own.
+inline constexpr const char* kEngineOption = "ENGINE";
+
+// Takes a text apart. Throws UsageError for brackets that are not closed.
+EngineText split_engine(const std::string& text);
+
+// Whether the engine comes from a shared module (engine/module.h), which reads its arguments itself.
+bool is_of_module(const EngineText& engine);
+
+// What the arguments say of the options that `declared` has. "key=value" is the option of that name, or the
+// only one whose name ends with it ("window" for inter-host-window), with '_' or '-'; an argument without a
+// key is the option that stands at its place in the declaration. Throws UsageError naming an argument for
+// which there is no option, and an option that is told two things. Values are not looked at.
+OptionValues options_in_brackets(const EngineText& engine, const Declaration& declared);
+
+// The text that split_engine() and options_in_brackets() read as these.
+std::string engine_with_options(const std::string& name, const OptionValues& options);
+
+// Throws UsageError, which begins with `what`, unless `text` is "auto", one of `engines` with options that it
+// takes, or one of a shared module, which is not looked at. Engines in options are checked too.
+void check_engine(const std::string& text, const std::string& what, const std::vector<Declaration>& engines);
+
+}  // namespace rondo

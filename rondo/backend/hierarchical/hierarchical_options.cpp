@@ -1,0 +1,66 @@
+#include "rondo/backend/hierarchical/hierarchical_options.h"
+
+#include "rondo/backend/engine/engine_text.h"
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/collective/codec/codec.h"
+
+namespace rondo {
+namespace {
+
+constexpr Bytes kLeastChunk = KiB(4);
+
+AllowedValues an_engine_between_hosts() {
+  return {
+      .check =
+          [](const std::string& text, const std::string& what) {
+            if (text == "native")
+              throw UsageError(str(what, " native: native reaches one host only; give gloo, mpi or nccl"));
+          },
+      .type = kEngineOption};
+}
+
+AllowedValues a_codec_between_hosts() {
+  return {.check =
+              [](const std::string& text, const std::string& what) {
+                try {
+                  collective::make_codec(text);
+                } catch (const UsageError& error) {
+                  throw UsageError(str(what, " ", text, ": ", error.what()));
+                }
+              },
+          .type = "CODEC"};
+}
+
+AllowedValues a_chunk() {
+  return {.check =
+              [](const std::string& text, const std::string& what) {
+                if (parse_bytes(text, what).count < kLeastChunk.count)
+                  throw UsageError(str(what, " ", text, ": expected at least ", to_string(kLeastChunk)));
+              },
+          .type = "SIZE"};
+}
+
+}  // namespace
+
+Declaration HierarchicalFolder::declaration() {
+  OptionsOf<Options> table;
+  table.begin_group("Engine between hosts (docs/multi_host.md)");
+  // In the order of `hierarchical(native, gloo)`.
+  table.add("intra-host-engine", &Options::inner, "Engine inside a host", one_of({"native"}));
+  table.add("inter-host-engine", &Options::outer, "Engine between hosts", an_engine_between_hosts());
+  table.add("inter-host-codec", &Options::codec,
+            "How float32 sums travel between hosts: none, bfloat16, float16, int8, top_k[:FRACTION]",
+            a_codec_between_hosts());
+  table.add("inter-host-ranks", &Options::inter_host_ranks,
+            "Ranks of a host that exchange with other hosts; 0 is as many as the smallest host has",
+            zero_or_more());
+  table.add("inter-host-chunk", &Options::chunk_bytes, "Bytes that are reduced, sent and broadcast at a time",
+            a_chunk());
+  table.add("inter-host-window", &Options::window, "Chunks under way at a time", above_zero());
+  return {.name = "hierarchical",
+          .summary = "one engine inside each host, another between them: hierarchical(native, gloo)",
+          .options = table};
+}
+
+}  // namespace rondo

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "rondo/models/shared_model_options.h"
+#include "rondo/options/declaration.h"
+
+namespace rondo {
+
+class ConfigReader;
+class ModelSetup;
+struct BuiltModel;
+
+// Of models bert and bert-tiny: what it learns, and the files that it begins with.
+struct BertOptions : TransformerOptions, InitOption {
+  std::string task = {};        // empty: classify
+  std::string vocabulary = {};  // empty: that of `init`
+  bool cased = false;
+};
+
+// The BERTs; see model_families.h.
+struct BertFamily {
+  using Options = BertOptions;
+  static std::vector<Declaration> declarations();
+  static nlohmann::json defaults(const std::string& name);
+  static BuiltModel make(const ConfigReader& config);
+  static std::unique_ptr<ModelSetup> setup(const Options& options);
+};
+
+}  // namespace rondo

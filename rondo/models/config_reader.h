@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace rondo {
+
+// Typed reads of one model's complete configuration. Every error is a UsageError that names the model, the
+// key, the value and what is allowed.
+class ConfigReader {
+ public:
+  // Keeps references to both.
+  ConfigReader(const std::string& model, const nlohmann::json& config) : model_(model), config_(config) {}
+
+  std::int64_t positive(const char* key) const { return whole(key, 1); }
+  std::int64_t whole(const char* key, std::int64_t least) const;
+  double number(const char* key) const;
+  bool boolean(const char* key) const;
+  std::vector<std::int64_t> positives(const char* key) const;
+  std::string text(const char* key) const;
+  // Throws the error of `key`.
+  [[noreturn]] void fail(const char* key, const std::string& expected) const;
+
+ private:
+  const std::string& model_;
+  const nlohmann::json& config_;
+};
+
+}  // namespace rondo

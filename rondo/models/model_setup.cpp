@@ -1,0 +1,71 @@
+#include "rondo/models/model_setup.h"
+
+#include <utility>
+
+#include "rondo/models/model.h"
+#include "rondo/models/model_families.h"
+#include "rondo/models/model_options.h"
+
+namespace rondo {
+namespace {
+
+// The options struct of the declared table, with those of `values` that are in it.
+template <class Options>
+Options options_among(const OptionTable& table, OptionValues values) {
+  std::erase_if(values, [&](const auto& value) { return table.find(value.first) == nullptr; });
+  return *static_cast<const Options*>(table.read(values).get());
+}
+
+// Of a model in a file.
+std::unique_ptr<ModelSetup> file_setup(const std::string& model, const OptionValues& values) {
+  const std::vector<Declaration> declared = declared_model_files();
+  const OptionTable& table = find_model_declaration(declared, model)->options;
+  nlohmann::json settings = nlohmann::json::object();
+  if (const auto context = options_among<ContextOption>(table, values).context)
+    settings["context"] = *context;
+  return std::make_unique<ModelSetup>(std::move(settings));
+}
+
+}  // namespace
+
+ModelSetup::ModelSetup(nlohmann::json settings, std::string unit)
+    : settings_(std::move(settings)), unit_(std::move(unit)) {}
+
+DataNeeds ModelSetup::data_needs(const nlohmann::json& config) const {
+  DataNeeds needs;
+  needs.unit = unit_;
+  if (config.contains("context")) needs.context = config.at("context").get<std::int64_t>();
+  return needs;
+}
+
+nlohmann::json ModelSetup::config(const nlohmann::json& of_data, const nlohmann::json& settings,
+                                  const std::string& /*source*/) const {
+  nlohmann::json config = of_data;
+  config.update(settings);
+  return config;
+}
+
+std::unique_ptr<ModelSetup> model_setup(const std::string& model, const OptionValues& values) {
+  if (model_file(model)) return file_setup(model, values);
+  model_config(model);  // there is such a model
+  std::unique_ptr<ModelSetup> setup;
+  for_each_model_family([&](auto family) {
+    using Family = decltype(family);
+    const std::vector<Declaration> declared = Family::declarations();
+    const Declaration* const found = find_declaration(declared, model);
+    if (found == nullptr) return;
+    setup = Family::setup(options_among<typename Family::Options>(found->options, values));
+  });
+  return setup;
+}
+
+std::vector<std::string> models_for(const std::string& unit) {
+  std::vector<std::string> found;
+  for (const std::string& name : model_names()) {
+    const DataNeeds needs = model_setup(name, {})->data_needs(model_config(name));
+    if (needs.kind.empty() && needs.unit == unit) found.push_back(name);
+  }
+  return found;
+}
+
+}  // namespace rondo

@@ -1,0 +1,275 @@
+// Collectives that are given to a plan (RONDO_ALGORITHM) keep what c10d promises of any: a call with asyncOp
+// does not wait, what was started ends though its rank is elsewhere, and memory is the operation's until
+// then.
+#include "rondo/backend/native/planned_collectives.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <future>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "rondo/backend/collectives.h"
+#include "rondo/backend/native/native_backend.h"
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "tests/backend/ranks.h"
+
+namespace rondo::planned_collectives_test {
+namespace {
+
+using Work = c10::intrusive_ptr<c10d::Work>;
+using Future = c10::intrusive_ptr<c10::ivalue::Future>;
+using Tensors = std::vector<at::Tensor>;
+
+// Of what does not end where something is broken.
+constexpr auto kPatience = std::chrono::seconds(60);
+
+// Two ranks of whose collectives a ring does all that it can.
+void run_planned(const std::function<void(Context&)>& body) {
+  // Also after an exception, for the tests that come later in this process.
+  const struct ByHand {
+    ByHand() { setenv("RONDO_ALGORITHM", "ring", 1); }
+    ~ByHand() { unsetenv("RONDO_ALGORITHM"); }
+  } by_hand;
+  testing::run_ranks(2, "native", body, kPatience);
+}
+
+struct Started {
+  Work work;
+  at::Tensor result;
+  float expected;  // of every element
+};
+
+using Start = std::function<Started(c10d::Backend&, std::int64_t)>;
+const std::map<std::string, Start>& starts() {
+  static const std::map<std::string, Start> all{
+      {"all_reduce",
+       [](c10d::Backend& b, std::int64_t n) -> Started {
+         Tensors t{at::full({n}, b.getRank() + 1.0F)};
+         return {b.allreduce(t), t[0], 3};
+       }},
+      {"strided",
+       [](c10d::Backend& b, std::int64_t n) -> Started {
+         Tensors t{at::full({n, 2}, b.getRank() + 1.0F).t()};
+         return {b.allreduce(t), t[0], 3};
+       }},
+      {"several",
+       [](c10d::Backend& b, std::int64_t n) -> Started {
+         Tensors t{at::ones({n}), at::ones({n})};
+         return {b.allreduce(t), t[1], 4};
+       }},
+      {"coalesced",
+       [](c10d::Backend& b, std::int64_t n) -> Started {
+         Tensors t{at::ones({n}), at::ones({n})};
+         return {b.allreduce_coalesced(t), t[1], 2};
+       }},
+      {"broadcast",
+       [](c10d::Backend& b, std::int64_t n) -> Started {
+         Tensors t{at::full({n}, b.getRank() + 1.0F)};
+         c10d::BroadcastOptions options;
+         options.rootRank = 1;
+         return {b.broadcast(t, options), t[0], 2};
+       }},
+      {"reduce",
+       [](c10d::Backend& b, std::int64_t n) -> Started {
+         Tensors t{at::full({n}, b.getRank() + 1.0F)};
+         return {b.reduce(t), t[0], b.getRank() == 0 ? 3.0F : 2.0F};
+       }},
+      {"all_gather",
+       [](c10d::Backend& b, std::int64_t n) -> Started {
+         std::vector<Tensors> out{{at::zeros({n}), at::zeros({n})}};
+         Tensors in{at::full({n}, b.getRank() + 1.0F)};
+         return {b.allgather(out, in), out[0][1], 2};
+       }},
+      {"reduce_scatter", [](c10d::Backend& b, std::int64_t n) -> Started {
+         at::Tensor out = at::zeros({n});
+         at::Tensor in = at::full({2 * n}, b.getRank() + 1.0F);
+         return {b._reduce_scatter_base(out, in), out, 3};
+       }}};
+  return all;
+}
+
+bool is_all(const at::Tensor& tensor, float value) { return tensor.eq(value).all().item<bool>(); }
+
+// Rank 0 makes no call between its start and the moment at which rank 1 has its result.
+TEST(PlannedCollectives, EndWithoutFurtherCallsOfTheirRank) {
+  for (const auto& [name, start] : starts()) {
+    for (const std::int64_t length : {3, 300'000}) {
+      std::promise<void> rank_1_has_its_result;
+      run_planned([&, &name = name, &start = start](Context& context) {
+        Started started = start(*context.world().backend(), length);
+        if (context.rank() == 0) {
+          auto seen = rank_1_has_its_result.get_future();
+          ASSERT_EQ(seen.wait_for(kPatience), std::future_status::ready) << name;
+        }
+        EXPECT_TRUE(started.work->wait());
+        if (context.rank() == 1) rank_1_has_its_result.set_value();
+        EXPECT_TRUE(started.work->isCompleted() && started.work->isSuccess());
+        EXPECT_TRUE(is_all(started.result, started.expected)) << name << " of " << length;
+      });
+    }
+  }
+}
+
+TEST(PlannedCollectives, FuturesOfTwoGroupsMayBeChainedInAnyOrder) {
+  run_planned([](Context& context) {
+    std::vector<Group> groups{context.new_group({0, 1}), context.new_group({0, 1})};
+    if (context.rank() == 1) std::swap(groups[0], groups[1]);
+    // In the callback of one group's collective one of the other begins.
+    std::vector<std::promise<Future>> second(2);
+    for (std::size_t i = 0; i < 2; ++i) {
+      Tensors tensors{at::ones({100'000})};
+      groups[i].backend()->allreduce(tensors)->getFuture()->addCallback([&, i](c10::ivalue::Future& done) {
+        EXPECT_FALSE(done.hasError());
+        Tensors more{at::ones({10})};
+        second[i].set_value(groups[1 - i].backend()->allreduce(more)->getFuture());
+      });
+    }
+    for (auto& promise : second) {
+      auto begun = promise.get_future();
+      ASSERT_EQ(begun.wait_for(kPatience), std::future_status::ready);
+      const Future future = begun.get();
+      future->wait();
+      EXPECT_TRUE(is_all(future->value().toTensorVector().front(), 2));
+    }
+  });
+}
+
+// c10d leaves it to each rank whether it waits.
+TEST(PlannedCollectives, SomeRanksMayWaitInTheCall) {
+  run_planned([](Context& context) {
+    for (int round = 0; round < 20; ++round) {
+      std::vector<Started> under_way;
+      for (int i = 0; i < 3; ++i) {
+        c10d::AllreduceOptions options;
+        options.asyncOp = (round + i + context.rank()) % 2 == 0;
+        Tensors tensors{at::ones({1000})};
+        Work work = context.world().backend()->allreduce(tensors, options);
+        EXPECT_TRUE(options.asyncOp || work->isCompleted());
+        under_way.push_back({work, tensors[0], 2});
+      }
+      at::Tensor now = at::ones({7});
+      all_reduce(now, context.world());
+      EXPECT_TRUE(is_all(now, 2));
+      for (const Started& each : under_way) {
+        EXPECT_TRUE(each.work->wait());
+        EXPECT_TRUE(is_all(each.result, each.expected));
+      }
+    }
+  });
+}
+
+// Callbacks run on the thread that ended the collective, which may be the only one that could run the next.
+TEST(PlannedCollectives, ACallbackMayWaitForTheNextOne) {
+  run_planned([](Context& context) {
+    Tensors first{at::ones({1000})};
+    Tensors second{at::ones({1000})};
+    c10d::Backend& backend = *context.world().backend();
+    const Future future = backend.allreduce(first)->getFuture();
+    const Work next = backend.allreduce(second);
+    std::promise<float> through;
+    future->addCallback([&](c10::ivalue::Future&) {
+      next->wait();
+      at::Tensor third = at::ones({10});
+      all_reduce(third, context.world());
+      through.set_value(third[0].item<float>());
+    });
+    auto result = through.get_future();
+    ASSERT_EQ(result.wait_for(kPatience), std::future_status::ready);
+    EXPECT_EQ(result.get(), 2);
+  });
+}
+
+TEST(PlannedCollectives, WorksTensorsAndGroupsMayBeDropped) {
+  for (const auto& [name, start] : starts()) {
+    run_planned([&, &name = name, &start = start](Context& context) {
+      Tensors others;
+      {
+        const Group group = context.new_group({0, 1});
+        for (int i = 0; i < 4; ++i) {
+          start(*group.backend(), 10'000);
+          for (int k = 0; k < 3; ++k) others.push_back(at::full({10'000}, 7.0F));
+        }
+      }
+      barrier(context.world());
+      for (const at::Tensor& other : others) EXPECT_TRUE(is_all(other, 7)) << name;
+    });
+  }
+}
+
+// Rank 0 starts what rank 1 never does, and gives it up.
+void leave_alone(const std::function<void(c10d::Backend&)>& give_up) {
+  run_planned([&](Context& context) {
+    const Group group = context.new_group({0, 1});
+    barrier(group);
+    if (context.rank() == 0) {
+      give_up(*group.backend());
+      Tensors others;
+      for (int k = 0; k < 6; ++k) others.push_back(at::full({10'000}, 7.0F));
+      for (const at::Tensor& other : others) EXPECT_TRUE(is_all(other, 7));
+      Tensors more{at::ones({10'000})};
+      EXPECT_THROW(group.backend()->allreduce(more)->wait(), Error) << "the group is broken";
+    }
+    barrier(context.world());
+  });
+}
+
+TEST(PlannedCollectives, ATimeoutEndsWhatNobodyWaitsFor) {
+  leave_alone([](c10d::Backend& backend) {
+    backend.setTimeout(std::chrono::milliseconds(50));
+    Tensors tensors{at::ones({10'000})};
+    const Future future = backend.allreduce(tensors)->getFuture();
+    future->wait();
+    ASSERT_TRUE(future->hasError());
+    try {
+      std::rethrow_exception(future->exception_ptr());
+    } catch (const TimeoutError& e) {
+      EXPECT_EQ(e.ranks(), std::vector<int>{1}) << e.what();
+    }
+  });
+}
+
+TEST(PlannedCollectives, AWaitHasATimeOfItsOwn) {
+  leave_alone([](c10d::Backend& backend) {
+    Tensors tensors{at::ones({10'000})};
+    const Work work = backend.allreduce(tensors);
+    EXPECT_THROW(work->wait(std::chrono::milliseconds(50)), TimeoutError);
+    EXPECT_TRUE(work->isCompleted() && !work->isSuccess());
+  });
+}
+
+TEST(PlannedCollectives, AnAbortEndsThem) {
+  leave_alone([](c10d::Backend& backend) {
+    Tensors tensors{at::ones({10'000})};
+    const Work work = backend.allreduce(tensors);
+    backend.abort();
+    EXPECT_TRUE(work->isCompleted() && !work->isSuccess());
+    EXPECT_THROW(work->wait(), CancelledError);
+  });
+}
+
+TEST(PlannedCollectives, AGroupThatIsShutDownEndsThem) {
+  leave_alone([](c10d::Backend& backend) {
+    backend.setTimeout(std::chrono::milliseconds(50));
+    Tensors tensors{at::ones({10'000})};
+    const Work work = backend.allreduce(tensors);
+    backend.shutdown();
+    EXPECT_TRUE(work->isCompleted() && !work->isSuccess());
+  });
+}
+
+TEST(PlannedCollectives, WhatIsNotDefinedIsRefusedInTheCall) {
+  run_planned([](Context& context) {
+    c10d::AllreduceOptions options;
+    options.reduceOp = ReduceOp::BAND;
+    Tensors tensors{at::ones({10})};
+    EXPECT_THROW(context.world().backend()->allreduce(tensors, options), UsageError);
+  });
+}
+
+}  // namespace
+}  // namespace rondo::planned_collectives_test
