@@ -156,7 +156,7 @@ def test_a_rank_that_is_slow_is_named(train, rondo, module, tmp_path):
     assert report.returncode == 0, report.stderr
     straggler = json.loads(report.stdout)["straggler"]
     assert straggler["rank"] == 1 and straggler["part"] == "forward of block1", straggler
-    assert straggler["compute_ms"] > BURNT_MS and straggler["others_ms"] < BURNT_MS / 2, straggler
+    assert straggler["compute_ms"] > BURNT_MS and straggler["others_ms"] < straggler["compute_ms"] / 2, straggler
     steps = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     waited = [row["exposed_comm_ms"] for row in steps if row["rank"] == 0 and "exposed_comm_ms" in row]
     assert sum(waited) / len(waited) > BURNT_MS / 2

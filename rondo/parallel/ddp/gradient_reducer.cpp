@@ -67,7 +67,7 @@ GradientReducer::GradientReducer(std::vector<ModelTensor> dense, std::vector<Mod
             {.arrived = [this](std::size_t parameter) { arrived(parameter); },
              .send =
                  [this](std::size_t bucket) {
-                   path_.weight(divide_by_active_);  // what ranks announce goes first, on all of them
+                   weight();  // what ranks announce goes first, on all of them
                    exchange_->send(bucket, path_.ready_ns(bucket));
                  }}) {
   for (const ModelTensor& parameter : parameters_)
@@ -213,10 +213,11 @@ void GradientReducer::begin_pass() {
   // Not when the order was learnt: the optimizer's gradients were still views of the buckets before.
   if (std::exchange(order_is_new_, false)) exchange_->set_order(adopted_order_);
   path_.begin(exchange_->gradients());
-  exchange_->begin_backward([this]() -> const GradientWeight& { return path_.weight(divide_by_active_); });
+  exchange_->begin_backward([this]() -> const GradientWeight& { return weight(); });
   in_pass_ = true;
   began_ = true;
   trace_ = {};
+  weight_is_known_ = false;
   trace_.first_gradient_ns = monotonic_ns();
   arrival_.clear();
   ready_ = unused_here_;
@@ -225,13 +226,23 @@ void GradientReducer::begin_pass() {
   }
 }
 
+const GradientWeight& GradientReducer::weight() {
+  if (weight_is_known_) return path_.weight(divide_by_active_);
+  const std::int64_t begin = monotonic_ns();
+  const GradientWeight& weight = path_.weight(divide_by_active_);
+  weight_is_known_ = true;
+  const bool within_backward = trace_.backward_end_ns == 0;
+  if (within_backward) trace_.waited_ns = monotonic_ns() - begin;
+  return weight;
+}
+
 void GradientReducer::end_pass(bool had_backward) {
   trace_.backward_end_ns = monotonic_ns();
   try {
     std::vector<bool> untouched(parameters_.size());
     settle_missing(had_backward, untouched);
     const auto first_sparse = untouched.begin() + static_cast<std::ptrdiff_t>(dense_.size());
-    sparse_.combine(path_.weight(divide_by_active_), {first_sparse, untouched.end()});
+    sparse_.combine(weight(), {first_sparse, untouched.end()});
     exchange_->finish(untouched);
     trace_.end_ns = monotonic_ns();
     trace_.buckets = exchange_->take_spans();

@@ -66,6 +66,7 @@ class GradientReducer final : public std::enable_shared_from_this<GradientReduce
   void settle_missing(bool had_backward, std::vector<bool>& untouched);
   void exchange_usage(bool had_backward, std::vector<bool>& untouched);
   void adopt_arrival_order();
+  const GradientWeight& weight();  // of this pass; the first call waits for the other ranks' announcements
 
   bool is_dense(std::size_t index) const { return index < dense_.size(); }
 
@@ -95,6 +96,7 @@ class GradientReducer final : public std::enable_shared_from_this<GradientReduce
   std::vector<bool> unused_anywhere_;  // static graph: no rank has a gradient
   long long synchronised_passes_ = 0;
   BackwardTrace trace_;
+  bool weight_is_known_ = false;  // in this pass
 
   // Last, so that hooks are gone before anything they use.
   GradientPath path_;

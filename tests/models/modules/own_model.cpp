@@ -20,10 +20,9 @@ double thread_seconds() {
 struct BlockImpl : torch::nn::Module {
   explicit BlockImpl(int64_t width) : linear(register_module("linear", torch::nn::Linear(width, width))) {}
   at::Tensor forward(const at::Tensor& x) {
-    const double end = thread_seconds() + burnt_seconds;
-    at::Tensor value = x + torch::relu(linear(x));
-    while (thread_seconds() < end) value = value + 0;
-    return value;
+    for (const double end = thread_seconds() + burnt_seconds; thread_seconds() < end;) {
+    }
+    return x + torch::relu(linear(x));
   }
   torch::nn::Linear linear;
   double burnt_seconds = 0;  // of processor time, in each forward pass
