@@ -20,7 +20,8 @@ elseif(RONDO_COVERAGE)
 elseif(RONDO_IS_TOP_LEVEL)
   set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
   # g++ 12 sees less at -O1, so it takes members of libtorch's classes for unset ones.
-  set(RONDO_CALLER_OPTIMISATION $<$<CONFIG:Release>:-O1> $<$<CONFIG:Release>:-Wno-maybe-uninitialized>)
+  set(RONDO_CALLER_OPTIMISATION $<$<CONFIG:Release>:-O1>
+      $<$<AND:$<CONFIG:Release>,$<CXX_COMPILER_ID:GNU>>:-Wno-maybe-uninitialized>)
   set(RONDO_TEST_OPTIMISATION $<$<CONFIG:Release>:-Og>)
   set(RONDO_TORCH_TEST_OPTIMISATION $<$<CONFIG:Release>:-O0>)
 endif()
