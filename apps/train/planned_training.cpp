@@ -17,6 +17,8 @@
 #include "rondo/cost/profile_json.h"
 #include "rondo/cost/step_plan.h"
 #include "rondo/format/file.h"
+#include "rondo/models/model_options.h"
+#include "rondo/parallel/pipeline/pipeline_options.h"
 #include "rondo/parallel/served_mesh_options.h"
 #include "rondo/parallel/sharded/sharded_options.h"
 #include "rondo/plan/mesh/mesh_plan.h"
@@ -271,9 +273,13 @@ JobPlan plan_job(const TrainFlags& flags, const Context& context, const RunDirec
                            "flag out"));
   });
   run_agreed(context, [&] {
-    for (const char* option : {"pipeline-schedule", "micro-batches", "pipeline-chunks", "stage-cuts"}) {
-      if (flags.options.contains(option))
-        throw UsageError(str("--", option, ": the plan says how a replica is cut; leave the flag out"));
+    const OptionTable cuts = PipelineFolder::declarations().front().options;
+    for (const Option& option : cuts.options()) {
+      const auto given = flags.options.find(option.name);
+      // A file of --config names them all.
+      if (given != flags.options.end() && given->second != option.default_text.value_or(""))
+        throw UsageError(str("--", option.name, " ", given->second,
+                             ": the plan says how a replica is cut; leave the flag out"));
     }
     if (!flags.mesh.empty()) mesh_of(flags, context.world_size());
   });

@@ -25,11 +25,11 @@ from leaving import leave
 torch.set_num_threads(1)
 losses = {}
 for number, codec in enumerate(codecs):
-    one_step, *_ = step.make_step(argparse.Namespace(
+    batch_of, one_step, *_ = step.make_step(argparse.Namespace(
         strategy="ddp", setting="fastest", kind="mlp", config={"input_shape": [1, 28, 28], "hidden": [128, 64], "classes": 10},
         weights=weights, dtype="float32", batch_size=32, learning_rate=0.1, optimizer="sgd", clip_norm=0, codec=codec, rank=int(rank),
         world_size=2, rendezvous=f"file://{rendezvous}-{number}"))
-    losses[codec] = [one_step(i)[0] for i in range(60)]
+    losses[codec] = [one_step(batch_of(i))[0] for i in range(60)]
     torch.distributed.destroy_process_group()
 print(json.dumps(losses))
 leave()

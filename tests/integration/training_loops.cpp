@@ -12,10 +12,12 @@
 #include <cmath>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <rondo/rondo.hpp>
 
 #include "rondo/base/output.h"
 #include "rondo/base/text.h"
+#include "rondo/checkpoint/weights.h"
 #include "rondo/parallel/server/server_strategy.h"
 #include "rondo/parallel/server/uses_servers.h"
 #include "rondo/train/agreement.h"
@@ -73,20 +75,34 @@ std::vector<at::Tensor> weights_of(rondo::PreparedModel& prepared, const rondo::
   return copies;
 }
 
+// What a checkpoint has of the model's parameters, in their order.
+std::vector<at::Tensor> stored_weights(const std::filesystem::path& directory, const rondo::Model& model) {
+  std::map<std::string, at::Tensor> stored;
+  for (const rondo::NamedTensor& tensor : rondo::read_weights(directory)) stored[tensor.name] = tensor.tensor;
+  std::vector<at::Tensor> weights;
+  for (const auto& parameter : model.module->named_parameters())
+    weights.push_back(stored.at(parameter.key()));
+  return weights;
+}
+
 // Three steps, a checkpoint, one step more, and back to the checkpoint: the weights are what they were.
+// `stored` is null where all ranks have what they save. Where servers have it, a worker knows what the others
+// have pushed only by its next step, so there the checkpoint says what was saved.
 void train_and_go_back(const rondo::Context& context, const std::filesystem::path& directory,
+                       const std::function<std::vector<at::Tensor>()>& stored,
                        const std::function<void(std::int64_t step)>& do_step,
                        const std::function<void()>& save, const std::function<std::int64_t()>& load,
                        const std::function<std::vector<at::Tensor>()>& weights) {
   for (std::int64_t step = 0; step < 3; ++step) do_step(step);
   save();
-  const std::vector<at::Tensor> saved = weights();
+  std::vector<at::Tensor> saved = weights();
   rondo::barrier(context.world());  // servers' weights change with the first worker that goes on
   do_step(3);
   const std::int64_t step = load();
   rondo::barrier(context.world());  // and the chief gives the servers what was loaded
   if (step != 3)
     throw rondo::Error(rondo::str("the checkpoint in ", directory.string(), " is of step ", step, ", not 3"));
+  if (stored) saved = stored();
   const std::vector<at::Tensor> loaded = weights();
   for (std::size_t i = 0; i < saved.size(); ++i) {
     if (!at::equal(saved[i], loaded[i]))
@@ -115,9 +131,11 @@ void loop_by_prepare(rondo::Strategy& strategy, const Task& task, const std::fil
     prepared->step(*optimizer);
     if (!std::isfinite(loss.mean.item<double>())) throw rondo::Error("the loss is not finite");
   };
+  std::function<std::vector<at::Tensor>()> stored;
+  if (rondo::uses_servers(strategy.name())) stored = [&] { return stored_weights(directory, model); };
   const rondo::OwnTraining own{strategy.context(), *model.module, *prepared, *optimizer};
   train_and_go_back(
-      strategy.context(), directory, do_step, [&] { rondo::save(directory, own, 3); },
+      strategy.context(), directory, stored, do_step, [&] { rondo::save(directory, own, 3); },
       [&] { return rondo::load(directory, own).step; }, [&] { return weights_of(*prepared, model); });
 }
 
@@ -134,7 +152,7 @@ void loop_by_train_step(rondo::Strategy& strategy, const Task& task, const std::
   };
   const rondo::Context& context = strategy.context();
   train_and_go_back(
-      context, directory, do_step, [&] { rondo::save(directory, context, *training, 3); },
+      context, directory, nullptr, do_step, [&] { rondo::save(directory, context, *training, 3); },
       [&] { return rondo::load(directory, context, *training).step; },
       [&] { return weights_of(training->prepared(), training->model()); });
 }
