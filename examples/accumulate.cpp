@@ -30,4 +30,5 @@ int main() {
     optimizer.step();
   }
   if (context.rank() == 0) std::cout << "loss " << last << "\n";
+  return 0;
 }

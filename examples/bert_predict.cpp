@@ -83,4 +83,5 @@ int main(int argc, char** argv) {
     std::cerr << "bert_predict: " << error.what() << "\n";
     return 1;
   }
+  return 0;
 }

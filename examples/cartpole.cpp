@@ -123,4 +123,5 @@ int main() {
                 << sums[3].item<double>() / context.world_size() << std::endl;
     }
   }
+  return 0;
 }

@@ -19,4 +19,5 @@ int main() {
   }
   std::cout << "replicas " << strategy->num_replicas_in_sync() << " evaluated loss "
             << trainer.evaluate(*data).at("loss") << "\n";
+  return 0;
 }

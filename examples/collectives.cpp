@@ -37,4 +37,5 @@ int main() {
       std::cout << "rank " << report["rank"] << " in a group of " << report["group_size"] << "\n";
     }
   }
+  return 0;
 }

@@ -32,4 +32,5 @@ int main() {
     std::cout << "epoch " << epoch << " loss " << loss.item<double>() << "\n";
   }
   for (const auto bytes : training->replica_peak_bytes()) std::cout << "peak bytes " << bytes << "\n";
+  return 0;
 }

@@ -97,4 +97,5 @@ int main() {
   });
   student.module->eval();
   say("student accuracy", accuracy(student, context));
+  return 0;
 }

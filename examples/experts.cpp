@@ -41,4 +41,5 @@ int main() {
   const std::int64_t here = model->experts->local_experts();
   const double loss = trainer.evaluate(*data).at("loss");
   if (context.rank() == 0) std::cout << "experts " << here << " of 4 here, evaluated loss " << loss << "\n";
+  return 0;
 }

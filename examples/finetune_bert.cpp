@@ -70,4 +70,5 @@ int main(int argc, char** argv) {
     std::cerr << "finetune_bert: " << error.what() << "\n";
     return 1;
   }
+  return 0;
 }

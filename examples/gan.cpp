@@ -56,4 +56,5 @@ int main() {
       std::cout << "step " << step << " mean " << sample.mean().item<float>() << "\n";
     }
   }
+  return 0;
 }

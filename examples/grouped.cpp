@@ -27,4 +27,5 @@ int main() {
   const double loss = trainer.evaluate(*data).at("loss");  // by the ranks of the first group
   if (context.rank() == 0)
     std::cout << "ranks of a group " << context.world_size() << " evaluated loss " << loss << "\n";
+  return 0;
 }

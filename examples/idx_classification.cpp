@@ -45,4 +45,5 @@ int main(int argc, char** argv) {
     std::cerr << "idx_classification: " << error.what() << "\n";
     return 1;
   }
+  return 0;
 }

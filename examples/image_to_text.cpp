@@ -122,4 +122,5 @@ int main() {
   const at::Tensor text = read(*model, unseen.images);
   const double right = (text == unseen.digits).all(1).to(torch::kFloat).mean().item<double>();
   if (context.rank() == 0) std::cout << "numbers read right " << right << std::endl;
+  return 0;
 }

@@ -137,4 +137,5 @@ int main(int argc, char** argv) {
     std::cerr << "linear_regressor: " << error.what() << "\n";
     return 1;
   }
+  return 0;
 }

@@ -18,4 +18,5 @@ int main() {
   trainer.fit(data, {.epochs = 5, .batch_size = 16});      // 16 a rank
   const double loss = trainer.evaluate(*data).at("loss");  // of the mean of the ranks' models
   if (context.rank() == 0) std::cout << "evaluated loss " << loss << "\n";
+  return 0;
 }

@@ -27,4 +27,5 @@ int main(int argc, char** argv) {
   std::cout << "rank " << context.rank() << " is stage " << context.group("pipeline").rank() << " of replica "
             << context.group("data").rank() << std::endl;
   if (context.rank() == 0) std::cout << "evaluated loss " << loss << "\n";
+  return 0;
 }

@@ -25,4 +25,5 @@ int main() {
       std::cout << "step " << step << " loss " << loss.item<float>() << "\n";
     }
   }
+  return 0;
 }

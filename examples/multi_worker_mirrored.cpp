@@ -29,4 +29,5 @@ int main() {
       std::cout << "epoch " << epoch << " loss " << sum / 512 << "\n";  // of 512 samples
   }
   if (context.rank() == 0) std::cout << "replicas " << strategy->num_replicas_in_sync() << "\n";
+  return 0;
 }

@@ -27,4 +27,5 @@ int main() {
   if (!worker.is_chief()) return 0;
   worker.wait_for_others();
   std::cout << "evaluated loss " << trainer.evaluate(*data).at("loss") << "\n";
+  return 0;
 }

@@ -24,4 +24,5 @@ int main(int argc, char** argv) {
   trainer.fit(data, {.epochs = 5, .batch_size = 32});  // 32 through all stages
   const double loss = trainer.evaluate(*data).at("loss");
   if (context.rank() == 0) std::cout << "evaluated loss " << loss << "\n";
+  return 0;
 }

@@ -66,4 +66,5 @@ int main() {
   if (context.rank() == 0) {
     std::cout << "rows in the last gradient " << gradient.coalesce()._nnz() << " of " << kUsers << "\n";
   }
+  return 0;
 }

@@ -131,4 +131,5 @@ int main(int argc, char** argv) {
     std::cerr << "resnet: " << error.what() << "\n";
     return 1;
   }
+  return 0;
 }

@@ -69,4 +69,5 @@ int main(int argc, char** argv) {
   std::cout << "rank " << context.rank() << " sum of weights " << std::hexfloat
             << model->layers[0]->linear->weight.sum().item<float>() << std::endl;
   context.shutdown();  // rondo: waits for the other ranks; may be left out
+  return 0;
 }

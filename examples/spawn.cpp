@@ -28,4 +28,5 @@ int main(int argc, char** argv) {
     std::cerr << "spawn: " << error.what() << "\n";
     return 1;
   }
+  return 0;
 }

@@ -48,4 +48,5 @@ int main() {
     if (context.rank() == 0 && step % 20 == 19)
       std::cout << "step " << step + 1 << " loss " << loss.item<float>() << "\n";
   }
+  return 0;
 }

@@ -80,4 +80,5 @@ int main() {
     const double accuracy = evaluate(model, context);
     if (context.rank() == 0) std::cout << "epoch " << epoch << " accuracy " << accuracy << "\n";
   }
+  return 0;
 }

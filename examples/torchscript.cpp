@@ -34,4 +34,5 @@ int main(int argc, char** argv) {
       std::cout << "step " << step << " loss " << loss.item<float>() << "\n";
   }
   if (context.rank() == 0) model.save(argv[2]);
+  return 0;
 }

@@ -18,4 +18,5 @@ int main() {
   const double loss = trainer.evaluate(*data).at("loss");
   if (context.rank() == 0)
     std::cout << "replicas " << strategy->num_replicas_in_sync() << " evaluated loss " << loss << "\n";
+  return 0;
 }

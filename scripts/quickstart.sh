@@ -5,7 +5,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 programs=$1
-steps=${2:-800}
+steps=${2:-400}
 run=$root/runs/quickstart-$(date +%Y%m%d-%H%M%S)
 
 # Shows a command as a user would type it, and runs it.

@@ -1,5 +1,5 @@
-# Read by ctest before it runs: one test for each suite of a program, whose tests share a process. `program`, `name`, `label`,
-# `processors` and `results` are set. What each test of a suite gave stands in RESULTS/NAME.SUITE.xml.
+# Read by ctest before it runs: one test for each suite of a program, whose tests share a process. `program`, `name`, `label`
+# and `results` are set. What each test of a suite gave stands in RESULTS/NAME.SUITE.xml.
 if(NOT EXISTS "${program}")
   add_test("${name}.NOT_BUILT" "${program}")
   set_tests_properties("${name}.NOT_BUILT" PROPERTIES LABELS "${label}")
@@ -18,5 +18,5 @@ foreach(line IN LISTS lines)
   set(suite "${CMAKE_MATCH_1}")
   string(REPLACE "/" "_" file "${name}.${suite}.xml")
   add_test("${name}.${suite}" "${program}" "--gtest_filter=${suite}.*" "--gtest_output=xml:${results}/${file}")
-  set_tests_properties("${name}.${suite}" PROPERTIES TIMEOUT 900 LABELS "${label}" PROCESSORS "${processors}")
+  set_tests_properties("${name}.${suite}" PROPERTIES TIMEOUT 900 LABELS "${label}")
 endforeach()

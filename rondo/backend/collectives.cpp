@@ -8,6 +8,7 @@
 #include <numeric>
 #include <span>
 
+#include "rondo/backend/blocking_options.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 
@@ -18,14 +19,6 @@ std::vector<at::Tensor> empty_for_all(const at::Tensor& like, const Group& group
   std::vector<at::Tensor> tensors;
   for (int r = 0; r < group.size(); ++r) tensors.push_back(at::empty(like.sizes(), like.options()));
   return tensors;
-}
-
-// Of a call that is followed by its wait, as c10d's own calls are without async_op.
-template <class Options>
-Options waited_for() {
-  Options options;
-  options.asyncOp = false;
-  return options;
 }
 
 void check_rank(int rank, const Group& group, const char* what) {
@@ -82,7 +75,7 @@ void all_reduce(at::Tensor& tensor, const Group& group, ReduceOp op) {
 void broadcast(at::Tensor& tensor, const Group& group, int root) {
   check_rank(root, group, "root");
   std::vector<at::Tensor> tensors{tensor.detach()};
-  auto options = waited_for<c10d::BroadcastOptions>();
+  auto options = blocking_options<c10d::BroadcastOptions>();
   options.rootRank = root;
   group.backend()->broadcast(tensors, options)->wait();
 }
@@ -90,7 +83,7 @@ void broadcast(at::Tensor& tensor, const Group& group, int root) {
 void reduce(at::Tensor& tensor, const Group& group, int root, ReduceOp op) {
   check_rank(root, group, "root");
   std::vector<at::Tensor> tensors{tensor.detach()};
-  auto options = waited_for<c10d::ReduceOptions>();
+  auto options = blocking_options<c10d::ReduceOptions>();
   options.rootRank = root;
   options.reduceOp = op;
   group.backend()->reduce(tensors, options)->wait();
@@ -99,7 +92,7 @@ void reduce(at::Tensor& tensor, const Group& group, int root, ReduceOp op) {
 std::vector<at::Tensor> all_gather(const at::Tensor& tensor, const Group& group) {
   std::vector<at::Tensor> inputs{tensor.detach()};
   std::vector<std::vector<at::Tensor>> outputs{empty_for_all(tensor, group)};
-  group.backend()->allgather(outputs, inputs, waited_for<c10d::AllgatherOptions>())->wait();
+  group.backend()->allgather(outputs, inputs, blocking_options<c10d::AllgatherOptions>())->wait();
   return outputs.front();
 }
 
@@ -134,7 +127,7 @@ at::Tensor reduce_scatter(const at::Tensor& tensor, const Group& group, ReduceOp
   shape[0] /= group.size();
   at::Tensor output = at::empty(shape, tensor.options());
   at::Tensor input = tensor.detach();
-  auto options = waited_for<c10d::ReduceScatterOptions>();
+  auto options = blocking_options<c10d::ReduceScatterOptions>();
   options.reduceOp = op;
   group.backend()->_reduce_scatter_base(output, input, options)->wait();
   return output;

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "rondo/backend/blocking_options.h"
 #include "rondo/backend/memory/registered_memory.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -36,14 +37,6 @@ namespace {
 
 using Backend = c10::intrusive_ptr<c10d::Backend>;
 using Tensors = std::vector<at::Tensor>;
-
-// Of a call that is followed by its wait, as c10d's own calls are without async_op.
-template <class Options>
-Options waited_for() {
-  Options options;
-  options.asyncOp = false;
-  return options;
-}
 
 struct Shape {
   int rank;
@@ -97,7 +90,7 @@ Exercise between(const at::Tensor& input, const at::Tensor& output, const Shape&
 Exercise all_reduce(const Backend& backend, const Shape& shape, Memory memory) {
   return in_place(make_buffer(shape.total, shape.dtype, memory), shape,
                   test_sum(shape.ranks, shape.total, shape.dtype), [backend](Tensors& tensors) {
-                    backend->allreduce(tensors, waited_for<c10d::AllreduceOptions>())->wait();
+                    backend->allreduce(tensors, blocking_options<c10d::AllreduceOptions>())->wait();
                   });
 }
 
@@ -111,16 +104,17 @@ Exercise direct_all_reduce(const Backend& backend, const Shape& shape, Memory me
 Exercise broadcast(const Backend& backend, const Shape& shape, Memory memory) {
   return in_place(make_buffer(shape.total, shape.dtype, memory), shape, shape.input(0, shape.total),
                   [backend](Tensors& tensors) {
-                    backend->broadcast(tensors, waited_for<c10d::BroadcastOptions>())->wait();
+                    backend->broadcast(tensors, blocking_options<c10d::BroadcastOptions>())->wait();
                   });
 }
 
 Exercise reduce(const Backend& backend, const Shape& shape, Memory memory) {
   at::Tensor expected;
   if (shape.rank == 0) expected = test_sum(shape.ranks, shape.total, shape.dtype);
-  return in_place(
-      make_buffer(shape.total, shape.dtype, memory), shape, expected,
-      [backend](Tensors& tensors) { backend->reduce(tensors, waited_for<c10d::ReduceOptions>())->wait(); });
+  return in_place(make_buffer(shape.total, shape.dtype, memory), shape, expected,
+                  [backend](Tensors& tensors) {
+                    backend->reduce(tensors, blocking_options<c10d::ReduceOptions>())->wait();
+                  });
 }
 
 at::Tensor parts_of_all(const Shape& shape) {
@@ -133,7 +127,7 @@ Exercise all_gather(const Backend& backend, const Shape& shape, Memory memory) {
   at::Tensor input = make_buffer(shape.part, shape.dtype, memory);
   at::Tensor output = make_buffer(shape.total, shape.dtype, memory);
   return between(input, output, shape, parts_of_all(shape), [=]() mutable {
-    backend->_allgather_base(output, input, waited_for<c10d::AllgatherOptions>())->wait();
+    backend->_allgather_base(output, input, blocking_options<c10d::AllgatherOptions>())->wait();
   });
 }
 
@@ -142,7 +136,7 @@ Exercise reduce_scatter(const Backend& backend, const Shape& shape, Memory memor
   at::Tensor output = make_buffer(shape.part, shape.dtype, memory);
   const at::Tensor sum = test_sum(shape.ranks, shape.total, shape.dtype);
   return between(input, output, shape, shape.slice(sum, shape.rank).clone(), [=]() mutable {
-    backend->_reduce_scatter_base(output, input, waited_for<c10d::ReduceScatterOptions>())->wait();
+    backend->_reduce_scatter_base(output, input, blocking_options<c10d::ReduceScatterOptions>())->wait();
   });
 }
 
