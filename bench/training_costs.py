@@ -25,7 +25,7 @@ PARTS = {
     "loader": (["loader", "--peers"], {}),
 }
 TEXTS = {
-    "checkpoint": "gpt-25m with AdamW, 306 MB; fastest of the runs. `disk_write` and `disk_read` are the disk without a file format and without the page cache; "
+    "checkpoint": "gpt-25m with AdamW, 306 MB; medians and minima of the runs. `disk_write` and `disk_read` are the disk without a file format and without the page cache; "
                   "`stall` is how long training stands still. PyTorch's is its distributed checkpoint (DCP).",
     "trainer": "A step by the Trainer next to one by a loop by hand with the same model, optimizer and loader, one process.",
     "loader": "One process that only reads. JPEGs of 500 x 375 pixels: RandomResizedCrop to 224, flip, normalise.",
@@ -37,8 +37,9 @@ def number(value, digits=3):
 
 
 def checkpoint_rows(rows):
-    return table(["system", "operation", "s", "stall, s"],
-                 [[row["system"], row["operation"], number(row["seconds_min"]), number(row.get("stall_s_min"))] for row in rows])
+    return table(["system", "operation", "p50, s", "fastest, s", "stall p50, s", "least stall, s"],
+                 [[row["system"], row["operation"], *(number(row.get(key)) for key in ("seconds", "seconds_min", "stall_s", "stall_s_min"))]
+                  for row in rows])
 
 
 def trainer_rows(rows):
@@ -61,7 +62,7 @@ def ratios(rows):
     for row in rows:
         met = row["value"] <= row["goal"] if row["better"] == "lower" else row["value"] >= row["goal"]
         what = " / ".join(filter(None, [row["of"], row.get("to")]))
-        lines.append([row["ratio"], what, f"{row['value']:.2f}", goal_text(row), "yes" if met else "**no**"])
+        lines.append([row["ratio"], what, f"{row['value']:.2f}{'*' * (row.get('by') == 'min')}", goal_text(row), "yes" if met else "**no**"])
     return table(["of what", "of / to", "value", "goal", "reached"], lines)
 
 

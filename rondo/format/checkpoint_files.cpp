@@ -18,8 +18,6 @@ namespace rondo {
 namespace fs = std::filesystem;
 namespace {
 
-// The disk reads so much at a time ahead of the threads.
-constexpr std::size_t kReadAhead = std::size_t{8} << 20;
 // Less than this is compared sooner than threads start.
 constexpr std::size_t kFew = std::size_t{4} << 20;
 // More threads wait for memory.
@@ -56,10 +54,7 @@ void add_pieces(std::size_t number, const FileRecord& record, const MappedFile& 
 }
 
 void read_all_ahead(const std::vector<const MappedFile*>& files, const std::atomic<bool>& stops) {
-  for (const MappedFile* file : files) {
-    for (std::size_t begin = 0; begin < file->bytes().size() && !stops; begin += kReadAhead)
-      file->read_ahead(begin, kReadAhead);
-  }
+  for (const MappedFile* file : files) file->read_ahead(stops);
 }
 
 // The numbers of the files in which some bytes differ.

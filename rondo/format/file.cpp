@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <utility>
+#include <vector>
 
 #include "rondo/base/error.h"
 #include "rondo/base/file_space.h"
@@ -21,6 +22,12 @@ namespace {
 
 // Bytes of a large file that go to the disk together.
 constexpr std::size_t kFlush = std::size_t{8} << 20;
+
+// Linux reads a file ahead of who reads it piece by piece, in large pages. From a cold cache that took a
+// third of the time of madvise(MADV_WILLNEED) on pieces of 8 MiB, and of direct reads of 4 MiB.
+constexpr std::size_t kReadPiece = std::size_t{256} << 10;
+// Looking at every page of a file costs as much as reading it from memory: so many stand for the rest.
+constexpr std::size_t kLooks = 64;
 
 std::string space_hint(const std::filesystem::path& path, int error_code) {
   if (error_code != ENOSPC && error_code != EDQUOT) return {};
@@ -134,19 +141,28 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
-void MappedFile::read_ahead(std::size_t begin, std::size_t size) const {
+void MappedFile::read_ahead(const std::atomic<bool>& stops) const {
+  if (is_in_memory()) return;
+  try {
+    const RegularFile file(path_);
+    std::vector<std::byte> piece(std::min(size_, kReadPiece));
+    for (std::size_t begin = 0; begin < size_ && !stops; begin += piece.size()) {
+      if (::pread(file.descriptor(), piece.data(), piece.size(), static_cast<off_t>(begin)) <= 0) return;
+    }
+  } catch (const DataError&) {
+    // The mapped file stays, even where its name is gone.
+  }
+}
+
+bool MappedFile::is_in_memory() const {
   static const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  if (begin >= size_ || size == 0) return;
-  begin -= begin % page;
-  size = std::min(size, size_ - begin);
-  auto* const first = const_cast<std::byte*>(data_) + begin;
-  const auto is_here = [&](std::size_t offset) {
+  for (std::size_t i = 0; i < kLooks && size_ > 0; ++i) {
+    const std::size_t offset = (size_ - 1) / (kLooks - 1) * i;
     unsigned char state = 0;
-    return ::mincore(first + (offset - offset % page), 1, &state) == 0 && (state & 1) != 0;
-  };
-  // Looking at every page costs as much as asking for them: the ends stand for the rest.
-  if (is_here(0) && is_here(size / 2) && is_here(size - 1)) return;
-  ::madvise(first, size, MADV_WILLNEED);
+    auto* const address = const_cast<std::byte*>(data_) + (offset - offset % page);
+    if (::mincore(address, 1, &state) != 0 || (state & 1) == 0) return false;
+  }
+  return true;
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -61,7 +62,7 @@ class MappedFile {
  public:
   enum class ReadAhead {
     all,   // the disk begins with all of it at once
-    none,  // read_ahead() says what is wanted when
+    none,  // until read_ahead() is called
   };
   // Throws DataError when it cannot be opened.
   explicit MappedFile(std::filesystem::path path, ReadAhead ahead = ReadAhead::all);
@@ -70,12 +71,15 @@ class MappedFile {
   MappedFile& operator=(MappedFile&&) = delete;
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
-  // The disk begins to read `size` bytes from `begin` on. Returns when it has taken the requests: a full
-  // queue makes the caller wait. What is in memory already costs nothing. Any thread.
-  void read_ahead(std::size_t begin, std::size_t size) const;
+  // Where not all is in memory yet, reads the file from its begin to its end, so that who looks at bytes()
+  // behind it waits for no disk. Returns when all was read, soon after `stops` is set, or at an error, which
+  // is met again by whoever looks at the bytes. Any thread, while others look at bytes().
+  void read_ahead(const std::atomic<bool>& stops) const;
   const std::filesystem::path& path() const { return path_; }
 
  private:
+  bool is_in_memory() const;
+
   std::filesystem::path path_;
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;

@@ -11,6 +11,7 @@
 
 #include "apps/bench/checkpoint/disk.h"
 #include "apps/bench/commands.h"
+#include "apps/bench/print_ratio.h"
 #include "apps/bench/python.h"
 #include "apps/bench/run_to_end.h"
 #include "apps/common/flag_checks.h"
@@ -20,6 +21,7 @@
 #include "rondo/base/json_strict.h"
 #include "rondo/base/median.h"
 #include "rondo/base/output.h"
+#include "rondo/base/peer_ratio.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/checkpoint/optimizer_state.h"
@@ -181,27 +183,40 @@ const Json* find_row(const Json& rows, const char* system, const char* operation
   return nullptr;
 }
 
-// Ratios with their goals, by the least time of each: what a busy machine adds is nobody's.
+RepeatedTime time_of(const Json& rows, const char* system, const char* operation) {
+  const Json* const row = find_row(rows, system, operation);
+  return row == nullptr ? RepeatedTime{}
+                        : RepeatedTime{.p50 = row->at("seconds"), .min = row->at("seconds_min")};
+}
+
+// Ratios with their goals, of medians or minima by the rule of all peers.
 void add_ratios(Json& rows) {
   const Json measured = rows;
-  const auto least = [&](const char* system, const char* operation, const char* key) -> double {
-    const Json* const row = find_row(measured, system, operation);
-    return row != nullptr ? row->at(key).get<double>() : 0;
+  const auto add = [&](const char* of, const char* to, const PeerRatio& ratio, double goal,
+                       const char* better) {
+    rows.push_back({{"ratio", "time"},
+                    {"of", of},
+                    {"to", to},
+                    {"value", ratio.value},
+                    {"by", ratio.of_minima ? "min" : "p50"},
+                    {"goal", goal},
+                    {"better", better}});
   };
-  const auto add = [&](const char* of, const char* to, double value, double goal, const char* better) {
-    rows.push_back(
-        {{"ratio", "time"}, {"of", of}, {"to", to}, {"value", value}, {"goal", goal}, {"better", better}});
+  const auto time = [&](const char* system, const char* operation) {
+    return time_of(measured, system, operation);
   };
-  add("async_save stall", "memcpy",
-      least("rondo", "async_save", "stall_s_min") / least("rondo", "memcpy", "seconds_min"), 1.2, "lower");
-  add("disk_write", "save",
-      least("disk", "disk_write", "seconds_min") / least("rondo", "save", "seconds_min"), 0.8, "higher");
-  add("disk_read", "cold_load",
-      least("disk", "disk_read", "seconds_min") / least("rondo", "cold_load", "seconds_min"), 0.8, "higher");
+  const Json* const background = find_row(measured, "rondo", "async_save");
+  const RepeatedTime stall{.p50 = background->at("stall_s"), .min = background->at("stall_s_min")};
+  PeerRatio slower = peer_ratio(stall, time("rondo", "memcpy"));
+  slower.value = 1 / slower.value;
+  add("async_save stall", "memcpy", slower, 1.2, "lower");
+  add("disk_write", "save", peer_ratio(time("rondo", "save"), time("disk", "disk_write")), 0.8, "higher");
+  add("disk_read", "cold_load", peer_ratio(time("rondo", "cold_load"), time("disk", "disk_read")), 0.8,
+      "higher");
   if (find_row(measured, "pytorch", "save") == nullptr) return;
   for (const char* operation : {"save", "load"}) {
     add(str("pytorch ", operation).c_str(), str("rondo ", operation).c_str(),
-        least("pytorch", operation, "seconds_min") / least("rondo", operation, "seconds_min"), 2.0, "higher");
+        peer_ratio(time("rondo", operation), time("pytorch", operation)), 2.0, "higher");
   }
 }
 
@@ -210,12 +225,7 @@ void print_checkpoint_rows(const Json& rows) {
               "MB/s");
   for (const Json& row : rows) {
     if (row.contains("ratio")) {
-      const double value = row["value"];
-      const double goal = row["goal"];
-      const bool met = row["better"] == "lower" ? value <= goal : value >= goal;
-      std::printf("%s / %s: %.2f (goal %s %.2f: %s)\n", row["of"].get<std::string>().c_str(),
-                  row["to"].get<std::string>().c_str(), value, row["better"] == "lower" ? "<=" : ">=", goal,
-                  met ? "met" : "missed");
+      print_ratio(row, 4);
       continue;
     }
     const std::string stall =
@@ -225,6 +235,7 @@ void print_checkpoint_rows(const Json& rows) {
                 row["seconds_min"].get<double>(), stall.c_str(),
                 row["bytes"].get<double>() / 1e6 / row["seconds_min"].get<double>());
   }
+  std::printf("%s\n", kPeerRatioRule);
 }
 
 int run_checkpoint(const CheckpointFlags& flags) {
