@@ -1,5 +1,7 @@
 #include "apps/train/rank.h"
 
+#include <cstdlib>
+
 #include "apps/train/evaluator.h"
 #include "apps/train/rank_failure.h"
 #include "apps/train/sample.h"
@@ -8,6 +10,7 @@
 #include "apps/train/training_run.h"
 #include "rondo/backend/registry.h"
 #include "rondo/env/cluster.h"
+#include "rondo/kernels/matmul_choice.h"
 
 namespace rondo {
 namespace {
@@ -29,6 +32,8 @@ int run_rank(int argc, const char* const* argv, const StrategyRegistry& strategi
   choices.strategies = strategies.declarations();
   choices.engines = backend_declarations();
   return TrainCommandLine(std::move(choices)).run(argc, argv, [&](const TrainFlags& flags) {
+    // A rank that another launcher started is told by nobody else.
+    if (flags.matmul != "auto") ::setenv(kMatmulVariable, flags.matmul.c_str(), /*overwrite=*/1);
     return record_failures([&] { return train_or_sample(flags, strategies); });
   });
 }
