@@ -77,8 +77,8 @@ struct ResNetImpl : torch::nn::Module {
       const std::int64_t to = (width << stage) * (depth.narrow ? 4 : 1);
       for (int i = 0; i < depth.blocks[static_cast<std::size_t>(stage)]; ++i) {
         const std::int64_t stride = stage > 0 && i == 0 ? 2 : 1;
-        blocks.push_back(register_module("block" + std::to_string(blocks.size()),
-                                         rondo::Unit<Block>(from, to, stride, depth.narrow)));
+        blocks.emplace_back(register_module("block" + std::to_string(blocks.size()),
+                                            rondo::Unit<Block>(from, to, stride, depth.narrow)));
         from = to;
       }
     }

@@ -67,14 +67,15 @@ auto run_checkpointed(UnitState& state, Forward forward, std::tuple<Arguments...
   CheckpointedCall call(std::move(inputs), &state);
   put(arguments, call.inputs());
   auto result = std::apply(forward, arguments);
-  call.finish(tensors_in(result), [forward, shape, put, alive](const std::vector<at::Tensor>& again) {
-    std::tuple<Arguments...> repeated = shape;
-    put(repeated, again);
-    auto results = std::apply(forward, repeated);
-    std::vector<at::Tensor> outputs;
-    for (const at::Tensor* tensor : tensors_in(results)) outputs.push_back(*tensor);
-    return outputs;
-  });
+  call.finish(tensors_in(result),
+              [forward, shape, put, alive = std::move(alive)](const std::vector<at::Tensor>& again) {
+                std::tuple<Arguments...> repeated = shape;
+                put(repeated, again);
+                auto results = std::apply(forward, repeated);
+                std::vector<at::Tensor> outputs;
+                for (const at::Tensor* tensor : tensors_in(results)) outputs.push_back(*tensor);
+                return outputs;
+              });
   return result;
 }
 

@@ -56,7 +56,7 @@ struct Shape {
 // An operation on one tensor, in place; `expected` is the result on this rank, or undefined where it may be
 // anything.
 Exercise in_place(const at::Tensor& buffer, const Shape& shape, const at::Tensor& expected,
-                  std::function<void(Tensors&)> run) {
+                  const std::function<void(Tensors&)>& run) {
   auto tensors = std::make_shared<Tensors>(Tensors{buffer});
   Exercise exercise;
   exercise.run = [tensors, run] { run(*tensors); };
@@ -73,7 +73,7 @@ Exercise in_place(const at::Tensor& buffer, const Shape& shape, const at::Tensor
 
 // An operation from one tensor into another.
 Exercise between(const at::Tensor& input, const at::Tensor& output, const Shape& shape,
-                 const at::Tensor& expected, std::function<void()> run) {
+                 const at::Tensor& expected, const std::function<void()>& run) {
   Exercise exercise;
   exercise.run = run;
   exercise.write = [input] { input.fill_(1); };
