@@ -9,11 +9,8 @@
 
 build=$root/build/clang
 configure_clang "$build"
-# What is not named is no test, and needs no header of tests.
-headers=(rondo_torch_header)
-[ "$#" -eq 0 ] || headers+=(rondo_torch_header_of_tests)
-cmake --build "$build" --target "${headers[@]}" >/dev/null
-"$root/.venv/bin/python" - "$build" "$@" <<'END' | xargs -0 -P "$(nproc)" -n 1 bash -c || fail "clang has findings (above)"
+commands=$build/syntax_commands
+"$root/.venv/bin/python" - "$build" "$@" >"$commands" <<'END' || exit 1
 import json, re, shlex, sys
 
 build, layers = sys.argv[1], sys.argv[2:]
@@ -30,4 +27,9 @@ for entry in commands:
     del words[output:output + 2]
     print(f"cd {shlex.quote(entry['directory'])} && {shlex.join(words)} -fsyntax-only", end="\0")
 END
+# Only the precompiled headers that the wanted files read: what is no test needs no header of tests.
+headers=$(grep -aoE 'rondo_torch_header(_of_tests)?\.dir' "$commands" | sort -u | sed 's/\.dir$//')
+# shellcheck disable=SC2086  # headers is a list of words
+[ -z "$headers" ] || cmake --build "$build" --target $headers >/dev/null
+xargs -0 -P "$(nproc)" -n 1 bash -c <"$commands" || fail "clang has findings (above)"
 say "clang finds nothing"
