@@ -27,9 +27,8 @@ PARTS = {
 TEXTS = {
     "checkpoint": "gpt-25m with AdamW, 306 MB; medians and minima of the runs. `disk_write` and `disk_read` are the disk without a file format and without the page cache; "
                   "`stall` is how long training stands still. PyTorch's is its distributed checkpoint (DCP).",
-    "trainer": "A step by the Trainer next to one by a loop by hand with the same model, optimizer and loader, one process. Where a "
-               "difference is below 0, the machine's noise was larger than what the Trainer adds: a sampling profiler on a busy machine gave it 6 us of an MLP's step of "
-               "600, and 20 with the default callbacks.",
+    "trainer": "A step by the Trainer next to one by a loop by hand with the same model and optimizer and a loader of the same kind, in turns in one process. "
+               "Values are medians over pairs of turns.",
     "loader": "One process that only reads. JPEGs of 500 x 375 pixels: RandomResizedCrop to 224, flip, normalise.",
 }
 

@@ -57,7 +57,7 @@ bench() {
   run "$RONDO_BIN/rondo" bench servers --runs 20 --light-workers 8 --seconds 0.5
   run "$RONDO_BIN/rondo" bench strategies --workers 1,2 --seconds 1
   run "$RONDO_BIN/rondo" bench startup --runs 1 --peers --json "$json/startup.json"
-  run "$RONDO_BIN/rondo" bench trainer --turns 1 --mlp-steps 50 --gpt gpt-tiny --gpt-steps 1
+  run "$RONDO_BIN/rondo" bench trainer --mlp-steps 50 --gpt gpt-tiny --gpt-steps 1
   run "$RONDO_BIN/rondo" bench step --model gpt-tiny --rounds 1 --steps 1 --peers --json "$json/step.json"
   run "$python" bench/planner.py --profiles 2 --units 12 --time-limit 2s
   run "$python" bench/launcher_start.py --runs 2
