@@ -34,10 +34,21 @@ def sync(folder):
             os.close(descriptor)
 
 
+def touch_page_cache(path, size):
+    """As in apps/bench/checkpoint/disk.h."""
+    block = bytes(4 << 20)
+    with open(path, "wb", buffering=0) as file:
+        for _ in range(0, size, len(block)):
+            file.write(block)
+        os.unlink(path)
+
+
 def main(shapes, folder, runs, answer):
     torch.set_num_threads(1)
     state = {f"tensor.{i}": torch.randn(shape) for i, shape in enumerate(json.loads(pathlib.Path(shapes).read_text()))}
     target = pathlib.Path(folder) / "dcp"
+    size = sum(tensor.nbytes for tensor in state.values())
+    into = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
     result = {name: {"seconds": [], "stall": []} for name in ("save", "load", "async_save")}
 
     def save():
@@ -46,10 +57,11 @@ def main(shapes, folder, runs, answer):
 
     for _ in range(int(runs)):
         shutil.rmtree(target, ignore_errors=True)
+        touch_page_cache(target.with_name("touched"), size)
         result["save"]["seconds"].append(timed(save)[0])
-        into = {name: torch.empty_like(tensor) for name, tensor in state.items()}
         result["load"]["seconds"].append(timed(lambda: dcp.load(into, checkpoint_id=target, no_dist=True))[0])
         shutil.rmtree(target, ignore_errors=True)
+        touch_page_cache(target.with_name("touched"), size)
         begin = time.perf_counter()
         try:
             stall, future = timed(lambda: dcp.async_save(state, checkpoint_id=target, no_dist=True))

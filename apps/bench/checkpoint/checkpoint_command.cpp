@@ -117,22 +117,29 @@ void measure_replica(Subject& subject, Measured& measured) {
 
 void measure_rondo(Subject& subject, const fs::path& folder, Measured& measured) {
   const auto figures = [&](const char* operation) -> Figures& { return measured[{"rondo", operation}]; };
+  const auto touch = [&] { touch_page_cache(folder / "touched", subject.bytes()); };
+  const auto measure = [&](const char* operation, const std::function<void()>& action) {
+    figures(operation).seconds.push_back(timed(action));
+  };
   static std::vector<at::Tensor> copies;
   if (copies.empty()) {
     for (const at::Tensor& tensor : subject.state()) copies.push_back(tensor.clone());
   }
-  figures("memcpy").seconds.push_back(timed([&] {
+  measure("memcpy", [&] {
     for (std::size_t i = 0; i < copies.size(); ++i) copies[i].copy_(subject.state()[i]);
-  }));
+  });
   measured[{"disk", "disk_write"}].seconds.push_back(write_directly(folder / "plain", subject.bytes()));
   measured[{"disk", "disk_read"}].seconds.push_back(read_directly(folder / "plain"));
   fs::remove(folder / "plain");
   const fs::path root = folder / "checkpoints";
-  figures("save").seconds.push_back(timed([&] { subject.trainer().save(root, 1); }));
-  figures("load").seconds.push_back(timed([&] { subject.trainer().restore(root); }));
+  touch();
+  measure("save", [&] { subject.trainer().save(root, 1); });
+  measure("load", [&] { subject.trainer().restore(root); });
   drop_from_cache(root);
-  figures("cold_load").seconds.push_back(timed([&] { subject.trainer().restore(root); }));
+  touch();
+  measure("cold_load", [&] { subject.trainer().restore(root); });
   fs::remove_all(root);
+  touch();
   const TimePoint begin = Clock::now();
   figures("async_save").stall.push_back(timed([&] {
     subject.trainer().save(root, SaveOptions{.keep = 1, .in_background = true});

@@ -73,6 +73,14 @@ double read_directly(const fs::path& path) {
   }
 }
 
+void touch_page_cache(const fs::path& path, std::size_t bytes) {
+  const Block block = make_block();
+  OutputFile file(path, OutputFile::Mode::create);
+  for (std::size_t written = 0; written < bytes; written += kBlock)
+    file.write({static_cast<const std::byte*>(block.get()), kBlock});
+  fs::remove(path);
+}
+
 void drop_from_cache(const fs::path& directory) {
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(directory)) {
     if (!entry.is_regular_file()) continue;
