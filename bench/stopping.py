@@ -55,21 +55,6 @@ def in_folder(pattern):
     return wait
 
 
-def reading(name):
-    """Waits until the program has this file open."""
-    def wait(process, run):
-        while process.poll() is None:
-            for link in pathlib.Path(f"/proc/{process.pid}/fd").glob("*"):
-                try:
-                    if os.readlink(link).endswith("/" + name):
-                        return
-                except OSError:
-                    pass  # closed meanwhile
-            time.sleep(0.001)
-        raise SystemExit(f"the program ended without reading {name}: {process.stderr.read()}")
-    return wait
-
-
 def mapping(name):
     """Waits until the program has this file mapped into its memory."""
     def wait(process, run):
@@ -168,12 +153,12 @@ PHASES = {
     "plan": (words("plan", "--synthetic", "gpt:layers=48,dim=1024", "--ranks", 8, "--accumulate", 100, "--memory-limit", "3GiB", "--gap", 0,
                    "--time-limit", "1000s"), said("baselines: ")),
     "simulate": (words("simulate", "--synthetic", "gpt:layers=12,dim=512", "--ranks", 2, "--accumulate", 20000), after(1)),
-    "report of 300,000 steps": (report_of_a_large_run, reading("metrics.jsonl")),
-    "checkpoint verify of 1 GiB": (verify, reading("model.safetensors")),
+    "report of 300,000 steps": (report_of_a_large_run, mapping("metrics.jsonl")),
+    "checkpoint verify of 1 GiB": (verify, mapping("model.safetensors")),
     "evaluate": (evaluate, after(1.5)),
     "predict": (predict, after(1.5)),
     "export": (export, mapping("model.safetensors")),
-    "tokenize": (tokenize, reading("texts.txt")),
+    "tokenize": (tokenize, mapping("texts.txt")),
     "bench collectives": (words("bench", "collectives", "--sizes", "64MiB", "--bursts", 1000), after(1)),
 }
 
