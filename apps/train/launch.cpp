@@ -160,9 +160,9 @@ int start_training(const TrainFlags& flags, const std::vector<std::string>& argu
   // For run.json: the workers' own arguments may have more.
   setenv(kCommandVariable, make_provenance("rondo train", arguments).command.c_str(), /*overwrite=*/1);
   const bool is_one_of_several = evaluates || is_a_rank(flags);
-  // Ranks of another launcher would measure all at once, each in the others' way: they take what is kept.
-  if (!is_one_of_several || flags.matmul != "auto")
-    prepare_matmul(flags.matmul, place_for_measurements(flags));
+  // Ranks of another launcher would measure all at once, each in the others' way: they take what is kept, or
+  // what --matmul says.
+  if (!is_one_of_several) prepare_matmul(flags.matmul, place_for_measurements(flags));
   if (flags.max_restarts > 0 && (served || is_one_of_several)) {
     throw UsageError(str("--max-restarts ", flags.max_restarts,
                          served ? ": a job with parameter servers restarts servers by itself; leave it out"

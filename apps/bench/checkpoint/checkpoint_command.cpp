@@ -190,12 +190,6 @@ const Json* find_row(const Json& rows, const char* system, const char* operation
   return nullptr;
 }
 
-RepeatedTime time_of(const Json& rows, const char* system, const char* operation) {
-  const Json* const row = find_row(rows, system, operation);
-  return row == nullptr ? RepeatedTime{}
-                        : RepeatedTime{.p50 = row->at("seconds"), .min = row->at("seconds_min")};
-}
-
 // Ratios with their goals, of medians or minima by the rule of all peers.
 void add_ratios(Json& rows) {
   const Json measured = rows;
@@ -210,7 +204,9 @@ void add_ratios(Json& rows) {
                     {"better", better}});
   };
   const auto time = [&](const char* system, const char* operation) {
-    return time_of(measured, system, operation);
+    const Json* const row = find_row(measured, system, operation);
+    return row == nullptr ? RepeatedTime{}
+                          : RepeatedTime{.p50 = row->at("seconds"), .min = row->at("seconds_min")};
   };
   const Json* const background = find_row(measured, "rondo", "async_save");
   const RepeatedTime stall{.p50 = background->at("stall_s"), .min = background->at("stall_s_min")};
