@@ -16,9 +16,9 @@ double read_directly(const std::filesystem::path& path);
 // Makes the next read of the folder's files come from the disk.
 void drop_from_cache(const std::filesystem::path& directory);
 
-// Writes a file of so many bytes into the page cache and deletes it, so that what is written next finds memory
-// that the machine has. The host of a virtual machine takes free memory back within a second, and gives it
-// again page by page: a save of 306 MB then took 0.3 s or more instead of 0.09.
+// Writes a file of so many bytes into the page cache and deletes it, so that what is written next finds
+// memory that the machine has. The host of a virtual machine takes free memory back within a second, and
+// gives it again page by page: a save of 306 MB then took 0.3 s or more instead of 0.09.
 void touch_page_cache(const std::filesystem::path& path, std::size_t bytes);
 
 }  // namespace rondo::bench

@@ -60,7 +60,10 @@ TrainerJob mlp_job(std::int64_t steps) {
   const at::Tensor inputs = torch::randn({2048, 784});
   return {"mlp",
           std::make_shared<TensorDataset>(Tensors{inputs}, Tensors{inputs.narrow(1, 0, 10).argmax(1)}, 10),
-          32, steps, std::max<std::int64_t>(10, steps / 10), 10};
+          32,
+          steps,
+          std::max<std::int64_t>(10, steps / 10),
+          10};
 }
 
 TrainerJob gpt_job(const std::string& model, std::int64_t steps) {
@@ -70,7 +73,10 @@ TrainerJob gpt_job(const std::string& model, std::int64_t steps) {
   return {model,
           std::make_shared<TensorDataset>(Tensors{tokens.narrow(1, 0, length).contiguous()},
                                           Tensors{tokens.narrow(1, 1, length).contiguous()}, 256),
-          4, steps, 2, 1};
+          4,
+          steps,
+          2,
+          1};
 }
 
 Model model_of(const TrainerJob& job) {
