@@ -4,14 +4,15 @@
 # asan      address and undefined behaviour, all test programs, those on libtorch beside the plain library. What libtorch
 #           itself never gives back at its end is left out of the report of leaks (scripts/leaks.supp).
 # tsan      threads, the torch-free test programs: libtorch is not instrumented, and its internal synchronisation would be
-#           reported as races
+#           reported as races. Without the parameter servers: who reads their memory copies it and then looks whether it was
+#           written meanwhile (rondo/server/memory.h), which the sanitizer takes for a race
 # --short   what continuous integration has time for: under tsan the code in which threads meet (channels, the engine and
 #           the executor, without what varies sizes and orders only), under asan the launcher, who owns what the engine
 #           writes, and the parsers of foreign text and files, among them the readers of data sets on libtorch
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 targets=core_tests
-selection=(-L core)
+selection=(-L core -E '^server\.')
 short=
 if [ "${1:-}" = "--short" ]; then
   short=1

@@ -33,7 +33,7 @@ std::vector<T> run(DType type, Reduction reduction, const std::vector<std::vecto
   const std::vector<std::byte*> destinations{reinterpret_cast<std::byte*>(first.data()),
                                              reinterpret_cast<std::byte*>(second.data())};
   reduce({type, reduction, pointers, destinations, sources[0].size(), weights});
-  EXPECT_EQ(std::memcmp(first.data(), second.data(), first.size() * sizeof(T)), 0);
+  EXPECT_TRUE(first.empty() || std::memcmp(first.data(), second.data(), first.size() * sizeof(T)) == 0);
   return first;
 }
 

@@ -33,7 +33,8 @@ TEST(MemoryMeter, KeepsThePeakAfterMemoryIsGivenBack) {
     with_pages = meter.sample();
   }
   EXPECT_GE(with_pages, MiB(64));
-  EXPECT_EQ(meter.sample(), with_pages);
+  // Under the address sanitizer what was freed stays, and the peak may rise.
+  EXPECT_GE(meter.sample(), with_pages);
   EXPECT_GT(meter.sample_pss(), Bytes{});
 }
 

@@ -46,7 +46,8 @@ void backward(GradScaler& scaler, const at::Tensor& weight, const at::Tensor& gr
 }
 
 TEST(GradScaler, FollowsPyTorchStepByStep) {
-  for (const json& training : reference().at("grad_scaler")) {
+  const json all = reference();
+  for (const json& training : all.at("grad_scaler")) {
     at::Tensor weight = parameter({1.0F, -2.0F});
     SGD optimizer({weight}, /*lr=*/0.5);
     GradScaler scaler(options_of(training.at("options")));

@@ -76,8 +76,9 @@ std::int64_t sum_of(const std::vector<std::int64_t>& values) {
 ExpertWeightsImpl::ExpertWeightsImpl(const ExpertsConfig& config) {
   const auto linear = [&](const char* name, std::int64_t out, std::int64_t in) {
     auto module = register_module(name, std::make_shared<torch::nn::Module>(name));
-    at::Tensor& weight = module->register_parameter("weight", at::empty({config.experts, out, in}));
-    at::Tensor& bias = module->register_parameter("bias", at::empty({config.experts, out}));
+    // Not a reference to what the module holds: it moves when the next one is registered.
+    const at::Tensor weight = module->register_parameter("weight", at::empty({config.experts, out, in}));
+    const at::Tensor bias = module->register_parameter("bias", at::empty({config.experts, out}));
     // As torch::nn::Linear's.
     const double bound = 1.0 / std::sqrt(static_cast<double>(in));
     torch::nn::init::uniform_(weight, -bound, bound);
