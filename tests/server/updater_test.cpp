@@ -92,8 +92,8 @@ TEST(Updater, TouchesRowsOfALargeTableWithoutAPageFault) {
   link.push_rows(0, rows, gradients.data(), sgd(1), soon());
   const auto before = faults();
   EXPECT_TRUE(updater.run_once());
-  // Each row lies on a page of its own, that nobody has touched. The address sanitizer touches a byte of its own
-  // for each eight.
+  // Each row lies on a page of its own, that nobody has touched. The address sanitizer touches a byte of its
+  // own for each eight.
 #ifdef __SANITIZE_ADDRESS__
   const long of_sanitizer = 1000 * 97 * 64 * 4 / 8 / 4096;
 #else
