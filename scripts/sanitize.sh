@@ -5,7 +5,8 @@
 #           itself never gives back at its end is left out of the report of leaks (scripts/leaks.supp).
 # tsan      threads, the torch-free test programs: libtorch is not instrumented, and its internal synchronisation would be
 #           reported as races. Without the parameter servers: who reads their memory copies it and then looks whether it was
-#           written meanwhile (rondo/server/memory.h), which the sanitizer takes for a race
+#           written meanwhile (rondo/server/memory.h), which the sanitizer takes for a race. Races within ZeroMQ, which is not
+#           instrumented either, are left out (scripts/races.supp)
 # --short   what continuous integration has time for: under tsan the code in which threads meet (channels, the engine and
 #           the executor, without what varies sizes and orders only), under asan the launcher, who owns what the engine
 #           writes, and the parsers of foreign text and files, among them the readers of data sets on libtorch
@@ -34,7 +35,7 @@ fi
 "$root/scripts/configure.sh" "$preset"
 # shellcheck disable=SC2086  # targets is a list of words
 "$root/scripts/build.py" "$root/build/$preset" $targets
-export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 ${TSAN_OPTIONS:-}"
+export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 suppressions=$root/scripts/races.supp ${TSAN_OPTIONS:-}"
 export ASAN_OPTIONS="detect_stack_use_after_return=1 ${ASAN_OPTIONS:-}"
 export LSAN_OPTIONS="suppressions=$root/scripts/leaks.supp print_suppressions=0 ${LSAN_OPTIONS:-}"
 export UBSAN_OPTIONS="print_stacktrace=1 halt_on_error=1 ${UBSAN_OPTIONS:-}"
