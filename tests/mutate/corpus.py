@@ -220,8 +220,7 @@ def _trained_cases():
         case("log.jsonl", ["rondo-train", "--run-dir", "mlp", *again], "train/callbacks/json_log"),
         case("ml/0/*/meta.yaml", ["rondo-train", "--run-dir", "mlp", *again], "format/mlflow", mutations.TEXT, ("ml/",)),
         case("ml/0/*/metrics/loss", ["rondo-train", "--run-dir", "mlp", *again], "format/mlflow", mutations.TEXT, ("ml/",)),
-        # Where a class has another name now, it is the table's label that does not fit.
-        *use("data.json", "apps/train/trained_run", more_names=("table.csv",)),
+        *use("data.json", "apps/train/trained_run"),
         *use("config.json", "apps/train/train_command_line", more_names=("--",)),
         *use(f"{step}/state.json", checkpoint, sealed=True),
         *use(f"{step}/model.safetensors", checkpoint, sealed=True),
