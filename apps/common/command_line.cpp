@@ -111,7 +111,7 @@ int run_body(CLI::App& app, int argc, const char* const* argv, const std::functi
     // Its own text begins with the library's names of functions.
     return report(app, str(e.path1().string(), ": ", e.code().message()), ExitCode::failed);
   } catch (const std::exception& e) {
-    return report(app, e.what(), ExitCode::failed);
+    return report(app, plain_message(e), ExitCode::failed);
   }
 }
 

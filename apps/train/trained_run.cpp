@@ -43,6 +43,7 @@ void read_data_description(const fs::path& path, TrainedRun& run) {
   }
   for (const nlohmann::json& name : json_list(entry("class_names"), json_place(file, "class_names")))
     run.known.class_names.push_back(json_text(name, json_place(file, "class_names")));
+  run.known.source = file;
   run.known.mean = numbers("mean");
   run.known.deviation = numbers("deviation");
   for (const double deviation : run.known.deviation) {

@@ -1,6 +1,8 @@
 #include "rondo/base/printable.h"
 
-#include <array>
+#include <cstdlib>
+#include <utility>
+#include <vector>
 
 #include "rondo/base/text.h"
 
@@ -56,6 +58,13 @@ bool inside_a_character(std::string_view text, std::size_t at) {
   return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
 }
 
+// "[enforce fail at alloc_cpu.cpp:127] err == 0. " and the message becomes the message.
+std::string without_place(std::string line) {
+  const std::size_t begin = line.find("[enforce fail at "), end = line.find("] ", begin);
+  const std::size_t condition = line.find(". ", end);
+  return begin == line.npos || condition == line.npos ? line : line.erase(begin, condition + 2 - begin);
+}
+
 }  // namespace
 
 std::string printable(std::string_view text, std::size_t longest) {
@@ -67,6 +76,18 @@ std::string printable(std::string_view text, std::size_t longest) {
   while (inside_a_character(text, tail)) ++tail;
   return str(escaped(text.substr(0, head)), "... (", tail - head, " bytes left out) ...",
              escaped(text.substr(tail)));
+}
+
+std::string plain_message(const std::exception& error) {
+  const char* const whole = std::getenv("TORCH_SHOW_CPP_STACKTRACES");
+  if (whole != nullptr && std::string_view(whole) == "1") return error.what();
+  std::vector<std::string> kept;
+  for (std::string& line : split(error.what(), '\n')) {
+    if (line.starts_with("Exception raised from ") || line.starts_with("frame #")) continue;
+    kept.push_back(without_place(std::move(line)));
+  }
+  while (kept.size() > 1 && kept.back().empty()) kept.pop_back();
+  return join(kept, "\n");
 }
 
 }  // namespace rondo

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <exception>
 #include <string>
 #include <string_view>
 
@@ -10,5 +11,9 @@ namespace rondo {
 // characters other than the end of a line and bytes that are no UTF-8 as \xNN, so that nothing moves a
 // terminal's cursor, and no longer than `longest` bytes or so: what is left out of the middle is counted.
 std::string printable(std::string_view text, std::size_t longest = 120);
+
+// What an error says, without what libtorch's errors carry besides: the stack of calls behind the message and
+// the place in libtorch's source before it. All of it where TORCH_SHOW_CPP_STACKTRACES is 1, as in libtorch.
+std::string plain_message(const std::exception& error);
 
 }  // namespace rondo

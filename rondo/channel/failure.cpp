@@ -1,6 +1,7 @@
 #include "rondo/channel/failure.h"
 
 #include "rondo/base/error.h"
+#include "rondo/base/printable.h"
 #include "rondo/base/text.h"
 
 namespace rondo {
@@ -21,7 +22,7 @@ ChannelFailure describe_failure(const std::exception_ptr& error, int rank) {
   } catch (const CommunicationError& e) {
     return {Kind::other, blamed(e), e.what()};
   } catch (const std::exception& e) {
-    return {Kind::other, rank, e.what()};
+    return {Kind::other, rank, plain_message(e)};
   } catch (...) {
     return {Kind::other, rank, "unknown error"};
   }

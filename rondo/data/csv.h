@@ -33,17 +33,16 @@ enum class CsvLabels {
 // its fields. All columns but the label (`label_column`: a name or a number from 0; empty: the last) must be
 // finite numbers. Classes are the distinct labels, in numeric order when all are whole numbers and in
 // alphabetical order otherwise. Throws DataError naming `path`, the line and what was expected there;
-// UsageError for a label column that does not exist. `class_names` that are known are taken as they are, and
+// UsageError for a label column that does not exist. Classes that are `known` are taken as they are, and
 // another label is an error.
 CsvTable parse_csv(std::string_view text, const std::string& path, const std::string& label_column,
-                   CsvLabels reading = CsvLabels::classes, std::vector<std::string> class_names = {});
+                   CsvLabels reading = CsvLabels::classes, const KnownData& known = {});
 
 // Reads files of the same columns as one table, one behind the other, as parse_csv() reads each; classes are
 // the labels of all. Throws DataError also where columns differ. `starts` gets the first row of each file,
 // and the number of rows.
 CsvTable read_csv_files(const std::vector<std::string>& paths, const std::string& label_column,
-                        CsvLabels reading, const std::vector<std::string>& class_names,
-                        std::vector<std::int64_t>& starts);
+                        CsvLabels reading, const KnownData& known, std::vector<std::int64_t>& starts);
 
 // Fields of the first line.
 std::size_t csv_width(std::string_view text, const std::string& path);

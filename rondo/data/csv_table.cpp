@@ -85,7 +85,7 @@ std::map<std::string, std::int64_t> numbered(const std::vector<std::string>& nam
 
 // As parse_csv(), and all labels may be the same.
 CsvTable parse_table(std::string_view text, const std::string& path, const std::string& label_column,
-                     CsvLabels reading, std::vector<std::string> class_names) {
+                     CsvLabels reading, const KnownData& known) {
   CsvReader reader(text, guess_delimiter(text), path);
   CsvRow row;
   if (!reader.next(row)) throw DataError(str("'", path, "' is empty, expected rows of numbers and a label"));
@@ -106,8 +106,7 @@ CsvTable parse_table(std::string_view text, const std::string& path, const std::
     if (i != label) table.columns.push_back(header ? row.fields[i] : str("column ", i));
   }
   std::vector<std::string> labels;
-  const bool known = !class_names.empty();
-  std::map<std::string, std::int64_t> classes = numbered(class_names);
+  std::map<std::string, std::int64_t> classes = numbered(known.class_names);
   const auto number_in = [&](std::size_t column, const std::string& name) {
     const auto value = read_feature(row.fields[column]);
     if (!value)
@@ -131,10 +130,8 @@ CsvTable parse_table(std::string_view text, const std::string& path, const std::
     } else {
       const std::string& name = row.fields[label];
       check_label(row, name, path);
-      if (known && !classes.contains(name))
-        throw DataError(
-            str("'", path, "', line ", row.line, ": label '", name,
-                "', expected one of the classes that the model knows: ", join(class_names, ", ")));
+      if (!known.class_names.empty() && !classes.contains(name))
+        throw DataError(str("'", path, "', line ", row.line, ": ", unknown_class(known, name)));
       classes.emplace(name, 0);
       labels.push_back(name);
     }
@@ -142,12 +139,8 @@ CsvTable parse_table(std::string_view text, const std::string& path, const std::
   if (labels.empty() && table.rows() == 0)
     throw DataError(str("'", path, "', line 2: the file ends after its header, expected rows"));
   if (reading != CsvLabels::classes) return table;
-  if (known) {
-    table.class_names = std::move(class_names);
-  } else {
-    table.class_names = order_classes(classes);
-    classes = numbered(table.class_names);
-  }
+  table.class_names = known.class_names.empty() ? order_classes(classes) : known.class_names;
+  classes = numbered(table.class_names);
   for (const std::string& name : labels) table.labels.push_back(classes[name]);
   return table;
 }
@@ -180,21 +173,19 @@ void append_rows(CsvTable& table, CsvTable&& other) {
 }  // namespace
 
 CsvTable parse_csv(std::string_view text, const std::string& path, const std::string& label_column,
-                   CsvLabels reading, std::vector<std::string> class_names) {
-  const bool known = !class_names.empty();
-  CsvTable table = parse_table(text, path, label_column, reading, std::move(class_names));
-  if (reading == CsvLabels::classes && !known) check_two_classes(table, path);
+                   CsvLabels reading, const KnownData& known) {
+  CsvTable table = parse_table(text, path, label_column, reading, known);
+  if (reading == CsvLabels::classes && known.class_names.empty()) check_two_classes(table, path);
   return table;
 }
 
 CsvTable read_csv_files(const std::vector<std::string>& paths, const std::string& label_column,
-                        CsvLabels reading, const std::vector<std::string>& class_names,
-                        std::vector<std::int64_t>& starts) {
+                        CsvLabels reading, const KnownData& known, std::vector<std::int64_t>& starts) {
   CsvTable all;
   starts = {0};
   for (const std::string& path : paths) {
     const MappedInput file(path);
-    CsvTable table = parse_table(file.text(), path, label_column, reading, class_names);
+    CsvTable table = parse_table(file.text(), path, label_column, reading, known);
     if (starts.size() == 1) {
       all = std::move(table);
     } else {
@@ -206,7 +197,7 @@ CsvTable read_csv_files(const std::vector<std::string>& paths, const std::string
     }
     starts.push_back(all.rows());
   }
-  if (reading == CsvLabels::classes && class_names.empty())
+  if (reading == CsvLabels::classes && known.class_names.empty())
     check_two_classes(all, paths.size() == 1 ? paths.front() : str(paths.front(), "' to '", paths.back()));
   return all;
 }

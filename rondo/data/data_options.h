@@ -5,17 +5,10 @@
 #include <vector>
 
 #include "rondo/data/kind_options.h"
+#include "rondo/data/known_data.h"
 #include "rondo/options/declaration.h"
 
 namespace rondo {
-
-// What a trained model knows of its data, for other data that it is to judge: that of DatasetInfo. Empty for
-// data to train on, which says it itself.
-struct KnownData {
-  std::vector<std::string> class_names = {};  // csv, labelled_text: another label is an error
-  // csv, regression: of every feature. A table with just these columns, and no label, will do.
-  std::vector<double> mean = {}, deviation = {};
-};
 
 // What data of any kind is told.
 struct DataOptions {

@@ -50,17 +50,16 @@ std::vector<std::string> class_folders(const fs::path& folder) {
 // Files of images and their classes.
 class ImageFiles final : public EncodedImages {
  public:
-  // `class_names` that are known are taken as they are; otherwise they are the folders that have images.
-  ImageFiles(const fs::path& folder, std::vector<std::string> class_names)
-      : classes_(std::move(class_names)) {
-    const bool known = !classes_.empty();
+  // Classes that are known are taken as they are; otherwise they are the folders that have images.
+  ImageFiles(const fs::path& folder, const KnownData& known) : classes_(known.class_names) {
+    const bool is_known = !classes_.empty();
     for (const std::string& name : class_folders(folder)) {
       std::vector<std::string> files = images_below(folder / name);
       if (files.empty()) continue;
       auto found = std::find(classes_.begin(), classes_.end(), name);
-      if (found == classes_.end() && known) {
-        throw DataError(str("'", (folder / name).string(), "': class ", name,
-                            " is not among the known ones: ", join(classes_, ", ")));
+      if (found == classes_.end() && is_known) {
+        throw DataError(str("'", (folder / name).string(), "': class ", name, " is not among those that ",
+                            who_knows(known), " knows: ", join(classes_, ", ")));
       }
       if (found == classes_.end()) found = classes_.insert(classes_.end(), name);
       labels_.insert(labels_.end(), files.size(), static_cast<std::int32_t>(found - classes_.begin()));
@@ -106,9 +105,14 @@ OpenedData open_image_folder(const std::string& path, const DataOptions& options
   if (!fs::is_directory(path))
     throw DataError(str("'", path, "' is no directory, expected one with a folder for each class"));
   const auto [train, validation] = parts_of(path);
-  const auto files = std::make_shared<const ImageFiles>(train, options.known.class_names);
+  const auto files = std::make_shared<const ImageFiles>(train, options.known);
   std::shared_ptr<const ImageFiles> held_back;
-  if (!validation.empty()) held_back = std::make_shared<const ImageFiles>(validation, files->class_names());
+  if (!validation.empty()) {
+    const bool trains = options.known.class_names.empty();
+    const KnownData known{.class_names = files->class_names(),
+                          .source = trains ? train.string() : options.known.source};
+    held_back = std::make_shared<const ImageFiles>(validation, known);
+  }
   DatasetInfo info{.kind = "image_folder", .source = path, .input_shape = {}};
   info.class_names = files->class_names();
   info.classes = static_cast<std::int64_t>(info.class_names.size());

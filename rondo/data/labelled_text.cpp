@@ -90,7 +90,7 @@ OpenedData open_labelled_text(const std::string& path, const DataOptions& option
   check_validation_fraction(options.validation_fraction);
   const auto tokenizer = open_tokenizer(options);
   const MappedInput file(path);
-  const LabelledLines lines = parse_labelled_text(file.text(), path, label_column, options.known.class_names);
+  const LabelledLines lines = parse_labelled_text(file.text(), path, label_column, options.known);
   const auto all = std::make_shared<LabelledText>(lines, tokenizer, options.context, path);
   SplitIndices split = split_indices(all->size(), options.validation_fraction, options.split_seed);
   OpenedData opened{.kind = "labelled_text",
@@ -104,7 +104,7 @@ OpenedData open_labelled_text(const std::string& path, const DataOptions& option
 }  // namespace
 
 LabelledLines parse_labelled_text(std::string_view text, const std::string& path,
-                                  const std::string& label_column, std::vector<std::string> class_names) {
+                                  const std::string& label_column, const KnownData& known) {
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // a byte-order mark
   LabelledLines result;
   Lines reader(text, path);
@@ -123,16 +123,15 @@ LabelledLines parse_labelled_text(std::string_view text, const std::string& path
                       " columns as in the first line"));
     }
     if (columns[label].empty()) reader.fail("the label is empty");
-    if (!class_names.empty() &&
-        std::find(class_names.begin(), class_names.end(), columns[label]) == class_names.end())
-      reader.fail(str("label '", columns[label],
-                      "', expected one of the classes that the model knows: ", join(class_names, ", ")));
+    const std::vector<std::string>& names = known.class_names;
+    if (!names.empty() && std::find(names.begin(), names.end(), columns[label]) == names.end())
+      reader.fail(unknown_class(known, columns[label]));
     LabelledLines::Line line{.label = columns[label], .first = columns[label == 0 ? 1 : 0], .second = {}};
     if (width == 3) line.second = columns[label == 2 ? 1 : 2];
     result.lines.push_back(line);
   }
   if (result.lines.empty()) throw DataError(str("'", path, "' has no line with a label and a text"));
-  result.class_names = class_names.empty() ? sorted_classes(result.lines) : std::move(class_names);
+  result.class_names = known.class_names.empty() ? sorted_classes(result.lines) : known.class_names;
   if (result.class_names.size() < 2) {
     throw DataError(str("'", path, "': every line has the label '", result.class_names.front(),
                         "', expected two or more; is the label in another column (--label-column)?"));

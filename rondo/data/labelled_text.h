@@ -28,9 +28,9 @@ struct LabelledLines {
 // Reads tab-separated lines of a label and one or two texts, in UTF-8 and without quoting. `label_column` is
 // the number of the label's column (from 0, and what an empty text means), or its name in a first line that
 // names the columns. Empty lines are passed over. Throws DataError naming `path`, the line and what was
-// expected there. `class_names` that are known are taken as they are, and another label is an error.
+// expected there. Classes that are `known` are taken as they are, and another label is an error.
 LabelledLines parse_labelled_text(std::string_view text, const std::string& path,
-                                  const std::string& label_column, std::vector<std::string> class_names = {});
+                                  const std::string& label_column, const KnownData& known = {});
 
 // Texts and their classes as samples for BERT: input int64 [samples, 3, context] (tokens, token types, mask:
 // write_bert_sample), target the class.

@@ -46,7 +46,7 @@ Json message_in(const std::string& path) {
 void record_failure(std::string_view message) noexcept { write_error_file(message, /*peer_lost=*/false); }
 
 void record_failure(const std::exception& error) noexcept {
-  write_error_file(error.what(), dynamic_cast<const PeerLostError*>(&error) != nullptr);
+  write_error_file(plain_message(error), dynamic_cast<const PeerLostError*>(&error) != nullptr);
 }
 
 std::string read_error_file(const std::string& path) {

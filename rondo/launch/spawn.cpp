@@ -10,6 +10,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/output.h"
+#include "rondo/base/printable.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"
 #include "rondo/launch/descriptor.h"
@@ -29,7 +30,7 @@ int call(const std::function<void(int)>& fn, int rank) {
     fn(rank);
     return static_cast<int>(ExitCode::ok);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+    std::fprintf(stderr, "rank %d: %s\n", rank, plain_message(error).c_str());
     launch::record_failure(error);
   } catch (...) {
     std::fprintf(stderr, "rank %d: an exception that is not a std::exception\n", rank);

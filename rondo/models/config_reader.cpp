@@ -1,15 +1,25 @@
 #include "rondo/models/config_reader.h"
 
+#include <optional>
+
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 
 namespace rondo {
+namespace {
 
-std::int64_t ConfigReader::whole(const char* key, std::int64_t least) const {
-  const nlohmann::json& value = config_.at(key);
-  if (!value.is_number_integer() || value.get<std::int64_t>() < least)
-    fail(key, str("a whole number of at least ", least));
-  return value.get<std::int64_t>();
+std::optional<std::int64_t> whole_number(const nlohmann::json& value, std::int64_t least, std::int64_t most) {
+  if (!value.is_number_integer()) return std::nullopt;
+  const auto number = value.get<std::int64_t>();  // one of 2^63 and above comes out below zero
+  return number >= least && number <= most ? std::optional(number) : std::nullopt;
+}
+
+}  // namespace
+
+std::int64_t ConfigReader::whole(const char* key, std::int64_t least, std::int64_t most) const {
+  const std::optional<std::int64_t> value = whole_number(config_.at(key), least, most);
+  if (!value) fail(key, str("a whole number from ", least, " to ", most));
+  return *value;
 }
 
 double ConfigReader::number(const char* key) const {
@@ -26,12 +36,13 @@ bool ConfigReader::boolean(const char* key) const {
 
 std::vector<std::int64_t> ConfigReader::positives(const char* key) const {
   const nlohmann::json& value = config_.at(key);
-  const char* expected = "a list of whole numbers of at least 1, such as [128, 64]";
+  const std::string expected = str("a list of whole numbers from 1 to ", kMostSizes, ", such as [128, 64]");
   if (!value.is_array()) fail(key, expected);
   std::vector<std::int64_t> numbers;
   for (const nlohmann::json& item : value) {
-    if (!item.is_number_integer() || item.get<std::int64_t>() < 1) fail(key, expected);
-    numbers.push_back(item.get<std::int64_t>());
+    const std::optional<std::int64_t> number = whole_number(item, 1, kMostSizes);
+    if (!number) fail(key, expected);
+    numbers.push_back(*number);
   }
   return numbers;
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace rondo {
@@ -11,20 +12,25 @@ namespace rondo {
 // key, the value and what is allowed.
 class ConfigReader {
  public:
-  // Keeps references to both.
-  ConfigReader(const std::string& model, const nlohmann::json& config) : model_(model), config_(config) {}
+  // Keeps a reference to `config`.
+  ConfigReader(std::string model, const nlohmann::json& config) : model_(std::move(model)), config_(config) {}
 
-  std::int64_t positive(const char* key) const { return whole(key, 1); }
-  std::int64_t whole(const char* key, std::int64_t least) const;
+  // A size of a layer is at most kMostSizes, and of things that are made one by one there are at most
+  // kMostParts.
+  static constexpr std::int64_t kMostSizes = 0x7fffffff, kMostParts = 65536;
+
+  std::int64_t positive(const char* key, std::int64_t most = kMostSizes) const { return whole(key, 1, most); }
+  std::int64_t whole(const char* key, std::int64_t least, std::int64_t most = kMostSizes) const;
   double number(const char* key) const;
   bool boolean(const char* key) const;
+  // Each is at most kMostSizes.
   std::vector<std::int64_t> positives(const char* key) const;
   std::string text(const char* key) const;
   // Throws the error of `key`.
   [[noreturn]] void fail(const char* key, const std::string& expected) const;
 
  private:
-  const std::string& model_;
+  std::string model_;
   const nlohmann::json& config_;
 };
 

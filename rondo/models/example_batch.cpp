@@ -6,6 +6,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/models/config_reader.h"
 
 namespace rondo {
 namespace {
@@ -13,13 +14,13 @@ namespace {
 constexpr std::int64_t kExampleLength = 128;  // tokens of a bert's texts
 
 // Packed as BertInput::unpack takes it.
-ExampleBatch bert_example(const nlohmann::json& config, std::int64_t samples) {
-  const auto vocabulary = config.at("vocabulary").get<std::int64_t>();
-  const std::int64_t length = std::min(config.at("positions").get<std::int64_t>(), kExampleLength);
+ExampleBatch bert_example(const ConfigReader& config, std::int64_t samples) {
+  const std::int64_t vocabulary = config.positive("vocabulary");
+  const std::int64_t length = std::min(config.positive("positions"), kExampleLength);
   const at::Tensor tokens = at::randint(vocabulary, {samples, length}, at::kLong);
-  const at::Tensor target = config.at("task") == "mlm"
+  const at::Tensor target = config.text("task") == "mlm"
                                 ? tokens.clone()
-                                : at::randint(config.at("classes").get<std::int64_t>(), {samples}, at::kLong);
+                                : at::randint(config.positive("classes"), {samples}, at::kLong);
   return {at::stack({tokens, at::zeros_like(tokens), at::ones_like(tokens)}, 1), target};
 }
 
@@ -27,17 +28,18 @@ ExampleBatch bert_example(const nlohmann::json& config, std::int64_t samples) {
 
 ExampleBatch example_batch(const Model& model, std::int64_t samples) {
   const nlohmann::json& config = model.config;
+  const ConfigReader reader(model.name, config);
   try {
-    if (config.contains("positions") && config.contains("task")) return bert_example(config, samples);
+    if (config.contains("positions") && config.contains("task")) return bert_example(reader, samples);
     if (config.contains("context")) {
-      const auto context = config.at("context").get<std::int64_t>();
-      const auto vocabulary = config.at("vocabulary").get<std::int64_t>();
+      const std::int64_t context = reader.positive("context");
+      const std::int64_t vocabulary = reader.positive("vocabulary");
       return {at::randint(vocabulary, {samples, context}, at::kLong),
               at::randint(vocabulary, {samples, context}, at::kLong)};
     }
-    auto shape = config.at("input_shape").get<std::vector<std::int64_t>>();
+    std::vector<std::int64_t> shape = reader.positives("input_shape");
     shape.insert(shape.begin(), samples);
-    const auto classes = config.at("classes").get<std::int64_t>();
+    const std::int64_t classes = reader.positive("classes");
     return {at::rand(shape), at::randint(classes, {samples}, at::kLong)};
   } catch (const nlohmann::json::exception&) {
     throw UsageError(str("no data can be made up for model ", model.name, ": its settings (", config.dump(),

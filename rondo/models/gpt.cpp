@@ -218,17 +218,18 @@ std::vector<ModelLayer> GptImpl::layers() {
 }
 
 BuiltModel GptFamily::make(const ConfigReader& config) {
-  return built(std::make_shared<GptImpl>(GptConfig{.vocabulary = config.positive("vocabulary"),
-                                                   .context = config.positive("context"),
-                                                   .layers = config.positive("layers"),
-                                                   .heads = config.positive("heads"),
-                                                   .width = config.positive("width"),
-                                                   .dropout = config.number("dropout"),
-                                                   .tied_head = config.boolean("tied_head"),
-                                                   .experts = config.whole("experts", 0),
-                                                   .experts_per_token = config.positive("experts_per_token"),
-                                                   .capacity_factor = config.number("capacity_factor"),
-                                                   .balance_loss = config.number("balance_loss")}));
+  return built(
+      std::make_shared<GptImpl>(GptConfig{.vocabulary = config.positive("vocabulary"),
+                                          .context = config.positive("context"),
+                                          .layers = config.positive("layers", ConfigReader::kMostParts),
+                                          .heads = config.positive("heads"),
+                                          .width = config.positive("width"),
+                                          .dropout = config.number("dropout"),
+                                          .tied_head = config.boolean("tied_head"),
+                                          .experts = config.whole("experts", 0, ConfigReader::kMostParts),
+                                          .experts_per_token = config.positive("experts_per_token"),
+                                          .capacity_factor = config.number("capacity_factor"),
+                                          .balance_loss = config.number("balance_loss")}));
 }
 
 }  // namespace rondo

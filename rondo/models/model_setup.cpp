@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "rondo/models/config_reader.h"
 #include "rondo/models/model.h"
 #include "rondo/models/model_families.h"
 #include "rondo/models/model_options.h"
@@ -34,7 +35,7 @@ ModelSetup::ModelSetup(nlohmann::json settings, std::string unit)
 DataNeeds ModelSetup::data_needs(const nlohmann::json& config) const {
   DataNeeds needs;
   needs.unit = unit_;
-  if (config.contains("context")) needs.context = config.at("context").get<std::int64_t>();
+  if (config.contains("context")) needs.context = ConfigReader("of --model", config).positive("context");
   return needs;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "rondo/backend/collectives.h"
+#include "rondo/base/printable.h"
 #include "rondo/base/text.h"
 
 namespace rondo {
@@ -18,7 +19,7 @@ nlohmann::json outcome_of(const std::function<void()>& action) {
   } catch (const UsageError& e) {
     return {{"message", e.what()}, {"usage", true}};
   } catch (const std::exception& e) {
-    return {{"message", e.what()}, {"usage", false}};
+    return {{"message", plain_message(e)}, {"usage", false}};
   }
 }
 

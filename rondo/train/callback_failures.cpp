@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "rondo/base/error.h"
+#include "rondo/base/printable.h"
 #include "rondo/base/text.h"
 
 namespace rondo {
@@ -20,7 +21,7 @@ void CallbackFailures::tell(const Context& context, const std::vector<std::share
     } catch (const CommunicationError&) {
       throw;
     } catch (const std::exception& error) {
-      const std::string message = str(callback->name(), ": ", error.what());
+      const std::string message = str(callback->name(), ": ", plain_message(error));
       if (context.world_size() == 1) {
         keep(std::current_exception());
       } else if (dynamic_cast<const UsageError*>(&error) != nullptr) {

@@ -134,5 +134,22 @@ TEST(Printable, LetsNothingReachTheTerminal) {
   EXPECT_EQ(printable(accents, 121).find("\\x"), std::string::npos);  // no character is cut in two
 }
 
+TEST(PlainMessage, LeavesOutWhatLibtorchSaysOfItsOwnSource) {
+  unsetenv("TORCH_SHOW_CPP_STACKTRACES");
+  const Error sizes(
+      "rank 1: the sizes do not fit\nException raised from operator() at /build/Sizes.h:295 (most recent "
+      "call first):\n"
+      "frame #0: c10::Error::Error() + 0x9d (0x7f in libc10.so)\nframe #1: <unknown function>\n\n");
+  EXPECT_EQ(plain_message(sizes), "rank 1: the sizes do not fit");
+  const Error memory(
+      "rank 1: [enforce fail at alloc_cpu.cpp:127] err == 0. No memory for 16 bytes. Error code 12\n"
+      "frame #0: c10::alloc_cpu(unsigned long) + 0x3a4\n");
+  EXPECT_EQ(plain_message(memory), "rank 1: No memory for 16 bytes. Error code 12");
+  EXPECT_EQ(plain_message(Error("two\nlines")), "two\nlines");
+  setenv("TORCH_SHOW_CPP_STACKTRACES", "1", 1);
+  EXPECT_EQ(plain_message(sizes), sizes.what());
+  unsetenv("TORCH_SHOW_CPP_STACKTRACES");
+}
+
 }  // namespace
 }  // namespace rondo::json_strict_test

@@ -141,7 +141,8 @@ TEST(KnownData, StandardisesAndNamesClassesAsInTraining) {
       open_data("csv", directory.write("train.csv", "a,b,kind\n0,1,cat\n2,1,dog\n4,1,owl\n"),
                 {.validation_fraction = 0});
   const DatasetInfo& info = train.train->info();
-  const DataOptions options{.validation_fraction = 0, .known = {info.class_names, info.mean, info.deviation}};
+  const DataOptions options{.validation_fraction = 0,
+                            .known = {info.class_names, info.mean, info.deviation, "run/data.json"}};
   const std::vector<std::int64_t> first{0};
   const auto one = [&](const std::string& text) {
     return open_data("csv", directory.write("new.csv", text), options).train->get(first);
@@ -154,8 +155,10 @@ TEST(KnownData, StandardisesAndNamesClassesAsInTraining) {
   const Batch unlabelled = one("a,b\n4,1\n");
   EXPECT_TRUE(torch::equal(unlabelled.input(), owl.input()));
   EXPECT_EQ(unlabelled.target().item<std::int64_t>(), -100);
-  expect_facts(message_of<DataError>([&] { one("a,b,kind\n4,1,fox\n"); }), {"line 2", "fox", "cat", "owl"});
-  expect_facts(message_of<DataError>([&] { one("a,b,c,kind\n4,1,1,owl\n"); }), {"3", "2", "features"});
+  expect_facts(message_of<DataError>([&] { one("a,b,kind\n4,1,fox\n"); }),
+               {"line 2", "fox", "cat", "owl", "run/data.json"});
+  expect_facts(message_of<DataError>([&] { one("a,b,c,kind\n4,1,1,owl\n"); }),
+               {"3", "2", "features", "run/data.json"});
 }
 
 }  // namespace

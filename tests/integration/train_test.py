@@ -304,10 +304,17 @@ def test_batches_that_cannot_be(train):
     usage_error(train("--strategy", "one_device", "--nproc-per-node", 2), "one_device")
 
 
-def test_models_that_do_not_fit_the_data(train, rondo, table, tmp_path):
+def test_models_that_do_not_fit_the_data(train, rondo, text, table, tmp_path):
     usage_error(rondo("train", "--data", table, "--model", "gpt-tiny", "--run-dir", tmp_path / "x"), "gpt-tiny", "csv")
     usage_error(train("--width", 30, "--heads", 4), "30", "4")
     usage_error(train("--model-config", '{"colour": 1}'), "colour")
+    plain = ["train", "--data", text, "--model", "gpt", "--run-dir", tmp_path / "x", "--model-config"]
+    (tmp_path / "model.json").write_text('{"context": "eight"}')
+    usage_error(rondo(*plain, tmp_path / "model.json"), "context", "eight", "whole number")
+    usage_error(rondo(*plain, '{"layers": 1099511627776}'), "layers", "1099511627776", "65536")
+    refused = rondo(*plain, '{"vocabulary": 2147483647, "width": 1073741824, "heads": 1}')
+    assert refused.returncode == 1 and "memory" in refused.stderr, refused.stderr
+    assert "frame #" not in refused.stderr and "Exception raised" not in refused.stderr, refused.stderr
     usage_error(train("--model-config", "nothing.json"), "--model-config", "nothing.json")
     usage_error(rondo("train", "--data", table, "--model", "mlp", "--layers", 2, "--run-dir", tmp_path / "x"), "--layers")
 

@@ -12,7 +12,7 @@ import time
 
 # Printed by code that a weights file carries; nobody may run it.
 RAN = "the file's own code ran"
-LIBRARY_WORDS = re.compile(r"\[json\.exception|terminate called|std::bad_|basic_string|vector::_M|\bsto(?:i|l|ll|ul|ull|f|d|ld)\b|Exception raised from|filesystem error")
+LIBRARY_WORDS = re.compile(r"\[json\.exception|terminate called|std::bad_|basic_string|vector::_M|\bsto(?:i|l|ll|ul|ull|f|d|ld)\b|Exception raised from|frame #\d|enforce fail|filesystem error")
 SANITIZER_WORDS = re.compile(r"AddressSanitizer|LeakSanitizer|runtime error:")
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 LONGEST_MESSAGE = 20_000

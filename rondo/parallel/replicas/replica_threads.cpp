@@ -8,6 +8,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
+#include "rondo/base/printable.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/futex.h"
 #include "rondo/channel/waiting.h"
@@ -193,7 +194,7 @@ void ReplicaThreads::rethrow_first() {
       try {
         std::rethrow_exception(error);
       } catch (const std::exception& other) {
-        throw Error(prefix + other.what());
+        throw Error(prefix + plain_message(other));
       }
     }
   }

@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "rondo/base/error.h"
+#include "rondo/base/printable.h"
 #include "rondo/base/replica.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
@@ -27,7 +28,7 @@ std::exception_ptr named_failure(const CommunicationBlock& block, const char* ho
   } catch (const Error&) {
     return std::current_exception();
   } catch (const std::exception& error) {
-    return std::make_exception_ptr(Error(str(name_of(block), " ", how, ": ", error.what())));
+    return std::make_exception_ptr(Error(str(name_of(block), " ", how, ": ", plain_message(error))));
   }
 }
 
