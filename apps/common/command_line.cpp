@@ -76,6 +76,7 @@ std::string with_controls_escaped(const std::string& json) {
 
 constexpr std::size_t kLongestMessage = 8192;
 constexpr std::size_t kLongestText = 4096;
+constexpr std::size_t kLongestPath = 1024;
 
 int report(const CLI::App& app, std::string_view text, ExitCode code) {
   print_error(app.get_name(), text);
@@ -109,7 +110,8 @@ int run_body(CLI::App& app, int argc, const char* const* argv, const std::functi
     return report(app, "a value in a text of JSON cannot be: " + json_problem(e), ExitCode::failed);
   } catch (const std::filesystem::filesystem_error& e) {
     // Its own text begins with the library's names of functions.
-    return report(app, str(e.path1().string(), ": ", e.code().message()), ExitCode::failed);
+    return report(app, str(printable(e.path1().string(), kLongestPath), ": ", e.code().message()),
+                  ExitCode::failed);
   } catch (const std::exception& e) {
     return report(app, plain_message(e), ExitCode::failed);
   }

@@ -36,7 +36,7 @@ struct ExportFlags {
 
 // A TorchScript model stays what it was, with the weights that it has now.
 torch::jit::Module script_of_file(const std::string& path, const rondo::Model& model) {
-  torch::jit::Module script = torch::jit::load(path, c10::kCPU);
+  torch::jit::Module script = rondo::load_script(path);
   rondo::prepare_assign(rondo::named_tensors(script), rondo::named_tensors(*model.module), path)();
   script.eval();
   return script;

@@ -10,6 +10,7 @@
 #include "apps/new/template.h"
 #include "rondo/base/error.h"
 #include "rondo/base/output.h"
+#include "rondo/base/printable.h"
 #include "rondo/base/text.h"
 
 namespace {
@@ -18,15 +19,20 @@ namespace fs = std::filesystem;
 using rondo::str;
 using rondo::UsageError;
 
+constexpr std::size_t kLongestName = 100;
+
 // CMake's projects and programs take such names.
 void check_name(const std::string& name) {
   const auto fits = [](char letter) {
     return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_' || letter == '-';
   };
-  if (!name.empty() && std::isalpha(static_cast<unsigned char>(name.front())) != 0 &&
+  if (!name.empty() && name.size() <= kLongestName &&
+      std::isalpha(static_cast<unsigned char>(name.front())) != 0 &&
       std::all_of(name.begin(), name.end(), fits))
     return;
-  throw UsageError(str("NAME '", name, "': expected a letter, then letters, digits, '_' and '-'"));
+  throw UsageError(str("NAME '", rondo::printable(name),
+                       "': expected a letter, then letters, digits, '_' and '-', ", kLongestName,
+                       " characters at most"));
 }
 
 // Where the rondo that this program belongs to is installed.

@@ -56,13 +56,15 @@ void read_data_description(const fs::path& path, TrainedRun& run) {
 }
 
 // Classes may be fewer than the model's, where data says of itself how many it has.
-void check_data_fits(const DatasetInfo& info, const nlohmann::json& config) {
+void check_data_fits(const DatasetInfo& info, const TrainedRun& run) {
+  const nlohmann::json& config = run.model_config;
   const nlohmann::json form = info.model_config();
   for (const auto& [key, value] : form.items()) {
     if (key == "classes" || key == "context" || !config.contains(key) || config.at(key) == value) continue;
     if (key == "vocabulary" && value <= config.at(key)) continue;
-    throw DataError(str(info.source, ": its ", key, " is ", value.dump(), ", the model's is ",
-                        config.at(key).dump(), "; give data of the form that the run was trained on"));
+    throw DataError(str(info.source, ": its ", key, " is ", value.dump(), ", the model's (in ",
+                        run.checkpoint.string(), ") is ", config.at(key).dump(),
+                        "; give data of the form that the run was trained on"));
   }
 }
 
@@ -103,7 +105,7 @@ Model load_run_model(const TrainedRun& run) {
 
 std::shared_ptr<const Dataset> open_run_data(const TrainedRun& run) {
   const OpenedData data = open_training_data(run.flags, model_overrides(run.flags), run.known);
-  check_data_fits(data.train->info(), run.model_config);
+  check_data_fits(data.train->info(), run);
   return data.validation ? data.validation : data.train;
 }
 

@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 #include <torch/csrc/jit/api/module.h>
-#include <torch/csrc/jit/serialization/import.h>
 #include <torch/types.h>
 
 #include <filesystem>
@@ -13,6 +12,7 @@
 #include "rondo/base/regular_file.h"
 #include "rondo/base/text.h"
 #include "rondo/models/model_module.h"
+#include "rondo/models/script.h"
 
 namespace rondo {
 namespace {
@@ -100,17 +100,12 @@ void check_signature(const torch::jit::Module& module, const std::string& path) 
           ", expected forward(self, x: Tensor), which gives a tensor or a tuple or list of them"));
 }
 
-Model load_script(const ModelFile& file) {
-  try {
-    torch::jit::Module script = torch::jit::load(file.path, c10::kCPU);
-    check_signature(script, file.path);
-    // Files of Python are often saved for inference.
-    script.train();
-    return as_model(script);
-  } catch (const c10::Error& error) {
-    throw UsageError(str("--model ", file.path, " is no TorchScript file (torch.jit.save): ",
-                         printable(error.what_without_backtrace(), 400)));
-  }
+Model model_of_script(const ModelFile& file) {
+  torch::jit::Module script = load_script(file.path);
+  // Files of Python are often saved for inference.
+  script.train();
+  check_signature(script, file.path);
+  return as_model(script);
 }
 
 }  // namespace
@@ -119,7 +114,7 @@ Model open_model(const std::string& name, const nlohmann::json& config) {
   const std::optional<ModelFile> file = model_file(name);
   if (!file) return make_model(name, config);
   check_model_file_exists(*file);
-  Model model = file->is_module ? load_module(*file, config) : load_script(*file);
+  Model model = file->is_module ? load_module(*file, config) : model_of_script(*file);
   if (model.config.empty()) model.config = config;
   model.name = plain_model_name(name);
   return model;

@@ -2,12 +2,14 @@
 
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/frontend/tracer.h>
+#include <torch/csrc/jit/serialization/import.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
 #include <map>
 
 #include "rondo/base/error.h"
+#include "rondo/base/printable.h"
 #include "rondo/base/text.h"
 #include "rondo/models/script_source.h"
 #include "rondo/nn/model_tensors.h"
@@ -109,6 +111,15 @@ torch::jit::Module script_of(const Model& model, const at::Tensor& example, bool
                          "forward does what a trace cannot record"));
   any_batch = gives_the_same(model, script, at::cat({example, example.narrow(0, 0, 1)}));
   return script;
+}
+
+torch::jit::Module load_script(const std::string& path) {
+  try {
+    return torch::jit::load(path, c10::kCPU);
+  } catch (const std::exception& error) {  // of the archive: c10::Error; of the code in it: ErrorReport
+    throw UsageError(str("--model ", path,
+                         " is no TorchScript file (torch.jit.save): ", printable(plain_message(error), 400)));
+  }
 }
 
 }  // namespace rondo

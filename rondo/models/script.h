@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <string>
+
 #include "rondo/nn/model.h"
 
 namespace torch::jit {
@@ -20,5 +22,8 @@ namespace rondo {
 // the trace gives something else than the model for another number of samples. Throws UsageError for a model
 // with other outputs than tensors that the tracer can follow.
 torch::jit::Module script_of(const Model& model, const at::Tensor& example, bool& any_batch);
+
+// The module in a file of torch.jit.save, on the CPU. Throws UsageError that names `path`.
+torch::jit::Module load_script(const std::string& path);
 
 }  // namespace rondo

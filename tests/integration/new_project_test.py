@@ -33,10 +33,10 @@ def test_a_new_project_trains_in_two_commands(new, run, installed, tmp_path):
     assert json.loads(judged.stdout)["figures"]["accuracy"] > 0.8
 
 
-@pytest.mark.parametrize("name", ["", "1st", "a b", "x;y", "-x/../y z"])
+@pytest.mark.parametrize("name", ["", "1st", "a b", "x;y", "-x/../y z", "x" * 101])
 def test_names_that_cannot_be(new, tmp_path, name):
     result = new("--", name)
-    assert result.returncode == 2, result.stderr
+    assert result.returncode == 2 and "NAME" in result.stderr, result.stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -212,6 +212,9 @@ def test_what_cannot_be_a_model(train, rondo_bin, module, script, tmp_path, repo
     (tmp_path / "text.so").write_text("no module")
     save(tmp_path / "two.pt", "    def forward(self, x, y):\n        return x + y")
     save(tmp_path / "dict.pt", "    def forward(self, x) -> Dict[str, torch.Tensor]:\n        return {'x': x}")
+    archive = script.read_bytes()
+    assert b"return" in archive
+    (tmp_path / "damaged.pt").write_bytes(archive.replace(b"return", b"retur("))
     stale = rondo_bin.parent / "lib" / "libstale_model.so"
     engine = rondo_bin.parent / "lib" / "store_backend.so"
     for model, facts in [
@@ -224,6 +227,7 @@ def test_what_cannot_be_a_model(train, rondo_bin, module, script, tmp_path, repo
         ("none.so:make_model", ["none.so", "no such file"]),
         ("none.pt", ["none.pt", "no such file"]),
         ("text.pt", ["text.pt", "TorchScript"]),
+        ("damaged.pt", ["damaged.pt", "TorchScript"]),
         ("two.pt", ["two.pt", "Tensor y", "forward(self, x: Tensor)"]),
         ("dict.pt", ["dict.pt", "Dict", "tuple or list"]),
         ("resnet", ["--model resnet", "mlp", "FILE.so:FACTORY"]),

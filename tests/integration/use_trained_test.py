@@ -2,10 +2,16 @@
 import csv
 import io
 import json
+import pathlib
+import sys
 
 import pytest
 import torch
 from safetensors.torch import load_file
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "mutate"))
+
+from mutations import reseal  # noqa: E402
 
 
 @pytest.fixture
@@ -247,9 +253,19 @@ def test_wrong_usage(rondo, points, tmp_path, program):
     assert rondo(program, "--help").returncode == 0
     if program == "export":
         return
+    state = next((tmp_path / "run" / "checkpoints").glob("step-*")) / "state.json"
     (tmp_path / "wide.csv").write_text("a,b,c,kind\n1,2,3,low\n4,5,6,high\n")
     (tmp_path / "other.csv").write_text("x,y,kind\n1,2,middle\n4,5,high\n")
-    for file, facts in [("wide.csv", ["3", "2", "features"]), ("other.csv", ["line 2", "middle", "high, low"])]:
+    for file, facts in [("wide.csv", ["3", "2", "features", "data.json"]), ("other.csv", ["line 2", "middle", "high, low", "data.json"])]:
         result = rondo(program, "run", "--data", tmp_path / file)
         assert result.returncode == 1, result.stderr
         assert all(fact in result.stderr for fact in facts), result.stderr
+    # The model that the checkpoint describes is another than the data's.
+    content = json.loads(state.read_text())
+    config = content["values"]["model"]["config"]
+    assert config["input_shape"] == [2]
+    config["input_shape"] = [None]
+    state.write_text(json.dumps(content))
+    reseal(state.parent)
+    result = rondo(program, "run", "--data", points)
+    assert result.returncode == 1 and all(fact in result.stderr for fact in ["points.csv", "[2]", "[null]", state.parent.name]), result.stderr
