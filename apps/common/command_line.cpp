@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -76,7 +75,6 @@ std::string with_controls_escaped(const std::string& json) {
 
 constexpr std::size_t kLongestMessage = 8192;
 constexpr std::size_t kLongestText = 4096;
-constexpr std::size_t kLongestPath = 1024;
 
 int report(const CLI::App& app, std::string_view text, ExitCode code) {
   print_error(app.get_name(), text);
@@ -108,10 +106,6 @@ int run_body(CLI::App& app, int argc, const char* const* argv, const std::functi
     // Who reads a file says where in it a value is wrong; what got past that is said without the library's
     // name.
     return report(app, "a value in a text of JSON cannot be: " + json_problem(e), ExitCode::failed);
-  } catch (const std::filesystem::filesystem_error& e) {
-    // Its own text begins with the library's names of functions.
-    return report(app, str(printable(e.path1().string(), kLongestPath), ": ", e.code().message()),
-                  ExitCode::failed);
   } catch (const std::exception& e) {
     return report(app, plain_message(e), ExitCode::failed);
   }

@@ -1,6 +1,7 @@
 #include "rondo/base/printable.h"
 
 #include <cstdlib>
+#include <filesystem>
 #include <utility>
 #include <vector>
 
@@ -79,6 +80,9 @@ std::string printable(std::string_view text, std::size_t longest) {
 }
 
 std::string plain_message(const std::exception& error) {
+  constexpr std::size_t longest_path = 1024;
+  if (const auto* of_files = dynamic_cast<const std::filesystem::filesystem_error*>(&error))
+    return str(printable(of_files->path1().string(), longest_path), ": ", of_files->code().message());
   const char* const whole = std::getenv("TORCH_SHOW_CPP_STACKTRACES");
   if (whole != nullptr && std::string_view(whole) == "1") return error.what();
   std::vector<std::string> kept;

@@ -14,6 +14,8 @@ std::string printable(std::string_view text, std::size_t longest = 120);
 
 // What an error says, without what libtorch's errors carry besides: the stack of calls behind the message and
 // the place in libtorch's source before it. All of it where TORCH_SHOW_CPP_STACKTRACES is 1, as in libtorch.
+// Of an error of the file system the path and what was wrong, without the standard library's name of a
+// function.
 std::string plain_message(const std::exception& error);
 
 }  // namespace rondo

@@ -146,6 +146,9 @@ TEST(PlainMessage, LeavesOutWhatLibtorchSaysOfItsOwnSource) {
       "frame #0: c10::alloc_cpu(unsigned long) + 0x3a4\n");
   EXPECT_EQ(plain_message(memory), "rank 1: No memory for 16 bytes. Error code 12");
   EXPECT_EQ(plain_message(Error("two\nlines")), "two\nlines");
+  const std::filesystem::filesystem_error links(
+      "status", "a/b", std::make_error_code(std::errc::too_many_symbolic_link_levels));
+  EXPECT_EQ(plain_message(links), "a/b: Too many levels of symbolic links");
   setenv("TORCH_SHOW_CPP_STACKTRACES", "1", 1);
   EXPECT_EQ(plain_message(sizes), sizes.what());
   unsetenv("TORCH_SHOW_CPP_STACKTRACES");
