@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/futex.h"
@@ -7,7 +9,7 @@
 // The helper thread of an engine. It is in one of three states, and leaves each with the engine locked:
 //
 //   asleep     nothing was under way for a while; start() wakes it
-//   watching   something is under way: every kWatchInterval it looks whether a thread of the rank has called
+//   watching   something is under way: it looks now and then whether a thread of the rank has called
 //   helping    none has, so it does what wait() would, and sleeps on the same wakeup as wait() in between,
 //              until nothing is under way or a thread of the rank calls
 namespace rondo::shared_memory {
@@ -15,10 +17,20 @@ namespace {
 
 // So long a rank may be elsewhere before the helper takes over. Shorter takes time from the computation of
 // ranks that would have called anyway.
-constexpr auto kWatchInterval = std::chrono::milliseconds(1);
-// It goes on watching for so many intervals when nothing is under way any more, so that a rank that keeps
-// starting operations does not wake it for each.
-constexpr int kQuietIntervals = 20;
+constexpr Duration kShortestWatch = std::chrono::milliseconds(1);
+// A look takes its core from the rank for 10 to 60 us, which a step of 300 us notices. A rank that calls at
+// least kManyCalls times a millisecond will call again soon, so the helper looks half as often, down to this.
+constexpr Duration kLongestWatch = std::chrono::milliseconds(16);
+constexpr std::uint64_t kManyCalls = 8;
+// It goes on watching for so long when nothing is under way any more, so that a rank that keeps starting
+// operations does not wake it for each.
+constexpr Duration kQuietTime = std::chrono::milliseconds(20);
+
+// How long to the next look after one that has seen `calls` in `watched`.
+Duration next_watch(Duration last, std::uint64_t calls, Duration watched) {
+  const auto milliseconds = static_cast<std::uint64_t>(watched / kShortestWatch);
+  return calls >= kManyCalls * milliseconds ? std::min(2 * last, kLongestWatch) : kShortestWatch;
+}
 
 }  // namespace
 
@@ -32,20 +44,28 @@ void Engine::call_helper() {
 }
 
 void Engine::help(HelperThread::Control& control) {
-  int quiet = 0;
+  Duration quiet{};
+  Duration watch = kShortestWatch;
   std::unique_lock lock(mutex_);
   while (!control.stopped()) {
-    quiet = anything_under_way() ? 0 : quiet + 1;
-    helper_sleeps_ = quiet > kQuietIntervals;
-    const Duration limit = helper_sleeps_ ? Duration::max() : Duration(kWatchInterval);
+    quiet = anything_under_way() ? Duration::zero() : quiet + watch;
+    const bool sleeps = quiet > kQuietTime;
+    helper_sleeps_ = sleeps;
     const std::uint64_t seen = visits_;
     const std::uint32_t word = control.word();
     lock.unlock();
-    control.sleep(word, limit);
-    if (control.stopped()) return;
-    lock.lock();
+    Duration watched{};
+    do {
+      control.sleep(word, sleeps ? Duration::max() : watch);
+      if (control.stopped()) return;
+      watched += watch;
+      // Where the lock is taken a thread of the rank is calling now, and would have to wake the helper up.
+    } while (!sleeps && !lock.try_lock());
+    if (sleeps) lock.lock();
     helper_sleeps_ = false;
-    if (visits_ == seen && waiting_ == 0 && anything_under_way()) take_over(lock, control);
+    const std::uint64_t calls = visits_ - seen;
+    watch = next_watch(watch, calls, watched);
+    if (calls == 0 && waiting_ == 0 && anything_under_way()) take_over(lock, control);
   }
 }
 
