@@ -8,6 +8,7 @@
 #include "apps/train/help.h"
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
+#include "rondo/base/printable.h"
 #include "rondo/base/text.h"
 #include "rondo/models/model_options.h"
 
@@ -153,7 +154,12 @@ std::string TrainCommandLine::value_of(const std::string& name) const {
 TrainFlags TrainCommandLine::understand() const {
   OptionValues given;
   for (const Flag& flag : flags_.flags()) {
-    if (app_.count("--" + flag.option.name) > 0) given[flag.option.name] = value_of(flag.option.name);
+    const std::string& name = flag.option.name;
+    if (app_.count("--" + name) == 0) continue;
+    given[name] = value_of(name);
+    // config.json keeps it, and JSON is UTF-8.
+    if (!is_utf8(given[name]))
+      throw UsageError(str("--", name, " '", printable(given[name]), "' is not UTF-8; name it anew"));
   }
   TrainFlags flags;
   flags.resume = app_.count("--resume") > 0 || given.contains("resume-intact");

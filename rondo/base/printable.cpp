@@ -68,6 +68,15 @@ std::string without_place(std::string line) {
 
 }  // namespace
 
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t length = character_length(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
 std::string printable(std::string_view text, std::size_t longest) {
   if (text.size() <= longest) return escaped(text);
   // The end says what was expected, the beginning which file it was.

@@ -12,6 +12,8 @@ namespace rondo {
 // terminal's cursor, and no longer than `longest` bytes or so: what is left out of the middle is counted.
 std::string printable(std::string_view text, std::size_t longest = 120);
 
+bool is_utf8(std::string_view text);
+
 // What an error says, without what libtorch's errors carry besides: the stack of calls behind the message and
 // the place in libtorch's source before it. All of it where TORCH_SHOW_CPP_STACKTRACES is 1, as in libtorch.
 // Of an error of the file system the path and what was wrong, without the standard library's name of a

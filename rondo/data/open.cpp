@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "rondo/base/error.h"
+#include "rondo/base/printable.h"
 #include "rondo/base/text.h"
 #include "rondo/data/data_kinds.h"
 #include "rondo/data/mapped_input.h"
@@ -85,11 +86,26 @@ std::shared_ptr<const WordPiece> open_tokenizer(const DataOptions& options) {
       WordPiece::from_file(options.vocabulary_file, {.lower_case = options.lower_case}));
 }
 
+namespace {
+
+// They are kept as JSON, which is UTF-8.
+void check_class_names(const DatasetInfo& info) {
+  for (const std::string& name : info.class_names) {
+    if (!is_utf8(name))
+      throw DataError(str("'", info.source, "': the class '", printable(name),
+                          "' is not UTF-8; convert the file (iconv -t UTF-8), or name its folder anew"));
+  }
+}
+
+}  // namespace
+
 OpenedData open_data(const std::string& kind, const std::string& path, const DataOptions& options) {
   try {
     if (kind != "auto") choose(kind, path);  // a wrong kind is told before a wrong path
     check_present(path);
-    return choose(kind, path).open(path, options);
+    OpenedData opened = choose(kind, path).open(path, options);
+    check_class_names(opened.train->info());
+    return opened;
   } catch (const fs::filesystem_error& error) {
     throw DataError(str("cannot read '", path, "': ", error.code().message()));
   }

@@ -48,12 +48,10 @@ Value number_of(const Json& json, const char* key) {
   if (!json.is_number()) throw DataError(str("\"", key, "\" is not a number"));
   if constexpr (std::is_floating_point_v<Value>) {
     return json.get<Value>();
-  } else if (json.is_number_unsigned() && std::in_range<Value>(json.get<std::uint64_t>())) {
-    return static_cast<Value>(json.get<std::uint64_t>());
   } else {
-    const std::int64_t number = json_integer(json, str("\"", key, "\""));
-    if (!std::in_range<Value>(number)) throw DataError(str("\"", key, "\" cannot be ", number));
-    return static_cast<Value>(number);
+    constexpr std::int64_t exact = std::int64_t{1} << 53;  // every language's numbers hold these
+    constexpr std::int64_t most = std::in_range<Value>(exact) ? exact : std::numeric_limits<Value>::max();
+    return static_cast<Value>(json_integer(json, str("\"", key, "\""), 0, most));
   }
 }
 

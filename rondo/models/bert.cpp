@@ -245,7 +245,7 @@ BuiltModel BertFamily::make(const ConfigReader& config) {
                         .vocabulary = config.positive("vocabulary"),
                         .positions = config.positive("positions"),
                         .token_types = config.positive("token_types"),
-                        .layers = config.positive("layers", ConfigReader::kMostParts),
+                        .layers = config.positive("layers", kMostParts),
                         .heads = config.positive("heads"),
                         .width = config.positive("width"),
                         .intermediate = config.positive("intermediate"),

@@ -18,7 +18,7 @@ void check(const BertConfig& config) {
   positive("vocabulary", config.vocabulary);
   positive("positions", config.positions);
   positive("token_types", config.token_types);
-  positive("layers", config.layers);
+  check_positive("bert", "layers", config.layers, kMostParts);
   positive("heads", config.heads);
   positive("width", config.width);
   positive("intermediate", config.intermediate);

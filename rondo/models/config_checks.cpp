@@ -5,8 +5,9 @@
 
 namespace rondo {
 
-void check_positive(std::string_view model, std::string_view entry, std::int64_t value) {
-  if (value < 1) throw UsageError(str(model, ": ", entry, " is ", value, ", expected at least 1"));
+void check_positive(std::string_view model, std::string_view entry, std::int64_t value, std::int64_t most) {
+  if (value < 1 || value > most)
+    throw UsageError(str(model, ": ", entry, " is ", value, ", expected 1 to ", most));
 }
 
 void check_probability(std::string_view model, std::string_view entry, double value) {

@@ -4,7 +4,9 @@
 #include <string>
 
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
+#include "rondo/models/config_checks.h"
 
 namespace rondo {
 
@@ -15,10 +17,9 @@ class ConfigEntries {
     if (!config.is_object()) throw DataError(str(source, ": expected a JSON object"));
   }
 
+  // From 0 to kMostSizes.
   std::int64_t integer(const char* key) const {
-    const nlohmann::json& value = find(key);
-    if (!value.is_number_integer()) fail(key, "a whole number");
-    return value.get<std::int64_t>();
+    return json_integer(find(key), str(source_, ": ", key), 0, kMostSizes);
   }
   std::int64_t integer_or(const char* key, std::int64_t otherwise) const {
     return config_.contains(key) && !config_.at(key).is_null() ? integer(key) : otherwise;

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "rondo/models/config_checks.h"
+
 namespace rondo {
 
 // Typed reads of one model's complete configuration. Every error is a UsageError that names the model, the
@@ -15,15 +17,11 @@ class ConfigReader {
   // Keeps a reference to `config`.
   ConfigReader(std::string model, const nlohmann::json& config) : model_(std::move(model)), config_(config) {}
 
-  // A size of a layer is at most kMostSizes, and of things that are made one by one there are at most
-  // kMostParts.
-  static constexpr std::int64_t kMostSizes = 0x7fffffff, kMostParts = 65536;
-
   std::int64_t positive(const char* key, std::int64_t most = kMostSizes) const { return whole(key, 1, most); }
   std::int64_t whole(const char* key, std::int64_t least, std::int64_t most = kMostSizes) const;
   double number(const char* key) const;
   bool boolean(const char* key) const;
-  // Each is at most kMostSizes.
+  // Each from 1 to kMostSizes.
   std::vector<std::int64_t> positives(const char* key) const;
   std::string text(const char* key) const;
   // Throws the error of `key`.

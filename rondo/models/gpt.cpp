@@ -28,13 +28,13 @@ void check(const GptConfig& config) {
   const auto positive = [](const char* name, std::int64_t value) { check_positive("gpt", name, value); };
   positive("vocabulary", config.vocabulary);
   positive("context", config.context);
-  positive("layers", config.layers);
+  check_positive("gpt", "layers", config.layers, kMostParts);
   positive("heads", config.heads);
   positive("width", config.width);
   check_heads("gpt", config.width, config.heads);
   check_probability("gpt", "dropout", config.dropout);
-  if (config.experts < 0)
-    throw UsageError(str("gpt: experts is ", config.experts, ", expected 0 (none) or more"));
+  if (config.experts < 0 || config.experts > kMostParts)
+    throw UsageError(str("gpt: experts is ", config.experts, ", expected 0 (none) to ", kMostParts));
 }
 
 CausalSelfAttentionImpl::CausalSelfAttentionImpl(const GptConfig& config)
@@ -218,18 +218,17 @@ std::vector<ModelLayer> GptImpl::layers() {
 }
 
 BuiltModel GptFamily::make(const ConfigReader& config) {
-  return built(
-      std::make_shared<GptImpl>(GptConfig{.vocabulary = config.positive("vocabulary"),
-                                          .context = config.positive("context"),
-                                          .layers = config.positive("layers", ConfigReader::kMostParts),
-                                          .heads = config.positive("heads"),
-                                          .width = config.positive("width"),
-                                          .dropout = config.number("dropout"),
-                                          .tied_head = config.boolean("tied_head"),
-                                          .experts = config.whole("experts", 0, ConfigReader::kMostParts),
-                                          .experts_per_token = config.positive("experts_per_token"),
-                                          .capacity_factor = config.number("capacity_factor"),
-                                          .balance_loss = config.number("balance_loss")}));
+  return built(std::make_shared<GptImpl>(GptConfig{.vocabulary = config.positive("vocabulary"),
+                                                   .context = config.positive("context"),
+                                                   .layers = config.positive("layers", kMostParts),
+                                                   .heads = config.positive("heads"),
+                                                   .width = config.positive("width"),
+                                                   .dropout = config.number("dropout"),
+                                                   .tied_head = config.boolean("tied_head"),
+                                                   .experts = config.whole("experts", 0, kMostParts),
+                                                   .experts_per_token = config.positive("experts_per_token"),
+                                                   .capacity_factor = config.number("capacity_factor"),
+                                                   .balance_loss = config.number("balance_loss")}));
 }
 
 }  // namespace rondo

@@ -59,8 +59,8 @@ nlohmann::json MlpFamily::defaults(const std::string& /*name*/) {
 BuiltModel MlpFamily::make(const ConfigReader& config) {
   std::int64_t inputs = 1;
   for (const std::int64_t size : config.positives("input_shape")) {
-    if (size > ConfigReader::kMostSizes / inputs)
-      config.fail("input_shape", str("at most ", ConfigReader::kMostSizes, " numbers in all"));
+    if (size > kMostSizes / inputs)
+      config.fail("input_shape", str("at most ", kMostSizes, " numbers in all"));
     inputs *= size;
   }
   return built(std::make_shared<MlpImpl>(MlpConfig{

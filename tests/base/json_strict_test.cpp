@@ -124,6 +124,8 @@ TEST(JsonValues, OfAnotherTypeOrRangeAreNamedWithTheirPlace) {
 TEST(Printable, LetsNothingReachTheTerminal) {
   EXPECT_EQ(printable("layer.0 \xc3\xa4\n"), "layer.0 \xc3\xa4\n");
   EXPECT_EQ(printable("a\x1b[2J\r\x7f"), "a\\x1b[2J\\x0d\\x7f");
+  EXPECT_TRUE(is_utf8("layer.0 \xc3\xa4\n"));
+  EXPECT_FALSE(is_utf8("a\xc3"));
   EXPECT_EQ(printable("\xff\xc3"), "\\xff\\xc3");
   EXPECT_EQ(printable("\xc2\x9b"), "\\xc2\\x9b");  // U+009B, which some terminals take for ESC [
   const std::string cut = printable(std::string(10'000, 'a') + "the end", 120);

@@ -54,6 +54,13 @@ TEST(OpenData, ErrorsComeBeforeAnyWork) {
   expect_facts(failure("auto", directory.write("empty", "")), {"empty"});
   expect_facts(failure("auto", directory.write("noise.dat", std::string("\1\2\0\3", 4))),
                {"noise.dat", "kind"});
+  expect_facts(failure("csv", directory.write("latin.csv",
+                                              "x,kind\n1,\xb0"
+                                              "C\n2,low\n")),
+               {"latin.csv",
+                "\\xb0"
+                "C",
+                "UTF-8"});
   const std::string pipe = directory / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   expect_facts(failure("text", pipe), {"regular file"});

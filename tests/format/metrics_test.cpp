@@ -76,13 +76,14 @@ TEST(Metrics, DamagedLinesAreNamedAndSkipped) {
             "[1,2]\n"
             "{\"rank\":0,\"loss\":2}\n"
             "{\"step\":2,\"loss\":\"low\"}\n"
+            "{\"step\":-9223372036854775807,\"loss\":2}\n"
             "{\"step\":3,\"lo");
   const MetricsFile file = read_metrics(directory / "metrics.jsonl");
   ASSERT_EQ(file.rows.size(), 1U);
   EXPECT_EQ(file.rows[0].loss, 3.0);
-  ASSERT_EQ(file.problems.size(), 5U);
+  ASSERT_EQ(file.problems.size(), 6U);
   EXPECT_TRUE(file.problems[0].starts_with("metrics.jsonl:2: ")) << file.problems[0];
-  EXPECT_TRUE(file.problems[4].starts_with("metrics.jsonl:7: ")) << file.problems[4];
+  EXPECT_TRUE(file.problems[5].starts_with("metrics.jsonl:8: ")) << file.problems[5];
   EXPECT_THROW(read_metrics(directory / "missing"), DataError);
 }
 

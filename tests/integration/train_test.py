@@ -309,6 +309,7 @@ def test_models_that_do_not_fit_the_data(train, rondo, text, table, tmp_path):
     usage_error(train("--width", 30, "--heads", 4), "30", "4")
     usage_error(train("--model-config", '{"colour": 1}'), "colour")
     plain = ["train", "--data", text, "--model", "gpt", "--run-dir", tmp_path / "x", "--model-config"]
+    usage_error(rondo("train", "--data", text, "--run-dir", os.fsdecode(b"run\xb0")), "--run-dir", "run\\xb0", "UTF-8")
     (tmp_path / "model.json").write_text('{"context": "eight"}')
     usage_error(rondo(*plain, tmp_path / "model.json"), "context", "eight", "whole number")
     usage_error(rondo(*plain, '{"layers": 1099511627776}'), "layers", "1099511627776", "65536")
