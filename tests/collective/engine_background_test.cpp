@@ -146,6 +146,20 @@ TEST_P(Background, EndsWithoutFurtherCallsOfItsRank) {
   });
 }
 
+// The helper thread looks seldom after a rank that calls often; it still takes over when the calls end.
+TEST(BackgroundEnds, AfterARankThatCalledOften) {
+  MemoryStore store;
+  tests::run_rank_threads(2, [&](int rank) {
+    Engine engine(store, member(rank, 2), nullptr);
+    const auto first = start(engine, OperationKind::all_reduce, 100'000);
+    // 3000 calls and more, which take longer than the first looks.
+    for (int i = 0; i < 3000; ++i) engine.wait(engine.start({}), kNoLimit);
+    const auto last = start(engine, OperationKind::all_reduce, 100'000);
+    ASSERT_TRUE(first->wait() && last->wait()) << "rank " << rank;
+    EXPECT_EQ(static_cast<int>(*last->input()), 3);
+  });
+}
+
 TEST_P(Background, KeepsItsMemoryWhenEverybodyElseDropsIt) {
   MemoryStore store;
   tests::run_rank_threads(3, [&](int rank) {
