@@ -9,7 +9,6 @@
 #include "apps/train/choices.h"
 #include "apps/train/trainer_flags.h"
 #include "rondo/env/mesh.h"
-#include "rondo/parallel/server/uses_servers.h"
 
 namespace rondo {
 

@@ -7,6 +7,13 @@
 
 namespace rondo {
 
+// What one worker of parameter servers is, with a strategy that has them.
+enum class ServedWorker {
+  none,     // the strategy has no servers
+  process,  // a process, in a context of its own
+  group     // a group of ranks
+};
+
 // What command lines and help know of one entry of a registry (a strategy, a model, a kind of data, an
 // engine) without building it. It comes from the entry's own folder, and needs no libtorch to run.
 struct Declaration {
@@ -18,6 +25,7 @@ struct Declaration {
   // Of a strategy that trains on one process: what to do on several, as "use ddp". Empty where any number may
   // train.
   std::string on_several_processes = {};
+  ServedWorker worker = ServedWorker::none;  // of a strategy
 
   bool is_called(const std::string& text) const;  // by its name or an alias
 };

@@ -69,10 +69,10 @@ class Strategy {
   // Of a process that trains at its own pace, as a worker of parameter servers does: the steps that it did
   // before it was started again. 0 for others. After prepare().
   virtual std::uint64_t steps_before() const { return 0; }
-  // Whether this process has something to do after its last step for which the others must have done theirs,
-  // as the last validation of such a training. It calls wait_for_others() then.
-  virtual bool waits_for_others() const { return false; }
-  // Returns when all others have done their last step. Not collective.
+  // Whether parameter servers hold the weights, and this process is one of their workers.
+  virtual bool is_served() const { return false; }
+  // Of such a worker: returns when all others have done their last step. Not collective; for the one that has
+  // something to do then, as the last validation.
   virtual void wait_for_others() {}
 
   // For prepare() from now on: the strategy itself casts by this policy, and keeps the weights that the

@@ -5,7 +5,6 @@
 #include "rondo/env/environment.h"
 #include "rondo/parallel/grouped/group_place.h"
 #include "rondo/parallel/grouped/grouped_options.h"
-#include "rondo/parallel/server/uses_servers.h"
 
 namespace rondo {
 namespace {
@@ -26,9 +25,9 @@ class WaitForWorkers final : public Callback {
 
 }  // namespace
 
-TrainingPlace training_place(const std::string& strategy, const OptionValues& values, InitOptions& init) {
+TrainingPlace training_place(ServedWorker worker, const OptionValues& values, InitOptions& init) {
   TrainingPlace place;
-  if (!uses_servers(strategy)) return place;
+  if (worker == ServedWorker::none) return place;
   place.is_served = true;
   init.init_method = "alone";
   // Without a cluster the strategy itself says what is missing.
@@ -37,7 +36,7 @@ TrainingPlace training_place(const std::string& strategy, const OptionValues& va
   place.writes = cluster->index == 0;
   place.reader = place.worker = cluster->index;
   place.readers = static_cast<int>(cluster->workers.size());
-  if (strategy == "grouped") {
+  if (worker == ServedWorker::group) {
     const auto given = values.find("groups");
     const int groups = given == values.end() ? GroupedOptions().groups
                                              : static_cast<int>(parse_integer(given->second, "--groups"));
@@ -55,8 +54,8 @@ std::int64_t steps_done_before(const Strategy& strategy) {
   return static_cast<std::int64_t>(strategy.steps_before());
 }
 
-std::shared_ptr<Callback> wait_for_workers(Strategy& strategy) {
-  return strategy.waits_for_others() ? std::make_shared<WaitForWorkers>(strategy) : nullptr;
+std::shared_ptr<Callback> wait_for_workers(Strategy& strategy, const TrainingPlace& place) {
+  return place.is_served && !place.only_trains() ? std::make_shared<WaitForWorkers>(strategy) : nullptr;
 }
 
 }  // namespace rondo

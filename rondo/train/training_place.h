@@ -4,7 +4,7 @@
 #include <string>
 
 #include "rondo/backend/context.h"
-#include "rondo/options/option.h"
+#include "rondo/options/declaration.h"
 #include "rondo/strategy/strategy.h"
 #include "rondo/train/callback.h"
 
@@ -23,9 +23,9 @@ struct TrainingPlace {
   bool only_trains() const { return worker != 0; }
 };
 
-// Of a strategy with servers `init` becomes what gives this worker's context; `values` are the strategy's
-// options. Throws UsageError as env::read_cluster() does.
-TrainingPlace training_place(const std::string& strategy, const OptionValues& values, InitOptions& init);
+// Of a strategy with such workers. With servers `init` becomes what gives this worker's context; `values` are
+// the strategy's options. Throws UsageError as env::read_cluster() does.
+TrainingPlace training_place(ServedWorker worker, const OptionValues& values, InitOptions& init);
 
 // The file of a worker's rows of metrics: the chief's is metrics.jsonl.
 std::string metrics_file(const TrainingPlace& place);
@@ -35,6 +35,6 @@ std::int64_t steps_done_before(const Strategy& strategy);
 
 // After the last step the chief waits for the other workers, so that its last validation and checkpoint are
 // of the whole training. Null for other strategies and workers.
-std::shared_ptr<Callback> wait_for_workers(Strategy& strategy);
+std::shared_ptr<Callback> wait_for_workers(Strategy& strategy, const TrainingPlace& place);
 
 }  // namespace rondo

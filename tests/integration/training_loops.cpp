@@ -19,7 +19,6 @@
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/weights.h"
 #include "rondo/parallel/server/server_strategy.h"
-#include "rondo/parallel/server/uses_servers.h"
 #include "rondo/train/agreement.h"
 #include "rondo/train/training_place.h"
 
@@ -132,7 +131,7 @@ void loop_by_prepare(rondo::Strategy& strategy, const Task& task, const std::fil
     if (!std::isfinite(loss.mean.item<double>())) throw rondo::Error("the loss is not finite");
   };
   std::function<std::vector<at::Tensor>()> stored;
-  if (rondo::uses_servers(strategy.name())) stored = [&] { return stored_weights(directory, model); };
+  if (strategy.is_served()) stored = [&] { return stored_weights(directory, model); };
   const rondo::OwnTraining own{strategy.context(), *model.module, *prepared, *optimizer};
   train_and_go_back(
       strategy.context(), directory, stored, do_step, [&] { rondo::save(directory, own, 3); },
@@ -186,7 +185,8 @@ std::string trained(const std::string& way, const std::filesystem::path& directo
     if (result.fit.step != 3) throw rondo::Error("train_and_evaluate did not do its steps");
     return way;
   }
-  if (rondo::uses_servers(name)) {
+  const rondo::ServedWorker worker = rondo::all_strategies().declaration(name).worker;
+  if (worker != rondo::ServedWorker::none) {
     const auto cluster = rondo::env::read_cluster(rondo::env::process_environment());
     if (cluster && cluster->is_server) {
       rondo::server::run_task(*cluster);
@@ -194,7 +194,7 @@ std::string trained(const std::string& way, const std::filesystem::path& directo
     }
   }
   rondo::InitOptions init;
-  rondo::training_place(name, options, init);
+  rondo::training_place(worker, options, init);
   rondo::Context context = rondo::init(init);
   const auto strategy = rondo::all_strategies().make(name, context, options);
   std::string how = "the trainer";

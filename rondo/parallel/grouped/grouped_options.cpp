@@ -12,7 +12,8 @@ std::vector<Declaration> GroupedFolder::declarations() {
   table.include(ddp_strategy_table());
   return {{.name = "grouped",
            .summary = "groups of ranks: synchronous in a group, asynchronous between them through servers",
-           .options = table}};
+           .options = table,
+           .worker = ServedWorker::group}};
 }
 
 }  // namespace rondo

@@ -41,7 +41,8 @@ std::vector<Declaration> ServerFolder::declarations() {
             "power_sgd[:rank=R,start=S] or a hook of docs/codecs.md");
   return {{.name = "parameter_server",
            .summary = "servers hold the model and the optimizer; workers pull weights and push gradients",
-           .options = table}};
+           .options = table,
+           .worker = ServedWorker::process}};
 }
 
 }  // namespace rondo

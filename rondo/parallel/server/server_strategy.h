@@ -38,7 +38,7 @@ class ServerStrategy : public ProcessStrategy {
   int worker() const { return static_cast<int>(options_.worker); }
   // What follows needs a prepared model. Steps of this worker that were done before it was started again.
   std::uint64_t steps_before() const override { return steps_before_; }
-  bool waits_for_others() const override { return is_chief(); }
+  bool is_served() const override { return true; }
   void wait_for_others() override;
   server::ServerFigures figures() const;
 

@@ -7,7 +7,6 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/format/checkpoint_directory.h"
-#include "rondo/parallel/server/uses_servers.h"
 #include "rondo/train/callbacks/save_or_warn.h"
 
 namespace rondo {
@@ -20,10 +19,9 @@ WeightAverage::WeightAverage(Options options) : options_(std::move(options)) {
 }
 
 void WeightAverage::on_train_begin(Trainer& trainer, const FitPlan& plan) {
-  const std::string strategy(trainer.strategy().name());
-  if (uses_servers(strategy)) {
-    throw UsageError(str("averaged weights are of ranks that step together; with strategy ", strategy,
-                         " servers hold the weights of workers that do not"));
+  if (trainer.strategy().is_served()) {
+    throw UsageError(str("averaged weights are of ranks that step together; with strategy ",
+                         trainer.strategy().name(), " servers hold the weights of workers that do not"));
   }
   const Context& context = trainer.strategy().context();
   const std::filesystem::path own = options_.directory / checkpoint_name(plan.first_step);

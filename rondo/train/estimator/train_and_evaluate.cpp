@@ -7,7 +7,6 @@
 #include "rondo/env/cluster.h"
 #include "rondo/format/checkpoint_choice.h"
 #include "rondo/format/run_lock.h"
-#include "rondo/parallel/server/uses_servers.h"
 #include "rondo/server/task.h"
 #include "rondo/train/agreement.h"
 #include "rondo/train/callbacks/metrics_log.h"
@@ -44,7 +43,7 @@ std::shared_ptr<const Dataset> data_of(const InputFunction& input, const InputCo
 // A strategy of one process, for an evaluator.
 std::unique_ptr<Strategy> evaluation_strategy(const RunConfig& config, const Context& context) {
   const std::string& name = config.strategies.resolve(config.evaluation_strategy);
-  if (uses_servers(name))
+  if (config.strategies.declaration(name).worker != ServedWorker::none)
     throw UsageError(str("RunConfig::evaluation_strategy ", name, ": an evaluator has no parameter servers"));
   return config.strategies.make(name, context, config.evaluation_options);
 }
@@ -105,8 +104,12 @@ TrainAndEvaluateResult train_and_evaluate(const Estimator& estimator, const Trai
     return evaluate_as_evaluator(estimator, eval, config, train.fit.stop_requested);
 
   std::string name = config.training_strategy;
-  if (name != "auto") name = config.strategies.resolve(name);
-  if (uses_servers(name)) {
+  ServedWorker worker = ServedWorker::none;
+  if (name != "auto") {
+    name = config.strategies.resolve(name);
+    worker = config.strategies.declaration(name).worker;
+  }
+  if (worker != ServedWorker::none) {
     const auto cluster = env::read_cluster(environment);
     if (cluster && cluster->is_server) {
       server::run_task(*cluster);
@@ -114,7 +117,7 @@ TrainAndEvaluateResult train_and_evaluate(const Estimator& estimator, const Trai
     }
   }
   InitOptions own = config.init;
-  const TrainingPlace place = training_place(name, config.training_options, own);
+  const TrainingPlace place = training_place(worker, config.training_options, own);
   Context context = init(own);
   if (name == "auto") name = context.world_size() > 1 ? "ddp" : "one_device";
   const auto strategy = config.strategies.make(name, context, config.training_options);
@@ -147,7 +150,8 @@ TrainAndEvaluateResult train_and_evaluate(const Estimator& estimator, const Trai
     fit.validation_batch_size = eval.evaluate.batch_size;
     fit.validation_batches = eval.evaluate.batches;
   }
-  if (auto wait = wait_for_workers(*strategy)) fit.callbacks.insert(fit.callbacks.begin(), std::move(wait));
+  if (auto wait = wait_for_workers(*strategy, place))
+    fit.callbacks.insert(fit.callbacks.begin(), std::move(wait));
   fit.callbacks.push_back(
       std::make_shared<MetricsLog>(MetricsLog::Options{.file = config.directory / metrics_file(place)}));
   if (!place.only_trains()) {
