@@ -241,9 +241,9 @@ def _trained_cases():
         case("tokenizer.json", [*trains, *GPT, "--data", "text.txt", "--tokenizer", "tokenizer.json"], "data/byte_pairs_file"),
         case(f"mlp/{step}/model.safetensors", [*trains, *MLP, "--init-weights", f"mlp/{step}/model.safetensors"],
              "format/safetensors", names=("--init-weights",)),
-        case("net.pt", [*trains, "--model", "net.pt", *MLP[2:]], "models/model_file", mutations.BINARY),
+        case("net.pt", [*trains, "--model", "net.pt", *MLP[2:]], "models/model_file models/script", mutations.BINARY),
         case("net.pt", ["rondo-profile", "--model", "net.pt", "--model-config", '{"input_shape":[2],"classes":2}', "--passes", "1",
-                        "--largest", "16KiB", "--json", "out.json"], "models/model_file", mutations.BINARY),
+                        "--largest", "16KiB", "--json", "out.json"], "models/model_file models/script", mutations.BINARY),
         case("profile.json", [*planned, "--plan", "plan.json", "--profile", "profile.json"],
              "cost/profile_json apps/train/planned_training", names=("plan", "--")),
         case("plan.json", [*planned, "--plan", "plan.json"], "cost/step_plan parallel/sharded/sharded_strategy", names=("plan", "--")),
@@ -350,7 +350,6 @@ OTHER_READERS = {
                      "train/parts_saver", "train/trainer"), _TOLD),
     **dict.fromkeys(("apps/doctor/machine_checks", "channel/memory_room", "launch/cpu_binding", "launch/port"), _SYSTEM),
     **dict.fromkeys(("base/json_strict", "base/regular_file"), _TOOLS),
-    "apps/export/main": "the archive that rondo export has just written",
 }
 
 
