@@ -19,7 +19,7 @@ using Table = OptionsOf<TrainFlags>;
 // Names of entries, and of aliases, for a flag that chooses one.
 std::vector<std::string> names_of(const std::vector<Declaration>& entries, bool with_auto) {
   std::vector<std::string> names;
-  if (with_auto) names.push_back("auto");
+  if (with_auto) names.emplace_back("auto");
   for (const Declaration& entry : entries) {
     names.push_back(entry.name);
     names.insert(names.end(), entry.aliases.begin(), entry.aliases.end());

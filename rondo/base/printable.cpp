@@ -63,7 +63,9 @@ bool inside_a_character(std::string_view text, std::size_t at) {
 std::string without_place(std::string line) {
   const std::size_t begin = line.find("[enforce fail at "), end = line.find("] ", begin);
   const std::size_t condition = line.find(". ", end);
-  return begin == line.npos || condition == line.npos ? line : line.erase(begin, condition + 2 - begin);
+  return begin == std::string::npos || condition == std::string::npos
+             ? line
+             : line.erase(begin, condition + 2 - begin);
 }
 
 }  // namespace

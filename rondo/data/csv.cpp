@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "rondo/base/error.h"
+#include "rondo/base/text.h"
 #include "rondo/data/csv_reader.h"
 #include "rondo/data/data_files.h"
 #include "rondo/data/mapped_input.h"

@@ -165,9 +165,7 @@ std::vector<ModelLayer> BertEncoderImpl::layers() {
 
 at::Tensor BertEncoderImpl::forward(const BertInput& input) {
   auto [hidden, mask] = embed(input);
-  for (std::size_t i = 0; i < layers_->size(); ++i) {
-    hidden = layers_->at<Unit<BertLayer>::Impl>(i).forward(hidden, mask);
-  }
+  for (const auto& layer : *layers_) hidden = layer->as<Unit<BertLayer>>()->forward(hidden, mask);
   return hidden;
 }
 
