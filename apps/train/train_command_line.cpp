@@ -46,8 +46,9 @@ OptionValues values_of_file(const std::string& path, const FlagSet& flags, const
     std::replace(name.begin(), name.end(), '_', '-');
     if (flags.find(name) == nullptr)
       throw UsageError(str("--config ", path, ": '", key, "' is not a flag of rondo train"));
-    if (value.is_null() || value == "" || (value.is_array() && value.empty()) || given.contains(name))
-      continue;
+    const bool is_empty = value.is_null() || (value.is_array() && value.empty()) ||
+                          (value.is_string() && value.get_ref<const std::string&>().empty());
+    if (is_empty || given.contains(name)) continue;
     const auto alternative = kAlternatives.find(name);
     if (alternative != kAlternatives.end() && given.contains(alternative->second)) continue;
     values[name] = flag_text(value);
