@@ -42,16 +42,11 @@ int option_or(const TrainFlags& flags, const char* name, int otherwise) {
                                       : static_cast<int>(parse_integer(found->second, str("--", name)));
 }
 
-ServedWorker worker_of(const TrainFlags& flags) {
-  const std::vector<Declaration> strategies = declared_strategies();
-  const Declaration* const chosen = find_declaration(strategies, flags.strategy);
-  return chosen == nullptr ? ServedWorker::none : chosen->worker;
-}
-
 // A launcher or scheduler has made this process one rank of several.
 bool is_a_rank(const TrainFlags& flags) {
   const env::EnvironmentMap environment = env::process_environment();
-  if (worker_of(flags) != ServedWorker::none) return env::read_cluster(environment).has_value();
+  if (worker_of(declared_strategies(), flags.strategy) != ServedWorker::none)
+    return env::read_cluster(environment).has_value();
   if (env::started_by_launcher(environment)) return true;
   const env::Identity self = env::discover(environment);
   env::require_served_role(self);
@@ -117,7 +112,7 @@ void refuse_several_processes(const TrainFlags& flags) {
 
 // Workers and servers are this program once more: which of them each is, it finds in TF_CONFIG.
 int start_served_training(const TrainFlags& flags, const std::vector<std::string>& arguments) {
-  const bool grouped = worker_of(flags) == ServedWorker::group;
+  const bool grouped = worker_of(declared_strategies(), flags.strategy) == ServedWorker::group;
   if (flags.average_weights > 0) {
     throw UsageError(str("--average-weights ", flags.average_weights, ": with --strategy ", flags.strategy,
                          " servers hold the weights of workers that do not step together; leave it out"));
@@ -148,7 +143,7 @@ int start_served_training(const TrainFlags& flags, const std::vector<std::string
 
 int start_training(const TrainFlags& flags, const std::vector<std::string>& arguments) {
   const bool evaluates = env::is_evaluator(env::process_environment());
-  const bool served = worker_of(flags) != ServedWorker::none && !evaluates;
+  const bool served = worker_of(declared_strategies(), flags.strategy) != ServedWorker::none && !evaluates;
   if (served) {
     const env::EnvironmentMap environment = env::process_environment();
     const auto cluster = env::read_cluster(environment);

@@ -48,12 +48,6 @@
 namespace rondo {
 namespace {
 
-ServedWorker worker_of(const TrainFlags& flags, const StrategyRegistry& strategies) {
-  const std::vector<Declaration> declared = strategies.declarations();
-  const Declaration* const chosen = find_declaration(declared, flags.strategy);
-  return chosen == nullptr ? ServedWorker::none : chosen->worker;
-}
-
 // The tracker's own message would advise another strategy, and those come later.
 Model make_model_within_limit(const TrainFlags& flags, const std::function<Model()>& make) {
   const MemoryScope scope(MemoryCategory::parameters);
@@ -337,7 +331,8 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags,
     throw UsageError(str("--sync-batch-norm is for one replica a process: strategy ", strategy->name(),
                          " has ", shard.replicas, ", whose batch norms each see their own part; use ddp"));
   }
-  if (flags.sync_batch_norm && worker_of(flags, strategies) == ServedWorker::process) {
+  if (flags.sync_batch_norm &&
+      worker_of(strategies.declarations(), flags.strategy) == ServedWorker::process) {
     throw UsageError(
         "--sync-batch-norm: workers of strategy parameter_server do not wait for each other, so each "
         "normalises "
@@ -395,7 +390,8 @@ ExitCode run_training(const TrainFlags& flags, const StrategyRegistry& strategie
   init_options.backend = flags.engine;
   if (flags.deterministic) init_options.deterministic = true;
   init_options.timeout = parse_duration(flags.timeout, "--timeout");
-  const TrainingPlace place = training_place(worker_of(flags, strategies), flags.options, init_options);
+  const TrainingPlace place =
+      training_place(worker_of(strategies.declarations(), flags.strategy), flags.options, init_options);
   const Context context = init(init_options);
   try {
     return train_in(context, place, flags, strategies);

@@ -12,6 +12,10 @@ namespace rondo {
 // terminal's cursor, and no longer than `longest` bytes or so: what is left out of the middle is counted.
 std::string printable(std::string_view text, std::size_t longest = 120);
 
+// Bytes of the character that `text`, which is not empty, begins with; 0 where that is no UTF-8: cut, too
+// long for its value, a surrogate or beyond U+10FFFF.
+std::size_t utf8_length(std::string_view text);
+
 bool is_utf8(std::string_view text);
 
 // What an error says, without what libtorch's errors carry besides: the stack of calls behind the message and

@@ -68,6 +68,15 @@ const DataKind& choose(const std::string& kind, const std::string& path) {
   throw UsageError(str("unknown kind of data '", kind, "', expected auto, ", join(data_kinds(), ", ")));
 }
 
+// They are kept as JSON, which is UTF-8.
+void check_class_names(const DatasetInfo& info) {
+  for (const std::string& name : info.class_names) {
+    if (!is_utf8(name))
+      throw DataError(str("'", info.source, "': the class '", printable(name),
+                          "' is not UTF-8; convert the file (iconv -t UTF-8), or name its folder anew"));
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> data_kinds() {
@@ -85,19 +94,6 @@ std::shared_ptr<const WordPiece> open_tokenizer(const DataOptions& options) {
   return std::make_shared<const WordPiece>(
       WordPiece::from_file(options.vocabulary_file, {.lower_case = options.lower_case}));
 }
-
-namespace {
-
-// They are kept as JSON, which is UTF-8.
-void check_class_names(const DatasetInfo& info) {
-  for (const std::string& name : info.class_names) {
-    if (!is_utf8(name))
-      throw DataError(str("'", info.source, "': the class '", printable(name),
-                          "' is not UTF-8; convert the file (iconv -t UTF-8), or name its folder anew"));
-  }
-}
-
-}  // namespace
 
 OpenedData open_data(const std::string& kind, const std::string& path, const DataOptions& options) {
   try {

@@ -4,6 +4,7 @@
 #include <array>
 #include <span>
 
+#include "rondo/base/printable.h"
 #include "rondo/data/category_tables.h"
 #include "rondo/data/unicode_tables.h"
 
@@ -23,26 +24,10 @@ const Entry* find(std::span<const Entry> entries, char32_t character) {
   return found != entries.end() && found->from == character ? &*found : nullptr;
 }
 
-// Length of the sequence that `text` begins with; 0 when it is none, too long for its value, a surrogate or
-// beyond U+10FFFF.
-std::size_t sequence_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return 1;
-  const std::size_t length = first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
-  if (length == 0 || length > text.size()) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  const bool impossible = (first == 0xE0 && byte(1) < 0xA0) || (first == 0xED && byte(1) >= 0xA0) ||
-                          (first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) >= 0x90);
-  return impossible ? 0 : length;
-}
-
 }  // namespace
 
 char32_t next(std::string_view text, std::size_t& position) {
-  const std::size_t length = sequence_length(text.substr(position));
+  const std::size_t length = utf8_length(text.substr(position));
   if (length == 0) {
     ++position;
     return kReplacement;
@@ -57,7 +42,7 @@ char32_t next(std::string_view text, std::size_t& position) {
 
 std::optional<std::size_t> find_invalid(std::string_view text) {
   for (std::size_t position = 0; position < text.size();) {
-    const std::size_t length = sequence_length(text.substr(position));
+    const std::size_t length = utf8_length(text.substr(position));
     if (length == 0) return position;
     position += length;
   }

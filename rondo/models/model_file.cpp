@@ -101,9 +101,7 @@ void check_signature(const torch::jit::Module& module, const std::string& path) 
 }
 
 Model model_of_script(const ModelFile& file) {
-  torch::jit::Module script = load_script(file.path);
-  // Files of Python are often saved for inference.
-  script.train();
+  const torch::jit::Module script = load_script(file.path);
   check_signature(script, file.path);
   return as_model(script);
 }

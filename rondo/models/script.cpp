@@ -115,7 +115,10 @@ torch::jit::Module script_of(const Model& model, const at::Tensor& example, bool
 
 torch::jit::Module load_script(const std::string& path) {
   try {
-    return torch::jit::load(path, c10::kCPU);
+    torch::jit::Module script = torch::jit::load(path, c10::kCPU);
+    // Files of Python are often saved for inference.
+    script.train();
+    return script;
   } catch (const std::exception& error) {  // of the archive: c10::Error; of the code in it: ErrorReport
     throw UsageError(str("--model ", path,
                          " is no TorchScript file (torch.jit.save): ", printable(plain_message(error), 400)));

@@ -23,7 +23,8 @@ namespace rondo {
 // with other outputs than tensors that the tracer can follow.
 torch::jit::Module script_of(const Model& model, const at::Tensor& example, bool& any_batch);
 
-// The module in a file of torch.jit.save, on the CPU. Throws UsageError that names `path`.
+// The module in a file of torch.jit.save, on the CPU and in training mode. Throws UsageError that names
+// `path`.
 torch::jit::Module load_script(const std::string& path);
 
 }  // namespace rondo

@@ -17,6 +17,11 @@ const Declaration* find_declaration(const std::vector<Declaration>& entries, con
   return found == entries.end() ? nullptr : &*found;
 }
 
+ServedWorker worker_of(const std::vector<Declaration>& strategies, const std::string& name) {
+  const Declaration* const found = find_declaration(strategies, name);
+  return found == nullptr ? ServedWorker::none : found->worker;
+}
+
 std::vector<std::string> takers_of(const std::vector<Declaration>& entries, const std::string& option) {
   std::vector<std::string> names;
   for (const Declaration& entry : entries) {

@@ -33,6 +33,9 @@ struct Declaration {
 // The entry of this name or alias; null when there is none.
 const Declaration* find_declaration(const std::vector<Declaration>& entries, const std::string& name);
 
+// What a worker is with the strategy of this name or alias; none where there is no such entry, as for "auto".
+ServedWorker worker_of(const std::vector<Declaration>& strategies, const std::string& name);
+
 // The entries that have an option of this name.
 std::vector<std::string> takers_of(const std::vector<Declaration>& entries, const std::string& option);
 

@@ -125,7 +125,9 @@ TEST(Printable, LetsNothingReachTheTerminal) {
   EXPECT_EQ(printable("layer.0 \xc3\xa4\n"), "layer.0 \xc3\xa4\n");
   EXPECT_EQ(printable("a\x1b[2J\r\x7f"), "a\\x1b[2J\\x0d\\x7f");
   EXPECT_TRUE(is_utf8("layer.0 \xc3\xa4\n"));
-  EXPECT_FALSE(is_utf8("a\xc3"));
+  // Cut, too long for its value, a surrogate, beyond U+10FFFF: none of it is in JSON.
+  for (const char* text : {"a\xc3", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80"})
+    EXPECT_FALSE(is_utf8(text)) << printable(text);
   EXPECT_EQ(printable("\xff\xc3"), "\\xff\\xc3");
   EXPECT_EQ(printable("\xc2\x9b"), "\\xc2\\x9b");  // U+009B, which some terminals take for ESC [
   const std::string cut = printable(std::string(10'000, 'a') + "the end", 120);

@@ -104,11 +104,8 @@ TrainAndEvaluateResult train_and_evaluate(const Estimator& estimator, const Trai
     return evaluate_as_evaluator(estimator, eval, config, train.fit.stop_requested);
 
   std::string name = config.training_strategy;
-  ServedWorker worker = ServedWorker::none;
-  if (name != "auto") {
-    name = config.strategies.resolve(name);
-    worker = config.strategies.declaration(name).worker;
-  }
+  if (name != "auto") name = config.strategies.resolve(name);
+  const ServedWorker worker = worker_of(config.strategies.declarations(), name);
   if (worker != ServedWorker::none) {
     const auto cluster = env::read_cluster(environment);
     if (cluster && cluster->is_server) {
