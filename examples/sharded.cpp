@@ -65,7 +65,7 @@ int main(int argc, char** argv) {
       std::cout << "step " << step + 1 << " loss " << loss.item<float>() << "\n";
   }
 
-  const rondo::SummonFullParams full(*prepared);  // rondo: whole parameters for a while
+  const rondo::SummonFullParams full(*prepared);  // rondo: full parameters for a while
   std::cout << "rank " << context.rank() << " sum of weights " << std::hexfloat
             << model->layers[0]->linear->weight.sum().item<float>() << std::endl;
   context.shutdown();  // rondo: waits for the other ranks; may be left out

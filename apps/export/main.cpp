@@ -16,6 +16,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/output.h"
 #include "rondo/base/text.h"
+#include "rondo/checkpoint/assign_tensors.h"
 #include "rondo/checkpoint/tensor_file.h"
 #include "rondo/format/file.h"
 #include "rondo/models/example_batch.h"

@@ -33,15 +33,15 @@ nlohmann::ordered_json json_of(OptionKind kind, const std::string& text) {
   return text;
 }
 
-// What "auto" may come to mean shares the options of the largest: --strategy of ddp, --backend of
-// hierarchical. Null for what is not known by name.
+// What "auto" may come to mean shares the options of the largest: --strategy of that for several processes,
+// --backend of the engine across hosts. Null for what is not known by name.
 const Declaration* chosen_entry(const TrainChoices& choices, const Choice& choice, std::string name) {
   const std::vector<Declaration>& entries = choices.*choice.entries;
   const std::string flag = choice.flag;
   if (flag == "model") return find_model_declaration(entries, name);
-  if (flag == "strategy" && name == "auto") name = "ddp";
+  if (flag == "strategy" && name == "auto") name = strategy_of_auto(/*several_processes=*/true);
   if (flag == "backend") {
-    if (name == "auto") name = "hierarchical";
+    if (name == "auto") name = engine_of_auto(/*one_host=*/false);
     static const Declaration of_module{.name = "of a module", .summary = "has no options that rondo knows"};
     const EngineText engine{std::string(trim(name.substr(0, name.find('('))))};
     if (is_of_module(engine)) return &of_module;
@@ -188,6 +188,14 @@ std::string FlagSet::engine(const TrainFlags& flags) const {
   const std::string engine = engine_with_options(chosen.name, options);
   check_engine(engine, "--backend", choices_.engines);
   return engine;
+}
+
+void FlagSet::ask_strategy(TrainFlags& flags) const {
+  const Declaration* const chosen = find_declaration(choices_.strategies, flags.strategy);
+  if (chosen == nullptr) return;  // auto: one replica, without a plan
+  flags.is_planned = chosen->is_planned;
+  if (chosen->replicas_per_process)
+    flags.replicas = chosen->replicas_per_process(flags.options_in(chosen->options));
 }
 
 nlohmann::ordered_json FlagSet::configuration(const TrainFlags& flags) const {

@@ -41,6 +41,9 @@ class FlagSet {
   // TrainFlags::engine. Throws UsageError for an engine in an option that is none.
   std::string engine(const TrainFlags& flags) const;
 
+  // TrainFlags::replicas and is_planned: what the chosen strategy declares.
+  void ask_strategy(TrainFlags& flags) const;
+
   // TrainFlags::configuration.
   nlohmann::ordered_json configuration(const TrainFlags& flags) const;
 

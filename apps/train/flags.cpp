@@ -150,7 +150,10 @@ void add_precision_flags(Table& table) {
 }
 
 void add_process_flags(Table& table, const TrainChoices& choices) {
-  const OptionNeed planned{"strategy", {"planned"}};
+  OptionNeed planned{"strategy", {}};
+  for (const Declaration& strategy : choices.strategies) {
+    if (strategy.is_planned) planned.values.push_back(strategy.name);
+  }
   table.begin_group("Processes");
   table.add("nproc-per-node", &Flags::nproc_per_node, "Start this many processes on this host", above_zero())
       .is_common = true;
@@ -279,20 +282,11 @@ bool belongs_to_training(const std::string& flag) {
   return std::find(others.begin(), others.end(), flag) == others.end();
 }
 
-int replicas_per_process(const TrainFlags& flags) {
-  if (const auto devices = flags.options.find("devices"); devices != flags.options.end())
-    return static_cast<int>(split(devices->second, ',').size());
-  const auto replicas = flags.options.find("replicas");
-  return replicas == flags.options.end() ? 1
-                                         : static_cast<int>(parse_integer(replicas->second, "--replicas"));
-}
-
 std::int64_t batch_size_per_replica(const TrainFlags& flags, int world_size) {
   if (!flags.global_batch_size) return *flags.batch_size;
-  const int replicas = replicas_per_process(flags);
-  const std::int64_t parts = world_size * replicas * flags.accumulate;
+  const std::int64_t parts = world_size * flags.replicas * flags.accumulate;
   if (*flags.global_batch_size % parts == 0) return *flags.global_batch_size / parts;
-  const std::string each = replicas > 1 ? str(" x ", replicas, " replicas") : "";
+  const std::string each = flags.replicas > 1 ? str(" x ", flags.replicas, " replicas") : "";
   const std::string passes = flags.accumulate > 1 ? str(" x ", flags.accumulate, " accumulated passes") : "";
   throw UsageError(str("--global-batch-size ", *flags.global_batch_size, " does not divide by ", world_size,
                        " ranks", each, passes, "; the nearest that do are ",
@@ -317,9 +311,10 @@ Mesh mesh_of(const TrainFlags& flags, int world_size) {
   return ordered_mesh(mesh, world_size);
 }
 
+std::string strategy_of_auto(bool several_processes) { return several_processes ? "ddp" : "one_device"; }
+
 std::string strategy_name(const TrainFlags& flags, int world_size) {
-  if (flags.strategy != "auto") return flags.strategy;
-  return world_size > 1 ? "ddp" : "one_device";
+  return flags.strategy == "auto" ? strategy_of_auto(world_size > 1) : flags.strategy;
 }
 
 }  // namespace rondo

@@ -101,6 +101,8 @@ struct TrainFlags : TrainerFlags {
   // What was given of the options of strategies, models, kinds of data and engines, as text.
   OptionValues options;
   std::string engine = "auto";  // `backend` with its options, for InitOptions::backend
+  int replicas = 1;             // of the model in each process, as the strategy takes its options
+  bool is_planned = false;      // the strategy follows a plan
   // All of this that describes a training, by flag names with '_' (no run directory, no resume). Given back
   // with --config it means the same training.
   nlohmann::ordered_json configuration = {};
@@ -115,9 +117,6 @@ OptionsOf<TrainFlags> train_flags_table(const TrainChoices& choices);
 // Whether a flag describes the training, rather than this call of the program.
 bool belongs_to_training(const std::string& flag);
 
-// Replicas of the model in each process, from --replicas or --devices.
-int replicas_per_process(const TrainFlags& flags);
-
 // Samples per replica and forward pass, from --batch-size or --global-batch-size. Throws UsageError when the
 // global batch does not divide.
 std::int64_t batch_size_per_replica(const TrainFlags& flags, int world_size);
@@ -129,7 +128,9 @@ std::vector<std::string> data_paths(const TrainFlags& flags);
 // all along "data". Throws UsageError for another number of ranks.
 Mesh mesh_of(const TrainFlags& flags, int world_size);
 
-// The strategy's name with "auto" replaced: ddp for several processes.
+// What --strategy auto is.
+std::string strategy_of_auto(bool several_processes);
+// The strategy's name with "auto" replaced.
 std::string strategy_name(const TrainFlags& flags, int world_size);
 
 }  // namespace rondo

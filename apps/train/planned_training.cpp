@@ -22,7 +22,7 @@
 #include "rondo/parallel/served_mesh_options.h"
 #include "rondo/parallel/sharded/sharded_options.h"
 #include "rondo/plan/mesh/mesh_plan.h"
-#include "rondo/profile/plan_for.h"
+#include "rondo/profile/plan_of_profile.h"
 #include "rondo/train/agreement.h"
 
 namespace rondo {
@@ -30,10 +30,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What strategy planned is told.
+// What the planned strategy is told.
 ShardedOptions sharded_options(const TrainFlags& flags) {
   const std::vector<Declaration> declared = ShardedFolder::declarations();
-  const OptionTable& table = find_declaration(declared, "planned")->options;
+  const OptionTable& table = find_declaration(declared, flags.strategy)->options;
   return *static_cast<const ShardedOptions*>(table.read(flags.options_in(table)).get());
 }
 
@@ -126,7 +126,7 @@ Prediction prediction_of(const Json& plan, const cost::StepPlan& file, const cos
 // What the user waits for.
 void say(const TrainFlags& flags, const Context& context, const std::string& text) {
   if (context.rank() != 0 || flags.progress == "off") return;
-  std::fprintf(stderr, "planned: %s\n", text.c_str());
+  std::fprintf(stderr, "%s: %s\n", flags.strategy.c_str(), text.c_str());
   std::fflush(stderr);
 }
 
@@ -188,7 +188,7 @@ Json make_plan_json(const TrainFlags& flags, const cost::Profile& profile, int r
   if (!chooses_mesh(flags))
     return plan_of_profile(profile, ranks, limit, plan_for_options(flags), limit_name);
   plan::MeshSearch search;
-  search.refusal = [](const Mesh& mesh) { return mesh_refusal(mesh, "planned"); };
+  search.refusal = [&](const Mesh& mesh) { return mesh_refusal(mesh, flags.strategy); };
   int replicas = ranks;
   if (!flags.mesh.empty()) {
     search.mesh = mesh_of(flags, ranks);
@@ -251,26 +251,27 @@ JobPlan plan_from_file(const TrainFlags& flags, const Context& context) {
 }  // namespace
 
 std::int64_t profiled_batch_size(const TrainFlags& flags, int world_size) {
-  if (flags.strategy != "planned" || flags.mesh.empty()) return batch_size_per_replica(flags, world_size);
+  if (!flags.is_planned || flags.mesh.empty()) return batch_size_per_replica(flags, world_size);
   const int replicas = replicas_of(mesh_of(flags, world_size));
   return std::max<std::int64_t>(1, batch_size_per_replica(flags, replicas) * replicas / world_size);
 }
 
 JobPlan plan_job(const TrainFlags& flags, const Context& context, const RunDirectory& run,
                  const std::function<JobToPlan()>& job) {
-  if (flags.strategy != "planned") return {};
+  if (!flags.is_planned) return {};
   if (!plan_file(flags).empty()) return plan_from_file(flags, context);
   run_agreed(context, [&] {
     if (flags.memory_limit.empty())
       throw UsageError(
-          "--strategy planned needs --plan FILE, which `rondo plan` writes, or --memory-limit SIZE to plan "
-          "for");
+          str("--strategy ", flags.strategy,
+              " needs --plan FILE, which `rondo plan` writes, or --memory-limit SIZE to plan for"));
     if (context.world_size() == 1)
-      throw UsageError("--strategy planned plans for several processes; give --nproc-per-node 2 or more");
+      throw UsageError(str("--strategy ", flags.strategy,
+                           " plans for several processes; give --nproc-per-node 2 or more"));
     if (flags.checkpoint_activations != "none")
-      throw UsageError(str("--checkpoint-activations ", flags.checkpoint_activations,
-                           ": with --strategy planned the plan says which units are checkpointed; leave the "
-                           "flag out"));
+      throw UsageError(str("--checkpoint-activations ", flags.checkpoint_activations, ": with --strategy ",
+                           flags.strategy,
+                           " the plan says which units are checkpointed; leave the flag out"));
   });
   run_agreed(context, [&] {
     const OptionTable cuts = PipelineFolder::declarations().front().options;

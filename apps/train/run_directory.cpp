@@ -73,7 +73,7 @@ RunDirectory find_run_directory(const TrainFlags& flags, bool writes) {
   return run;
 }
 
-void RunDirectoryWriter::on_train_begin(Trainer& trainer, const FitPlan&) {
+void RunDirectoryWriter::on_train_begin(Trainer& trainer, const FitOutline&) {
   const Context& context = trainer.strategy().context();
   run_agreed(context, [&] {
     if (context.rank() != 0) return;

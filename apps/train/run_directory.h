@@ -43,7 +43,7 @@ class RunDirectoryWriter final : public Callback {
   RunDirectoryWriter(RunDirectory run, RunFiles files) : run_(std::move(run)), files_(std::move(files)) {}
   std::string name() const override { return "run_directory"; }
   // Throws AgreedError on all ranks.
-  void on_train_begin(Trainer& trainer, const FitPlan& plan) override;
+  void on_train_begin(Trainer& trainer, const FitOutline& outline) override;
 
  private:
   RunDirectory run_;

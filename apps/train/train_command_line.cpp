@@ -97,6 +97,7 @@ void complete(const FlagSet& set, TrainFlags& flags, bool needs_data = true) {
   set.refuse_without_effect(flags);
   flags.model = absolute_model_name(flags.model);  // the run may be read from another folder
   flags.engine = set.engine(flags);
+  set.ask_strategy(flags);
   flags.configuration = set.configuration(flags);
 }
 

@@ -5,6 +5,7 @@
 #include "apps/train/job.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/models/model_options.h"
 #include "rondo/nn/weighted_loss.h"
 #include "rondo/train/callbacks/csv_log.h"
 #include "rondo/train/callbacks/early_stopping.h"
@@ -41,6 +42,10 @@ std::vector<Metric> chosen_metrics(const TrainFlags& flags, const DatasetInfo& i
 
 LossFunction chosen_loss(const TrainFlags& flags, const DatasetInfo& info) {
   const std::string loss = loss_name(flags, info);
+  if (loss == "nll" && !model_file(flags.model)) {
+    throw UsageError(str("--loss nll is of logarithms of probabilities, and --model ", flags.model,
+                         " gives logits: use cross_entropy"));
+  }
   if (flags.class_weights.empty()) return make_loss(loss);
   if (loss != "cross_entropy")
     throw UsageError(str("--class-weights are weights of cross_entropy, and the loss is ", loss));

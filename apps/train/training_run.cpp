@@ -111,7 +111,7 @@ FitOptions fit_options(const TrainFlags& flags, const TrainingPlace& place, cons
   options.validation_batch_size = flags.eval_batch_size;
   options.validation_batches = flags.eval_batches;
   // A plan leaves room for its own batch.
-  if (flags.strategy == "planned")
+  if (flags.is_planned)
     options.validation_batch_size = std::min(options.validation_batch_size, options.batch_size);
   options.stop_requested = stop_requested;
 
@@ -229,11 +229,10 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags,
       if (own != readers.end()) place.reader = static_cast<int>(own - readers.begin());
     }
   };
-  const bool is_planned = flags.strategy == "planned";
   if (place.is_served) {
     log::set_prefix(str("worker ", place.reader));
   } else {
-    lie_on([&] { return is_planned ? Mesh() : mesh_of(flags, context.world_size()); });
+    lie_on([&] { return flags.is_planned ? Mesh() : mesh_of(flags, context.world_size()); });
   }
 
   const RestartMemory memory(flags, place, context);
@@ -253,7 +252,7 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags,
     strategy_named = strategies.resolve(strategy_name(flags, context.world_size()));
     // What several processes would refuse (a codec that is not known) one does too.
     if (flags.strategy == "auto" && context.mesh().size() == 1)
-      make_strategy(flags, strategies, "ddp", context);
+      make_strategy(flags, strategies, strategy_of_auto(/*several_processes=*/true), context);
     device = device_of(flags.device, context.local_rank());
     resolve(precision_options(flags));
     overrides = model_overrides(flags);

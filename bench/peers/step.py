@@ -272,7 +272,7 @@ def make_optimizer(parameters, arguments):
     if arguments.strategy == "tensor":
         from torch.distributed.tensor import DTensor
 
-        # The fused step takes no mixture of divided and whole parameters.
+        # The fused step takes no mixture of divided and full parameters.
         parameters = list(parameters)
         groups = [[p for p in parameters if isinstance(p, DTensor) == divided] for divided in (True, False)]
         return kind([{"params": group} for group in groups], **settings)

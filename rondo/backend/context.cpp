@@ -9,6 +9,7 @@
 #include <set>
 
 #include "rondo/backend/deterministic.h"
+#include "rondo/backend/engine/engine_text.h"
 #include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/membership.h"
 #include "rondo/backend/network.h"
@@ -162,8 +163,7 @@ Context init(const InitOptions& options) {
   state->places = find_places(identity, options, state->store);
   const bool one_host = state->places.one_host();
   if (!one_host) state->local_address = local_address_towards(identity.master_addr);
-  state->backend_name =
-      options.backend == "auto" ? (one_host ? "native" : "hierarchical(native, gloo)") : options.backend;
+  state->backend_name = options.backend == "auto" ? engine_of_auto(one_host) : options.backend;
 
   StoreFromC10d store(state->store);
   state->deterministic =

@@ -7,6 +7,7 @@ namespace rondo {
 namespace {
 
 thread_local int replica_of_thread = 0;
+thread_local int rank_of_thread = 0;  // its replica
 
 // Numbers in use. Of the process, as threads are.
 struct ReplicaNumbers {
@@ -33,17 +34,24 @@ int take_lowest_number() {
 
 int this_replica() noexcept { return replica_of_thread; }
 
-void detail::enter_replica(int number) noexcept { replica_of_thread = number; }
+int replica_of_this_rank() noexcept { return rank_of_thread; }
 
-Replica::Replica() : number_(take_lowest_number()) {}
+void detail::enter_replica(int number, int rank) noexcept {
+  replica_of_thread = number;
+  rank_of_thread = rank;
+}
+
+Replica::Replica() : number_(take_lowest_number()), rank_(number_) {}
+
+Replica::Replica(int rank) : number_(take_lowest_number()), rank_(rank) {}
 
 Replica::~Replica() {
-  if (replica_of_thread == number_) replica_of_thread = 0;
+  if (replica_of_thread == number_) detail::enter_replica(0, 0);
   ReplicaNumbers& numbers = replica_numbers();
   const std::lock_guard lock(numbers.mutex);
   numbers.taken.erase(number_);
 }
 
-void Replica::enter() const { detail::enter_replica(number_); }
+void Replica::enter() const { detail::enter_replica(number_, rank_); }
 
 }  // namespace rondo

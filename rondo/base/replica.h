@@ -12,10 +12,16 @@ namespace rondo {
 // The number under which the calling thread works.
 int this_replica() noexcept;
 
+// The number of the rank for which the calling thread works: this_replica(), but in the threads of a rank
+// with several replicas the one of that rank.
+int replica_of_this_rank() noexcept;
+
 // A number for as long as the object lives: the lowest that no other one has. Any thread.
 class Replica {
  public:
   Replica();
+  // One of several replicas of the rank with number `rank`.
+  explicit Replica(int rank);
   // The calling thread goes back to number 0 if it works under this one.
   ~Replica();
   Replica(const Replica&) = delete;
@@ -27,19 +33,21 @@ class Replica {
 
  private:
   int number_;
+  int rank_;
 };
 
 namespace detail {
-void enter_replica(int number) noexcept;
+void enter_replica(int number, int rank) noexcept;
 }
 
-// A thread that works under the number of the thread that starts it.
+// A thread that works under the numbers of the thread that starts it.
 template <class Body>
 std::thread replica_thread(Body body) {
-  return std::thread([number = this_replica(), body = std::move(body)]() mutable {
-    detail::enter_replica(number);
-    body();
-  });
+  return std::thread(
+      [number = this_replica(), rank = replica_of_this_rank(), body = std::move(body)]() mutable {
+        detail::enter_replica(number, rank);
+        body();
+      });
 }
 
 }  // namespace rondo

@@ -130,7 +130,7 @@ class SharedMemoryChannel::Transfers {
       const Moved result = move(transfer);
       moved |= result.moved;
       completed |= result.complete;
-      if (result.moved) channel_.ring_bell(transfer.message->peer);
+      if (result.moved) channel_.notify(transfer.message->peer);
       if (result.complete)
         transfer.message = nullptr;
       else
@@ -295,10 +295,10 @@ SharedMemoryChannel::~SharedMemoryChannel() {
   if (ranks_.size() != static_cast<std::size_t>(options_.size)) return;
   RankFile& own = file(options_.rank);
   if (own.state.load() == RankState::active) own.state.store(RankState::left);
-  for (int r = 0; r < options_.size; ++r) ring_bell(r);
+  for (int r = 0; r < options_.size; ++r) notify(r);
 }
 
-void SharedMemoryChannel::ring_bell(int peer) const {
+void SharedMemoryChannel::notify(int peer) const {
   RankFile& other = file(peer);
   if (other.sleeping.load() == 0) return;
   other.wakeup.fetch_add(1);
@@ -446,7 +446,7 @@ void SharedMemoryChannel::throw_timeout(Duration waited) const {
 
 void SharedMemoryChannel::fail(const std::exception_ptr& error) {
   record(file(options_.rank), describe_failure(error, options_.rank));
-  for (int r = 0; r < options_.size; ++r) ring_bell(r);
+  for (int r = 0; r < options_.size; ++r) notify(r);
 }
 
 void SharedMemoryChannel::record(RankFile& own, const ChannelFailure& failure) {

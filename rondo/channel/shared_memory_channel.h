@@ -54,7 +54,7 @@ class SharedMemoryChannel final : public Channel {
   void wait_until_attached(const Deadline& deadline);
   void look_now_and_then(std::span<const Outgoing> outgoing);
   void run(Transfers& transfers, const Wait& wait);
-  void ring_bell(int peer) const;
+  void notify(int peer) const;
   // Other ranks that cannot go on, or will not.
   struct Peers {
     std::vector<int> lost;    // the process is gone without a word

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "rondo/checkpoint/named_tensors.h"
+#include "rondo/checkpoint/optimizer_snapshot.h"
 #include "rondo/nn/shard.h"
 
 namespace torch::optim {
@@ -13,12 +14,7 @@ class Optimizer;
 
 namespace rondo {
 
-// What an optimizer remembers, by parameter NAME: a model whose parameters are made in another order, or an
-// optimizer with other groups of the same parameters in memory, is noticed instead of silently mixed up.
-struct OptimizerSnapshot {
-  nlohmann::json description;  // type, options and parameter names of each group, counters of each parameter
-  NamedTensors tensors;        // "NAME/PARAMETER/exp_avg"; the optimizer's own tensors
-};
+struct StoredTensor;
 
 // The name of a training's only optimizer.
 inline constexpr const char* kOptimizerName = "optimizer";

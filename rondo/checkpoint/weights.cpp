@@ -9,6 +9,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/printable.h"
 #include "rondo/base/text.h"
+#include "rondo/checkpoint/assign_tensors.h"
 #include "rondo/checkpoint/pickled_tensors.h"
 #include "rondo/checkpoint/stored_tensor.h"
 #include "rondo/checkpoint/tensor_file.h"

@@ -18,15 +18,15 @@ struct DataOptions {
   // Chooses the validation samples (images, csv, labelled_text); text, masked_text and tokens keep their
   // tail.
   std::uint64_t split_seed = 0;
-  // What the model that reads it decides: the tokens of a sample (of text and tokens also the targets, the
-  // token after each), and for a bert its vocab.txt and whether that has small letters only.
+  // The model that reads the data decides the next three. The tokens of a sample; of text and tokens also the
+  // targets, the token after each.
   std::int64_t context = 128;
-  std::string vocabulary_file = {};
-  bool lower_case = true;
+  std::string vocabulary_file = {};  // of a bert: its vocab.txt
+  bool lower_case = true;            // of a bert: whether that has small letters only
   // Chooses what every epoch draws anew: parts of images, and what masked_text hides.
   std::uint64_t seed = 0;
   KindOptions of_kind = {};  // the kind's own options
-  KnownData known = {};
+  KnownData known = {};      // what a trained model knows of its data already
 };
 
 // The kinds that open_data() knows, and which options of each have a name on the command line, sorted by

@@ -11,8 +11,9 @@ namespace rondo {
 struct KnownData {
   std::vector<std::string> class_names = {};  // csv, labelled_text: another label is an error
   // csv, regression: of every feature. A table with just these columns, and no label, will do.
-  std::vector<double> mean = {}, deviation = {};
-  std::string source = {};  // the file that says so, which errors name
+  std::vector<double> mean = {};
+  std::vector<double> deviation = {};  // likewise
+  std::string source = {};             // the file that says so, which errors name
 };
 
 // Who knows it, for errors: "the model", and the file that says so.

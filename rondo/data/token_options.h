@@ -28,9 +28,11 @@ struct TokenOptions {
 // tokens, of which train*.bin are for training and val*.bin for validation where such names are there.
 // Otherwise validation is the tail. See data_kinds.h.
 struct TokensKind {
-  using Options = TokenOptions;
-  static std::vector<Declaration> declarations();
+  using Options = TokenOptions;                    // of kind tokens
+  static std::vector<Declaration> declarations();  // of kind tokens, without libtorch
+  // Whether the content at `path` is of the kind; never throws for content that it does not understand.
   static bool detect(const std::string& name, const std::string& path);
+  // As open_data(), with the kind's own options.
   static OpenedData open(const std::string& name, const std::string& path, const DataOptions& options,
                          const Options& own);
 };

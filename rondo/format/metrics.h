@@ -10,43 +10,11 @@
 #include <vector>
 
 #include "rondo/format/file.h"
+#include "rondo/format/metrics_row.h"
 
 // metrics.jsonl: one JSON object a line, one line per rank and step, or in a long run per rank and some steps
 // (thinned_metrics.h). What was not measured is left out of a line.
 namespace rondo {
-
-struct MetricsRow {
-  int rank = 0;
-  std::int64_t step = 0;   // optimizer steps finished, counted over the whole training, resumes included
-  std::int64_t epoch = 0;  // from 0
-  double elapsed_s = 0;    // wall time since training started; a resumed run goes on counting
-  std::optional<double> loss;
-  std::optional<double> validation_loss;  // only in rows of a validation pass
-  std::optional<double> accuracy;
-  std::optional<double> validation_accuracy;
-  std::optional<double> learning_rate;
-  std::optional<double> loss_scale;     // under a gradient scaler
-  std::optional<double> tokens_per_s;   // of all ranks together
-  std::optional<double> samples_per_s;  // of all ranks together
-  std::optional<double> step_ms;
-  std::optional<double> compute_ms;
-  std::optional<double> comm_ms;          // time in which communication was under way
-  std::optional<double> exposed_comm_ms;  // the part of it that computation waited for
-  std::optional<std::uint64_t> peak_bytes;
-  std::optional<std::uint64_t> peak_rss_bytes;
-  std::optional<std::uint64_t> peak_pss_bytes;
-  // Of a row for several steps, the last of which is `step`.
-  std::optional<std::int64_t> steps;
-  std::optional<double> smallest_loss;
-  std::optional<double> largest_loss;
-  std::optional<double> largest_step_ms;
-  // Further numbers by key: "validation_<name>" of a trainer's metrics, "gradient_norm",
-  // what modules count ("dropped_tokens").
-  std::map<std::string, double> others = {};
-
-  // Of a pass over the validation data, not of a step.
-  bool is_validation() const;
-};
 
 // The row of a pass over the validation data, with its figures by name of metric.
 MetricsRow validation_row(std::int64_t step, const std::map<std::string, double>& figures);

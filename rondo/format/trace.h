@@ -11,20 +11,13 @@
 #include <vector>
 
 #include "rondo/format/file.h"
+#include "rondo/format/trace_counter.h"
 #include "rondo/format/trace_span.h"
 
 // Timelines in Chrome's trace-event format, which Perfetto (ui.perfetto.dev) and chrome://tracing open: a
 // process is a rank, a thread is a lane. Operations under way at the same time lie in lanes of their own,
 // since the events of a thread must nest; the time that a block waits in a queue is an asynchronous event.
 namespace rondo {
-
-// What was in use at a moment: one curve for each of the values, stacked, above the rank's lanes.
-struct TraceCounter {
-  std::string name;  // "memory"
-  std::int64_t time_ns = 0;
-  std::optional<std::int64_t> step;
-  std::vector<std::pair<std::string, std::uint64_t>> values;
-};
 
 // RUN/trace.rank3.json, one rank's part until merge_traces() joins them.
 std::filesystem::path trace_part_path(const std::filesystem::path& run_directory, int rank);

@@ -9,15 +9,17 @@
 
 namespace rondo {
 
+// The row of a rank's timeline that a span lies in.
 enum class Lane { compute = 0, communication = 1 };
+// "compute", "communication".
 std::string_view to_string(Lane lane);
 
 // Something on a rank that took time: the pass of a unit, a phase of the step, an operation of communication
 // on its way from the engine to the report. Times are monotonic_ns() (base/time.h), so that ranks of one host
 // line up.
 struct TraceSpan {
-  std::string name = {};  // "forward", "backward", "optimizer", "all_reduce"
-  Lane lane = Lane::compute;
+  std::string name = {};                    // "forward", "backward", "optimizer", "all_reduce"
+  Lane lane = Lane::compute;                // its row
   std::int64_t begin_ns = 0;                // it started
   std::int64_t end_ns = 0;                  // it was finished
   std::optional<std::int64_t> step = {};    // of the training, counted from 1

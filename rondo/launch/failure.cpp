@@ -95,14 +95,14 @@ std::string signal_name(int signal) {
   return name == nullptr ? str("signal ", signal) : str("SIG", name);
 }
 
-std::optional<std::size_t> root_cause(const AttemptEnd& end, const std::vector<WorkerPlan>& plans) {
+std::optional<std::size_t> root_cause(const AttemptEnd& end, const std::vector<WorkerSpec>& specs) {
   std::optional<std::size_t> first;
   WallTime first_time;
   for (const int rank : end.order) {
     const auto index = static_cast<std::size_t>(rank);
     const Worker& worker = *end.workers[index];
     if (!worker.end->failed() || stopped_by_launcher(end, worker) || end.tolerated.contains(rank)) continue;
-    const WallTime time = time_of_failure(worker, plans[index].error_file);
+    const WallTime time = time_of_failure(worker, specs[index].error_file);
     if (first && time >= first_time) continue;
     first = index;
     first_time = time;
@@ -127,22 +127,22 @@ int job_exit_code(const AttemptEnd& end, const std::optional<std::size_t>& root)
   return how.signal != 0 ? 128 + how.signal : how.exit_code;
 }
 
-std::string describe_failure(const AttemptEnd& end, const std::vector<WorkerPlan>& plans, std::size_t root,
+std::string describe_failure(const AttemptEnd& end, const std::vector<WorkerSpec>& specs, std::size_t root,
                              TimePoint started) {
   const Worker& first = *end.workers[root];
-  const WorkerPlan& plan = plans[root];
+  const WorkerSpec& spec = specs[root];
   std::string text =
       str("rank ", first.world_rank(), " on host ", host_name(), " (pid ", first.pid, ") ",
           how_it_ended(*first.end), ", ", to_string(first.end->at - started), " after the start\n");
-  if (!plan.command.empty()) text += str("  command: ", join(plan.command, " "), "\n");
+  if (!spec.command.empty()) text += str("  command: ", join(spec.command, " "), "\n");
   if (first.end->exit_code == static_cast<int>(ExitCode::preempted)) {
     text += "  code 3 means: pre-empted, state saved; the same command with --resume continues\n";
   }
   // What is to be read once is printed once: not what stands right above, nor the note that the last lines
   // have.
-  const std::string message = printable(read_error_file(plan.error_file), kLongestNote);
-  const bool to_file = plan.err.route == StreamPlan::Route::file;
-  const std::string tail = last_lines(to_file ? file_tail(plan.err.log_path) : first.end->stderr_tail);
+  const std::string message = printable(read_error_file(spec.error_file), kLongestNote);
+  const bool to_file = spec.err.route == StreamSpec::Route::file;
+  const std::string tail = last_lines(to_file ? file_tail(spec.err.log_path) : first.end->stderr_tail);
   const std::string beginning = message.substr(0, std::min(message.find('\n'), kNoteBeginning));
   const bool in_tail = tail.find(beginning) != std::string::npos;
   if (!message.empty() && !in_tail) text += str("  error: ", message, "\n");

@@ -14,7 +14,7 @@ std::string signal_name(int signal);
 // worker's end, or of its error file where it wrote one earlier (a worker may hang on its way out) that does
 // not tell of another's end. Workers that only died of the launcher's own TERM or KILL do not count. Empty
 // when none failed by itself.
-std::optional<std::size_t> root_cause(const AttemptEnd& end, const std::vector<WorkerPlan>& plans);
+std::optional<std::size_t> root_cause(const AttemptEnd& end, const std::vector<WorkerSpec>& specs);
 
 // Exit code of a job that ended like this: 0; the root cause's exit code, or 128 + its signal; after a signal
 // to the launcher 0 when every worker ended well, 3 when the rest of them saved their state, else 128 + that
@@ -24,7 +24,7 @@ int job_exit_code(const AttemptEnd& end, const std::optional<std::size_t>& root)
 // Several lines for people: the root cause first (rank, host, pid, how it ended, its own message, the last
 // lines of its standard error), then what became of the others. Ends with a line end. `started` is when the
 // workers were.
-std::string describe_failure(const AttemptEnd& end, const std::vector<WorkerPlan>& plans, std::size_t root,
+std::string describe_failure(const AttemptEnd& end, const std::vector<WorkerSpec>& specs, std::size_t root,
                              TimePoint started);
 
 }  // namespace rondo::launch

@@ -126,12 +126,12 @@ class Job {
       const auto store = SharedStore::create();
       if (options_.servers > 0) server_job_.emplace(workers_of(options_), options_.servers);
       const int port = options_.master_port ? *options_.master_port : find_free_port();
-      std::vector<WorkerPlan> plans;
+      std::vector<WorkerSpec> specs;
       for (int rank = 0; rank < options_.processes; ++rank)
-        plans.push_back(plan(rank, attempt, port, *store));
+        specs.push_back(spec(rank, attempt, port, *store));
       const TimePoint started = Clock::now();
-      const AttemptEnd end = supervise(plans, supervisor_options());
-      const auto root = root_cause(end, plans);
+      const AttemptEnd end = supervise(specs, supervisor_options());
+      const auto root = root_cause(end, specs);
       const int code = job_exit_code(end, root);
       if (end.abandoned) {  // nobody else is left to do it
         std::error_code ignored;
@@ -144,7 +144,7 @@ class Job {
         return static_cast<int>(ExitCode::failed);
       }
       if (code == 0 || end.abandoned) return code;
-      report(end, plans, root, started);
+      report(end, specs, root, started);
       const bool may_restart =
           attempt < options_.max_restarts && end.signal == 0 && code != static_cast<int>(ExitCode::preempted);
       if (!may_restart) return code;
@@ -166,36 +166,36 @@ class Job {
     return directory + "/" + file;
   }
 
-  StreamPlan stream(bool redirected, bool teed, int rank, int attempt, const char* file) const {
-    StreamPlan stream;
-    stream.route = redirected && !teed ? StreamPlan::Route::file : StreamPlan::Route::pipe;
+  StreamSpec stream(bool redirected, bool teed, int rank, int attempt, const char* file) const {
+    StreamSpec stream;
+    stream.route = redirected && !teed ? StreamSpec::Route::file : StreamSpec::Route::pipe;
     stream.shown = !options_.shown_ranks || options_.shown_ranks->contains(rank);
     if (redirected || teed) stream.log_path = log_path(attempt, rank, file);
     return stream;
   }
 
-  WorkerPlan plan(int rank, int attempt, int port, const SharedStore& store) const {
-    WorkerPlan plan;
-    plan.rank = rank;
-    plan.first_rank = first_rank_;
-    plan.command = options_.command;
+  WorkerSpec spec(int rank, int attempt, int port, const SharedStore& store) const {
+    WorkerSpec spec;
+    spec.rank = rank;
+    spec.first_rank = first_rank_;
+    spec.command = options_.command;
     if (const auto wrapper = options_.wrappers.find(rank); wrapper != options_.wrappers.end()) {
-      plan.command.insert(plan.command.begin(), wrapper->second.begin(), wrapper->second.end());
+      spec.command.insert(spec.command.begin(), wrapper->second.begin(), wrapper->second.end());
     }
-    plan.cpus = bound_cpus_[static_cast<std::size_t>(rank)];
-    plan.gets_stdin = plan.world_rank() == 0;
+    spec.cpus = bound_cpus_[static_cast<std::size_t>(rank)];
+    spec.gets_stdin = spec.world_rank() == 0;
     const Streams redirect = options_.redirects.of(rank);
     const Streams tee = options_.tee.of(rank);
-    plan.out = stream(redirect.out, tee.out, rank, attempt, "stdout.log");
-    plan.err = stream(redirect.err, tee.err, rank, attempt, "stderr.log");
+    spec.out = stream(redirect.out, tee.out, rank, attempt, "stdout.log");
+    spec.err = stream(redirect.err, tee.err, rank, attempt, "stderr.log");
     if (!log_directory_.empty()) {
-      plan.error_file = log_path(attempt, rank, "error.json");
+      spec.error_file = log_path(attempt, rank, "error.json");
     } else if (!scratch_.empty()) {
-      plan.error_file = str(scratch_, "/error_", attempt, "_", rank, ".json");
+      spec.error_file = str(scratch_, "/error_", attempt, "_", rank, ".json");
     }
     const bool is_apart = rank >= ranks_of(options_);  // an evaluator beside ranks
     WorkerPlace place;
-    place.rank = plan.world_rank();
+    place.rank = spec.world_rank();
     place.world_size = world_size_;
     place.local_rank = rank;
     place.local_world_size = ranks_of(options_);
@@ -210,52 +210,52 @@ class Job {
     place.restart_count = attempt;
     place.max_restarts = options_.max_restarts;
     place.job_memory = memory_;
-    place.error_file = plan.error_file;
+    place.error_file = spec.error_file;
     place.store_descriptor = is_apart ? -1 : store.descriptor();
     place.omp_threads = options_.omp_threads;
-    const bool on_console = plan.out.route == StreamPlan::Route::pipe && plan.err.route == plan.out.route;
-    if (terminal_width_ && on_console && plan.out.shown) {
+    const bool on_console = spec.out.route == StreamSpec::Route::pipe && spec.err.route == spec.out.route;
+    if (terminal_width_ && on_console && spec.out.shown) {
       place.terminal_width =
-          *terminal_width_ - static_cast<int>(str("[rank ", plan.world_rank(), "] ").size());
+          *terminal_width_ - static_cast<int>(str("[rank ", spec.world_rank(), "] ").size());
     }
-    if (server_job_ || is_apart) describe_task(rank, plan, place);
-    plan.environment = worker_environment(base_environment_, place);
-    if (server_job_) server_job_->describe(rank, plan.environment);
-    if (is_apart) plan.environment["TF_CONFIG"] = kEvaluatorAlone;
-    plan.environment.erase(env::kEvaluatorVariable);
-    if (options_.evaluator) plan.environment[env::kEvaluatorVariable] = "1";
-    if (!is_apart) plan.inherited_descriptor = store.descriptor();
-    return plan;
+    if (server_job_ || is_apart) describe_task(rank, spec, place);
+    spec.environment = worker_environment(base_environment_, place);
+    if (server_job_) server_job_->describe(rank, spec.environment);
+    if (is_apart) spec.environment["TF_CONFIG"] = kEvaluatorAlone;
+    spec.environment.erase(env::kEvaluatorVariable);
+    if (options_.evaluator) spec.environment[env::kEvaluatorVariable] = "1";
+    if (!is_apart) spec.inherited_descriptor = store.descriptor();
+    return spec;
   }
 
   // The evaluator, or a process of a job with parameter servers: which role it has, and what its end means.
-  void describe_task(int rank, WorkerPlan& plan, WorkerPlace& place) const {
+  void describe_task(int rank, WorkerSpec& spec, WorkerPlace& place) const {
     const int workers = workers_of(options_);
     if (options_.evaluator && rank == workers + options_.servers) {
-      plan.policy = options_.evaluator_policy;
+      spec.policy = options_.evaluator_policy;
       place.role = "evaluator";
       place.role_rank = 0;
       place.role_world_size = 1;
       return;
     }
     const bool is_server = rank >= workers;
-    plan.ends_with_others = is_server;
-    plan.policy = is_server   ? options_.server_policy
+    spec.ends_with_others = is_server;
+    spec.policy = is_server   ? options_.server_policy
                   : rank == 0 ? options_.chief_policy
                               : options_.worker_policy;
-    if (is_server && !options_.server_command.empty()) plan.command = options_.server_command;
+    if (is_server && !options_.server_command.empty()) spec.command = options_.server_command;
     place.role = is_server ? "ps" : "worker";
     place.role_rank = is_server ? rank - workers : rank;
     place.role_world_size = is_server ? options_.servers : workers;
   }
 
-  void report(const AttemptEnd& end, const std::vector<WorkerPlan>& plans,
+  void report(const AttemptEnd& end, const std::vector<WorkerSpec>& specs,
               const std::optional<std::size_t>& root, TimePoint started) const {
     if (end.signal != 0) std::fprintf(stderr, "rondo run: stopped by %s\n", signal_name(end.signal).c_str());
     if (!root) return;
     const bool after_signal = end.stopped.contains(end.workers[*root]->rank) && end.signal != 0;
     if (after_signal && end.workers[*root]->end->signal == end.signal) return;
-    std::fprintf(stderr, "rondo run: %s", describe_failure(end, plans, *root, started).c_str());
+    std::fprintf(stderr, "rondo run: %s", describe_failure(end, specs, *root, started).c_str());
     if (!log_directory_.empty()) std::fprintf(stderr, "  logs: %s\n", log_directory_.c_str());
   }
 

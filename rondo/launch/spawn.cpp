@@ -38,17 +38,17 @@ int call(const std::function<void(int)>& fn, int rank) {
   return static_cast<int>(ExitCode::failed);
 }
 
-std::vector<launch::WorkerPlan> make_plans(const std::function<void(int)>& fn, int processes,
+std::vector<launch::WorkerSpec> make_specs(const std::function<void(int)>& fn, int processes,
                                            const SharedStore& store, const std::string& scratch) {
   const int port = launch::find_free_port();
   const std::string run_id = str("rondo-spawn-", getppid(), "-", monotonic_ns());
-  std::vector<launch::WorkerPlan> plans;
+  std::vector<launch::WorkerSpec> specs;
   for (int rank = 0; rank < processes; ++rank) {
-    launch::WorkerPlan plan;
-    plan.rank = rank;
-    plan.function = [&fn, rank] { return call(fn, rank); };
-    plan.gets_stdin = rank == 0;
-    if (!scratch.empty()) plan.error_file = str(scratch, "/error_", rank, ".json");
+    launch::WorkerSpec spec;
+    spec.rank = rank;
+    spec.function = [&fn, rank] { return call(fn, rank); };
+    spec.gets_stdin = rank == 0;
+    if (!scratch.empty()) spec.error_file = str(scratch, "/error_", rank, ".json");
     launch::WorkerPlace place;
     place.rank = rank;
     place.local_rank = rank;
@@ -56,13 +56,13 @@ std::vector<launch::WorkerPlan> make_plans(const std::function<void(int)>& fn, i
     place.local_world_size = processes;
     place.master_port = port;
     place.run_id = run_id;
-    place.error_file = plan.error_file;
+    place.error_file = spec.error_file;
     place.store_descriptor = store.descriptor();
-    plan.environment = launch::worker_environment(env::process_environment(), place);
-    plan.inherited_descriptor = store.descriptor();
-    plans.push_back(std::move(plan));
+    spec.environment = launch::worker_environment(env::process_environment(), place);
+    spec.inherited_descriptor = store.descriptor();
+    specs.push_back(std::move(spec));
   }
-  return plans;
+  return specs;
 }
 
 }  // namespace
@@ -77,17 +77,17 @@ void spawn(const std::function<void(int rank)>& fn, int processes) {
   const int code = launch::run_guarded(
       [&](int lifeline) {
         const auto store = SharedStore::create();
-        const std::vector<launch::WorkerPlan> plans = make_plans(fn, processes, *store, scratch.path());
+        const std::vector<launch::WorkerSpec> specs = make_specs(fn, processes, *store, scratch.path());
         const TimePoint started = Clock::now();
         launch::SupervisorOptions options;
         options.lifeline = lifeline;
-        const launch::AttemptEnd end = launch::supervise(plans, options);
+        const launch::AttemptEnd end = launch::supervise(specs, options);
         if (end.abandoned) {  // nobody else is left to do it
           std::error_code ignored;
           std::filesystem::remove_all(scratch.path(), ignored);
         }
-        const auto root = launch::root_cause(end, plans);
-        if (root) write_own_file(report, launch::describe_failure(end, plans, *root, started));
+        const auto root = launch::root_cause(end, specs);
+        if (root) write_own_file(report, launch::describe_failure(end, specs, *root, started));
         return launch::job_exit_code(end, root);
       },
       {});

@@ -73,10 +73,10 @@ class Supervisor {
         out_(loop_, STDOUT_FILENO),
         err_(loop_, STDERR_FILENO) {}
 
-  AttemptEnd run(const std::vector<WorkerPlan>& plans) {
+  AttemptEnd run(const std::vector<WorkerSpec>& specs) {
     loop_.watch_input(signals_.descriptor(), [this] { on_signal(); });
     if (options_.lifeline >= 0) loop_.watch_input(options_.lifeline, [this] { abandon(); });
-    start(plans);
+    start(specs);
     while (!finished()) {
       loop_.run_once(deadline_);
       if (deadline_.passed()) escalate();
@@ -107,24 +107,24 @@ class Supervisor {
   }
 
  private:
-  void start(const std::vector<WorkerPlan>& plans) {
+  void start(const std::vector<WorkerSpec>& specs) {
     exec_errors_ = make_pipe();
     set_nonblocking(exec_errors_.read_end.number());
-    plans_ = plans;
-    for (const WorkerPlan& plan : plans) {
+    specs_ = specs;
+    for (const WorkerSpec& spec : specs) {
       end_.workers.emplace_back();
-      start(plan, end_.workers.back());
+      start(spec, end_.workers.back());
     }
   }
 
-  void start(const WorkerPlan& plan, std::unique_ptr<Worker>& place) {
+  void start(const WorkerSpec& spec, std::unique_ptr<Worker>& place) {
     const StartContext context{loop_, out_, err_, exec_errors_.write_end.number(), signals_.before()};
-    place = start_worker(plan, context);
+    place = start_worker(spec, context);
     loop_.watch_input(place->pidfd.number(), [this, worker = place.get()] { on_worker_end(*worker); });
   }
 
-  const WorkerPlan& plan_of(const Worker& worker) const {
-    return plans_[static_cast<std::size_t>(worker.rank)];
+  const WorkerSpec& spec_of(const Worker& worker) const {
+    return specs_[static_cast<std::size_t>(worker.rank)];
   }
 
   bool all_ended() const { return end_.order.size() == end_.workers.size(); }
@@ -177,8 +177,8 @@ class Supervisor {
 
   // Whether the others go on, without it or with it started again.
   bool tolerate(Worker& worker) {
-    const WorkerPlan& plan = plan_of(worker);
-    const RolePolicy& policy = plan.policy;
+    const WorkerSpec& spec = spec_of(worker);
+    const RolePolicy& policy = spec.policy;
     const WorkerEnd& end = *worker.end;
     if (policy.on_failure == OnFailure::stop || end.exit_code == static_cast<int>(ExitCode::usage))
       return false;
@@ -191,10 +191,10 @@ class Supervisor {
                    worker.world_rank(), how.c_str(), starts, policy.restarts);
       end_.order.pop_back();
       // What it wrote about this failure must not count as the cause of a later one.
-      if (!plan.error_file.empty()) unlink(plan.error_file.c_str());
+      if (!spec.error_file.empty()) unlink(spec.error_file.c_str());
       retired_.push_back(std::move(end_.workers[static_cast<std::size_t>(worker.rank)]));
-      auto& place = end_.workers[static_cast<std::size_t>(plan.rank)];
-      start(plan, place);
+      auto& place = end_.workers[static_cast<std::size_t>(spec.rank)];
+      start(spec, place);
       place->starts = starts + 1;
       return true;
     }
@@ -208,7 +208,7 @@ class Supervisor {
   // When only those are left that serve others.
   void end_the_serving() {
     for (const auto& worker : end_.workers) {
-      if (!worker->end && !plan_of(*worker).ends_with_others) return;
+      if (!worker->end && !spec_of(*worker).ends_with_others) return;
     }
     for (const auto& worker : end_.workers) {
       if (!worker->end) end_.tolerated.insert(worker->rank);
@@ -325,7 +325,7 @@ class Supervisor {
   Pipe exec_errors_;
   std::vector<ExecError> other_exec_errors_;
   AttemptEnd end_;
-  std::vector<WorkerPlan> plans_;
+  std::vector<WorkerSpec> specs_;
   std::vector<std::unique_ptr<Worker>> retired_;  // that were started again
   Stage stage_ = Stage::running;
   Deadline deadline_ = Deadline::never();
@@ -334,9 +334,9 @@ class Supervisor {
 
 }  // namespace
 
-AttemptEnd supervise(const std::vector<WorkerPlan>& plans, const SupervisorOptions& options) {
+AttemptEnd supervise(const std::vector<WorkerSpec>& specs, const SupervisorOptions& options) {
   Supervisor supervisor(options);
-  return supervisor.run(plans);
+  return supervisor.run(specs);
 }
 
 }  // namespace rondo::launch

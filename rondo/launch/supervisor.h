@@ -37,6 +37,6 @@ struct AttemptEnd {
 //
 // To be called in a process that is a subreaper, has one thread, and has no other children. Throws Error when
 // a worker cannot be started (the others are killed).
-AttemptEnd supervise(const std::vector<WorkerPlan>& plans, const SupervisorOptions& options);
+AttemptEnd supervise(const std::vector<WorkerSpec>& specs, const SupervisorOptions& options);
 
 }  // namespace rondo::launch

@@ -31,14 +31,14 @@ Descriptor open_log(const std::string& path) {
   return file;
 }
 
-StreamEnds open_stream(const StreamPlan& plan) {
+StreamEnds open_stream(const StreamSpec& spec) {
   StreamEnds ends;
-  if (plan.route == StreamPlan::Route::file) ends.child = open_log(plan.log_path);
-  if (plan.route == StreamPlan::Route::pipe) {
+  if (spec.route == StreamSpec::Route::file) ends.child = open_log(spec.log_path);
+  if (spec.route == StreamSpec::Route::pipe) {
     Pipe pipe = make_pipe();
     ends.child = std::move(pipe.write_end);
     ends.source = std::move(pipe.read_end);
-    if (!plan.log_path.empty()) ends.log_file = open_log(plan.log_path);
+    if (!spec.log_path.empty()) ends.log_file = open_log(spec.log_path);
   }
   return ends;
 }
@@ -49,14 +49,14 @@ std::string prefix(int rank, bool coloured) {
   return str("\x1b[", colours[static_cast<std::size_t>(rank) % colours.size()], "m[rank ", rank, "]\x1b[0m ");
 }
 
-std::unique_ptr<WorkerOutput> listen_to(StreamEnds ends, const StreamPlan& plan, int rank, EventLoop& loop,
+std::unique_ptr<WorkerOutput> listen_to(StreamEnds ends, const StreamSpec& spec, int rank, EventLoop& loop,
                                         Console& console) {
   if (!ends.source.valid()) return nullptr;
   WorkerOutput::Targets targets;
-  targets.console = plan.shown ? &console : nullptr;
+  targets.console = spec.shown ? &console : nullptr;
   targets.prefix = prefix(rank, console.coloured());
   targets.log_file = std::move(ends.log_file);
-  targets.log_path = plan.log_path;
+  targets.log_path = spec.log_path;
   return std::make_unique<WorkerOutput>(loop, std::move(ends.source), std::move(targets));
 }
 
@@ -76,76 +76,76 @@ void bind_to(const std::vector<int>& cpus) {
 }
 
 // Everything between fork and the worker's own code.
-void prepare_child(const WorkerPlan& plan, const StreamEnds& out, const StreamEnds& err, pid_t launcher,
+void prepare_child(const WorkerSpec& spec, const StreamEnds& out, const StreamEnds& err, pid_t launcher,
                    const SignalDefaults& signals) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(1);  // it died before prctl
-  if (!plan.gets_stdin) {
+  if (!spec.gets_stdin) {
     const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
     dup2(nothing, STDIN_FILENO);
   }
   if (out.child.valid()) dup2(out.child.number(), STDOUT_FILENO);
   if (err.child.valid()) dup2(err.child.number(), STDERR_FILENO);
-  if (plan.inherited_descriptor >= 0) fcntl(plan.inherited_descriptor, F_SETFD, 0);
-  bind_to(plan.cpus);
+  if (spec.inherited_descriptor >= 0) fcntl(spec.inherited_descriptor, F_SETFD, 0);
+  bind_to(spec.cpus);
   sigaction(SIGPIPE, &signals.pipe, nullptr);
   sigprocmask(SIG_SETMASK, &signals.mask, nullptr);
 }
 
-[[noreturn]] void run_program(const WorkerPlan& plan, std::vector<char*> arguments,
+[[noreturn]] void run_program(const WorkerSpec& spec, std::vector<char*> arguments,
                               std::vector<char*> environment, int exec_errors) {
   execve(arguments[0], arguments.data(), environment.data());
   if (errno == ENOEXEC) {  // a script without #!, which a shell would run itself
     arguments.insert(arguments.begin(), const_cast<char*>("/bin/sh"));
     execve("/bin/sh", arguments.data(), environment.data());
   }
-  const ExecError error{plan.rank, errno};
+  const ExecError error{spec.rank, errno};
   const ssize_t ignored = write(exec_errors, &error, sizeof error);
   static_cast<void>(ignored);
   _exit(127);
 }
 
-[[noreturn]] void run_function(const WorkerPlan& plan) {
+[[noreturn]] void run_function(const WorkerSpec& spec) {
   clearenv();
-  for (const auto& [variable, value] : plan.environment) setenv(variable.c_str(), value.c_str(), 1);
-  const int code = plan.function();
+  for (const auto& [variable, value] : spec.environment) setenv(variable.c_str(), value.c_str(), 1);
+  const int code = spec.function();
   std::fflush(nullptr);
   _exit(code);
 }
 
 }  // namespace
 
-std::unique_ptr<Worker> start_worker(const WorkerPlan& plan, const StartContext& context) {
-  StreamEnds out = open_stream(plan.out);
-  StreamEnds err = open_stream(plan.err);
+std::unique_ptr<Worker> start_worker(const WorkerSpec& spec, const StartContext& context) {
+  StreamEnds out = open_stream(spec.out);
+  StreamEnds err = open_stream(spec.err);
   // Made before fork, so that the child only makes system calls.
   std::vector<std::string> variables;
-  for (const auto& [variable, value] : plan.environment) variables.push_back(str(variable, "=", value));
-  const std::vector<char*> arguments = pointers(plan.command);
+  for (const auto& [variable, value] : spec.environment) variables.push_back(str(variable, "=", value));
+  const std::vector<char*> arguments = pointers(spec.command);
   const std::vector<char*> environment = pointers(variables);
 
   const pid_t launcher = getpid();
   auto worker = std::make_unique<Worker>();
-  worker->rank = plan.rank;
-  worker->first_rank = plan.first_rank;
+  worker->rank = spec.rank;
+  worker->first_rank = spec.first_rank;
   worker->pid = fork();
-  if (worker->pid < 0) throw Error(str("cannot start rank ", plan.world_rank(), ": ", errno_text(errno)));
+  if (worker->pid < 0) throw Error(str("cannot start rank ", spec.world_rank(), ": ", errno_text(errno)));
   if (worker->pid == 0) {
-    prepare_child(plan, out, err, launcher, context.signals);
-    if (plan.function) run_function(plan);
-    run_program(plan, arguments, environment, context.exec_errors);
+    prepare_child(spec, out, err, launcher, context.signals);
+    if (spec.function) run_function(spec);
+    run_program(spec, arguments, environment, context.exec_errors);
   }
   setpgid(worker->pid, worker->pid);  // also here: whoever comes first
   worker->pidfd = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, worker->pid, 0)));
   if (!worker->pidfd.valid()) {
     const int error = errno;
     kill(worker->pid, SIGKILL);
-    throw Error(str("cannot watch rank ", plan.world_rank(), ": ", errno_text(error),
+    throw Error(str("cannot watch rank ", spec.world_rank(), ": ", errno_text(error),
                     " (pidfd needs Linux 5.3 or newer)"));
   }
-  worker->out = listen_to(std::move(out), plan.out, plan.world_rank(), context.loop, context.out);
-  worker->err = listen_to(std::move(err), plan.err, plan.world_rank(), context.loop, context.err);
+  worker->out = listen_to(std::move(out), spec.out, spec.world_rank(), context.loop, context.out);
+  worker->err = listen_to(std::move(err), spec.err, spec.world_rank(), context.loop, context.err);
   return worker;
 }
 

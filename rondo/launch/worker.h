@@ -18,7 +18,7 @@
 namespace rondo::launch {
 
 // Where one output stream of a worker goes.
-struct StreamPlan {
+struct StreamSpec {
   enum class Route {
     inherit,  // the launcher's own stream
     file,     // straight into `log_path`
@@ -30,7 +30,7 @@ struct StreamPlan {
 };
 
 // One process to start: a program, or a function of this program.
-struct WorkerPlan {
+struct WorkerSpec {
   int rank = 0;        // among this host's workers
   int first_rank = 0;  // in the world, of this host's first worker
   int world_rank() const { return first_rank + rank; }
@@ -40,8 +40,8 @@ struct WorkerPlan {
   int inherited_descriptor = -1;  // the job's store
   std::vector<int> cpus;          // empty: not bound
   bool gets_stdin = false;        // else it reads end of file
-  StreamPlan out;
-  StreamPlan err;
+  StreamSpec out;
+  StreamSpec err;
   std::string error_file;
   RolePolicy policy;              // what its failure means
   bool ends_with_others = false;  // stopped when all without this have ended
@@ -62,7 +62,7 @@ struct WorkerEnd {
 
 // A started worker: the leader of a process group of its own, killed by the kernel if this process dies.
 struct Worker {
-  int rank = 0;  // both as in its plan
+  int rank = 0;  // both as in its spec
   int first_rank = 0;
   int world_rank() const { return first_rank + rank; }
   pid_t pid = -1;
@@ -80,7 +80,7 @@ struct SignalDefaults {
   struct sigaction pipe;
 };
 
-// Starts `plan`. `consoles` are where shown streams go; `exec_errors` is the writing end of a pipe on which
+// Starts `spec`. `consoles` are where shown streams go; `exec_errors` is the writing end of a pipe on which
 // the child reports {rank, errno} when it cannot start the program (it then exits with 127). Throws Error
 // when there is no room for another process.
 struct StartContext {
@@ -90,7 +90,7 @@ struct StartContext {
   int exec_errors;
   const SignalDefaults& signals;
 };
-std::unique_ptr<Worker> start_worker(const WorkerPlan& plan, const StartContext& context);
+std::unique_ptr<Worker> start_worker(const WorkerSpec& spec, const StartContext& context);
 
 struct ExecError {
   int rank;

@@ -31,7 +31,9 @@ std::int64_t count_predictions(const at::Tensor& target);
 // part.
 Loss cross_entropy(const at::Tensor& logits, const at::Tensor& target);
 
-// Number of predictions whose largest logit is the target; a scalar int64 tensor.
+// Number of predictions whose largest logit is the target: of `logits` [..., classes] of any float dtype and
+// int64 `target` of the leading shape. A scalar int64 tensor on their device. Entries of kIgnoredTarget are
+// never right. Shapes are not compared: others are broadcast, or are an exception of libtorch.
 at::Tensor count_correct(const at::Tensor& logits, const at::Tensor& target);
 
 struct OutputLoss;

@@ -63,8 +63,22 @@ class ForwardFunction {
   static Tensors outputs_of(at::Tensor output) { return {std::move(output)}; }
   static Tensors outputs_of(Tensors outputs) { return outputs; }
   template <class... Outputs>
-  static Tensors outputs_of(const std::tuple<Outputs...>& outputs) {
+  requires(std::convertible_to<const Outputs&, at::Tensor>&&...) static Tensors
+      outputs_of(const std::tuple<Outputs...>& outputs) {
     return std::apply([](const auto&... each) { return Tensors{each...}; }, outputs);
+  }
+  template <class Function, class... Inputs>
+  static Tensors call(Function& function, const Inputs&... inputs) {
+    constexpr bool gives_tensors = requires { outputs_of(function(inputs...)); };
+    // Without inputs it was refused already, for what it takes.
+    static_assert(gives_tensors || sizeof...(Inputs) == 0,
+                  "a model's forward returns a tensor, a vector or a tuple of tensors");
+    // The compiler's own words about the call would only hide these.
+    if constexpr (gives_tensors) {
+      return outputs_of(function(inputs...));
+    } else {
+      return {};
+    }
   }
   static void check_inputs(std::size_t given, std::size_t taken);
 
@@ -77,13 +91,13 @@ class ForwardFunction {
   template <class Function>
   static Run adapt(Function function) {
     if constexpr (takes_all_at_once<Function>) {
-      return [function](const Tensors& inputs) mutable { return outputs_of(function(inputs)); };
+      return [function](const Tensors& inputs) mutable { return call(function, inputs); };
     } else {
       constexpr std::size_t count = inputs_of<Function>();
       static_assert(count > 0, "a model's forward takes one to six tensors, or const Tensors&");
       return [function](const Tensors& inputs) mutable {
         check_inputs(inputs.size(), count);
-        return [&]<std::size_t... I>(std::index_sequence<I...>) { return outputs_of(function(inputs[I]...)); }
+        return [&]<std::size_t... I>(std::index_sequence<I...>) { return call(function, inputs[I]...); }
         (std::make_index_sequence<count>());
       };
     }

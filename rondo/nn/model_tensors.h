@@ -16,16 +16,16 @@ namespace rondo {
 
 // A parameter or buffer under the first of its names.
 struct ModelTensor {
-  std::string name;
-  at::Tensor tensor;
+  std::string name;   // dotted, as in the model
+  at::Tensor tensor;  // the parameter or buffer
 };
 
 // What strategies must know of a model. The tensors are handles on the model's own.
 struct ModelTensors {
-  std::vector<ModelTensor> parameters;
-  std::vector<ModelTensor> buffers;
+  std::vector<ModelTensor> parameters;  // each once, in order of registration
+  std::vector<ModelTensor> buffers;     // likewise
 
-  std::vector<at::Tensor> buffer_tensors() const;
+  std::vector<at::Tensor> buffer_tensors() const;  // without their names
   // Parameters, then buffers.
   std::vector<at::Tensor> all_tensors() const;
 };
@@ -33,7 +33,7 @@ struct ModelTensors {
 // All parameters and buffers below `model`, in order of registration; one that several modules share appears
 // once, under its first name.
 ModelTensors tensors_of(const torch::nn::Module& model);
-ModelTensors tensors_of(const torch::jit::Module& model);
+ModelTensors tensors_of(const torch::jit::Module& model);  // likewise of a TorchScript module
 
 // Drops undefined tensors and repetitions of the same tensor.
 ModelTensors without_repetitions(ModelTensors tensors);

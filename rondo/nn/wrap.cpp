@@ -3,10 +3,13 @@
 #include <torch/nn/modules/container/any.h>
 #include <torch/nn/modules/container/sequential.h>
 
+#include "rondo/base/error.h"
 #include "rondo/nn/unit.h"
 
 namespace rondo {
 namespace {
+
+constexpr const char* kNoRule = "wrap_units: the rule is empty; give one, as wrap_all() or wrap_from(bytes)";
 
 std::uint64_t parameter_bytes(const torch::nn::Module& module) {
   std::uint64_t bytes = 0;
@@ -82,9 +85,13 @@ WrapRule wrap_from(Bytes parameters) {
   return [parameters](const torch::nn::Module& layer) { return parameter_bytes(layer) >= parameters.count; };
 }
 
-int wrap_units(torch::nn::Module& model, const NamedWrapRule& rule) { return wrap_below(model, "", rule); }
+int wrap_units(torch::nn::Module& model, const NamedWrapRule& rule) {
+  if (!rule) throw UsageError(kNoRule);
+  return wrap_below(model, "", rule);
+}
 
 int wrap_units(torch::nn::Module& model, const WrapRule& rule) {
+  if (!rule) throw UsageError(kNoRule);
   return wrap_units(model, [&](const std::string&, const torch::nn::Module& layer) { return rule(layer); });
 }
 

@@ -29,7 +29,8 @@ WrapRule wrap_types() {
 
 // Makes units of layers without changing any type: the children of every torch::nn::Sequential in `model` (at
 // any depth) for which `rule` says so, provided that they take a tensor and give one. Names of parameters
-// stay. Returns how many there are now more.
+// stay. Returns how many there are now more. Layers without parameters and layers that are units already stay
+// as they are. Throws UsageError for an empty `rule`.
 //
 // Only Sequential calls its children through an indirection that can be replaced: forward is not virtual in
 // libtorch, so what other modules call by its type must be declared as a rondo::Unit. Call before training,

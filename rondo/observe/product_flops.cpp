@@ -4,15 +4,14 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
-#include <atomic>
+#include <mutex>
 #include <string_view>
 #include <vector>
 
+#include "rondo/base/replica.h"
+
 namespace rondo {
 namespace {
-
-// Only grows. libtorch's callbacks are plain functions, so there is one of the process.
-std::atomic<double> counted_flops{0};
 
 using Sizes = c10::IntArrayRef;
 
@@ -59,24 +58,57 @@ double flops_of(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) 
   return 0;
 }
 
-std::unique_ptr<at::ObserverContext> count_operation(const at::RecordFunction& operation) {
-  if (!at::GradMode::is_enabled()) return nullptr;
-  const double flops = flops_of(operation.name(), operation.inputs());
-  double now = counted_flops.load();
-  while (flops > 0 && !counted_flops.compare_exchange_weak(now, now + flops)) {
-  }
-  return nullptr;
-}
-
 }  // namespace
 
-ProductFlops::ProductFlops()
-    : callback_(at::addGlobalCallback(
-          at::RecordFunctionCallback(count_operation).needsInputs(true).scopes({at::RecordScope::FUNCTION}))),
-      before_(counted_flops.load()) {}
+// The counters of the process. libtorch's callbacks are plain functions, so one serves all counters.
+class FlopsCounters {
+ public:
+  // Never destroyed: threads may compute until the process ends.
+  static FlopsCounters& of_process() {
+    static auto* const counters = new FlopsCounters();
+    return *counters;
+  }
 
-ProductFlops::~ProductFlops() { at::removeCallback(callback_); }
+  void add(ProductFlops& counter) {
+    const std::lock_guard lock(mutex_);
+    if (counters_.empty()) {
+      callback_ = at::addGlobalCallback(
+          at::RecordFunctionCallback(see).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+    }
+    counters_.push_back(&counter);
+  }
 
-double ProductFlops::count() const { return counted_flops.load() - before_; }
+  void remove(ProductFlops& counter) {
+    const std::lock_guard lock(mutex_);
+    std::erase(counters_, &counter);
+    if (counters_.empty()) at::removeCallback(callback_);
+  }
+
+ private:
+  static std::unique_ptr<at::ObserverContext> see(const at::RecordFunction& operation) {
+    if (!at::GradMode::is_enabled()) return nullptr;
+    const double flops = flops_of(operation.name(), operation.inputs());
+    if (flops > 0) of_process().count(flops);
+    return nullptr;
+  }
+
+  void count(double flops) {
+    const int rank = replica_of_this_rank();
+    const std::lock_guard lock(mutex_);
+    for (ProductFlops* const counter : counters_) {
+      if (counter->rank_ == rank) counter->flops_.store(counter->flops_.load() + flops);
+    }
+  }
+
+  std::mutex mutex_;  // protects what follows, and every counter's flops_ against a second writer
+  std::vector<ProductFlops*> counters_;
+  at::CallbackHandle callback_ = 0;  // while there are counters
+};
+
+ProductFlops::ProductFlops() : rank_(replica_of_this_rank()) { FlopsCounters::of_process().add(*this); }
+
+ProductFlops::~ProductFlops() { FlopsCounters::of_process().remove(*this); }
+
+double ProductFlops::count() const { return flops_.load(); }
 
 }  // namespace rondo

@@ -7,18 +7,9 @@
 #include <string_view>
 
 #include "rondo/base/time.h"
+#include "rondo/observe/progress_style.h"
 
 namespace rondo {
-
-enum class ProgressStyle {
-  automatic,  // a bar on a terminal, lines elsewhere
-  bar,
-  lines,
-  off,
-};
-
-// Reads "auto", "bar", "lines" or "off"; throws UsageError otherwise.
-ProgressStyle parse_progress_style(std::string_view text);
 
 struct ProgressOptions {
   ProgressStyle style = ProgressStyle::automatic;

@@ -1,18 +1,9 @@
 #pragma once
 
-#include <cstdint>
-
 #include "rondo/base/time.h"
+#include "rondo/observe/step_times.h"
 
 namespace rondo {
-
-// Where the wall time of one training step went.
-struct StepTimes {
-  double step_ms = 0;          // from the end of the step before to the end of this one
-  double compute_ms = 0;       // step_ms without exposed_comm_ms
-  double comm_ms = 0;          // communication, overlapped with computation or not
-  double exposed_comm_ms = 0;  // computation stood still for communication
-};
 
 // Measures steps that follow one another. Time in pauses (validation, saving) belongs to no step. One thread.
 class StepTimer {

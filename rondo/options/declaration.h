@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,10 @@ struct Declaration {
   // train.
   std::string on_several_processes = {};
   ServedWorker worker = ServedWorker::none;  // of a strategy
+  // Of a strategy with several replicas in a process: how many these options ask for. Empty: one.
+  std::function<int(const OptionValues&)> replicas_per_process = {};
+  // Of a strategy that follows a plan for the job, which a program makes beforehand where it is given none.
+  bool is_planned = false;
 
   bool is_called(const std::string& text) const;  // by its name or an alias
 };

@@ -77,9 +77,7 @@ class GradScaler {
   void set_growth_factor(double factor) { options_.growth_factor = factor; }    // of later updates
   void set_backoff_factor(double factor) { options_.backoff_factor = factor; }  // of later updates
   // Of later updates.
-  void set_growth_interval(std::int64_t interval) {
-    options_.growth_interval = interval;
-  }                                                     // of later updates
+  void set_growth_interval(std::int64_t interval) { options_.growth_interval = interval; }
   bool is_enabled() const { return options_.enabled; }  // false: everything passes through unchanged
 
   // {"scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker"}; {} when not enabled.

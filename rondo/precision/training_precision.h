@@ -26,12 +26,13 @@ class TrainingPrecision {
     if (scaler_) scaler_->set_group(std::move(group));
   }
 
+  // The knobs of the level, resolved.
   const PrecisionSettings& settings() const { return settings_; }
 
   // The strategy casts by this policy instead and keeps the master weights (Strategy::set_mixed_precision):
   // cast() and keep_master_weights() do nothing from now on. Only where the level has master weights.
   MixedPrecisionPolicy policy_for_strategy() const;
-  void leave_master_weights_to_strategy() { masters_elsewhere_ = true; }
+  void leave_master_weights_to_strategy() { masters_elsewhere_ = true; }  // from now on
 
   // Casts the model as the level says. Before a strategy or an optimizer sees it.
   void cast(torch::nn::Module& model) const;
@@ -44,6 +45,7 @@ class TrainingPrecision {
 
   // To live during the forward pass and the loss; null without autocast.
   std::unique_ptr<Autocast> autocast() const;
+  // The loss as backward() is called on it: times the scale, where there is a scaler.
   at::Tensor scale(const at::Tensor& loss) { return scaler_ ? scaler_->scale(loss) : loss; }
   // Gradients are looked at between the backward pass and the step.
   bool reads_gradients() const { return scaler_.has_value() || master_weights_.has_value(); }

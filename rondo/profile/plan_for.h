@@ -1,18 +1,14 @@
 #pragma once
 
-#include <functional>
 #include <string>
 
+#include "rondo/backend/context.h"
 #include "rondo/base/bytes.h"
 #include "rondo/base/time.h"
-#include "rondo/cost/profile.h"
 #include "rondo/data/dataset.h"
 #include "rondo/nn/loss.h"
-#include "rondo/profile/job_profile.h"
-
-namespace rondo::plan {
-struct MeshSearch;
-}
+#include "rondo/nn/model.h"
+#include "rondo/train/optimizer.h"
 
 namespace rondo {
 
@@ -24,19 +20,6 @@ struct PlanForOptions {
   Duration time_limit = std::chrono::seconds(10);  // longest search
   Bytes in_flight_limit = MiB(16);                 // ShardedOptions::in_flight_bytes
 };
-
-// What measuring a job for a plan looks at.
-JobProfileOptions planning_profile_options(const torch::nn::Module& model, const PlanForOptions& options);
-
-// The best plan for ranks of `limit` bytes of memory each, as `rondo plan --plan-out` writes it. `limit_name`
-// is what errors call the limit. Throws UsageError naming the smallest limit that is feasible.
-nlohmann::ordered_json plan_of_profile(const cost::Profile& profile, int ranks, Bytes limit,
-                                       const PlanForOptions& options, const std::string& limit_name);
-
-// The same on the best mesh.
-nlohmann::ordered_json mesh_plan_of_profile(const cost::Profile& profile, int ranks, Bytes limit,
-                                            const PlanForOptions& options, const plan::MeshSearch& search,
-                                            const std::string& limit_name);
 
 // Measures `model` on `batch` (what one rank computes in a pass) and the link, and plans each unit's strategy
 // and the schedule for ranks of `limit` bytes of memory each, for a loop of one's own:

@@ -47,7 +47,7 @@ class OutsideUnits final : public Callback {
  public:
   std::string name() const override { return "outside_units"; }
 
-  void on_train_begin(Trainer& trainer, const FitPlan&) override {
+  void on_train_begin(Trainer& trainer, const FitOutline&) override {
     // Units that do not lie in each other, as the profile has them.
     for (const ModelUnit& unit : partition_into_units(*trainer.model().module)) {
       if (unit.state == nullptr) continue;

@@ -8,6 +8,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/nn/optimizers/whole_norms.h"
 #include "rondo/strategy/clip_shards.h"
 
 namespace rondo {
@@ -44,7 +45,7 @@ bool add_up_norms(torch::optim::Optimizer& optimizer, PreparedModel& model, Trai
   if (normed == nullptr) return false;
   NormSum sum = model.parts().norm_sum();
   if (!sum) {
-    throw UsageError(str("LAMB and LARS look at norms of whole parameters, which ", divided_by,
+    throw UsageError(str("LAMB and LARS look at norms of full parameters, which ", divided_by,
                          " spreads over ranks and does not add up; use ", instead));
   }
   if (MasterWeights* const masters = precision.master_weights())

@@ -14,7 +14,7 @@ namespace rondo {
 void finish_step(PreparedModel& model, TrainingPrecision& precision, torch::optim::Optimizer& optimizer,
                  const StepSettings& settings, StepResult& result);
 
-// Lets an optimizer that looks at norms of whole parameters (LAMB, LARS) add them up over the parts that
+// Lets an optimizer that looks at norms of full parameters (LAMB, LARS) add them up over the parts that
 // ranks have of `model`. `optimizer` was made as for finish_step(); the return value says whether it is one.
 // Throws UsageError where norms are not added up: `divided_by` is what divides parameters, `instead` what to
 // use, both for the message.

@@ -6,7 +6,7 @@
 
 #include "rondo/backend/group.h"
 #include "rondo/nn/model_tensors.h"
-#include "rondo/nn/optimizers/whole_norms.h"
+#include "rondo/nn/optimizers/norm_sum.h"
 #include "rondo/nn/shard.h"
 
 namespace rondo {
@@ -28,9 +28,9 @@ class ModelParts {
   // gathered in them. Collective.
   virtual void flush() = 0;
 
-  // Whether module() has parts or copies of the model's parameters instead of the parameters themselves.
+  // Whether module() has shards or copies of the model's parameters instead of the parameters themselves.
   virtual bool optimizes_shards() const = 0;
-  // With optimizes_shards(): what makes norms of whole parameters of those of the parts that module() has,
+  // With optimizes_shards(): what makes norms of full parameters of those of the shards that module() has,
   // for optimizers that look at them. Empty where the strategy cannot: they are refused.
   virtual NormSum norm_sum() { return {}; }
   // Whether the model itself computes with roundings of what module() has.
@@ -54,7 +54,7 @@ class ModelParts {
   // Whether shards() and full_copies() may lie in memory of other ranks, and go when those go.
   virtual bool shares_memory() const { return false; }
   // Whether shards() are as the last step left them without flush(): it waits for no other rank.
-  virtual bool settled() const { return true; }
+  virtual bool is_flushed() const { return true; }
   // The model gets memory of its own again, of unspecified values and in the shards' dtypes, to be prepared
   // once more; this object may only be destroyed then. Communicates nothing.
   virtual void give_back_model() {}

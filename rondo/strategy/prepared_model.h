@@ -20,9 +20,9 @@ namespace rondo {
 // What a strategy is told before a forward pass.
 struct LocalBatch {
   // Samples behind the gradients that will lie in `.grad` after this backward pass: this rank's batch, or
-  // with gradient accumulation the whole window. 0 when this rank has run out of data and computes on a
-  // stand-in. The combined gradient is the mean over all samples of all ranks, that is sum(samples *
-  // gradient) / sum(samples).
+  // with gradient accumulation the whole window. 0 when this rank has run out of data and computes on
+  // samples that do not count. The combined gradient is the mean over all samples of all ranks, that is
+  // sum(samples * gradient) / sum(samples).
   std::int64_t samples = 1;
   // False for all but the last micro-batch of an accumulation window: gradients stay local (DDP's no_sync).
   bool synchronise = true;
@@ -52,7 +52,7 @@ class PreparedModel {
  public:
   virtual ~PreparedModel() = default;
 
-  // What to make an optimizer of: the user's own module, or one that has, under the same names, the parts of
+  // What to make an optimizer of: the user's own module, or one that has, under the same names, the shards of
   // its parameters that this rank optimises.
   virtual torch::nn::Module& module() = 0;
   virtual void begin_step(const LocalBatch& batch) = 0;  // before the forward pass of each micro-batch
@@ -65,7 +65,7 @@ class PreparedModel {
   // Throws CommunicationError naming the ranks that are missing.
   virtual void finish_backward() = 0;
   // Scales all gradients of the model down to the L2 norm `max_norm` over all its parameters, wherever their
-  // parts are, and returns the norm before. After finish_backward() of a step that synchronises. Collective.
+  // shards are, and returns the norm before. After finish_backward() of a step that synchronises. Collective.
   virtual double clip_gradients(double max_norm);
   // The optimizer's step; some strategies do part of it later. `optimizer` was made of module().
   virtual void step(torch::optim::Optimizer& optimizer) { optimizer.step(); }

@@ -137,15 +137,16 @@ std::vector<std::size_t> ShardDirectory::to_write() const {
 }
 
 // The overlaps of what is still wanted with one held shard after the other.
-void ShardDirectory::plan_shard(const Shard& wanted, int rank, std::size_t number, Plan& plan) const {
+void ShardDirectory::find_transfers(const Shard& wanted, int rank, std::size_t number,
+                                    Transfers& transfers) const {
   const auto found = entries_.find(wanted.name);
   if (found == entries_.end()) {
-    plan.missing.push_back(str("'", wanted.name, "' is missing"));
+    transfers.missing.push_back(str("'", wanted.name, "' is missing"));
     return;
   }
   const std::vector<Entry>& entries = found->second;
   if (entries.front().address.global_sizes != wanted.global_sizes) {
-    plan.missing.push_back(
+    transfers.missing.push_back(
         str("'", wanted.name, "' is ", shape_text(entries.front().address), " and not ", shape_text(wanted)));
     return;
   }
@@ -155,7 +156,7 @@ void ShardDirectory::plan_shard(const Shard& wanted, int rank, std::size_t numbe
       if (left.empty()) return;
       if ((entry.rank == rank) != own) continue;
       left = beside(left, entry.address, [&](const Box& common) {
-        plan.transfers.push_back({&entry, rank, number, common});
+        transfers.all.push_back({&entry, rank, number, common});
       });
     }
   }
@@ -164,12 +165,12 @@ void ShardDirectory::plan_shard(const Shard& wanted, int rank, std::size_t numbe
   for (const Box& box : left) elements += box.elements();
   const auto first = std::min_element(left.begin(), left.end(),
                                       [](const Box& a, const Box& b) { return a.offsets < b.offsets; });
-  plan.missing.push_back(str("no rank has ", elements, " elements of '", wanted.name, "' ",
-                             shape_text(wanted), ", the first at [", join(first->offsets, ", "), "]"));
+  transfers.missing.push_back(str("no rank has ", elements, " elements of '", wanted.name, "' ",
+                                  shape_text(wanted), ", the first at [", join(first->offsets, ", "), "]"));
 }
 
 std::vector<std::string> ShardDirectory::fetch(std::span<Shard> wanted, bool exact) const {
-  Plan plan;
+  Transfers transfers;
   std::set<std::string> names;
   int rank = 0;
   for (const nlohmann::json& list : tell_all(wanted, group_)) {
@@ -177,23 +178,23 @@ std::vector<std::string> ShardDirectory::fetch(std::span<Shard> wanted, bool exa
       const Shard address = parse_entry(list[number]);
       names.insert(address.name);
       if (list[number].contains("fault")) {
-        plan.missing.push_back(list[number].at("fault"));
+        transfers.missing.push_back(list[number].at("fault"));
       } else {
-        plan_shard(address, rank, number, plan);
+        find_transfers(address, rank, number, transfers);
       }
     }
     ++rank;
   }
   for (const std::string& name : names_) {
-    if (exact && !names.contains(name)) plan.missing.push_back(str("nobody wants '", name, "'"));
+    if (exact && !names.contains(name)) transfers.missing.push_back(str("nobody wants '", name, "'"));
   }
   // Ranks that lack the same say so once.
   std::vector<std::string> missing;
-  for (std::string& phrase : plan.missing) {
+  for (std::string& phrase : transfers.missing) {
     if (std::find(missing.begin(), missing.end(), phrase) == missing.end())
       missing.push_back(std::move(phrase));
   }
-  if (missing.empty()) move(plan.transfers, wanted);
+  if (missing.empty()) move(transfers.all, wanted);
   return missing;
 }
 
@@ -203,11 +204,11 @@ at::Tensor ShardDirectory::full(const std::string& name, std::optional<int> root
                 .global_sizes = any.address.global_sizes,
                 .offsets = std::vector<std::int64_t>(any.address.global_sizes.size(), 0),
                 .sizes = any.address.global_sizes};
-  Plan plan;
+  Transfers transfers;
   for (int to = 0; to < size(); ++to) {
-    if (!root || *root == to) plan_shard(address, to, 0, plan);
+    if (!root || *root == to) find_transfers(address, to, 0, transfers);
   }
-  if (!plan.missing.empty()) throw UsageError(plan.missing.front());
+  if (!transfers.missing.empty()) throw UsageError(transfers.missing.front());
   const bool here = !root || *root == rank();
   if (here) {
     for (const Shard& shard : held_) {
@@ -219,10 +220,10 @@ at::Tensor ShardDirectory::full(const std::string& name, std::optional<int> root
       const c10::Device device = own != held_.end() ? own->local.device() : c10::Device(c10::kCPU);
       address.local = at::empty(address.sizes, at::TensorOptions().dtype(any.dtype).device(device));
     } else {
-      std::erase_if(plan.transfers, [&](const Transfer& transfer) { return transfer.to == rank(); });
+      std::erase_if(transfers.all, [&](const Transfer& transfer) { return transfer.to == rank(); });
     }
   }
-  move(plan.transfers, {&address, 1});
+  move(transfers.all, {&address, 1});
   return address.local;
 }
 

@@ -65,13 +65,13 @@ class ShardDirectory {
     Box box;
     std::int64_t bytes() const;
   };
-  struct Plan {
-    std::vector<Transfer> transfers;
+  struct Transfers {
+    std::vector<Transfer> all;
     std::vector<std::string> missing;
   };
 
   const Entry& entry(const std::string& name) const;
-  void plan_shard(const Shard& wanted, int rank, std::size_t number, Plan& plan) const;
+  void find_transfers(const Shard& wanted, int rank, std::size_t number, Transfers& transfers) const;
   void move(const std::vector<Transfer>& transfers, std::span<Shard> wanted) const;
   void move_round(std::span<const Transfer> round, std::span<Shard> wanted) const;
   int size() const { return group_.member() ? group_.size() : 1; }

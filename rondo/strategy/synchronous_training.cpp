@@ -52,7 +52,7 @@ SynchronousTraining::SynchronousTraining(Strategy& strategy, const Recipe& recip
       !parts.has_fp32_master_weights()) {
     throw UsageError(
         str("strategy ", strategy_.name(),
-            " gives the optimizer parts of the parameters, of which no master weights can be kept; "
+            " gives the optimizer shards of the parameters, of which no master weights can be kept; "
             "use opt level O0, O1 or O3 with it, or a strategy that replicates the model"));
   }
   precision_.keep_master_weights(prepared_->module());

@@ -94,8 +94,8 @@ void SynchronousTraining::hand_over(const std::vector<int>& leaving) {
 }
 
 int SynchronousTraining::rebuild(const Context& context) {
-  const bool settled = prepared_->parts().settled() && lost_.empty();
-  const Holder mine{settled ? steps_ : -1, strategy_.context().world_size()};
+  const bool is_complete = prepared_->parts().is_flushed() && lost_.empty();
+  const Holder mine{is_complete ? steps_ : -1, strategy_.context().world_size()};
   strategy_.rebuild(context);
   ShardedState held = local_state(*prepared_, optimizer_.get(), precision_.master_weights());
   nlohmann::json description = std::move(held.optimizer_description);

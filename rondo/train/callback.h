@@ -11,14 +11,14 @@
 #include <vector>
 
 #include "rondo/nn/step_figures.h"
-#include "rondo/observe/step_timer.h"
+#include "rondo/observe/step_times.h"
 
 namespace rondo {
 
 class Trainer;
 
 // A call of Trainer::fit, as callbacks see it when it begins.
-struct FitPlan {
+struct FitOutline {
   std::int64_t first_step = 0;       // steps done before (a resumed run)
   std::int64_t total_steps = 0;      // steps done when training ends
   std::int64_t steps_per_epoch = 0;  // optimizer steps; of a virtual epoch where FitOptions has such
@@ -37,7 +37,7 @@ struct StepRecord {
   std::optional<double> loss_scale = {};  // that this step's gradients were computed with; empty without one
   std::optional<double> gradient_norm = {};  // L2, before clipping; empty where nothing is clipped
   std::int64_t samples = 0;                  // of this step, on all ranks
-  double rate = 0;                           // FitPlan::unit per second
+  double rate = 0;                           // FitOutline::unit per second
   StepTimes times;                           // of this rank
   StepFigures figures = {};                  // what modules have counted on this rank
   double elapsed_s = 0;                      // training time, resumed runs included
@@ -93,7 +93,7 @@ class Callback {
 
   // First of all, before fit looks at the position: the moment to restore a checkpoint.
   virtual void before_fit(Trainer&) {}
-  virtual void on_train_begin(Trainer&, const FitPlan&) {}          // before the first step
+  virtual void on_train_begin(Trainer&, const FitOutline&) {}       // before the first step
   virtual void on_epoch_begin(Trainer&, std::int64_t /*epoch*/) {}  // before its first step in this call
   virtual void on_step_begin(Trainer&, std::int64_t /*step*/) {}    // before each; steps done until now
   virtual void on_step_end(Trainer&, const StepRecord&) {}          // after each optimizer step

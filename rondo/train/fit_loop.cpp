@@ -78,11 +78,11 @@ FitLoop::FitLoop(Trainer& trainer, const std::shared_ptr<const Dataset>& data, c
   loader_ = std::make_unique<Loader>(
       data_, sampler_, LoaderOptions{.batch_size = process_batch_, .threads = options_.loader_threads});
 
-  plan_.first_step = position.step;
-  plan_.steps_per_epoch = options_.steps_per_epoch > 0 ? options_.steps_per_epoch : steps_per_pass();
-  plan_.total_steps = last_step();
-  plan_.unit = data_->info().unit;
-  plan_.validation_due = options_.validation && trainer_.last_.validation_due;
+  outline_.first_step = position.step;
+  outline_.steps_per_epoch = options_.steps_per_epoch > 0 ? options_.steps_per_epoch : steps_per_pass();
+  outline_.total_steps = last_step();
+  outline_.unit = data_->info().unit;
+  outline_.validation_due = options_.validation && trainer_.last_.validation_due;
 
   settings_.seed = options_.seed;
   std::vector<std::function<bool()>> requests;
@@ -191,7 +191,7 @@ void FitLoop::agree_on_failure() {
 FitResult FitLoop::run() {
   const LeavesMemoryPhase leaves{trainer_.memory_};
   trainer_.model().module->train();
-  tell([this](Callback& callback) { callback.on_train_begin(trainer_, plan_); });
+  tell([this](Callback& callback) { callback.on_train_begin(trainer_, outline_); });
   agree_on_failure();
   TrainingPosition& position = trainer_.position_;
   result_.step = position.step;
@@ -199,12 +199,12 @@ FitResult FitLoop::run() {
   result_.validation = trainer_.last_.validation;
   last_elapsed_ = Clock::now();
   catch_up();
-  if (position.step < plan_.total_steps && result_.end == FitEnd::finished)
+  if (position.step < outline_.total_steps && result_.end == FitEnd::finished)
     seek(position.epoch, position.batch);
   trainer_.paused_ = false;
   timer_.restart();
 
-  while (position.step < plan_.total_steps && result_.end == FitEnd::finished) {
+  while (position.step < outline_.total_steps && result_.end == FitEnd::finished) {
     if (trainer_.memory_) trainer_.memory_->trace(tracing() ? options_.trace_memory : nullptr);
     if (!tracing()) {
       trace_.reset();
@@ -269,11 +269,11 @@ void FitLoop::end_epoch(const StepRecord& record, std::int64_t epoch) {
 
 void FitLoop::catch_up() {
   // A run that had no steps left to do, or whose last one was done without validation data.
-  const bool unvalidated_end = trainer_.position_.step >= plan_.total_steps &&
+  const bool unvalidated_end = trainer_.position_.step >= outline_.total_steps &&
                                trainer_.last_.validated_step != trainer_.position_.step;
-  if (options_.validation && (plan_.validation_due || unvalidated_end) && !validate()) {
+  if (options_.validation && (outline_.validation_due || unvalidated_end) && !validate()) {
     result_.end = FitEnd::preempted;
-  } else if (trainer_.position_.step < plan_.total_steps && callbacks_want_to_stop()) {
+  } else if (trainer_.position_.step < outline_.total_steps && callbacks_want_to_stop()) {
     result_.end = FitEnd::early;
   }
 }
@@ -402,7 +402,7 @@ void FitLoop::finish_step(const StepResult& step) {
   bool stop = totals.stop;
   if (stop) agree_on_failure();
   tell([&](Callback& callback) { callback.on_step_end(trainer_, record); });
-  const bool last = record.step >= plan_.total_steps;
+  const bool last = record.step >= outline_.total_steps;
   const bool interval_ended = options_.validate_every > 0 && record.step % options_.validate_every == 0;
   if (options_.validation && (last || interval_ended || (options_.validate_every == 0 && epoch_ended))) {
     trainer_.last_.validation_due = true;
@@ -455,7 +455,7 @@ bool FitLoop::validate() {
 }
 
 bool FitLoop::tracing() const {
-  const std::int64_t done = trainer_.position_.step - plan_.first_step - options_.traced_after;
+  const std::int64_t done = trainer_.position_.step - outline_.first_step - options_.traced_after;
   return options_.trace && done >= 0 && done < options_.traced_steps;
 }
 

@@ -64,7 +64,7 @@ class FitLoop {
   std::shared_ptr<const Dataset> data_;
   FitOptions options_;
   InputDivision division_;
-  FitPlan plan_;
+  FitOutline outline_;
   std::shared_ptr<TrainingSampler> sampler_;
   std::int64_t process_batch_ = 0;     // samples of a batch of this process, of all its replicas
   std::int64_t batches_in_epoch_ = 0;  // of the current one

@@ -37,15 +37,21 @@ struct Metric {
   std::function<double(const at::Tensor& rows)> result_of_rows = {};  // of all of them
 };
 
-// Mean loss per prediction.
+// Mean loss per prediction: what the loss function returned, whatever outputs and targets are.
 Metric loss_metric();
-// The same of another loss function than the one that training minimises, under another name.
+// The same of another loss function than the one that training minimises, under another name. Throws what
+// `loss` throws; the first dimension of the first target counts samples.
 Metric loss_metric(const LossFunction& loss, std::string name);
-// Fraction of predictions whose largest logit is the target.
+// Fraction of predictions whose largest logit is the target: of the first output, logits [..., classes] of
+// any float dtype, and the first target, int64 of the leading shape. Entries of kIgnoredTarget do not count.
+// NaN where no prediction counts.
 Metric accuracy_metric();
-// exp(mean loss per prediction).
+// exp(mean loss per prediction), of the loss that training minimises: it is the perplexity where that is the
+// mean negative log-likelihood (cross_entropy, nll). It takes what that loss takes.
 Metric perplexity_metric();
-// Of a model with several outputs: `metric` of output `index` and target `index`, under another name.
+// Of a model with several outputs: `metric` of output `index` and target `index` (from 0), under another
+// name. It takes what `metric` takes; the loss that `metric` sees stays that of the whole batch. When it
+// measures, it throws UsageError that names it where there is no such output or target.
 Metric of_output(std::size_t index, std::string name, const Metric& metric);
 
 }  // namespace rondo

@@ -14,6 +14,8 @@
 
 namespace rondo {
 
+class Trainer;
+
 // Keeps the newest state of a training in memory that outlives its ranks, and what each host has also in the
 // memory of the next one, as Gemini does (SOSP 2023). The state is copied at once, and written and sent while
 // training goes on, in a group of its own; one replica at a time. One thread uses an object.
@@ -47,5 +49,9 @@ class ReplicaSaver {
   std::string failure_;  // of the last one; written by the thread, read after it was joined
   std::thread thread_;
 };
+
+// What Trainer::save() writes, as a replica of the present step; training goes on meanwhile. Between steps;
+// collective. Throws CallbackFailed, and as ReplicaSaver::save() does.
+void replicate(Trainer& trainer, ReplicaSaver& replica);
 
 }  // namespace rondo

@@ -249,13 +249,14 @@ void Trainer::save(const std::filesystem::path& root, const SaveOptions& options
   if (!fitting_) failures_->agree(context);
 }
 
-void Trainer::replicate(ReplicaSaver& replica) {
-  paused_ = true;
-  nlohmann::json callbacks = prepare_callbacks_for_save();
-  if (memory_) memory_->enter_phase(position_.step, "checkpoint", MemoryCategory::other);
-  CheckpointContents rest = rest_of_checkpoint(std::move(callbacks));
-  replica.save(position_.step, training_->state(), saved_tensors(), std::move(rest));
-  if (memory_) memory_->leave_phase();
+void replicate(Trainer& trainer, ReplicaSaver& replica) {
+  trainer.paused_ = true;
+  nlohmann::json callbacks = trainer.prepare_callbacks_for_save();
+  const std::int64_t step = trainer.position_.step;
+  if (trainer.memory_) trainer.memory_->enter_phase(step, "checkpoint", MemoryCategory::other);
+  CheckpointContents rest = trainer.rest_of_checkpoint(std::move(callbacks));
+  replica.save(step, trainer.training_->state(), trainer.saved_tensors(), std::move(rest));
+  if (trainer.memory_) trainer.memory_->leave_phase();
 }
 
 CheckpointContents Trainer::rest_of_checkpoint(nlohmann::json callbacks) {

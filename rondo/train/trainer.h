@@ -16,7 +16,8 @@
 
 #include "rondo/checkpoint/checkpoint.h"
 #include "rondo/data/dataset.h"
-#include "rondo/format/trace.h"
+#include "rondo/format/trace_counter.h"
+#include "rondo/format/trace_span.h"
 #include "rondo/nn/loss.h"
 #include "rondo/nn/model.h"
 #include "rondo/strategy/strategy.h"
@@ -209,9 +210,6 @@ class Trainer {
   // Waits until a checkpoint that is being written in the background is complete and on the disk. Collective.
   // Throws AgreedError when it could not be written.
   void finish_save();
-  // The same state into memory that outlives the ranks, while training goes on (rondo/train/replica).
-  // Collective.
-  void replicate(ReplicaSaver& replica);
   // Continues from a checkpoint: a directory that save() wrote, a directory of such, or a run directory. At
   // the same world size training goes on bit for bit as if it had never stopped. Callback states reach the
   // next fit's callbacks, once. Throws DataError for a damaged checkpoint, or one of another model naming the
@@ -265,6 +263,7 @@ class Trainer {
 
  private:
   friend class FitLoop;
+  friend void replicate(Trainer& trainer, ReplicaSaver& replica);
 
   TrainingState loading_state();
   // What a checkpoint holds besides tensors of the model and the optimizer, on rank 0. Collective.

@@ -13,7 +13,7 @@ class WaitForWorkers final : public Callback {
  public:
   explicit WaitForWorkers(Strategy& strategy) : strategy_(strategy) {}
   std::string name() const override { return "wait_for_workers"; }
-  void on_train_begin(Trainer&, const FitPlan& plan) override { last_ = plan.total_steps; }
+  void on_train_begin(Trainer&, const FitOutline& outline) override { last_ = outline.total_steps; }
   void on_step_end(Trainer&, const StepRecord& record) override {
     if (record.step == last_) strategy_.wait_for_others();
   }

@@ -39,6 +39,11 @@ std::string refusal(const std::string& text) {
   }
 }
 
+TEST(EngineText, AutoIsAnEngineThatIsThere) {
+  for (const bool one_host : {true, false}) EXPECT_EQ(refusal(engine_of_auto(one_host)), "");
+  EXPECT_NE(engine_of_auto(true), engine_of_auto(false));
+}
+
 TEST(EngineText, OptionsStandInBrackets) {
   for (const char* const text : {"paced", "paced()", " paced ( )"})
     EXPECT_EQ(options_of(text), OptionValues());

@@ -24,6 +24,22 @@ TEST(Replica, NumbersAreTheLowestThatAreFree) {
   EXPECT_EQ(Replica().number(), 1);
 }
 
+TEST(Replica, SeveralOfARankKnowThatRank) {
+  const Replica other;
+  const Replica rank;
+  rank.enter();
+  EXPECT_EQ(replica_of_this_rank(), rank.number());
+  std::thread([number = rank.number()] {
+    const Replica second(number);
+    second.enter();
+    EXPECT_EQ(this_replica(), second.number());
+    EXPECT_NE(this_replica(), number);
+    EXPECT_EQ(replica_of_this_rank(), number);
+    replica_thread([number] { EXPECT_EQ(replica_of_this_rank(), number); }).join();
+  }).join();
+  std::thread([] { EXPECT_EQ(replica_of_this_rank(), 0) << "a thread that says nothing"; }).join();
+}
+
 TEST(Replica, LogLinesStandUnderThePrefixOfTheirThread) {
   ::testing::internal::CaptureStderr();
   std::barrier both(2);

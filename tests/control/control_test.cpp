@@ -81,6 +81,20 @@ class HeldThread {
   struct sigaction before_ {};
 };
 
+// Whether a TCP connection to this port of this host is open, or was closed by the other side alone.
+bool is_connected_to(const std::string& address) {
+  constexpr int kEstablished = 1, kCloseWait = 8;
+  const auto port = static_cast<unsigned>(parse_integer(address.substr(address.rfind(':') + 1), "port"));
+  std::ifstream table("/proc/self/net/tcp");
+  for (std::string line; std::getline(table, line);) {
+    unsigned remote_port = 0, state = 0;
+    if (std::sscanf(line.c_str(), " %*d: %*x:%*x %*x:%x %x", &remote_port, &state) == 2 &&
+        remote_port == port && (state == kEstablished || state == kCloseWait))
+      return true;
+  }
+  return false;
+}
+
 // A server ends when its last worker has said goodbye. That worker waits for the answer, and may read it only
 // when the server is gone.
 TEST(Listener, SendsItsLastAnswerBeforeItEnds) {
@@ -96,8 +110,10 @@ TEST(Listener, SendsItsLastAnswerBeforeItEnds) {
     // More than goes out at once.
     listener->answer(*request, std::string(MiB(16).count, 'x'));
     listener.reset();
-    // Time in which the other side learns that the connection has ended, before it reads.
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    // The other side learns that the connection has ended, before it reads.
+    for (const Deadline deadline = soon(); is_connected_to(address) && !deadline.passed();)
+      std::this_thread::yield();
+    EXPECT_FALSE(is_connected_to(address));
   });
   EXPECT_EQ(connection.ask("goodbye", soon()).size(), MiB(16).count);
 }

@@ -221,6 +221,16 @@ TEST(Discover, RolesOfTfConfigThatNothingServesAreRefusedByName) {
                   {"TF_CONFIG", "2 tasks", "ps", "worker", "index 1"});
   expect_mentions(error(tf_config(workers + R"(,"evaluator":["f:1"])", "evaluator", 0)),
                   {"TF_CONFIG", "evaluator"});
+  // Roles that rondo does not know, of this process or of others: "workers" is a slip of the pen for
+  // "worker".
+  for (const std::string role : {"workers", "PS", "gardener", ""}) {
+    const std::string cluster = workers + ",\"" + role + R"(":["f:1"])";
+    for (const std::string& own : {role, std::string("chief"), std::string("worker")}) {
+      expect_mentions(error(tf_config(cluster, own, 0)),
+                      {"TF_CONFIG", role.c_str(), "chief", "master", "worker", "ps", "evaluator"});
+    }
+    expect_mentions(error(tf_config(workers, role, 0)), {"TF_CONFIG", "task.type", role.c_str(), "chief"});
+  }
   // Replicas: the chief is rank 0, workers follow, and an evaluator is not one of them.
   const EnvironmentMap worker = tf_config(workers + R"(,"evaluator":["f:1"])", "worker", 1);
   EXPECT_EQ(error(worker), "");

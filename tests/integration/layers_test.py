@@ -108,13 +108,16 @@ def folder_cycles(root):
 def backends_by_name(root):
     """Whoever needs to know what an engine can do asks its traits (rondo/backend/engine/traits.h). Outside an engine's own
     folder only the registry and its list of folders include its headers, and the plug-in that is the native engine for Python; nobody casts to it or asks
-    for its name."""
+    for its name. A program has an engine's name from the registry, and writes none itself."""
     engines = sorted(path.name for path in (root / "rondo" / "backend").iterdir()
                      if any((path / header).is_file() for header in ("factory.h", f"{path.name}_backend.h")))
     header = re.compile(rf'#\s*include\s*[<"](rondo/backend/(?:{"|".join(engines)})/[^>"]+)')
     cast = re.compile(r"(?:dynamic|static)(?:_pointer|_intrusive_pointer)?_cast<[^>]*(?<!Extended)Backend\b[^>]*>")
     name = re.compile(r"(?:getBackendName|backend_name)\(\)\s*[!=]=|[!=]=\s*[\w.>()-]*(?:getBackendName|backend_name)\(\)")
+    written = re.compile(rf'"(?:{"|".join(engines)})["(]')
+    comment = re.compile(r"(?:^|\s)//.*")
     backend = root / "rondo" / "backend"
+    may_name = {root / "apps" / "doctor" / "backend_checks.cpp"}  # has a check of its own for each engine: what the machine lacks
     may_include = {backend / "registry.cpp", backend / "engine_folders.h", root / "python" / "module.cpp"}
     found = []
     for path in sorted(path for top in ("rondo", "apps", "examples", "python") for path in (root / top).rglob("*")):
@@ -123,7 +126,11 @@ def backends_by_name(root):
             continue
         text = path.read_text()
         uses = [] if path in may_include else header.findall(text)
-        found += [f"{path.relative_to(root)}: {use}" for use in [*uses, *cast.findall(text), *name.findall(text)]]
+        uses = [*uses, *cast.findall(text), *name.findall(text)]
+        # rondo bench measures the engines side by side.
+        if parts[0] == "apps" and parts[1] != "bench" and path not in may_name:
+            uses += written.findall(comment.sub("", text))
+        found += [f"{path.relative_to(root)}: {use}" for use in uses]
     return found
 
 
@@ -178,6 +185,35 @@ def test_engines_are_asked_what_they_can_do(repository):
     assert backends_by_name(repository) == []
 
 
+DECLARED = re.compile(r'\.name = "(\w+)"')
+# Dimensions of a mesh have strategies of their names, and the program knows the dimensions; "default" is a word of many meanings.
+ALSO_ELSEWHERE = {"pipeline", "data", "context", "expert", "tensor", "default"}
+
+
+def strategies_by_name(root):
+    """The program knows of a strategy what its folder declares; only what "auto" means is written in it."""
+    folders = [path for top in ("parallel", "strategy") for path in (root / "rondo" / top).rglob("*_options.cpp")]
+    names = {name for path in folders for name in DECLARED.findall(path.read_text())} - ALSO_ELSEWHERE
+    written = re.compile(rf'"(?:{"|".join(sorted(names))})"')
+    found = []
+    for path in sorted((root / "apps" / "train").glob("*")):
+        if path.suffix in SOURCES:
+            text = re.sub(r"(?:^|\s)//.*|std::string strategy_of_auto\(.*", "", path.read_text())
+            found += [f"{path.name}: {use}" for use in written.findall(text)]
+    return found
+
+
+def test_the_program_knows_no_strategy_by_name(repository, tmp_path):
+    assert strategies_by_name(repository) == []
+    (tmp_path / "rondo/parallel/ddp").mkdir(parents=True)
+    (tmp_path / "apps/train").mkdir(parents=True)
+    (tmp_path / "rondo/parallel/ddp/ddp_options.cpp").write_text('return {{.name = "ddp"}, {.name = "pipeline"}};')
+    (tmp_path / "apps/train/a.cpp").write_text('std::string strategy_of_auto(bool several) { return "ddp"; }\n// "ddp"\n"pipeline"\n')
+    assert strategies_by_name(tmp_path) == []
+    (tmp_path / "apps/train/b.cpp").write_text('if (flags.strategy == "ddp") {}\n')
+    assert strategies_by_name(tmp_path) == ['b.cpp: "ddp"']
+
+
 def test_the_check_sees_cycles_and_names_of_backends(tmp_path):
     def write(name, text):
         path = tmp_path / name
@@ -206,8 +242,12 @@ def test_the_check_sees_cycles_and_names_of_backends(tmp_path):
     write("rondo/train/b.cpp", "dynamic_cast<const NativeBackend*>(group.backend().get());\n")
     write("apps/c.cpp", 'const bool nccl = group.backend()->getBackendName() == "nccl";\n')
     write("apps/d.cpp", 'const bool gloo = "gloo" == context.backend_name();\n')
-    assert [line.split(":")[0] for line in backends_by_name(tmp_path)] == ["apps/c.cpp", "apps/d.cpp", "rondo/train/a.h",
-                                                                           "rondo/train/b.cpp"]
+    write("apps/train/e.cpp", 'if (name == "auto") name = "native";  // not "nccl"\n')
+    write("apps/train/f.cpp", 'start("--backend", "native(x)");\n')
+    write("apps/bench/g.cpp", 'measure("native");\n')
+    write("apps/doctor/backend_checks.cpp", 'add("native");\n')
+    assert [line.split(":")[0] for line in backends_by_name(tmp_path)] == [
+        "apps/c.cpp", "apps/c.cpp", "apps/d.cpp", "apps/train/e.cpp", "apps/train/f.cpp", "rondo/train/a.h", "rondo/train/b.cpp"]
 
 
 def test_files_are_opened_and_json_is_parsed_in_one_place(repository):
@@ -247,6 +287,32 @@ def test_every_folder_says_what_it_is(repository):
     folders = {path.parent for top in tops for path in (repository / top).rglob("*") if path.suffix in SOURCES | {".py", ".js"}}
     folders |= {repository / top for top in tops} | {repository / "tests", repository / "python", repository / "python" / "peers"}
     assert [str(folder.relative_to(repository)) for folder in sorted(folders) if not (folder / "README.md").is_file()] == []
+
+
+def headers_without_a_word(repository, headers):
+    """Of `headers` those that the page of their folder does not name. A page may say `thing`, `thing.h`, `thing.*` or `thing.cpp`. The
+    declaration names what is only an options struct, and the page itself the header of its folder's name."""
+    found = []
+    for header in headers:
+        page = re.sub(r"```.*?```", "", (header.parent / "README.md").read_text(), flags=re.DOTALL)
+        named = {word.rsplit("/", 1)[-1].split(".")[0] for code in re.findall(r"`([^`]+)`", page)
+                 for word in re.findall(r"[\w./]+", code)}
+        if not header.stem.endswith("_options") and header.stem not in named | {header.parent.name}:
+            found.append(str(header.relative_to(repository)))
+    return found
+
+
+def test_every_header_stands_in_the_page_of_its_folder(repository, tmp_path):
+    headers = [path for path in tracked_files(repository)
+               if path.suffix == ".h" and path.relative_to(repository).parts[0] in ("rondo", "apps")]
+    assert len(headers) > 500
+    assert headers_without_a_word(repository, headers) == []
+    folder = tmp_path / "thing"
+    folder.mkdir()
+    (folder / "README.md").write_text("# thing: `told`, `a/of_path.*`, `code.cpp`, unmarked\n```\n`fenced`\n```\n")
+    names = ("thing", "told", "of_path", "code", "my_options", "unmarked", "fenced", "silent")
+    assert headers_without_a_word(tmp_path, [folder / f"{name}.h" for name in names]) == [
+        "thing/unmarked.h", "thing/fenced.h", "thing/silent.h"]
 
 
 def test_files_stay_small_and_finished(repository):

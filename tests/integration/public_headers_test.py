@@ -32,6 +32,45 @@ def test_the_page_lists_the_public_headers(repository):
     assert len(rows) == len(set(rows)) and set(rows) == public_headers(repository)
 
 
+# What names nothing that users need: comments, texts, directives, friends, forward declarations; the private parts of classes.
+NOT_CODE = re.compile(r'//.*|"(?:\\.|[^"\\\n])*"|^#.*|^ *friend .*|^(?:class|struct|enum|enum class) \w+;', re.MULTILINE)
+PRIVATE = re.compile(r"^( *) private:\n.*?(?=^\1 (?:public|protected):|^\1\})", re.MULTILINE | re.DOTALL)
+TYPE = re.compile(r"^(?:(?:class|struct|enum|enum class) (?:\[\[\w+\]\] )?(\w+)(?: final)?(?:\s*:[^:][^;{]*)?\s*\{|"
+                  r"(?:using|concept) (\w+) =|TORCH_MODULE\((\w+)\))", re.MULTILINE)
+
+
+class Header:
+    def __init__(self, path):
+        code = NOT_CODE.sub("", path.read_text())
+        self.code = PRIVATE.sub("", code)
+        # The namespaces in which its words are looked up, innermost first.
+        namespace = next(iter(re.findall(r"^namespace (rondo\S*) \{", code, re.MULTILINE)), "rondo")
+        parts = namespace.split("::")
+        self.scopes = ["::".join(parts[:count]) for count in range(len(parts), 0, -1)]
+        self.types = {f"{namespace}::{''.join(name)}" for name in TYPE.findall(code)}
+
+    def named(self, types):
+        """Which of `types` its code names; `types` has all of rondo."""
+        found = set()
+        for word in set(re.findall(r"(?:[A-Za-z_]\w*::)*[A-Za-z_]\w*", self.code)):
+            parts = word.removeprefix("rondo::").split("::")
+            starts = ["::".join(parts[:count]) for count in range(len(parts), 0, -1)]  # A::B may be of the type A
+            names = (f"{scope}::{start}" for scope in self.scopes for start in starts)
+            found.add(next((name for name in names if name in types), None))
+        return found - {None}
+
+
+def test_what_public_headers_name_is_public(repository):
+    public = public_headers(repository)
+    headers = {str(path.relative_to(repository)): Header(path) for path in (repository / "rondo").rglob("*.h")}
+    where = {}
+    for path, header in headers.items():
+        for each in header.types:
+            where.setdefault(each, set()).add(path)
+    hidden = {each for each, paths in where.items() if not paths & public}
+    assert [f"{path} names {each} of {where[each]}" for path in sorted(public) for each in headers[path].named(where) & hidden] == []
+
+
 def test_public_headers_and_what_they_include_are_installed_and_nothing_else(repository, installed):
     public = public_headers(repository)
     there = {str(path.relative_to(installed / "include")) for path in (installed / "include").rglob("*") if path.is_file()}

@@ -24,13 +24,16 @@ REPLACED = {
     r"\b(gather_in|hand_out)\b": "intra-host reduce, intra-host broadcast",
     r"\bFabric\b|\bmisfit\b|\bstruct Told\b": "transports, incompatibility, agreed settings",
     r"\bshadow_\w+": "join_step",
-    r"\bring_bells\b|\bbell\b": "notify, wakeup",
+    r"\bring_bells?\b|\bbell\b": "notify, wakeup",
+    r"(?i)\bparts of (the |whole )?parameters\b|\bwhole parameters\b": "shards, full parameters",
+    r"\bsettled?\(\)": "flush, is_flushed",
     r"\bthrow_if_hopeless\b|Stage::courtesy": "throw_if_peer_failed, preemption grace",
     r"\broot_place\b|\branks of (the same|one) place\b|\bby place on the host\b": "local rank",
     r"\b[Rr]eproducible sums\b|\b\w*ReproducibleJob|--reproducible\b|RONDO_REPRODUCIBLE": "deterministic reduction",
     r"\bpolish(es|ing)?\b": "local search",
     r"[Pp]rogrammes?\b": "program",
     r"\bstand_ins\b": "placeholders",
+    r"\bFitPlan\b(?!`)|\b(Worker|Stream)Plan\b": "FitOutline; WorkerSpec, StreamSpec",
     r"\b(nobody counts|uncounted)\b": "unmodelled memory",
     r"(?<!deep and )\bnarrow(er)? (floating-point |model|parameter|tensor|type|dtype|weight)": "low-precision dtype",
 }
@@ -56,9 +59,10 @@ def test_replaced_words_do_not_come_back(repository):
     assert found == []
 
 
-@pytest.mark.parametrize("text", ["the books say", "MemoryLedger ledger;", "two programmes", "bell.fetch_add(1)", "--credit 4MiB",
+@pytest.mark.parametrize("text", ["the books say", "MemoryLedger ledger;", "two programmes", "bell.fetch_add(1)", "ring_bell(peer)", "flat parts of parameters", "parts().settled()",
+                                  "--credit 4MiB",
                                   "TEST(Meter, KeepsBooksByUnit)", "kAccountingExamples", "must_meet_ = true", "shadow_all()",
-                                  "a narrow model", "the ranks of the same place", "AReproducibleJobSays"])
+                                  "a narrow model", "the ranks of the same place", "AReproducibleJobSays", "const FitPlan& plan", "StreamPlan out"])
 def test_the_check_sees_words(text):
     assert any(re.search(pattern, text) for pattern in REPLACED)
 

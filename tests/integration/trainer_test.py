@@ -99,7 +99,7 @@ def test_a_notice_ends_in_good_order_and_the_run_goes_on(train, tmp_path):
 
 @pytest.mark.parametrize("flags, said", [
     (("--best-of", "bleu"), "bleu"), (("--restore-best",), "--early-stopping"), (("--trust", 0.5), "--trust"),
-    (("--metrics", "bleu"), "bleu"), (("--class-weights", "1,2,3"), "2 classes"), (("--class-weights", "1,x"), "--class-weights"),
+    (("--metrics", "bleu"), "bleu"), (("--loss", "nll"), "gives logits"), (("--class-weights", "1,2,3"), "2 classes"), (("--class-weights", "1,x"), "--class-weights"),
     (("--best-of", "loss", "--validation-fraction", 0), "--best-of"), (("--loss-scale", "dynamic:0", "--amp", "O2"), "--loss-scale"),
     (("--strategy", "parameter_server", "--average-weights", 0.9), "--average-weights 0.9: with --strategy parameter_server"),
     (("--strategy", "grouped", "--average-weights", 0.9), "--average-weights 0.9: with --strategy grouped")])

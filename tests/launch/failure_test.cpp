@@ -41,7 +41,7 @@ AttemptEnd attempt(const std::vector<Ended>& ends) {
 TEST(RootCause, IsTheFirstThatFailedByItself) {
   AttemptEnd end = attempt({{2, 0, 0}, {1, 0, SIGSEGV}, {0, 1, 0}});
   end.stopped = {0};
-  const auto root = root_cause(end, std::vector<WorkerPlan>(3));
+  const auto root = root_cause(end, std::vector<WorkerSpec>(3));
   ASSERT_TRUE(root.has_value());
   EXPECT_EQ(*root, 1U);
   EXPECT_EQ(job_exit_code(end, root), 128 + SIGSEGV);
@@ -51,7 +51,7 @@ TEST(RootCause, DeathByTheLaunchersSignalDoesNotCount) {
   AttemptEnd end = attempt({{0, 0, SIGTERM}, {1, 0, SIGKILL}});
   end.stopped = {0, 1};
   end.signal = SIGTERM;
-  const auto root = root_cause(end, std::vector<WorkerPlan>(2));
+  const auto root = root_cause(end, std::vector<WorkerSpec>(2));
   EXPECT_FALSE(root.has_value());
   EXPECT_EQ(job_exit_code(end, root), 128 + SIGTERM);
 }
@@ -59,37 +59,37 @@ TEST(RootCause, DeathByTheLaunchersSignalDoesNotCount) {
 TEST(RootCause, ANoteOfAnEarlierFailureCounts) {
   AttemptEnd end = attempt({{1, 1, 0}, {0, 1, 0}});
   end.stopped = {0};
-  std::vector<WorkerPlan> plans(2);
+  std::vector<WorkerSpec> specs(2);
   const TemporaryDirectory directory;
-  plans[0].error_file = directory / "error.json";
-  std::ofstream(plans[0].error_file) << R"({"message":"early"})";
-  std::filesystem::last_write_time(plans[0].error_file,
+  specs[0].error_file = directory / "error.json";
+  std::ofstream(specs[0].error_file) << R"({"message":"early"})";
+  std::filesystem::last_write_time(specs[0].error_file,
                                    std::filesystem::file_time_type::clock::now() - std::chrono::seconds(1));
-  EXPECT_EQ(root_cause(end, plans), std::size_t{0});
-  std::filesystem::remove(plans[0].error_file);
-  EXPECT_EQ(root_cause(end, plans), std::size_t{1});
+  EXPECT_EQ(root_cause(end, specs), std::size_t{0});
+  std::filesystem::remove(specs[0].error_file);
+  EXPECT_EQ(root_cause(end, specs), std::size_t{1});
 }
 
 // Rank 1 is killed. The launcher is busy and hears of it only after rank 0 has written down that it is gone.
 TEST(RootCause, ANoteOfALostPeerIsNoEarlierFailure) {
   AttemptEnd end = attempt({{1, 0, SIGKILL}, {0, 1, 0}});
-  std::vector<WorkerPlan> plans(2);
+  std::vector<WorkerSpec> specs(2);
   const TemporaryDirectory directory;
-  plans[0].error_file = directory / "error.json";
+  specs[0].error_file = directory / "error.json";
   const auto note_a_second_ago = [&](const std::exception& error) {
-    setenv("TORCHELASTIC_ERROR_FILE", plans[0].error_file.c_str(), 1);
+    setenv("TORCHELASTIC_ERROR_FILE", specs[0].error_file.c_str(), 1);
     record_failure(error);
     unsetenv("TORCHELASTIC_ERROR_FILE");
-    std::filesystem::last_write_time(plans[0].error_file,
+    std::filesystem::last_write_time(specs[0].error_file,
                                      std::filesystem::file_time_type::clock::now() - std::chrono::seconds(1));
   };
   note_a_second_ago(PeerLostError("the process of rank 1 has ended", {1}));
-  EXPECT_EQ(read_error_file(plans[0].error_file), "the process of rank 1 has ended");
-  const auto root = root_cause(end, plans);
+  EXPECT_EQ(read_error_file(specs[0].error_file), "the process of rank 1 has ended");
+  const auto root = root_cause(end, specs);
   EXPECT_EQ(root, std::size_t{1});
   EXPECT_EQ(job_exit_code(end, root), 128 + SIGKILL);
   note_a_second_ago(DataError("the file is empty"));
-  EXPECT_EQ(root_cause(end, plans), std::size_t{0});
+  EXPECT_EQ(root_cause(end, specs), std::size_t{0});
 }
 
 TEST(JobExitCode, TellsResumableFromStopped) {
@@ -112,10 +112,10 @@ TEST(SignalName, NamesSignals) {
 TEST(DescribeFailure, ANoteOfSomebodyElseIsEscapedAndCut) {
   const AttemptEnd end = attempt({{0, 1, 0}});
   const TemporaryDirectory directory;
-  std::vector<WorkerPlan> plans(1);
-  plans[0].error_file = directory / "error.json";
-  std::ofstream(plans[0].error_file) << R"({"message":"\u001b[2J)" << std::string(1 << 20, 'x') << R"("})";
-  const std::string text = describe_failure(end, plans, 0, {});
+  std::vector<WorkerSpec> specs(1);
+  specs[0].error_file = directory / "error.json";
+  std::ofstream(specs[0].error_file) << R"({"message":"\u001b[2J)" << std::string(1 << 20, 'x') << R"("})";
+  const std::string text = describe_failure(end, specs, 0, {});
   EXPECT_NE(text.find("\\x1b[2J"), std::string::npos);
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
   EXPECT_LT(text.size(), 20'000U);

@@ -38,14 +38,14 @@ class Supervisor : public ::testing::Test {
 
   // supervise() in a process of its own, as it wants it. Returns what `judge` says of the end, below 100.
   // What it shows goes to the file `console`, where one is named.
-  static int supervised(const std::vector<WorkerPlan>& plans,
+  static int supervised(const std::vector<WorkerSpec>& specs,
                         const std::function<int(const AttemptEnd&)>& judge, const std::string& console = "") {
     const pid_t guardian = fork();
     if (guardian == 0) {
       alarm(60);
       if (!console.empty()) dup2(open(console.c_str(), O_WRONLY | O_CREAT, 0600), STDOUT_FILENO);
       become_subreaper();
-      _exit(judge(supervise(plans, {})));
+      _exit(judge(supervise(specs, {})));
     }
     int status = 0;
     waitpid(guardian, &status, 0);
@@ -57,15 +57,15 @@ class Supervisor : public ::testing::Test {
 
 TEST_F(Supervisor, BlamesNobodyForAFailureThatWasForgiven) {
   const TemporaryDirectory directory;
-  std::vector<WorkerPlan> plans(2);
-  plans[0].function = [this] {
+  std::vector<WorkerSpec> specs(2);
+  specs[0].function = [this] {
     while (!flags_->ready) usleep(100);
     return 7;
   };
-  plans[1].rank = 1;
-  plans[1].error_file = directory / "error.json";
-  plans[1].policy = {.on_failure = OnFailure::restart, .restarts = 1};
-  plans[1].function = [this, file = plans[1].error_file] {
+  specs[1].rank = 1;
+  specs[1].error_file = directory / "error.json";
+  specs[1].policy = {.on_failure = OnFailure::restart, .restarts = 1};
+  specs[1].function = [this, file = specs[1].error_file] {
     if (!flags_->failed_once.exchange(true)) {
       std::ofstream(file) << R"({"message":"of old"})";
       std::filesystem::last_write_time(
@@ -76,8 +76,8 @@ TEST_F(Supervisor, BlamesNobodyForAFailureThatWasForgiven) {
     flags_->ready = true;
     while (true) pause();
   };
-  const int code = supervised(plans, [&](const AttemptEnd& end) {
-    const auto root = root_cause(end, plans);
+  const int code = supervised(specs, [&](const AttemptEnd& end) {
+    const auto root = root_cause(end, specs);
     return root == std::size_t{0} ? job_exit_code(end, root) : 99;
   });
   EXPECT_EQ(code, 7);
@@ -85,17 +85,17 @@ TEST_F(Supervisor, BlamesNobodyForAFailureThatWasForgiven) {
 
 TEST_F(Supervisor, KeepsTheLogOfTheStartThatFailed) {
   const TemporaryDirectory directory;
-  std::vector<WorkerPlan> plans(1);
-  plans[0].policy = {.on_failure = OnFailure::restart, .restarts = 1};
-  plans[0].out = {.route = StreamPlan::Route::file, .log_path = directory / "stdout.log"};
-  plans[0].err = {.route = StreamPlan::Route::pipe, .shown = false, .log_path = directory / "stderr.log"};
-  plans[0].function = [this] {
+  std::vector<WorkerSpec> specs(1);
+  specs[0].policy = {.on_failure = OnFailure::restart, .restarts = 1};
+  specs[0].out = {.route = StreamSpec::Route::file, .log_path = directory / "stdout.log"};
+  specs[0].err = {.route = StreamSpec::Route::pipe, .shown = false, .log_path = directory / "stderr.log"};
+  specs[0].function = [this] {
     const bool again = flags_->failed_once.exchange(true);
     std::fputs(again ? "second " : "first ", stdout);
     std::fputs(again ? "second " : "first ", stderr);
     return again ? 0 : 1;
   };
-  EXPECT_EQ(supervised(plans, [](const AttemptEnd&) { return 0; }), 0);
+  EXPECT_EQ(supervised(specs, [](const AttemptEnd&) { return 0; }), 0);
   for (const char* const name : {"stdout.log", "stderr.log"}) {
     std::ifstream file(directory / name);
     const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -116,10 +116,10 @@ TEST_F(Supervisor, ShowsTheLastWordsOfTheStartThatFailed) {
     flags_->ready = true;
     while (true) pause();
   }
-  std::vector<WorkerPlan> plans(1);
-  plans[0].policy = {.on_failure = OnFailure::restart, .restarts = 1};
-  plans[0].out.route = StreamPlan::Route::pipe;
-  plans[0].function = [this] {
+  std::vector<WorkerSpec> specs(1);
+  specs[0].policy = {.on_failure = OnFailure::restart, .restarts = 1};
+  specs[0].out.route = StreamSpec::Route::pipe;
+  specs[0].function = [this] {
     if (flags_->failed_once.exchange(true)) return 0;
     flags_->worker = getpid();
     while (!flags_->ready) usleep(100);
@@ -127,7 +127,7 @@ TEST_F(Supervisor, ShowsTheLastWordsOfTheStartThatFailed) {
     return 1;
   };
   const auto judge = [](const AttemptEnd&) { return 0; };
-  EXPECT_EQ(supervised(plans, judge, console), 0);
+  EXPECT_EQ(supervised(specs, judge, console), 0);
   kill(holder, SIGKILL);
   waitpid(holder, nullptr, 0);
   std::ifstream file(console);

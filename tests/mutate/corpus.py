@@ -342,7 +342,7 @@ _SYSTEM = "files of the system"
 _TOOLS = "what the cases of every file go through"
 OTHER_READERS = {
     **dict.fromkeys(("apps/bench/checkpoint/checkpoint_command", "apps/bench/collectives/across_hosts",
-                     "apps/bench/collectives/collectives_command", "apps/bench/loader/loader_command",
+                     "apps/bench/collectives/measure", "apps/bench/loader/loader_command",
                      "apps/bench/memory_tracking/memory_tracking_command", "apps/bench/pipeline/contestant", "apps/bench/pipeline/worker",
                      "apps/bench/plan/worker", "apps/bench/startup/startup_command", "apps/bench/step/contest", "apps/bench/step/worker",
                      "apps/bench/strategies/strategies_command", "apps/matmul/main", "apps/train/launch",

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "rondo/base/error.h"
 #include "rondo/nn/partition.h"
 #include "rondo/nn/wrap.h"
 
@@ -141,6 +142,12 @@ TEST(Unit, WorksInsideSequential) {
   const auto events = observe(*layers, [&] { layers->forward(at::ones({2, 3})).sum().backward(); });
   EXPECT_EQ(events.size(), 8U);
   EXPECT_EQ(layers->named_parameters().keys().front(), "0.weight");
+}
+
+TEST(Wrap, NeedsARule) {
+  torch::nn::Sequential model(torch::nn::Linear(3, 4));
+  EXPECT_THROW(wrap_units(*model, WrapRule()), UsageError);
+  EXPECT_THROW(wrap_units(*model, NamedWrapRule()), UsageError);
 }
 
 TEST(Wrap, MakesUnitsOfTheLayersOfASequentialWithoutAnotherTypeOrName) {

@@ -5,6 +5,11 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <barrier>
+#include <thread>
+
+#include "rondo/base/replica.h"
+
 namespace rondo::product_flops_test {
 namespace {
 
@@ -17,6 +22,46 @@ TEST(ProductFlops, CountsForwardPassesAlone) {
   const torch::NoGradGuard no_gradients;
   layer(input);
   EXPECT_EQ(counter.count(), 2 * 3 * 6 * 5);
+}
+
+TEST(ProductFlops, SeveralAtATimeCountEachForItself) {
+  torch::nn::Linear layer(6, 5);
+  const at::Tensor input = torch::ones({3, 6});
+  const ProductFlops first;
+  layer(input);
+  {
+    const ProductFlops second;
+    layer(input);
+    EXPECT_EQ(second.count(), 2 * 3 * 6 * 5);
+  }
+  layer(input);
+  EXPECT_EQ(first.count(), 3 * 2 * 3 * 6 * 5);
+}
+
+TEST(ProductFlops, CountsForTheRankOfItsThread) {
+  std::barrier both(2);
+  const auto rank = [&](int layers) {
+    const Replica replica;
+    replica.enter();
+    const ProductFlops counter;
+    both.arrive_and_wait();
+    torch::nn::Linear layer(6, 5);
+    const auto compute = [&] {
+      for (int i = 0; i < layers; ++i) layer(torch::ones({3, 6}));
+    };
+    compute();
+    // A second replica of this rank.
+    std::thread([&, number = replica.number()] {
+      const Replica second(number);
+      second.enter();
+      compute();
+    }).join();
+    both.arrive_and_wait();
+    EXPECT_EQ(counter.count(), 2 * layers * 2 * 3 * 6 * 5);
+  };
+  std::thread other(rank, 7);
+  rank(2);
+  other.join();
 }
 
 TEST(ProductFlops, KnowsProductsConvolutionsAndAttention) {

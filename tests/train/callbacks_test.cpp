@@ -56,7 +56,7 @@ class Diary final : public Callback {
  public:
   std::string name() const override { return "diary"; }
   void before_fit(Trainer&) override { add("before_fit"); }
-  void on_train_begin(Trainer&, const FitPlan&) override { add("train_begin"); }
+  void on_train_begin(Trainer&, const FitOutline&) override { add("train_begin"); }
   void on_epoch_begin(Trainer&, std::int64_t epoch) override { add("epoch_begin", epoch); }
   void on_step_begin(Trainer&, std::int64_t step) override { add("step_begin", step); }
   void on_step_end(Trainer&, const StepRecord& record) override { add("step_end", record.step); }
@@ -103,7 +103,7 @@ class Failing final : public Callback {
  public:
   Failing(std::string moment, int rank) : moment_(std::move(moment)), rank_(rank) {}
   std::string name() const override { return "failing"; }
-  void on_train_begin(Trainer& t, const FitPlan&) override { fail("train_begin", t); }
+  void on_train_begin(Trainer& t, const FitOutline&) override { fail("train_begin", t); }
   void on_epoch_begin(Trainer& t, std::int64_t) override { fail("epoch_begin", t); }
   void on_step_begin(Trainer& t, std::int64_t step) override {
     if (step == 2) fail("step_begin", t);
@@ -417,7 +417,7 @@ TEST(Preemption, ByAFileOrASignalEndsAllRanksAfterOneStep) {
               : Preemption::Options{.notice_file = directory / (by_signal ? "none" : "notice")});
       struct Announces final : Callback {
         std::string name() const override { return "announces"; }
-        void on_train_begin(Trainer& trainer, const FitPlan&) override {
+        void on_train_begin(Trainer& trainer, const FitOutline&) override {
           // The other rank sets up what they share, and forgets what was announced before.
           barrier(trainer.strategy().context().world());
           if (trainer.strategy().context().rank() != 1) return;
@@ -451,7 +451,7 @@ TEST(WeightAverage, IsTheAverageUnderEveryStrategyAndAfterAResume) {
       // By hand, from the weights after each step.
       struct ByHand final : Callback {
         std::string name() const override { return "by_hand"; }
-        void on_train_begin(Trainer& trainer, const FitPlan&) override { average = values_of(trainer); }
+        void on_train_begin(Trainer& trainer, const FitOutline&) override { average = values_of(trainer); }
         void on_step_end(Trainer& trainer, const StepRecord&) override {
           const auto now = values_of(trainer);
           for (std::size_t i = 0; i < now.size(); ++i) average[i] = 0.75 * average[i] + 0.25 * now[i];

@@ -56,7 +56,7 @@ inline std::unique_ptr<Strategy> strategy_for(const Context& context) {
 class Recorder final : public Callback {
  public:
   std::string name() const override { return "recorder"; }
-  void on_train_begin(Trainer&, const FitPlan& plan) override { plan_ = plan; }
+  void on_train_begin(Trainer&, const FitOutline& outline) override { outline_ = outline; }
   void on_step_end(Trainer&, const StepRecord& record) override { steps_.push_back(record); }
   void on_epoch_end(Trainer&, const EpochRecord& record) override { epochs_.push_back(record.epoch); }
   void on_validation_end(Trainer&, const ValidationRecord& record) override {
@@ -69,7 +69,7 @@ class Recorder final : public Callback {
     return losses;
   }
 
-  FitPlan plan_;
+  FitOutline outline_;
   std::vector<StepRecord> steps_;
   std::vector<std::int64_t> epochs_;
   std::vector<ValidationRecord> validations_;

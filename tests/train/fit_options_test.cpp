@@ -72,8 +72,8 @@ TEST(Fit, EndsVirtualEpochsWhereverTheDataIs) {
     const auto plain = train({}, 12, 0, false);
     const auto whole = train(4, {}, 3, false);
     EXPECT_EQ(whole->losses(), plain->losses());  // the data goes in the same order
-    EXPECT_EQ(whole->plan_.total_steps, 12);
-    EXPECT_EQ(whole->plan_.steps_per_epoch, 3);
+    EXPECT_EQ(whole->outline_.total_steps, 12);
+    EXPECT_EQ(whole->outline_.steps_per_epoch, 3);
     EXPECT_EQ(whole->epochs_, (std::vector<std::int64_t>{0, 1, 2, 3}));
     ASSERT_EQ(whole->validations_.size(), 4U);
     EXPECT_EQ(whole->validations_[1].step, 6);

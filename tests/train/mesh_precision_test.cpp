@@ -5,6 +5,7 @@
 #include <cmath>
 #include <mutex>
 
+#include "rondo/base/error.h"
 #include "rondo/checkpoint/weights.h"
 #include "rondo/parallel/registry.h"
 #include "rondo/parallel/strategy_on_mesh.h"

@@ -153,7 +153,7 @@ TEST_P(Rules, AreInCheckpoints) {
   });
 }
 
-// Ranks have parts of parameters; nobody adds up norms but `sum`, where it is given.
+// Ranks have shards of parameters; nobody adds up norms but `sum`, where it is given.
 class SpreadModel final : public PreparedModel {
  public:
   SpreadModel(std::shared_ptr<torch::nn::Module> module, NormSum sum)

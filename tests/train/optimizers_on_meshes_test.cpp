@@ -308,7 +308,7 @@ NamedTensors averaged(const Way& way, const std::filesystem::path& root, bool re
 NamedTensors averaged_by_hand(const Way& way) {
   struct ByHand final : Callback {
     std::string name() const override { return "by_hand"; }
-    void on_train_begin(Trainer& trainer, const FitPlan&) override { average = trainer.copy_weights(); }
+    void on_train_begin(Trainer& trainer, const FitOutline&) override { average = trainer.copy_weights(); }
     void on_step_end(Trainer& trainer, const StepRecord&) override {
       const WeightsCopy now = trainer.copy_weights();
       for (std::size_t i = 0; i < now.size(); ++i)

@@ -99,8 +99,8 @@ TEST(Trainer, LearnsAndTellsItsCallbacks) {
     EXPECT_GT(result.validation.at("accuracy"), before.at("accuracy"));
     EXPECT_NEAR(result.validation.at("perplexity"), std::exp(result.validation.at("loss")), 1e-9);
 
-    EXPECT_EQ(recorder->plan_.steps_per_epoch, 10);
-    EXPECT_EQ(recorder->plan_.total_steps, 80);
+    EXPECT_EQ(recorder->outline_.steps_per_epoch, 10);
+    EXPECT_EQ(recorder->outline_.total_steps, 80);
     ASSERT_EQ(recorder->steps_.size(), 80U);
     EXPECT_EQ(recorder->steps_[14].step, 15);
     EXPECT_EQ(recorder->steps_[14].epoch, 1);

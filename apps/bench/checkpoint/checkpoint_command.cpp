@@ -99,7 +99,7 @@ void measure_replica(Subject& subject, Measured& measured) {
   if (memory.path().empty()) throw Error("no directory can be made in /dev/shm");
   // The first one makes the memory for the copy, which stays for the next.
   ReplicaSaver saver(subject.context(), memory.path());
-  const auto replicate = [&] { subject.trainer().replicate(saver); };
+  const auto replicate = [&] { rondo::replicate(subject.trainer(), saver); };
   const auto finish = [&] {
     if (const std::string failure = saver.finish(); !failure.empty()) throw Error(failure);
   };

@@ -1,44 +1,25 @@
-// `rondo bench collectives`: reads the flags, starts the ranks, prints the table, writes the JSON.
-#include <ATen/Parallel.h>
-#include <sched.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <fstream>
+// `rondo bench collectives`: reads the flags, has everything measured, writes the JSON.
+#include <algorithm>
 #include <iostream>
-#include <mutex>
 #include <nlohmann/json.hpp>
-#include <thread>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "apps/bench/collectives/across_hosts.h"
+#include "apps/bench/collectives/choose.h"
 #include "apps/bench/collectives/explain.h"
+#include "apps/bench/collectives/measure.h"
 #include "apps/bench/collectives/openmpi_contender.h"
 #include "apps/bench/collectives/plan_contender.h"
 #include "apps/bench/collectives/sizes.h"
-#include "apps/bench/collectives/tournament.h"
-#include "apps/bench/collectives/tune.h"
 #include "apps/bench/commands.h"
 #include "apps/common/flag_checks.h"
 #include "apps/common/result_flags.h"
 #include "apps/report/page.h"
-#include "rondo/backend/context.h"
-#include "rondo/backend/engine/store_adapter.h"
-#include "rondo/backend/point_to_point_channel.h"
-#include "rondo/backend/registry.h"
 #include "rondo/base/error.h"
-#include "rondo/base/json_strict.h"
 #include "rondo/base/output.h"
 #include "rondo/base/text.h"
-#include "rondo/channel/shared_memory_channel.h"
-#include "rondo/channel/thread_channel.h"
 #include "rondo/collective/algorithms/registry.h"
-#include "rondo/collective/chooser/tuning.h"
 #include "rondo/collective/codec/codec.h"
 #include "rondo/format/provenance.h"
-#include "rondo/launch/cpu_binding.h"
-#include "rondo/launch/spawn.h"
 
 namespace rondo::bench {
 namespace {
@@ -59,29 +40,6 @@ constexpr const char* kCollectivesExamples = R"(Examples:
 rondo is measured with buffers in registered (shared) memory and in ordinary memory; the peers with ordinary memory. Ranks
 are pinned to one processor each. p50 and minimum are of the slowest rank. "longest gap" is the longest time in which a processor
 did not run us while we watched it before each line: judge lines beside large gaps with care.)";
-
-struct Settings {
-  std::vector<std::string> operations;
-  std::vector<int> ranks;
-  std::vector<Bytes> sizes;
-  at::ScalarType dtype = at::kFloat;
-  std::vector<std::string> codecs;
-  bool fresh = false;
-  bool peers = false;
-  bool table = true;
-  Effort effort;
-  // Plans to run beside the engine, each over each channel.
-  std::vector<std::string> algorithms;
-  std::vector<std::string> channels;
-  int hosts = 1;  // that plans are made for
-  bool tune = false;
-  bool check_chooser = false;  // measure again after tuning
-  bool deterministic = false;
-
-  bool uses(const std::string& channel) const {
-    return std::find(channels.begin(), channels.end(), channel) != channels.end();
-  }
-};
 
 std::vector<std::string> parse_operations(const std::string& text) {
   if (text == "all") return operation_names();
@@ -120,186 +78,7 @@ std::vector<std::string> parse_codecs(const std::string& text) {
   return codecs;
 }
 
-// On the processors of rank r of n, and so the threads that its engines start.
-void pin(int rank, int ranks) {
-  cpu_set_t mine;
-  CPU_ZERO(&mine);
-  const auto threads_of = launch::bind_workers(launch::cpu_layout(), launch::Binding::core, ranks);
-  for (const int cpu : threads_of[static_cast<std::size_t>(rank)]) {
-    CPU_SET(cpu, &mine);
-  }
-  if (sched_setaffinity(0, sizeof(mine), &mine) != 0) {
-    throw Error(str("cannot bind rank ", rank, " to its processor: ", errno_text(errno)));
-  }
-}
-
-c10::intrusive_ptr<c10d::Backend> make_peer_engine(const std::string& name, const Group& world,
-                                                   const std::string& purpose = "peer") {
-  BackendRequest request;
-  request.group_name = str("bench-", name, "-", purpose);
-  request.rank = world.rank();
-  request.size = world.size();
-  request.world_ranks = world.ranks();
-  request.store = c10::make_intrusive<c10d::PrefixStore>(request.group_name, world.store());
-  return make_backend(name, request);
-}
-
-std::shared_ptr<Channel> make_channel(const std::string& name, const Group& world, const ThreadMesh* mesh) {
-  if (name == "threads") return mesh->connect(world.rank());
-  const auto store = std::make_shared<StoreFromC10d>(world.store());
-  const Duration timeout = std::chrono::minutes(5);
-  if (name == "shm") {
-    return std::make_shared<SharedMemoryChannel>(
-        *store, SharedMemoryChannel::Options{"bench", world.rank(), world.size(), timeout});
-  }
-  return std::make_shared<PointToPointChannel>(make_peer_engine("gloo", world, "plans"), store, "bench-tcp",
-                                               timeout);
-}
-
-// What the chooser picks from, each as a user of the group gets it: the engine, and every algorithm behind
-// the same calls and on the same memory.
-std::vector<std::unique_ptr<Contender>> make_candidates(const Settings& settings, const Group& world) {
-  std::vector<std::unique_ptr<Contender>> candidates;
-  const auto add = [&](const std::string& choice, const std::string& label, auto can) {
-    setenv("RONDO_ALGORITHM", choice.c_str(), 1);
-    const auto backend = make_peer_engine("native", world, choice);
-    unsetenv("RONDO_ALGORITHM");
-    candidates.push_back(
-        make_exercise_contender({"rondo", label, "shm", true, true}, can, [backend](const Case& what) {
-          return make_exercise(what.operation, backend, what.bytes, what.dtype, Memory::registered,
-                               /*direct=*/true);
-        }));
-  };
-  add(collective::kEngine, "auto", [](const Case&) { return true; });
-  for (const std::string& algorithm : settings.algorithms) {
-    add(algorithm, algorithm, [algorithm](const Case& what) {
-      const auto& operations = collective::find_algorithm(algorithm).operations;
-      return std::any_of(operations.begin(), operations.end(),
-                         [&](OperationKind operation) { return what.operation == name(operation); });
-    });
-  }
-  return candidates;
-}
-
-// `mesh` is null where ranks are processes.
-std::vector<std::unique_ptr<Contender>> make_contenders(const Settings& settings, const Group& world,
-                                                        const ThreadMesh* mesh) {
-  if (settings.tune && mesh == nullptr) return make_candidates(settings, world);
-  std::vector<std::unique_ptr<Contender>> contenders;
-  const std::string memory = mesh != nullptr ? "threads" : "shm";
-  contenders.push_back(
-      make_backend_contender({"rondo", "auto", memory, true, true}, world.backend(), Memory::registered));
-  contenders.push_back(
-      make_backend_contender({"rondo", "auto", memory, true, false}, world.backend(), Memory::registered));
-  contenders.push_back(
-      make_backend_contender({"rondo", "auto", memory, false, true}, world.backend(), Memory::ordinary));
-  for (const std::string& codec : settings.codecs) {
-    contenders.push_back(make_backend_contender({"rondo", "auto", memory, false, false, codec},
-                                                world.backend(), Memory::ordinary));
-  }
-  for (const std::string& name : settings.channels) {
-    if (settings.algorithms.empty() || (name == "threads") != (mesh != nullptr)) continue;
-    const std::shared_ptr<Channel> channel = make_channel(name, world, mesh);
-    for (const std::string& algorithm : settings.algorithms) {
-      contenders.push_back(make_plan_contender(
-          algorithm, name, channel, spread_over_hosts(world.size(), settings.hosts), settings.deterministic));
-    }
-  }
-  if (!settings.peers || mesh != nullptr) return contenders;
-  const auto gloo = make_peer_engine("gloo", world);
-  contenders.push_back(make_backend_contender({"gloo", "auto", "tcp", false}, gloo, Memory::ordinary));
-  for (const std::string& codec : settings.codecs) {
-    contenders.push_back(
-        make_backend_contender({"rondo", "auto", "tcp", false, false, codec}, gloo, Memory::ordinary));
-  }
-  if (why_no_openmpi().empty()) contenders.push_back(make_openmpi_contender(world.rank(), world.size()));
-  return contenders;
-}
-
-// One rank's part: everything for one number of ranks. Rank 0 prints, and returns the rows.
-Json run_rank(const Settings& settings, const Context& context, const ThreadMesh* mesh) {
-  const Group& world = context.world();
-  const int rank = world.rank();
-  const auto contenders = make_contenders(settings, world, mesh);
-  Json json = Json::array();
-  for (const std::string& operation : settings.operations) {
-    bool heading = true;
-    std::string footing;
-    for (const Bytes size : settings.sizes) {
-      const Bytes unit = smallest_size(operation, world.size(), settings.dtype);
-      if (size < unit) continue;
-      const Case what{operation, Bytes{size.count / unit.count * unit.count}, settings.dtype, settings.fresh};
-      const std::vector<Row> rows = run_case(what, contenders, settings.effort, world);
-      if (rank == 0) {
-        for (const Row& row : rows) json.push_back(to_json(row, rows));
-        if (settings.table && heading) std::cout << table_heading(rows) << "\n";
-        if (settings.table) std::cout << table_line(rows) << std::endl;
-        footing = table_footing(rows);
-      }
-      heading = false;
-      if (operation == "barrier") break;  // has no size
-    }
-    if (rank == 0 && settings.table) std::cout << footing << std::flush;
-  }
-  return json;
-}
-
-// Ranks as processes. What rank 0 found comes back through a file without a name.
-Json run_processes(const Settings& settings, int ranks) {
-  const int results = memfd_create("rondo-bench-results", 0);
-  if (results < 0) throw Error(str("cannot keep the results: ", errno_text(errno)));
-  spawn(
-      [&](int rank) {
-        pin(rank, ranks);
-        at::set_num_threads(1);
-        const Context context = init({.backend = "native", .deterministic = settings.deterministic});
-        const std::string text = run_rank(settings, context, nullptr).dump();
-        if (rank == 0 && write(results, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
-          throw Error(str("cannot keep the results: ", errno_text(errno)));
-        }
-      },
-      ranks);
-  std::string text(static_cast<std::size_t>(lseek(results, 0, SEEK_END)), '\0');
-  const ssize_t count = pread(results, text.data(), text.size(), 0);
-  close(results);
-  if (count != static_cast<ssize_t>(text.size())) throw Error("cannot read the results back");
-  return parse_json_strict(text, "the results of rank 0");
-}
-
-// Ranks as threads of this process, for plans over the channel between threads.
-Json run_threads(const Settings& settings, int ranks) {
-  const auto store = c10::make_intrusive<c10d::HashStore>();
-  const ThreadMesh mesh(ranks);
-  std::mutex mutex;  // protects first and rows
-  std::exception_ptr first;
-  Json rows;
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        pin(rank, ranks);
-        at::set_num_threads(1);
-        const Context context = init({.backend = "native",
-                                      .rank = rank,
-                                      .world_size = ranks,
-                                      .local_rank = rank,
-                                      .store = store,
-                                      .deterministic = settings.deterministic});
-        Json mine = run_rank(settings, context, &mesh);
-        const std::lock_guard lock(mutex);
-        if (rank == 0) rows = std::move(mine);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (!first) first = std::current_exception();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  if (first) std::rethrow_exception(first);
-  return rows;
-}
-
-void say_who_is_missing(const Settings& settings) {
+void say_who_is_missing(const CollectivesSettings& settings) {
   if (!settings.peers) return;
   if (const std::string why = why_no_openmpi(); !why.empty())
     std::cerr << "without Open MPI: " << why << "\n";
@@ -307,7 +86,7 @@ void say_who_is_missing(const Settings& settings) {
 }
 
 // An operation that none of the named algorithms has would only measure the engine.
-void require_algorithms_for(const Settings& settings) {
+void require_algorithms_for(const CollectivesSettings& settings) {
   for (const std::string& name : settings.algorithms) {
     const collective::Algorithm& algorithm = collective::find_algorithm(name);
     std::vector<std::string> has;
@@ -320,55 +99,6 @@ void require_algorithms_for(const Settings& settings) {
   }
 }
 
-Json measure(const Settings& settings) {
-  Json all = Json::array();
-  for (const int ranks : settings.ranks) {
-    if (settings.uses("shm") || settings.uses("tcp")) {
-      for (auto& row : run_processes(settings, ranks)) all.push_back(std::move(row));
-    }
-    if (settings.uses("threads")) {
-      for (auto& row : run_threads(settings, ranks)) all.push_back(std::move(row));
-    }
-  }
-  return all;
-}
-
-// What to measure again before anything but the engine is picked.
-Settings doubtful_part(const Settings& settings, const collective::Tuning& tuning) {
-  const collective::Chooser chooser(tuning, {});
-  Settings part = settings;
-  part.table = false;
-  part.operations.clear();
-  part.sizes.clear();
-  const auto add = [](auto& list, const auto& item) {
-    if (std::find(list.begin(), list.end(), item) == list.end()) list.push_back(item);
-  };
-  for (const collective::TuningCell& cell : tuning.cells) {
-    if (chooser.choose(cell.operation, cell.ranks, cell.bytes).algorithm == collective::kEngine) continue;
-    add(part.operations, std::string(name(cell.operation)));
-    add(part.sizes, Bytes{cell.bytes});
-  }
-  return part;
-}
-
-// Marks what the chooser picks, by the figures just taken (--tune, which also keeps them) or by those kept
-// before. With --check-chooser the rows are measured anew first: figures by which nothing was picked.
-void choose(Json& rows, const Settings& settings) {
-  if (!settings.tune) return mark_choices(rows, {collective::read_tuning_of_this_machine(), {}});
-  collective::Tuning tuning = tuning_from(rows);
-  if (const Settings doubtful = doubtful_part(settings, tuning); !doubtful.sizes.empty())
-    tuning = confirmed(std::move(tuning), tuning_from(measure(doubtful)));
-  const collective::Chooser chooser(tuning, {});
-  const auto path = collective::tuning_path();
-  // Kept at the end: the check's engine must not run by them yet.
-  if (settings.check_chooser) rows = measure(settings);
-  mark_choices(rows, chooser);
-  collective::write_tuning(path, tuning);
-  std::ostream& out = settings.table ? std::cout : std::cerr;
-  out << "\n"
-      << describe_choices(rows, chooser) << "kept in " << path.string() << " for " << tuning.machine << "\n";
-}
-
 // A result that is wrong is a failure of the run.
 int finish(const Json& all, const std::string& json_target) {
   write_json(json_target, all);
@@ -379,9 +109,9 @@ int finish(const Json& all, const std::string& json_target) {
   return 0;
 }
 
-int run_collectives(const Settings& settings, const std::string& json_target) {
+int run_collectives(const CollectivesSettings& settings, const std::string& json_target) {
   say_who_is_missing(settings);
-  Json all = measure(settings);
+  Json all = measure_collectives(settings);
   choose(all, settings);
   return finish(all, json_target);
 }
@@ -427,7 +157,7 @@ Command add_collectives(CLI::App& parent) {
     std::string page;
     PlanChoice plan;
     AcrossHosts across;
-    Settings settings;
+    CollectivesSettings settings;
   };
   const auto flags = std::make_shared<Flags>();
   CLI::App* app =
@@ -482,7 +212,7 @@ Command add_collectives(CLI::App& parent) {
   CLI::Option* burst = app->add_option("--burst-time", flags->burst, "Length of a turn");
   add_json_flag(*app, flags->json);
   return {app, [app, flags, sizes, operations, bursts, burst] {
-            Settings& settings = flags->settings;
+            CollectivesSettings& settings = flags->settings;
             settings.ranks = parse_ranks(flags->ranks);
             settings.dtype = parse_dtype(flags->dtype);
             for (const int ranks : settings.ranks) spread_over_hosts(ranks, settings.hosts);

@@ -52,7 +52,7 @@ class Tokens final : public Dataset {
 class Turns final : public Callback {
  public:
   std::string name() const override { return "turns"; }
-  void on_train_begin(Trainer&, const FitPlan&) override {
+  void on_train_begin(Trainer&, const FitOutline&) override {
     std::cout << nlohmann::json{{"ready", true}}.dump() << std::endl;
     next_turn();
   }

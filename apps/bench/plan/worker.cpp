@@ -21,7 +21,7 @@
 #include "rondo/parallel/served_mesh_options.h"
 #include "rondo/parallel/strategy_on_mesh.h"
 #include "rondo/plan/mesh/mesh_plan.h"
-#include "rondo/profile/plan_for.h"
+#include "rondo/profile/plan_of_profile.h"
 #include "rondo/profile/plan_on_mesh.h"
 #include "rondo/train/agreement.h"
 

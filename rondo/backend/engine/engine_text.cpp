@@ -99,6 +99,8 @@ EngineText split_engine(const std::string& text) {
   return engine;
 }
 
+std::string engine_of_auto(bool one_host) { return one_host ? "native" : "hierarchical(native, gloo)"; }
+
 bool is_of_module(const EngineText& engine) { return engine.name.find(".so:") != std::string::npos; }
 
 OptionValues options_in_brackets(const EngineText& engine, const Declaration& declared) {

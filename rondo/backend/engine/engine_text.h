@@ -16,6 +16,9 @@ struct EngineText {
 // The type of an option that holds an engine as text, which may have brackets of its own.
 inline constexpr const char* kEngineOption = "ENGINE";
 
+// What "auto" stands for, by whether the job is on one host.
+std::string engine_of_auto(bool one_host);
+
 // Takes a text apart. Throws UsageError for brackets that are not closed.
 EngineText split_engine(const std::string& text);
 

@@ -16,13 +16,13 @@ constexpr std::size_t kDirectBytes = std::size_t{64} << 10;
 // Parts begin at multiples of this many elements, where the buffer allows it.
 constexpr std::uint64_t kAlignment = 16;
 
-struct Range {
+struct ChunkRange {
   std::uint64_t begin = 0;
   std::uint64_t size = 0;
 };
 
 // Part `index` of `count` of `whole`.
-Range part_of(const Range& whole, int index, int count) {
+ChunkRange part_of(const ChunkRange& whole, int index, int count) {
   const std::uint64_t units = (whole.size + kAlignment - 1) / kAlignment;
   const auto edge = [&](int i) {
     return std::min(whole.size,
@@ -32,12 +32,12 @@ Range part_of(const Range& whole, int index, int count) {
 }
 
 struct Chunk {
-  Range all;
+  ChunkRange all;
   // Scattered: every rank of the host gets an equal part, in one reduce_scatter. Otherwise the first
   // `inter_host_ranks` ranks get one each by a reduce of their own.
   bool scattered = false;
   int inter_host_ranks = 1;
-  Range own;  // this rank's part; empty when it exchanges nothing
+  ChunkRange own;  // this rank's part; empty when it exchanges nothing
 
   // While under way.
   std::vector<std::vector<std::byte>> received = {};  // by host
@@ -84,7 +84,7 @@ class AllReduce final : public Operation {
 
  private:
   std::byte* at(std::uint64_t element) const { return request_.input.base + element * width_; }
-  float* floats(const Range& range) const { return reinterpret_cast<float*>(at(range.begin)); }
+  float* floats(const ChunkRange& range) const { return reinterpret_cast<float*>(at(range.begin)); }
 
   void cut(const HostMap& map, const AllReduceOptions& options) {
     const int ranks = map.host_size();
@@ -95,7 +95,7 @@ class AllReduce final : public Operation {
     const std::uint64_t unit = kAlignment * static_cast<std::uint64_t>(inter_host_ranks);
     const std::uint64_t chunk_elements =
         std::max<std::uint64_t>(unit, options.chunk_bytes / width_ / unit * unit);
-    const auto add = [&](Range all, int chunk_inter_host_ranks, bool scattered) {
+    const auto add = [&](ChunkRange all, int chunk_inter_host_ranks, bool scattered) {
       Chunk chunk{all, scattered, chunk_inter_host_ranks, {}};
       if (map.local_rank() < chunk_inter_host_ranks)
         chunk.own = part_of(all, map.local_rank(), chunk_inter_host_ranks);
@@ -126,7 +126,7 @@ class AllReduce final : public Operation {
                               const Deadline& deadline) const {
     std::uint64_t last = 0;
     for (int local_rank = 0; local_rank < chunk.inter_host_ranks; ++local_rank) {
-      const Range part = part_of(chunk.all, local_rank, chunk.inter_host_ranks);
+      const ChunkRange part = part_of(chunk.all, local_rank, chunk.inter_host_ranks);
       step.root = local_rank;
       step.elements = part.size;
       step.input = {at(part.begin), step.bytes(), {}};
@@ -162,17 +162,17 @@ class AllReduce final : public Operation {
     for (std::uint64_t i = 0; i < chunk.own.size; ++i) values[i] *= factor;
   }
 
-  std::span<float> residual(std::vector<float>& all, std::size_t index, const Range& of) const {
+  std::span<float> residual(std::vector<float>& all, std::size_t index, const ChunkRange& of) const {
     if (all.empty()) return {};
     return {all.data() + residual_at_[index] + (of.begin - chunks_[index].own.begin), of.size};
   }
 
-  std::size_t message_bytes(const Range& range) const {
+  std::size_t message_bytes(const ChunkRange& range) const {
     return compression_ ? compression_->encoder->encoded_bytes(range.size) : range.size * width_;
   }
 
   // The range that `host` receives from this one in the first phase.
-  Range outgoing(const Chunk& chunk, int host, const HostMap& map) const {
+  ChunkRange outgoing(const Chunk& chunk, int host, const HostMap& map) const {
     return in_pieces(chunk, map) ? part_of(chunk.own, host, map.host_count()) : chunk.own;
   }
 
@@ -180,7 +180,7 @@ class AllReduce final : public Operation {
     Chunk& chunk = chunks_[index];
     const HostMap& map = transports.map;
     const auto hosts = static_cast<std::size_t>(map.host_count());
-    const Range incoming = outgoing(chunk, map.host(), map);
+    const ChunkRange incoming = outgoing(chunk, map.host(), map);
     chunk.received.resize(hosts);
     chunk.receives.resize(hosts);
     for (int host = 0; host < map.host_count(); ++host) {
@@ -195,7 +195,7 @@ class AllReduce final : public Operation {
     // Beginning behind the own host, so that not all send to the first one at once.
     for (int step = 1; step < map.host_count(); ++step) {
       const int host = (map.host() + step) % map.host_count();
-      const Range range = outgoing(chunk, host, map);
+      const ChunkRange range = outgoing(chunk, host, map);
       if (range.size == 0) continue;
       const std::byte* data =
           compression_ ? chunk.encoded.data() + encoded_at(chunk, host, map) : at(range.begin);
@@ -223,7 +223,7 @@ class AllReduce final : public Operation {
     for (int host = 0; host < map.host_count(); ++host) {
       // The piece that this host sums itself stays exact; undivided, one encoding is for all.
       if (pieces ? host == map.host() : host > 0) continue;
-      const Range range = outgoing(chunk, host, map);
+      const ChunkRange range = outgoing(chunk, host, map);
       compression_->encoder->encode(
           {floats(range), range.size},
           {chunk.encoded.data() + encoded_at(chunk, host, map), message_bytes(range)},
@@ -241,13 +241,13 @@ class AllReduce final : public Operation {
     wait_for(chunk.receives, transports, deadline);
     // The sum takes the place of what is being sent.
     wait_for(chunk.sends, transports, deadline);
-    const Range range = outgoing(chunk, transports.map.host(), transports.map);
+    const ChunkRange range = outgoing(chunk, transports.map.host(), transports.map);
     if (range.size > 0) add_up(chunk, range, transports.map);
     if (in_pieces(chunk, transports.map)) gather_pieces(index, transports, deadline);
   }
 
   // In host order on every rank, so that all get the same bits.
-  void add_up(Chunk& chunk, const Range& range, const HostMap& map) {
+  void add_up(Chunk& chunk, const ChunkRange& range, const HostMap& map) {
     if (!compression_) {
       std::vector<const std::byte*> sources;
       for (int host = 0; host < map.host_count(); ++host) {
@@ -283,7 +283,7 @@ class AllReduce final : public Operation {
   void gather_pieces(std::size_t index, Transports& transports, const Deadline& deadline) {
     Chunk& chunk = chunks_[index];
     const HostMap& map = transports.map;
-    const Range own = outgoing(chunk, map.host(), map);
+    const ChunkRange own = outgoing(chunk, map.host(), map);
     std::vector<Transfer> sends;
     std::vector<Transfer> receives;
     const std::byte* data = at(own.begin);
@@ -298,7 +298,7 @@ class AllReduce final : public Operation {
     for (int step = 1; step < map.host_count(); ++step) {
       const int host = (map.host() + step) % map.host_count();
       const auto h = static_cast<std::size_t>(host);
-      const Range range = outgoing(chunk, host, map);
+      const ChunkRange range = outgoing(chunk, host, map);
       const int peer = map.counterpart(host, map.local_rank());
       if (range.size > 0) {
         std::byte* into = at(range.begin);
@@ -315,7 +315,7 @@ class AllReduce final : public Operation {
     wait_for(sends, transports, deadline);
     if (!compression_) return;
     for (int host = 0; host < map.host_count(); ++host) {
-      const Range range = outgoing(chunk, host, map);
+      const ChunkRange range = outgoing(chunk, host, map);
       if (host == map.host() || range.size == 0) continue;
       compression_->decoder->decode(chunk.received[static_cast<std::size_t>(host)],
                                     {floats(range), range.size});

@@ -134,10 +134,10 @@ std::optional<std::uint64_t> PlannedCollectives::start(const CollectiveRequest& 
   std::optional<collective::Choice> choice = choose(request);
   if (!choice) return {};
   engine_->progress();  // throws when the group is broken or was shut down
-  Job job{request, std::move(owner), *std::move(choice), engine_->sequence(), deadline};
+  QueuedCollective queued{request, std::move(owner), *std::move(choice), engine_->sequence(), deadline};
   const std::lock_guard lock(mutex_);
   if (given_up_) std::rethrow_exception(given_up_);
-  jobs_.push_back(std::move(job));
+  queue_.push_back(std::move(queued));
   if (!caller_waits && helper_thread_ == nullptr) {
     helper_thread_ = HelperThread::start([this](HelperThread::Control& control) { help(control); });
   } else if (!caller_waits) {
@@ -181,7 +181,7 @@ void PlannedCollectives::help(HelperThread::Control& control) {
     Owner ended;
     {
       std::unique_lock lock(mutex_);
-      if (!running_ && !jobs_.empty()) ended = run_next(lock, Deadline::never());
+      if (!running_ && !queue_.empty()) ended = run_next(lock, Deadline::never());
     }
     if (ended == nullptr) {
       control.sleep(word, Duration::max());
@@ -197,14 +197,14 @@ void PlannedCollectives::help(HelperThread::Control& control) {
 
 PlannedCollectives::Owner PlannedCollectives::run_next(std::unique_lock<std::mutex>& lock,
                                                        const Deadline& limit) {
-  const Job job = std::move(jobs_.front());
-  jobs_.pop_front();
+  const QueuedCollective queued = std::move(queue_.front());
+  queue_.pop_front();
   running_ = true;
   std::exception_ptr error = given_up_;
   lock.unlock();
   if (!error) {
     try {
-      run_plan(job, earlier(job.deadline, limit));
+      run_plan(queued, earlier(queued.deadline, limit));
     } catch (const std::exception&) {
       error = std::current_exception();
     }
@@ -212,24 +212,24 @@ PlannedCollectives::Owner PlannedCollectives::run_next(std::unique_lock<std::mut
   lock.lock();
   if (error && given_up_) error = given_up_;  // rather than that it was cancelled
   lock.unlock();
-  job.owner->finish(error);
+  queued.owner->finish(error);
   lock.lock();
   running_ = false;
   ++ended_;
   endings_.fetch_add(1);
   futex_wake_all(endings_);
   // Who has run this one may not want the next.
-  if (!jobs_.empty() && helper_thread_ != nullptr) helper_thread_->wake();
-  return job.owner;
+  if (!queue_.empty() && helper_thread_ != nullptr) helper_thread_->wake();
+  return queued.owner;
 }
 
-void PlannedCollectives::run_plan(const Job& job, const Deadline& deadline) {
+void PlannedCollectives::run_plan(const QueuedCollective& queued, const Deadline& deadline) {
   const Wait wait{deadline, &cancel_};
   // Plans come after what the engine was given before them: the peers may need this rank's part in it first.
-  if (job.behind > 0) engine_->wait(job.behind - 1, wait);
-  const std::span<std::byte> buffer = fill_buffer(job.request);
-  executor_for(job.request, job.choice).run(*channel_, buffer, wait);
-  take_result(job.request, buffer);
+  if (queued.behind > 0) engine_->wait(queued.behind - 1, wait);
+  const std::span<std::byte> buffer = fill_buffer(queued.request);
+  executor_for(queued.request, queued.choice).run(*channel_, buffer, wait);
+  take_result(queued.request, buffer);
 }
 
 void PlannedCollectives::sleep(std::unique_lock<std::mutex>& lock, Duration limit) {
@@ -248,7 +248,7 @@ void PlannedCollectives::end_all(const std::exception_ptr& error, Duration patie
   const Deadline limit = Deadline::after(std::min(patience, Duration(engine_->options().timeout)));
   std::vector<Owner> ended;
   std::unique_lock lock(mutex_);
-  while (running_ || !jobs_.empty()) {
+  while (running_ || !queue_.empty()) {
     if (limit.passed()) give_up(error);
     if (!running_) {
       ended.push_back(run_next(lock, limit));

@@ -62,7 +62,7 @@ class PlannedCollectives {
 
  private:
   using Owner = std::shared_ptr<shared_memory::OperationOwner>;
-  struct Job {
+  struct QueuedCollective {
     CollectiveRequest request;
     Owner owner;
     collective::Choice choice;
@@ -74,11 +74,11 @@ class PlannedCollectives {
                      bool in_rank_order);
   std::optional<collective::Choice> choose(const CollectiveRequest& request) const;
   void help(shared_memory::HelperThread::Control& control);
-  // Runs the first job, while no other one is run and with the lock given up; returns the owner, who has to
-  // be announced without the lock.
+  // Runs the first of the queue, while no other one is run and with the lock given up; returns the owner, who
+  // has to be announced without the lock.
   Owner run_next(std::unique_lock<std::mutex>& lock, const Deadline& limit);
-  void run_plan(const Job& job, const Deadline& deadline);
-  // With the lock given up, until a job ends; at most for `limit`.
+  void run_plan(const QueuedCollective& queued, const Deadline& deadline);
+  // With the lock given up, until a collective ends; at most for `limit`.
   void sleep(std::unique_lock<std::mutex>& lock, Duration limit);
   // The lock is held.
   void give_up(const std::exception_ptr& error);
@@ -97,7 +97,7 @@ class PlannedCollectives {
   const int process_;
   const CancelToken cancel_;
 
-  // Of whoever runs a job.
+  // Of whoever runs a plan.
   std::unique_ptr<Channel> channel_;
   // By operation, type, reduction, root, bytes and algorithm. A training job has few.
   using Key = std::tuple<OperationKind, DType, Reduction, int, std::uint64_t, std::string>;
@@ -105,14 +105,14 @@ class PlannedCollectives {
   std::vector<std::byte> scratch_;  // where pieces do not lie as a plan wants them
 
   std::mutex mutex_;  // protects what follows
-  std::deque<Job> jobs_;
-  bool running_ = false;  // a thread runs a job
+  std::deque<QueuedCollective> queue_;
+  bool running_ = false;  // a thread runs one
   std::uint64_t started_ = 0;
   std::uint64_t ended_ = 0;                // always a prefix
-  std::exception_ptr given_up_;            // what ends all jobs from now on
+  std::exception_ptr given_up_;            // what ends all from now on
   std::atomic<std::uint32_t> endings_{0};  // to sleep on; a futex survives a fork while threads sleep
   std::unique_ptr<shared_memory::HelperThread>
-      helper_thread_;  // from the first job whose caller does not wait
+      helper_thread_;  // from the first one whose caller does not wait
 };
 
 }  // namespace rondo

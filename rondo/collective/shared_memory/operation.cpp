@@ -122,7 +122,7 @@ const std::byte* Operation::source(int rank, std::size_t piece, std::uint64_t ch
   return staging(rank, chunk) + piece * piece_stride;
 }
 
-Operation::Range Operation::slice(int rank, std::size_t elements) const {
+Operation::Slice Operation::slice(int rank, std::size_t elements) const {
   // Slices begin on cache lines, so that two ranks never write to one line.
   const std::size_t line = kCacheLine / element_bytes(request_.type);
   const std::size_t lines = (elements + line - 1) / line;
@@ -181,7 +181,7 @@ void Operation::copy_in(std::uint64_t chunk) {
     if (path_ == Path::staged) {
       // Nobody else reads the slice that this rank reduces.
       const std::size_t width = element_bytes(request_.type);
-      const Range own = slice(peers_.rank(), size / width);
+      const Slice own = slice(peers_.rank(), size / width);
       std::memcpy(to, from, own.begin * width);
       std::memcpy(to + own.end * width, from + own.end * width, size - own.end * width);
     } else {
@@ -343,7 +343,7 @@ void Operation::reduce_chunk(std::uint64_t chunk, std::size_t piece, std::byte* 
 
 void Operation::reduce_slice_of(std::uint64_t chunk) {
   const std::size_t width = element_bytes(request_.type);
-  const Range range = slice(peers_.rank(), chunk_size(chunk) / width);
+  const Slice range = slice(peers_.rank(), chunk_size(chunk) / width);
   if (range.size() == 0) return;
   AddressPerRank<const std::byte*> sources(peers_.size());
   for (std::size_t r = 0; r < static_cast<std::size_t>(peers_.size()); ++r) {
@@ -356,7 +356,7 @@ void Operation::reduce_slice_of(std::uint64_t chunk) {
 
 void Operation::reduce_in_place() {
   const std::size_t width = element_bytes(request_.type);
-  const Range range = slice(peers_.rank(), request_.elements);
+  const Slice range = slice(peers_.rank(), request_.elements);
   if (range.size() == 0) return;
   AddressPerRank<const std::byte*> sources(peers_.size());
   AddressPerRank<std::byte*> destinations(peers_.size());
@@ -395,7 +395,7 @@ void Operation::fetch_slices(std::uint64_t chunk) {
   const std::size_t elements = chunk_size(chunk) / width;
   for (int r = 0; r < peers_.size(); ++r) {
     if (r == peers_.rank()) continue;
-    const Range range = slice(r, elements);
+    const Slice range = slice(r, elements);
     std::memcpy(request_.output.base + chunk * chunk_bytes_ + range.begin * width,
                 staging(r, chunk) + range.begin * width, range.size() * width);
   }

@@ -75,12 +75,12 @@ class Operation {
   Slot& slot_of(int rank) const;
 
   // Elements [begin, end) of `elements` that rank `rank` reduces.
-  struct Range {
+  struct Slice {
     std::size_t begin;
     std::size_t end;
     std::size_t size() const { return end - begin; }
   };
-  Range slice(int rank, std::size_t elements) const;
+  Slice slice(int rank, std::size_t elements) const;
 
   CollectiveRequest request_;
   std::uint64_t sequence_;

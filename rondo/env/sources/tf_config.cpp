@@ -4,12 +4,14 @@
 // Ranks are given in the order chief (or master), worker, ps. An evaluator stands outside the cluster: one
 // process.
 #include <algorithm>
+#include <array>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
+#include "rondo/base/printable.h"
 #include "rondo/base/text.h"
 #include "rondo/env/cluster.h"
 #include "rondo/env/source.h"
@@ -20,6 +22,9 @@ namespace {
 using Json = nlohmann::json;
 constexpr const char* kVariable = "TF_CONFIG";
 constexpr std::uint64_t kMostTasks = 1'000'000;
+// Those whose members are ranks, in the order of the ranks.
+constexpr std::array kRanks = {"chief", "master", "worker", "ps"};
+constexpr const char* kEvaluator = "evaluator";
 
 struct Task {
   std::string type;
@@ -33,9 +38,15 @@ struct Task {
           R"(; expected {"cluster":{"worker":["host:port",...]},"task":{"type":"worker","index":0}})"));
 }
 
+void require_known_role(const std::string& role, const char* where) {
+  if (role == kEvaluator || std::find(kRanks.begin(), kRanks.end(), role) != kRanks.end()) return;
+  throw UsageError(str("environment variable TF_CONFIG: ", where, " names the role ", printable(role),
+                       ", which rondo does not know; it knows ", join(kRanks, ", "), " and ", kEvaluator));
+}
+
 std::vector<Task> tasks_in_rank_order(const Json& cluster) {
   std::vector<Task> tasks;
-  for (const char* type : {"chief", "master", "worker", "ps"}) {
+  for (const char* type : kRanks) {
     if (!cluster.contains(type)) continue;
     if (!cluster[type].is_array()) malformed(str("cluster.", type, " is not a list"));
     int index = 0;
@@ -102,6 +113,8 @@ std::optional<Config> parse_config(const EnvironmentMap& environment) {
     malformed("task.type is missing");
   if (!task.contains("index") || !task["index"].is_number_unsigned()) malformed("task.index is missing");
   if (task["index"].get<std::uint64_t>() > kMostTasks) malformed(str("task.index is above ", kMostTasks));
+  for (const auto& [role, members] : config["cluster"].items()) require_known_role(role, "cluster");
+  require_known_role(task["type"].get<std::string>(), "task.type");
   return Config{config["cluster"], task["type"].get<std::string>(), task["index"].get<int>()};
 }
 
@@ -123,8 +136,8 @@ Settings read_tf_config(const EnvironmentMap& environment, const Settings&) {
 
   settings.set(Field::role, type, kVariable);
   settings.set(Field::role_rank, index, kVariable);
-  if (type == "evaluator") {
-    const Json evaluators = cluster.value("evaluator", Json::array());
+  if (type == kEvaluator) {
+    const Json evaluators = cluster.value(kEvaluator, Json::array());
     settings.set(Field::role_world_size,
                  std::max<long long>(index + 1, static_cast<long long>(evaluators.size())), kVariable);
     settings.set(Field::rank, 0, kVariable);
@@ -151,7 +164,7 @@ Settings read_tf_config(const EnvironmentMap& environment, const Settings&) {
 std::optional<Cluster> read_cluster(const EnvironmentMap& environment) {
   const auto config = parse_config(environment);
   if (!config) return std::nullopt;
-  if (config->type == "evaluator") {
+  if (config->type == kEvaluator) {
     throw UsageError(str(kVariable, " gives this process the role evaluator (index ", config->index,
                          "), which takes no part in training; `rondo train` evaluates checkpoints in it"));
   }
@@ -178,14 +191,13 @@ std::optional<Cluster> read_cluster(const EnvironmentMap& environment) {
 
 bool is_evaluator(const EnvironmentMap& environment) {
   const auto config = parse_config(environment);
-  return config && config->type == "evaluator";
+  return config && config->type == kEvaluator;
 }
 
 bool has_evaluator(const EnvironmentMap& environment) {
   if (lookup(environment, kEvaluatorVariable)) return true;
   const auto config = parse_config(environment);
-  return config &&
-         (config->type == "evaluator" || !config->cluster.value("evaluator", Json::array()).empty());
+  return config && (config->type == kEvaluator || !config->cluster.value(kEvaluator, Json::array()).empty());
 }
 
 const Source tf_config_source = {"tf_config", read_tf_config, nullptr};

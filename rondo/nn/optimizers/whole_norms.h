@@ -1,15 +1,11 @@
 #pragma once
 
-#include <functional>
 #include <vector>
 
+#include "rondo/nn/optimizers/norm_sum.h"
 #include "rondo/nn/optimizers/rule_optimizer.h"
 
 namespace rondo {
-
-// Where a rank has only parts of parameters: makes of the squares of its parts' norms those of the whole
-// parameters. Row i of `squares`, float64 [parameters, 2] on the CPU, belongs to parameter i. Collective.
-using NormSum = std::function<void(const std::vector<at::Tensor>& parameters, at::Tensor& squares)>;
 
 // An optimizer whose rule compares the norm of a whole parameter with that of its update.
 class WholeNormOptimizer : public RuleOptimizer {

@@ -23,7 +23,7 @@ struct GradientSpec {
 using BucketPlan = std::vector<std::vector<std::size_t>>;
 
 // Fills buckets in the given order of parameters (as PyTorch's compute_bucket_assignment_by_size): a bucket
-// holds one dtype on one device, takes whole parameters, and is closed by the parameter that brings it to its
+// holds one dtype on one device, divides no parameter, and is closed by the parameter that brings it to its
 // limit. The first bucket of each dtype and device has its own limit. Closed buckets come in order of
 // closing, then those left open in order of their first parameter. A pure function of its arguments, so ranks
 // that agree on them agree on the plan.

@@ -19,14 +19,15 @@ class GradientReducer;
 // reduces the accumulated sum. Guards nest.
 class [[nodiscard]] NoSync {
  public:
-  // DistributedDataParallel::no_sync() makes it.
-  explicit NoSync(std::shared_ptr<GradientReducer> reducer);
   ~NoSync();
   // The moved-from object does nothing any more.
   NoSync(NoSync&&) noexcept = default;
   NoSync& operator=(NoSync&&) = delete;
 
  private:
+  friend class DistributedDataParallel;  // no_sync() makes it
+  explicit NoSync(std::shared_ptr<GradientReducer> reducer);
+
   std::shared_ptr<GradientReducer> reducer_;
 };
 

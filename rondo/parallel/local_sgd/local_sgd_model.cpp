@@ -108,7 +108,7 @@ void LocalSgdModel::combine_gradients() {
   }
 }
 
-// A rank without data of its own has a gradient of a stand-in: its replica stays as it is.
+// A rank without data of its own has a gradient of samples that do not count: its replica stays as it is.
 void LocalSgdModel::step(torch::optim::Optimizer& optimizer) {
   if (synchronous() || batch_.samples > 0) optimizer.step();
 }
@@ -136,7 +136,7 @@ void LocalSgdModel::finish_step() {
 
 void LocalSgdModel::show_mean() {
   finish_step();
-  average_.settle();
+  average_.flush();
   if (!own_.empty() || steps_ == 0) return;
   own_ = average_.values();
   average_.assign(average_.mean_values());

@@ -20,8 +20,7 @@ std::vector<Declaration> LocalSgdFolder::declarations() {
            within(0, 1))
       .needs = outer;
   table.add("sync-fragments", &Options::fragments,
-            "Parts of the parameters that are averaged at times of their own within the period",
-            above_zero());
+            "Fragments of the model that are averaged at times of their own within the period", above_zero());
   table.add("sync-delay", &Options::sync_delay, "Steps that go on while an average travels", zero_or_more());
   return {{.name = "local_sgd",
            .summary = "every rank trains alone; parameters are averaged once in a period (DiLoCo: --outer)",

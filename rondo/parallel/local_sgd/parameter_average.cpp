@@ -20,7 +20,7 @@ ParameterAverage::ParameterAverage(const std::vector<at::Tensor>& parameters,
 }
 
 void ParameterAverage::restart() {
-  settle();
+  flush();
   for (Part& part : parts_) {
     if (part.anchored) part.anchor = part.fragment.flat();
     part.momentum.reset();
@@ -85,7 +85,7 @@ void ParameterAverage::take(Part& part) {
   }
 }
 
-void ParameterAverage::settle() {
+void ParameterAverage::flush() {
   for (Part& part : parts_) {
     if (part.sum.defined()) take(part);
   }

@@ -36,7 +36,7 @@ class ParameterAverage {
   // Whether after so many local steps a whole period ends.
   bool ends_period(std::int64_t step) const { return step % options_.sync_period == 0; }
   // Averages that are under way count now. Collective.
-  void settle();
+  void flush();
   // From the values that the tensors have now, equal on all ranks; forgets momentum and what is under way.
   void restart();
 
@@ -46,7 +46,7 @@ class ParameterAverage {
   // The mean of all ranks' values, on every rank. Collective.
   std::vector<at::Tensor> mean_values() const;
 
-  // By name, for a checkpoint: "anchor.0", "momentum.0". After settle().
+  // By name, for a checkpoint: "anchor.0", "momentum.0". After flush().
   CommunicationState state() const;
   // Goes on from state(); false, and nothing has changed, where it is of other fragments or another outer
   // optimizer.

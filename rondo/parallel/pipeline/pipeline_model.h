@@ -64,7 +64,7 @@ class PipelineModel final : public PreparedModel, private ModelParts {
   std::vector<Shard> shards() override;
   std::vector<Shard> full_copies() override;
   void publish_shards() override;
-  bool settled() const override { return inner_->parts().settled(); }
+  bool is_flushed() const override { return inner_->parts().is_flushed(); }
   std::vector<ModelTensor> buffers() override { return tensors_.buffers; }
   const Group& group() const override { return context_.world(); }
 

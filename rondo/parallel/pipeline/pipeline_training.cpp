@@ -119,7 +119,7 @@ PipelineTraining::PipelineTraining(Strategy& strategy, Strategy& replicas, const
   if (recipe.optimizer) compile(recipe.optimizer, recipe.loss);
 }
 
-// Of parts of parameters the strategy along data keeps the float32 weights.
+// Of shards of parameters the strategy along data keeps the float32 weights.
 void PipelineTraining::leave_master_weights_to(Strategy& replicas) {
   if (!precision_.settings().master_weights) return;
   const MixedPrecisionPolicy policy = precision_.policy_for_strategy();

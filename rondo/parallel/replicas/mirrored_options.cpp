@@ -1,5 +1,7 @@
 #include "rondo/parallel/replicas/replicas_options.h"
 
+#include "rondo/base/text.h"
+
 namespace rondo {
 namespace {
 
@@ -16,6 +18,13 @@ OptionsOf<ReplicasOptions> replicas_table() {
   return table;
 }
 
+int replicas_asked_for(const OptionValues& values) {
+  if (const auto devices = values.find("devices"); devices != values.end())
+    return static_cast<int>(split(devices->second, ',').size());
+  const auto replicas = values.find("replicas");
+  return replicas == values.end() ? 1 : static_cast<int>(parse_integer(replicas->second, "--replicas"));
+}
+
 }  // namespace
 
 std::vector<Declaration> MirroredFolder::declarations() {
@@ -30,21 +39,24 @@ std::vector<Declaration> MirroredFolder::declarations() {
   return {{.name = "mirrored",
            .summary = "one process, a thread and a copy of the variables for each replica",
            .options = table,
-           .on_several_processes = kOnSeveralProcesses}};
+           .on_several_processes = kOnSeveralProcesses,
+           .replicas_per_process = replicas_asked_for}};
 }
 
 std::vector<Declaration> CentralStorageFolder::declarations() {
   return {{.name = "central_storage",
            .summary = "one process, the variables once, replicas compute with them",
            .options = replicas_table(),
-           .on_several_processes = kOnSeveralProcesses}};
+           .on_several_processes = kOnSeveralProcesses,
+           .replicas_per_process = replicas_asked_for}};
 }
 
 std::vector<Declaration> DataParallelFolder::declarations() {
   return {{.name = "data_parallel",
            .summary = "one process: replicate, scatter, apply in parallel, gather on the first device",
            .options = replicas_table(),
-           .on_several_processes = kOnSeveralProcesses}};
+           .on_several_processes = kOnSeveralProcesses,
+           .replicas_per_process = replicas_asked_for}};
 }
 
 std::vector<Declaration> MultiWorkerMirroredFolder::declarations() {
@@ -60,7 +72,8 @@ std::vector<Declaration> MultiWorkerMirroredFolder::declarations() {
   table.include(ddp_strategy_table());
   return {{.name = "multi_worker_mirrored",
            .summary = "several processes of several replicas each; of one replica each it is ddp",
-           .options = table}};
+           .options = table,
+           .replicas_per_process = replicas_asked_for}};
 }
 
 }  // namespace rondo

@@ -72,8 +72,8 @@ ReplicaThreads::ReplicaThreads(int replicas)
   at::set_num_threads(torch_threads_);
   std::latch ready(replicas - 1);
   for (int replica = 1; replica < replicas; ++replica) {
-    threads_.emplace_back([this, replica, &ready] {
-      const Replica number;
+    threads_.emplace_back([this, replica, rank = replica_of_this_rank(), &ready] {
+      const Replica number(rank);
       begin_replica_tracker(number.number());
       number.enter();
       log::set_prefix(str("replica ", replica));

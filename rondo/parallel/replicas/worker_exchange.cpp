@@ -75,7 +75,7 @@ void WorkerExchange::combine(double& samples, StepTotals& totals) {
       const at::Tensor place =
           pack.flat.narrow(0, offset, parameters_[i].numel()).view(parameters_[i].sizes());
       const at::Tensor& gradient = parameters_[i].grad();
-      // Of a stand-in for samples the gradient need not be finite.
+      // Of samples that do not count the gradient need not be finite.
       if (!gradient.defined() || samples == 0) {
         place.zero_();
       } else {

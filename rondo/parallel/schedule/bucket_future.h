@@ -18,9 +18,9 @@ namespace rondo {
 // rounds cannot meet each other's messages. A value, moved and never shared.
 class BucketFuture {
  public:
-  using Work = c10::intrusive_ptr<c10d::Work>;
+  using Work = c10::intrusive_ptr<c10d::Work>;  // a message of an engine
 
-  BucketFuture() = default;
+  BucketFuture() = default;  // complete, with an undefined tensor
   // Complete, with this result. Implicit: a hook may just return a tensor.
   BucketFuture(at::Tensor result) : result_(std::move(result)) {}
   // Complete once the message is.

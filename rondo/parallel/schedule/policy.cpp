@@ -28,7 +28,7 @@ class Priority : public SchedulePolicy {
 };
 
 // Blocks join the queue at the start of their slot, in the order of the plan, which is their priority.
-class Plan final : public Priority {
+class PlannedOrder final : public Priority {
  public:
   std::string name() const override { return "plan"; }
   void reach(std::int64_t slot) override { slot_ = slot; }
@@ -57,7 +57,7 @@ class Random final : public SchedulePolicy {
 std::unique_ptr<SchedulePolicy> make_policy(const PolicyOptions& options) {
   if (options.name == "fifo") return std::make_unique<Fifo>();
   if (options.name == "priority") return std::make_unique<Priority>();
-  if (options.name == "plan") return std::make_unique<Plan>();
+  if (options.name == "plan") return std::make_unique<PlannedOrder>();
   if (options.name == "random") return std::make_unique<Random>(options.seed);
   throw UsageError(str("unknown schedule '", options.name, "'; known are: ", join(policy_names(), ", ")));
 }

@@ -14,14 +14,14 @@
 
 namespace rondo {
 
-// An optimizer sees flat parts of parameters, so its rule must treat each element alone, as those of all the
+// An optimizer sees flat shards of parameters, so its rule must treat each element alone, as those of all the
 // known kinds do but for the norms that add_norms() adds up.
 void ShardOptimizer::check(const torch::optim::Optimizer& optimizer) {
   if (checked_ == &optimizer) return;
   const bool sees_parts = shards_state() || files_ != nullptr;
   if (sees_parts && !with_optimizer_kind(optimizer, [](auto) {})) {
     throw UsageError(
-        "this optimizer cannot be sharded: each rank optimises flat parts of parameters, which is right for "
+        "this optimizer cannot be sharded: each rank optimises flat shards of parameters, which is right for "
         "rules that treat every element alone. SGD, Adam, AdamW, Adagrad, RMSprop and classes derived from "
         "them do, and Lion; LAMB and LARS add their norms over the ranks. For others use strategy ddp");
   }

@@ -27,7 +27,7 @@ class ShardOptimizer {
   void step(torch::optim::Optimizer& optimizer, const ShardedUnit& unit);
   // As PreparedModel's, over the ranks of `shard_group`.
   double clip_gradients(double max_norm, const Group& shard_group) const;
-  // Of an optimizer that looks at norms of whole parameters, as NormSum says.
+  // Of an optimizer that looks at norms of full parameters, as NormSum says.
   void add_norms(const std::vector<at::Tensor>& parameters, at::Tensor& squares,
                  const Group& shard_group) const;
 

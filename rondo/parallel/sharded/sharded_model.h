@@ -61,7 +61,7 @@ class ShardedModel final : public PreparedModel, private ModelParts {
   std::vector<Shard> full_copies() override;
   void publish_shards() override;
   bool shares_memory() const override;
-  bool settled() const override;
+  bool is_flushed() const override;
   void give_back_model() override;
   const Group& group() const override { return context_.world(); }
   std::vector<ModelTensor> buffers() override { return tensors_.buffers; }

@@ -38,7 +38,7 @@ bool ShardedModel::shares_memory() const {
   return std::any_of(units_.begin(), units_.end(), [](const auto& unit) { return unit->mapped(); });
 }
 
-bool ShardedModel::settled() const {
+bool ShardedModel::is_flushed() const {
   return std::none_of(progress_.begin(), progress_.end(),
                       [](const Progress& progress) { return progress.pending; });
 }
@@ -64,7 +64,7 @@ void ShardedModel::flush() {
   share_buffers();
   finish_updates();
   for (const std::size_t unit : order_) {
-    // Nothing is under way on the group that parts are assembled over; and what is outside all units has no
+    // Nothing is under way on the group over which units are gathered; and what is outside all units has no
     // forward in which it could be gathered.
     if (units_[unit]->gathering() || units_[unit]->state() == nullptr) units_[unit]->finish_gather();
   }

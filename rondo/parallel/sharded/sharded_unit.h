@@ -68,7 +68,7 @@ class ShardedUnit {
   void release_until_backward();
   // The optimizer has changed this rank's shard: the rest of what is there is out of date.
   void mark_updated();
-  // The values of the whole parameters were changed: this rank's shard is taken from them.
+  // The values of the full parameters were changed: this rank's shard is taken from them.
   void reload_shards();
   // A barrier among the ranks is needed before parameters that others changed may be read.
   bool mapped() const;

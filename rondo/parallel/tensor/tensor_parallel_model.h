@@ -57,7 +57,7 @@ class TensorParallelModel final : public PreparedModel, private ModelParts {
   std::vector<Shard> full_copies() override { return in_full_model(part_->parts().full_copies()); }
   void publish_shards() override { part_->parts().publish_shards(); }
   bool shares_memory() const override { return part_->parts().shares_memory(); }
-  bool settled() const override { return part_->parts().settled(); }
+  bool is_flushed() const override { return part_->parts().is_flushed(); }
   void give_back_model() override { part_->parts().give_back_model(); }
   std::vector<ModelTensor> buffers() override { return part_->parts().buffers(); }
   const Group& group() const override { return context_.world(); }

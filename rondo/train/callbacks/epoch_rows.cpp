@@ -6,7 +6,7 @@
 
 namespace rondo {
 
-void EpochRows::on_train_begin(Trainer& trainer, const FitPlan& plan) {
+void EpochRows::on_train_begin(Trainer& trainer, const FitOutline& outline) {
   if (trainer.strategy().context().rank() != 0) return;
   std::string kept;
   bool dropped = false;
@@ -15,7 +15,7 @@ void EpochRows::on_train_begin(Trainer& trainer, const FitPlan& plan) {
     std::ifstream file(file_->target());
     for (std::string text; std::getline(file, text);) {
       const std::optional<std::int64_t> step = step_of(text);
-      if (step && *step > plan.first_step) {
+      if (step && *step > outline.first_step) {
         dropped = true;
       } else {
         kept += text + "\n";

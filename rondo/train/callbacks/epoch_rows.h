@@ -14,13 +14,15 @@ namespace rondo {
 // device or a named pipe is written as a stream.
 class EpochRows : public Callback {
  public:
+  // The file is opened when training begins.
   explicit EpochRows(std::filesystem::path file) : path_(std::move(file)) {}
-  void on_train_begin(Trainer& trainer, const FitPlan& plan) override;
+  void on_train_begin(Trainer& trainer, const FitOutline& outline) override;
   void on_epoch_end(Trainer& trainer, const EpochRecord& record) override;
 
  protected:
-  // The first line for a new file, of an epoch of the kind; empty without one.
+  // The first line for a new file, of an epoch of the kind, with its end; empty without one.
   virtual std::string header(const EpochRecord& record) const = 0;
+  // The line of an epoch, without its end.
   virtual std::string line(const EpochRecord& record) const = 0;
   // The step of a line; empty for one that is no epoch's.
   virtual std::optional<std::int64_t> step_of(const std::string& line) const = 0;

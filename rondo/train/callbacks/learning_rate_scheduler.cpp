@@ -9,8 +9,8 @@ LearningRateScheduler::LearningRateScheduler(ScheduleOptions options) : options_
   schedule_ = make_schedule(options_);
 }
 
-void LearningRateScheduler::on_train_begin(Trainer&, const FitPlan& plan) {
-  if (options_.total_steps == 0) options_.total_steps = plan.total_steps;
+void LearningRateScheduler::on_train_begin(Trainer&, const FitOutline& outline) {
+  if (options_.total_steps == 0) options_.total_steps = outline.total_steps;
   schedule_ = make_schedule(options_);
 }
 

@@ -15,7 +15,7 @@ class LearningRateScheduler final : public Callback {
   explicit LearningRateScheduler(ScheduleOptions options);
 
   std::string name() const override { return "learning_rate_scheduler"; }
-  void on_train_begin(Trainer& trainer, const FitPlan& plan) override;
+  void on_train_begin(Trainer& trainer, const FitOutline& outline) override;
   void on_step_begin(Trainer&, std::int64_t step) override { factor_ = schedule_(step); }
   double learning_rate_factor() const override { return factor_; }
   nlohmann::json state() const override;

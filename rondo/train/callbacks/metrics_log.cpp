@@ -49,13 +49,13 @@ std::vector<StepFigures> joint_figures(const std::vector<StepRecord>& records, c
 
 MetricsLog::MetricsLog(Options options) : options_(std::move(options)), memory_(options_.tracked_bytes) {}
 
-void MetricsLog::on_train_begin(Trainer& trainer, const FitPlan& plan) {
-  counts_tokens_ = plan.unit == "tokens";
+void MetricsLog::on_train_begin(Trainer& trainer, const FitOutline& outline) {
+  counts_tokens_ = outline.unit == "tokens";
   if (options_.peak_flops) {
     utilisation_.emplace(trainer, *options_.peak_flops > 0 ? options_.peak_flops : std::nullopt);
   }
   if (trainer.strategy().context().rank() != 0) return;
-  writer_.emplace(options_.file, plan.first_step, plan.validation_due);
+  writer_.emplace(options_.file, outline.first_step, outline.validation_due);
 }
 
 void MetricsLog::on_step_end(Trainer& trainer, const StepRecord& record) {

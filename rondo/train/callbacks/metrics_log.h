@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "rondo/base/bytes.h"
+#include "rondo/base/time.h"
 #include "rondo/format/thinned_metrics.h"
 #include "rondo/observe/memory.h"
 #include "rondo/train/callback.h"
@@ -36,7 +38,7 @@ class MetricsLog final : public Callback {
   std::string name() const override { return "metrics_log"; }
   // Where the file has rows behind the step that training starts from (of a run that went on and died), they
   // go; so do those of a validation that is due again.
-  void on_train_begin(Trainer& trainer, const FitPlan& plan) override;
+  void on_train_begin(Trainer& trainer, const FitOutline& outline) override;
   void on_step_begin(Trainer&, std::int64_t) override {
     if (utilisation_) utilisation_->begin_step();
   }

@@ -13,11 +13,11 @@ constexpr std::size_t kRunIdDigits = 32;
 
 }  // namespace
 
-void MlflowLog::on_train_begin(Trainer& trainer, const FitPlan& plan) {
-  unit_ = plan.unit;
-  total_steps_ = plan.total_steps;
+void MlflowLog::on_train_begin(Trainer& trainer, const FitOutline& outline) {
+  unit_ = outline.unit;
+  total_steps_ = outline.total_steps;
   if (trainer.strategy().context().rank() != 0) return;
-  run_.emplace(options_.directory, run_id_, options_.run_name, plan.first_step);
+  run_.emplace(options_.directory, run_id_, options_.run_name, outline.first_step);
   run_id_ = run_->id();
   run_->set_parameters(options_.parameters);
 }

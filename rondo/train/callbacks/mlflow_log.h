@@ -25,7 +25,7 @@ class MlflowLog final : public Callback {
   explicit MlflowLog(Options options) : options_(std::move(options)) {}
 
   std::string name() const override { return "mlflow_log"; }
-  void on_train_begin(Trainer& trainer, const FitPlan& plan) override;
+  void on_train_begin(Trainer& trainer, const FitOutline& outline) override;
   void on_step_end(Trainer& trainer, const StepRecord& record) override;
   void on_validation_end(Trainer& trainer, const ValidationRecord& record) override;
   void on_train_end(Trainer& trainer, const FitResult& result) override;

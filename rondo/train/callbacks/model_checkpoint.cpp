@@ -7,9 +7,9 @@
 
 namespace rondo {
 
-void ModelCheckpoint::on_train_begin(Trainer&, const FitPlan& plan) {
+void ModelCheckpoint::on_train_begin(Trainer&, const FitOutline& outline) {
   // What a validation that was due changes is not in the checkpoint yet.
-  saved_step_ = plan.validation_due ? -1 : plan.first_step;
+  saved_step_ = outline.validation_due ? -1 : outline.first_step;
 }
 
 void ModelCheckpoint::on_epoch_end(Trainer&, const EpochRecord& record) {

@@ -45,7 +45,7 @@ void PredictionReport::detach(Trainer& trainer) {
   }
 }
 
-void PredictionReport::on_train_begin(Trainer& trainer, const FitPlan&) { attach(trainer); }
+void PredictionReport::on_train_begin(Trainer& trainer, const FitOutline&) { attach(trainer); }
 
 void PredictionReport::on_step_end(Trainer& trainer, const StepRecord& record) {
   step_ms_.push_back(record.times.step_ms);

@@ -41,7 +41,7 @@ class PredictionReport final : public Callback {
       : run_directory_(std::move(run_directory)), prediction_(std::move(prediction)) {}
 
   std::string name() const override { return "prediction_report"; }
-  void on_train_begin(Trainer& trainer, const FitPlan& plan) override;
+  void on_train_begin(Trainer& trainer, const FitOutline& outline) override;
   void on_step_end(Trainer& trainer, const StepRecord& record) override;
   void on_epoch_end(Trainer& trainer, const EpochRecord& record) override;
   void on_validation_end(Trainer& trainer, const ValidationRecord& record) override;

@@ -13,13 +13,13 @@ constexpr double kSmoothing = 0.2;
 
 }  // namespace
 
-void ProgressDisplay::on_train_begin(Trainer& trainer, const FitPlan& plan) {
+void ProgressDisplay::on_train_begin(Trainer& trainer, const FitOutline& outline) {
   if (trainer.strategy().context().rank() != 0) return;
-  unit_ = plan.unit;
+  unit_ = outline.unit;
   ProgressOptions options;
   options.style = options_.style;
-  options.total_steps = plan.total_steps;
-  options.first_step = plan.first_step;
+  options.total_steps = outline.total_steps;
+  options.first_step = outline.first_step;
   options.line_every_steps = options_.line_every_steps;
   progress_.emplace(options_.stream, options);
 }

@@ -21,7 +21,7 @@ class ProgressDisplay final : public Callback {
   explicit ProgressDisplay(const Options& options) : options_(options) {}
 
   std::string name() const override { return "progress_display"; }
-  void on_train_begin(Trainer& trainer, const FitPlan& plan) override;
+  void on_train_begin(Trainer& trainer, const FitOutline& outline) override;
   void on_step_end(Trainer& trainer, const StepRecord& record) override;
   void on_validation_progress(Trainer& trainer, std::int64_t batches, std::int64_t of) override;
   void on_validation_end(Trainer& trainer, const ValidationRecord& record) override;

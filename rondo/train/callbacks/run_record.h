@@ -15,7 +15,7 @@ class RunRecord final : public Callback {
       : run_directory_(std::move(run_directory)), made_(std::move(made)) {}
 
   std::string name() const override { return "run_record"; }
-  void on_train_begin(Trainer& trainer, const FitPlan& plan) override;
+  void on_train_begin(Trainer& trainer, const FitOutline& outline) override;
 
  private:
   std::filesystem::path run_directory_;

@@ -16,9 +16,9 @@ double wall_time() {
 
 }  // namespace
 
-void TensorBoard::on_train_begin(Trainer& trainer, const FitPlan& plan) {
-  unit_ = plan.unit;
-  total_steps_ = plan.total_steps;
+void TensorBoard::on_train_begin(Trainer& trainer, const FitOutline& outline) {
+  unit_ = outline.unit;
+  total_steps_ = outline.total_steps;
   if (trainer.strategy().context().rank() == 0) writer_.emplace(options_.directory, wall_time());
 }
 

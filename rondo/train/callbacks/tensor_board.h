@@ -23,7 +23,7 @@ class TensorBoard final : public Callback {
   explicit TensorBoard(Options options) : options_(std::move(options)) {}
 
   std::string name() const override { return "tensor_board"; }
-  void on_train_begin(Trainer& trainer, const FitPlan& plan) override;
+  void on_train_begin(Trainer& trainer, const FitOutline& outline) override;
   bool wants_gradient_norm(std::int64_t step) const override { return is_histogram_due(step + 1); }
   void on_step_end(Trainer& trainer, const StepRecord& record) override;
   void on_validation_end(Trainer& trainer, const ValidationRecord& record) override;

@@ -18,7 +18,7 @@ std::function<void(const TraceCounter&)> Timeline::memory_sink() {
   };
 }
 
-void Timeline::on_train_begin(Trainer& trainer, const FitPlan&) {
+void Timeline::on_train_begin(Trainer& trainer, const FitOutline&) {
   clock_at_begin_ = read_clock(trainer.strategy().context());
   writer_ = std::make_unique<TraceWriter>(run_directory_, trainer.strategy().context().rank());
 }

@@ -21,7 +21,7 @@ class Timeline final : public Callback {
   std::function<void(TraceSpan)> sink();
   // Likewise, for FitOptions::trace_memory.
   std::function<void(const TraceCounter&)> memory_sink();
-  void on_train_begin(Trainer& trainer, const FitPlan& plan) override;
+  void on_train_begin(Trainer& trainer, const FitOutline& outline) override;
   // Joins the ranks' parts, on one clock.
   void on_train_end(Trainer& trainer, const FitResult& result) override;
 

@@ -18,14 +18,14 @@ WeightAverage::WeightAverage(Options options) : options_(std::move(options)) {
     throw UsageError(str("averaging every ", options_.every_steps, " steps must be one or more"));
 }
 
-void WeightAverage::on_train_begin(Trainer& trainer, const FitPlan& plan) {
+void WeightAverage::on_train_begin(Trainer& trainer, const FitOutline& outline) {
   if (trainer.strategy().is_served()) {
     throw UsageError(str("averaged weights are of ranks that step together; with strategy ",
                          trainer.strategy().name(), " servers hold the weights of workers that do not"));
   }
   const Context& context = trainer.strategy().context();
-  const std::filesystem::path own = options_.directory / checkpoint_name(plan.first_step);
-  const bool here = context.rank() == 0 && !options_.directory.empty() && plan.first_step > 0 &&
+  const std::filesystem::path own = options_.directory / checkpoint_name(outline.first_step);
+  const bool here = context.rank() == 0 && !options_.directory.empty() && outline.first_step > 0 &&
                     std::filesystem::exists(own);
   const bool resumes = broadcast_object(here, context.world()).get<bool>();
   saving_ = false;

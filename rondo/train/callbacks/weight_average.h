@@ -28,7 +28,7 @@ class WeightAverage final : public Callback {
   explicit WeightAverage(Options options);
 
   std::string name() const override { return "weight_average"; }
-  void on_train_begin(Trainer& trainer, const FitPlan& plan) override;
+  void on_train_begin(Trainer& trainer, const FitOutline& outline) override;
   void on_step_begin(Trainer& trainer, std::int64_t step) override;
   void on_step_end(Trainer& trainer, const StepRecord& record) override;
   void on_validation_begin(Trainer& trainer) override;

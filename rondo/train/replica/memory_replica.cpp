@@ -6,14 +6,14 @@
 
 namespace rondo {
 
-void MemoryReplica::on_train_begin(Trainer& trainer, const FitPlan&) {
+void MemoryReplica::on_train_begin(Trainer& trainer, const FitOutline&) {
   saver_.emplace(trainer.strategy().context(), options_.root);
 }
 
 void MemoryReplica::on_step_complete(Trainer& trainer, const StepRecord& record) {
   if (record.step % options_.every_steps != 0) return;
   try {
-    trainer.replicate(*saver_);
+    replicate(trainer, *saver_);
   } catch (const CallbackFailed&) {
     throw;
   } catch (const AgreedError& error) {

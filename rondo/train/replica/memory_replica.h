@@ -23,7 +23,7 @@ class MemoryReplica final : public Callback {
 
   std::string name() const override { return "memory_replica"; }
   // Throws AgreedError where the memory cannot be used.
-  void on_train_begin(Trainer& trainer, const FitPlan& plan) override;
+  void on_train_begin(Trainer& trainer, const FitOutline& outline) override;
   // Begins a replica, and waits for the one before.
   void on_step_complete(Trainer& trainer, const StepRecord& record) override;
   // Waits for the last one.

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "rondo/checkpoint/named_tensors.h"
+#include "rondo/checkpoint/optimizer_state.h"
 #include "tests/errors.h"
 #include "tests/parallel/sharded/layers.h"
 #include "tests/parallel/sharded/state_copies.h"

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string_view>
+
+namespace rondo {
+
+// How progress is shown.
+enum class ProgressStyle {
+  automatic,  // a bar on a terminal, lines elsewhere
+  bar,        // one line that is redrawn
+  lines,      // a line now and then
+  off,        // nothing
+};
+
+// Reads "auto", "bar", "lines" or "off"; throws UsageError otherwise.
+ProgressStyle parse_progress_style(std::string_view text);
+
+}  // namespace rondo

@@ -1,0 +1,38 @@
+"""What the compiler says of a model whose forward returns no tensors."""
+import subprocess
+
+from building import cached
+
+WORDS = "a model's forward returns a tensor, a vector or a tuple of tensors"
+TAKES = "a model's forward takes one to six tensors"
+
+PROGRAM = """#include "rondo/nn/model.h"
+using at::Tensor;
+rondo::ForwardFunction right[] = {[](const Tensor& x) { return x; }, [](const rondo::Tensors& all) { return all; },
+                                  [](Tensor x, Tensor y) { return std::make_tuple(x, y); }};
+"""
+SILENT_MODULE = """struct Silent : torch::nn::Module {
+  void forward(const Tensor&) {}
+};
+rondo::Model silent() { return rondo::as_model(std::make_shared<Silent>()); }
+"""
+WRONG = {
+    "a module's void": SILENT_MODULE,
+    "void": "rondo::ForwardFunction nothing = [](const Tensor&) {};\n",
+    "void of all inputs": "rondo::ForwardFunction none = [](const rondo::Tensors&) {};\n",
+    "a number": "rondo::ForwardFunction number = [](const Tensor&) { return 1.5; };\n",
+    "a number in a tuple": "rondo::ForwardFunction mixed = [](const Tensor& x) { return std::make_tuple(x, 2); };\n",
+}
+
+
+def test_the_compiler_says_what_a_forward_returns(repository, rondo_bin, tmp_path):
+    source = tmp_path / "forward.cpp"
+    source.write_text(PROGRAM + "".join(WRONG.values()) + "rondo::ForwardFunction deaf = [](int) {};\n")
+    torch = cached(rondo_bin, "FIND_PACKAGE_MESSAGE_DETAILS_Libtorch").split("]")[0].strip("[")
+    result = subprocess.run(["c++", "-std=c++20", "-fsyntax-only", "-I", repository, "-isystem", f"{torch}/include",
+                             "-isystem", f"{torch}/include/torch/csrc/api/include", source],
+                            capture_output=True, text=True, timeout=300)
+    errors = [line for line in result.stderr.splitlines() if "error:" in line]
+    assert [WORDS in line for line in errors].count(True) == len(WRONG), result.stderr
+    assert [line for line in errors if WORDS not in line and TAKES not in line] == []
+    assert [TAKES in line for line in errors].count(True) == 1
