@@ -27,7 +27,7 @@ TORCH_MODULE(Layer);
 struct NetImpl : torch::nn::Module {
   NetImpl() {
     for (int i = 0; i < 4; ++i) {
-      layers.push_back(
+      layers.emplace_back(
           register_module("layer" + std::to_string(i), rondo::Unit<Layer>(64)));  // rondo: a unit
     }
     head = register_module("head", torch::nn::Linear(64, 1));
@@ -51,8 +51,8 @@ int main(int argc, char** argv) {
   const auto prepared = strategy->prepare(model.ptr());           // rondo
   torch::optim::AdamW optimizer(prepared->module().parameters(),  // rondo: this rank's parts
                                 torch::optim::AdamWOptions(1e-2));
+  torch::manual_seed(static_cast<std::uint64_t>(2 + context.rank()));  // each rank has samples of its own
   for (int step = 0; step < 100; ++step) {
-    torch::manual_seed(static_cast<std::uint64_t>(1000 * step + context.rank()));
     const at::Tensor input = at::randn({16, 64});
     const at::Tensor target = input.narrow(1, 0, 8).sum(1, true);
     optimizer.zero_grad();

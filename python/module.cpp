@@ -30,7 +30,7 @@ BackendPointer create_backend(const StorePointer& store, int rank, int size,
                                         .size = size,
                                         .world_ranks = world_ranks,
                                         .store = store,
-                                        .timeout = timeout,
+                                        .timeout = rondo::bounded_duration(timeout),
                                         .deterministic = rondo::deterministic_by_environment()});
 }
 

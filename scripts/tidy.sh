@@ -23,21 +23,34 @@ base_commit() {
   printf '%s' "$base"
 }
 
+# The source within which a header is checked, or nothing where no source reaches it by way of $2 headers.
+source_of() {
+  local header=$1 headers=${2:-2} includer
+  if [ -f "${header%.h}.cpp" ]; then
+    printf '%s\n' "${header%.h}.cpp"
+    return
+  fi
+  includer=$(git grep -lF "\"$header\"" -- '*.cpp' | sed -n 1p) || true
+  if [ -n "$includer" ]; then
+    printf '%s\n' "$includer"
+  elif [ "$headers" -gt 0 ]; then
+    includer=$(git grep -lF "\"$header\"" -- '*.h' | sed -n 1p) || true
+    [ -z "$includer" ] || source_of "$includer" $((headers - 1))
+  fi
+}
+
 changed_files() {
   local file
   git diff --name-only --diff-filter=d "$1" -- '*.cpp' '*.h' | while read -r file; do
-    if [[ $file == *.h ]]; then
-      [ -f "${file%.h}.cpp" ] && printf '%s\n' "${file%.h}.cpp" && continue
-      git grep -lF "\"$file\"" -- '*.cpp' | sed -n 1p
-    else
-      printf '%s\n' "$file"
-    fi
+    if [[ $file == *.h ]]; then source_of "$file"; else printf '%s\n' "$file"; fi
   done | sort -u
 }
 
 cd "$root"
 build=$root/build/tidy
 configure_clang "$build" -DRONDO_UNITY=OFF
+# Sources that came since the folder was configured have their flags afterwards.
+cmake --build "$build" --target rondo_torch_header rondo_torch_header_of_tests >/dev/null
 # Files that this configuration leaves out have no flags to be checked with.
 known() { while read -r file; do grep -qF "\"file\": \"$root/$file\"" "$build/compile_commands.json" && printf '%s\n' "$file"; done; true; }
 
@@ -57,7 +70,6 @@ elif [ "$#" -eq 0 ]; then
   mapfile -t files < <(git ls-files '*.cpp' | known)
   set -- "${files[@]}"
 fi
-cmake --build "$build" --target rondo_torch_header rondo_torch_header_of_tests >/dev/null
 # It counts what it suppressed in system headers on standard error; only findings matter.
 if ! printf '%s\0' "$@" | xargs -0 -P "$(nproc)" -n 1 clang-tidy -p "$build" --quiet \
   2> >(grep -v 'warnings\? generated' >&2); then

@@ -5,19 +5,6 @@ int main(int argc, char** argv) {
   CLI::App app("Benchmarks; with --peers the systems rondo is compared with run in the same run.",
                "rondo bench");
   app.require_subcommand(1);
-  app.footer(
-      "Examples:\n"
-      "  rondo bench checkpoint --peers\n"
-      "  rondo bench memory-tracking\n"
-      "  rondo bench codecs\n"
-      "  rondo bench collectives --peers --json collectives.json\n"
-      "  rondo bench loader --peers\n"
-      "  rondo bench pipeline --peers\n"
-      "  rondo bench servers\n"
-      "  rondo bench startup --peers\n"
-      "  rondo bench strategies\n"
-      "  rondo bench step --peers --json step.json\n"
-      "  rondo bench trainer");
   const std::vector<rondo::Command> commands{rondo::bench::add_checkpoint(app),
                                              rondo::bench::add_codecs(app),
                                              rondo::bench::add_collectives(app),
@@ -33,5 +20,19 @@ int main(int argc, char** argv) {
                                              rondo::bench::add_plan_worker(app),
                                              rondo::bench::add_step_worker(app),
                                              rondo::bench::add_strategies_worker(app)};
+  // Afterwards: a subcommand takes over the examples that are there when it is added.
+  app.footer(
+      "Examples:\n"
+      "  rondo bench checkpoint --peers\n"
+      "  rondo bench memory-tracking\n"
+      "  rondo bench codecs\n"
+      "  rondo bench collectives --peers --json collectives.json\n"
+      "  rondo bench loader --peers\n"
+      "  rondo bench pipeline --peers\n"
+      "  rondo bench servers\n"
+      "  rondo bench startup --peers\n"
+      "  rondo bench strategies\n"
+      "  rondo bench step --peers --json step.json\n"
+      "  rondo bench trainer");
   return rondo::run_commands(app, argc, argv, commands);
 }

@@ -95,6 +95,7 @@ void check_output(const ExportFlags& flags) {
 int export_run(const ExportFlags& flags) {
   check_output(flags);
   const rondo::TrainedRun run = flags.run.open(/*needs_data=*/false);
+  rondo::say_average(run.is_average, run.checkpoint);
   const rondo::Model model = rondo::load_run_model(run);
   model.module->eval();
   Written written;

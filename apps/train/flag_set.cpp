@@ -185,7 +185,7 @@ std::string FlagSet::engine(const TrainFlags& flags) const {
     return !chosen.options.differs_from_default(*chosen.options.find(option.first), option.second);
   });
   if (options.empty()) return flags.backend;
-  const std::string engine = engine_with_options(chosen.name, options);
+  std::string engine = engine_with_options(chosen.name, options);
   check_engine(engine, "--backend", choices_.engines);
   return engine;
 }

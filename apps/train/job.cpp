@@ -86,8 +86,7 @@ c10::Device device_of(const std::string& name, int local_rank) {
   const bool has_cuda = torch::cuda::is_available();
   if (name == "cpu" || (name == "auto" && !has_cuda)) return c10::kCPU;
   if (!has_cuda) throw UsageError("--device cuda: libtorch sees no CUDA device; use --device cpu or auto");
-  const auto count = static_cast<int>(torch::cuda::device_count());
-  return {c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % count)};
+  return {c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % torch::cuda::device_count())};
 }
 
 nlohmann::json model_overrides(const TrainFlags& flags) {

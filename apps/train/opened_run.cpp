@@ -55,6 +55,7 @@ int use_run(const RunArguments& arguments, const ProcessArguments& processes,
         opened.data = open_run_data(opened.run);
         opened.model = load_run_model(opened.run);
       });
+      if (opened.context.rank() == 0) say_average(opened.run.is_average, opened.run.checkpoint);
       use(opened);
     } catch (const JobError&) {
       stand_by_report(opened.context);

@@ -1,11 +1,16 @@
 #include "apps/train/run_directory.h"
 
+#include <algorithm>
+#include <exception>
+
+#include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
 #include "rondo/format/checkpoint_choice.h"
 #include "rondo/format/file.h"
 #include "rondo/train/agreement.h"
+#include "rondo/train/callbacks/save_or_warn.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo {
@@ -36,6 +41,21 @@ fs::path checkpoint_to_resume(const TrainFlags& flags, const fs::path& path) {
   return found.newest->path;
 }
 
+// Checkpoints of every kind behind step `step`, in the order of their steps; of one step that of the training
+// comes first. Removed in this order, the newest of the training keeps what belongs to it as long as it is
+// there.
+std::vector<CheckpointEntry> checkpoints_behind(const RunDirectory& run, std::int64_t step) {
+  std::vector<CheckpointEntry> found;
+  for (const fs::path& root : {run.checkpoints(), run.path / "best", run.path / "average"}) {
+    for (const CheckpointEntry& entry : step_directories(root)) {
+      if (entry.step > step) found.push_back(entry);
+    }
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const CheckpointEntry& a, const CheckpointEntry& b) { return a.step < b.step; });
+  return found;
+}
+
 // For this run; `writes` as in find_run_directory().
 void claim_run_directory(RunDirectory& run, const TrainFlags& flags, bool writes) {
   if (!writes) {
@@ -58,6 +78,8 @@ RunDirectory find_run_directory(const TrainFlags& flags, bool writes) {
     if (run.path.empty()) run.path = run_of(find_checkpoint(flags.resume_from)).value_or(fs::path());
     claim_run_directory(run, flags, writes);
     run.resume_from = checkpoint_to_resume(flags, flags.resume_from);
+    std::error_code is_new;
+    run.goes_on = fs::equivalent(parent_of_checkpoint(*run.resume_from), run.checkpoints(), is_new);
     return run;
   }
   if (flags.resume && !fs::is_directory(run.path))
@@ -70,10 +92,11 @@ RunDirectory find_run_directory(const TrainFlags& flags, bool writes) {
                          newest->step, "; add --resume to continue it, or give another directory"));
   }
   run.resume_from = checkpoint_to_resume(flags, run.checkpoints());
+  run.goes_on = true;
   return run;
 }
 
-void RunDirectoryWriter::on_train_begin(Trainer& trainer, const FitOutline&) {
+void RunDirectoryWriter::on_train_begin(Trainer& trainer, const FitOutline& outline) {
   const Context& context = trainer.strategy().context();
   run_agreed(context, [&] {
     if (context.rank() != 0) return;
@@ -81,7 +104,52 @@ void RunDirectoryWriter::on_train_begin(Trainer& trainer, const FitOutline&) {
     // A run that ended before its first checkpoint left rows of the same steps.
     if (!run_.resume_from) fs::remove(run_.metrics(), error);
     for (const auto& [name, text] : files_) replace_text_file(run_.path / name, text);
+    if (run_.goes_on) replaced_ = checkpoints_behind(run_, outline.first_step);
   });
+  first_step_ = outline.first_step;
+  replaces_ = broadcast_object(!replaced_.empty(), context.world()).get<bool>();
+}
+
+void RunDirectoryWriter::after_save(Trainer& trainer, const fs::path& root) {
+  if (!replaces_) return;
+  const bool of_training = root == run_.checkpoints();
+  if (of_training) {
+    bool is_written = false;
+    const auto finish = [&] {
+      trainer.finish_save();
+      is_written = true;
+    };
+    // The last one is an error.
+    if (ends_) {
+      finish();
+    } else {
+      save_or_warn(trainer, "the checkpoint", finish);
+    }
+    if (!is_written) return;
+  }
+  // What was saved anew is of this training.
+  const fs::path saved = root / checkpoint_name(trainer.position().step);
+  std::erase_if(replaced_, [&](const CheckpointEntry& entry) { return entry.path == saved; });
+  if (!of_training) return;
+  replaces_ = false;
+  if (!replaced_.empty()) remove_replaced();
+}
+
+void RunDirectoryWriter::remove_replaced() {
+  std::vector<std::string> removed;
+  try {
+    for (const CheckpointEntry& entry : replaced_) {
+      if (!fs::exists(entry.path)) continue;  // a save has removed it by --keep
+      remove_checkpoint(entry.path);
+      removed.push_back(entry.path.lexically_relative(run_.path).string());
+    }
+  } catch (const std::exception& error) {
+    log::warning("a checkpoint behind step ", first_step_,
+                 ", from which the run went on, could not be removed: ", error.what());
+  }
+  if (!removed.empty())
+    log::warning("the run went on from step ", first_step_, ": removed its checkpoints behind that, ",
+                 join(removed, ", "));
 }
 
 }  // namespace rondo

@@ -5,9 +5,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "apps/train/flags.h"
 #include "apps/train/new_run_directory.h"
+#include "rondo/format/checkpoint_directory.h"
 #include "rondo/format/run_lock.h"
 #include "rondo/train/callback.h"
 
@@ -17,6 +19,7 @@ namespace rondo {
 struct RunDirectory {
   std::filesystem::path path;
   std::optional<std::filesystem::path> resume_from;  // a checkpoint to continue from
+  bool goes_on = false;                              // that one is of this run; on the rank that writes
   // On the rank that writes, of a run that was given no directory. It goes after the lock, which is in it.
   std::shared_ptr<NewRunDirectory> made = {};
   std::shared_ptr<RunLock> lock = {};  // on the rank that writes
@@ -38,16 +41,27 @@ using RunFiles = std::map<std::string, std::string>;
 
 // Writes config.json and other files into the run directory when training begins: by then everything has been
 // checked, so that a run that is refused leaves the directory as it was. The first of fit's callbacks.
+// Of a run that goes on from an older checkpoint of its own it removes the later ones, of training that this
+// one takes the place of, when the first new one is complete: until then they are what the run has.
 class RunDirectoryWriter final : public Callback {
  public:
   RunDirectoryWriter(RunDirectory run, RunFiles files) : run_(std::move(run)), files_(std::move(files)) {}
   std::string name() const override { return "run_directory"; }
   // Throws AgreedError on all ranks.
   void on_train_begin(Trainer& trainer, const FitOutline& outline) override;
+  // A checkpoint in the background is waited for while there are checkpoints to remove.
+  void after_save(Trainer& trainer, const std::filesystem::path& root) override;
+  void on_train_end(Trainer&, const FitResult&) override { ends_ = true; }
 
  private:
+  void remove_replaced();
+
   RunDirectory run_;
   RunFiles files_;
+  std::int64_t first_step_ = 0;
+  bool replaces_ = false;                  // checkpoints, on all ranks
+  std::vector<CheckpointEntry> replaced_;  // those, on rank 0
+  bool ends_ = false;
 };
 
 }  // namespace rondo

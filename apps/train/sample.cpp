@@ -7,6 +7,7 @@
 #include <iostream>
 #include <string_view>
 
+#include "apps/train/trained_run.h"
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
@@ -56,10 +57,12 @@ std::string printable(std::string_view text) {
 }  // namespace
 
 void print_sample(const TrainFlags& flags) {
-  const std::filesystem::path checkpoint = find_checkpoint(flags.run_dir);  // its readers verify it
+  const LearntWeights learnt = learnt_weights(flags.run_dir);
+  const std::filesystem::path& checkpoint = learnt.checkpoint;  // its readers verify it
   const std::string file = (checkpoint / "state.json").string(), of_model = json_place(file, "model");
   const nlohmann::json values = read_checkpoint_values(checkpoint);
   const nlohmann::json& description = json_member(values, "model", file);
+  say_average(learnt.is_average, checkpoint);
   Model model =
       make_model(json_text(json_member(description, "name", of_model), json_place(of_model, "name")),
                  json_member(description, "config", of_model));

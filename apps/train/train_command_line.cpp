@@ -82,6 +82,8 @@ void complete(const FlagSet& set, TrainFlags& flags, bool needs_data = true) {
     throw UsageError(str("--resume ", flags.resume_from, ": no such file or directory"));
   if (flags.sample && flags.run_dir.empty())
     throw UsageError("--sample needs --run-dir, the directory of a run that trained a GPT");
+  if (flags.sample && !fs::exists(flags.run_dir))
+    throw UsageError(str("--run-dir ", flags.run_dir, ": no such file or directory"));
   if (!flags.sample) {
     if (needs_data) {
       for (const std::string& data : data_paths(flags)) check_data(data);

@@ -2,11 +2,14 @@
 
 #include <torch/types.h>
 
+#include <cstdio>
+
 #include "apps/train/choices.h"
 #include "apps/train/job.h"
 #include "apps/train/train_command_line.h"
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
+#include "rondo/base/printable.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/assign_tensors.h"
 #include "rondo/checkpoint/checkpoint.h"
@@ -71,6 +74,18 @@ void check_data_fits(const DatasetInfo& info, const TrainedRun& run) {
 
 }  // namespace
 
+LearntWeights learnt_weights(const fs::path& run_dir) {
+  fs::path newest = find_checkpoint(run_dir);
+  fs::path average = run_dir / "average" / newest.filename();
+  if (is_step_directory(newest) && fs::exists(average)) return {std::move(average), true};
+  return {std::move(newest), false};
+}
+
+void say_average(bool is_average, const fs::path& checkpoint) {
+  if (is_average)
+    std::fprintf(stderr, "averaged weights of %s\n", printable(checkpoint.string(), 1000).c_str());
+}
+
 TrainedRun open_run(const std::string& run_dir, const std::string& checkpoint, const OptionValues& given,
                     bool needs_data) {
   if (!fs::exists(fs::path(run_dir) / "config.json"))
@@ -80,7 +95,13 @@ TrainedRun open_run(const std::string& run_dir, const std::string& checkpoint, c
   run.flags = flags_of_run(FlagSet(built_in_choices()), run_dir, given, needs_data);
   read_data_description(fs::path(run_dir) / "data.json", run);
   if (!run.data_kind.empty() && !given.contains("data-kind")) run.flags.data_kind = run.data_kind;
-  run.checkpoint = find_checkpoint(checkpoint.empty() ? run_dir : checkpoint);
+  if (checkpoint.empty()) {
+    const LearntWeights learnt = learnt_weights(run_dir);
+    run.checkpoint = learnt.checkpoint;
+    run.is_average = learnt.is_average;
+  } else {
+    run.checkpoint = find_checkpoint(checkpoint);
+  }
   const nlohmann::json values = read_checkpoint_values(run.checkpoint);
   if (!values.is_object() || !values.contains("model") || !values.contains("step")) {
     throw DataError(

@@ -16,13 +16,24 @@ struct TrainedRun {
   TrainFlags flags;  // of the training, with what was given in their place
   std::filesystem::path checkpoint;
   std::int64_t step = 0;             // of the checkpoint
+  bool is_average = false;           // the checkpoint was chosen, and is of averaged weights
   nlohmann::json model_config = {};  // complete
   std::string data_kind = {};        // that was trained on
   KnownData known = {};              // of the data that was trained on
 };
 
-// `given` are flags of `rondo train` in place of the run's own; `checkpoint` one of the run's in place of its
-// newest. Throws UsageError for what is no run directory, DataError for a damaged one.
+// The weights that a run has learnt: its newest checkpoint, or the average of that step, where there is one.
+struct LearntWeights {
+  std::filesystem::path checkpoint;
+  bool is_average = false;
+};
+LearntWeights learnt_weights(const std::filesystem::path& run_dir);
+
+// Says on standard error that these are averaged weights; nothing of others.
+void say_average(bool is_average, const std::filesystem::path& checkpoint);
+
+// `given` are flags of `rondo train` in place of the run's own; `checkpoint` one of the run's in place of
+// learnt_weights(). Throws UsageError for what is no run directory, DataError for a damaged one.
 TrainedRun open_run(const std::string& run_dir, const std::string& checkpoint, const OptionValues& given,
                     bool needs_data);
 

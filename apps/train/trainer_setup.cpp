@@ -5,6 +5,7 @@
 #include "apps/train/job.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/format/checkpoint_directory.h"
 #include "rondo/models/model_options.h"
 #include "rondo/nn/weighted_loss.h"
 #include "rondo/train/callbacks/csv_log.h"
@@ -112,8 +113,10 @@ void add_trainer_callbacks(const TrainFlags& flags, const RunDirectory& run, Fit
         .every_steps = flags.log_every}));
   }
   if (flags.average_weights > 0) {
-    callbacks.push_back(std::make_shared<WeightAverage>(WeightAverage::Options{
-        .decay = flags.average_weights, .directory = run.path / "average", .keep = flags.keep}));
+    WeightAverage::Options average{
+        .decay = flags.average_weights, .directory = run.path / "average", .keep = flags.keep};
+    if (run.resume_from) average.resumed_directory = parent_of_checkpoint(*run.resume_from) / "../average";
+    callbacks.push_back(std::make_shared<WeightAverage>(std::move(average)));
   }
   if (flags.early_stopping > 0) {
     callbacks.push_back(std::make_shared<EarlyStopping>(

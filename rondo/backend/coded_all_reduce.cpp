@@ -201,9 +201,9 @@ void CodedAllReduce::run(const at::Tensor& values) {
 
 void all_reduce(at::Tensor& tensor, const Group& group, std::string_view codec, ReduceOp op) {
   CodedAllReduce reduction(collective::make_codec(codec), group.backend(), op, /*error_feedback=*/false);
-  const at::Tensor values = tensor.detach().contiguous();
+  const at::Tensor values = tensor.detach().contiguous().resolve_neg();
   reduction.run(values);
-  if (!tensor.is_contiguous()) tensor.detach().copy_(values);
+  if (!tensor.is_contiguous() || tensor.is_neg()) tensor.detach().copy_(values);
 }
 
 }  // namespace rondo

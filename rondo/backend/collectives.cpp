@@ -66,7 +66,8 @@ void all_reduce(at::Tensor& tensor, const Group& group, ReduceOp op) {
     engine->all_reduce_now(tensor, op);
     return;
   }
-  std::vector<at::Tensor> tensors{tensor.detach()};
+  // What is written to a detached sparse tensor does not reach the tensor.
+  std::vector<at::Tensor> tensors{tensor.is_sparse() ? tensor : tensor.detach()};
   c10d::AllreduceOptions options;
   options.reduceOp = op;
   group.backend()->allreduce(tensors, options)->wait();

@@ -136,7 +136,7 @@ Context init(const InitOptions& options) {
   state->identity = alone   ? identity_apart({})
                     : apart ? identity_apart(overrides_of(options, method))
                             : env::discover_process(overrides_of(options, method));
-  state->timeout = options.timeout;
+  state->timeout = bounded_duration(options.timeout);
   const env::Identity& identity = state->identity;
   env::require_served_role(identity);
   state->replica = std::make_shared<Replica>();

@@ -159,7 +159,7 @@ c10::intrusive_ptr<c10d::Store> launcher_store() {
 
 Duration join_timeout(Duration otherwise) {
   const auto text = env::lookup(env::process_environment(), launch::kJoinTimeoutVariable);
-  return text ? parse_duration(*text, launch::kJoinTimeoutVariable) : otherwise;
+  return text ? parse_duration(*text, launch::kJoinTimeoutVariable) : bounded_duration(otherwise);
 }
 
 }  // namespace rondo

@@ -10,19 +10,38 @@ using Clock = std::chrono::steady_clock;  // what durations are measured with; i
 using Duration = Clock::duration;         // a length of time, in nanoseconds
 using TimePoint = Clock::time_point;      // a moment of Clock
 
+// The longest that anything is waited for. What is said to be longer, or for ever, counts as this: a moment
+// of Clock that is later by it is still one.
+inline constexpr Duration kLongestDuration = std::chrono::hours(24 * 365 * 100);
+
+// `length`, which a Duration may be too short for; kLongestDuration at most.
+template <class Rep, class Period>
+constexpr Duration bounded_duration(std::chrono::duration<Rep, Period> length) {
+  using Given = std::chrono::duration<Rep, Period>;
+  if (length > std::chrono::duration_cast<Given>(kLongestDuration)) return kLongestDuration;
+  return std::chrono::duration_cast<Duration>(length);
+}
+
 // A point in time after which a wait gives up. Passed by value through every call that may block, so that
 // nested waits share one budget.
 class Deadline {
  public:
-  // `duration` from now.
-  static Deadline after(Duration duration) { return Deadline(Clock::now() + duration); }
+  // `duration` from now, or kLongestDuration. Not never(), in whose place some waits put a deadline of
+  // theirs.
+  static Deadline after(Duration duration) { return Deadline(Clock::now() + bounded_duration(duration)); }
+  template <class Rep, class Period>
+  static Deadline after(std::chrono::duration<Rep, Period> duration) {
+    return after(bounded_duration(duration));
+  }
   static Deadline never() { return Deadline(TimePoint::max()); }  // does not pass
 
   bool passed() const { return at_ != TimePoint::max() && Clock::now() >= at_; }  // whether waiting is over
   bool is_never() const { return at_ == TimePoint::max(); }                       // whether this is never()
   TimePoint at() const { return at_; }  // the point in time; TimePoint::max() for never()
-  // The same moved by `duration`; never() stays.
-  Deadline later_by(Duration duration) const { return is_never() ? *this : Deadline(at_ + duration); }
+  // The same moved by `duration`; never() stays, and is what takes the place of what is too late for Clock.
+  Deadline later_by(Duration duration) const {
+    return is_never() || duration > TimePoint::max() - at_ ? never() : Deadline(at_ + duration);
+  }
   // Zero once passed.
   Duration remaining() const {
     if (is_never()) return Duration::max();

@@ -293,6 +293,8 @@ void SharedMemoryChannel::wait_until_attached(const Deadline& deadline) {
 
 SharedMemoryChannel::~SharedMemoryChannel() {
   if (ranks_.size() != static_cast<std::size_t>(options_.size)) return;
+  // A forked child must not take leave for its parent.
+  if (getpid() != pids_[static_cast<std::size_t>(options_.rank)]) return;
   RankFile& own = file(options_.rank);
   if (own.state.load() == RankState::active) own.state.store(RankState::left);
   for (int r = 0; r < options_.size; ++r) notify(r);
@@ -419,6 +421,7 @@ void SharedMemoryChannel::throw_if_peer_failed(Transfers& transfers) const {
   while (transfers.progress()) {
   }
   if (transfers.done()) return;
+  if (options_.look) options_.look();
   throw_if_any_failed(peers);
   for (const int r : peers.left) {
     if (transfers.waits_for(r))

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +28,8 @@ class SharedMemoryChannel final : public Channel {
     int size = 1;
     // Longest wait of the rendezvous, and of an exchange without a deadline.
     Duration timeout = std::chrono::minutes(5);
+    // Called where an exchange that waits looks at its peers; what it throws ends the exchange.
+    std::function<void()> look = {};
   };
   // Collective over the store. Throws TimeoutError naming the ranks that did not come, PeerLostError naming
   // those whose process has ended (also on ranks that only meet others which gave up because of it).

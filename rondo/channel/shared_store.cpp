@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <new>
 
 #include "rondo/base/error.h"
@@ -15,31 +16,39 @@
 namespace rondo {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x31524f54534f4452;  // "RDOSTOR1"
+constexpr std::uint64_t kMagic = 0x32524f54534f4452;  // "RDOSTOR2"
 
-// Start of the file; entries follow back to back. An entry becomes visible when `used` moves past it, so a
-// process that dies while writing one leaves nothing half-written behind.
+// Start of the file; entries follow back to back. Every change becomes visible with one store, behind what it
+// makes visible: of `used` for an entry, of `current` for another value of it, of `removed`. So a process
+// that is killed anywhere leaves the value before or the one after. Only who has the mutex reads: release
+// keeps the stores in this order, the mutex shows them to its next holder.
 struct Header {
   std::uint64_t magic;
   pthread_mutex_t mutex;               // robust, shared between processes; protects everything below
-  std::uint64_t used;                  // bytes of entries
-  std::uint64_t live;                  // entries that are not removed
+  std::atomic<std::uint64_t> used;     // bytes of entries
+  std::uint64_t live;                  // entries that are not removed; counted anew when a holder has died
   std::atomic<std::uint32_t> version;  // futex: changes with every set
 };
 
-// `room` bytes are kept for the value, so that a counter can be rewritten in place.
+// A value has `room` bytes, and with two places a next one is written beside it: a counter never fills the
+// store. A long value that is set once has one place.
 struct Entry {
   std::uint32_t key_bytes;
-  std::uint32_t value_bytes;
   std::uint32_t room;
-  std::uint32_t removed;
+  std::uint32_t places;
+  std::atomic<std::uint32_t> removed;
+  std::atomic<std::uint64_t> current;  // place << 32 | bytes of the value
   char* key() { return reinterpret_cast<char*>(this + 1); }
-  char* value() { return key() + key_bytes; }
-  std::size_t total() const { return (sizeof(Entry) + key_bytes + room + 7) / 8 * 8; }
+  char* place(std::uint64_t number) { return key() + key_bytes + number * room; }
+  std::string_view value() { return {place(current >> 32U), static_cast<std::uint32_t>(current)}; }
+  static std::size_t total(std::size_t key_bytes, std::size_t room, std::size_t places) {
+    return (sizeof(Entry) + key_bytes + places * room + 7) / 8 * 8;
+  }
+  std::size_t total() const { return total(key_bytes, room, places); }
 };
 
 constexpr std::size_t kEntriesBegin = (sizeof(Header) + 63) / 64 * 64;
-constexpr std::uint32_t kLeastRoom = 24;  // any 64-bit counter
+constexpr std::size_t kLeastRoom = 24;  // any 64-bit counter
 
 }  // namespace
 
@@ -47,15 +56,23 @@ struct SharedStore::Impl {
   explicit Impl(SharedMemory mapped) : memory(std::move(mapped)) {}
 
   SharedMemory memory;
+  std::function<void()> at_every_point;
 
+  void point() const {
+    if (at_every_point) at_every_point();
+  }
   Header& header() const { return *reinterpret_cast<Header*>(memory.data()); }
 
-  // Locks the store's mutex for the life of the guard; a holder that died is replaced.
+  // Locks the store's mutex for the life of the guard; a holder that died is replaced. One that dies while it
+  // repairs leaves the mutex as it was: the next one repairs.
   class Lock {
    public:
-    explicit Lock(Header& header) : header_(header) {
+    explicit Lock(const Impl& impl) : header_(impl.header()) {
       const int result = pthread_mutex_lock(&header_.mutex);
-      if (result == EOWNERDEAD) pthread_mutex_consistent(&header_.mutex);
+      if (result == EOWNERDEAD) {
+        impl.repair();
+        pthread_mutex_consistent(&header_.mutex);
+      }
       if (result != 0 && result != EOWNERDEAD) throw Error(str("shared store: ", errno_text(result)));
     }
     Lock(const Lock&) = delete;
@@ -66,36 +83,74 @@ struct SharedStore::Impl {
     Header& header_;
   };
 
-  Entry* find(std::string_view key) const {
-    const Header& h = header();
-    for (std::size_t at = 0; at < h.used;) {
+  // The first entry that `wanted` says yes to.
+  template <class Wanted>
+  Entry* find_entry(const Wanted& wanted) const {
+    const std::uint64_t used = header().used.load(std::memory_order_relaxed);
+    for (std::size_t at = 0; at < used;) {
       auto* entry = reinterpret_cast<Entry*>(memory.data() + kEntriesBegin + at);
-      if (entry->removed == 0 && std::string_view(entry->key(), entry->key_bytes) == key) return entry;
+      if (wanted(*entry)) return entry;
       at += entry->total();
     }
     return nullptr;
   }
 
+  Entry* find(std::string_view key) const {
+    return find_entry([&](Entry& entry) {
+      return entry.removed.load(std::memory_order_relaxed) == 0 &&
+             std::string_view(entry.key(), entry.key_bytes) == key;
+    });
+  }
+
+  // The newest entry may have come while the one that it replaces is still there.
+  void repair() const {
+    Entry* newest = nullptr;
+    std::uint64_t live = 0;
+    find_entry([&](Entry& entry) {
+      newest = &entry;
+      live += entry.removed == 0 ? 1 : 0;
+      return false;
+    });
+    if (newest != nullptr && newest->removed == 0) {
+      Entry* const first = find({newest->key(), newest->key_bytes});
+      if (first != newest) {
+        first->removed = 1;
+        --live;
+      }
+    }
+    header().live = live;
+  }
+
   void put(std::string_view key, std::string_view value) const {
     Header& h = header();
     Entry* old = find(key);
-    if (old != nullptr && value.size() <= old->room) {
-      std::memcpy(old->value(), value.data(), value.size());
-      old->value_bytes = static_cast<std::uint32_t>(value.size());
+    const std::size_t bytes = value.size();
+    if (old != nullptr && old->places == 2 && bytes <= old->room) {
+      const std::uint64_t next = 1 - (old->current >> 32U);
+      std::memcpy(old->place(next), value.data(), bytes);
+      point();
+      old->current.store(next << 32U | bytes, std::memory_order_release);
     } else {
-      Entry entry{static_cast<std::uint32_t>(key.size()), static_cast<std::uint32_t>(value.size()),
-                  std::max(static_cast<std::uint32_t>(value.size()), kLeastRoom), 0};
-      if (kEntriesBegin + h.used + entry.total() > memory.size()) {
+      const std::size_t room = std::max(bytes, kLeastRoom);
+      const std::uint32_t places = old != nullptr || bytes <= kLeastRoom ? 2 : 1;
+      const std::uint64_t used = h.used.load(std::memory_order_relaxed);
+      const std::size_t total = Entry::total(key.size(), room, places);
+      if (kEntriesBegin + used + total > memory.size()) {
         throw Error(str("the job's store is full (", to_string(Bytes{memory.size()}), "); key '", key,
                         "' of ", value.size(), " bytes does not fit"));
       }
-      auto* made = new (memory.data() + kEntriesBegin + h.used) Entry(entry);
+      auto* made = new (memory.data() + kEntriesBegin + used)
+          Entry{static_cast<std::uint32_t>(key.size()), static_cast<std::uint32_t>(room), places, 0, bytes};
       std::memcpy(made->key(), key.data(), key.size());
-      std::memcpy(made->value(), value.data(), value.size());
-      if (old != nullptr) old->removed = 1;
+      std::memcpy(made->place(0), value.data(), bytes);
+      point();
+      h.used.store(used + total, std::memory_order_release);
+      point();
+      if (old != nullptr) old->removed.store(1, std::memory_order_release);
+      point();
       h.live += old == nullptr ? 1 : 0;
-      h.used += entry.total();
     }
+    point();
     h.version.fetch_add(1, std::memory_order_release);
     futex_wake_all(h.version);
   }
@@ -126,18 +181,20 @@ std::unique_ptr<SharedStore> SharedStore::open(int descriptor) {
   return std::unique_ptr<SharedStore>(new SharedStore(std::move(impl)));
 }
 
+void SharedStore::at_every_point(std::function<void()> call) { impl_->at_every_point = std::move(call); }
+
 int SharedStore::descriptor() const { return impl_->memory.descriptor(); }
 
 void SharedStore::set(std::string_view key, std::string_view value) {
-  const Impl::Lock lock(impl_->header());
+  const Impl::Lock lock(*impl_);
   impl_->put(key, value);
 }
 
 std::optional<std::string> SharedStore::try_get(std::string_view key) {
-  const Impl::Lock lock(impl_->header());
+  const Impl::Lock lock(*impl_);
   Entry* entry = impl_->find(key);
   if (entry == nullptr) return std::nullopt;
-  return std::string(entry->value(), entry->value_bytes);
+  return std::string(entry->value());
 }
 
 std::string SharedStore::get(std::string_view key, const Wait& wait) {
@@ -156,11 +213,11 @@ std::string SharedStore::get(std::string_view key, const Wait& wait) {
 }
 
 long long SharedStore::add(std::string_view key, long long delta) {
-  const Impl::Lock lock(impl_->header());
+  const Impl::Lock lock(*impl_);
   Entry* entry = impl_->find(key);
   long long sum = delta;
   if (entry != nullptr) {
-    sum += parse_integer({entry->value(), entry->value_bytes}, str("store key '", key, "'"));
+    sum += parse_integer(entry->value(), str("store key '", key, "'"));
   }
   impl_->put(key, std::to_string(sum));
   return sum;
@@ -168,30 +225,32 @@ long long SharedStore::add(std::string_view key, long long delta) {
 
 std::string SharedStore::compare_set(std::string_view key, std::string_view expected,
                                      std::string_view desired) {
-  const Impl::Lock lock(impl_->header());
+  const Impl::Lock lock(*impl_);
   Entry* entry = impl_->find(key);
   if (entry == nullptr) {
     if (!expected.empty()) return std::string(expected);
     impl_->put(key, desired);
     return std::string(desired);
   }
-  std::string current(entry->value(), entry->value_bytes);
+  std::string current(entry->value());
   if (current != expected) return current;
   impl_->put(key, desired);
   return std::string(desired);
 }
 
 bool SharedStore::remove(std::string_view key) {
-  const Impl::Lock lock(impl_->header());
+  const Impl::Lock lock(*impl_);
   Entry* entry = impl_->find(key);
   if (entry == nullptr) return false;
-  entry->removed = 1;
+  impl_->point();
+  entry->removed.store(1, std::memory_order_release);
+  impl_->point();
   --impl_->header().live;
   return true;
 }
 
 long long SharedStore::size() {
-  const Impl::Lock lock(impl_->header());
+  const Impl::Lock lock(*impl_);
   return static_cast<long long>(impl_->header().live);
 }
 

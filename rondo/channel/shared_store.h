@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "rondo/channel/store.h"
@@ -8,7 +9,8 @@ namespace rondo {
 
 // Store in an anonymous shared-memory file (memfd), for the processes of one host. A parent creates it and
 // its children inherit the descriptor, so there is no port to open, no file to clean up and nothing to guess:
-// it vanishes with the last process, however that ends.
+// it vanishes with the last process, however that ends. One that is killed within a call leaves what the call
+// found or all that it does.
 class SharedStore final : public Store {
  public:
   // Makes a new store of at most `capacity_bytes` of keys and values (log-structured: replaced values count
@@ -29,6 +31,10 @@ class SharedStore final : public Store {
   std::string compare_set(std::string_view key, std::string_view expected, std::string_view desired) override;
   bool remove(std::string_view key) override;
   long long size() override;
+
+  // For tests of kills: called at every point of a change at which a kill would leave the memory as it is
+  // then.
+  void at_every_point(std::function<void()> call);
 
  private:
   struct Impl;

@@ -61,6 +61,8 @@ struct CollectiveRequest {
   // ranks tell each other their sizes first, without waiting; that is a collective with a sequence number of
   // its own.
   bool exchanges_sizes = false;
+  // The engine moves no data, a plan does: the ranks only say that they make this call, and compare.
+  bool by_plan = false;
 
   std::uint64_t bytes() const { return elements * element_bytes(type); }
 };

@@ -111,6 +111,9 @@ std::vector<Damage> verify_checkpoint(const std::filesystem::path& checkpoint);
 // Removes temporary directories whose writer is dead. Returns how many. Those of live writers are left alone.
 int remove_abandoned_checkpoints(const std::filesystem::path& root);
 
+// Deletes a checkpoint: first out of sight in one step, so that a half-deleted one is never taken for one.
+void remove_checkpoint(const std::filesystem::path& checkpoint);
+
 // Of the checkpoints up to step `written` deletes all but the newest `keep` complete ones. Later ones, of a
 // run that went on from an earlier step, stay.
 void prune_checkpoints(const std::filesystem::path& root, int keep, std::int64_t written);

@@ -43,13 +43,6 @@ fs::path make_hidden_directory(const fs::path& root, const std::string& suffix) 
   return name;
 }
 
-// Out of sight in one step, so that a half-deleted checkpoint is never taken for one.
-void delete_checkpoint(const fs::path& root, const fs::path& checkpoint) {
-  const fs::path hidden = make_hidden_directory(root, "deleted");
-  fs::rename(checkpoint, hidden);
-  fs::remove_all(hidden);
-}
-
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(fs::path root, std::int64_t step)
@@ -183,13 +176,19 @@ int remove_abandoned_checkpoints(const fs::path& root) {
   return removed;
 }
 
+void remove_checkpoint(const fs::path& checkpoint) {
+  const fs::path hidden = make_hidden_directory(parent_of_checkpoint(checkpoint), "deleted");
+  fs::rename(checkpoint, hidden);
+  fs::remove_all(hidden);
+}
+
 void prune_checkpoints(const fs::path& root, int keep, std::int64_t written) {
   std::vector<CheckpointEntry> complete = list_checkpoints(root);
   std::erase_if(complete, [&](const CheckpointEntry& entry) { return entry.step > written; });
   if (complete.size() <= static_cast<std::size_t>(keep)) return;
   const std::int64_t oldest_kept = complete[complete.size() - static_cast<std::size_t>(keep)].step;
   for (const CheckpointEntry& entry : step_directories(root)) {
-    if (entry.step < oldest_kept) delete_checkpoint(root, entry.path);
+    if (entry.step < oldest_kept) remove_checkpoint(entry.path);
   }
 }
 

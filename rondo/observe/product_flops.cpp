@@ -52,8 +52,9 @@ double flops_of(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) 
   if (name == "aten::convolution" && inputs.size() >= 7)
     return of_convolution(sizes(0), sizes(1), inputs[3].toIntVector(), inputs[4].toIntVector(),
                           inputs[5].toIntVector(), inputs[6].toBool());
-  if (name.starts_with("aten::_scaled_dot_product_") && name.find("attention") != name.npos &&
-      name.find("backward") == name.npos && name.find("math") == name.npos && inputs.size() >= 2)
+  if (name.starts_with("aten::_scaled_dot_product_") && name.find("attention") != std::string_view::npos &&
+      name.find("backward") == std::string_view::npos && name.find("math") == std::string_view::npos &&
+      inputs.size() >= 2)
     return of_attention(sizes(0), sizes(1));
   return 0;
 }

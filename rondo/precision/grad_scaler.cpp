@@ -13,6 +13,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
+#include "rondo/nn/gradient_values.h"
 
 namespace rondo {
 namespace {
@@ -33,19 +34,13 @@ void check_options(const GradScaler::Options& options) {
     throw UsageError(str("GradScaler: growth_interval ", options.growth_interval, " must be 1 or more"));
 }
 
-// The tensor that holds the values of a gradient.
 at::Tensor values_of(const at::Tensor& parameter) {
-  at::Tensor gradient = parameter.grad();
-  if (gradient.scalar_type() == at::kHalf) {
+  if (parameter.grad().scalar_type() == at::kHalf) {
     throw UsageError(
         "GradScaler: float16 gradients cannot be unscaled, what the scale has saved would vanish again; keep "
         "float32 master weights (opt level O2), or train float32 weights under autocast (O1)");
   }
-  if (!gradient.is_sparse()) return gradient;
-  // An index that stands twice must not be unscaled in halves.
-  gradient = gradient.coalesce();
-  parameter.mutable_grad() = gradient;
-  return gradient._values();
+  return gradient_values(parameter);
 }
 
 }  // namespace

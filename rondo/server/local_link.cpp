@@ -36,6 +36,12 @@ LocalLink::LocalLink(ServerMemory memory, std::size_t worker, std::string who, s
     throw UsageError(
         str(who_, " has number ", worker, ", but ", whom_, " was made for ", memory_.workers(), " workers"));
   }
+  // What a server before this one was given and has not applied: those gradients still lie in their areas.
+  const std::uint64_t head = state().head.load(std::memory_order_acquire);
+  for (std::uint64_t number = state().tail.load(std::memory_order_acquire); number < head; ++number) {
+    const Entry& entry = memory_.entry(worker_, number);
+    if (entry.kind != EntryKind::end_of_step) pushed_[entry.variable] = number + 1;
+  }
 }
 
 void LocalLink::give_up(const std::string& what) const {
@@ -116,9 +122,15 @@ void LocalLink::commit(std::size_t v, std::uint64_t rows) {
   committed_[v] = rows;
 }
 
-void LocalLink::check_optimizer(std::size_t v, const Entry& how) const {
-  const std::uint32_t before = memory_.variable(v).optimizer.load();
-  if (before == 0 || before == 1 + static_cast<std::uint32_t>(how.spec.kind)) return;
+// The first push of all workers decides, not the first that is applied. Nothing else is published with the
+// number, so that its order to other memory does not matter.
+void LocalLink::claim_optimizer(std::size_t v, const Entry& how) const {
+  std::atomic<std::uint32_t>& optimizer = memory_.variable(v).optimizer;
+  const std::uint32_t mine = 1 + static_cast<std::uint32_t>(how.spec.kind);
+  std::uint32_t before = optimizer.load(std::memory_order_relaxed);
+  if (before == mine) return;
+  if (before == 0 && optimizer.compare_exchange_strong(before, mine, std::memory_order_relaxed)) return;
+  if (before == mine) return;
   throw MismatchError(
       str(who_, " pushes variable ", v, " with the optimizer ", to_text(how.spec.kind), ", but ", whom_,
           " has ", to_text(static_cast<OptimizerKind>(before - 1)), " for it"),
@@ -131,7 +143,7 @@ void LocalLink::hand_over(std::size_t v, const Entry& entry, const Deadline& dea
   const VariableState& variable = memory_.variable(v);
   const bool of_rows = entry.kind == EntryKind::rows;
   check(entry.spec, of_rows, who_);
-  check_optimizer(v, entry);
+  claim_optimizer(v, entry);
   wait_applied(pushed_[v], "to take another gradient of a variable", deadline);
   const std::uint64_t rows = of_rows ? entry.rows : variable.rows;
   struct Copying {
@@ -188,6 +200,7 @@ void LocalLink::push_rows(std::size_t v, std::span<const std::uint64_t> rows, co
 void LocalLink::add(const Entry& entry) {
   const std::uint64_t head = state().head.load();
   memory_.entry(worker_, head) = entry;
+  memory_.entry(worker_, head).request = request_;
   state().head.store(head + 1, std::memory_order_release);
   ring();
 }
@@ -196,6 +209,15 @@ void LocalLink::ring() {
   Header& header = memory_.header();
   header.doorbell.fetch_add(1);
   if (header.server_sleeps.load() != 0) futex_wake_all(header.doorbell);
+}
+
+// The entry and its request become visible together, with `head`. A worker asks for one thing at a time, so
+// that its newest entry is the only one that can be asked for again; an applied one keeps its place until the
+// ring comes round.
+bool LocalLink::begin_request(std::uint64_t number) {
+  request_ = number;
+  const std::uint64_t head = state().head.load(std::memory_order_acquire);
+  return head == 0 || memory_.entry(worker_, head - 1).request != number;
 }
 
 bool LocalLink::takes_push(std::size_t v) const { return state().tail.load() >= pushed_[v]; }
@@ -306,6 +328,7 @@ void LocalLink::write_part(std::size_t v, int slot, std::size_t first, std::span
   std::memcpy((slot < 0 ? memory_.values(v) : memory_.slot(v, slot)) + first, from.data(), from.size());
   VariableState& variable = memory_.variable(v);
   if (updates == 0) return;
+  variable.prepared.store(std::max(variable.prepared.load(), static_cast<std::uint32_t>(2 + slot)));
   variable.step.store(updates);
   variable.optimizer.store(1 + static_cast<std::uint32_t>(spec.kind));
 }

@@ -42,6 +42,9 @@ class LocalLink final : public Link {
   bool may_begin(std::uint64_t step) const;
   void write_part(std::size_t variable, int slot, std::size_t first, std::span<const std::byte> from,
                   std::uint64_t updates, const OptimizerSpec& spec);
+  // For the server: what follows is of this request. False when its entry is there already: a server before
+  // this one made it, and was killed before it answered.
+  bool begin_request(std::uint64_t number);
   const ServerMemory& memory() const { return memory_; }
 
  private:
@@ -51,7 +54,7 @@ class LocalLink final : public Link {
   void add(const Entry& entry);
   void ring();
   void commit(std::size_t variable, std::uint64_t rows);
-  void check_optimizer(std::size_t variable, const Entry& how) const;
+  void claim_optimizer(std::size_t variable, const Entry& how) const;
   [[noreturn]] void give_up(const std::string& what) const;
   WorkerState& state() const { return memory_.worker(worker_); }
 
@@ -61,6 +64,7 @@ class LocalLink final : public Link {
   std::string whom_;
   std::vector<std::uint64_t> pushed_;     // by variable: entries when the last push of it was made
   std::vector<std::uint64_t> committed_;  // by variable: rows of the area that have pages
+  std::uint64_t request_ = 0;
 };
 
 }  // namespace rondo::server

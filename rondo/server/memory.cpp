@@ -14,7 +14,7 @@
 namespace rondo::server {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x72646f2d70732d31ULL;  // of this layout
+constexpr std::uint64_t kMagic = 0x72646f2d70732d32ULL;  // of this layout
 constexpr std::size_t kPageBytes = 4096;
 constexpr int kSpins = 256;
 constexpr auto kServerReturns = std::chrono::minutes(2);

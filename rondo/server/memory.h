@@ -52,6 +52,7 @@ struct Entry {
   std::uint64_t step = 0;  // the worker's; with sync the servers'
   double weight = 1;       // of this gradient in a mean with others'
   OptimizerSpec spec = {};
+  std::uint64_t request = 0;  // of a worker of another host: the number of what it asked
 };
 
 // A resting worker has done its steps, and waits for the others.
@@ -76,6 +77,9 @@ struct alignas(64) WorkerState {
   std::atomic<std::uint64_t> refused;           // pushes with NaN or infinity, or of rows that are not
   std::atomic<std::uint64_t> late;              // sync: steps that came when enough others were there
   std::atomic<std::uint64_t> returns;           // how often it came back after it was lost
+  // When it was taken for lost: what it was, and which of its steps count as lost until it is heard again.
+  std::atomic<std::uint32_t> phase_before;
+  std::atomic<std::uint64_t> unfinished_steps;
 };
 
 struct alignas(64) VariableState {
@@ -84,6 +88,7 @@ struct alignas(64) VariableState {
   std::atomic<std::uint32_t> version;                // odd while a block is being written
   std::atomic<std::uint64_t> step;                   // updates so far
   std::atomic<std::uint32_t> optimizer;              // 1 + OptimizerKind of the first push; 0: none yet
+  std::atomic<std::uint32_t> prepared;               // 1 + slots that have pages and values; 0: not begun
   std::atomic<std::uint64_t> changed_head;           // rows written to the ring of changed rows so far
   std::uint64_t values, slots[kMostSlots], changed;  // offsets
   std::uint64_t area, area_bytes;                    // offset of worker 0's; of each worker

@@ -40,6 +40,7 @@ void serve_remote(LocalLink& link, control::MessageReader& reader, const Request
                   control::MessageWriter& reply) {
   const ServerMemory& memory = link.memory();
   const auto done = [&] { reply.number(static_cast<std::uint32_t>(Outcome::done)); };
+  if (!link.begin_request(head.number)) return done();
   switch (head.operation) {
     case Operation::pull: {
       const std::size_t v = read_variable(reader, memory);

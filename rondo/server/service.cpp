@@ -34,9 +34,6 @@ struct Peer {
   TimePoint heard{};                 // the last request
   std::uint64_t answered = 0;        // number of the last request, and its answer
   std::string answer;
-  // When it was taken for lost: what it was, and which of its steps count as lost until it is heard again.
-  WorkerPhase phase_before = WorkerPhase::live;
-  std::uint64_t unfinished_steps = 0;
 };
 
 }  // namespace
@@ -123,6 +120,8 @@ void Service::State::begin() {
   // Who was there before a restart does not say hello again.
   for (std::size_t worker = 0; worker < memory->workers(); ++worker) {
     peers[worker].heard = Clock::now();
+    // The server before was killed while it copied what this one had sent.
+    if (memory->worker(worker).process.load() == 0) memory->worker(worker).copies.store(0);
     if (is_there(worker)) watch(worker);
   }
   thread = std::jthread([this](const std::stop_token& stop) {
@@ -285,7 +284,6 @@ std::uint64_t Service::State::waiting_steps(std::size_t worker) const {
 void Service::State::lose(std::size_t worker) {
   const std::unique_lock lock = stop_applying();
   WorkerState& state = memory->worker(worker);
-  Peer& peer = peers[worker];
   const bool synchronous = memory->header().options.mode == Mode::sync;
   // Its own pushes, to which none come any more; the others' need have no end.
   const std::uint64_t pushed = state.head.load(std::memory_order_acquire);
@@ -293,14 +291,14 @@ void Service::State::lose(std::size_t worker) {
     while (state.tail.load() < pushed && updater->run_once()) {
     }
   };
-  peer.phase_before = memory->phase(worker);
+  state.phase_before.store(state.phase.load());
   if (!synchronous) apply();
   settle(worker, WorkerPhase::lost);
   if (synchronous) apply();
   state.copies.store(0);
   const std::uint64_t begun = state.begun.load(), whole = state.clock.load() + waiting_steps(worker);
-  peer.unfinished_steps = begun > whole ? begun - whole : 0;
-  state.lost_steps += peer.unfinished_steps;
+  state.unfinished_steps.store(begun > whole ? begun - whole : 0);
+  state.lost_steps += state.unfinished_steps.load();
   state.begun.store(whole);
 }
 
@@ -318,12 +316,11 @@ void Service::State::discard_pushes(std::size_t worker) {
 // A worker of another host was only silent: it goes on where it was, and knows nothing of this.
 void Service::State::take_back(std::size_t worker) {
   WorkerState& state = memory->worker(worker);
-  Peer& peer = peers[worker];
   ++state.returns;
-  state.lost_steps -= peer.unfinished_steps;
-  state.begun += peer.unfinished_steps;
-  peer.unfinished_steps = 0;
-  state.phase.store(static_cast<std::uint32_t>(peer.phase_before));
+  const std::uint64_t steps = state.unfinished_steps.exchange(0);
+  state.lost_steps -= steps;
+  state.begun += steps;
+  state.phase.store(state.phase_before.load());
   log::warning(name, ": worker ", worker, " is heard again, after ", state.clock.load(), " steps");
 }
 

@@ -48,11 +48,13 @@ Updater::Updater(ServerMemory memory) : memory_(std::move(memory)), checked_(mem
 
 bool Updater::run_once() {
   Header& header = memory_.header();
-  if (header.hold.load() != 0) {
-    header.held.store(header.hold.load());
+  // Sequentially consistent, and in this order: who sets `hold` behind the look at it finds `held` taken
+  // back, also one that is left of the last hold.
+  header.held.store(0);
+  if (const std::uint32_t hold = header.hold.load(); hold != 0) {
+    header.held.store(hold);
     return false;
   }
-  header.held.store(0);
   if (header.options.mode == Mode::sync) return run_synchronous();
   for (std::size_t i = 0; i < memory_.workers(); ++i) {
     const std::size_t worker = (next_ + i) % memory_.workers();
@@ -128,7 +130,7 @@ bool Updater::is_acceptable(std::size_t worker, const Entry& entry) {
   if (acceptable && of_rows) {
     const std::uint64_t* const numbers = memory_.area_rows(worker, entry.variable);
     acceptable = std::all_of(numbers, numbers + rows, [&](std::uint64_t row) { return row < variable.rows; });
-    const int slots = variable.optimizer.load() == 0 ? 0 : slots_of(entry.spec);
+    const int slots = variable.prepared.load() == 0 ? 0 : slots_of(entry.spec);
     const std::size_t elements = rows * variable.row_elements * (1 + static_cast<std::size_t>(slots));
     for (std::size_t i = 0; acceptable && elements <= kCachedElements && i < rows; ++i)
       prefetch_row(entry.variable, slots, numbers[i]);
@@ -238,12 +240,13 @@ void Updater::run_variable(std::size_t v) {
 
 void Updater::prepare_slots(std::size_t v, const OptimizerSpec& spec) {
   VariableState& variable = memory_.variable(v);
-  if (variable.optimizer.load() != 0) return;
   const int slots = slots_of(spec);
+  const std::uint32_t before = variable.prepared.load();
+  if (before > static_cast<std::uint32_t>(slots)) return;
   memory_.commit_slots(v, slots);
-  if (spec.kind == OptimizerKind::adagrad && spec.initial_accumulator != 0)
+  if (before == 0 && spec.kind == OptimizerKind::adagrad && spec.initial_accumulator != 0)
     std::fill_n(memory_.slot(v, 0), memory_.elements(v), static_cast<float>(spec.initial_accumulator));
-  variable.optimizer.store(1 + static_cast<std::uint32_t>(spec.kind));
+  variable.prepared.store(1 + static_cast<std::uint32_t>(slots));
   for (int slot = 0; slot < slots && variable.sparse != 0; ++slot) memory_.map_pages(v, slot);
 }
 
@@ -398,7 +401,8 @@ void Updater::refuse_unacceptable(std::size_t worker, std::uint64_t end) {
   for (std::uint64_t number = state.tail.load(); acceptable && number + 1 < end; ++number)
     acceptable = is_acceptable(worker, memory_.entry(worker, number));
   if (acceptable) return;
-  ++state.refused;
+  // A server that was started again looks at a waiting step once more.
+  if (memory_.entry(worker, state.tail.load()).kind != EntryKind::refused) ++state.refused;
   for (std::uint64_t number = state.tail.load(); number + 1 < end; ++number)
     memory_.entry(worker, number).kind = EntryKind::refused;
   memory_.entry(worker, end - 1).weight = 0;

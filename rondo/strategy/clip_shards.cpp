@@ -1,11 +1,11 @@
 #include "rondo/strategy/clip_shards.h"
 
-#include <torch/nn/utils/clip_grad.h>
 #include <torch/types.h>
 
 #include <cmath>
 
 #include "rondo/backend/collectives.h"
+#include "rondo/nn/gradient_values.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/strategy/sharded_state.h"
 
@@ -35,7 +35,7 @@ double clip_shards(const std::vector<Shard>& shards, const Group& group, double 
 double clip_optimized(PreparedModel& model, MasterWeights* masters, double max_norm) {
   if (masters == nullptr) return model.clip_gradients(max_norm);
   if (!model.parts().optimizes_shards())
-    return torch::nn::utils::clip_grad_norm_(distinct_parameters(masters->module()), max_norm);
+    return clip_gradients(distinct_parameters(masters->module()), max_norm);
   return clip_shards(optimized_shards(model, masters), model.parts().group(), max_norm);
 }
 

@@ -271,8 +271,7 @@ void ShardDirectory::move_round(std::span<const Transfer> round, std::span<Shard
   const auto next = [](const at::Tensor& buffer, std::int64_t& begin, const Transfer& transfer) {
     const std::int64_t bytes =
         transfer.box.elements() * static_cast<std::int64_t>(c10::elementSize(transfer.from->dtype));
-    const at::Tensor place =
-        buffer.narrow(0, begin, bytes).view(transfer.from->dtype).view(transfer.box.sizes);
+    at::Tensor place = buffer.narrow(0, begin, bytes).view(transfer.from->dtype).view(transfer.box.sizes);
     begin += transfer.bytes();
     return place;
   };

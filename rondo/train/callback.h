@@ -55,9 +55,9 @@ struct ValidationRecord {
 struct EpochRecord {
   std::int64_t epoch = 0;    // from 0
   std::int64_t step = 0;     // optimizer steps done
-  double loss = 0;           // mean over the predictions of its steps, in this call of fit
+  double loss = 0;           // mean over the predictions of its steps, resumed runs included
   double learning_rate = 0;  // of its last step, of the first parameter group
-  std::int64_t samples = 0;  // of its steps in this call of fit
+  std::int64_t samples = 0;  // of its steps, resumed runs included
   double elapsed_s = 0;      // training time, resumed runs included
   std::map<std::string, double> validation = {};  // of the validation after its last step; empty without one
 };
@@ -71,12 +71,14 @@ enum class FitEnd {
 
 // How a training ended.
 struct FitResult {
-  std::int64_t step = 0;                     // optimizer steps done
-  std::optional<double> loss = {};           // of the last step, of an earlier fit's where this one had none
-  std::map<std::string, double> validation;  // the last pass over the validation data; empty without one
-  FitEnd end = FitEnd::finished;             // why it ended
-  std::string ended_by = {};                 // with FitEnd::early: name() of the callback that asked for it
-  std::vector<EpochRecord> history = {};     // of each epoch that ended in this call
+  std::int64_t step = 0;            // optimizer steps done
+  std::optional<double> loss = {};  // of the last step, of an earlier fit's where this one had none
+  // The last pass over the validation data, or that of the weights that a callback has put at the end
+  // (EarlyStopping::Options::restore_best); empty without one.
+  std::map<std::string, double> validation;
+  FitEnd end = FitEnd::finished;          // why it ended
+  std::string ended_by = {};              // with FitEnd::early: name() of the callback that asked for it
+  std::vector<EpochRecord> history = {};  // of each epoch that ended in this call
 };
 
 // Something that happens alongside training. Every rank has the same callbacks in the same order and calls

@@ -221,7 +221,10 @@ FitResult FitLoop::run() {
   }
   trace_.reset();
   agree_on_failure();
-  tell([this](Callback& callback) { callback.on_train_end(trainer_, result_); });
+  tell([this](Callback& callback) {
+    callback.on_train_end(trainer_, result_);
+    result_.validation = trainer_.last_.validation;  // of weights that it has put, if it has
+  });
   agree_on_failure();
   return result_;
 }
@@ -229,9 +232,10 @@ FitResult FitLoop::run() {
 void FitLoop::set_step() {
   const std::int64_t step = trainer_.position_.step;
   if (!std::exchange(in_epoch_, true)) {
-    epoch_ = {};
-    epoch_predictions_ = 0;
-    tell([&](Callback& callback) { callback.on_epoch_begin(trainer_, epoch_of(step)); });
+    const std::int64_t epoch = epoch_of(step);
+    // A run that was resumed in the middle of the epoch goes on with its sums.
+    if (trainer_.last_.epoch.epoch != epoch) trainer_.last_.epoch = {.epoch = epoch};
+    tell([&](Callback& callback) { callback.on_epoch_begin(trainer_, epoch); });
   }
   tell([&](Callback& callback) { callback.on_step_begin(trainer_, step); });
   double factor = 1;
@@ -255,16 +259,19 @@ std::int64_t FitLoop::epoch_of(std::int64_t step) const {
   return options_.steps_per_epoch > 0 ? step / options_.steps_per_epoch : trainer_.position_.epoch;
 }
 
-void FitLoop::end_epoch(const StepRecord& record, std::int64_t epoch) {
-  epoch_.epoch = epoch;
-  epoch_.step = record.step;
-  epoch_.loss /= std::max(1.0, epoch_predictions_);
-  epoch_.learning_rate = record.learning_rate;
-  epoch_.elapsed_s = record.elapsed_s;
-  if (trainer_.last_.validated_step == record.step) epoch_.validation = trainer_.last_.validation;
-  result_.history.push_back(epoch_);
+void FitLoop::end_epoch(const StepRecord& record) {
+  const EpochSums sums = std::exchange(trainer_.last_.epoch, {});
+  EpochRecord epoch;
+  epoch.epoch = record.epoch;
+  epoch.step = record.step;
+  epoch.loss = sums.loss / std::max(1.0, static_cast<double>(sums.predictions));
+  epoch.learning_rate = record.learning_rate;
+  epoch.samples = sums.samples;
+  epoch.elapsed_s = record.elapsed_s;
+  if (trainer_.last_.validated_step == record.step) epoch.validation = trainer_.last_.validation;
+  result_.history.push_back(epoch);
   in_epoch_ = false;
-  tell([this](Callback& callback) { callback.on_epoch_end(trainer_, epoch_); });
+  tell([&](Callback& callback) { callback.on_epoch_end(trainer_, epoch); });
 }
 
 void FitLoop::catch_up() {
@@ -386,9 +393,10 @@ void FitLoop::finish_step(const StepResult& step) {
   trainer_.last_.loss = record.loss;
   trainer_.last_.validation_due = false;
 
-  epoch_.loss += totals.loss;
-  epoch_.samples += totals.samples;
-  epoch_predictions_ += predictions;
+  EpochSums& sums = trainer_.last_.epoch;
+  sums.loss += totals.loss;
+  sums.predictions += totals.predictions;
+  sums.samples += totals.samples;
 
   // The epoch turns before callbacks run, so that a checkpoint names the next batch to come.
   const bool pass_ended = position.batch >= batches_in_epoch_;
@@ -408,7 +416,7 @@ void FitLoop::finish_step(const StepResult& step) {
     trainer_.last_.validation_due = true;
     stop = stop || !validate();
   }
-  if (epoch_ended) end_epoch(record, record.epoch);
+  if (epoch_ended) end_epoch(record);
   if (pass_ended && !last) seek(position.epoch, 0);
   if (!stop && callbacks_want_to_stop()) {
     result_.end = FitEnd::early;

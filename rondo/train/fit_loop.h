@@ -36,7 +36,7 @@ class FitLoop {
   void set_step();
   // The epoch in which step number `step`, from 0, is done, by the numbers that callbacks are told.
   std::int64_t epoch_of(std::int64_t step) const;
-  void end_epoch(const StepRecord& record, std::int64_t epoch);
+  void end_epoch(const StepRecord& record);
   // Makes the position within the epoch, which may come from a checkpoint, one of this call's batches.
   void adopt_position();
   void seek(std::int64_t epoch, std::int64_t batch);
@@ -77,9 +77,7 @@ class FitLoop {
   std::vector<CountsFigures*> counting_;  // of the model
   bool moves_rate_ = false;               // a callback has multiplied the optimizer's own rate
   bool in_epoch_ = false;                 // callbacks know that the epoch has begun
-  EpochRecord epoch_;                     // sums of the current one: `loss` is not divided yet
-  double epoch_predictions_ = 0;
-  StepSettings settings_;  // of every step, but for its number and rate
+  StepSettings settings_;                 // of every step, but for its number and rate
   // What the timeline knows of the step that is under way.
   StepPhase phase_ = StepPhase::end;
   std::int64_t phase_begin_ns_ = 0;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "rondo/backend/collectives.h"
 #include "rondo/backend/engine_memory.h"
@@ -33,6 +34,20 @@
 
 namespace rondo {
 namespace {
+
+using GroupOptions = std::vector<std::unique_ptr<torch::optim::OptimizerOptions>>;
+
+GroupOptions options_of(torch::optim::Optimizer& optimizer) {
+  GroupOptions options;
+  for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups())
+    options.push_back((group.has_options() ? group.options() : optimizer.defaults()).clone());
+  return options;
+}
+
+void set_options(torch::optim::Optimizer& optimizer, GroupOptions options) {
+  for (std::size_t g = 0; g < options.size(); ++g)
+    optimizer.param_groups()[g].set_options(std::move(options[g]));
+}
 
 // Of what the engine remembers, among the communication states of a checkpoint.
 const std::string kEnginePrefix = "engine/";
@@ -72,16 +87,18 @@ std::string restore_engine(const Context& context, const std::vector<Communicati
   return str("the engine's codec (error feedback) begins anew: its saved memory ", incompatibility);
 }
 
-// While it lives, fit agrees on what callbacks throw.
-class Fitting {
+// A variable has another value while it lives.
+template <class Value>
+class Within {
  public:
-  explicit Fitting(bool& fitting) : fitting_(fitting) { fitting_ = true; }
-  Fitting(const Fitting&) = delete;
-  Fitting& operator=(const Fitting&) = delete;
-  ~Fitting() { fitting_ = false; }
+  Within(Value& variable, Value value) : variable_(variable), before_(std::exchange(variable, value)) {}
+  Within(const Within&) = delete;
+  Within& operator=(const Within&) = delete;
+  ~Within() { variable_ = before_; }
 
  private:
-  bool& fitting_;
+  Value& variable_;
+  Value before_;
 };
 
 }  // namespace
@@ -116,6 +133,7 @@ void Trainer::compile(OptimizerFactory optimizer, LossFunction loss, std::vector
   metrics_ = std::move(metrics);
   training_->compile(std::move(optimizer), std::move(loss));
   compiled_rate_ = training_->learning_rate();
+  has_optimizer_options_ = false;
 }
 
 void Trainer::compile(OptimizerOptions optimizer, LossFunction loss, std::vector<Metric> metrics) {
@@ -123,6 +141,7 @@ void Trainer::compile(OptimizerOptions optimizer, LossFunction loss, std::vector
     optimizer.undecayed.insert(optimizer.undecayed.end(), no_matrices_.begin(), no_matrices_.end());
   compile([optimizer](torch::nn::Module& module) { return make_optimizer(optimizer, module); },
           std::move(loss), std::move(metrics));
+  has_optimizer_options_ = true;
 }
 
 FitResult Trainer::fit(const std::shared_ptr<const Dataset>& data, const FitOptions& options) {
@@ -130,7 +149,7 @@ FitResult Trainer::fit(const std::shared_ptr<const Dataset>& data, const FitOpti
   go_on_with_shown_weights();
   callbacks_ = options.callbacks;
   failures_->forget();
-  const Fitting fitting(fitting_);
+  const Within<bool> fitting(fitting_, true);  // it agrees on what callbacks throw
   tell_callbacks([this](Callback& callback) { callback.before_fit(*this); });
   std::optional<FitLoop> loop;
   run_agreed(strategy_.context(), [&] {
@@ -225,6 +244,7 @@ ForwardPasses Trainer::prepare_forwards() {
 void Trainer::save(const std::filesystem::path& root, const SaveOptions& options) {
   if (options.incremental && (options.in_parts || options.in_background))
     throw UsageError("a checkpoint is incremental, or in parts or in the background: rank 0 links files");
+  const Within<const SaveOptions*> within(save_options_, &options);
   paused_ = true;
   nlohmann::json callbacks = prepare_callbacks_for_save();
   if (memory_) memory_->enter_phase(position_.step, "checkpoint", MemoryCategory::other);
@@ -309,6 +329,7 @@ void Trainer::load_weights(const std::filesystem::path& checkpoint) {
   paused_ = true;
   TrainingState state = loading_state();
   run_agreed(strategy_.context(), [&] { load_checkpoint(checkpoint, state); });
+  ++times_replaced_;
   weights_loaded();
 }
 
@@ -326,7 +347,13 @@ WeightsCopy Trainer::copy_weights() {
 
 void Trainer::put_weights(const WeightsCopy& weights) {
   assign(weights);
+  ++times_replaced_;
   weights_loaded();
+}
+
+void Trainer::put_weights(const WeightsCopy& weights, std::map<std::string, double> validation) {
+  put_weights(weights);
+  last_.validation = std::move(validation);
 }
 
 void Trainer::show_weights(const WeightsCopy& weights) {
@@ -389,7 +416,10 @@ void Trainer::restore(const std::filesystem::path& checkpoint) {
   };
   run_agreed(context, [&] {
     const MemoryScope scope(MemoryCategory::optimizer_state);
+    GroupOptions options;
+    if (has_optimizer_options_) options = options_of(optimizer());
     load_checkpoint(checkpoint, state);
+    if (has_optimizer_options_) set_options(optimizer(), std::move(options));
     position_ = values.position;
     last_ = std::move(values.last);
     sampling_ = std::move(values.sampling);
@@ -407,6 +437,7 @@ void Trainer::restore(const std::filesystem::path& checkpoint) {
     const std::string lost_of_engine = restore_engine(context, engines);
     if (!lost_of_engine.empty() && rank == 0) log::warning(checkpoint.string(), ": ", lost_of_engine);
   });
+  ++times_replaced_;
   weights_loaded();
 }
 

@@ -46,6 +46,9 @@ struct SaveOptions {
   // Large tensors that are as in the newest checkpoint of the directory become links to its files. Not with
   // the two above.
   bool incremental = false;
+  // Of the weights that validations see, which with WeightAverage are the average's; else of those that
+  // training goes on with.
+  bool of_validation = false;
 };
 
 // How long fit() trains, on what, and what happens alongside.
@@ -112,12 +115,21 @@ struct TrainingPosition {
   double elapsed_s = 0;    // of training, in all runs together
 };
 
+// Sums over the steps of an epoch so far, on all ranks together.
+struct EpochSums {
+  std::int64_t epoch = 0;        // from 0, by the numbers that callbacks are told
+  double loss = 0;               // over the predictions
+  std::int64_t predictions = 0;  // that `loss` is of
+  std::int64_t samples = 0;      // that were trained on
+};
+
 // What training has shown last, for a run that is resumed.
 struct LastFigures {
   std::optional<double> loss = {};                // of the last step
   std::map<std::string, double> validation = {};  // figures by name of metric
   std::int64_t validated_step = -1;               // that `validation` is of
   bool validation_due = false;                    // after the last step, and a request to stop came first
+  EpochSums epoch = {};                           // of the epoch that is under way
 };
 
 // The weights and buffers that a rank has of a model in training: its shards, where it has those.
@@ -177,7 +189,8 @@ class Trainer {
   void compile(OptimizerFactory optimizer, LossFunction loss = cross_entropy,
                std::vector<Metric> metrics = {loss_metric()});
   // The same of an optimizer by name: compile(OptimizerOptions{.name = "lamb", .weight_decay = 0.01, .decayed
-  // = Decayed::matrices}).
+  // = Decayed::matrices}). These options also count after restore(): of the checkpoint's optimizer they take
+  // over what it remembers, and not its weight decay, momentum and the like.
   void compile(OptimizerOptions optimizer, LossFunction loss = cross_entropy,
                std::vector<Metric> metrics = {loss_metric()});
 
@@ -207,6 +220,9 @@ class Trainer {
   void save(const std::filesystem::path& root, int keep) { save(root, SaveOptions{.keep = keep}); }
   // The same, written by all ranks at once or while training goes on (SaveOptions).
   void save(const std::filesystem::path& root, const SaveOptions& options);
+  // Of the save() under way, for before_save() and after_save(). Null for MemoryReplica, which asks for
+  // states and writes no checkpoint.
+  const SaveOptions* save_options() const { return save_options_; }
   // Waits until a checkpoint that is being written in the background is complete and on the disk. Collective.
   // Throws AgreedError when it could not be written.
   void finish_save();
@@ -228,6 +244,11 @@ class Trainer {
   // Copies of them, and back: in the same world. Collective.
   WeightsCopy copy_weights();
   void put_weights(const WeightsCopy& weights);  // likewise
+  // The same with the figures of their validation: they are a fit's last, if it ends with these weights.
+  void put_weights(const WeightsCopy& weights, std::map<std::string, double> validation);
+  // How many times put_weights(), load_weights() and restore() have replaced the weights. A callback that
+  // remembers it knows whether they come from training alone.
+  std::int64_t times_replaced() const { return times_replaced_; }
   // The model has `weights` until show_trained_weights(), which says whether there was something to put back;
   // meanwhile the training's own are kept, with all that its strategy remembers besides (local_sgd: each
   // rank's replica). A training that goes on without it goes on with what is shown. Collective, in one world;
@@ -302,11 +323,14 @@ class Trainer {
   std::vector<Metric> metrics_;
   std::vector<std::string> no_matrices_;  // parameters of one dimension or none
   double compiled_rate_ = 0;              // of the optimizer as it was made
+  bool has_optimizer_options_ = false;    // it was made of OptimizerOptions
   TrainingPosition position_;
   LastFigures last_;                                           // of the last fit, or restored
   std::vector<std::shared_ptr<Callback>> callbacks_;           // of the fit that is running, or the last
   nlohmann::json callback_states_ = nlohmann::json::object();  // restored, for the next fit's callbacks
   std::optional<WeightsCopy> trained_weights_;                 // while the model shows others
+  std::int64_t times_replaced_ = 0;
+  const SaveOptions* save_options_ = nullptr;
   // What the position within an epoch refers to: samples, global_batch, seed, shuffle. Of the last fit, or
   // restored.
   nlohmann::json sampling_ = nlohmann::json::object();

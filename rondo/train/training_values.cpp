@@ -78,6 +78,10 @@ json to_json(const LastFigures& last) {
                 {"loss_known", last.loss.has_value()},
                 {"loss", last.loss.value_or(0)}};
   if (last.validated_step >= 0) document["validated_step"] = last.validated_step;
+  document["epoch_sums"] = {{"epoch", last.epoch.epoch},
+                            {"loss", last.epoch.loss},
+                            {"predictions", last.epoch.predictions},
+                            {"samples", last.epoch.samples}};
   return document;
 }
 
@@ -90,6 +94,13 @@ LastFigures parse_last(const json& values, const std::string& what) {
   for (const auto& [name, value] : validation.items()) last.validation[name] = figure_of(reader, name, value);
   last.validated_step = reader.count_or("validated_step", -1);
   last.validation_due = reader.flag_or("validation_due", false);
+  const json sums = reader.object_or_empty("epoch_sums");
+  if (sums.empty()) return last;  // likewise
+  const ValuesReader of_epoch(sums, str(what, ", \"epoch_sums\""));
+  last.epoch = {.epoch = of_epoch.count("epoch"),
+                .loss = figure_of(of_epoch, "loss", of_epoch.at("loss")),
+                .predictions = of_epoch.count("predictions"),
+                .samples = of_epoch.count("samples")};
   return last;
 }
 

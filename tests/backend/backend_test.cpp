@@ -3,6 +3,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <future>
+
 #include "rondo/backend/collectives.h"
 #include "rondo/backend/engine_options.h"
 #include "rondo/backend/gloo/factory.h"
@@ -240,13 +242,26 @@ TEST(Native, WrongUseIsNamed) {
     EXPECT_THROW(context.new_group({}), UsageError);
     EXPECT_THROW(context.new_group({0, 0}), UsageError);
     EXPECT_THROW(context.new_group({1}), UsageError);
-    at::Tensor sparse = at::zeros({3}).to_sparse();
-    EXPECT_THROW(all_reduce(sparse, context.world()), UsageError);
+    at::Tensor sparse_rows = at::zeros({3, 3}).to_sparse_csr();
+    EXPECT_THROW(all_reduce(sparse_rows, context.world()), UsageError);
     at::Tensor integers = at::zeros({3}, at::kLong);
     EXPECT_THROW(all_reduce(integers, context.world(), ReduceOp::AVG), UsageError);
   });
   EXPECT_THROW(run_ranks(1, "carrier-pigeon", [](Context&) {}), UsageError);
   EXPECT_THROW(Group().backend(), UsageError);
+}
+
+TEST(Native, AllReduceTakesSparseTensorsAndNoneThatOverlapsItself) {
+  run_ranks(2, "native", [](Context& context) {
+    at::Tensor sparse = at::eye(3).to_sparse();
+    all_reduce(sparse, context.world());
+    EXPECT_TRUE(sparse.to_dense().equal(2 * at::eye(3)));
+    at::Tensor expanded = at::ones({1}).expand({4});
+    EXPECT_THROW(all_reduce(expanded, context.world()), UsageError);
+    at::Tensor transposed = at::ones({2, 3}).t();
+    all_reduce(transposed, context.world());
+    EXPECT_TRUE(transposed.eq(2).all().item<bool>());
+  });
 }
 
 TEST(Native, MismatchedTensorsAreAnErrorOnEveryRank) {
@@ -261,6 +276,134 @@ TEST(Native, MismatchedTensorsAreAnErrorOnEveryRank) {
     }
   });
   EXPECT_EQ(errors, 3);
+}
+
+// What rondo's own engines do alike: on one host, and between two.
+class OwnEngines : public ::testing::TestWithParam<const char*> {
+ protected:
+  static void run(const std::function<void(Context&)>& body, Duration timeout = std::chrono::minutes(5)) {
+    const bool one_host = std::string_view(GetParam()) == "native";
+    run_ranks(2, GetParam(), body, timeout, one_host ? std::vector<int>{} : std::vector<int>{0, 1});
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    OneAndTwoHosts, OwnEngines,
+    ::testing::ValuesIn(have_gloo() ? std::vector<const char*>{"native", "hierarchical(native, gloo)"}
+                                    : std::vector<const char*>{"native"}));
+
+TEST_P(OwnEngines, TakeLazilyConjugatedAndNegatedTensors) {
+  run([](Context& context) {
+    const Group& world = context.world();
+    const bool first = context.rank() == 0;
+    // 1 + 1i on rank 0, 1 + 2i on rank 1.
+    const at::Tensor plain = at::complex(at::ones({3}), at::full({3}, context.rank() + 1.0F));
+    at::Tensor conjugated = plain.conj();
+    ASSERT_TRUE(conjugated.is_conj());
+    const auto imaginary = [](const at::Tensor& tensor) {
+      return at::imag(tensor.resolve_conj())[2].item<float>();
+    };
+
+    const std::vector<at::Tensor> gathered = all_gather(conjugated, world);
+    EXPECT_EQ(imaginary(gathered[0]), -1);
+    EXPECT_EQ(imaginary(gathered[1]), -2);
+
+    at::Tensor received = first ? conjugated : plain.clone();
+    broadcast(received, world, 0);
+    EXPECT_EQ(imaginary(received), -1);
+
+    at::Tensor sum = first ? plain.clone().conj() : plain.clone();
+    all_reduce(sum, world);
+    EXPECT_EQ(imaginary(sum), -1 + 2);
+
+    at::Tensor message = at::zeros_like(plain);
+    if (first) {
+      send(conjugated, world, 1);
+    } else {
+      recv(message, world, 0);
+      EXPECT_EQ(imaginary(message), -1);
+    }
+
+    const at::Tensor negated = at::_neg_view(at::full({3}, 5.0F));
+    ASSERT_TRUE(negated.is_neg());
+    for (const at::Tensor& each : all_gather(negated, world)) EXPECT_EQ(each[2].item<float>(), -5);
+  });
+}
+
+TEST_P(OwnEngines, WaitForEver) {
+  constexpr auto kForEver = std::chrono::milliseconds::max();
+  const auto all_reduced = [](Context& context, std::chrono::milliseconds of_call,
+                              std::chrono::milliseconds of_wait) {
+    std::vector<at::Tensor> tensors{at::ones({10})};
+    c10d::AllreduceOptions options;
+    options.timeout = of_call;
+    const auto backend = context.world().backend();
+    const auto work = backend->allreduce(tensors, options);
+    EXPECT_TRUE(work->wait(of_wait));
+    EXPECT_EQ(tensors.front()[9].item<float>(), 2);
+  };
+  run(
+      [&](Context& context) {
+        all_reduced(context, kForEver, kNoTimeout);
+        all_reduced(context, c10d::kUnsetTimeout, kForEver);
+        context.world().backend()->setTimeout(kForEver);
+        all_reduced(context, c10d::kUnsetTimeout, kNoTimeout);
+      },
+      Duration::max());
+}
+
+TEST(Native, MonitoredBarriersLeaveTheStoreAsItWas) {
+  run_ranks(2, "native", [](Context& context) {
+    const Group& world = context.world();
+    c10d::BarrierOptions options;
+    options.timeout = std::chrono::minutes(5);
+    std::int64_t keys = 0;
+    for (int call = 0; call < 100; ++call) {
+      world.backend()->monitoredBarrier(options, false);
+      if (call == 0) {
+        barrier(world);  // both are through
+        keys = world.store()->getNumKeys();
+        barrier(world);
+      }
+    }
+    barrier(world);
+    EXPECT_EQ(world.store()->getNumKeys(), keys);
+  });
+}
+
+TEST(Native, AMonitoredBarrierThatFailedLeavesTheNextOnesRight) {
+  std::promise<void> failed;
+  run_ranks(2, "native", [&](Context& context) {
+    const auto backend = context.world().backend();
+    const auto passes = [&](Duration timeout) {
+      c10d::BarrierOptions options;
+      options.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(timeout);
+      try {
+        backend->monitoredBarrier(options, true);
+        return true;
+      } catch (const TimeoutError&) {
+        return false;
+      }
+    };
+    const bool first = context.rank() == 0;
+    // Rank 1 comes to the first call when rank 0 has given up its second.
+    if (first) {
+      EXPECT_FALSE(passes(std::chrono::milliseconds(1)));
+      EXPECT_FALSE(passes(std::chrono::milliseconds(1)));
+      failed.set_value();
+    } else {
+      ASSERT_EQ(failed.get_future().wait_for(std::chrono::minutes(5)), std::future_status::ready);
+      EXPECT_FALSE(passes(std::chrono::minutes(5)));
+      EXPECT_FALSE(passes(std::chrono::minutes(5)));
+    }
+    EXPECT_TRUE(passes(std::chrono::minutes(5)));
+    // Rank 1 has come and gone when rank 0 comes.
+    barrier(context.world());
+    EXPECT_TRUE(first || !passes(std::chrono::milliseconds(1)));
+    barrier(context.world());
+    EXPECT_TRUE(!first || passes(std::chrono::minutes(5)));
+    EXPECT_TRUE(passes(std::chrono::minutes(5)));
+  });
 }
 
 TEST(Native, ShutdownMakesLaterUseAnError) {

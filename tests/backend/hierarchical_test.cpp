@@ -1,7 +1,13 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <stdlib.h>
+
+#include <future>
+#include <map>
+
 #include "rondo/backend/collectives.h"
+#include "rondo/backend/deterministic.h"
 #include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/gloo/factory.h"
 #include "rondo/backend/hierarchical/hierarchical_backend.h"
@@ -53,6 +59,23 @@ TEST(HostMap, NumbersHostsByTheirLowestRank) {
   EXPECT_EQ(map.smallest_host(), 2);
   EXPECT_FALSE(map.even());
   EXPECT_EQ(map.counterpart(0, 2), 0);
+}
+
+TEST(HostMap, RanksDealWithTheirCounterpartsAndWithThoseWhoseTheyAre) {
+  const std::vector<std::string> hosts = {"a", "a", "a", "a", "b", "b", "c", "c", "c"};
+  const int ranks = static_cast<int>(hosts.size());
+  const std::map<int, std::vector<int>> expected = {{1, {5, 7}}, {3, {5, 6}}, {4, {0, 2, 6, 8}}};
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::vector<int> peers;
+    for (int other = 0; other < ranks; ++other) {
+      const bool deals = hierarchical::HostMap(hosts, rank).deals_with(other);
+      EXPECT_EQ(deals, hierarchical::HostMap(hosts, other).deals_with(rank)) << rank << " and " << other;
+      if (deals) peers.push_back(other);
+    }
+    if (const auto known = expected.find(rank); known != expected.end()) {
+      EXPECT_EQ(peers, known->second) << rank;
+    }
+  }
 }
 
 TEST(Hierarchical, AllReduce) {
@@ -290,6 +313,107 @@ TEST(Hierarchical, TheOtherOperations) {
   }
 }
 
+// The chain from host to host meets hosts that lack the root's local rank.
+TEST(Hierarchical, BroadcastOverHostsOfManySizes) {
+  run_layout({0, 0, 0, 0, 1, 1, 2, 2, 2}, [](Context& context) {
+    for (int root = 0; root < context.world_size(); ++root) {
+      at::Tensor tensor = contribution(context.rank(), 1000);
+      broadcast(tensor, context.world(), root);
+      EXPECT_TRUE(at::equal(tensor, contribution(root, 1000))) << root;
+    }
+  });
+}
+
+TEST(Hierarchical, MessagesMayHaveAnyStrides) {
+  run_layout({0, 1}, [](Context& context) {
+    c10d::Backend& backend = *context.world().backend();
+    const at::Tensor message = contribution(0, 20).view({4, 5});
+    if (context.rank() == 0) {
+      std::vector<at::Tensor> sent{message.t()};
+      for (const int tag : {0, 1}) backend.send(sent, 1, tag)->wait();
+      send(message.t(), context.world(), 1, 2);
+      return;
+    }
+    at::Tensor wide = at::zeros({3, 5, 6});
+    std::vector<at::Tensor> parts;
+    for (const at::Tensor& third : wide.unbind()) parts.push_back(third.narrow(1, 0, 4));
+    std::vector<at::Tensor> first{parts[0]};
+    std::vector<at::Tensor> second{parts[1]};
+    const auto work = backend.recv(first, 0, 0);
+    work->wait();
+    ASSERT_EQ(work->result().size(), 1U);
+    EXPECT_TRUE(at::equal(work->result().front(), message.t()));
+    backend.recvAnysource(second, 1)->wait();
+    recv(parts[2], context.world(), 0, 2);
+    for (const at::Tensor& part : parts) EXPECT_TRUE(at::equal(part, message.t()));
+    EXPECT_TRUE(wide.narrow(2, 4, 2).eq(0).all().item<bool>()) << "what is between the strides stays";
+  });
+}
+
+// The caller is told of it, nobody is lost, and what comes later has its own error.
+TEST(Hierarchical, AMistakeInAMessageBreaksNothing) {
+  run_layout({0, 1}, [](Context& context) {
+    c10d::Backend& backend = *context.world().backend();
+    const int peer = 1 - context.rank();
+    std::vector<at::Tensor> right{at::ones({4})};
+    std::vector<at::Tensor> overlapping{at::ones({1}).expand({4})};
+    for (std::vector<at::Tensor> wrong : std::vector<std::vector<at::Tensor>>{
+             {}, {at::Tensor()}, {at::ones({4}), at::ones({4})}, {at::ones({4}).to_sparse()}}) {
+      EXPECT_THROW(backend.send(wrong, peer, 0), UsageError);
+      EXPECT_THROW(backend.recv(wrong, peer, 0), UsageError);
+      EXPECT_THROW(backend.recvAnysource(wrong, 0), UsageError);
+    }
+    EXPECT_THROW(backend.recv(overlapping, peer, 0), UsageError);
+    // Gloo has no messages of a rank to itself.
+    for (const int nobody : {-1, 2, context.rank()}) {
+      EXPECT_THROW(backend.send(right, nobody, 0), UsageError);
+      EXPECT_THROW(backend.recv(right, nobody, 0), UsageError);
+    }
+    EXPECT_THROW(backend.send(right, peer, -1), c10::Error) << "Gloo's word on tags";
+    barrier(context.world());
+    at::Tensor tensor = at::ones({context.rank() == 0 ? 3 : 4});
+    EXPECT_THROW(all_reduce(tensor, context.world()), MismatchError);
+  });
+}
+
+// Whoever comes last destroys the group, be it its own thread in a callback: of the second thread where the
+// operation succeeds, of the first where it fails.
+TEST(Hierarchical, ACallbackMayHoldTheLastReference) {
+  struct Last {
+    Context context;
+    std::promise<void> gone;
+    explicit Last(Context& given) : context(given) {}
+    ~Last() {
+      context = Context();
+      gone.set_value();
+    }
+  };
+  for (const bool fails : {false, true}) {
+    std::promise<void> rank_0_has_let_go;
+    std::promise<void> rank_0_is_done;
+    run_layout({0, 1}, [&](Context& context) {
+      std::vector<at::Tensor> tensors{at::ones({100'000})};
+      if (context.rank() == 1) {
+        auto awaited = (fails ? rank_0_is_done : rank_0_has_let_go).get_future();
+        ASSERT_EQ(awaited.wait_for(std::chrono::minutes(5)), std::future_status::ready);
+        if (!fails) context.world().backend()->allreduce(tensors)->wait();
+        return;
+      }
+      if (fails) context.world().backend()->setTimeout(std::chrono::milliseconds(200));
+      auto last = std::make_shared<Last>(context);
+      auto gone = last->gone.get_future();
+      const auto work = context.world().backend()->allreduce(tensors);
+      work->getFuture()->addCallback(
+          [last, fails](c10::ivalue::Future& done) { EXPECT_EQ(done.hasError(), fails); });
+      last.reset();
+      context = Context();
+      rank_0_has_let_go.set_value();
+      EXPECT_EQ(gone.wait_for(std::chrono::minutes(5)), std::future_status::ready);
+      rank_0_is_done.set_value();
+    });
+  }
+}
+
 // Sums whose rounding depends on the order of additions are the same on all ranks.
 TEST(Hierarchical, AllRanksGetTheSameBits) {
   for (const auto& hosts : kLayouts) {
@@ -445,6 +569,29 @@ TEST(Hierarchical, RanksThatDisagreeAreToldOnBothHosts) {
                   all_to_all(outputs, inputs, context.world());
                 },
                 {"expects 32 bytes from rank 1 on host 1", "which sends 28"});
+}
+
+// Rank 1 has nobody of its local rank on the other host, but deals with rank 2.
+TEST(Hierarchical, ARankWhoseLocalRankAHostLacksIsComparedToo) {
+  const std::vector<std::pair<std::string, std::function<void(at::Tensor&, const Group&)>>> collectives = {
+      {"all_reduce", [](at::Tensor& tensor, const Group& world) { all_reduce(tensor, world); }},
+      {"reduce_scatter", [](at::Tensor& tensor, const Group& world) { reduce_scatter(tensor, world); }},
+      {"all_gather", [](at::Tensor& tensor, const Group& world) { all_gather(tensor, world); }}};
+  for (const bool deterministic : {false, true}) {
+    if (deterministic) setenv(kDeterministicVariable, "1", 1);
+    for (const auto& [name, collective] : collectives) {
+      for (const std::int64_t other : {1500, 6000}) {
+        SCOPED_TRACE(str(name, " of ", other, deterministic ? ", deterministic" : ""));
+        expect_on_all({0, 0, 1},
+                      [&, &run = collective](Context& context) {
+                        at::Tensor tensor = at::ones({context.rank() == 1 ? other : 3000});
+                        run(tensor, context.world());
+                      },
+                      {"ranks disagree", "rank 1 on host 0", "rank 2 on host 1"});
+      }
+    }
+    unsetenv(kDeterministicVariable);
+  }
 }
 
 TEST(Hierarchical, ARankThatNeverComesIsNamed) {

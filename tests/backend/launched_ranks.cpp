@@ -11,10 +11,12 @@
 
 #include <cstdlib>
 
+#include "rondo/backend/collectives.h"
 #include "rondo/backend/context.h"
 #include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/point_to_point_channel.h"
 #include "rondo/backend/registry.h"
+#include "rondo/base/error.h"
 #include "tests/backend/rank_order_sums.h"
 #include "tests/collective/plan_data.h"
 #include "tests/collective/plan_faults.h"
@@ -101,6 +103,87 @@ TEST_F(LaunchedRanks, AddInTheOrderOfRanks) {
   ASSERT_TRUE(context().deterministic()) << "RONDO_DETERMINISTIC=1 is missing";
   testing::expect_sums_in_rank_order(context(), 1003);
   testing::expect_sums_in_rank_order(context(), 1);
+}
+
+std::vector<at::Tensor> zeros_for_all(int ranks, std::int64_t elements) {
+  std::vector<at::Tensor> tensors;
+  for (int rank = 0; rank < ranks; ++rank) tensors.push_back(at::zeros({elements}));
+  return tensors;
+}
+
+TEST_F(LaunchedRanks, GatherBetweenPartsOfOneBuffer) {
+  const at::Tensor flat = at::zeros({1 + 2 * world().size()});
+  at::Tensor input = flat.narrow(0, 0, 1);
+  for (const std::int64_t begin : {1, 0}) {  // apart from the input, and with it in a place of another rank
+    at::Tensor output = flat.narrow(0, begin, world().size());
+    input.fill_(world().rank() + 5);
+    world().backend()->_allgather_base(output, input)->wait();
+    EXPECT_TRUE(at::equal(output, at::arange(world().size()) + 5)) << begin << ": " << output;
+  }
+}
+
+TEST_F(LaunchedRanks, GatherWhatIsLazilyConjugated) {
+  const at::Tensor plain = at::complex(at::ones({3}), at::full({3}, world().rank() + 1.0F));
+  const std::vector<at::Tensor> gathered = all_gather(plain.conj(), world());
+  for (std::size_t rank = 0; rank < gathered.size(); ++rank)
+    EXPECT_EQ(at::imag(gathered[rank])[2].item<float>(), -static_cast<float>(rank + 1));
+}
+
+TEST_F(LaunchedRanks, RefuseOutputsOfAnotherShape) {
+  const auto backend = world().backend();
+  const int size = world().size();
+  std::vector<std::vector<at::Tensor>> lists{zeros_for_all(size, 3)};
+  std::vector<at::Tensor> tensors{at::ones({4})};
+  EXPECT_THROW(backend->allgather(lists, tensors), UsageError);
+  EXPECT_THROW(backend->reduce_scatter(tensors, lists), UsageError);
+  if (world().rank() == 0) {
+    EXPECT_THROW(backend->gather(lists, tensors), UsageError);
+    EXPECT_THROW(backend->scatter(tensors, lists), UsageError);
+  }
+  at::Tensor output = at::zeros({4 * size}, at::kChar);
+  EXPECT_THROW(backend->_allgather_base(output, tensors.front()), UsageError);
+  EXPECT_THROW(backend->_reduce_scatter_base(tensors.front(), output), UsageError);
+  barrier(world());
+}
+
+// Rank 0's output no longer takes the result when the others begin.
+TEST_F(LaunchedRanks, TellWhatGoesWrongAfterMpi) {
+  StoreFromC10d store(world().store());
+  if (world().rank() > 0) store.get("resized", soon());
+  std::vector<std::vector<at::Tensor>> outputs{zeros_for_all(world().size(), 4)};
+  std::vector<at::Tensor> inputs{at::ones({4})};
+  const auto work = world().backend()->allgather(outputs, inputs);
+  if (world().rank() == 0) {
+    outputs.front().front().resize_({3});
+    store.set("resized", "");
+    EXPECT_THROW(work->wait(), std::exception);
+    EXPECT_FALSE(work->isSuccess());
+  } else {
+    work->wait();
+  }
+  barrier(world());
+}
+
+TEST_F(LaunchedRanks, RefuseSplitsThatDoNotFit) {
+  const auto backend = world().backend();
+  const auto size = static_cast<std::size_t>(world().size());
+  at::Tensor input = at::ones({world().size()});
+  at::Tensor output = at::zeros({world().size()});
+  std::vector<std::int64_t> ones(size, 1);
+  std::vector<std::int64_t> many(size, 4);
+  std::vector<std::int64_t> fewer(size - 1, 1);
+  std::vector<std::int64_t> negative = ones;
+  negative[0] = 3;
+  negative[1] = -1;
+  for (auto* wrong : {&many, &fewer, &negative}) {
+    EXPECT_THROW(backend->alltoall_base(output, input, *wrong, ones), UsageError);
+    EXPECT_THROW(backend->alltoall_base(output, input, ones, *wrong), UsageError);
+  }
+  std::vector<std::int64_t> equal;
+  at::Tensor odd = at::ones({world().size() + 1});
+  EXPECT_THROW(backend->alltoall_base(output, odd, equal, equal), UsageError);
+  backend->alltoall_base(output, input, ones, equal)->wait();
+  EXPECT_TRUE(at::equal(output, input));
 }
 
 // Rank 2 in some algorithms, or in every exchange of all (`make faults`). The stopped rank goes on when

@@ -4,7 +4,11 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -14,12 +18,16 @@
 #include <future>
 #include <map>
 #include <optional>
+#include <thread>
 
 #include "rondo/backend/collectives.h"
 #include "rondo/backend/engine/store_adapter.h"
+#include "rondo/backend/engine/traits.h"
+#include "rondo/backend/memory/registered_memory.h"
 #include "rondo/backend/native/native_backend.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/channel/waiting.h"
 #include "rondo/collective/shared_memory/helper_thread.h"
 #include "tests/backend/ranks.h"
 #include "tests/rank_processes.h"
@@ -327,6 +335,127 @@ TEST(OwnershipProcesses, LeaveWhileOperationsAreUnderWay) {
     });
     unsetenv("RONDO_ALGORITHM");
     EXPECT_EQ(failed, 0) << algorithm;
+  }
+}
+
+// As at the end of main() in a process that a rank forks for something else.
+TEST(OwnershipProcesses, AForkedChildTakesNoLeaveForItsRank) {
+  for (const char* algorithm : {"engine", "ring"}) {
+    setenv("RONDO_ALGORITHM", algorithm, 1);
+    const int failed = tests::run_rank_processes(2, [](Store& meeting, int rank) {
+      at::set_num_threads(1);
+      InitOptions options;
+      options.backend = "native";
+      options.rank = rank;
+      options.world_size = 2;
+      options.timeout = std::chrono::minutes(2);
+      options.store =
+          c10::make_intrusive<StoreForC10d>(std::shared_ptr<Store>(std::shared_ptr<Store>(), &meeting));
+      Context context = init(options);
+      at::Tensor tensor = at::ones({100'000});
+      all_reduce(tensor, context.world());
+      if (rank == 0) {
+        const pid_t child = fork();
+        if (child == 0) {
+          context = Context();
+          _exit(0);
+        }
+        int status = 0;
+        waitpid(child, &status, 0);
+        EXPECT_EQ(status, 0);
+        // So that rank 1 waits long enough to look whether rank 0 has left.
+        const Deadline looked = Deadline::after(10 * kPeerCheckInterval);
+        while (!looked.passed()) std::this_thread::yield();
+      }
+      all_reduce(tensor, context.world());
+      EXPECT_TRUE(tensor.eq(4).all().item<bool>());
+    });
+    unsetenv("RONDO_ALGORITHM");
+    EXPECT_EQ(failed, 0) << algorithm;
+  }
+}
+
+// A rank that stands still where it touches a page: a fault there takes it into the handler.
+struct Standstill {
+  static constexpr std::size_t kPage = 4096;
+  void* page = nullptr;
+  std::atomic<bool> begun = false;
+  std::atomic<bool> over = false;
+
+  void expect_at(void* address) {
+    const auto at = reinterpret_cast<std::uintptr_t>(address);
+    page = reinterpret_cast<void*>(at / kPage * kPage);
+    begun = over = false;
+    struct sigaction action = {};
+    action.sa_handler = &Standstill::stand;
+    sigaction(SIGSEGV, &action, &before);
+    ASSERT_EQ(mprotect(page, kPage, PROT_NONE), 0);
+  }
+  void forget() const { sigaction(SIGSEGV, &before, nullptr); }
+
+  static void stand(int signal);
+  struct sigaction before = {};
+} standstill;
+
+void Standstill::stand(int signal) {
+  if (standstill.begun.exchange(true)) {
+    // Another fault: a real one.
+    sigaction(signal, &standstill.before, nullptr);
+    return;
+  }
+  while (!standstill.over) sched_yield();
+  mprotect(standstill.page, kPage, PROT_READ | PROT_WRITE);
+}
+
+// Rank 1 stands still inside the in-place reduction, which writes to rank 0's memory. Rank 0 gives up, drops
+// the tensor and has others, before rank 1 goes on.
+TEST(OwnershipOfInPlace, MemoryIsLeftAloneWhileAPeerIsInside) {
+  const std::map<std::string, std::function<void(const Group&)>> reductions{
+      {"at once",
+       [](const Group& group) {
+         at::Tensor tensor = at::ones({1000, 1000});
+         all_reduce(tensor, group);
+       }},
+      {"a copy",
+       [](const Group& group) {
+         Tensors tensors{at::ones({1000, 1016}).narrow(1, 0, 1000)};
+         group.backend()->allreduce(tensors)->wait();
+       }},
+      {"several", [](const Group& group) {
+         Tensors tensors{at::ones({1000, 1000}), at::ones({1000, 1000})};
+         group.backend()->allreduce(tensors)->wait();
+       }}};
+  for (const auto& [name, reduction] : reductions) {
+    std::promise<void> rank_1_is_through;
+    run_ranks(2, "native", [&, &name = name, &reduction = reduction](Context& context) {
+      if (!registers_allocations()) GTEST_SKIP() << "no memory is registered here";
+      const Group group = context.new_group({0, 1});
+      barrier(group);
+      if (context.rank() == 1) {
+        Tensors tensors{at::ones({1000, 1000})};
+        const auto last = static_cast<std::byte*>(tensors[0].data_ptr()) + tensors[0].nbytes() - 100'000;
+        standstill.expect_at(extended(group.backend())->published(1, process_arena()->offset(last)));
+        barrier(context.world());
+        try {
+          group.backend()->allreduce(tensors)->wait();
+        } catch (const CommunicationError&) {
+          // Rank 0 has given up.
+        }
+        EXPECT_TRUE(standstill.begun) << name << ": not in place";
+        standstill.forget();
+        rank_1_is_through.set_value();
+      } else {
+        barrier(context.world());
+        group.backend()->setTimeout(std::chrono::milliseconds(500));
+        EXPECT_THROW(reduction(group), TimeoutError) << name;
+        Tensors others;
+        for (int k = 0; k < 6; ++k) others.push_back(at::full({1000, 1000}, 7.0F));
+        standstill.over = true;
+        EXPECT_EQ(rank_1_is_through.get_future().wait_for(std::chrono::minutes(2)),
+                  std::future_status::ready);
+        for (const at::Tensor& other : others) EXPECT_TRUE(other.eq(7).all().item<bool>()) << name;
+      }
+    });
   }
 }
 

@@ -7,9 +7,11 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <atomic>
 #include <future>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "rondo/backend/collectives.h"
@@ -260,6 +262,54 @@ TEST(PlannedCollectives, AGroupThatIsShutDownEndsThem) {
     backend.shutdown();
     EXPECT_TRUE(work->isCompleted() && !work->isSuccess());
   });
+}
+
+// One rank waits in the plan and the other in the engine, or both in plans that do not fit; long before the
+// timeout, and also where a rank would only send.
+TEST(PlannedCollectives, RanksThatDisagreeHearOfItAtOnce) {
+  const std::map<std::string, std::function<void(Context&, std::int64_t)>> calls{
+      {"barrier",
+       [](Context& context, std::int64_t length) {
+         at::Tensor tensor = at::ones({length});
+         if (context.rank() == 0) {
+           barrier(context.world());
+         } else {
+           all_reduce(tensor, context.world());
+         }
+       }},
+      {"nothing",
+       [](Context& context, std::int64_t length) {
+         at::Tensor tensor = at::ones({context.rank() == 0 ? 0 : length});
+         all_reduce(tensor, context.world());
+       }},
+      {"root",
+       [](Context& context, std::int64_t length) {
+         at::Tensor tensor = at::ones({length});
+         broadcast(tensor, context.world(), context.rank());
+       }},
+      {"type",
+       [](Context& context, std::int64_t length) {
+         at::Tensor tensor = at::ones({length}, context.rank() == 0 ? at::kFloat : at::kInt);
+         all_reduce(tensor, context.world());
+       }},
+      {"async", [](Context& context, std::int64_t length) {
+         Tensors tensors{at::ones({length})};
+         c10d::Backend& backend = *context.world().backend();
+         (context.rank() == 0 ? backend.barrier() : backend.allreduce(tensors))->wait();
+       }}};
+  for (const auto& [name, call] : calls) {
+    for (const std::int64_t length : {3, 300'000}) {
+      std::atomic<int> errors = 0;
+      run_planned([&, &name = name, &call = call](Context& context) {
+        EXPECT_THROW(call(context, length), MismatchError) << name << ", rank " << context.rank();
+        ++errors;
+        // Nobody leaves before all have heard.
+        while (errors < 2) std::this_thread::yield();
+        EXPECT_THROW(barrier(context.world()), CommunicationError) << "the group is broken";
+        EXPECT_THROW(call(context, length), CommunicationError) << "the group is broken";
+      });
+    }
+  }
 }
 
 TEST(PlannedCollectives, WhatIsNotDefinedIsRefusedInTheCall) {

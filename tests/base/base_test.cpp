@@ -50,6 +50,24 @@ TEST(Time, DeadlinesEnd) {
   EXPECT_EQ(Deadline::after(Duration::zero()).remaining(), Duration::zero());
 }
 
+TEST(Time, ForEverIsAsLongAsCanBeWaitedFor) {
+  constexpr auto kForEver = std::chrono::milliseconds::max();
+  EXPECT_EQ(bounded_duration(std::chrono::milliseconds(1500)), Duration(std::chrono::milliseconds(1500)));
+  EXPECT_EQ(bounded_duration(std::chrono::milliseconds(-1)), Duration(std::chrono::milliseconds(-1)));
+  EXPECT_EQ(bounded_duration(kForEver), kLongestDuration);
+  EXPECT_EQ(bounded_duration(Duration::max()), kLongestDuration);
+  const Deadline deadlines[] = {Deadline::after(kForEver), Deadline::after(std::chrono::hours::max()),
+                                Deadline::after(Duration::max()),
+                                Deadline::after(Duration::max()).later_by(kLongestDuration)};
+  for (const Deadline& deadline : deadlines) {
+    EXPECT_FALSE(deadline.passed());
+    EXPECT_FALSE(deadline.is_never());
+    EXPECT_GT(deadline.remaining(), kLongestDuration - std::chrono::hours(1));
+    EXPECT_TRUE(deadline.later_by(Duration::max()).is_never());
+  }
+  EXPECT_TRUE(Deadline::never().later_by(std::chrono::seconds(1)).is_never());
+}
+
 TEST(Text, SplitsAndTrims) {
   EXPECT_EQ(split("a,,b", ','), (std::vector<std::string>{"a", "", "b"}));
   EXPECT_TRUE(split("", ',').empty());

@@ -2,11 +2,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "rondo/base/error.h"
+#include "rondo/base/text.h"
 #include "rondo/channel/memory_store.h"
 #include "rondo/channel/shared_store.h"
 
@@ -107,6 +110,70 @@ TEST(SharedStore, SurvivesAProcessKilledWhileWriting) {
     store->add("round", 1);
   }
   EXPECT_EQ(store->add("round", 0), 20);
+}
+
+using Value = std::optional<std::string>;
+
+// Of `key` from one value to the next, in a child that is killed at its point number `at`. False when it has
+// fewer points.
+bool change_and_be_killed(SharedStore& store, const Value& next, int at) {
+  const pid_t child = fork();
+  if (child == 0) {
+    int points = 0;
+    store.at_every_point([&] {
+      if (points++ == at) raise(SIGKILL);
+    });
+    if (next) store.set("key", *next);
+    if (!next) store.remove("key");
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFSIGNALED(status);
+}
+
+TEST(SharedStore, AKillLeavesTheValueBeforeOrTheOneAfter) {
+  const std::string some(100, 'x'), others(100, 'y'), more(200, 'z');
+  const std::vector<std::pair<Value, Value>> changes = {
+      {"9", "10"},     {"1999", "2000"},        {"100", "99"},
+      {"short", some}, {some, "few"},           {some, others},
+      {some, more},    {std::nullopt, "first"}, {some, some},
+      {"here", ""},    {"there", std::nullopt}, {std::nullopt, more}};
+  for (const auto& [before, after] : changes) {
+    bool killed = true;
+    int at = 0;
+    for (; killed; ++at) {
+      SCOPED_TRACE(str(before.value_or("nothing"), " to ", after.value_or("nothing"), " at point ", at));
+      const auto store = SharedStore::create(4096);
+      store->set("other", "kept");
+      if (before) store->set("key", *before);
+      killed = change_and_be_killed(*store, after, at);
+      const Value left = store->try_get("key");
+      EXPECT_TRUE(left == after || (killed && left == before)) << left.value_or("nothing");
+      EXPECT_EQ(store->size(), left ? 2 : 1);
+      // Nothing of what a kill left comes back.
+      for (const Value& next : {Value(others), Value("7"), Value(more)}) {
+        store->set("key", *next);
+        EXPECT_EQ(store->try_get("key"), next);
+        EXPECT_EQ(store->size(), 2);
+      }
+      EXPECT_TRUE(store->remove("key"));
+      EXPECT_EQ(store->try_get("key"), std::nullopt);
+      EXPECT_EQ(store->size(), 1);
+      EXPECT_EQ(store->try_get("other"), "kept");
+    }
+    EXPECT_GT(at, 2);
+  }
+}
+
+// Also values that are longer than any counter, from the second time on.
+TEST(SharedStore, RewritesValuesInTheirPlace) {
+  const auto store = SharedStore::create(4096);
+  for (int i = 0; i < 1000; ++i) {
+    const std::string value(static_cast<std::size_t>(100 + i % 3), static_cast<char>('a' + i % 26));
+    store->set("long", value);
+    ASSERT_EQ(store->try_get("long"), value);
+  }
 }
 
 TEST(SharedStore, SaysWhenItIsFull) {

@@ -227,9 +227,9 @@ TEST(Discover, RolesOfTfConfigThatNothingServesAreRefusedByName) {
     const std::string cluster = workers + ",\"" + role + R"(":["f:1"])";
     for (const std::string& own : {role, std::string("chief"), std::string("worker")}) {
       expect_mentions(error(tf_config(cluster, own, 0)),
-                      {"TF_CONFIG", role.c_str(), "chief", "master", "worker", "ps", "evaluator"});
+                      {"TF_CONFIG", role, "chief", "master", "worker", "ps", "evaluator"});
     }
-    expect_mentions(error(tf_config(workers, role, 0)), {"TF_CONFIG", "task.type", role.c_str(), "chief"});
+    expect_mentions(error(tf_config(workers, role, 0)), {"TF_CONFIG", "task.type", role, "chief"});
   }
   // Replicas: the chief is rank 0, workers follow, and an evaluator is not one of them.
   const EnvironmentMap worker = tf_config(workers + R"(,"evaluator":["f:1"])", "worker", 1);

@@ -101,6 +101,13 @@ TEST(CheckpointDirectory, PruningCountsUpToTheStepThatWasWritten) {
             (std::vector<std::string>{"step-00000007", "step-00000008", "step-00000010"}));
 }
 
+TEST(CheckpointDirectory, OneThatIsRemovedLeavesNothing) {
+  const TemporaryDirectory directory;
+  for (const std::int64_t step : {2, 4}) save(directory.path(), step, 3);
+  remove_checkpoint(directory / "step-00000004");
+  EXPECT_EQ(names_in(directory.path()), (std::vector<std::string>{"step-00000002"}));
+}
+
 TEST(CheckpointDirectory, TheNewestIsMeantWhateverItsStateAndDamageNamesTheIntactOne) {
   const TemporaryDirectory directory;
   const fs::path intact = save(directory / "checkpoints", 1);

@@ -48,6 +48,10 @@ def test_every_plan_and_reproducible_sums(mpirun, ranks):
     assert len(re.findall(r"plans are right", result.stdout)) == ranks
 
 
+def test_arguments_are_checked_and_buffers_may_be_parts_of_one(mpirun):
+    passed(mpirun(2, "mpi", "*Gather*:*Refuse*:*Tell*"), 2, 5)
+
+
 def test_between_hosts_that_are_only_said_to_be_different(mpirun):
     passed(mpirun(4, "hierarchical(native, mpi)", "*Run*:*Add*", program_prefix=IN_TURNS, RONDO_DETERMINISTIC="1"), 4, 3)
 

@@ -30,6 +30,7 @@ def test_a_mesh_of_pipeline_and_data(train, tmp_path, strategy):  # noqa: F811
     result = train("--mesh", "pipeline=2,data=2", "--strategy", strategy, "--micro-batches", 2, "--batch-size", 4,
                    "--eval-every", 0, "--steps", 4, ranks=4)
     assert result.returncode == 0, result.stderr
+    assert "one unit" not in result.stderr  # a stage is one, and nobody can change that
     assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "alone"), rel=1e-4)
 
 

@@ -45,6 +45,20 @@ def tidy_changed(root, **variables):
     return checked, [line.strip() for line in lines if line.startswith("  ")]
 
 
+def commit(root, files):
+    for name, text in files.items():
+        (root / name).write_text(text)
+    subprocess.run(["git", "add", *files], cwd=root, check=True)
+    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b.example", "commit", "-q", "-m", "more"], cwd=root, check=True)
+
+
+def test_a_header_is_checked_within_a_source_that_reaches_it(tree):
+    """One that none reaches does not end the list: in alphabetical order it stands before the others."""
+    commit(tree, {"b.cpp": '#include "outer.h"\n', "outer.h": '#include "inner.h"\n', "inner.h": "int one;\n", "c.h": "int two;\n"})
+    commit(tree, {"alone.h": "int alone;\n", "inner.h": "int three;\n", "c.h": "int four;\n"})
+    assert tidy_changed(tree)[0] == ["b.cpp", "c.cpp"]
+
+
 def test_files_beyond_the_limit_are_named(tree):
     assert tidy_changed(tree) == (["a.cpp", "b.cpp", "c.cpp"], [])
     assert tidy_changed(tree, RONDO_TIDY_LIMIT="1") == (["a.cpp"], ["b.cpp", "c.cpp"])

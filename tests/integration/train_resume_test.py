@@ -209,9 +209,65 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(rondo, train, tmp_path,
 def test_a_finished_run_says_what_it_had(train, tmp_path):  # noqa: F811
     first = train("--steps", 3, "--batch-size", 4, "--eval-batches", 2)
     assert first.returncode == 0, first.stderr
+    written = {name: (tmp_path / "run" / name).read_bytes() for name in ("trace.json", "memory.json")}
     again = train("--resume")
     assert again.returncode == 0 and again.stdout == first.stdout, again.stderr
     assert validated_steps(tmp_path / "run") == [3]
+    assert {name: (tmp_path / "run" / name).read_bytes() for name in written} == written
+
+
+# Another way from an older checkpoint
+
+BRANCHING = ["--batch-size", 4, "--checkpoint-every", 2, "--eval-every", 1, "--eval-batch-size", 4, "--eval-batches", 2,
+             "--best-of", "loss", "--keep", 9]
+
+
+def steps_in(folder):
+    return [int(path.name.removeprefix("step-")) for path in sorted(folder.iterdir())]
+
+
+@pytest.mark.parametrize("flags", [[], ["--checkpoint-incremental"], ["--checkpoint-in-background", "--nproc-per-node", 2],
+                                   ["--average-weights", 0.9, "--nproc-per-node", 2]], ids=lambda flags: "".join(map(str, flags[:1])))
+def test_another_way_takes_the_place_of_the_one_that_was_left(rondo, train, tmp_path, flags):  # noqa: F811
+    run = tmp_path / "run"
+    assert train("--steps", 8, *BRANCHING, *flags).returncode == 0
+    assert steps_in(run / "checkpoints") == [2, 4, 6, 8]
+    (run / "best" / "step-00000099").mkdir()  # whatever the figures are, something is left behind there
+    result = train("--resume", run / "checkpoints" / "step-00000004", "--steps", 7, "--checkpoint-every", 5, "--lr", 0.02, *flags)
+    assert result.returncode == 0, result.stderr
+    # Those of steps 5 and 7 are new.
+    assert steps_in(run / "checkpoints") == [2, 4, 5, 7]
+    assert not [step for step in steps_in(run / "best") if step > 7]
+    (said,) = [line for line in result.stderr.splitlines() if "went on from step 4" in line]
+    assert all(name in said for name in ("checkpoints/step-00000006", "checkpoints/step-00000008", "best/step-00000099")), said
+    if "--average-weights" in flags:
+        assert 7 in steps_in(run / "average") and 8 not in steps_in(run / "average")
+    else:
+        (*_, validation) = [row for row in rows(run) if "validation_loss" in row]
+        assert validation["step"] == 7
+        figures = json.loads(rondo("evaluate", run, "--batch-size", 4, "--batches", 2, "--json", "-").stdout)["figures"]
+        assert figures["loss"] == pytest.approx(validation["validation_loss"], rel=1e-6)
+    again = train("--resume", "--steps", 8, *flags)
+    assert again.returncode == 0 and "went on from" not in again.stderr, again.stderr
+    assert {row["step"] for row in rows(run) if "loss" in row} == set(range(1, 9))
+
+
+def test_another_way_that_is_killed_early_leaves_the_first_one(rondo, train, tmp_path, text):  # noqa: F811
+    run = tmp_path / "run"
+    assert train("--steps", 8, *BRANCHING).returncode == 0
+    process = start(rondo, text, run, *BRANCHING, "--resume", run / "checkpoints" / "step-00000004", "--steps", 100000,
+                    "--checkpoint-every", 100000)
+    wait_until(lambda: re.search(r'"step": ?\d\d', (run / "metrics.jsonl").read_text()), "it goes on")
+    process.kill()
+    process.communicate(timeout=120)
+    assert steps_in(run / "checkpoints") == [2, 4, 6, 8]
+    result = train("--resume", "--steps", 9)
+    assert result.returncode == 0 and "finished after step 9" in result.stdout, result.stderr
+    assert steps_in(run / "checkpoints")[-2:] == [8, 9]
+    # That of step 6 goes by --keep, those behind the new one with it.
+    result = train("--resume", run / "checkpoints" / "step-00000004", "--steps", 7, "--keep", 1)
+    assert result.returncode == 0 and "could not be removed" not in result.stderr, result.stderr
+    assert steps_in(run / "checkpoints") == [7]
 
 
 # Nothing changes before everything was checked

@@ -282,6 +282,7 @@ def test_unknown_flags_and_values(train, rondo, text):
     usage_error(train("--batch-size", 4, "--global-batch-size", 8), "--batch-size", "--global-batch-size")
     usage_error(rondo("train"), "--data")
     usage_error(rondo("train", "--sample", "x"), "--run-dir")
+    usage_error(rondo("train", "--sample", "x", "--run-dir", "runs/none"), "--run-dir", "runs/none")
 
 
 def test_data_that_cannot_be(train, tmp_path):

@@ -2,6 +2,7 @@
 import json
 import random
 import resource
+import shutil
 import signal
 
 import pytest
@@ -86,6 +87,68 @@ def test_virtual_epochs_logs_and_best_checkpoints(train, tmp_path):
     trace = json.loads((tmp_path / "run" / "trace.json").read_text())
     steps = {event["args"]["step"] for event in trace["traceEvents"] if "step" in event.get("args", {})}
     assert steps == {6, 7}
+
+
+def validations(run_dir):
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return {row["step"]: row["validation_loss"] for row in rows if "validation_loss" in row}
+
+
+@pytest.fixture
+def evaluated(rondo, tmp_path):
+    def evaluate(run_dir, *flags):
+        return result_of(rondo("evaluate", tmp_path / run_dir, *flags, "--json", "-"))["figures"]["loss"]
+
+    return evaluate
+
+
+STOPPING = ("--steps", 400, "--eval-every", 5, "--checkpoint-every", 5, "--keep", 100, "--lr", 0.5, "--early-stopping", 3, "--restore-best")
+
+
+def test_a_run_ends_with_the_best_weights_and_says_where_they_are_gone(train, evaluated, tmp_path):
+    result = result_of(train(*STOPPING, "--json", "-"))
+    assert result["end"] == "stopped early"
+    found = validations(tmp_path / "run")
+    best = min(found, key=found.get)
+    assert best == result["step"] - 15
+    assert result["validation"]["loss"] == pytest.approx(found[best], rel=1e-5)
+    assert evaluated("run") == pytest.approx(found[best], rel=1e-5)
+    # What has ended with them goes on with them.
+    again = train("--resume", "--json", "-")
+    assert result_of(again)["validation"] == result["validation"] and "early_stopping" not in again.stderr
+    assert evaluated("run") == pytest.approx(found[best], rel=1e-5)
+    # A run that is resumed behind the best pass does not have them.
+    for step in (best + 10, best + 15):
+        shutil.rmtree(tmp_path / "run" / "checkpoints" / f"step-{step:08}")
+    resumed = train("--resume", "--json", "-")
+    assert result_of(resumed)["validation"]["loss"] > found[best]
+    assert resumed.stderr.count("early_stopping: the best validation was before") == 1, resumed.stderr
+
+
+def test_averaged_weights_are_those_that_commands_take(train, rondo, evaluated, tmp_path):
+    flags = ("--lr", 0.05, "--average-weights", 0.9, "--eval-every", 2, "--best-of", "loss")
+    result_of(train(*flags, "--steps", 40, "--checkpoint-every", 25, "--json", "-"))
+    run_dir = tmp_path / "run"
+    found = validations(run_dir)
+    for checkpoint in (run_dir / "best").glob("step-*"):
+        assert evaluated("run", "--checkpoint", checkpoint) == pytest.approx(found[int(checkpoint.name[5:])], rel=1e-5)
+    assert evaluated("run") == pytest.approx(found[40], rel=1e-5)
+    assert evaluated("run", "--checkpoint", run_dir / "checkpoints" / "step-00000040") != pytest.approx(found[40], rel=1e-5)
+    said = rondo("export", run_dir, "-o", tmp_path / "net.safetensors", "--format", "safetensors")
+    assert said.returncode == 0 and "averaged weights of" in said.stderr and "average/step-00000040" in said.stderr
+    assert sorted(path.name for path in (run_dir / "average").glob("step-*")) == ["step-00000025", "step-00000040"]
+    # Whoever goes on from the older checkpoint has its average, in another run directory too.
+    for name in ("other", "run"):
+        shutil.rmtree(tmp_path / "run" / "checkpoints" / "step-00000040", ignore_errors=True)
+        resumed = train("--resume", run_dir / "checkpoints" / "step-00000025", "--config", run_dir / "config.json", "--json", "-", run_dir=name)
+        assert result_of(resumed)["step"] == 40 and "weight_average" not in resumed.stderr, resumed.stderr
+        later = validations(tmp_path / name)
+        assert {step: later[step] for step in range(26, 41, 2)} == {step: found[step] for step in range(26, 41, 2)}
+    # One without says so.
+    shutil.rmtree(run_dir / "average")
+    resumed = train("--resume", run_dir / "checkpoints" / "step-00000025", "--config", run_dir / "config.json", run_dir="third")
+    assert resumed.returncode == 0
+    assert resumed.stderr.count("weight_average: there is no average of the weights of step 25") == 1, resumed.stderr
 
 
 def test_a_notice_ends_in_good_order_and_the_run_goes_on(train, tmp_path):

@@ -2,6 +2,7 @@
 // step alone, their mean, and PyTorch's SGD with Nesterov's momentum as the outer optimizer.
 #include <gtest/gtest.h>
 #include <torch/nn.h>
+#include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
 #include "rondo/base/error.h"
@@ -164,6 +165,42 @@ TEST(LocalSgd, OfPeriodOneIsDataParallelTraining) {
   // Post-local SGD: the first steps average gradients.
   for (const Values& result : train_ranks(2, {.sync_period = 7, .synchronous_steps = 5}, 5))
     expect_near(result, ddp);
+}
+
+struct ThreeLayers : torch::nn::Module {
+  ThreeLayers()
+      : used(register_module("used", torch::nn::Linear(3, 1))),
+        used_by_one(register_module("used_by_one", torch::nn::Linear(3, 1))),
+        unused(register_module("unused", torch::nn::Linear(3, 1))) {}
+  torch::nn::Linear used, used_by_one, unused;
+};
+
+// The parameters of a layer that one rank uses get the mean over all ranks; those that nobody uses stay,
+// whatever the optimizer does with a gradient of zero.
+TEST(LocalSgd, SynchronousStepsLeaveWhatNoRankUses) {
+  run_ranks(2, "native", [](Context& context) {
+    const auto net = std::make_shared<ThreeLayers>();
+    {
+      const torch::NoGradGuard no_grad;
+      for (at::Tensor& parameter : net->parameters()) parameter.fill_(1);
+    }
+    const auto strategy =
+        all_strategies().make("local_sgd", context, LocalSgdOptions{.synchronous_steps = 5});
+    const auto model = strategy->prepare(net);
+    torch::optim::AdamW optimizer(net->parameters(), torch::optim::AdamWOptions(1e-2).weight_decay(0.3));
+    for (int step = 0; step < 2; ++step) {
+      optimizer.zero_grad();
+      model->begin_step({.samples = 4});
+      at::Tensor output = net->used(torch::ones({4, 3}));
+      if (context.rank() == 1) output = output + net->used_by_one(torch::ones({4, 3}));
+      output.mean().backward();
+      model->finish_backward();
+      model->step(optimizer);
+    }
+    EXPECT_TRUE(at::equal(net->unused->weight, torch::ones({1, 3})));
+    EXPECT_FALSE(at::equal(net->used_by_one->weight, torch::ones({1, 3})));
+    EXPECT_FALSE(at::equal(net->used->weight, torch::ones({1, 3})));
+  });
 }
 
 TEST(LocalSgd, OnOneRankIsTrainingAlone) {

@@ -132,6 +132,83 @@ TEST(Updater, RefusesAnotherOptimizerAndRatesThatCannotBe) {
   EXPECT_THROW(link.push_rows(1, std::vector<std::uint64_t>{1}, Values{1}.data(), decay, soon()), UsageError);
 }
 
+// Also when neither of the first pushes is applied yet.
+TEST(Updater, RefusesAnotherOptimizerBeforeTheFirstPushIsApplied) {
+  for (const Mode mode : {Mode::async, Mode::sync}) {
+    const ServerMemory memory = make_memory({{"w", 3, 1, false}}, {.mode = mode, .workers = 2});
+    LocalLink first = link_of(memory, 0), second = link_of(memory, 1);
+    Entry adam = sgd(1);
+    adam.spec.kind = OptimizerKind::adam;
+    first.push(0, Values{1, 1, 1}, sgd(1), soon());
+    expect_facts(message_of<MismatchError>([&] {
+                   second.push(0, Values{1, 1, 1}, adam, soon());
+                 }),
+                 {"worker 1", "server 0", "Adam", "SGD"});
+    EXPECT_EQ(memory.worker(1).head.load(), 0U);
+    second.push(0, Values{1, 1, 1}, sgd(1), soon());
+  }
+}
+
+// It takes momentum on later than its first push; what its checkpoint brought stays.
+TEST(Updater, PreparesWhatAnOptimizerKeepsWhenItIsFirstNeeded) {
+  const ServerMemory memory = make_memory({{"w", 1, 1, false}, {"a", 1, 1, false}}, {});
+  const ServerThread server(memory);
+  LocalLink link = link_of(memory, 0);
+  Entry momentum = sgd(1);
+  momentum.spec.momentum = 0.5;
+  link.push(0, Values{1}, sgd(1), soon());
+  link.flush(soon());
+  EXPECT_EQ(memory.variable(0).prepared.load(), 1U);
+  for (int push = 0; push < 2; ++push) link.push(0, Values{1}, momentum, soon());
+  EXPECT_EQ(pulled(link, 0, 1), Values{-1 - 1 - 1.5F});
+  EXPECT_EQ(memory.variable(0).prepared.load(), 2U);
+  Entry adagrad = sgd(1);
+  adagrad.spec.kind = OptimizerKind::adagrad;
+  adagrad.spec.initial_accumulator = 100;
+  link.write_state(1, 0, Values{3}, 1, adagrad.spec);
+  link.push(1, Values{1}, adagrad, soon());
+  link.flush(soon());
+  EXPECT_EQ(*memory.slot(1, 0), 4.0F);
+}
+
+// What the server has of a worker of another host ends with it; the entries do not.
+TEST(LocalLink, KnowsWhatWasPushedThroughTheOneBefore) {
+  const ServerMemory memory =
+      make_memory({{"w", 1, 1, false}, {"v", 1, 1, false}}, {.mode = Mode::sync, .workers = 1});
+  {
+    LocalLink link = link_of(memory, 0);
+    EXPECT_TRUE(link.begin_request(7));
+    link.push(0, Values{1}, sgd(1), soon());
+  }
+  LocalLink link = link_of(memory, 0);
+  EXPECT_FALSE(link.takes_push(0));
+  EXPECT_FALSE(link.begin_request(7));
+  // The rest of the step is taken: the first part waits for its end.
+  EXPECT_TRUE(link.takes_push(1));
+  EXPECT_TRUE(link.begin_request(8));
+  link.push(1, Values{2}, sgd(1), soon());
+  link.end_step(0, 1, soon());
+  Updater updater(memory);
+  EXPECT_TRUE(updater.run_once());
+  EXPECT_EQ(pulled(link, 0, 1), Values{-1});
+  EXPECT_EQ(pulled(link, 1, 1), Values{-2});
+}
+
+TEST(Updater, CountsAWaitingStepThatItRefusesOnceHoweverOftenItStarts) {
+  const ServerMemory memory = make_memory({{"w", 1, 1, false}}, {.mode = Mode::sync, .workers = 2});
+  LocalLink link = link_of(memory, 0), other = link_of(memory, 1);
+  link.push(0, Values{std::numeric_limits<float>::quiet_NaN()}, sgd(1), soon());
+  link.end_step(0, 1, soon());
+  for (int start = 0; start < 3; ++start) {
+    EXPECT_FALSE(Updater(memory).run_once());
+    EXPECT_EQ(link.figures().workers[0].refused, 1U);
+  }
+  other.push(0, Values{2}, sgd(1), soon());
+  other.end_step(0, 1, soon());
+  EXPECT_TRUE(Updater(memory).run_once());
+  EXPECT_EQ(pulled(link, 0, 1), Values{-2});
+}
+
 TEST(Updater, TakesTheWeightedMeanOfASynchronousStep) {
   const ServerMemory memory =
       make_memory({{"w", 2, 1, false}, {"table", 4, 1, true}}, {.mode = Mode::sync, .workers = 2});

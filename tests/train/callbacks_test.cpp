@@ -190,6 +190,7 @@ Metric best_at(int validation) {
 
 TEST(EarlyStopping, EndsWithTheBestWeights) {
   for (const char* strategy_name : {"ddp", "zero1", "zero3"}) {
+    const TemporaryDirectory directory;
     run_ranks(2, "native", [&](Context& context) {
       auto strategy = all_strategies().make(strategy_name, context);
       struct Keeper final : Callback {
@@ -200,19 +201,33 @@ TEST(EarlyStopping, EndsWithTheBestWeights) {
         std::vector<std::vector<at::Tensor>> seen;
       };
       auto keeper = std::make_shared<Keeper>();
+      const auto fit = [&](Trainer& trainer) {
+        const EarlyStopping::Options stopping{.metric = "told", .patience = 2, .restore_best = true};
+        return trainer.fit(digits(32),
+                           {.epochs = 9,
+                            .batch_size = 8,
+                            .validation = digits(8, 2),
+                            .callbacks = {keeper, std::make_shared<EarlyStopping>(stopping),
+                                          std::make_shared<ModelCheckpoint>(
+                                              ModelCheckpoint::Options{.directory = directory.path()})}});
+      };
       Trainer trainer(*strategy, small_model());
       trainer.compile(adamw(), cross_entropy, {loss_metric(), best_at(2)});
-      const FitResult result = trainer.fit(
-          digits(32), {.epochs = 9,
-                       .batch_size = 8,
-                       .validation = digits(8, 2),
-                       .callbacks = {keeper, std::make_shared<EarlyStopping>(EarlyStopping::Options{
-                                                 .metric = "told", .patience = 2, .restore_best = true})}});
+      const FitResult result = fit(trainer);
       EXPECT_EQ(result.end, FitEnd::early);
       EXPECT_EQ(result.ended_by, "early_stopping");
+      EXPECT_EQ(result.validation.at("told"), 0);
       ASSERT_EQ(keeper->seen.size(), 4U) << strategy_name;
       EXPECT_TRUE(equal(values_of(trainer), keeper->seen[1])) << strategy_name;
       EXPECT_FALSE(equal(keeper->seen[3], keeper->seen[1]));
+
+      // So does the last checkpoint, and a run that goes on from it has nothing left to do.
+      Trainer resumed(*strategy, small_model());
+      resumed.compile(adamw(), cross_entropy, {loss_metric(), best_at(2)});
+      resumed.restore(directory.path());
+      EXPECT_EQ(fit(resumed).validation, result.validation) << strategy_name;
+      EXPECT_EQ(keeper->seen.size(), 4U);
+      EXPECT_TRUE(equal(values_of(resumed), keeper->seen[1])) << strategy_name;
     });
   }
 }
@@ -370,6 +385,54 @@ TEST(EpochLogs, HaveALineForEachEpochOfResumedRunsToo) {
   });
 }
 
+TEST(EpochLogs, HaveTheWholeOfAnEpochThatWasResumedInItsMiddle) {
+  const TemporaryDirectory directory;
+  run_ranks(2, "native", [&](Context& context) {
+    auto strategy = strategy_for(context);
+    // Three steps a pass; also virtual epochs of four.
+    for (const std::int64_t steps_per_epoch : {0, 4}) {
+      const std::filesystem::path checkpoints = directory / str("checkpoints-", steps_per_epoch);
+      const auto fit = [&](Trainer& trainer, std::int64_t steps, const std::string& log) {
+        const std::string name = str(log, "-", steps_per_epoch, ".csv");
+        return trainer.fit(digits(24),
+                           {.steps = steps,
+                            .steps_per_epoch = steps_per_epoch,
+                            .batch_size = 4,
+                            .callbacks = {std::make_shared<CsvLog>(directory / name),
+                                          std::make_shared<ModelCheckpoint>(ModelCheckpoint::Options{
+                                              .directory = checkpoints / log, .every_steps = 5})}});
+      };
+      const auto trained = [&](std::int64_t steps, const std::string& log) {
+        Trainer trainer(*strategy, small_model(), adamw(), cross_entropy);
+        if (std::filesystem::exists(checkpoints / log)) trainer.restore(checkpoints / log);
+        barrier(context.world());
+        return fit(trainer, steps, log);
+      };
+      const FitResult whole = trained(12, "whole");
+      trained(5, "resumed");
+      const FitResult rest = trained(12, "resumed");
+      // A second fit goes on in the epoch, too.
+      Trainer trainer(*strategy, small_model(), adamw(), cross_entropy);
+      fit(trainer, 5, "twice");
+      fit(trainer, 12, "twice");
+      ASSERT_FALSE(rest.history.empty());
+      const EpochRecord& first = rest.history.front();
+      const EpochRecord& expected = whole.history[whole.history.size() - rest.history.size()];
+      EXPECT_EQ(first.epoch, 1);
+      EXPECT_EQ(first.loss, expected.loss);
+      EXPECT_EQ(first.samples, expected.samples);
+      if (context.rank() != 0) continue;
+      const auto without_time = [&](const std::string& log) {
+        std::vector<std::string> lines = lines_of(directory / str(log, "-", steps_per_epoch, ".csv"));
+        for (std::string& line : lines) line.erase(line.rfind(','));
+        return lines;
+      };
+      EXPECT_EQ(without_time("resumed"), without_time("whole"));
+      EXPECT_EQ(without_time("twice"), without_time("whole"));
+    }
+  });
+}
+
 TEST(BackupAndRestore, GoesOnWhereTheProcessDied) {
   const TemporaryDirectory directory;
   run_ranks(2, "native", [&](Context& context) {
@@ -484,6 +547,153 @@ TEST(WeightAverage, IsTheAverageUnderEveryStrategyAndAfterAResume) {
   }
   for (const double loss : losses) EXPECT_NEAR(loss, losses[0], 1e-5);
   EXPECT_THROW(WeightAverage({.decay = 1.0}), UsageError);
+}
+
+// A checkpoint of the best validation has the weights that were validated, and the average of every
+// checkpoint of the training stays as long as that one.
+TEST(WeightAverage, IsInTheBestCheckpointsAndBesideTheOthers) {
+  for (const char* strategy_name : {"ddp", "zero3"}) {
+    const TemporaryDirectory directory;
+    run_ranks(2, "native", [&](Context& context) {
+      auto strategy = all_strategies().make(strategy_name, context);
+      struct Keeper final : Callback {
+        std::string name() const override { return "keeper"; }
+        void on_validation_end(Trainer& trainer, const ValidationRecord& record) override {
+          if (record.step == 3) seen = values_of(trainer);
+        }
+        std::vector<at::Tensor> seen;
+      };
+      const auto keeper = std::make_shared<Keeper>();
+      const auto fit = [&](Trainer& trainer, WeightAverage::Options average, const char* checkpoints) {
+        average.decay = 0.75;
+        trainer.fit(digits(32),
+                    {.steps = 12,
+                     .batch_size = 8,
+                     .validation = digits(8, 2),
+                     .validate_every = 1,
+                     .callbacks = {keeper, std::make_shared<WeightAverage>(average),
+                                   std::make_shared<ModelCheckpoint>(ModelCheckpoint::Options{
+                                       .directory = directory / "best", .best_of = "told"}),
+                                   std::make_shared<ModelCheckpoint>(ModelCheckpoint::Options{
+                                       .directory = directory / checkpoints, .every_steps = 4, .keep = 2})}});
+      };
+      const auto compile = [](Trainer& trainer) {
+        trainer.compile(adamw(), cross_entropy, {loss_metric(), best_at(3)});
+      };
+      Trainer trainer(*strategy, small_model());
+      compile(trainer);
+      fit(trainer, {.directory = directory / "average", .keep = 1}, "checkpoints");
+      const auto values = [&](const std::filesystem::path& checkpoint) {
+        std::vector<at::Tensor> found;
+        for (const Shard& shard : trainer.weights_of(checkpoint)) found.push_back(shard.local);
+        return found;
+      };
+      EXPECT_TRUE(equal(values(directory / "best" / checkpoint_name(3)), keeper->seen)) << strategy_name;
+      EXPECT_TRUE(equal(values(directory / "average" / checkpoint_name(12)), values_of(trainer)));
+      EXPECT_FALSE(equal(values(directory / "checkpoints" / checkpoint_name(12)), values_of(trainer)));
+      std::vector<std::int64_t> steps;
+      for (const CheckpointEntry& entry : list_checkpoints(directory / "average"))
+        steps.push_back(entry.step);
+      EXPECT_EQ(steps, (std::vector<std::int64_t>{8, 12})) << strategy_name;
+
+      // Another run that goes on from there finds it.
+      Trainer resumed(*strategy, small_model());
+      compile(resumed);
+      resumed.restore(directory / "checkpoints" / checkpoint_name(8));
+      fit(resumed, {.directory = directory / "other", .resumed_directory = directory / "average"}, "others");
+      EXPECT_TRUE(equal(values_of(resumed), values_of(trainer))) << strategy_name;
+    });
+  }
+}
+
+TEST(WeightAverage, GoesOnInALaterFitUnlessWeightsArePut) {
+  for (const char* strategy_name : {"ddp", "zero3"}) {
+    run_ranks(2, "native", [&](Context& context) {
+      auto strategy = all_strategies().make(strategy_name, context);
+      // The figures of the average at the end.
+      const auto trained = [&](const std::vector<std::int64_t>& fits, bool puts) {
+        Trainer trainer(*strategy, small_model(), adamw(), cross_entropy);
+        const auto average =
+            std::make_shared<WeightAverage>(WeightAverage::Options{.decay = 0.9, .keep_at_end = false});
+        FitResult result;
+        for (const std::int64_t steps : fits) {
+          if (puts) trainer.put_weights(trainer.copy_weights());
+          result = trainer.fit(
+              digits(48),
+              {.steps = steps, .batch_size = 6, .validation = digits(8, 2), .callbacks = {average}});
+        }
+        return result.validation;
+      };
+      const auto whole = trained({8}, false);
+      EXPECT_EQ(trained({5, 8}, false), whole) << strategy_name;
+      EXPECT_NE(trained({5, 8}, true), whole) << strategy_name;
+    });
+  }
+}
+
+// A step changes less of it than bfloat16 can tell.
+TEST(WeightAverage, OfLowPrecisionIsInFloat32) {
+  run_ranks(1, "native", [&](Context& context) {
+    struct ByHand final : Callback {
+      std::string name() const override { return "by_hand"; }
+      void on_train_begin(Trainer& trainer, const FitOutline&) override {
+        for (const at::Tensor& value : values_of(trainer)) average.push_back(value.to(at::kDouble));
+        first = average;
+      }
+      void on_step_end(Trainer& trainer, const StepRecord&) override {
+        const auto now = values_of(trainer);
+        for (std::size_t i = 0; i < now.size(); ++i)
+          average[i] = 0.999 * average[i] + 0.001 * now[i].to(at::kDouble);
+      }
+      std::vector<at::Tensor> first, average;
+    };
+    auto strategy = strategy_for(context);
+    Trainer trainer(*strategy, small_model(), c10::kCPU, {.level = OptLevel::O3, .dtype = at::kBFloat16});
+    trainer.compile(adamw(0.05));
+    const auto by_hand = std::make_shared<ByHand>();
+    trainer.fit(
+        digits(48),
+        {.steps = 40,
+         .batch_size = 12,
+         .callbacks = {by_hand, std::make_shared<WeightAverage>(WeightAverage::Options{.decay = 0.999})}});
+    const auto own = values_of(trainer);
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      EXPECT_EQ(own[i].scalar_type(), at::kBFloat16);
+      // Half a unit in the last of its eight bits.
+      EXPECT_TRUE(torch::allclose(own[i].to(at::kDouble), by_hand->average[i], 1.0 / 256, 1e-6));
+      EXPECT_FALSE(torch::allclose(by_hand->first[i], by_hand->average[i], 1.0 / 256, 1e-6));
+    }
+  });
+}
+
+TEST(WeightAverage, ShowsTheBuffersOfTheLastStep) {
+  run_ranks(1, "native", [&](Context& context) {
+    struct Keeper final : Callback {
+      std::string name() const override { return "keeper"; }
+      static at::Tensor mean_of(Trainer& trainer) {
+        return trainer.model().module->named_buffers()["1.running_mean"].clone();
+      }
+      void on_step_end(Trainer& trainer, const StepRecord&) override { trained.push_back(mean_of(trainer)); }
+      void on_validation_end(Trainer& trainer, const ValidationRecord&) override {
+        shown.push_back(mean_of(trainer));
+      }
+      std::vector<at::Tensor> trained, shown;
+    };
+    auto strategy = strategy_for(context);
+    const auto module = std::make_shared<torch::nn::SequentialImpl>(
+        torch::nn::Linear(8, 16), torch::nn::BatchNorm1d(16), torch::nn::Linear(16, 8));
+    Trainer trainer(*strategy, as_model(module), adamw(), cross_entropy);
+    const auto keeper = std::make_shared<Keeper>();
+    trainer.fit(
+        digits(48),
+        {.steps = 5,
+         .batch_size = 12,
+         .validation = digits(8, 2),
+         .validate_every = 1,
+         .callbacks = {keeper, std::make_shared<WeightAverage>(WeightAverage::Options{.every_steps = 4})}});
+    EXPECT_EQ(keeper->shown.size(), 5U);
+    EXPECT_TRUE(equal(keeper->shown, keeper->trained));
+  });
 }
 
 // Ranks that train alone between averages show the average in between, and go on from weights of their own

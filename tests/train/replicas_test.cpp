@@ -7,6 +7,7 @@
 #include <torch/utils.h>
 
 #include <array>
+#include <cmath>
 #include <limits>
 #include <mutex>
 
@@ -176,6 +177,33 @@ TEST_P(Replicas, ResumeBitForBit) {
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(resumed[i], straight[i + 5]) << "step " << i + 6;
 }
 
+// What optimizers remember of steps that are taken back is forgotten on every replica.
+TEST_P(Replicas, TrainAnewFromACheckpointOfTheBeginning) {
+  const Way way = GetParam();
+  const TemporaryDirectory directory;
+  const auto data = std::make_shared<Digits>(36);
+  std::vector<double> first, again;
+  run_ranks(way.ranks, "native", [&](Context& context) {
+    const auto strategy = all_strategies().make(way.strategy, context, way.options);
+    Trainer trainer(*strategy, [] { return small_model(); });
+    trainer.compile(OptimizerOptions{.name = "sgd", .learning_rate = 0.1, .momentum = 0.9});
+    trainer.save(directory.path(), 1);
+    const auto losses = [&] {
+      const auto recorder = std::make_shared<Recorder>();
+      trainer.fit(data, {.steps = 6, .batch_size = 12 / way.replicas, .seed = 3, .callbacks = {recorder}});
+      return recorder->losses();
+    };
+    const std::vector<double> of_first = losses();
+    trainer.restore(directory.path());
+    const std::vector<double> of_second = losses();
+    if (context.rank() != 0) return;
+    first = of_first;
+    again = of_second;
+  });
+  EXPECT_EQ(first.size(), 6U);
+  EXPECT_EQ(again, first);
+}
+
 TEST_P(Replicas, MoveToAndFromOneDevice) {
   const Way way = GetParam();
   const TemporaryDirectory directory;
@@ -320,6 +348,7 @@ TEST(Mirrored, SparseEmbeddingsTrain) {
   };
   const auto data = std::make_shared<Rows>(torch::randint(20, {30, 2}, torch::kLong),
                                            torch::randint(3, {30}, torch::kLong), 3);
+  double clip_norm = 0;
   const auto losses = [&](const std::string& name, const OptionValues& options, bool sparse,
                           std::int64_t batch, int ranks = 1) {
     std::vector<double> result;
@@ -330,21 +359,31 @@ TEST(Mirrored, SparseEmbeddingsTrain) {
         return make_optimizer({.name = "sgd", .learning_rate = 0.5}, module);
       });
       const auto recorder = std::make_shared<Recorder>();
-      trainer.fit(data, {.steps = 10, .batch_size = batch, .seed = 2, .callbacks = {recorder}});
+      trainer.fit(
+          data,
+          {.steps = 10, .batch_size = batch, .seed = 2, .clip_norm = clip_norm, .callbacks = {recorder}});
       if (context.rank() == 0) result = recorder->losses();
     });
     return result;
   };
-  const std::vector<double> expected = losses("one_device", {}, false, 12);
-  for (const char* name : {"mirrored", "central_storage", "data_parallel"}) {
-    const std::vector<double> sparse = losses(name, {{"replicas", "2"}}, true, 6);
-    for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(sparse[i], expected[i], 1e-5) << name << i;
-  }
-  for (const auto& [name, options] : std::map<std::string, OptionValues>{
-           {"ddp", {}}, {"tpu", {}}, {"multi_worker_mirrored", {{"replicas", "2"}}}}) {
-    const std::int64_t batch = options.empty() ? 6 : 3;
-    const std::vector<double> sparse = losses(name, options, true, batch, 2);
-    for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(sparse[i], expected[i], 1e-5) << name << i;
+  std::vector<double> unclipped;
+  for (const double norm : {0.0, 0.05}) {
+    clip_norm = norm;
+    const std::vector<double> expected = losses("one_device", {}, false, 12);
+    if (norm == 0) unclipped = expected;
+    const auto expect_near = [&](const std::string& name, const std::vector<double>& sparse) {
+      for (std::size_t i = 0; i < expected.size(); ++i)
+        EXPECT_NEAR(sparse[i], expected[i], 1e-5) << name << ", step " << i << ", clipped to " << norm;
+    };
+    expect_near("one_device", losses("one_device", {}, true, 12));
+    for (const char* name : {"mirrored", "central_storage", "data_parallel"})
+      expect_near(name, losses(name, {{"replicas", "2"}}, true, 6));
+    for (const auto& [name, options] : std::map<std::string, OptionValues>{
+             {"ddp", {}}, {"tpu", {}}, {"multi_worker_mirrored", {{"replicas", "2"}}}})
+      expect_near(name, losses(name, options, true, options.empty() ? 6 : 3, 2));
+    if (norm > 0) {
+      EXPECT_GT(std::abs(expected.back() - unclipped.back()), 1e-3) << "clipping has an effect";
+    }
   }
 }
 

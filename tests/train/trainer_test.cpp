@@ -1,6 +1,7 @@
 #include "rondo/train/trainer.h"
 
 #include <gtest/gtest.h>
+#include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
 #include <algorithm>
@@ -261,6 +262,41 @@ TEST(Trainer, ResumesInTheMiddleOfAnEpochBitForBit) {
     EXPECT_EQ(second.position().batch, 3);
     second.fit(data, options(20, {recorder}));
     EXPECT_EQ(recorder->losses(), uninterrupted->losses());
+  });
+}
+
+TEST(Trainer, ItsOwnOptionsOfTheOptimizerCountAfterARestore) {
+  const TemporaryDirectory directory;
+  run_ranks(1, "native", [&](Context& context) {
+    auto strategy = strategy_for(context);
+    const auto data = std::make_shared<Digits>(50);
+    const auto adam = [](double decay) {
+      return OptimizerOptions{.name = "adamw", .learning_rate = 1e-2, .weight_decay = decay};
+    };
+    const auto decay_of = [](Trainer& trainer) {
+      const auto& group = trainer.optimizer().param_groups().front();
+      return static_cast<const torch::optim::AdamWOptions&>(group.options()).weight_decay();
+    };
+    Trainer first(*strategy, small_model());
+    first.compile(adam(0.25));
+    first.fit(data, {.steps = 3, .batch_size = 8});
+    first.save(directory.path(), 1);
+
+    Trainer second(*strategy, small_model());
+    second.compile(adam(0.5));
+    second.restore(directory.path());
+    EXPECT_EQ(decay_of(second), 0.5);
+    EXPECT_FALSE(second.optimizer().state().empty());
+    second.fit(data, {.steps = 5, .batch_size = 8});
+    EXPECT_EQ(decay_of(second), 0.5);
+
+    // An optimizer that a program makes by itself goes on with what was saved, as with PyTorch.
+    Trainer third(*strategy, small_model());
+    third.compile([](torch::nn::Module& module) {
+      return std::make_unique<torch::optim::AdamW>(module.parameters(), torch::optim::AdamWOptions(1e-2));
+    });
+    third.restore(directory.path());
+    EXPECT_EQ(decay_of(third), 0.25);
   });
 }
 

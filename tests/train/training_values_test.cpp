@@ -13,8 +13,11 @@ namespace {
 TEST(TrainingValues, ComeBackAsTheyWere) {
   TrainingValues values;
   values.position = {.step = 7, .epoch = 1, .batch = 2, .elapsed_s = 0.5};
-  values.last = {
-      .loss = 1.25, .validation = {{"loss", 0.5}, {"mae", 2}}, .validated_step = 6, .validation_due = true};
+  values.last = {.loss = 1.25,
+                 .validation = {{"loss", 0.5}, {"mae", 2}},
+                 .validated_step = 6,
+                 .validation_due = true,
+                 .epoch = {.epoch = 1, .loss = 0.1, .predictions = 16, .samples = 8}};
   values.sampling = {{"samples", 40}, {"global_batch", 4}, {"seed", 0}, {"shuffle", true}};
   const nlohmann::json text = nlohmann::json::parse(to_json(values).dump());
   const TrainingValues read = parse_training_values(text, "state.json");
@@ -24,6 +27,10 @@ TEST(TrainingValues, ComeBackAsTheyWere) {
   EXPECT_EQ(read.last.validation, values.last.validation);
   EXPECT_EQ(read.last.validated_step, 6);
   EXPECT_TRUE(read.last.validation_due);
+  EXPECT_EQ(read.last.epoch.epoch, 1);
+  EXPECT_EQ(read.last.epoch.loss, 0.1);
+  EXPECT_EQ(read.last.epoch.predictions, 16);
+  EXPECT_EQ(read.last.epoch.samples, 8);
   EXPECT_EQ(read.sampling, values.sampling);
   // A loss that diverged is known, and not a number.
   values.last.loss = std::numeric_limits<double>::quiet_NaN();
@@ -40,6 +47,11 @@ TEST(TrainingValues, OfAnEarlierVersionHaveNoLastFigures) {
   EXPECT_EQ(read.position.step, 3);
   EXPECT_FALSE(read.last.loss.has_value());
   EXPECT_EQ(read.last.validated_step, -1);
+  const TrainingValues without_sums = parse_training_values(
+      nlohmann::json::parse(R"({"step":3,"epoch":0,"batch":3,"elapsed_s":1,"last":{"validated_step":2}})"),
+      "x");
+  EXPECT_EQ(without_sums.last.validated_step, 2);
+  EXPECT_EQ(without_sums.last.epoch.samples, 0);
 }
 
 TEST(TrainingValues, OfACallersOwnModelHaveNoConfiguration) {
@@ -74,6 +86,10 @@ TEST(TrainingValues, ThatCannotBeAreNamed) {
   refused("sampling", R"({"samples":40,"global_batch":4,"done_before":-1})");
   refused("last", R"({"validation":{"last":"low"}})");
   refused("last", R"({"validation_due":1})");
+  refused("last", R"({"epoch_sums":3})");
+  refused("last", R"({"epoch_sums":{"epoch":0,"loss":1,"samples":1}})");
+  refused("last", R"({"epoch_sums":{"epoch":0,"loss":1,"predictions":-1,"samples":1}})");
+  refused("last", R"({"epoch_sums":{"epoch":0,"loss":"low","predictions":1,"samples":1}})");
   refused("sampling", R"({"samples":40,"global_batch":9007199254740992})");
   for (const char* value : {"0", "-1", "1.5", "1e308", "\"x\"", "null"}) refused("world_size", value);
   refused("model", "3");

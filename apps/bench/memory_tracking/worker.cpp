@@ -82,7 +82,7 @@ class Turns final : public Callback {
 void train_for_memory_tracking(const MemoryTrackingWorker& options) {
   if (options.tracked) track_cpu_allocations();
   at::set_num_threads(1);
-  at::globalContext().setFlushDenormal(true);
+  at::Context::setFlushDenormal(true);
   InitOptions init_options;
   init_options.rank = 0;
   init_options.world_size = 1;

@@ -21,7 +21,9 @@ DenseTensor dense(const at::Tensor& tensor, const char* operation, bool reads) {
     throw UsageError(rondo::str(operation, ": the tensor is ", tensor.layout(),
                                 "; only dense tensors can be communicated"));
   }
-  if (tensor.device().is_cpu() && tensor.is_contiguous()) return {tensor, {}};
+  // Tensors may be conjugated or negated lazily, with nothing of it in their memory; a copy resolves that.
+  const bool as_in_memory = tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+  if (tensor.device().is_cpu() && as_in_memory) return {tensor, {}};
   const at::Tensor plain = tensor.detach();
   at::Tensor copy =
       at::empty(plain.sizes(), plain.options().device(at::kCPU).memory_format(at::MemoryFormat::Contiguous));

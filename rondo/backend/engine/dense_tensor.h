@@ -6,7 +6,7 @@
 
 namespace rondo {
 
-// A tensor as the engine needs it: dense, on the CPU, of a type it can reduce.
+// A tensor as the engine needs it: dense, on the CPU, of a type it can reduce, its memory what it holds.
 struct DenseTensor {
   // What the engine reads and writes: the caller's tensor itself where that is dense, else a copy.
   at::Tensor data;

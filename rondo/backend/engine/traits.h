@@ -48,7 +48,8 @@ class ExtendedBackend : public c10d::Backend {
 
   // all_reduce in place, which has ended when it returns: the shortest way, without a c10d::Work. Any tensor.
   virtual void all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op) {
-    std::vector<at::Tensor> tensors{tensor.detach()};
+    // What is written to a detached sparse tensor does not reach the tensor.
+    std::vector<at::Tensor> tensors{tensor.is_sparse() ? tensor : tensor.detach()};
     c10d::AllreduceOptions options;
     options.reduceOp = op;
     allreduce(tensors, options)->wait();

@@ -7,6 +7,8 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "rondo/base/time.h"
+
 namespace rondo::hierarchical {
 
 // A collective that a thread of the backend carries out; waiting for it only waits.
@@ -20,6 +22,9 @@ class BackgroundWork final : public c10d::Work {
   // Called once, by the backend.
   void complete(std::exception_ptr error);
 
+  bool wait(std::chrono::milliseconds timeout) override {
+    return Work::wait(std::chrono::ceil<std::chrono::milliseconds>(bounded_duration(timeout)));
+  }
   std::vector<at::Tensor> result() override { return results_; }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
   void abort() override {}

@@ -7,14 +7,22 @@ namespace {
 class Broadcast final : public ChunkedOperation {
  public:
   Broadcast(const CollectiveRequest& request, const HostMap& map) : ChunkedOperation(request, 1) {
-    const int root_host = map.host_of(request.root);
-    const int root_local_rank = map.local_rank_of(request.root);
-    relay_ = map.counterpart(map.host(), root_local_rank);
+    // Each link of the chain is the counterpart of the one before: only ranks that deal with each other
+    // compare headers.
     const int hosts = map.host_count();
-    const int position = (map.host() - root_host + hosts) % hosts;
+    const auto next_to = [&](int rank) {
+      return map.counterpart((map.host_of(rank) + 1) % hosts, map.local_rank_of(rank));
+    };
+    int before = -1;
+    relay_ = request.root;
+    while (map.host_of(relay_) != map.host()) {
+      before = relay_;
+      relay_ = next_to(before);
+    }
     if (map.rank() != relay_) return;
-    if (position > 0) from_ = map.counterpart((map.host() + hosts - 1) % hosts, root_local_rank);
-    if (position + 1 < hosts) to_ = map.counterpart((map.host() + 1) % hosts, root_local_rank);
+    from_ = before;
+    const int next = next_to(relay_);
+    if (map.host_of(next) != map.host_of(request.root)) to_ = next;
   }
 
   void first(std::size_t chunk, Transports& transports, const Deadline&) override {

@@ -52,6 +52,10 @@ std::vector<std::string> names_of(const BackendRequest& request, const HostMap& 
   return names;
 }
 
+void check_peer(int peer, int size) {
+  if (peer < 0 || peer >= size) throw UsageError(str("rank ", peer, " is not a rank of a group of ", size));
+}
+
 void check_not_empty(const std::vector<at::Tensor>& tensors, const char* operation) {
   if (tensors.empty()) throw UsageError(str(operation, ": no tensor; it requires a non-empty tensor list"));
 }
@@ -101,7 +105,13 @@ std::unique_ptr<Transports> make_transports(const BackendRequest& request,
   outer.deterministic = false;  // only messages
   auto link = std::make_unique<OuterLink>(request.make(options.outer, outer),
                                           names_of(request, map, !options.one_rank_a_host), kDataGrace);
-  return std::make_unique<Transports>(Transports{std::move(map), std::move(intra_host_reduce),
+  std::vector<int> peers;
+  for (int rank = 0; rank < request.size; ++rank) {
+    // Sums in the order of ranks go from everybody to everybody.
+    if (request.deterministic ? map.host_of(rank) != map.host() : map.deals_with(rank)) peers.push_back(rank);
+  }
+  return std::make_unique<Transports>(Transports{std::move(map), std::move(peers),
+                                                 std::move(intra_host_reduce),
                                                  std::move(intra_host_broadcast), std::move(link)});
 }
 
@@ -171,11 +181,11 @@ HierarchicalBackend::HierarchicalBackend(const BackendRequest& request, const Op
                          "deterministic; leave one "
                          "of the two out, or encode what ranks have (--codec)"));
   }
-  pipeline_ = std::make_unique<Pipeline>(make_transports(request, options), options.window,
-                                         [this](std::exception_ptr error) { return failure_.first(error); });
+  pipeline_ = Pipeline::start(make_transports(request, options), options.window,
+                              [this](std::exception_ptr error) { return failure_.first(error); });
 }
 
-HierarchicalBackend::~HierarchicalBackend() = default;
+HierarchicalBackend::~HierarchicalBackend() { pipeline_->stop(); }
 
 EngineTraits HierarchicalBackend::traits() const {
   EngineTraits traits = kHierarchicalTraits;
@@ -206,7 +216,7 @@ HierarchicalBackend::Work HierarchicalBackend::start(Call& call, std::chrono::mi
   job.header.elements = call.request.elements;
   job.header.compressed = call.compressed ? 1 : 0;
   const bool unset = timeout == c10d::kUnsetTimeout || timeout == kNoTimeout;
-  job.deadline = Deadline::after(unset ? timeout_.load() : Duration(timeout));
+  job.deadline = Deadline::after(unset ? timeout_.load() : bounded_duration(timeout));
   job.done = [work](std::exception_ptr error) { work->complete(error); };
   pipeline_->submit(std::move(job));
   return work;
@@ -435,29 +445,54 @@ HierarchicalBackend::Work HierarchicalBackend::alltoall_base(at::Tensor& output,
   return alltoall(outputs, inputs, options);
 }
 
-HierarchicalBackend::Work HierarchicalBackend::message(const StartMessage& start, const char* direction,
-                                                       int peer) {
+HierarchicalBackend::Work HierarchicalBackend::message(const StartMessage& start, DenseTensor tensor,
+                                                       const char* direction, int peer) {
   check_open();
-  const std::string whom = peer < 0 ? "any rank" : pipeline_->transports().between_hosts->name(peer);
+  const OuterLink& link = *pipeline_->transports().between_hosts;
+  const std::string whom = peer == shared_memory::kAnyRank ? "any rank" : link.name(peer);
   const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(timeout_.load());
-  return direct_message(start, str(direction, whom), peer, timeout, failure_);
+  const auto backend = link.backend();
+  Tensors message{tensor.data};
+  const auto started = [&] {
+    try {
+      return start(*backend, message);
+    } catch (const std::exception& e) {
+      // Which engines between hosts have messages of a rank to itself is theirs to know.
+      if (peer != getRank()) throw;
+      throw UsageError(
+          str(direction, whom, ", which is this rank itself: ", rondo::split(e.what(), '\n').front()));
+    }
+  };
+  return direct_message(started, std::move(tensor), str(direction, whom), peer, timeout, failure_);
 }
 
 HierarchicalBackend::Work HierarchicalBackend::send(Tensors& tensors, int destination, int tag) {
+  check_peer(destination, getSize());
+  DenseTensor tensor = pipeline_->transports().between_hosts->dense(only(tensors, "send"), "send");
+  tensor.copy_of.reset();  // inputs are never written back
   return message(
-      [&] { return pipeline_->transports().between_hosts->backend()->send(tensors, destination, tag); },
-      "send to ", destination);
+      [&](c10d::Backend& between_hosts, Tensors& sent) { return between_hosts.send(sent, destination, tag); },
+      std::move(tensor), "send to ", destination);
+}
+
+HierarchicalBackend::Work HierarchicalBackend::receive(const StartMessage& start, const Tensors& tensors,
+                                                       int peer) {
+  DenseTensor tensor = pipeline_->transports().between_hosts->dense(only(tensors, "recv"), "recv", false);
+  check_overlaps({.outputs = tensors}, "recv");
+  return message(start, std::move(tensor), "receive from ", peer);
 }
 
 HierarchicalBackend::Work HierarchicalBackend::recv(Tensors& tensors, int source, int tag) {
-  return message([&] { return pipeline_->transports().between_hosts->backend()->recv(tensors, source, tag); },
-                 "receive from ", source);
+  check_peer(source, getSize());
+  return receive([&](c10d::Backend& between_hosts,
+                     Tensors& received) { return between_hosts.recv(received, source, tag); },
+                 tensors, source);
 }
 
 HierarchicalBackend::Work HierarchicalBackend::recvAnysource(Tensors& tensors, int tag) {
-  return message(
-      [&] { return pipeline_->transports().between_hosts->backend()->recvAnysource(tensors, tag); },
-      "receive from ", -1);
+  return receive([&](c10d::Backend& between_hosts,
+                     Tensors& received) { return between_hosts.recvAnysource(received, tag); },
+                 tensors, shared_memory::kAnyRank);
 }
 
 c10::intrusive_ptr<c10d::Backend> make_hierarchical_backend(const BackendRequest& request,

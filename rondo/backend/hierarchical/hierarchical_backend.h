@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -51,7 +52,7 @@ class HierarchicalBackend final : public ExtendedBackend {
   void close() override;
 
   const std::string getBackendName() const override { return "hierarchical"; }
-  void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+  void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = bounded_duration(timeout); }
   void setSequenceNumberForGroup() override {}
   std::uint64_t getSequenceNumberForGroup() override { return pipeline_->submitted(); }
   void abort() override { pipeline_->abort("the group was aborted by its caller"); }
@@ -95,7 +96,9 @@ class HierarchicalBackend final : public ExtendedBackend {
   // too.
   Work reduce_in_place(const at::Tensor& tensor, const c10d::ReduceOp& op, std::chrono::milliseconds timeout,
                        const Tensors& results = {}, const Tensors& copies = {});
-  Work message(const hierarchical::StartMessage& start, const char* direction, int peer);
+  using StartMessage = std::function<Work(c10d::Backend& between_hosts, Tensors& tensors)>;
+  Work message(const StartMessage& start, DenseTensor tensor, const char* direction, int peer);
+  Work receive(const StartMessage& start, const Tensors& tensors, int peer);
   std::unique_ptr<hierarchical::Operation> scattered_sum(const CollectiveRequest& request) const;
   void check_open() const;
   std::string describe_codec() const;
@@ -106,7 +109,7 @@ class HierarchicalBackend final : public ExtendedBackend {
   std::atomic<bool> closed_ = false;
   hierarchical::CompressionTable compression_;
   hierarchical::FailureRecord failure_;
-  std::unique_ptr<hierarchical::Pipeline> pipeline_;
+  std::shared_ptr<hierarchical::Pipeline> pipeline_;
 };
 
 // The factory behind `--backend hierarchical`. A group whose ranks are all on one host gets the native

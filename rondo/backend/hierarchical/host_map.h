@@ -34,6 +34,11 @@ class HostMap {
   int counterpart(int host, int local_rank) const {
     return members(host)[static_cast<std::size_t>(local_rank % host_size(host))];
   }
+  // Whether this rank deals with `rank` of another host, or that one with this.
+  bool deals_with(int rank) const {
+    return host_of(rank) != host() && (counterpart(host_of(rank), local_rank()) == rank ||
+                                       counterpart(host(), local_rank_of(rank)) == rank_);
+  }
 
  private:
   int rank_;

@@ -27,6 +27,14 @@ c10::intrusive_ptr<c10d::Backend> OuterLink::backend() const {
   return backend_;
 }
 
+DenseTensor OuterLink::dense(const at::Tensor& tensor, const char* operation, bool reads) const {
+  if (!on_device_ || !tensor.defined() || tensor.layout() != at::kStrided)
+    return rondo::dense(tensor, operation, reads);
+  const at::Tensor on_device = tensor.is_cuda() ? tensor : tensor.to(at::kCUDA);
+  const at::Tensor data = on_device.contiguous().resolve_conj().resolve_neg();
+  return {data, data.is_same(tensor) ? at::Tensor() : tensor.detach()};
+}
+
 OuterLink::Transfer OuterLink::send(int peer, Lane lane, const void* data, std::size_t bytes) {
   return start(peer, lane, const_cast<void*>(data), bytes, false);
 }

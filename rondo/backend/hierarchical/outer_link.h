@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "rondo/backend/engine/dense_tensor.h"
 #include "rondo/backend/engine/request.h"
 #include "rondo/base/time.h"
 
@@ -44,6 +45,8 @@ class OuterLink {
   const std::string& name(int rank) const { return names_[static_cast<std::size_t>(rank)]; }
   // The backend itself, for what needs no hierarchy. Throws when aborted.
   c10::intrusive_ptr<c10d::Backend> backend() const;
+  // A caller's tensor as that backend takes it; otherwise as dense() of dense_tensor.h.
+  DenseTensor dense(const at::Tensor& tensor, const char* operation, bool reads = true) const;
 
  private:
   Transfer start(int peer, Lane lane, void* data, std::size_t bytes, bool receives);

@@ -10,10 +10,8 @@ namespace rondo::hierarchical {
 
 struct Pipeline::Entry {
   Job job;
-  // The headers of the other hosts' ranks of the same local rank, where this rank compares them.
   OperationHeader own;
-  std::vector<OperationHeader> theirs;
-  std::vector<int> peers;
+  std::vector<OperationHeader> theirs;  // by the transports' peers, as are the receives
   std::vector<OuterLink::Transfer> sends;
   std::vector<OuterLink::Transfer> receives;
 };
@@ -33,12 +31,17 @@ std::string describe(const OperationHeader& header) {
 }  // namespace
 
 Pipeline::Pipeline(std::unique_ptr<Transports> transports, int window, OnFailure on_failure)
-    : transports_(std::move(transports)), window_(window), on_failure_(std::move(on_failure)) {
-  first_ = replica_thread([this] { loop(&Pipeline::run_first); });
-  second_ = replica_thread([this] { loop(&Pipeline::run_second); });
+    : transports_(std::move(transports)), window_(window), on_failure_(std::move(on_failure)) {}
+
+std::shared_ptr<Pipeline> Pipeline::start(std::unique_ptr<Transports> transports, int window,
+                                          OnFailure on_failure) {
+  const std::shared_ptr<Pipeline> made(new Pipeline(std::move(transports), window, std::move(on_failure)));
+  made->first_ = replica_thread([made] { made->loop(&Pipeline::run_first); });
+  made->second_ = replica_thread([made] { made->loop(&Pipeline::run_second); });
+  return made;
 }
 
-Pipeline::~Pipeline() {
+void Pipeline::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -49,8 +52,14 @@ Pipeline::~Pipeline() {
     lock.unlock();
     abort("the communicator was destroyed while operations were under way");
   }
-  first_.join();
-  second_.join();
+  for (std::thread* thread : {&first_, &second_}) {
+    if (thread->get_id() == std::this_thread::get_id()) {
+      thread->detach();  // it ends when it comes back from done()
+    } else {
+      thread->join();
+    }
+  }
+  transports_.reset();
 }
 
 void Pipeline::submit(Job job) {
@@ -150,34 +159,25 @@ void Pipeline::run_second() {
   if (last) entry.job.done(nullptr);
 }
 
-// Ranks of one local rank compare what they are about to do before any of them sends data: Gloo ends a
-// process that gets more bytes than it expects. Where a host has none of this local rank, its others compare
-// for it.
+// Ranks that deal with each other compare what they are about to do before any of them sends data: Gloo ends
+// a process that gets more bytes than it expects, and takes fewer for the whole message.
 void Pipeline::exchange_headers(Entry& entry) {
-  const HostMap& map = transports_->map;
-  const auto local_rank = static_cast<std::size_t>(map.local_rank());
-  for (int host = 0; host < map.host_count(); ++host) {
-    if (map.members(host).size() <= local_rank) return;
-  }
-  entry.theirs.resize(static_cast<std::size_t>(map.host_count()));
-  for (int host = 0; host < map.host_count(); ++host) {
-    if (host == map.host()) continue;
-    const int peer = map.members(host)[local_rank];
-    OperationHeader& theirs = entry.theirs[static_cast<std::size_t>(host)];
-    entry.peers.push_back(peer);
-    entry.receives.push_back(
-        transports_->between_hosts->receive(peer, OuterLink::Lane::header, &theirs, sizeof theirs));
+  const std::vector<int>& peers = transports_->peers;
+  entry.theirs.resize(peers.size());
+  for (std::size_t i = 0; i < peers.size(); ++i) {
+    entry.receives.push_back(transports_->between_hosts->receive(peers[i], OuterLink::Lane::header,
+                                                                 &entry.theirs[i], sizeof entry.theirs[i]));
     entry.sends.push_back(
-        transports_->between_hosts->send(peer, OuterLink::Lane::header, &entry.own, sizeof entry.own));
+        transports_->between_hosts->send(peers[i], OuterLink::Lane::header, &entry.own, sizeof entry.own));
   }
 }
 
 void Pipeline::check_headers(Entry& entry) {
   OuterLink& link = *transports_->between_hosts;
-  for (std::size_t i = 0; i < entry.peers.size(); ++i) {
-    const int peer = entry.peers[i];
+  for (std::size_t i = 0; i < entry.receives.size(); ++i) {
+    const int peer = transports_->peers[i];
     link.wait(entry.receives[i], entry.job.deadline);
-    const OperationHeader& theirs = entry.theirs[static_cast<std::size_t>(transports_->map.host_of(peer))];
+    const OperationHeader& theirs = entry.theirs[i];
     if (theirs == entry.own) continue;
     throw MismatchError(
         str("ranks disagree: ", link.name(transports_->map.rank()), " called ", describe(entry.own), ", but ",

@@ -46,8 +46,12 @@ class Pipeline {
   // which may be another rank's that caused it.
   using OnFailure = std::function<std::exception_ptr(std::exception_ptr)>;
 
-  Pipeline(std::unique_ptr<Transports> transports, int window, OnFailure on_failure);
-  ~Pipeline();
+  static std::shared_ptr<Pipeline> start(std::unique_ptr<Transports> transports, int window,
+                                         OnFailure on_failure);
+  // To be called once, when nobody else uses it any more, before it is let go of: fails what is under way,
+  // ends the threads and closes the connections. One of its own threads may call, in done(): whoever
+  // destroys a group may do so in the callback of a future.
+  void stop();
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
@@ -60,6 +64,8 @@ class Pipeline {
   Transports& transports() { return *transports_; }
 
  private:
+  Pipeline(std::unique_ptr<Transports> transports, int window, OnFailure on_failure);
+
   struct Entry;
   // Which chunk of which job a thread is at.
   struct Position {
@@ -87,7 +93,7 @@ class Pipeline {
   bool stopping_ = false;
   std::exception_ptr failure_;
 
-  std::thread first_;
+  std::thread first_;  // both own this object
   std::thread second_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "rondo/backend/hierarchical/host_group.h"
 #include "rondo/backend/hierarchical/host_map.h"
@@ -13,6 +14,10 @@ namespace rondo::hierarchical {
 // What an operation moves its data with.
 struct Transports {
   HostMap map;
+  // The ranks of other hosts that data may go to or come from, whatever the collective; each has this rank
+  // among its own. Headers are compared with all of them before that. exchange() alone goes beyond them: its
+  // messages have sizes of their own.
+  std::vector<int> peers;
   // Collectives among the ranks of this host. Two of them, because every engine's collectives must start in
   // the same order on all ranks: `intra_host_reduce` is used by the pipeline's first thread,
   // `intra_host_broadcast` by its second. Null on a host with one rank.
@@ -36,8 +41,8 @@ class Operation {
 
 // A rank that is missing is named by those who wait for it, not by those who wait for them: what may be the
 // consequence of another wait gives up this much later. Headers, which say who is missing, end at the
-// deadline; then what ranks of a host wait for in each other, whose place may have no header to compare; then
-// data from other hosts; last what this host hands out.
+// deadline; then what ranks of a host wait for in each other; then data from other hosts; last what this host
+// hands out.
 constexpr Duration kIntraHostReduceGrace = std::chrono::milliseconds(250);
 constexpr Duration kDataGrace = std::chrono::seconds(1);
 constexpr Duration kIntraHostBroadcastGrace = std::chrono::seconds(2);

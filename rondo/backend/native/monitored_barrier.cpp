@@ -12,19 +12,27 @@ namespace {
 
 constexpr auto kBetweenLooks = std::chrono::milliseconds(2);
 
-std::string arrival(std::uint64_t call, int rank) { return str("monitored-barrier/", call, "/rank-", rank); }
-std::string verdict(std::uint64_t call) { return str("monitored-barrier/", call, "/verdict"); }
+// Keys of the last call that a rank has come to, that rank 0 has judged, and that it let pass. They are
+// rewritten from call to call, so that the store does not fill.
+std::string arrived(int rank) { return str("monitored-barrier/arrived/", rank); }
+constexpr const char* kJudged = "monitored-barrier/judged";
+constexpr const char* kPassed = "monitored-barrier/passed";
+
+bool has_come_to(c10d::Store& store, const std::string& key, std::uint64_t call) {
+  return store.check({key}) && std::stoull(store.get_to_str(key)) >= call;
+}
 
 // Looks at the store from time to time: a wait inside it would keep the rank's other threads out of it.
-bool appears(c10d::Store& store, const std::string& key, Deadline deadline) {
-  while (!store.check({key})) {
+bool comes_to(c10d::Store& store, const std::string& key, std::uint64_t call, Deadline deadline) {
+  while (!has_come_to(store, key, call)) {
     if (deadline.passed()) return false;
     std::this_thread::sleep_for(kBetweenLooks);
   }
   return true;
 }
 
-void set(c10d::Store& store, const std::string& key, const std::string& value) {
+void set(c10d::Store& store, const std::string& key, std::uint64_t call) {
+  const std::string value = std::to_string(call);
   store.set(key, std::vector<std::uint8_t>(value.begin(), value.end()));
 }
 
@@ -44,9 +52,10 @@ void let_the_others_pass(c10d::Store& store, const shared_memory::GroupOptions& 
   const Deadline deadline = Deadline::after(timeout);
   std::vector<int> missing;
   for (int rank = 1; rank < group.size && (missing.empty() || name_all_missing); ++rank) {
-    if (!appears(store, arrival(call, rank), deadline)) missing.push_back(rank);
+    if (!comes_to(store, arrived(rank), call, deadline)) missing.push_back(rank);
   }
-  set(store, verdict(call), missing.empty() ? "passed" : "failed");
+  if (missing.empty()) set(store, kPassed, call);
+  set(store, kJudged, call);
   if (missing.empty()) return;
   throw TimeoutError(
       str("[Rank 0]: Rank", missing.size() > 1 ? "s " : " ", list(missing),
@@ -62,9 +71,10 @@ void monitored_barrier(c10d::Store& store, const shared_memory::GroupOptions& gr
     let_the_others_pass(store, group, call, timeout, name_all_missing);
     return;
   }
-  set(store, arrival(call, group.rank), "here");
-  const bool told = appears(store, verdict(call), Deadline::after(timeout));
-  if (told && store.get_to_str(verdict(call)) == "passed") return;
+  set(store, arrived(group.rank), call);
+  const bool told = comes_to(store, kJudged, call, Deadline::after(timeout));
+  // No later call has passed without this rank.
+  if (told && has_come_to(store, kPassed, call)) return;
   throw TimeoutError(str("[Rank ", group.rank, "]: Rank ", group.rank,
                          " successfully reached monitoredBarrier, but received errors while waiting for "
                          "send/recv from rank 0 "

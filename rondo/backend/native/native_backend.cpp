@@ -190,10 +190,11 @@ void NativeBackend::abort() {
   if (planned_ != nullptr) planned_->abort(kReason);
 }
 
-void NativeBackend::setTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+void NativeBackend::setTimeout(std::chrono::milliseconds timeout) { timeout_ = bounded_duration(timeout); }
 
 Duration NativeBackend::timeout(std::chrono::milliseconds of_call) const {
-  return of_call == c10d::kUnsetTimeout || of_call == kNoTimeout ? timeout_.load() : Duration(of_call);
+  const bool unset = of_call == c10d::kUnsetTimeout || of_call == kNoTimeout;
+  return unset ? timeout_.load() : bounded_duration(of_call);
 }
 
 c10::intrusive_ptr<c10d::Backend::Options> NativeBackend::getBackendOptions() {
@@ -239,7 +240,9 @@ NativeBackend::Work NativeBackend::broadcast(Tensors& tensors, const c10d::Broad
 }
 
 void NativeBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op) {
+  if (tensor.layout() != at::kStrided) return ExtendedBackend::all_reduce_now(tensor, op);
   const ElementType element = element_type(tensor.scalar_type(), name(OperationKind::all_reduce), true);
+  if (!tensor.is_contiguous()) check_overlaps({.outputs = {&tensor, 1}}, name(OperationKind::all_reduce));
   const DenseTensor buffer = dense(tensor, name(OperationKind::all_reduce), true);
   CollectiveRequest request;
   request.kind = OperationKind::all_reduce;
@@ -249,7 +252,7 @@ void NativeBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceO
   request.input.base = request.output.base = buffer.bytes();
   const Duration timeout = timeout_.load();
   if (planned_ == nullptr || !planned_->run(request, Deadline::after(timeout))) {
-    engine_->run(std::move(request), timeout);
+    engine_->run(std::move(request), timeout, buffer);
   }
   buffer.copy_back();
 }
@@ -511,8 +514,10 @@ NativeBackend::Work NativeBackend::barrier(const c10d::BarrierOptions& options) 
 }
 
 void NativeBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool name_all_missing) {
-  const Duration limit = options.timeout == c10d::kUnsetTimeout ? timeout_.load() : Duration(options.timeout);
-  monitored_barrier(*store_, engine_->options(), monitored_++, limit, name_all_missing);
+  const bool unset = options.timeout == c10d::kUnsetTimeout;
+  const Duration limit = unset ? timeout_.load() : bounded_duration(options.timeout);
+  const std::lock_guard lock(monitored_mutex_);
+  monitored_barrier(*store_, engine_->options(), ++monitored_, limit, name_all_missing);
 }
 
 c10::intrusive_ptr<c10d::Backend> make_native_backend(const BackendRequest& request) {

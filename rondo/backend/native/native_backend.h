@@ -108,8 +108,9 @@ class NativeBackend final : public ExtendedBackend {
   Work receive(Tensors& tensors, int source, int tag, c10d::OpType type);
   Work exchange(const Tensors& outputs, const Tensors& inputs, std::chrono::milliseconds of_call);
 
-  c10::intrusive_ptr<c10d::Store> store_;    // of the group alone
-  std::atomic<std::uint64_t> monitored_{0};  // calls of monitoredBarrier
+  c10::intrusive_ptr<c10d::Store> store_;  // of the group alone
+  std::mutex monitored_mutex_;             // held by a call of monitoredBarrier; protects monitored_
+  std::uint64_t monitored_ = 0;            // calls of monitoredBarrier
   std::shared_ptr<shared_memory::Engine> engine_;
   std::shared_ptr<PlannedCollectives> planned_;  // null: every collective is the engine's
   std::atomic<Duration> timeout_;

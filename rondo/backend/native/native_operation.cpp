@@ -39,8 +39,10 @@ void NativeOperation::announce() noexcept {
     if (future) future->wait();
     return;
   }
-  memory_.alive.clear();
-  memory_.copied_back.clear();
+  if (!error_) {
+    memory_.alive.clear();
+    memory_.copied_back.clear();
+  }
   if (future) complete(future);
 }
 

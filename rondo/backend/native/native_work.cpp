@@ -24,7 +24,8 @@ bool NativeWork::wait(std::chrono::milliseconds timeout) {
     const bool own = timeout == kNoTimeout;  // the time that it was given when it was started
     pending_.plans->wait(pending_.planned, own ? Deadline::never() : Deadline::after(timeout));
   } else if (!operation.over()) {
-    const Wait limits{Deadline::after(timeout == kNoTimeout ? pending_.timeout : Duration(timeout)), nullptr};
+    const Duration limit = timeout == kNoTimeout ? pending_.timeout : bounded_duration(timeout);
+    const Wait limits{Deadline::after(limit), nullptr};
     try {
       if (pending_.sequence) {
         engine_->wait(*pending_.sequence, limits);

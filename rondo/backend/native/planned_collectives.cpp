@@ -80,6 +80,15 @@ class Outcome final : public OperationOwner {
   std::exception_ptr error_;
 };
 
+CollectiveRequest announced(const CollectiveRequest& request) {
+  return {.kind = request.kind,
+          .type = request.type,
+          .reduction = request.reduction,
+          .root = request.root,
+          .elements = request.elements,
+          .by_plan = true};
+}
+
 Deadline earlier(const Deadline& a, const Deadline& b) { return a.at() < b.at() ? a : b; }
 
 }  // namespace
@@ -107,7 +116,10 @@ PlannedCollectives::PlannedCollectives(Store& store, std::shared_ptr<Engine> eng
       process_(getpid()),
       channel_(std::make_unique<SharedMemoryChannel>(
           store, SharedMemoryChannel::Options{str("plans-", engine_->options().group_name), rank_, size_,
-                                              engine_->options().timeout})) {}
+                                              engine_->options().timeout, [this] {
+                                                engine_->agreed(announcement_);
+                                                engine_->throw_if_broken();
+                                              }})) {}
 
 PlannedCollectives::~PlannedCollectives() {
   // In a forked child the locks may be held by threads that do not exist there.
@@ -133,8 +145,9 @@ std::optional<std::uint64_t> PlannedCollectives::start(const CollectiveRequest& 
                                                        const Deadline& deadline, bool caller_waits) {
   std::optional<collective::Choice> choice = choose(request);
   if (!choice) return {};
-  engine_->progress();  // throws when the group is broken or was shut down
-  QueuedCollective queued{request, std::move(owner), *std::move(choice), engine_->sequence(), deadline};
+  // Throws when the group is broken or was shut down.
+  const std::uint64_t announcement = engine_->start(announced(request), nullptr, deadline);
+  QueuedCollective queued{request, std::move(owner), *std::move(choice), announcement, deadline};
   const std::lock_guard lock(mutex_);
   if (given_up_) std::rethrow_exception(given_up_);
   queue_.push_back(std::move(queued));
@@ -220,16 +233,25 @@ PlannedCollectives::Owner PlannedCollectives::run_next(std::unique_lock<std::mut
   futex_wake_all(endings_);
   // Who has run this one may not want the next.
   if (!queue_.empty() && helper_thread_ != nullptr) helper_thread_->wake();
+  if (error) {
+    // The peers may wait in the engine. Now, because those who hear of its end may wait for plans.
+    lock.unlock();
+    engine_->abort(error);
+    lock.lock();
+  }
   return queued.owner;
 }
 
 void PlannedCollectives::run_plan(const QueuedCollective& queued, const Deadline& deadline) {
   const Wait wait{deadline, &cancel_};
   // Plans come after what the engine was given before them: the peers may need this rank's part in it first.
-  if (queued.behind > 0) engine_->wait(queued.behind - 1, wait);
+  if (queued.announcement > 0) engine_->wait(queued.announcement - 1, wait);
+  announcement_ = queued.announcement;
   const std::span<std::byte> buffer = fill_buffer(queued.request);
   executor_for(queued.request, queued.choice).run(*channel_, buffer, wait);
   take_result(queued.request, buffer);
+  // A rank that only sends may be done before the others come.
+  engine_->wait_agreed(queued.announcement, wait);
 }
 
 void PlannedCollectives::sleep(std::unique_lock<std::mutex>& lock, Duration limit) {

@@ -25,7 +25,11 @@ namespace rondo {
 // Plans run one after the other, in the order in which they were started: on the thread of who waits for one,
 // or on a helper thread, so that what was started ends though its rank is elsewhere. Their sums may be added
 // in another order than the engine's (docs/algorithms.md), unless the group is deterministic. Any thread;
-// collectives in the same order on all ranks. The first error of communication is final for all plans.
+// collectives in the same order on all ranks. The first error of communication is final for the group.
+//
+// Each is announced by an operation of the engine that moves no data (CollectiveRequest::by_plan), when it is
+// started. So the engine's order of calls counts plans, and its ranks find out where they disagree, whether
+// they wait in the engine, in the plan, or for the others to come to a plan that is done here.
 class PlannedCollectives {
  public:
   // Collective over the store: rank 0 says what it has measured (tuning_path()), what was set by hand and
@@ -66,7 +70,7 @@ class PlannedCollectives {
     CollectiveRequest request;
     Owner owner;
     collective::Choice choice;
-    std::uint64_t behind;  // so many collectives of the engine were started before
+    std::uint64_t announcement;  // the engine's sequence number of what tells the peers of this one
     Deadline deadline;
   };
 
@@ -102,6 +106,7 @@ class PlannedCollectives {
   // By operation, type, reduction, root, bytes and algorithm. A training job has few.
   using Key = std::tuple<OperationKind, DType, Reduction, int, std::uint64_t, std::string>;
   std::map<Key, std::unique_ptr<collective::Executor>> executors_;
+  std::uint64_t announcement_ = 0;  // of the one that is run
   std::vector<std::byte> scratch_;  // where pieces do not lie as a plan wants them
 
   std::mutex mutex_;  // protects what follows

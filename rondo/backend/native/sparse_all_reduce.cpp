@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "rondo/backend/engine/dense_tensor.h"
 #include "rondo/base/error.h"
@@ -25,7 +26,7 @@ at::Tensor gathered(Engine& engine, const at::Tensor& own, Duration timeout) {
   request.elements = static_cast<std::uint64_t>(own.numel()) * element.per_element;
   request.input.base = static_cast<std::byte*>(own.data_ptr());
   request.output = {static_cast<std::byte*>(all.data_ptr()), request.bytes(), {}};
-  engine.run(std::move(request), timeout);
+  engine.run(std::move(request), timeout, std::pair(own, all));
   return all;
 }
 

@@ -47,7 +47,8 @@ Engine::~Engine() {
   }
   // Rather never freed than freed under a peer's hands: it may be continued.
   // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): a process without memory for this ends anyway
-  if (!unsafe_.empty() && !peers_.hands_off(Duration::zero())) new Owners(std::move(unsafe_));
+  if (!unsafe_.empty() && !peers_.hands_off(Duration::zero()))
+    new std::vector<std::shared_ptr<void>>(std::move(unsafe_));
 }
 
 void Engine::check(const CollectiveRequest& request) const {
@@ -81,9 +82,11 @@ std::uint64_t Engine::start(CollectiveRequest request, std::shared_ptr<Operation
                             Deadline deadline) {
   check(request);
   const Visit visit(*this);
+  // Who runs the plan looks after it.
+  const bool looked_after = request.by_plan;
   const std::uint64_t sequence = enqueue(std::move(request), std::move(owner), deadline);
   advance();
-  if (anything_under_way()) call_helper();
+  if (anything_under_way() && !looked_after) call_helper();
   return sequence;
 }
 
@@ -250,6 +253,65 @@ bool Engine::completed(const Message& message) {
   throw_if_failed();
   advance();
   return message.done;
+}
+
+bool Engine::agreed(std::uint64_t sequence) {
+  const std::lock_guard lock(mutex_);
+  if (completed_ > sequence) return true;
+  throw_if_failed();
+  if (operations_.empty() || operations_.front().operation.sequence() != sequence) return false;
+  Operation& operation = operations_.front().operation;
+  if (!operation.described()) {
+    std::uint64_t& slot_end = slot_end_ticket_[sequence % kSlots];
+    if (!operation.describe(slot_end, least_consumed())) return false;
+    slot_end = operation.end_ticket();
+    peers_.notify_peers();
+  }
+  operation.work();
+  operation.take();
+  if (!operation.complete()) return false;
+  operations_.pop_front();
+  ++completed_;
+  peers_.notify_peers();
+  return true;
+}
+
+void Engine::wait_agreed(std::uint64_t sequence, const Wait& wait) {
+  for (int i = 0; i < spin_limit_; ++i) {
+    if (agreed(sequence)) return;
+    relax_processor();
+  }
+  const Deadline deadline = wait.deadline.is_never() ? Deadline::after(options().timeout) : wait.deadline;
+  const TimePoint began = Clock::now();
+  RankSegment& own = peers_.own();
+  while (!agreed(sequence)) {
+    throw_if_broken();
+    if (wait.cancel != nullptr && wait.cancel->cancelled())
+      throw CancelledError("a collective by a plan was cancelled");
+    if (deadline.passed()) {
+      const std::lock_guard lock(mutex_);
+      std::vector<int> missing;
+      const std::string what = describe_collective(sequence, missing);
+      throw late(what, to_string(Clock::now() - began), missing);
+    }
+    if (Clock::now() - began < kYieldTime) {
+      sched_yield();
+      continue;
+    }
+    {
+      // It looks whether the peers still live, and announces what ends meanwhile on its own thread: here what
+      // an owner does could wait for the plan.
+      const std::lock_guard lock(mutex_);
+      call_helper();
+    }
+    // As in wait_until: peers ring after they publish and find `sleeping` set, the look in between closes the
+    // gap.
+    const std::uint32_t wakeup = own.wakeup.load();
+    own.sleeping.fetch_add(1);
+    if (!agreed(sequence))
+      futex_wait(own.wakeup, wakeup, std::min<Duration>(kSleepTime, deadline.remaining()));
+    own.sleeping.fetch_sub(1);
+  }
 }
 
 std::uint64_t Engine::sequence() {

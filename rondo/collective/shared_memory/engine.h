@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "rondo/base/cancel.h"
+#include "rondo/base/error.h"
 #include "rondo/collective/shared_memory/helper_thread.h"
 #include "rondo/collective/shared_memory/message.h"
 #include "rondo/collective/shared_memory/operation.h"
@@ -24,7 +25,7 @@ namespace rondo::shared_memory {
 // its peer has left in order is that message's alone.
 //
 // Buffers belong to the operation's owner (owner.h), where one is given, until the operation has ended on
-// this rank; otherwise to the caller, until wait() has returned or thrown.
+// this rank; otherwise to the caller, until wait() has returned, or has thrown and keep() has them.
 class Engine {
  public:
   Engine(Store& store, const GroupOptions& options, std::shared_ptr<SharedArena> arena);
@@ -56,6 +57,29 @@ class Engine {
   void wait(std::uint64_t sequence, const Wait& wait);
   // start() and wait() in one, as fast as can be; `timeout` counts once it waits. Throws what either throws.
   void run(CollectiveRequest request, Duration timeout);
+  // The same; a copy of `memory`, which shares the buffers, goes to keep() after an error.
+  template <class Memory>
+  void run(CollectiveRequest&& request, Duration timeout, const Memory& memory) {
+    try {
+      run(std::move(request), timeout);
+    } catch (...) {
+      keep(std::make_shared<Memory>(memory));
+      throw;
+    }
+  }
+  // After an error: holds the buffers of an operation without an owner where a peer was stopped inside this
+  // rank's memory, as long as it may be continued; lets go of them at once where none was.
+  void keep(std::shared_ptr<void> memory);
+
+  // Of a collective by_plan behind which all before it have completed; it needs no wait(). Whether all ranks
+  // have started it, which then completes it. Moves on nothing else, so that no owner hears of anything.
+  // Throws MismatchError where ranks differ, which abort() has to tell the peers.
+  bool agreed(std::uint64_t sequence);
+  // Returns when they have, and throws what wait() would, with the same duty.
+  void wait_agreed(std::uint64_t sequence, const Wait& wait);
+  // Throws the error that is final here, or what a peer has announced.
+  void throw_if_broken() const;
+
   // Number of collectives started.
   std::uint64_t sequence();
 
@@ -69,6 +93,8 @@ class Engine {
 
   // Makes all later and all waiting calls fail with `reason`, here and on the peers.
   void abort(const std::string& reason);
+  // With this error here, and what describe_failure() makes of it on the peers.
+  void abort(const std::exception_ptr& error);
   // Makes all later calls on this rank fail with `reason`. Receives that nobody has sent to end with it;
   // other things under way get kLeavePatience to complete, during which this waits. If they do not, that is a
   // failure, which the peers are told; otherwise they are told nothing.
@@ -126,6 +152,7 @@ class Engine {
   // How often in a row each rank was seen stopped.
   using StoppedCounts = std::vector<int>;
   void throw_if_stopped(StoppedCounts& counts, const std::string& what, const std::vector<int>& missing);
+  TimeoutError late(const std::string& what, const std::string& after, const std::vector<int>& missing) const;
   [[noreturn]] void time_out(const std::string& what, const std::string& after,
                              const std::vector<int>& missing);
   std::string describe_collective(std::uint64_t sequence, std::vector<int>& missing) const;
@@ -150,11 +177,12 @@ class Engine {
   std::uint64_t known_least_consumed_ = 0;
   std::exception_ptr failure_;
   int spin_limit_;
-  Owners unannounced_;          // of what has ended
-  Owners unsafe_;               // of what has ended in an error while a peer was stopped inside its memory
-  std::uint64_t visits_ = 0;    // calls of the rank's threads so far
-  int waiting_ = 0;             // threads inside wait_until
-  bool helper_sleeps_ = false;  // until it is woken
+  Owners unannounced_;                         // of what has ended
+  bool hands_off_ = true;                      // no peer was stopped inside this rank's memory when it failed
+  std::vector<std::shared_ptr<void>> unsafe_;  // else: what has ended in that error, with its buffers
+  std::uint64_t visits_ = 0;                   // calls of the rank's threads so far
+  int waiting_ = 0;                            // threads inside wait_until
+  bool helper_sleeps_ = false;                 // until it is woken
   const int process_;
   std::unique_ptr<HelperThread> helper_;  // from the first operation that a call leaves under way
 };

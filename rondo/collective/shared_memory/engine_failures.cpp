@@ -16,10 +16,10 @@ void Engine::give_up(const std::exception_ptr& error, const ChannelFailure& fail
   if (failure_) return;
   failure_ = error;
   peers_.announce_failure(failure);
-  const bool safe = peers_.hands_off(options().stopped_grace);
+  hands_off_ = peers_.hands_off(options().stopped_grace);
   for (UnderWay& under_way : operations_) {
     if (under_way.owner == nullptr) continue;
-    if (!safe) unsafe_.push_back(under_way.owner);
+    if (!hands_off_) unsafe_.push_back(under_way.owner);
     ended(std::move(under_way.owner), error);
   }
   operations_.clear();
@@ -30,9 +30,19 @@ void Engine::give_up(const std::exception_ptr& error, const ChannelFailure& fail
   messages_.end_all(error);
 }
 
+void Engine::keep(std::shared_ptr<void> memory) {
+  const std::lock_guard lock(mutex_);
+  if (!hands_off_) unsafe_.push_back(std::move(memory));
+}
+
 void Engine::abort(const std::string& reason) {
   const Visit visit(*this);
   give_up(std::make_exception_ptr(CancelledError(reason)), {ChannelFailure::Kind::other, rank(), reason});
+}
+
+void Engine::abort(const std::exception_ptr& error) {
+  const Visit visit(*this);
+  give_up(error, describe_failure(error, rank()));
 }
 
 void Engine::close(const std::string& reason) { leave(reason, kLeavePatience); }
@@ -105,18 +115,31 @@ void Engine::throw_if_stopped(StoppedCounts& counts, const std::string& what,
   }
 }
 
-void Engine::time_out(const std::string& what, const std::string& after, const std::vector<int>& missing) {
+void Engine::throw_if_broken() const {
+  const std::lock_guard lock(mutex_);
+  throw_if_failed();
+  for (int r = 0; r < size(); ++r) {
+    if (r != rank() && peers_.segment(r).state.load() == RankState::failed)
+      throw_failure(str(peers_.who(r), " failed: "), peers_.failure_of(r));
+  }
+}
+
+TimeoutError Engine::late(const std::string& what, const std::string& after,
+                          const std::vector<int>& missing) const {
   std::vector<std::string> names;
   for (const int r : missing) names.push_back(peers_.who(r));
   std::vector<int> arrived;
   for (int r = 0; r < size(); ++r) {
     if (std::find(missing.begin(), missing.end(), r) == missing.end()) arrived.push_back(r);
   }
-  fail(std::make_exception_ptr(
-      TimeoutError(str(what, " on ", peers_.self(), " timed out after ", after,
-                       ": arrived: ", join(arrived, ", "), "; missing: ", join(names, ", "),
-                       ". A missing rank is stopped, stuck, or slower than the timeout allows."),
-                   missing)));
+  return {str(what, " on ", peers_.self(), " timed out after ", after, ": arrived: ", join(arrived, ", "),
+              "; missing: ", join(names, ", "),
+              ". A missing rank is stopped, stuck, or slower than the timeout allows."),
+          missing};
+}
+
+void Engine::time_out(const std::string& what, const std::string& after, const std::vector<int>& missing) {
+  fail(std::make_exception_ptr(late(what, after, missing)));
 }
 
 std::string Engine::describe_collective(std::uint64_t sequence, std::vector<int>& missing) const {

@@ -35,7 +35,8 @@ struct OperationHeader {
   OperationKind kind;
   DType type;
   Reduction reduction;
-  std::uint8_t weighted;
+  std::uint8_t weighted : 1;
+  std::uint8_t by_plan : 1;  // announces a call whose data the engine does not move
   std::int32_t root;
   std::uint64_t elements;
   // Position of the registered input in the owner's arena, or kNotRegistered: then the data goes through

@@ -56,7 +56,7 @@ class AddressPerRank {
 
 bool agree(const OperationHeader& a, const OperationHeader& b) {
   return a.kind == b.kind && a.type == b.type && a.reduction == b.reduction && a.weighted == b.weighted &&
-         a.root == b.root && a.elements == b.elements;
+         a.by_plan == b.by_plan && a.root == b.root && a.elements == b.elements;
 }
 
 }  // namespace
@@ -67,7 +67,7 @@ Operation::Operation(CollectiveRequest request, std::uint64_t sequence, std::uin
       sequence_(sequence),
       first_ticket_(first_ticket),
       peers_(peers),
-      piece_bytes_(request_.bytes()),
+      piece_bytes_(request_.by_plan ? 0 : request_.bytes()),
       pieces_in_(has_piece_per_rank(request_.kind) ? static_cast<std::size_t>(peers.size()) : 1) {
   chunk_bytes_ = kChunkBytes / pieces_in_ / kCacheLine * kCacheLine;
   chunks_ = std::max<std::uint64_t>(1, (piece_bytes_ + chunk_bytes_ - 1) / chunk_bytes_);
@@ -88,14 +88,14 @@ Operation::Operation(CollectiveRequest request, std::uint64_t sequence, std::uin
 }
 
 bool Operation::rank_posts(int rank) const {
-  if (request_.kind == OperationKind::barrier) return false;
+  if (request_.kind == OperationKind::barrier || request_.by_plan) return false;
   return !comes_from_root(request_.kind) || rank == request_.root;
 }
 
 bool Operation::this_rank_posts() const { return rank_posts(peers_.rank()); }
 
 bool Operation::this_rank_works() const {
-  return !reads_at_root_only(request_.kind) || peers_.rank() == request_.root;
+  return !request_.by_plan && (!reads_at_root_only(request_.kind) || peers_.rank() == request_.root);
 }
 
 Slot& Operation::slot_of(int rank) const { return peers_.segment(rank).slots[sequence_ % kSlots]; }
@@ -192,14 +192,15 @@ void Operation::copy_in(std::uint64_t chunk) {
 
 void Operation::publish_slot() {
   Slot& slot = slot_of(peers_.rank());
-  slot.header.kind = request_.kind;
-  slot.header.type = request_.type;
-  slot.header.reduction = request_.reduction;
-  slot.header.weighted = request_.weighted ? 1 : 0;
-  slot.header.root = request_.root;
-  slot.header.elements = request_.elements;
-  slot.header.arena_offset = registered_ ? peers_.arena_offset(request_.input.base) : kNotRegistered;
-  slot.header.weight = request_.weight;
+  slot.header = {.kind = request_.kind,
+                 .type = request_.type,
+                 .reduction = request_.reduction,
+                 .weighted = request_.weighted,
+                 .by_plan = request_.by_plan,
+                 .root = request_.root,
+                 .elements = request_.elements,
+                 .arena_offset = registered_ ? peers_.arena_offset(request_.input.base) : kNotRegistered,
+                 .weight = request_.weight};
   slot.sequence.store(sequence_ + 1);
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "rondo/backend/collectives.h"
+#include "rondo/nn/gradient_values.h"
 #include "rondo/parallel/ddp/ddp_state.h"
 #include "rondo/parallel/ddp/hooks/registry.h"
 
@@ -20,7 +21,7 @@ bool any_trained(const std::vector<ModelTensor>& parameters) {
 double square_of_gradients(const std::vector<ModelTensor>& parameters) {
   double sum = 0;
   for (const ModelTensor& parameter : parameters) {
-    const at::Tensor& gradient = parameter.tensor.grad();
+    const at::Tensor gradient = gradient_values(parameter.tensor);
     if (!gradient.defined()) continue;
     const auto norm = gradient.norm().item<double>();
     sum += norm * norm;
@@ -93,7 +94,8 @@ double ExpertModel::clip_gradients(double max_norm) {
   if (factor >= 1) return norm;
   for (const std::vector<ModelTensor>* parameters : {&dense, &experts}) {
     for (const ModelTensor& parameter : *parameters) {
-      if (parameter.tensor.grad().defined()) parameter.tensor.mutable_grad().detach().mul_(factor);
+      const at::Tensor gradient = gradient_values(parameter.tensor);
+      if (gradient.defined()) gradient.detach().mul_(factor);
     }
   }
   return norm;

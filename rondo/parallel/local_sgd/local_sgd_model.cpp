@@ -12,6 +12,7 @@
 #include "rondo/base/text.h"
 #include "rondo/parallel/ddp/coalesced_broadcast.h"
 #include "rondo/parallel/ddp/model_agreement.h"
+#include "rondo/parallel/gradients/gradient_path.h"
 
 namespace rondo {
 namespace {
@@ -87,10 +88,20 @@ void LocalSgdModel::finish_backward() {
 void LocalSgdModel::combine_gradients() {
   if (group_.size() == 1) return;
   const torch::NoGradGuard no_grad;
+  std::vector<at::Tensor> trained;
+  std::vector<bool> has_gradient;
+  for (const at::Tensor& parameter : parameters_of(tensors_)) {
+    if (!parameter.requires_grad()) continue;
+    trained.push_back(parameter);
+    has_gradient.push_back(parameter.grad().defined());
+  }
+  // A parameter that no rank has used keeps no gradient: the optimizer leaves it as it is.
+  const std::vector<int> ranks_with_gradient = count_ranks(has_gradient, group_);
   std::vector<at::Tensor> gradients;
   std::int64_t bytes = 0;
-  for (at::Tensor& parameter : parameters_of(tensors_)) {
-    if (!parameter.requires_grad()) continue;
+  for (std::size_t i = 0; i < trained.size(); ++i) {
+    const at::Tensor& parameter = trained[i];
+    if (ranks_with_gradient[i] == 0) continue;
     if (!parameter.grad().defined()) parameter.mutable_grad() = torch::zeros_like(parameter);
     if (parameter.grad().is_sparse()) {
       throw UsageError(str("strategy local_sgd averages dense gradients in its synchronous steps; make the ",

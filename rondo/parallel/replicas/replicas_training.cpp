@@ -186,8 +186,10 @@ void ReplicasTraining::spread_from_first() {
     if (MasterWeights* const masters = first.precision().master_weights())
       copy_values(masters->module(), other.precision().master_weights()->module());
     other.precision().restore(first.precision().state());
-    const bool compiled = first.is_compiled() && !settings_.central_variables;
-    if (compiled && !first.optimizer().state().empty()) copy_optimizer(first.optimizer(), other.optimizer());
+    if (!first.is_compiled() || settings_.central_variables) continue;
+    // What another replica remembers of a parameter of which the first one remembers nothing would stay.
+    other.optimizer().state().clear();
+    if (!first.optimizer().state().empty()) copy_optimizer(first.optimizer(), other.optimizer());
   }
 }
 

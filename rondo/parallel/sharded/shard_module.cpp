@@ -1,6 +1,7 @@
 #include "rondo/parallel/sharded/shard_module.h"
 
 #include <map>
+#include <typeinfo>
 
 namespace rondo {
 
@@ -24,6 +25,11 @@ std::shared_ptr<torch::nn::Module> make_parameter_module(const std::vector<Model
                                parameter.tensor.requires_grad());
   }
   return root;
+}
+
+// What computes is of a class that derives from torch::nn::Module.
+bool is_parameter_module(const torch::nn::Module& module) {
+  return typeid(module) == typeid(torch::nn::Module);
 }
 
 }  // namespace rondo

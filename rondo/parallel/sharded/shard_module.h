@@ -15,4 +15,7 @@ namespace rondo {
 // model. The tensors are registered as they are.
 std::shared_ptr<torch::nn::Module> make_parameter_module(const std::vector<ModelTensor>& parameters);
 
+// Whether `module` may be of that kind: it has no forward, so it cannot have units of its own.
+bool is_parameter_module(const torch::nn::Module& module);
+
 }  // namespace rondo

@@ -25,7 +25,8 @@ using Table = OptionsOf<ShardedOptions>;
 int parse_reshard_after_forward(const std::string& text, const std::string& what) {
   if (text == "true") return 0;
   if (text == "false") return 1;
-  const bool digits = !text.empty() && text.size() < 7 && text.find_first_not_of("0123456789") == text.npos;
+  const bool digits =
+      !text.empty() && text.size() < 7 && text.find_first_not_of("0123456789") == std::string::npos;
   const int ranks = digits ? std::stoi(text) : 0;
   if (ranks < 1) throw UsageError(str(what, " ", text, " is neither true, false nor a number of ranks"));
   return ranks;
@@ -37,8 +38,8 @@ std::string reshard_text(int ranks) {
 
 std::vector<std::string> offloaded(const OffloadOptions& options) {
   std::vector<std::string> what;
-  if (options.parameters) what.push_back("parameters");
-  if (options.optimizer) what.push_back("optimizer");
+  if (options.parameters) what.emplace_back("parameters");
+  if (options.optimizer) what.emplace_back("optimizer");
   return what;
 }
 

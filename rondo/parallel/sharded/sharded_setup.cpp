@@ -121,7 +121,10 @@ ShardedSetup::ShardedSetup(torch::nn::Module& module, const ModelTensors& tensor
   environment.policy = options.mixed_precision;
   environment.uncast = uncast_parameters(module, options.mixed_precision);
   prepare_offload(tensors, context.rank(), options.offload);
-  group_units(units_without(module, options.ignored), make_plan, context, options);
+  std::vector<ModelUnit> model_units = units_without(module, options.ignored);
+  // A stage of a pipeline is one unit along data, whatever its layers are.
+  const bool could_have_units = !is_parameter_module(module);
+  group_units(std::move(model_units), make_plan, context, options, could_have_units);
   // A plan has counted every buffer.
   buffers.keep_free(!launches);
   make_queue(context, options);
@@ -175,7 +178,7 @@ void ShardedSetup::prepare_offload(const ModelTensors& tensors, int rank, const 
 }
 
 void ShardedSetup::group_units(std::vector<ModelUnit> model_units, const PlanMaker& make_plan,
-                               const Context& context, const ShardedOptions& options) {
+                               const Context& context, const ShardedOptions& options, bool could_have_units) {
   std::vector<cost::PlannedUnit> known;
   std::vector<std::string> names;
   for (const ModelUnit& unit : model_units) {
@@ -186,7 +189,8 @@ void ShardedSetup::group_units(std::vector<ModelUnit> model_units, const PlanMak
   std::vector<Sharding> shardings;
   for (const std::string& name : names) shardings.push_back(plan.find(name)->choice.strategy);
   const bool in_buckets = in_background && !plan.schedule && shardings.front() == Sharding::ddp;
-  if (model_units.size() == 1 && model_units.front().state == nullptr && !in_buckets && context.rank() == 0) {
+  const bool is_one_unit = model_units.size() == 1 && model_units.front().state == nullptr;
+  if (is_one_unit && could_have_units && !in_buckets && context.rank() == 0) {
     log::warning("the model has no rondo::Unit, so it is one unit: all ",
                  to_string(Bytes{model_units.front().parameter_bytes()}),
                  " of its parameters are gathered and reduced at once, and neither memory nor communication "

@@ -17,8 +17,8 @@ class EarlyStopping final : public Callback {
     double minimum_change = 0;      // smaller improvements do not count
     bool larger_is_better = false;  // whether the metric is to rise
     // A copy of the weights of the best pass is kept in memory (on each rank what it has of them), and
-    // training ends with these, unless it is pre-empted. A resumed run knows the weights of its own passes
-    // only.
+    // training ends with these and their figures, unless it is pre-empted. A resumed run knows the weights of
+    // its own passes only; when the best one was before, it ends with its last weights and a warning.
     bool restore_best = false;
   };
   // Nothing is watched before the first validation.
@@ -29,6 +29,7 @@ class EarlyStopping final : public Callback {
   std::string name() const override { return "early_stopping"; }
   // Throws UsageError when the trainer computes no such metric.
   void on_validation_end(Trainer& trainer, const ValidationRecord& record) override;
+  void on_step_end(Trainer&, const StepRecord&) override { has_restored_ = false; }
   void on_train_end(Trainer& trainer, const FitResult& result) override;
   bool wants_to_stop() const override { return passes_without_improvement_ >= options_.patience; }
   nlohmann::json state() const override;
@@ -39,6 +40,8 @@ class EarlyStopping final : public Callback {
   BestFigure best_;
   int passes_without_improvement_ = 0;
   WeightsCopy best_weights_;  // with restore_best
+  std::map<std::string, double> best_validation_;
+  bool has_restored_ = false;  // the weights are the best ones since a training has ended
 };
 
 }  // namespace rondo

@@ -1,5 +1,7 @@
 #include "rondo/train/callbacks/memory_report.h"
 
+#include <utility>
+
 #include "rondo/backend/collectives.h"
 #include "rondo/format/file.h"
 #include "rondo/train/trainer.h"
@@ -31,6 +33,7 @@ nlohmann::json to_json(const MemoryPeak& peak) {
 }
 
 void MemoryReport::on_train_end(Trainer& trainer, const FitResult&) {
+  if (!std::exchange(has_stepped_, false)) return;
   const Context& context = trainer.strategy().context();
   nlohmann::json mine = to_json(replica_memory_tracker().peak());
   mine["rank"] = context.rank();

@@ -7,9 +7,10 @@
 
 namespace rondo {
 
-void ModelCheckpoint::on_train_begin(Trainer&, const FitOutline& outline) {
+void ModelCheckpoint::on_train_begin(Trainer& trainer, const FitOutline& outline) {
   // What a validation that was due changes is not in the checkpoint yet.
   saved_step_ = outline.validation_due ? -1 : outline.first_step;
+  replaced_ = trainer.times_replaced();
 }
 
 void ModelCheckpoint::on_epoch_end(Trainer&, const EpochRecord& record) {
@@ -42,12 +43,14 @@ void ModelCheckpoint::restore(const nlohmann::json& state) {
 
 void ModelCheckpoint::save(Trainer& trainer) {
   due_ = false;
-  if (saved_step_ == trainer.position().step) return;
+  if (saved_step_ == trainer.position().step && replaced_ == trainer.times_replaced()) return;
   trainer.save(options_.directory, SaveOptions{.keep = options_.keep,
                                                .in_parts = options_.in_parts,
                                                .in_background = options_.in_background,
-                                               .incremental = options_.incremental});
+                                               .incremental = options_.incremental,
+                                               .of_validation = !options_.best_of.empty()});
   saved_step_ = trainer.position().step;
+  replaced_ = trainer.times_replaced();
 }
 
 }  // namespace rondo

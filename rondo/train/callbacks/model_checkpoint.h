@@ -11,7 +11,7 @@ namespace rondo {
 // Saves checkpoints at intervals, at the end of training, and when training is pre-empted: when everything of
 // the step has happened, so that a resumed run begins with the next one. One that cannot be written is a
 // warning, and training goes on; the last one is an error. Or, with `best_of`, after each validation that was
-// better than all before.
+// better than all before: then of the weights that were validated.
 class ModelCheckpoint final : public Callback {
  public:
   // Where checkpoints go, and how often.
@@ -49,6 +49,7 @@ class ModelCheckpoint final : public Callback {
   BestFigure best_;
   bool due_ = false;  // an interval has ended with this step, or the figure is the best
   std::int64_t saved_step_ = -1;
+  std::int64_t replaced_ = 0;  // Trainer::times_replaced() of what is saved
 };
 
 }  // namespace rondo

@@ -7,8 +7,8 @@
 namespace rondo {
 
 std::function<void(TraceSpan)> Timeline::sink() {
-  return [this](TraceSpan event) {
-    if (writer_) writer_->add(std::move(event));
+  return [this](const TraceSpan& event) {
+    if (writer_) writer_->add(event);
   };
 }
 
@@ -20,10 +20,15 @@ std::function<void(const TraceCounter&)> Timeline::memory_sink() {
 
 void Timeline::on_train_begin(Trainer& trainer, const FitOutline&) {
   clock_at_begin_ = read_clock(trainer.strategy().context());
+}
+
+void Timeline::on_step_begin(Trainer& trainer, std::int64_t /*step*/) {
+  if (writer_) return;
   writer_ = std::make_unique<TraceWriter>(run_directory_, trainer.strategy().context().rank());
 }
 
 void Timeline::on_train_end(Trainer& trainer, const FitResult&) {
+  if (!writer_) return;
   writer_.reset();
   const Context& context = trainer.strategy().context();
   const ClockReading at_end = read_clock(context);

@@ -10,7 +10,7 @@
 namespace rondo {
 
 // Writes trace.json: what each rank did when, for Perfetto or chrome://tracing. Give sink() to
-// FitOptions::trace.
+// FitOptions::trace. A fit without steps leaves the file as it is.
 class Timeline final : public Callback {
  public:
   // Trace.json lies in `run_directory`.
@@ -22,12 +22,13 @@ class Timeline final : public Callback {
   // Likewise, for FitOptions::trace_memory.
   std::function<void(const TraceCounter&)> memory_sink();
   void on_train_begin(Trainer& trainer, const FitOutline& outline) override;
+  void on_step_begin(Trainer& trainer, std::int64_t step) override;
   // Joins the ranks' parts, on one clock.
   void on_train_end(Trainer& trainer, const FitResult& result) override;
 
  private:
   std::filesystem::path run_directory_;
-  std::unique_ptr<TraceWriter> writer_;
+  std::unique_ptr<TraceWriter> writer_;  // from the first step on
   ClockReading clock_at_begin_;
 };
 

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdlib>
 #include <limits>
+#include <numeric>
 
 #include "rondo/backend/engine/module.h"
 #include "rondo/backend/mpi/module/element_types.h"
@@ -42,7 +43,7 @@ class MpiWork final : public c10d::Work {
 
   bool wait(std::chrono::milliseconds timeout) override {
     std::unique_lock lock(mutex_);
-    const Duration limit = timeout == kNoTimeout ? limit_ : Duration(timeout);
+    const Duration limit = timeout == kNoTimeout ? limit_ : bounded_duration(timeout);
     if (!cv_.wait_for(lock, limit, [this] { return completed_ || aborted_; }))
       throw TimeoutError(str(what_, " timed out after ", milliseconds(limit), " ms"), {});
     if (exception_) std::rethrow_exception(exception_);
@@ -71,12 +72,63 @@ const at::Tensor& only(const std::vector<at::Tensor>& tensors) {
   return tensors.front();
 }
 
-at::Tensor dense(const at::Tensor& tensor) { return tensor.detach().to(at::kCPU).contiguous(); }
+at::Tensor dense(const at::Tensor& tensor) {
+  return tensor.detach().to(at::kCPU).contiguous().resolve_conj().resolve_neg();
+}
+
+// Dense memory for what `tensor` is to hold.
+at::Tensor memory_like(const at::Tensor& tensor) {
+  return at::empty(tensor.sizes(), tensor.options().device(at::kCPU).requires_grad(false));
+}
 
 // What MPI is to write: the tensor itself where that is possible.
 at::Tensor place_for(const at::Tensor& tensor) {
-  if (tensor.device().is_cpu() && tensor.is_contiguous()) return tensor.detach();
-  return at::empty(tensor.sizes(), tensor.options().device(at::kCPU).requires_grad(false));
+  if (tensor.device().is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg())
+    return tensor.detach();
+  return memory_like(tensor);
+}
+
+// Of dense tensors; MPI forbids it of what it reads and what it writes.
+bool overlap(const at::Tensor& a, const at::Tensor& b) {
+  const auto begin = [](const at::Tensor& t) { return reinterpret_cast<std::uintptr_t>(t.const_data_ptr()); };
+  return begin(a) < begin(b) + b.nbytes() && begin(b) < begin(a) + a.nbytes();
+}
+
+bool is_piece_of(const at::Tensor& small, const at::Tensor& large, int ranks) {
+  return large.scalar_type() == small.scalar_type() && large.numel() == small.numel() * ranks;
+}
+
+void check_divides(const at::Tensor& large, const at::Tensor& small, int ranks, const char* operation) {
+  if (is_piece_of(small, large, ranks)) return;
+  throw UsageError(rondo::str("backend mpi: ", operation, ": ", large.sizes(), " ", large.scalar_type(),
+                              " is not ", ranks, " times ", small.sizes(), " ", small.scalar_type()));
+}
+
+// The one list, with a tensor of as many elements and the same type as `like` for each of the ranks.
+const std::vector<at::Tensor>& only_list(const std::vector<std::vector<at::Tensor>>& lists,
+                                         const at::Tensor& like, int ranks, const char* operation) {
+  if (lists.size() != 1 || lists.front().size() != static_cast<std::size_t>(ranks))
+    throw UsageError(str("backend mpi: ", operation, ": expected one list with a tensor for each rank"));
+  for (const at::Tensor& tensor : lists.front()) {
+    if (is_piece_of(tensor, like, 1)) continue;
+    throw UsageError(rondo::str("backend mpi: ", operation,
+                                ": all tensors must have one shape and dtype; found ", tensor.sizes(), " ",
+                                tensor.scalar_type(), " and ", like.sizes(), " ", like.scalar_type()));
+  }
+  return lists.front();
+}
+
+// How many rows of `tensor` belong to each rank: `splits`, or as many to each where it is empty.
+std::vector<std::int64_t> rows_by_rank(const at::Tensor& tensor, const std::vector<std::int64_t>& splits,
+                                       int ranks) {
+  const auto size = static_cast<std::size_t>(ranks);
+  const std::int64_t all = tensor.size(0);
+  const auto rows = splits.empty() ? std::vector<std::int64_t>(size, all / ranks) : splits;
+  const bool negative = std::any_of(rows.begin(), rows.end(), [](std::int64_t count) { return count < 0; });
+  if (rows.size() == size && !negative && std::accumulate(rows.begin(), rows.end(), std::int64_t{0}) == all)
+    return rows;
+  throw UsageError(str("backend mpi: all_to_all: a first dimension of ", all, " does not divide ",
+                       splits.empty() ? "equally" : "as the splits say", " among ", ranks, " ranks"));
 }
 
 void copy_back(const at::Tensor& tensor, const at::Tensor& from) {
@@ -168,7 +220,8 @@ MpiBackend::MpiBackend(const BackendRequest& request)
 }
 
 Duration MpiBackend::timeout(std::chrono::milliseconds of_call) const {
-  return of_call == c10d::kUnsetTimeout || of_call == kNoTimeout ? timeout_.load() : Duration(of_call);
+  const bool unset = of_call == c10d::kUnsetTimeout || of_call == kNoTimeout;
+  return unset ? timeout_.load() : bounded_duration(of_call);
 }
 
 MpiBackend::Work MpiBackend::start(Call call) {
@@ -181,7 +234,11 @@ MpiBackend::Work MpiBackend::start(Call call) {
     return std::vector<MPI_Request>{start()};
   };
   task->done = [work, conclude = std::move(call.conclude)](std::exception_ptr error) {
-    if (!error && conclude) conclude();
+    try {
+      if (!error && conclude) conclude();
+    } catch (...) {
+      error = std::current_exception();
+    }
     work->complete(error);
   };
   Runtime::instance().post(std::move(task));
@@ -258,19 +315,19 @@ MpiBackend::Work MpiBackend::reduce(Tensors& tensors, const c10d::ReduceOptions&
 
 MpiBackend::Work MpiBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                              const c10d::AllgatherOptions& options) {
-  if (output.numel() != input.numel() * getSize())
-    throw UsageError("backend mpi: all_gather: the output is not as large as all inputs");
-  const at::Tensor from = dense(input);
+  check_divides(output, input, getSize(), "all_gather");
+  at::Tensor from = dense(input);
   const at::Tensor target = output;
   const at::Tensor to = place_for(output);
+  const bool in_place = from.const_data_ptr() == static_cast<const std::byte*>(to.const_data_ptr()) +
+                                                     static_cast<std::size_t>(getRank()) * from.nbytes();
+  if (!in_place && overlap(from, to)) from = from.clone();
   return start({OpType::_ALLGATHER_BASE,
                 "all_gather",
                 [=, this] {
                   const ElementType type = element_type(from.scalar_type(), false);
                   const int count = count_of(from.numel(), type);
                   MPI_Request request = MPI_REQUEST_NULL;
-                  // MPI forbids that the two overlap.
-                  const bool in_place = from.is_alias_of(to);
                   check(MPI_Iallgather(in_place ? MPI_IN_PLACE : from.data_ptr(), count, type.type,
                                        to.data_ptr(), count, type.type, communicator_, &request),
                         "MPI_Iallgather");
@@ -284,9 +341,7 @@ MpiBackend::Work MpiBackend::_allgather_base(at::Tensor& output, at::Tensor& inp
 MpiBackend::Work MpiBackend::allgather(TensorLists& outputs, Tensors& inputs,
                                        const c10d::AllgatherOptions& options) {
   const at::Tensor from = dense(only(inputs));
-  if (outputs.size() != 1 || outputs.front().size() != static_cast<std::size_t>(getSize()))
-    throw UsageError("backend mpi: all_gather: expected one list with a tensor for each rank");
-  const Tensors targets = outputs.front();
+  const Tensors targets = only_list(outputs, from, getSize(), "all_gather");
   const at::Tensor to = at::empty({getSize(), from.numel()}, from.options());
   return start({OpType::ALLGATHER, "all_gather",
                 [=, this] {
@@ -307,7 +362,7 @@ MpiBackend::Work MpiBackend::gather(TensorLists& outputs, Tensors& inputs,
   const int root = static_cast<int>(options.rootRank);
   const bool at_root = getRank() == root;
   Tensors targets;
-  if (at_root) targets = outputs.at(0);
+  if (at_root) targets = only_list(outputs, from, getSize(), "gather");
   const at::Tensor to = at_root ? at::empty({getSize(), from.numel()}, from.options()) : at::Tensor();
   return start({OpType::GATHER, "gather",
                 [=, this] {
@@ -331,7 +386,8 @@ MpiBackend::Work MpiBackend::scatter(Tensors& outputs, TensorLists& inputs,
   at::Tensor from;
   if (at_root) {
     Tensors flat;
-    for (const at::Tensor& input : inputs.at(0)) flat.push_back(dense(input).flatten());
+    for (const at::Tensor& input : only_list(inputs, output, getSize(), "scatter"))
+      flat.push_back(dense(input).flatten());
     from = at::cat(flat);
   }
   return start({OpType::SCATTER, "scatter",
@@ -351,18 +407,19 @@ MpiBackend::Work MpiBackend::reduce_scatter(Tensors& outputs, TensorLists& input
                                             const c10d::ReduceScatterOptions& options) {
   at::Tensor output = only(outputs);
   Tensors flat;
-  for (const at::Tensor& input : inputs.at(0)) flat.push_back(dense(input).flatten());
+  for (const at::Tensor& input : only_list(inputs, output, getSize(), "reduce_scatter"))
+    flat.push_back(dense(input).flatten());
   at::Tensor all = at::cat(flat);
   return _reduce_scatter_base(output, all, options);
 }
 
 MpiBackend::Work MpiBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                   const c10d::ReduceScatterOptions& options) {
-  if (input.numel() != output.numel() * getSize())
-    throw UsageError("backend mpi: reduce_scatter: the input is not as large as all outputs");
+  check_divides(input, output, getSize(), "reduce_scatter");
   const at::Tensor from = dense(input);
   const at::Tensor target = output;
-  const at::Tensor to = from.is_alias_of(output) ? at::empty_like(output) : place_for(output);
+  at::Tensor to = place_for(output);
+  if (overlap(from, to)) to = memory_like(output);
   const c10d::ReduceOp op = options.reduceOp;
   return start({OpType::_REDUCE_SCATTER_BASE,
                 "reduce_scatter",
@@ -391,15 +448,15 @@ MpiBackend::Work MpiBackend::alltoall_base(at::Tensor& output, at::Tensor& input
     std::vector<int> counts;
     std::vector<int> begins;
   };
-  const int size = getSize();
+  if (input.scalar_type() != output.scalar_type())
+    throw UsageError("backend mpi: all_to_all: the input and the output must have one dtype");
   const ElementType type = element_type(input.scalar_type(), false);
-  const auto split = [&](const at::Tensor& tensor, const std::vector<std::int64_t>& rows) {
+  const auto split = [&](const at::Tensor& tensor, const std::vector<std::int64_t>& splits) {
     const std::int64_t row = tensor.size(0) == 0 ? 0 : tensor.numel() / tensor.size(0);
     auto result = std::make_shared<Split>();
     std::int64_t begin = 0;
-    for (int rank = 0; rank < size; ++rank) {
-      const std::int64_t count =
-          (rows.empty() ? tensor.size(0) / size : rows[static_cast<std::size_t>(rank)]) * row;
+    for (const std::int64_t rows : rows_by_rank(tensor, splits, getSize())) {
+      const std::int64_t count = rows * row;
       result->counts.push_back(count_of(count, type));
       result->begins.push_back(count_of(begin, type));
       begin += count;
@@ -410,7 +467,8 @@ MpiBackend::Work MpiBackend::alltoall_base(at::Tensor& output, at::Tensor& input
   const auto received = split(output, output_splits);
   const at::Tensor from = dense(input);
   const at::Tensor target = output;
-  const at::Tensor to = place_for(output);
+  at::Tensor to = place_for(output);
+  if (overlap(from, to)) to = memory_like(output);
   return start({OpType::ALLTOALL_BASE,
                 "all_to_all",
                 [=, this] {

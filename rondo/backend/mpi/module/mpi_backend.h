@@ -21,7 +21,7 @@ class MpiBackend final : public c10d::Backend {
   explicit MpiBackend(const BackendRequest& request);
 
   const std::string getBackendName() const override { return "mpi"; }
-  void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+  void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = bounded_duration(timeout); }
   void setSequenceNumberForGroup() override {}
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
 
