@@ -12,7 +12,6 @@
 #include "rondo/base/text.h"
 #include "rondo/parallel/ddp/coalesced_broadcast.h"
 #include "rondo/parallel/ddp/model_agreement.h"
-#include "rondo/parallel/gradients/gradient_path.h"
 
 namespace rondo {
 namespace {
@@ -88,34 +87,36 @@ void LocalSgdModel::finish_backward() {
 void LocalSgdModel::combine_gradients() {
   if (group_.size() == 1) return;
   const torch::NoGradGuard no_grad;
-  std::vector<at::Tensor> trained;
-  std::vector<bool> has_gradient;
+  std::vector<at::Tensor> trained, gradients;
+  std::vector<float> used;  // on this rank
+  std::int64_t bytes = 0;
   for (const at::Tensor& parameter : parameters_of(tensors_)) {
     if (!parameter.requires_grad()) continue;
-    trained.push_back(parameter);
-    has_gradient.push_back(parameter.grad().defined());
-  }
-  // A parameter that no rank has used keeps no gradient: the optimizer leaves it as it is.
-  const std::vector<int> ranks_with_gradient = count_ranks(has_gradient, group_);
-  std::vector<at::Tensor> gradients;
-  std::int64_t bytes = 0;
-  for (std::size_t i = 0; i < trained.size(); ++i) {
-    const at::Tensor& parameter = trained[i];
-    if (ranks_with_gradient[i] == 0) continue;
+    used.push_back(parameter.grad().defined() ? 1 : 0);
     if (!parameter.grad().defined()) parameter.mutable_grad() = torch::zeros_like(parameter);
     if (parameter.grad().is_sparse()) {
       throw UsageError(str("strategy local_sgd averages dense gradients in its synchronous steps; make the ",
                            "embedding's gradient dense (sparse = false), or train without such steps"));
     }
+    trained.push_back(parameter);
     gradients.push_back(parameter.grad());
     bytes += static_cast<std::int64_t>(parameter.grad().nbytes());
   }
+  if (trained.empty()) return;
+  // Which parameters any rank has used travels behind the last gradient.
+  at::Tensor used_by_any = torch::tensor(used).to(gradients.back().options());
+  gradients.push_back(used_by_any);
   announcement_.ensure_started();
   const double share = announcement_.gradient_weight(/*divide_by_active=*/false).scale;
   for (const Fragment& bucket : cut_into_fragments(gradients, divide_rounding_up(bytes, kGradientBytes), 0)) {
     at::Tensor sum = bucket.flat().mul_(share);
     all_reduce(sum, group_);
     bucket.assign(sum);
+  }
+  // A parameter that no rank has used keeps no gradient: the optimizer leaves it as it is.
+  used_by_any = used_by_any.to(at::kCPU, at::kFloat);
+  for (std::size_t i = 0; i < trained.size(); ++i) {
+    if (used_by_any[static_cast<std::int64_t>(i)].item<float>() == 0) trained[i].mutable_grad().reset();
   }
 }
 
