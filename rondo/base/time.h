@@ -29,6 +29,7 @@ class Deadline {
   // `duration` from now, or kLongestDuration. Not never(), in whose place some waits put a deadline of
   // theirs.
   static Deadline after(Duration duration) { return Deadline(Clock::now() + bounded_duration(duration)); }
+  // The same of a duration in any unit.
   template <class Rep, class Period>
   static Deadline after(std::chrono::duration<Rep, Period> duration) {
     return after(bounded_duration(duration));

@@ -17,7 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "mutate"))
 from mutations import seal  # noqa: E402
 
 MODEL = ["--model", "gpt-tiny", "--layers", "2", "--width", "32", "--context", "16", "--data-kind", "text", "--extensions", ".md",
-         "--batch-size", "2", "--log-every", "1", "--validation-fraction", "0", "--progress", "off", "--trace-steps", "0"]
+         "--batch-size", "2", "--input-sharding", "data", "--log-every", "1", "--validation-fraction", "0", "--progress", "off", "--trace-steps", "0"]
 
 
 @pytest.fixture
