@@ -51,7 +51,7 @@ int main(int argc, char** argv) {
   const auto prepared = strategy->prepare(model.ptr());           // rondo
   torch::optim::AdamW optimizer(prepared->module().parameters(),  // rondo: this rank's parts
                                 torch::optim::AdamWOptions(1e-2));
-  torch::manual_seed(static_cast<std::uint64_t>(2 + context.rank()));  // each rank has samples of its own
+  torch::manual_seed(2 + static_cast<std::uint64_t>(context.rank()));  // each rank has samples of its own
   for (int step = 0; step < 100; ++step) {
     const at::Tensor input = at::randn({16, 64});
     const at::Tensor target = input.narrow(1, 0, 8).sum(1, true);

@@ -136,7 +136,7 @@ fs::path CheckpointWriter::commit(int keep) {
   }
   sync_files();
   sync_directory(temporary_);
-  const fs::path final_path = root_ / checkpoint_name(manifest_.step);
+  fs::path final_path = root_ / checkpoint_name(manifest_.step);
   publish(final_path);
   prune_checkpoints(root_, keep, manifest_.step);
   return final_path;

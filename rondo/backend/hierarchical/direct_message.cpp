@@ -47,7 +47,7 @@ class DirectMessage final : public c10d::Work {
     copy_back();
   }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
-    const auto future = work_->getFuture();
+    auto future = work_->getFuture();
     if (!tensor_.copy_of.defined()) return future;
     return future->then(
         [tensor = tensor_](c10::ivalue::Future& done) {

@@ -182,7 +182,7 @@ HierarchicalBackend::HierarchicalBackend(const BackendRequest& request, const Op
                          "of the two out, or encode what ranks have (--codec)"));
   }
   pipeline_ = Pipeline::start(make_transports(request, options), options.window,
-                              [this](std::exception_ptr error) { return failure_.first(error); });
+                              [this](const std::exception_ptr& error) { return failure_.first(error); });
 }
 
 HierarchicalBackend::~HierarchicalBackend() { pipeline_->stop(); }
@@ -217,7 +217,7 @@ HierarchicalBackend::Work HierarchicalBackend::start(Call& call, std::chrono::mi
   job.header.compressed = call.compressed ? 1 : 0;
   const bool unset = timeout == c10d::kUnsetTimeout || timeout == kNoTimeout;
   job.deadline = Deadline::after(unset ? timeout_.load() : bounded_duration(timeout));
-  job.done = [work](std::exception_ptr error) { work->complete(error); };
+  job.done = [work](std::exception_ptr error) { work->complete(std::move(error)); };
   pipeline_->submit(std::move(job));
   return work;
 }

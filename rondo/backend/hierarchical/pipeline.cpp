@@ -35,7 +35,7 @@ Pipeline::Pipeline(std::unique_ptr<Transports> transports, int window, OnFailure
 
 std::shared_ptr<Pipeline> Pipeline::start(std::unique_ptr<Transports> transports, int window,
                                           OnFailure on_failure) {
-  const std::shared_ptr<Pipeline> made(new Pipeline(std::move(transports), window, std::move(on_failure)));
+  std::shared_ptr<Pipeline> made(new Pipeline(std::move(transports), window, std::move(on_failure)));
   made->first_ = replica_thread([made] { made->loop(&Pipeline::run_first); });
   made->second_ = replica_thread([made] { made->loop(&Pipeline::run_second); });
   return made;

@@ -46,9 +46,10 @@ Engine::~Engine() {
     helper_.reset();
   }
   // Rather never freed than freed under a peer's hands: it may be continued.
-  // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): a process without memory for this ends anyway
-  if (!unsafe_.empty() && !peers_.hands_off(Duration::zero()))
+  if (!unsafe_.empty() && !peers_.hands_off(Duration::zero())) {
+    // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): a process without memory for this ends anyway
     new std::vector<std::shared_ptr<void>>(std::move(unsafe_));
+  }
 }
 
 void Engine::check(const CollectiveRequest& request) const {

@@ -6,7 +6,7 @@
 namespace rondo {
 
 std::shared_ptr<torch::nn::Module> make_parameter_module(const std::vector<ModelTensor>& parameters) {
-  const auto root = std::make_shared<torch::nn::Module>("parameters");
+  auto root = std::make_shared<torch::nn::Module>("parameters");
   std::map<std::string, std::shared_ptr<torch::nn::Module>> modules = {{"", root}};
   for (const ModelTensor& parameter : parameters) {
     std::shared_ptr<torch::nn::Module> module = root;

@@ -31,7 +31,7 @@ class MpiWork final : public c10d::Work {
         what_(std::move(what)),
         future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {}
 
-  void complete(std::exception_ptr error) {
+  void complete(const std::exception_ptr& error) {
     finish(error);
     if (future_->completed()) return;
     if (error) {
@@ -123,7 +123,7 @@ std::vector<std::int64_t> rows_by_rank(const at::Tensor& tensor, const std::vect
                                        int ranks) {
   const auto size = static_cast<std::size_t>(ranks);
   const std::int64_t all = tensor.size(0);
-  const auto rows = splits.empty() ? std::vector<std::int64_t>(size, all / ranks) : splits;
+  auto rows = splits.empty() ? std::vector<std::int64_t>(size, all / ranks) : splits;
   const bool negative = std::any_of(rows.begin(), rows.end(), [](std::int64_t count) { return count < 0; });
   if (rows.size() == size && !negative && std::accumulate(rows.begin(), rows.end(), std::int64_t{0}) == all)
     return rows;
@@ -317,7 +317,6 @@ MpiBackend::Work MpiBackend::_allgather_base(at::Tensor& output, at::Tensor& inp
                                              const c10d::AllgatherOptions& options) {
   check_divides(output, input, getSize(), "all_gather");
   at::Tensor from = dense(input);
-  const at::Tensor target = output;
   const at::Tensor to = place_for(output);
   const bool in_place = from.const_data_ptr() == static_cast<const std::byte*>(to.const_data_ptr()) +
                                                      static_cast<std::size_t>(getRank()) * from.nbytes();
@@ -334,7 +333,7 @@ MpiBackend::Work MpiBackend::_allgather_base(at::Tensor& output, at::Tensor& inp
                   return request;
                 },
                 {output},
-                [=] { copy_back(target, to); },
+                [=, target = output] { copy_back(target, to); },
                 timeout(options.timeout)});
 }
 
@@ -417,7 +416,6 @@ MpiBackend::Work MpiBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor
                                                   const c10d::ReduceScatterOptions& options) {
   check_divides(input, output, getSize(), "reduce_scatter");
   const at::Tensor from = dense(input);
-  const at::Tensor target = output;
   at::Tensor to = place_for(output);
   if (overlap(from, to)) to = memory_like(output);
   const c10d::ReduceOp op = options.reduceOp;
@@ -433,7 +431,7 @@ MpiBackend::Work MpiBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor
                   return request;
                 },
                 {output},
-                [=, this] {
+                [=, this, target = output] {
                   if (op == c10d::ReduceOp::AVG) to.div_(getSize());
                   copy_back(target, to);
                 },
@@ -466,7 +464,6 @@ MpiBackend::Work MpiBackend::alltoall_base(at::Tensor& output, at::Tensor& input
   const auto sent = split(input, input_splits);
   const auto received = split(output, output_splits);
   const at::Tensor from = dense(input);
-  const at::Tensor target = output;
   at::Tensor to = place_for(output);
   if (overlap(from, to)) to = memory_like(output);
   return start({OpType::ALLTOALL_BASE,
@@ -480,7 +477,7 @@ MpiBackend::Work MpiBackend::alltoall_base(at::Tensor& output, at::Tensor& input
                   return request;
                 },
                 {output},
-                [=] { copy_back(target, to); },
+                [=, target = output] { copy_back(target, to); },
                 timeout(options.timeout)});
 }
 
