@@ -43,7 +43,7 @@ configure_package_config_file(cmake/rondoConfig.cmake.in "${CMAKE_CURRENT_BINARY
 write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/rondoConfigVersion.cmake"
                                  COMPATIBILITY SameMinorVersion)
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/rondoConfig.cmake" "${CMAKE_CURRENT_BINARY_DIR}/rondoConfigVersion.cmake"
-              cmake/FindLibtorch.cmake cmake/RondoModel.cmake cmake/FindXxhash.cmake cmake/FindZeroMQ.cmake
+              cmake/FindLibtorch.cmake cmake/RondoModel.cmake cmake/FindXxhash.cmake
         DESTINATION "${RONDO_PACKAGE_DIR}")
 
 # Every program under apps/, wherever its CMakeLists.txt puts it.

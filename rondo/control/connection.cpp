@@ -62,12 +62,13 @@ Connection::Connection(std::string address, const JobSecret& secret, std::string
   state.who = std::move(who);
   state.whom = std::move(whom);
   state.secret_origin = secret.origin();
-  state.context.reset(zmq_ctx_new());
-  state.socket.reset(zmq_socket(state.context.get(), ZMQ_DEALER));
+  state.context.reset(zeromq().ctx_new());
+  state.socket.reset(zeromq().socket(state.context.get(), ZMQ_DEALER));
   if (!state.socket) throw_zmq("ZeroMQ makes no socket");
   const ZmqSocket& socket = state.socket;
   std::array<char, 41> own_public{}, own_secret{};
-  if (zmq_curve_keypair(own_public.data(), own_secret.data()) != 0) throw_zmq("ZeroMQ makes no CURVE keys");
+  if (zeromq().curve_keypair(own_public.data(), own_secret.data()) != 0)
+    throw_zmq("ZeroMQ makes no CURVE keys");
   set_option(socket, ZMQ_CURVE_SERVERKEY, secret.public_key(), "the job's key");
   set_option(socket, ZMQ_CURVE_PUBLICKEY, std::string(own_public.data()), "a key of this process");
   set_option(socket, ZMQ_CURVE_SECRETKEY, std::string(own_secret.data()), "a key of this process");
@@ -78,10 +79,10 @@ Connection::Connection(std::string address, const JobSecret& secret, std::string
   set_option(socket, ZMQ_RECONNECT_IVL, again_ms, "reconnecting");
   set_option(socket, ZMQ_RECONNECT_IVL_MAX, slowest_again_ms, "reconnecting");
   constexpr const char* kEvents = "inproc://events";
-  zmq_socket_monitor(socket.get(), kEvents, ZMQ_EVENT_ALL);
-  state.events.reset(zmq_socket(state.context.get(), ZMQ_PAIR));
-  zmq_connect(state.events.get(), kEvents);
-  if (zmq_connect(socket.get(), str("tcp://", state.address).c_str()) != 0)
+  zeromq().socket_monitor(socket.get(), kEvents, ZMQ_EVENT_ALL);
+  state.events.reset(zeromq().socket(state.context.get(), ZMQ_PAIR));
+  zeromq().connect(state.events.get(), kEvents);
+  if (zeromq().connect(socket.get(), str("tcp://", state.address).c_str()) != 0)
     throw_zmq(str(state.who, " cannot connect to ", state.whom, " at ", state.address));
 }
 
@@ -111,11 +112,11 @@ std::string Connection::ask(const std::string& body, const Deadline& deadline) {
     losses = state.losses;
     // A message waits here, not in a queue of a connection that may never be.
     if (!sent && state.connected)
-      sent = zmq_send(state.socket.get(), framed.data(), framed.size(), ZMQ_DONTWAIT) >= 0;
+      sent = zeromq().send(state.socket.get(), framed.data(), framed.size(), ZMQ_DONTWAIT) >= 0;
     std::array<zmq_pollitem_t, 2> items = {zmq_pollitem_t{state.socket.get(), 0, ZMQ_POLLIN, 0},
                                            zmq_pollitem_t{state.events.get(), 0, ZMQ_POLLIN, 0}};
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline.remaining()).count();
-    zmq_poll(items.data(), 2, static_cast<long>(std::clamp<long long>(left, 1, sent ? 100 : 5)));
+    zeromq().poll(items.data(), 2, static_cast<long>(std::clamp<long long>(left, 1, sent ? 100 : 5)));
     ZmqMessage answer;
     if (answer.receive(state.socket, ZMQ_DONTWAIT)) {
       const std::string text = answer.text();

@@ -56,8 +56,8 @@ struct HttpPage::State {
   // An empty part closes the connection at once, with all that was not sent yet: so the client, who knows the
   // length of the answer, closes it, and only one that does not in a long while is cut off.
   void send(const std::string& peer, const std::string& bytes) {
-    if (zmq_send(socket.get(), peer.data(), peer.size(), ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0)
-      zmq_send(socket.get(), bytes.data(), bytes.size(), ZMQ_DONTWAIT);
+    if (zeromq().send(socket.get(), peer.data(), peer.size(), ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0)
+      zeromq().send(socket.get(), bytes.data(), bytes.size(), ZMQ_DONTWAIT);
   }
 
   void take(const std::string& peer, const std::string& bytes) {
@@ -81,7 +81,7 @@ struct HttpPage::State {
   void serve() {
     while (!ends.load(std::memory_order_relaxed)) {
       zmq_pollitem_t item{socket.get(), 0, ZMQ_POLLIN, 0};
-      if (zmq_poll(&item, 1, 100) <= 0) continue;
+      if (zeromq().poll(&item, 1, 100) <= 0) continue;
       ZmqMessage peer, bytes;
       if (!peer.receive(socket, ZMQ_DONTWAIT) || !peer.more() || !bytes.receive(socket, ZMQ_DONTWAIT))
         continue;
@@ -93,17 +93,17 @@ struct HttpPage::State {
 HttpPage::HttpPage(Options options, std::function<std::string()> text) : state_(std::make_unique<State>()) {
   state_->options = std::move(options);
   state_->text = std::move(text);
-  state_->context.reset(zmq_ctx_new());
-  state_->socket.reset(zmq_socket(state_->context.get(), ZMQ_STREAM));
+  state_->context.reset(zeromq().ctx_new());
+  state_->socket.reset(zeromq().socket(state_->context.get(), ZMQ_STREAM));
   if (!state_->socket) throw_zmq("ZeroMQ makes no socket");
   const ZmqSocket& socket = state_->socket;
   const int no_word_of_connections = 0;
   set_option(socket, ZMQ_STREAM_NOTIFY, no_word_of_connections, "silence about connections");
-  if (zmq_bind(socket.get(), str("tcp://", state_->options.address).c_str()) != 0)
+  if (zeromq().bind(socket.get(), str("tcp://", state_->options.address).c_str()) != 0)
     throw_zmq(str("cannot listen at ", state_->options.address));
   std::array<char, 256> endpoint{};
   std::size_t size = endpoint.size();
-  zmq_getsockopt(socket.get(), ZMQ_LAST_ENDPOINT, endpoint.data(), &size);
+  zeromq().getsockopt(socket.get(), ZMQ_LAST_ENDPOINT, endpoint.data(), &size);
   state_->url = str("http://", std::string_view(endpoint.data()).substr(6), state_->options.path);
   state_->thread = std::thread([state = state_.get()] { state->serve(); });
 }

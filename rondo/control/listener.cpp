@@ -15,8 +15,8 @@ struct Listener::State {
 
 Listener::Listener(const std::string& address, const JobSecret& secret, const Limits& limits)
     : state_(std::make_unique<State>()) {
-  state_->context.reset(zmq_ctx_new());
-  state_->socket.reset(zmq_socket(state_->context.get(), ZMQ_ROUTER));
+  state_->context.reset(zeromq().ctx_new());
+  state_->socket.reset(zeromq().socket(state_->context.get(), ZMQ_ROUTER));
   if (!state_->socket) throw_zmq("ZeroMQ makes no socket");
   // Who asks waits for the last answer, which a listener may give right before it ends.
   state_->socket.get_deleter().linger_ms = 2000;
@@ -31,11 +31,11 @@ Listener::Listener(const std::string& address, const JobSecret& secret, const Li
   const int beat_ms = 2000, silence_ms = 10000;
   set_option(socket, ZMQ_HEARTBEAT_IVL, beat_ms, "heartbeats");
   set_option(socket, ZMQ_HEARTBEAT_TIMEOUT, silence_ms, "heartbeats");
-  if (zmq_bind(socket.get(), str("tcp://", address).c_str()) != 0)
+  if (zeromq().bind(socket.get(), str("tcp://", address).c_str()) != 0)
     throw_zmq(str("cannot listen at ", address));
   std::array<char, 256> endpoint{};
   std::size_t size = endpoint.size();
-  zmq_getsockopt(socket.get(), ZMQ_LAST_ENDPOINT, endpoint.data(), &size);
+  zeromq().getsockopt(socket.get(), ZMQ_LAST_ENDPOINT, endpoint.data(), &size);
   state_->address = std::string(endpoint.data()).substr(6);  // behind "tcp://"
 }
 
@@ -46,7 +46,7 @@ const std::string& Listener::address() const { return state_->address; }
 std::optional<Request> Listener::receive(Duration patience) {
   zmq_pollitem_t item{state_->socket.get(), 0, ZMQ_POLLIN, 0};
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(patience).count();
-  if (zmq_poll(&item, 1, static_cast<long>(ms)) <= 0) return std::nullopt;
+  if (zeromq().poll(&item, 1, static_cast<long>(ms)) <= 0) return std::nullopt;
   Request request;
   int parts = 0;
   for (bool more = true; more; ++parts) {
@@ -67,8 +67,8 @@ bool Listener::answer(const Request& request, const std::string& body) {
   void* const socket = state_->socket.get();
   std::string framed(reinterpret_cast<const char*>(&request.number), sizeof request.number);
   framed += body;
-  return zmq_send(socket, request.peer.data(), request.peer.size(), ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0 &&
-         zmq_send(socket, framed.data(), framed.size(), ZMQ_DONTWAIT) >= 0;
+  return zeromq().send(socket, request.peer.data(), request.peer.size(), ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0 &&
+         zeromq().send(socket, framed.data(), framed.size(), ZMQ_DONTWAIT) >= 0;
 }
 
 }  // namespace rondo::control

@@ -4,13 +4,13 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zmq.h>
 
 #include <cctype>
 #include <cerrno>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/control/zeromq_library.h"
 
 namespace rondo::control {
 namespace {
@@ -130,14 +130,14 @@ std::string JobSecret::text() const {
 
 std::string JobSecret::secret_key() const {
   std::array<char, kKeyCharacters> key{};
-  zmq_z85_encode(key.data(), bytes_.data(), bytes_.size());
+  zeromq().z85_encode(key.data(), bytes_.data(), bytes_.size());
   return key.data();
 }
 
 std::string JobSecret::public_key() const {
   std::array<char, kKeyCharacters> key{};
-  if (zmq_curve_public(key.data(), secret_key().c_str()) != 0)
-    throw Error(str("ZeroMQ makes no CURVE key: ", zmq_strerror(zmq_errno())));
+  if (zeromq().curve_public(key.data(), secret_key().c_str()) != 0)
+    throw Error(str("ZeroMQ makes no CURVE key: ", zeromq().strerror(zeromq().last_error())));
   return key.data();
 }
 

@@ -1,13 +1,12 @@
 #pragma once
 
-#include <zmq.h>
-
 #include <memory>
 #include <string>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/control/listener.h"
+#include "rondo/control/zeromq_library.h"
 
 // Handles of ZeroMQ's C interface that close themselves.
 namespace rondo::control {
@@ -15,31 +14,31 @@ namespace rondo::control {
 // Waits for messages that are still to be sent as long as their sockets say.
 struct ZmqContextEnd {
   void operator()(void* context) const {
-    zmq_ctx_shutdown(context);
-    zmq_ctx_term(context);
+    zeromq().ctx_shutdown(context);
+    zeromq().ctx_term(context);
   }
 };
 struct ZmqSocketEnd {
   int linger_ms = 0;  // how long what was sent may take to leave when the socket is closed
   void operator()(void* socket) const {
-    zmq_setsockopt(socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
-    zmq_close(socket);
+    zeromq().setsockopt(socket, ZMQ_LINGER, &linger_ms, sizeof linger_ms);
+    zeromq().close(socket);
   }
 };
 using ZmqContext = std::unique_ptr<void, ZmqContextEnd>;
 using ZmqSocket = std::unique_ptr<void, ZmqSocketEnd>;
 
 [[noreturn]] inline void throw_zmq(const std::string& what) {
-  throw CommunicationError(str(what, ": ", zmq_strerror(zmq_errno())), {});
+  throw CommunicationError(str(what, ": ", zeromq().strerror(zeromq().last_error())), {});
 }
 
 template <class Value>
 void set_option(const ZmqSocket& socket, int option, const Value& value, const char* name) {
-  if (zmq_setsockopt(socket.get(), option, &value, sizeof value) != 0)
+  if (zeromq().setsockopt(socket.get(), option, &value, sizeof value) != 0)
     throw_zmq(str("ZeroMQ refuses ", name));
 }
 inline void set_option(const ZmqSocket& socket, int option, const std::string& value, const char* name) {
-  if (zmq_setsockopt(socket.get(), option, value.data(), value.size()) != 0)
+  if (zeromq().setsockopt(socket.get(), option, value.data(), value.size()) != 0)
     throw_zmq(str("ZeroMQ refuses ", name));
 }
 
@@ -53,17 +52,19 @@ inline void set_limits(const ZmqSocket& socket, const Limits& limits) {
 // A part of a message.
 class ZmqMessage {
  public:
-  ZmqMessage() { zmq_msg_init(&message_); }
+  ZmqMessage() { zeromq().msg_init(&message_); }
   ZmqMessage(const ZmqMessage&) = delete;
   ZmqMessage& operator=(const ZmqMessage&) = delete;
-  ~ZmqMessage() { zmq_msg_close(&message_); }
+  ~ZmqMessage() { zeromq().msg_close(&message_); }
 
   // False when none is there (with ZMQ_DONTWAIT) or a signal came.
   bool receive(const ZmqSocket& socket, int flags) {
-    return zmq_msg_recv(&message_, socket.get(), flags) >= 0;
+    return zeromq().msg_recv(&message_, socket.get(), flags) >= 0;
   }
-  bool more() { return zmq_msg_more(&message_) != 0; }
-  std::string text() { return {static_cast<const char*>(zmq_msg_data(&message_)), zmq_msg_size(&message_)}; }
+  bool more() { return zeromq().msg_more(&message_) != 0; }
+  std::string text() {
+    return {static_cast<const char*>(zeromq().msg_data(&message_)), zeromq().msg_size(&message_)};
+  }
 
  private:
   zmq_msg_t message_;

@@ -78,7 +78,6 @@ const at::Tensor& BucketedExchange::factor() {
 BucketFuture BucketedExchange::start(std::size_t bucket) {
   const at::Tensor& flat = buckets_[bucket].flat;
   if (hook_.run) {
-    const MemoryScope scope(MemoryCategory::communication, kRootMemoryUnit);
     const at::NoGradGuard no_grad;
     std::vector<at::Tensor> members;
     for (const std::size_t parameter : buckets_[bucket].parameters) {

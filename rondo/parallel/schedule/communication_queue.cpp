@@ -10,6 +10,7 @@
 #include "rondo/base/replica.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
+#include "rondo/memory/scope.h"
 
 namespace rondo {
 namespace {
@@ -219,6 +220,8 @@ CommunicationQueue::EntryPointer CommunicationQueue::take(Ticket ticket) {
 // Under the lock, since starts are in one order everywhere.
 void CommunicationQueue::start(const EntryPointer& entry) {
   entry->span.begin_ns = monotonic_ns();
+  // An engine's own memory for the message; it may let go of it a moment after the message has arrived.
+  const MemoryScope scope(MemoryCategory::communication, entry->block.unit);
   try {
     const EntryPointer first = before(*entry);
     if (first && first->work) first->work->wait();
@@ -239,6 +242,7 @@ void CommunicationQueue::start(const EntryPointer& entry) {
 }
 
 void CommunicationQueue::start_round(const EntryPointer& entry) {
+  const MemoryScope scope(MemoryCategory::communication, entry->block.unit);
   try {
     entry->future.start_round();
   } catch (...) {

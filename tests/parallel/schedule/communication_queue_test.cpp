@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "rondo/backend/collectives.h"
+#include "rondo/backend/memory/tracked_memory.h"
 #include "rondo/base/error.h"
 #include "rondo/base/time.h"
 #include "rondo/parallel/schedule/communication_options.h"
@@ -56,6 +57,28 @@ TEST(CommunicationQueue, WithoutALeaderEverythingStartsInItsOrder) {
   const auto last = queue.submit(block("b", 1, started, arrived()));
   queue.wait(last);
   EXPECT_EQ(started, (std::vector<std::string>{"a", "b"}));
+}
+
+// Gloo frees the copies that it makes for a message only after the waiting rank goes on.
+TEST(CommunicationQueue, WhatAnEngineTakesForAMessageIsMemoryOfCommunication) {
+  track_cpu_allocations();
+  const auto of = [](MemoryCategory category) {
+    return bytes_of(replica_memory_tracker().usage().of_unit("sent"), category);
+  };
+  std::vector<at::Tensor> taken;
+  CommunicationQueue queue(make_policy({"fifo"}), {}, nullptr);
+  const MemoryScope backward(MemoryCategory::temporaries, "sent");
+  const auto ticket = queue.submit({.collective = "all_reduce", .unit = "sent", .start = [&] {
+                                      taken.push_back(at::empty({1000}));
+                                      return BucketFuture(arrived()).then_send([&](const at::Tensor&) {
+                                        taken.push_back(at::empty({500}));
+                                        return BucketFuture(arrived());
+                                      });
+                                    }});
+  queue.wait(ticket);
+  ASSERT_EQ(taken.size(), 2U);
+  EXPECT_EQ(of(MemoryCategory::communication), 6000U);
+  EXPECT_EQ(of(MemoryCategory::temporaries), 0U);
 }
 
 CommunicationBlock planned(std::string unit, std::int64_t slot, std::int64_t place,
