@@ -7,6 +7,7 @@
 #include "apps/common/command_line.h"
 #include "apps/common/engine_flag.h"
 #include "apps/common/flag_checks.h"
+#include "apps/common/matmul_setup.h"
 #include "apps/train/rank_failure.h"
 #include "rondo/backend/memory/tracked_memory.h"
 #include "rondo/base/error.h"
@@ -16,6 +17,7 @@
 #include "rondo/env/environment.h"
 #include "rondo/env/identity.h"
 #include "rondo/env/roles.h"
+#include "rondo/kernels/matmul_choice.h"
 #include "rondo/launch/job.h"
 #include "rondo/models/example_batch.h"
 #include "rondo/models/model_file.h"
@@ -39,6 +41,7 @@ struct Flags {
   int processes = 2;
   std::string backend = "auto";
   std::string largest = "64MiB";
+  std::string matmul = "auto";
   std::string json;
 };
 
@@ -52,6 +55,7 @@ bool is_a_rank() {
 
 int start_ranks(const Flags& flags, const std::vector<std::string>& arguments) {
   setenv("OMP_WAIT_POLICY", "PASSIVE", /*overwrite=*/0);
+  rondo::prepare_matmul(flags.matmul);
   rondo::launch::RunOptions options;
   options.processes = flags.processes;
   options.command = {std::filesystem::read_symlink("/proc/self/exe").string()};
@@ -177,10 +181,20 @@ int main(int argc, char** argv) {
   rondo::add_engine_flag(app, flags.backend);
   app.add_option("--largest", flags.largest, "Largest buffer of a collective that is measured")
       ->capture_default_str();
+  app.add_option(
+         "--matmul", flags.matmul,
+         "float32 matrix products, as rondo train has them: auto is the faster kernels, measured once "
+         "a machine")
+      ->check(CLI::IsMember({"auto", "default"}))
+      ->capture_default_str();
   app.add_option("--json", flags.json, "Write the profile to this file")->required();
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   return rondo::run_command_line(app, argc, argv, [&] {
-    if (is_a_rank()) return rondo::record_failures([&] { return profile_as_a_rank(flags); });
+    if (is_a_rank()) {
+      // A rank that another launcher started is told by nobody else.
+      if (flags.matmul != "auto") setenv(rondo::kMatmulVariable, flags.matmul.c_str(), /*overwrite=*/1);
+      return rondo::record_failures([&] { return profile_as_a_rank(flags); });
+    }
     rondo::parse_bytes(flags.largest, "--largest");
     model_config(flags);
     if (flags.json == "-") throw rondo::UsageError("--json -: several processes write here; name a file");

@@ -7,6 +7,7 @@
 #include "rondo/backend/collectives.h"
 #include "rondo/base/median.h"
 #include "rondo/base/text.h"
+#include "rondo/kernels/matmul_choice.h"
 #include "rondo/memory/tracker.h"
 #include "rondo/nn/partition.h"
 #include "rondo/parallel/ddp/in_place_exchange.h"
@@ -163,7 +164,8 @@ cost::Profile profile_job(const Context& context, Model model, const Batch& batc
 std::string describe_job(const Model& model, std::int64_t batch_size, const std::string& optimizer,
                          const std::string& loss, const Context& context) {
   return str(model.name, " ", model.config.dump(), ", batch ", batch_size, " a rank, ", optimizer, ", ",
-             context.world_size(), " ranks, engine ", context.backend_name(), ", loss ", loss);
+             context.world_size(), " ranks, engine ", context.backend_name(), ", ",
+             matmul_choice().fast ? "fast" : "default", " matrix products, loss ", loss);
 }
 
 }  // namespace rondo

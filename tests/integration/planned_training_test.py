@@ -171,6 +171,11 @@ def test_one_go_plans_for_numbers(rondo, loss, tmp_path):
                   "--run-dir", "again", timeout=120)
     assert again.returncode == 2 and "was measured for mlp" in again.stderr, again.stderr
     assert "smooth_l1" in again.stderr
+    # So is one of other matrix products.
+    other = "default" if "fast matrix products" in profile["made_for"] else "fast"
+    products = rondo("train", "--config", "run/config.json", "--profile", "run/profile.json", "--steps", 1, "--run-dir", "products",
+                     env={"RONDO_MATMUL": other}, timeout=120)
+    assert products.returncode == 2 and f"{other} matrix products" in products.stderr, products.stderr
 
 
 def test_the_smallest_limit_holds_a_whole_run(train, tmp_path):  # noqa: F811

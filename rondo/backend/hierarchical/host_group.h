@@ -11,6 +11,9 @@ namespace rondo::hierarchical {
 
 // Collectives among the ranks of one host. Roots and pieces are numbered by local rank; the ranks that errors
 // carry are the whole group's.
+//
+// Buffers have no owner that outlives a failure, and need none: no peer writes to another rank's memory here.
+// Only all_reduce does, when it works in place, and that is refused.
 class HostGroup {
  public:
   // Waits take up to `patience` longer than their deadline.
@@ -18,6 +21,9 @@ class HostGroup {
       : engine_(std::move(engine)), members_(std::move(members)), patience_(patience) {}
 
   std::uint64_t start(CollectiveRequest request) {
+    if (request.kind == OperationKind::all_reduce)
+      throw UsageError(
+          "an all_reduce within a host may write to a peer's buffer after that peer has given up");
     return translated([&] { return engine_->start(std::move(request)); });
   }
   // Until a collective, and so all before it, has completed.
