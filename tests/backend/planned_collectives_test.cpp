@@ -121,11 +121,16 @@ TEST(PlannedCollectives, FuturesOfTwoGroupsMayBeChainedInAnyOrder) {
   run_planned([](Context& context) {
     std::vector<Group> groups{context.new_group({0, 1}), context.new_group({0, 1})};
     if (context.rank() == 1) std::swap(groups[0], groups[1]);
-    // In the callback of one group's collective one of the other begins.
+    // In the callback of one group's collective one of the other begins: behind the first of its group, so
+    // both are under way before there is a callback.
+    std::vector<Future> first;
+    for (const Group& group : groups) {
+      Tensors tensors{at::ones({100'000})};
+      first.push_back(group.backend()->allreduce(tensors)->getFuture());
+    }
     std::vector<std::promise<Future>> second(2);
     for (std::size_t i = 0; i < 2; ++i) {
-      Tensors tensors{at::ones({100'000})};
-      groups[i].backend()->allreduce(tensors)->getFuture()->addCallback([&, i](c10::ivalue::Future& done) {
+      first[i]->addCallback([&, i](c10::ivalue::Future& done) {
         EXPECT_FALSE(done.hasError());
         Tensors more{at::ones({10})};
         second[i].set_value(groups[1 - i].backend()->allreduce(more)->getFuture());

@@ -92,3 +92,9 @@ def test_every_page_is_reached_from_the_readme(repository):
     readme = (repository / "README.md").read_text()
     missing = [page.name for page in (repository / "docs").glob("*.md") if f"docs/{page.name}" not in readme]
     assert missing == []
+
+
+def test_every_decision_is_in_their_list(repository):
+    decisions = repository / "docs" / "decisions"
+    listed = (decisions / "README.md").read_text()
+    assert [page.name for page in sorted(decisions.glob("[0-9]*.md")) if f"({page.name})" not in listed] == []

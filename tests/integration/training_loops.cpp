@@ -9,15 +9,21 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <map>
+#include <optional>
 #include <rondo/rondo.hpp>
+#include <thread>
 
 #include "rondo/base/output.h"
 #include "rondo/base/text.h"
+#include "rondo/base/time.h"
 #include "rondo/checkpoint/weights.h"
+#include "rondo/env/cluster.h"
 #include "rondo/parallel/server/server_strategy.h"
 #include "rondo/train/agreement.h"
 #include "rondo/train/training_place.h"
@@ -84,6 +90,40 @@ std::vector<at::Tensor> stored_weights(const std::filesystem::path& directory, c
   return weights;
 }
 
+// Where all processes of the job meet. The groups and workers at parameter servers are worlds of their own,
+// and what one pushes changes what another pulls: they meet by files.
+class Meeting {
+ public:
+  Meeting(const rondo::Context& context, std::filesystem::path stem)
+      : context_(context),
+        stem_(std::move(stem)),
+        cluster_(rondo::env::read_cluster(rondo::env::process_environment())) {}
+
+  void meet() {
+    rondo::barrier(context_.world());
+    ++times_;
+    if (!cluster_) return;
+    rondo::write_own_file(file_of(static_cast<std::size_t>(cluster_->index)), "");
+    const rondo::Deadline deadline = rondo::Deadline::after(std::chrono::minutes(1));
+    for (std::size_t worker = 0; worker < cluster_->workers.size(); ++worker) {
+      while (!std::filesystem::exists(file_of(worker))) {
+        if (deadline.passed()) throw rondo::Error(rondo::str("worker ", worker, " did not come"));
+        std::this_thread::yield();
+      }
+    }
+  }
+
+ private:
+  std::filesystem::path file_of(std::size_t worker) const {
+    return rondo::str(stem_.string(), ".met-", times_, "-", worker);
+  }
+
+  const rondo::Context& context_;
+  std::filesystem::path stem_;
+  std::optional<rondo::env::Cluster> cluster_;
+  int times_ = 0;
+};
+
 // Three steps, a checkpoint, one step more, and back to the checkpoint: the weights are what they were.
 // `stored` is null where all ranks have what they save. Where servers have it, a worker knows what the others
 // have pushed only by its next step, so there the checkpoint says what was saved.
@@ -92,17 +132,21 @@ void train_and_go_back(const rondo::Context& context, const std::filesystem::pat
                        const std::function<void(std::int64_t step)>& do_step,
                        const std::function<void()>& save, const std::function<std::int64_t()>& load,
                        const std::function<std::vector<at::Tensor>()>& weights) {
+  Meeting all(context, directory);
   for (std::int64_t step = 0; step < 3; ++step) do_step(step);
   save();
   std::vector<at::Tensor> saved = weights();
-  rondo::barrier(context.world());  // servers' weights change with the first worker that goes on
+  all.meet();  // servers' weights change with the first worker that goes on
   do_step(3);
+  if (stored) weights();  // so that servers have applied what this worker has pushed
+  all.meet();
   const std::int64_t step = load();
-  rondo::barrier(context.world());  // and the chief gives the servers what was loaded
+  all.meet();  // and the chief gives the servers what was loaded
   if (step != 3)
     throw rondo::Error(rondo::str("the checkpoint in ", directory.string(), " is of step ", step, ", not 3"));
   if (stored) saved = stored();
   const std::vector<at::Tensor> loaded = weights();
+  all.meet();
   for (std::size_t i = 0; i < saved.size(); ++i) {
     if (!at::equal(saved[i], loaded[i]))
       throw rondo::Error(rondo::str("parameter ", i, " is not what was saved in ", directory.string()));
