@@ -17,6 +17,7 @@ Group::Group(std::string name, std::vector<int> ranks, int rank, Communicator co
     : state_(std::make_shared<State>(
           State{std::move(name), std::move(ranks), rank, std::move(communicator), std::move(store)})) {}
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): it is looked at after it has been copied
 Group::Group(std::string name, std::vector<int> ranks, int rank, c10::intrusive_ptr<c10d::Backend> backend,
              c10::intrusive_ptr<c10d::Store> store)
     : Group(std::move(name), std::move(ranks), rank, Communicator{backend, traits_of(backend)},

@@ -35,7 +35,9 @@ struct ThreadMesh::State {
         left(static_cast<std::size_t>(ranks), false),
         failures(static_cast<std::size_t>(ranks)) {}
 
-  std::size_t pair(int from, int to) const { return static_cast<std::size_t>(from * size + to); }
+  std::size_t pair(int from, int to) const {
+    return static_cast<std::size_t>(from) * static_cast<std::size_t>(size) + static_cast<std::size_t>(to);
+  }
 
   const int size;
   std::mutex mutex;                                     // protects everything below

@@ -90,7 +90,7 @@ class PickleReader {
   std::string line() {
     const std::size_t end = rest_.find('\n');
     if (end == std::string_view::npos) fail("is cut off");
-    const std::string text(bytes(end));
+    std::string text(bytes(end));
     bytes(1);
     return text;
   }

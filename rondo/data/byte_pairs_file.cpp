@@ -46,7 +46,8 @@ class BytePairsReader {
       fail("model.type", type, "BPE");
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix", "dropout"}) {
       const Json value = model.value(key, Json());
-      if (!value.is_null() && value != "" && value != 0.0) fail(str("model.", key), value.dump(), "null");
+      if (!value.is_null() && value != Json(std::string()) && value != 0.0)
+        fail(str("model.", key), value.dump(), "null");
     }
     read_cutting();
     read_vocabulary(at(model, "vocab"));

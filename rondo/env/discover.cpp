@@ -148,9 +148,9 @@ void require_rank_and_world(const Merged& m) {
   if (given.empty()) return;
   std::vector<std::string> missing;
   if (!m.has(Field::rank))
-    missing.push_back("rank (RANK, or srun's SLURM_PROCID, mpirun's OMPI_COMM_WORLD_RANK)");
+    missing.emplace_back("rank (RANK, or srun's SLURM_PROCID, mpirun's OMPI_COMM_WORLD_RANK)");
   if (!m.has(Field::world_size)) {
-    missing.push_back("world size (WORLD_SIZE, or srun's SLURM_NTASKS, mpirun's OMPI_COMM_WORLD_SIZE)");
+    missing.emplace_back("world size (WORLD_SIZE, or srun's SLURM_NTASKS, mpirun's OMPI_COMM_WORLD_SIZE)");
   }
   if (missing.empty()) return;
   throw UsageError(str("this process is part of a job (", join(given, ", "), ") but its ",

@@ -197,8 +197,8 @@ ParallelRules GptImpl::parallel_rules(bool sequence) const {
 
 at::Tensor GptImpl::forward(const at::Tensor& tokens) {
   at::Tensor value = embed(tokens);
-  for (std::size_t i = 0; i < blocks_->size(); ++i)
-    value = blocks_->at<Unit<GptBlock>::Impl>(i).forward(value);
+  for (const std::shared_ptr<torch::nn::Module>& block : *blocks_)
+    value = block->as<Unit<GptBlock>::Impl>()->forward(value);
   return predict(value);
 }
 

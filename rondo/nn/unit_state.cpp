@@ -72,6 +72,7 @@ void UnitState::attach(std::shared_ptr<UnitObserver> observer) { observers_.push
 void UnitState::detach(const std::shared_ptr<UnitObserver>& observer) { std::erase(observers_, observer); }
 
 // By index: an observer may attach others.
+// NOLINTBEGIN(modernize-loop-convert)
 void UnitState::notify_pre_forward() {
   for (std::size_t i = 0; i < observers_.size(); ++i) observers_[i]->pre_forward(*this);
 }
@@ -95,6 +96,7 @@ void UnitState::notify_pre_recompute() {
 void UnitState::notify_post_recompute() {
   for (std::size_t i = observers_.size(); i-- > 0;) observers_[i]->post_recompute(*this);
 }
+// NOLINTEND(modernize-loop-convert)
 
 UnitCall::UnitCall(UnitState& state) : state_(state) { state_.notify_pre_forward(); }
 

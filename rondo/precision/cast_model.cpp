@@ -7,7 +7,7 @@
 namespace rondo {
 namespace {
 
-void cast(at::Tensor tensor, at::ScalarType dtype) {
+void cast(const at::Tensor& tensor, at::ScalarType dtype) {
   if (tensor.defined() && tensor.is_floating_point()) tensor.set_data(tensor.to(dtype));
 }
 

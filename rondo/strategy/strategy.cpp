@@ -15,6 +15,7 @@ constexpr const char* kRebuilt =
 
 }  // namespace
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): those who override it keep the module
 std::unique_ptr<PreparedModel> Strategy::prepare(std::shared_ptr<torch::nn::Module>) {
   throw UsageError(
       str("strategy ", name(),

@@ -51,7 +51,7 @@ std::unique_ptr<ChildProcess> start(const Flags& flags, bool tracked) {
                                       flags.training.model,
                                       "--batch-size",
                                       str(flags.training.batch_size)};
-  if (tracked) command.push_back("--tracked");
+  if (tracked) command.emplace_back("--tracked");
   return std::make_unique<ChildProcess>(kNames[tracked], command, std::map<std::string, std::string>{},
                                         ChildPlace{.processor = 0});
 }

@@ -26,7 +26,7 @@ void take_turn(PipelineContestant& contestant, int micro_batches, int steps, boo
   for (const auto& worker : workers) worker->write_line(str("run ", steps));
   std::vector<nlohmann::json> answers;
   for (const auto& worker : workers)
-    answers.push_back(parse_json_strict(worker->read_line(deadline), "the answer of a worker"));
+    answers.emplace_back(parse_json_strict(worker->read_line(deadline), "the answer of a worker"));
   for (const nlohmann::json& answer : answers) {
     contestant.peak_rss_bytes =
         std::max(contestant.peak_rss_bytes, answer.at("peak_rss_bytes").get<std::uint64_t>());

@@ -102,7 +102,7 @@ std::vector<Json> run_case(const Case& one, const StrategiesFlags& options) {
          {std::string("--ps"), str(one.servers), std::string("--workers"), str(one.workers)})
       command.push_back(word);
   } else {
-    command.push_back("-n");
+    command.emplace_back("-n");
     command.push_back(str(one.workers));
   }
   const double rate = options.learning_rate * (one.joint_steps ? one.workers : 1);

@@ -25,8 +25,10 @@ Taps make_taps(int pixels, double begin, double length, int size) {
   taps.weights.resize(static_cast<std::size_t>(size) * static_cast<std::size_t>(taps.most));
   for (int i = 0; i < size; ++i) {
     const double centre = begin + (i + 0.5) * scale;
+    // NOLINTBEGIN(bugprone-incorrect-roundings): the pixels that Pillow takes
     const int first = std::clamp(static_cast<int>(centre - reach + 0.5), low, high - 1);
     const int end = std::clamp(static_cast<int>(centre + reach + 0.5), first + 1, high);
+    // NOLINTEND(bugprone-incorrect-roundings)
     float* weights = taps.weights.data() + static_cast<std::ptrdiff_t>(i) * taps.most;
     const int count = std::min(end - first, taps.most);
     double sum = 0;

@@ -32,7 +32,7 @@ std::vector<MetricsRow> without_repetitions(const std::vector<MetricsRow>& rows)
 void read_rows(RunData& run) {
   const fs::path path = run.directory / "metrics.jsonl";
   if (!fs::exists(path)) {
-    run.notes.push_back("metrics.jsonl is missing, so there are no curves.");
+    run.notes.emplace_back("metrics.jsonl is missing, so there are no curves.");
     return;
   }
   const MetricsFile file = read_metrics(path);
@@ -41,7 +41,7 @@ void read_rows(RunData& run) {
   for (const MetricsRow& row : run.rows) ranks.insert(row.rank);
   run.ranks.assign(ranks.begin(), ranks.end());
   if (run.rows.empty())
-    run.notes.push_back("metrics.jsonl holds no row yet: the run has not finished a step.");
+    run.notes.emplace_back("metrics.jsonl holds no row yet: the run has not finished a step.");
   for (std::size_t i = 0; i < std::min(file.problems.size(), problems_shown); ++i) {
     run.notes.push_back("Skipped a damaged line: " + file.problems[i]);
   }
@@ -54,7 +54,7 @@ void read_rows(RunData& run) {
 void read_starts(RunData& run) {
   const fs::path path = run.directory / "run.json";
   if (!fs::exists(path)) {
-    run.notes.push_back("run.json is missing, so date, host and command of the run are not known.");
+    run.notes.emplace_back("run.json is missing, so date, host and command of the run are not known.");
     return;
   }
   try {
@@ -67,7 +67,7 @@ void read_starts(RunData& run) {
 void read_config(RunData& run) {
   const fs::path path = run.directory / "config.json";
   if (!fs::exists(path)) {
-    run.notes.push_back("config.json is missing, so the configuration is not shown.");
+    run.notes.emplace_back("config.json is missing, so the configuration is not shown.");
     return;
   }
   try {
@@ -84,7 +84,7 @@ void read_memory_samples(RunData& run, const Trace& trace) {
   for (const Trace::Counter& sample : trace.counters) {
     if (sample.counter.name == "memory" && sample.counter.step == step) run.memory_samples.push_back(sample);
   }
-  if (run.memory_samples.empty()) run.notes.push_back("No memory timeline was recorded.");
+  if (run.memory_samples.empty()) run.notes.emplace_back("No memory timeline was recorded.");
 }
 
 void read_timelines(RunData& run) {
@@ -105,14 +105,16 @@ void read_timelines(RunData& run) {
     return;
   }
   run.timelines = select_timelines(trace, timeline_steps, timeline_events);
-  if (run.timelines.empty()) run.notes.push_back("No trace was recorded, so there is no timeline of a step.");
+  if (run.timelines.empty())
+    run.notes.emplace_back("No trace was recorded, so there is no timeline of a step.");
   read_memory_samples(run, trace);
 }
 
 void read_peaks(RunData& run) {
   const fs::path path = run.directory / "memory.json";
   if (!fs::exists(path)) {
-    run.notes.push_back("memory.json is missing, so the peak is not shown by unit: the run has not ended.");
+    run.notes.emplace_back(
+        "memory.json is missing, so the peak is not shown by unit: the run has not ended.");
     return;
   }
   try {

@@ -84,7 +84,7 @@ class Parallelization {
     const std::vector<std::string> names = module.named_children().keys();
     std::size_t index = 0;
     for (const std::string& name : names) {
-      const std::string below = path.empty() ? name : path + "." + name;
+      const std::string below = path.empty() ? name : str(path, ".", name);
       std::shared_ptr<Module> child = module.named_children()[name];
       const ParallelRules::Rule* const rule =
           rule_of(below, [&](std::size_t i) { return &rules_.rules[i] != above; });
@@ -150,7 +150,7 @@ ParallelStyle parse_parallel_style(const std::string& text, const std::string& w
   std::vector<std::string> known;
   for (const auto& [style, name] : kStyles) {
     if (text == name) return style;
-    known.push_back(name);
+    known.emplace_back(name);
   }
   throw UsageError(str(what, ": '", text, "' is no way to divide a layer; there are ", join(known, ", ")));
 }

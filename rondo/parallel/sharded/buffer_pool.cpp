@@ -40,7 +40,7 @@ at::Tensor BufferPool::take(std::int64_t elements, const at::TensorOptions& opti
   return at::empty({0}, options).set_(storage, 0, {elements});
 }
 
-void BufferPool::give_back(at::Tensor tensor) {
+void BufferPool::give_back(const at::Tensor& tensor) {
   const std::size_t bytes = tensor.storage().nbytes();
   c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
   give_back(storage.set_data_ptr(c10::DataPtr(nullptr, tensor.device())), bytes);

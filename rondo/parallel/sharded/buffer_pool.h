@@ -23,7 +23,7 @@ class BufferPool {
 
   // The same as a tensor of one dimension that owns its memory alone; give_back takes it from all its views.
   at::Tensor take(std::int64_t elements, const at::TensorOptions& options, MemoryLabel label);
-  void give_back(at::Tensor tensor);
+  void give_back(const at::Tensor& tensor);
 
  private:
   struct Free {

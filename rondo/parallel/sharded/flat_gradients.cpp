@@ -144,11 +144,11 @@ void FlatGradients::keep_shard(bool accumulate) {
   if (sum.scalar_type() != parameters_.master_dtype()) {
     const MemoryScope scope(MemoryCategory::gradients, unit_);
     at::Tensor travelled = std::exchange(sum, sum.to(parameters_.master_dtype()));
-    buffers_.give_back(std::move(travelled));
+    buffers_.give_back(travelled);
   }
   if (accumulate && shard_.defined()) {
     shard_.add_(sum);
-    buffers_.give_back(std::move(sum));
+    buffers_.give_back(sum);
     return;
   }
   label_memory(sum, label(/*kept=*/true));

@@ -94,7 +94,8 @@ class MeshPlanner {
   void add_candidates(const Mesh& mesh, std::vector<MeshCandidate>& all) const {
     MeshCandidate candidate;
     candidate.mesh = mesh;
-    const auto replicas = static_cast<std::uint64_t>(replicas_of(mesh) * step_.micro_batches);
+    const auto replicas =
+        static_cast<std::uint64_t>(replicas_of(mesh)) * static_cast<std::uint64_t>(step_.micro_batches);
     candidate.batch_size = samples() / replicas;
     if (samples() % replicas != 0) {
       if (search_.mesh)
@@ -142,7 +143,8 @@ class MeshPlanner {
       if (schedule == "gpipe") continue;  // 1f1b is as fast and keeps less
       // Experts' backward passes are not cut in two.
       if (simulate::splits_backward(schedule) && is_divided_along("expert")) continue;
-      const auto stages = static_cast<std::size_t>(ranks * pipeline::stages_per_rank(schedule));
+      const auto stages =
+          static_cast<std::size_t>(ranks) * static_cast<std::size_t>(pipeline::stages_per_rank(schedule));
       if (stages > layers) continue;
       const std::vector<int> cuts = search_.micro_batches > 0 ? std::vector<int>{search_.micro_batches}
                                                               : cuts_of(candidate.batch_size, ranks);
