@@ -25,6 +25,12 @@ def on_both(hosts, port, *words):
         raise SystemExit("\n".join([f"failed: {' '.join(map(str, words))}", *outputs]))
 
 
+def profile_for_contest(hosts, model, batch_size, out):
+    """Writes the profile of a model between the hosts, for plans whose contest is `bench_step`: its ranks multiply as PyTorch's do."""
+    on_both(hosts, 29600, BIN / "rondo-profile", "--matmul", "default", "--model", model, "--batch-size", batch_size, "--largest", "16MiB",
+            "--json", out)
+
+
 def make_plan(profile, limit, out, seconds, *more, ranks=2):
     """What `rondo plan` writes to `out`."""
     result = subprocess.run([BIN / "rondo", "plan", profile, "--ranks", str(ranks), "--memory-limit", f"{int(limit)}B", "--plan-out",

@@ -19,7 +19,7 @@ import pathlib
 import sys
 import tempfile
 
-from emulated_jobs import BIN, REPOSITORY, bench_step, choices_of, keep, linked_hosts, make_plan, on_both, table, write_section
+from emulated_jobs import REPOSITORY, bench_step, choices_of, keep, linked_hosts, make_plan, profile_for_contest, table, write_section
 from line_chart import chart
 from peers.peer_ratio import peer_ratio
 
@@ -59,9 +59,7 @@ def measure(arguments, folder):
     known = json.loads(arguments.resume.read_text()) if arguments.resume else {"limits": []}
     say("profile")
     with linked_hosts(arguments.rate) as hosts:
-        # The contest's ranks multiply as PyTorch's do.
-        on_both(hosts, 29600, BIN / "rondo-profile", "--matmul", "default", "--model", arguments.model, "--batch-size", arguments.batch_size,
-                "--largest", "16MiB", "--json", profile)
+        profile_for_contest(hosts, arguments.model, arguments.batch_size, profile)
     say("what every system needs")
     needs = known.get("needs") or {name: row["peak_tensor_bytes"] for name, row in
                                    contest(folder, arguments, UNIFORM, [], True, rounds=1, steps=2).items()}

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 
-from emulated_jobs import BIN, REPOSITORY, bench_step, keep, linked_hosts, make_plan, on_both, table, write_section
+from emulated_jobs import BIN, REPOSITORY, bench_step, keep, linked_hosts, make_plan, profile_for_contest, table, write_section
 from line_chart import chart
 
 MIB = 2**20
@@ -106,9 +106,7 @@ def synthetic(arguments, folder):
 def real(arguments, folder):
     written = folder / "profile.json"
     with linked_hosts(arguments.rate) as hosts:
-        # The contest's ranks multiply as PyTorch's do.
-        on_both(hosts, 29600, BIN / "rondo-profile", "--matmul", "default", "--model", arguments.model, "--batch-size", 4,
-                "--largest", "16MiB", "--json", written)
+        profile_for_contest(hosts, arguments.model, 4, written)
     profile = json.loads(written.read_text())
     # Plans for 98 % of a limit keep it in practice, and all planners have the same.
     limits = limits_of(profile, 2, folder, arguments.real_limits + 1)[1:]

@@ -121,10 +121,8 @@ std::optional<std::string> find_place_for_matmul(const fs::path& run_directory) 
 }
 
 void prepare_matmul(const std::string& setting, const fs::path& run_directory) {
-  if (setting != "auto") {
-    setenv(kMatmulVariable, setting.c_str(), /*overwrite=*/1);
-    return;
-  }
+  set_matmul(setting);
+  if (setting != "auto") return;
   const char* const user = std::getenv(kMatmulVariable);
   if ((user != nullptr && std::string_view(user) != "auto") || !matmul_has_a_choice()) return;
   try {

@@ -192,7 +192,7 @@ int main(int argc, char** argv) {
   return rondo::run_command_line(app, argc, argv, [&] {
     if (is_a_rank()) {
       // A rank that another launcher started is told by nobody else.
-      if (flags.matmul != "auto") setenv(rondo::kMatmulVariable, flags.matmul.c_str(), /*overwrite=*/1);
+      rondo::set_matmul(flags.matmul);
       return rondo::record_failures([&] { return profile_as_a_rank(flags); });
     }
     rondo::parse_bytes(flags.largest, "--largest");

@@ -33,7 +33,7 @@ int run_rank(int argc, const char* const* argv, const StrategyRegistry& strategi
   choices.engines = backend_declarations();
   return TrainCommandLine(std::move(choices)).run(argc, argv, [&](const TrainFlags& flags) {
     // A rank that another launcher started is told by nobody else.
-    if (flags.matmul != "auto") ::setenv(kMatmulVariable, flags.matmul.c_str(), /*overwrite=*/1);
+    set_matmul(flags.matmul);
     return record_failures([&] { return train_or_sample(flags, strategies); });
   });
 }

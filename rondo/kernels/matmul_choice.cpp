@@ -80,6 +80,10 @@ std::string loaded_libtorch() {
   return path;
 }
 
+void set_matmul(const std::string& setting) {
+  if (setting != "auto") setenv(kMatmulVariable, setting.c_str(), /*overwrite=*/1);
+}
+
 const MatmulChoice& matmul_choice() {
   static const MatmulChoice choice = decide();
   return choice;

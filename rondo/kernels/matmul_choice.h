@@ -16,6 +16,10 @@ struct MatmulChoice {
 // so), "default" (MKL's own pick), "fast".
 inline constexpr const char* kMatmulVariable = "RONDO_MATMUL";
 
+// What `--matmul SETTING` does in a process and those that it starts: anything but "auto" replaces what
+// kMatmulVariable says. Before matmul_choice(), while no other thread reads the environment.
+void set_matmul(const std::string& setting);
+
 // Made once, at the first call or at MKL's first product, whichever is first; never changes afterwards. Takes
 // well under a millisecond: nothing is measured here (see `rondo doctor`). Any thread. Throws UsageError when
 // RONDO_MATMUL has another value.
