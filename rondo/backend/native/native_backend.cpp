@@ -445,7 +445,7 @@ NativeBackend::Work NativeBackend::reduce_scatter_tensor_coalesced(
   CoalescedWork::Parts parts;
   for (std::size_t i = 0; i < inputs.size(); ++i)
     parts.push_back(_reduce_scatter_base(outputs[i], inputs[i], options));
-  return coalesce(getRank(), OpType::REDUCE_SCATTER_TENSOR_COALESCED, std::move(parts));
+  return coalesce(getRank(), OpType::COALESCED, std::move(parts));
 }
 
 NativeBackend::Work NativeBackend::exchange(const Tensors& outputs, const Tensors& inputs,
