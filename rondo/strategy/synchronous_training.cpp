@@ -104,9 +104,6 @@ StepResult SynchronousTraining::train_step(std::span<const Batch> window, const 
   for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
 
   StepResult result;
-  // Of a device that computes on its own the sum would have to be waited for before backward: there it
-  // travels after the step.
-  at::Tensor loss_on_device;
   for (const Batch& batch : batches) {
     const bool last = &batch == &batches.back();
     prepared_->begin_step(
@@ -128,12 +125,7 @@ StepResult SynchronousTraining::train_step(std::span<const Batch> window, const 
     phase(StepPhase::forward);
     const Loss loss = loss_of(batch);
     phase(StepPhase::backward);
-    if (loss.sum.is_cpu()) {
-      result.totals.loss += loss.sum.item<double>();
-    } else {
-      const at::Tensor sum = loss.sum.to(at::kDouble);
-      loss_on_device = loss_on_device.defined() ? loss_on_device + sum : sum;
-    }
+    result.totals.loss += loss.sum.item<double>();
     result.totals.predictions += loss.predictions;
     result.totals.samples += batch.samples;
     if (last) {
@@ -152,8 +144,6 @@ StepResult SynchronousTraining::train_step(std::span<const Batch> window, const 
   steps_ = std::max(steps_, settings.step) + 1;
   phase(StepPhase::end);
   result.totals = prepared_->totals();
-  if (loss_on_device.defined())
-    result.totals.loss = strategy_.reduce(ReduceOp::SUM, loss_on_device).item<double>();
   return result;
 }
 
