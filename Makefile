@@ -107,6 +107,13 @@ bench-limits: build ## planned training next to every uniform strategy and FSDP2
 bench-tradeoff: build ## memory for the schedule against memory for keeping parameters; writes docs (root)
 	@RONDO_BIN=build/$(PRESET)/bin .venv/bin/python bench/tradeoff.py --json build/benchmarks/tradeoff.json
 
+.PHONY: gpu-bundle gpu-check
+gpu-bundle: ## programs, libraries and checks for machines with a card, in build/gpu/rondo-gpu.tar.gz; LIBTORCH=/path of a CUDA torch
+	@scripts/gpu_bundle.py
+
+gpu-check: ## trainings on a card against the CPU's losses, and steps beside PyTorch's; ARGS="--only PART --json FILE"
+	@scripts/gpu_check.sh $(ARGS)
+
 .PHONY: docs-api
 docs-api: ## the reference of the public headers, in build/docs-api; fails when one of them lacks a comment
 	@scripts/docs_api.sh
