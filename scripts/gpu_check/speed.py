@@ -83,7 +83,7 @@ class Speed:
         run_dir = self.context.trainings.new_run()
         try:
             self.context.trainings.train(self.context.device, [*shape, "--batch-size", samples, "--eval-batch-size", 1, "--steps", steps,
-                                                               "--nproc-per-node", ranks, *flags], self.deadline.left(60), run_dir, data)
+                                                               "--nproc-per-node", ranks, *flags], self.deadline.left(60), run_dir, data, "60s")
             rows = rows_of(run_dir)
         finally:
             remove(run_dir)

@@ -64,12 +64,12 @@ class Trainings:
             self._count += 1
             return self.scratch / f"run-{self._count}"
 
-    def train(self, device, flags, seconds=60, run_dir=None, data=None, **variables):
-        """The run directory of a finished training. Throws Failed."""
+    def train(self, device, flags, seconds=60, run_dir=None, data=None, timeout="30s", **variables):
+        """The run directory of a finished training; a rank waits for another up to `timeout`. Throws Failed."""
         run_dir = run_dir or self.new_run()
         self.runner.run([self.program, "train", *(data or ["--data", self.text]), "--run-dir", run_dir, "--device", device, "--progress",
                          "off", "--trace-steps", 0, "--log-every", 1, "--eval-batches", 1, "--matmul", "default", "--timeout",
-                         "30s", *flags], seconds, **variables)
+                         timeout, *flags], seconds, **variables)
         return run_dir
 
     def losses(self, device, flags, seconds=60, run_dir=None):
