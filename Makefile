@@ -11,7 +11,7 @@ SHELL := /bin/bash
 export LIBTORCH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-programs setup-peers build test quickstart format format-check tidy tidy-changed syntax coverage nightly asan tsan sanitize-short mutate equality faults survive support plugin-peers bench-planner bench-prediction bench-limits bench-tradeoff install clean
+.PHONY: help setup setup-programs setup-peers build test quickstart format format-check tidy tidy-changed syntax coverage nightly asan tsan sanitize-short mutate equality faults chaos-short survive support plugin-peers bench-planner bench-prediction bench-limits bench-tradeoff install clean
 
 help: ## list the commands
 	@echo "make COMMAND [PRESET=$(PRESET)] [LIBTORCH=/path] [PREFIX=$(PREFIX)]"
@@ -79,6 +79,9 @@ survive: build ## checkpoints, whole and in parts: kill -9 at 500 moments of sav
 	@RONDO_SURVIVE_KILLS=500 build/$(PRESET)/bin/format_test --gtest_filter='CheckpointDirectory.SurvivesKillAtAnyMoment'
 	@RONDO_SURVIVE_KILLS=500 build/$(PRESET)/bin/train_test --gtest_filter='PartsOfACheckpoint.SurviveKillAtAnyMoment'
 	@RONDO_SURVIVE_DAMAGED=10000 build/$(PRESET)/bin/checkpoint_test --gtest_filter='*Damage.*'
+
+chaos-short: build ## 200 random faults in trainings of every strategy, on 1 to 3 emulated hosts; prints its seed (root)
+	@RONDO_BIN=build/$(PRESET)/bin .venv/bin/python tests/chaos/run.py --count 200
 
 faults: build ## kill and stop every rank in every step of every collective algorithm, over every channel
 	@RONDO_FAULTS=all build/$(PRESET)/bin/collective_test --gtest_filter='PlanFaults*:EngineFaults*'

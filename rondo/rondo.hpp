@@ -3,6 +3,10 @@
 // Everything that a program may rely on, and the list of it: each header that this file or rondo/core.hpp
 // includes is public, documented by `make docs-api` and installed. What those include in turn is installed
 // too, marked as internal, and may change in any version; so may everything else.
+
+// libtorch's optimizers.
+#include <torch/optim.h>
+
 #include "rondo/core.hpp"
 
 // Ranks, groups and collectives; engines of one's own.
@@ -12,6 +16,7 @@
 #include "rondo/backend/engine/request.h"
 #include "rondo/backend/engine/traits.h"
 #include "rondo/backend/group.h"
+#include "rondo/backend/memory/track_allocations.h"
 #include "rondo/backend/registry.h"
 #include "rondo/env/mesh.h"
 

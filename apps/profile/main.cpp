@@ -102,6 +102,8 @@ void profile(const Flags& flags, const rondo::Context& context) {
   options.make_model = make_model;
   options.layers.passes = flags.passes;
   options.link.messages = true;
+  if (context.rank() == 0)
+    options.on_stage = [](const std::string& stage) { std::fprintf(stderr, "profile: measuring %s\n", stage.c_str()); };
   const rondo::cost::Profile result = rondo::profile_job(context, std::move(model), batch, options, made_for);
   rondo::run_agreed(context, [&] {
     if (context.rank() != 0) return;

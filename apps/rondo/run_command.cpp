@@ -29,12 +29,12 @@ using rondo::launch::RunOptions;
 constexpr int kDefaultMasterPort = 29500;  // torchrun's
 
 constexpr const char* kExamples = R"(Examples:
-  rondo run -n 2 ./train --epochs 3              two processes of a program
-  rondo run -n 2 train.py --epochs 3             a .py file runs with python3, as with torchrun
-  rondo run -n auto --bind-to core -- ./train    one process per GPU, or per core without GPUs
+  rondo run -n 2 ./train --epochs 3              # two processes of a program
+  rondo run -n 2 train.py --epochs 3             # a .py file runs with python3, as with torchrun
+  rondo run -n auto --bind-to core -- ./train    # one process per GPU, or per core without GPUs
   rondo run -n 2 --wrap 0:'gdb -batch -ex run -ex bt --args' -- ./train
-  rondo run -n 4 --log-dir logs -r 3 ./train     output to logs/<run>/attempt_0/<rank>/{stdout,stderr}.log
-  rondo run -n 2 --max-restarts 3 ./train        start all of them again when one fails, three times at most
+  rondo run -n 4 --log-dir logs -r 3 ./train     # output to logs/<run>/attempt_0/<rank>/{stdout,stderr}.log
+  rondo run -n 2 --max-restarts 3 ./train        # start all of them again when one fails, three times at most
   rondo run --ps 1 --workers 2 -- rondo train --strategy parameter_server --data DATA
                                                  a parameter server and two workers
   rondo run --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --interface eth0 -n 4 ./train

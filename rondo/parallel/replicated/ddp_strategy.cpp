@@ -11,6 +11,7 @@
 #include "rondo/parallel/ddp/ddp.h"
 #include "rondo/parallel/ddp/ddp_state.h"
 #include "rondo/parallel/ddp/hooks/registry.h"
+#include "rondo/parallel/ddp/restore_communication.h"
 #include "rondo/parallel/sharded/sharded_model.h"
 
 namespace rondo {
@@ -57,17 +58,7 @@ class DdpModel final : public PreparedModel {
   CommunicationState communication_state() const override { return ddp_.communication_state(); }
 
   std::string restore_communication(const std::vector<CommunicationState>& of_ranks) override {
-    const Group& group = ddp_.group();
-    std::string incompatibility;
-    if (of_ranks.empty()) {
-      incompatibility = "is not there";
-    } else if (of_ranks.size() != static_cast<std::size_t>(group.size())) {
-      incompatibility = str("is of ", of_ranks.size(), " ranks, this run has ", group.size());
-    } else {
-      const CommunicationState& own = of_ranks[static_cast<std::size_t>(group.rank())];
-      incompatibility = ddp_.communication_incompatibility(own);
-      if (incompatibility.empty()) ddp_.load_communication_state(own);
-    }
+    const std::string incompatibility = rondo::restore_communication(ddp_, of_ranks);
     if (incompatibility.empty() || !hook_remembers_) return {};
     return str("the codec's memory (error feedback) begins anew: its saved state ", incompatibility);
   }
