@@ -1,6 +1,7 @@
 #include "apps/train/run_directory.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <exception>
 
 #include "rondo/backend/collectives.h"
@@ -82,10 +83,12 @@ RunDirectory find_run_directory(const TrainFlags& flags, bool writes) {
     run.goes_on = fs::equivalent(parent_of_checkpoint(*run.resume_from), run.checkpoints(), is_new);
     return run;
   }
-  if (flags.resume && !fs::is_directory(run.path))
-    throw UsageError(str("--resume: there is no run directory ", run.path.string()));
   claim_run_directory(run, flags, writes);
   const std::optional<CheckpointEntry> newest = newest_checkpoint(run.checkpoints());
+  if (!newest && flags.resume) {
+    std::fprintf(stderr, "rondo train: %s holds no checkpoint yet: training starts at the beginning\n",
+                 run.path.c_str());
+  }
   if (!newest || (!writes && !flags.resume)) return run;
   if (!flags.resume) {
     throw UsageError(str("--run-dir ", run.path.string(), " already holds a run with checkpoints up to step ",

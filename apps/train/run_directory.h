@@ -29,9 +29,9 @@ struct RunDirectory {
 };
 
 // Finds the directory that `flags` mean, or makes one of its own for a run that names none; locks it, and
-// finds what to resume from; changes nothing in it. Throws UsageError for a directory in which another
-// process trains, for one that holds a run already without --resume, and for --resume of a directory that is
-// none. Damaged checkpoints that --resume-intact passes over are logged.
+// finds what to resume from, which is nothing where there is no run yet; changes nothing in it. Throws
+// UsageError for a directory in which another process trains and for one that holds a run already without
+// --resume. Damaged checkpoints that --resume-intact passes over are logged.
 // `writes` is false on a worker of parameter servers that is not the chief: it locks nothing, and the
 // directory may be in use.
 RunDirectory find_run_directory(const TrainFlags& flags, bool writes = true);

@@ -214,8 +214,9 @@ std::unique_ptr<Strategy> make_strategy(const TrainFlags& flags, const StrategyR
   return strategies.make(name, context, values_of(name));
 }
 
-ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags,
-                  const StrategyRegistry& strategies) {
+// `before_first_step` becomes false when a step has been done.
+ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const StrategyRegistry& strategies,
+                  bool& before_first_step) {
   const auto lie_on = [&](const std::function<Mesh()>& find) {
     Context meshed = context;
     run_agreed(context, [&] {
@@ -236,7 +237,7 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags,
   }
 
   const RestartMemory memory(flags, place, context);
-  flags.resume = flags.resume || memory.goes_on();
+  go_on_after_restart(flags, memory.goes_on());
 
   // Everything that can go wrong before training goes wrong here, and is one error for the job.
   OpenedData data;
@@ -375,7 +376,14 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags,
   if (auto replica = memory.callback(flags)) fit.callbacks.push_back(std::move(replica));
   memory.begin();
   request_stop_on_signals();
-  const FitResult result = trainer.fit(data.train, fit);
+  const std::int64_t first_step = std::max(trainer.position().step, fit.initial_step);
+  FitResult result;
+  try {
+    result = trainer.fit(data.train, fit);
+  } catch (const CommunicationError&) {
+    before_first_step = trainer.position().step <= first_step;
+    throw;
+  }
   if (place.writes) print_result(flags, run, context, trainer, result, prediction.get(), parameters);
   context.shutdown();
   return result.end == FitEnd::preempted ? ExitCode::preempted : ExitCode::ok;
@@ -391,12 +399,18 @@ ExitCode run_training(const TrainFlags& flags, const StrategyRegistry& strategie
   init_options.timeout = parse_duration(flags.timeout, "--timeout");
   const TrainingPlace place =
       training_place(worker_of(strategies.declarations(), flags.strategy), flags.options, init_options);
-  const Context context = init(init_options);
+  bool before_first_step = true;
   try {
-    return train_in(context, place, flags, strategies);
-  } catch (const JobError&) {
-    stand_by_report(context);
-    throw;
+    const Context context = init(init_options);
+    try {
+      return train_in(context, place, flags, strategies, before_first_step);
+    } catch (const JobError&) {
+      stand_by_report(context);
+      throw;
+    }
+  } catch (const CommunicationError&) {
+    if (!before_first_step || !stopped_before_first_step()) throw;
+    return ExitCode::preempted;
   }
 }
 

@@ -25,13 +25,29 @@ namespace {
 // Under this key rank 0 says which attempt of the job its store belongs to.
 constexpr const char* kAttemptKey = "rondo/attempt";
 
+// For a name server that is busy.
+constexpr Duration kPatienceWithNames = std::chrono::seconds(3);
+
 bool agent_listens() {
   const auto agent = env::lookup(env::process_environment(), "TORCHELASTIC_USE_AGENT_STORE");
   return agent && *agent == "True";
 }
 
+// Throws UsageError for a host name that was taken from a scheduler's list of hosts and has no address: a
+// list may hold names that only the scheduler knows, and then all ranks would wait for the whole timeout. A
+// name that the user gave may still get its address, as that of a Kubernetes service does.
+void require_address_of_listed_host(const env::Identity& identity, const std::string& host) {
+  const std::string origin = identity.origin(env::Field::master_addr);
+  if (!origin.starts_with("first host of ")) return;
+  const std::string error = wait_for_address(host, kPatienceWithNames);
+  if (error.empty()) return;
+  throw UsageError(str("rank 0 is to be at ", host, ", the ", origin, ", but ", error,
+                       "; set MASTER_ADDR to a name or address of rank 0's host that all hosts know"));
+}
+
 c10::intrusive_ptr<c10d::Store> tcp_store(const env::Identity& identity, const std::string& host, int port,
                                           Duration timeout) {
+  require_address_of_listed_host(identity, host);
   const auto environment = env::process_environment();
   const bool listens = identity.rank == 0 && !agent_listens();
   c10d::TCPStoreOptions options;

@@ -22,13 +22,12 @@
 #include "rondo/launch/process_title.h"
 #include "rondo/launch/scratch.h"
 #include "rondo/launch/server_job.h"
+#include "rondo/launch/stop_signals.h"
 #include "rondo/launch/supervisor.h"
 #include "rondo/launch/worker_environment.h"
 
 namespace rondo::launch {
 namespace {
-
-const std::set<int> kForwardedSignals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 
 constexpr const char* kEvaluatorAlone =
     R"({"cluster":{"evaluator":["127.0.0.1:0"]},"task":{"type":"evaluator","index":0}})";
@@ -102,6 +101,18 @@ std::optional<int> terminal_width() {
   return size.ws_col;
 }
 
+// Signals that stop the job; those that this program was told to ignore (nohup) are left out.
+std::set<int> stopping_signals(const RunOptions& options) {
+  return not_ignored(options.forwarded_signals.empty() ? default_forwarded_signals()
+                                                       : options.forwarded_signals);
+}
+
+// Those of `signals` that workers do not handle anyway.
+std::set<int> further_signals(std::set<int> signals) {
+  for (const int signal : default_forwarded_signals()) signals.erase(signal);
+  return signals;
+}
+
 // One job, in its second process.
 class Job {
  public:
@@ -155,9 +166,11 @@ class Job {
 
  private:
   SupervisorOptions supervisor_options() const {
-    const std::set<int>& wanted =
-        options_.forwarded_signals.empty() ? kForwardedSignals : options_.forwarded_signals;
-    return {not_ignored(wanted), options_.grace, options_.signal_grace, lifeline_};
+    return {.forwarded_signals = stopping_signals(options_),
+            .passed_signals = not_ignored(passed_on_signals(base_environment_)),
+            .grace = options_.grace,
+            .signal_grace = options_.signal_grace,
+            .lifeline = lifeline_};
   }
 
   std::string log_path(int attempt, int rank, const char* file) const {
@@ -213,6 +226,7 @@ class Job {
     place.error_file = spec.error_file;
     place.store_descriptor = is_apart ? -1 : store.descriptor();
     place.omp_threads = options_.omp_threads;
+    place.stop_signals = signal_list(further_signals(options_.forwarded_signals));
     const bool on_console = spec.out.route == StreamSpec::Route::pipe && spec.err.route == spec.out.route;
     if (terminal_width_ && on_console && spec.out.shown) {
       place.terminal_width =
@@ -225,6 +239,7 @@ class Job {
     spec.environment.erase(env::kEvaluatorVariable);
     if (options_.evaluator) spec.environment[env::kEvaluatorVariable] = "1";
     if (!is_apart) spec.inherited_descriptor = store.descriptor();
+    if (releases_signals(spec.command)) spec.held_signals = stop_signals(spec.environment);
     return spec;
   }
 
@@ -274,6 +289,12 @@ class Job {
 
 }  // namespace
 
+std::set<int> expected_signals(const RunOptions& options) {
+  std::set<int> signals = stopping_signals(options);
+  signals.merge(not_ignored(passed_on_signals(env::process_environment())));
+  return signals;
+}
+
 int run_job(const RunOptions& given) {
   ensure_standard_streams();
   check(given);
@@ -294,13 +315,11 @@ int run_job(const RunOptions& given) {
   // What an attempt leaves there the next one finds.
   const ScratchDirectory memory =
       options.max_restarts > 0 ? ScratchDirectory::create_in_memory() : ScratchDirectory();
-  const std::set<int>& wanted =
-      options.forwarded_signals.empty() ? kForwardedSignals : options.forwarded_signals;
   return run_guarded(
       [&](int lifeline) {
         return Job(options, log_directory, scratch.path(), memory.path(), lifeline).run();
       },
-      not_ignored(wanted));
+      expected_signals(options));
 }
 
 }  // namespace rondo::launch

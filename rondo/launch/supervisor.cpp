@@ -23,20 +23,20 @@ enum class Stage { running, preemption_grace, terminating, killing };
 // Takes signals as events instead of handlers, and puts everything back at the end.
 class SignalEvents {
  public:
-  explicit SignalEvents(const std::set<int>& forwarded) {
+  explicit SignalEvents(const std::set<int>& expected) {
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
-    for (const int signal : forwarded) sigaddset(&set, signal);
+    for (const int signal : expected) sigaddset(&set, signal);
     sigprocmask(SIG_BLOCK, &set, &before_.mask);
     struct sigaction ignore {};
     ignore.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &ignore, &before_.pipe);
     descriptor_ = Descriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!descriptor_.valid()) throw Error("cannot watch signals: " + errno_text(errno));
-    // The guardian blocks the forwarded signals before it starts this process, so that none is lost in
-    // between; workers shall not start with them blocked.
-    for (const int signal : forwarded) sigdelset(&before_.mask, signal);
+    // The guardian blocks these signals before it starts this process, so that none is lost in between;
+    // workers shall not start with them blocked.
+    for (const int signal : expected) sigdelset(&before_.mask, signal);
     sigdelset(&before_.mask, SIGCHLD);
   }
   SignalEvents(const SignalEvents&) = delete;
@@ -56,6 +56,12 @@ class SignalEvents {
   Descriptor descriptor_;
 };
 
+std::set<int> signals_to_watch(const SupervisorOptions& options) {
+  std::set<int> signals = options.forwarded_signals;
+  signals.insert(options.passed_signals.begin(), options.passed_signals.end());
+  return signals;
+}
+
 // Letter of the process's state in /proc ('T' is stopped by a signal), '?' when unknown.
 char process_state(pid_t pid) {
   std::ifstream file(str("/proc/", pid, "/stat"));
@@ -69,7 +75,7 @@ class Supervisor {
  public:
   explicit Supervisor(const SupervisorOptions& options)
       : options_(options),
-        signals_(options.forwarded_signals),
+        signals_(signals_to_watch(options)),
         out_(loop_, STDOUT_FILENO),
         err_(loop_, STDERR_FILENO) {}
 
@@ -283,6 +289,10 @@ class Supervisor {
     while (const auto signal = signals_.next()) {
       if (*signal == SIGCHLD) {
         reap_orphans();
+        continue;
+      }
+      if (!options_.forwarded_signals.contains(*signal)) {
+        signal_workers(*signal);
         continue;
       }
       const bool again = end_.signal == SIGINT && *signal == SIGINT;

@@ -11,7 +11,8 @@
 namespace rondo::launch {
 
 struct SupervisorOptions {
-  std::set<int> forwarded_signals;
+  std::set<int> forwarded_signals;  // that stop the job
+  std::set<int> passed_signals;     // that workers get, without an end of the job
   Duration grace = std::chrono::seconds(5);
   Duration signal_grace = std::chrono::seconds(30);
   int lifeline = -1;  // readable when whoever asked for this job is gone
@@ -31,9 +32,10 @@ struct AttemptEnd {
 // Starts the workers, shows their output, and waits until all of them and everything they started are gone.
 //
 // When one fails the others get TERM, and KILL after `grace`. A forwarded signal starts `signal_grace`; a
-// second INT kills at once. A worker that ends with exit code 3 (pre-empted, state saved) gives the others
-// `grace` to do the same before TERM. Where a worker's policy says so the others go on without it, or it
-// alone is started again. Processes that workers leave behind are stopped like workers.
+// second INT kills at once. A passed signal only reaches the workers. A worker that ends with exit code 3
+// (pre-empted, state saved) gives the others `grace` to do the same before TERM. Where a worker's policy says
+// so the others go on without it, or it alone is started again. Processes that workers leave behind are
+// stopped like workers.
 //
 // To be called in a process that is a subreaper, has one thread, and has no other children. Throws Error when
 // a worker cannot be started (the others are killed).

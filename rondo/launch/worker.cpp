@@ -90,7 +90,9 @@ void prepare_child(const WorkerSpec& spec, const StreamEnds& out, const StreamEn
   if (spec.inherited_descriptor >= 0) fcntl(spec.inherited_descriptor, F_SETFD, 0);
   bind_to(spec.cpus);
   sigaction(SIGPIPE, &signals.pipe, nullptr);
-  sigprocmask(SIG_SETMASK, &signals.mask, nullptr);
+  sigset_t mask = signals.mask;
+  for (const int signal : spec.held_signals) sigaddset(&mask, signal);
+  sigprocmask(SIG_SETMASK, &mask, nullptr);
 }
 
 [[noreturn]] void run_program(const WorkerSpec& spec, std::vector<char*> arguments,

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,7 @@ struct WorkerSpec {
   std::function<int()> function;  // instead of `command`; returns the exit code
   env::EnvironmentMap environment;
   int inherited_descriptor = -1;  // the job's store
+  std::set<int> held_signals;     // it starts with them blocked, and unblocks them (see releases_signals())
   std::vector<int> cpus;          // empty: not bound
   bool gets_stdin = false;        // else it reads end of file
   StreamSpec out;

@@ -3,6 +3,7 @@
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"
 #include "rondo/env/job_memory.h"
+#include "rondo/launch/stop_signals.h"
 
 namespace rondo::launch {
 
@@ -38,6 +39,7 @@ env::EnvironmentMap worker_environment(env::EnvironmentMap base, const WorkerPla
   base.erase(kJoinTimeoutVariable);
   if (place.join_timeout) base[kJoinTimeoutVariable] = str(seconds(*place.join_timeout));
   base["RONDO_LAUNCHER"] = "1";
+  if (!place.stop_signals.empty()) base[kStopSignalsVariable] = place.stop_signals;
   base.erase(env::kJobMemoryVariable);
   if (!place.job_memory.empty()) base[env::kJobMemoryVariable] = place.job_memory;
   base.erase(kStoreDescriptorVariable);

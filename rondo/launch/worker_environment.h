@@ -28,7 +28,8 @@ struct WorkerPlace {
   std::string error_file;  // empty: none
   int store_descriptor = -1;
   std::optional<int> omp_threads;
-  std::string interface;  // empty: what the environment says
+  std::string stop_signals;  // for kStopSignalsVariable; empty: what the environment says
+  std::string interface;     // empty: what the environment says
   std::optional<Duration> join_timeout;
   // Columns of the terminal on which the launcher shows this worker's output; empty when it is none.
   std::optional<int> terminal_width;

@@ -155,6 +155,32 @@ def test_torchruns_variables_of_the_second_host(rondo):
     assert sorted(result.stdout.splitlines()) == [f"[rank {2 + i}] {2 + i} {i} 5 3 1 2 127.0.0.1:29500 lo lo" for i in range(3)]
 
 
+@pytest.mark.parametrize("flags", [lambda port: ["--master-addr", "[::1]", "--master-port", port],
+                                   lambda port: ["--rdzv-endpoint", f"[::1]:{port}"]])
+def test_an_address_of_ipv6(rondo_bin, clean_environment, tmp_path, flags):
+    if not os.path.exists("/proc/net/if_inet6"):
+        pytest.skip("this machine has no IPv6")
+    with reserved_ports(1) as (port,):
+        words = [rondo_bin / "rondo", "run", "--nnodes", 2, *flags(port), "-n", 1, "--node-rank"]
+        program = rondo_bin / "examples" / "collectives"
+        job = Job([([*words, host, program], {"RONDO_HOST": f"host-{host}"}) for host in range(2)], clean_environment, tmp_path)
+        must_succeed(job.finish())
+    shown = subprocess.run([str(word) for word in [*words, 0, "--", *bash("echo $MASTER_ADDR")]], capture_output=True, text=True,
+                           env=clean_environment)
+    assert shown.stdout == "[rank 0] ::1\n", shown.stderr
+
+
+def test_the_index_of_a_pod_is_its_node_rank(rondo):
+    """Of an Indexed Job, with Kubeflow's variables or flags for the rest."""
+    environment = {"JOB_COMPLETION_INDEX": "1", "PET_NNODES": "2", "PET_NPROC_PER_NODE": "2", "PET_MASTER_ADDR": "127.0.0.1"}
+    result = rondo("run", *bash("echo $RANK $GROUP_RANK of $WORLD_SIZE"), env=environment)
+    assert sorted(result.stdout.splitlines()) == ["[rank 2] 2 1 of 4", "[rank 3] 3 1 of 4"], result.stderr
+    given = rondo("run", "--node-rank", 0, *bash("echo $RANK $GROUP_RANK of $WORLD_SIZE"), env=environment)
+    assert sorted(given.stdout.splitlines()) == ["[rank 0] 0 0 of 4", "[rank 1] 1 0 of 4"], given.stderr
+    beyond = rondo("run", "true", env=environment | {"JOB_COMPLETION_INDEX": "2"})
+    assert beyond.returncode == 2 and "JOB_COMPLETION_INDEX=2" in beyond.stderr and "0 to 1" in beyond.stderr
+
+
 def test_an_address_that_nobody_answers_is_named_in_time(rondo, rondo_bin):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
