@@ -2,9 +2,11 @@
 import io
 import json
 import pathlib
+import random
 import struct
 import sys
 import tarfile
+import unicodedata
 
 import pyarrow
 import pyarrow.parquet
@@ -70,6 +72,33 @@ def test_texts_are_tokenized_as_hugging_face_does_and_trained_on(rondo, tmp_path
     judged = json.loads(done(rondo("evaluate", "a", "--json", "-")).stdout)
     assert judged["samples"] > 0
     done(rondo("train", *GPT, "--data", "tokens", "--steps", 4, "--document-boundaries", "masked", "--nproc-per-node", 2))
+
+
+def test_qwen2s_normalizer_is_that_of_hugging_face(rondo, tmp_path):
+    """Characters with marks in any order, of any script: all that decompose, and texts of them drawn at random."""
+    generator = random.Random(11)
+    marks = [chr(point) for point in range(0x300, 0x1E950) if unicodedata.combining(chr(point))]
+    others = [chr(point) for point in range(0xC0, 0x2FA1E) if unicodedata.decomposition(chr(point))]
+    others += [chr(generator.randrange(0xAC00, 0xD7A4)) for _ in range(200)] + [chr(point) for point in range(0x1100, 0x1200)]
+    texts = ["".join(others)]
+    for _ in range(3000):
+        texts.append("".join(generator.choice((marks, marks, others, "aeiou AEO")[generator.randrange(4)])
+                             for _ in range(generator.randrange(1, 12))))
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.normalizer = tokenizers.normalizers.NFC()
+    split = tokenizers.Regex(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
+                             r"\s+(?!\S)|\s+")
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([
+        tokenizers.pre_tokenizers.Split(split, behavior="isolated"),
+        tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer.train_from_iterator(texts[:500], tokenizers.trainers.BpeTrainer(
+        vocab_size=400, initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(), show_progress=False,
+        special_tokens=["<|endoftext|>"]))
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "pages.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    done(rondo("tokenize", "pages.jsonl", "-o", "tokens", "--documents", "jsonl", "--tokenizer", "tokenizer.json"))
+    end = tokenizer.token_to_id("<|endoftext|>")
+    assert tokens_of(tmp_path / "tokens")[1] == [token for text in texts for token in [*tokenizer.encode(text).ids, end]]
 
 
 def test_tokens_without_a_description_need_their_vocabulary(rondo, tmp_path):
@@ -165,6 +194,29 @@ def test_tar_shards_train_on_two_ranks_and_go_on(rondo, images, tmp_path):
     whole, parts = losses(tmp_path / "whole"), losses(tmp_path / "parts")
     assert whole.keys() == parts.keys() and all(parts[step] == pytest.approx(whole[step], rel=1e-3) for step in whole)
     done(rondo("evaluate", "whole"))
+
+
+@pytest.mark.parametrize("form", ["gnu", "pax", "ustar"])
+def test_archives_of_tar_itself_lose_no_sample(rondo, run, images, tmp_path, form):
+    """Hard and symbolic links, capital letters, files of a Mac: every member is in a sample, or is named."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for i in range(6):
+        (folder / f"{i}.PNG").write_bytes(images["plain.png"])
+        (folder / f"{i}.cls").write_text(str(i % 2))
+        (folder / f"._{i}.cls").write_bytes(b"\0\5\26\7")
+    for name, target in (("6", "0"), ("7", "1")):
+        (folder / f"{name}.PNG").hardlink_to(folder / f"{target}.PNG")
+        (folder / f"{name}.cls").hardlink_to(folder / f"{target}.cls")
+    (folder / "8.jpg").symlink_to("0.PNG")
+    (folder / "8.cls").write_text("1")
+    (folder / "README").write_text("what this is")
+    done(run("tar", f"--format={form}", "--sort=name", "-cf", "x.tar", "-C", folder, "."))
+    words_of = ["train", *CONVNET[:4], "--data", "x.tar", "--validation-fraction", 0, "--steps", 1]
+    result = rondo(*words_of, "--batch-size", 10)
+    assert result.returncode == 2 and "9 samples for training" in result.stderr, result.stderr
+    result = done(rondo(*words_of, "--batch-size", 9))
+    assert "7 members" in result.stderr and "._0.cls" in result.stderr, result.stderr
 
 
 def test_workers_read_files_of_their_own(rondo, tmp_path):

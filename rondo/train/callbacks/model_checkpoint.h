@@ -26,7 +26,8 @@ class ModelCheckpoint final : public Callback {
     bool in_background = false;            // likewise
     bool incremental = false;              // likewise
   };
-  // The folder is made with the first checkpoint.
+  // The folder is made with the first checkpoint; training into one that cannot be made or written does not
+  // begin.
   explicit ModelCheckpoint(const Options& options)
       : options_(options), best_({options.best_of, options.larger_is_better}, "the best checkpoint") {}
 
