@@ -179,7 +179,8 @@ int start_training(const TrainFlags& flags, const std::vector<std::string>& argu
     const auto cluster = env::read_cluster(environment);
     if (cluster && cluster->is_server) {
       request_stop_on_signals();
-      server::run_task(*cluster, environment, [] { return stop_requested(); });
+      server::run_task(
+          *cluster, environment, [] { return stop_requested(); }, parse_duration(flags.timeout, "--timeout"));
       return 0;
     }
   }

@@ -13,9 +13,11 @@
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"
 #include "rondo/env/cluster.h"
+#include "rondo/env/ended_workers.h"
 #include "rondo/env/environment.h"
 #include "rondo/launch/cpu_binding.h"
 #include "rondo/launch/descriptor.h"
+#include "rondo/launch/ended_workers_file.h"
 #include "rondo/launch/failure.h"
 #include "rondo/launch/guardian.h"
 #include "rondo/launch/port.h"
@@ -136,6 +138,7 @@ class Job {
     for (int attempt = options_.restart_count;; ++attempt) {
       const auto store = SharedStore::create();
       if (options_.servers > 0) server_job_.emplace(workers_of(options_), options_.servers);
+      if (options_.servers > 0 || options_.evaluator) ended_workers_.emplace(workers_of(options_));
       const int port = options_.master_port ? *options_.master_port : find_free_port();
       std::vector<WorkerSpec> specs;
       for (int rank = 0; rank < options_.processes; ++rank)
@@ -157,7 +160,7 @@ class Job {
       if (code == 0 || end.abandoned) return code;
       report(end, specs, root, started);
       const bool may_restart =
-          attempt < options_.max_restarts && end.signal == 0 && code != static_cast<int>(ExitCode::preempted);
+          attempt < options_.max_restarts && end.signal == 0 && !(root && end.workers[*root]->end->preempted);
       if (!may_restart) return code;
       std::fprintf(stderr, "rondo run: starting all %d workers again (restart %d of %d)\n",
                    options_.processes, attempt + 1, options_.max_restarts);
@@ -170,7 +173,10 @@ class Job {
             .passed_signals = not_ignored(passed_on_signals(base_environment_)),
             .grace = options_.grace,
             .signal_grace = options_.signal_grace,
-            .lifeline = lifeline_};
+            .lifeline = lifeline_,
+            .on_end = [this](int rank) {
+              if (ended_workers_) ended_workers_->note(rank);
+            }};
   }
 
   std::string log_path(int attempt, int rank, const char* file) const {
@@ -203,8 +209,10 @@ class Job {
     spec.err = stream(redirect.err, tee.err, rank, attempt, "stderr.log");
     if (!log_directory_.empty()) {
       spec.error_file = log_path(attempt, rank, "error.json");
+      spec.preemption_file = log_path(attempt, rank, "preempted");
     } else if (!scratch_.empty()) {
       spec.error_file = str(scratch_, "/error_", attempt, "_", rank, ".json");
+      spec.preemption_file = str(scratch_, "/preempted_", attempt, "_", rank);
     }
     const bool is_apart = rank >= ranks_of(options_);  // an evaluator beside ranks
     WorkerPlace place;
@@ -224,6 +232,7 @@ class Job {
     place.max_restarts = options_.max_restarts;
     place.job_memory = memory_;
     place.error_file = spec.error_file;
+    place.preemption_file = spec.preemption_file;
     place.store_descriptor = is_apart ? -1 : store.descriptor();
     place.omp_threads = options_.omp_threads;
     place.stop_signals = signal_list(further_signals(options_.forwarded_signals));
@@ -236,6 +245,9 @@ class Job {
     spec.environment = worker_environment(base_environment_, place);
     if (server_job_) server_job_->describe(rank, spec.environment);
     if (is_apart) spec.environment["TF_CONFIG"] = kEvaluatorAlone;
+    spec.environment.erase(env::kEndedWorkersVariable);
+    if (rank >= workers_of(options_) && ended_workers_)
+      spec.environment[env::kEndedWorkersVariable] = ended_workers_->path();
     spec.environment.erase(env::kEvaluatorVariable);
     if (options_.evaluator) spec.environment[env::kEvaluatorVariable] = "1";
     if (!is_apart) spec.inherited_descriptor = store.descriptor();
@@ -247,6 +259,7 @@ class Job {
   void describe_task(int rank, WorkerSpec& spec, WorkerPlace& place) const {
     const int workers = workers_of(options_);
     if (options_.evaluator && rank == workers + options_.servers) {
+      spec.task = "evaluator";
       spec.policy = options_.evaluator_policy;
       place.role = "evaluator";
       place.role_rank = 0;
@@ -261,6 +274,7 @@ class Job {
     if (is_server && !options_.server_command.empty()) spec.command = options_.server_command;
     place.role = is_server ? "ps" : "worker";
     place.role_rank = is_server ? rank - workers : rank;
+    spec.task = str(place.role, " ", *place.role_rank);
     place.role_world_size = is_server ? options_.servers : workers;
   }
 
@@ -280,6 +294,7 @@ class Job {
   std::string memory_;  // that outlives an attempt
   int lifeline_;
   std::optional<ServerJob> server_job_;
+  std::optional<EndedWorkersFile> ended_workers_;  // where servers or an evaluator wait for workers
   env::EnvironmentMap base_environment_ = env::process_environment();
   std::vector<std::vector<int>> bound_cpus_;
   int first_rank_ = 0;  // of this host's workers

@@ -11,7 +11,9 @@
 #include <fstream>
 
 #include "rondo/base/error.h"
+#include "rondo/base/machine.h"
 #include "rondo/base/text.h"
+#include "rondo/launch/failure.h"
 #include "rondo/launch/process_tree.h"
 
 namespace rondo::launch {
@@ -165,16 +167,26 @@ class Supervisor {
     end.at = Clock::now();
     end.wall_time = std::chrono::system_clock::now();
     if (end.exit_code == 127) end.exec_error = take_exec_error(worker.rank);
+    const std::string& note = spec_of(worker).preemption_file;
+    end.preempted = WIFEXITED(status) && end.exit_code == static_cast<int>(ExitCode::preempted) &&
+                    (note.empty() || access(note.c_str(), F_OK) == 0);
     worker.end = end;
     end_.order.push_back(worker.rank);
     if (worker.out) worker.out->drain();
     if (worker.err) worker.err->drain();
     reap_orphans();
-    if (stage_ != Stage::running) return;
+    if (stage_ == Stage::running) judge(worker);
+    if (options_.on_end && end_.workers[static_cast<std::size_t>(worker.rank)].get() == &worker)
+      options_.on_end(worker.rank);
+  }
+
+  // Decides, while all is well, what the end of a worker means for the others.
+  void judge(Worker& worker) {
+    const WorkerEnd& end = *worker.end;
     if (!end.failed()) return end_the_serving();
-    if (end.exit_code != static_cast<int>(ExitCode::preempted) && tolerate(worker)) return;
+    if (!end.preempted && tolerate(worker)) return;
     note_running_workers();
-    if (end.exit_code == static_cast<int>(ExitCode::preempted)) {
+    if (end.preempted) {
       enter(Stage::preemption_grace, options_.grace);
     } else {
       terminate();
@@ -188,24 +200,26 @@ class Supervisor {
     const WorkerEnd& end = *worker.end;
     if (policy.on_failure == OnFailure::stop || end.exit_code == static_cast<int>(ExitCode::usage))
       return false;
-    const std::string how =
-        end.signal != 0 ? str("was killed by signal ", end.signal) : str("exited with code ", end.exit_code);
+    const std::string how = str(spec.name(), " on host ", host_name(),
+                                end.signal != 0 ? " was killed by " + signal_name(end.signal)
+                                                : str(" exited with code ", end.exit_code));
     if (policy.on_failure == OnFailure::restart) {
       const int starts = worker.starts;
       if (starts > policy.restarts) return false;
-      std::fprintf(stderr, "rondo run: rank %d %s; it is started again (%d of %d), the others go on\n",
-                   worker.world_rank(), how.c_str(), starts, policy.restarts);
+      std::fprintf(stderr, "rondo run: %s; it is started again (%d of %d), the others go on\n", how.c_str(),
+                   starts, policy.restarts);
       end_.order.pop_back();
       // What it wrote about this failure must not count as the cause of a later one.
-      if (!spec.error_file.empty()) unlink(spec.error_file.c_str());
+      for (const std::string& file : {spec.error_file, spec.preemption_file}) {
+        if (!file.empty()) unlink(file.c_str());
+      }
       retired_.push_back(std::move(end_.workers[static_cast<std::size_t>(worker.rank)]));
       auto& place = end_.workers[static_cast<std::size_t>(spec.rank)];
       start(spec, place);
       place->starts = starts + 1;
       return true;
     }
-    std::fprintf(stderr, "rondo run: rank %d %s; the others go on without it\n", worker.world_rank(),
-                 how.c_str());
+    std::fprintf(stderr, "rondo run: %s; the others go on without it\n", how.c_str());
     end_.tolerated.insert(worker.rank);
     end_the_serving();
     return true;

@@ -118,6 +118,11 @@ void prepare_child(const WorkerSpec& spec, const StreamEnds& out, const StreamEn
 
 }  // namespace
 
+std::string WorkerSpec::name() const {
+  const std::string by_rank = str("rank ", world_rank());
+  return task.empty() ? by_rank : str(task, " (", by_rank, ")");
+}
+
 std::unique_ptr<Worker> start_worker(const WorkerSpec& spec, const StartContext& context) {
   StreamEnds out = open_stream(spec.out);
   StreamEnds err = open_stream(spec.err);
@@ -132,7 +137,7 @@ std::unique_ptr<Worker> start_worker(const WorkerSpec& spec, const StartContext&
   worker->rank = spec.rank;
   worker->first_rank = spec.first_rank;
   worker->pid = fork();
-  if (worker->pid < 0) throw Error(str("cannot start rank ", spec.world_rank(), ": ", errno_text(errno)));
+  if (worker->pid < 0) throw Error(str("cannot start ", spec.name(), ": ", errno_text(errno)));
   if (worker->pid == 0) {
     prepare_child(spec, out, err, launcher, context.signals);
     if (spec.function) run_function(spec);
@@ -143,8 +148,8 @@ std::unique_ptr<Worker> start_worker(const WorkerSpec& spec, const StartContext&
   if (!worker->pidfd.valid()) {
     const int error = errno;
     kill(worker->pid, SIGKILL);
-    throw Error(str("cannot watch rank ", spec.world_rank(), ": ", errno_text(error),
-                    " (pidfd needs Linux 5.3 or newer)"));
+    throw Error(
+        str("cannot watch ", spec.name(), ": ", errno_text(error), " (pidfd needs Linux 5.3 or newer)"));
   }
   worker->out = listen_to(std::move(out), spec.out, spec.world_rank(), context.loop, context.out);
   worker->err = listen_to(std::move(err), spec.err, spec.world_rank(), context.loop, context.err);

@@ -35,6 +35,9 @@ struct WorkerSpec {
   int rank = 0;        // among this host's workers
   int first_rank = 0;  // in the world, of this host's first worker
   int world_rank() const { return first_rank + rank; }
+  std::string task;  // "ps 0"; empty: a rank like the others
+  // For messages: "rank 2", or "ps 0 (rank 2)".
+  std::string name() const;
   std::vector<std::string> command;
   std::function<int()> function;  // instead of `command`; returns the exit code
   env::EnvironmentMap environment;
@@ -45,6 +48,7 @@ struct WorkerSpec {
   StreamSpec out;
   StreamSpec err;
   std::string error_file;
+  std::string preemption_file;    // see env::kPreemptionFileVariable; empty: exit code 3 alone tells
   RolePolicy policy;              // what its failure means
   bool ends_with_others = false;  // stopped when all without this have ended
 };
@@ -54,6 +58,7 @@ struct WorkerEnd {
   int exit_code = 0;
   int signal = 0;  // 0: it exited by itself
   bool core_dumped = false;
+  bool preempted = false;          // it exited with code 3, and said that it was pre-empted
   std::string stderr_tail;         // empty when its standard error did not come through the launcher
   bool stderr_shown_last = false;  // the end of it is right above what the launcher prints now
   int exec_error = 0;              // errno with which the program could not be started

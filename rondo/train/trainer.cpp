@@ -16,6 +16,7 @@
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/checkpoint.h"
 #include "rondo/checkpoint/random_state.h"
+#include "rondo/env/preemption_note.h"
 #include "rondo/memory/scope.h"
 #include "rondo/nn/partition.h"
 #include "rondo/nn/sample_dropout.h"
@@ -87,6 +88,15 @@ std::string restore_engine(const Context& context, const std::vector<Communicati
   return str("the engine's codec (error feedback) begins anew: its saved memory ", incompatibility);
 }
 
+void refuse_null(const std::shared_ptr<const Dataset>& data, const FitOptions& options) {
+  if (data == nullptr) throw UsageError("Trainer::fit: the data set is null");
+  for (std::size_t i = 0; i < options.callbacks.size(); ++i) {
+    if (options.callbacks[i] == nullptr)
+      throw UsageError(
+          str("Trainer::fit: callback number ", i, " (from 0) of FitOptions::callbacks is null"));
+  }
+}
+
 // A variable has another value while it lives.
 template <class Value>
 class Within {
@@ -145,6 +155,7 @@ void Trainer::compile(OptimizerOptions optimizer, LossFunction loss, std::vector
 }
 
 FitResult Trainer::fit(const std::shared_ptr<const Dataset>& data, const FitOptions& options) {
+  run_agreed(strategy_.context(), [&] { refuse_null(data, options); });
   optimizer();  // or the error that there is none
   go_on_with_shown_weights();
   callbacks_ = options.callbacks;
@@ -170,7 +181,9 @@ FitResult Trainer::fit(const std::shared_ptr<const Dataset>& data, const FitOpti
     loop.emplace(*this, data, options);
   });
   try {
-    return loop->run();
+    FitResult result = loop->run();
+    if (result.end == FitEnd::preempted) env::note_preemption();
+    return result;
   } catch (const std::exception& error) {
     for (const auto& callback : callbacks_) callback->on_exception(*this, error);
     throw;
