@@ -148,7 +148,6 @@ void LocalSgdModel::finish_step() {
 
 void LocalSgdModel::show_mean() {
   finish_step();
-  average_.flush();
   if (!own_.empty() || steps_ == 0) return;
   own_ = average_.values();
   average_.assign(average_.mean_values());
@@ -193,6 +192,8 @@ std::string LocalSgdModel::restore_communication(const std::vector<Communication
     }
     values[i] = saved->second.clone();
   }
+  if (!average_.restore_under_way(mine))
+    return "ranks begin at the mean of the replicas: a saved average is of another model";
   own_ = std::move(values);
   return {};
 }
