@@ -11,7 +11,6 @@
 #include "rondo/backend/memory/registered_memory.h"
 #include "rondo/backend/native/call_arguments.h"
 #include "rondo/backend/native/coalesced_work.h"
-#include "rondo/backend/native/monitored_barrier.h"
 #include "rondo/backend/native/native_options.h"
 #include "rondo/backend/native/native_work.h"
 #include "rondo/backend/native/sparse_all_reduce.h"
@@ -151,12 +150,13 @@ at::Tensor side_by_side(const std::vector<at::Tensor>& tensors) {
 NativeBackend::NativeBackend(const c10::intrusive_ptr<c10d::Store>& store,
                              const shared_memory::GroupOptions& options, bool deterministic)
     : ExtendedBackend(options.rank, options.size),
-      store_(store),
       timeout_(options.timeout),
       staging_(MemoryCategory::communication, Bytes{shared_memory::RankSegment::bytes(options.size)}) {
   StoreFromC10d view(store);
   engine_ = std::make_shared<Engine>(view, options, process_arena());
   planned_ = PlannedCollectives::make(view, engine_, deterministic);
+  // The rank that holds the store may end as soon as its constructor has returned.
+  engine_->finish_rendezvous();
 }
 
 // Plans may add in another order, where the group is not deterministic.
@@ -207,6 +207,7 @@ c10::intrusive_ptr<c10d::Backend::Options> NativeBackend::getBackendOptions() {
 }
 
 void NativeBackend::startCoalescing() {
+  engine_->check_process();
   const std::lock_guard lock(coalescing_mutex_);
   if (coalescing_) throw UsageError("startCoalescing was called twice, without an endCoalescing in between");
   coalescing_.emplace();
@@ -321,9 +322,30 @@ NativeBackend::Work NativeBackend::reduce(Tensors& tensors, const c10d::ReduceOp
   return started(call.start(engine_, timeout(options.timeout), planned_, !options.asyncOp));
 }
 
+// Of pieces of unequal sizes, as over NCCL: one broadcast from each rank.
+NativeBackend::Work NativeBackend::all_gather_unequal(const Tensors& pieces, const at::Tensor& input,
+                                                      const c10d::AllgatherOptions& options) {
+  check_pieces(pieces, input, getRank(), getSize(), "all_gather");
+  check_overlaps({{&input, 1}, pieces, getRank(), getSize()}, "all_gather");
+  const at::Tensor& own = pieces[static_cast<std::size_t>(getRank())];
+  own.detach().copy_(input.detach().reshape(own.sizes()));
+  CoalescedWork::Parts parts;
+  for (int root = 0; root < getSize(); ++root) {
+    const at::Tensor& piece = pieces[static_cast<std::size_t>(root)];
+    Call call(OperationKind::broadcast, OpType::ALLGATHER);
+    call.set_piece(piece, false);
+    call.request().root = root;
+    call.request().input = call.request().output = call.in_place(piece);
+    parts.push_back(started(call.start(engine_, timeout(options.timeout), planned_, !options.asyncOp)));
+  }
+  return coalesce(getRank(), OpType::ALLGATHER, std::move(parts));
+}
+
 // Several inputs go as one piece; every list of outputs gets all inputs of all ranks.
 NativeBackend::Work NativeBackend::allgather(TensorLists& outputs, Tensors& inputs,
                                              const c10d::AllgatherOptions& options) {
+  if (outputs.size() == 1 && inputs.size() == 1 && differ_in_size(outputs.front()))
+    return all_gather_unequal(outputs.front(), inputs.front(), options);
   check_all_gather(outputs, inputs, getSize());
   Call call(OperationKind::all_gather, OpType::ALLGATHER);
   const at::Tensor& tensor = inputs.front();
@@ -413,8 +435,29 @@ NativeBackend::Work NativeBackend::scatter(Tensors& outputs, TensorLists& inputs
   return started(call.start(engine_, timeout(options.timeout)));
 }
 
+// Of pieces of unequal sizes, as over NCCL: one reduction to each rank.
+NativeBackend::Work NativeBackend::reduce_scatter_unequal(const at::Tensor& output, const Tensors& pieces,
+                                                          const c10d::ReduceScatterOptions& options) {
+  check_pieces(pieces, output, getRank(), getSize(), "reduce_scatter");
+  check_overlaps({pieces, {&output, 1}, getRank(), getSize()}, "reduce_scatter");
+  CoalescedWork::Parts parts;
+  for (int root = 0; root < getSize(); ++root) {
+    const at::Tensor& piece = pieces[static_cast<std::size_t>(root)];
+    Call call(OperationKind::reduce, OpType::REDUCE_SCATTER);
+    call.set_piece(piece, true);
+    call.request().root = root;
+    call.request().reduction = reduction_of(options.reduceOp, piece.scalar_type());
+    call.request().input = call.input(piece);
+    if (root == getRank()) call.request().output = call.output(output);
+    parts.push_back(started(call.start(engine_, timeout(options.timeout))));
+  }
+  return coalesce(getRank(), OpType::REDUCE_SCATTER, std::move(parts));
+}
+
 NativeBackend::Work NativeBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                                   const c10d::ReduceScatterOptions& options) {
+  if (outputs.size() == 1 && inputs.size() == 1 && differ_in_size(inputs.front()))
+    return reduce_scatter_unequal(outputs.front(), inputs.front(), options);
   Call call(OperationKind::reduce_scatter, OpType::REDUCE_SCATTER);
   const at::Tensor& tensor = only(outputs, "reduce_scatter");
   call.set_piece(tensor, true);
@@ -516,8 +559,7 @@ NativeBackend::Work NativeBackend::barrier(const c10d::BarrierOptions& options) 
 void NativeBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool name_all_missing) {
   const bool unset = options.timeout == c10d::kUnsetTimeout;
   const Duration limit = unset ? timeout_.load() : bounded_duration(options.timeout);
-  const std::lock_guard lock(monitored_mutex_);
-  monitored_barrier(*store_, engine_->options(), ++monitored_, limit, name_all_missing);
+  engine_->monitored_barrier(limit, name_all_missing);
 }
 
 c10::intrusive_ptr<c10d::Backend> make_native_backend(const BackendRequest& request) {

@@ -36,16 +36,20 @@ void Engine::keep(std::shared_ptr<void> memory) {
 }
 
 void Engine::abort(const std::string& reason) {
+  if (!process_.is_current()) return;
   const Visit visit(*this);
   give_up(std::make_exception_ptr(CancelledError(reason)), {ChannelFailure::Kind::other, rank(), reason});
 }
 
 void Engine::abort(const std::exception_ptr& error) {
+  if (!process_.is_current()) return;
   const Visit visit(*this);
   give_up(error, describe_failure(error, rank()));
 }
 
-void Engine::close(const std::string& reason) { leave(reason, kLeavePatience); }
+void Engine::close(const std::string& reason) {
+  if (process_.is_current()) leave(reason, kLeavePatience);
+}
 
 Engine::PeerTrouble Engine::look_at_peers() const {
   PeerTrouble trouble;
@@ -112,6 +116,22 @@ void Engine::throw_if_stopped(StoppedCounts& counts, const std::string& what,
             " is stopped by a signal (SIGSTOP) for ", to_string(options().stopped_grace),
             ". Continue it with kill -CONT before that, or restart the job from the last checkpoint."),
         {r})));
+  }
+}
+
+// What a failed peer had published still completes what was started before. But a rank that starts an
+// operation after a peer gave it up, because it came late, must not go on as if the peer had its result.
+void Engine::throw_if_failed_anywhere() {
+  throw_if_failed();
+  for (int r = 0; r < size(); ++r) {
+    if (r == rank() || peers_.segment(r).state.load() != RankState::failed) continue;
+    try {
+      throw_failure(str("group '", options().group_name, "' can be used no more on ", peers_.self(), ": ",
+                        peers_.who(r), " failed: "),
+                    peers_.failure_of(r));
+    } catch (...) {
+      fail(std::current_exception());
+    }
   }
 }
 

@@ -50,6 +50,11 @@ class Peers {
     return arenas_[static_cast<std::size_t>(rank)]->data() + offset;
   }
 
+  // Blocks until every rank has called it, for at most the group's timeout: nobody needs the store of the
+  // rendezvous any more, and the rank that holds it may end. Throws TimeoutError naming the ranks that did
+  // not call, PeerLostError for one that ended or left before.
+  void finish_rendezvous() const;
+
   // Publishes that this rank can go on no more, and why.
   void announce_failure(const ChannelFailure& failure) const;
   // What a rank whose state is failed has announced.
