@@ -102,6 +102,15 @@ std::optional<int> terminal_width() {
   return size.ws_col;
 }
 
+// The size that a worker sees of the terminal behind `descriptor`, whose lines begin with `prefix`; empty
+// where the launcher has none there.
+std::optional<TerminalSize> terminal_behind(int descriptor, const std::string& prefix) {
+  if (isatty(descriptor) != 1) return std::nullopt;
+  TerminalSize size = terminal_size(descriptor);
+  size.columns = std::max(1, size.columns - static_cast<int>(prefix.size()));
+  return size;
+}
+
 // One job, in its second process.
 class Job {
  public:
@@ -214,9 +223,13 @@ class Job {
     place.store_descriptor = is_apart ? -1 : store.descriptor();
     place.omp_threads = options_.omp_threads;
     const bool on_console = spec.out.route == StreamSpec::Route::pipe && spec.err.route == spec.out.route;
-    if (terminal_width_ && on_console && spec.out.shown) {
-      place.terminal_width =
-          *terminal_width_ - static_cast<int>(str("[rank ", spec.world_rank(), "] ").size());
+    const std::string prefix = str("[rank ", spec.world_rank(), "] ");
+    if (terminal_width_ && on_console && spec.out.shown)
+      place.terminal_width = *terminal_width_ - static_cast<int>(prefix.size());
+    // Programs that ask for the size of their terminal, or draw on it, do so on rank 0.
+    if (spec.world_rank() == 0 && spec.out.shown) {
+      spec.out.terminal = terminal_behind(STDOUT_FILENO, prefix);
+      spec.err.terminal = terminal_behind(STDERR_FILENO, prefix);
     }
     if (server_job_ || is_apart) describe_task(rank, spec, place);
     spec.environment = worker_environment(base_environment_, place);
