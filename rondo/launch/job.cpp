@@ -115,6 +115,15 @@ std::set<int> further_signals(std::set<int> signals) {
   return signals;
 }
 
+// The size that a worker sees of the terminal behind `descriptor`, whose lines begin with `prefix`; empty
+// where the launcher has none there.
+std::optional<TerminalSize> terminal_behind(int descriptor, const std::string& prefix) {
+  if (isatty(descriptor) != 1) return std::nullopt;
+  TerminalSize size = terminal_size(descriptor);
+  size.columns = std::max(1, size.columns - static_cast<int>(prefix.size()));
+  return size;
+}
+
 // One job, in its second process.
 class Job {
  public:
@@ -237,9 +246,13 @@ class Job {
     place.omp_threads = options_.omp_threads;
     place.stop_signals = signal_list(further_signals(options_.forwarded_signals));
     const bool on_console = spec.out.route == StreamSpec::Route::pipe && spec.err.route == spec.out.route;
-    if (terminal_width_ && on_console && spec.out.shown) {
-      place.terminal_width =
-          *terminal_width_ - static_cast<int>(str("[rank ", spec.world_rank(), "] ").size());
+    const std::string prefix = str("[rank ", spec.world_rank(), "] ");
+    if (terminal_width_ && on_console && spec.out.shown)
+      place.terminal_width = *terminal_width_ - static_cast<int>(prefix.size());
+    // Programs that ask for the size of their terminal, or draw on it, do so on rank 0.
+    if (spec.world_rank() == 0 && spec.out.shown) {
+      spec.out.terminal = terminal_behind(STDOUT_FILENO, prefix);
+      spec.err.terminal = terminal_behind(STDERR_FILENO, prefix);
     }
     if (server_job_ || is_apart) describe_task(rank, spec, place);
     spec.environment = worker_environment(base_environment_, place);

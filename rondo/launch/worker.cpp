@@ -13,6 +13,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/launch/pseudo_terminal.h"
 
 namespace rondo::launch {
 namespace {
@@ -35,7 +36,8 @@ StreamEnds open_stream(const StreamSpec& spec) {
   StreamEnds ends;
   if (spec.route == StreamSpec::Route::file) ends.child = open_log(spec.log_path);
   if (spec.route == StreamSpec::Route::pipe) {
-    Pipe pipe = make_pipe();
+    std::optional<Pipe> terminal = spec.terminal ? make_pseudo_terminal(*spec.terminal) : std::nullopt;
+    Pipe pipe = terminal ? std::move(*terminal) : make_pipe();
     ends.child = std::move(pipe.write_end);
     ends.source = std::move(pipe.read_end);
     if (!spec.log_path.empty()) ends.log_file = open_log(spec.log_path);

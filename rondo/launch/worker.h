@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "rondo/base/terminal.h"
 #include "rondo/base/time.h"
 #include "rondo/env/environment.h"
 #include "rondo/launch/descriptor.h"
@@ -28,6 +29,8 @@ struct StreamSpec {
   Route route = Route::inherit;
   bool shown = true;  // pipe: on the console
   std::string log_path;
+  // pipe: the worker sees a terminal of this size instead of a pipe, where the system gives one.
+  std::optional<TerminalSize> terminal = {};
 };
 
 // One process to start: a program, or a function of this program.
