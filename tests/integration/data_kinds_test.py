@@ -1,6 +1,7 @@
 """Files of tokens, folders and tar files of images, mixtures: from files to a training that goes on where it stopped."""
 import io
 import json
+import math
 import pathlib
 import random
 import struct
@@ -158,7 +159,7 @@ def test_an_image_folder_trains_and_goes_on_at_the_same_image(rondo, images, tmp
     done(rondo("train", "--run-dir", "parts", "--resume", "--epochs", 3, "--loader-threads", 0))
     assert losses(tmp_path / "whole") == losses(tmp_path / "parts")
     rows = done(rondo("predict", "whole", "--data", "data", "--format", "jsonl")).stdout.splitlines()
-    assert len(rows) == 18 and {json.loads(row)["class"] for row in rows} <= {"cat", "dog"}
+    assert len(rows) == 2 * len(images) and {json.loads(row)["class"] for row in rows} <= {"cat", "dog"}
     again = done(rondo("predict", "whole", "--data", "data", "--format", "jsonl")).stdout.splitlines()
     assert rows == again, "what is judged is not augmented"
 
@@ -251,7 +252,7 @@ def test_parquet_becomes_what_rondo_reads(rondo, run, images, tmp_path):
     said, found = tokens_of(tmp_path / "tokens")
     assert said["documents"] == 2 and bytes(token for token in found if token < 256).decode() == words(200, 1) + words(200, 2)
     done(convert("images.parquet", "-o", "shards", "--image", "image", "--label", "label", "--images-per-shard", 7))
-    assert len(list((tmp_path / "shards").iterdir())) == 4
+    assert len(list((tmp_path / "shards").iterdir())) == math.ceil(len(names) / 7)
     done(rondo("train", *CONVNET, "--data", "shards", "--steps", 2))
     done(convert("texts.parquet", "-o", "table.csv", "--columns", "x,kind"))
     assert (tmp_path / "table.csv").read_text().splitlines() == ["x,kind", "1,a", "2,b", "3,a"]

@@ -24,9 +24,12 @@
 #include "rondo/train/callbacks/model_checkpoint.h"
 #include "rondo/train/callbacks/preemption.h"
 #include "rondo/train/callbacks/reduce_on_plateau.h"
+#include "rondo/train/callbacks/save_or_warn.h"
+#include "rondo/train/callbacks/side_output.h"
 #include "rondo/train/callbacks/terminate_on_nan.h"
 #include "rondo/train/callbacks/weight_average.h"
 #include "tests/backend/ranks.h"
+#include "tests/errors.h"
 #include "tests/temporary_directory.h"
 #include "tests/train/digits.h"
 #include "tests/train/trained_weights.h"
@@ -238,6 +241,58 @@ TEST(ModelCheckpoint, KeepsTheBestAndEveryNthEpoch) {
     EXPECT_EQ(steps("best"), (std::vector<std::int64_t>{3, 4}));
     EXPECT_EQ(steps("third"), (std::vector<std::int64_t>{3, 6, 7}));
   });
+}
+
+// A folder that cannot be made or written is refused before the first step, on all ranks.
+TEST(ModelCheckpoint, AFolderThatCannotBeWrittenIsRefusedAtTheStart) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path below_a_file =
+      std::filesystem::path(directory.write("file", "x")) / "checkpoints";
+  for (const int ranks : {1, 2}) {
+    run_ranks(ranks, "native", [&](Context& context) {
+      auto strategy = strategy_for(context);
+      std::vector<std::shared_ptr<Callback>> writers = {
+          std::make_shared<ModelCheckpoint>(ModelCheckpoint::Options{.directory = below_a_file}),
+          std::make_shared<ModelCheckpoint>(
+              ModelCheckpoint::Options{.directory = below_a_file, .in_parts = true}),
+          std::make_shared<ModelCheckpoint>(
+              ModelCheckpoint::Options{.directory = "/proc/self/fd", .every_steps = 1}),
+          std::make_shared<BackupAndRestore>(BackupAndRestore::Options{.directory = below_a_file}),
+          std::make_shared<WeightAverage>(WeightAverage::Options{.directory = below_a_file})};
+      for (const auto& writer : writers) {
+        Trainer trainer(*strategy, small_model(), adamw(), cross_entropy);
+        const std::string message = testing::message_of<Error>(
+            [&] { trainer.fit(digits(16), {.epochs = 1, .batch_size = 8, .callbacks = {writer}}); });
+        testing::expect_facts(message, {"checkpoints cannot be written to", "choose another"});
+        EXPECT_EQ(trainer.position().step, 0) << writer->name();
+      }
+    });
+  }
+  // Looking leaves nothing.
+  run_ranks(2, "native", [&](Context& context) {
+    require_writable(context, directory / "a/b/c");
+    EXPECT_FALSE(context.rank() == 0 && std::filesystem::exists(directory / "a"));
+  });
+}
+
+TEST(SideOutput, WarnsAndGoesOnUntilItCanBeWrittenAgain) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path file = directory.write("rows", "");
+  SideOutput output(file);
+  ::testing::internal::CaptureStderr();
+  EXPECT_TRUE(output.write([] {}));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  ::testing::internal::CaptureStderr();
+  EXPECT_FALSE(output.write([] { throw Error("cannot write rows: no room"); }));
+  EXPECT_FALSE(output.write([] { throw Error("cannot write rows: no room"); }));
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  testing::expect_facts(said, {"cannot write rows: no room", "training goes on"});
+  EXPECT_EQ(said.find("no room"), said.rfind("no room")) << "said once";
+  EXPECT_TRUE(output.write([] {}));
+  ::testing::internal::CaptureStderr();
+  EXPECT_FALSE(output.write([&] { std::filesystem::remove(file); }));
+  testing::expect_facts(::testing::internal::GetCapturedStderr(), {file.c_str(), "removed or renamed"});
+  EXPECT_THROW(output.write([] { throw std::logic_error("a mistake"); }), std::logic_error);
 }
 
 TEST(ReduceOnPlateau, LowersTheRateAndRemembers) {
