@@ -31,7 +31,7 @@ std::vector<std::string> names_of(const std::vector<Declaration>& entries, bool 
 
 // A built-in model's name, or a file with a model.
 AllowedValues a_model(const std::vector<Declaration>& models) {
-  const std::vector<std::string> names = names_of(models, false);
+  const std::vector<std::string> names = names_of(models, true);
   return {.check =
               [names](const std::string& text, const std::string& what) {
                 if (model_file(text) || std::find(names.begin(), names.end(), text) != names.end()) return;
@@ -69,7 +69,10 @@ void add_data_flags(Table& table, const TrainChoices& choices) {
 
 void add_model_flags(Table& table, const TrainChoices& choices) {
   table.begin_group("Model");
-  table.add("model", &Flags::model, "What to train", a_model(choices.models)).is_common = true;
+  table
+      .add("model", &Flags::model, "What to train; auto follows the data, and says what it chose",
+           a_model(choices.models))
+      .is_common = true;
   table.add("model-config", &Flags::model_config,
             "JSON object, or a file with one, that overrides the model's settings");
   table.add("freeze", &Flags::freeze, "Parts of the model that are not trained, as embeddings or layer.0");

@@ -22,7 +22,7 @@ struct TrainFlags : TrainerFlags {
   int loader_threads = 1;
   std::string input_sharding = "auto";
 
-  std::string model = "gpt-tiny";
+  std::string model = "auto";  // until choose_model() (job.h)
   std::string model_config;
   std::string init_weights;
   std::vector<std::string> init_rename;  // FILE=MODEL

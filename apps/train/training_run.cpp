@@ -255,6 +255,7 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
     if (flags.strategy == "auto" && context.mesh().size() == 1)
       make_strategy(flags, strategies, strategy_of_auto(/*several_processes=*/true), context);
     device = device_of(flags.device, context.local_rank());
+    choose_model(flags, context.rank() == 0 && !place.only_trains());
     resolve(precision_options(flags));
     overrides = model_overrides(flags);
     data = open_training_data(flags, overrides);

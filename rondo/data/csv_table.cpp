@@ -60,7 +60,7 @@ void check_label(const CsvRow& row, const std::string& label, const std::string&
   if (const auto number = read_number<double>(label); number && *number != std::floor(*number)) {
     throw DataError(str(at(), "label ", label,
                         ", expected a class: a whole number or a name (a column of measurements "
-                        "is not a label; choose another with --label-column)"));
+                        "is not a label; choose another column (--label-column))"));
   }
 }
 

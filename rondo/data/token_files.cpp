@@ -124,8 +124,9 @@ FoundTokens find_tokens(const std::string& path, const TokenOptions& options) {
   }
   FoundTokens found;
   if (!options.vocabulary) {
-    throw UsageError(str("'", path, "' has no ", kTokenDescription,
-                         ", so --vocabulary-size must say how many different tokens there are"));
+    throw UsageError(str(
+        "'", path, "' has no ", kTokenDescription,
+        ", so TokenOptions::vocabulary (--vocabulary-size) must say how many different tokens there are"));
   }
   check_options(options);
   found.description.type = options.type;
@@ -150,8 +151,8 @@ OpenedData open_tokens(const std::string& path, const DataOptions& options, cons
   WindowForm form{.kind = "tokens", .source = path, .context = options.context};
   if (own.boundaries == "masked") {
     if (!known.end_of_document) {
-      throw UsageError(str("--document-boundaries masked: nothing says which token of '", path,
-                           "' ends a document; give --end-of-document"));
+      throw UsageError(str("document boundaries masked: nothing says which token of '", path,
+                           "' ends a document; set TokenOptions::end_of_document (--end-of-document)"));
     }
     form.end_of_document = known.end_of_document;
   }

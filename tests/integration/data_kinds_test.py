@@ -256,3 +256,19 @@ def test_parquet_becomes_what_rondo_reads(rondo, run, images, tmp_path):
     done(rondo("train", *CONVNET, "--data", "shards", "--steps", 2))
     done(convert("texts.parquet", "-o", "table.csv", "--columns", "x,kind"))
     assert (tmp_path / "table.csv").read_text().splitlines() == ["x,kind", "1,a", "2,b", "3,a"]
+
+
+def test_the_model_follows_the_data(rondo, tmp_path):
+    rows = [f"{5 + i % 3},{3 - i % 2 * 0.5},{['setosa', 'versicolor', 'virginica'][i % 3]}" for i in range(60)]
+    (tmp_path / "iris.csv").write_text("length,width,species\n" + "\n".join(rows) + "\n")
+    (tmp_path / "text.txt").write_text(words(600))
+    for data, model in [("iris.csv", "mlp"), ("text.txt", "gpt-tiny")]:
+        result = done(rondo("train", "--data", data, "--steps", 2, "--batch-size", 4, "--run-dir", model, "--json", "-"))
+        assert f"--model auto: {model}, for " in result.stderr and data in result.stderr
+        assert json.loads(result.stdout)["model"]["name"] == model
+        assert json.loads((tmp_path / model / "config.json").read_text())["model"] == model
+    resumed = done(rondo("train", "--run-dir", "mlp", "--resume", "--steps", 3))
+    assert "finished after step 3" in resumed.stdout and "--model auto" not in resumed.stderr
+    refused = rondo("train", "--data", "iris.csv", "--layers", 2, "--run-dir", "other")
+    assert refused.returncode == 2 and "--layers" in refused.stderr and "--model mlp" in refused.stderr
+    assert not (tmp_path / "other").exists()

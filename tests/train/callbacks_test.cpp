@@ -216,6 +216,25 @@ TEST(EarlyStopping, EndsWithTheBestWeights) {
   }
 }
 
+TEST(EarlyStopping, SaysThatNoValidationWasANumber) {
+  ::testing::internal::CaptureStderr();
+  run_ranks(1, "native", [&](Context& context) {
+    auto strategy = strategy_for(context);
+    Trainer trainer(*strategy, small_model());
+    const Metric nan{"told", 1, [](const MetricInput&, std::span<double> sums) { sums[0] = 0; },
+                     [](std::span<const double>) { return std::nan(""); }};
+    trainer.compile(adamw(), cross_entropy, {loss_metric(), nan});
+    const EarlyStopping::Options stopping{.metric = "told", .patience = 2, .restore_best = true};
+    trainer.fit(digits(16), {.epochs = 3,
+                             .batch_size = 8,
+                             .validation = digits(8, 2),
+                             .callbacks = {std::make_shared<EarlyStopping>(stopping)}});
+  });
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("told was not a number"), std::string::npos) << said;
+  EXPECT_EQ(said.find("resumed"), std::string::npos) << said;
+}
+
 TEST(ModelCheckpoint, KeepsTheBestAndEveryNthEpoch) {
   const TemporaryDirectory directory;
   run_ranks(2, "native", [&](Context& context) {

@@ -304,8 +304,8 @@ void GradientReducer::settle_missing(bool had_backward, std::vector<bool>& untou
             " parameters got no gradient: ", names_of(parameters_, missing),
             options_.static_graph
                 ? "; with static_graph the same parameters must be used in every step"
-                : "; if that is intended, set find_unused_parameters (or static_graph when it is "
-                  "the same in every step)"));
+                : "; if that is intended, set find_unused_parameters (--find-unused-parameters), or "
+                  "static_graph (--static-graph) when it is the same in every step"));
   }
   for (const std::size_t index : missing) {
     if (is_dense(index)) take(index, /*missing=*/true);

@@ -130,7 +130,8 @@ void PipelineTraining::leave_master_weights_to(Strategy& replicas) {
   if (policy.keep_batchnorm_fp32 && has_batch_norm) {
     throw UsageError(str("strategy ", replicas.name(),
                          " along data is given the parameters of a stage without their layers, and cannot "
-                         "leave batch normalisation in float32; use ddp, or --keep-batchnorm-fp32 false"));
+                         "leave batch normalisation in float32; use ddp, or set keep_batchnorm_fp32 "
+                         "(--keep-batchnorm-fp32) to false"));
   }
   precision_.leave_master_weights_to_strategy();
 }

@@ -47,9 +47,10 @@ std::vector<server::VariableSpec> ServedModel::variables_of(const torch::nn::Mod
   std::vector<server::VariableSpec> variables;
   for (const auto& [name, parameter] : tensors_of(module).parameters) {
     if (parameter.scalar_type() != at::kFloat || !parameter.is_cpu() || !parameter.is_contiguous()) {
-      throw UsageError(str("parameter servers hold contiguous float32 parameters on the CPU; ", name, " is ",
-                           describe_shape(parameter), " on ", parameter.device().str(),
-                           "; use --amp O0 or O1 and --device cpu, or another strategy"));
+      throw UsageError(
+          str("parameter servers hold contiguous float32 parameters on the CPU; ", name, " is ",
+              describe_shape(parameter), " on ", parameter.device().str(),
+              "; use opt level O0 or O1 (--amp) and device cpu (--device), or another strategy"));
     }
     const std::int64_t rows = parameter.dim() == 0 ? 1 : parameter.size(0);
     variables.push_back({.name = name,

@@ -120,8 +120,8 @@ void GradientSender::note_missing(std::size_t unit) {
   if (!names.empty() && !options_.find_unused) {
     throw UsageError(str("rank ", world_.rank(), ": the backward pass of unit '", units_[unit]->name(),
                          "' is over, but these of its parameters got no gradient: ", join(names, ", "),
-                         "; if that is intended, set find_unused_parameters; a parameter that a module "
-                         "outside the unit uses must be used inside the unit only"));
+                         "; if that is intended, set find_unused_parameters (--find-unused-parameters); a "
+                         "parameter that a module outside the unit uses must be used inside the unit only"));
   }
   missing_.insert(missing_.end(), std::make_move_iterator(names.begin()),
                   std::make_move_iterator(names.end()));

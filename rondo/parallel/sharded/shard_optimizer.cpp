@@ -10,6 +10,7 @@
 #include "rondo/base/error.h"
 #include "rondo/memory/scope.h"
 #include "rondo/nn/optimizer_fields.h"
+#include "rondo/nn/optimizers/squared_norm.h"
 #include "rondo/strategy/norms_of_parts.h"
 
 namespace rondo {
@@ -44,7 +45,7 @@ double ShardOptimizer::clip_gradients(double max_norm, const Group& shard_group)
       const at::Tensor& grad = parameter.tensor.grad();
       if (!grad.defined() || grad.numel() == 0) continue;
       gradients.push_back(grad);
-      sum += at::linalg_vector_norm(grad, 2, {}, false, at::kDouble).square().cpu();
+      sum += squared_norm(grad);
     }
   }
   at::Tensor message = squares.reshape({1});

@@ -24,6 +24,7 @@ class BestFigure {
   // Whether this validation has a better figure than all before; then it is the best. NaN is never better.
   // Throws UsageError when the trainer computes no such metric.
   bool improves(const ValidationRecord& record);
+  bool is_known() const { return best_ < std::numeric_limits<double>::infinity(); }  // one was a number
   nlohmann::json state() const;  // null before the first validation
   void restore(const nlohmann::json& state);
 
