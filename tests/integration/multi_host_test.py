@@ -234,9 +234,9 @@ def test_ranks_that_lose_rank_0_while_they_join_say_so(rondo, rondo_bin):
                                      "--rdzv-conf", f"join_timeout={seconds}", rondo_bin / "examples" / "collectives")
                          for host, seconds in enumerate([10, 100])]
         out, err = first.communicate(timeout=120)
-        assert first.returncode == 1 and "missing: " in err, out + err
+        assert first.returncode != 0 and "missing: " in err, out + err
         out, err = second.communicate(timeout=120)
-    assert second.returncode == 1 and f"rank 0 at 127.0.0.1:{port}" in err and "lost" in err, out + err
+    assert second.returncode != 0 and f"rank 0 at 127.0.0.1:{port}" in err and "lost" in err, out + err
     for part in ("frame #", "[c10d]", "got 0 bytes"):
         assert part not in err, err
 
