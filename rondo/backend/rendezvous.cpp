@@ -9,6 +9,7 @@
 #include <chrono>
 #include <thread>
 
+#include "rondo/backend/engine/bounded_store.h"
 #include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/network.h"
 #include "rondo/base/error.h"
@@ -27,6 +28,12 @@ constexpr const char* kAttemptKey = "rondo/attempt";
 
 // For a name server that is busy.
 constexpr Duration kPatienceWithNames = std::chrono::seconds(3);
+
+// Under this key a rank of a later attempt says that an attempt is over.
+std::string key_of_end(int attempt) { return str(kAttemptKey, "/", attempt, "/over"); }
+
+// Added to the time in which a connection must come about: c10d has the same, and its word is better.
+constexpr auto kConnectTime = std::chrono::seconds(2);
 
 bool agent_listens() {
   const auto agent = env::lookup(env::process_environment(), "TORCHELASTIC_USE_AGENT_STORE");
@@ -77,11 +84,26 @@ c10::intrusive_ptr<c10d::Store> tcp_store(const env::Identity& identity, const s
     if (const std::string reason = wait_for_listener(host, port, timeout); !reason.empty())
       throw TimeoutError(failed(str(reason, " (tried for ", to_string(timeout), ")")), {0});
   }
+  const std::string keeper = str(agent_listens() ? "the launcher's agent" : "rank 0", " at ", host, ":", port,
+                                 ", which keeps the job's store,");
+  const auto made = std::make_shared<c10::intrusive_ptr<c10d::Store>>();
   try {
-    return c10::make_intrusive<c10d::TCPStore>(connect_to, options);
+    run_bounded([=] { *made = c10::make_intrusive<c10d::TCPStore>(connect_to, options); },
+                timeout + kConnectTime, keeper);
+  } catch (const TimeoutError&) {
+    throw;
   } catch (const std::exception& e) {
-    throw Error(failed(std::string(split(e.what(), '\n').front())));
+    throw Error(failed(e.what()));
   }
+  return c10::make_intrusive<BoundedStore>(
+      *made,
+      BoundedStore::Options{
+          .keeper = keeper,
+          .timeout = timeout,
+          .over_key = key_of_end(identity.restart_count),
+          .over_text = str("attempt ", identity.restart_count, " of the job is over: rank ", identity.rank,
+                           " waited for others to join, and a rank of a host that has restarted is there "
+                           "for the next attempt; that host's own output says why")});
 }
 
 void wait_for_key(c10d::Store& store, const std::string& key, Deadline deadline) {
@@ -107,6 +129,9 @@ bool is_own_attempt(c10d::Store& store, int attempt, const env::Identity& identi
   log::info("rank 0 is still in attempt ", attempt, " of the job; waiting for attempt ",
             identity.restart_count);
   try {
+    // Ranks that still wait there for others to join would do so until their deadline: a rank of this host,
+    // which has restarted, is missing for ever.
+    store.set(key_of_end(attempt), "over");
     wait_for_key(store, str(kAttemptKey, "/", identity.restart_count), deadline);
   } catch (const std::exception&) {  // its rank 0 has ended, or the time is over
   }

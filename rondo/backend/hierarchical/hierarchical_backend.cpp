@@ -174,7 +174,7 @@ HierarchicalBackend::HierarchicalBackend(const BackendRequest& request, const Op
       deterministic_(request.deterministic),
       timeout_(request.timeout),
       compression_(options.codec),
-      failure_(request.store) {
+      failure_(request.store, request.job_store, request.world_ranks) {
   if (deterministic_ && compression_.active()) {
     throw UsageError(str("backend hierarchical: codec=", options.codec,
                          " encodes the sums of hosts, which depend on the ranks there, so sums cannot be "

@@ -6,6 +6,7 @@
 
 #include "rondo/backend/engine/arguments.h"
 #include "rondo/backend/engine/dense_tensor.h"
+#include "rondo/backend/engine/failure_record.h"
 #include "rondo/backend/engine/overlap.h"
 #include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/memory/registered_memory.h"
@@ -182,6 +183,11 @@ void NativeBackend::close() {
   const std::string reason = str("group '", engine_->options().group_name, "' was shut down");
   if (planned_ != nullptr) planned_->close(reason);
   engine_->close(reason);
+}
+
+std::exception_ptr NativeBackend::cause_of(const std::exception_ptr& error) noexcept {
+  const auto& cause = engine_->options().cause_of;
+  return cause ? cause(error) : error;
 }
 
 void NativeBackend::abort() {
@@ -570,6 +576,11 @@ c10::intrusive_ptr<c10d::Backend> make_native_backend(const BackendRequest& requ
   options.size = request.size;
   options.world_ranks = request.world_ranks;
   options.timeout = request.timeout;
+  if (request.job_store) {
+    // Of one group alone the peers' own words, which they leave in its memory, are enough.
+    options.cause_of = [record = FailureRecord({}, request.job_store, request.world_ranks)](
+                           const std::exception_ptr& error) mutable { return record.first(error); };
+  }
   return c10::make_intrusive<NativeBackend>(request.store, options, request.deterministic);
 }
 

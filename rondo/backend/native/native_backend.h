@@ -47,6 +47,7 @@ class NativeBackend final : public ExtendedBackend {
   std::optional<std::uint64_t> publish(const at::Tensor& tensor) override;
   void* published(int rank, std::uint64_t place) override;
   void close() override;
+  std::exception_ptr cause_of(const std::exception_ptr& error) noexcept override;
   void shutdown() override { close(); }
   // Also makes all waiting and later calls of the peers fail.
   void abort() override;

@@ -8,8 +8,9 @@
 namespace rondo::shared_memory {
 
 void Engine::fail(const std::exception_ptr& error) {
-  give_up(error, describe_failure(error, rank()));
-  std::rethrow_exception(error);
+  const std::exception_ptr counts = peers_.cause_of(error);
+  give_up(counts, describe_failure(counts, rank()));
+  std::rethrow_exception(counts);
 }
 
 void Engine::give_up(const std::exception_ptr& error, const ChannelFailure& failure) {

@@ -65,7 +65,8 @@ class DistributedDataParallel {
   DistributedDataParallel(ModelTensors tensors, const Group& group, const DdpOptions& options = {},
                           const std::vector<at::Tensor>& sparse = {});
   ~DistributedDataParallel();
-  DistributedDataParallel(DistributedDataParallel&&) noexcept;  // the moved-from object may only be destroyed
+  // The moved-from object may be destroyed or assigned to; every other call throws UsageError.
+  DistributedDataParallel(DistributedDataParallel&&) noexcept;
   DistributedDataParallel& operator=(DistributedDataParallel&&) noexcept;  // likewise
 
   // before_forward() and then the model's own forward. `model` is a module, a module holder or a pointer to
@@ -124,7 +125,7 @@ class DistributedDataParallel {
 
   // For the implementation (join.cpp).
   struct State;
-  State& state() { return *state_; }  // what joins and strategies work with
+  State& state() const;  // what joins and strategies work with
 
  private:
   std::unique_ptr<State> state_;
