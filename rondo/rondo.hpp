@@ -25,6 +25,7 @@
 #include "rondo/nn/activation_checkpoint.h"
 #include "rondo/nn/experts/mixture_of_experts.h"
 #include "rondo/nn/experts/routing.h"
+#include "rondo/nn/frozen_parameters.h"
 #include "rondo/nn/layers.h"
 #include "rondo/nn/loss.h"
 #include "rondo/nn/model.h"

@@ -17,6 +17,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/nn/graph_node.h"
+#include "rondo/nn/partial_backward.h"
 #include "rondo/nn/partition.h"
 #include "rondo/nn/recorded_graph.h"
 #include "rondo/nn/sample_scope.h"
@@ -221,6 +222,7 @@ class Recomputation final : public torch::autograd::Node {
       place.push_back(i);
     }
     const HooksAside aside(wanted);
+    const NestedBackward nested;
     variable_list found = torch::autograd::Engine::get_default_engine().execute(
         roots, root_gradients, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/false,
         wanted);

@@ -9,6 +9,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
+#include "rondo/nn/modules_of.h"
 #include "rondo/nn/sync_batch_norm.h"
 #include "rondo/strategy/own_parameters.h"
 #include "rondo/strategy/synchronous_training.h"
@@ -33,8 +34,8 @@ std::vector<Shard> kept_model(ShardedState state, ModelParts& parts) {
 // Normalisations over all ranks go on over those of the new world.
 void renew_groups(torch::nn::Module& model, const Context& context) {
   Group group;
-  for (const auto& module : model.modules()) {
-    auto* const norm = dynamic_cast<SyncBatchNormImpl*>(module.get());
+  for (const auto& [name, module] : modules_of(model)) {
+    auto* const norm = dynamic_cast<SyncBatchNormImpl*>(module);
     if (norm == nullptr) continue;
     if (!group.member()) group = context.new_group(context.world().ranks());
     norm->set_group(group);

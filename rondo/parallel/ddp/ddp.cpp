@@ -2,6 +2,7 @@
 
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "rondo/parallel/ddp/coalesced_broadcast.h"
 #include "rondo/parallel/ddp/ddp_state.h"
 #include "rondo/parallel/ddp/model_agreement.h"
+#include "rondo/strategy/mean_loss.h"
 
 namespace rondo {
 namespace {
@@ -108,6 +110,28 @@ void DistributedDataParallel::set_local_samples(std::int64_t samples) {
   } else {
     state().announcement->start({.samples = samples});
   }
+}
+
+at::Tensor DistributedDataParallel::step(torch::optim::Optimizer& optimizer,
+                                         const std::function<at::Tensor()>& closure) {
+  if (state_->join) {
+    throw UsageError(
+        "ddp.step(optimizer, closure) was called inside with_join: how often the optimizer evaluates the "
+        "closure "
+        "is not known to ranks that have run out of data. Give all ranks the same number of batches");
+  }
+  return optimizer.step([&] {
+    GradientReducer* const reducer = state_->reducer.get();
+    const long long passes = reducer != nullptr ? reducer->synchronised_passes() : 0;
+    const at::Tensor loss = closure().detach();
+    if (reducer == nullptr) return loss;
+    if (reducer->synchronised_passes() == passes) {
+      throw UsageError(
+          "ddp.step(optimizer, closure): the closure made no backward pass that combines gradients; call "
+          "loss.backward() in it, outside of no_sync()");
+    }
+    return mean_over_ranks(loss, reducer->last_weight().scale, state_->group);
+  });
 }
 
 void DistributedDataParallel::synchronize_without_backward() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -10,6 +11,10 @@
 #include "rondo/parallel/ddp/backward_trace.h"
 #include "rondo/parallel/ddp/comm_hook.h"
 #include "rondo/parallel/ddp/options.h"
+
+namespace torch::optim {
+class Optimizer;
+}
 
 namespace rondo {
 
@@ -93,6 +98,13 @@ class DistributedDataParallel {
   // step. Best before the forward pass, so that the numbers travel while it computes; inside with_join it
   // must be there.
   void set_local_samples(std::int64_t samples);
+
+  // As optimizer.step(closure), for an optimizer that evaluates the loss itself, such as LBFGS. `closure`
+  // clears the gradients, makes one forward and backward pass and returns this rank's mean loss. The
+  // optimizer is given the mean over all ranks, weighted as the gradients are, and so is the caller. All
+  // ranks then decide alike; optimizer.step(closure) would have each decide by its own loss. Collective.
+  // Throws UsageError for a closure whose backward pass does not synchronise, and inside with_join.
+  at::Tensor step(torch::optim::Optimizer& optimizer, const std::function<at::Tensor()>& closure);
 
   // For a rank that has nothing to do a backward pass on while the others do one: contributes what `.grad`
   // holds (zeros if undefined) and receives the average. Call set_local_samples(0) before, as the others call

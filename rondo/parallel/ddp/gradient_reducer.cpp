@@ -63,6 +63,7 @@ GradientReducer::GradientReducer(std::vector<ModelTensor> dense, std::vector<Mod
       used_(parameters_.size()),
       unused_here_(parameters_.size()),
       unused_anywhere_(parameters_.size()),
+      drift_(parameters_, group_),
       path_(parameters_, *announcement_,
             {.arrived = [this](std::size_t parameter) { arrived(parameter); },
              .send =
@@ -256,6 +257,7 @@ void GradientReducer::end_pass(bool had_backward) {
     if (check_due && announcement_->everyone_active()) {
       verify_same_values(parameters_, str("after ", synchronised_passes_ - 1, " synchronised steps"), group_);
     }
+    if (announcement_->everyone_active()) drift_.after_pass();
   } catch (...) {
     fail_pass();
     throw;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <utility>
 
 #include "rondo/base/error.h"
@@ -21,8 +22,11 @@ enum Field : int {
   kPredictions,
   kSamples,
   kStop,
+  kScale,  // the bits of a double; 0: not told
   kFields
 };
+
+constexpr double kRounding = 1e-3;  // of two factors that are to be the same
 
 }  // namespace
 
@@ -42,6 +46,7 @@ void StepAnnouncement::start(const RankStep& mine) {
   row[kPredictions] = mine.totals.predictions;
   row[kSamples] = mine.totals.samples;
   row[kStop] = mine.totals.stop;
+  row[kScale] = std::bit_cast<std::int64_t>(mine.scale.value_or(0));
   if (control_device_ != at::kCPU || message_.empty()) message_ = {table_.to(control_device_)};
   ranks_.clear();
   work_ = group_.backend()->allreduce(message_);
@@ -68,6 +73,7 @@ const std::vector<RankStep>& StepAnnouncement::ranks() {
       RankStep step{row[kActive] != 0, row[kSynchronises] != 0, row[kBroadcastsBuffers] != 0, {}, {}};
       if (row[kSamplesPlusOne] > 0) step.samples = row[kSamplesPlusOne] - 1;
       step.totals = {std::bit_cast<double>(row[kLoss]), row[kPredictions], row[kSamples], row[kStop] != 0};
+      if (row[kScale] != 0) step.scale = std::bit_cast<double>(row[kScale]);
       totals_.loss += step.totals.loss;
       totals_.predictions += step.totals.predictions;
       totals_.samples += step.totals.samples;
@@ -79,8 +85,25 @@ const std::vector<RankStep>& StepAnnouncement::ranks() {
       if (ranks_[static_cast<std::size_t>(rank)].active) active.push_back(rank);
     }
     if (!active.empty()) last_active_ = std::move(active);
+    compare_scales();
   }
   return ranks_;
+}
+
+void StepAnnouncement::compare_scales() const {
+  const RankStep* first = nullptr;
+  for (const RankStep& step : ranks_) {
+    if (!step.scale) continue;
+    if (first == nullptr) first = &step;
+    if (std::abs(*step.scale - *first->scale) <= kRounding * std::abs(*first->scale)) continue;
+    const auto rank = static_cast<int>(&step - ranks_.data());
+    throw MismatchError(
+        str("between finish_backward() and step() of the last step rank ", first - ranks_.data(),
+            " scaled its gradients by ", *first->scale, " and rank ", rank, " by ", *step.scale,
+            ". torch::nn::utils::clip_grad_norm_ takes the norm of this rank's shards alone: call "
+            "prepared->clip_gradients(max_norm), which takes that of the full model, in place of it"),
+        {rank});
+  }
 }
 
 void StepAnnouncement::clear() {

@@ -20,6 +20,8 @@ struct RankStep {
   bool broadcasts_buffers = false;
   std::optional<std::int64_t> samples = {};  // behind its gradients; empty when not told
   StepTotals totals = {};
+  std::optional<double> scale =
+      {};  // by which the last step's combined gradients were scaled; empty when not told
 };
 
 // One small all-reduce by which ranks learn each other's RankStep. Started early and awaited where its result
@@ -40,7 +42,8 @@ class StepAnnouncement {
   void ensure_started();
   // Whether start was called since the last clear.
   bool started() const { return started_; }
-  // By group rank; waits for the ranks that have not announced theirs. Requires started().
+  // By group rank; waits for the ranks that have not announced theirs. Requires started(). Throws
+  // MismatchError when ranks have scaled the last step's gradients by different factors.
   const std::vector<RankStep>& ranks();
   // The sum over the ranks of the newest announcement that was started, also after clear().
   StepTotals totals();
@@ -55,6 +58,8 @@ class StepAnnouncement {
   bool everyone_active();
 
  private:
+  void compare_scales() const;
+
   Group group_;
   c10::DeviceType control_device_;
   bool started_ = false;

@@ -30,7 +30,8 @@ class DdpModel final : public PreparedModel {
   torch::nn::Module& module() override { return *module_; }
   ModelParts& parts() override { return parts_; }
 
-  void begin_step(const LocalBatch& batch) override {
+  void begin_step(const LocalBatch& given) override {
+    const LocalBatch batch = begin_pass(given, module_.get());
     no_sync_.reset();
     if (batch.synchronise) {
       mine_ = {.samples = batch.samples};
@@ -53,7 +54,10 @@ class DdpModel final : public PreparedModel {
   }
 
   // The backward pass itself has waited for the gradients.
-  void finish_backward() override { no_sync_.reset(); }
+  void finish_backward() override {
+    no_sync_.reset();
+    end_pass();
+  }
 
   CommunicationState communication_state() const override { return ddp_.communication_state(); }
 
@@ -71,6 +75,9 @@ class DdpModel final : public PreparedModel {
   std::vector<TraceSpan> communication_spans() const override {
     return synchronised_ ? ddp_.last_backward().buckets : std::vector<TraceSpan>();
   }
+
+ protected:
+  bool optimizes_whole_model() override { return true; }
 
  private:
   // The whole model has rank 0's buffers, as the next step has them: what is validated is what is saved.

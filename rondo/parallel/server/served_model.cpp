@@ -110,7 +110,8 @@ void ServedModel::open() {
   }
 }
 
-void ServedModel::begin_step(const LocalBatch& batch) {
+void ServedModel::begin_step(const LocalBatch& given) {
+  const LocalBatch batch = begin_pass(given, module_.get());
   if (!in_window_) {
     const TimePoint begun = Clock::now();
     if (batch.optimizer != nullptr) use(*batch.optimizer);

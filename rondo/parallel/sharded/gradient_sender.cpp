@@ -50,12 +50,17 @@ GradientSender::GradientSender(const ShardedUnits& units, const std::vector<Unit
   }
 }
 
-void GradientSender::begin_pass(bool synchronises) {
+void GradientSender::begin_pass(bool synchronises, bool discards) {
+  if (has_left_) {
+    for (const auto& unit : units_) unit->drop_cleared_gradients();
+  }
   progress_.assign(units_.size(), {});
   missing_.clear();
   sent_.clear();
   in_step_ = true;
   synchronises_ = synchronises;
+  discards_ = discards;
+  watches_arrival_ = !discards && (has_left_ || !synchronises);
   path_.begin(gradients_);
 }
 
@@ -64,8 +69,30 @@ std::size_t GradientSender::called() const {
                                                 [](const Progress& each) { return each.open_calls > 0; }));
 }
 
+// The optimizer's zero_grad() reaches what the optimizer has. What a pass that does not synchronise leaves is
+// in the model's own parameters.
+void GradientSender::watch_zero_grad() {
+  for (const auto& unit : units_) {
+    if (has_left_ && unit->left_gradients_cleared()) {
+      throw UsageError(
+          "the optimizer's zero_grad() was called between begin_step() and backward(), and an earlier pass "
+          "(synchronise = false) has left gradients: call it before begin_step(), so that they are cleared "
+          "before this pass adds its own");
+    }
+  }
+  if (synchronises_) return take_left_gradients();
+  for (const auto& unit : units_) unit->mark_left_gradients();
+  has_left_ = true;
+}
+
+void GradientSender::take_left_gradients() {
+  if (!std::exchange(has_left_, false)) return;
+  for (const auto& unit : units_) unit->unmark_left_gradients();
+}
+
 void GradientSender::arrived(std::size_t parameter) {
   if (!in_step_) return;
+  if (std::exchange(watches_arrival_, false)) watch_zero_grad();
   const std::size_t unit = unit_of_[parameter];
   if (progress_[unit].sent) {
     throw UsageError(str("the gradient of '", trained_[parameter].name,
@@ -84,7 +111,7 @@ void GradientSender::complete(std::size_t unit) {
 
 void GradientSender::send(std::size_t unit) {
   const bool every_pass = options_.every_pass && shards_gradients(units_[unit]->sharding());
-  if (!units_[unit]->trains() || (!synchronises_ && !every_pass)) return;
+  if (!units_[unit]->trains() || discards_ || (!synchronises_ && !every_pass)) return;
   const auto weight = [&] {
     const ExposedTime exposed(exposed_ns_);
     return path_.weight(/*divide_by_active=*/false);

@@ -6,8 +6,11 @@
 #include <algorithm>
 
 #include "rondo/backend/collectives.h"
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/format/compute_timeline.h"
+#include "rondo/nn/partial_backward.h"
 #include "rondo/parallel/ddp/coalesced_broadcast.h"
 #include "rondo/parallel/sharded/exposed_time.h"
 
@@ -49,6 +52,7 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const Plan
                 [this](std::size_t unit) { after_forward(unit); },
                 [this](std::size_t unit) { before_backward(unit); },
                 [this](std::size_t unit) { after_backward(unit); }}) {
+  if (!optimizes_shards() && context_.world_size() > 1) drift_.emplace(tensors_.parameters, context_.world());
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     for (UnitState* state : setup_.groups[unit].members) {
       UnitCasts casts;
@@ -60,21 +64,23 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const Plan
   }
 }
 
-void ShardedModel::begin_step(const LocalBatch& batch) {
+void ShardedModel::begin_step(const LocalBatch& given) {
+  const LocalBatch batch = begin_pass(given, original_.get());
   const bool is_first_pass = !sender_.in_step();
   if (!is_first_pass) sender_.finish_pass();
   batch_ = batch;
   if (is_first_pass) exposed_ns_ = 0;
   spans_.clear();  // a step that is skipped has none
-  if (std::exchange(needs_barrier_, false)) {
-    const ExposedTime exposed(exposed_ns_);
-    barrier(context_.world());
-  }
+  await_writers();
   share_buffers();
   announcement_.clear();
-  if (batch.synchronise || sender_.sends_every_pass()) announcement_.offer({.samples = batch.samples});
-  sender_.begin_pass(batch.synchronise);
-  for (Progress& progress : progress_) progress.inside = 0;
+  const bool sends = batch.synchronise || (sender_.sends_every_pass() && !batch.discard_gradients);
+  if (sends) announcement_.offer({.samples = batch.samples, .scale = last_scale_});
+  sender_.begin_pass(batch.synchronise, batch.discard_gradients);
+  for (Progress& progress : progress_) {
+    progress.inside = 0;
+    progress.recorded_backward = false;
+  }
   if (std::exchange(whole_, false)) {
     for (const auto& unit : units_) unit->release();
   }
@@ -91,16 +97,24 @@ void ShardedModel::begin_step(const LocalBatch& batch) {
   }
 }
 
+void ShardedModel::await_writers() {
+  if (!std::exchange(needs_barrier_, false)) return;
+  const ExposedTime exposed(exposed_ns_);
+  barrier(context_.world());
+}
+
 void ShardedModel::share_buffers() {
   if (broadcast_buffers_ && std::exchange(buffers_changed_, false))
     broadcast_coalesced(tensors_.buffer_tensors(), context_.world(), 0);
 }
 
 void ShardedModel::announce(const StepTotals& mine) {
-  announcement_.start({.samples = batch_.samples, .totals = mine});
+  announcement_.start({.samples = batch_.samples, .totals = mine, .scale = last_scale_});
 }
 
 void ShardedModel::before_forward(std::size_t unit) {
+  // Between steps all ranks make such passes, or none.
+  if (!sender_.in_step()) await_writers();
   const bool recorded = sender_.in_step() && at::GradMode::is_enabled();
   if (recorded && !sender_.was_called(unit)) order_.see(unit, sender_.called());
   release_left(unit);
@@ -111,7 +125,7 @@ void ShardedModel::before_forward(std::size_t unit) {
 
 void ShardedModel::release_left(std::size_t unit) {
   if (!left_) return;
-  if (*left_ != unit && !whole_) units_[*left_]->release();
+  if (*left_ != unit && !whole_ && !progress_[*left_].recorded_backward) units_[*left_]->release();
   left_.reset();
 }
 
@@ -119,7 +133,7 @@ void ShardedModel::after_forward(std::size_t unit) {
   const bool recorded = sender_.in_step() && at::GradMode::is_enabled();
   if (recorded) sender_.note_call(unit);
   if (--progress_[unit].inside > 0) return;  // a member inside another one
-  if (whole_ || !shards_parameters(units_[unit]->sharding())) return;
+  if (whole_ || progress_[unit].recorded_backward || !shards_parameters(units_[unit]->sharding())) return;
   // Until its backward, if it has one.
   const bool keeps = units_[unit]->sharding() == Sharding::zero3_keep;
   if (keeps && sender_.was_called(unit)) return;
@@ -151,7 +165,24 @@ void ShardedModel::prefetch(std::size_t unit, int direction) {
   }
 }
 
+// autograd::grad() is one that computes gradients of chosen tensors: no parameter's gradient is complete
+// after it. With create_graph it records what the loss may depend on, as a gradient penalty does. That leads
+// back into the unit by ways on which nobody tells of it.
+void ShardedModel::note_backward(std::size_t unit) {
+  Progress& progress = progress_[unit];
+  progress.partial = !sender_.in_step() || is_partial_backward();
+  if (!sender_.in_step() || !at::GradMode::is_enabled()) return;
+  if (schedule_.is_planned()) {
+    throw UsageError(str("the schedule of a plan has a place for one backward pass of unit '",
+                         units_[unit]->name(),
+                         "', and this one is recorded for a second one (create_graph): train by zero1, zero2 "
+                         "or zero3, or by a plan without a schedule"));
+  }
+  progress.recorded_backward = true;
+}
+
 void ShardedModel::before_backward(std::size_t unit) {
+  note_backward(unit);
   order_.fix();
   release_left(unit);
   schedule_.before_backward(unit);
@@ -160,20 +191,30 @@ void ShardedModel::before_backward(std::size_t unit) {
 }
 
 void ShardedModel::after_backward(std::size_t unit) {
-  if (!sender_.end_call(unit)) return;
+  const bool was_last = sender_.end_call(unit);
+  if (progress_[unit].recorded_backward) return;  // it is complete in finish_backward()
+  if (progress_[unit].partial) {
+    if (!whole_) units_[unit]->release();
+    return;
+  }
+  if (!was_last) return;
   units_[unit]->release();
   sender_.complete(unit);
   schedule_.after_backward(unit);
 }
 
 void ShardedModel::finish_backward() {
+  end_pass();
+  if (!batch_.synchronise && sender_.sends_every_pass()) sender_.finish_pass();
   sender_.end_step();
   for (const auto& unit : units_) unit->release();
   buffers_changed_ = buffers_changed_ || batch_.synchronise;
   if (!batch_.synchronise) return;
+  sender_.take_left_gradients();
   sender_.complete_all();
   schedule_.epilogue();
   sender_.agree_on_unused(tensors_.parameters);
+  if (drift_) drift_->after_pass();
   waits_later_ = setup_.in_background && !batch_.gradients_are_read;
   if (waits_later_) {
     for (std::size_t unit = 0; unit < units_.size(); ++unit) progress_[unit].pending = sender_.was_sent(unit);
@@ -184,6 +225,7 @@ void ShardedModel::finish_backward() {
     sender_.finish(order_[i]);
     units_[order_[i]]->install_gradients(sender_.unused());
   }
+  scale_.take(units_);
 }
 
 double ShardedModel::clip_gradients(double max_norm) {
@@ -192,6 +234,8 @@ double ShardedModel::clip_gradients(double max_norm) {
 
 void ShardedModel::step(torch::optim::Optimizer& optimizer) {
   optimizer_.check(optimizer);
+  last_scale_ = scale_.factor();
+  scale_.drop();
   schedule_.update();
   if (std::exchange(waits_later_, false)) {
     pending_optimizer_ = &optimizer;
@@ -210,6 +254,8 @@ void ShardedModel::step(torch::optim::Optimizer& optimizer) {
       after_update(unit);
     }
   }
+  // A loop of one's own may look at parameters now.
+  if (batch_.gradients_are_read) await_writers();
   collect_spans();
 }
 

@@ -7,8 +7,10 @@
 
 #include "rondo/backend/context.h"
 #include "rondo/nn/model_tensors.h"
+#include "rondo/parallel/gradients/drift_check.h"
 #include "rondo/parallel/gradients/step_announcement.h"
 #include "rondo/parallel/sharded/block_schedule.h"
+#include "rondo/parallel/sharded/gradient_scale.h"
 #include "rondo/parallel/sharded/gradient_sender.h"
 #include "rondo/parallel/sharded/shard_optimizer.h"
 #include "rondo/parallel/sharded/sharded_setup.h"
@@ -66,15 +68,26 @@ class ShardedModel final : public PreparedModel, private ModelParts {
   const Group& group() const override { return context_.world(); }
   std::vector<ModelTensor> buffers() override { return tensors_.buffers; }
 
+ protected:
+  bool optimizes_whole_model() override { return !optimizes_shards(); }
+
+ private:
   struct Progress {
     int inside = 0;        // forward calls of its members that have begun and not ended
     bool pending = false;  // gradients are on their way, and the optimizer's step for it is still to be done
+    bool partial = false;  // the backward pass that is inside it computes gradients of chosen tensors only
+    // A backward pass was recorded in it, so that another one may come at any time of this pass.
+    bool recorded_backward = false;
   };
 
   void before_forward(std::size_t unit);
   void after_forward(std::size_t unit);
   void before_backward(std::size_t unit);
   void after_backward(std::size_t unit);
+  // Which kind of backward pass enters the unit.
+  void note_backward(std::size_t unit);
+  // Waits until no rank writes to parameters that others read without a message.
+  void await_writers();
 
   // Makes the unit's parameters readable, and those of the next units in `direction` on their way.
   void require(std::size_t unit, int direction);
@@ -106,16 +119,19 @@ class ShardedModel final : public PreparedModel, private ModelParts {
   BlockSchedule schedule_;
   GradientSender sender_;
   ShardOptimizer optimizer_;
-  const bool may_leave_units_out_;  // a step need not use all parameters
+  std::optional<DriftCheck> drift_;  // where every rank's optimizer changes the whole model
+  const bool may_leave_units_out_;   // a step need not use all parameters
   const bool broadcast_buffers_;
   const int prefetch_;
 
   std::vector<Progress> progress_;   // by unit
   std::optional<std::size_t> left_;  // a joined unit of which no member runs, gathered for the next member
   LocalBatch batch_;
-  bool whole_ = false;         // unshard() was called
-  bool needs_barrier_ = true;  // ranks have written parameters that others read without a message
-  bool waits_later_ = false;   // this step's gradients are awaited after finish_backward()
+  GradientScale scale_;
+  std::optional<double> last_scale_;  // of the last step's gradients
+  bool whole_ = false;                // unshard() was called
+  bool needs_barrier_ = true;         // ranks have written parameters that others read without a message
+  bool waits_later_ = false;          // this step's gradients are awaited after finish_backward()
   bool buffers_changed_ = true;
   torch::optim::Optimizer* pending_optimizer_ = nullptr;  // of pending units
   CommunicationTimes times_;

@@ -60,7 +60,7 @@ void ShardedModel::reload_shards() {
 }
 
 void ShardedModel::flush() {
-  if (std::exchange(needs_barrier_, false)) barrier(context_.world());
+  await_writers();
   share_buffers();
   finish_updates();
   for (const std::size_t unit : order_) {

@@ -25,10 +25,19 @@ FlatLayout layout_of(const std::vector<ModelTensor>& parameters, at::ScalarType 
           static_cast<std::int64_t>(environment.block_bytes.count) / width};
 }
 
+// One rank has all of every parameter, so there is nothing to gather or to free, and whoever reads it may.
+// What goes to files does so all the same.
+Sharding among_ranks(Sharding sharding, const UnitEnvironment& environment) {
+  return environment.shard_group.size() > 1 || environment.files != nullptr ? sharding : Sharding::ddp;
+}
+
 }  // namespace
 
 ShardedUnit::ShardedUnit(ModelUnit unit, Sharding sharding, const UnitEnvironment& environment, int owner)
-    : name_(std::move(unit.name)), sharding_(sharding), state_(unit.state), environment_(environment) {
+    : name_(std::move(unit.name)),
+      sharding_(among_ranks(sharding, environment)),
+      state_(unit.state),
+      environment_(environment) {
   // A flat buffer has one dtype and device, and frozen parameters need no gradients' memory.
   const auto kind = [this](const ModelTensor& parameter) {
     return std::tuple(parameter.tensor.scalar_type(), compute_dtype(parameter.tensor),
@@ -88,11 +97,12 @@ void ShardedUnit::add_part(std::vector<ModelTensor> parameters, int owner) {
         FlatGradients::Place{name_, sharding_, group, environment_.replica_group}, flat,
         *part.gradient_buffers, *environment_.queue, *environment_.buffers);
   }
+  const bool itself = !shards_optimizer(sharding_) && !flat.has_masters();
   for (std::size_t i = 0; i < layout.parameters(); ++i) {
-    const bool itself = !shards_optimizer(sharding_) && !flat.has_masters();
     part.optimized.push_back(itself ? flat.parameters()[i].tensor
                                     : flat.optimized(i).set_requires_grad(trained));
   }
+  if (trained && !itself) part.marks = ZeroGradMarks(part.optimized);
   parts_.push_back(std::move(part));
 }
 
@@ -281,6 +291,38 @@ void ShardedUnit::give_back() const {
   for (const Part& part : parts_) part.parameters->give_back();
 }
 
+void ShardedUnit::mark_left_gradients() {
+  for (Part& part : parts_) part.marks.place();
+}
+
+bool ShardedUnit::left_gradients_cleared() const {
+  return std::any_of(parts_.begin(), parts_.end(), [](const Part& part) {
+    for (std::size_t i = 0; i < part.optimized.size(); ++i) {
+      if (part.marks.is_cleared(i)) return true;
+    }
+    return false;
+  });
+}
+
+void ShardedUnit::drop_cleared_gradients() {
+  const at::NoGradGuard no_grad;
+  for (Part& part : parts_) {
+    for (std::size_t i = 0; i < part.optimized.size(); ++i) {
+      if (!part.marks.is_cleared(i)) continue;
+      part.marks.remove(i);
+      part.parameters->parameters()[i].tensor.mutable_grad().reset();
+      part.gradient_buffers->tensors()[i].tensor.mutable_grad().reset();
+      // What passes that were combined each by itself have added up.
+      const std::vector<at::Tensor>& combined = part.gradients->result();
+      if (!combined.empty()) combined[i].zero_();
+    }
+  }
+}
+
+void ShardedUnit::unmark_left_gradients() {
+  for (Part& part : parts_) part.marks.remove();
+}
+
 void ShardedUnit::hold_gradients() {
   for (Part& part : parts_) {
     if (part.gradient_buffers) part.gradient_buffers->take();
@@ -322,6 +364,14 @@ void ShardedUnit::install_gradients(const std::vector<std::string>& unused) {
     }
     part.gradients->drop();
   }
+}
+
+std::vector<at::Tensor> ShardedUnit::gradients() const {
+  std::vector<at::Tensor> gradients;
+  for (const Part& part : parts_) {
+    for (const at::Tensor& tensor : part.optimized) gradients.push_back(tensor.grad());
+  }
+  return gradients;
 }
 
 void ShardedUnit::remove_gradients() {

@@ -15,6 +15,7 @@
 #include "rondo/parallel/sharded/shard_module.h"
 #include "rondo/parallel/sharded/sharding.h"
 #include "rondo/parallel/sharded/unit_gradients.h"
+#include "rondo/parallel/sharded/zero_grad_marks.h"
 #include "rondo/precision/mixed_precision_policy.h"
 
 namespace rondo {
@@ -83,6 +84,15 @@ class ShardedUnit {
   // The model's tensors get memory of their own, of unspecified values.
   void give_back() const;
 
+  // Gradients lie here that are not combined yet: from now on the optimizer's zero_grad() is noticed.
+  void mark_left_gradients();
+  // Whether it was called since.
+  bool left_gradients_cleared() const;
+  // Drops the gradients that zero_grad() meant.
+  void drop_cleared_gradients();
+  // The gradients that lie here are to be combined now: zero_grad() is noticed no more.
+  void unmark_left_gradients();
+
   // A backward pass is over whose gradients are not combined: they wait where those of the next add up.
   void hold_gradients();
   // The backward pass of the unit is over: starts combining gradients. Frees `.grad` of the parameters.
@@ -94,6 +104,8 @@ class ShardedUnit {
   void finish_gradients(bool accumulate);
   // Gives the optimizer the gradients, except of parameters for which `unused` says so (by name).
   void install_gradients(const std::vector<std::string>& unused);
+  // Those, by parameter; undefined where there is none.
+  std::vector<at::Tensor> gradients() const;
   // Takes them away again.
   void remove_gradients();
 
@@ -112,6 +124,7 @@ class ShardedUnit {
     std::unique_ptr<GradientBuffers> gradient_buffers;  // null when frozen
     std::unique_ptr<UnitGradients> gradients;           // null when frozen
     std::vector<at::Tensor> optimized;                  // by parameter
+    ZeroGradMarks marks{{}};                            // of those that are not the parameters themselves
     std::vector<CommunicationQueue::Ticket> gathers;
   };
   void add_part(std::vector<ModelTensor> parameters, int owner);
