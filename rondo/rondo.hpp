@@ -162,6 +162,7 @@
 #include "rondo/train/replica/replica_root.h"
 #include "rondo/train/save_training.h"
 #include "rondo/train/schedule.h"
+#include "rondo/train/schedule_position.h"
 #include "rondo/train/trainer.h"
 
 // Plans for a loop of one's own.

@@ -75,12 +75,11 @@ OptimizerOptions optimizer_options(const TrainFlags& flags) {
   return options;
 }
 
-ScheduleOptions schedule_options(const TrainFlags& flags, std::int64_t total_steps) {
+ScheduleOptions schedule_options(const TrainFlags& flags) {
   ScheduleOptions options;
   options.kind = flags.schedule;
   options.learning_rate = flags.lr;
   options.warmup_steps = flags.warmup;
-  options.total_steps = total_steps;
   options.end_fraction = flags.lr_end;
   options.decay_every = flags.lr_step;
   options.decay_factor = flags.lr_factor;
@@ -365,12 +364,8 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
   files["data.json"] = describe_data(data.train->info()).dump(2) + "\n";
   FitOptions fit = fit_options(flags, place, data, run,
                                std::make_shared<RunDirectoryWriter>(run, std::move(files)), prediction);
-  run_agreed(context, [&] {
-    const InputDivision division = divide_input(*data.train, fit.input_sharding, place.readers);
-    const std::int64_t steps =
-        total_steps(fit, division.most_samples * division.readers, division.readers * shard.replicas);
-    fit.schedule = make_schedule(schedule_options(flags, steps));
-  });
+  fit.named_schedule = schedule_options(flags);
+  run_agreed(context, [&] { make_schedule(*fit.named_schedule); });
   if (auto wait = wait_for_workers(*strategy, place))
     fit.callbacks.insert(fit.callbacks.begin(), std::move(wait));
   if (!run.resume_from) fit.initial_step = steps_done_before(*strategy);

@@ -3,6 +3,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
 #include "rondo/nn/gradient_values.h"
 #include "rondo/nn/model_tensors.h"
@@ -66,6 +67,22 @@ at::Tensor PreparedModel::step(torch::optim::Optimizer& optimizer,
         "them, Lion, LAMB and LARS can be used; for LBFGS and others take strategy ddp");
   }
   return optimizer.step(evaluate);
+}
+
+StepTotals PreparedModel::totals() {
+  const Group& group = totals_group_.member() ? totals_group_ : parts().group();
+  if (!group.member() || group.size() == 1) return totals_;
+  at::Tensor sums = at::tensor({totals_.loss, static_cast<double>(totals_.predictions),
+                                static_cast<double>(totals_.samples), totals_.stop ? 1.0 : 0.0},
+                               at::kDouble)
+                        .to(group.traits().control_device());
+  all_reduce(sums, group);
+  sums = sums.cpu();
+  const double* const values = sums.const_data_ptr<double>();
+  return {.loss = values[0],
+          .predictions = static_cast<std::int64_t>(values[1]),
+          .samples = static_cast<std::int64_t>(values[2]),
+          .stop = values[3] > 0};
 }
 
 }  // namespace rondo

@@ -66,8 +66,12 @@ class PreparedModel {
   // Between the forward and the backward pass of a step that synchronises: what this rank adds to totals().
   // It travels with what ranks tell each other of their gradients. On all ranks or none; does not wait.
   virtual void announce(const StepTotals& mine) { totals_ = mine; }
-  // After finish_backward() of a step with announce(): the sums over all ranks. Collective.
-  virtual StepTotals totals() { return totals_; }
+  // After finish_backward() of a step with announce(): the sums over all ranks. Collective. By itself one
+  // small all-reduce over the group of combine_totals_over(), or of parts().
+  virtual StepTotals totals();
+  // The ranks whose totals are added up where the model does not do so itself. Strategy::replicas() in a
+  // Training.
+  void combine_totals_over(const Group& group) { totals_group_ = group; }
   // Blocks until gradients are combined over all replicas (unless the step does not synchronise).
   // Throws CommunicationError naming the ranks that are missing.
   virtual void finish_backward() = 0;
@@ -125,7 +129,8 @@ class PreparedModel {
   virtual bool optimizes_whole_model() { return false; }
 
  private:
-  StepTotals totals_;  // of one rank alone
+  StepTotals totals_;   // of this rank
+  Group totals_group_;  // empty until combine_totals_over()
   std::optional<FrozenParameters> frozen_;
   std::int64_t samples_ = 1;        // of the pass
   bool evaluates_closure_ = false;  // step() runs it

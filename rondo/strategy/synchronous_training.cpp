@@ -3,6 +3,7 @@
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
+#include "rondo/base/collective_call.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/nn/model_factory.h"
@@ -39,6 +40,7 @@ SynchronousTraining::SynchronousTraining(Strategy& strategy, const Recipe& recip
   if (recipe.on_model) recipe.on_model(model_);
   name_sample_dropouts(module);
   prepared_ = strategy_.prepare(model_.module);
+  prepared_->combine_totals_over(strategy_.replicas());
   model_.forward = [this,
                     forward = precision_.cast_around(std::move(model_.forward))](const Tensors& inputs) {
     Tensors cast;
@@ -87,6 +89,7 @@ Loss SynchronousTraining::loss_of(const Batch& batch) {
 }
 
 StepResult SynchronousTraining::train_step(std::span<const Batch> window, const StepSettings& settings) {
+  const CollectiveCallScope call(CollectiveCall::train_step);
   const auto phase = [&](StepPhase begins) {
     if (settings.on_phase) settings.on_phase(begins);
   };

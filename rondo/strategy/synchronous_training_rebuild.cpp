@@ -143,6 +143,7 @@ void SynchronousTraining::prepare_anew(const Context& context) {
   precision_.set_group(context.world());
   renew_groups(*model_.module, context);
   prepared_ = strategy_.prepare(model_.module);
+  prepared_->combine_totals_over(strategy_.replicas());
   const std::string begins_anew = prepared_->restore_communication({});
   if (!begins_anew.empty() && context.rank() == 0) log::warning("in the new world ", begins_anew);
   if (factory_) compile(factory_, loss_);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "rondo/backend/collectives.h"
+#include "rondo/base/collective_call.h"
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/log.h"
@@ -131,6 +132,7 @@ OwnPosition load_loop(const std::filesystem::path& checkpoint, const Loop& loop,
 
 void save(const std::filesystem::path& root, const OwnTraining& training, std::int64_t step,
           const nlohmann::json& values, int keep) {
+  const CollectiveCallScope call(CollectiveCall::save_loop);
   training.prepared.parts().flush();
   save_loop(root, loop_of(training), local_state(training.prepared, &training.optimizer), step, values, keep);
 }
@@ -157,11 +159,13 @@ void save(const std::filesystem::path& root, const DdpTraining& training, std::i
 
 void save(const std::filesystem::path& root, const Context& context, Training& training, std::int64_t step,
           const nlohmann::json& values, int keep) {
+  const CollectiveCallScope call(CollectiveCall::save_loop);
   save_loop(root, loop_of(context, training), training.state(), step, values, keep);
 }
 
 OwnPosition load(const std::filesystem::path& checkpoint, const OwnTraining& training,
                  const LoadOptions& options) {
+  const CollectiveCallScope call(CollectiveCall::load_loop);
   OwnPosition position = load_loop(checkpoint, loop_of(training), options);
   training.prepared.parts().publish_shards();
   return position;
@@ -189,6 +193,7 @@ OwnPosition load(const std::filesystem::path& checkpoint, const DdpTraining& tra
 
 OwnPosition load(const std::filesystem::path& checkpoint, const Context& context, Training& training,
                  const LoadOptions& options) {
+  const CollectiveCallScope call(CollectiveCall::load_loop);
   OwnPosition position = load_loop(checkpoint, loop_of(context, training), options);
   training.state_loaded(position.step);
   return position;

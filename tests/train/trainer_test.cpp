@@ -533,7 +533,7 @@ TEST(Trainer, RejectsWhatCannotBe) {
   run_ranks(2, "native", [](Context& context) {
     auto strategy = strategy_for(context);
     Trainer trainer(*strategy, small_model());
-    EXPECT_THROW(trainer.fit(std::make_shared<Digits>(40), {}), UsageError);  // not compiled
+    EXPECT_THROW(trainer.fit(std::make_shared<Digits>(40), {}), AgreedError);  // not compiled
     trainer.compile(adamw());
     try {
       trainer.fit(std::make_shared<Digits>(40), {.batch_size = 21});

@@ -215,6 +215,7 @@ HierarchicalBackend::Work HierarchicalBackend::start(Call& call, std::chrono::mi
   job.header.root = call.request.root;
   job.header.elements = call.request.elements;
   job.header.compressed = call.compressed ? 1 : 0;
+  job.header.call = static_cast<std::uint8_t>(call.request.call) & 0x7F;
   const bool unset = timeout == c10d::kUnsetTimeout || timeout == kNoTimeout;
   job.deadline = Deadline::after(unset ? timeout_.load() : bounded_duration(timeout));
   job.done = [work](std::exception_ptr error) { work->complete(std::move(error)); };

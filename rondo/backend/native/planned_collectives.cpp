@@ -84,7 +84,8 @@ CollectiveRequest announced(const CollectiveRequest& request) {
           .reduction = request.reduction,
           .root = request.root,
           .elements = request.elements,
-          .by_plan = true};
+          .by_plan = true,
+          .call = request.call};
 }
 
 Deadline earlier(const Deadline& a, const Deadline& b) { return a.at() < b.at() ? a : b; }

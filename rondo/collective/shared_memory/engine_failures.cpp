@@ -173,7 +173,8 @@ std::string Engine::describe_collective(std::uint64_t sequence, std::vector<int>
   if (request == nullptr) return "operation";
   // Operations complete in order: the oldest one is what everybody waits for.
   missing = operations_.front().operation.missing();
-  return str(describe(*request), ", sequence ", sequence, ", ", to_string(Bytes{request->bytes()}), ",");
+  return str(describe(*request), in_call(request->call), ", sequence ", sequence, ", ",
+             to_string(Bytes{request->bytes()}), ",");
 }
 
 std::string Engine::describe_message(const Message& message, std::vector<int>& missing) const {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "rondo/base/collective_call.h"
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
@@ -229,6 +230,7 @@ PipelineTraining::Pass PipelineTraining::begin(const Batch& batch) const {
 }
 
 StepResult PipelineTraining::train_step(std::span<const Batch> window, const StepSettings& settings) {
+  const CollectiveCallScope call(CollectiveCall::train_step);
   const auto phase = [&](StepPhase begins) {
     if (settings.on_phase) settings.on_phase(begins);
   };

@@ -34,6 +34,7 @@ class ModelCheckpoint final : public Callback {
   std::string name() const override {
     return options_.best_of.empty() ? "model_checkpoint" : "best_checkpoint";
   }
+  // Throws UsageError for a training without validation data, with `best_of`.
   void on_train_begin(Trainer& trainer, const FitOutline& outline) override;
   void on_epoch_end(Trainer& trainer, const EpochRecord& record) override;
   // Throws UsageError when the trainer computes no metric `best_of`.
