@@ -34,7 +34,6 @@
 #include "rondo/parallel/pipeline/measured_cuts.h"
 #include "rondo/parallel/sharded/sharded_options.h"
 #include "rondo/parallel/strategy_on_mesh.h"
-#include "rondo/strategy/input_division.h"
 #include "rondo/train/agreement.h"
 #include "rondo/train/callbacks/memory_report.h"
 #include "rondo/train/callbacks/metrics_log.h"

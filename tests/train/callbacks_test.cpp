@@ -5,6 +5,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <atomic>
 #include <cmath>
 #include <csignal>
 #include <fstream>
@@ -169,6 +170,92 @@ TEST(Callbacks, OneThatThrowsInOneProcessThrowsItsOwnError) {
                                           .callbacks = {std::make_shared<EarlyStopping>(
                                               EarlyStopping::Options{.metric = "bleu"})}}),
                  UsageError);
+  });
+}
+
+// What watches validations is of no use in a training without them.
+TEST(Callbacks, ThatWatchValidationsRefuseATrainingWithoutThem) {
+  const std::vector<std::shared_ptr<Callback>> watchers = {
+      std::make_shared<EarlyStopping>(EarlyStopping::Options{}),
+      std::make_shared<ReduceOnPlateau>(ReduceOnPlateau::Options{}),
+      std::make_shared<ModelCheckpoint>(ModelCheckpoint::Options{.directory = "none", .best_of = "loss"})};
+  for (const int ranks : {1, 2}) {
+    for (const std::shared_ptr<Callback>& watcher : watchers) {
+      std::atomic<int> refused{0};
+      run_ranks(ranks, "native", [&](Context& context) {
+        auto strategy = strategy_for(context);
+        Trainer trainer(*strategy, small_model(), adamw(), cross_entropy);
+        auto recorder = std::make_shared<Recorder>();
+        try {
+          trainer.fit(digits(16), {.epochs = 1, .batch_size = 4, .callbacks = {watcher, recorder}});
+          ADD_FAILURE() << watcher->name();
+        } catch (const Error& error) {
+          testing::expect_facts(error.what(), {"'loss'", "validation"});
+          EXPECT_TRUE(recorder->steps_.empty());
+          ++refused;
+        }
+      });
+      EXPECT_EQ(refused, ranks);
+    }
+  }
+}
+
+// Counts its steps; two of them have one name.
+class Counts final : public Callback {
+ public:
+  explicit Counts(int by) : by_(by) {}
+  std::string name() const override { return "counts"; }
+  void on_step_end(Trainer&, const StepRecord&) override { count += by_; }
+  nlohmann::json state() const override { return count; }
+  void restore(const nlohmann::json& state) override { count = state.get<int>(); }
+  int count = 0;
+
+ private:
+  int by_;
+};
+
+TEST(Callbacks, OfOneNameHaveStatesOfTheirOwn) {
+  const TemporaryDirectory directory;
+  run_ranks(2, "native", [&](Context& context) {
+    auto strategy = strategy_for(context);
+    const auto fit = [&](Trainer& trainer, std::int64_t steps) {
+      std::vector<std::shared_ptr<Counts>> counts = {
+          std::make_shared<Counts>(1), std::make_shared<Counts>(10), std::make_shared<Counts>(100)};
+      trainer.fit(digits(64),
+                  {.steps = steps, .batch_size = 4, .callbacks = {counts[0], counts[1], counts[2]}});
+      return std::vector<int>{counts[0]->count, counts[1]->count, counts[2]->count};
+    };
+    Trainer trainer(*strategy, small_model(), adamw(), cross_entropy);
+    EXPECT_EQ(fit(trainer, 3), (std::vector<int>{3, 30, 300}));
+    trainer.save(directory / "first", 1);
+    Trainer resumed(*strategy, small_model(), adamw(), cross_entropy);
+    resumed.restore(directory / "first");
+    resumed.save(directory / "again", 1);  // of states that no fit has had yet
+    EXPECT_EQ(fit(resumed, 5), (std::vector<int>{5, 50, 500}));
+    Trainer again(*strategy, small_model(), adamw(), cross_entropy);
+    again.restore(directory / "again");
+    EXPECT_EQ(fit(again, 4), (std::vector<int>{4, 40, 400}));
+  });
+}
+
+TEST(Fit, SaysThatNothingIsLeftToTrain) {
+  run_ranks(1, "native", [&](Context& context) {
+    auto strategy = strategy_for(context);
+    Trainer trainer(*strategy, small_model(), adamw(), cross_entropy);
+    const auto said = [&](const FitOptions& options) {
+      ::testing::internal::CaptureStderr();
+      trainer.fit(digits(16), options);
+      return ::testing::internal::GetCapturedStderr();
+    };
+    EXPECT_EQ(said({.epochs = 2, .batch_size = 4}), "");
+    testing::expect_facts(said({.epochs = 2, .batch_size = 4}), {"nothing", "step 8", "2 epochs", "more"});
+    EXPECT_EQ(said({.epochs = 3, .batch_size = 4}), "");
+    struct Stops final : Callback {
+      std::string name() const override { return "stops"; }
+      bool wants_to_stop() const override { return true; }
+    };
+    testing::expect_facts(said({.epochs = 9, .batch_size = 4, .callbacks = {std::make_shared<Stops>()}}),
+                          {"nothing", "stops", "step 12"});
   });
 }
 
