@@ -83,8 +83,8 @@ class CodedAllReduce {
   const bool error_feedback_;
 
   Stage stage_ = Stage::idle;
-  DenseTensor copied_;  // undefined where the caller's tensor is encoded where it lies
-  at::Tensor values_;   // contiguous, on the CPU
+  DenseTensor copied_;          // undefined where the caller's tensor is encoded where it lies
+  at::Tensor values_;           // contiguous, on the CPU
   std::size_t count_ = 0;       // values, for which what follows was made
   bool gathers_ = false;        // instead of exchanging
   std::size_t part_count_ = 0;  // values per rank

@@ -30,8 +30,8 @@ at::Tensor in_float(const at::Tensor& tensor) {
   return at::isReducedFloatingType(tensor.scalar_type()) ? tensor.to(at::kFloat) : tensor;
 }
 
-// Sums `losses(reduction)`. The sum of elements of 16 bits is of float32: a sum over many predictions would lose
-// digits, and overflow in float16.
+// Sums `losses(reduction)`. The sum of elements of 16 bits is of float32: a sum over many predictions would
+// lose digits, and overflow in float16.
 template <class Losses>
 at::Tensor sum_of_losses(const at::Tensor& output, const Losses& losses) {
   if (!at::isReducedFloatingType(output.scalar_type())) return losses(at::Reduction::Sum);
@@ -167,8 +167,8 @@ LossFunction make_loss(const std::string& name) {
     LossFunction loss = [name, losses = found->second](const at::Tensor& output, const at::Tensor& target) {
       check_same_sizes(name, output, target);
       const at::Tensor same_type = target.to(output.scalar_type());
-      const at::Tensor sum = sum_of_losses(
-          output, [&](std::int64_t reduction) { return losses(output, same_type, reduction); });
+      const at::Tensor sum =
+          sum_of_losses(output, [&](std::int64_t reduction) { return losses(output, same_type, reduction); });
       return loss_of_sum(sum, target.numel());
     };
     loss.is_of_elements_ = true;

@@ -1,5 +1,5 @@
-// Two engines as one, and a group of one rank on a device. A device is libtorch's "meta" here: tensors without
-// memory, so that whoever reads or copies them to the CPU fails.
+// Two engines as one, and a group of one rank on a device. A device is libtorch's "meta" here: tensors
+// without memory, so that whoever reads or copies them to the CPU fails.
 #include "rondo/backend/nccl/combined_backend.h"
 
 #include <gtest/gtest.h>
@@ -104,7 +104,8 @@ TEST(CombinedBackend, TheDeviceOfTheTensorsChoosesTheEngine) {
     EXPECT_EQ(ranks.device->calls, 4);
 
     std::vector<at::Tensor> mixed{at::zeros({5}), gradient};
-    expect_facts(message_of<UsageError>([&] { ranks.backend->broadcast(mixed, {}); }), {"broadcast", "cpu", "meta"});
+    expect_facts(message_of<UsageError>([&] { ranks.backend->broadcast(mixed, {}); }),
+                 {"broadcast", "cpu", "meta"});
     EXPECT_EQ(ranks.group.traits().control_device(), at::kCPU);
     EXPECT_TRUE(ranks.group.traits().device_tensors);
     EXPECT_TRUE(ranks.group.traits().progresses_in_background) << "as on the device";

@@ -17,8 +17,9 @@ AllowedValues an_engine_between_hosts() {
             if (text == "native")
               throw UsageError(str(what, " native: native reaches one host only; give gloo or mpi"));
             if (text == "nccl") {
-              throw UsageError(str(what, " nccl: what this engine sends between hosts is on the CPU; give gloo or "
-                                         "mpi, or --backend nccl for the tensors of cards"));
+              throw UsageError(str(what,
+                                   " nccl: what this engine sends between hosts is on the CPU; give gloo or "
+                                   "mpi, or --backend nccl for the tensors of cards"));
             }
           },
       .type = kEngineOption};

@@ -134,8 +134,8 @@ class Call {
                              c10::toString(from.scalar_type()), " to itself, and expects ", to.numel(),
                              " of ", c10::toString(to.scalar_type())));
       }
-      const bool same = from.is_contiguous() && to.is_contiguous() &&
-                        from.const_data_ptr() == to.const_data_ptr();
+      const bool same =
+          from.is_contiguous() && to.is_contiguous() && from.const_data_ptr() == to.const_data_ptr();
       if (!same) to.copy_(from.reshape(to.sizes()));
     }
     request_ = {};
@@ -545,7 +545,8 @@ NativeBackend::Work NativeBackend::recvAnysource(Tensors& tensors, int tag) {
 }
 
 NativeBackend::Work NativeBackend::barrier(const c10d::BarrierOptions& options) {
-  return started(Call(*engine_, OperationKind::barrier, OpType::BARRIER).start(engine_, timeout(options.timeout)));
+  return started(
+      Call(*engine_, OperationKind::barrier, OpType::BARRIER).start(engine_, timeout(options.timeout)));
 }
 
 void NativeBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool name_all_missing) {

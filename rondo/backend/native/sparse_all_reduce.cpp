@@ -64,8 +64,8 @@ at::Tensor padded(const at::Tensor& tensor, std::int64_t dimension, std::int64_t
 void sparse_all_reduce(Engine& engine, const std::vector<at::Tensor>& tensors, Duration timeout) {
   for (const at::Tensor& tensor : tensors) {
     if (tensor.layout() != at::kSparse) {
-      throw UsageError(rondo::str("all_reduce: of sparse tensors only COO tensors can be reduced, not ",
-                                  tensor.layout()));
+      throw UsageError(
+          rondo::str("all_reduce: of sparse tensors only COO tensors can be reduced, not ", tensor.layout()));
     }
   }
   const at::Tensor own = sum_of(tensors);

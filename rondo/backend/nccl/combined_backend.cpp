@@ -232,7 +232,8 @@ CombinedBackend::Work CombinedBackend::alltoall_base(at::Tensor& output, at::Ten
                                                      std::vector<std::int64_t>& input_splits,
                                                      const c10d::AllToAllOptions& options) {
   const Tensors tensors{output, input};
-  return engine_for({&tensors}, "all_to_all").alltoall_base(output, input, output_splits, input_splits, options);
+  return engine_for({&tensors}, "all_to_all")
+      .alltoall_base(output, input, output_splits, input_splits, options);
 }
 
 CombinedBackend::Work CombinedBackend::alltoall(Tensors& outputs, Tensors& inputs,

@@ -10,9 +10,10 @@
 
 namespace rondo {
 
-// Two engines as one: calls with CPU tensors, and those without tensors, go over `control`, calls with tensors
-// of a device over `device`. So an engine that takes the memory of accelerators only serves callers whose
-// counts, objects and barriers are on the CPU. c10d's "cpu:gloo,cuda:nccl" does the same for a ProcessGroup.
+// Two engines as one: calls with CPU tensors, and those without tensors, go over `control`, calls with
+// tensors of a device over `device`. So an engine that takes the memory of accelerators only serves callers
+// whose counts, objects and barriers are on the CPU. c10d's "cpu:gloo,cuda:nccl" does the same for a
+// ProcessGroup.
 //
 // The tensors of one call are on the CPU or on one device; a UsageError names both otherwise. Errors,
 // deadlines and threads are those of the engine that runs the call.

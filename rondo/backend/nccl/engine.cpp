@@ -19,8 +19,8 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_with_control(const BackendRequest& r
   // First, so that a build or host without NCCL says so before ranks meet.
   const auto nccl = make_nccl_backend(part_of(request, "nccl"));
   Communicator control = request.make(engine_of_auto(request.one_host()), part_of(request, "control"));
-  return c10::make_intrusive<CombinedBackend>(request, std::move(control),
-                                              Communicator{nccl, kNcclTraits}, card_of);
+  return c10::make_intrusive<CombinedBackend>(request, std::move(control), Communicator{nccl, kNcclTraits},
+                                              card_of);
 }
 
 }  // namespace
