@@ -204,7 +204,7 @@ FitResult Trainer::fit(const std::shared_ptr<const Dataset>& data, const FitOpti
 
 std::vector<CallArgument> Trainer::check_fit(const std::shared_ptr<const Dataset>& data,
                                              const FitOptions& options) {
-  if (!data) throw UsageError("fit was given no training data: the pointer is null");
+  if (!data) throw UsageError("Trainer::fit: the data set is null");
   for (std::size_t i = 0; i < options.callbacks.size(); ++i) {
     if (!options.callbacks[i]) throw UsageError(str("fit was given a null pointer as callback ", i));
   }

@@ -22,7 +22,7 @@ from trainings import Deadline, Failed, Runner, Trainings
 
 HERE = pathlib.Path(__file__).resolve().parent
 # Parts in their order, and the most seconds of each.
-PARTS = {"probes": 40, "nccl": 20, "equality": 90, "precision": 40, "dropout": 30, "resume": 40, "mirrored": 20, "speed": 240}
+PARTS = {"probes": 40, "nccl": 40, "equality": 90, "precision": 40, "dropout": 30, "resume": 40, "mirrored": 20, "speed": 240}
 
 
 class Context:
@@ -38,11 +38,17 @@ class Context:
         self.runner = Runner(environment)
         self.trainings = Trainings(arguments.programs / "rondo", self.runner, scratch)
         self.whole = Deadline(arguments.limit)
+        self.match = arguments.match
         self.device = arguments.device
         self.no_device = ""
+        self.cards = 0
 
     def deadline_of(self, part):
         return Deadline(self.whole.left(PARTS[part]))
+
+    def selects(self, name):
+        """Whether --match has the check of this name."""
+        return not self.match or any(text in name for text in self.match)
 
     def choose_device(self):
         """cuda where PyTorch sees a card, else cpu."""
@@ -50,10 +56,10 @@ class Context:
             self.no_device = f"--device {self.device}"
             return
         try:
-            out = self.runner.run([self.python, "-c", "import torch; print(torch.cuda.is_available())"], 60)
-        except Failed as failure:
-            out, self.no_device = "", f"PyTorch cannot say whether there is a card: {failure}"
-        self.device = "cuda" if out.strip().endswith("True") else "cpu"
+            self.cards = int(self.runner.run([self.python, "-c", "import torch; print(torch.cuda.device_count())"], 60))
+        except (Failed, ValueError) as failure:
+            self.no_device = f"PyTorch cannot say whether there is a card: {failure}"
+        self.device = "cuda" if self.cards > 0 else "cpu"
         self.no_device = self.no_device or "PyTorch sees no CUDA device"
 
 
@@ -90,6 +96,8 @@ def parse_arguments():
     parser = argparse.ArgumentParser(prog="gpu-check", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", choices=list(PARTS), metavar="PART",
                         help=f"run this part; may be repeated. Parts: {', '.join(PARTS)}")
+    parser.add_argument("--match", action="append", metavar="TEXT",
+                        help="run only checks with TEXT in their name, of those that compare or time trainings; may be repeated")
     parser.add_argument("--json", metavar="FILE", help="write what was found to this file")
     parser.add_argument("--device", default="auto", help="auto (default: cuda where there is a card), cuda or cpu")
     parser.add_argument("--limit", type=float, default=300, metavar="SECONDS", help="most seconds of all parts together (default 300)")

@@ -58,7 +58,6 @@ PRECISION = {
 }
 # What fails today, and why; each goes from here with its mend.
 KNOWN_FAULTS = {
-    ("nccl", "one rank"): "control messages are CPU tensors",
     ("mirrored", "two replicas on one card"): "each replica needs a card of its own",
 }
 
@@ -74,7 +73,8 @@ class Checker:
         """`comparisons`: (name, function that returns (difference, bound, text))."""
         at_once = max(1, min(6, len(os.sched_getaffinity(0)) // 2))
         with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
-            list(pool.map(lambda comparison: self.one(*comparison), comparisons))
+            selected = [comparison for comparison in comparisons if self.context.selects(comparison[0])]
+            list(pool.map(lambda comparison: self.one(*comparison), selected))
 
     def one(self, name, compare):
         begin = time.monotonic()
@@ -181,7 +181,22 @@ def mirrored(context):
 def nccl(context):
     checker = Checker("nccl", context)
     if context.device == "cpu":
-        context.report.add(Check("nccl", "one rank", SKIPPED, context.no_device))
+        context.report.add(Check("nccl", "all", SKIPPED, context.no_device))
         return
-    flags = ["--nproc-per-node", 1, "--strategy", "ddp", "--backend", "nccl"]
-    checker.all([("one rank", lambda: compared(checker.losses(context.device, flags), checker.losses("cpu", []), EXACT))])
+    wanted = checker.losses("cpu", [])
+
+    def one_rank(strategy):
+        flags = ["--nproc-per-node", 1, "--strategy", strategy, "--backend", "nccl"]
+        return f"one rank, {strategy}", lambda: compared(checker.losses(context.device, flags), wanted, EXACT)
+
+    def refused():
+        try:
+            checker.losses(context.device, [*TWO, "--strategy", "ddp", "--backend", "nccl"])
+        except Failed as failure:
+            return (OK if "rank 0 and rank 1 both use" in str(failure) else WRONG), str(failure), {}
+        return WRONG, "two ranks on one card were not refused", {}
+
+    comparisons = [one_rank("ddp"), one_rank("zero1"), one_rank("zero3")]
+    if context.cards == 1:
+        comparisons.append(("two ranks on one card", refused))
+    checker.all(comparisons)

@@ -21,7 +21,9 @@ RONDO = [
     ("rondo, batch 32, O1", 32, 1, 25, ["--amp", "O1"]),
     ("rondo, batch 16, checkpointed", 16, 1, 25, ["--amp", "O1", "--checkpoint-activations", "all"]),
     ("rondo, 2 ranks of batch 8, ddp", 8, 2, 12, ["--amp", "O1", "--strategy", "ddp"]),
-    ("rondo, one rank, zero1", 16, 1, 10, ["--amp", "O1", "--strategy", "zero1"]),
+    ("rondo, one rank, zero1", 16, 1, 20, ["--amp", "O1", "--strategy", "zero1"]),
+    ("rondo, one rank, ddp over nccl", 16, 1, 20, ["--amp", "O1", "--strategy", "ddp", "--backend", "nccl"]),
+    ("rondo, one rank, zero1 over nccl", 16, 1, 20, ["--amp", "O1", "--strategy", "zero1", "--backend", "nccl"]),
     ("rondo, 2 ranks of batch 8, zero3", 8, 2, 8, ["--amp", "O1", "--strategy", "zero3"]),
 ]
 # (name, samples, steps, way)
@@ -36,7 +38,7 @@ PEERS = [
 ORDER = ["rondo, batch 16, O1", "PyTorch eager, batch 16", "PyTorch torch.compile, batch 16", "rondo, batch 16, O2",
          "PyTorch DDP of one rank, batch 16", "rondo, batch 4, O1", "PyTorch eager, batch 4", "rondo, 2 ranks of batch 8, ddp",
          "rondo, batch 32, O1", "PyTorch eager, batch 32", "rondo, batch 16, checkpointed", "rondo, one rank, zero1",
-         "rondo, 2 ranks of batch 8, zero3"]
+         "rondo, one rank, ddp over nccl", "rondo, one rank, zero1 over nccl", "rondo, 2 ranks of batch 8, zero3"]
 
 
 def parameters_of(config):
@@ -115,5 +117,5 @@ def speed(context):
     side = Speed(context)
     measures = {name: (lambda s=samples, r=ranks, n=steps, f=flags: side.rondo(s, r, n, f)) for name, samples, ranks, steps, flags in RONDO}
     measures |= {name: (lambda s=samples, n=steps, w=way: side.peer(s, n, w)) for name, samples, steps, way in PEERS}
-    for name in ORDER:
+    for name in filter(context.selects, ORDER):
         side.one(name, measures[name])

@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -14,11 +15,19 @@ class Failed(Exception):
     """A program that failed or took too long; the text is its last words."""
 
 
+# Lines of a launcher's report, and a warning of PyTorch, that say nothing of the cause.
+NO_CAUSE = re.compile(r"last lines of its standard error:$|^command: |^rondo run: rank \d+ on host|^rank \d+ \(pid \d+\)|"
+                      r"destroy_process_group")
+NAMED_ERROR = re.compile(r"\brondo[a-z-]* ?[a-z]*: |error: ", re.IGNORECASE)
+
+
 def last_words(errors):
-    """The error that a rank named, else the last lines."""
-    lines = [line.strip() for line in errors.splitlines() if line.strip()]
-    named = [line for line in lines if "error:" in line.lower()]
-    return " | ".join((named or lines)[-2:])[-600:] or "no words on standard error"
+    """The first and the last error that a rank or the program named, else the last lines."""
+    lines = [re.sub(r"^\[rank \d+\] ", "", line.strip()) for line in errors.splitlines()]
+    lines = list(dict.fromkeys(line for line in lines if line and not NO_CAUSE.search(line)))
+    named = [line for line in lines if NAMED_ERROR.search(line)]
+    words = [named[0], *named[1:][-1:]] if named else lines[-2:]
+    return " | ".join(words)[:600] or "no words on standard error"
 
 
 class Runner:

@@ -38,7 +38,9 @@ void in_operation(const NativeOperation& operation, Function start) {
 // One request with the tensors it touches.
 class Call {
  public:
-  Call(OperationKind kind, OpType type) : type_(type) { request_.kind = kind; }
+  Call(const Engine& engine, OperationKind kind, OpType type) : type_(type), alone_(engine.size() == 1) {
+    request_.kind = kind;
+  }
 
   CollectiveRequest& request() { return request_; }
 
@@ -77,6 +79,7 @@ class Call {
                             const std::shared_ptr<PlannedCollectives>& planned = nullptr,
                             bool caller_waits = false) {
     check_overlaps({inputs_, memory_.results, engine->rank(), engine->size()}, name(request_.kind));
+    if (on_device_) copy_on_device();
     NativeWork::Pending pending;
     pending.operation = std::make_shared<NativeOperation>(std::move(memory_));
     pending.timeout = timeout;
@@ -97,6 +100,12 @@ class Call {
 
  private:
   std::byte* add(const at::Tensor& tensor, bool reads, bool writes) {
+    if (inputs_.empty() && memory_.results.empty())
+      on_device_ = alone_ && tensor.defined() && tensor.layout() == at::kStrided && !tensor.is_cpu();
+    if (on_device_) {
+      (writes ? memory_.results : inputs_).push_back(tensor);
+      return nullptr;
+    }
     const DenseTensor plain = dense(tensor, name(request_.kind), reads);
     (writes ? memory_.results : inputs_).push_back(tensor);
     // Results stay alive by themselves. What a small operation costs is counting references and allocating.
@@ -114,7 +123,28 @@ class Call {
     return pieces;
   }
 
+  // What every operation of one rank gives: each output holds its input, one in place what it held. What
+  // remains of the operation moves nothing.
+  void copy_on_device() {
+    const char* const operation = name(request_.kind);
+    for (std::size_t i = 0; i < std::min(inputs_.size(), memory_.results.size()); ++i) {
+      const at::Tensor from = inputs_[i].detach(), to = memory_.results[i].detach();
+      if (from.numel() != to.numel() || from.scalar_type() != to.scalar_type()) {
+        throw UsageError(str(operation, ": the only rank sends ", from.numel(), " elements of ",
+                             c10::toString(from.scalar_type()), " to itself, and expects ", to.numel(),
+                             " of ", c10::toString(to.scalar_type())));
+      }
+      const bool same =
+          from.is_contiguous() && to.is_contiguous() && from.const_data_ptr() == to.const_data_ptr();
+      if (!same) to.copy_(from.reshape(to.sizes()));
+    }
+    request_ = {};
+    request_.kind = OperationKind::barrier;
+  }
+
   OpType type_;
+  bool alone_;              // the group has one rank
+  bool on_device_ = false;  // alone, with tensors of a device, which stay there
   CollectiveRequest request_;
   std::vector<at::Tensor> inputs_;
   NativeOperation::Memory memory_;
@@ -234,7 +264,7 @@ NativeBackend::Work NativeBackend::started(Work work) {
 }
 
 NativeBackend::Work NativeBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  Call call(OperationKind::broadcast, OpType::BROADCAST);
+  Call call(*engine_, OperationKind::broadcast, OpType::BROADCAST);
   check_broadcast(tensors, options, getSize());
   const auto from = static_cast<std::size_t>(options.rootTensor);
   call.set_piece(tensors[from], false);
@@ -250,11 +280,16 @@ void NativeBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceO
   if (tensor.layout() != at::kStrided) return ExtendedBackend::all_reduce_now(tensor, op);
   const ElementType element = element_type(tensor.scalar_type(), name(OperationKind::all_reduce), true);
   if (!tensor.is_contiguous()) check_overlaps({.outputs = {&tensor, 1}}, name(OperationKind::all_reduce));
-  const DenseTensor buffer = dense(tensor, name(OperationKind::all_reduce), true);
   CollectiveRequest request;
   request.kind = OperationKind::all_reduce;
   request.type = element.type;
   request.reduction = reduction_of(op, tensor.scalar_type());
+  // The tensor of a device holds the result where there is one rank; a closed group still throws.
+  if (getSize() == 1 && !tensor.is_cpu()) {
+    barrier({})->wait();
+    return;
+  }
+  const DenseTensor buffer = dense(tensor, name(OperationKind::all_reduce), true);
   request.elements = static_cast<std::uint64_t>(tensor.numel()) * element.per_element;
   request.input.base = request.output.base = buffer.bytes();
   const Duration timeout = timeout_.load();
@@ -268,7 +303,7 @@ void NativeBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceO
 NativeBackend::Work NativeBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   check_all_reduce(tensors, options.reduceOp);
   if (tensors.front().layout() != at::kStrided) return sparse_allreduce(tensors, options);
-  Call call(OperationKind::all_reduce, OpType::ALLREDUCE);
+  Call call(*engine_, OperationKind::all_reduce, OpType::ALLREDUCE);
   const at::Tensor& first = tensors.front();
   call.set_piece(first, true);
   call.request().reduction = reduction_of(options.reduceOp, first.scalar_type());
@@ -300,7 +335,7 @@ NativeBackend::Work NativeBackend::allreduce_coalesced(Tensors& tensors,
   const bool copied = overlap_each_other(tensors);
   std::vector<Call> calls;
   for (const at::Tensor& tensor : tensors) {
-    Call& call = calls.emplace_back(OperationKind::all_reduce, OpType::ALLREDUCE);
+    Call& call = calls.emplace_back(*engine_, OperationKind::all_reduce, OpType::ALLREDUCE);
     call.set_piece(tensor, true);
     call.request().reduction = reduction_of(options.reduceOp, tensor.scalar_type());
     if (copied) {
@@ -318,7 +353,7 @@ NativeBackend::Work NativeBackend::allreduce_coalesced(Tensors& tensors,
 }
 
 NativeBackend::Work NativeBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-  Call call(OperationKind::reduce, OpType::REDUCE);
+  Call call(*engine_, OperationKind::reduce, OpType::REDUCE);
   check_reduce(tensors, options, getSize());
   const at::Tensor& tensor = tensors.front();
   call.set_piece(tensor, true);
@@ -338,7 +373,7 @@ NativeBackend::Work NativeBackend::all_gather_unequal(const Tensors& pieces, con
   CoalescedWork::Parts parts;
   for (int root = 0; root < getSize(); ++root) {
     const at::Tensor& piece = pieces[static_cast<std::size_t>(root)];
-    Call call(OperationKind::broadcast, OpType::ALLGATHER);
+    Call call(*engine_, OperationKind::broadcast, OpType::ALLGATHER);
     call.set_piece(piece, false);
     call.request().root = root;
     call.request().input = call.request().output = call.in_place(piece);
@@ -353,7 +388,7 @@ NativeBackend::Work NativeBackend::allgather(TensorLists& outputs, Tensors& inpu
   if (outputs.size() == 1 && inputs.size() == 1 && differ_in_size(outputs.front()))
     return all_gather_unequal(outputs.front(), inputs.front(), options);
   check_all_gather(outputs, inputs, getSize());
-  Call call(OperationKind::all_gather, OpType::ALLGATHER);
+  Call call(*engine_, OperationKind::all_gather, OpType::ALLGATHER);
   const at::Tensor& tensor = inputs.front();
   if (inputs.size() == 1) {
     call.set_piece(tensor, false);
@@ -380,7 +415,7 @@ NativeBackend::Work NativeBackend::allgather(TensorLists& outputs, Tensors& inpu
 NativeBackend::Work NativeBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                    const c10d::AllgatherOptions& options) {
   check_divides(output, input, getSize(), "all_gather_into_tensor");
-  Call call(OperationKind::all_gather, OpType::_ALLGATHER_BASE);
+  Call call(*engine_, OperationKind::all_gather, OpType::_ALLGATHER_BASE);
   call.set_piece(input, false);
   call.request().input = call.input(input);
   call.request().output = call.output(output);
@@ -416,7 +451,7 @@ NativeBackend::Work NativeBackend::allgather_coalesced(TensorLists& outputs, Ten
 NativeBackend::Work NativeBackend::gather(TensorLists& outputs, Tensors& inputs,
                                           const c10d::GatherOptions& options) {
   check_gather(outputs, inputs, options, getRank(), getSize());
-  Call call(OperationKind::gather, OpType::GATHER);
+  Call call(*engine_, OperationKind::gather, OpType::GATHER);
   const at::Tensor& tensor = inputs.front();
   call.set_piece(tensor, false);
   call.request().root = static_cast<int>(options.rootRank);
@@ -430,7 +465,7 @@ NativeBackend::Work NativeBackend::gather(TensorLists& outputs, Tensors& inputs,
 NativeBackend::Work NativeBackend::scatter(Tensors& outputs, TensorLists& inputs,
                                            const c10d::ScatterOptions& options) {
   check_scatter(outputs, inputs, options, getRank(), getSize());
-  Call call(OperationKind::scatter, OpType::SCATTER);
+  Call call(*engine_, OperationKind::scatter, OpType::SCATTER);
   const at::Tensor& tensor = outputs.front();
   call.set_piece(tensor, false);
   call.request().root = static_cast<int>(options.rootRank);
@@ -449,7 +484,7 @@ NativeBackend::Work NativeBackend::reduce_scatter_unequal(const at::Tensor& outp
   CoalescedWork::Parts parts;
   for (int root = 0; root < getSize(); ++root) {
     const at::Tensor& piece = pieces[static_cast<std::size_t>(root)];
-    Call call(OperationKind::reduce, OpType::REDUCE_SCATTER);
+    Call call(*engine_, OperationKind::reduce, OpType::REDUCE_SCATTER);
     call.set_piece(piece, true);
     call.request().root = root;
     call.request().reduction = reduction_of(options.reduceOp, piece.scalar_type());
@@ -464,7 +499,7 @@ NativeBackend::Work NativeBackend::reduce_scatter(Tensors& outputs, TensorLists&
                                                   const c10d::ReduceScatterOptions& options) {
   if (outputs.size() == 1 && inputs.size() == 1 && differ_in_size(inputs.front()))
     return reduce_scatter_unequal(outputs.front(), inputs.front(), options);
-  Call call(OperationKind::reduce_scatter, OpType::REDUCE_SCATTER);
+  Call call(*engine_, OperationKind::reduce_scatter, OpType::REDUCE_SCATTER);
   const at::Tensor& tensor = only(outputs, "reduce_scatter");
   call.set_piece(tensor, true);
   call.request().reduction = reduction_of(options.reduceOp, tensor.scalar_type());
@@ -476,7 +511,7 @@ NativeBackend::Work NativeBackend::reduce_scatter(Tensors& outputs, TensorLists&
 NativeBackend::Work NativeBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                         const c10d::ReduceScatterOptions& options) {
   check_divides(input, output, getSize(), "reduce_scatter_tensor");
-  Call call(OperationKind::reduce_scatter, OpType::_REDUCE_SCATTER_BASE);
+  Call call(*engine_, OperationKind::reduce_scatter, OpType::_REDUCE_SCATTER_BASE);
   call.set_piece(output, true);
   call.request().reduction = reduction_of(options.reduceOp, output.scalar_type());
   call.request().input = call.input(input);
@@ -500,7 +535,7 @@ NativeBackend::Work NativeBackend::reduce_scatter_tensor_coalesced(
 NativeBackend::Work NativeBackend::exchange(const Tensors& outputs, const Tensors& inputs,
                                             std::chrono::milliseconds of_call) {
   check_one_each(outputs, inputs, getSize(), "all_to_all");
-  Call call(OperationKind::all_to_all, OpType::ALLTOALL);
+  Call call(*engine_, OperationKind::all_to_all, OpType::ALLTOALL);
   CollectiveRequest& request = call.request();
   request.type = DType::uint8;
   request.input = call.inputs(inputs);
@@ -559,7 +594,8 @@ NativeBackend::Work NativeBackend::recvAnysource(Tensors& tensors, int tag) {
 }
 
 NativeBackend::Work NativeBackend::barrier(const c10d::BarrierOptions& options) {
-  return started(Call(OperationKind::barrier, OpType::BARRIER).start(engine_, timeout(options.timeout)));
+  return started(
+      Call(*engine_, OperationKind::barrier, OpType::BARRIER).start(engine_, timeout(options.timeout)));
 }
 
 void NativeBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool name_all_missing) {

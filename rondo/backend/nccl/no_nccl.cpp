@@ -9,6 +9,8 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendRequest&) {
       "(beside what a CUDA wheel brings nvidia-cuda-crt and nvidia-cuda-cccl, or a CUDA toolkit)");
 }
 
+std::string card_of(c10::Device device) { return device.str(); }
+
 bool have_nccl() { return false; }
 
 }  // namespace rondo
