@@ -16,8 +16,8 @@
 //   rondo::save("checkpoints", {context, *model, *prepared, optimizer}, step);
 //   const std::int64_t step = rondo::load("checkpoints", {context, *model, *prepared, optimizer}).step;
 //
-// with DistributedDataParallel in place of `*prepared` where the loop has one, and of train_step(), which every
-// strategy has:
+// with DistributedDataParallel in place of `*prepared` where the loop has one, and of train_step(), which
+// every strategy has:
 //
 //   rondo::save("checkpoints", context, *training, step);
 //   const std::int64_t step = rondo::load("checkpoints", context, *training).step;
