@@ -33,9 +33,9 @@ struct OwnTraining {
 
 // A loop under DistributedDataParallel. Refers to the loop's own objects.
 struct DdpTraining {
-  const Context& context;
-  const torch::nn::Module& model;  // the model that `ddp` was made of
-  DistributedDataParallel& ddp;
+  const Context& context;              // whose ranks train
+  const torch::nn::Module& model;      // the model that `ddp` was made of
+  DistributedDataParallel& ddp;        // made of `model`
   torch::optim::Optimizer& optimizer;  // over the model's parameters
 };
 
