@@ -471,7 +471,7 @@ NativeBackend::Work NativeBackend::recvAnysource(Tensors& tensors, int tag) {
 
 NativeBackend::Work NativeBackend::barrier(const c10d::BarrierOptions& options) {
   return started(
-      Call(*engine_, OperationKind::barrier, OpType::BARRIER).start(engine_, timeout(options.timeout)));
+      NativeCall(*engine_, OperationKind::barrier, OpType::BARRIER).start(engine_, timeout(options.timeout)));
 }
 
 void NativeBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool name_all_missing) {
