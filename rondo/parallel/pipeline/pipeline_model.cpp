@@ -124,7 +124,7 @@ void PipelineModel::finish_backward() {
   for (Parameter& parameter : parameters_) {
     if (!parameter.trained.requires_grad()) continue;
     at::Tensor gradient = parameter.own ? std::exchange(parameter.model.mutable_grad(), {})
-                                        : at::zeros({0}, parameter.trained.options());
+                                        : at::zeros_like(parameter.trained.detach());
     if (parameter.shared.member()) {
       if (!gradient.defined()) gradient = at::zeros_like(parameter.model);
       gradient = gradient.contiguous();
