@@ -93,9 +93,13 @@ double seconds_outside_units(const Context& context, Model model, const Batch& b
   trainer.compile([&](torch::nn::Module& module) { return make_optimizer(options.optimizer, module); },
                   options.loss);
   const auto outside = std::make_shared<OutsideUnits>();
-  const auto data =
-      std::make_shared<RepeatedBatch>(batch, batch.samples * context.world_size() * (steps + 1));
-  trainer.fit(data, {.steps = steps, .batch_size = batch.samples, .shuffle = false, .callbacks = {outside}});
+  const auto data = std::make_shared<RepeatedBatch>(batch, batch.samples * (steps + 1));
+  // Each rank has a batch of its own, which the others need not have.
+  trainer.fit(data, {.steps = steps,
+                     .batch_size = batch.samples,
+                     .shuffle = false,
+                     .input_sharding = AutoShard::off,
+                     .callbacks = {outside}});
   // A rank that is ahead waits for the others at the end of the step; the last one does not.
   at::Tensor message = at::tensor(outside->steps(), at::kDouble);
   all_reduce(message, context.world(), ReduceOp::MIN);

@@ -1,3 +1,4 @@
+#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 #include <torch/nn.h>
 #include <torch/optim/sgd.h>
@@ -13,9 +14,10 @@ namespace {
 // Real and complex weights, as of a layer in the frequency domain.
 struct SpectralImpl : torch::nn::Module {
   SpectralImpl() {
-    torch::manual_seed(3);
-    weight = register_parameter("weight", torch::randn({5, 3}, at::kComplexDouble));
-    scale = register_parameter("scale", torch::randn({5}, at::kDouble));
+    // A generator of its own: ranks are threads, which share the default one.
+    const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(3);
+    weight = register_parameter("weight", torch::randn({5, 3}, generator, at::kComplexDouble));
+    scale = register_parameter("scale", torch::randn({5}, generator, at::kDouble));
   }
   // A loss that is the mean over the samples.
   at::Tensor forward(const at::Tensor& x) {
@@ -42,8 +44,9 @@ Trained train(Context& context, const std::string& strategy_name) {
   const std::int64_t share = kSamples / context.world_size();
   Trained result;
   for (int step = 0; step < 4; ++step) {
-    torch::manual_seed(100 + static_cast<std::uint64_t>(step));
-    const at::Tensor all = torch::randn({kSamples, 3}, at::kDouble);
+    const at::Generator generator =
+        at::make_generator<at::CPUGeneratorImpl>(100 + static_cast<std::uint64_t>(step));
+    const at::Tensor all = torch::randn({kSamples, 3}, generator, at::kDouble);
     optimizer.zero_grad();
     prepared->begin_step({.samples = share, .gradients_are_read = true});
     model(all.narrow(0, context.rank() * share, share)).backward();
