@@ -5,6 +5,9 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/types.h>
 
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+
 namespace rondo {
 namespace {
 
@@ -41,6 +44,17 @@ GradientHooks::~GradientHooks() {
     if (!hook || hook->arrived != arrived_) continue;
     std::unique_ptr<torch::autograd::PostAccumulateGradHook> previous = std::move(hook->previous);
     slot = std::move(previous);
+  }
+}
+
+void require_unprepared(const std::vector<ModelTensor>& parameters) {
+  for (const ModelTensor& parameter : parameters) {
+    const auto* hook =
+        dynamic_cast<const Hook*>(torch::autograd::impl::post_acc_grad_hooks(parameter.tensor).get());
+    if (!hook || !*hook->arrived) continue;
+    throw UsageError(str("parameter '", parameter.name,
+                         "' is of a module that is prepared already: use what the first prepare() returned, "
+                         "or destroy it before another prepare()"));
   }
 }
 

@@ -26,4 +26,8 @@ class GradientHooks {
       arrived_;  // empty after destruction: a hook that could not be removed does nothing
 };
 
+// Throws UsageError when one of the parameters has a GradientHooks that lives: a prepared model or a
+// DistributedDataParallel has taken charge of it.
+void require_unprepared(const std::vector<ModelTensor>& parameters);
+
 }  // namespace rondo

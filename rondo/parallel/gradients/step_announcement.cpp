@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <cstdint>
 #include <utility>
 
 #include "rondo/base/error.h"
@@ -20,7 +22,8 @@ enum Field : int {
   kLoss,  // the bits of a double: every other rank adds zeros to them
   kPredictions,
   kSamples,
-  kStop,
+  kStopAndSteps,  // 1 for a request to stop, plus twice the number of steps and one more, 0 when not told
+  kScaling,       // the bits of factor and norm; 0 when there was none
   kFields
 };
 
@@ -41,14 +44,23 @@ void StepAnnouncement::start(const RankStep& mine) {
   row[kLoss] = std::bit_cast<std::int64_t>(mine.totals.loss);
   row[kPredictions] = mine.totals.predictions;
   row[kSamples] = mine.totals.samples;
-  row[kStop] = mine.totals.stop;
+  row[kStopAndSteps] = (mine.totals.stop ? 1 : 0) + 2 * (mine.steps ? *mine.steps + 1 : 0);
+  if (mine.scaling) {
+    row[kScaling] =
+        static_cast<std::int64_t>(std::uint64_t{std::bit_cast<std::uint32_t>(mine.scaling->factor)} << 32U |
+                                  std::bit_cast<std::uint32_t>(mine.scaling->norm));
+  }
   if (control_device_ != at::kCPU || message_.empty()) message_ = {table_.to(control_device_)};
   ranks_.clear();
   work_ = group_.backend()->allreduce(message_);
 }
 
 void StepAnnouncement::ensure_started() {
-  if (offered_) start(std::exchange(offered_, nullptr)());
+  if (offered_) {
+    start(std::exchange(offered_, nullptr)());
+  } else if (offered_always_ && !started_) {
+    start(offered_always_());
+  }
 }
 
 StepTotals StepAnnouncement::totals() {
@@ -67,7 +79,14 @@ const std::vector<RankStep>& StepAnnouncement::ranks() {
       const auto row = table[rank];
       RankStep step{row[kActive] != 0, row[kSynchronises] != 0, row[kBroadcastsBuffers] != 0, {}, {}};
       if (row[kSamplesPlusOne] > 0) step.samples = row[kSamplesPlusOne] - 1;
-      step.totals = {std::bit_cast<double>(row[kLoss]), row[kPredictions], row[kSamples], row[kStop] != 0};
+      if (row[kStopAndSteps] > 1) step.steps = row[kStopAndSteps] / 2 - 1;
+      if (row[kScaling] != 0) {
+        const auto bits = static_cast<std::uint64_t>(row[kScaling]);
+        step.scaling = GradientScaling{std::bit_cast<float>(static_cast<std::uint32_t>(bits >> 32U)),
+                                       std::bit_cast<float>(static_cast<std::uint32_t>(bits))};
+      }
+      step.totals = {std::bit_cast<double>(row[kLoss]), row[kPredictions], row[kSamples],
+                     row[kStopAndSteps] % 2 != 0};
       totals_.loss += step.totals.loss;
       totals_.predictions += step.totals.predictions;
       totals_.samples += step.totals.samples;
@@ -79,8 +98,41 @@ const std::vector<RankStep>& StepAnnouncement::ranks() {
       if (ranks_[static_cast<std::size_t>(rank)].active) active.push_back(rank);
     }
     if (!active.empty()) last_active_ = std::move(active);
+    compare_steps();
+    compare_scaling();
   }
   return ranks_;
+}
+
+void StepAnnouncement::compare_steps() const {
+  const RankStep* first = nullptr;
+  for (const RankStep& step : ranks_) {
+    if (!step.steps) continue;
+    if (first == nullptr) first = &step;
+    if (step.steps == first->steps) continue;
+    const auto rank = static_cast<int>(&step - ranks_.data());
+    throw MismatchError(str("rank ", rank, " has called step() ", *step.steps, " times for this model, rank ",
+                            first - ranks_.data(), " ", *first->steps,
+                            " times: all ranks call step() after finish_backward(), or none does"),
+                        {rank});
+  }
+}
+
+// Equal norms after factors that are not equal: no other rule would do that on two ranks.
+void StepAnnouncement::compare_scaling() const {
+  const RankStep* first = nullptr;
+  for (const RankStep& step : ranks_) {
+    if (!step.scaling || !(step.scaling->norm > 0)) continue;
+    if (first == nullptr) first = &step;
+    const bool same_norm = std::abs(step.scaling->norm / first->scaling->norm - 1) < 1e-4;
+    const bool same_factor = std::abs(step.scaling->factor / first->scaling->factor - 1) < 1e-3;
+    if (!same_norm || same_factor) continue;
+    throw UsageError(str("in the step before, rank ", first - ranks_.data(), " and rank ",
+                         &step - ranks_.data(), " each scaled the gradients of their shards to the norm ",
+                         first->scaling->norm,
+                         ": torch's clip_grad_norm_ takes the norm of one rank's shards alone. Call "
+                         "rondo::clip_grad_norm_(*prepared, max_norm), which takes the full model's"));
+  }
 }
 
 void StepAnnouncement::clear() {

@@ -55,6 +55,7 @@ void GradientSender::begin_pass(bool synchronises) {
   missing_.clear();
   sent_.clear();
   in_step_ = true;
+  has_gradients_ = false;
   synchronises_ = synchronises;
   path_.begin(gradients_);
 }
@@ -65,14 +66,23 @@ std::size_t GradientSender::called() const {
 }
 
 void GradientSender::arrived(std::size_t parameter) {
-  if (!in_step_) return;
+  if (!in_step_) {
+    throw UsageError(
+        str("backward() gave parameter '", trained_[parameter].name,
+            "' a gradient outside of a step: call begin_step() before the forward pass, and one "
+            "finish_backward() after the backward pass. For gradients that are not of a step use "
+            "torch::autograd::grad"));
+  }
+  has_gradients_ = true;
   const std::size_t unit = unit_of_[parameter];
   if (progress_[unit].sent) {
-    throw UsageError(str("the gradient of '", trained_[parameter].name,
-                         "' came after the backward pass of its unit '", units_[unit]->name(),
-                         "', whose gradients were on their way by then: a module outside the unit uses this "
-                         "parameter, or backward() ran twice in one pass. Use it inside the unit only, or "
-                         "make one unit of all modules that use it"));
+    throw UsageError(
+        str("the gradient of '", trained_[parameter].name, "' came after the backward pass of its unit '",
+            units_[unit]->name(),
+            "', whose gradients were on their way by then: a module outside the unit uses this "
+            "parameter, or backward() ran twice in one pass. Use it inside the unit only, or "
+            "make one unit of all modules that use it; for several backward passes in a step call "
+            "begin_step() before each, with LocalBatch::synchronise = false in all but the last"));
   }
   if (path_.add(unit)) take_arrived();
 }
@@ -118,8 +128,10 @@ void GradientSender::make_room(std::size_t unit) {
 void GradientSender::note_missing(std::size_t unit) {
   std::vector<std::string> names = units_[unit]->without_gradient();
   if (!names.empty() && !options_.find_unused) {
+    const bool has_none = names.size() == units_[unit]->trained_parameters();
     throw UsageError(str("rank ", world_.rank(), ": the backward pass of unit '", units_[unit]->name(),
                          "' is over, but these of its parameters got no gradient: ", join(names, ", "),
+                         has_none ? "; call backward() between begin_step() and finish_backward()" : "",
                          "; if that is intended, set find_unused_parameters; a parameter that a module "
                          "outside the unit uses must be used inside the unit only"));
   }

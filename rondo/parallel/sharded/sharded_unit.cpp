@@ -8,6 +8,7 @@
 
 #include "rondo/backend/collectives.h"
 #include "rondo/memory/scope.h"
+#include "rondo/parallel/gradients/fingerprint.h"
 #include "rondo/parallel/sharded/flat_gradients.h"
 #include "rondo/parallel/sharded/in_place_gradients.h"
 #include "rondo/parallel/sharded/mapped_buffer.h"
@@ -88,10 +89,10 @@ void ShardedUnit::add_part(std::vector<ModelTensor> parameters, int owner) {
         FlatGradients::Place{name_, sharding_, group, environment_.replica_group}, flat,
         *part.gradient_buffers, *environment_.queue, *environment_.buffers);
   }
+  part.optimizes_itself = !shards_optimizer(sharding_) && !flat.has_masters();
   for (std::size_t i = 0; i < layout.parameters(); ++i) {
-    const bool itself = !shards_optimizer(sharding_) && !flat.has_masters();
-    part.optimized.push_back(itself ? flat.parameters()[i].tensor
-                                    : flat.optimized(i).set_requires_grad(trained));
+    part.optimized.push_back(part.optimizes_itself ? flat.parameters()[i].tensor
+                                                   : flat.optimized(i).set_requires_grad(trained));
   }
   parts_.push_back(std::move(part));
 }
@@ -191,6 +192,7 @@ void ShardedUnit::finish_gather() {
     for (const CommunicationQueue::Ticket ticket : part.gathers) environment_.queue->wait(ticket);
     part.gathers.clear();
     part.parameters->drop_kept(*environment_.buffers);
+    part.parameters->reveal();
   }
   presence_ = Presence::ready;
   gathers_frozen_ = false;
@@ -233,6 +235,64 @@ void ShardedUnit::mark_updated() {
   } else if (environment_.shard_group.size() > 1) {
     presence_ = Presence::missing;
   }
+}
+
+void ShardedUnit::conceal() {
+  for (Part& part : parts_) {
+    if (part.gradients) part.parameters->conceal();
+  }
+}
+
+void ShardedUnit::reveal() {
+  for (Part& part : parts_) part.parameters->reveal();
+}
+
+const ModelTensor* ShardedUnit::moved() const {
+  for (const Part& part : parts_) {
+    // What the optimizer changes is the model's own parameter, wherever that is.
+    const ModelTensor* const moved =
+        part.optimizes_itself ? part.parameters->converted() : part.parameters->moved();
+    if (moved != nullptr) return moved;
+  }
+  return nullptr;
+}
+
+std::vector<at::Tensor> ShardedUnit::sharded_parameters() const {
+  std::vector<at::Tensor> parameters;
+  for (const Part& part : parts_) {
+    if (!part.gradients || part.optimizes_itself) continue;
+    for (const ModelTensor& parameter : part.parameters->parameters()) parameters.push_back(parameter.tensor);
+  }
+  return parameters;
+}
+
+std::vector<at::Tensor> ShardedUnit::shard_gradients() const {
+  std::vector<at::Tensor> gradients;
+  for (const Part& part : parts_) {
+    if (part.optimizes_itself) continue;
+    for (const at::Tensor& tensor : part.optimized) {
+      if (tensor.grad().defined() && tensor.grad().numel() > 0) gradients.push_back(tensor.grad());
+    }
+  }
+  return gradients;
+}
+
+std::uint64_t ShardedUnit::optimized_fingerprint() const {
+  std::uint64_t sum = 0;
+  for (const Part& part : parts_) {
+    if (!part.gradients || part.optimizes_itself) continue;
+    for (const at::Tensor& tensor : part.optimized) sum += fingerprint(tensor);
+  }
+  return sum;
+}
+
+std::uint64_t ShardedUnit::full_fingerprint() const {
+  std::uint64_t sum = 0;
+  for (const Part& part : parts_) {
+    if (!part.parameters->apart()) continue;
+    for (const ModelTensor& parameter : part.parameters->parameters()) sum += fingerprint(parameter.tensor);
+  }
+  return sum;
 }
 
 void ShardedUnit::reload_shards() {
@@ -290,7 +350,21 @@ void ShardedUnit::hold_gradients() {
 void ShardedUnit::start_reduction(const GradientWeight& weight, const BlockOrder& order) {
   hold_gradients();
   for (Part& part : parts_) {
-    if (part.gradients) part.gradients->launch(weight, order);
+    if (!part.gradients) continue;
+    keep_uncleared(part);
+    part.gradients->launch(weight, order);
+  }
+}
+
+// As `.grad` does in one process. What comes next may lie in the same memory.
+void ShardedUnit::keep_uncleared(Part& part) {
+  if (part.optimizes_itself) return;
+  for (std::size_t i = 0; i < part.optimized.size(); ++i) {
+    at::Tensor& gradient = part.optimized[i].mutable_grad();
+    if (!gradient.defined()) continue;
+    part.uncleared.resize(part.optimized.size());
+    part.uncleared[i] = gradient.clone();
+    gradient.reset();
   }
 }
 
@@ -317,9 +391,16 @@ void ShardedUnit::install_gradients(const std::vector<std::string>& unused) {
     const std::vector<at::Tensor>& gradients = part.gradients->result();
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       const std::string& name = part.parameters->parameters()[i].name;
-      if (std::find(unused.begin(), unused.end(), name) != unused.end()) continue;
-      part.optimized[i].mutable_grad() = gradients[i];
+      const at::Tensor before = part.uncleared.empty() ? at::Tensor() : part.uncleared[i];
+      at::Tensor& gradient = part.optimized[i].mutable_grad();
+      if (std::find(unused.begin(), unused.end(), name) != unused.end()) {
+        if (before.defined()) gradient = before;
+        continue;
+      }
+      gradient = gradients[i];
+      if (before.defined()) gradient.add_(before);
     }
+    part.uncleared.clear();
     part.gradients->drop();
   }
 }
@@ -328,6 +409,13 @@ void ShardedUnit::remove_gradients() {
   for (Part& part : parts_) {
     for (at::Tensor& tensor : part.optimized) tensor.mutable_grad().reset();
     if (part.gradients) part.gradients->recycle();
+  }
+}
+
+void ShardedUnit::clear_gradients() {
+  for (Part& part : parts_) {
+    if (part.optimizes_itself) continue;
+    for (at::Tensor& tensor : part.optimized) tensor.mutable_grad().reset();
   }
 }
 

@@ -70,6 +70,20 @@ class ShardedUnit {
   void mark_updated();
   // The values of the full parameters were changed: this rank's shard is taken from them.
   void reload_shards();
+  // Full parameters that are out of date here may not be read through the model, until they are gathered or
+  // reveal() is called.
+  void conceal();
+  void reveal();
+  // A parameter that somebody gave other memory than the optimizer changes; null: none.
+  const ModelTensor* moved() const;
+  // Parameters of the model that get gradients and that the optimizer has other tensors for.
+  std::vector<at::Tensor> sharded_parameters() const;
+  // The gradients of shards that the optimizer has now.
+  std::vector<at::Tensor> shard_gradients() const;
+  // The fingerprint of what the optimizer has in place of sharded_parameters().
+  std::uint64_t optimized_fingerprint() const;
+  // The same of full parameters whose changes reach the optimizer by reload_shards() alone; they are here.
+  std::uint64_t full_fingerprint() const;
   // A barrier among the ranks is needed before parameters that others changed may be read.
   bool mapped() const;
   // Whether the model computes with roundings of what the optimizer changes.
@@ -96,6 +110,8 @@ class ShardedUnit {
   void install_gradients(const std::vector<std::string>& unused);
   // Takes them away again.
   void remove_gradients();
+  // The optimizer has used the gradients of shards, or they are not wanted: the next ones replace them.
+  void clear_gradients();
 
   // What did not go through the queue, since the last call.
   std::vector<TraceSpan> take_spans();
@@ -112,9 +128,13 @@ class ShardedUnit {
     std::unique_ptr<GradientBuffers> gradient_buffers;  // null when frozen
     std::unique_ptr<UnitGradients> gradients;           // null when frozen
     std::vector<at::Tensor> optimized;                  // by parameter
+    bool optimizes_itself = false;                      // these are the model's own
+    std::vector<at::Tensor> uncleared;                  // by parameter, or empty: see keep_uncleared()
     std::vector<CommunicationQueue::Ticket> gathers;
   };
   void add_part(std::vector<ModelTensor> parameters, int owner);
+  // Takes gradients of an earlier pass that no optimizer has used or cleared, to be added to the next ones.
+  static void keep_uncleared(Part& part);
   at::ScalarType compute_dtype(const at::Tensor& parameter) const;
   void gather_part(Part& part, const BlockOrder& order);
   void gather_kept_part(Part& part, const BlockOrder& order);
