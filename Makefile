@@ -11,7 +11,7 @@ SHELL := /bin/bash
 export LIBTORCH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-programs setup-peers build test quickstart format format-check tidy tidy-changed syntax coverage nightly asan tsan sanitize-short mutate equality faults survive support plugin-peers bench-planner bench-prediction bench-limits bench-tradeoff install clean
+.PHONY: help setup setup-programs setup-peers build test quickstart format format-check tidy tidy-changed syntax coverage nightly asan tsan sanitize-short mutate equality faults chaos-short survive support plugin-peers bench-planner bench-prediction bench-limits bench-tradeoff install clean
 
 help: ## list the commands
 	@echo "make COMMAND [PRESET=$(PRESET)] [LIBTORCH=/path] [PREFIX=$(PREFIX)]"
@@ -23,7 +23,7 @@ setup: ## system packages and .venv (what is missing only)
 setup-programs:
 	@scripts/setup.sh --programs
 
-setup-peers: ## also Open MPI, for the engine mpi, its tests and benchmarks next to it
+setup-peers: ## also Open MPI and Slurm, for the engine mpi, tests under both, and benchmarks next to Open MPI
 	@scripts/setup.sh --peers
 
 build: setup ## configure and build everything
@@ -80,6 +80,9 @@ survive: build ## checkpoints, whole and in parts: kill -9 at 500 moments of sav
 	@RONDO_SURVIVE_KILLS=500 build/$(PRESET)/bin/train_test --gtest_filter='PartsOfACheckpoint.SurviveKillAtAnyMoment'
 	@RONDO_SURVIVE_DAMAGED=10000 build/$(PRESET)/bin/checkpoint_test --gtest_filter='*Damage.*'
 
+chaos-short: build ## 200 random faults in trainings of every strategy, on 1 to 3 emulated hosts; prints its seed (root)
+	@RONDO_BIN=build/$(PRESET)/bin .venv/bin/python tests/chaos/run.py --count 200
+
 faults: build ## kill and stop every rank in every step of every collective algorithm, over every channel
 	@RONDO_FAULTS=all build/$(PRESET)/bin/collective_test --gtest_filter='PlanFaults*:EngineFaults*'
 	@RONDO_FAULTS=all build/$(PRESET)/bin/backend_test --gtest_filter='PointToPointFaults*'
@@ -106,6 +109,13 @@ bench-limits: build ## planned training next to every uniform strategy and FSDP2
 
 bench-tradeoff: build ## memory for the schedule against memory for keeping parameters; writes docs (root)
 	@RONDO_BIN=build/$(PRESET)/bin .venv/bin/python bench/tradeoff.py --json build/benchmarks/tradeoff.json
+
+.PHONY: gpu-bundle gpu-check
+gpu-bundle: ## programs, libraries and checks for machines with a card, in build/gpu/rondo-gpu.tar.gz; LIBTORCH=/path of a CUDA torch
+	@scripts/gpu_bundle.py
+
+gpu-check: ## trainings on a card against the CPU's losses, and steps beside PyTorch's; ARGS="--only PART --json FILE"
+	@scripts/gpu_check.sh $(ARGS)
 
 .PHONY: docs-api
 docs-api: ## the reference of the public headers, in build/docs-api; fails when one of them lacks a comment

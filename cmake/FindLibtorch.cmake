@@ -71,8 +71,9 @@ if(Libtorch_FOUND AND NOT TARGET Libtorch::Libtorch)
   target_include_directories(
     Libtorch::Libtorch SYSTEM INTERFACE "${Libtorch_DIR_FOUND}/include"
                                         "${Libtorch_DIR_FOUND}/include/torch/csrc/api/include")
-  target_link_libraries(Libtorch::Libtorch INTERFACE "${_lib}/libtorch.so" "${_lib}/libtorch_cpu.so"
-                                                     "${_lib}/libc10.so")
+  # Never libtorch.so: it is empty but for what a CUDA wheel's holds of a static libstdc++, whose std::filesystem calls null
+  # symbols.
+  target_link_libraries(Libtorch::Libtorch INTERFACE "${_lib}/libtorch_cpu.so" "${_lib}/libc10.so")
   if(EXISTS "${_lib}/libtorch_cuda.so")
     set(Libtorch_HAS_CUDA ON)
     # libtorch registers its CUDA kernels when libtorch_cuda is loaded, so it must stay linked although no

@@ -1,4 +1,4 @@
-# Run by `cmake --install`: README.md, LICENSE, NOTICE and docs/ below share/rondo, and with them, in the same layout, every
+# Run by `cmake --install`: README.md, LICENSE, NOTICE, docs/ and examples/ below share/rondo, and with them, in the same layout, every
 # file of the project that an installed document links to. So no link of an installed document is dead.
 #
 # Wants SOURCE (the project's folder) and DESTINATION (share/rondo, from the prefix).
@@ -28,7 +28,7 @@ function(linked_files document result)
   set(${result} "${files}" PARENT_SCOPE)
 endfunction()
 
-file(GLOB_RECURSE wanted RELATIVE "${SOURCE}" "${SOURCE}/docs/*")
+file(GLOB_RECURSE wanted RELATIVE "${SOURCE}" "${SOURCE}/docs/*" "${SOURCE}/examples/*")
 list(APPEND wanted LICENSE NOTICE README.md)
 set(installed)
 while(wanted)

@@ -5,7 +5,7 @@
 
 #include "examples/small_task.h"
 #include "rondo/backend/context.h"
-#include "rondo/backend/memory/tracked_memory.h"
+#include "rondo/backend/memory/track_allocations.h"
 #include "rondo/parallel/registry.h"
 
 int main() {

@@ -4,7 +4,7 @@
 
 #include "examples/small_task.h"
 #include "rondo/env/cluster.h"
-#include "rondo/parallel/grouped/grouped_strategy.h"
+#include "rondo/parallel/grouped/group_place.h"
 #include "rondo/parallel/registry.h"
 #include "rondo/server/task.h"
 #include "rondo/train/trainer.h"
@@ -21,9 +21,9 @@ int main() {
   trainer.compile(small_task::optimizer);
   const auto data = small_task::data();
   trainer.fit(data, {.epochs = 6, .batch_size = 8});  // 8 a rank
-  auto& worker = dynamic_cast<rondo::ServerStrategy&>(*strategy);
-  if (!worker.is_chief()) return 0;
-  worker.wait_for_others();
+  const bool is_chief = strategy->input_shard().index < context.world_size();  // the first group
+  if (!is_chief) return 0;
+  strategy->wait_for_others();
   const double loss = trainer.evaluate(*data).at("loss");  // by the ranks of the first group
   if (context.rank() == 0)
     std::cout << "ranks of a group " << context.world_size() << " evaluated loss " << loss << "\n";

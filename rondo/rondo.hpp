@@ -3,6 +3,10 @@
 // Everything that a program may rely on, and the list of it: each header that this file or rondo/core.hpp
 // includes is public, documented by `make docs-api` and installed. What those include in turn is installed
 // too, marked as internal, and may change in any version; so may everything else.
+
+// libtorch's optimizers.
+#include <torch/optim.h>
+
 #include "rondo/core.hpp"
 
 // Ranks, groups and collectives; engines of one's own.
@@ -12,6 +16,7 @@
 #include "rondo/backend/engine/request.h"
 #include "rondo/backend/engine/traits.h"
 #include "rondo/backend/group.h"
+#include "rondo/backend/memory/track_allocations.h"
 #include "rondo/backend/registry.h"
 #include "rondo/env/mesh.h"
 
@@ -20,6 +25,7 @@
 #include "rondo/nn/activation_checkpoint.h"
 #include "rondo/nn/experts/mixture_of_experts.h"
 #include "rondo/nn/experts/routing.h"
+#include "rondo/nn/frozen_parameters.h"
 #include "rondo/nn/layers.h"
 #include "rondo/nn/loss.h"
 #include "rondo/nn/model.h"
@@ -157,6 +163,7 @@
 #include "rondo/train/replica/replica_root.h"
 #include "rondo/train/save_training.h"
 #include "rondo/train/schedule.h"
+#include "rondo/train/schedule_position.h"
 #include "rondo/train/trainer.h"
 
 // Plans for a loop of one's own.

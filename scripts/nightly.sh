@@ -5,7 +5,7 @@
 # the exit code says whether all went well. Steps (all without arguments):
 #
 #   tidy       clang-tidy on every file                 clang    clang's full build, tests and examples too
-#   asan tsan  the sanitizers on all their tests        equality faults survive mutate    those make commands
+#   asan tsan  the sanitizers on all their tests        equality faults chaos survive mutate    those make commands
 #   external   rondo compiled as a part of another project, whose programs run
 #   peers      PyTorch's own tests over the plug-in; needs TESTS=/path/to/pytorch/test, of the torch in use
 #   bench      every benchmark once, as small as it goes: that it runs, not what it says
@@ -28,6 +28,7 @@ asan() { scripts/sanitize.sh asan; }
 tsan() { scripts/sanitize.sh tsan; }
 equality() { release && make equality; }
 faults() { release && make faults; }
+chaos() { release && make chaos-short; }
 survive() { release && make survive; }
 mutate() { release && make mutate; }
 coverage() { scripts/coverage.sh; }
@@ -76,7 +77,7 @@ bench() {
   run "$python" bench/tradeoff.py --model gpt-tiny --real-limits 1 --synthetic-limits 1 --rounds 1 --no-docs --json "$json/tradeoff.json"
 }
 
-all=(tidy clang asan tsan equality faults survive mutate external peers docs_api readers bench coverage)
+all=(tidy clang asan tsan equality faults chaos survive mutate external peers docs_api readers bench coverage)
 if [ "$#" -eq 0 ]; then
   set -- "${all[@]}"
   if [ -z "${TESTS:-}" ]; then

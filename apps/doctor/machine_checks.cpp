@@ -5,12 +5,12 @@
 
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "checks.h"
 #include "rondo/base/bytes.h"
 #include "rondo/base/text.h"
 #include "rondo/launch/cpu_binding.h"
+#include "rondo/launch/cpu_quota.h"
 #include "rondo/launch/devices.h"
 
 namespace doctor {
@@ -52,14 +52,10 @@ Finding check_cores() {
                        " NUMA node(s)");
   if (static_cast<long>(threads) < online)
     finding.detail += str("; the machine has ", online, " threads, this process may use ", threads);
-  // "quota period", in microseconds.
-  std::istringstream quota(first_line("/sys/fs/cgroup/cpu.max"));
-  double used = 0;
-  double period = 0;
-  if (quota >> used >> period && period > 0) {
-    finding.data["cgroup_cpus"] = used / period;
-    finding.detail += str("; the container may use ", used / period, " of them at a time");
-    if (used / period < static_cast<double>(threads)) {
+  if (const auto quota = rondo::launch::cpu_quota()) {
+    finding.data["cgroup_cpus"] = *quota;
+    finding.detail += str("; the container may use ", *quota, " of them at a time");
+    if (*quota < static_cast<double>(threads)) {
       finding.state = State::warning;
       finding.get = "start no more processes than that, or raise the container's CPU limit";
     }

@@ -15,10 +15,10 @@
 namespace {
 
 constexpr const char* kExamples = R"(Examples:
-  rondo doctor                                a table, with the command that gets what is missing
-  rondo doctor --json -                       the same for programs
-  rondo doctor --libtorch /opt/libtorch       would that libtorch do?
-  srun -n 1 rondo doctor                      what a scheduler's task sees
+  rondo doctor                                # a table, with the command that gets what is missing
+  rondo doctor --json -                       # the same for programs
+  rondo doctor --libtorch /opt/libtorch       # would that libtorch do?
+  srun -n 1 rondo doctor                      # what a scheduler's task sees
 
 Exit code: 0, or 1 when something is broken without which rondo cannot train.)";
 

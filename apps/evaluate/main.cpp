@@ -77,7 +77,7 @@ int main(int argc, char** argv) {
       "rondo evaluate");
   app.footer(
       "Examples:\n"
-      "  rondo evaluate runs/digits                          on the run's own validation data\n"
+      "  rondo evaluate runs/digits                          # on the run's own validation data\n"
       "  rondo evaluate runs/digits --data test.csv --json -\n"
       "  rondo evaluate runs/gpt --data books/ --nproc-per-node 2 --json figures.json");
   flags.run.add_model_flags(app);

@@ -135,11 +135,11 @@ int main(int argc, char** argv) {
   CLI::App app("Writes a trained model for others.", "rondo export");
   app.footer(
       "Examples:\n"
-      "  rondo export runs/digits -o model.pt                              torch.jit.load('model.pt')(x) in "
+      "  rondo export runs/digits -o model.pt                              # torch.jit.load('model.pt')(x) in "
       "Python\n"
       "  rondo export runs/digits -o weights.safetensors --format safetensors\n"
       "  rondo export runs/gpt -o folder --format huggingface              "
-      "AutoModelForCausalLM.from_pretrained('folder')");
+      "# AutoModelForCausalLM.from_pretrained('folder')");
   flags.run.add_model_flags(app);
   app.add_option("-o,--output", flags.output, "File, or for huggingface the folder, to write")->required();
   app.add_option(

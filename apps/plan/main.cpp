@@ -303,8 +303,8 @@ int main(int argc, char** argv) {
   add_flags(app, flags);
   app.footer(
       "Examples:\n"
-      "  rondo plan profile.json --memory-limit 2GiB --ranks 2 --plan-out plan.json\n"
-      "  rondo plan --synthetic gpt:layers=48,dim=4096 --ranks 16 --memory-limit 60GiB --html plan.html "
+      "  rondo plan profile.json --memory-limit 500MiB --ranks 2 --plan-out plan.json\n"
+      "  rondo plan --synthetic gpt:layers=48,dim=4096 --ranks 16 --memory-limit 25GiB --html plan.html "
       "--sweep 8\n"
       "  rondo plan profile.json --memory-limit 2GiB --ranks 2 --random 1000 --seed 7 --json -\n"
       "  rondo plan profile.json --memory-limit 2GiB --ranks 2 --max-batch\n"

@@ -8,6 +8,7 @@
 #include "apps/common/engine_flag.h"
 #include "apps/common/flag_checks.h"
 #include "apps/common/matmul_setup.h"
+#include "apps/common/process_flag.h"
 #include "apps/train/rank_failure.h"
 #include "rondo/backend/memory/tracked_memory.h"
 #include "rondo/base/error.h"
@@ -16,7 +17,6 @@
 #include "rondo/cost/profile_json.h"
 #include "rondo/env/environment.h"
 #include "rondo/env/identity.h"
-#include "rondo/env/roles.h"
 #include "rondo/kernels/matmul_choice.h"
 #include "rondo/launch/job.h"
 #include "rondo/models/example_batch.h"
@@ -44,14 +44,6 @@ struct Flags {
   std::string matmul = "auto";
   std::string json;
 };
-
-bool is_a_rank() {
-  const auto environment = rondo::env::process_environment();
-  if (rondo::env::started_by_launcher(environment)) return true;
-  const rondo::env::Identity self = rondo::env::discover(environment);
-  rondo::env::require_served_role(self);
-  return self.world_size > 1;
-}
 
 int start_ranks(const Flags& flags, const std::vector<std::string>& arguments) {
   setenv("OMP_WAIT_POLICY", "PASSIVE", /*overwrite=*/0);
@@ -102,6 +94,8 @@ void profile(const Flags& flags, const rondo::Context& context) {
   options.make_model = make_model;
   options.layers.passes = flags.passes;
   options.link.messages = true;
+  if (context.rank() == 0)
+    options.on_stage = [](const std::string& stage) { std::fprintf(stderr, "profile: measuring %s\n", stage.c_str()); };
   const rondo::cost::Profile result = rondo::profile_job(context, std::move(model), batch, options, made_for);
   rondo::run_agreed(context, [&] {
     if (context.rank() != 0) return;
@@ -175,9 +169,7 @@ int main(int argc, char** argv) {
          "Passes of one measurement, with and without checkpointing; up to three where times are not steady")
       ->check(rondo::positive_number())
       ->capture_default_str();
-  app.add_option("--nproc-per-node", flags.processes, "Start this many processes on this host")
-      ->check(rondo::between(2, 1024))
-      ->capture_default_str();
+  rondo::add_process_flag(app, flags.processes, /*least=*/2);
   rondo::add_engine_flag(app, flags.backend);
   app.add_option("--largest", flags.largest, "Largest buffer of a collective that is measured")
       ->capture_default_str();
@@ -190,7 +182,7 @@ int main(int argc, char** argv) {
   app.add_option("--json", flags.json, "Write the profile to this file")->required();
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   return rondo::run_command_line(app, argc, argv, [&] {
-    if (is_a_rank()) {
+    if (rondo::env::is_one_of_several(rondo::env::process_environment())) {
       // A rank that another launcher started is told by nobody else.
       rondo::set_matmul(flags.matmul);
       return rondo::record_failures([&] { return profile_as_a_rank(flags); });

@@ -55,9 +55,9 @@ int main(int argc, char** argv) {
       "The page needs no network and can be sent to others as it is; it names the run's host and command "
       "line.\n\n"
       "Examples:\n"
-      "  rondo report runs/gpt                        writes runs/gpt/report.html\n"
-      "  rondo report runs/gpt -o gpt.html --json -   also prints the figures as JSON\n"
-      "  rondo report runs/a runs/b runs/c            losses, speeds and what differs, in comparison.html");
+      "  rondo report runs/gpt                        # writes runs/gpt/report.html\n"
+      "  rondo report runs/gpt -o gpt.html --json -   # also prints the figures as JSON\n"
+      "  rondo report runs/a runs/b runs/c            # losses, speeds and what differs, in comparison.html");
   return rondo::run_command_line(app, argc, argv, [&] {
     // Not while the line is read, so that an unknown flag is named before what stands behind it.
     for (const std::string& directory : directories) {

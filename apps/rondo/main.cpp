@@ -6,6 +6,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/base/version.h"
+#include "rondo/launch/stop_signals.h"
 #include "run_command.h"
 #include "subcommands.h"
 
@@ -45,6 +46,9 @@ int dispatch(Arguments arguments) {
     return 0;
   }
   if (command.starts_with("-")) throw rondo::UsageError("unknown flag " + command);
+  // Both save what there is at these signals, and install their handlers later.
+  if (command == "run" || command == "train")
+    rondo::launch::hold_signals(rondo::launch::signals_held_at_start());
   if (command == "run") return run_command(arguments);
   exec_subcommand(command, arguments);
 }

@@ -6,19 +6,19 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
-#include <csignal>
-#include <cstring>
 #include <filesystem>
 #include <optional>
 
 #include "apps/common/command_line.h"
 #include "rondo/base/error.h"
+#include "rondo/base/host_port.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
+#include "rondo/env/launcher_place.h"
 #include "rondo/launch/command.h"
-#include "rondo/launch/cpu_binding.h"
-#include "rondo/launch/devices.h"
 #include "rondo/launch/job.h"
+#include "rondo/launch/process_count.h"
+#include "rondo/launch/stop_signals.h"
 
 namespace {
 
@@ -29,12 +29,12 @@ using rondo::launch::RunOptions;
 constexpr int kDefaultMasterPort = 29500;  // torchrun's
 
 constexpr const char* kExamples = R"(Examples:
-  rondo run -n 2 ./train --epochs 3              two processes of a program
-  rondo run -n 2 train.py --epochs 3             a .py file runs with python3, as with torchrun
-  rondo run -n auto --bind-to core -- ./train    one process per GPU, or per core without GPUs
+  rondo run -n 2 ./train --epochs 3              # two processes of a program
+  rondo run -n 2 train.py --epochs 3             # a .py file runs with python3, as with torchrun
+  rondo run -n auto --bind-to core -- ./train    # one process per GPU, or per core without GPUs
   rondo run -n 2 --wrap 0:'gdb -batch -ex run -ex bt --args' -- ./train
-  rondo run -n 4 --log-dir logs -r 3 ./train     output to logs/<run>/attempt_0/<rank>/{stdout,stderr}.log
-  rondo run -n 2 --max-restarts 3 ./train        start all of them again when one fails, three times at most
+  rondo run -n 4 --log-dir logs -r 3 ./train     # output to logs/<run>/attempt_0/<rank>/{stdout,stderr}.log
+  rondo run -n 2 --max-restarts 3 ./train        # start all of them again when one fails, three times at most
   rondo run --ps 1 --workers 2 -- rondo train --strategy parameter_server --data DATA
                                                  a parameter server and two workers
   rondo run --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --interface eth0 -n 4 ./train
@@ -47,8 +47,8 @@ Exit code: 0; the exit code of the worker that failed first, or 128 + its signal
 // The texts of all flags, before they are understood.
 struct Flags {
   std::string nproc_per_node = "1";
-  std::string nnodes = "1";
-  std::string node_rank = "0";
+  std::string nnodes;
+  std::string node_rank;
   std::string rdzv_backend = "static";
   std::string rdzv_endpoint;
   std::string rdzv_id;
@@ -72,7 +72,7 @@ struct Flags {
   std::string master_port;
   std::string interface;
   std::string local_addr;
-  std::string signals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+  std::string signals;
   std::string shutdown_timeout;
   std::string numa_binding;
   std::string bind_to = "none";
@@ -127,8 +127,9 @@ void add_flags(CLI::App& app, Flags& flags) {
   add_option(app, "grace", flags.grace,
              "Between TERM and KILL; default 5s after a failure, 30s after a signal", "TIME", job);
   add_option(app, "shutdown-timeout", flags.shutdown_timeout, "torchrun's name for --grace", "SECONDS", job);
-  add_option(app, "signals-to-handle", flags.signals, "Signals that are passed on to the workers", "LIST",
-             job);
+  add_option(app, "signals-to-handle", flags.signals,
+             "Signals that stop the job and are passed on to the workers; default TERM, INT, HUP, QUIT",
+             "LIST", job);
 
   const std::string servers = "Parameter servers (docs/parameter_servers.md)";
   add_option(app, "ps", flags.ps, "Processes of role ps; all find each other by TF_CONFIG", "N", servers);
@@ -174,10 +175,15 @@ void add_flags(CLI::App& app, Flags& flags) {
   const std::string meeting = "Meeting place";
   add_switch(app, "standalone", flags.standalone, "A free port and a run id of its own; the default here",
              meeting);
-  add_option(app, "nnodes", flags.nnodes, "Hosts of the job; on each runs one rondo run", "N", meeting);
-  add_option(app, "node-rank", flags.node_rank, "Number of this host, from 0", "N", meeting);
+  add_option(app, "nnodes", flags.nnodes,
+             "Hosts of the job; on each runs one rondo run. Default: what srun or mpirun has started, else 1",
+             "N", meeting);
+  add_option(app, "node-rank", flags.node_rank,
+             "Number of this host, from 0; default: srun's or mpirun's, JOB_COMPLETION_INDEX, else 0", "N",
+             meeting);
   add_option(app, "master-addr", flags.master_addr,
-             "MASTER_ADDR of the workers: host 0's; default on one host: 127.0.0.1", "HOST", meeting);
+             "MASTER_ADDR of the workers: host 0's; default: 127.0.0.1 on one host, Slurm's first host",
+             "HOST", meeting);
   add_option(app, "master-port", flags.master_port,
              "MASTER_PORT of the workers; default: a free one, of several hosts 29500", "PORT", meeting);
   add_option(app, "interface", flags.interface,
@@ -205,22 +211,6 @@ int parse_count(const std::string& text, const std::string& flag, int least) {
   return static_cast<int>(value);
 }
 
-int process_count(const std::string& text) {
-  const auto cores = static_cast<int>(rondo::launch::cpu_layout().cores.size());
-  const int gpus = rondo::launch::gpu_count();
-  if (text == "cpu") return cores;
-  if (text == "auto") return gpus > 0 ? gpus : cores;
-  if (text == "gpu") {
-    if (gpus == 0)
-      throw UsageError("--nproc-per-node gpu: no GPU is visible (/dev/nvidia*, CUDA_VISIBLE_DEVICES)");
-    return gpus;
-  }
-  if (text.empty() || text.find_first_not_of("-0123456789") != std::string::npos) {
-    throw UsageError(str("--nproc-per-node ", text, " is not a number, auto, cpu or gpu"));
-  }
-  return parse_count(text, "--nproc-per-node", 1);
-}
-
 rondo::launch::Binding parse_binding(const Flags& flags) {
   using rondo::launch::Binding;
   if (!flags.numa_binding.empty() && flags.numa_binding != "node") {
@@ -231,22 +221,6 @@ rondo::launch::Binding parse_binding(const Flags& flags) {
   if (flags.bind_to == "core") return Binding::core;
   if (flags.bind_to == "none") return Binding::none;
   throw UsageError(str("--bind-to ", flags.bind_to, " is not one of core, numa, none"));
-}
-
-std::set<int> parse_signals(const std::string& list) {
-  std::set<int> signals;
-  for (const std::string& entry : rondo::split(list, ',')) {
-    std::string name(rondo::trim(entry));
-    if (name.starts_with("SIG")) name.erase(0, 3);
-    int number = 1;
-    while (number < NSIG && (sigabbrev_np(number) == nullptr || name != sigabbrev_np(number))) ++number;
-    if (number == NSIG || number == SIGKILL || number == SIGSTOP || number == SIGCHLD) {
-      throw UsageError(
-          str("--signals-to-handle ", list, ": '", entry, "' is not a signal that can be passed on"));
-    }
-    signals.insert(number);
-  }
-  return signals;
 }
 
 void parse_wrappers(const std::vector<std::string>& texts, RunOptions& options) {
@@ -263,7 +237,7 @@ void parse_wrappers(const std::vector<std::string>& texts, RunOptions& options) 
 }
 
 // "2", or torchrun's "2:2"; a range of numbers would need hosts that come and go.
-int host_count(const std::string& text) {
+int parse_host_count(const std::string& text) {
   const std::vector<std::string> bounds = rondo::split(text, ':');
   if (bounds.empty() || bounds.size() > 2 || bounds.front() != bounds.back()) {
     throw UsageError(
@@ -272,12 +246,53 @@ int host_count(const std::string& text) {
   return parse_count(bounds.front(), "--nnodes", 1);
 }
 
+// The hosts of the job, and which one this is: from flags, else from the scheduler that started a launcher on
+// each of them.
+struct Hosts {
+  int count = 1;
+  int node_rank = 0;
+  std::optional<rondo::env::LauncherPlace> place;  // where the scheduler was asked
+};
+
+// With --nnodes above 1 and without --node-rank.
+int node_rank_among(int hosts, const std::string& nnodes, const Hosts& told) {
+  if (told.place && told.place->num_nodes != hosts) {
+    throw UsageError(str("--nnodes ", nnodes, " contradicts ", told.place->told_by, ", which has started ",
+                         told.place->num_nodes, " launchers: leave --nnodes out, or give --node-rank too"));
+  }
+  if (told.place) return told.place->node_rank;
+  return rondo::env::kubernetes_node_rank(rondo::env::process_environment()).value_or(0);
+}
+
+Hosts find_hosts(const Flags& flags) {
+  Hosts hosts;
+  if (!flags.nnodes.empty()) hosts.count = parse_host_count(flags.nnodes);
+  const bool is_told = !flags.node_rank.empty() || (!flags.nnodes.empty() && hosts.count == 1);
+  if (!is_told && !flags.standalone)
+    hosts.place = rondo::env::find_launcher_place(rondo::env::process_environment());
+  if (!flags.node_rank.empty()) {
+    hosts.node_rank = parse_count(flags.node_rank, "--node-rank", 0);
+  } else if (hosts.count > 1) {
+    hosts.node_rank = node_rank_among(hosts.count, flags.nnodes, hosts);
+  } else if (hosts.place) {
+    hosts.count = hosts.place->num_nodes;
+    hosts.node_rank = hosts.place->node_rank;
+  }
+  if (hosts.node_rank >= hosts.count) {
+    throw UsageError(str(flags.node_rank.empty() ? "JOB_COMPLETION_INDEX=" : "--node-rank ", hosts.node_rank,
+                         " is out of range: --nnodes ", hosts.count, " allows ",
+                         hosts.count == 1 ? "only 0" : str("0 to ", hosts.count - 1)));
+  }
+  return hosts;
+}
+
 // "4", or one number a host: "4,4,2".
-void parse_processes(const Flags& flags, int hosts, RunOptions& options) {
+void parse_processes(const Flags& flags, const Hosts& found, RunOptions& options) {
   const std::string& text = flags.nproc_per_node;
+  const int hosts = found.count;
   std::vector<int> counts;
   if (text.find(',') == std::string::npos) {
-    counts.assign(static_cast<std::size_t>(hosts), process_count(text));
+    counts.assign(static_cast<std::size_t>(hosts), rondo::launch::process_count(text, "--nproc-per-node"));
   } else {
     for (const std::string& entry : rondo::split(text, ','))
       counts.push_back(parse_count(entry, str("--nproc-per-node ", text, ":"), 1));
@@ -286,11 +301,7 @@ void parse_processes(const Flags& flags, int hosts, RunOptions& options) {
           str("--nproc-per-node ", text, " lists ", counts.size(), " hosts, but --nnodes is ", hosts));
     }
   }
-  options.node_rank = parse_count(flags.node_rank, "--node-rank", 0);
-  if (options.node_rank >= hosts) {
-    throw UsageError(str("--node-rank ", flags.node_rank, " is out of range: --nnodes ", hosts, " allows ",
-                         hosts == 1 ? "only 0" : str("0 to ", hosts - 1)));
-  }
+  options.node_rank = found.node_rank;
   options.processes = counts[static_cast<std::size_t>(options.node_rank)];
   if (hosts > 1) options.processes_of_hosts = counts;
 }
@@ -340,10 +351,11 @@ void parse_servers(const Flags& flags, RunOptions& options) {
     }
     return;
   }
-  if (flags.nproc_per_node != "1" || flags.nnodes != "1") {
+  if (flags.nproc_per_node != "1" || !options.processes_of_hosts.empty()) {
     throw UsageError(str("--ps ", flags.ps,
                          " with --workers says how many processes this host has; --nproc-per-node ",
-                         flags.nproc_per_node, " and --nnodes ", flags.nnodes, " contradict it"));
+                         flags.nproc_per_node, " and --nnodes ",
+                         std::max<std::size_t>(1, options.processes_of_hosts.size()), " contradict it"));
   }
   options.servers = parse_count(flags.ps, "--ps", 1);
   options.processes =
@@ -393,9 +405,9 @@ void check_interface(const std::string& name) {
                        " is not a network interface of this host; there are: ", rondo::join(known, ", ")));
 }
 
-void parse_meeting_place(const Flags& flags, RunOptions& options) {
-  const bool several = !options.processes_of_hosts.empty();
-  options.master_addr = flags.master_addr;
+void parse_meeting_place(const Flags& flags, const Hosts& hosts, RunOptions& options) {
+  const bool several = hosts.count > 1;
+  options.master_addr = rondo::without_brackets(flags.master_addr);
   std::string port = flags.master_port;
   if (several && flags.standalone)
     throw UsageError("--standalone is for one host, but --nnodes asks for several");
@@ -405,15 +417,23 @@ void parse_meeting_place(const Flags& flags, RunOptions& options) {
   } else {
     options.run_id = flags.rdzv_id;
     if (flags.rdzv_backend == "static" && !flags.rdzv_endpoint.empty()) {
-      const std::size_t colon = flags.rdzv_endpoint.rfind(':');
-      options.master_addr = flags.rdzv_endpoint.substr(0, colon);
-      if (colon != std::string::npos) port = flags.rdzv_endpoint.substr(colon + 1);
+      const rondo::HostPort endpoint = rondo::split_host_port(flags.rdzv_endpoint);
+      options.master_addr = endpoint.host;
+      if (!endpoint.port.empty()) port = endpoint.port;
     }
   }
   if (options.run_id.find('/') != std::string::npos)
     throw UsageError(str("--rdzv-id ", options.run_id, " contains a /"));
+  if (several && hosts.place) {
+    if (options.master_addr.empty()) options.master_addr = hosts.place->master_addr;
+    if (port.empty()) port = std::to_string(hosts.place->master_port);
+    if (options.run_id.empty()) options.run_id = hosts.place->run_id;
+  }
   if (several && options.master_addr.empty()) {
-    throw UsageError(str("--master-addr is missing: with --nnodes ", flags.nnodes,
+    throw UsageError(str("--master-addr is missing: with ",
+                         hosts.place ? str("launchers on ", hosts.count, " hosts, which ",
+                                           hosts.place->told_by, " has started,")
+                                     : str("--nnodes ", hosts.count),
                          " every host must be told the address of host 0, as in --master-addr 10.0.0.1"));
   }
   if (options.master_addr.empty()) options.master_addr = "127.0.0.1";
@@ -431,7 +451,8 @@ RunOptions to_options(const Flags& flags, const std::string& program,
                       const std::vector<std::string>& arguments) {
   check_accepted(flags);
   RunOptions options;
-  parse_processes(flags, host_count(flags.nnodes), options);
+  const Hosts hosts = find_hosts(flags);
+  parse_processes(flags, hosts, options);
   parse_servers(flags, options);
   check_interface(flags.interface);
   options.interface = flags.interface;
@@ -439,7 +460,7 @@ RunOptions to_options(const Flags& flags, const std::string& program,
   options.role = flags.role;
   options.max_restarts = parse_count(flags.max_restarts, "--max-restarts", 0);
   options.restart_count = parse_count(flags.restart_count, "--restart-count", 0);
-  parse_meeting_place(flags, options);
+  parse_meeting_place(flags, hosts, options);
   options.log_dir = flags.log_dir;
   options.redirects = rondo::launch::StreamsByRank::parse(flags.redirects, "--redirects");
   options.tee = rondo::launch::StreamsByRank::parse(flags.tee, "--tee");
@@ -449,7 +470,8 @@ RunOptions to_options(const Flags& flags, const std::string& program,
   }
   options.binding = parse_binding(flags);
   if (!flags.omp_threads.empty()) options.omp_threads = parse_count(flags.omp_threads, "--omp-threads", 1);
-  options.forwarded_signals = parse_signals(flags.signals);
+  if (!flags.signals.empty())
+    options.forwarded_signals = rondo::launch::parse_signals(flags.signals, "--signals-to-handle");
   const std::string& grace = flags.grace.empty() ? flags.shutdown_timeout : flags.grace;
   if (!grace.empty()) {
     options.grace = rondo::parse_duration(grace, flags.grace.empty() ? "--shutdown-timeout" : "--grace");
@@ -467,6 +489,14 @@ RunOptions to_options(const Flags& flags, const std::string& program,
   }
   parse_wrappers(flags.wrap, options);
   return options;
+}
+
+// main() holds all signals that may be handled; those that this job does not handle have their default
+// action.
+void release_unhandled_signals(const RunOptions& options) {
+  std::set<int> unhandled = rondo::launch::signals_held_at_start();
+  for (const int signal : rondo::launch::expected_signals(options)) unhandled.erase(signal);
+  rondo::launch::release_signals(unhandled);
 }
 
 [[noreturn]] void unknown_flag(const CLI::App& app, const std::string& given) {
@@ -509,5 +539,7 @@ int run_command(std::vector<std::string> arguments) {
   if (!separated && command.front().starts_with("-")) unknown_flag(app, command.front());
   const std::string program = command.front();
   command.erase(command.begin());
-  return rondo::launch::run_job(to_options(flags, program, command));
+  const RunOptions options = to_options(flags, program, command);
+  release_unhandled_signals(options);
+  return rondo::launch::run_job(options);
 }

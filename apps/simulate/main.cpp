@@ -1,6 +1,8 @@
 // `rondo simulate`: predicts a training step without running one.
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "apps/common/command_line.h"
 #include "apps/common/flag_checks.h"
@@ -171,11 +173,45 @@ void add_failures(const Flags& f, Json& json) {
       {"simulated_goodput", rondo::simulate::simulated_goodput(model, interval, useful, f.stragglers.seed)}};
 }
 
+std::string four_digits(double number, const char* unit) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.4g%s", number, unit);
+  return text;
+}
+
+// A figure with its unit, which the end of its JSON key tells.
+std::string readable(const std::string& key, const Json& value) {
+  if (value.is_string()) return rondo::shown(value.get<std::string>());
+  if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
+  if (!value.is_number()) return rondo::shown(value.dump());
+  if (key.ends_with("_bytes")) return to_string(rondo::Bytes{value.get<std::uint64_t>()});
+  const double number = value.get<double>();
+  if (key.ends_with("_ms")) return four_digits(number, " ms");
+  if (key.ends_with("_s")) return four_digits(number, " s");
+  if (key.ends_with("_share") || key.ends_with("goodput")) return four_digits(100 * number, " %");
+  return value.is_number_integer() ? value.dump() : four_digits(number, "");
+}
+
+// "step_ms" is printed as "step", "peak_bytes" as "peak".
+std::string label_of(std::string key) {
+  for (const std::string_view unit : {"_bytes", "_ms", "_s"}) {
+    if (key.ends_with(unit)) {
+      key.resize(key.size() - unit.size());
+      break;
+    }
+  }
+  std::replace(key.begin(), key.end(), '_', ' ');
+  return key;
+}
+
 void print(const Json& json) {
   for (const auto& [key, value] : json.items()) {
-    if (key == "slots" || key == "blocks") continue;
-    std::printf("%-24s %s\n", key.c_str(),
-                rondo::shown(value.is_string() ? value.get<std::string>() : value.dump()).c_str());
+    if (key == "slots" || key == "blocks" || (value.is_array() && value.empty())) continue;
+    if (value.is_object()) {
+      print(value);
+      continue;
+    }
+    std::printf("%-26s %s\n", label_of(key).c_str(), readable(key, value).c_str());
   }
 }
 

@@ -92,7 +92,7 @@ std::string rank_line(const RankTimes& times, const RunView& run) {
 std::vector<std::string> screen_lines(const RunView& run, TerminalSize size) {
   std::vector<std::string> lines{head_line(run)};
   if (!run.latest()) {
-    lines.emplace_back("no step has ended yet");
+    lines.emplace_back("no metrics yet: the first row is written after --log-every steps");
   } else {
     lines.push_back(step_line(run));
     lines.push_back(figures_line(run));

@@ -17,10 +17,12 @@
 
 namespace rondo {
 
-ExitCode run_evaluator(const TrainFlags& flags) {
+ExitCode run_evaluator(const TrainFlags& given) {
   log::set_prefix("evaluator");
+  TrainFlags flags = given;
   if (flags.run_dir.empty())
     throw UsageError("an evaluator must be told which training it evaluates: --run-dir");
+  choose_model(flags, /*say=*/false);
   const nlohmann::json overrides = model_overrides(flags);
   const OpenedData data = open_training_data(flags, overrides);
   if (data.validation == nullptr) {

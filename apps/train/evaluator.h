@@ -10,7 +10,8 @@ namespace rondo {
 // and its figures become a row of RUN/metrics.evaluator.jsonl. It ends when the training has ended (nobody
 // holds the run directory any more) or a signal asks it to, with the last checkpoint evaluated. Throws
 // UsageError without
-// --run-dir or validation data, TimeoutError when no training begins there within --timeout.
+// --run-dir or validation data, TimeoutError when there is no checkpoint and no training begins there within
+// --timeout.
 ExitCode run_evaluator(const TrainFlags& flags);
 
 }  // namespace rondo

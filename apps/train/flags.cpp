@@ -6,6 +6,8 @@
 #include "rondo/backend/engine/engine_text.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/launch/process_count.h"
+#include "rondo/launch/stop_signals.h"
 #include "rondo/models/model_options.h"
 #include "rondo/nn/loss_names.h"
 #include "rondo/train/optimizer_names.h"
@@ -29,7 +31,7 @@ std::vector<std::string> names_of(const std::vector<Declaration>& entries, bool 
 
 // A built-in model's name, or a file with a model.
 AllowedValues a_model(const std::vector<Declaration>& models) {
-  const std::vector<std::string> names = names_of(models, false);
+  const std::vector<std::string> names = names_of(models, true);
   return {.check =
               [names](const std::string& text, const std::string& what) {
                 if (model_file(text) || std::find(names.begin(), names.end(), text) != names.end()) return;
@@ -67,7 +69,10 @@ void add_data_flags(Table& table, const TrainChoices& choices) {
 
 void add_model_flags(Table& table, const TrainChoices& choices) {
   table.begin_group("Model");
-  table.add("model", &Flags::model, "What to train", a_model(choices.models)).is_common = true;
+  table
+      .add("model", &Flags::model, "What to train; auto follows the data, and says what it chose",
+           a_model(choices.models))
+      .is_common = true;
   table.add("model-config", &Flags::model_config,
             "JSON object, or a file with one, that overrides the model's settings");
   table.add("freeze", &Flags::freeze, "Parts of the model that are not trained, as embeddings or layer.0");
@@ -149,14 +154,37 @@ void add_precision_flags(Table& table) {
             one_of({"auto", "default"}));
 }
 
+// As that of `rondo run`: a number, or a word that this host gives a number.
+Option process_count_option() {
+  return {
+      .name = "nproc-per-node",
+      .help = "Start this many processes on this host; cpu, gpu: one for each; auto: gpu if any, else cpu",
+      .kind = OptionKind::integer,
+      .type = "N|auto|cpu|gpu",
+      .allowed = {.check = [](const std::string& text,
+                              const std::string& what) { launch::process_count(text, what); }},
+      .set =
+          [](void* flags, const std::string& text, const std::string& what) {
+            Table::of(flags).nproc_per_node = launch::process_count(text, what);
+            Table::of(flags).counts_processes = text == "cpu" || text == "gpu" || text == "auto";
+          },
+      .text = [](const void* flags) { return std::optional(option_text(Table::of(flags).nproc_per_node)); }};
+}
+
+// Signals besides those that are always handled.
+AllowedValues signal_names() {
+  return {
+      .check = [](const std::string& text, const std::string& what) { launch::parse_signals(text, what); },
+      .type = "A,B"};
+}
+
 void add_process_flags(Table& table, const TrainChoices& choices) {
   OptionNeed planned{"strategy", {}};
   for (const Declaration& strategy : choices.strategies) {
     if (strategy.is_planned) planned.values.push_back(strategy.name);
   }
   table.begin_group("Processes");
-  table.add("nproc-per-node", &Flags::nproc_per_node, "Start this many processes on this host", above_zero())
-      .is_common = true;
+  table.add(process_count_option()).is_common = true;
   table
       .add("strategy", &Flags::strategy, "How training is spread; auto: ddp on several processes",
            one_of(names_of(choices.strategies, true)))
@@ -184,6 +212,9 @@ void add_process_flags(Table& table, const TrainChoices& choices) {
   table.add("deterministic", &Flags::deterministic,
             "Add in the order of ranks, whatever the engine and the hosts: the same bits everywhere");
   table.add("timeout", &Flags::timeout, "Longest wait for another rank", duration());
+  table.add("signals-to-handle", &Flags::signals_to_handle,
+            "Signals at which to save and end, besides TERM, INT and HUP (under Slurm USR1): USR1,USR2",
+            signal_names());
   table.add("bind-to", &Flags::bind_to, "Give every process its own cores or NUMA nodes",
             one_of({"core", "none", "numa"}));
   table.add("device", &Flags::device, "Where tensors live; auto: cuda if there is one",
@@ -276,9 +307,9 @@ OptionsOf<TrainFlags> train_flags_table(const TrainChoices& choices) {
 }
 
 bool belongs_to_training(const std::string& flag) {
-  static const std::vector<std::string> others = {"run-dir", "replica-every", "max-restarts", "json",
-                                                  "config",  "resume-intact", "progress",     "sample",
-                                                  "length",  "temperature",   "top-k"};
+  static const std::vector<std::string> others = {
+      "run-dir",  "replica-every", "max-restarts", "json",        "config", "resume-intact",
+      "progress", "sample",        "length",       "temperature", "top-k",  "signals-to-handle"};
   return std::find(others.begin(), others.end(), flag) == others.end();
 }
 

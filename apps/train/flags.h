@@ -22,7 +22,7 @@ struct TrainFlags : TrainerFlags {
   int loader_threads = 1;
   std::string input_sharding = "auto";
 
-  std::string model = "gpt-tiny";
+  std::string model = "auto";  // until choose_model() (job.h)
   std::string model_config;
   std::string init_weights;
   std::vector<std::string> init_rename;  // FILE=MODEL
@@ -65,9 +65,11 @@ struct TrainFlags : TrainerFlags {
   std::string plan_time_limit = "10s";
   std::string meshes = "data";
   int nproc_per_node = 1;
-  std::string backend = "auto";  // its options are in `options`, also those that stood in brackets
+  bool counts_processes = false;  // nproc_per_node is what this host has of cpu, gpu or auto
+  std::string backend = "auto";   // its options are in `options`, also those that stood in brackets
   bool deterministic = false;
   std::string timeout = "5min";
+  std::string signals_to_handle;  // besides launch::stop_signals()
   std::string bind_to = "none";
   std::string device = "auto";
   std::string checkpoint_activations = "none";

@@ -11,17 +11,17 @@ namespace rondo {
 namespace {
 
 constexpr const char* kExamples = R"(Examples:
-  rondo train --data texts/ --nproc-per-node 2                      a small GPT on all text below texts/, 2 processes
+  rondo train --data texts/ --nproc-per-node 2                      # a small GPT on all text below texts/, 2 processes
   rondo train --data texts/ --model gpt-25m --steps 2000 --lr 6e-4 --schedule cosine --warmup 100 --clip-norm 1
   rondo train --data mnist/ --model convnet --epochs 3 --optimizer sgd --lr 0.05 --momentum 0.9
   rondo train --data texts/ --model gpt-25m --checkpoint-activations all --memory-limit 2GiB
   rondo train --model bert --task classify --data reviews.tsv --init bert-base/ --freeze embeddings --lr 2e-5
   rondo train --data texts/ --model gpt-25m --nproc-per-node 2 --strategy planned --memory-limit 500MiB
-  rondo train --run-dir runs/a --resume                             go on where the run stopped, with its settings
-  rondo train --config runs/a/config.json --lr 3e-4                 the same training with another learning rate
-  rondo train --run-dir runs/a --sample "The "                      text from the newest checkpoint
-  rondo train --data texts/ --model gpt-25m --amp O1            bfloat16 autocast; --amp O2 --amp-dtype float16 ...
-  rondo run -n 2 rondo train --data texts/                          under a launcher: every process is a rank
+  rondo train --run-dir runs/a --resume                             # go on where the run stopped, with its settings
+  rondo train --config runs/a/config.json --lr 3e-4                 # the same training with another learning rate
+  rondo train --run-dir runs/a --sample "The "                      # text from the newest checkpoint
+  rondo train --data texts/ --model gpt-25m --amp O1            # bfloat16 autocast; --amp O2 --amp-dtype float16 ...
+  rondo run -n 2 rondo train --data texts/                          # under a launcher: every process is a rank
 
 TERM or INT saves a checkpoint after the current step and ends with exit code 3; --resume continues.)";
 constexpr const char* kWhat = "Trains a built-in model on your data, on one process or many.";

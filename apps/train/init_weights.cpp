@@ -2,9 +2,11 @@
 
 #include <filesystem>
 #include <iostream>
+#include <optional>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/checkpoint/indexed_weights.h"
 #include "rondo/checkpoint/partial_weights.h"
 #include "rondo/checkpoint/weights.h"
 
@@ -12,19 +14,19 @@ namespace rondo {
 
 void load_init_weights(const std::string& folder, const Model& model, const PretrainedNames& names,
                        bool say) {
-  const std::filesystem::path file = std::filesystem::path(folder) / "model.safetensors";
-  if (!std::filesystem::exists(file)) {
+  const std::optional<std::filesystem::path> file = weights_in_folder(folder);
+  if (!file) {
     throw DataError(str("--init ", folder,
-                        " has no model.safetensors; in Python: "
+                        " has neither model.safetensors nor model.safetensors.index.json; in Python: "
                         "model.save_pretrained(FOLDER, safe_serialization=True)"));
   }
-  const PretrainedReport report = load_pretrained(file, named_tensors(*model.module), names);
+  const PretrainedReport report = load_pretrained(*file, named_tensors(*model.module), names);
   if (!say) return;
   if (!report.missing_parts.empty())
-    std::cerr << "newly initialised, not in " << file.string() << ": " << join(report.missing_parts, " ")
+    std::cerr << "newly initialised, not in " << file->string() << ": " << join(report.missing_parts, " ")
               << "\n";
   if (!report.unused.empty())
-    std::cerr << "not used of " << file.string() << ": " << join(report.unused, " ") << "\n";
+    std::cerr << "not used of " << file->string() << ": " << join(report.unused, " ") << "\n";
 }
 
 void load_given_weights(const TrainFlags& flags, const Model& model, bool say) {

@@ -4,6 +4,8 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <iostream>
+#include <map>
 
 #include "apps/common/command_line.h"
 #include "apps/train/init_weights.h"
@@ -11,8 +13,11 @@
 #include "rondo/base/regular_file.h"
 #include "rondo/base/text.h"
 #include "rondo/data/mixture.h"
+#include "rondo/data/open.h"
 #include "rondo/models/freeze.h"
+#include "rondo/models/model.h"
 #include "rondo/models/model_file.h"
+#include "rondo/models/model_options.h"
 #include "rondo/models/model_setup.h"
 #include "rondo/nn/wrap_rules.h"
 #include "rondo/precision/dtype.h"
@@ -29,6 +34,17 @@ nlohmann::json parse_model_config(const std::string& text_or_file) {
   } catch (const DataError& error) {
     throw UsageError(str("--model-config is neither a JSON object nor a file with one: ", error.what()));
   }
+}
+
+// The built-in model that learns from data of a kind in reasonable time; empty where none is known.
+std::string model_for(const std::string& kind) {
+  static const std::map<std::string, std::string> models = {
+      {"cifar10", "convnet"},       {"cifar100", "convnet"},     {"csv", "mlp"},
+      {"idx", "convnet"},           {"image_folder", "convnet"}, {"labelled_text", "bert-tiny"},
+      {"masked_text", "bert-tiny"}, {"regression", "mlp"},       {"text", "gpt-tiny"},
+      {"tokens", "gpt-tiny"},       {"webdataset", "convnet"}};
+  const auto found = models.find(kind);
+  return found == models.end() ? std::string() : found->second;
 }
 
 // The kind of data to open, which the model may have chosen.
@@ -87,6 +103,24 @@ c10::Device device_of(const std::string& name, int local_rank) {
   if (name == "cpu" || (name == "auto" && !has_cuda)) return c10::kCPU;
   if (!has_cuda) throw UsageError("--device cuda: libtorch sees no CUDA device; use --device cpu or auto");
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % torch::cuda::device_count())};
+}
+
+void choose_model(TrainFlags& flags, bool say) {
+  if (flags.model != "auto") return;
+  const std::string path = data_paths(flags).front();
+  const std::string kind = find_data_kind(flags.data_kind, path);
+  const std::string model = model_for(kind);
+  if (model.empty()) {
+    throw UsageError(str("--model auto knows no model for ", kind, " data (", path, "); give --model ",
+                         list_with_or(model_names())));
+  }
+  const std::vector<Declaration> models = declared_models();
+  refuse_options_of_others(models, *find_declaration(models, model), "model", model, flags.options);
+  flags.model = model;
+  flags.configuration["model"] = model;
+  if (kind == "masked_text" && flags.options.emplace("task", "mlm").second)
+    flags.configuration["task"] = "mlm";
+  if (say) std::cerr << "--model auto: " << model << ", for " << kind << " data (" << path << ")\n";
 }
 
 nlohmann::json model_overrides(const TrainFlags& flags) {

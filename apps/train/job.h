@@ -18,6 +18,11 @@ namespace rondo {
 // Throws UsageError for a device that libtorch does not see.
 c10::Device device_of(const std::string& name, int local_rank);
 
+// Replaces a --model auto by the built-in model for data of the kind of --data, also in
+// `flags.configuration`; with `say` it prints the choice to standard error. Throws UsageError for data that
+// has none, and for options of other models; DataError as open_data().
+void choose_model(TrainFlags& flags, bool say);
+
 // The user's part of the model's configuration: --model-config and the model's own flags.
 nlohmann::json model_overrides(const TrainFlags& flags);
 

@@ -18,10 +18,11 @@
 #include "rondo/env/cluster.h"
 #include "rondo/env/environment.h"
 #include "rondo/env/identity.h"
-#include "rondo/env/roles.h"
+#include "rondo/env/slurm_job.h"
 #include "rondo/format/provenance.h"
 #include "rondo/launch/job.h"
 #include "rondo/launch/scratch.h"
+#include "rondo/launch/stop_signals.h"
 #include "rondo/parallel/declared_strategies_options.h"
 #include "rondo/server/task.h"
 
@@ -47,16 +48,14 @@ bool is_a_rank(const TrainFlags& flags) {
   const env::EnvironmentMap environment = env::process_environment();
   if (worker_of(declared_strategies(), flags.strategy) != ServedWorker::none)
     return env::read_cluster(environment).has_value();
-  if (env::started_by_launcher(environment)) return true;
-  const env::Identity self = env::discover(environment);
-  env::require_served_role(self);
-  return self.world_size > 1;
+  return env::is_one_of_several(environment);
 }
 
 int become(const std::string& program, const std::vector<std::string>& arguments) {
   std::vector<char*> words = {const_cast<char*>(program.c_str())};
   for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
   words.push_back(nullptr);
+  hold_stop_signals();  // until its main()
   execv(program.c_str(), words.data());
   throw Error(str("cannot start ", program, ": ", errno_text(errno)));
 }
@@ -92,11 +91,21 @@ launch::Binding binding_of(const std::string& name) {
   return name == "numa" ? launch::Binding::numa : launch::Binding::none;
 }
 
+// From here on signals are the job's: its exit code says what became of them.
+int run_job_holding_signals(const TrainFlags& flags, launch::RunOptions& options) {
+  // A rank that is bound to a core would count that one.
+  if (flags.counts_processes) options.command.push_back(str("--nproc-per-node=", flags.nproc_per_node));
+  options.forwarded_signals = launch::default_forwarded_signals();
+  options.forwarded_signals.merge(launch::stop_signals(env::process_environment()));
+  launch::hold_signals(launch::expected_signals(options));
+  return launch::run_job(options);
+}
+
 int run_printing_result(const TrainFlags& flags, launch::RunOptions options) {
-  if (flags.json != "-") return launch::run_job(options);
+  if (flags.json != "-") return run_job_holding_signals(flags, options);
   const ResultFile result;
   options.command.push_back("--json=" + result.path());
-  const int exit_code = launch::run_job(options);
+  const int exit_code = run_job_holding_signals(flags, options);
   result.print();
   return exit_code;
 }
@@ -139,9 +148,30 @@ int start_served_training(const TrainFlags& flags, const std::vector<std::string
   return run_printing_result(flags, options);
 }
 
+// Ranks read them in the environment.
+void handle_further_signals(const std::string& list) {
+  if (list.empty()) return;
+  const auto before = env::lookup(env::process_environment(), launch::kStopSignalsVariable);
+  setenv(launch::kStopSignalsVariable, before ? str(*before, ",", list).c_str() : list.c_str(),
+         /*overwrite=*/1);
+  end_on_stop_signals();
+}
+
+// A job that was meant to have more processes would otherwise train for hours with one.
+void say_that_tasks_are_idle(const TrainFlags& flags) {
+  const auto tasks = env::tasks_without_srun(env::process_environment());
+  if (!tasks || flags.nproc_per_node > 1) return;
+  std::fprintf(
+      stderr,
+      "rondo train: one process trains here, though Slurm has room for %d tasks (SLURM_NTASKS): srun "
+      "starts one in each, --nproc-per-node several on this host\n",
+      *tasks);
+}
+
 }  // namespace
 
 int start_training(const TrainFlags& flags, const std::vector<std::string>& arguments) {
+  handle_further_signals(flags.signals_to_handle);
   const bool evaluates = env::is_evaluator(env::process_environment());
   const bool served = worker_of(declared_strategies(), flags.strategy) != ServedWorker::none && !evaluates;
   if (served) {
@@ -149,7 +179,8 @@ int start_training(const TrainFlags& flags, const std::vector<std::string>& argu
     const auto cluster = env::read_cluster(environment);
     if (cluster && cluster->is_server) {
       request_stop_on_signals();
-      server::run_task(*cluster, environment, [] { return stop_requested(); });
+      server::run_task(
+          *cluster, environment, [] { return stop_requested(); }, parse_duration(flags.timeout, "--timeout"));
       return 0;
     }
   }
@@ -169,6 +200,7 @@ int start_training(const TrainFlags& flags, const std::vector<std::string>& argu
                          served ? ": a job with parameter servers restarts servers by itself; leave it out"
                                 : ": who starts the ranks starts them again; give it to rondo run"));
   }
+  if (!flags.sample && !served) say_that_tasks_are_idle(flags);
   if (flags.sample || (flags.nproc_per_node == 1 && flags.max_restarts == 0 && !served) || is_one_of_several)
     return become(program, arguments);
   if (served) return start_served_training(flags, arguments);

@@ -4,25 +4,16 @@
 #include <filesystem>
 
 #include "apps/common/engine_flag.h"
-#include "apps/common/flag_checks.h"
+#include "apps/common/process_flag.h"
 #include "apps/train/job.h"
 #include "apps/train/rank_failure.h"
 #include "rondo/env/environment.h"
 #include "rondo/env/identity.h"
-#include "rondo/env/roles.h"
 #include "rondo/launch/job.h"
 #include "rondo/train/agreement.h"
 
 namespace rondo {
 namespace {
-
-bool is_one_of_several() {
-  const auto environment = env::process_environment();
-  if (env::started_by_launcher(environment)) return true;
-  const env::Identity self = env::discover(environment);
-  env::require_served_role(self);
-  return self.world_size > 1;
-}
 
 int start_processes(int processes, const std::vector<std::string>& words) {
   setenv("OMP_WAIT_POLICY", "PASSIVE", /*overwrite=*/0);
@@ -36,15 +27,14 @@ int start_processes(int processes, const std::vector<std::string>& words) {
 }  // namespace
 
 void ProcessArguments::add_flags(CLI::App& app) {
-  app.add_option("--nproc-per-node", processes, "Start this many processes on this host")
-      ->check(between(1, 1024))
-      ->capture_default_str();
+  add_process_flag(app, processes);
   add_engine_flag(app, backend);
 }
 
 int use_run(const RunArguments& arguments, const ProcessArguments& processes,
             const std::vector<std::string>& words, const std::function<void(OpenedRun&)>& use) {
-  if (processes.processes > 1 && !is_one_of_several()) return start_processes(processes.processes, words);
+  if (processes.processes > 1 && !env::is_one_of_several(env::process_environment()))
+    return start_processes(processes.processes, words);
   return record_failures([&] {
     OpenedRun opened;
     opened.context = init({.backend = processes.backend});

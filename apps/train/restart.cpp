@@ -5,6 +5,8 @@
 #include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/env/environment.h"
+#include "rondo/env/slurm_job.h"
 #include "rondo/format/checkpoint_directory.h"
 #include "rondo/train/replica/memory_replica.h"
 #include "rondo/train/replica/newest_replica.h"
@@ -22,7 +24,21 @@ std::optional<std::int64_t> step_of_checkpoint(const fs::path& checkpoint) {
   return std::nullopt;
 }
 
+bool is_in(const fs::path& checkpoint, const fs::path& directory) {
+  std::error_code missing;
+  return fs::equivalent(parent_of_checkpoint(checkpoint), directory, missing);
+}
+
 }  // namespace
+
+void go_on_after_restart(TrainFlags& flags, bool launcher_restarted) {
+  const bool is_requeued = env::is_requeued_slurm_job(env::process_environment());
+  if ((!launcher_restarted && !is_requeued) || flags.run_dir.empty()) return;
+  flags.resume = true;
+  const fs::path own = fs::path(flags.run_dir) / "checkpoints";
+  if (!flags.resume_from.empty() && !is_in(flags.resume_from, own) && newest_checkpoint(own))
+    flags.resume_from.clear();
+}
 
 RestartMemory::RestartMemory(const TrainFlags& flags, const TrainingPlace& place, const Context& context) {
   if (place.is_served) return;

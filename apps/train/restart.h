@@ -12,6 +12,11 @@
 
 namespace rondo {
 
+// Makes a job that has been started again go on with its run, without --resume: by a launcher
+// (`launcher_restarted`) or by Slurm (SLURM_RESTART_COUNT). A checkpoint of another run that --resume names
+// is where the first start began: it counts only until the run has checkpoints of its own.
+void go_on_after_restart(TrainFlags& flags, bool launcher_restarted);
+
 // What a training has in the memory that its launcher keeps for restarts (`--max-restarts`).
 class RestartMemory {
  public:

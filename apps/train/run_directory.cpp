@@ -1,8 +1,11 @@
 #include "apps/train/run_directory.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <exception>
+#include <utility>
 
+#include "apps/train/run_folder.h"
 #include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
@@ -18,10 +21,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kConfiguration = "config.json";
+constexpr Duration kBetweenLooks = std::chrono::seconds(1);  // at the run directory, while training
+
 // The run directory that a checkpoint lies in (RUN/checkpoints/step-N), or that `path` is.
 std::optional<fs::path> run_of(const fs::path& path) {
   for (const fs::path& candidate : {path, path.parent_path().parent_path()}) {
-    if (!candidate.empty() && fs::exists(candidate / "config.json")) return candidate;
+    if (!candidate.empty() && fs::exists(candidate / kConfiguration)) return candidate;
   }
   return std::nullopt;
 }
@@ -66,6 +72,7 @@ void claim_run_directory(RunDirectory& run, const TrainFlags& flags, bool writes
     run.made = std::make_shared<NewRunDirectory>(flags.model);
     run.path = run.made->path();
   }
+  refuse_foreign_folder(run.path);
   run.lock = std::make_shared<RunLock>(run.path);
 }
 
@@ -82,10 +89,12 @@ RunDirectory find_run_directory(const TrainFlags& flags, bool writes) {
     run.goes_on = fs::equivalent(parent_of_checkpoint(*run.resume_from), run.checkpoints(), is_new);
     return run;
   }
-  if (flags.resume && !fs::is_directory(run.path))
-    throw UsageError(str("--resume: there is no run directory ", run.path.string()));
   claim_run_directory(run, flags, writes);
   const std::optional<CheckpointEntry> newest = newest_checkpoint(run.checkpoints());
+  if (!newest && flags.resume) {
+    std::fprintf(stderr, "rondo train: %s holds no checkpoint yet: training starts at the beginning\n",
+                 run.path.c_str());
+  }
   if (!newest || (!writes && !flags.resume)) return run;
   if (!flags.resume) {
     throw UsageError(str("--run-dir ", run.path.string(), " already holds a run with checkpoints up to step ",
@@ -103,11 +112,43 @@ void RunDirectoryWriter::on_train_begin(Trainer& trainer, const FitOutline& outl
     std::error_code error;
     // A run that ended before its first checkpoint left rows of the same steps.
     if (!run_.resume_from) fs::remove(run_.metrics(), error);
-    for (const auto& [name, text] : files_) replace_text_file(run_.path / name, text);
+    write_files();
     if (run_.goes_on) replaced_ = checkpoints_behind(run_, outline.first_step);
   });
   first_step_ = outline.first_step;
   replaces_ = broadcast_object(!replaced_.empty(), context.world()).get<bool>();
+}
+
+void RunDirectoryWriter::write_files() const {
+  for (const auto& [name, text] : files_) replace_text_file(run_.path / name, text);
+}
+
+void RunDirectoryWriter::on_step_complete(Trainer& trainer, const StepRecord&) {
+  if (looked_ && Clock::now() - *looked_ < kBetweenLooks) return;
+  look_after_directory(trainer.strategy().context());
+}
+
+void RunDirectoryWriter::look_after_directory(const Context& context) {
+  if (context.rank() != 0) return;
+  looked_ = Clock::now();
+  std::error_code unknown;
+  if (fs::exists(run_.path / kConfiguration, unknown) || unknown) return;
+  const bool is_news = !std::exchange(is_lost_, true);
+  if (is_news) {
+    log::warning("the run directory ", run_.path.string(), " was removed or renamed while training: its ",
+                 kConfiguration,
+                 " is gone. What follows goes into a new one of that name, without what was written before");
+  }
+  try {
+    if (run_.lock && !fs::exists(run_.path / RunLock::file_name, unknown))
+      run_.lock = std::make_shared<RunLock>(run_.path);
+    write_files();
+    is_lost_ = false;
+  } catch (const UsageError&) {
+    throw;  // another training has taken the name
+  } catch (const Error& error) {
+    if (is_news) log::warning("the run directory cannot be made again yet: ", error.what());
+  }
 }
 
 void RunDirectoryWriter::after_save(Trainer& trainer, const fs::path& root) {

@@ -9,9 +9,10 @@
 
 #include "apps/train/flags.h"
 #include "apps/train/new_run_directory.h"
+#include "rondo/base/time.h"
 #include "rondo/format/checkpoint_directory.h"
 #include "rondo/format/run_lock.h"
-#include "rondo/train/callback.h"
+#include "rondo/train/trainer.h"
 
 namespace rondo {
 
@@ -29,9 +30,9 @@ struct RunDirectory {
 };
 
 // Finds the directory that `flags` mean, or makes one of its own for a run that names none; locks it, and
-// finds what to resume from; changes nothing in it. Throws UsageError for a directory in which another
-// process trains, for one that holds a run already without --resume, and for --resume of a directory that is
-// none. Damaged checkpoints that --resume-intact passes over are logged.
+// finds what to resume from, which is nothing where there is no run yet; changes nothing in it. Throws
+// UsageError for a directory in which another process trains and for one that holds a run already without
+// --resume. Damaged checkpoints that --resume-intact passes over are logged.
 // `writes` is false on a worker of parameter servers that is not the chief: it locks nothing, and the
 // directory may be in use.
 RunDirectory find_run_directory(const TrainFlags& flags, bool writes = true);
@@ -43,17 +44,25 @@ using RunFiles = std::map<std::string, std::string>;
 // checked, so that a run that is refused leaves the directory as it was. The first of fit's callbacks.
 // Of a run that goes on from an older checkpoint of its own it removes the later ones, of training that this
 // one takes the place of, when the first new one is complete: until then they are what the run has.
+// A directory that is removed or renamed while training is named in a warning, and made again.
 class RunDirectoryWriter final : public Callback {
  public:
   RunDirectoryWriter(RunDirectory run, RunFiles files) : run_(std::move(run)), files_(std::move(files)) {}
   std::string name() const override { return "run_directory"; }
   // Throws AgreedError on all ranks.
   void on_train_begin(Trainer& trainer, const FitOutline& outline) override;
+  void on_step_complete(Trainer& trainer, const StepRecord& record) override;
+  void before_save(Trainer& trainer) override { look_after_directory(trainer.strategy().context()); }
   // A checkpoint in the background is waited for while there are checkpoints to remove.
   void after_save(Trainer& trainer, const std::filesystem::path& root) override;
-  void on_train_end(Trainer&, const FitResult&) override { ends_ = true; }
+  void on_train_end(Trainer& trainer, const FitResult&) override {
+    look_after_directory(trainer.strategy().context());
+    ends_ = true;
+  }
 
  private:
+  void write_files() const;
+  void look_after_directory(const Context& context);
   void remove_replaced();
 
   RunDirectory run_;
@@ -62,6 +71,8 @@ class RunDirectoryWriter final : public Callback {
   bool replaces_ = false;                  // checkpoints, on all ranks
   std::vector<CheckpointEntry> replaced_;  // those, on rank 0
   bool ends_ = false;
+  std::optional<TimePoint> looked_;  // at the directory, on rank 0
+  bool is_lost_ = false;             // it was removed, and could not be made again yet
 };
 
 }  // namespace rondo

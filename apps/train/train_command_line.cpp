@@ -6,6 +6,7 @@
 
 #include "apps/common/command_line.h"
 #include "apps/train/help.h"
+#include "apps/train/run_folder.h"
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/printable.h"
@@ -76,6 +77,16 @@ void check_data(const std::string& data) {
     throw UsageError(str("--data ", data, ": the file is empty"));
 }
 
+// Throws UsageError for --resume of a folder that could have described the training, and does not.
+void check_described(const TrainFlags& flags) {
+  if (!flags.data.empty() || !flags.resume || !flags.resume_from.empty() || flags.run_dir.empty()) return;
+  throw UsageError(
+      str("--resume: ", flags.run_dir,
+          fs::exists(flags.run_dir) ? " holds no run that could go on (no config.json)" : " does not exist",
+          "; give the directory of a run, or begin one there with the flags of the training, --data "
+          "first"));
+}
+
 // Fills in what one flag says about another, and refuses contradictions.
 void complete(const FlagSet& set, TrainFlags& flags, bool needs_data = true) {
   if (!flags.resume_from.empty() && !fs::exists(flags.resume_from))
@@ -86,6 +97,7 @@ void complete(const FlagSet& set, TrainFlags& flags, bool needs_data = true) {
     throw UsageError(str("--run-dir ", flags.run_dir, ": no such file or directory"));
   if (!flags.sample) {
     if (needs_data) {
+      check_described(flags);
       for (const std::string& data : data_paths(flags)) check_data(data);
     }
     if (flags.resume && flags.resume_from.empty() && flags.run_dir.empty())
@@ -171,6 +183,8 @@ TrainFlags TrainCommandLine::understand() const {
   // CLI11 gives an option without its optional value the text "true" or nothing, depending on its version.
   if (const std::string path = flags.resume ? value_of("resume") : ""; path != "true")
     flags.resume_from = path;
+  if (flags.resume && flags.resume_from.empty() && given.contains("run-dir"))
+    refuse_foreign_folder(given.at("run-dir"));
   if (const std::string file = configuration_file(given, flags.resume); !file.empty())
     read_file(file, flags_, given, flags);
   flags_.read(given, flags);

@@ -34,7 +34,6 @@
 #include "rondo/parallel/pipeline/measured_cuts.h"
 #include "rondo/parallel/sharded/sharded_options.h"
 #include "rondo/parallel/strategy_on_mesh.h"
-#include "rondo/strategy/input_division.h"
 #include "rondo/train/agreement.h"
 #include "rondo/train/callbacks/memory_report.h"
 #include "rondo/train/callbacks/metrics_log.h"
@@ -75,12 +74,11 @@ OptimizerOptions optimizer_options(const TrainFlags& flags) {
   return options;
 }
 
-ScheduleOptions schedule_options(const TrainFlags& flags, std::int64_t total_steps) {
+ScheduleOptions schedule_options(const TrainFlags& flags) {
   ScheduleOptions options;
   options.kind = flags.schedule;
   options.learning_rate = flags.lr;
   options.warmup_steps = flags.warmup;
-  options.total_steps = total_steps;
   options.end_fraction = flags.lr_end;
   options.decay_every = flags.lr_step;
   options.decay_factor = flags.lr_factor;
@@ -214,8 +212,9 @@ std::unique_ptr<Strategy> make_strategy(const TrainFlags& flags, const StrategyR
   return strategies.make(name, context, values_of(name));
 }
 
-ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags,
-                  const StrategyRegistry& strategies) {
+// `before_first_step` becomes false when a step has been done.
+ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const StrategyRegistry& strategies,
+                  bool& before_first_step) {
   const auto lie_on = [&](const std::function<Mesh()>& find) {
     Context meshed = context;
     run_agreed(context, [&] {
@@ -236,7 +235,7 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags,
   }
 
   const RestartMemory memory(flags, place, context);
-  flags.resume = flags.resume || memory.goes_on();
+  go_on_after_restart(flags, memory.goes_on());
 
   // Everything that can go wrong before training goes wrong here, and is one error for the job.
   OpenedData data;
@@ -254,6 +253,7 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags,
     if (flags.strategy == "auto" && context.mesh().size() == 1)
       make_strategy(flags, strategies, strategy_of_auto(/*several_processes=*/true), context);
     device = device_of(flags.device, context.local_rank());
+    choose_model(flags, context.rank() == 0 && !place.only_trains());
     resolve(precision_options(flags));
     overrides = model_overrides(flags);
     data = open_training_data(flags, overrides);
@@ -363,19 +363,22 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags,
   files["data.json"] = describe_data(data.train->info()).dump(2) + "\n";
   FitOptions fit = fit_options(flags, place, data, run,
                                std::make_shared<RunDirectoryWriter>(run, std::move(files)), prediction);
-  run_agreed(context, [&] {
-    const InputDivision division = divide_input(*data.train, fit.input_sharding, place.readers);
-    const std::int64_t steps =
-        total_steps(fit, division.most_samples * division.readers, division.readers * shard.replicas);
-    fit.schedule = make_schedule(schedule_options(flags, steps));
-  });
+  fit.named_schedule = schedule_options(flags);
+  run_agreed(context, [&] { make_schedule(*fit.named_schedule); });
   if (auto wait = wait_for_workers(*strategy, place))
     fit.callbacks.insert(fit.callbacks.begin(), std::move(wait));
   if (!run.resume_from) fit.initial_step = steps_done_before(*strategy);
   if (auto replica = memory.callback(flags)) fit.callbacks.push_back(std::move(replica));
   memory.begin();
   request_stop_on_signals();
-  const FitResult result = trainer.fit(data.train, fit);
+  const std::int64_t first_step = std::max(trainer.position().step, fit.initial_step);
+  FitResult result;
+  try {
+    result = trainer.fit(data.train, fit);
+  } catch (const CommunicationError&) {
+    before_first_step = trainer.position().step <= first_step;
+    throw;
+  }
   if (place.writes) print_result(flags, run, context, trainer, result, prediction.get(), parameters);
   context.shutdown();
   return result.end == FitEnd::preempted ? ExitCode::preempted : ExitCode::ok;
@@ -391,12 +394,18 @@ ExitCode run_training(const TrainFlags& flags, const StrategyRegistry& strategie
   init_options.timeout = parse_duration(flags.timeout, "--timeout");
   const TrainingPlace place =
       training_place(worker_of(strategies.declarations(), flags.strategy), flags.options, init_options);
-  const Context context = init(init_options);
+  bool before_first_step = true;
   try {
-    return train_in(context, place, flags, strategies);
-  } catch (const JobError&) {
-    stand_by_report(context);
-    throw;
+    const Context context = init(init_options);
+    try {
+      return train_in(context, place, flags, strategies, before_first_step);
+    } catch (const JobError&) {
+      stand_by_report(context);
+      throw;
+    }
+  } catch (const CommunicationError&) {
+    if (!before_first_step || !stopped_before_first_step()) throw;
+    return ExitCode::preempted;
   }
 }
 

@@ -36,7 +36,8 @@ def worker(arguments):
     """One rank: answers each line "run N" or "profile N" with a line of N losses and N step times."""
     import torch
     import torch.distributed as dist
-    from step import Gpt, answer_of, token_batch
+    from gpt import Gpt
+    from step import answer_of, token_batch
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.optim import ZeroRedundancyOptimizer
     from torch.nn import functional

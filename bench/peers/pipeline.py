@@ -15,7 +15,8 @@ from torch.distributed.pipelining import PipelineStage, schedules
 from torch.nn import functional
 
 from leaving import leave
-from step import Gpt, answer_of, load_safetensors, make_optimizer, token_batch
+from gpt import Gpt
+from step import answer_of, load_safetensors, make_optimizer, token_batch
 
 # rondo's name: PyTorch's class, stages a rank, whether it takes them as a list.
 SCHEDULES = {

@@ -17,12 +17,12 @@ if torch.__version__ != TORCH_VERSION:
         f"rondo_torch was built with torch {TORCH_VERSION}, but the torch of this Python is {torch.__version__}; "
         "build it again: pip install --no-build-isolation --force-reinstall --no-deps ./python (in rondo's sources)")
 
-from rondo_torch.backend import create_backend  # noqa: E402  (only after the check above)
+from rondo_torch.backend import create_backend, make_default  # noqa: E402  (only after the check above)
 from rondo_torch.native import (  # noqa: E402
     CommunicationError, MismatchError, PeerLostError, TimeoutError, UsageError, empty_registered, is_registered,
     registers_allocations)
 
 __all__ = ["CommunicationError", "MismatchError", "PeerLostError", "TimeoutError", "UsageError", "__version__",
-           "empty_registered", "is_registered", "registers_allocations"]
+           "empty_registered", "is_registered", "make_default", "registers_allocations"]
 
 dist.Backend.register_backend("rondo", create_backend, extended_api=True, devices=["cpu"])

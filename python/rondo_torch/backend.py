@@ -36,6 +36,32 @@ def _rendezvous(url, timeout=None, **_):
 register_rendezvous_handler("rondo", _rendezvous)
 
 
+def make_default(enabled=True):
+    """Makes rondo what torch.distributed takes for CPU tensors where no backend is named, or with False Gloo again.
+
+    Without it, clients that ask torch.distributed for the default (init_process_group() or init_device_mesh() without a
+    backend, Lightning's strategies) get Gloo. Call it before they create their first group; groups that exist stay as they are.
+    """
+    distributed_c10d.Backend.default_device_backend_map["cpu"] = "rondo" if enabled else "gloo"
+
+
+def _naming_rondo(new_process_group_helper):
+    """torch.distributed takes a group without a named backend for one of Gloo's or NCCL's, whatever the default is."""
+
+    @functools.wraps(new_process_group_helper)
+    def wrapped(group_size, group_rank, global_ranks_in_group, backend, *args, **kwargs):
+        if str(backend) == distributed_c10d.Backend.UNDEFINED:
+            default = distributed_c10d.BackendConfig(backend).get_device_backend_map()
+            if default == {"cpu": "rondo"}:
+                backend = distributed_c10d.Backend("rondo")
+        return new_process_group_helper(group_size, group_rank, global_ranks_in_group, backend, *args, **kwargs)
+
+    return wrapped
+
+
+distributed_c10d._new_process_group_helper = _naming_rondo(distributed_c10d._new_process_group_helper)
+
+
 def _reaching_rondo(set_pg_timeout):
     """torch.distributed's _set_pg_timeout knows the classes of Gloo's and NCCL's backends only, and passes over others."""
 

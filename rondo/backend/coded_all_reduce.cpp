@@ -52,10 +52,9 @@ CodedAllReduce::CodedAllReduce(std::unique_ptr<collective::Codec> codec,
       error_feedback_(error_feedback && codec_->needs_residual()) {}
 
 void CodedAllReduce::reserve(const at::Tensor& values) {
-  if (values.scalar_type() != at::kFloat || !values.is_cpu() || !values.is_contiguous()) {
-    throw UsageError(rondo::str("codec '", codec_->name(),
-                                "' encodes contiguous float32 tensors on the CPU, not ", values.scalar_type(),
-                                " on ", values.device(), values.is_contiguous() ? "" : ", not contiguous"));
+  if (values.scalar_type() != at::kFloat) {
+    throw UsageError(
+        rondo::str("codec '", codec_->name(), "' encodes float32 tensors, not ", values.scalar_type()));
   }
   const auto count = static_cast<std::size_t>(values.numel());
   if (count == count_) return;
@@ -115,11 +114,9 @@ void CodedAllReduce::encode_part(const Part& part, std::size_t slot) {
 
 CodedAllReduce::Work CodedAllReduce::start(const at::Tensor& values) {
   reserve(values);
-  values_ = values.detach();
-  if (size_ == 1 || count_ == 0) {
-    values_.reset();
-    return nullptr;
-  }
+  if (size_ == 1 || count_ == 0) return nullptr;
+  copied_ = dense(values.detach(), "all_reduce through a codec", true);
+  values_ = copied_.data;
   if (gathers_) {
     encode_part({0, count_}, 0);
     stage_ = Stage::gathering;
@@ -147,6 +144,8 @@ CodedAllReduce::Work CodedAllReduce::next() {
     case Stage::idle:
       break;
   }
+  if (values_.defined()) copied_.copy_back();
+  copied_ = {};
   values_.reset();
   return nullptr;
 }
@@ -201,9 +200,7 @@ void CodedAllReduce::run(const at::Tensor& values) {
 
 void all_reduce(at::Tensor& tensor, const Group& group, std::string_view codec, ReduceOp op) {
   CodedAllReduce reduction(collective::make_codec(codec), group.backend(), op, /*error_feedback=*/false);
-  const at::Tensor values = tensor.detach().contiguous().resolve_neg();
-  reduction.run(values);
-  if (!tensor.is_contiguous() || tensor.is_neg()) tensor.detach().copy_(values);
+  reduction.run(tensor);
 }
 
 }  // namespace rondo

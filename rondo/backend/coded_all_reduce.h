@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "rondo/backend/collectives.h"
+#include "rondo/backend/engine/dense_tensor.h"
 #include "rondo/collective/codec/codec.h"
 
 namespace rondo {
@@ -34,9 +35,9 @@ class CodedAllReduce {
   // Makes the buffers for tensors of this length, so that residual() is there; start() does it by itself.
   void reserve(const at::Tensor& values);
 
-  // Encodes, and starts the first message; never waits. `values` is contiguous float32 on the CPU, and is in
-  // use until next() has returned null. Throws UsageError naming dtype and device when it is something else.
-  // Null when there is nothing to communicate.
+  // Encodes, and starts the first message; never waits for a peer. `values` is float32, and is in use until
+  // next() has returned null; a tensor of a device is copied to the CPU and back. Throws UsageError naming
+  // another dtype. Null when there is nothing to communicate.
   Work start(const at::Tensor& values);
 
   // The next message, when the last one is complete; null at the end, with the result in `values`.
@@ -82,7 +83,8 @@ class CodedAllReduce {
   const bool error_feedback_;
 
   Stage stage_ = Stage::idle;
-  at::Tensor values_;
+  DenseTensor copied_;          // undefined where the caller's tensor is encoded where it lies
+  at::Tensor values_;           // contiguous, on the CPU
   std::size_t count_ = 0;       // values, for which what follows was made
   bool gathers_ = false;        // instead of exchanging
   std::size_t part_count_ = 0;  // values per rank
@@ -95,7 +97,7 @@ class CodedAllReduce {
   at::Tensor sum_residual_;     // of this rank's sum
 };
 
-// In place on a float32 tensor of any strides on the CPU: every rank ends with the same sum or average of
+// In place on a float32 tensor of any strides and device: every rank ends with the same sum or average of
 // what the codec makes of the ranks' tensors. `codec` is a name for collective::make_codec. Blocking, no
 // error feedback.
 void all_reduce(at::Tensor& tensor, const Group& group, std::string_view codec, ReduceOp op = ReduceOp::SUM);

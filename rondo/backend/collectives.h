@@ -25,7 +25,9 @@
 //   Context::shutdown().
 namespace rondo {
 
-using ReduceOp = c10d::ReduceOp::RedOpType;  // SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR
+// SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR. AVG of whole numbers, which divides towards zero, and of
+// truth values (true where all are) is there over native only; other engines throw.
+using ReduceOp = c10d::ReduceOp::RedOpType;
 
 // In place: every rank ends with the reduction of all ranks' tensors.
 void all_reduce(at::Tensor& tensor, const Group& group, ReduceOp op = ReduceOp::SUM);

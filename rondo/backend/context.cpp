@@ -114,6 +114,7 @@ struct Context::State {
   std::string local_address;
   std::string backend_name;
   c10::intrusive_ptr<c10d::Store> store;
+  c10::intrusive_ptr<c10d::Store> job_store;  // of the context that init() made
   Duration timeout{};
   std::int64_t epoch = 0;
   bool deterministic = false;
@@ -160,6 +161,8 @@ Context init(const InitOptions& options) {
   state->epoch = options.epoch;
   if (options.epoch > 0)
     state->store = c10::make_intrusive<c10d::PrefixStore>(str("epoch/", options.epoch), state->store);
+  state->job_store = state->store;
+  RankClaim claim(identity, state->store, options.epoch);
   state->places = find_places(identity, options, state->store);
   const bool one_host = state->places.one_host();
   if (!one_host) state->local_address = local_address_towards(identity.master_addr);
@@ -175,6 +178,9 @@ Context init(const InitOptions& options) {
   Context context(state);
   state->world = context.new_group(everyone);
   state->mesh = {{"data", identity.world_size}};
+  claim.keep();
+  // Joining may have had another limit. A store of the caller's keeps what it has.
+  if (!options.store) state->store->setTimeout(std::chrono::ceil<std::chrono::milliseconds>(state->timeout));
   return context;
 }
 
@@ -196,6 +202,7 @@ const std::string& Context::host() const { return checked(state_).identity.host;
 const std::string& Context::backend_name() const { return checked(state_).backend_name; }
 bool Context::deterministic() const { return checked(state_).deterministic; }
 const std::string& Context::role() const { return checked(state_).identity.role; }
+Duration Context::timeout() const { return checked(state_).timeout; }
 std::int64_t Context::epoch() const { return checked(state_).epoch; }
 const Mesh& Context::mesh() const { return checked(state_).mesh; }
 const Group& Context::world() const { return checked(state_).world; }
@@ -257,6 +264,7 @@ Group Context::new_group(const std::vector<int>& ranks) const {
   request.size = static_cast<int>(ranks.size());
   request.world_ranks = ranks;
   request.store = store;
+  request.job_store = state.job_store;
   request.timeout = state.timeout;
   request.local_address = state.local_address;
   request.deterministic = state.deterministic;

@@ -60,6 +60,8 @@ class Context {
   // What this process is for in its job: "chief" or "worker" where TF_CONFIG says so, torchrun's --role, else
   // "default".
   const std::string& role() const;
+  // Longest wait of any collective: InitOptions::timeout.
+  Duration timeout() const;
   // How often the membership of the job has changed: 0 at the start. Not changed by within().
   std::int64_t epoch() const;
   // How the ranks share the work: {"data", all of them} unless mesh(dimensions) has said otherwise.
@@ -99,8 +101,8 @@ class Context {
 };
 
 // Joins the job. Blocking until all ranks have arrived or the timeout. Throws UsageError for contradictory or
-// missing settings (it names the variables) and for a role that no strategy serves (ps and evaluator of
-// TF_CONFIG), TimeoutError naming the ranks that did not arrive.
+// missing settings (it names the variables), for a role that no strategy serves (ps and evaluator of
+// TF_CONFIG) and for a second call in one epoch of a job, TimeoutError naming the ranks that did not arrive.
 Context init(const InitOptions& options = {});
 
 }  // namespace rondo

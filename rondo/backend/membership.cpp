@@ -1,5 +1,6 @@
 #include "rondo/backend/membership.h"
 
+#include <c10/util/Exception.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
+#include "rondo/base/time.h"
 #include "rondo/channel/shared_store.h"
 #include "rondo/env/environment.h"
 
@@ -53,6 +55,49 @@ std::string host_identity() {
   return str(boot, " ", link_target("/proc/self/ns/pid"), " ", link_target("/proc/self/ns/net"));
 }
 
+RankClaim::RankClaim(const env::Identity& identity, c10::intrusive_ptr<c10d::Store> store, std::int64_t epoch)
+    : key_(str("claimed/", identity.rank)), store_(std::move(store)) {
+  // The time tells two calls of one process apart.
+  const std::string own = nlohmann::json{
+      {"pid", getpid()},
+      {"host_name", identity.host},
+      {"host", host_identity()},
+      {"time",
+       monotonic_ns()}}.dump();
+  std::string present;
+  try {
+    present = StoreFromC10d(store_).compare_set(key_, "", own);
+  } catch (const c10::NotImplementedError&) {  // a store of somebody else's
+    return;
+  }
+  if (present == own) return;
+  const std::string source = "what another process said of this rank";
+  const nlohmann::json other = parse_json_strict(present, source);
+  const auto text = [&](const char* key) {
+    return json_text(json_member(other, key, source), json_place(source, key));
+  };
+  const std::int64_t pid = json_integer(json_member(other, "pid", source), json_place(source, "pid"));
+  if (pid == getpid() && text("host") == host_identity()) {
+    throw UsageError(
+        str("rondo::init() was called twice by rank ", identity.rank, " (pid ", pid, ") in epoch ", epoch,
+            " of the job: use the first Context, or give InitOptions::epoch a number that no call "
+            "had before, the same on all ranks"));
+  }
+  throw UsageError(
+      str("rank ", identity.rank, " is claimed by two processes: pid ", getpid(), " on host ", identity.host,
+          " and pid ", pid, " on host ", text("host_name"),
+          ". Was the same --node-rank given on two hosts, or is another job using the address?"));
+}
+
+RankClaim::~RankClaim() {
+  if (kept_) return;
+  try {
+    store_->deleteKey(key_);
+  } catch (const std::exception&) {
+    // The store is gone, and with it the rank.
+  }
+}
+
 Member this_member(const env::Identity& identity, const std::string& host) {
   return {host.empty() ? host_identity() : host, identity.host, launcher_store_identity()};
 }
@@ -63,19 +108,8 @@ std::vector<Member> exchange_members(const env::Identity& identity, const Member
   const nlohmann::json announced = {{"host", own.host},
                                     {"host_name", own.host_name},
                                     {"launcher_store", own.launcher_store},
-                                    {"world_size", identity.world_size},
-                                    {"pid", getpid()}};
-  const std::string text = announced.dump();
-  const std::string present = view.compare_set(key_of(identity.rank), "", text);
-  if (!present.empty() && present != text) {
-    const std::string source = "what another process said of this rank";
-    const nlohmann::json other = parse_json_strict(present, source);
-    throw UsageError(str(
-        "rank ", identity.rank, " is claimed by two processes: pid ", getpid(), " on host ", own.host_name,
-        " and pid ", json_integer(json_member(other, "pid", source), json_place(source, "pid")), " on host ",
-        json_text(json_member(other, "host_name", source), json_place(source, "host_name")),
-        ". Was the same --node-rank given on two hosts, or is another job using the address?"));
-  }
+                                    {"world_size", identity.world_size}};
+  view.set(key_of(identity.rank), announced.dump());
   const Wait wait{Deadline::after(timeout), nullptr};
   std::vector<Member> members;
   for (int rank = 0; rank < identity.world_size; ++rank) {

@@ -24,6 +24,23 @@ std::string host_identity();
 // text do. To try several hosts on one, or to keep ranks apart.
 inline constexpr const char* kHostVariable = "RONDO_HOST";
 
+// Takes this process's rank in the job, before anything else is written into its store. Throws UsageError
+// naming both processes when another has it, and naming InitOptions::epoch when this one has it already.
+class RankClaim {
+ public:
+  RankClaim(const env::Identity& identity, c10::intrusive_ptr<c10d::Store> store, std::int64_t epoch);
+  RankClaim(const RankClaim&) = delete;
+  RankClaim& operator=(const RankClaim&) = delete;
+  // Gives the rank back unless it was kept, so that a process which could not join may try again.
+  ~RankClaim();
+  void keep() { kept_ = true; }
+
+ private:
+  std::string key_;
+  c10::intrusive_ptr<c10d::Store> store_;
+  bool kept_ = false;
+};
+
 // This process's place. `host` replaces host_identity() when it is not empty.
 Member this_member(const env::Identity& identity, const std::string& host);
 

@@ -116,6 +116,15 @@ std::string local_address_towards(const std::string& host) {
   return {};
 }
 
+std::string wait_for_address(const std::string& host, Duration patience) {
+  const Deadline deadline = Deadline::after(patience);
+  while (true) {
+    std::string error;
+    if (resolve(host, 9, error) != nullptr || deadline.passed()) return error;
+    std::this_thread::sleep_for(std::min<Duration>(kPause, deadline.remaining()));
+  }
+}
+
 Listener listen_at(const std::string& host, int port, const std::string& interface) {
   std::string error;
   Listener listener{-1, host};

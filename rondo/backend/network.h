@@ -14,6 +14,10 @@ std::string address_of_interface(const std::string& name);
 // no route. Sends nothing.
 std::string local_address_towards(const std::string& host);
 
+// Looks up `host` until it has an address. Returns an empty text then, or after `patience` why it has none
+// ("the name 'n1' does not resolve: Name or service not known").
+std::string wait_for_address(const std::string& host, Duration patience);
+
 // Where rank 0 listens.
 struct Listener {
   int descriptor = -1;  // bound and listening; -1: leave it to the caller, on every address

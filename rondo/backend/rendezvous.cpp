@@ -9,6 +9,7 @@
 #include <chrono>
 #include <thread>
 
+#include "rondo/backend/engine/bounded_store.h"
 #include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/network.h"
 #include "rondo/base/error.h"
@@ -25,13 +26,35 @@ namespace {
 // Under this key rank 0 says which attempt of the job its store belongs to.
 constexpr const char* kAttemptKey = "rondo/attempt";
 
+// For a name server that is busy.
+constexpr Duration kPatienceWithNames = std::chrono::seconds(3);
+
+// Under this key a rank of a later attempt says that an attempt is over.
+std::string key_of_end(int attempt) { return str(kAttemptKey, "/", attempt, "/over"); }
+
+// Added to the time in which a connection must come about: c10d has the same, and its word is better.
+constexpr auto kConnectTime = std::chrono::seconds(2);
+
 bool agent_listens() {
   const auto agent = env::lookup(env::process_environment(), "TORCHELASTIC_USE_AGENT_STORE");
   return agent && *agent == "True";
 }
 
+// Throws UsageError for a host name that was taken from a scheduler's list of hosts and has no address: a
+// list may hold names that only the scheduler knows, and then all ranks would wait for the whole timeout. A
+// name that the user gave may still get its address, as that of a Kubernetes service does.
+void require_address_of_listed_host(const env::Identity& identity, const std::string& host) {
+  const std::string origin = identity.origin(env::Field::master_addr);
+  if (!origin.starts_with("first host of ")) return;
+  const std::string error = wait_for_address(host, kPatienceWithNames);
+  if (error.empty()) return;
+  throw UsageError(str("rank 0 is to be at ", host, ", the ", origin, ", but ", error,
+                       "; set MASTER_ADDR to a name or address of rank 0's host that all hosts know"));
+}
+
 c10::intrusive_ptr<c10d::Store> tcp_store(const env::Identity& identity, const std::string& host, int port,
                                           Duration timeout) {
+  require_address_of_listed_host(identity, host);
   const auto environment = env::process_environment();
   const bool listens = identity.rank == 0 && !agent_listens();
   c10d::TCPStoreOptions options;
@@ -61,11 +84,26 @@ c10::intrusive_ptr<c10d::Store> tcp_store(const env::Identity& identity, const s
     if (const std::string reason = wait_for_listener(host, port, timeout); !reason.empty())
       throw TimeoutError(failed(str(reason, " (tried for ", to_string(timeout), ")")), {0});
   }
+  const std::string keeper = str(agent_listens() ? "the launcher's agent" : "rank 0", " at ", host, ":", port,
+                                 ", which keeps the job's store,");
+  const auto made = std::make_shared<c10::intrusive_ptr<c10d::Store>>();
   try {
-    return c10::make_intrusive<c10d::TCPStore>(connect_to, options);
+    run_bounded([=] { *made = c10::make_intrusive<c10d::TCPStore>(connect_to, options); },
+                timeout + kConnectTime, keeper);
+  } catch (const TimeoutError&) {
+    throw;
   } catch (const std::exception& e) {
-    throw Error(failed(std::string(split(e.what(), '\n').front())));
+    throw Error(failed(e.what()));
   }
+  return c10::make_intrusive<BoundedStore>(
+      *made,
+      BoundedStore::Options{
+          .keeper = keeper,
+          .timeout = timeout,
+          .over_key = key_of_end(identity.restart_count),
+          .over_text = str("attempt ", identity.restart_count, " of the job is over: rank ", identity.rank,
+                           " waited for others to join, and a rank of a host that has restarted is there "
+                           "for the next attempt; that host's own output says why")});
 }
 
 void wait_for_key(c10d::Store& store, const std::string& key, Deadline deadline) {
@@ -91,6 +129,9 @@ bool is_own_attempt(c10d::Store& store, int attempt, const env::Identity& identi
   log::info("rank 0 is still in attempt ", attempt, " of the job; waiting for attempt ",
             identity.restart_count);
   try {
+    // Ranks that still wait there for others to join would do so until their deadline: a rank of this host,
+    // which has restarted, is missing for ever.
+    store.set(key_of_end(attempt), "over");
     wait_for_key(store, str(kAttemptKey, "/", identity.restart_count), deadline);
   } catch (const std::exception&) {  // its rank 0 has ended, or the time is over
   }

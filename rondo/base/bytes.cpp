@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -46,9 +45,11 @@ std::string to_string(Bytes bytes) {
     value /= 1024;
     ++unit;
   }
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", value, names[unit]);
-  return text.data();
+  TextStream text;
+  text << std::fixed;
+  text.precision(unit == 0 ? 0 : 1);
+  text << value << ' ' << names[unit];
+  return text.str();
 }
 
 }  // namespace rondo

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <locale>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -7,10 +8,17 @@
 
 namespace rondo {
 
-// Concatenates anything that can be streamed: str("rank ", 3, " of ", 4).
+// A stream into a text in the classic locale, whatever the program's global one is: what a program reads must
+// not have its thousands separators and decimal commas.
+class TextStream : public std::ostringstream {
+ public:
+  TextStream() { imbue(std::locale::classic()); }
+};
+
+// Concatenates anything that can be streamed: str("rank ", 3, " of ", 4). In the classic locale.
 template <class... Parts>
 std::string str(const Parts&... parts) {
-  std::ostringstream out;
+  TextStream out;
   (out << ... << parts);
   return out.str();
 }
@@ -18,7 +26,7 @@ std::string str(const Parts&... parts) {
 // Items joined by `separator`: join({1, 2, 3}, ", ") is "1, 2, 3".
 template <class Items>
 std::string join(const Items& items, std::string_view separator) {
-  std::ostringstream out;
+  TextStream out;
   bool first = true;
   for (const auto& item : items) {
     if (!first) out << separator;

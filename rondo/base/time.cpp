@@ -1,8 +1,6 @@
 #include "rondo/base/time.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -30,15 +28,16 @@ Duration parse_duration(std::string_view text, std::string_view what) {
 
 std::string to_string(Duration duration) {
   const double s = seconds(duration);
-  std::array<char, 32> text{};
+  TextStream text;
+  text.precision(3);
   if (s >= 1 || s == 0) {
-    std::snprintf(text.data(), text.size(), "%.3g s", s);
+    text << s << " s";
   } else if (s >= 1e-3) {
-    std::snprintf(text.data(), text.size(), "%.3g ms", s * 1e3);
+    text << s * 1e3 << " ms";
   } else {
-    std::snprintf(text.data(), text.size(), "%.3g us", s * 1e6);
+    text << s * 1e6 << " us";
   }
-  return text.data();
+  return text.str();
 }
 
 long long monotonic_ns() {

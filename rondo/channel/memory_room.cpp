@@ -25,6 +25,7 @@ std::uint64_t read_field(const fs::path& path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     std::istringstream fields(line);
+    fields.imbue(std::locale::classic());
     std::string name;
     std::uint64_t value = 0;
     if (fields >> name >> value && name == key) return value;

@@ -85,7 +85,7 @@ SharedMemory SharedMemory::open(pid_t pid, int descriptor) {
   if (file.get() < 0) {
     throw Error(str("cannot open the shared memory of process ", pid, " (", path, "): ", errno_text(errno),
                     ". The ranks of one host must run as the same user and see each other's processes "
-                    "(containers: share the PID namespace); otherwise choose --backend gloo"));
+                    "(containers: share the PID namespace); otherwise choose backend gloo (--backend gloo)"));
   }
   const std::size_t size = file_size(file.get(), path);
   SharedMemory memory(file.get(), size);

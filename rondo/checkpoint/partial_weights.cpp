@@ -92,6 +92,34 @@ std::map<std::string, Given> renamed(const NamedTensors& tensors, const std::vec
   return result;
 }
 
+// Whether values of the one type may be copied into the other: only floating-point types are converted.
+bool converts(const at::Tensor& from, const at::Tensor& to) {
+  return (from.is_floating_point() && to.is_floating_point()) || from.scalar_type() == to.scalar_type();
+}
+
+// The rule under which most of the tensors that the model lacks would be found, where their names differ by
+// one prefix only, as "module." of Python's DistributedDataParallel.
+std::optional<RenameRule> prefix_rule(const std::vector<std::string>& missing,
+                                      const std::vector<std::string>& left_over) {
+  std::map<RenameRule, std::size_t> votes;
+  const std::set<std::string> wanted(missing.begin(), missing.end());
+  for (const std::string& name : left_over) {
+    for (std::size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
+      if (wanted.contains(name.substr(dot + 1))) ++votes[{name.substr(0, dot + 1) + "*", "*"}];
+    }
+  }
+  const std::set<std::string> given(left_over.begin(), left_over.end());
+  for (const std::string& name : missing) {
+    for (std::size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
+      if (given.contains(name.substr(dot + 1))) ++votes[{"*", name.substr(0, dot + 1) + "*"}];
+    }
+  }
+  const auto best = std::max_element(votes.begin(), votes.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (best == votes.end() || 2 * best->second < missing.size()) return {};
+  return best->first;
+}
+
 }  // namespace
 
 RenameRule parse_rename_rule(const std::string& text) {
@@ -138,6 +166,7 @@ WeightsReport load_partial_weights(const std::filesystem::path& path, const Name
     reached[t.tensor.unsafeGetTensorImpl()] |= given.contains(t.name);
   }
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // to, from
+  std::map<const c10::TensorImpl*, const Given*> sources;
   for (const NamedTensor& t : model) {
     const auto found = given.find(t.name);
     if (found == given.end()) {
@@ -145,20 +174,31 @@ WeightsReport load_partial_weights(const std::filesystem::path& path, const Name
       continue;
     }
     const at::Tensor& from = found->second.tensor;
-    if (from.sizes() != t.tensor.sizes() || from.is_floating_point() != t.tensor.is_floating_point()) {
+    if (from.sizes() != t.tensor.sizes() || !converts(from, t.tensor)) {
       report.other_shapes.push_back(
           {t.name, str(shape_of(from), " in the file, ", shape_of(t.tensor), " in the model")});
       continue;
     }
     report.loaded.push_back({t.name, found->second.name});
-    copies.emplace_back(t.tensor, from);
+    const auto [first, is_new] = sources.try_emplace(t.tensor.unsafeGetTensorImpl(), &found->second);
+    if (is_new) {
+      copies.emplace_back(t.tensor, from);
+    } else if (!at::equal(first->second->tensor, from)) {
+      throw DataError(str(path.string(), ": tensors '", printable(first->second->name), "' and '",
+                          printable(found->second.name), "' differ, and the model has one tensor for both"));
+    }
   }
   for (const auto& [name, tensor] : given) {
     if (!wanted.contains(name))
       report.left_over.push_back(name == tensor.name ? name : str(tensor.name, " (as ", name, ")"));
   }
-  if (copies.empty() || (!partial && !report.is_complete()))
-    throw DataError(str(path.string(), " does not fit the model: ", to_text(report)));
+  if (copies.empty() || (!partial && !report.is_complete())) {
+    const std::optional<RenameRule> rule = prefix_rule(report.missing, report.left_over);
+    throw DataError(str(path.string(), " does not fit the model: ", to_text(report),
+                        rule ? str("\nThe names differ by a prefix: give the rule ",
+                                   printable(text_of(*rule)), " (--init-rename)")
+                             : ""));
+  }
   const at::NoGradGuard no_gradient;
   for (const auto& [to, from] : copies) to.copy_(from);
   return report;

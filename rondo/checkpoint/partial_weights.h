@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -16,6 +17,8 @@ namespace rondo {
 struct RenameRule {
   std::string from;  // in the file
   std::string to;    // in the model
+
+  auto operator<=>(const RenameRule&) const = default;
 };
 
 // "encoder.*=backbone.*", FILE=MODEL. Throws UsageError where there is not one '=', FILE is empty, or MODEL

@@ -34,25 +34,40 @@ struct PickledValue {
 };
 using Kind = PickledValue::Kind;
 
-std::optional<at::ScalarType> dtype_of_storage(std::string_view name) {
-  constexpr std::array<std::pair<std::string_view, at::ScalarType>, 12> names{
-      {{"torch.FloatStorage", at::kFloat},
-       {"torch.DoubleStorage", at::kDouble},
-       {"torch.HalfStorage", at::kHalf},
-       {"torch.BFloat16Storage", at::kBFloat16},
-       {"torch.LongStorage", at::kLong},
-       {"torch.IntStorage", at::kInt},
-       {"torch.ShortStorage", at::kShort},
-       {"torch.CharStorage", at::kChar},
-       {"torch.ByteStorage", at::kByte},
-       {"torch.BoolStorage", at::kBool},
-       {"torch.ComplexFloatStorage", at::kComplexFloat},
-       {"torch.ComplexDoubleStorage", at::kComplexDouble}}};
-  for (const auto& [known, dtype] : names) {
-    if (known == name) return dtype;
+// Types of numbers as pickles name them: by the type of a storage, or by the dtype beside an untyped one,
+// which Python writes for those that have no storage type of their own.
+struct PickledDtype {
+  std::string_view storage;
+  std::string_view dtype;
+  at::ScalarType type;
+};
+
+std::optional<at::ScalarType> find_dtype(std::string_view name, std::string_view PickledDtype::*by) {
+  constexpr std::array<PickledDtype, 17> dtypes{
+      {{"torch.FloatStorage", "torch.float32", at::kFloat},
+       {"torch.DoubleStorage", "torch.float64", at::kDouble},
+       {"torch.HalfStorage", "torch.float16", at::kHalf},
+       {"torch.BFloat16Storage", "torch.bfloat16", at::kBFloat16},
+       {"torch.LongStorage", "torch.int64", at::kLong},
+       {"torch.IntStorage", "torch.int32", at::kInt},
+       {"torch.ShortStorage", "torch.int16", at::kShort},
+       {"torch.CharStorage", "torch.int8", at::kChar},
+       {"torch.ByteStorage", "torch.uint8", at::kByte},
+       {"torch.BoolStorage", "torch.bool", at::kBool},
+       {"torch.ComplexFloatStorage", "torch.complex64", at::kComplexFloat},
+       {"torch.ComplexDoubleStorage", "torch.complex128", at::kComplexDouble},
+       {"torch.UInt16Storage", "torch.uint16", at::kUInt16},
+       {"torch.UInt32Storage", "torch.uint32", at::kUInt32},
+       {"torch.UInt64Storage", "torch.uint64", at::kUInt64},
+       {"torch.Float8_e4m3fnStorage", "torch.float8_e4m3fn", at::kFloat8_e4m3fn},
+       {"torch.Float8_e5m2Storage", "torch.float8_e5m2", at::kFloat8_e5m2}}};
+  for (const PickledDtype& known : dtypes) {
+    if (known.*by == name) return known.type;
   }
   return std::nullopt;
 }
+
+constexpr std::string_view kUntypedStorage = "torch.storage.UntypedStorage";
 
 class PickleReader {
  public:
@@ -278,12 +293,14 @@ class PickleReader {
     push_whole(std::bit_cast<std::int64_t>(raw));
   }
 
-  // ("storage", torch.FloatStorage, KEY, DEVICE, elements)
+  // ("storage", torch.FloatStorage, KEY, DEVICE, elements); the dtype of an untyped one stands beside it.
   void push_storage(std::size_t description) {
     const std::vector<std::size_t> items = value(description).items;
     if (items.size() < 3) fail("names something that is no storage");
-    const std::optional<at::ScalarType> dtype = dtype_of_storage(value(items[1]).text);
-    if (!dtype) fail(str("has a storage of type ", printable(value(items[1]).text), ", which is not known"));
+    const std::string& type = value(items[1]).text;
+    const std::optional<at::ScalarType> dtype =
+        type == kUntypedStorage ? at::kByte : find_dtype(type, &PickledDtype::storage);
+    if (!dtype) fail(str("has a storage of type ", printable(type), ", which is not known"));
     push({.kind = Kind::storage, .text = value(items[2]).text, .dtype = *dtype});
   }
 
@@ -293,7 +310,9 @@ class PickleReader {
     const PickledValue function = value(pop());
     const std::string& name = function.text;
     if (function.kind == Kind::global && name == "torch._utils._rebuild_tensor_v2") {
-      push_tensor(arguments);
+      push_tensor(arguments, std::nullopt);
+    } else if (function.kind == Kind::global && name == "torch._utils._rebuild_tensor_v3") {
+      push_tensor(arguments, dtype_beside(arguments));
     } else if (function.kind == Kind::global && name == "collections.OrderedDict") {
       push_ordered(arguments);
     } else if (function.kind == Kind::global && !arguments.empty() &&
@@ -333,8 +352,17 @@ class PickleReader {
     return numbers;
   }
 
-  // (storage, offset, sizes, strides, ...)
-  void push_tensor(const std::vector<std::size_t>& arguments) {
+  // (storage, offset, sizes, strides, requires_grad, hooks, dtype, ...)
+  at::ScalarType dtype_beside(const std::vector<std::size_t>& arguments) {
+    if (arguments.size() < 7) fail("has a tensor without a dtype");
+    const std::string& name = value(arguments[6]).text;
+    const std::optional<at::ScalarType> dtype = find_dtype(name, &PickledDtype::dtype);
+    if (!dtype) fail(str("has a tensor of dtype ", printable(name), ", which is not known"));
+    return *dtype;
+  }
+
+  // (storage, offset, sizes, strides, ...), of the storage's dtype unless another is given.
+  void push_tensor(const std::vector<std::size_t>& arguments, std::optional<at::ScalarType> given) {
     if (arguments.size() < 4 || value(arguments[0]).kind != Kind::storage ||
         value(arguments[1]).kind != Kind::whole || value(arguments[1]).number < 0)
       fail("has a tensor without a storage");
@@ -342,7 +370,7 @@ class PickleReader {
     const std::vector<std::int64_t> strides = wholes(arguments[3]);
     if (sizes.size() != strides.size()) fail("has a tensor with an impossible shape");
     const std::string key = value(arguments[0]).text;
-    const at::ScalarType dtype = value(arguments[0]).dtype;
+    const at::ScalarType dtype = given.value_or(value(arguments[0]).dtype);
     if (!records_.contains(key)) records_[key] = record_(key);
     const PickledRecord& record = records_[key];
     const std::size_t element = c10::elementSize(dtype);

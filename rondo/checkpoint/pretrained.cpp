@@ -8,8 +8,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/checkpoint/tensor_file.h"
-#include "rondo/format/checkpoint_choice.h"
+#include "rondo/checkpoint/indexed_weights.h"
 
 namespace rondo {
 namespace {
@@ -22,8 +21,7 @@ struct Found {
 class Pretrained {
  public:
   Pretrained(const std::filesystem::path& path, const PretrainedNames& names) : path_(path.string()) {
-    require_intact_if_of_checkpoint(path);
-    for (const NamedTensor& t : map_tensors(path)) {
+    for (const NamedTensor& t : read_safetensors(path)) {
       if (names.is_ignored(t.name)) continue;
       const std::string name = names.in_model(t.name);
       const bool turned = t.tensor.dim() == 2 && names.is_transposed(name);

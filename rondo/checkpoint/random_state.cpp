@@ -3,12 +3,15 @@
 #include <torch/types.h>
 
 #include <mutex>
+#include <numeric>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 
 namespace rondo {
 namespace {
+
+constexpr std::int64_t kCudaStateBytes = 16;  // seed and offset
 
 std::vector<at::Generator> generators(c10::Device device) {
   std::vector<at::Generator> result{at::globalContext().defaultGenerator(c10::kCPU)};
@@ -29,19 +32,23 @@ at::Tensor random_state(c10::Device device) {
 
 void set_random_state(const at::Tensor& state, c10::Device device) {
   std::vector<std::int64_t> sizes;
-  std::int64_t expected = 0;
   for (at::Generator& generator : generators(device)) {
     const std::scoped_lock lock(generator.mutex());
     sizes.push_back(generator.get_state().numel());
-    expected += sizes.back();
   }
-  if (state.scalar_type() != at::kByte || state.dim() != 1 || state.numel() != expected) {
-    throw DataError(str("a saved random state has ", state.numel(), " elements of ",
-                        c10::toString(state.scalar_type()), ", this process on ", device.str(), " needs ",
-                        expected, " bytes: it was saved on another kind of device or by another libtorch"));
+  const std::int64_t whole = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  // Saved on a device, or taken up by a process on one that was saved on the CPU: only the CPU's generator is
+  // in both.
+  const bool fits = state.numel() == whole || state.numel() == sizes.front() ||
+                    (device.is_cpu() && state.numel() == whole + kCudaStateBytes);
+  if (state.scalar_type() != at::kByte || state.dim() != 1 || !fits) {
+    throw DataError(
+        str("a saved random state has ", state.numel(), " elements of ", c10::toString(state.scalar_type()),
+            ", this process on ", device.str(), " needs ", whole, " bytes, or the ", sizes.front(),
+            " of the CPU's generator: it was saved by another libtorch or on another kind of device"));
   }
   std::int64_t offset = 0;
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
+  for (std::size_t i = 0; i < sizes.size() && offset < state.numel(); ++i) {
     at::Generator generator = generators(device)[i];
     const std::scoped_lock lock(generator.mutex());
     generator.set_state(state.narrow(0, offset, sizes[i]).clone());

@@ -9,7 +9,8 @@ namespace rondo {
 // the device's own), as one uint8 tensor on the CPU.
 at::Tensor random_state(c10::Device device = c10::kCPU);
 
-// Puts back what random_state() returned on the same kind of device. Throws DataError when it does not fit.
+// Puts back what random_state() returned. Between the CPU and CUDA only the CPU's generator is put back, and
+// the device's stays as it is. Throws DataError when the state does not fit.
 void set_random_state(const at::Tensor& state, c10::Device device = c10::kCPU);
 
 }  // namespace rondo

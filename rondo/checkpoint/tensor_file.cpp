@@ -167,7 +167,9 @@ SafetensorsWriter::Unsynced write_shards(const std::filesystem::path& path, cons
   for (const Shard& shard : shards) {
     std::string key = shard.name;
     for (int number = 2; by_key.contains(key); ++number) key = str(shard.name, "#", number);
-    specs.push_back({key, to_dtype(shard.name, shard.local.scalar_type()), shard.local.sizes().vec()});
+    const std::vector<std::int64_t> sizes =
+        shard.within ? std::vector<std::int64_t>{shard.local.numel()} : shard.local.sizes().vec();
+    specs.push_back({key, to_dtype(shard.name, shard.local.scalar_type()), sizes});
     // A tensor without an address is the full one of its key's name.
     if (!is_full(shard) || key != shard.name)
       metadata[str(shard_prefix, key)] = address_to_json(shard).dump();
@@ -199,6 +201,7 @@ FileShards map_shards(const std::shared_ptr<SafetensorsFile>& file) {
     Shard shard = parse_address(said->second, what);
     shard.local = tensor;
     if (const std::string fault = fault_of(shard); !fault.empty()) throw DataError(str(what, ": ", fault));
+    if (shard.within) shard.local = shard.local.view(shard.local_sizes());  // flat in the file
     result.shards.push_back(std::move(shard));
   }
   for (const auto& [key, name] : file->metadata()) {

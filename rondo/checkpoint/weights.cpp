@@ -4,28 +4,43 @@
 #include <torch/serialize.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <map>
 
 #include "rondo/base/error.h"
 #include "rondo/base/printable.h"
 #include "rondo/base/text.h"
-#include "rondo/checkpoint/assign_tensors.h"
+#include "rondo/checkpoint/indexed_weights.h"
+#include "rondo/checkpoint/partial_weights.h"
 #include "rondo/checkpoint/pickled_tensors.h"
 #include "rondo/checkpoint/stored_tensor.h"
-#include "rondo/checkpoint/tensor_file.h"
 #include "rondo/format/checkpoint_choice.h"
+#include "rondo/format/checkpoint_directory.h"
 
 namespace rondo {
 namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view zip_magic = "PK\x03\x04";  // libtorch's archives are zip files
+// Behind the pickle's protocol: the number that torch.save began files with before PyTorch 1.6.
+constexpr std::string_view old_torch_magic = "\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
 
-bool is_archive(const fs::path& path) {
+// The first bytes of a file.
+std::string beginning_of(const fs::path& path) {
   const MappedFile file(path);
   const std::span<const std::byte> bytes = file.bytes();
-  return bytes.size() >= zip_magic.size() &&
-         std::equal(zip_magic.begin(), zip_magic.end(), reinterpret_cast<const char*>(bytes.data()));
+  return {reinterpret_cast<const char*>(bytes.data()), std::min<std::size_t>(bytes.size(), 16)};
+}
+
+// Throws DataError for a pickle that is not inside an archive; its objects would need Python.
+void refuse_bare_pickle(const fs::path& path, std::string_view beginning) {
+  if (beginning.size() < 2 || beginning[0] != '\x80' || beginning[1] < 2 || beginning[1] > 5) return;
+  const bool is_old = beginning.substr(2).starts_with(old_torch_magic);
+  throw DataError(str(path.string(),
+                      is_old ? " is in the format that torch.save wrote before PyTorch 1.6"
+                             : " is a pickle of Python's, not a file of torch.save",
+                      "; save its tensors anew in Python: torch.save(torch.load('", path.filename().string(),
+                      "'), 'new.pt')"));
 }
 
 // A record of the archive. PyTorch stores records as they are, so none can be larger than the file: a few
@@ -83,14 +98,20 @@ struct ArchiveNode {
 
 NamedTensors read_weights(const fs::path& path) {
   if (!fs::exists(path)) throw DataError(str("no weights: ", path.string(), " does not exist"));
-  if (fs::is_directory(path)) return full_tensors(stored_tensors(open_checkpoint_files(path), "model"));
+  if (fs::is_directory(path)) {
+    const bool is_checkpoint = fs::exists(path / Manifest::file_name);
+    if (const auto weights = weights_in_folder(path); weights && !is_checkpoint)
+      return read_safetensors(*weights);
+    return full_tensors(stored_tensors(open_checkpoint_files(path), "model"));
+  }
+  const std::string beginning = beginning_of(path);
+  refuse_bare_pickle(path, beginning);
+  if (!beginning.starts_with(zip_magic)) return read_safetensors(path);
   require_intact_if_of_checkpoint(path);
-  return is_archive(path) ? read_archive(path) : map_tensors(path);
+  return read_archive(path);
 }
 
-void load_weights(const fs::path& path, const NamedTensors& model) {
-  prepare_assign(model, read_weights(path), path.string())();
-}
+void load_weights(const fs::path& path, const NamedTensors& model) { load_partial_weights(path, model, {}); }
 
 void write_archive(const fs::path& path, const NamedTensors& tensors) {
   ArchiveNode root;

@@ -88,4 +88,8 @@ bool supports(DType type, Reduction reduction) {
   }
 }
 
+bool averages_integers(DType type, Reduction reduction) {
+  return reduction == Reduction::average && !is_floating(type);
+}
+
 }  // namespace rondo

@@ -1,7 +1,6 @@
 #include "rondo/collective/plan_text.h"
 
 #include <iomanip>
-#include <sstream>
 
 #include "rondo/base/text.h"
 
@@ -43,7 +42,7 @@ std::string describe(const Step& step) {
 
 std::string plan_table(const std::vector<Plan>& plans) {
   const Plan& first = plans.front();
-  std::ostringstream out;
+  TextStream out;
   out << first.algorithm << " " << rondo::name(first.operation) << ", " << first.world << " ranks, "
       << to_string(first.bytes) << ": " << first.rounds << (first.rounds == 1 ? " round\n" : " rounds\n")
       << "  round   rank   step                             bytes   where\n";

@@ -29,7 +29,8 @@ const Kernels& chosen() {
 }  // namespace
 
 void reduce(const ReductionTask& task) {
-  if (!supports(task.type, task.reduction)) {
+  const bool averages = task.weights.empty() && averages_integers(task.type, task.reduction);
+  if (!averages && !supports(task.type, task.reduction)) {
     throw UsageError(str("reduction ", name(task.reduction), " is not defined on ", name(task.type)));
   }
   chosen().run(task);

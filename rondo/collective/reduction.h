@@ -20,7 +20,7 @@ struct ReductionTask {
   std::size_t elements = 0;
   // Empty, or one weight a source, for a weighted average: sum(weight[i] * source[i]) / sum(weight). A source
   // of weight zero is left out, so what it holds does not matter. Floating types with Reduction::average
-  // only.
+  // only; reduce() throws UsageError for others.
   std::span<const double> weights;
 };
 

@@ -241,12 +241,46 @@ void reduce_plain_floating(const ReductionTask& task) {
   reduce_floating<Plain<T>>(task);
 }
 
+// A whole number of less than 64 bits, accumulated in 64, so that the sum behind an average does not wrap.
+template <class T>
+struct Widened {
+  using Storage = T;
+  using Accumulator = std::int64_t;
+  static void load(const Storage* from, Accumulator* to, std::size_t n) {
+    for (std::size_t i = 0; i < n; ++i) to[i] = from[i];
+  }
+  static void store(const Accumulator* from, Storage* to, std::size_t n) {
+    for (std::size_t i = 0; i < n; ++i) to[i] = static_cast<T>(from[i]);
+  }
+};
+
+// Divides towards zero.
+template <class T>
+void average_integers(const ReductionTask& task) {
+  using Format = Widened<T>;
+  const auto divisor = static_cast<std::int64_t>(task.sources.size());
+  alignas(64) std::int64_t sum[kBlock];
+  alignas(64) std::int64_t next[kBlock];
+  for (std::size_t begin = 0; begin < task.elements; begin += kBlock) {
+    const std::size_t n = task.elements - begin < kBlock ? task.elements - begin : kBlock;
+    Format::load(source_at<Format>(task, 0, begin), sum, n);
+    for (std::size_t s = 1; s < task.sources.size(); ++s) {
+      Format::load(source_at<Format>(task, s, begin), next, n);
+      for (std::size_t i = 0; i < n; ++i) sum[i] = Sum::apply(sum[i], next[i]);
+    }
+    for (std::size_t i = 0; i < n; ++i) sum[i] /= divisor;
+    store_all<Format>(task, sum, begin, n);
+  }
+}
+
 template <class T>
 void reduce_integer(const ReductionTask& task) {
   using Format = Plain<T>;
   switch (task.reduction) {
     case Reduction::sum:
       return reduce_blocks<Format, Sum>(task, 1.0);
+    case Reduction::average:
+      return average_integers<T>(task);
     case Reduction::product:
       return reduce_blocks<Format, Product>(task, 1.0);
     case Reduction::minimum:
@@ -264,7 +298,7 @@ void reduce_integer(const ReductionTask& task) {
   }
 }
 
-// Truth values are the bytes 0 and 1: a sum or maximum is "or", a product or minimum is "and".
+// Truth values are the bytes 0 and 1: a sum or maximum is "or", a product, minimum or average is "and".
 void reduce_boolean(const ReductionTask& task) {
   using Format = Plain<std::uint8_t>;
   switch (task.reduction) {

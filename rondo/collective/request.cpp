@@ -56,4 +56,13 @@ std::string describe(const CollectiveRequest& request) {
   return text + ")";
 }
 
+std::string describe_call(CollectiveCall call, const std::string& described) {
+  if (call == CollectiveCall::none) return "called " + described;
+  return str("is in ", name(call), " and called ", described);
+}
+
+std::string in_call(CollectiveCall call) {
+  return call == CollectiveCall::none ? std::string() : str(" in ", name(call));
+}
+
 }  // namespace rondo

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "rondo/base/collective_call.h"
 #include "rondo/collective/dtype.h"
 
 namespace rondo {
@@ -63,11 +64,18 @@ struct CollectiveRequest {
   bool exchanges_sizes = false;
   // The engine moves no data, a plan does: the ranks only say that they make this call, and compare.
   bool by_plan = false;
+  // What the operation belongs to. Where ranks name different ones, they disagree.
+  CollectiveCall call = current_collective_call();
 
   std::uint64_t bytes() const { return elements * element_bytes(type); }
 };
 
 // "all_reduce(1000 x float32, SUM)", "broadcast(12 x int64, root 1)".
 std::string describe(const CollectiveRequest& request);
+// "is in Trainer::save and called all_reduce(1000 x float32, SUM)", for messages behind a rank's name;
+// `described` is the operation.
+std::string describe_call(CollectiveCall call, const std::string& described);
+// " in Trainer::save", for messages behind an operation; empty for an operation of no call.
+std::string in_call(CollectiveCall call);
 
 }  // namespace rondo

@@ -74,7 +74,7 @@ JobSecret JobSecret::from_file(const std::filesystem::path& path) {
   if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode))
     throw DataError(str("the job's secret ", path.string(), " is not a regular file"));
   if ((status.st_mode & 077U) != 0 || status.st_uid != geteuid()) {
-    std::ostringstream mode;
+    TextStream mode;
     mode << std::oct << (status.st_mode & 07777U);
     throw UsageError(str("the job's secret ", path.string(), " has mode 0", mode.str(),
                          " and belongs to user ", status.st_uid,

@@ -6,6 +6,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/data/normalization.h"
 #include "rondo/data/unicode.h"
 
 namespace rondo {
@@ -129,23 +130,37 @@ std::vector<std::string_view> cut_words(std::string_view text, const WordCutting
   return words;
 }
 
-std::vector<std::int32_t> BytePairs::encode(std::string_view text) const {
-  std::vector<std::int32_t> tokens;
+// Appends the special tokens that are written in the text, and what `encode_part(part, is_first)` appends for
+// the parts between them.
+template <class EncodePart>
+void BytePairs::divide(std::string_view text, const Special& special, std::vector<std::int32_t>& tokens,
+                       const EncodePart& encode_part) {
   std::size_t plain = 0;  // where the text since the last special token begins
-  for (std::size_t position = 0; position < text.size() && !special_.empty();) {
-    const auto found = std::find_if(special_.begin(), special_.end(), [&](const auto& entry) {
+  for (std::size_t position = 0; position < text.size() && !special.empty();) {
+    const auto found = std::find_if(special.begin(), special.end(), [&](const auto& entry) {
       return text.substr(position).starts_with(entry.first);
     });
-    if (found == special_.end()) {
+    if (found == special.end()) {
       ++position;
       continue;
     }
-    encode_plain(text.substr(plain, position - plain), plain == 0, tokens);
+    encode_part(text.substr(plain, position - plain), plain == 0);
     tokens.push_back(found->second);
     position += found->first.size();
     plain = position;
   }
-  encode_plain(text.substr(plain), plain == 0, tokens);
+  encode_part(text.substr(plain), plain == 0);
+}
+
+std::vector<std::int32_t> BytePairs::encode(std::string_view text) const {
+  std::vector<std::int32_t> tokens;
+  divide(text, special_, tokens, [&](std::string_view part, bool is_first) {
+    if (!normalizes_) return encode_plain(part, is_first, tokens);
+    divide(unicode::normalized_nfc(part), special_normalized_, tokens,
+           [&](std::string_view inner, bool inner_is_first) {
+             encode_plain(inner, is_first && inner_is_first, tokens);
+           });
+  });
   return tokens;
 }
 

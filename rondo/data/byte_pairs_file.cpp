@@ -6,6 +6,7 @@
 #include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
 #include "rondo/data/byte_pairs.h"
+#include "rondo/data/normalization.h"
 #include "rondo/data/unicode.h"
 
 namespace rondo {
@@ -135,13 +136,21 @@ class BytePairsReader {
       }
     }
     pairs_.byte_level_ = byte_level;
+    read_normalizer();
+  }
+
+  void read_normalizer() {
     for (const Json& step : steps_of("normalizer", "normalizers")) {
       const auto text = [&](const char* key) { return text_or(step, key, "", "normalizer"); };
+      if (text("type") == "NFC") {
+        pairs_.normalizes_ = true;
+        continue;
+      }
       const bool prepends = text("type") == "Prepend" && text("prepend") == "\xE2\x96\x81";
       const bool replaces = text("type") == "Replace" && text("content") == "\xE2\x96\x81" &&
                             pattern_of(step, "String", "normalizer") == " ";
-      if (byte_level || (!prepends && !replaces))
-        fail("normalizer", step.dump(), "none, or Prepend and Replace of U+2581");
+      if (pairs_.byte_level_ || (!prepends && !replaces))
+        fail("normalizer", step.dump(), "none, NFC, or Prepend and Replace of U+2581");
       if (prepends) pairs_.marks_ = BytePairs::Mark::every;
     }
   }
@@ -201,17 +210,21 @@ class BytePairsReader {
   void read_added_tokens() {
     const Json tokens = document_.value("added_tokens", Json::array());
     for (const Json& token : json_list(tokens, place("added_tokens"))) {
-      const std::string entry = str("added_tokens[", pairs_.special_.size(), "]");
+      const std::string entry =
+          str("added_tokens[", pairs_.special_.size() + pairs_.special_normalized_.size(), "]");
       const std::string content = text_or(json_object(token, place(entry)), "content", "", entry);
       if (content.empty() || !token.contains("id")) fail(entry, token.dump(), "content and id");
       for (const char* key : {"lstrip", "rstrip", "single_word"}) {
         if (flag_or(token, key, false, entry)) fail(str(entry, ".", key), token.dump(), "false");
       }
       add(content, json_integer(token.at("id"), place(str(entry, ".id"))), content);
-      pairs_.special_.emplace_back(content, written_.at(content));
+      const bool is_normalized = pairs_.normalizes_ && flag_or(token, "normalized", false, entry);
+      (is_normalized ? pairs_.special_normalized_ : pairs_.special_)
+          .emplace_back(is_normalized ? unicode::normalized_nfc(content) : content, written_.at(content));
     }
-    std::sort(pairs_.special_.begin(), pairs_.special_.end(),
-              [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
+    for (BytePairs::Special* special : {&pairs_.special_, &pairs_.special_normalized_})
+      std::sort(special->begin(), special->end(),
+                [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
   }
 
   void read_bytes() {

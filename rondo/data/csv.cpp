@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <numeric>
+#include <limits>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -20,9 +20,10 @@ namespace {
 
 class TableDataset final : public Dataset, public DataFiles {
  public:
-  TableDataset(CsvTable table, std::vector<std::int64_t> starts, std::string source, const std::string& kind,
-               const KnownData& known)
-      : table_(std::move(table)), starts_(std::move(starts)) {
+  TableDataset(CsvTable table, std::vector<float> features, std::vector<std::int64_t> starts,
+               std::string source, const std::string& kind, const KnownData& known)
+      : table_(std::move(table)), features_(std::move(features)), starts_(std::move(starts)) {
+    table_.features = {};
     info_ = {.kind = kind,
              .source = std::move(source),
              .input_shape = {static_cast<std::int64_t>(table_.columns.size())},
@@ -42,7 +43,7 @@ class TableDataset final : public Dataset, public DataFiles {
     Batch batch{.inputs = {at::empty({samples, columns}, at::kFloat)}, .targets = {}, .samples = samples};
     auto* input = batch.inputs[0].mutable_data_ptr<float>();
     for (const std::int64_t index : indices) {
-      std::copy_n(table_.features.begin() + index * columns, columns, input);
+      std::copy_n(features_.begin() + index * columns, columns, input);
       input += columns;
     }
     const auto take = [&](const auto& values, auto* target) {
@@ -59,36 +60,57 @@ class TableDataset final : public Dataset, public DataFiles {
   }
 
  private:
-  CsvTable table_;
+  CsvTable table_;                    // without its features
+  std::vector<float> features_;       // standardised, rows x columns
   std::vector<std::int64_t> starts_;  // the first row of each file, and the number of rows
   DatasetInfo info_;
 };
 
 // Mean and deviation of every column over the rows `train`; the others get the same change, so that nothing
-// of the validation rows leaks into training.
-void measure_columns(const CsvTable& table, const std::vector<std::int64_t>& train, KnownData& known) {
+// of the validation rows leaks into training. Differences to the first row are added up, so a constant column
+// becomes exactly 0, and they are scaled, so that no square leaves the range of a double.
+void measure_columns(const CsvTable& table, const std::vector<std::int64_t>& train, const std::string& path,
+                     KnownData& known) {
   const std::size_t columns = table.columns.size();
   const auto count = static_cast<double>(train.size());
   for (std::size_t column = 0; column < columns; ++column) {
     const auto value = [&](std::int64_t row) {
       return table.features[static_cast<std::size_t>(row) * columns + column];
     };
-    double mean = 0, variance = 0;
-    for (const std::int64_t row : train) mean += value(row);
-    mean /= count;  // after adding up, which is exact: a constant column becomes exactly 0
-    for (const std::int64_t row : train) variance += (value(row) - mean) * (value(row) - mean) / count;
+    const double first = value(train.front());
+    double sum = 0, widest = 0, variance = 0;
+    for (const std::int64_t row : train) sum += value(row) - first;
+    const double mean = first + sum / count;
+    for (const std::int64_t row : train) widest = std::max(widest, std::abs(value(row) - mean));
+    if (!std::isfinite(mean) || !std::isfinite(widest)) {
+      throw DataError(str("'", path, "', ", table.columns[column],
+                          ": the numbers are too large for the mean and deviation of the column"));
+    }
+    // Differences in the last bits are roundings of one number.
+    if (widest <= 8 * std::numeric_limits<double>::epsilon() * std::abs(mean)) widest = 0;
+    for (const std::int64_t row : train) {
+      const double part = widest > 0 ? (value(row) - mean) / widest : 0.0;
+      variance += part * part / count;
+    }
     known.mean.push_back(mean);
-    known.deviation.push_back(variance > 0 ? std::sqrt(variance) : 1.0);
+    known.deviation.push_back(widest > 0 ? widest * std::sqrt(variance) : 1.0);
   }
 }
 
-void standardise(CsvTable& table, const KnownData& known) {
+std::vector<float> standardised(const CsvTable& table, const std::string& path, const KnownData& known) {
   const std::size_t columns = table.columns.size();
-  for (std::size_t i = 0; i < table.features.size(); ++i) {
+  std::vector<float> features(table.features.size());
+  for (std::size_t i = 0; i < features.size(); ++i) {
     const std::size_t column = i % columns;
-    table.features[i] =
-        static_cast<float>((table.features[i] - known.mean[column]) / known.deviation[column]);
+    const double value = (table.features[i] - known.mean[column]) / known.deviation[column];
+    if (!(std::abs(value) <= std::numeric_limits<float>::max())) {
+      throw DataError(str("'", path, "', row ", i / columns + 1, ", ", table.columns[column], ": ",
+                          table.features[i], " is too far from the mean of the training rows, ",
+                          known.mean[column], ", for float32"));
+    }
+    features[i] = static_cast<float>(value);
   }
+  return features;
 }
 
 bool ends_with_any(const std::string& text, std::initializer_list<const char*> endings) {
@@ -132,10 +154,11 @@ OpenedData open_table(const std::string& kind, const std::string& path, const Da
     throw DataError(str("'", path, "' has ", table.columns.size(), " features, ", who_knows(known), " knows ",
                         known.mean.size()));
   SplitIndices split = split_indices(table.rows(), options.validation_fraction, options.split_seed);
-  if (known.mean.empty()) measure_columns(table, split.train, known);
+  if (known.mean.empty()) measure_columns(table, split.train, path, known);
   if (labels == CsvLabels::classes) known.class_names = table.class_names;
-  standardise(table, known);
-  const auto all = std::make_shared<TableDataset>(std::move(table), std::move(starts), path, kind, known);
+  std::vector<float> features = standardised(table, path, known);
+  const auto all = std::make_shared<TableDataset>(std::move(table), std::move(features), std::move(starts),
+                                                  path, kind, known);
   OpenedData opened{
       .kind = kind, .train = std::make_shared<Subset>(all, std::move(split.train)), .validation = {}};
   if (!split.validation.empty())
@@ -154,7 +177,7 @@ bool detect_csv(const std::string& path) {
   // The last line of the part may be cut off.
   if (head.size() < file.text().size()) head = head.substr(0, head.rfind('\n') + 1);
   try {
-    return parse_csv(head, path, "").rows() >= 2;
+    return looks_like_table(head);
   } catch (const Error&) {
     return false;
   }

@@ -1,9 +1,10 @@
 #include "rondo/data/csv_reader.h"
 
-#include <algorithm>
+#include <compare>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/data/csv_number.h"
 
 namespace rondo {
 
@@ -71,15 +72,48 @@ std::string CsvReader::read_plain() {
   return std::string(trim(text_.substr(start, position_ - start)));
 }
 
+namespace {
+
+// How well a delimiter divides the first records.
+struct Division {
+  std::int64_t alike = 0;  // records with as many fields as the first
+  double numbers = 0;      // share of the fields of all records that are numbers
+  auto operator<=>(const Division&) const = default;
+};
+
+Division divide_by(std::string_view text, char delimiter) {
+  constexpr std::int64_t kJudged = 100;
+  Division division;
+  std::int64_t fields = 0, numbers = 0, records = 0;
+  std::size_t width = 0;
+  try {
+    CsvReader reader(text, delimiter, "");
+    for (CsvRow row; records < kJudged && reader.next(row); ++records) {
+      if (records == 0) width = row.fields.size();
+      if (width < 2) return {};
+      division.alike += row.fields.size() == width ? 1 : 0;
+      for (const std::string& field : row.fields) {
+        ++fields;
+        numbers += read_csv_number(field) || (delimiter != ',' && has_decimal_comma(field)) ? 1 : 0;
+      }
+    }
+  } catch (const DataError&) {
+    // Damaged text, or the wrong delimiter: judged by the records before it.
+  }
+  division.numbers = fields > 0 ? static_cast<double>(numbers) / static_cast<double>(fields) : 0.0;
+  return division;
+}
+
+}  // namespace
+
 char guess_delimiter(std::string_view text) {
-  const std::string_view line = text.substr(0, text.find('\n'));
   char best = ',';
-  std::ptrdiff_t most = 0;
-  for (const char candidate : {',', '\t', ';'}) {
-    const std::ptrdiff_t count = std::count(line.begin(), line.end(), candidate);
-    if (count > most) {
+  Division most;
+  for (const char candidate : {'\t', ';', ','}) {
+    const Division division = divide_by(text, candidate);
+    if (division > most) {
       best = candidate;
-      most = count;
+      most = division;
     }
   }
   return best;

@@ -1,12 +1,15 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <optional>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/data/csv.h"
+#include "rondo/data/csv_header.h"
+#include "rondo/data/csv_number.h"
 #include "rondo/data/csv_reader.h"
 #include "rondo/data/mapped_input.h"
 
@@ -15,25 +18,24 @@ namespace {
 
 constexpr std::int64_t kUnknownClass = -100;  // asks for no prediction (kIgnoredTarget of nn/loss.h)
 
-template <class Number>
-std::optional<Number> read_number(std::string_view text) {
-  if (text.starts_with('+')) text.remove_prefix(1);
-  Number value{};
+std::optional<std::int64_t> read_whole_number(std::string_view text) {
+  std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
   return value;
 }
 
-std::optional<float> read_feature(std::string_view text) {
-  const auto value = read_number<float>(text);
-  return value && std::isfinite(*value) ? value : std::nullopt;
+// Returns the column that digits name.
+std::optional<std::size_t> read_column(const std::string& text) {
+  const auto number = read_whole_number(text);
+  return number && *number >= 0 ? std::optional(static_cast<std::size_t>(*number)) : std::nullopt;
 }
 
 // The position of the label: by name, by number, or the last.
 std::size_t find_label(const CsvRow& first, const std::string& wanted, const std::string& path) {
   if (wanted.empty()) return first.fields.size() - 1;
   // Digits are always a number: they could also be the first value of a column without a name.
-  if (const auto number = read_number<std::size_t>(wanted)) {
+  if (const auto number = read_column(wanted)) {
     if (*number < first.fields.size()) return *number;
   } else {
     const auto named = std::find(first.fields.begin(), first.fields.end(), wanted);
@@ -43,32 +45,28 @@ std::size_t find_label(const CsvRow& first, const std::string& wanted, const std
                        join(first.fields, ", "), " or a number from 0 to ", first.fields.size() - 1));
 }
 
-// `label` is the number of fields where the table has no labels.
-bool is_header(const CsvRow& row, std::size_t label, const std::string& wanted) {
-  const bool labelled = label < row.fields.size();
-  if (labelled && !read_number<std::size_t>(wanted) && row.fields[label] == wanted) return true;
-  for (std::size_t i = 0; i < row.fields.size(); ++i) {
-    // An empty field is a missing number in a row of numbers, not a name.
-    if (i != label && !row.fields[i].empty() && !read_number<float>(row.fields[i])) return true;
-  }
-  return false;
-}
-
 void check_label(const CsvRow& row, const std::string& label, const std::string& path) {
   const auto at = [&] { return str("'", path, "', line ", row.line, ": "); };
   if (label.empty()) throw DataError(str(at(), "no label, expected a class"));
-  if (const auto number = read_number<double>(label); number && *number != std::floor(*number)) {
+  if (const auto number = read_csv_number(label); number && *number != std::floor(*number)) {
     throw DataError(str(at(), "label ", label,
                         ", expected a class: a whole number or a name (a column of measurements "
-                        "is not a label; choose another with --label-column)"));
+                        "is not a label; choose another column (--label-column))"));
   }
+}
+
+// Returns the number as float32, in which it is predicted.
+float predicted_number(double number, const CsvRow& row, const std::string& path) {
+  if (std::abs(number) <= std::numeric_limits<float>::max()) return static_cast<float>(number);
+  throw DataError(str("'", path, "', line ", row.line, ": the number to predict is ", number,
+                      ", expected one within float32"));
 }
 
 // Distinct labels in the order of their classes.
 std::vector<std::string> order_classes(const std::map<std::string, std::int64_t>& distinct) {
   std::vector<std::string> names;
   for (const auto& [name, unused] : distinct) names.push_back(name);
-  const auto number = [](const std::string& name) { return read_number<std::int64_t>(name); };
+  const auto number = [](const std::string& name) { return read_whole_number(name); };
   if (std::all_of(names.begin(), names.end(),
                   [&](const std::string& name) { return number(name).has_value(); })) {
     std::stable_sort(names.begin(), names.end(),
@@ -98,20 +96,23 @@ CsvTable parse_table(std::string_view text, const std::string& path, const std::
   }
   const std::size_t label = labelled ? find_label(row, label_column, path) : width;
   CsvTable table;
-  // A number to predict is a column like the others.
-  const bool named_number =
-      reading == CsvLabels::numbers && !row.fields[label].empty() && !read_number<float>(row.fields[label]);
-  const bool header = named_number || is_header(row, label, label_column);
+  const bool is_named_label =
+      labelled && !label_column.empty() && !read_column(label_column) && row.fields[label] == label_column;
+  const FirstRow first = judge_first_row(row, label, is_named_label, reading, known, reader);
+  if (first == FirstRow::unclear) throw DataError(unclear_first_row(row, path));
+  const bool header = first == FirstRow::names;
   for (std::size_t i = 0; i < width; ++i) {
     if (i != label) table.columns.push_back(header ? row.fields[i] : str("column ", i));
   }
   std::vector<std::string> labels;
   std::map<std::string, std::int64_t> classes = numbered(known.class_names);
   const auto number_in = [&](std::size_t column, const std::string& name) {
-    const auto value = read_feature(row.fields[column]);
-    if (!value)
-      throw DataError(str("'", path, "', line ", row.line, ", ", name, ": '", row.fields[column],
-                          "', expected a finite number"));
+    const std::string& field = row.fields[column];
+    const auto value = read_csv_number(field);
+    if (!value || !std::isfinite(*value))
+      throw DataError(str("'", path, "', line ", row.line, ", ", name, ": '", field,
+                          "', expected a finite number",
+                          has_decimal_comma(field) ? " with a decimal point, not a comma" : ""));
     return *value;
   };
   for (bool more = header ? reader.next(row) : true; more; more = reader.next(row)) {
@@ -126,7 +127,7 @@ CsvTable parse_table(std::string_view text, const std::string& path, const std::
     if (!labelled) {
       table.labels.push_back(kUnknownClass);
     } else if (reading == CsvLabels::numbers) {
-      table.numbers.push_back(number_in(label, "the number to predict"));
+      table.numbers.push_back(predicted_number(number_in(label, "the number to predict"), row, path));
     } else {
       const std::string& name = row.fields[label];
       check_label(row, name, path);
@@ -200,6 +201,38 @@ CsvTable read_csv_files(const std::vector<std::string>& paths, const std::string
   if (reading == CsvLabels::classes && known.class_names.empty())
     check_two_classes(all, paths.size() == 1 ? paths.front() : str(paths.front(), "' to '", paths.back()));
   return all;
+}
+
+bool looks_like_table(std::string_view head) {
+  CsvReader reader(head, guess_delimiter(head), "");
+  CsvRow row;
+  if (!reader.next(row) || row.fields.size() < 2) return false;
+  const std::size_t width = row.fields.size();
+  std::vector<std::vector<bool>> numeric;
+  std::vector<std::int64_t> numbers(width);
+  std::size_t others = 0;  // rows below the first that have another number of fields
+  bool is_first = true;
+  do {
+    if (row.fields.size() == width) {
+      std::vector<bool>& fields = numeric.emplace_back();
+      for (const std::string& field : row.fields)
+        fields.push_back(read_csv_number(field) || has_decimal_comma(field));
+      for (std::size_t i = 0; i < width && !is_first; ++i) numbers[i] += fields[i] ? 1 : 0;
+    } else {
+      ++others;
+    }
+    is_first = false;
+  } while (reader.next(row));
+  // The column with the fewest numbers may be that of the labels.
+  const auto label = static_cast<std::size_t>(std::min_element(numbers.rbegin(), numbers.rend()).base() -
+                                              numbers.begin() - 1);
+  const auto is_row = [&](std::vector<bool> fields) {
+    fields[label] = true;
+    return std::find(fields.begin(), fields.end(), false) == fields.end();
+  };
+  const auto rows = static_cast<std::size_t>(std::count_if(numeric.begin(), numeric.end(), is_row));
+  const std::size_t damaged = numeric.size() + others - rows - (is_row(numeric.front()) ? 0 : 1);
+  return rows >= 2 && damaged <= std::max<std::size_t>(1, rows / 10);
 }
 
 std::size_t csv_width(std::string_view text, const std::string& path) {

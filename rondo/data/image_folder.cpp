@@ -1,13 +1,15 @@
 #include "rondo/data/image_folder_options.h"
 
 #include <algorithm>
-#include <cctype>
 #include <filesystem>
+#include <map>
 #include <numeric>
 
 #include "rondo/base/error.h"
+#include "rondo/base/log.h"
 #include "rondo/base/regular_file.h"
 #include "rondo/base/text.h"
+#include "rondo/data/image_names.h"
 #include "rondo/data/image_samples.h"
 
 namespace rondo {
@@ -15,27 +17,45 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_image_file(const fs::path& path) {
-  std::string ending = path.extension().string();
-  std::transform(ending.begin(), ending.end(), ending.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
+// The ending in small letters, without its dot.
+std::string ending_of(const fs::path& path) {
+  const std::string ending = lower_case(path.extension().string());
+  return ending.empty() ? ending : ending.substr(1);
 }
+
+bool is_image_file(const fs::path& path) { return is_image_ending(ending_of(path)); }
 
 bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
 
-// The images below a folder, sorted: the order of a directory differs between file systems.
-std::vector<std::string> images_below(const fs::path& folder) {
-  std::vector<std::string> found;
+// Files below a folder.
+struct FoundImages {
+  std::vector<std::string> files;  // images, sorted: the order of a directory differs between file systems
+  std::map<std::string, std::int64_t>
+      others;  // how many images of each ending are in a format that is not read
+};
+
+FoundImages images_below(const fs::path& folder) {
+  FoundImages found;
   for (fs::recursive_directory_iterator entry(folder), end; entry != end; ++entry) {
     if (is_hidden(entry->path())) {
       if (entry->is_directory()) entry.disable_recursion_pending();
-    } else if (is_image_file(entry->path()) && entry->is_regular_file()) {
-      found.push_back(entry->path().string());
+    } else if (!entry->is_regular_file()) {
+      continue;
+    } else if (is_image_file(entry->path())) {
+      found.files.push_back(entry->path().string());
+    } else if (const std::string ending = ending_of(entry->path()); is_unread_image_ending(ending)) {
+      ++found.others[ending];
     }
   }
-  std::sort(found.begin(), found.end());
+  std::sort(found.files.begin(), found.files.end());
   return found;
+}
+
+// Says how many images are in formats that are not read: "12 .webp and 1 .gif".
+std::string describe_unread(const std::map<std::string, std::int64_t>& others) {
+  std::vector<std::string> parts;
+  for (const auto& [ending, count] : others) parts.push_back(str(count, " .", ending));
+  return join(parts, " and ");
 }
 
 std::vector<std::string> class_folders(const fs::path& folder) {
@@ -50,16 +70,28 @@ std::vector<std::string> class_folders(const fs::path& folder) {
 // Files of images and their classes.
 class ImageFiles final : public EncodedImages {
  public:
-  // Classes that are known are taken as they are; otherwise they are the folders that have images.
+  // Classes that are known are taken as they are; otherwise they are the folders that have images. Throws
+  // DataError for a folder whose images are all in formats that are not read; other folders without an image
+  // are named in a warning, and so are images that are left out.
   ImageFiles(const fs::path& folder, const KnownData& known) : classes_(known.class_names) {
     const bool is_known = !classes_.empty();
     for (const std::string& name : class_folders(folder)) {
-      std::vector<std::string> files = images_below(folder / name);
-      if (files.empty()) continue;
+      auto [files, others] = images_below(folder / name);
+      const std::string path = (folder / name).string();
+      if (files.empty() && !others.empty()) {
+        throw DataError(str("'", path, "': class ", name, " has ", describe_unread(others),
+                            " and no .jpg, .jpeg or .png file; convert them, or move the folder away"));
+      }
+      if (files.empty()) {
+        log::warning("'", path, "' has no .jpg, .jpeg or .png file: ", name, " is no class");
+        continue;
+      }
+      if (!others.empty())
+        log::warning("'", path, "': left out ", describe_unread(others), ", which are not read");
       auto found = std::find(classes_.begin(), classes_.end(), name);
       if (found == classes_.end() && is_known) {
-        throw DataError(str("'", (folder / name).string(), "': class ", name, " is not among those that ",
-                            who_knows(known), " knows: ", join(classes_, ", ")));
+        throw DataError(str("'", path, "': class ", name, " is not among those that ", who_knows(known),
+                            " knows: ", join(classes_, ", ")));
       }
       if (found == classes_.end()) found = classes_.insert(classes_.end(), name);
       labels_.insert(labels_.end(), files.size(), static_cast<std::int32_t>(found - classes_.begin()));
@@ -125,7 +157,9 @@ bool detect_image_folder(const std::string& path) {
   const fs::path folder = parts_of(path).first;
   for (const std::string& name : class_folders(folder)) {
     for (const fs::directory_entry& entry : fs::directory_iterator(folder / name)) {
-      if (entry.is_regular_file() && !is_hidden(entry.path())) return is_image_file(entry.path());
+      if (!entry.is_regular_file() || is_hidden(entry.path())) continue;
+      const std::string ending = ending_of(entry.path());
+      return is_image_ending(ending) || is_unread_image_ending(ending);
     }
   }
   return false;

@@ -92,6 +92,8 @@ class Loader::Prefetcher {
 Loader::Loader(std::shared_ptr<const Dataset> dataset, std::shared_ptr<Sampler> sampler,
                const LoaderOptions& options)
     : dataset_(std::move(dataset)), sampler_(std::move(sampler)), options_(options) {
+  if (dataset_ == nullptr) throw UsageError("loader: the data set is null");
+  if (sampler_ == nullptr) throw UsageError("loader: the sampler is null");
   const auto at_least = [](const char* name, std::int64_t value, std::int64_t smallest) {
     if (value < smallest)
       throw UsageError(str("loader: ", name, " is ", value, ", expected at least ", smallest));

@@ -76,6 +76,10 @@ Mixture::Mixture(std::vector<std::shared_ptr<const Dataset>> parts, const std::v
                  std::uint64_t seed)
     : parts_(std::move(parts)), starts_{0}, shuffled_(!weights.empty()), seed_(seed) {
   if (parts_.empty()) throw UsageError("a mixture of no data");
+  for (std::size_t part = 0; part < parts_.size(); ++part) {
+    if (parts_[part] == nullptr)
+      throw UsageError(str("mixture: data set number ", part, " (from 0) is null"));
+  }
   info_ = parts_.front()->info();
   std::int64_t size = 0;
   std::vector<std::int64_t> sizes;

@@ -63,9 +63,25 @@ const DataKind& choose(const std::string& kind, const std::string& path) {
   }
   if (kind == "auto") {
     throw DataError(str("cannot tell what kind of data '", path, "' is: not ", join(data_kinds(), ", "),
-                        ". If it is one of them, name it with --data-kind to see what is wrong with it"));
+                        ". If it is one of them, name the kind (--data-kind) to see what is wrong with it"));
   }
   throw UsageError(str("unknown kind of data '", kind, "', expected auto, ", join(data_kinds(), ", ")));
+}
+
+const DataKind& choose_present(const std::string& kind, const std::string& path) {
+  if (kind != "auto") choose(kind, path);  // a wrong kind is told before a wrong path
+  check_present(path);
+  return choose(kind, path);
+}
+
+// Errors of the file system as those of the data at `path`.
+template <class Read>
+auto reading(const std::string& path, Read read) {
+  try {
+    return read();
+  } catch (const fs::filesystem_error& error) {
+    throw DataError(str("cannot read '", path, "': ", error.code().message()));
+  }
 }
 
 // They are kept as JSON, which is UTF-8.
@@ -89,22 +105,24 @@ std::vector<std::string> data_kinds() {
 std::shared_ptr<const WordPiece> open_tokenizer(const DataOptions& options) {
   if (options.vocabulary_file.empty()) {
     throw UsageError(
-        "text for BERT needs a vocabulary: --vocabulary vocab.txt, or --init with a folder that has one");
+        "text in WordPiece's tokens needs a vocabulary: set DataOptions::vocabulary_file (--vocabulary "
+        "vocab.txt, "
+        "or of a bert --init with a folder that has one)");
   }
   return std::make_shared<const WordPiece>(
       WordPiece::from_file(options.vocabulary_file, {.lower_case = options.lower_case}));
 }
 
 OpenedData open_data(const std::string& kind, const std::string& path, const DataOptions& options) {
-  try {
-    if (kind != "auto") choose(kind, path);  // a wrong kind is told before a wrong path
-    check_present(path);
-    OpenedData opened = choose(kind, path).open(path, options);
+  return reading(path, [&] {
+    OpenedData opened = choose_present(kind, path).open(path, options);
     check_class_names(opened.train->info());
     return opened;
-  } catch (const fs::filesystem_error& error) {
-    throw DataError(str("cannot read '", path, "': ", error.code().message()));
-  }
+  });
+}
+
+std::string find_data_kind(const std::string& kind, const std::string& path) {
+  return reading(path, [&] { return choose_present(kind, path).name; });
 }
 
 }  // namespace rondo

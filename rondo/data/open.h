@@ -28,6 +28,9 @@ struct OpenedData {
 // an unknown kind or option values that cannot be, such as a context longer than the text.
 OpenedData open_data(const std::string& kind, const std::string& path, const DataOptions& options = {});
 
+// The kind that open_data() would take the data at `path` for: one of data_kinds(). Throws as open_data().
+std::string find_data_kind(const std::string& kind, const std::string& path);
+
 // What open_data accepts, sorted: cifar10, cifar100, csv, idx, image_folder, labelled_text, masked_text,
 // regression, text, tokens, webdataset.
 // "auto" never finds labelled_text, masked_text and regression, which are tables and text by their looks.

@@ -12,6 +12,7 @@ namespace rondo {
 
 Subset::Subset(std::shared_ptr<const Dataset> dataset, std::vector<std::int64_t> indices)
     : dataset_(std::move(dataset)), indices_(std::move(indices)) {
+  if (dataset_ == nullptr) throw UsageError("subset: the data set is null");
   check_indices(indices_, dataset_->size());
 }
 

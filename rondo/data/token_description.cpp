@@ -11,7 +11,6 @@ using TokenJson = nlohmann::ordered_json;
 
 constexpr const char* kTokenFormat = "rondo tokens";
 constexpr std::int64_t kTokenFormatVersion = 1;
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;
 
 class DescriptionReader {
  public:
@@ -29,8 +28,7 @@ class DescriptionReader {
     result.type = text(whole, "type");
     if (result.type != "uint16" && result.type != "uint32")
       throw DataError(str(path_, ": \"type\" is \"", result.type, "\", expected uint16 or uint32"));
-    result.vocabulary =
-        integer(whole, "vocabulary", 1, result.type == "uint16" ? std::int64_t{1} << 16 : kMostTokens);
+    result.vocabulary = integer(whole, "vocabulary", 1, most_tokens(result.type));
     if (whole.contains("end_of_document") && !whole["end_of_document"].is_null())
       result.end_of_document = integer(whole, "end_of_document", 0, result.vocabulary - 1);
     result.tokenizer = text(whole, "tokenizer");
@@ -72,6 +70,8 @@ class DescriptionReader {
 }  // namespace
 
 std::size_t bytes_per_token(const std::string& type) { return type == "uint16" ? 2 : 4; }
+
+std::int64_t most_tokens(const std::string& type) { return std::int64_t{1} << 8 * bytes_per_token(type); }
 
 nlohmann::ordered_json to_json(const TokenDescription& description) {
   TokenJson shards = TokenJson::array();

@@ -29,6 +29,8 @@ struct TokenDescription {
 
 // Bytes of a token of this type.
 std::size_t bytes_per_token(const std::string& type);
+// How many different tokens this type holds.
+std::int64_t most_tokens(const std::string& type);
 
 nlohmann::ordered_json to_json(const TokenDescription& description);
 // Throws DataError naming the file and the entry that is missing or cannot be.

@@ -1,7 +1,9 @@
 #include "rondo/data/token_files.h"
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
+#include <string_view>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -33,7 +35,9 @@ std::int64_t widen(const std::uint8_t* from, std::span<std::int64_t> to) {
 std::vector<std::string> bin_files(const fs::path& folder) {
   std::vector<std::string> found;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    if (entry.is_regular_file() && entry.path().extension() == ".bin") found.push_back(entry.path().string());
+    const bool is_hidden = entry.path().filename().string().starts_with('.');
+    if (!is_hidden && entry.is_regular_file() && entry.path().extension() == ".bin")
+      found.push_back(entry.path().string());
   }
   std::sort(found.begin(), found.end());
   return found;
@@ -86,15 +90,45 @@ fs::path description_of(const std::string& path) {
   return names_it ? description : fs::path();
 }
 
+// Throws UsageError where a flag contradicts the description.
+void check_against(const TokenDescription& known, const fs::path& description, const TokenOptions& options) {
+  const auto check = [&](const char* flag, const auto& given, const auto& said) {
+    if (!given || (said && *given == *said)) return;
+    throw UsageError(str(flag, " ", *given, ": ", description.string(), " says ",
+                         said ? std::to_string(*said) : "none", "; leave the flag out"));
+  };
+  check("--vocabulary-size", options.vocabulary, std::optional(known.vocabulary));
+  check("--end-of-document", options.end_of_document, known.end_of_document);
+}
+
+// Throws UsageError for flags that contradict each other.
+void check_options(const TokenOptions& options) {
+  const std::int64_t vocabulary = *options.vocabulary;
+  if (const std::int64_t most = most_tokens(options.type); vocabulary > most) {
+    throw UsageError(str("--vocabulary-size ", vocabulary, ": --token-type ", options.type, " holds ", most,
+                         " different tokens",
+                         options.type == "uint16" ? "; give --token-type uint32, or fewer tokens" : ""));
+  }
+  if (options.end_of_document && *options.end_of_document >= vocabulary) {
+    throw UsageError(str("--end-of-document ", *options.end_of_document, ": expected a token below ",
+                         vocabulary, ", the --vocabulary-size"));
+  }
+}
+
 FoundTokens find_tokens(const std::string& path, const TokenOptions& options) {
   const bool is_folder = fs::is_directory(path);
-  if (const fs::path description = description_of(path); !description.empty())
-    return find_described(description, is_folder ? "" : fs::path(path).filename().string());
+  if (const fs::path description = description_of(path); !description.empty()) {
+    FoundTokens found = find_described(description, is_folder ? "" : fs::path(path).filename().string());
+    check_against(found.description, description, options);
+    return found;
+  }
   FoundTokens found;
   if (!options.vocabulary) {
-    throw UsageError(str("'", path, "' has no ", kTokenDescription,
-                         ", so --vocabulary-size must say how many different tokens there are"));
+    throw UsageError(str(
+        "'", path, "' has no ", kTokenDescription,
+        ", so TokenOptions::vocabulary (--vocabulary-size) must say how many different tokens there are"));
   }
+  check_options(options);
   found.description.type = options.type;
   found.description.vocabulary = *options.vocabulary;
   found.description.end_of_document = options.end_of_document;
@@ -117,8 +151,8 @@ OpenedData open_tokens(const std::string& path, const DataOptions& options, cons
   WindowForm form{.kind = "tokens", .source = path, .context = options.context};
   if (own.boundaries == "masked") {
     if (!known.end_of_document) {
-      throw UsageError(str("--document-boundaries masked: nothing says which token of '", path,
-                           "' ends a document; give --end-of-document"));
+      throw UsageError(str("document boundaries masked: nothing says which token of '", path,
+                           "' ends a document; set TokenOptions::end_of_document (--end-of-document)"));
     }
     form.end_of_document = known.end_of_document;
   }
@@ -130,6 +164,38 @@ OpenedData open_tokens(const std::string& path, const DataOptions& options, cons
   if (!found.validation.empty())
     opened.validation = open_windows(source(found.validation), form, 0.0, "tokens").train;
   return opened;
+}
+
+// Returns whether a file begins as tokens of 4 bytes: every second number of 2 bytes is below `upper_end`,
+// which in text of tokens of 2 bytes never is, and not all of the others are.
+bool looks_wider(std::span<const std::uint8_t> bytes, std::uint32_t upper_end) {
+  constexpr std::size_t kLeast = 64, kJudged = 4096;  // tokens of 4 bytes
+  const std::size_t tokens = std::min(kJudged, bytes.size() / 4);
+  if (bytes.size() % 4 != 0 || tokens < kLeast) return false;
+  bool any_lower = false;
+  for (std::size_t i = 0; i < tokens; ++i) {
+    std::uint32_t token = 0;
+    std::memcpy(&token, bytes.data() + 4 * i, sizeof token);
+    if (token >> 16 >= upper_end) return false;
+    any_lower = any_lower || (token & 0xFFFF) >= upper_end;
+  }
+  return any_lower;
+}
+
+// Throws DataError for a file whose beginning or width tells that it holds something else.
+void check_content(const MappedInput& file, const std::string& type) {
+  constexpr std::string_view kNumpy = "\x93NUMPY";
+  if (file.text().starts_with(kNumpy)) {
+    throw DataError(str("'", file.path(),
+                        "', offset 0: the header of a NumPy file, expected tokens from the first "
+                        "byte on (numpy.load(...).tofile(...) writes such a file)"));
+  }
+  constexpr std::uint32_t kUpperEnd = 4;  // of tokens below 262,144, as all known vocabularies have them
+  if (type == "uint16" && looks_wider(file.bytes(), kUpperEnd)) {
+    throw DataError(
+        str("'", file.path(), "', offset 2: every second number of 2 bytes is below ", kUpperEnd,
+            ", so these are tokens of 4 bytes; expected tokens of uint16 (give --token-type uint32)"));
+  }
 }
 
 }  // namespace
@@ -144,10 +210,18 @@ TokenFiles::TokenFiles(const std::vector<std::string>& paths, const std::string&
       throw DataError(str("'", path, "', offset ", bytes - bytes % width_, ": the file ends after ",
                           bytes % width_, " bytes of a token, expected whole tokens of ", type));
     }
+    check_content(file, type);
     starts_.push_back(starts_.back() + static_cast<std::int64_t>(bytes / width_));
   }
   if (starts_.back() == 0)
     throw DataError(str("'", paths.empty() ? "" : paths.front(), "' is empty, expected tokens"));
+  // A wrong width or vocabulary is seen here, not where the first such token is trained on.
+  constexpr std::int64_t kChecked = 65536;
+  std::vector<std::int64_t> tokens;
+  for (std::size_t i = 0; i + 1 < starts_.size(); ++i) {
+    tokens.resize(static_cast<std::size_t>(std::min(kChecked, starts_[i + 1] - starts_[i])));
+    read(starts_[i], tokens);
+  }
 }
 
 void TokenFiles::read(std::int64_t offset, std::span<std::int64_t> tokens) const {

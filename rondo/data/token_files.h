@@ -16,7 +16,8 @@ namespace rondo {
 // ranks of a host share it.
 class TokenFiles final : public TokenSource {
  public:
-  // Throws DataError for a file that cannot be read, or ends within a token, and when all are empty.
+  // Throws DataError for a file that cannot be read, ends within a token, is plainly of wider tokens, or has
+  // a token beyond the vocabulary among its first 65,536, and when all are empty.
   TokenFiles(const std::vector<std::string>& paths, const std::string& type, std::int64_t vocabulary);
   std::int64_t size() const override { return starts_.back(); }
   std::int64_t vocabulary() const override { return vocabulary_; }

@@ -6,7 +6,9 @@
 #include <optional>
 
 #include "rondo/base/error.h"
+#include "rondo/base/log.h"
 #include "rondo/base/text.h"
+#include "rondo/data/image_names.h"
 #include "rondo/data/image_samples.h"
 #include "rondo/data/mapped_input.h"
 #include "rondo/data/tar.h"
@@ -24,6 +26,7 @@ class ShardedImages final : public EncodedImages {
   explicit ShardedImages(const std::vector<std::string>& paths) {
     for (const std::string& path : paths) add(path);
     starts_.push_back(size());
+    warn_of_skipped();
     if (samples_.empty()) {
       throw DataError(str("'", paths.front(),
                           "' has no sample: no member named *.jpg, *.jpeg or *.png with a "
@@ -53,6 +56,7 @@ class ShardedImages final : public EncodedImages {
     std::string key;
     std::optional<TarMember> image;
     std::optional<std::int32_t> label;
+    std::vector<std::string> others;  // names of members that are neither
   };
 
   const Sample& at(std::int64_t index) const { return samples_[static_cast<std::size_t>(index)]; }
@@ -62,21 +66,59 @@ class ShardedImages final : public EncodedImages {
     const MappedInput& shard = shards_.emplace_back(path);
     Open open;
     for (const TarMember& member : parse_tar(shard.bytes(), path)) {
-      const std::size_t folder = member.name.rfind('/');
-      const std::size_t dot = member.name.find('.', folder == std::string::npos ? 0 : folder + 1);
+      const std::size_t slash = member.name.rfind('/');
+      const std::size_t base = slash == std::string::npos ? 0 : slash + 1;
+      const std::size_t dot = member.name.find('.', base);
+      // As WebDataset: hidden files (and the ._name files of a Mac) and names without an ending are no part
+      // of a sample.
+      if (dot == std::string::npos || dot == base) {
+        skip(member.name, path);
+        continue;
+      }
       const std::string key = member.name.substr(0, dot);
-      const std::string ending = dot == std::string::npos ? "" : member.name.substr(dot + 1);
       if (key != open.key) {
         close(open, path);
-        open = {.key = key, .image = {}, .label = {}};
+        open = {.key = key, .image = {}, .label = {}, .others = {}};
       }
-      if (ending == "jpg" || ending == "jpeg" || ending == "png") {
-        open.image = member;
-      } else if (ending == "cls") {
-        open.label = label_of(shard, member);
-      }
+      take(open, member, lower_case(member.name.substr(dot + 1)), shard);
     }
     close(open, path);
+  }
+
+  // Puts a member into the open sample. Throws DataError for a second image or class.
+  static void take(Open& open, const TarMember& member, const std::string& ending, const MappedInput& shard) {
+    const bool is_image = is_image_ending(ending), is_class = ending == "cls";
+    if (!is_image && !is_class) {
+      open.others.push_back(member.name);
+      return;
+    }
+    const auto fail = [&](const std::string& what) {
+      throw DataError(str("'", shard.path(), "': ", member.name, " is ", what));
+    };
+    if (!member.unreadable.empty()) fail(member.unreadable);
+    if (is_image && open.image)
+      fail(str("a second image of its sample, besides ", open.image->name, ", expected one"));
+    if (is_class && open.label) fail("a second class of its sample, expected one");
+    if (is_image) open.image = member;
+    if (is_class) open.label = label_of(shard, member);
+  }
+
+  // Whether a name ends as an image or a class behind its last dot, which is not its first.
+  static bool is_misnamed(const std::string& name) {
+    const std::string last = lower_case(name.substr(name.rfind('.') + 1));
+    return is_image_ending(last) || last == "cls";
+  }
+
+  void skip(const std::string& name, const std::string& path) {
+    constexpr std::size_t kNamed = 5;
+    if (skipped_++ < kNamed) skipped_names_.push_back(str(path, ": ", name));
+  }
+
+  void warn_of_skipped() const {
+    if (skipped_ == 0) return;
+    log::warning(skipped_, skipped_ == 1 ? " member belongs" : " members belong",
+                 " to no sample with an image and a class, and was left out: ", join(skipped_names_, ", "),
+                 skipped_ > skipped_names_.size() ? ", ..." : "");
   }
 
   static std::int32_t label_of(const MappedInput& shard, const TarMember& member) {
@@ -92,7 +134,16 @@ class ShardedImages final : public EncodedImages {
   }
 
   void close(const Open& open, const std::string& path) {
-    if (!open.image && !open.label) return;
+    const auto misnamed = std::find_if(open.others.begin(), open.others.end(), is_misnamed);
+    if (misnamed != open.others.end() && (!open.image || !open.label)) {
+      throw DataError(str("'", path, "': the ending of ", *misnamed, " is all behind its first dot, '",
+                          misnamed->substr(open.key.size() + 1),
+                          "', expected cls, jpg, jpeg or png; rename the members"));
+    }
+    if (!open.image && !open.label) {
+      for (const std::string& name : open.others) skip(name, path);
+      return;
+    }
     if (!open.image || !open.label) {
       throw DataError(str("'", path, "': sample ", open.key, " has no ",
                           open.image ? "class (.cls)" : "image (.jpg, .jpeg or .png)"));
@@ -108,13 +159,17 @@ class ShardedImages final : public EncodedImages {
   std::vector<std::int64_t> starts_;
   std::vector<Sample> samples_;
   std::int64_t classes_ = 0;
+  std::size_t skipped_ = 0;                 // members of no sample
+  std::vector<std::string> skipped_names_;  // the first of them
 };
 
 std::vector<std::string> tar_files(const std::string& path) {
   if (!fs::is_directory(path)) return {path};
   std::vector<std::string> found;
   for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
-    if (entry.is_regular_file() && entry.path().extension() == ".tar") found.push_back(entry.path().string());
+    const bool is_hidden = entry.path().filename().string().starts_with('.');
+    if (!is_hidden && entry.is_regular_file() && lower_case(entry.path().extension()) == ".tar")
+      found.push_back(entry.path().string());
   }
   std::sort(found.begin(), found.end());
   return found;

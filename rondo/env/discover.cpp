@@ -1,13 +1,16 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <climits>
 
 #include "rondo/base/error.h"
+#include "rondo/base/host_port.h"
 #include "rondo/base/machine.h"
 #include "rondo/base/text.h"
 #include "rondo/env/identity.h"
 #include "rondo/env/init_method.h"
+#include "rondo/env/roles.h"
 #include "rondo/env/source.h"
 
 namespace rondo::env {
@@ -69,8 +72,10 @@ bool describes_job(Field field) {
 
 void merge(Merged& merged, const Settings& found, const char* source, bool launcher_known) {
   if (!found.empty()) merged.seen.emplace_back(source);
-  for (const auto& [field, setting] : found) {
+  for (const auto& [field, told] : found) {
     if (launcher_known && !describes_job(field)) continue;
+    Setting setting = told;
+    if (field == Field::master_addr) setting.value = without_brackets(setting.value);
     const Setting* winner = merged.settings.find(field);
     const bool replaces_guess = winner != nullptr && winner->default_value && !setting.default_value &&
                                 merged.source_of[field] != kFlagSource;
@@ -143,14 +148,22 @@ void require_rank_and_world(const Merged& m) {
   std::vector<std::string> given;
   for (const Field field : place) {
     const bool one_node = field == Field::num_nodes && m.integer(field) == 1;  // says nothing about processes
-    if (m.has(field) && m.source_of.at(field) != "computed" && !one_node) given.push_back(m.show(field));
+    if (!m.has(field) || m.source_of.at(field) == "computed" || one_node) continue;
+    const std::string shown = m.show(field);  // one variable may tell two fields
+    if (std::find(given.begin(), given.end(), shown) == given.end()) given.push_back(shown);
   }
   if (given.empty()) return;
   std::vector<std::string> missing;
   if (!m.has(Field::rank))
     missing.emplace_back("rank (RANK, or srun's SLURM_PROCID, mpirun's OMPI_COMM_WORLD_RANK)");
   if (!m.has(Field::world_size)) {
-    missing.emplace_back("world size (WORLD_SIZE, or srun's SLURM_NTASKS, mpirun's OMPI_COMM_WORLD_SIZE)");
+    const Setting* const node_rank = m.settings.find(Field::node_rank);
+    const bool is_pod = node_rank != nullptr && node_rank->variable == "JOB_COMPLETION_INDEX";
+    missing.emplace_back(is_pod
+                             ? "world size (WORLD_SIZE: an Indexed Job gives its pods their number, but not "
+                               "its `completions`)"
+                             : "world size (WORLD_SIZE, or srun's SLURM_NTASKS, mpirun's "
+                               "OMPI_COMM_WORLD_SIZE)");
   }
   if (missing.empty()) return;
   throw UsageError(str("this process is part of a job (", join(given, ", "), ") but its ",
@@ -277,6 +290,13 @@ Identity discover(const EnvironmentMap& environment, const Overrides& overrides)
   Identity identity = to_identity(merged, overrides);
   identity.launcher = launcher_of(merged, environment);
   return identity;
+}
+
+bool is_one_of_several(const EnvironmentMap& environment) {
+  if (started_by_launcher(environment)) return true;
+  const Identity self = discover(environment);
+  require_served_role(self);
+  return self.world_size > 1;
 }
 
 Identity discover_process(Overrides overrides) {

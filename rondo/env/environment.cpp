@@ -23,8 +23,10 @@ std::optional<std::string> lookup(const EnvironmentMap& environment, std::string
 }
 
 bool started_by_launcher(const EnvironmentMap& environment) {
-  return lookup(environment, "RONDO_LAUNCHER").has_value() ||
-         lookup(environment, "TORCHELASTIC_RUN_ID").has_value();
+  const bool is_marked = lookup(environment, "RONDO_LAUNCHER").has_value() ||
+                         lookup(environment, "TORCHELASTIC_RUN_ID").has_value();
+  return is_marked && lookup(environment, "RANK").has_value() &&
+         lookup(environment, "WORLD_SIZE").has_value();
 }
 
 }  // namespace rondo::env

@@ -19,7 +19,9 @@ EnvironmentMap process_environment();
 // ones.
 std::optional<std::string> lookup(const EnvironmentMap& environment, std::string_view variable);
 
-// Whether `rondo run` or torchrun started this process (RONDO_LAUNCHER or TORCHELASTIC_RUN_ID is set).
+// Whether `rondo run` or torchrun started this process: RONDO_LAUNCHER or TORCHELASTIC_RUN_ID is set, and
+// RANK and WORLD_SIZE with it. The mark alone is left over from another job (`export
+// TORCHELASTIC_RUN_ID=...`).
 bool started_by_launcher(const EnvironmentMap& environment);
 
 }  // namespace rondo::env

@@ -76,6 +76,11 @@ Identity discover(const EnvironmentMap& environment, const Overrides& overrides 
 // The same for this process: its environment, and its host name where `overrides` has none.
 Identity discover_process(Overrides overrides = {});
 
+// Whether a launcher or a scheduler has started this process as one rank of several, so that a program that
+// starts its own ranks is not to. Throws as discover(), and as require_served_role() for a role that no rank
+// has.
+bool is_one_of_several(const EnvironmentMap& environment);
+
 // Port for a job that was given none: 29500, PyTorch's, or with a `run_id` one of 15000-24999 computed from
 // it, so that two jobs of a scheduler that share a host do not meet.
 int default_port(const std::string& run_id);

@@ -1,6 +1,7 @@
 #include "rondo/env/init_method.h"
 
 #include "rondo/base/error.h"
+#include "rondo/base/host_port.h"
 #include "rondo/base/text.h"
 
 namespace rondo::env {
@@ -12,14 +13,12 @@ namespace {
 }
 
 InitMethod parse_tcp(std::string_view text, std::string_view address) {
-  const std::size_t colon = address.rfind(':');
-  if (colon == std::string_view::npos || colon + 1 == address.size()) fail(text, "the port is missing");
-  std::string_view host = address.substr(0, colon);
-  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  if (host.empty()) fail(text, "the host is missing");
-  const long long port = parse_integer(address.substr(colon + 1), str("init_method '", text, "': port"));
+  const HostPort parts = split_host_port(address);
+  if (parts.port.empty()) fail(text, "the port is missing");
+  if (parts.host.empty()) fail(text, "the host is missing");
+  const long long port = parse_integer(parts.port, str("init_method '", text, "': port"));
   if (port < 1 || port > 65535) fail(text, str("port ", port, " is not in 1-65535"));
-  return {InitMethod::Kind::tcp, "", std::string(host), static_cast<int>(port)};
+  return {InitMethod::Kind::tcp, "", parts.host, static_cast<int>(port)};
 }
 
 }  // namespace

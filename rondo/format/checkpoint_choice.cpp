@@ -33,7 +33,7 @@ IntactCheckpoint newest_intact_checkpoint(const fs::path& root) {
 std::string advice_for_damaged(const IntactCheckpoint& others) {
   if (!others.newest) return "no checkpoint beside it is intact";
   return str("the newest intact one is ", others.newest->path.string(),
-             ": give this path instead (to continue a run: --resume ", others.newest->path.string(),
+             ": give this path instead (rondo train: --resume ", others.newest->path.string(),
              ", or --resume-intact)");
 }
 

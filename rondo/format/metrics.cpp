@@ -141,7 +141,15 @@ MetricsWriter::MetricsWriter(const std::filesystem::path& path) : file_(path, Ou
 void MetricsWriter::append(std::span<const MetricsRow> rows) {
   std::string text;
   for (const MetricsRow& row : rows) text += to_json_line(row) + "\n";
-  if (!text.empty()) file_.write(text);
+  if (text.empty()) return;
+  std::error_code unknown;
+  const std::uintmax_t before = std::filesystem::file_size(file_.path(), unknown);
+  try {
+    file_.write(text);
+  } catch (const Error&) {
+    if (!unknown) std::filesystem::resize_file(file_.path(), before, unknown);
+    throw;
+  }
 }
 
 std::optional<MetricsRow> parse_metrics_line(std::string_view line) {

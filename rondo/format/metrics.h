@@ -23,8 +23,8 @@ MetricsRow validation_row(std::int64_t step, const std::map<std::string, double>
 // it.
 std::string to_json_line(const MetricsRow& row);
 
-// Appends rows; each is in the file when append() returns, as a whole line. A line that a killed run left
-// unfinished is ended first, so that it spoils no other. Not thread-safe.
+// Appends rows; each is in the file when append() returns, as a whole line; none is when it throws. A line
+// that a killed run left unfinished is ended first, so that it spoils no other. Not thread-safe.
 class MetricsWriter {
  public:
   explicit MetricsWriter(const std::filesystem::path& path);

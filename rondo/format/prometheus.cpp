@@ -1,7 +1,6 @@
 #include "rondo/format/prometheus.h"
 
 #include <cmath>
-#include <cstdio>
 #include <string_view>
 #include <vector>
 
@@ -24,9 +23,10 @@ std::string metric_name(std::string_view name) {
 std::string number_text(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
-  char text[32];
-  std::snprintf(text, sizeof text, "%.9g", value);
-  return text;
+  TextStream text;
+  text.precision(9);
+  text << value;
+  return text.str();
 }
 
 class Page {

@@ -65,8 +65,9 @@ bool RunLock::try_open() {
     const std::string holder = holder_of(descriptor_);
     if (reason == EAGAIN || reason == EACCES) {
       ::close(std::exchange(descriptor_, -1));
-      throw UsageError(str("run directory ", directory_.string(), " is in use: ", holder,
-                           " trains in it; wait for its end, stop it, or give another --run-dir"));
+      throw UsageError(
+          str("run directory ", directory_.string(), " is in use: ", holder,
+              " trains in it; wait for its end, stop it, or give another directory (--run-dir)"));
     }
     log::warning(path.string(), ": this file system has no locks (", errno_text(reason),
                  "); nothing keeps a second training out of the run directory");

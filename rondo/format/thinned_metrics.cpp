@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <iterator>
 #include <map>
 #include <string>
+
+#include "rondo/base/error.h"
 
 namespace rondo {
 namespace {
@@ -87,11 +90,18 @@ void ThinnedMetricsWriter::append_step(std::span<const MetricsRow> of_ranks) {
 }
 
 void ThinnedMetricsWriter::append_steps(std::span<const std::vector<MetricsRow>> steps) {
+  std::exception_ptr failure;
   for (const std::vector<MetricsRow>& of_ranks : steps) {
     add(of_ranks);
+    if (failure || rows_ + rows_to_write_.size() <= most_rows_) continue;
     // What the next rows stand for depends on it.
-    if (rows_ + rows_to_write_.size() > most_rows_) write();
+    try {
+      write();
+    } catch (const Error&) {
+      failure = std::current_exception();  // the other steps are to be kept too
+    }
   }
+  if (failure) std::rethrow_exception(failure);
   write();
 }
 
@@ -106,8 +116,9 @@ void ThinnedMetricsWriter::add(std::span<const MetricsRow> of_ranks) {
 }
 
 void ThinnedMetricsWriter::append_validation(const MetricsRow& row) {
-  flush();  // the file is in the order of steps
-  writer_->append(row);
+  complete();  // the file is in the order of steps
+  rows_to_write_.push_back(row);
+  write();
 }
 
 void ThinnedMetricsWriter::flush() {
@@ -120,9 +131,27 @@ void ThinnedMetricsWriter::complete() {
   begun_.clear();
 }
 
+void ThinnedMetricsWriter::open() {
+  if (writer_ && std::filesystem::exists(path_)) return;
+  writer_.reset();
+  if (!std::filesystem::exists(path_)) rows_ = 0;
+  writer_.emplace(path_);
+}
+
 void ThinnedMetricsWriter::write() {
-  writer_->append(rows_to_write_);
-  rows_ += rows_to_write_.size();
+  try {
+    open();
+    writer_->append(rows_to_write_);
+  } catch (...) {
+    writer_.reset();
+    if (rows_to_write_.size() > most_rows_)
+      rows_to_write_.erase(rows_to_write_.begin(),
+                           rows_to_write_.end() - static_cast<std::ptrdiff_t>(most_rows_));
+    throw;
+  }
+  rows_ +=
+      static_cast<std::size_t>(std::count_if(rows_to_write_.begin(), rows_to_write_.end(),
+                                             [](const MetricsRow& row) { return !row.is_validation(); }));
   rows_to_write_.clear();
   if (rows_ > most_rows_) thin();
 }
@@ -130,10 +159,10 @@ void ThinnedMetricsWriter::write() {
 void ThinnedMetricsWriter::thin() {
   std::map<int, MetricsRow> held;  // by rank
   std::string text;
-  rows_ = 0;
+  std::size_t kept = 0;
   const auto keep = [&](const MetricsRow& row) {
     text += to_json_line(row) + "\n";
-    ++rows_;
+    ++kept;
   };
   for (const MetricsRow& row : read_metrics(path_).rows) {
     if (row.is_validation()) {
@@ -148,8 +177,9 @@ void ThinnedMetricsWriter::thin() {
   for (const auto& [rank, row] : held) keep(row);
   writer_.reset();
   replace_text_file(path_, text);
-  writer_.emplace(path_);
+  rows_ = kept;
   steps_ *= 2;
+  writer_.emplace(path_);
 }
 
 }  // namespace rondo

@@ -19,7 +19,8 @@ MetricsRow joined_rows(const MetricsRow& earlier, const MetricsRow& later);
 // Writes metrics.jsonl of a run of any length and width in bounded space. While the file has at most
 // `most_rows` rows of steps, every step has its row on every rank. Beyond that, neighbouring rows of a rank
 // become one (joined_rows), and from then on a row stands for twice as many steps; and so on. Rows of
-// validations stay as they are. Not thread-safe.
+// validations stay as they are. Rows that could not be written, as on a full disk, are written with the next
+// ones, the newest `most_rows` of them; a file that was removed meanwhile is begun anew. Not thread-safe.
 class ThinnedMetricsWriter {
  public:
   static constexpr std::size_t kMostRows = 65'536;
@@ -40,16 +41,17 @@ class ThinnedMetricsWriter {
  private:
   void add(std::span<const MetricsRow> of_ranks);
   void complete();
+  void open();
   void write();
   void thin();
 
   std::filesystem::path path_;
   std::size_t most_rows_;
   std::optional<MetricsWriter> writer_;
-  std::size_t rows_ = 0;           // of steps, in the file
-  std::int64_t steps_ = 1;         // that a row stands for
-  std::vector<MetricsRow> begun_;  // by rank: of the steps since the last row
-  std::vector<MetricsRow> rows_to_write_;
+  std::size_t rows_ = 0;                   // of steps, in the file
+  std::int64_t steps_ = 1;                 // that a row stands for
+  std::vector<MetricsRow> begun_;          // by rank: of the steps since the last row
+  std::vector<MetricsRow> rows_to_write_;  // in the order of steps, validations included
 };
 
 }  // namespace rondo

@@ -71,9 +71,10 @@ std::string file_tail(const std::string& path) {
   return text;
 }
 
-std::string other_worker(const AttemptEnd& end, const Worker& worker, const Worker& root) {
+std::string other_worker(const AttemptEnd& end, const WorkerSpec& spec, const Worker& worker,
+                         const Worker& root) {
   const WorkerEnd& how = *worker.end;
-  std::string text = str("  rank ", worker.world_rank(), " (pid ", worker.pid, ") ");
+  std::string text = str("  ", spec.name(), " (pid ", worker.pid, ") ");
   if (!how.failed()) {
     text += "ended well";
   } else if (stopped_by_launcher(end, worker)) {
@@ -132,11 +133,11 @@ std::string describe_failure(const AttemptEnd& end, const std::vector<WorkerSpec
   const Worker& first = *end.workers[root];
   const WorkerSpec& spec = specs[root];
   std::string text =
-      str("rank ", first.world_rank(), " on host ", host_name(), " (pid ", first.pid, ") ",
-          how_it_ended(*first.end), ", ", to_string(first.end->at - started), " after the start\n");
+      str(spec.name(), " on host ", host_name(), " (pid ", first.pid, ") ", how_it_ended(*first.end), ", ",
+          to_string(first.end->at - started), " after the start\n");
   if (!spec.command.empty()) text += str("  command: ", join(spec.command, " "), "\n");
-  if (first.end->exit_code == static_cast<int>(ExitCode::preempted)) {
-    text += "  code 3 means: pre-empted, state saved; the same command with --resume continues\n";
+  if (first.end->preempted) {
+    text += "  it was pre-empted and has saved its state; the same command with --resume continues\n";
   }
   // What is to be read once is printed once: not what stands right above, nor the note that the last lines
   // have.
@@ -148,7 +149,8 @@ std::string describe_failure(const AttemptEnd& end, const std::vector<WorkerSpec
   if (!message.empty() && !in_tail) text += str("  error: ", message, "\n");
   if (!tail.empty() && !first.end->stderr_shown_last) text += "  last lines of its standard error:\n" + tail;
   for (const int rank : end.order) {
-    if (rank != first.rank) text += other_worker(end, *end.workers[static_cast<std::size_t>(rank)], first);
+    const auto index = static_cast<std::size_t>(rank);
+    if (rank != first.rank) text += other_worker(end, specs[index], *end.workers[index], first);
   }
   return text;
 }

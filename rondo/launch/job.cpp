@@ -13,22 +13,23 @@
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"
 #include "rondo/env/cluster.h"
+#include "rondo/env/ended_workers.h"
 #include "rondo/env/environment.h"
 #include "rondo/launch/cpu_binding.h"
 #include "rondo/launch/descriptor.h"
+#include "rondo/launch/ended_workers_file.h"
 #include "rondo/launch/failure.h"
 #include "rondo/launch/guardian.h"
 #include "rondo/launch/port.h"
 #include "rondo/launch/process_title.h"
 #include "rondo/launch/scratch.h"
 #include "rondo/launch/server_job.h"
+#include "rondo/launch/stop_signals.h"
 #include "rondo/launch/supervisor.h"
 #include "rondo/launch/worker_environment.h"
 
 namespace rondo::launch {
 namespace {
-
-const std::set<int> kForwardedSignals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 
 constexpr const char* kEvaluatorAlone =
     R"({"cluster":{"evaluator":["127.0.0.1:0"]},"task":{"type":"evaluator","index":0}})";
@@ -102,6 +103,27 @@ std::optional<int> terminal_width() {
   return size.ws_col;
 }
 
+// Signals that stop the job; those that this program was told to ignore (nohup) are left out.
+std::set<int> stopping_signals(const RunOptions& options) {
+  return not_ignored(options.forwarded_signals.empty() ? default_forwarded_signals()
+                                                       : options.forwarded_signals);
+}
+
+// Those of `signals` that workers do not handle anyway.
+std::set<int> further_signals(std::set<int> signals) {
+  for (const int signal : default_forwarded_signals()) signals.erase(signal);
+  return signals;
+}
+
+// The size that a worker sees of the terminal behind `descriptor`, whose lines begin with `prefix`; empty
+// where the launcher has none there.
+std::optional<TerminalSize> terminal_behind(int descriptor, const std::string& prefix) {
+  if (isatty(descriptor) != 1) return std::nullopt;
+  TerminalSize size = terminal_size(descriptor);
+  size.columns = std::max(1, size.columns - static_cast<int>(prefix.size()));
+  return size;
+}
+
 // One job, in its second process.
 class Job {
  public:
@@ -125,6 +147,7 @@ class Job {
     for (int attempt = options_.restart_count;; ++attempt) {
       const auto store = SharedStore::create();
       if (options_.servers > 0) server_job_.emplace(workers_of(options_), options_.servers);
+      if (options_.servers > 0 || options_.evaluator) ended_workers_.emplace(workers_of(options_));
       const int port = options_.master_port ? *options_.master_port : find_free_port();
       std::vector<WorkerSpec> specs;
       for (int rank = 0; rank < options_.processes; ++rank)
@@ -146,7 +169,7 @@ class Job {
       if (code == 0 || end.abandoned) return code;
       report(end, specs, root, started);
       const bool may_restart =
-          attempt < options_.max_restarts && end.signal == 0 && code != static_cast<int>(ExitCode::preempted);
+          attempt < options_.max_restarts && end.signal == 0 && !(root && end.workers[*root]->end->preempted);
       if (!may_restart) return code;
       std::fprintf(stderr, "rondo run: starting all %d workers again (restart %d of %d)\n",
                    options_.processes, attempt + 1, options_.max_restarts);
@@ -155,9 +178,14 @@ class Job {
 
  private:
   SupervisorOptions supervisor_options() const {
-    const std::set<int>& wanted =
-        options_.forwarded_signals.empty() ? kForwardedSignals : options_.forwarded_signals;
-    return {not_ignored(wanted), options_.grace, options_.signal_grace, lifeline_};
+    return {.forwarded_signals = stopping_signals(options_),
+            .passed_signals = not_ignored(passed_on_signals(base_environment_)),
+            .grace = options_.grace,
+            .signal_grace = options_.signal_grace,
+            .lifeline = lifeline_,
+            .on_end = [this](int rank) {
+              if (ended_workers_) ended_workers_->note(rank);
+            }};
   }
 
   std::string log_path(int attempt, int rank, const char* file) const {
@@ -190,8 +218,10 @@ class Job {
     spec.err = stream(redirect.err, tee.err, rank, attempt, "stderr.log");
     if (!log_directory_.empty()) {
       spec.error_file = log_path(attempt, rank, "error.json");
+      spec.preemption_file = log_path(attempt, rank, "preempted");
     } else if (!scratch_.empty()) {
       spec.error_file = str(scratch_, "/error_", attempt, "_", rank, ".json");
+      spec.preemption_file = str(scratch_, "/preempted_", attempt, "_", rank);
     }
     const bool is_apart = rank >= ranks_of(options_);  // an evaluator beside ranks
     WorkerPlace place;
@@ -211,20 +241,30 @@ class Job {
     place.max_restarts = options_.max_restarts;
     place.job_memory = memory_;
     place.error_file = spec.error_file;
+    place.preemption_file = spec.preemption_file;
     place.store_descriptor = is_apart ? -1 : store.descriptor();
     place.omp_threads = options_.omp_threads;
+    place.stop_signals = signal_list(further_signals(options_.forwarded_signals));
     const bool on_console = spec.out.route == StreamSpec::Route::pipe && spec.err.route == spec.out.route;
-    if (terminal_width_ && on_console && spec.out.shown) {
-      place.terminal_width =
-          *terminal_width_ - static_cast<int>(str("[rank ", spec.world_rank(), "] ").size());
+    const std::string prefix = str("[rank ", spec.world_rank(), "] ");
+    if (terminal_width_ && on_console && spec.out.shown)
+      place.terminal_width = *terminal_width_ - static_cast<int>(prefix.size());
+    // Programs that ask for the size of their terminal, or draw on it, do so on rank 0.
+    if (spec.world_rank() == 0 && spec.out.shown) {
+      spec.out.terminal = terminal_behind(STDOUT_FILENO, prefix);
+      spec.err.terminal = terminal_behind(STDERR_FILENO, prefix);
     }
     if (server_job_ || is_apart) describe_task(rank, spec, place);
     spec.environment = worker_environment(base_environment_, place);
     if (server_job_) server_job_->describe(rank, spec.environment);
     if (is_apart) spec.environment["TF_CONFIG"] = kEvaluatorAlone;
+    spec.environment.erase(env::kEndedWorkersVariable);
+    if (rank >= workers_of(options_) && ended_workers_)
+      spec.environment[env::kEndedWorkersVariable] = ended_workers_->path();
     spec.environment.erase(env::kEvaluatorVariable);
     if (options_.evaluator) spec.environment[env::kEvaluatorVariable] = "1";
     if (!is_apart) spec.inherited_descriptor = store.descriptor();
+    if (releases_signals(spec.command)) spec.held_signals = stop_signals(spec.environment);
     return spec;
   }
 
@@ -232,6 +272,7 @@ class Job {
   void describe_task(int rank, WorkerSpec& spec, WorkerPlace& place) const {
     const int workers = workers_of(options_);
     if (options_.evaluator && rank == workers + options_.servers) {
+      spec.task = "evaluator";
       spec.policy = options_.evaluator_policy;
       place.role = "evaluator";
       place.role_rank = 0;
@@ -246,6 +287,7 @@ class Job {
     if (is_server && !options_.server_command.empty()) spec.command = options_.server_command;
     place.role = is_server ? "ps" : "worker";
     place.role_rank = is_server ? rank - workers : rank;
+    spec.task = str(place.role, " ", *place.role_rank);
     place.role_world_size = is_server ? options_.servers : workers;
   }
 
@@ -265,6 +307,7 @@ class Job {
   std::string memory_;  // that outlives an attempt
   int lifeline_;
   std::optional<ServerJob> server_job_;
+  std::optional<EndedWorkersFile> ended_workers_;  // where servers or an evaluator wait for workers
   env::EnvironmentMap base_environment_ = env::process_environment();
   std::vector<std::vector<int>> bound_cpus_;
   int first_rank_ = 0;  // of this host's workers
@@ -273,6 +316,12 @@ class Job {
 };
 
 }  // namespace
+
+std::set<int> expected_signals(const RunOptions& options) {
+  std::set<int> signals = stopping_signals(options);
+  signals.merge(not_ignored(passed_on_signals(env::process_environment())));
+  return signals;
+}
 
 int run_job(const RunOptions& given) {
   ensure_standard_streams();
@@ -294,13 +343,11 @@ int run_job(const RunOptions& given) {
   // What an attempt leaves there the next one finds.
   const ScratchDirectory memory =
       options.max_restarts > 0 ? ScratchDirectory::create_in_memory() : ScratchDirectory();
-  const std::set<int>& wanted =
-      options.forwarded_signals.empty() ? kForwardedSignals : options.forwarded_signals;
   return run_guarded(
       [&](int lifeline) {
         return Job(options, log_directory, scratch.path(), memory.path(), lifeline).run();
       },
-      not_ignored(wanted));
+      expected_signals(options));
 }
 
 }  // namespace rondo::launch

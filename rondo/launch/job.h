@@ -1,5 +1,7 @@
 #pragma once
 
+#include <set>
+
 #include "rondo/launch/run_options.h"
 
 namespace rondo::launch {
@@ -10,5 +12,9 @@ namespace rondo::launch {
 // the workers start live and die together (see guardian.h). To be called before threads are started. Throws
 // UsageError for options that cannot be, before anything is started.
 int run_job(const RunOptions& options);
+
+// Signals that run_job() takes over while the job runs: those that stop it and those that it only passes on,
+// without those that this process ignores. A caller may hold them (stop_signals.h) until then.
+std::set<int> expected_signals(const RunOptions& options);
 
 }  // namespace rondo::launch

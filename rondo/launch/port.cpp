@@ -76,6 +76,7 @@ struct Listener {
 // of the host's byte order in hexadecimal.
 std::optional<Listener> parse_listener(const std::string& line, int port, int family) {
   std::istringstream fields(line);
+  fields.imbue(std::locale::classic());
   std::string slot, local, remote, state, queues, timer, retransmits, uid, timeout, inode;
   fields >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> uid >> timeout >> inode;
   const std::size_t colon = local.find(':');

@@ -18,6 +18,7 @@ void set_process_title(const std::string& title) {
   if (name_end == std::string::npos) return;
   // Fields 48 and 49 of proc(5): where the arguments begin and end. The first one after the name is number 3.
   std::istringstream fields(line.substr(name_end + 1));
+  fields.imbue(std::locale::classic());
   std::string skipped;
   for (int field = 3; field < 48; ++field) fields >> skipped;
   std::uintptr_t begin = 0;

@@ -65,7 +65,7 @@ struct RunOptions {
   Binding binding = Binding::none;
   std::optional<int> omp_threads;  // empty: 1 if processes > 1 and OMP_NUM_THREADS is not set
   std::map<int, std::vector<std::string>> wrappers;  // by rank: words that are put before the command
-  std::set<int> forwarded_signals;                   // empty: TERM, INT, HUP, QUIT
+  std::set<int> forwarded_signals;  // that stop the job; empty: default_forwarded_signals(). Workers are told
   // Between TERM and KILL: after a failure, and after a signal to the launcher, when workers may be saving
   // their state.
   Duration grace = std::chrono::seconds(5);

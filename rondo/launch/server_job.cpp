@@ -1,7 +1,5 @@
 #include "rondo/launch/server_job.h"
 
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,20 +8,11 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/control/secret.h"
+#include "rondo/launch/memory_file.h"
 #include "rondo/launch/port.h"
 
 namespace rondo::launch {
 namespace {
-
-// Without a name; it ends with the last process that has it open.
-Descriptor make_memory_file(const std::string& name) {
-  Descriptor file(memfd_create(name.c_str(), MFD_CLOEXEC));
-  if (!file.valid() || fchmod(file.number(), S_IRUSR | S_IWUSR) != 0)
-    throw Error(str("cannot make the shared-memory file ", name, ": ", errno_text(errno)));
-  return file;
-}
-
-std::string path_of(const Descriptor& file) { return str("/proc/", getpid(), "/fd/", file.number()); }
 
 std::string quoted(const std::vector<std::string>& addresses) {
   std::vector<std::string> texts;

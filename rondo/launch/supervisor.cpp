@@ -11,7 +11,9 @@
 #include <fstream>
 
 #include "rondo/base/error.h"
+#include "rondo/base/machine.h"
 #include "rondo/base/text.h"
+#include "rondo/launch/failure.h"
 #include "rondo/launch/process_tree.h"
 
 namespace rondo::launch {
@@ -23,20 +25,20 @@ enum class Stage { running, preemption_grace, terminating, killing };
 // Takes signals as events instead of handlers, and puts everything back at the end.
 class SignalEvents {
  public:
-  explicit SignalEvents(const std::set<int>& forwarded) {
+  explicit SignalEvents(const std::set<int>& expected) {
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
-    for (const int signal : forwarded) sigaddset(&set, signal);
+    for (const int signal : expected) sigaddset(&set, signal);
     sigprocmask(SIG_BLOCK, &set, &before_.mask);
     struct sigaction ignore {};
     ignore.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &ignore, &before_.pipe);
     descriptor_ = Descriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!descriptor_.valid()) throw Error("cannot watch signals: " + errno_text(errno));
-    // The guardian blocks the forwarded signals before it starts this process, so that none is lost in
-    // between; workers shall not start with them blocked.
-    for (const int signal : forwarded) sigdelset(&before_.mask, signal);
+    // The guardian blocks these signals before it starts this process, so that none is lost in between;
+    // workers shall not start with them blocked.
+    for (const int signal : expected) sigdelset(&before_.mask, signal);
     sigdelset(&before_.mask, SIGCHLD);
   }
   SignalEvents(const SignalEvents&) = delete;
@@ -56,6 +58,12 @@ class SignalEvents {
   Descriptor descriptor_;
 };
 
+std::set<int> signals_to_watch(const SupervisorOptions& options) {
+  std::set<int> signals = options.forwarded_signals;
+  signals.insert(options.passed_signals.begin(), options.passed_signals.end());
+  return signals;
+}
+
 // Letter of the process's state in /proc ('T' is stopped by a signal), '?' when unknown.
 char process_state(pid_t pid) {
   std::ifstream file(str("/proc/", pid, "/stat"));
@@ -69,7 +77,7 @@ class Supervisor {
  public:
   explicit Supervisor(const SupervisorOptions& options)
       : options_(options),
-        signals_(options.forwarded_signals),
+        signals_(signals_to_watch(options)),
         out_(loop_, STDOUT_FILENO),
         err_(loop_, STDERR_FILENO) {}
 
@@ -159,16 +167,26 @@ class Supervisor {
     end.at = Clock::now();
     end.wall_time = std::chrono::system_clock::now();
     if (end.exit_code == 127) end.exec_error = take_exec_error(worker.rank);
+    const std::string& note = spec_of(worker).preemption_file;
+    end.preempted = WIFEXITED(status) && end.exit_code == static_cast<int>(ExitCode::preempted) &&
+                    (note.empty() || access(note.c_str(), F_OK) == 0);
     worker.end = end;
     end_.order.push_back(worker.rank);
     if (worker.out) worker.out->drain();
     if (worker.err) worker.err->drain();
     reap_orphans();
-    if (stage_ != Stage::running) return;
+    if (stage_ == Stage::running) judge(worker);
+    if (options_.on_end && end_.workers[static_cast<std::size_t>(worker.rank)].get() == &worker)
+      options_.on_end(worker.rank);
+  }
+
+  // Decides, while all is well, what the end of a worker means for the others.
+  void judge(Worker& worker) {
+    const WorkerEnd& end = *worker.end;
     if (!end.failed()) return end_the_serving();
-    if (end.exit_code != static_cast<int>(ExitCode::preempted) && tolerate(worker)) return;
+    if (!end.preempted && tolerate(worker)) return;
     note_running_workers();
-    if (end.exit_code == static_cast<int>(ExitCode::preempted)) {
+    if (end.preempted) {
       enter(Stage::preemption_grace, options_.grace);
     } else {
       terminate();
@@ -182,24 +200,26 @@ class Supervisor {
     const WorkerEnd& end = *worker.end;
     if (policy.on_failure == OnFailure::stop || end.exit_code == static_cast<int>(ExitCode::usage))
       return false;
-    const std::string how =
-        end.signal != 0 ? str("was killed by signal ", end.signal) : str("exited with code ", end.exit_code);
+    const std::string how = str(spec.name(), " on host ", host_name(),
+                                end.signal != 0 ? " was killed by " + signal_name(end.signal)
+                                                : str(" exited with code ", end.exit_code));
     if (policy.on_failure == OnFailure::restart) {
       const int starts = worker.starts;
       if (starts > policy.restarts) return false;
-      std::fprintf(stderr, "rondo run: rank %d %s; it is started again (%d of %d), the others go on\n",
-                   worker.world_rank(), how.c_str(), starts, policy.restarts);
+      std::fprintf(stderr, "rondo run: %s; it is started again (%d of %d), the others go on\n", how.c_str(),
+                   starts, policy.restarts);
       end_.order.pop_back();
       // What it wrote about this failure must not count as the cause of a later one.
-      if (!spec.error_file.empty()) unlink(spec.error_file.c_str());
+      for (const std::string& file : {spec.error_file, spec.preemption_file}) {
+        if (!file.empty()) unlink(file.c_str());
+      }
       retired_.push_back(std::move(end_.workers[static_cast<std::size_t>(worker.rank)]));
       auto& place = end_.workers[static_cast<std::size_t>(spec.rank)];
       start(spec, place);
       place->starts = starts + 1;
       return true;
     }
-    std::fprintf(stderr, "rondo run: rank %d %s; the others go on without it\n", worker.world_rank(),
-                 how.c_str());
+    std::fprintf(stderr, "rondo run: %s; the others go on without it\n", how.c_str());
     end_.tolerated.insert(worker.rank);
     end_the_serving();
     return true;
@@ -283,6 +303,10 @@ class Supervisor {
     while (const auto signal = signals_.next()) {
       if (*signal == SIGCHLD) {
         reap_orphans();
+        continue;
+      }
+      if (!options_.forwarded_signals.contains(*signal)) {
+        signal_workers(*signal);
         continue;
       }
       const bool again = end_.signal == SIGINT && *signal == SIGINT;

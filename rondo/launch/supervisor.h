@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -11,10 +12,13 @@
 namespace rondo::launch {
 
 struct SupervisorOptions {
-  std::set<int> forwarded_signals;
+  std::set<int> forwarded_signals;  // that stop the job
+  std::set<int> passed_signals;     // that workers get, without an end of the job
   Duration grace = std::chrono::seconds(5);
   Duration signal_grace = std::chrono::seconds(30);
   int lifeline = -1;  // readable when whoever asked for this job is gone
+  // Told the rank, on this host, of each process that has ended and is not started again. May be empty.
+  std::function<void(int rank)> on_end = {};
 };
 
 // How one attempt to run all workers went.
@@ -31,9 +35,10 @@ struct AttemptEnd {
 // Starts the workers, shows their output, and waits until all of them and everything they started are gone.
 //
 // When one fails the others get TERM, and KILL after `grace`. A forwarded signal starts `signal_grace`; a
-// second INT kills at once. A worker that ends with exit code 3 (pre-empted, state saved) gives the others
-// `grace` to do the same before TERM. Where a worker's policy says so the others go on without it, or it
-// alone is started again. Processes that workers leave behind are stopped like workers.
+// second INT kills at once. A passed signal only reaches the workers. A worker that was pre-empted (exit code
+// 3, and its WorkerSpec::preemption_file) gives the others `grace` to save their state before TERM. Where a
+// worker's policy says so the others go on without it, or it alone is started again. Processes that workers
+// leave behind are stopped like workers.
 //
 // To be called in a process that is a subreaper, has one thread, and has no other children. Throws Error when
 // a worker cannot be started (the others are killed).

@@ -13,6 +13,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/launch/pseudo_terminal.h"
 
 namespace rondo::launch {
 namespace {
@@ -35,7 +36,8 @@ StreamEnds open_stream(const StreamSpec& spec) {
   StreamEnds ends;
   if (spec.route == StreamSpec::Route::file) ends.child = open_log(spec.log_path);
   if (spec.route == StreamSpec::Route::pipe) {
-    Pipe pipe = make_pipe();
+    std::optional<Pipe> terminal = spec.terminal ? make_pseudo_terminal(*spec.terminal) : std::nullopt;
+    Pipe pipe = terminal ? std::move(*terminal) : make_pipe();
     ends.child = std::move(pipe.write_end);
     ends.source = std::move(pipe.read_end);
     if (!spec.log_path.empty()) ends.log_file = open_log(spec.log_path);
@@ -90,7 +92,9 @@ void prepare_child(const WorkerSpec& spec, const StreamEnds& out, const StreamEn
   if (spec.inherited_descriptor >= 0) fcntl(spec.inherited_descriptor, F_SETFD, 0);
   bind_to(spec.cpus);
   sigaction(SIGPIPE, &signals.pipe, nullptr);
-  sigprocmask(SIG_SETMASK, &signals.mask, nullptr);
+  sigset_t mask = signals.mask;
+  for (const int signal : spec.held_signals) sigaddset(&mask, signal);
+  sigprocmask(SIG_SETMASK, &mask, nullptr);
 }
 
 [[noreturn]] void run_program(const WorkerSpec& spec, std::vector<char*> arguments,
@@ -116,6 +120,11 @@ void prepare_child(const WorkerSpec& spec, const StreamEnds& out, const StreamEn
 
 }  // namespace
 
+std::string WorkerSpec::name() const {
+  const std::string by_rank = str("rank ", world_rank());
+  return task.empty() ? by_rank : str(task, " (", by_rank, ")");
+}
+
 std::unique_ptr<Worker> start_worker(const WorkerSpec& spec, const StartContext& context) {
   StreamEnds out = open_stream(spec.out);
   StreamEnds err = open_stream(spec.err);
@@ -130,7 +139,7 @@ std::unique_ptr<Worker> start_worker(const WorkerSpec& spec, const StartContext&
   worker->rank = spec.rank;
   worker->first_rank = spec.first_rank;
   worker->pid = fork();
-  if (worker->pid < 0) throw Error(str("cannot start rank ", spec.world_rank(), ": ", errno_text(errno)));
+  if (worker->pid < 0) throw Error(str("cannot start ", spec.name(), ": ", errno_text(errno)));
   if (worker->pid == 0) {
     prepare_child(spec, out, err, launcher, context.signals);
     if (spec.function) run_function(spec);
@@ -141,8 +150,8 @@ std::unique_ptr<Worker> start_worker(const WorkerSpec& spec, const StartContext&
   if (!worker->pidfd.valid()) {
     const int error = errno;
     kill(worker->pid, SIGKILL);
-    throw Error(str("cannot watch rank ", spec.world_rank(), ": ", errno_text(error),
-                    " (pidfd needs Linux 5.3 or newer)"));
+    throw Error(
+        str("cannot watch ", spec.name(), ": ", errno_text(error), " (pidfd needs Linux 5.3 or newer)"));
   }
   worker->out = listen_to(std::move(out), spec.out, spec.world_rank(), context.loop, context.out);
   worker->err = listen_to(std::move(err), spec.err, spec.world_rank(), context.loop, context.err);

@@ -6,9 +6,11 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "rondo/base/terminal.h"
 #include "rondo/base/time.h"
 #include "rondo/env/environment.h"
 #include "rondo/launch/descriptor.h"
@@ -27,6 +29,8 @@ struct StreamSpec {
   Route route = Route::inherit;
   bool shown = true;  // pipe: on the console
   std::string log_path;
+  // pipe: the worker sees a terminal of this size instead of a pipe, where the system gives one.
+  std::optional<TerminalSize> terminal = {};
 };
 
 // One process to start: a program, or a function of this program.
@@ -34,15 +38,20 @@ struct WorkerSpec {
   int rank = 0;        // among this host's workers
   int first_rank = 0;  // in the world, of this host's first worker
   int world_rank() const { return first_rank + rank; }
+  std::string task;  // "ps 0"; empty: a rank like the others
+  // For messages: "rank 2", or "ps 0 (rank 2)".
+  std::string name() const;
   std::vector<std::string> command;
   std::function<int()> function;  // instead of `command`; returns the exit code
   env::EnvironmentMap environment;
   int inherited_descriptor = -1;  // the job's store
+  std::set<int> held_signals;     // it starts with them blocked, and unblocks them (see releases_signals())
   std::vector<int> cpus;          // empty: not bound
   bool gets_stdin = false;        // else it reads end of file
   StreamSpec out;
   StreamSpec err;
   std::string error_file;
+  std::string preemption_file;    // see env::kPreemptionFileVariable; empty: exit code 3 alone tells
   RolePolicy policy;              // what its failure means
   bool ends_with_others = false;  // stopped when all without this have ended
 };
@@ -52,6 +61,7 @@ struct WorkerEnd {
   int exit_code = 0;
   int signal = 0;  // 0: it exited by itself
   bool core_dumped = false;
+  bool preempted = false;          // it exited with code 3, and said that it was pre-empted
   std::string stderr_tail;         // empty when its standard error did not come through the launcher
   bool stderr_shown_last = false;  // the end of it is right above what the launcher prints now
   int exec_error = 0;              // errno with which the program could not be started

@@ -3,6 +3,8 @@
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"
 #include "rondo/env/job_memory.h"
+#include "rondo/env/preemption_note.h"
+#include "rondo/launch/stop_signals.h"
 
 namespace rondo::launch {
 
@@ -31,6 +33,8 @@ env::EnvironmentMap worker_environment(env::EnvironmentMap base, const WorkerPla
   } else {
     base["TORCHELASTIC_ERROR_FILE"] = place.error_file;
   }
+  base.erase(env::kPreemptionFileVariable);
+  if (!place.preemption_file.empty()) base[env::kPreemptionFileVariable] = place.preemption_file;
   if (!place.interface.empty()) {
     for (const char* variable : {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "OMPI_MCA_btl_tcp_if_include"})
       base[variable] = place.interface;
@@ -38,6 +42,7 @@ env::EnvironmentMap worker_environment(env::EnvironmentMap base, const WorkerPla
   base.erase(kJoinTimeoutVariable);
   if (place.join_timeout) base[kJoinTimeoutVariable] = str(seconds(*place.join_timeout));
   base["RONDO_LAUNCHER"] = "1";
+  if (!place.stop_signals.empty()) base[kStopSignalsVariable] = place.stop_signals;
   base.erase(env::kJobMemoryVariable);
   if (!place.job_memory.empty()) base[env::kJobMemoryVariable] = place.job_memory;
   base.erase(kStoreDescriptorVariable);

@@ -24,11 +24,13 @@ struct WorkerPlace {
   std::string run_id;
   int restart_count = 0;
   int max_restarts = 0;
-  std::string job_memory;  // directory that outlives the attempt; empty: none
-  std::string error_file;  // empty: none
+  std::string job_memory;       // directory that outlives the attempt; empty: none
+  std::string error_file;       // empty: none
+  std::string preemption_file;  // likewise
   int store_descriptor = -1;
   std::optional<int> omp_threads;
-  std::string interface;  // empty: what the environment says
+  std::string stop_signals;  // for kStopSignalsVariable; empty: what the environment says
+  std::string interface;     // empty: what the environment says
   std::optional<Duration> join_timeout;
   // Columns of the terminal on which the launcher shows this worker's output; empty when it is none.
   std::optional<int> terminal_width;
@@ -42,9 +44,9 @@ inline constexpr const char* kTerminalWidthVariable = "RONDO_TERMINAL_WIDTH";
 inline constexpr const char* kJoinTimeoutVariable = "RONDO_JOIN_TIMEOUT";
 
 // The environment of a worker: `base` and, over it, torchrun's whole set, RONDO_LAUNCHER, RONDO_STORE_FD,
-// RONDO_JOB_MEMORY and RONDO_TERMINAL_WIDTH. An interface becomes GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME and
-// Open MPI's OMPI_MCA_btl_tcp_if_include. OMP_NUM_THREADS is set to 1 when there are several workers and
-// neither `base` nor `omp_threads` says otherwise.
+// RONDO_JOB_MEMORY, RONDO_PREEMPTION_FILE and RONDO_TERMINAL_WIDTH. An interface becomes GLOO_SOCKET_IFNAME,
+// NCCL_SOCKET_IFNAME and Open MPI's OMPI_MCA_btl_tcp_if_include. OMP_NUM_THREADS is set to 1 when there are
+// several workers and neither `base` nor `omp_threads` says otherwise.
 env::EnvironmentMap worker_environment(env::EnvironmentMap base, const WorkerPlace& place);
 
 }  // namespace rondo::launch

@@ -1,6 +1,7 @@
 #include "rondo/launch/worker_output.h"
 
 #include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -14,9 +15,15 @@ namespace {
 // A line longer than this is shown in pieces, so that a worker that never ends its line cannot fill memory.
 constexpr std::size_t kLongestLine = 1U << 20;
 
-std::size_t bytes_in_pipe(int descriptor) {
+// More than the kernel keeps of what was written to a pseudo-terminal, which does not say how much it is.
+constexpr std::size_t kTerminalBuffer = 1U << 20;
+
+// At most so much lies in the pipe or pseudo-terminal.
+std::size_t bytes_waiting(int descriptor) {
+  if (descriptor < 0) return 0;
+  if (isatty(descriptor) == 1) return kTerminalBuffer;
   int count = 0;
-  return descriptor >= 0 && ioctl(descriptor, FIONREAD, &count) == 0 ? static_cast<std::size_t>(count) : 0;
+  return ioctl(descriptor, FIONREAD, &count) == 0 ? static_cast<std::size_t>(count) : 0;
 }
 
 }  // namespace
@@ -66,7 +73,7 @@ void WorkerOutput::on_readable() {
 
 void WorkerOutput::drain() {
   // Only what is there now: a process that the worker left behind may be writing for ever.
-  const std::size_t until = taken_ + bytes_in_pipe(source_.number());
+  const std::size_t until = taken_ + bytes_waiting(source_.number());
   while (source_.valid() && taken_ < until) {
     const Read result = read_some();
     if (result == Read::end) finish();

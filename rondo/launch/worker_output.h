@@ -19,7 +19,7 @@ class WorkerOutput {
     std::string log_path;
   };
 
-  // `source` is the reading end of the worker's pipe.
+  // `source` is the reading end of the worker's pipe or pseudo-terminal.
   WorkerOutput(EventLoop& loop, Descriptor source, Targets targets);
   WorkerOutput(const WorkerOutput&) = delete;
   WorkerOutput& operator=(const WorkerOutput&) = delete;

@@ -34,7 +34,8 @@ const char* remedy(MemoryCategory largest) {
   switch (largest) {
     case MemoryCategory::activations:
     case MemoryCategory::temporaries:
-      return "--checkpoint-activations all, or a smaller --batch-size with --accumulate";
+      return "checkpointed activations (--checkpoint-activations all), or a smaller batch with more passes "
+             "(--batch-size, --accumulate)";
     case MemoryCategory::parameters:
     case MemoryCategory::gradients:
     case MemoryCategory::optimizer_state:
@@ -44,7 +45,7 @@ const char* remedy(MemoryCategory largest) {
     case MemoryCategory::other:
       break;
   }
-  return "a smaller --batch-size or --eval-batch-size";
+  return "smaller batches (--batch-size, --eval-batch-size)";
 }
 
 }  // namespace
@@ -76,7 +77,7 @@ std::string limit_text(Bytes wanted, MemoryLabel label, const MemoryMoment& mome
              ". Alive: ", categories.empty() ? "nothing" : list(std::move(categories), kMemoryCategories),
              ". Largest: ", units.empty() ? "nothing" : list(std::move(units), kUnitsNamed),
              ". What helps here: ", remedy(static_cast<MemoryCategory>(largest)),
-             "; or a higher --memory-limit");
+             "; or a higher limit (--memory-limit)");
 }
 
 }  // namespace rondo

@@ -11,8 +11,7 @@ OptionsOf<BertOptions> bert_table() {
   table.add("task", &Options::task, "classify labelled text, or mlm: predict hidden tokens; default classify",
             one_of({"classify", "mlm"}));
   table.include(init_table());
-  table.add("vocabulary", &Options::vocabulary, "vocab.txt; default that of --init", path_to_read());
-  table.add("cased", &Options::cased, "The vocabulary has capitals and accents");
+  table.include(vocabulary_table());
   return table;
 }
 

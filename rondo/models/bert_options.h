@@ -15,10 +15,8 @@ class ModelSetup;
 struct BuiltModel;
 
 // Of models bert and bert-tiny: what it learns, and the files that it begins with.
-struct BertOptions : TransformerOptions, InitOption {
-  std::string task = {};        // empty: classify
-  std::string vocabulary = {};  // empty: that of `init`
-  bool cased = false;
+struct BertOptions : TransformerOptions, InitOption, VocabularyOption {
+  std::string task = {};  // empty: classify
 };
 
 // The BERTs; see model_families.h.

@@ -43,8 +43,8 @@ ExampleBatch example_batch(const Model& model, std::int64_t samples) {
     return {at::rand(shape), at::randint(classes, {samples}, at::kLong)};
   } catch (const nlohmann::json::exception&) {
     throw UsageError(str("no data can be made up for model ", model.name, ": its settings (", config.dump(),
-                         ") have neither context and vocabulary (tokens) nor input_shape and classes; give "
-                         "them with --model-config"));
+                         ") have neither context and vocabulary (tokens) nor input_shape and classes; put "
+                         "them into the model's settings (--model-config)"));
   }
 }
 

@@ -33,9 +33,9 @@ std::optional<ModelFile> model_file(const std::string& model) {
 }
 
 std::vector<Declaration> declared_model_files() {
-  const OptionsOf<ContextOption> context = context_table();
-  return {{kScriptEntry, "a model of your own: TorchScript", context},
-          {kModuleEntry, "a model of your own: a shared module and the factory in it", context}};
+  const OptionsOf<OwnModelOptions> options = own_model_table();
+  return {{kScriptEntry, "a model of your own: TorchScript", options},
+          {kModuleEntry, "a model of your own: a shared module and the factory in it", options}};
 }
 
 const Declaration* find_model_declaration(const std::vector<Declaration>& entries, const std::string& model) {

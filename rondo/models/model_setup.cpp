@@ -6,6 +6,7 @@
 #include "rondo/models/model.h"
 #include "rondo/models/model_families.h"
 #include "rondo/models/model_options.h"
+#include "rondo/models/shared_model_options.h"
 
 namespace rondo {
 namespace {
@@ -18,13 +19,31 @@ Options options_among(const OptionTable& table, OptionValues values) {
 }
 
 // Of a model in a file.
+class OwnModelSetup final : public ModelSetup {
+ public:
+  explicit OwnModelSetup(const OwnModelOptions& options) : ModelSetup(settings_of(options)), text_(options) {}
+
+  DataNeeds data_needs(const nlohmann::json& config) const override {
+    DataNeeds needs = ModelSetup::data_needs(config);
+    needs.vocabulary_file = text_.vocabulary;
+    needs.lower_case = !text_.cased;
+    return needs;
+  }
+
+ private:
+  static nlohmann::json settings_of(const OwnModelOptions& options) {
+    nlohmann::json settings = nlohmann::json::object();
+    if (options.context) settings["context"] = *options.context;
+    return settings;
+  }
+
+  VocabularyOption text_;
+};
+
 std::unique_ptr<ModelSetup> file_setup(const std::string& model, const OptionValues& values) {
   const std::vector<Declaration> declared = declared_model_files();
   const OptionTable& table = find_model_declaration(declared, model)->options;
-  nlohmann::json settings = nlohmann::json::object();
-  if (const auto context = options_among<ContextOption>(table, values).context)
-    settings["context"] = *context;
-  return std::make_unique<ModelSetup>(std::move(settings));
+  return std::make_unique<OwnModelSetup>(options_among<OwnModelOptions>(table, values));
 }
 
 }  // namespace

@@ -2,8 +2,6 @@
 
 #include <torch/nn.h>
 
-#include <sstream>
-
 #include "rondo/base/text.h"
 #include "rondo/models/bert.h"
 #include "rondo/models/convnet.h"
@@ -16,16 +14,15 @@ namespace {
 // Lines of a forward function.
 class ScriptText {
  public:
-  ScriptText() { text_ << "def forward(self, x):\n"; }
   template <class... Parts>
   ScriptText& line(const Parts&... parts) {
-    text_ << "  " << str(parts...) << "\n";
+    text_ += str("  ", parts..., "\n");
     return *this;
   }
-  std::string text() const { return text_.str(); }
+  const std::string& text() const { return text_; }
 
  private:
-  std::ostringstream text_;
+  std::string text_ = "def forward(self, x):\n";
 };
 
 // "transformer.h.0.weight" as an expression; parts of a path may be numbers or words of the language.
@@ -37,7 +34,7 @@ std::string tensor_at(const std::string& path) {
 }
 
 std::string exact(double value) {
-  std::ostringstream text;
+  TextStream text;
   text.precision(17);
   text << value;
   const std::string digits = text.str();

@@ -27,6 +27,22 @@ OptionsOf<InitOption> init_table() {
   return table;
 }
 
+OptionsOf<VocabularyOption> vocabulary_table() {
+  OptionsOf<VocabularyOption> table;
+  table.begin_group("Model");
+  table.add("vocabulary", &VocabularyOption::vocabulary,
+            "vocab.txt or tokenizer.json; default that of --init", path_to_read());
+  table.add("cased", &VocabularyOption::cased, "The vocabulary has capitals and accents");
+  return table;
+}
+
+OptionsOf<OwnModelOptions> own_model_table() {
+  OptionsOf<OwnModelOptions> table;
+  table.include(context_table());
+  table.include(vocabulary_table());
+  return table;
+}
+
 OptionsOf<TransformerOptions> transformer_table() {
   OptionsOf<TransformerOptions> table;
   table.begin_group("Model");

@@ -22,6 +22,13 @@ struct DropoutOption {
 struct InitOption {
   std::string init = {};  // a folder of theirs; empty: the weights are new
 };
+// Of models that read text in WordPiece's tokens.
+struct VocabularyOption {
+  std::string vocabulary = {};  // a vocab.txt or tokenizer.json
+  bool cased = false;           // it has capitals and accents
+};
+// Of a model in a file of the user's.
+struct OwnModelOptions : ContextOption, VocabularyOption {};
 // Of models made of transformer blocks.
 struct TransformerOptions : ContextOption, DropoutOption {
   std::optional<std::int64_t> layers = {};
@@ -32,6 +39,8 @@ struct TransformerOptions : ContextOption, DropoutOption {
 OptionsOf<ContextOption> context_table();           // --context
 OptionsOf<DropoutOption> dropout_table();           // --dropout
 OptionsOf<InitOption> init_table();                 // --init
+OptionsOf<VocabularyOption> vocabulary_table();     // --vocabulary, --cased
+OptionsOf<OwnModelOptions> own_model_table();       // --context, --vocabulary, --cased
 OptionsOf<TransformerOptions> transformer_table();  // --layers, --heads, --width and those of its bases
 
 // Layers, heads, width and dropout as make_model() takes them, as far as they are given.

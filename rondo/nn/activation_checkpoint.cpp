@@ -17,8 +17,10 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/nn/graph_node.h"
+#include "rondo/nn/partial_backward.h"
 #include "rondo/nn/partition.h"
 #include "rondo/nn/recorded_graph.h"
+#include "rondo/nn/sample_scope.h"
 
 namespace rondo {
 namespace {
@@ -126,6 +128,7 @@ class Recomputation final : public torch::autograd::Node {
         inputs_(inputs),
         memory_(std::move(memory)),
         state_(std::move(state)),
+        samples_(SampleScope::current()),
         unit_(unit) {}
 
   std::string name() const override { return "rondo::Recomputation"; }
@@ -173,6 +176,7 @@ class Recomputation final : public torch::autograd::Node {
     if (unit_ != nullptr) unit_->notify_pre_recompute();
     {
       const ForwardState::Restored then(state_);
+      const SampleScope scope(samples_);
       const ForwardState::WithoutCastCache without_cast_cache;
       const at::AutoGradMode recording(true);
       const std::uint64_t first_node = at::sequence_number::peek();
@@ -218,6 +222,7 @@ class Recomputation final : public torch::autograd::Node {
       place.push_back(i);
     }
     const HooksAside aside(wanted);
+    const NestedBackward nested;
     variable_list found = torch::autograd::Engine::get_default_engine().execute(
         roots, root_gradients, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/false,
         wanted);
@@ -228,6 +233,8 @@ class Recomputation final : public torch::autograd::Node {
   const std::size_t inputs_;
   std::optional<Memory> memory_;
   const ForwardState state_;
+  const std::shared_ptr<const SampleInfo>
+      samples_;  // of the forward pass; backward may run on another thread
   UnitState* const unit_;
 };
 

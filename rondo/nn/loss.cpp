@@ -25,31 +25,43 @@ std::string shape_or_none(const at::Tensor& tensor) {
   return tensor.defined() ? describe_shape(tensor) : std::string("no tensor");
 }
 
-using LossSum = at::Tensor (*)(const at::Tensor& output, const at::Tensor& target);
+// Converts elements of 16 bits to float32.
+at::Tensor in_float(const at::Tensor& tensor) {
+  return at::isReducedFloatingType(tensor.scalar_type()) ? tensor.to(at::kFloat) : tensor;
+}
 
-// Losses of elements, as their sum over all of them.
-const std::map<std::string, LossSum>& element_losses() {
-  static const std::map<std::string, LossSum> losses = {
+// Sums `losses(reduction)`. The sum of elements of 16 bits is of float32: a sum over many predictions would
+// lose digits, and overflow in float16.
+template <class Losses>
+at::Tensor sum_of_losses(const at::Tensor& output, const Losses& losses) {
+  if (!at::isReducedFloatingType(output.scalar_type())) return losses(at::Reduction::Sum);
+  return losses(at::Reduction::None).sum(at::kFloat);
+}
+
+using ElementLoss = at::Tensor (*)(const at::Tensor& output, const at::Tensor& target,
+                                   std::int64_t reduction);
+
+const std::map<std::string, ElementLoss>& element_losses() {
+  static const std::map<std::string, ElementLoss> losses = {
       {"bce_with_logits",
-       [](const at::Tensor& output, const at::Tensor& target) {
-         return at::binary_cross_entropy_with_logits(output, target, {}, {}, at::Reduction::Sum);
+       [](const at::Tensor& output, const at::Tensor& target, std::int64_t reduction) {
+         return at::binary_cross_entropy_with_logits(output, target, {}, {}, reduction);
        }},
-      {"l1", [](const at::Tensor& output,
-                const at::Tensor& target) { return at::l1_loss(output, target, at::Reduction::Sum); }},
-      {"mse", [](const at::Tensor& output,
-                 const at::Tensor& target) { return at::mse_loss(output, target, at::Reduction::Sum); }},
-      {"smooth_l1",
-       [](const at::Tensor& output, const at::Tensor& target) {
-         return at::smooth_l1_loss(output, target, at::Reduction::Sum);
-       }},
+      {"l1", [](const at::Tensor& output, const at::Tensor& target,
+                std::int64_t reduction) { return at::l1_loss(output, target, reduction); }},
+      {"mse", [](const at::Tensor& output, const at::Tensor& target,
+                 std::int64_t reduction) { return at::mse_loss(output, target, reduction); }},
+      {"smooth_l1", [](const at::Tensor& output, const at::Tensor& target,
+                       std::int64_t reduction) { return at::smooth_l1_loss(output, target, reduction); }},
   };
   return losses;
 }
 
 Loss nll(const at::Tensor& log_probabilities, const at::Tensor& target) {
-  const at::Tensor sum =
-      at::nll_loss(log_probabilities.reshape({target.numel(), log_probabilities.size(-1)}),
-                   target.reshape({target.numel()}), {}, at::Reduction::Sum, kIgnoredTarget);
+  const at::Tensor rows = log_probabilities.reshape({target.numel(), log_probabilities.size(-1)});
+  const at::Tensor sum = sum_of_losses(rows, [&](std::int64_t reduction) {
+    return at::nll_loss(rows, target.reshape({target.numel()}), {}, reduction, kIgnoredTarget);
+  });
   return loss_of_sum(sum, count_predictions(target));
 }
 
@@ -67,9 +79,10 @@ std::int64_t count_predictions(const at::Tensor& target) {
 
 Loss cross_entropy(const at::Tensor& logits, const at::Tensor& target) {
   check_flat_classes("cross_entropy", logits, target);
-  const at::Tensor sum =
-      at::cross_entropy_loss(logits.reshape({target.numel(), logits.size(-1)}),
-                             target.reshape({target.numel()}), {}, at::Reduction::Sum, kIgnoredTarget);
+  const at::Tensor rows = logits.reshape({target.numel(), logits.size(-1)});
+  const at::Tensor sum = sum_of_losses(rows, [&](std::int64_t reduction) {
+    return at::cross_entropy_loss(rows, target.reshape({target.numel()}), {}, reduction, kIgnoredTarget);
+  });
   return loss_of_sum(sum, count_predictions(target));
 }
 
@@ -108,7 +121,7 @@ Loss LossFunction::compute(const Tensors& outputs, const Tensors& targets, std::
       loss.mean = outputs.front().sum() * 0;
       for (std::size_t i = 1; i < outputs.size(); ++i) loss.mean = loss.mean + outputs[i].sum() * 0;
     }
-    if (loss.mean.defined()) loss.sum = loss.mean.detach() * static_cast<double>(samples);
+    if (loss.mean.defined()) loss.sum = in_float(loss.mean.detach()) * static_cast<double>(samples);
   }
   if (!loss.mean.defined() || loss.mean.numel() != 1) {
     throw UsageError(str("the loss function returned ", shape_or_none(loss.mean),
@@ -151,9 +164,12 @@ LossFunction LossFunction::of_divided_classes(const Group& group) const {
 
 LossFunction make_loss(const std::string& name) {
   if (const auto found = element_losses().find(name); found != element_losses().end()) {
-    LossFunction loss = [name, sum = found->second](const at::Tensor& output, const at::Tensor& target) {
+    LossFunction loss = [name, losses = found->second](const at::Tensor& output, const at::Tensor& target) {
       check_same_sizes(name, output, target);
-      return loss_of_sum(sum(output, target.to(output.scalar_type())), target.numel());
+      const at::Tensor same_type = target.to(output.scalar_type());
+      const at::Tensor sum =
+          sum_of_losses(output, [&](std::int64_t reduction) { return losses(output, same_type, reduction); });
+      return loss_of_sum(sum, target.numel());
     };
     loss.is_of_elements_ = true;
     return loss;

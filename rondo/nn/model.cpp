@@ -125,7 +125,12 @@ Model as_model(const torch::jit::Module& module) {
   return model;
 }
 
+void detail::require_module(const torch::nn::Module* module) {
+  if (module == nullptr) throw UsageError("the model's module is null");
+}
+
 ModelFactory only(Model model) {
+  detail::require_module(model.module.get());
   return [held = std::make_shared<Model>(std::move(model))] {
     if (!held->module) {
       throw UsageError(

@@ -118,9 +118,16 @@ struct Model {
 // differ.
 using ModelFactory = std::function<Model()>;
 
-// Any module with a forward of one to six tensors (its shared pointer), known by its class's name.
+namespace detail {
+// Throws UsageError for null.
+void require_module(const torch::nn::Module* module);
+}  // namespace detail
+
+// Any module with a forward of one to six tensors (its shared pointer), known by its class's name. Throws
+// UsageError for null.
 template <std::derived_from<torch::nn::Module> Module>
 Model as_model(std::shared_ptr<Module> module) {
+  detail::require_module(module.get());
   Model model;
   model.name = module->name();
   model.config = nlohmann::json::object();

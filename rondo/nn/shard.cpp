@@ -57,7 +57,11 @@ std::int64_t Box::elements() const { return product(sizes); }
 std::int64_t Shard::elements() const { return within ? within->size() : blocks * product(sizes); }
 
 std::vector<std::int64_t> Shard::local_sizes() const {
-  if (within) return {within->size()};
+  if (within) {
+    std::vector<std::int64_t> flat(std::max<std::size_t>(1, global_sizes.size()), 1);
+    flat.front() = within->size();
+    return flat;
+  }
   std::vector<std::int64_t> result = sizes;
   if (blocks > 1) result.front() *= blocks;
   return result;
@@ -115,7 +119,8 @@ std::string fault_of(const Shard& shard) {
                        shard.within->end > shard.blocks * product(shard.sizes)))
     return str("'", shard.name, "', ", describe_address(shard), ", is not inside its box");
   if (!shard.local.defined()) return {};
-  if (shard.local.sizes().vec() == shard.local_sizes()) return {};
+  const bool is_flat = shard.within && shard.local.dim() == 1 && shard.local.numel() == shard.within->size();
+  if (is_flat || shard.local.sizes().vec() == shard.local_sizes()) return {};
   return str("'", shard.name, "', ", describe_address(shard), ", has a local tensor of shape [",
              join(shard.local.sizes(), ", "), "]");
 }
@@ -224,7 +229,9 @@ at::Tensor cut(const at::Tensor& full, const Shard& address) {
   }
   at::Tensor part = parts.size() == 1 ? parts.front() : at::cat(parts);
   if (!address.within) return part;
-  return part.reshape({-1}).narrow(0, address.within->begin, address.within->size());
+  return part.reshape({-1})
+      .narrow(0, address.within->begin, address.within->size())
+      .view(address.local_sizes());
 }
 
 }  // namespace rondo

@@ -35,14 +35,16 @@ struct Shard {
   std::vector<std::int64_t> offsets = {};       // of the box in the full tensor
   std::vector<std::int64_t> sizes = {};         // of the box
   std::optional<FlatRange> within = {};         // all of the box where it is empty
-  at::Tensor local = {};  // the elements: of local_sizes(), or flat with `within`. Undefined: an address only
-  int replica = 0;        // number of this copy among all processes that hold the same elements
+  at::Tensor local =
+      {};           // the elements, of local_sizes(); with `within` flat ones do too. Undefined: an address
+  int replica = 0;  // number of this copy among all processes that hold the same elements
   // The first dimension is so many equal blocks (3: query, key and value of one projection): the address is
   // the box of each, with `offsets` in a block, and `local` has them one after the other.
   std::int64_t blocks = 1;
 
-  std::int64_t elements() const;                  // that `local` has
-  std::vector<std::int64_t> local_sizes() const;  // shape of `local`
+  std::int64_t elements() const;  // that `local` has
+  // The shape of `local`. With `within` n elements are [n, 1, ...], of as many dimensions as the tensor.
+  std::vector<std::int64_t> local_sizes() const;
 };
 
 // All of a tensor.

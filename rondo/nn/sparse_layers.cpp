@@ -2,16 +2,17 @@
 
 #include <torch/nn/modules/embedding.h>
 
+#include "rondo/nn/modules_of.h"
+
 namespace rondo {
 
 std::vector<SparseLayer> sparse_layers(const torch::nn::Module& module) {
   std::vector<SparseLayer> layers;
-  for (const auto& layer : module.named_modules()) {
-    const auto* embedding = layer.value()->as<torch::nn::EmbeddingImpl>();
-    const auto* bag = layer.value()->as<torch::nn::EmbeddingBagImpl>();
-    if (embedding != nullptr && embedding->options.sparse())
-      layers.push_back({layer.key(), embedding->weight});
-    if (bag != nullptr && bag->options.sparse()) layers.push_back({layer.key(), bag->weight});
+  for (const auto& [name, layer] : modules_of(module)) {
+    const auto* embedding = layer->as<torch::nn::EmbeddingImpl>();
+    const auto* bag = layer->as<torch::nn::EmbeddingBagImpl>();
+    if (embedding != nullptr && embedding->options.sparse()) layers.push_back({name, embedding->weight});
+    if (bag != nullptr && bag->options.sparse()) layers.push_back({name, bag->weight});
   }
   return layers;
 }

@@ -1,11 +1,13 @@
 #include "rondo/nn/step_figures.h"
 
+#include "rondo/nn/modules_of.h"
+
 namespace rondo {
 
 std::vector<CountsFigures*> counting_modules(const torch::nn::Module& model) {
   std::vector<CountsFigures*> found;
-  for (const auto& module : model.modules()) {
-    if (auto* const counts = dynamic_cast<CountsFigures*>(module.get())) found.push_back(counts);
+  for (const auto& [name, module] : modules_of(model)) {
+    if (auto* const counts = dynamic_cast<CountsFigures*>(module)) found.push_back(counts);
   }
   return found;
 }

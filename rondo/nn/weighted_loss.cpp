@@ -82,6 +82,8 @@ LossFunction weighted_loss(const std::string& name, const LossWeights& weights) 
     }
     if (!has_classes) target = target.to(output.scalar_type());
     at::Tensor of_samples = losses(output, target, class_weights);
+    // A mean of 16 bits would lose digits of the loss.
+    if (at::isReducedFloatingType(of_samples.scalar_type())) of_samples = of_samples.to(at::kFloat);
     if (of_samples.dim() > 1) of_samples = of_samples.flatten(1).mean(1);
     if (weights.samples) {
       const at::Tensor& own = targets[1];

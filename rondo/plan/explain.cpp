@@ -11,6 +11,9 @@
 namespace rondo::plan {
 namespace {
 
+// Differences of a simulated step below this are rounding.
+constexpr double kNoticeable_s = 1e-6;
+
 std::string milliseconds_text(double seconds) {
   char text[32];
   std::snprintf(text, sizeof text, "%.3g ms", seconds * 1e3);
@@ -39,7 +42,8 @@ std::string reason(const cost::StepModel& model, const PlanResult& answer, int u
       continue;
     }
     const simulate::StepResult free = best_list_schedule(model, choices, UINT64_MAX).result;
-    if (free.step_s < answer.result.step_s && (best == nullptr || free.peak_bytes < best_result.peak_bytes)) {
+    if (answer.result.step_s - free.step_s > kNoticeable_s &&
+        (best == nullptr || free.peak_bytes < best_result.peak_bytes)) {
       best = &c;
       best_result = free;
     }
@@ -54,7 +58,7 @@ std::string reason(const cost::StepModel& model, const PlanResult& answer, int u
   if (slower != nullptr) {
     const double lost = nearest - answer.result.step_s;
     text += str(text.empty() ? "" : "; ", describe(slower->choice),
-                lost > 1e-6 ? str(" fits and costs ", milliseconds_text(lost), " more")
+                lost > kNoticeable_s ? str(" fits and costs ", milliseconds_text(lost), " more")
                             : std::string(" would do as well"));
   }
   return text.empty() ? "no other choice fits" : text;

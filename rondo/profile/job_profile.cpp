@@ -137,6 +137,7 @@ cost::Profile profile_job(const Context& context, Model model, const Batch& batc
   double spread = 0;
   for (int measured = 0; measured < kMostMeasurements; ++measured) {
     barrier(context.world());
+    options.on_stage(measured == 0 ? "units" : str("units, measurement ", measured + 1));
     profiler.measure();
     spread = over_ranks(profiler.spread(), context.world(), ReduceOp::MAX);
     if (spread <= cost::kSteadySpread) break;
@@ -149,15 +150,19 @@ cost::Profile profile_job(const Context& context, Model model, const Batch& batc
   fit_to_passes(profile, profiler.passes(), context.world());
   if (options.make_model) {
     barrier(context.world());
+    options.on_stage("layers");
     profile.layers =
         profile_layers(options.make_model, batch, options.model.loss, profile.units, options.layers);
     agree_on_layers(profile, context.world());
     fit_to_units(profile);
   }
+  options.on_stage("link");
   profile.link = profile_link(context, options.link, [&] { profiler.pass(); });
   if (profile.link.parameters_in_place) profile.base_bytes += bucket_bytes;
-  if (travels_in_background(context))
+  if (travels_in_background(context)) {
+    options.on_stage("steps");
     profile.overhead_s = overhead_of(context, profile, profiler, batch, options);
+  }
   return profile;
 }
 

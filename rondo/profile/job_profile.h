@@ -1,5 +1,8 @@
 #pragma once
 
+#include <functional>
+#include <string>
+
 #include "rondo/profile/layer_profile.h"
 #include "rondo/profile/link_profile.h"
 #include "rondo/profile/model_profile.h"
@@ -12,6 +15,8 @@ struct JobProfileOptions {
   int steps = 12;                // of real training, between hosts, for what a step takes besides its units
   ModelFactory make_model = {};  // the model once more, for Profile::layers; not given: they are not measured
   LayerProfileOptions layers = {};
+  // Called on every rank as each stage begins, with its name: "units", "layers", "link", "steps".
+  std::function<void(const std::string& stage)> on_stage = [](const std::string&) {};
 };
 
 // Measures a model on one batch and the link, on all ranks of a job at once, as they compute in training: the

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "rondo/base/error.h"
+#include "rondo/base/machine.h"
 #include "rondo/base/text.h"
 #include "rondo/server/local_link.h"
 #include "rondo/server/remote_link.h"
@@ -47,7 +48,8 @@ Cluster::Cluster(const ClusterOptions& options, const control::JobSecret& secret
 Cluster::~Cluster() = default;
 
 void Cluster::meet(std::size_t server, const control::JobSecret& secret) {
-  const std::string who = str("worker ", options_.worker), whom = str("server ", server);
+  const std::string who = str("worker ", options_.worker, " on host ", host_name());
+  const std::string whom = str("server ", server, " at ", options_.addresses[server]);
   servers_.push_back(std::make_unique<Server>());
   Server& made = *servers_.back();
   made.asker = std::make_shared<Asker>(
@@ -59,6 +61,7 @@ void Cluster::meet(std::size_t server, const control::JobSecret& secret) {
       [&](control::MessageWriter& writer) {
         writer.number(static_cast<std::int64_t>(getpid()))
             .text(host_identity())
+            .text(host_name())
             .number(static_cast<std::uint32_t>(options_.worker == 0));
         write_options(writer, options_.server);
         write_variables(writer, theirs);

@@ -83,7 +83,7 @@ void LocalLink::wait_applied(std::uint64_t entries, const char* what, const Dead
 
 void LocalLink::pull(std::size_t v, std::span<float> to, const Deadline& deadline) {
   wait_applied(pushed_[v], "to apply a gradient", deadline);
-  memory_.read(v, 0, to.size(), to.data());
+  memory_.read(v, 0, to.size(), to.data(), deadline.later_by(kBlockTime));
 }
 
 void LocalLink::pull_rows(std::size_t v, std::span<const std::uint64_t> rows, float* to,
@@ -95,7 +95,7 @@ void LocalLink::pull_rows(std::size_t v, std::span<const std::uint64_t> rows, fl
       throw UsageError(
           str(who_, " asks ", whom_, " for row ", row, " of variable ", v, ", which has ", variable.rows));
     }
-    memory_.read(v, row * variable.row_elements, variable.row_elements, to);
+    memory_.read(v, row * variable.row_elements, variable.row_elements, to, deadline.later_by(kBlockTime));
     to += variable.row_elements;
   }
 }
@@ -251,7 +251,8 @@ void LocalLink::begin_step(std::uint64_t step, const Deadline& deadline) {
 }
 
 void LocalLink::end_step(std::uint64_t step, double weight, const Deadline& deadline) {
-  // With a step of its own that ends with nothing pushed the ring would fill.
+  // Steps that push nothing would fill the ring. Of this step no entry is waited for: a synchronous server
+  // applies none of them before the end that is added here.
   const std::uint64_t head = state().head.load();
   const std::uint64_t room = memory_.header().ring - memory_.variables() - 2;
   if (head > room) wait_applied(head - room, "to apply earlier steps", deadline);

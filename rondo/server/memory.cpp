@@ -3,21 +3,18 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <optional>
 #include <thread>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/base/time.h"
 #include "rondo/channel/waiting.h"
 
 namespace rondo::server {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x72646f2d70732d32ULL;  // of this layout
+constexpr std::uint64_t kMagic = 0x72646f2d70732d33ULL;  // of this layout
 constexpr std::size_t kPageBytes = 4096;
 constexpr int kSpins = 256;
-constexpr auto kServerReturns = std::chrono::minutes(2);
 constexpr std::uint64_t kMostElements = std::uint64_t{1} << 40;
 
 constexpr std::size_t rounded(std::size_t value, std::size_t step = kPageBytes) {
@@ -34,7 +31,9 @@ struct Places {
   }
 };
 
-std::uint64_t ring_of(std::size_t variables) { return std::bit_ceil(variables + 8); }
+// A synchronous worker pushes a gradient of each variable and the end of the step before anything is applied,
+// and end_step() leaves room for as many entries again.
+std::uint64_t ring_of(std::size_t variables) { return std::bit_ceil(2 * variables + 8); }
 
 struct Parts {
   std::size_t header, workers, rings, variables;
@@ -206,10 +205,10 @@ void ServerMemory::commit_area(std::size_t worker, std::size_t v, std::uint64_t 
   memory_->commit(values, std::max<std::size_t>(1, rows * state.row_elements * sizeof(float)), "a gradient");
 }
 
-void ServerMemory::read(std::size_t v, std::size_t first, std::size_t count, float* to) const {
+void ServerMemory::read(std::size_t v, std::size_t first, std::size_t count, float* to,
+                        const Deadline& deadline) const {
   std::atomic<std::uint32_t>& version = variable(v).version;
   const float* const from = values(v);
-  std::optional<Deadline> deadline;
   for (std::size_t done = 0; done < count;) {
     // Blocks begin where the server's begin.
     const std::size_t begin = first + done;
@@ -224,8 +223,7 @@ void ServerMemory::read(std::size_t v, std::size_t first, std::size_t count, flo
       relax_processor();
       if (tries < kSpins) continue;
       // The server was killed within a block; the next one finishes it.
-      if (!deadline) deadline = Deadline::after(kServerReturns);
-      if (deadline->passed())
+      if (deadline.passed())
         throw PeerLostError(str("a block of variable ", v, " stays half written: its server is gone"), {});
       std::this_thread::yield();
     }

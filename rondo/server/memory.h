@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "rondo/base/time.h"
 #include "rondo/channel/shared_memory.h"
 #include "rondo/server/optimizer.h"
 
@@ -19,6 +20,8 @@ namespace rondo::server {
 inline constexpr int kMostWorkers = 64;
 // Elements that are updated, and read, as a whole: 64 KiB.
 inline constexpr std::size_t kBlockElements = 16384;
+// Longest time that a server which lives takes to write them.
+inline constexpr auto kBlockTime = std::chrono::seconds(10);
 // Rows that a sparse variable remembers as changed.
 inline constexpr std::size_t kChangedRows = 65536;
 
@@ -169,8 +172,10 @@ class ServerMemory {
   std::uint64_t* changed(std::size_t v) const { return at<std::uint64_t>(variable(v).changed); }
   float* record(int part) const { return at<float>(header().record[part]); }
 
-  // Copies `count` elements from `first` on, each block as it was at one moment.
-  void read(std::size_t variable, std::size_t first, std::size_t count, float* to) const;
+  // Copies `count` elements from `first` on, each block as it was at one moment. Throws PeerLostError when a
+  // block that a server was writing stays unfinished until the deadline.
+  void read(std::size_t variable, std::size_t first, std::size_t count, float* to,
+            const Deadline& deadline) const;
 
   WorkerPhase phase(std::size_t w) const { return static_cast<WorkerPhase>(worker(w).phase.load()); }
   const std::shared_ptr<SharedMemory>& memory() const { return memory_; }

@@ -49,7 +49,7 @@ void serve_remote(LocalLink& link, control::MessageReader& reader, const Request
       reader.end();
       if (!link.takes_push(v)) throw TimeoutError("a push is being applied", {});
       std::vector<float> values(count);
-      memory.read(v, first, count, values.data());
+      memory.read(v, first, count, values.data(), Deadline::after(kBlockTime));
       done();
       reply.bytes(std::as_bytes(std::span(values)));
       return;

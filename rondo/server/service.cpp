@@ -14,8 +14,10 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
+#include "rondo/base/machine.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/peer_watch.h"
+#include "rondo/env/ended_workers.h"
 #include "rondo/server/local_link.h"
 #include "rondo/server/protocol.h"
 #include "rondo/server/remote_requests.h"
@@ -26,6 +28,7 @@ namespace {
 
 constexpr auto kLook = std::chrono::milliseconds(50);  // between looks at who is still there
 constexpr auto kSleep = std::chrono::milliseconds(20);
+constexpr auto kAbsent = static_cast<std::uint32_t>(WorkerPhase::absent);
 
 // What the control thread knows of a worker.
 struct Peer {
@@ -34,17 +37,23 @@ struct Peer {
   TimePoint heard{};                 // the last request
   std::uint64_t answered = 0;        // number of the last request, and its answer
   std::string answer;
+  std::string name;  // with its host, once it has said hello to this process
 };
 
 }  // namespace
 
 struct Service::State {
   State(const ServiceOptions& given, const control::JobSecret& secret)
-      : options(given), listener(given.address, secret), name(str("server ", given.index)) {}
+      : options(given),
+        listener(given.address, secret),
+        name(str("server ", given.index, " on host ", host_name())),
+        ended_workers(given.ended_workers) {}
 
   ServiceOptions options;
   control::Listener listener;
   std::string name;
+  env::EndedWorkers ended_workers;
+  Deadline absence = Deadline::never();  // for workers that have not come
   std::optional<ServerMemory> memory;
   std::mutex applying;  // held while something is applied
   std::atomic<bool> applying_is_wanted = false;
@@ -60,6 +69,8 @@ struct Service::State {
   void serve(control::MessageReader& reader, const RequestHead& head, control::MessageWriter& reply);
   void hello(control::MessageReader& reader, const RequestHead& head, control::MessageWriter& reply);
   void look_for_losses();
+  void look_for_absent(std::size_t worker);
+  bool ended_before_it_came(std::size_t worker) const;
   std::unique_lock<std::mutex> stop_applying();
   void settle(std::size_t worker, WorkerPhase phase);
   std::uint64_t waiting_steps(std::size_t worker) const;
@@ -69,6 +80,9 @@ struct Service::State {
   bool is_there(std::size_t worker) const {
     const WorkerPhase phase = memory->phase(worker);
     return phase == WorkerPhase::live || phase == WorkerPhase::resting;
+  }
+  std::string name_of(std::size_t worker) const {
+    return peers[worker].name.empty() ? str("worker ", worker) : peers[worker].name;
   }
   bool all_are_done() const;
 };
@@ -117,6 +131,7 @@ void Service::State::create(const std::vector<VariableSpec>& variables, const Se
 
 void Service::State::begin() {
   updater = std::make_unique<Updater>(*memory);
+  absence = Deadline::after(options.absence);
   // Who was there before a restart does not say hello again.
   for (std::size_t worker = 0; worker < memory->workers(); ++worker) {
     peers[worker].heard = Clock::now();
@@ -149,11 +164,12 @@ void Service::State::hello(control::MessageReader& reader, const RequestHead& he
                            control::MessageWriter& reply) {
   const auto pid = reader.number<std::int64_t>("process");
   const std::string host(reader.text("host", 256));
+  const std::string host_called(reader.text("host name", 256));
   const bool creates = reader.number<std::uint32_t>("creates", 0, 1) != 0;
   const ServerOptions theirs = read_options(reader);
   const std::vector<VariableSpec> variables = read_variables(reader);
   reader.end();
-  const std::string who = str("worker ", head.worker);
+  const std::string who = str("worker ", head.worker, " on host ", host_called);
   if (head.worker >= theirs.workers)
     throw UsageError(str(who, " says that there are ", theirs.workers, " workers"));
   if (!memory) {
@@ -169,6 +185,7 @@ void Service::State::hello(control::MessageReader& reader, const RequestHead& he
         str(name, " and ", who, " have different models or settings: of ", name, " ", differs), {});
 
   Peer& peer = peers[head.worker];
+  peer.name = who;
   const WorkerPhase phase = memory->phase(head.worker);
   const bool was_there = is_there(head.worker);
   if (was_there) lose(head.worker);  // seen before its end was
@@ -177,7 +194,9 @@ void Service::State::hello(control::MessageReader& reader, const RequestHead& he
     discard_pushes(head.worker);
   }
   WorkerState& worker = memory->worker(head.worker);
-  if (was_there || phase == WorkerPhase::lost) {
+  if (!was_there && phase == WorkerPhase::lost && worker.phase_before.load() == kAbsent) {
+    log::warning(name, ": ", who, " has come after all");
+  } else if (was_there || phase == WorkerPhase::lost) {
     ++worker.returns;
     log::warning(name, ": ", who, " is back, after ", worker.clock.load(), " steps");
   }
@@ -220,7 +239,7 @@ void Service::State::serve(control::MessageReader& reader, const RequestHead& he
     default:
       // After a restart of this server a worker of another host is still live, but its proxy is gone.
       if (!peer.proxy)
-        peer.proxy = std::make_unique<LocalLink>(*memory, head.worker, str("worker ", head.worker), name);
+        peer.proxy = std::make_unique<LocalLink>(*memory, head.worker, name_of(head.worker), name);
       serve_remote(*peer.proxy, reader, head, reply);
   }
 }
@@ -321,22 +340,39 @@ void Service::State::take_back(std::size_t worker) {
   state.lost_steps -= steps;
   state.begun += steps;
   state.phase.store(state.phase_before.load());
-  log::warning(name, ": worker ", worker, " is heard again, after ", state.clock.load(), " steps");
+  log::warning(name, ": ", name_of(worker), " is heard again, after ", state.clock.load(), " steps");
 }
 
 void Service::State::look_for_losses() {
   if (!memory) return;
   for (std::size_t worker = 0; worker < memory->workers(); ++worker) {
+    if (memory->phase(worker) == WorkerPhase::absent) look_for_absent(worker);
     if (!is_there(worker)) continue;
     Peer& peer = peers[worker];
     const bool ended = peer.watch != nullptr && !peer.watch->ended().empty();
     const bool silent = peer.watch == nullptr && Clock::now() - peer.heard > options.silence;
     if (!ended && !silent) continue;
     lose(worker);
-    log::warning(name, ": worker ", worker, ended ? "'s process has ended" : " says nothing any more",
+    log::warning(name, ": ", name_of(worker), ended ? "'s process has ended" : " says nothing any more",
                  " after ", memory->worker(worker).clock.load(), " steps; ",
                  memory->worker(worker).lost_steps.load(), " of its steps are lost, the others go on");
   }
+}
+
+// One that never says hello would be waited for by the others, in a synchronous step and at the end.
+void Service::State::look_for_absent(std::size_t worker) {
+  const bool ended = ended_before_it_came(worker);
+  if (!ended && !absence.passed()) return;
+  lose(worker);
+  log::warning(name, ": worker ", worker,
+               ended ? " has ended before it came" : str(" has not come within ", to_string(options.absence)),
+               "; the others go on");
+}
+
+// A worker that is a group cannot come once one of its processes has ended.
+bool Service::State::ended_before_it_came(std::size_t worker) const {
+  const std::size_t processes = std::max<std::size_t>(1, options.worker_processes / memory->workers());
+  return ended_workers.any_of(worker * processes, processes);
 }
 
 bool Service::State::all_are_done() const {

@@ -20,11 +20,17 @@ struct ServiceOptions {
   std::string memory = {};              // see kMemoryVariable; empty: memory that ends with this process
   // A worker of another host that says nothing for so long counts as lost.
   Duration silence = std::chrono::minutes(1);
+  // A worker that has not come so long after the chief did counts as lost until it comes.
+  Duration absence = std::chrono::minutes(5);
+  // See env::kEndedWorkersVariable; empty: no launcher tells which processes have ended.
+  std::string ended_workers = {};
+  // Processes of role worker, of which each worker has as many; 0: one each.
+  std::size_t worker_processes = 0;
 };
 
-// A parameter server: answers workers, applies what they push, notices which of them are gone. The chief
-// (worker 0) lays out the variables and fills them; the others find them. With memory that was laid out
-// before, it goes on from there.
+// A parameter server: answers workers, applies what they push, notices which of them are gone, also of those
+// that ended before they came. The chief (worker 0) lays out the variables and fills them; the others find
+// them. With memory that was laid out before, it goes on from there.
 class Service {
  public:
   // Listens. Throws CommunicationError or DataError.

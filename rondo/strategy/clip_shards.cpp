@@ -7,6 +7,7 @@
 #include "rondo/backend/collectives.h"
 #include "rondo/nn/gradient_values.h"
 #include "rondo/nn/model_tensors.h"
+#include "rondo/nn/optimizers/squared_norm.h"
 #include "rondo/strategy/sharded_state.h"
 
 namespace rondo {
@@ -19,8 +20,7 @@ double clip_shards(const std::vector<Shard>& shards, const Group& group, double 
     const at::Tensor& gradient = shard.local.grad();
     if (!gradient.defined() || gradient.numel() == 0) continue;
     gradients.push_back(gradient);
-    if (shard.replica == 0)
-      squares += at::linalg_vector_norm(gradient, 2, {}, false, at::kDouble).square().cpu();
+    if (shard.replica == 0) squares += squared_norm(gradient);
   }
   squares = squares.to(group.traits().control_device());
   all_reduce(squares, group);

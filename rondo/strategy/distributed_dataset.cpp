@@ -32,6 +32,7 @@ InputContext context_of(const Strategy& strategy) {
 // What of `data` a pipeline reads.
 PipelineInput input_of(const InputContext& context, std::shared_ptr<const Dataset> data,
                        const DistributeOptions& options, AutoShard shard) {
+  if (data == nullptr) throw UsageError("distribute: the data set is null");
   const InputDivision division = divide_input(*data, shard, context.num_input_pipelines);
   auto sampler = std::make_shared<TrainingSampler>(
       data->size(), TrainingSampler::Options{.index = division.readers == 1 ? 0 : context.input_pipeline_id,
@@ -67,6 +68,7 @@ std::int64_t InputContext::get_per_replica_batch_size(std::int64_t global_batch_
 
 DistributedDataset::DistributedDataset(Strategy& strategy, PipelineInput input)
     : replicas_(strategy.input_shard().replicas), data_(std::move(input.data)) {
+  if (data_ == nullptr) throw UsageError("distribute: the data set is null");
   std::shared_ptr<Sampler> sampler = std::move(input.sampler);
   if (!sampler) {
     sampler = std::make_shared<TrainingSampler>(data_->size(), TrainingSampler::Options{.shuffle = false});
@@ -104,6 +106,7 @@ std::unique_ptr<DistributedDataset> Strategy::distribute(std::shared_ptr<const D
 
 std::unique_ptr<DistributedDataset> Strategy::distribute(const DatasetFiles& files,
                                                          const DistributeOptions& options) {
+  if (!files.open) throw UsageError("distribute: DatasetFiles::open is empty");
   const InputContext context = context_of(*this);
   const auto pipelines = static_cast<std::size_t>(context.num_input_pipelines);
   const bool enough = files.files.size() >= pipelines;
@@ -125,6 +128,7 @@ std::unique_ptr<DistributedDataset> Strategy::distribute(const DatasetFiles& fil
 
 std::unique_ptr<DistributedDataset> Strategy::distribute(
     const std::function<PipelineInput(const InputContext&)>& input) {
+  if (!input) throw UsageError("distribute: there is no function that gives a pipeline its input");
   return std::make_unique<DistributedDataset>(*this, input(context_of(*this)));
 }
 

@@ -11,9 +11,12 @@ class LocalModel final : public PreparedModel {
   explicit LocalModel(std::shared_ptr<torch::nn::Module> module) : module_(std::move(module)) {}
   torch::nn::Module& module() override { return *module_; }
   ModelParts& parts() override { return parts_; }
-  void begin_step(const LocalBatch&) override {}
-  void finish_backward() override {}
+  void begin_step(const LocalBatch& batch) override { begin_pass(batch, module_.get()); }
+  void finish_backward() override { end_pass(); }
   CommunicationTimes communication_times() const override { return {}; }
+
+ protected:
+  bool optimizes_whole_model() override { return true; }
 
  private:
   std::shared_ptr<torch::nn::Module> module_;

@@ -2,9 +2,6 @@
 
 #include <torch/types.h>
 
-#include <set>
-#include <string>
-
 namespace rondo {
 namespace {
 
@@ -19,10 +16,14 @@ std::set<std::string> names_of_parameters(ModelParts& parts) {
 NamedTensors saved_tensors(PreparedModel& prepared, const torch::nn::Module& model) {
   std::set<std::string> names = names_of_parameters(prepared.parts());
   for (const ModelTensor& buffer : prepared.parts().buffers()) names.insert(buffer.name);
+  return tensors_named(model, names);
+}
+
+NamedTensors tensors_named(const torch::nn::Module& model, const std::set<std::string>& kept) {
   NamedTensors tensors = named_tensors(model);
-  const auto further = shared_names(tensors, [&](const std::string& name) { return names.contains(name); });
+  const auto further = shared_names(tensors, [&](const std::string& name) { return kept.contains(name); });
   std::erase_if(tensors, [&](const NamedTensor& entry) {
-    return !names.contains(entry.name) && !further.contains(entry.name);
+    return !kept.contains(entry.name) && !further.contains(entry.name);
   });
   return tensors;
 }

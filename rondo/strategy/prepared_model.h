@@ -4,13 +4,16 @@
 #include <torch/optim/optimizer.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "rondo/base/time.h"
 #include "rondo/data/dataset.h"
 #include "rondo/format/trace_span.h"
+#include "rondo/nn/frozen_parameters.h"
 #include "rondo/nn/loss.h"
 #include "rondo/strategy/model_parts.h"
 #include "rondo/strategy/step_totals.h"
@@ -26,6 +29,10 @@ struct LocalBatch {
   std::int64_t samples = 1;
   // False for all but the last micro-batch of an accumulation window: gradients stay local (DDP's no_sync).
   bool synchronise = true;
+  // The parameters get no gradients in this pass, and what earlier passes left in `.grad` stays: for a model
+  // that others learn through, such as a GAN's discriminator while the generator learns. Gradients still pass
+  // through it to its inputs. Such a pass never synchronises.
+  bool discard_gradients = false;
   // Someone looks at the gradients between the backward pass and the optimizer's step: clipping, a gradient
   // scaler, a user's own loop. False lets a strategy combine gradients later than finish_backward(), under
   // the next forward pass, and leave the optimizer's work until then.
@@ -59,8 +66,12 @@ class PreparedModel {
   // Between the forward and the backward pass of a step that synchronises: what this rank adds to totals().
   // It travels with what ranks tell each other of their gradients. On all ranks or none; does not wait.
   virtual void announce(const StepTotals& mine) { totals_ = mine; }
-  // After finish_backward() of a step with announce(): the sums over all ranks. Collective.
-  virtual StepTotals totals() { return totals_; }
+  // After finish_backward() of a step with announce(): the sums over all ranks. Collective. By itself one
+  // small all-reduce over the group of combine_totals_over(), or of parts().
+  virtual StepTotals totals();
+  // The ranks whose totals are added up where the model does not do so itself. Strategy::replicas() in a
+  // Training.
+  void combine_totals_over(const Group& group) { totals_group_ = group; }
   // Blocks until gradients are combined over all replicas (unless the step does not synchronise).
   // Throws CommunicationError naming the ranks that are missing.
   virtual void finish_backward() = 0;
@@ -69,6 +80,12 @@ class PreparedModel {
   virtual double clip_gradients(double max_norm);
   // The optimizer's step; some strategies do part of it later. `optimizer` was made of module().
   virtual void step(torch::optim::Optimizer& optimizer) { optimizer.step(); }
+  // As optimizer.step(closure), for an optimizer that evaluates the loss itself, such as LBFGS. `closure` is
+  // the step up to finish_backward(), from optimizer.zero_grad() on, and returns this rank's mean loss. The
+  // optimizer is given the mean over the samples of all replicas, and so is the caller: of the last
+  // evaluation for LBFGS, otherwise of the only one. Collective. Throws UsageError for an optimizer that
+  // looks at the whole model at once where a rank optimises parts of it.
+  at::Tensor step(torch::optim::Optimizer& optimizer, const std::function<at::Tensor()>& closure);
   // Between what module() has on the ranks and the whole model: for evaluation, saving and loading.
   virtual ModelParts& parts() = 0;
   void unshard() { parts().unshard(); }  // as ModelParts has it; collective
@@ -101,8 +118,22 @@ class PreparedModel {
   // Empty when nothing was communicated. Only called for the few steps that are traced.
   virtual std::vector<TraceSpan> communication_spans() const { return {}; }
 
+ protected:
+  // For begin_step(), before anything else: ends what the pass before has frozen, freezes the parameters of
+  // `model` for one that discards gradients (null: a prepared model inside this one does), and returns
+  // `batch` with all that follows from that.
+  LocalBatch begin_pass(const LocalBatch& batch, const torch::nn::Module* model);
+  // For finish_backward().
+  void end_pass() { frozen_.reset(); }
+  // Whether an optimizer on this rank may look at the whole model and evaluate it as often as it likes.
+  virtual bool optimizes_whole_model() { return false; }
+
  private:
-  StepTotals totals_;  // of one rank alone
+  StepTotals totals_;   // of this rank
+  Group totals_group_;  // empty until combine_totals_over()
+  std::optional<FrozenParameters> frozen_;
+  std::int64_t samples_ = 1;        // of the pass
+  bool evaluates_closure_ = false;  // step() runs it
 };
 
 }  // namespace rondo

@@ -1,5 +1,7 @@
 #include "rondo/strategy/step_calls.h"
 
+#include <utility>
+
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 
@@ -32,12 +34,19 @@ void StepCalls::begin_step(const LocalBatch& batch, bool has_gradients) {
         "begin_step() was called before step() of the step before. Call prepared->step(optimizer) after "
         "finish_backward(), not optimizer.step(); to skip a step, set LocalBatch::gradients_are_read");
   }
+  discards_ = batch.discard_gradients;
+  if (discards_) {
+    // A pass before, without finish_backward(), is over: one that synchronises had no gradients.
+    if (stage_ == Stage::pass) stage_ = synchronises_ ? Stage::idle : Stage::window;
+    return;
+  }
   stage_ = Stage::pass;
   synchronises_ = batch.synchronise;
   gradients_are_read_ = batch.gradients_are_read;
 }
 
 void StepCalls::finish_backward() {
+  if (std::exchange(discards_, false)) return;
   if (stage_ != Stage::pass) {
     throw UsageError(
         "finish_backward() was called without begin_step(): call begin_step() before the forward pass, and "

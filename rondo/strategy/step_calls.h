@@ -8,7 +8,8 @@ namespace rondo {
 // order; the message names the call that is missing. Communicates nothing. One thread.
 class StepCalls {
  public:
-  // `has_gradients`: a backward pass has run since the last begin_step().
+  // `has_gradients`: a backward pass has run since the last begin_step(). A pass that discards gradients may
+  // come between any two calls of a step, and changes nothing for those that follow.
   void begin_step(const LocalBatch& batch, bool has_gradients);
   void finish_backward();
   void clip_gradients() const;
@@ -17,6 +18,8 @@ class StepCalls {
 
   // Whether finish_backward() has combined gradients that no step() has used.
   bool gradients_wait() const { return stage_ == Stage::gradients; }
+  // Whether a step() has used them, and no pass that gives others has begun since.
+  bool has_stepped() const { return stage_ == Stage::stepped; }
 
  private:
   enum class Stage {
@@ -29,6 +32,7 @@ class StepCalls {
 
   Stage stage_ = Stage::idle;
   bool synchronises_ = true;        // the pass
+  bool discards_ = false;           // the pass since the last begin_step()
   bool gradients_are_read_ = true;  // LocalBatch's
 };
 

@@ -3,6 +3,7 @@
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
+#include "rondo/base/collective_call.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/nn/model_factory.h"
@@ -39,6 +40,7 @@ SynchronousTraining::SynchronousTraining(Strategy& strategy, const Recipe& recip
   if (recipe.on_model) recipe.on_model(model_);
   name_sample_dropouts(module);
   prepared_ = strategy_.prepare(model_.module);
+  prepared_->combine_totals_over(strategy_.replicas());
   model_.forward = [this,
                     forward = precision_.cast_around(std::move(model_.forward))](const Tensors& inputs) {
     Tensors cast;
@@ -87,6 +89,7 @@ Loss SynchronousTraining::loss_of(const Batch& batch) {
 }
 
 StepResult SynchronousTraining::train_step(std::span<const Batch> window, const StepSettings& settings) {
+  const CollectiveCallScope call(CollectiveCall::train_step);
   const auto phase = [&](StepPhase begins) {
     if (settings.on_phase) settings.on_phase(begins);
   };
@@ -104,9 +107,6 @@ StepResult SynchronousTraining::train_step(std::span<const Batch> window, const 
   for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
 
   StepResult result;
-  // Of a device that computes on its own the sum would have to be waited for before backward: there it
-  // travels after the step.
-  at::Tensor loss_on_device;
   for (const Batch& batch : batches) {
     const bool last = &batch == &batches.back();
     prepared_->begin_step(
@@ -128,12 +128,7 @@ StepResult SynchronousTraining::train_step(std::span<const Batch> window, const 
     phase(StepPhase::forward);
     const Loss loss = loss_of(batch);
     phase(StepPhase::backward);
-    if (loss.sum.is_cpu()) {
-      result.totals.loss += loss.sum.item<double>();
-    } else {
-      const at::Tensor sum = loss.sum.to(at::kDouble);
-      loss_on_device = loss_on_device.defined() ? loss_on_device + sum : sum;
-    }
+    result.totals.loss += loss.sum.item<double>();
     result.totals.predictions += loss.predictions;
     result.totals.samples += batch.samples;
     if (last) {
@@ -152,8 +147,6 @@ StepResult SynchronousTraining::train_step(std::span<const Batch> window, const 
   steps_ = std::max(steps_, settings.step) + 1;
   phase(StepPhase::end);
   result.totals = prepared_->totals();
-  if (loss_on_device.defined())
-    result.totals.loss = strategy_.reduce(ReduceOp::SUM, loss_on_device).item<double>();
   return result;
 }
 

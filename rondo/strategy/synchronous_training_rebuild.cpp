@@ -9,6 +9,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
+#include "rondo/nn/modules_of.h"
 #include "rondo/nn/sync_batch_norm.h"
 #include "rondo/strategy/own_parameters.h"
 #include "rondo/strategy/synchronous_training.h"
@@ -33,8 +34,8 @@ std::vector<Shard> kept_model(ShardedState state, ModelParts& parts) {
 // Normalisations over all ranks go on over those of the new world.
 void renew_groups(torch::nn::Module& model, const Context& context) {
   Group group;
-  for (const auto& module : model.modules()) {
-    auto* const norm = dynamic_cast<SyncBatchNormImpl*>(module.get());
+  for (const auto& [name, module] : modules_of(model)) {
+    auto* const norm = dynamic_cast<SyncBatchNormImpl*>(module);
     if (norm == nullptr) continue;
     if (!group.member()) group = context.new_group(context.world().ranks());
     norm->set_group(group);
@@ -142,6 +143,7 @@ void SynchronousTraining::prepare_anew(const Context& context) {
   precision_.set_group(context.world());
   renew_groups(*model_.module, context);
   prepared_ = strategy_.prepare(model_.module);
+  prepared_->combine_totals_over(strategy_.replicas());
   const std::string begins_anew = prepared_->restore_communication({});
   if (!begins_anew.empty() && context.rank() == 0) log::warning("in the new world ", begins_anew);
   if (factory_) compile(factory_, loss_);

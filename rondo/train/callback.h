@@ -12,6 +12,7 @@
 
 #include "rondo/nn/step_figures.h"
 #include "rondo/observe/step_times.h"
+#include "rondo/train/schedule_position.h"
 
 namespace rondo {
 
@@ -25,6 +26,8 @@ struct FitOutline {
   std::string unit = "samples";      // what throughput counts: "samples" or "tokens"
   // A request to stop interrupted the validation after first_step; it is the first thing that fit does.
   bool validation_due = false;
+  bool validates = false;          // FitOptions::validation is given
+  SchedulePosition schedule = {};  // along a learning-rate schedule
 };
 
 // One optimizer step. Losses and counts are over all ranks and the same on each; times are this rank's.
@@ -129,6 +132,7 @@ class Callback {
   virtual bool wants_gradient_norm(std::int64_t /*step*/) const { return false; }
 
   // What a resumed run must know, saved with every checkpoint under name(); null when there is nothing.
+  // Callbacks of one name are told apart by their order.
   virtual std::string name() const = 0;
   // Null when there is nothing.
   virtual nlohmann::json state() const { return nullptr; }

@@ -12,7 +12,10 @@
 #include <utility>
 
 #include "rondo/base/error.h"
+#include "rondo/base/log.h"
 #include "rondo/base/text.h"
+#include "rondo/env/ended_workers.h"
+#include "rondo/env/environment.h"
 #include "rondo/format/checkpoint_choice.h"
 #include "rondo/format/metrics.h"
 #include "rondo/format/run_lock.h"
@@ -32,6 +35,7 @@ fs::file_time_type process_start() {
   std::getline(status, line);
   // After the name in parentheses, field 2, which may have spaces.
   std::istringstream fields(line.substr(line.rfind(')') + 1));
+  fields.imbue(std::locale::classic());
   std::string skipped;
   for (int field = 3; field < 22; ++field) fields >> skipped;
   double ticks = 0;  // from the start of the machine to that of the process
@@ -46,7 +50,11 @@ fs::file_time_type process_start() {
 class TrainingWatch {
  public:
   TrainingWatch(fs::path run, Duration patience)
-      : run_(std::move(run)), deadline_(Deadline::after(patience)), begun_(process_start()) {}
+      : run_(std::move(run)),
+        patience_(patience),
+        deadline_(Deadline::after(patience)),
+        begun_(process_start()),
+        workers_(env::lookup(env::process_environment(), env::kEndedWorkersVariable).value_or("")) {}
 
   // `newest` may be of a training that began and ended between two looks.
   bool is_over(const std::optional<CheckpointEntry>& newest) {
@@ -56,15 +64,26 @@ class TrainingWatch {
     }
     std::error_code gone;
     if (seen_ || (newest && fs::last_write_time(newest->path, gone) > begun_)) return true;
-    if (!deadline_.passed()) return false;
+    if (workers_.all()) return true;
+    if (!deadline_.passed()) {
+      if (newest && !std::exchange(told_, true)) {
+        log::warning("nobody trains in ", run_.string(), " now; its newest checkpoint, of step ",
+                     newest->step, ", is evaluated, and for ", to_string(patience_), " a training may begin");
+      }
+      return false;
+    }
+    if (newest) return true;
     throw TimeoutError(str("the evaluator waited in vain for a training in ", run_.string()), {});
   }
 
  private:
   fs::path run_;
+  Duration patience_;
   Deadline deadline_;
   fs::file_time_type begun_;
+  env::EndedWorkers workers_;
   bool seen_ = false;
+  bool told_ = false;
 };
 
 // Nothing where somebody asked to stop before it was done.

@@ -29,9 +29,10 @@ struct CheckpointEvaluation {
 
 // What an evaluator does: evaluates each checkpoint of a run that is the newest one when it looks there, with
 // its figures as a row of RUN/metrics.evaluator.jsonl. It reads the run only. Returns when nobody holds the
-// run any more, or stop_requested says so, with the last checkpoint evaluated: one whose evaluation was
-// stopped leaves no row. `trainer` is of one process.
-// Throws TimeoutError when no training begins within `patience`, DataError for another model's checkpoint.
+// run any more, all workers of its launcher have ended, or stop_requested says so, with the last checkpoint
+// evaluated: one whose evaluation was stopped leaves no row. `trainer` is of one process. Of a run that was
+// trained before it returns when no training begins within `patience`; where there is no checkpoint either it
+// throws TimeoutError then. Throws DataError for another model's checkpoint.
 CheckpointEvaluation evaluate_checkpoints(Trainer& trainer, const Dataset& data,
                                           const EvaluateCheckpointsOptions& options);
 

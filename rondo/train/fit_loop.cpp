@@ -31,6 +31,15 @@ std::uint64_t seed_of_order(const FitOptions& options, const Strategy& strategy)
   return options.seed + kApart * static_cast<std::uint64_t>(strategy.input_shard().index);
 }
 
+// Of a checkpoint that says nothing of it: what its samples and its global batch make of a pass.
+ScheduleState schedule_of_earlier_version(const nlohmann::json& sampling, std::int64_t accumulate,
+                                          std::int64_t step) {
+  const std::int64_t batches = divide_rounding_up(sampling.at("samples").get<std::int64_t>(),
+                                                  sampling.at("global_batch").get<std::int64_t>());
+  return {.position = {.step = step, .done = static_cast<double>(step)},
+          .length = {.steps_per_pass = divide_rounding_up(batches, accumulate)}};
+}
+
 // Also when training ends by an exception.
 struct LeavesMemoryPhase {
   std::shared_ptr<MemoryObserver> memory;
@@ -83,6 +92,17 @@ FitLoop::FitLoop(Trainer& trainer, const std::shared_ptr<const Dataset>& data, c
   outline_.total_steps = last_step();
   outline_.unit = data_->info().unit;
   outline_.validation_due = options_.validation && trainer_.last_.validation_due;
+  outline_.validates = options_.validation != nullptr;
+  trainer_.schedule_ = continue_schedule(trainer_.schedule_,
+                                         {.epochs = options_.epochs,
+                                          .steps = options_.steps,
+                                          .steps_per_epoch = options_.steps_per_epoch,
+                                          .steps_per_pass = steps_per_pass(),
+                                          .last_step = outline_.total_steps},
+                                         position.step);
+  outline_.schedule = trainer_.schedule_->position;
+  if (options_.named_schedule && options_.named_schedule->total_steps == 0)
+    options_.named_schedule->total_steps = outline_.schedule.length;
 
   settings_.seed = options_.seed;
   std::vector<std::function<bool()>> requests;
@@ -118,6 +138,9 @@ void FitLoop::check_options() const {
   not_negative("initial epoch", options_.initial_epoch);
   not_negative("initial step", options_.initial_step);
   not_negative("validation batches", options_.validation_batches);
+  if (options_.schedule && options_.named_schedule)
+    throw UsageError("FitOptions has a schedule and a named_schedule; give one of them");
+  if (options_.named_schedule) make_schedule(*options_.named_schedule);
   if (options_.epochs) positive("epochs", *options_.epochs);
   if (options_.steps) positive("steps", *options_.steps);
   if (options_.batch_size * replicas() > data_->size()) {
@@ -156,6 +179,8 @@ void FitLoop::adopt_position() {
   if (division_.by_file) now["readers_by_file"] = division_.readers;
   nlohmann::json before = std::exchange(trainer_.sampling_, now);
   TrainingPosition& position = trainer_.position_;
+  if (!before.empty() && !trainer_.schedule_)
+    trainer_.schedule_ = schedule_of_earlier_version(before, options_.accumulate, position.step);
   if (before.empty() || (position.batch == 0 && parts_done(before, "the training").empty())) return;
   for (const char* what : {"samples", "seed", "shuffle", "sharding"}) {
     const nlohmann::json was =
@@ -199,6 +224,8 @@ FitResult FitLoop::run() {
   result_.validation = trainer_.last_.validation;
   last_elapsed_ = Clock::now();
   catch_up();
+  const bool has_ended = position.step >= outline_.total_steps && result_.end == FitEnd::finished;
+  if (has_ended || result_.end == FitEnd::early) say_that_nothing_is_left();
   if (position.step < outline_.total_steps && result_.end == FitEnd::finished)
     seek(position.epoch, position.batch);
   trainer_.paused_ = false;
@@ -250,6 +277,8 @@ void FitLoop::set_step() {
   moves_rate_ = moves_rate_ || factor != 1;
   if (options_.schedule) {
     settings_.learning_rate = factor * options_.schedule(step);
+  } else if (options_.named_schedule) {
+    settings_.learning_rate = factor * scheduled_rate(*options_.named_schedule, outline_.schedule.at(step));
   } else if (moves_rate_) {
     settings_.learning_rate = factor * trainer_.compiled_rate_;
   }
@@ -283,6 +312,21 @@ void FitLoop::catch_up() {
   } else if (trainer_.position_.step < outline_.total_steps && callbacks_want_to_stop()) {
     result_.end = FitEnd::early;
   }
+}
+
+void FitLoop::say_that_nothing_is_left() const {
+  if (trainer_.strategy_.context().rank() != 0) return;
+  const std::int64_t step = trainer_.position_.step;
+  if (result_.end == FitEnd::early) {
+    log::warning("nothing is trained: ", result_.ended_by, " asks to stop since step ", step,
+                 ", before the first step of this call");
+    return;
+  }
+  log::warning(
+      "nothing is left to train: the training has reached its end with step ", step, ", ",
+      trainer_.position_.epoch,
+      " epochs of the data. Numbers of epochs and steps count from the beginning of the training; ask "
+      "for more to go on");
 }
 
 bool FitLoop::callbacks_want_to_stop() {
@@ -386,7 +430,7 @@ void FitLoop::finish_step(const StepResult& step) {
   }
   if (!step.skipped && !std::isfinite(record.loss) && std::isfinite(result_.loss.value_or(0))) {
     log::warning("the loss of step ", record.step, " is ", record.loss,
-                 "; a lower learning rate or --clip-norm may help");
+                 "; a lower learning rate or clipping (clip_norm, --clip-norm) may help");
   }
   result_.step = record.step;
   result_.loss = record.loss;

@@ -54,6 +54,8 @@ class FitLoop {
   bool validate();
   // What remained to be done after the last step of the run before.
   void catch_up();
+  // Warns, on rank 0, that this call has no step to do.
+  void say_that_nothing_is_left() const;
   // Remembers which does.
   bool callbacks_want_to_stop();
   // Says what this thread allocates from here on in this step is for.

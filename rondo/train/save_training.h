@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rondo/backend/context.h"
+#include "rondo/parallel/ddp/ddp.h"
 #include "rondo/strategy/prepared_model.h"
 #include "rondo/strategy/training.h"
 
@@ -15,7 +16,8 @@
 //   rondo::save("checkpoints", {context, *model, *prepared, optimizer}, step);
 //   const std::int64_t step = rondo::load("checkpoints", {context, *model, *prepared, optimizer}).step;
 //
-// and of train_step(), which every strategy has:
+// with DistributedDataParallel in place of `*prepared` where the loop has one, and of train_step(), which every
+// strategy has:
 //
 //   rondo::save("checkpoints", context, *training, step);
 //   const std::int64_t step = rondo::load("checkpoints", context, *training).step;
@@ -27,6 +29,14 @@ struct OwnTraining {
   const torch::nn::Module& model;      // that Strategy::prepare() was given
   PreparedModel& prepared;             // that it gave
   torch::optim::Optimizer& optimizer;  // over the parameters of prepared.module()
+};
+
+// A loop under DistributedDataParallel. Refers to the loop's own objects.
+struct DdpTraining {
+  const Context& context;
+  const torch::nn::Module& model;  // the model that `ddp` was made of
+  DistributedDataParallel& ddp;
+  torch::optim::Optimizer& optimizer;  // over the model's parameters
 };
 
 // What load() found besides weights and optimizer.
@@ -48,6 +58,10 @@ struct LoadOptions {
 // be written.
 void save(const std::filesystem::path& root, const OwnTraining& training, std::int64_t step,
           const nlohmann::json& values = nlohmann::json::object(), int keep = 3);
+// Saves a loop under DistributedDataParallel. Parameters and buffers that each rank has for itself
+// (DdpOptions::ignored) are not in the checkpoint. It can be loaded under any strategy.
+void save(const std::filesystem::path& root, const DdpTraining& training, std::int64_t step,
+          const nlohmann::json& values = nlohmann::json::object(), int keep = 3);
 // The same of a compiled training of Strategy::prepare(recipe); the scale of a dynamic loss scaler too.
 void save(const std::filesystem::path& root, const Context& context, Training& training, std::int64_t step,
           const nlohmann::json& values = nlohmann::json::object(), int keep = 3);
@@ -56,6 +70,9 @@ void save(const std::filesystem::path& root, const Context& context, Training& t
 // number of ranks and strategy training continues bit for bit. Collective; before a step. Throws DataError on
 // all ranks for a damaged checkpoint, or one of another model or optimizer naming what differs.
 OwnPosition load(const std::filesystem::path& checkpoint, const OwnTraining& training,
+                 const LoadOptions& options = {});
+// Loads into a loop under DistributedDataParallel, from a checkpoint of any strategy.
+OwnPosition load(const std::filesystem::path& checkpoint, const DdpTraining& training,
                  const LoadOptions& options = {});
 // The same into a compiled training of Strategy::prepare(recipe).
 OwnPosition load(const std::filesystem::path& checkpoint, const Context& context, Training& training,

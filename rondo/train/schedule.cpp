@@ -11,36 +11,58 @@ namespace rondo {
 namespace {
 
 // Part of the way from the end of warm-up to the end of training, in [0, 1].
-double decay_progress(const ScheduleOptions& options, std::int64_t step) {
+double decay_progress(const ScheduleOptions& options, double step) {
   const std::int64_t length = std::max<std::int64_t>(1, options.total_steps - options.warmup_steps);
-  return std::clamp(static_cast<double>(step - options.warmup_steps) / static_cast<double>(length), 0.0, 1.0);
+  return std::clamp((step - static_cast<double>(options.warmup_steps)) / static_cast<double>(length), 0.0,
+                    1.0);
 }
 
 double between(const ScheduleOptions& options, double fraction) {
   return options.learning_rate * (options.end_fraction + (1.0 - options.end_fraction) * fraction);
 }
 
-double constant_rate(const ScheduleOptions& options, std::int64_t) { return options.learning_rate; }
+double constant_rate(const ScheduleOptions& options, double) { return options.learning_rate; }
 
-double linear_rate(const ScheduleOptions& options, std::int64_t step) {
+double linear_rate(const ScheduleOptions& options, double step) {
   return between(options, 1.0 - decay_progress(options, step));
 }
 
-double cosine_rate(const ScheduleOptions& options, std::int64_t step) {
+double cosine_rate(const ScheduleOptions& options, double step) {
   return between(options, 0.5 * (1.0 + std::cos(std::numbers::pi * decay_progress(options, step))));
 }
 
-double step_rate(const ScheduleOptions& options, std::int64_t step) {
-  const auto drops = static_cast<double>((step - options.warmup_steps) / options.decay_every);
+double step_rate(const ScheduleOptions& options, double step) {
+  // A position that was added up may lie a rounding below the step of a drop.
+  constexpr double kRounding = 1e-9;
+  const double drops = std::floor((step - static_cast<double>(options.warmup_steps)) /
+                                      static_cast<double>(options.decay_every) +
+                                  kRounding);
   return options.learning_rate * std::pow(options.decay_factor, drops);
 }
 
 struct ScheduleKind {
   const char* name;
-  double (*rate)(const ScheduleOptions&, std::int64_t step);
+  double (*rate)(const ScheduleOptions&, double step);
 };
 constexpr ScheduleKind kScheduleKinds[] = {
     {"constant", constant_rate}, {"cosine", cosine_rate}, {"linear", linear_rate}, {"step", step_rate}};
+
+// Throws UsageError for one that is not known.
+const ScheduleKind& kind_of(const ScheduleOptions& options) {
+  const auto* kind =
+      std::find_if(std::begin(kScheduleKinds), std::end(kScheduleKinds),
+                   [&](const ScheduleKind& candidate) { return options.kind == candidate.name; });
+  if (kind == std::end(kScheduleKinds)) {
+    throw UsageError(str("unknown schedule '", options.kind, "'; known are: ", join(schedule_kinds(), ", ")));
+  }
+  return *kind;
+}
+
+double rate_at(const ScheduleOptions& options, const ScheduleKind& kind, double step) {
+  const auto warmup = static_cast<double>(options.warmup_steps);
+  if (step < warmup) return std::min(options.learning_rate, options.learning_rate * (step + 1) / warmup);
+  return kind.rate(options, step);
+}
 
 void check(const ScheduleOptions& options) {
   if (!(options.learning_rate >= 0)) {
@@ -59,19 +81,13 @@ void check(const ScheduleOptions& options) {
 
 LearningRateSchedule make_schedule(const ScheduleOptions& options) {
   check(options);
-  const auto* kind =
-      std::find_if(std::begin(kScheduleKinds), std::end(kScheduleKinds),
-                   [&](const ScheduleKind& candidate) { return options.kind == candidate.name; });
-  if (kind == std::end(kScheduleKinds)) {
-    throw UsageError(str("unknown schedule '", options.kind, "'; known are: ", join(schedule_kinds(), ", ")));
-  }
-  return [options, rate = kind->rate](std::int64_t step) {
-    if (step < options.warmup_steps) {
-      return options.learning_rate * static_cast<double>(step + 1) /
-             static_cast<double>(options.warmup_steps);
-    }
-    return rate(options, step);
+  return [options, kind = kind_of(options)](std::int64_t step) {
+    return rate_at(options, kind, static_cast<double>(step));
   };
+}
+
+double scheduled_rate(const ScheduleOptions& options, double step) {
+  return rate_at(options, kind_of(options), step);
 }
 
 std::vector<std::string> schedule_kinds() {

@@ -3,19 +3,24 @@
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
+#include <c10/util/Type.h>
+
 #include <algorithm>
 #include <map>
+#include <typeinfo>
 #include <utility>
 
 #include "rondo/backend/collectives.h"
 #include "rondo/backend/engine_memory.h"
 #include "rondo/backend/memory/tracked_memory.h"
+#include "rondo/base/collective_call.h"
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/checkpoint.h"
 #include "rondo/checkpoint/random_state.h"
+#include "rondo/env/preemption_note.h"
 #include "rondo/memory/scope.h"
 #include "rondo/nn/partition.h"
 #include "rondo/nn/sample_dropout.h"
@@ -26,6 +31,7 @@
 #include "rondo/train/collective_checkpoint.h"
 #include "rondo/train/epoch_parts.h"
 #include "rondo/train/evaluation.h"
+#include "rondo/train/fit_arguments.h"
 #include "rondo/train/fit_loop.h"
 #include "rondo/train/gathered_states.h"
 #include "rondo/train/parts_saver.h"
@@ -87,6 +93,17 @@ std::string restore_engine(const Context& context, const std::vector<Communicati
   return str("the engine's codec (error feedback) begins anew: its saved memory ", incompatibility);
 }
 
+// The names under which states of callbacks are saved: those of one name are numbered in their order.
+std::vector<std::string> state_names(const std::vector<std::shared_ptr<Callback>>& callbacks) {
+  std::map<std::string, int> seen;
+  std::vector<std::string> names;
+  for (const auto& callback : callbacks) {
+    const int number = ++seen[callback->name()];
+    names.push_back(number == 1 ? callback->name() : str(callback->name(), " (", number, ")"));
+  }
+  return names;
+}
+
 // A variable has another value while it lives.
 template <class Value>
 class Within {
@@ -110,6 +127,7 @@ Trainer::Trainer(std::in_place_t, Strategy& strategy, ModelFactory factory, c10:
       parts_saver_(std::make_unique<PartsSaver>()),
       failures_(std::make_unique<CallbackFailures>()),
       metrics_{loss_metric()} {
+  const CollectiveCallScope call(CollectiveCall::prepare);
   const MemoryScope scope(MemoryCategory::parameters);
   if (tracks_cpu_allocations()) memory_ = std::make_shared<MemoryObserver>(replica_memory_tracker());
   Recipe recipe{.model = std::move(factory), .precision = precision, .device = device};
@@ -145,7 +163,10 @@ void Trainer::compile(OptimizerOptions optimizer, LossFunction loss, std::vector
 }
 
 FitResult Trainer::fit(const std::shared_ptr<const Dataset>& data, const FitOptions& options) {
-  optimizer();  // or the error that there is none
+  const CollectiveCallScope call(CollectiveCall::fit);
+  std::vector<CallArgument> arguments;
+  run_agreed(strategy_.context(), [&] { arguments = check_fit(data, options); });
+  verify_same_arguments(strategy_.context(), "Trainer::fit", arguments);
   go_on_with_shown_weights();
   callbacks_ = options.callbacks;
   failures_->forget();
@@ -154,8 +175,10 @@ FitResult Trainer::fit(const std::shared_ptr<const Dataset>& data, const FitOpti
   std::optional<FitLoop> loop;
   run_agreed(strategy_.context(), [&] {
     failures_->rethrow();
-    for (const auto& callback : callbacks_) {
-      const auto state = callback_states_.find(callback->name());
+    const std::vector<std::string> names = state_names(callbacks_);
+    for (std::size_t i = 0; i < callbacks_.size(); ++i) {
+      const auto& callback = callbacks_[i];
+      const auto state = callback_states_.find(names[i]);
       if (state == callback_states_.end()) continue;
       try {
         callback->restore(*state);
@@ -166,15 +189,35 @@ FitResult Trainer::fit(const std::shared_ptr<const Dataset>& data, const FitOpti
         throw DataError(str("the checkpoint's state of callback '", callback->name(), "': ", error.what()));
       }
     }
-    for (const auto& callback : callbacks_) callback_states_.erase(callback->name());
+    for (const std::string& name : names) callback_states_.erase(name);
     loop.emplace(*this, data, options);
   });
   try {
-    return loop->run();
+    FitResult result = loop->run();
+    if (result.end == FitEnd::preempted) env::note_preemption();
+    return result;
   } catch (const std::exception& error) {
     for (const auto& callback : callbacks_) callback->on_exception(*this, error);
     throw;
   }
+}
+
+std::vector<CallArgument> Trainer::check_fit(const std::shared_ptr<const Dataset>& data,
+                                             const FitOptions& options) {
+  if (!data) throw UsageError("Trainer::fit: the data set is null");
+  for (std::size_t i = 0; i < options.callbacks.size(); ++i) {
+    if (!options.callbacks[i]) throw UsageError(str("fit was given a null pointer as callback ", i));
+  }
+  const torch::optim::Optimizer& own = optimizer();  // or the error that there is none
+  if (strategy_.context().world_size() == 1) return {};
+  std::vector<CallArgument> arguments = fit_arguments(*data, options, strategy_, device_);
+  std::vector<std::string> metrics;
+  for (const Metric& metric : metrics_) metrics.push_back(metric.name);
+  arguments.push_back({.name = "the list of metrics", .value = metrics});
+  arguments.push_back({.name = "the optimizer", .value = c10::demangle(typeid(own).name())});
+  arguments.push_back({.name = "the learning rate", .value = training_->learning_rate()});
+  arguments.push_back({.name = "the number of steps done before", .value = position_.step});
+  return arguments;
 }
 
 void Trainer::tell_callbacks(const std::function<void(Callback&)>& hook) {
@@ -182,6 +225,7 @@ void Trainer::tell_callbacks(const std::function<void(Callback&)>& hook) {
 }
 
 StepRecord Trainer::train_on_batch(const Batch& batch, double clip_norm) {
+  const CollectiveCallScope call(CollectiveCall::train_on_batch);
   optimizer();
   go_on_with_shown_weights();
   model().module->train();
@@ -205,6 +249,7 @@ std::map<std::string, double> Trainer::evaluate(const Dataset& data, const Evalu
 
 std::optional<std::map<std::string, double>> Trainer::evaluate_until_stopped(const Dataset& data,
                                                                              const EvaluateOptions& options) {
+  const CollectiveCallScope call(CollectiveCall::evaluate);
   paused_ = true;
   const ForwardPasses passes = prepare_forwards();
   const auto autocast = training_->precision().autocast();
@@ -219,6 +264,7 @@ at::Tensor Trainer::predict(const Dataset& data, const EvaluateOptions& options)
 }
 
 Tensors Trainer::predict_all(const Dataset& data, const EvaluateOptions& options) {
+  const CollectiveCallScope call(CollectiveCall::predict);
   paused_ = true;
   const ForwardPasses passes = prepare_forwards();
   const auto autocast = training_->precision().autocast();
@@ -242,6 +288,7 @@ ForwardPasses Trainer::prepare_forwards() {
 }
 
 void Trainer::save(const std::filesystem::path& root, const SaveOptions& options) {
+  const CollectiveCallScope call(CollectiveCall::save);
   if (options.incremental && (options.in_parts || options.in_background))
     throw UsageError("a checkpoint is incremental, or in parts or in the background: rank 0 links files");
   const Within<const SaveOptions*> within(save_options_, &options);
@@ -270,6 +317,7 @@ void Trainer::save(const std::filesystem::path& root, const SaveOptions& options
 }
 
 void replicate(Trainer& trainer, ReplicaSaver& replica) {
+  const CollectiveCallScope call(CollectiveCall::replicate);
   trainer.paused_ = true;
   nlohmann::json callbacks = trainer.prepare_callbacks_for_save();
   const std::int64_t step = trainer.position_.step;
@@ -290,6 +338,7 @@ CheckpointContents Trainer::rest_of_checkpoint(nlohmann::json callbacks) {
   contents.values = to_json(TrainingValues{.position = position_,
                                            .last = last_,
                                            .sampling = sampling_,
+                                           .schedule = schedule_,
                                            .precision = training_->precision().state(),
                                            .callbacks = std::move(callbacks)});
   contents.values["world_size"] = context.world_size();
@@ -306,9 +355,12 @@ nlohmann::json Trainer::prepare_callbacks_for_save() {
 
 nlohmann::json Trainer::states_of_callbacks() {
   nlohmann::json states = callback_states_;
+  const std::vector<std::string> names = state_names(callbacks_);
+  auto name = names.begin();
   tell_callbacks([&](Callback& callback) {
+    const std::string& key = *name++;
     // One that was restored after the last fit does not know it yet.
-    if (!states.contains(callback.name())) states[callback.name()] = callback.state();
+    if (!states.contains(key)) states[key] = callback.state();
   });
   return states;
 }
@@ -326,6 +378,7 @@ TrainingState Trainer::loading_state() {
 }
 
 void Trainer::load_weights(const std::filesystem::path& checkpoint) {
+  const CollectiveCallScope call(CollectiveCall::load_weights);
   paused_ = true;
   TrainingState state = loading_state();
   run_agreed(strategy_.context(), [&] { load_checkpoint(checkpoint, state); });
@@ -338,6 +391,11 @@ void Trainer::weights_loaded() {
   training_->state_loaded(position_.step);
 }
 
+WeightsCopy Trainer::weights() {
+  const CollectiveCallScope call(CollectiveCall::weights);
+  return training_->state().model;
+}
+
 WeightsCopy Trainer::copy_weights() {
   paused_ = true;
   WeightsCopy weights = this->weights();
@@ -346,6 +404,7 @@ WeightsCopy Trainer::copy_weights() {
 }
 
 void Trainer::put_weights(const WeightsCopy& weights) {
+  const CollectiveCallScope call(CollectiveCall::put_weights);
   assign(weights);
   ++times_replaced_;
   weights_loaded();
@@ -357,12 +416,14 @@ void Trainer::put_weights(const WeightsCopy& weights, std::map<std::string, doub
 }
 
 void Trainer::show_weights(const WeightsCopy& weights) {
+  const CollectiveCallScope call(CollectiveCall::show_weights);
   if (!trained_weights_) trained_weights_ = copy_weights();
   assign(weights);
   weights_shown();
 }
 
 bool Trainer::show_trained_weights() {
+  const CollectiveCallScope call(CollectiveCall::show_weights);
   if (!trained_weights_) return false;
   assign(*trained_weights_);
   weights_shown();
@@ -371,6 +432,7 @@ bool Trainer::show_trained_weights() {
 }
 
 WeightsCopy Trainer::weights_of(const std::filesystem::path& checkpoint) {
+  const CollectiveCallScope call(CollectiveCall::weights_of);
   const WeightsCopy before = copy_weights();
   TrainingState state = loading_state();
   run_agreed(strategy_.context(), [&] { load_checkpoint(checkpoint, state); });
@@ -404,9 +466,13 @@ void Trainer::assign(const WeightsCopy& weights) {
   });
 }
 
-void Trainer::finish_save() { parts_saver_->finish(strategy_.context()); }
+void Trainer::finish_save() {
+  const CollectiveCallScope call(CollectiveCall::finish_save);
+  parts_saver_->finish(strategy_.context());
+}
 
 void Trainer::restore(const std::filesystem::path& checkpoint) {
+  const CollectiveCallScope call(CollectiveCall::restore);
   const Context& context = strategy_.context();
   TrainingState state = loading_state();
   state.optimizers = {{.optimizer = &optimizer()}};
@@ -423,6 +489,7 @@ void Trainer::restore(const std::filesystem::path& checkpoint) {
     position_ = values.position;
     last_ = std::move(values.last);
     sampling_ = std::move(values.sampling);
+    schedule_ = values.schedule;
     callback_states_ = std::move(values.callbacks);
     training_->precision().restore(values.precision);
     // At another world size the ranks' random streams cannot continue; they start anew, as at the start of a
@@ -441,14 +508,23 @@ void Trainer::restore(const std::filesystem::path& checkpoint) {
   weights_loaded();
 }
 
+void Trainer::hand_over(const std::vector<int>& leaving) {
+  const CollectiveCallScope call(CollectiveCall::hand_over);
+  training_->hand_over(leaving);
+}
+
 void Trainer::rebuild(const Context& context) {
+  const CollectiveCallScope call(CollectiveCall::rebuild);
   paused_ = true;
   trained_weights_.reset();  // of the world that was
   parts_saver_->abandon();
   const MemoryScope scope(MemoryCategory::parameters);
   const int source = training_->rebuild(context);
-  const TrainingValues mine{
-      .position = position_, .last = last_, .sampling = sampling_, .callbacks = states_of_callbacks()};
+  const TrainingValues mine{.position = position_,
+                            .last = last_,
+                            .sampling = sampling_,
+                            .schedule = schedule_,
+                            .callbacks = states_of_callbacks()};
   // As in a checkpoint: numbers that JSON lacks become null.
   const nlohmann::json told = broadcast_object(to_json(mine).dump(), context.world(), source);
   const std::string what = str("what rank ", source, " said of the training");
@@ -457,6 +533,7 @@ void Trainer::rebuild(const Context& context) {
   position_ = values.position;
   last_ = std::move(values.last);
   sampling_ = std::move(values.sampling);
+  schedule_ = values.schedule;
   callback_states_ = std::move(values.callbacks);
   if (sampling_.empty()) return;
   close_part(sampling_, position_);

@@ -26,10 +26,12 @@
 #include "rondo/train/metric.h"
 #include "rondo/train/optimizer.h"
 #include "rondo/train/schedule.h"
+#include "rondo/train/schedule_state.h"
 
 namespace rondo {
 
 class CallbackFailures;
+struct CallArgument;
 class MemoryObserver;
 class PartsSaver;
 class ReplicaSaver;
@@ -73,7 +75,12 @@ struct FitOptions {
   // an epoch has every sample once; automatic chooses (rondo/strategy/input_division.h). off: each reads
   // everything, in an order of its own, and an epoch is a pass of one process.
   AutoShard input_sharding = AutoShard::automatic;
-  LearningRateSchedule schedule = {};  // empty: the optimizer keeps its rates
+  // A function of the optimizer steps done, whatever ranks they were done on. Empty: named_schedule, and
+  // without that the optimizer keeps its rates.
+  LearningRateSchedule schedule = {};
+  // A schedule by name, instead of `schedule`. On other ranks, with another batch size or accumulation it
+  // goes on from where it was, and reaches its end with the last step (SchedulePosition).
+  std::optional<ScheduleOptions> named_schedule = {};
   double clip_norm = 0;    // gradients are scaled down to this L2 norm over all parameters; 0 is never
   int loader_threads = 1;  // that read ahead
 
@@ -194,7 +201,8 @@ class Trainer {
   void compile(OptimizerOptions optimizer, LossFunction loss = cross_entropy,
                std::vector<Metric> metrics = {loss_metric()});
 
-  // Trains from position() on. Throws UsageError for options that do not fit the data (on several ranks as an
+  // Trains from position() on. Says so in a warning when that is the end already. Throws UsageError for
+  // options that do not fit the data, and for arguments that differ between ranks (on several ranks as an
   // AgreedError, see agreement.h), CommunicationError when a rank is lost.
   FitResult fit(const std::shared_ptr<const Dataset>& data, const FitOptions& options);
 
@@ -240,7 +248,7 @@ class Trainer {
   void load_weights(const std::filesystem::path& checkpoint);
   // What this rank has of the weights and buffers after the last step: the training's own tensors.
   // Collective.
-  WeightsCopy weights() { return training_->state().model; }
+  WeightsCopy weights();
   // Copies of them, and back: in the same world. Collective.
   WeightsCopy copy_weights();
   void put_weights(const WeightsCopy& weights);  // likewise
@@ -260,7 +268,7 @@ class Trainer {
 
   // Before a rebuild(): the ranks `leaving` of the present world give what only they hold to the others.
   // Between calls of fit; collective in the present world (Training::hand_over).
-  void hand_over(const std::vector<int>& leaving) { training_->hand_over(leaving); }
+  void hand_over(const std::vector<int>& leaving);
   // Goes on among the ranks of `context`, a new membership epoch; strategy() goes along. Collective in the
   // new world, where a process that joins calls it on a Trainer of the same model and optimizer in a world
   // of its own. State moves as Training::rebuild says; position, figures and callback states come from the
@@ -286,6 +294,8 @@ class Trainer {
   friend class FitLoop;
   friend void replicate(Trainer& trainer, ReplicaSaver& replica);
 
+  // Checks what concerns this rank alone, and returns what ranks are to compare; nothing on one rank.
+  std::vector<CallArgument> check_fit(const std::shared_ptr<const Dataset>& data, const FitOptions& options);
   TrainingState loading_state();
   // What a checkpoint holds besides tensors of the model and the optimizer, on rank 0. Collective.
   // `callbacks`: their states.
@@ -334,7 +344,8 @@ class Trainer {
   // What the position within an epoch refers to: samples, global_batch, seed, shuffle. Of the last fit, or
   // restored.
   nlohmann::json sampling_ = nlohmann::json::object();
-  bool fitting_ = false;  // in fit, which agrees on failures
+  std::optional<ScheduleState> schedule_;  // of the last fit, or restored; empty before both
+  bool fitting_ = false;                   // in fit, which agrees on failures
   bool trusts_archives_ = false;
   bool paused_ = false;  // something that is not training happened since the last step
 };

@@ -119,10 +119,12 @@ void check_for_readers(const ValuesReader& reader, const std::string& what) {
 }  // namespace
 
 json to_json(const TrainingValues& values) {
-  return {{"step", values.position.step},   {"epoch", values.position.epoch},
-          {"batch", values.position.batch}, {"elapsed_s", values.position.elapsed_s},
-          {"last", to_json(values.last)},   {"sampling", values.sampling},
-          {"precision", values.precision},  {"callbacks", values.callbacks}};
+  json document{{"step", values.position.step},   {"epoch", values.position.epoch},
+                {"batch", values.position.batch}, {"elapsed_s", values.position.elapsed_s},
+                {"last", to_json(values.last)},   {"sampling", values.sampling},
+                {"precision", values.precision},  {"callbacks", values.callbacks}};
+  if (values.schedule) document["schedule"] = to_json(*values.schedule);
+  return document;
 }
 
 TrainingValues parse_training_values(const json& values, const std::string& what) {
@@ -136,6 +138,8 @@ TrainingValues parse_training_values(const json& values, const std::string& what
   const json last = reader.object_or_empty("last");
   result.last = parse_last(last, str(what, ", \"last\""));
   result.sampling = reader.object_or_empty("sampling");
+  if (reader.has("schedule"))
+    result.schedule = parse_schedule_state(values.at("schedule"), json_place(what, "schedule"));
   result.precision = reader.object_or_empty("precision");
   result.callbacks = reader.object_or_empty("callbacks");
   if (!result.sampling.empty()) {

@@ -12,6 +12,7 @@ struct TrainingValues {
   TrainingPosition position;
   LastFigures last;
   nlohmann::json sampling = nlohmann::json::object();
+  std::optional<ScheduleState> schedule = {};  // empty: nothing is known of it
   nlohmann::json precision = nlohmann::json::object();
   nlohmann::json callbacks = nlohmann::json::object();
 };

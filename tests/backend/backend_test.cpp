@@ -244,11 +244,27 @@ TEST(Native, WrongUseIsNamed) {
     EXPECT_THROW(context.new_group({1}), UsageError);
     at::Tensor sparse_rows = at::zeros({3, 3}).to_sparse_csr();
     EXPECT_THROW(all_reduce(sparse_rows, context.world()), UsageError);
-    at::Tensor integers = at::zeros({3}, at::kLong);
-    EXPECT_THROW(all_reduce(integers, context.world(), ReduceOp::AVG), UsageError);
+    EXPECT_THROW(all_reduce(tensor, context.world(), ReduceOp::BAND), UsageError);
   });
   EXPECT_THROW(run_ranks(1, "carrier-pigeon", [](Context&) {}), UsageError);
   EXPECT_THROW(Group().backend(), UsageError);
+}
+
+TEST(Native, AveragesWholeNumbersTowardsZero) {
+  run_ranks(2, "native", [](Context& context) {
+    for (const std::int64_t elements : {2, 10'000}) {
+      at::Tensor numbers = at::full({elements}, context.rank() == 0 ? -5 : -2, at::kLong);
+      all_reduce(numbers, context.world(), ReduceOp::AVG);
+      EXPECT_TRUE(numbers.eq(-3).all().item<bool>()) << numbers[0];
+      const at::Tensor part =
+          reduce_scatter(at::full({elements}, context.rank() + 2, at::kInt), context.world(), ReduceOp::AVG);
+      EXPECT_TRUE(part.eq(2).all().item<bool>()) << part[0];
+      at::Tensor truths = at::ones({elements}, at::kBool);
+      if (context.rank() == 1) truths[0].fill_(false);
+      all_reduce(truths, context.world(), ReduceOp::AVG);
+      EXPECT_EQ(truths.sum().item<std::int64_t>(), elements - 1);
+    }
+  });
 }
 
 TEST(Native, AllReduceTakesSparseTensorsAndNoneThatOverlapsItself) {

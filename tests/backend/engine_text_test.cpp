@@ -71,6 +71,7 @@ TEST(EngineText, WhatCannotBeIsNamed) {
            {"pigeon", {"pigeon", "gloo", "paced"}},
            {"gloo(codec=int8)", {"gloo", "codec=int8", "no options"}},
            {"native(x)", {"native", "'x'", "no options"}},
+           {"hierarchical(native, nccl)", {"nccl", "gloo or mpi", "--backend nccl"}},
            {"paced(10)", {"--how-paced 10", "from 1 to 9"}},
            {"paced(pase=1)", {"pase=1", "how-paced, loud-words, quiet-engine"}},
            {"paced(1, paced=2)", {"paced=2", "--how-paced", "1"}},

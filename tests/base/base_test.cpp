@@ -1,8 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <locale>
+#include <sstream>
+
 #include "rondo/base/bytes.h"
 #include "rondo/base/cancel.h"
 #include "rondo/base/error.h"
+#include "rondo/base/host_port.h"
 #include "rondo/base/median.h"
 #include "rondo/base/random.h"
 #include "rondo/base/text.h"
@@ -10,6 +14,23 @@
 
 namespace rondo::base_test {
 namespace {
+
+TEST(HostPort, MayBeAnIpv6Address) {
+  const auto split = [](const char* text) {
+    const HostPort parts = split_host_port(text);
+    return parts.host + " " + parts.port;
+  };
+  EXPECT_EQ(split("host:29500"), "host 29500");
+  EXPECT_EQ(split("host"), "host ");
+  EXPECT_EQ(split("host:"), "host ");
+  EXPECT_EQ(split(":80"), " 80");
+  EXPECT_EQ(split("[::1]:29500"), "::1 29500");
+  EXPECT_EQ(split("[fe80::1%eth0]"), "fe80::1%eth0 ");
+  EXPECT_EQ(split("::1"), "::1 ");
+  EXPECT_EQ(split(""), " ");
+  EXPECT_EQ(without_brackets("[::1]"), "::1");
+  EXPECT_EQ(without_brackets("[]"), "[]");
+}
 
 TEST(Bytes, ParsesEveryUnit) {
   EXPECT_EQ(parse_bytes("512", "--size").count, 512U);
@@ -74,6 +95,27 @@ TEST(Text, SplitsAndTrims) {
   EXPECT_EQ(trim("  x y\n"), "x y");
   EXPECT_EQ(join(std::vector<int>{1, 2, 3}, ", "), "1, 2, 3");
   EXPECT_THROW(parse_integer("12x", "--n"), UsageError);
+}
+
+// A decimal comma and dots between thousands.
+class OtherPunctuation final : public std::numpunct<char> {
+ protected:
+  char do_decimal_point() const override { return ','; }
+  char do_thousands_sep() const override { return '.'; }
+  std::string do_grouping() const override { return "\3"; }
+};
+
+TEST(Text, IsTheSameWhateverTheProgramsLocale) {
+  const std::locale before = std::locale::global(std::locale(std::locale::classic(), new OtherPunctuation));
+  std::ostringstream other;
+  other << 29884;
+  EXPECT_EQ(other.str(), "29.884");
+  EXPECT_EQ(str(29884, " ", 0.25), "29884 0.25");
+  EXPECT_EQ(join(std::vector<double>{1234.5, 2}, ","), "1234.5,2");
+  EXPECT_EQ(to_string(MiB(1500)), "1.5 GiB");
+  EXPECT_EQ(to_string(std::chrono::milliseconds(1500)), "1.5 s");
+  EXPECT_EQ(parse_integer(str(29884), "--port"), 29884);
+  std::locale::global(before);
 }
 
 TEST(Random, PhiloxMatchesThePublishedVector) {

@@ -324,6 +324,18 @@ TEST(Checkpoint, RandomStateOfAnotherSizeIsRefused) {
             std::string::npos);
 }
 
+// A CUDA generator's state follows, of 16 bytes.
+TEST(Checkpoint, RandomStateOfADeviceGoesOnOnTheCpu) {
+  const at::Tensor state = random_state();
+  const at::Tensor expected = torch::rand({5});
+  set_random_state(at::cat({state, torch::zeros({16}, at::kByte)}));
+  EXPECT_TRUE(torch::equal(torch::rand({5}), expected));
+  EXPECT_NE(error_of([&] {
+              set_random_state(at::cat({state, torch::zeros({17}, at::kByte)}));
+            }).find("another kind of device"),
+            std::string::npos);
+}
+
 TEST(Checkpoint, ScriptModulesHaveNamedTensorsToo) {
   torch::jit::Module module("Net");
   module.register_parameter("weight", torch::ones({2}), false);

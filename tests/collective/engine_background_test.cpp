@@ -290,6 +290,36 @@ TEST(BackgroundEnds, MayStartTheNext) {
   });
 }
 
+// As where a callback of a future waits for other futures.
+TEST(BackgroundEnds, MayWaitForWhatIsUnderWayAndForTheNext) {
+  MemoryStore store;
+  std::promise<void> started;
+  tests::run_rank_threads(2, [&](int rank) {
+    Engine engine(store, member(rank, 2), nullptr);
+    const auto first = std::make_shared<Held>(1000, 0);
+    std::shared_ptr<Held> second;
+    bool in_time = false;
+    if (rank == 0) {
+      first->then = [&] {
+        in_time = second->wait() && start(engine, OperationKind::all_reduce, 100'000)->wait();
+      };
+    } else {
+      started.get_future().wait();
+    }
+    CollectiveRequest request{.kind = OperationKind::all_reduce, .type = DType::uint8, .elements = 1000};
+    request.input.base = request.output.base = first->input();
+    engine.start(request, first);
+    second = start(engine, OperationKind::all_reduce, 100'000);
+    if (rank == 0) {
+      started.set_value();
+    } else {
+      EXPECT_TRUE(start(engine, OperationKind::all_reduce, 100'000)->wait());
+    }
+    EXPECT_TRUE(first->wait(std::chrono::seconds(150)));
+    EXPECT_EQ(in_time, rank == 0);
+  });
+}
+
 // As where Python's lock is held by who drops the engine, and wanted by what has ended.
 TEST(BackgroundEnds, MayWaitForTheEndOfTheEngine) {
   MemoryStore store;
@@ -493,7 +523,8 @@ TEST(BackgroundThread, TakesNoTimeWhileNothingIsUnderWay) {
     }
     const auto asleep = [] {
       const std::vector<std::filesystem::path> threads = helpers();
-      return threads.size() == 2 && std::all_of(threads.begin(), threads.end(), [](const auto& thread) {
+      // A rank that starts an operation while its helper announces the one before gets a second helper.
+      return threads.size() >= 2 && std::all_of(threads.begin(), threads.end(), [](const auto& thread) {
                return longest_sleep(thread) >= std::chrono::minutes(10);
              });
     };
@@ -530,7 +561,7 @@ TEST(BackgroundProcesses, LeaveWhileOperationsAreUnderWay) {
 }
 
 // A child inherits the engine, but not its thread nor its place in the group.
-TEST(BackgroundProcesses, ForkedChildrenDropTheirParentsEngine) {
+TEST(BackgroundProcesses, ForkedChildrenCanOnlyDropTheirParentsEngine) {
   EXPECT_EQ(
       tests::run_rank_processes(2,
                                 [](Store& store, int rank) {
@@ -539,8 +570,16 @@ TEST(BackgroundProcesses, ForkedChildrenDropTheirParentsEngine) {
                                   const pid_t child = fork();
                                   if (child == 0) {
                                     alarm(240);
+                                    engine->abort("a child has no say");
+                                    engine->close("a child has no say");
+                                    bool refused = false;
+                                    try {
+                                      engine->start({});
+                                    } catch (const UsageError&) {
+                                      refused = true;
+                                    }
                                     engine.reset();
-                                    _exit(0);
+                                    _exit(refused ? 0 : 1);
                                   }
                                   int status = 0;
                                   waitpid(child, &status, 0);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <mutex>
 #include <thread>
 
@@ -340,6 +341,43 @@ TEST(Engine, TimeoutNamesWhoArrivedAndWhoIsMissing) {
   EXPECT_NE(message.find("missing: rank 1"), std::string::npos) << message;
 }
 
+TEST(Engine, ARankThatComesAfterATimeoutHearsOfItInEveryCall) {
+  std::promise<void> gave_up;
+  run_ranks(2, [&](Engine& engine, SharedArena&) {
+    if (engine.rank() == 0) {
+      EXPECT_THROW(engine.wait(engine.start({}), {Deadline::after(std::chrono::milliseconds(20)), nullptr}),
+                   TimeoutError);
+      gave_up.set_value();
+      return;
+    }
+    gave_up.get_future().wait();
+    std::byte byte{};
+    EXPECT_THROW(engine.start_send({.peer = 0, .data = &byte, .bytes = 1}), TimeoutError);
+    EXPECT_THROW(engine.run({}, std::chrono::seconds(60)), TimeoutError);
+    EXPECT_THROW(engine.start({}), TimeoutError);
+  });
+}
+
+TEST(Engine, MonitoredBarrierLetsPassAndNamesWhoIsMissing) {
+  std::promise<void> judged;
+  run_ranks(3, [&](Engine& engine, SharedArena&) {
+    engine.monitored_barrier(std::chrono::seconds(60), false);
+    if (engine.rank() == 0) {
+      try {
+        engine.monitored_barrier(std::chrono::milliseconds(20), true);
+        ADD_FAILURE() << "passed without the others";
+      } catch (const TimeoutError& e) {
+        EXPECT_EQ(e.ranks(), (std::vector<int>{1, 2}));
+      }
+      judged.set_value();
+    } else if (engine.rank() == 1) {
+      judged.get_future().wait();
+      EXPECT_THROW(engine.monitored_barrier(std::chrono::seconds(60), false), TimeoutError);
+    }
+    engine.wait(engine.start({}), kForever);  // the group goes on
+  });
+}
+
 TEST(Engine, LeavingRanksAreNamed) {
   run_ranks(2, [](Engine& engine, SharedArena&) {
     if (engine.rank() == 1) return;
@@ -372,7 +410,7 @@ TEST(Engine, RefusesWhatCannotBe) {
     EXPECT_THROW(engine.start({.kind = OperationKind::broadcast, .root = 1}), UsageError);
     EXPECT_THROW(
         engine.start(
-            {.kind = OperationKind::all_reduce, .type = DType::int32, .reduction = Reduction::average}),
+            {.kind = OperationKind::all_reduce, .type = DType::float32, .reduction = Reduction::bitwise_or}),
         UsageError);
     EXPECT_THROW(engine.start({.kind = OperationKind::broadcast, .weighted = true}), UsageError);
   });

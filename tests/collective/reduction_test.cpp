@@ -107,7 +107,21 @@ TEST(Reduction, MinimumAndMaximumPassNanOn) {
 
 TEST(Reduction, RefusesWhatIsNotDefined) {
   EXPECT_THROW(run<float>(DType::float32, Reduction::bitwise_and, {{1}, {1}}), UsageError);
-  EXPECT_THROW(run<std::int32_t>(DType::int32, Reduction::average, {{1}, {1}}), UsageError);
+  EXPECT_THROW(run<std::int32_t>(DType::int32, Reduction::average, {{1}, {1}}, {1, 1}), UsageError);
+}
+
+TEST(Reduction, AveragesOfWholeNumbersAreDividedTowardsZero) {
+  EXPECT_EQ(run<std::int64_t>(DType::int64, Reduction::average, {{5, -5, 7}, {2, -2, 1}}),
+            (std::vector<std::int64_t>{3, -3, 4}));
+  EXPECT_EQ(run<std::int32_t>(DType::int32, Reduction::average, {{1}, {0}, {1}}),
+            (std::vector<std::int32_t>{0}));
+  // The sum does not wrap.
+  EXPECT_EQ(run<std::int8_t>(DType::int8, Reduction::average, {{100, -128}, {101, -127}}),
+            (std::vector<std::int8_t>{100, -127}));
+  EXPECT_EQ(run<std::uint8_t>(DType::uint8, Reduction::average, {{255}, {254}}),
+            (std::vector<std::uint8_t>{254}));
+  EXPECT_EQ(run<std::uint8_t>(DType::boolean, Reduction::average, {{1, 1}, {1, 0}}),
+            (std::vector<std::uint8_t>{1, 0}));
 }
 
 // Every half and bfloat16 value must survive load and store unchanged (a sum

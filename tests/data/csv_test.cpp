@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "rondo/base/error.h"
+#include "rondo/base/text.h"
 #include "rondo/data/csv_reader.h"
 #include "tests/errors.h"
 #include "tests/temporary_directory.h"
@@ -62,7 +63,7 @@ TEST(Csv, ReadsTablesWithAndWithoutHeader) {
   const CsvTable named = parse("width,height,kind\n1,2.5,cat\n-3e1,+4,dog\n5,6,cat\n");
   EXPECT_EQ(named.columns, (Strings{"width", "height"}));
   EXPECT_EQ(named.class_names, (Strings{"cat", "dog"}));
-  EXPECT_EQ(named.features, (std::vector<float>{1, 2.5, -30, 4, 5, 6}));
+  EXPECT_EQ(named.features, (std::vector<double>{1, 2.5, -30, 4, 5, 6}));
   EXPECT_EQ(named.labels, (std::vector<std::int64_t>{0, 1, 0}));
   const CsvTable plain = parse("1\t2\t10\n3\t4\t9\n5\t6\t10\n");
   EXPECT_EQ(plain.columns, (Strings{"column 0", "column 1"}));
@@ -78,7 +79,7 @@ TEST(Csv, TheLabelIsAnyColumn) {
     EXPECT_EQ(table.columns, (Strings{"w", "h"}));
     EXPECT_EQ(table.class_names, (Strings{"cat", "dog"}));
   }
-  EXPECT_EQ(parse("0,1.5\n1,2.5\n", "0").features, (std::vector<float>{1.5, 2.5}));
+  EXPECT_EQ(parse("0,1.5\n1,2.5\n", "0").features, (std::vector<double>{1.5, 2.5}));
   expect_facts(message_of<UsageError>([&] { parse(text, "colour"); }), {"colour", "kind", "w", "h"});
   expect_facts(message_of<UsageError>([&] { parse(text, "3"); }), {"0 to 2"});
 }
@@ -91,10 +92,118 @@ TEST(Csv, ErrorsNameTheLineAndExpectation) {
   expect_facts(failure("a,b,k\n1,2,x\n1,two,y\n"), {"'table'", "line 3", "b", "'two'"});
   expect_facts(failure("1,2,x\n,2,y\n"), {"'table'", "line 2", "column 0", "''"});
   expect_facts(failure("a,k\nnan,x\n1,y"), {"'table'", "line 2, a", "'nan'"});
-  expect_facts(failure("a,k\n1e99,x\n1,y"), {"'table'", "line 2, a", "'1e99'"});
+  expect_facts(failure("a,k\n1e999,x\n1,y"), {"'table'", "line 2, a", "'1e999'"});
+  expect_facts(failure("a;k\n1,5;x\n1;y"), {"'table'", "line 2, a", "'1,5'", "decimal point"});
   expect_facts(failure("a,k\n1,x\n1,"), {"'table'", "line 3", "label"});
   expect_facts(failure("a,price\n1,2.5\n1,3.5"), {"'table'", "line 2", "2.5"});
   expect_facts(failure("a,k\n1,x\n2,x\n"), {"label", "'x'"});
+}
+
+TEST(Csv, TheDelimiterIsJudgedByManyLines) {
+  EXPECT_EQ(guess_delimiter("0,53;1\n0,7;0\n1,25;1\n"), ';');
+  EXPECT_EQ(guess_delimiter("0,53;cat\n0,7;dog\n"), ';');
+  EXPECT_EQ(guess_delimiter("0,53;1,5;1\n2;7,5;0\n"), ';');
+  EXPECT_EQ(guess_delimiter("a, b and c;k\n1;x\n2;y\n"), ';') << "the first line has as many commas";
+  EXPECT_EQ(guess_delimiter("1,2,a;b\n3,4,c;d\n"), ',') << "a class with a semicolon";
+  EXPECT_EQ(guess_delimiter("\"x;y\",2\n\"z;w\",3\n"), ',') << "within quotes";
+  EXPECT_EQ(guess_delimiter("1\t2,5\n3\t4,5\n"), '\t');
+  EXPECT_EQ(guess_delimiter("1,2,x\n3,4,y\n5,6\n7,8,x\n"), ',') << "one line is damaged";
+  EXPECT_EQ(guess_delimiter("alone\n"), ',');
+  // Thirty-six decimal numbers are no classes.
+  std::string text;
+  for (int i = 0; i < 36; ++i) text += "0," + std::to_string(10 + i) + ";" + std::to_string(i % 2) + "\n";
+  expect_facts(failure(text), {"'table'", "line 1", "'0,10'", "decimal point"});
+}
+
+TEST(Csv, AFirstRowIsNamesOrARowLikeTheOthersOrAnError) {
+  const auto columns = [](const std::string& text, const std::string& label = "") {
+    return parse(text, label).columns;
+  };
+  const Strings numbered = {"column 0", "column 1", "column 2"}, counted = {"0", "1", "2"};
+  // Column numbers, whatever the labels are.
+  EXPECT_EQ(columns("0,1,2,target\n5,6,7,1\n8,9,7,0\n"), counted);
+  EXPECT_EQ(columns("0,1,2,target\n5,6,7,cat\n8,9,7,dog\n5,6,7,cat\n8,9,7,dog\n"), counted);
+  EXPECT_EQ(parse("0,1,2,target\n5,6,7,1\n8,9,7,0\n").class_names, (Strings{"0", "1"}));
+  EXPECT_EQ(columns("target,0,1,2\n1,5,6,7\n0,8,9,7\n", "0"), counted);
+  EXPECT_EQ(parse_csv("0,1,2,price\n5,6,7,1.5\n", "table", "", CsvLabels::numbers).columns, counted);
+  // Rows.
+  EXPECT_EQ(columns("3.2e-60,1,2,1\n5,6,7,0\n"), numbered) << "too small for float32, not for a number";
+  EXPECT_EQ(columns("1,2,3,cat\n4,5,6,dog\n"), numbered) << "each class has one row";
+  EXPECT_EQ(columns("0.5,2,3,rare\n4,5,6,dog\n4,5,6,dog\n4,5,6,cat\n4,5,6,cat\n"), numbered);
+  EXPECT_EQ(columns("4,5,6,dog\n4,5,6,cat\n4,5,6,cat\n4,5,6,dog\n"), numbered);
+  // A name that is given as label column makes all of them names, whatever the others are.
+  EXPECT_EQ(columns("2019,2020,2021,country\n5,6,7,1\n8,9,7,0\n", "country"),
+            (Strings{"2019", "2020", "2021"}));
+  EXPECT_EQ(columns(",a,kind\n1,2,x\n3,4,y\n"), (Strings{"", "a"})) << "an index without a name";
+  for (const char* text : {
+           "2019,2020,2021,country\n5,6,7,1\n8,9,7,0\n",                    // a name over numbers
+           "2019,2020,2021,country\n5,6,7,x\n8,9,7,y\n5,6,7,x\n8,9,7,y\n",  // years as names
+           "150,4,setosa,versicolor\n5,6,7,0\n8,9,7,1\n",                   // what some files begin with
+           "a,b,5\n1,2,0\n1,2,1\n",                                         // a number under a label
+           "NA,NA,cat\n1,2,dog\n3,4,cat\n",                                 // nothing known
+           "1,NA,cat\n1,2,dog\n3,4,cat\n",                                  // a missing number
+           "0,1,2,3\n5,6,7,1\n8,9,7,0\n5,6,7,1\n8,9,7,0\n",                 // may be column numbers
+       }) {
+    const std::string first(text, std::string_view(text).find('\n'));
+    const std::string shown = join(split(first, ','), ", ");
+    expect_facts(failure(text), {"'table'", "line 1", "neither", shown.c_str()});
+  }
+  expect_facts(
+      message_of<DataError>([] { parse_csv("2019,2020,price\n5,6,1.5\n", "table", "", CsvLabels::numbers); }),
+      {"line 1", "2019, 2020, price"});
+}
+
+TEST(Csv, NumbersKeepTheirDifferences) {
+  const TemporaryDirectory directory;
+  std::string text = "time,tiny,huge,constant,noise,k\n";
+  for (int i = 0; i < 50; ++i) {
+    text += std::to_string(1'700'000'000 + i) + "," + std::to_string(1 + i % 7) + "e-200," +
+            std::to_string(1 + i % 5) + "e200,0.1," + (i % 2 != 0 ? "0.3" : "0.30000000000000004") + "," +
+            std::to_string(i % 2) + "\n";
+  }
+  const OpenedData data = open_data("csv", directory.write("times.csv", text), {.validation_fraction = 0});
+  std::vector<std::int64_t> all(50);
+  std::iota(all.begin(), all.end(), 0);
+  const at::Tensor features = data.train->get(all).input();
+  // As numpy standardises them in float64.
+  const at::Tensor times = torch::arange(50, torch::kDouble);
+  EXPECT_TRUE(torch::allclose(features.select(1, 0).to(torch::kDouble),
+                              (times - times.mean()) / times.std(false), 1e-6, 1e-6));
+  for (const std::int64_t column : {1, 2}) {
+    const at::Tensor values = (torch::arange(50, torch::kDouble) % (column == 1 ? 7 : 5)) + 1;
+    EXPECT_TRUE(torch::allclose(features.select(1, column).to(torch::kDouble),
+                                (values - values.mean()) / values.std(false), 1e-6, 1e-6))
+        << column;
+  }
+  EXPECT_TRUE(features.select(1, 3).eq(0).all().item<bool>());
+  EXPECT_LT(features.select(1, 4).abs().max().item<float>(), 1e-10) << "a rounding is no difference";
+  EXPECT_EQ(parse("1e-400,1,x\n2,-1e-99999,y\n").features, (std::vector<double>{0, 1, 2, 0}));
+  expect_facts(message_of<DataError>([&] {
+                 open_data("csv", directory.write("far.csv", "a,k\n1e308,x\n-1e308,y\n1e308,x\n"),
+                           {.validation_fraction = 0});
+               }),
+               {"far.csv'", "a", "too large"});
+  expect_facts(message_of<DataError>(
+                   [&] { open_data("regression", directory.write("far.csv", "a,b\n1,1e99\n2,3\n"), {}); }),
+               {"far.csv'", "line 2", "1e+99", "float32"});
+}
+
+// A table with a fault is found by its rows, so that the fault is named instead of its bytes trained on.
+TEST(Csv, ATableWithAFaultIsStillATable) {
+  const TemporaryDirectory directory;
+  std::string rows;
+  for (int i = 0; i < 30; ++i) rows += std::to_string(i) + ",2.5," + (i % 2 != 0 ? "cat" : "dog") + "\n";
+  for (const std::string& text : {"150,4,setosa\n" + rows + "1,,cat\n", "150,names,2\n" + rows,
+                                  rows + "7,8\n" + rows, rows + "7,NA,cat\n" + rows})
+    expect_facts(message_of<DataError>([&] { open_data("auto", directory.write("rows.data", text), {}); }),
+                 {"rows.data'", "line"});
+  EXPECT_EQ(open_data("auto", directory.write("rows.data", rows), {}).kind, "csv");
+  EXPECT_EQ(open_data("auto",
+                      directory.write("prose.data",
+                                      "One, two.\nThree, four.\nFive, six, seven.\n" + rows.substr(0, 12)),
+                      {.context = 8})
+                .kind,
+            "text");
 }
 
 TEST(Csv, ValidationRowsDoNotInfluenceTheScale) {

@@ -169,6 +169,18 @@ TEST(ImageFolder, ACorruptImageIsAnErrorOrSkippedAndCounted) {
   EXPECT_EQ(twice.indices.size(), 16U);
 }
 
+TEST(ImageFolder, AClassOfUnreadableImagesIsNamed) {
+  const TemporaryDirectory directory;
+  write_classes(directory);
+  directory.write("cat/extra.gif", "GIF89a");
+  EXPECT_EQ(open_data("auto", directory.path(), options_of(8)).train->size(), 8)
+      << "a warning names the file";
+  directory.write("bird/deeper/1.webp", "RIFF");
+  directory.write("bird/2.WEBP", "RIFF");
+  expect_facts(message_of<DataError>([&] { open_data("auto", directory.path(), options_of(8)); }),
+               {"bird'", "2 .webp", ".png"});
+}
+
 TEST(ImageFolder, WhatItIsNotIsSaid) {
   const TemporaryDirectory directory;
   directory.write("a/notes.txt", "x");
@@ -184,9 +196,11 @@ TEST(ImageFolder, WhatItIsNotIsSaid) {
 }
 
 // One member, as tar writes it.
-std::string member(const std::string& name, const std::string& content, char type = '0') {
+std::string member(const std::string& name, const std::string& content, char type = '0',
+                   const std::string& target = "") {
   std::string header(512, '\0');
   header.replace(0, name.size(), name);
+  header.replace(157, target.size(), target);
   std::snprintf(header.data() + 124, 12, "%011zo", content.size());
   header[156] = type;
   header.replace(257, 5, "ustar");
@@ -254,10 +268,78 @@ TEST(WebDataset, WhatIsMissingOrWrongIsNamed) {
   expect_facts(failure(member("a.cls", "0")), {"x.tar'", "a", ".jpg"});
   expect_facts(failure(member("a.jpg", image) + member("a.cls", "cat")), {"x.tar'", "a.cls", "offset"});
   expect_facts(failure(member("a.txt", "x")), {"x.tar'", "*.cls"});
+  // Each member of a sample is read once, or is an error.
+  const std::string whole = member("a.jpg", image) + member("a.cls", "0");
+  expect_facts(failure(whole + member("a.png", image)), {"x.tar'", "a.png", "a.jpg"});
+  expect_facts(failure(whole + member("a.cls", "1")), {"x.tar'", "a.cls", "second"});
+  expect_facts(failure(whole + member("b.v2.jpg", image) + member("b.v2.cls", "1")),
+               {"x.tar'", "b.v2.jpg", "'v2.jpg'"});
+  expect_facts(failure(whole + member("b.jpg", "", '1', "gone.jpg") + member("b.cls", "1")),
+               {"x.tar'", "b.jpg", "gone.jpg"});
+  expect_facts(failure(whole + member("b.jpg", "", '2', "/tmp/a.jpg") + member("b.cls", "1")),
+               {"x.tar'", "b.jpg", "/tmp/a.jpg"});
+  expect_facts(failure(whole + member("b.jpg", "x", 'S') + member("b.cls", "1")),
+               {"x.tar'", "b.jpg", "sparse"});
+  expect_facts(failure(whole + member("b.jpg", "", '3') + member("b.cls", "1")), {"x.tar'", "b.jpg", "'3'"});
   expect_facts(failure(member("a.jpg", image).substr(0, 1024)), {"x.tar'", "offset 0"});
   std::string wrong = member("a.jpg", image);
   wrong[3] = 'x';
   expect_facts(failure(wrong), {"x.tar'", "offset 0", "checksum"});
+}
+
+TEST(WebDataset, LinksCapitalLettersAndFilesOfAMacLoseNoSample) {
+  const TemporaryDirectory directory;
+  const std::string& image = reference().file("plain.jpg");
+  const std::string& other = reference().file("grey.png");
+  const std::string archive = member("s/a.JPG", image) + member("s/._a.cls", "mac") + member("s/a.CLS", "0") +
+                              member("s/b.Png", other) + member("s/.DS_Store", "x") + member("s/b.cls", "1") +
+                              member("s/c.jpg", "", '1', "s/a.JPG") + member("s/c.cls", "", '1', "s/b.cls") +
+                              member("s/d.jpg", "", '2', "../s/e.jpg") + member("s/d.cls", "2") +
+                              member("s/e.jpg", "", '2', "c.jpg") + member("s/e.cls", "0") +
+                              member("README", "text") + member("s/info.json", "{}");
+  const std::string end(1024, '\0');
+  // Two archives behind each other are one.
+  directory.write("x.tar", archive + end + member("z.jpeg", other) + member("z.cls", "1") + end);
+  directory.write("._x.tar", "Mac OS X");
+  const OpenedData data = open_data("auto", directory.path(), options_of(8));
+  ASSERT_EQ(data.train->size(), 6);
+  const Batch batch = data.train->get(all_of(*data.train));
+  std::vector<std::int64_t> labels;
+  for (std::int64_t i = 0; i < 6; ++i) labels.push_back(batch.target()[i].item<std::int64_t>());
+  EXPECT_EQ(labels, (std::vector<std::int64_t>{0, 1, 1, 2, 0, 1}));
+}
+
+TEST(Tar, LinksAreTheirTargetsAndSizesComeFromExtendedHeaders) {
+  const auto parse = [](const std::string& archive) {
+    return parse_tar({reinterpret_cast<const std::uint8_t*>(archive.data()), archive.size()}, "file");
+  };
+  const std::string long_target(140, 't');
+  const auto record = [](const std::string& text) {  // of less than 100 bytes
+    return std::to_string(text.size() + (text.size() < 7 ? 3 : 4)) + " " + text + "\n";
+  };
+  std::string sized = member("sized", "12345");
+  sized.replace(124, 11, "00000000000");  // the size is in the extended header only
+  sized.replace(148, 8, "        ");
+  unsigned sum = 0;
+  for (std::size_t i = 0; i < 512; ++i) sum += static_cast<unsigned char>(sized[i]);
+  std::snprintf(sized.data() + 148, 8, "%06o", sum);
+  const std::vector<TarMember> members =
+      parse(member("././@LongLink", long_target + '\0', 'L') + member("cut", "long") +
+            member("././@LongLink", long_target + '\0', 'K') + member("link", "", '1', "cut") +
+            member("PaxHeaders/x", record("size=5"), 'x') + sized + member("loop", "", '2', "loop") +
+            member("PaxHeaders/x", record("GNU.sparse.major=1"), 'x') + member("sparse", "map") +
+            member("last", "end"));
+  ASSERT_EQ(members.size(), 6U);
+  EXPECT_EQ(members[1].name, "link");
+  EXPECT_EQ(members[1].offset, members[0].offset);
+  EXPECT_EQ(members[1].size, 4U);
+  EXPECT_EQ(members[2].size, 5U);
+  expect_facts(members[3].unreadable, {"link", "'loop'"});
+  expect_facts(members[4].unreadable, {"sparse"});
+  EXPECT_EQ(members[5].name, "last");
+  EXPECT_EQ(members[5].unreadable, "");
+  expect_facts(message_of<DataError>([&] { parse(member("a", "1") + std::string(1024, '\0') + "garbage"); }),
+               {"file'", "offset 2048", "end of the archive"});
 }
 
 TEST(Tar, LongNamesOfBothKindsAreRead) {

@@ -9,6 +9,9 @@
 #include <thread>
 
 #include "rondo/base/error.h"
+#include "rondo/data/mixture.h"
+#include "rondo/data/subset.h"
+#include "rondo/data/training_sampler.h"
 
 namespace rondo::loader_test {
 namespace {
@@ -51,6 +54,15 @@ std::vector<std::vector<std::int64_t>> drain(Loader& loader) {
 
 std::shared_ptr<Sampler> shuffled(std::int64_t size) {
   return std::make_shared<DistributedSampler>(size, DistributedSamplerOptions{.seed = 9});
+}
+
+TEST(Loader, RefusesWhatIsNull) {
+  const auto data = std::make_shared<Numbers>(4);
+  const auto sampler = std::make_shared<TrainingSampler>(4, TrainingSampler::Options{});
+  EXPECT_THROW(Loader(nullptr, sampler, {}), UsageError);
+  EXPECT_THROW(Loader(data, nullptr, {}), UsageError);
+  EXPECT_THROW(Subset(nullptr, {0}), UsageError);
+  EXPECT_THROW(Mixture({data, nullptr}, {}, 0), UsageError);
 }
 
 TEST(Loader, TheOrderIsTheSamplersWhateverTheThreads) {

@@ -6,6 +6,8 @@ Also read by tests/integration/data_test.py, which writes the files into folders
 import io
 import json
 import pathlib
+import struct
+import zlib
 
 import numpy as np
 from PIL import Image
@@ -27,6 +29,33 @@ def encoded(image, form, **options):
     return file.getvalue()
 
 
+ADAM7 = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)]
+
+
+def png_chunk(kind, content):
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+
+def handmade_png(values, interlaced=False):
+    """A PNG file as Pillow writes none: grey or RGB of 8 or 16 bits, perhaps interlaced; each row less the one above it."""
+    height, width = values.shape[:2]
+    rows = b""
+    for x, y, across, down in ADAM7 if interlaced else [(0, 0, 1, 1)]:
+        part = values[y::down, x::across]
+        part = part.astype(part.dtype.newbyteorder(">"))
+        encoded = np.frombuffer(part.tobytes(), np.uint8).reshape(part.shape[0], -1)
+        above = np.concatenate([np.zeros_like(encoded[:1]), encoded[:-1]])
+        rows += b"".join(b"\2" + row.tobytes() for row in encoded - above)
+    header = struct.pack(">IIBBBBB", width, height, 8 * values.itemsize, 0 if values.ndim == 2 else 2, 0, 0, int(interlaced))
+    return (b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", header) + png_chunk(b"IDAT", zlib.compress(rows, 9)) +
+            png_chunk(b"IEND", b""))
+
+
+def with_gamma(png, gamma):
+    after_header = 33
+    return png[:after_header] + png_chunk(b"gAMA", struct.pack(">I", gamma)) + png[after_header:]
+
+
 def files():
     rgb = picture()
     alpha = rgb.copy()
@@ -41,13 +70,24 @@ def files():
         "transparent.png": encoded(alpha, "PNG"),
         "palette.png": encoded(rgb.quantize(64), "PNG"),
         "grey.png": encoded(rgb.convert("L"), "PNG"),
+        "gamma.png": with_gamma(encoded(rgb, "PNG"), 100000),
+        "sixteen.png": handmade_png(np.asarray(rgb).astype(np.uint16) * 256 + 77),
+        "interlaced.png": handmade_png(np.asarray(rgb.convert("L")), interlaced=True),
+        "grey16.png": handmade_png(np.asarray(rgb.convert("L")).astype(np.uint16) * 257),
     }
+
+
+def as_rgb(name, content):
+    image = Image.open(io.BytesIO(content))
+    if name == "grey16.png":  # which Pillow cuts off at 255
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    return image.convert("RGB")
 
 
 def reference():
     images = []
     for name, content in files().items():
-        part = Image.open(io.BytesIO(content)).convert("RGB").crop(BOX).resize((SIZE, SIZE), Image.BILINEAR)
+        part = as_rgb(name, content).crop(BOX).resize((SIZE, SIZE), Image.BILINEAR)
         images.append({"name": name, "file": content.hex(), "pixels": np.asarray(part).transpose(2, 0, 1).flatten().tolist()})
     left, top, right, bottom = BOX
     return json.dumps({"width": 96, "height": 64, "box": [left, top, right - left, bottom - top], "size": SIZE,

@@ -129,9 +129,15 @@ TEST(TokenFiles, ErrorsNameTheFileThePlaceAndTheFlag) {
   expect_facts(message_of<DataError>([&] { open_data("tokens", odd, options_of(1)); }),
                {"odd.bin'", "offset 4", "1 bytes", "uint16"});
   const std::string large = directory.write("large.bin", stored<std::uint16_t>({1, 2, 77, 3}));
-  const OpenedData data = open_data("tokens", large, options_of(3, 0, 50));
-  expect_facts(message_of<DataError>([&] { data.train->get(std::vector<std::int64_t>{0}); }),
+  expect_facts(message_of<DataError>([&] { open_data("tokens", large, options_of(3, 0, 50)); }),
                {"large.bin'", "offset 4", "token 77", "49"});
+  // Behind what is looked at when the file is opened.
+  std::vector<std::int64_t> many(70'000, 1);
+  many.back() = 77;
+  const OpenedData data = open_data("tokens", directory.write("many.bin", stored<std::uint16_t>(many)),
+                                    options_of(69'999, 0, 50));
+  expect_facts(message_of<DataError>([&] { data.train->get(std::vector<std::int64_t>{0}); }),
+               {"many.bin'", "offset 139998", "token 77", "49"});
   expect_facts(message_of<UsageError>([&] { open_data("tokens", large, {.context = 1}); }),
                {"large.bin'", "tokens.json", "--vocabulary-size"});
   directory.write("none/x.txt", "x");
@@ -142,8 +148,58 @@ TEST(TokenFiles, ErrorsNameTheFileThePlaceAndTheFlag) {
   directory.write("set/shard_0.bin", stored<std::uint16_t>(counted(19)));
   directory.write("set/shard_1.bin", stored<std::uint16_t>(counted(30)));
   directory.write("set/tokens.json", to_json(described(20, 30)).dump());
-  expect_facts(message_of<DataError>([&] { open_data("auto", directory / "set", options_of(2)); }),
+  expect_facts(message_of<DataError>([&] { open_data("auto", directory / "set", {.context = 2}); }),
                {"shard_0.bin'", "38", "20", "40"});
+}
+
+// Read with the width of the flags, both files have no token beyond the vocabulary.
+TEST(TokenFiles, WiderTokensAndHeadersAreNamedNotTrainedOn) {
+  const TemporaryDirectory directory;
+  RandomStream random(11);
+  for (const std::int64_t most : {5'000, 100'000, 200'000}) {
+    std::vector<std::int64_t> tokens;
+    for (int i = 0; i < 3'000; ++i) tokens.push_back(static_cast<std::int64_t>(random.below(most)));
+    const std::string wide = directory.write("wide.bin", stored<std::uint32_t>(tokens));
+    expect_facts(message_of<DataError>([&] { open_data("tokens", wide, options_of(8, 0, 65'536)); }),
+                 {"wide.bin'", "4 bytes", "uint16", "--token-type uint32"});
+    DataOptions right = options_of(8, 0, 200'000);
+    right.of_kind.edit<TokenOptions>().type = "uint32";
+    EXPECT_EQ(values(open_data("tokens", wide, right).train->get(std::vector<std::int64_t>{0}).input()),
+              std::vector<std::int64_t>(tokens.begin(), tokens.begin() + 8));
+  }
+  const std::string numpy =
+      directory.write("numpy.bin", "\x93NUMPY" + stored<std::uint16_t>(counted(100)).insert(0, 122, ' '));
+  expect_facts(message_of<DataError>([&] { open_data("tokens", numpy, options_of(8, 0, 65'536)); }),
+               {"numpy.bin'", "NumPy"});
+  // Tokens of two bytes of which many are small are no wider ones.
+  std::vector<std::int64_t> small(3'000, 3);
+  for (std::size_t i = 0; i < small.size(); i += 64) small[i + 1] = 900;
+  EXPECT_EQ(open_data("tokens", directory.write("small.bin", stored<std::uint16_t>(small)), options_of(8))
+                .train->size(),
+            374);
+}
+
+TEST(TokenFiles, FlagsThatContradictTheWidthOrTheDescriptionAreRefused) {
+  const TemporaryDirectory directory;
+  const std::string plain = directory.write("plain.bin", stored<std::uint16_t>(counted(40)));
+  expect_facts(message_of<UsageError>([&] { open_data("tokens", plain, options_of(8, 0, 65'537)); }),
+               {"--vocabulary-size 65537", "uint16", "65536", "uint32"});
+  DataOptions wide = options_of(8, 0, (std::int64_t{1} << 32) + 1);
+  wide.of_kind.edit<TokenOptions>().type = "uint32";
+  expect_facts(message_of<UsageError>([&] { open_data("tokens", plain, wide); }), {"4294967297", "uint32"});
+  DataOptions end = options_of(8, 0, 50);
+  end.of_kind.edit<TokenOptions>().end_of_document = 50;
+  expect_facts(message_of<UsageError>([&] { open_data("tokens", plain, end); }), {"--end-of-document 50"});
+  directory.write("set/shard_0.bin", stored<std::uint16_t>(counted(20)));
+  directory.write("set/shard_1.bin", stored<std::uint16_t>(counted(30)));
+  directory.write("set/tokens.json", to_json(described(20, 30)).dump());
+  expect_facts(message_of<UsageError>([&] { open_data("tokens", directory / "set", options_of(8)); }),
+               {"--vocabulary-size 1000", "tokens.json", "300"});
+  EXPECT_EQ(open_data("tokens", directory / "set", options_of(8, 0, 300)).train->size(), 6);
+  // A Mac's companion of a file is no file of tokens.
+  directory.write("mac/train.bin", stored<std::uint16_t>(counted(40)));
+  directory.write("mac/._train.bin", std::string(4096, '\x05'));
+  EXPECT_EQ(open_data("tokens", directory / "mac", options_of(8)).train->size(), 4);
 }
 
 TEST(TokenFiles, DamagedDescriptionsAreRefusedOrWhole) {
@@ -169,7 +225,7 @@ TEST(TokenFiles, DamagedDescriptionsAreRefusedOrWhole) {
     TokenDescription outside = described(20, 30);
     outside.shards[0].file = name;
     directory.write("tokens.json", to_json(outside).dump());
-    expect_facts(message_of<DataError>([&] { open_data("tokens", directory.path(), options_of(2)); }),
+    expect_facts(message_of<DataError>([&] { open_data("tokens", directory.path(), {.context = 2}); }),
                  {"tokens.json", "shard"});
   }
 }

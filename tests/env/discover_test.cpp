@@ -3,6 +3,7 @@
 #include "rondo/base/error.h"
 #include "rondo/env/identity.h"
 #include "rondo/env/roles.h"
+#include "rondo/env/slurm_job.h"
 
 namespace rondo::env::discover_test {
 namespace {
@@ -92,6 +93,7 @@ TEST(Discover, SlurmFillsWhatAScriptLeftOut) {
 
 TEST(Discover, SlurmsFirstHostIsTheMaster) {
   const EnvironmentMap step = {{"SLURM_PROCID", "0"},
+                               {"SLURM_STEP_ID", "0"},
                                {"SLURM_NTASKS", "2"},
                                {"SLURM_STEP_NODELIST", "n[01-02]"},
                                {"SLURM_JOB_NODELIST", "m[1-4]"}};
@@ -101,6 +103,59 @@ TEST(Discover, SlurmsFirstHostIsTheMaster) {
 TEST(Discover, AnAllocationWithoutATaskIsOneProcess) {
   const Identity self = discover({{"SLURM_NTASKS", "8"}, {"SLURM_JOB_ID", "1"}, {"SLURM_NNODES", "4"}});
   EXPECT_EQ(self.world_size, 1);
+}
+
+TEST(Discover, ABatchScriptIsOneProcess) {
+  EnvironmentMap script = {
+      {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"},        {"SLURM_LOCALID", "0"},
+      {"SLURM_NODEID", "0"}, {"SLURM_NNODES", "2"},        {"SLURM_TASKS_PER_NODE", "3,1"},
+      {"SLURM_JOB_ID", "7"}, {"SLURM_RESTART_COUNT", "1"}, {"SLURM_JOB_NODELIST", "n[1-2]"}};
+  EXPECT_EQ(discover(script).world_size, 1);
+  EXPECT_EQ(tasks_without_srun(script), 4);
+  EXPECT_TRUE(is_requeued_slurm_job(script));
+  // So is an interactive shell, whose step has a number of Slurm's own.
+  script["SLURM_STEP_ID"] = "4294967290";
+  EXPECT_EQ(discover(script).world_size, 1);
+  script["SLURM_STEP_ID"] = "4294967291";
+  EXPECT_EQ(discover(script).world_size, 1);
+  script["SLURM_STEP_ID"] = "0";
+  EXPECT_EQ(discover(script).world_size, 4);
+  EXPECT_FALSE(tasks_without_srun(script));
+}
+
+TEST(Discover, RanksThatABatchScriptStartsItselfMeetOnItsFirstHost) {
+  const Identity self = discover({{"RANK", "1"},
+                                  {"WORLD_SIZE", "2"},
+                                  {"SLURM_PROCID", "0"},
+                                  {"SLURM_NTASKS", "4"},
+                                  {"SLURM_JOB_ID", "7"},
+                                  {"SLURM_JOB_NODELIST", "n[1-2]"}});
+  EXPECT_EQ(self.rank, 1);
+  EXPECT_EQ(self.world_size, 2);
+  EXPECT_EQ(self.master_addr, "n1");
+}
+
+TEST(Discover, SlurmsListsThatContradictItsCountsAreNamed) {
+  const EnvironmentMap task = {{"SLURM_PROCID", "0"}, {"SLURM_STEP_ID", "0"}, {"SLURM_NTASKS", "2"}};
+  const auto with = [&](const EnvironmentMap& more) {
+    EnvironmentMap all = task;
+    all.insert(more.begin(), more.end());
+    return error_of(all);
+  };
+  for (const char* list : {"n1", "n[1-3]"}) {
+    expect_mentions(with({{"SLURM_NNODES", "2"}, {"SLURM_JOB_NODELIST", list}}),
+                    {"SLURM_NNODES=2", std::string("SLURM_JOB_NODELIST=") + list, "hosts"});
+    expect_mentions(with({{"SLURM_STEP_NUM_NODES", "2"}, {"SLURM_STEP_NODELIST", list}}),
+                    {"SLURM_STEP_NUM_NODES=2", "SLURM_STEP_NODELIST"});
+  }
+  expect_mentions(with({{"SLURM_TASKS_PER_NODE", "4"}}),
+                  {"SLURM_NTASKS=2", "SLURM_TASKS_PER_NODE=4", "4 tasks"});
+  expect_mentions(with({{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_STEP_TASKS_PER_NODE", "1(x3)"}}),
+                  {"SLURM_STEP_NUM_TASKS=2", "SLURM_STEP_TASKS_PER_NODE"});
+  expect_mentions(with({{"SLURM_NNODES", "2"}, {"SLURM_TASKS_PER_NODE", "2"}}),
+                  {"SLURM_NNODES=2", "SLURM_TASKS_PER_NODE=2"});
+  // A step of a part of the job: its count, and the list of the job.
+  EXPECT_EQ(with({{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_JOB_NODELIST", "n[1-2]"}}), "no error");
 }
 
 TEST(Discover, ReadsOpenMpi) {
@@ -129,9 +184,11 @@ TEST(Discover, MpirunInsideASlurmBatchJobWins) {
                                   {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
                                   {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
                                   {"PMIX_NAMESPACE", "1234"},
-                                  {"SLURM_PROCID", "1"},
-                                  {"SLURM_NTASKS", "2"},
+                                  {"SLURM_PROCID", "0"},
+                                  {"SLURM_STEP_ID", "0"},
+                                  {"SLURM_NTASKS", "1"},
                                   {"SLURM_LOCALID", "0"},
+                                  {"SLURM_STEP_NODELIST", "n2"},
                                   {"SLURM_JOB_NODELIST", "n[1-2]"}});
   EXPECT_EQ(self.rank, 5);
   EXPECT_EQ(self.world_size, 8);
@@ -153,6 +210,10 @@ TEST(Discover, ReadsKubernetesIndexedJobs) {
   EXPECT_EQ(self.rank, 2);
   EXPECT_EQ(self.node_rank, 2);
   EXPECT_EQ(self.launcher, "kubernetes");
+  // An Indexed Job alone says no world size; its index is named once.
+  const std::string alone = error_of({{"JOB_COMPLETION_INDEX", "0"}});
+  expect_mentions(alone, {"JOB_COMPLETION_INDEX=0", "WORLD_SIZE", "completions"});
+  EXPECT_EQ(alone.find("JOB_COMPLETION_INDEX"), alone.rfind("JOB_COMPLETION_INDEX")) << alone;
   // With several processes in a pod the index is the node's number, not the rank.
   const Identity second = discover({{"JOB_COMPLETION_INDEX", "1"},
                                     {"RANK", "3"},
@@ -199,6 +260,37 @@ TEST(Discover, ReadsTfConfig) {
   const Identity evaluator = discover({{"TF_CONFIG", cluster + R"("task":{"type":"evaluator","index":0}})"}});
   EXPECT_EQ(evaluator.world_size, 1);
   EXPECT_EQ(evaluator.role, "evaluator");
+}
+
+TEST(Discover, TheIndexOfTfConfigMayBeAText) {
+  const auto with_index = [](const std::string& index) {
+    return EnvironmentMap{
+        {"TF_CONFIG",
+         R"({"cluster":{"worker":["a:1","b:1"]},"task":{"type":"worker","index":)" + index + "}}"}};
+  };
+  EXPECT_EQ(discover(with_index(R"("1")")).rank, 1);
+  for (const char* index : {R"("one")", R"("-1")", R"("")", "1.5", "true", R"("99999999999999999999")"})
+    expect_mentions(error_of(with_index(index)), {"TF_CONFIG", "task.index"});
+}
+
+TEST(Discover, AddressesOfIpv6HaveNoBrackets) {
+  const EnvironmentMap ranks = {{"RANK", "1"}, {"WORLD_SIZE", "2"}};
+  const auto with = [&](const std::string& variable, const std::string& value) {
+    EnvironmentMap all = ranks;
+    all[variable] = value;
+    return discover(all).master_addr;
+  };
+  EXPECT_EQ(with("MASTER_ADDR", "[::1]"), "::1");
+  EXPECT_EQ(with("MASTER_ADDR", "fe80::1"), "fe80::1");
+  EnvironmentMap both = ranks;
+  both.insert({{"MASTER_ADDR", "::1"}, {"PET_MASTER_ADDR", "[::1]"}});
+  EXPECT_EQ(discover(both).master_addr, "::1");
+  const std::string config =
+      R"({"cluster":{"worker":["[::1]:2222","[::1]:2223"]},"task":{"type":"worker","index":1}})";
+  const Identity worker = discover({{"TF_CONFIG", config}});
+  EXPECT_EQ(worker.master_addr, "::1");
+  EXPECT_EQ(worker.master_port, 2222);
+  EXPECT_EQ(worker.local_world_size, 2);
 }
 
 TEST(Discover, RolesOfTfConfigThatNothingServesAreRefusedByName) {
@@ -261,11 +353,15 @@ TEST(Discover, MalformedTfConfigIsNamed) {
 }
 
 TEST(Discover, DisagreementNamesBothVariablesAndValues) {
+  expect_mentions(error_of({{"RANK", "0"},
+                            {"WORLD_SIZE", "2"},
+                            {"SLURM_PROCID", "1"},
+                            {"SLURM_STEP_ID", "0"},
+                            {"SLURM_NTASKS", "2"}}),
+                  {"RANK=0", "SLURM_PROCID=1"});
   expect_mentions(
-      error_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}}),
-      {"RANK=0", "SLURM_PROCID=1"});
-  expect_mentions(error_of({{"WORLD_SIZE", "4"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}}),
-                  {"WORLD_SIZE=4", "SLURM_NTASKS=2"});
+      error_of({{"WORLD_SIZE", "4"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_ID", "0"}, {"SLURM_NTASKS", "2"}}),
+      {"WORLD_SIZE=4", "SLURM_NTASKS=2"});
   expect_mentions(error_of({{"PET_MASTER_ADDR", "a"}, {"MASTER_ADDR", "b"}}),
                   {"PET_MASTER_ADDR=a", "MASTER_ADDR=b"});
   expect_mentions(error_of({{"OMPI_COMM_WORLD_RANK", "1"}, {"PMI_RANK", "0"}}),
@@ -289,6 +385,7 @@ TEST(Discover, TheLauncherWinsInsideASchedulersTask) {
                                     {"LOCAL_WORLD_SIZE", "2"},
                                     {"MASTER_ADDR", "127.0.0.1"},
                                     {"SLURM_PROCID", "0"},
+                                    {"SLURM_STEP_ID", "0"},
                                     {"SLURM_NTASKS", "1"},
                                     {"SLURM_LOCALID", "0"},
                                     {"JOB_COMPLETION_INDEX", "5"},
@@ -298,6 +395,14 @@ TEST(Discover, TheLauncherWinsInsideASchedulersTask) {
     EXPECT_EQ(self.rank, 1);
     EXPECT_EQ(self.world_size, 2);
     EXPECT_EQ(self.num_nodes, 1);
+  }
+}
+
+TEST(Discover, AMarkThatIsLeftOverMakesNoRank) {
+  for (const char* mark : {"TORCHELASTIC_RUN_ID", "RONDO_LAUNCHER"}) {
+    EXPECT_FALSE(is_one_of_several({{mark, "1"}}));
+    EXPECT_EQ(discover({{mark, "1"}}).world_size, 1);
+    EXPECT_TRUE(is_one_of_several({{mark, "1"}, {"RANK", "0"}, {"WORLD_SIZE", "1"}}));
   }
 }
 

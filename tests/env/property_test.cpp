@@ -56,7 +56,7 @@ std::vector<std::pair<std::string, int>> statements(const Truth& t) {
 }
 
 EnvironmentMap random_subset(const Truth& truth, RandomStream& random) {
-  EnvironmentMap environment = {{"MASTER_ADDR", "somewhere"}};
+  EnvironmentMap environment = {{"MASTER_ADDR", "somewhere"}, {"SLURM_STEP_ID", "0"}};
   for (const auto& [variable, value] : statements(truth)) {
     if (random.below(2) == 0) environment[variable] = std::to_string(value);
   }
@@ -109,8 +109,8 @@ TEST(DiscoverProperty, OneChangedStatementIsAnErrorThatNamesIt) {
   for (int round = 0; round < 2000; ++round) {
     const Truth truth = random_truth(random);
     const auto& [one, other] = pairs[random.below(pairs.size())];
-    EnvironmentMap environment = {{"MASTER_ADDR", "somewhere"},
-                                  {"SLURM_PROCID", std::to_string(truth.rank())}};
+    EnvironmentMap environment = {
+        {"MASTER_ADDR", "somewhere"}, {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", std::to_string(truth.rank())}};
     for (const auto& [variable, value] : statements(truth)) {
       if (variable == one || variable == other) environment[variable] = std::to_string(value);
     }

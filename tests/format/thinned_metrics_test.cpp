@@ -1,9 +1,12 @@
 #include "rondo/format/thinned_metrics.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cmath>
+#include <csignal>
 
+#include "rondo/base/error.h"
 #include "rondo/format/report/document.h"
 #include "tests/temporary_directory.h"
 
@@ -190,6 +193,74 @@ TEST(ThinnedMetrics, OfAResumedRunGoOnAtItsStep) {
   resumed.flush();
   EXPECT_EQ(steps(), 120);
   EXPECT_LE(read_metrics(file).rows.size(), 66U);
+}
+
+// Makes files grow no further than `bytes`, as on a full disk, while it lives.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    ::signal(SIGXFSZ, handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+TEST(ThinnedMetrics, WhatAFullDiskRefusedIsWrittenOnceThereIsRoom) {
+  for (const std::size_t most_rows : {std::size_t{1000}, std::size_t{40}}) {
+    const TemporaryDirectory directory;
+    ThinnedMetricsWriter whole(directory / "whole.jsonl", 0, false, most_rows);
+    ThinnedMetricsWriter refused(directory / "refused.jsonl", 0, false, most_rows);
+    append_steps(whole, 1, 10, 2);
+    append_steps(refused, 1, 10, 2);
+    const auto written = std::filesystem::file_size(directory / "refused.jsonl");
+    {
+      const FileSizeLimit limit(written + 100);  // within a row
+      EXPECT_THROW(append_at_once(refused, 11, 25, 2), Error);
+      EXPECT_THROW(refused.append_validation(validation_of(25)), Error);
+      EXPECT_THROW(append_steps(refused, 26, 26, 2), Error);
+      EXPECT_EQ(std::filesystem::file_size(directory / "refused.jsonl"), written) << "no part of a row";
+    }
+    append_at_once(whole, 11, 25, 2);
+    whole.append_validation(validation_of(25));
+    append_steps(whole, 26, 26, 2);
+    append_steps(whole, 27, 40, 2);
+    append_steps(refused, 27, 40, 2);
+    whole.flush();
+    refused.flush();
+    if (most_rows == 1000) {
+      EXPECT_EQ(read_all(directory / "refused.jsonl"), read_all(directory / "whole.jsonl"));
+    } else {
+      const MetricsFile file = read_metrics(directory / "refused.jsonl");
+      EXPECT_TRUE(file.problems.empty());
+      EXPECT_EQ(file.rows.back().step, 40);
+      EXPECT_LE(file.rows.size(), most_rows + 1);
+    }
+  }
+}
+
+TEST(ThinnedMetrics, AFileThatIsRemovedIsBegunAnew) {
+  const TemporaryDirectory directory;
+  std::filesystem::create_directories(directory / "run");
+  ThinnedMetricsWriter writer(directory / "run/metrics.jsonl", 0);
+  append_steps(writer, 1, 3, 1);
+  std::filesystem::remove_all(directory / "run");
+  EXPECT_THROW(append_steps(writer, 4, 4, 1), Error);
+  std::filesystem::create_directories(directory / "run");
+  append_steps(writer, 5, 5, 1);
+  const MetricsFile file = read_metrics(directory / "run/metrics.jsonl");
+  ASSERT_EQ(file.rows.size(), 2U);
+  EXPECT_EQ(file.rows[0].step, 4);
+  EXPECT_EQ(file.rows[1].step, 5);
 }
 
 }  // namespace

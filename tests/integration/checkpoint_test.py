@@ -46,6 +46,16 @@ def test_weights_of_python(checkpoint, weights, tmp_path):
         converted = read_safetensors(tmp_path / "python.safetensors")
         assert set(converted) == set(module.state_dict())
         assert numpy.array_equal(converted["0.weight"], module[0].weight.detach().numpy())
+    # Types without a storage type of their own, which Python writes beside an untyped storage.
+    rare = {str(dtype): torch.tensor([0, 1, 2]).to(dtype) for dtype in (torch.uint16, torch.uint32, torch.uint64)}
+    torch.save(rare | {"float8": torch.ones(3).to(torch.float8_e5m2)}, tmp_path / "rare.pt")
+    for source, destination in (("rare.pt", "rare.safetensors"), ("rare.safetensors", "again.pt"), ("again.pt", "again.safetensors")):
+        result = checkpoint("convert", source, destination)
+        assert result.returncode == 0, result.stderr
+    assert checkpoint("diff", "rare.safetensors", "again.safetensors").returncode == 0
+    torch.save(dict(module.state_dict()), tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    result = checkpoint("convert", "old.pt", "x.safetensors")
+    assert result.returncode == 1 and "before PyTorch 1.6" in result.stderr and "torch.save" in result.stderr
     # Other things that pickles can hold are no weights, and nothing of them is looked up.
     torch.save(torch.nn.ModuleList(), tmp_path / "objects.pt")
     result = checkpoint("convert", "objects.pt", "x.safetensors")

@@ -146,3 +146,20 @@ def test_rank_0_reports_an_error_however_late_it_comes_to_it(rondo, rondo_bin, t
     result = rondo("run", "-n", 2, rondo_bin / "own_strategy", "--data", "text.txt", "--steps", 1, "--strategy", "slow_to_go")
     assert result.returncode == 2, result.stderr
     assert result.stderr.count("rank 1: slow_to_go is not for rank 1") == 1, result.stderr
+
+
+# A command with a remark behind several spaces, which a shell would take for arguments.
+BARE_REMARK = re.compile(r"^ *(?:[A-Z_]+=\S+ )*(?:rondo|make|\./\S+|srun|mpirun)(?: \S+)*? {2,}(?!#)\w.*$", re.M)
+
+
+def test_a_copied_example_runs(repository, rondo):
+    """Remarks stand behind #, in help and in documents."""
+    helps = {name: rondo(*name, "--help").stdout for name in
+             [(), *((name,) for name in "run train evaluate predict export tokenize profile report plan simulate checkpoint doctor top new".split()),
+              *(("bench", name) for name in ("", *"collectives step pipeline codecs checkpoint loader startup".split()) if name)]}
+    texts = {" ".join(("rondo", *name)): text.partition("Examples:")[2] for name, text in helps.items()}
+    assert sum(bool(text) for text in texts.values()) > 15
+    for page in [repository / "README.md", repository / "python" / "README.md", *(repository / "docs").glob("*.md"),
+                 *(repository / "examples").rglob("*.md")]:
+        texts[page.name] = "\n".join(page.read_text().split("```")[1::2])
+    assert [f"{name}: {line}" for name, text in texts.items() for line in BARE_REMARK.findall(text)] == []

@@ -1,10 +1,13 @@
 """Files of tokens, folders and tar files of images, mixtures: from files to a training that goes on where it stopped."""
 import io
 import json
+import math
 import pathlib
+import random
 import struct
 import sys
 import tarfile
+import unicodedata
 
 import pyarrow
 import pyarrow.parquet
@@ -72,6 +75,33 @@ def test_texts_are_tokenized_as_hugging_face_does_and_trained_on(rondo, tmp_path
     done(rondo("train", *GPT, "--data", "tokens", "--steps", 4, "--document-boundaries", "masked", "--nproc-per-node", 2))
 
 
+def test_qwen2s_normalizer_is_that_of_hugging_face(rondo, tmp_path):
+    """Characters with marks in any order, of any script: all that decompose, and texts of them drawn at random."""
+    generator = random.Random(11)
+    marks = [chr(point) for point in range(0x300, 0x1E950) if unicodedata.combining(chr(point))]
+    others = [chr(point) for point in range(0xC0, 0x2FA1E) if unicodedata.decomposition(chr(point))]
+    others += [chr(generator.randrange(0xAC00, 0xD7A4)) for _ in range(200)] + [chr(point) for point in range(0x1100, 0x1200)]
+    texts = ["".join(others)]
+    for _ in range(3000):
+        texts.append("".join(generator.choice((marks, marks, others, "aeiou AEO")[generator.randrange(4)])
+                             for _ in range(generator.randrange(1, 12))))
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.normalizer = tokenizers.normalizers.NFC()
+    split = tokenizers.Regex(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
+                             r"\s+(?!\S)|\s+")
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([
+        tokenizers.pre_tokenizers.Split(split, behavior="isolated"),
+        tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer.train_from_iterator(texts[:500], tokenizers.trainers.BpeTrainer(
+        vocab_size=400, initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(), show_progress=False,
+        special_tokens=["<|endoftext|>"]))
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "pages.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    done(rondo("tokenize", "pages.jsonl", "-o", "tokens", "--documents", "jsonl", "--tokenizer", "tokenizer.json"))
+    end = tokenizer.token_to_id("<|endoftext|>")
+    assert tokens_of(tmp_path / "tokens")[1] == [token for text in texts for token in [*tokenizer.encode(text).ids, end]]
+
+
 def test_tokens_without_a_description_need_their_vocabulary(rondo, tmp_path):
     (tmp_path / "nano").mkdir()
     (tmp_path / "nano" / "train.bin").write_bytes(struct.pack("<2000H", *(i * i % 61 for i in range(2000))))
@@ -129,7 +159,7 @@ def test_an_image_folder_trains_and_goes_on_at_the_same_image(rondo, images, tmp
     done(rondo("train", "--run-dir", "parts", "--resume", "--epochs", 3, "--loader-threads", 0))
     assert losses(tmp_path / "whole") == losses(tmp_path / "parts")
     rows = done(rondo("predict", "whole", "--data", "data", "--format", "jsonl")).stdout.splitlines()
-    assert len(rows) == 18 and {json.loads(row)["class"] for row in rows} <= {"cat", "dog"}
+    assert len(rows) == 2 * len(images) and {json.loads(row)["class"] for row in rows} <= {"cat", "dog"}
     again = done(rondo("predict", "whole", "--data", "data", "--format", "jsonl")).stdout.splitlines()
     assert rows == again, "what is judged is not augmented"
 
@@ -167,6 +197,29 @@ def test_tar_shards_train_on_two_ranks_and_go_on(rondo, images, tmp_path):
     done(rondo("evaluate", "whole"))
 
 
+@pytest.mark.parametrize("form", ["gnu", "pax", "ustar"])
+def test_archives_of_tar_itself_lose_no_sample(rondo, run, images, tmp_path, form):
+    """Hard and symbolic links, capital letters, files of a Mac: every member is in a sample, or is named."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for i in range(6):
+        (folder / f"{i}.PNG").write_bytes(images["plain.png"])
+        (folder / f"{i}.cls").write_text(str(i % 2))
+        (folder / f"._{i}.cls").write_bytes(b"\0\5\26\7")
+    for name, target in (("6", "0"), ("7", "1")):
+        (folder / f"{name}.PNG").hardlink_to(folder / f"{target}.PNG")
+        (folder / f"{name}.cls").hardlink_to(folder / f"{target}.cls")
+    (folder / "8.jpg").symlink_to("0.PNG")
+    (folder / "8.cls").write_text("1")
+    (folder / "README").write_text("what this is")
+    done(run("tar", f"--format={form}", "--sort=name", "-cf", "x.tar", "-C", folder, "."))
+    words_of = ["train", *CONVNET[:4], "--data", "x.tar", "--validation-fraction", 0, "--steps", 1]
+    result = rondo(*words_of, "--batch-size", 10)
+    assert result.returncode == 2 and "9 samples for training" in result.stderr, result.stderr
+    result = done(rondo(*words_of, "--batch-size", 9))
+    assert "7 members" in result.stderr and "._0.cls" in result.stderr, result.stderr
+
+
 def test_workers_read_files_of_their_own(rondo, tmp_path):
     (tmp_path / "tables").mkdir()
     for part, rows in enumerate((30, 50, 28)):
@@ -199,7 +252,23 @@ def test_parquet_becomes_what_rondo_reads(rondo, run, images, tmp_path):
     said, found = tokens_of(tmp_path / "tokens")
     assert said["documents"] == 2 and bytes(token for token in found if token < 256).decode() == words(200, 1) + words(200, 2)
     done(convert("images.parquet", "-o", "shards", "--image", "image", "--label", "label", "--images-per-shard", 7))
-    assert len(list((tmp_path / "shards").iterdir())) == 4
+    assert len(list((tmp_path / "shards").iterdir())) == math.ceil(len(names) / 7)
     done(rondo("train", *CONVNET, "--data", "shards", "--steps", 2))
     done(convert("texts.parquet", "-o", "table.csv", "--columns", "x,kind"))
     assert (tmp_path / "table.csv").read_text().splitlines() == ["x,kind", "1,a", "2,b", "3,a"]
+
+
+def test_the_model_follows_the_data(rondo, tmp_path):
+    rows = [f"{5 + i % 3},{3 - i % 2 * 0.5},{['setosa', 'versicolor', 'virginica'][i % 3]}" for i in range(60)]
+    (tmp_path / "iris.csv").write_text("length,width,species\n" + "\n".join(rows) + "\n")
+    (tmp_path / "text.txt").write_text(words(600))
+    for data, model in [("iris.csv", "mlp"), ("text.txt", "gpt-tiny")]:
+        result = done(rondo("train", "--data", data, "--steps", 2, "--batch-size", 4, "--run-dir", model, "--json", "-"))
+        assert f"--model auto: {model}, for " in result.stderr and data in result.stderr
+        assert json.loads(result.stdout)["model"]["name"] == model
+        assert json.loads((tmp_path / model / "config.json").read_text())["model"] == model
+    resumed = done(rondo("train", "--run-dir", "mlp", "--resume", "--steps", 3))
+    assert "finished after step 3" in resumed.stdout and "--model auto" not in resumed.stderr
+    refused = rondo("train", "--data", "iris.csv", "--layers", 2, "--run-dir", "other")
+    assert refused.returncode == 2 and "--layers" in refused.stderr and "--model mlp" in refused.stderr
+    assert not (tmp_path / "other").exists()

@@ -60,7 +60,7 @@ def test_a_libtorch_that_cannot_be_loaded(rondo, tmp_path):
 
 
 def test_sees_a_schedulers_task(rondo):
-    slurm = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_NNODES": "1", "SLURM_NODEID": "0", "SLURM_LOCALID": "1"}
+    slurm = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_NNODES": "1", "SLURM_NODEID": "0", "SLURM_LOCALID": "1", "SLURM_STEP_ID": "0"}
     _, _, findings = examine(rondo, env=slurm)
     data = findings["schedulers", "this process"]["data"]
     assert (data["launcher"], data["rank"], data["world_size"], data["sources"]) == ("slurm", 1, 2, ["slurm"])

@@ -153,6 +153,22 @@ def test_gan(example):
     assert abs(numbers(example("gan"), "mean")[-1] - 3) < 1
 
 
+@pytest.mark.parametrize("strategy", ["ddp", "zero3"])
+def test_two_models_under_a_strategy(example, strategy):
+    assert abs(numbers(example("gan_strategy", strategy), "mean")[-1] - 3) < 1
+
+
+@pytest.mark.parametrize("strategy, ranks", [("ddp", 2), ("zero3", 2), ("zero3", 1)])
+def test_pinn(example, strategy, ranks):
+    output = example("pinn", strategy, ranks=ranks)
+    by_adam, in_the_end = numbers(output, "loss")
+    error, = numbers(output, "largest error")
+    if strategy == "zero3" and ranks > 1:
+        assert by_adam == in_the_end and error < 0.05
+    else:
+        assert in_the_end < by_adam / 10 and error < 1e-3
+
+
 def test_torchscript(example, run, repository, tmp_path):
     python = repository / ".venv" / "bin" / "python"
     source, trained = tmp_path / "in.pt", tmp_path / "out.pt"

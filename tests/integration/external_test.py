@@ -69,6 +69,16 @@ def test_find_package_after_install(repository, rondo_bin, installed, libtorch):
     check_train(folder, installed / "bin" / "rondo")
 
 
+def test_installed_examples_build(rondo_bin, installed, libtorch):
+    """As examples/README.md says; one of them, since each takes as long as libtorch's headers."""
+    folder = rondo_bin.parent.parent / "external-examples"
+    must("cmake", "-S", installed / "share" / "rondo" / "examples", "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+         "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG", f"-DCMAKE_PREFIX_PATH={installed}", *([f"-DLIBTORCH={libtorch}"] if libtorch else []),
+         *launcher(rondo_bin))
+    must("cmake", "--build", folder, "--target", "minimal", timeout=1200)
+    assert must(installed / "bin" / "rondo", "run", "-n", "2", folder / "minimal", env=without_launcher())
+
+
 def test_add_subdirectory(repository, rondo_bin, libtorch):
     """All is configured. What is on libtorch is compiled once more by the nightly run only, which takes minutes."""
     # Whether it builds and runs does not depend on the optimiser, which takes most of the time.

@@ -250,6 +250,14 @@ def test_the_check_sees_cycles_and_names_of_backends(tmp_path):
         "apps/c.cpp", "apps/c.cpp", "apps/d.cpp", "apps/train/e.cpp", "apps/train/f.cpp", "rondo/train/a.h", "rondo/train/b.cpp"]
 
 
+def test_texts_are_made_in_the_classic_locale(repository):
+    """A program's global locale may have decimal commas and dots between thousands; rondo::TextStream and str() have not."""
+    bytes_only = {"rondo/base/text.h", "rondo/checkpoint/optimizer_state.cpp", "rondo/launch/spawn.cpp"}
+    found = [str(path.relative_to(repository)) for path in sorted((repository / "rondo").rglob("*"))
+             if path.suffix in SOURCES and "std::ostringstream" in path.read_text()]
+    assert set(found) - bytes_only == set()
+
+
 def test_files_are_opened_and_json_is_parsed_in_one_place(repository):
     """Limits, links, pipes and devices are looked after there (docs/security.md); a second way would have none of it."""
     ways = {re.compile(r"\bjson::(parse|accept|sax_parse)\(", re.IGNORECASE): {"rondo/base/json_strict.cpp"},

@@ -19,7 +19,7 @@ def validation(run):
     return [row["validation_loss"] for row in rows(run) if "validation_loss" in row][-1]
 
 
-@pytest.mark.parametrize("flags", [[], ["--outer", "diloco", "--sync-fragments", 2], ["--synchronous-steps", 4]])
+@pytest.mark.parametrize("flags", [[], ["--outer", "diloco", "--sync-fragments", 2], ["--synchronous-steps", 4], ["--sync-delay", 2]])
 def test_a_resumed_run_is_the_whole_run(train, tmp_path, flags):  # noqa: F811
     train(*LOCAL, *flags, "--steps", 10, run_dir="whole").check_returncode()
     train(*LOCAL, *flags, "--steps", 7).check_returncode()
@@ -31,6 +31,14 @@ def test_a_resumed_run_is_the_whole_run(train, tmp_path, flags):  # noqa: F811
     first, second = losses(tmp_path / "whole", 0), losses(tmp_path / "whole", 1)
     joint = {1, 2, 3, 4, 7, 10} if "--synchronous-steps" in flags else {3, 6, 9}
     assert {step for step in first if first[step] == second[step]} == joint
+
+
+def test_replicas_in_memory_change_nothing(train, tmp_path):  # noqa: F811
+    flags = [*LOCAL, "--sync-delay", 2, "--outer", "diloco", "--max-restarts", 1, "--steps", 8]
+    train(*flags, run_dir="whole").check_returncode()
+    train(*flags, "--replica-every", 2).check_returncode()
+    for rank in (0, 1):
+        assert losses(tmp_path / "run", rank) == losses(tmp_path / "whole", rank)
 
 
 def test_it_learns_as_ddp_does(train, tmp_path):  # noqa: F811

@@ -249,3 +249,52 @@ def test_what_cannot_be_a_model(train, rondo_bin, module, script, tmp_path, repo
     assert result.returncode == 2 and "parameters:COUNT" in result.stderr
     result = train(f"{module}:make_model", "--layers", 3)
     assert result.returncode == 2 and "--layers" in result.stderr
+
+
+class Unused(torch.nn.Module):
+    """A model of points with a layer that nothing uses."""
+
+    def __init__(self):
+        super().__init__()
+        self.used, self.spare = torch.nn.Linear(2, 3), torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.used(x)
+
+
+@pytest.mark.parametrize("flags", [["--strategy", "ddp"], ["--strategy", "zero1"]])
+def test_a_parameter_that_nothing_uses_is_told_with_a_flag_that_is_there(train, tmp_path, flags):
+    torch.jit.script(Unused()).save(str(tmp_path / "unused.pt"))
+    words = ["--steps", 2, "--nproc-per-node", 2, *flags]
+    refused = train("unused.pt", *words)
+    assert refused.returncode == 1 and "spare.weight" in refused.stderr, refused.stderr
+    assert "--find-unused-parameters" in refused.stderr
+    for flag in ["--find-unused-parameters", *(["--static-graph"] if "ddp" in flags else [])]:
+        result = rondo_result(train("unused.pt", *words, flag, "--run-dir", tmp_path / flag.strip("-")))
+        assert "after step 2" in result
+
+
+def rondo_result(done):
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+class WordClassifier(torch.nn.Module):
+    """Classes of texts by the mean of their tokens: the input is tokens, token types and the mask."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.head = torch.nn.Embedding(20, 8), torch.nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.head(self.embedding(x[:, 0]).mean(1))
+
+
+def test_an_own_model_reads_labelled_text_in_the_tokens_of_a_vocabulary(train, tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film"]) + "\n")
+    (tmp_path / "reviews.tsv").write_text("label\ttext\n" + "yes\ta good film\nno\tbad film\n" * 20)
+    torch.jit.script(WordClassifier()).save(str(tmp_path / "words.pt"))
+    words = ["--data-kind", "labelled_text", "--context", 8, "--steps", 2, "--batch-size", 4]
+    asked = train("words.pt", *words, data="reviews.tsv")
+    assert asked.returncode == 2 and "--vocabulary" in asked.stderr and "DataOptions::vocabulary_file" in asked.stderr
+    assert "after step 2" in rondo_result(train("words.pt", *words, "--vocabulary", "vocab.txt", data="reviews.tsv"))

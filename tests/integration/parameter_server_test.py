@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 
 import pytest
 from launching import alive, reserved_ports, wait_until
@@ -166,6 +167,54 @@ def test_an_evaluator_judges_the_checkpoints_of_the_run(rondo, flags, tmp_path):
     assert rows[-1]["validation_loss"] == pytest.approx(result["validation"]["loss"], rel=1e-5)
     # Whoever trains is not disturbed, and servers know of no third worker.
     assert [w["steps"] for w in result["servers"]["workers"]] == [300, 300]
+
+
+def test_a_synchronous_step_of_a_model_with_any_number_of_parameters(rondo, flags):
+    """Of eight parameters the ring of pushes had no room for the end of the step."""
+    done = rondo("train", *flags, "--server-mode", "sync", "--ps", 1, "--workers", 1, "--model-config", '{"hidden": [4, 4, 4]}',
+                 "--steps", 3, "--timeout", "60s")
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_timeout_reaches_servers(rondo, flags, tmp_path):
+    """No server answers: the worker ends long before the five minutes that are the default."""
+    secret = tmp_path / "secret"
+    secret.write_text("a" * 64)
+    secret.chmod(0o600)
+    with reserved_ports(2) as (here, there):
+        role = {"TF_CONFIG": json.dumps({"cluster": {"worker": [f"127.0.0.1:{here}"], "ps": [f"127.0.0.1:{there}"]},
+                                         "task": {"type": "worker", "index": 0}}), "RONDO_SECRET_FILE": str(secret)}
+        done = rondo("train", *flags, "--steps", 3, "--timeout", "2s", env=role)
+    assert done.returncode == 1 and f"127.0.0.1:{there}" in done.stderr and "server 0" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("workers, killed, more", [
+    (2, 1, ["--strategy", "parameter_server"]),
+    (3, 2, ["--strategy", "parameter_server", "--server-mode", "sync", "--backup-workers", 1]),
+    (4, 3, ["--strategy", "grouped", "--groups", 2, "--timeout", "10s"]),
+], ids=["async", "sync with a backup", "grouped"])
+def test_a_worker_killed_before_it_came_is_not_waited_for(rondo, flags, workers, killed, more):
+    at_once = f'[ "$ROLE_NAME $ROLE_RANK" = "worker {killed}" ] && kill -9 $$; exec "$0" "$@"'
+    done = rondo("run", "--ps", 1, "--workers", workers, "--", "bash", "-c", at_once, rondo.program, "train", *flags, *more,
+                 "--steps", 20)
+    assert done.returncode == 0, done.stderr
+    name = f"worker {killed} (rank {killed}) on host {socket.gethostname()} was killed by SIGKILL"
+    assert f"{name}; the others go on without it" in done.stderr, done.stderr
+    assert "has ended before it came" in done.stderr, done.stderr
+
+
+def test_an_evaluator_that_comes_when_the_training_is_over_ends(rondo, flags, tmp_path):
+    run = tmp_path / "run"
+    assert rondo("train", *flags, "--strategy", "one_device", "--steps", 20).returncode == 0
+    role = {"TF_CONFIG": json.dumps({"cluster": {"worker": ["localhost:1"]}, "task": {"type": "evaluator", "index": 0}})}
+    done = rondo("train", *flags, "--timeout", "1s", env=role)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (run / "metrics.evaluator.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [20]
+    # The launcher tells one of its own that its workers have ended, whatever they left behind.
+    late = f'[ $ROLE_NAME = evaluator ] || exit 0; exec "$0" "$@"'
+    done = rondo("run", "-n", 2, "--evaluator", "--", "bash", "-c", late, rondo.program, "train", *flags, "--timeout", "10min")
+    assert done.returncode == 0, done.stderr
 
 
 def test_an_evaluator_of_no_training_says_so(rondo, flags, tmp_path):

@@ -82,6 +82,13 @@ def test_public_headers_and_what_they_include_are_installed_and_nothing_else(rep
         assert text.endswith((repository / header).read_text()), f"{header} was changed by its installation"
 
 
+def test_examples_include_installed_headers_only(repository, installed):
+    sources = [path for path in (installed / "share" / "rondo" / "examples").rglob("*") if path.suffix in (".cpp", ".h")]
+    assert {path.name for path in (repository / "examples").glob("*.cpp")} <= {path.name for path in sources}
+    public = public_headers(repository)
+    assert [f"{path.name} includes {header}" for path in sources for header in includes(path) if header not in public] == []
+
+
 def test_core_needs_no_libtorch(installed, tmp_path):
     source = tmp_path / "core.cpp"
     source.write_text("#include <rondo/core.hpp>\nint main() { return rondo::env::discover_process().rank; }\n")
@@ -99,6 +106,7 @@ def test_helpers_are_not_in_the_namespace_of_users(rondo_bin, installed, tmp_pat
     calls = "".join(f"  sum += {name}(1, rondo::Bytes{{}}, rondo::Error(\"\"));\n" for name in NAMES)
     version = "static_assert(RONDO_VERSION_MAJOR * 10000 + RONDO_VERSION_MINOR * 100 + RONDO_VERSION_PATCH >= 100);\n"
     source.write_text(f"#include <rondo/rondo.hpp>\n{version}{own}using namespace rondo;\n"
+                      "torch::optim::AdamW* optimizer = nullptr;\n"
                       f"int main() {{\n  int sum = 0;\n{calls}  return sum == {len(NAMES)} ? 0 : 1;\n}}\n")
     torch = cached(rondo_bin, "FIND_PACKAGE_MESSAGE_DETAILS_Libtorch").split("]")[0].strip("[")
     result = subprocess.run(["c++", "-std=c++20", "-fsyntax-only", "-I", installed / "include", "-isystem", f"{torch}/include",

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from launching import reserved_ports
 
 PROGRAMS = pathlib.Path(__file__).resolve().parent / "python_plugin"
 # Of what is noticed by itself, and not at the deadline of 100 s.
@@ -70,11 +71,36 @@ def test_faults_are_named_on_every_rank(python_ranks):
         assert by_what["sparse"]["type"] == "UsageError" and "sparse" in by_what["sparse"]["message"].lower()
     late = reports[0]["timeout"]
     assert late["type"] == "TimeoutError" and late["ranks"] == [1, 2] and 0.15 < late["seconds"] < SOON_S, late
+    # Rank 0 has given the call up, so it is an error for those that come late, too.
+    for by_what in reports[1:]:
+        assert {by_what[what]["type"] for what in ("late", "late again")} == {"TimeoutError"}, by_what
     for by_what in reports[:2]:
         lost = by_what["killed"]
         assert lost["type"] == "PeerLostError" and lost["ranks"] == [2] and lost["seconds"] < SOON_S, lost
         assert f"rank 2 (pid {ranks[2][0].pid})" in lost["message"], lost
     assert "killed" not in reports[2]
+
+
+@pytest.mark.parametrize("algorithm", ["engine", "ring"])
+def test_what_clients_of_torch_distributed_ask_for(algorithm, python_ranks):
+    for rank, (process, output, errors) in enumerate(python_ranks(PROGRAMS / "clients.py", 2, env={"RONDO_ALGORITHM": algorithm})):
+        assert process.returncode == 0, f"rank {rank}: {output}{errors[-4000:]}"
+        assert [line.split(":")[0] for line in output.splitlines()] == ["averages", "unequal_lists", "nested_futures", "power_sgd",
+                                                                        "forked_child"]
+
+
+@pytest.mark.parametrize("what", ["monitored_barrier", "init_process_group"])
+def test_the_rank_that_holds_the_store_may_end_after_its_last_call(what, plugin_environment, tmp_path):
+    with reserved_ports(1) as (port,):
+        ranks = [subprocess.Popen([sys.executable, PROGRAMS / "last_call.py", str(port), str(rank), "3", what], text=True, cwd=tmp_path,
+                                  env=plugin_environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(3)]
+        try:
+            for rank, process in enumerate(ranks):
+                output, errors = process.communicate(timeout=180)
+                assert (process.returncode, output) == (0, "through\n"), f"rank {rank}: {errors[-4000:]}"
+        finally:
+            for process in ranks:
+                process.kill()
 
 
 @pytest.mark.parametrize("algorithm", ["engine", "ring"])

@@ -99,11 +99,18 @@ def test_preempted_workers_pass_their_code_through(rondo, tmp_path):
     os.mkfifo(tmp_path / "pid")
     # Rank 0 goes on saving for as long as it takes the launcher to hear of rank 1's end, whose number then is nobody's.
     result = rondo("run", "-n", 2, "--max-restarts", 3, "--grace", "100s", *bash(
-        "[ $RANK = 1 ] && { echo $$ > pid; exit 3; }; read first < pid; while kill -0 $first; do :; done 2>/dev/null; "
-        "echo saved; exit 3"))
+        ": > $RONDO_PREEMPTION_FILE; [ $RANK = 1 ] && { echo $$ > pid; exit 3; }; read first < pid; "
+        "while kill -0 $first; do :; done 2>/dev/null; echo saved; exit 3"))
     assert result.returncode == 3
     assert by_rank(result.stdout) == {0: ["saved"]}
     assert "pre-empted" in result.stderr and "restart" not in result.stderr
+
+
+def test_code_3_alone_is_no_preemption(rondo):
+    result = rondo("run", "-n", 2, "--max-restarts", 1, *bash("[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 3"))
+    assert result.returncode == 0
+    assert "exited with code 3" in result.stderr and "restart 1 of 1" in result.stderr
+    assert "pre-empted" not in result.stderr
 
 
 def test_restarts_start_all_workers_again(rondo, scratch):

@@ -193,8 +193,10 @@ def test_a_full_log_disk_does_not_stop_the_job(rondo, tmp_path):
     assert "stdout.log" in result.stderr and "File too large" in result.stderr
 
 
-def test_colours_and_progress_lines_on_a_terminal(rondo):
-    def on_terminal(*words, **env):
+@pytest.fixture
+def on_terminal(rondo):
+    """on_terminal(*words, **env) is the output of `rondo run *words` on a terminal of 80 columns and 24 rows."""
+    def run(*words, **env):
         leader, follower = pty.openpty()
         fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         process = rondo.start("run", *words, stdout=follower, stderr=follower, env={"TERM": "xterm"} | env)
@@ -212,6 +214,10 @@ def test_colours_and_progress_lines_on_a_terminal(rondo):
         assert process.wait() == 0
         return output.decode()
 
+    return run
+
+
+def test_colours_and_progress_lines_on_a_terminal(on_terminal):
     assert "\x1b[36m[rank 0]\x1b[0m hi" in on_terminal("echo", "hi")
     # Workers learn that what they write is shown on a terminal.
     assert "width 71" in on_terminal(*bash("echo width $RONDO_TERMINAL_WIDTH"))
@@ -221,6 +227,25 @@ def test_colours_and_progress_lines_on_a_terminal(rondo):
     assert "\x1b" not in dumb and "[rank 0] hi []" in dumb
     progress = on_terminal(*bash(r"printf '\r10%%'; read -t 0.1 <> <(:); printf '\r20%%'; echo"), NO_COLOR="1")
     assert "[rank 0] 20%" in progress
+
+
+def test_rank_0_keeps_the_terminal(on_terminal, rondo, tmp_path):
+    """A program that asks for the size of its terminal gets it on rank 0, less the room that "[rank 0] " takes."""
+    program = tmp_path / "asks.py"
+    program.write_text("""
+import os, sys
+ranks = "terminal" if all(os.isatty(stream) for stream in (1, 2)) else "no terminal"
+size = tuple(os.get_terminal_size(1)) if os.environ["RANK"] == "0" else ()  # raises without one
+print("rank", os.environ["RANK"], ranks, size, "output ends" + "." * 20000)
+print("error", file=sys.stderr)
+""")
+    output = on_terminal("-n", 2, sys.executable, program, NO_COLOR="1").replace("\r\n", "\n")
+    assert "[rank 0] rank 0 terminal (71, 24) output ends" + "." * 20000 + "\n" in output
+    assert "[rank 1] rank 1 no terminal () output ends" in output
+    assert "[rank 0] error\n" in output and "\r" not in output
+    # What is behind the launcher decides: a pipe stays a pipe.
+    piped = rondo("run", sys.executable, "-c", "import os; print(os.isatty(1))")
+    assert piped.stdout == "[rank 0] False\n"
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])

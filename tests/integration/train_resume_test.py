@@ -429,3 +429,27 @@ def test_a_label_column_of_images_is_refused_by_name(rondo, tmp_path):
     assert result.returncode == 2, result.stderr
     assert "--label-column" in result.stderr and "idx" in result.stderr, result.stderr
     assert not (tmp_path / "run").exists()
+
+
+# Schedules
+
+
+@pytest.mark.parametrize("before, stop, after", [
+    (["--nproc-per-node", 1], 30, ["--nproc-per-node", 3]),
+    (["--nproc-per-node", 3], 9, ["--nproc-per-node", 1]),
+    (["--nproc-per-node", 1], 20, ["--batch-size", 10]),
+    (["--nproc-per-node", 1], 20, ["--accumulate", 2]),
+])
+def test_a_schedule_goes_on_where_it_was_and_reaches_its_end(rondo, tmp_path, before, stop, after):
+    table = tmp_path / "table.csv"
+    table.write_text("a,b,label\n" + "".join(f"{i * 7 % 11},{i * 5 % 13},{'xy'[i % 2]}\n" for i in range(60)))
+    command = ["train", "--data", table, "--model", "mlp", "--run-dir", tmp_path / "run", "--batch-size", 4, "--schedule", "linear",
+               "--lr", 0.1, "--epochs", 3, "--validation-fraction", 0, "--trace-steps", 0, "--log-every", 1]
+    rondo(*command, *before, "--checkpoint-every", 1, "--keep", 100).check_returncode()
+    rates = [row["learning_rate"] for row in rows(tmp_path / "run") if row["rank"] == 0 and "loss" in row]
+    result = rondo(*command, *before, *after, "--run-dir", tmp_path / "on", "--resume",
+                   tmp_path / "run" / "checkpoints" / f"step-{stop:08}")
+    assert result.returncode == 0, result.stderr
+    rest = [row["learning_rate"] for row in rows(tmp_path / "on") if row["rank"] == 0 and "loss" in row and row["step"] > stop]
+    assert len(rest) >= 5
+    assert rest == pytest.approx([rates[stop] * (1 - i / len(rest)) for i in range(len(rest))])

@@ -115,7 +115,7 @@ def test_a_run_ends_with_the_best_weights_and_says_where_they_are_gone(train, ev
     assert evaluated("run") == pytest.approx(found[best], rel=1e-5)
     # What has ended with them goes on with them.
     again = train("--resume", "--json", "-")
-    assert result_of(again)["validation"] == result["validation"] and "early_stopping" not in again.stderr
+    assert result_of(again)["validation"] == result["validation"] and "early_stopping: the best" not in again.stderr
     assert evaluated("run") == pytest.approx(found[best], rel=1e-5)
     # A run that is resumed behind the best pass does not have them.
     for step in (best + 10, best + 15):

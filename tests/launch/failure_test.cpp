@@ -109,6 +109,23 @@ TEST(SignalName, NamesSignals) {
   EXPECT_EQ(signal_name(SIGRTMIN + 3), "signal " + std::to_string(SIGRTMIN + 3));
 }
 
+TEST(DescribeFailure, NamesTasksAndWhoSaysThatItWasPreempted) {
+  AttemptEnd end = attempt({{1, 3, 0}, {0, 0, SIGTERM}});
+  end.stopped = {0};
+  std::vector<WorkerSpec> specs(2);
+  specs[0].task = "worker 0";
+  specs[1].rank = 1;
+  specs[1].task = "ps 0";
+  std::string text = describe_failure(end, specs, 1, {});
+  EXPECT_TRUE(text.starts_with("ps 0 (rank 1) on host ")) << text;
+  EXPECT_NE(text.find("worker 0 (rank 0)"), std::string::npos) << text;
+  EXPECT_NE(text.find("exited with code 3"), std::string::npos) << text;
+  EXPECT_EQ(text.find("pre-empted"), std::string::npos) << text;
+  end.workers[1]->end->preempted = true;
+  text = describe_failure(end, specs, 1, {});
+  EXPECT_NE(text.find("pre-empted"), std::string::npos) << text;
+}
+
 TEST(DescribeFailure, ANoteOfSomebodyElseIsEscapedAndCut) {
   const AttemptEnd end = attempt({{0, 1, 0}});
   const TemporaryDirectory directory;

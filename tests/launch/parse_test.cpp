@@ -6,13 +6,19 @@
 #include "rondo/base/error.h"
 #include "rondo/launch/command.h"
 #include "rondo/launch/cpu_binding.h"
+#include "rondo/launch/cpu_quota.h"
 #include "rondo/launch/devices.h"
+#include "rondo/launch/process_count.h"
 #include "rondo/launch/std_streams.h"
 #include "rondo/launch/worker_environment.h"
+#include "tests/errors.h"
+#include "tests/temporary_directory.h"
 
 namespace rondo::launch::parse_test {
 namespace {
 
+using rondo::testing::expect_facts;
+using rondo::testing::message_of;
 using Words = std::vector<std::string>;
 
 TEST(StreamsByRank, ReadsTorchrunsNotation) {
@@ -62,6 +68,46 @@ TEST(CpuList, IsReadAsTheKernelWritesIt) {
   EXPECT_TRUE(parse_cpu_list("").empty());
   EXPECT_THROW(parse_cpu_list("0-1-2"), Error);
   EXPECT_THROW(parse_cpu_list("x"), Error);
+}
+
+TEST(ProcessCount, IsANumberOrAWord) {
+  EXPECT_EQ(process_count("3", "-n"), 3);
+  EXPECT_EQ(process_count("cpu", "-n"), usable_processors());
+  for (const char* text : {"", "0", "-1", "two", "1.5", "9999999999"})
+    EXPECT_THROW(process_count(text, "-n"), UsageError) << text;
+  ASSERT_EQ(setenv("CUDA_VISIBLE_DEVICES", "", 1), 0);
+  EXPECT_EQ(process_count("auto", "-n"), usable_processors());
+  expect_facts(message_of<UsageError>([] { process_count("gpu", "--nproc-per-node"); }),
+               {"--nproc-per-node", "gpu", "CUDA_VISIBLE_DEVICES"});
+  unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+TEST(CpuQuota, OfVersion2IsTheLeastOfAllGroupsAbove) {
+  const TemporaryDirectory root;
+  root.write("proc/self/cgroup", "0::/pod/container\n");
+  EXPECT_FALSE(cpu_quota(root.path()));
+  root.write("sys/fs/cgroup/pod/container/cpu.max", "400000 100000\n");
+  EXPECT_EQ(cpu_quota(root.path()), 4.0);
+  root.write("sys/fs/cgroup/pod/cpu.max", "150000 100000\n");
+  EXPECT_EQ(cpu_quota(root.path()), 1.5);
+  // A container sees its own group as the root.
+  root.write("sys/fs/cgroup/cpu.max", "50000 100000\n");
+  EXPECT_EQ(cpu_quota(root.path()), 0.5);
+  root.write("sys/fs/cgroup/cpu.max", "max 100000\n");
+  root.write("sys/fs/cgroup/pod/cpu.max", "max\n");
+  root.write("sys/fs/cgroup/pod/container/cpu.max", "");
+  EXPECT_FALSE(cpu_quota(root.path()));
+}
+
+TEST(CpuQuota, OfVersion1IsThatOfTheCpuController) {
+  const TemporaryDirectory root;
+  root.write("proc/self/cgroup", "4:memory:/m\n3:cpu,cpuacct:/job\n1:name=systemd:/\n0::/\n");
+  root.write("sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n");
+  root.write("sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "-1\n");
+  EXPECT_FALSE(cpu_quota(root.path()));
+  root.write("sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "250000\n");
+  EXPECT_EQ(cpu_quota(root.path()), 2.5);
+  EXPECT_FALSE(cpu_quota(root / "nowhere"));
 }
 
 // Four cores of two threads on two nodes.

@@ -13,6 +13,8 @@
 #include <iterator>
 #include <new>
 
+#include "rondo/env/ended_workers.h"
+#include "rondo/launch/ended_workers_file.h"
 #include "rondo/launch/failure.h"
 #include "rondo/launch/process_tree.h"
 #include "tests/temporary_directory.h"
@@ -39,13 +41,14 @@ class Supervisor : public ::testing::Test {
   // supervise() in a process of its own, as it wants it. Returns what `judge` says of the end, below 100.
   // What it shows goes to the file `console`, where one is named.
   static int supervised(const std::vector<WorkerSpec>& specs,
-                        const std::function<int(const AttemptEnd&)>& judge, const std::string& console = "") {
+                        const std::function<int(const AttemptEnd&)>& judge, const std::string& console = "",
+                        const SupervisorOptions& options = {}) {
     const pid_t guardian = fork();
     if (guardian == 0) {
       alarm(60);
       if (!console.empty()) dup2(open(console.c_str(), O_WRONLY | O_CREAT, 0600), STDOUT_FILENO);
       become_subreaper();
-      _exit(judge(supervise(specs, {})));
+      _exit(judge(supervise(specs, options)));
     }
     int status = 0;
     waitpid(guardian, &status, 0);
@@ -54,6 +57,37 @@ class Supervisor : public ::testing::Test {
 
   Flags* flags_ = nullptr;
 };
+
+TEST_F(Supervisor, TellsOfTheProcessesThatAreNotStartedAgain) {
+  std::vector<WorkerSpec> specs(4);
+  for (int rank = 0; rank < 4; ++rank) specs[static_cast<std::size_t>(rank)].rank = rank;
+  const EndedWorkersFile file(3);
+  SupervisorOptions options;
+  options.on_end = [&](int rank) { file.note(rank); };
+  // Rank 0 ends when the others have, and finds what it needs in the file.
+  specs[0].function = [&] {
+    const env::EndedWorkers ended(file.path());
+    while (!ended.any_of(1, 1)) usleep(100);
+    while (!ended.any_of(2, 1)) usleep(100);
+    return ended.any_of(0, 1) || ended.all() ? 1 : 0;
+  };
+  specs[1].function = [] { return 0; };
+  specs[2].policy = {.on_failure = OnFailure::restart, .restarts = 1};
+  specs[2].function = [&] {
+    if (!flags_->failed_once.exchange(true)) return 1;
+    const env::EndedWorkers ended(file.path());
+    return ended.any_of(2, 1) ? 1 : 0;
+  };
+  specs[3].policy = {.on_failure = OnFailure::go_on};
+  specs[3].function = [] { return 1; };  // none of the workers, as an evaluator
+  const int code = supervised(
+      specs,
+      [&](const AttemptEnd& end) {
+        return end.stopped.empty() && env::EndedWorkers(file.path()).all() ? 0 : 1;
+      },
+      "", options);
+  EXPECT_EQ(code, 0);
+}
 
 TEST_F(Supervisor, BlamesNobodyForAFailureThatWasForgiven) {
   const TemporaryDirectory directory;

@@ -9,9 +9,12 @@
 #include <torch/types.h>
 
 #include <functional>
+#include <thread>
 
 #include "rondo/base/error.h"
 #include "rondo/nn/partition.h"
+#include "rondo/nn/sample_dropout.h"
+#include "rondo/nn/sample_scope.h"
 #include "rondo/nn/unit.h"
 #include "tests/errors.h"
 
@@ -268,6 +271,23 @@ TEST(ActivationCheckpoint, ObserversSeeTheRecomputationBetweenTheirBackwardMomen
                                              "end backward stack.second again",
                                              "end backward stack"};
   EXPECT_EQ(events, expected);
+}
+
+// As on a device, whose backward pass runs on a thread of autograd's.
+TEST(ActivationCheckpoint, BackwardOnAnotherThreadDropsWhatForwardDropped) {
+  SampleDropout dropout(0.5);
+  const at::Tensor input = torch::ones({4, 32}, torch::requires_grad());
+  const std::function<at::Tensor(const at::Tensor&)> function = [&](const at::Tensor& x) {
+    return dropout->forward(x) * x;
+  };
+  at::Tensor output;
+  {
+    const SampleScope scope({.seed = 3, .step = 5, .indices = {7, 2, 9, 4}});
+    output = checkpoint(function, input);
+  }
+  std::thread([&] { output.sum().backward(); }).join();
+  // A square times a factor of 0 or 2, at 1.
+  EXPECT_TRUE(torch::allclose(input.grad(), 2 * output.detach()));
 }
 
 TEST(ActivationCheckpoint, HooksOnParametersRunOnce) {

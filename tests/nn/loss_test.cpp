@@ -48,6 +48,30 @@ TEST(NamedLosses, EqualLibtorchs) {
   EXPECT_EQ(std::vector<std::string>(std::begin(kLossNames), std::end(kLossNames)), names);
 }
 
+// The sum of many losses of 16 bits has the digits of float32, and float16 does not overflow.
+TEST(NamedLosses, SumInFloat32) {
+  torch::manual_seed(2);
+  const std::int64_t rows = 20000;
+  const at::Tensor classes = at::randint(0, 8, {rows}, at::kLong);
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    const at::Tensor output = (at::randn({rows, 8}) * 8).to(type).set_requires_grad(true);
+    const at::Tensor target = at::rand({rows, 8});
+    for (const std::string name : {"bce_with_logits", "cross_entropy", "l1", "mse", "smooth_l1"}) {
+      const at::Tensor& expected = name == "cross_entropy" ? classes : target;
+      const Loss loss = make_loss(name)({output}, {expected}, rows);
+      const Loss exact = make_loss(name)({output.detach().to(at::kDouble)}, {expected}, rows);
+      EXPECT_EQ(loss.sum.scalar_type(), at::kFloat) << name;
+      const double relative = loss.mean.item<double>() / exact.mean.item<double>() - 1;
+      EXPECT_NEAR(relative, 0, 5e-4) << name << " " << type;
+      loss.mean.backward();
+      EXPECT_EQ(output.grad().scalar_type(), type);
+      EXPECT_TRUE(output.grad().isfinite().all().item<bool>()) << name << " " << type;
+    }
+    const LossFunction weighted = weighted_loss("cross_entropy", {.classes = std::vector<double>(8, 1.0)});
+    EXPECT_EQ(weighted({output}, {classes}, rows).mean.scalar_type(), at::kFloat);
+  }
+}
+
 // An int64 target of -100 is a number like any other where no class is asked for: it counts in the loss, and
 // as much in the batch's share of a window.
 TEST(NamedLosses, OfElementsCountEveryWholeNumber) {

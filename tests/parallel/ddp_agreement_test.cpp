@@ -32,6 +32,30 @@ at::Tensor parameter(at::IntArrayRef shape, at::ScalarType dtype = at::kFloat) {
   return at::zeros(shape, dtype).requires_grad_();
 }
 
+TEST_P(DdpAgreement, AMovedFromObjectIsAnError) {
+  run_ranks(GetParam(), 2, [&](const Group& group) {
+    torch::nn::Linear model(2, 1);
+    DistributedDataParallel ddp(*model, group);
+    DistributedDataParallel other(std::move(ddp));
+    const at::Tensor input = at::ones({1, 2});
+    // NOLINTBEGIN(bugprone-use-after-move): what is tested
+    EXPECT_THROW(ddp.forward(model, input), UsageError);
+    EXPECT_THROW(ddp.before_forward(), UsageError);
+    EXPECT_THROW(ddp.no_sync(), UsageError);
+    EXPECT_THROW(ddp.set_local_samples(1), UsageError);
+    EXPECT_THROW(ddp.synchronize_without_backward(), UsageError);
+    EXPECT_THROW(ddp.communication_state(), UsageError);
+    EXPECT_THROW(ddp.load_communication_state({}), UsageError);
+    EXPECT_THROW(ddp.last_backward(), UsageError);
+    EXPECT_THROW(ddp.group(), UsageError);
+    // NOLINTEND(bugprone-use-after-move)
+    other.forward(model, input).sum().backward();
+    ddp = std::move(other);
+    ddp.forward(model, input).sum().backward();
+    EXPECT_EQ(model->weight.grad()[0][0].item<float>(), 2.0F);
+  });
+}
+
 TEST_P(DdpAgreement, DifferentModelsAreAnErrorOnEveryRank) {
   const auto defaults = [](int) { return DdpOptions{}; };
   const ModelTensor same{"first", parameter({2})};

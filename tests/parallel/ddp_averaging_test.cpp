@@ -116,6 +116,68 @@ TEST_P(DdpAveraging, LbfgsEvaluatesItsClosureOnAllRanks) {
   });
 }
 
+void train_lbfgs(TwoLayers& model, const Batch& batch, DistributedDataParallel* ddp, bool told) {
+  torch::optim::LBFGS optimizer(model->parameters(),
+                                torch::optim::LBFGSOptions(1.0).max_iter(8).line_search_fn("strong_wolfe"));
+  for (int step = 0; step < 8; ++step) {
+    const auto closure = [&] {
+      optimizer.zero_grad();
+      if (ddp != nullptr) ddp->set_local_samples(batch.input.size(0));
+      at::Tensor loss =
+          mean_loss(ddp != nullptr ? ddp->forward(model, batch.input) : model(batch.input), batch);
+      loss.backward();
+      return loss;
+    };
+    told ? ddp->step(optimizer, closure) : optimizer.step(closure);
+  }
+}
+
+// Parts of the batch are unequal, and so are losses and weights of ranks.
+TEST_P(DdpAveraging, AnOptimizerThatLooksAtTheLossIsGivenTheGroups) {
+  TwoLayers reference = make_model();
+  const Batch joint = joint_batch(12, 0);
+  train_lbfgs(reference, joint, nullptr, false);
+  run_ranks(engine(), 2, [&](const Group& group) {
+    TwoLayers model = make_model();
+    DistributedDataParallel ddp(*model, group);
+    train_lbfgs(model, group.rank() == 0 ? rows(joint, 0, 4) : rows(joint, 4, 8), &ddp, true);
+    EXPECT_LT(parameter_difference(*model, *reference), 1e-5);
+  });
+}
+
+TEST_P(DdpAveraging, RanksThatGoDifferentWaysAreNamed) {
+  const Batch joint = joint_batch(12, 0);
+  run_ranks(engine(), 2, [&](const Group& group) {
+    TwoLayers model = make_model();
+    DistributedDataParallel ddp(*model, group);
+    // Each rank looks at its own loss and takes the step that suits it.
+    const std::string message = message_of<MismatchError>([&] {
+      for (int step = 0; step < 200; ++step) {
+        mean_loss(ddp.forward(model, my_rows(joint, group).input), my_rows(joint, group)).backward();
+        const at::NoGradGuard no_grad;
+        for (const at::Tensor& parameter : model->parameters()) {
+          parameter.add_(parameter.grad(), group.rank() == 0 ? -0.1 : -0.2);
+          parameter.mutable_grad().reset();
+        }
+      }
+    });
+    expect_facts(message, {"rank 0", "rank 1", "ddp.step(optimizer, closure)", "check_parameters_every"});
+  });
+}
+
+TEST_P(DdpAveraging, AClosureWithoutASynchronisedPassIsNamed) {
+  run_ranks(engine(), 2, [&](const Group& group) {
+    TwoLayers model = make_model();
+    DistributedDataParallel ddp(*model, group);
+    torch::optim::LBFGS optimizer(model->parameters(), torch::optim::LBFGSOptions(0.1));
+    const Batch batch = my_rows(joint_batch(12, 0), group);
+    const auto step = [&] {
+      ddp.step(optimizer, [&] { return mean_loss(ddp.forward(model, batch.input), batch); });
+    };
+    expect_facts(message_of<UsageError>(step), {"closure", "backward"});
+  });
+}
+
 TEST_P(DdpAveraging, AScheduleChangesTheLearningRateOnAllRanks) {
   TwoLayers reference = make_model();
   const auto train = [](TwoLayers& model, const std::function<at::Tensor(const Batch&)>& loss) {

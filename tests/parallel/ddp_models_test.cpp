@@ -270,6 +270,33 @@ TEST_P(DdpModels, TwoModelsAndOptimizersInOneLoop) {
   }
 }
 
+struct NetImpl : torch::nn::Module {
+  NetImpl() : words(torch::nn::EmbeddingOptions(9, 4).sparse(true)), output(4, 2) {
+    register_module("words", words);
+    register_module("output", output);
+  }
+  at::Tensor forward(const at::Tensor& x) { return output(words(x)); }
+  torch::nn::Embedding words;
+  torch::nn::Linear output;
+};
+
+// As `Net model;` in public programs: no shared_ptr owns it.
+TEST_P(DdpModels, AModelOnTheStack) {
+  run_ranks(GetParam(), 2, [&](const Group& group) {
+    NetImpl model;
+    DistributedDataParallel ddp(model, group);
+    torch::nn::EmbeddingImpl alone(torch::nn::EmbeddingOptions(9, 4).sparse(true));
+    DistributedDataParallel ddp_alone(alone, group);
+    const at::Tensor input = torch::full({3}, group.rank(), at::kLong);
+    ddp.forward(model, input).sum().backward();
+    ddp_alone.forward(alone, input).sum().backward();
+    for (const at::Tensor& table : {model.words->weight, alone.weight}) {
+      EXPECT_TRUE(table.grad().is_sparse());
+      EXPECT_EQ(table.grad().coalesce()._indices().numel(), 2);  // rows of both ranks
+    }
+  });
+}
+
 struct Points : torch::data::datasets::Dataset<Points> {
   torch::data::Example<> get(std::size_t index) override {
     return {random_tensor({6}, 10 + index), random_tensor({4}, 500 + index)};

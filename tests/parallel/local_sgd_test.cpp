@@ -260,30 +260,90 @@ TEST(LocalSgd, WithADelayStepsUnderAnAverageAreKept) {
   }
 }
 
+// Every kind of average; with a delay some are under way after most steps.
+const std::vector<LocalSgdOptions> kWays = {
+    {.sync_period = 4},
+    {.sync_period = 4, .outer = "diloco", .fragments = 2},
+    {.sync_period = 4, .sync_delay = 3},
+    {.sync_period = 4, .outer = "diloco", .fragments = 2, .sync_delay = 3},
+    {.sync_period = 3, .synchronous_steps = 2, .outer = "diloco", .sync_delay = 2},
+};
+
 TEST(LocalSgd, EvaluationSeesTheMeanAndTrainingGoesOnUnchanged) {
-  Values mean;
-  std::vector<Values> undisturbed = train_ranks(2, {.sync_period = 4}, 7);
-  run_ranks(2, "native", [&](Context& context) {
-    Replica replica(context, {.sync_period = 4});
-    replica.train(6);
-    replica.model().unshard();
-    const Values shown = values_of(replica.net());
-    replica.model().unshard();  // once more changes nothing
-    expect_near(values_of(replica.net()), shown, 0);
-    barrier(context.world());
-    if (context.rank() == 0) mean = shown;
-    barrier(context.world());
-    expect_near(shown, mean, 0);
-    replica.train(1);
-    expect_near(values_of(replica.net()), undisturbed[static_cast<std::size_t>(context.rank())], 0);
-  });
+  for (std::size_t way = 0; way < kWays.size(); ++way) {
+    SCOPED_TRACE("way " + std::to_string(way));
+    const std::vector<Values> undisturbed = train_ranks(2, kWays[way], 12);
+    std::vector<Values> shown(2);
+    run_ranks(2, "native", [&](Context& context) {
+      Replica replica(context, kWays[way]);
+      for (int step = 0; step < 11; ++step) {
+        replica.train(1);
+        replica.model().unshard();
+        Values& mine = shown[static_cast<std::size_t>(context.rank())] = values_of(replica.net());
+        replica.model().communication_state();
+        replica.model().unshard();  // once more changes nothing
+        expect_near(values_of(replica.net()), mine, 0);
+        barrier(context.world());
+        expect_near(shown[0], shown[1], 0);
+        barrier(context.world());
+      }
+      replica.train(1);
+      expect_near(values_of(replica.net()), undisturbed[static_cast<std::size_t>(context.rank())], 0);
+    });
+  }
+}
+
+void load(Replica& replica, const Values& values) {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < values.size(); ++i) replica.net()->parameters()[i].copy_(values[i]);
 }
 
 TEST(LocalSgd, GoesOnFromItsSavedState) {
-  const LocalSgdOptions options{.sync_period = 4, .outer = "diloco", .fragments = 2};
-  const std::vector<Values> whole = train_ranks(2, options, 9);
+  for (std::size_t way = 0; way < kWays.size(); ++way) {
+    const std::vector<Values> whole = train_ranks(2, kWays[way], 12);
+    for (const int saved_at : {6, 7}) {
+      SCOPED_TRACE("way " + std::to_string(way) + ", saved at " + std::to_string(saved_at));
+      std::vector<CommunicationState> states(2);
+      Values saved;  // the model of the checkpoint
+      run_ranks(2, "native", [&](Context& context) {
+        Replica replica(context, kWays[way]);
+        replica.train(saved_at);
+        replica.model().parts().flush();
+        if (context.rank() == 0) saved = values_of(replica.net());
+        states[static_cast<std::size_t>(context.rank())] = replica.model().communication_state();
+      });
+      run_ranks(2, "native", [&](Context& context) {
+        Replica replica(context, kWays[way]);
+        replica.train(saved_at);  // so that batches go on
+        load(replica, saved);
+        EXPECT_EQ(replica.model().restore_communication(states), "");
+        replica.model().parts().reload_shards();
+        replica.train(12 - saved_at);
+        expect_near(values_of(replica.net()), whole[static_cast<std::size_t>(context.rank())], 0);
+      });
+    }
+  }
+}
+
+// Weights from elsewhere are not changed by an average that was under way.
+TEST(LocalSgd, GoesOnFromOtherWeightsThatAreLoaded) {
+  run_ranks(2, "native", [](Context& context) {
+    Replica replica(context, {.sync_period = 4, .sync_delay = 3});
+    replica.train(5);
+    replica.model().parts().flush();
+    const Values other = values_of(make_net(3));
+    load(replica, other);
+    replica.model().parts().publish_shards();
+    expect_near(values_of(replica.net()), other, 0);
+    replica.model().begin_step({.samples = 4});
+    expect_near(values_of(replica.net()), other, 0);
+  });
+}
+
+TEST(LocalSgd, OtherRanksGoOnFromTheMean) {
+  const LocalSgdOptions options{.sync_period = 4, .outer = "diloco", .fragments = 2, .sync_delay = 3};
   std::vector<CommunicationState> states(2);
-  Values saved;  // the model of the checkpoint
+  Values saved;
   run_ranks(2, "native", [&](Context& context) {
     Replica replica(context, options);
     replica.train(7);
@@ -291,23 +351,9 @@ TEST(LocalSgd, GoesOnFromItsSavedState) {
     if (context.rank() == 0) saved = values_of(replica.net());
     states[static_cast<std::size_t>(context.rank())] = replica.model().communication_state();
   });
-  const auto load = [&](Replica& replica) {
-    const torch::NoGradGuard no_grad;
-    for (std::size_t i = 0; i < saved.size(); ++i) replica.net()->parameters()[i].copy_(saved[i]);
-  };
-  run_ranks(2, "native", [&](Context& context) {
-    Replica replica(context, options);
-    replica.train(7);  // so that batches go on
-    load(replica);
-    EXPECT_EQ(replica.model().restore_communication(states), "");
-    replica.model().parts().reload_shards();
-    replica.train(2);
-    expect_near(values_of(replica.net()), whole[static_cast<std::size_t>(context.rank())], 0);
-  });
-  // Other ranks begin at the mean, and say so.
   run_ranks(3, "native", [&](Context& context) {
-    Replica replica(context, options);
-    load(replica);
+    Replica replica(context, {.sync_period = 4, .outer = "diloco", .fragments = 2});
+    load(replica, saved);
     const std::string lost = replica.model().restore_communication(states);
     expect_facts(lost, {"2 ranks", "3"});
     replica.model().parts().reload_shards();

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <fstream>
 #include <random>
 #include <thread>
 
@@ -17,6 +18,7 @@
 #include "rondo/server/service.h"
 #include "tests/errors.h"
 #include "tests/server/servers.h"
+#include "tests/temporary_directory.h"
 
 namespace rondo::cluster_test {
 namespace {
@@ -73,6 +75,68 @@ TEST(Cluster, TrainsAcrossServersAndShards) {
   EXPECT_EQ(chief.figures().workers[1].clock, 1U);
   other.leave();
   chief.wait_for_others();
+  chief.leave();
+}
+
+// The chief trains alone in each mode, though there are to be `workers`, and all ends by itself.
+void train_without_the_others(const ServiceOptions& service, std::uint32_t workers) {
+  for (const ServerOptions& mode : {ServerOptions{.mode = Mode::async}, ServerOptions{.mode = Mode::sync},
+                                    ServerOptions{.mode = Mode::sync, .backup_workers = 1},
+                                    ServerOptions{.mode = Mode::ssp, .staleness = 1}}) {
+    Servers servers(2, service);
+    ServerOptions options = mode;
+    options.workers = workers;
+    Cluster chief(servers.options(0, options), servers.secret, kVariables);
+    chief.open();
+    for (std::uint64_t step = 0; step < 4; ++step) {
+      chief.begin_step(step);
+      chief.push(2, Values(3, 1.0F), sgd(1));
+      chief.end_step(1);
+    }
+    Values bias(3);
+    chief.pull(2, bias);
+    EXPECT_EQ(bias[0], -4.0F);
+    chief.wait_for_others();
+    chief.leave();
+    EXPECT_TRUE(servers.all_end());
+  }
+}
+
+// The launcher's file: `processes` worker processes, of which those of `ended` have ended.
+std::string file_of_ended(const TemporaryDirectory& directory, std::size_t processes,
+                          const std::vector<std::size_t>& ended) {
+  std::string bytes(processes, '\0');
+  for (const std::size_t process : ended) bytes[process] = 1;
+  const std::string path = directory / "ended";
+  std::ofstream(path, std::ios::binary) << bytes;
+  return path;
+}
+
+TEST(Cluster, DoesNotWaitForAWorkerThatEndedBeforeItCame) {
+  const TemporaryDirectory directory;
+  train_without_the_others({.ended_workers = file_of_ended(directory, 2, {1})}, 2);
+}
+
+// Of a group that is one worker: a process of it has ended, whichever.
+TEST(Cluster, DoesNotWaitForAGroupOfWhichAProcessEndedBeforeItCame) {
+  const TemporaryDirectory directory;
+  train_without_the_others({.ended_workers = file_of_ended(directory, 6, {5}), .worker_processes = 6}, 2);
+}
+
+TEST(Cluster, DoesNotWaitForEverForAWorkerOfWhichNobodyTells) {
+  train_without_the_others({.absence = std::chrono::milliseconds(100)}, 2);
+}
+
+TEST(Cluster, TakesAWorkerThatComesAfterAll) {
+  const TemporaryDirectory directory;
+  Servers servers(1, ServiceOptions{.ended_workers = file_of_ended(directory, 2, {1})});
+  Cluster chief(servers.options(0, {.workers = 2}), servers.secret, kVariables);
+  chief.open();
+  EXPECT_EQ(lost_worker(chief, 1).phase, WorkerPhase::lost);
+  Cluster other(servers.options(1, {.workers = 2}), servers.secret, kVariables);
+  EXPECT_EQ(chief.figures().workers[1].phase, WorkerPhase::live);
+  EXPECT_EQ(chief.figures().workers[1].returns, 0U);
+  other.leave();
   chief.leave();
 }
 

@@ -19,10 +19,12 @@ using control::JobSecret;
 // Servers as threads.
 class Servers {
  public:
-  explicit Servers(int count, const std::string& memory = "", Duration silence = std::chrono::minutes(1)) {
+  explicit Servers(int count, const std::string& memory = "", Duration silence = std::chrono::minutes(1))
+      : Servers(count, ServiceOptions{.memory = memory, .silence = silence}) {}
+  Servers(int count, ServiceOptions given) {
     for (int i = 0; i < count; ++i) {
-      services_.push_back(std::make_unique<Service>(
-          ServiceOptions{.index = i, .memory = memory, .silence = silence}, secret));
+      given.index = i;
+      services_.push_back(std::make_unique<Service>(given, secret));
       addresses.push_back(services_.back()->address());
       threads_.emplace_back([this, service = services_.back().get()](const std::stop_token& stop) {
         service->run([&] { return stop.stop_requested(); });
@@ -67,7 +69,10 @@ inline std::shared_ptr<Asker> greet(std::unique_ptr<control::Connection> connect
   asker->ask(
       Operation::hello,
       [&](control::MessageWriter& writer) {
-        writer.number(std::int64_t{1}).text("another host").number(static_cast<std::uint32_t>(worker == 0));
+        writer.number(std::int64_t{1})
+            .text("another host")
+            .text("other")
+            .number(static_cast<std::uint32_t>(worker == 0));
         write_options(writer, options);
         write_variables(writer, kVariables);
       },

@@ -54,6 +54,24 @@ TEST(Updater, AppliesADensePushBeforeItsWorkerPullsAgain) {
   }
 }
 
+// A worker's ring has room for a step of as many variables as there are, of which nothing is applied before
+// its end.
+TEST(Updater, AppliesASynchronousStepOfAnyNumberOfVariables) {
+  for (const std::size_t count : {1, 7, 8, 9, 16, 20, 24, 25, 32, 47, 56, 64, 100, 120, 121}) {
+    std::vector<VariableSpec> variables;
+    for (std::size_t v = 0; v < count; ++v) variables.push_back({"v" + std::to_string(v), 1, 1, false});
+    const ServerMemory memory = make_memory(variables, {.mode = Mode::sync});
+    const ServerThread server(memory);
+    LocalLink link = link_of(memory, 0);
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      for (std::size_t v = 0; v < count; ++v) link.push(v, Values{1}, sgd(1), soon());
+      link.end_step(step, 1, soon());
+      link.flush(soon());
+    }
+    for (std::size_t v = 0; v < count; ++v) EXPECT_EQ(pulled(link, v, 1), Values{-3}) << v << " of " << count;
+  }
+}
+
 TEST(Updater, ChangesOnlyTheRowsThatTravel) {
   const ServerMemory memory = make_memory({{"table", 1000, 2, true}}, {});
   const ServerThread server(memory);

@@ -5,6 +5,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <atomic>
 #include <cmath>
 #include <csignal>
 #include <fstream>
@@ -24,9 +25,12 @@
 #include "rondo/train/callbacks/model_checkpoint.h"
 #include "rondo/train/callbacks/preemption.h"
 #include "rondo/train/callbacks/reduce_on_plateau.h"
+#include "rondo/train/callbacks/save_or_warn.h"
+#include "rondo/train/callbacks/side_output.h"
 #include "rondo/train/callbacks/terminate_on_nan.h"
 #include "rondo/train/callbacks/weight_average.h"
 #include "tests/backend/ranks.h"
+#include "tests/errors.h"
 #include "tests/temporary_directory.h"
 #include "tests/train/digits.h"
 #include "tests/train/trained_weights.h"
@@ -169,6 +173,92 @@ TEST(Callbacks, OneThatThrowsInOneProcessThrowsItsOwnError) {
   });
 }
 
+// What watches validations is of no use in a training without them.
+TEST(Callbacks, ThatWatchValidationsRefuseATrainingWithoutThem) {
+  const std::vector<std::shared_ptr<Callback>> watchers = {
+      std::make_shared<EarlyStopping>(EarlyStopping::Options{}),
+      std::make_shared<ReduceOnPlateau>(ReduceOnPlateau::Options{}),
+      std::make_shared<ModelCheckpoint>(ModelCheckpoint::Options{.directory = "none", .best_of = "loss"})};
+  for (const int ranks : {1, 2}) {
+    for (const std::shared_ptr<Callback>& watcher : watchers) {
+      std::atomic<int> refused{0};
+      run_ranks(ranks, "native", [&](Context& context) {
+        auto strategy = strategy_for(context);
+        Trainer trainer(*strategy, small_model(), adamw(), cross_entropy);
+        auto recorder = std::make_shared<Recorder>();
+        try {
+          trainer.fit(digits(16), {.epochs = 1, .batch_size = 4, .callbacks = {watcher, recorder}});
+          ADD_FAILURE() << watcher->name();
+        } catch (const Error& error) {
+          testing::expect_facts(error.what(), {"'loss'", "validation"});
+          EXPECT_TRUE(recorder->steps_.empty());
+          ++refused;
+        }
+      });
+      EXPECT_EQ(refused, ranks);
+    }
+  }
+}
+
+// Counts its steps; two of them have one name.
+class Counts final : public Callback {
+ public:
+  explicit Counts(int by) : by_(by) {}
+  std::string name() const override { return "counts"; }
+  void on_step_end(Trainer&, const StepRecord&) override { count += by_; }
+  nlohmann::json state() const override { return count; }
+  void restore(const nlohmann::json& state) override { count = state.get<int>(); }
+  int count = 0;
+
+ private:
+  int by_;
+};
+
+TEST(Callbacks, OfOneNameHaveStatesOfTheirOwn) {
+  const TemporaryDirectory directory;
+  run_ranks(2, "native", [&](Context& context) {
+    auto strategy = strategy_for(context);
+    const auto fit = [&](Trainer& trainer, std::int64_t steps) {
+      std::vector<std::shared_ptr<Counts>> counts = {
+          std::make_shared<Counts>(1), std::make_shared<Counts>(10), std::make_shared<Counts>(100)};
+      trainer.fit(digits(64),
+                  {.steps = steps, .batch_size = 4, .callbacks = {counts[0], counts[1], counts[2]}});
+      return std::vector<int>{counts[0]->count, counts[1]->count, counts[2]->count};
+    };
+    Trainer trainer(*strategy, small_model(), adamw(), cross_entropy);
+    EXPECT_EQ(fit(trainer, 3), (std::vector<int>{3, 30, 300}));
+    trainer.save(directory / "first", 1);
+    Trainer resumed(*strategy, small_model(), adamw(), cross_entropy);
+    resumed.restore(directory / "first");
+    resumed.save(directory / "again", 1);  // of states that no fit has had yet
+    EXPECT_EQ(fit(resumed, 5), (std::vector<int>{5, 50, 500}));
+    Trainer again(*strategy, small_model(), adamw(), cross_entropy);
+    again.restore(directory / "again");
+    EXPECT_EQ(fit(again, 4), (std::vector<int>{4, 40, 400}));
+  });
+}
+
+TEST(Fit, SaysThatNothingIsLeftToTrain) {
+  run_ranks(1, "native", [&](Context& context) {
+    auto strategy = strategy_for(context);
+    Trainer trainer(*strategy, small_model(), adamw(), cross_entropy);
+    const auto said = [&](const FitOptions& options) {
+      ::testing::internal::CaptureStderr();
+      trainer.fit(digits(16), options);
+      return ::testing::internal::GetCapturedStderr();
+    };
+    EXPECT_EQ(said({.epochs = 2, .batch_size = 4}), "");
+    testing::expect_facts(said({.epochs = 2, .batch_size = 4}), {"nothing", "step 8", "2 epochs", "more"});
+    EXPECT_EQ(said({.epochs = 3, .batch_size = 4}), "");
+    struct Stops final : Callback {
+      std::string name() const override { return "stops"; }
+      bool wants_to_stop() const override { return true; }
+    };
+    testing::expect_facts(said({.epochs = 9, .batch_size = 4, .callbacks = {std::make_shared<Stops>()}}),
+                          {"nothing", "stops", "step 12"});
+  });
+}
+
 TEST(EarlyStopping, EndsWithTheBestWeights) {
   for (const char* strategy_name : {"ddp", "zero1", "zero3"}) {
     const TemporaryDirectory directory;
@@ -213,6 +303,25 @@ TEST(EarlyStopping, EndsWithTheBestWeights) {
   }
 }
 
+TEST(EarlyStopping, SaysThatNoValidationWasANumber) {
+  ::testing::internal::CaptureStderr();
+  run_ranks(1, "native", [&](Context& context) {
+    auto strategy = strategy_for(context);
+    Trainer trainer(*strategy, small_model());
+    const Metric nan{"told", 1, [](const MetricInput&, std::span<double> sums) { sums[0] = 0; },
+                     [](std::span<const double>) { return std::nan(""); }};
+    trainer.compile(adamw(), cross_entropy, {loss_metric(), nan});
+    const EarlyStopping::Options stopping{.metric = "told", .patience = 2, .restore_best = true};
+    trainer.fit(digits(16), {.epochs = 3,
+                             .batch_size = 8,
+                             .validation = digits(8, 2),
+                             .callbacks = {std::make_shared<EarlyStopping>(stopping)}});
+  });
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("told was not a number"), std::string::npos) << said;
+  EXPECT_EQ(said.find("resumed"), std::string::npos) << said;
+}
+
 TEST(ModelCheckpoint, KeepsTheBestAndEveryNthEpoch) {
   const TemporaryDirectory directory;
   run_ranks(2, "native", [&](Context& context) {
@@ -238,6 +347,58 @@ TEST(ModelCheckpoint, KeepsTheBestAndEveryNthEpoch) {
     EXPECT_EQ(steps("best"), (std::vector<std::int64_t>{3, 4}));
     EXPECT_EQ(steps("third"), (std::vector<std::int64_t>{3, 6, 7}));
   });
+}
+
+// A folder that cannot be made or written is refused before the first step, on all ranks.
+TEST(ModelCheckpoint, AFolderThatCannotBeWrittenIsRefusedAtTheStart) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path below_a_file =
+      std::filesystem::path(directory.write("file", "x")) / "checkpoints";
+  for (const int ranks : {1, 2}) {
+    run_ranks(ranks, "native", [&](Context& context) {
+      auto strategy = strategy_for(context);
+      std::vector<std::shared_ptr<Callback>> writers = {
+          std::make_shared<ModelCheckpoint>(ModelCheckpoint::Options{.directory = below_a_file}),
+          std::make_shared<ModelCheckpoint>(
+              ModelCheckpoint::Options{.directory = below_a_file, .in_parts = true}),
+          std::make_shared<ModelCheckpoint>(
+              ModelCheckpoint::Options{.directory = "/proc/self/fd", .every_steps = 1}),
+          std::make_shared<BackupAndRestore>(BackupAndRestore::Options{.directory = below_a_file}),
+          std::make_shared<WeightAverage>(WeightAverage::Options{.directory = below_a_file})};
+      for (const auto& writer : writers) {
+        Trainer trainer(*strategy, small_model(), adamw(), cross_entropy);
+        const std::string message = testing::message_of<Error>(
+            [&] { trainer.fit(digits(16), {.epochs = 1, .batch_size = 8, .callbacks = {writer}}); });
+        testing::expect_facts(message, {"checkpoints cannot be written to", "choose another"});
+        EXPECT_EQ(trainer.position().step, 0) << writer->name();
+      }
+    });
+  }
+  // Looking leaves nothing.
+  run_ranks(2, "native", [&](Context& context) {
+    require_writable(context, directory / "a/b/c");
+    EXPECT_FALSE(context.rank() == 0 && std::filesystem::exists(directory / "a"));
+  });
+}
+
+TEST(SideOutput, WarnsAndGoesOnUntilItCanBeWrittenAgain) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path file = directory.write("rows", "");
+  SideOutput output(file);
+  ::testing::internal::CaptureStderr();
+  EXPECT_TRUE(output.write([] {}));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  ::testing::internal::CaptureStderr();
+  EXPECT_FALSE(output.write([] { throw Error("cannot write rows: no room"); }));
+  EXPECT_FALSE(output.write([] { throw Error("cannot write rows: no room"); }));
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  testing::expect_facts(said, {"cannot write rows: no room", "training goes on"});
+  EXPECT_EQ(said.find("no room"), said.rfind("no room")) << "said once";
+  EXPECT_TRUE(output.write([] {}));
+  ::testing::internal::CaptureStderr();
+  EXPECT_FALSE(output.write([&] { std::filesystem::remove(file); }));
+  testing::expect_facts(::testing::internal::GetCapturedStderr(), {file.c_str(), "removed or renamed"});
+  EXPECT_THROW(output.write([] { throw std::logic_error("a mistake"); }), std::logic_error);
 }
 
 TEST(ReduceOnPlateau, LowersTheRateAndRemembers) {

@@ -107,6 +107,59 @@ TEST(SaveTraining, ALoopOfOnesOwnGoesOnUnderAnyStrategy) {
   }
 }
 
+// A loop under DistributedDataParallel.
+struct DdpLoop {
+  explicit DdpLoop(const Context& ranks)
+      : context(ranks),
+        ddp(*net, ranks.world()),
+        optimizer(net->parameters(), torch::optim::AdamWOptions(0.05)) {}
+
+  void step(std::int64_t number) {
+    const at::Tensor input =
+        torch::linspace(-1, 1, 12).view({2, 6}) * static_cast<float>(number + context.rank() + 1);
+    optimizer.zero_grad();
+    ddp.forward(net, input).square().sum().backward();
+    optimizer.step();
+  }
+  DdpTraining training() { return {context, *net, ddp, optimizer}; }
+
+  const Context& context;
+  Net net;
+  DistributedDataParallel ddp;
+  torch::optim::AdamW optimizer;
+};
+
+TEST(SaveTraining, ALoopUnderDdpGoesOnAndItsCheckpointIsOfAnyStrategy) {
+  const TemporaryDirectory directory;
+  run_ranks(2, "native", [&](Context& context) {
+    DdpLoop loop(context);
+    for (int i = 0; i < 3; ++i) loop.step(i);
+    save(directory.path(), loop.training(), 3, {{"best", 0.25}});
+    const auto weights_of = [](DdpLoop& of) {
+      std::vector<at::Tensor> copies;
+      for (const at::Tensor& parameter : of.net->parameters()) copies.push_back(parameter.detach().clone());
+      return copies;
+    };
+    for (int i = 3; i < 5; ++i) loop.step(i);
+
+    DdpLoop other(context);
+    other.step(7);  // something else first
+    const OwnPosition position = load(directory.path(), other.training());
+    EXPECT_EQ(position.step, 3);
+    EXPECT_EQ(position.values.at("best"), 0.25);
+    for (int i = 3; i < 5; ++i) other.step(i);
+    expect_same(weights_of(other), weights_of(loop), true);
+
+    Loop sharded(context, "zero3");
+    EXPECT_EQ(load(directory.path(), sharded.training()).step, 3);
+    for (int i = 3; i < 5; ++i) sharded.step(i);
+    expect_same(sharded.weights(), weights_of(loop), false);
+    save(directory.path(), sharded.training(), 5);
+    EXPECT_EQ(load(directory.path(), other.training()).step, 5);
+    expect_same(weights_of(other), weights_of(loop), false);
+  });
+}
+
 // A loop of train_step(), which strategies have that prepare() refuses.
 struct StepLoop {
   static OptimizerFactory adamw() {

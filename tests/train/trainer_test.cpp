@@ -74,6 +74,27 @@ TEST(Trainer, TakesAModuleHolder) {
   });
 }
 
+TEST(Trainer, RefusesNullDataAndCallbacksOnEveryRank) {
+  run_ranks(2, "native", [](Context& context) {
+    auto strategy = strategy_for(context);
+    Trainer trainer(*strategy, small_model(), adamw(), cross_entropy);
+    const auto data = std::make_shared<Digits>(100);
+    const bool mistaken = context.rank() == 1;
+    expect_facts(testing::message_of<Error>([&] { trainer.fit(mistaken ? nullptr : data, {}); }),
+                 {"the data set is null"});
+    expect_facts(testing::message_of<Error>([&] {
+                   trainer.fit(data, {.callbacks = {std::make_shared<Recorder>(),
+                                                    mistaken ? nullptr : std::make_shared<Recorder>()}});
+                 }),
+                 {"callback", "1", "null"});
+    EXPECT_EQ(trainer.fit(data, {.steps = 1}).step, 1);
+    const std::shared_ptr<HeldImpl> nothing;
+    EXPECT_THROW(Trainer(*strategy, nothing), UsageError);
+    EXPECT_THROW(Trainer(*strategy, Model{}), UsageError);
+    EXPECT_THROW(strategy->distribute(std::shared_ptr<const Dataset>(), {}), UsageError);
+  });
+}
+
 void expect_same_training(const Outcome& a, const Outcome& b) {
   ASSERT_EQ(a.losses.size(), b.losses.size());
   for (std::size_t i = 0; i < a.losses.size(); ++i)
@@ -512,7 +533,7 @@ TEST(Trainer, RejectsWhatCannotBe) {
   run_ranks(2, "native", [](Context& context) {
     auto strategy = strategy_for(context);
     Trainer trainer(*strategy, small_model());
-    EXPECT_THROW(trainer.fit(std::make_shared<Digits>(40), {}), UsageError);  // not compiled
+    EXPECT_THROW(trainer.fit(std::make_shared<Digits>(40), {}), AgreedError);  // not compiled
     trainer.compile(adamw());
     try {
       trainer.fit(std::make_shared<Digits>(40), {.batch_size = 21});

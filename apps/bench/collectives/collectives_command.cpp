@@ -27,15 +27,15 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kCollectivesExamples = R"(Examples:
-  rondo bench collectives                                     rondo's engine, all_reduce, 2 ranks
-  rondo bench collectives --peers --ranks 2,4 --json out.json next to Gloo, and to Open MPI when installed
+  rondo bench collectives                                     # rondo's engine, all_reduce, 2 ranks
+  rondo bench collectives --peers --ranks 2,4 --json out.json  # next to Gloo, and to Open MPI when installed
   rondo bench collectives --operations all --sizes 4B,25MiB --dtype bfloat16
-  rondo bench collectives --algorithm all --channel shm,tcp   every algorithm, beside the engine
-  rondo bench collectives --check-chooser --ranks 2,4         are its picks within 10 % of the best?
-  rondo bench collectives --explain ring --ranks 4            what each rank sends, receives and adds, and when
+  rondo bench collectives --algorithm all --channel shm,tcp   # every algorithm, beside the engine
+  rondo bench collectives --check-chooser --ranks 2,4         # are its picks within 10 % of the best?
+  rondo bench collectives --explain ring --ranks 4            # what each rank sends, receives and adds, and when
   rondo bench collectives --hosts 2 --rate 1gbit --ranks 4 --sizes 25MiB --codec none,bfloat16,int8 --peers
-                                                              all_reduce between two emulated hosts (as root)
-  rondo bench collectives --sizes 1MiB,25MiB --codec float16,int8 --peers   through codecs too, also over Gloo
+                                                              # all_reduce between two emulated hosts (as root)
+  rondo bench collectives --sizes 1MiB,25MiB --codec float16,int8 --peers   # through codecs too, also over Gloo
 
 rondo is measured with buffers in registered (shared) memory and in ordinary memory; the peers with ordinary memory. Ranks
 are pinned to one processor each. p50 and minimum are of the slowest rank. "longest gap" is the longest time in which a processor

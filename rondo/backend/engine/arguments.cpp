@@ -137,6 +137,33 @@ std::vector<at::Tensor> pieces_by_rank(const at::Tensor& tensor, const std::vect
       std::vector<std::int64_t>(static_cast<std::size_t>(size), tensor.size(0) / size));
 }
 
+bool differ_in_size(const std::vector<at::Tensor>& tensors) {
+  bool differ = false;
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined()) return false;
+    differ |= tensor.numel() != tensors.front().numel();
+  }
+  return differ;
+}
+
+void check_pieces(const std::vector<at::Tensor>& pieces, const at::Tensor& own, int rank, int size,
+                  const char* operation) {
+  if (pieces.size() != static_cast<std::size_t>(size)) {
+    throw UsageError(
+        str(operation, ": expected a tensor for each of the ", size, " ranks, got ", pieces.size()));
+  }
+  if (!own.defined()) throw UsageError(str(operation, ": a tensor is undefined"));
+  for (const at::Tensor& piece : pieces) {
+    if (piece.scalar_type() == own.scalar_type()) continue;
+    throw UsageError(str(operation, ": all tensors must have one dtype; found ",
+                         c10::toString(piece.scalar_type()), " and ", c10::toString(own.scalar_type())));
+  }
+  const at::Tensor& like = pieces[static_cast<std::size_t>(rank)];
+  if (like.numel() == own.numel()) return;
+  throw UsageError(rondo::str(operation, ": the tensor of rank ", rank, " has ", own.sizes(),
+                              ", its place in the list ", like.sizes()));
+}
+
 void check_divides(const at::Tensor& large, const at::Tensor& small, int size, const char* operation) {
   if (large.scalar_type() != small.scalar_type() || large.numel() != small.numel() * size) {
     throw UsageError(rondo::str(operation, ": ", large.sizes(), " ", large.scalar_type(), " is not ", size,

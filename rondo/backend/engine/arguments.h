@@ -30,6 +30,12 @@ void check_one_each(const std::vector<at::Tensor>& outputs, const std::vector<at
 // `tensor` along its first dimension by rank: `splits`, or equal parts where it is empty.
 std::vector<at::Tensor> pieces_by_rank(const at::Tensor& tensor, const std::vector<std::int64_t>& splits,
                                        int size, const char* operation);
+// Whether the tensors are defined and not all of one number of elements.
+bool differ_in_size(const std::vector<at::Tensor>& tensors);
+// Throws UsageError unless there is a piece for each of `size` ranks, of one dtype, and `own` has as many
+// elements as the piece of `rank`.
+void check_pieces(const std::vector<at::Tensor>& pieces, const at::Tensor& own, int rank, int size,
+                  const char* operation);
 // `large` is `size` times `small`.
 void check_divides(const at::Tensor& large, const at::Tensor& small, int size, const char* operation);
 

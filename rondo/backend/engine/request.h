@@ -20,11 +20,13 @@ struct Communicator {
 
 // What a backend factory is given to build one communicator.
 struct BackendRequest {
-  std::string group_name;                      // the same on all members, and of no other group of the job
-  int rank = 0;                                // of this process in the group
-  int size = 1;                                // members of the group
-  std::vector<int> world_ranks;                // world rank of each member
-  c10::intrusive_ptr<c10d::Store> store;       // private to the group
+  std::string group_name;                 // the same on all members, and of no other group of the job
+  int rank = 0;                           // of this process in the group
+  int size = 1;                           // members of the group
+  std::vector<int> world_ranks;           // world rank of each member
+  c10::intrusive_ptr<c10d::Store> store;  // private to the group
+  // Of all ranks of the job, for its first failure; null: the group knows of its own only.
+  c10::intrusive_ptr<c10d::Store> job_store = {};
   Duration timeout = std::chrono::minutes(5);  // longest wait of any collective
   // Of each member, equal for those that can share memory; empty: all run on one host.
   std::vector<std::string> hosts = {};

@@ -1,5 +1,6 @@
 #include "rondo/backend/engine/store_adapter.h"
 
+#include "rondo/backend/engine/engine_reason.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 
@@ -58,8 +59,10 @@ std::string StoreFromC10d::get(std::string_view key, const Wait& wait) {
     const auto remaining = std::chrono::duration_cast<std::chrono::milliseconds>(wait.deadline.remaining());
     try {
       store_->wait({name}, std::max(remaining, std::chrono::milliseconds(1)));
+    } catch (const CommunicationError&) {
+      throw;
     } catch (const std::exception& e) {
-      throw TimeoutError(str("nobody set the key '", key, "' in time: ", e.what()), {});
+      throw TimeoutError(str("nobody set the key '", key, "' in time: ", engine_reason(e)), {});
     }
   }
   return std::string(as_text(store_->get(name)));

@@ -10,6 +10,8 @@
 #include <limits>
 #include <memory>
 
+#include "rondo/backend/engine/engine_reason.h"
+#include "rondo/backend/engine/quiet_log.h"
 #include "rondo/backend/gloo/factory.h"
 #include "rondo/backend/gloo/send_watch.h"
 #include "rondo/base/error.h"
@@ -97,12 +99,13 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendRequest& reques
     } else {
       options->devices.push_back(ProcessGroupGloo::createDefaultDevice());
     }
+    const QuietLog quiet;
     return c10::make_intrusive<WatchedGloo>(request.store, request.rank, request.size, options);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& e) {
     throw Error(str("Gloo could not connect rank ", request.rank, " of ", request.size, " in group '",
-                    request.group_name, "': ", split(e.what(), '\n').front(),
+                    request.group_name, "': ", engine_reason(e),
                     ". GLOO_SOCKET_IFNAME names the network interface to use."));
   }
 }

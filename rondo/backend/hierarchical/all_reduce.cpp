@@ -141,6 +141,7 @@ class AllReduce final : public Operation {
     CollectiveRequest step;
     step.type = request_.type;
     step.reduction = request_.reduction;
+    step.call = request_.call;
     if (chunk.scattered) {
       step.kind = OperationKind::reduce_scatter;
       step.elements = chunk.own.size;
@@ -326,6 +327,7 @@ class AllReduce final : public Operation {
     if (!transports.intra_host_broadcast) return;
     CollectiveRequest step;
     step.type = request_.type;
+    step.call = request_.call;
     if (chunk.scattered) {
       step.kind = OperationKind::all_gather;
       step.elements = chunk.own.size;

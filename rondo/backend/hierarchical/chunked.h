@@ -51,6 +51,7 @@ class ChunkedOperation : public Operation {
     step.reduction = request_.reduction;
     step.root = root;
     step.elements = elements(chunk);
+    step.call = request_.call;
     return step;
   }
   static Pieces one_piece(std::byte* data, std::size_t size) { return {data, size, {}}; }

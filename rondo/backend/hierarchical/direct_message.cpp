@@ -4,6 +4,7 @@
 
 #include <mutex>
 
+#include "rondo/backend/engine/engine_reason.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
@@ -22,7 +23,7 @@ struct Named {
     const auto error = std::make_exception_ptr(PeerLostError(
         str(what,
             " cannot complete: the connection is lost, its process or its host is gone, or it gave up (",
-            split(reason, '\n').front(), ")"),
+            reason, ")"),
         blamed()));
     std::rethrow_exception(record.first(error));
   }
@@ -67,7 +68,7 @@ class DirectMessage final : public c10d::Work {
     try {
       done = work_->wait(limit);
     } catch (const std::exception& e) {
-      if (!deadline.passed()) named_.lost(e.what());
+      if (!deadline.passed()) named_.lost(engine_reason(e));
       throw TimeoutError(str(named_.what, " did not complete in time"), named_.blamed());
     }
     if (!done) throw CancelledError(str(named_.what, " was aborted"));
@@ -100,11 +101,11 @@ c10::intrusive_ptr<c10d::Work> direct_message(const StartMessage& start, DenseTe
   } catch (const UsageError&) {
     throw;
   } catch (const c10::DistError& e) {
-    named.lost(e.what());
+    named.lost(engine_reason(e));
   } catch (const c10::Error&) {
     throw;  // a wrong argument; Gloo's own errors are none of these
   } catch (const std::exception& e) {
-    named.lost(e.what());
+    named.lost(engine_reason(e));
   }
 }
 

@@ -6,7 +6,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "rondo/backend/engine/dense_tensor.h"
-#include "rondo/backend/hierarchical/failure_record.h"
+#include "rondo/backend/engine/failure_record.h"
 
 namespace rondo::hierarchical {
 

@@ -174,7 +174,7 @@ HierarchicalBackend::HierarchicalBackend(const BackendRequest& request, const Op
       deterministic_(request.deterministic),
       timeout_(request.timeout),
       compression_(options.codec),
-      failure_(request.store) {
+      failure_(request.store, request.job_store, request.world_ranks) {
   if (deterministic_ && compression_.active()) {
     throw UsageError(str("backend hierarchical: codec=", options.codec,
                          " encodes the sums of hosts, which depend on the ranks there, so sums cannot be "
@@ -215,6 +215,7 @@ HierarchicalBackend::Work HierarchicalBackend::start(Call& call, std::chrono::mi
   job.header.root = call.request.root;
   job.header.elements = call.request.elements;
   job.header.compressed = call.compressed ? 1 : 0;
+  job.header.call = static_cast<std::uint8_t>(call.request.call) & 0x7F;
   const bool unset = timeout == c10d::kUnsetTimeout || timeout == kNoTimeout;
   job.deadline = Deadline::after(unset ? timeout_.load() : bounded_duration(timeout));
   job.done = [work](std::exception_ptr error) { work->complete(std::move(error)); };

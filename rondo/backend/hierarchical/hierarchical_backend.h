@@ -6,11 +6,11 @@
 #include <memory>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "rondo/backend/engine/failure_record.h"
 #include "rondo/backend/engine/request.h"
 #include "rondo/backend/hierarchical/all_reduce.h"
 #include "rondo/backend/hierarchical/compression.h"
 #include "rondo/backend/hierarchical/direct_message.h"
-#include "rondo/backend/hierarchical/failure_record.h"
 #include "rondo/backend/hierarchical/hierarchical_options.h"
 #include "rondo/backend/hierarchical/pipeline.h"
 
@@ -50,6 +50,9 @@ class HierarchicalBackend final : public ExtendedBackend {
   std::map<std::string, at::Tensor> memory() override;
   std::string restore_memory(const std::map<std::string, at::Tensor>& memory) override;
   void close() override;
+  std::exception_ptr cause_of(const std::exception_ptr& error) noexcept override {
+    return failure_.first(error);
+  }
 
   const std::string getBackendName() const override { return "hierarchical"; }
   void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = bounded_duration(timeout); }
@@ -108,7 +111,7 @@ class HierarchicalBackend final : public ExtendedBackend {
   std::atomic<Duration> timeout_;
   std::atomic<bool> closed_ = false;
   hierarchical::CompressionTable compression_;
-  hierarchical::FailureRecord failure_;
+  FailureRecord failure_;
   std::shared_ptr<hierarchical::Pipeline> pipeline_;
 };
 

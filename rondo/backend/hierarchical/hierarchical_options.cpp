@@ -15,7 +15,12 @@ AllowedValues an_engine_between_hosts() {
       .check =
           [](const std::string& text, const std::string& what) {
             if (text == "native")
-              throw UsageError(str(what, " native: native reaches one host only; give gloo, mpi or nccl"));
+              throw UsageError(str(what, " native: native reaches one host only; give gloo or mpi"));
+            if (text == "nccl") {
+              throw UsageError(str(what,
+                                   " nccl: what this engine sends between hosts is on the CPU; give gloo or "
+                                   "mpi, or --backend nccl for the tensors of cards"));
+            }
           },
       .type = kEngineOption};
 }

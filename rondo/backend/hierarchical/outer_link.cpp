@@ -4,6 +4,7 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/util/string_view.h>
 
+#include "rondo/backend/engine/engine_reason.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 
@@ -59,8 +60,7 @@ OuterLink::Transfer OuterLink::start(int peer, Lane lane, void* data, std::size_
   try {
     transfer.work_ = receives ? engine->recv(message, peer, tag) : engine->send(message, peer, tag);
   } catch (const std::exception& e) {
-    throw PeerLostError(str("the connection to ", name(peer), " is lost: ", split(e.what(), '\n').front()),
-                        {peer});
+    throw PeerLostError(str("the connection to ", name(peer), " is lost: ", engine_reason(e)), {peer});
   }
   return transfer;
 }
@@ -81,7 +81,7 @@ void OuterLink::wait(Transfer& transfer, const Deadline& given) {
         deadline.is_never() ? Duration(std::chrono::hours(24)) : deadline.remaining());
     done = work->wait(std::max(left, std::chrono::milliseconds(1)));
   } catch (const std::exception& e) {
-    reason = split(e.what(), '\n').front();
+    reason = engine_reason(e);
   }
   bool aborted = false;
   {

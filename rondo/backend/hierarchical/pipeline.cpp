@@ -28,6 +28,10 @@ std::string describe(const OperationHeader& header) {
   return str(rondo::describe(request), header.compressed != 0 ? " compressed" : "");
 }
 
+std::string describe_call(const OperationHeader& header) {
+  return rondo::describe_call(static_cast<CollectiveCall>(header.call), describe(header));
+}
+
 }  // namespace
 
 Pipeline::Pipeline(std::unique_ptr<Transports> transports, int window, OnFailure on_failure)
@@ -178,10 +182,10 @@ void Pipeline::check_headers(Entry& entry) {
     const int peer = transports_->peers[i];
     link.wait(entry.receives[i], entry.job.deadline);
     const OperationHeader& theirs = entry.theirs[i];
-    if (theirs == entry.own) continue;
+    if (agree(theirs, entry.own)) continue;
     throw MismatchError(
-        str("ranks disagree: ", link.name(transports_->map.rank()), " called ", describe(entry.own), ", but ",
-            link.name(peer), " called ", describe(theirs),
+        str("ranks disagree: ", link.name(transports_->map.rank()), " ", describe_call(entry.own), ", but ",
+            link.name(peer), " ", describe_call(theirs),
             ". All ranks must make the same calls in the same order with the same shapes and dtypes."),
         {peer});
   }
@@ -202,8 +206,9 @@ void Pipeline::fail(std::exception_ptr error, const Entry* entry) {
     reason = e.what();
     if (entry != nullptr) {
       const std::string prefix =
-          str(describe(entry->own), ", sequence ", entry->own.sequence, ", on ",
-              transports_->between_hosts->name(transports_->map.rank()), " cannot complete: ");
+          str(describe(entry->own), in_call(static_cast<CollectiveCall>(entry->own.call)), ", sequence ",
+              entry->own.sequence, ", on ", transports_->between_hosts->name(transports_->map.rank()),
+              " cannot complete: ");
       // The kind of error is kept: callers tell a lost peer from a late one.
       if (dynamic_cast<const PeerLostError*>(&e) != nullptr) {
         error = std::make_exception_ptr(PeerLostError(prefix + reason, e.ranks()));

@@ -20,9 +20,15 @@ struct OperationHeader {
   OperationKind kind = OperationKind::barrier;
   DType type = DType::uint8;
   Reduction reduction = Reduction::sum;
-  std::uint8_t compressed = 0;
+  std::uint8_t compressed : 1 = 0;
+  std::uint8_t call : 7 = 0;  // a CollectiveCall
 
-  friend bool operator==(const OperationHeader&, const OperationHeader&) = default;
+  // Whether two ranks do the same.
+  friend bool agree(const OperationHeader& a, const OperationHeader& b) {
+    return a.sequence == b.sequence && a.elements == b.elements && a.root == b.root && a.kind == b.kind &&
+           a.type == b.type && a.reduction == b.reduction && a.compressed == b.compressed &&
+           may_be_one(static_cast<CollectiveCall>(a.call), static_cast<CollectiveCall>(b.call));
+  }
 };
 
 // One collective given to the pipeline.

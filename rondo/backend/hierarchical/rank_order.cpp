@@ -72,6 +72,7 @@ class RankOrderSum final : public ChunkedOperation {
     const std::size_t own_bytes = piece(chunk, map.rank()).bytes;
     CollectiveRequest within;
     within.kind = OperationKind::all_to_all;
+    within.call = request_.call;
     for (const int member : map.members(map.host())) {
       const Piece theirs = piece(chunk, member);
       within.input.list.push_back(theirs.data);
@@ -134,6 +135,7 @@ class RankOrderSum final : public ChunkedOperation {
       CollectiveRequest step;
       step.kind = OperationKind::broadcast;
       step.root = map.local_rank_of(from);
+      step.call = request_.call;
       step.elements = theirs.bytes;
       step.input = step.output = one_piece(theirs.data, theirs.bytes);
       last = transports.intra_host_broadcast->start(step);

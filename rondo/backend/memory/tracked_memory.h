@@ -3,16 +3,10 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
 
+#include "rondo/backend/memory/track_allocations.h"
 #include "rondo/memory/tracker.h"
 
 namespace rondo {
-
-// From now on every CPU tensor of this process is tracked, replica_memory_tracker() of the allocating thread:
-// with the size asked for, under that thread's label (rondo/memory/scope.h). An allocation beyond the
-// tracker's limit throws MemoryLimitError. For the whole process and for good; tensors that exist already are
-// not tracked. `rondo train` calls it first of all. Any thread.
-void track_cpu_allocations();
-bool tracks_cpu_allocations();
 
 // Makes `source` where libtorch takes memory for CPU tensors, tracked where memory is tracked. It must live
 // for ever, and its raw_deleter() must also take what c10's default CPU allocator handed out.

@@ -22,6 +22,23 @@ void check_defined(const Refuse& refused, const TensorList& tensors) {
   }
 }
 
+// Checks that c10d has only from libtorch 2.12 on, in its words.
+void check_some_inputs(const Refuse& refused, const TensorList& inputs) {
+  if (inputs.empty()) refused("requires non-empty input tensor list");
+}
+
+// The root of a gather or scatter has one list, with a tensor for each rank.
+void check_list_of_root(const Refuse& refused, const TensorLists& lists, int size, const std::string& which) {
+  if (lists.size() != 1) {
+    refused(str("requires a single-element ", which, " list containing a list with ", size, " tensors."));
+  }
+  if (lists.front().size() != static_cast<std::size_t>(size)) {
+    refused(str("Incorrect ", which, " list size ", lists.front().size(), ". ",
+                which == "input" ? "Input" : "Output", " list size should be ", size,
+                ", same as size of the process group."));
+  }
+}
+
 // c10d's own checks ask for equal shapes; pieces of as many elements are enough here.
 void check_like(const Refuse& refused, const TensorList& tensors, const at::Tensor& like) {
   check_defined(refused, tensors);
@@ -79,8 +96,8 @@ void check_reduce(const TensorList& tensors, const c10d::ReduceOptions& options,
 
 void check_all_gather(const TensorLists& outputs, const TensorList& inputs, int size) {
   const Refuse refused = refuse("all_gather");
-  c10d::assertNonEmptyInputTensorList(refused, inputs.size());
-  c10d::assertInputOutputTensorListsSameSize(refused, outputs.size(), inputs.size());
+  check_some_inputs(refused, inputs);
+  if (outputs.size() != inputs.size()) refused("requires input/output tensor lists to have the same length");
   const std::size_t expected = inputs.size() * static_cast<std::size_t>(size);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i].size() == expected) continue;
@@ -93,8 +110,12 @@ void check_all_gather(const TensorLists& outputs, const TensorList& inputs, int 
 
 void check_all_gather_coalesced(const TensorLists& outputs, const TensorList& inputs, int size) {
   const Refuse refused = refuse("all_gather_coalesced");
-  c10d::assertNonEmptyInputTensorList(refused, inputs.size());
-  c10d::assertAllgatherCoalescedOutputTensorLists(refused, outputs, inputs.size(), size);
+  check_some_inputs(refused, inputs);
+  if (outputs.size() != static_cast<std::size_t>(size)) refused("output lists should be equal to world size");
+  for (const TensorList& list : outputs) {
+    if (list.size() == inputs.size()) continue;
+    refused(str("invalid output size: (expected length ", inputs.size(), ", got ", list.size(), ")"));
+  }
   check_defined(refused, inputs);
   for (const TensorList& list : outputs) {
     check_defined(refused, list);
@@ -115,10 +136,10 @@ void check_gather(const TensorLists& outputs, const TensorList& inputs, const c1
   c10d::assertSingleElementInput(refused, inputs);
   check_defined(refused, inputs);
   if (rank != options.rootRank) {
-    c10d::assertEmptyOutputTensorList(refused, outputs);
+    if (!outputs.empty()) refused("requires empty output on non-root");
     return;
   }
-  c10d::assertGatherOutputTensorList(refused, outputs, size);
+  check_list_of_root(refused, outputs, size, "output");
   check_like(refused, outputs.front(), inputs.front());
 }
 
@@ -129,10 +150,10 @@ void check_scatter(const TensorList& outputs, const TensorLists& inputs, const c
   c10d::assertSingleElementOutput(refused, outputs);
   check_defined(refused, outputs);
   if (rank != options.rootRank) {
-    c10d::assertEmptyInputTensorList(refused, inputs);
+    if (!inputs.empty()) refused("requires empty input on non-root");
     return;
   }
-  c10d::assertScatterInputTensorList(refused, inputs, size);
+  check_list_of_root(refused, inputs, size, "input");
   check_like(refused, inputs.front(), outputs.front());
 }
 

@@ -5,9 +5,9 @@
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
 
-// What every backend of c10d checks of a collective's arguments before it starts, with c10d's own functions
-// and in its words, so that programs find the errors that they know from other backends. All throw
-// UsageError.
+// Checks of a collective's arguments before it starts, in the words of c10d's other backends, so that
+// programs find the errors that they know from them. Where every supported libtorch has a check, it is c10d's
+// own. All throw UsageError.
 namespace rondo {
 
 using TensorList = std::vector<at::Tensor>;

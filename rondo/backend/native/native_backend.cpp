@@ -6,12 +6,12 @@
 
 #include "rondo/backend/engine/arguments.h"
 #include "rondo/backend/engine/dense_tensor.h"
+#include "rondo/backend/engine/failure_record.h"
 #include "rondo/backend/engine/overlap.h"
 #include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/memory/registered_memory.h"
 #include "rondo/backend/native/call_arguments.h"
 #include "rondo/backend/native/coalesced_work.h"
-#include "rondo/backend/native/monitored_barrier.h"
 #include "rondo/backend/native/native_options.h"
 #include "rondo/backend/native/native_work.h"
 #include "rondo/backend/native/sparse_all_reduce.h"
@@ -38,7 +38,9 @@ void in_operation(const NativeOperation& operation, Function start) {
 // One request with the tensors it touches.
 class Call {
  public:
-  Call(OperationKind kind, OpType type) : type_(type) { request_.kind = kind; }
+  Call(const Engine& engine, OperationKind kind, OpType type) : type_(type), alone_(engine.size() == 1) {
+    request_.kind = kind;
+  }
 
   CollectiveRequest& request() { return request_; }
 
@@ -77,6 +79,7 @@ class Call {
                             const std::shared_ptr<PlannedCollectives>& planned = nullptr,
                             bool caller_waits = false) {
     check_overlaps({inputs_, memory_.results, engine->rank(), engine->size()}, name(request_.kind));
+    if (on_device_) copy_on_device();
     NativeWork::Pending pending;
     pending.operation = std::make_shared<NativeOperation>(std::move(memory_));
     pending.timeout = timeout;
@@ -97,6 +100,12 @@ class Call {
 
  private:
   std::byte* add(const at::Tensor& tensor, bool reads, bool writes) {
+    if (inputs_.empty() && memory_.results.empty())
+      on_device_ = alone_ && tensor.defined() && tensor.layout() == at::kStrided && !tensor.is_cpu();
+    if (on_device_) {
+      (writes ? memory_.results : inputs_).push_back(tensor);
+      return nullptr;
+    }
     const DenseTensor plain = dense(tensor, name(request_.kind), reads);
     (writes ? memory_.results : inputs_).push_back(tensor);
     // Results stay alive by themselves. What a small operation costs is counting references and allocating.
@@ -114,7 +123,28 @@ class Call {
     return pieces;
   }
 
+  // What every operation of one rank gives: each output holds its input, one in place what it held. What
+  // remains of the operation moves nothing.
+  void copy_on_device() {
+    const char* const operation = name(request_.kind);
+    for (std::size_t i = 0; i < std::min(inputs_.size(), memory_.results.size()); ++i) {
+      const at::Tensor from = inputs_[i].detach(), to = memory_.results[i].detach();
+      if (from.numel() != to.numel() || from.scalar_type() != to.scalar_type()) {
+        throw UsageError(str(operation, ": the only rank sends ", from.numel(), " elements of ",
+                             c10::toString(from.scalar_type()), " to itself, and expects ", to.numel(),
+                             " of ", c10::toString(to.scalar_type())));
+      }
+      const bool same =
+          from.is_contiguous() && to.is_contiguous() && from.const_data_ptr() == to.const_data_ptr();
+      if (!same) to.copy_(from.reshape(to.sizes()));
+    }
+    request_ = {};
+    request_.kind = OperationKind::barrier;
+  }
+
   OpType type_;
+  bool alone_;              // the group has one rank
+  bool on_device_ = false;  // alone, with tensors of a device, which stay there
   CollectiveRequest request_;
   std::vector<at::Tensor> inputs_;
   NativeOperation::Memory memory_;
@@ -151,12 +181,13 @@ at::Tensor side_by_side(const std::vector<at::Tensor>& tensors) {
 NativeBackend::NativeBackend(const c10::intrusive_ptr<c10d::Store>& store,
                              const shared_memory::GroupOptions& options, bool deterministic)
     : ExtendedBackend(options.rank, options.size),
-      store_(store),
       timeout_(options.timeout),
       staging_(MemoryCategory::communication, Bytes{shared_memory::RankSegment::bytes(options.size)}) {
   StoreFromC10d view(store);
   engine_ = std::make_shared<Engine>(view, options, process_arena());
   planned_ = PlannedCollectives::make(view, engine_, deterministic);
+  // The rank that holds the store may end as soon as its constructor has returned.
+  engine_->finish_rendezvous();
 }
 
 // Plans may add in another order, where the group is not deterministic.
@@ -184,6 +215,11 @@ void NativeBackend::close() {
   engine_->close(reason);
 }
 
+std::exception_ptr NativeBackend::cause_of(const std::exception_ptr& error) noexcept {
+  const auto& cause = engine_->options().cause_of;
+  return cause ? cause(error) : error;
+}
+
 void NativeBackend::abort() {
   constexpr const char* kReason = "the group was aborted by its caller";
   engine_->abort(kReason);
@@ -207,6 +243,7 @@ c10::intrusive_ptr<c10d::Backend::Options> NativeBackend::getBackendOptions() {
 }
 
 void NativeBackend::startCoalescing() {
+  engine_->check_process();
   const std::lock_guard lock(coalescing_mutex_);
   if (coalescing_) throw UsageError("startCoalescing was called twice, without an endCoalescing in between");
   coalescing_.emplace();
@@ -227,7 +264,7 @@ NativeBackend::Work NativeBackend::started(Work work) {
 }
 
 NativeBackend::Work NativeBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  Call call(OperationKind::broadcast, OpType::BROADCAST);
+  Call call(*engine_, OperationKind::broadcast, OpType::BROADCAST);
   check_broadcast(tensors, options, getSize());
   const auto from = static_cast<std::size_t>(options.rootTensor);
   call.set_piece(tensors[from], false);
@@ -243,11 +280,16 @@ void NativeBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceO
   if (tensor.layout() != at::kStrided) return ExtendedBackend::all_reduce_now(tensor, op);
   const ElementType element = element_type(tensor.scalar_type(), name(OperationKind::all_reduce), true);
   if (!tensor.is_contiguous()) check_overlaps({.outputs = {&tensor, 1}}, name(OperationKind::all_reduce));
-  const DenseTensor buffer = dense(tensor, name(OperationKind::all_reduce), true);
   CollectiveRequest request;
   request.kind = OperationKind::all_reduce;
   request.type = element.type;
   request.reduction = reduction_of(op, tensor.scalar_type());
+  // The tensor of a device holds the result where there is one rank; a closed group still throws.
+  if (getSize() == 1 && !tensor.is_cpu()) {
+    barrier({})->wait();
+    return;
+  }
+  const DenseTensor buffer = dense(tensor, name(OperationKind::all_reduce), true);
   request.elements = static_cast<std::uint64_t>(tensor.numel()) * element.per_element;
   request.input.base = request.output.base = buffer.bytes();
   const Duration timeout = timeout_.load();
@@ -261,7 +303,7 @@ void NativeBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceO
 NativeBackend::Work NativeBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   check_all_reduce(tensors, options.reduceOp);
   if (tensors.front().layout() != at::kStrided) return sparse_allreduce(tensors, options);
-  Call call(OperationKind::all_reduce, OpType::ALLREDUCE);
+  Call call(*engine_, OperationKind::all_reduce, OpType::ALLREDUCE);
   const at::Tensor& first = tensors.front();
   call.set_piece(first, true);
   call.request().reduction = reduction_of(options.reduceOp, first.scalar_type());
@@ -293,7 +335,7 @@ NativeBackend::Work NativeBackend::allreduce_coalesced(Tensors& tensors,
   const bool copied = overlap_each_other(tensors);
   std::vector<Call> calls;
   for (const at::Tensor& tensor : tensors) {
-    Call& call = calls.emplace_back(OperationKind::all_reduce, OpType::ALLREDUCE);
+    Call& call = calls.emplace_back(*engine_, OperationKind::all_reduce, OpType::ALLREDUCE);
     call.set_piece(tensor, true);
     call.request().reduction = reduction_of(options.reduceOp, tensor.scalar_type());
     if (copied) {
@@ -311,7 +353,7 @@ NativeBackend::Work NativeBackend::allreduce_coalesced(Tensors& tensors,
 }
 
 NativeBackend::Work NativeBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-  Call call(OperationKind::reduce, OpType::REDUCE);
+  Call call(*engine_, OperationKind::reduce, OpType::REDUCE);
   check_reduce(tensors, options, getSize());
   const at::Tensor& tensor = tensors.front();
   call.set_piece(tensor, true);
@@ -321,11 +363,32 @@ NativeBackend::Work NativeBackend::reduce(Tensors& tensors, const c10d::ReduceOp
   return started(call.start(engine_, timeout(options.timeout), planned_, !options.asyncOp));
 }
 
+// Of pieces of unequal sizes, as over NCCL: one broadcast from each rank.
+NativeBackend::Work NativeBackend::all_gather_unequal(const Tensors& pieces, const at::Tensor& input,
+                                                      const c10d::AllgatherOptions& options) {
+  check_pieces(pieces, input, getRank(), getSize(), "all_gather");
+  check_overlaps({{&input, 1}, pieces, getRank(), getSize()}, "all_gather");
+  const at::Tensor& own = pieces[static_cast<std::size_t>(getRank())];
+  own.detach().copy_(input.detach().reshape(own.sizes()));
+  CoalescedWork::Parts parts;
+  for (int root = 0; root < getSize(); ++root) {
+    const at::Tensor& piece = pieces[static_cast<std::size_t>(root)];
+    Call call(*engine_, OperationKind::broadcast, OpType::ALLGATHER);
+    call.set_piece(piece, false);
+    call.request().root = root;
+    call.request().input = call.request().output = call.in_place(piece);
+    parts.push_back(started(call.start(engine_, timeout(options.timeout), planned_, !options.asyncOp)));
+  }
+  return coalesce(getRank(), OpType::ALLGATHER, std::move(parts));
+}
+
 // Several inputs go as one piece; every list of outputs gets all inputs of all ranks.
 NativeBackend::Work NativeBackend::allgather(TensorLists& outputs, Tensors& inputs,
                                              const c10d::AllgatherOptions& options) {
+  if (outputs.size() == 1 && inputs.size() == 1 && differ_in_size(outputs.front()))
+    return all_gather_unequal(outputs.front(), inputs.front(), options);
   check_all_gather(outputs, inputs, getSize());
-  Call call(OperationKind::all_gather, OpType::ALLGATHER);
+  Call call(*engine_, OperationKind::all_gather, OpType::ALLGATHER);
   const at::Tensor& tensor = inputs.front();
   if (inputs.size() == 1) {
     call.set_piece(tensor, false);
@@ -352,7 +415,7 @@ NativeBackend::Work NativeBackend::allgather(TensorLists& outputs, Tensors& inpu
 NativeBackend::Work NativeBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                    const c10d::AllgatherOptions& options) {
   check_divides(output, input, getSize(), "all_gather_into_tensor");
-  Call call(OperationKind::all_gather, OpType::_ALLGATHER_BASE);
+  Call call(*engine_, OperationKind::all_gather, OpType::_ALLGATHER_BASE);
   call.set_piece(input, false);
   call.request().input = call.input(input);
   call.request().output = call.output(output);
@@ -388,7 +451,7 @@ NativeBackend::Work NativeBackend::allgather_coalesced(TensorLists& outputs, Ten
 NativeBackend::Work NativeBackend::gather(TensorLists& outputs, Tensors& inputs,
                                           const c10d::GatherOptions& options) {
   check_gather(outputs, inputs, options, getRank(), getSize());
-  Call call(OperationKind::gather, OpType::GATHER);
+  Call call(*engine_, OperationKind::gather, OpType::GATHER);
   const at::Tensor& tensor = inputs.front();
   call.set_piece(tensor, false);
   call.request().root = static_cast<int>(options.rootRank);
@@ -402,7 +465,7 @@ NativeBackend::Work NativeBackend::gather(TensorLists& outputs, Tensors& inputs,
 NativeBackend::Work NativeBackend::scatter(Tensors& outputs, TensorLists& inputs,
                                            const c10d::ScatterOptions& options) {
   check_scatter(outputs, inputs, options, getRank(), getSize());
-  Call call(OperationKind::scatter, OpType::SCATTER);
+  Call call(*engine_, OperationKind::scatter, OpType::SCATTER);
   const at::Tensor& tensor = outputs.front();
   call.set_piece(tensor, false);
   call.request().root = static_cast<int>(options.rootRank);
@@ -413,9 +476,30 @@ NativeBackend::Work NativeBackend::scatter(Tensors& outputs, TensorLists& inputs
   return started(call.start(engine_, timeout(options.timeout)));
 }
 
+// Of pieces of unequal sizes, as over NCCL: one reduction to each rank.
+NativeBackend::Work NativeBackend::reduce_scatter_unequal(const at::Tensor& output, const Tensors& pieces,
+                                                          const c10d::ReduceScatterOptions& options) {
+  check_pieces(pieces, output, getRank(), getSize(), "reduce_scatter");
+  check_overlaps({pieces, {&output, 1}, getRank(), getSize()}, "reduce_scatter");
+  CoalescedWork::Parts parts;
+  for (int root = 0; root < getSize(); ++root) {
+    const at::Tensor& piece = pieces[static_cast<std::size_t>(root)];
+    Call call(*engine_, OperationKind::reduce, OpType::REDUCE_SCATTER);
+    call.set_piece(piece, true);
+    call.request().root = root;
+    call.request().reduction = reduction_of(options.reduceOp, piece.scalar_type());
+    call.request().input = call.input(piece);
+    if (root == getRank()) call.request().output = call.output(output);
+    parts.push_back(started(call.start(engine_, timeout(options.timeout))));
+  }
+  return coalesce(getRank(), OpType::REDUCE_SCATTER, std::move(parts));
+}
+
 NativeBackend::Work NativeBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                                   const c10d::ReduceScatterOptions& options) {
-  Call call(OperationKind::reduce_scatter, OpType::REDUCE_SCATTER);
+  if (outputs.size() == 1 && inputs.size() == 1 && differ_in_size(inputs.front()))
+    return reduce_scatter_unequal(outputs.front(), inputs.front(), options);
+  Call call(*engine_, OperationKind::reduce_scatter, OpType::REDUCE_SCATTER);
   const at::Tensor& tensor = only(outputs, "reduce_scatter");
   call.set_piece(tensor, true);
   call.request().reduction = reduction_of(options.reduceOp, tensor.scalar_type());
@@ -427,7 +511,7 @@ NativeBackend::Work NativeBackend::reduce_scatter(Tensors& outputs, TensorLists&
 NativeBackend::Work NativeBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                         const c10d::ReduceScatterOptions& options) {
   check_divides(input, output, getSize(), "reduce_scatter_tensor");
-  Call call(OperationKind::reduce_scatter, OpType::_REDUCE_SCATTER_BASE);
+  Call call(*engine_, OperationKind::reduce_scatter, OpType::_REDUCE_SCATTER_BASE);
   call.set_piece(output, true);
   call.request().reduction = reduction_of(options.reduceOp, output.scalar_type());
   call.request().input = call.input(input);
@@ -445,13 +529,13 @@ NativeBackend::Work NativeBackend::reduce_scatter_tensor_coalesced(
   CoalescedWork::Parts parts;
   for (std::size_t i = 0; i < inputs.size(); ++i)
     parts.push_back(_reduce_scatter_base(outputs[i], inputs[i], options));
-  return coalesce(getRank(), OpType::REDUCE_SCATTER_TENSOR_COALESCED, std::move(parts));
+  return coalesce(getRank(), OpType::COALESCED, std::move(parts));
 }
 
 NativeBackend::Work NativeBackend::exchange(const Tensors& outputs, const Tensors& inputs,
                                             std::chrono::milliseconds of_call) {
   check_one_each(outputs, inputs, getSize(), "all_to_all");
-  Call call(OperationKind::all_to_all, OpType::ALLTOALL);
+  Call call(*engine_, OperationKind::all_to_all, OpType::ALLTOALL);
   CollectiveRequest& request = call.request();
   request.type = DType::uint8;
   request.input = call.inputs(inputs);
@@ -510,14 +594,14 @@ NativeBackend::Work NativeBackend::recvAnysource(Tensors& tensors, int tag) {
 }
 
 NativeBackend::Work NativeBackend::barrier(const c10d::BarrierOptions& options) {
-  return started(Call(OperationKind::barrier, OpType::BARRIER).start(engine_, timeout(options.timeout)));
+  return started(
+      Call(*engine_, OperationKind::barrier, OpType::BARRIER).start(engine_, timeout(options.timeout)));
 }
 
 void NativeBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool name_all_missing) {
   const bool unset = options.timeout == c10d::kUnsetTimeout;
   const Duration limit = unset ? timeout_.load() : bounded_duration(options.timeout);
-  const std::lock_guard lock(monitored_mutex_);
-  monitored_barrier(*store_, engine_->options(), ++monitored_, limit, name_all_missing);
+  engine_->monitored_barrier(limit, name_all_missing);
 }
 
 c10::intrusive_ptr<c10d::Backend> make_native_backend(const BackendRequest& request) {
@@ -528,6 +612,11 @@ c10::intrusive_ptr<c10d::Backend> make_native_backend(const BackendRequest& requ
   options.size = request.size;
   options.world_ranks = request.world_ranks;
   options.timeout = request.timeout;
+  if (request.job_store) {
+    // Of one group alone the peers' own words, which they leave in its memory, are enough.
+    options.cause_of = [record = FailureRecord({}, request.job_store, request.world_ranks)](
+                           const std::exception_ptr& error) mutable { return record.first(error); };
+  }
   return c10::make_intrusive<NativeBackend>(request.store, options, request.deterministic);
 }
 

@@ -47,6 +47,7 @@ class NativeBackend final : public ExtendedBackend {
   std::optional<std::uint64_t> publish(const at::Tensor& tensor) override;
   void* published(int rank, std::uint64_t place) override;
   void close() override;
+  std::exception_ptr cause_of(const std::exception_ptr& error) noexcept override;
   void shutdown() override { close(); }
   // Also makes all waiting and later calls of the peers fail.
   void abort() override;
@@ -105,12 +106,13 @@ class NativeBackend final : public ExtendedBackend {
   Work started(Work work);
   // Blocking: it has ended when it returns.
   Work sparse_allreduce(Tensors& tensors, const c10d::AllreduceOptions& options);
+  Work reduce_scatter_unequal(const at::Tensor& output, const Tensors& pieces,
+                              const c10d::ReduceScatterOptions& options);
+  Work all_gather_unequal(const Tensors& pieces, const at::Tensor& input,
+                          const c10d::AllgatherOptions& options);
   Work receive(Tensors& tensors, int source, int tag, c10d::OpType type);
   Work exchange(const Tensors& outputs, const Tensors& inputs, std::chrono::milliseconds of_call);
 
-  c10::intrusive_ptr<c10d::Store> store_;  // of the group alone
-  std::mutex monitored_mutex_;             // held by a call of monitoredBarrier; protects monitored_
-  std::uint64_t monitored_ = 0;            // calls of monitoredBarrier
   std::shared_ptr<shared_memory::Engine> engine_;
   std::shared_ptr<PlannedCollectives> planned_;  // null: every collective is the engine's
   std::atomic<Duration> timeout_;

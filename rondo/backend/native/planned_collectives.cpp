@@ -1,7 +1,5 @@
 #include "rondo/backend/native/planned_collectives.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -86,7 +84,8 @@ CollectiveRequest announced(const CollectiveRequest& request) {
           .reduction = request.reduction,
           .root = request.root,
           .elements = request.elements,
-          .by_plan = true};
+          .by_plan = true,
+          .call = request.call};
 }
 
 Deadline earlier(const Deadline& a, const Deadline& b) { return a.at() < b.at() ? a : b; }
@@ -113,24 +112,25 @@ PlannedCollectives::PlannedCollectives(Store& store, std::shared_ptr<Engine> eng
       rank_(engine_->rank()),
       size_(engine_->size()),
       in_rank_order_(in_rank_order),
-      process_(getpid()),
       channel_(std::make_unique<SharedMemoryChannel>(
           store, SharedMemoryChannel::Options{str("plans-", engine_->options().group_name), rank_, size_,
-                                              engine_->options().timeout, [this] {
+                                              engine_->options().timeout,
+                                              [this] {
                                                 engine_->agreed(announcement_);
                                                 engine_->throw_if_broken();
-                                              }})) {}
+                                              }})),
+      helpers_([this](HelperThread::Control& control) { help(control); }) {}
 
 PlannedCollectives::~PlannedCollectives() {
   // In a forked child the locks may be held by threads that do not exist there.
-  if (process_ != getpid()) return;
+  if (!process_.is_current()) return;
   end_all(
       std::make_exception_ptr(UsageError(str("group '", engine_->options().group_name, "' was destroyed"))),
       std::uncaught_exceptions() > 0 ? Duration::zero() : Duration(shared_memory::kLeavePatience));
 }
 
 std::optional<collective::Choice> PlannedCollectives::choose(const CollectiveRequest& request) const {
-  // The engine refuses what is not defined.
+  // The engine averages whole numbers, and refuses what is not defined.
   if (!is_planned(request.kind) || request.weighted || request.elements == 0 ||
       !supports(request.type, request.reduction)) {
     return {};
@@ -151,11 +151,7 @@ std::optional<std::uint64_t> PlannedCollectives::start(const CollectiveRequest& 
   const std::lock_guard lock(mutex_);
   if (given_up_) std::rethrow_exception(given_up_);
   queue_.push_back(std::move(queued));
-  if (!caller_waits && helper_thread_ == nullptr) {
-    helper_thread_ = HelperThread::start([this](HelperThread::Control& control) { help(control); });
-  } else if (!caller_waits) {
-    helper_thread_->wake();
-  }
+  if (!caller_waits) helpers_.call();
   return started_++;
 }
 
@@ -169,11 +165,15 @@ bool PlannedCollectives::run(const CollectiveRequest& request, const Deadline& d
 }
 
 void PlannedCollectives::wait(std::uint64_t number, const Deadline& deadline) {
-  std::vector<Owner> ended;
+  engine_->check_process();
   std::unique_lock lock(mutex_);
   while (ended_ <= number) {
     if (!running_) {
-      ended.push_back(run_next(lock, deadline));
+      const Owner ended = run_next(lock, deadline);
+      // At once: what it runs may wait for the next one.
+      lock.unlock();
+      ended->announce();
+      lock.lock();
       continue;
     }
     if (deadline.passed()) {
@@ -184,27 +184,28 @@ void PlannedCollectives::wait(std::uint64_t number, const Deadline& deadline) {
     }
     sleep(lock, deadline.passed() ? Duration::max() : deadline.remaining());
   }
-  lock.unlock();
-  for (const Owner& owner : ended) owner->announce();
 }
 
 void PlannedCollectives::help(HelperThread::Control& control) {
+  std::unique_lock lock(mutex_);
   while (!control.stopped()) {
     const std::uint32_t word = control.word();
-    Owner ended;
-    {
-      std::unique_lock lock(mutex_);
-      if (!running_ && !queue_.empty()) ended = run_next(lock, Deadline::never());
-    }
-    if (ended == nullptr) {
+    if (running_ || queue_.empty()) {
+      lock.unlock();
       control.sleep(word, Duration::max());
+      if (control.stopped()) return;
+      lock.lock();
       continue;
     }
+    Owner ended = run_next(lock, Deadline::never());
+    helpers_.go_off_duty();
+    if (!queue_.empty()) helpers_.call();
+    lock.unlock();
     control.leave();
     ended->announce();
     ended.reset();  // the last reference to a tensor may go here
     // The end of a collective may have been the end of the group.
-    if (!control.return_to_engine()) return;
+    if (!helpers_.return_to_duty(lock, control)) return;
   }
 }
 
@@ -232,7 +233,7 @@ PlannedCollectives::Owner PlannedCollectives::run_next(std::unique_lock<std::mut
   endings_.fetch_add(1);
   futex_wake_all(endings_);
   // Who has run this one may not want the next.
-  if (!queue_.empty() && helper_thread_ != nullptr) helper_thread_->wake();
+  if (!queue_.empty() && helpers_.has_threads()) helpers_.call();
   if (error) {
     // The peers may wait in the engine. Now, because those who hear of its end may wait for plans.
     lock.unlock();
@@ -267,6 +268,7 @@ void PlannedCollectives::give_up(const std::exception_ptr& error) {
 }
 
 void PlannedCollectives::end_all(const std::exception_ptr& error, Duration patience) {
+  if (!process_.is_current()) return;
   const Deadline limit = Deadline::after(std::min(patience, Duration(engine_->options().timeout)));
   std::vector<Owner> ended;
   std::unique_lock lock(mutex_);

@@ -98,7 +98,7 @@ class PlannedCollectives {
   const int rank_;
   const int size_;
   const bool in_rank_order_;
-  const int process_;
+  const OwnProcess process_;
   const CancelToken cancel_;
 
   // Of whoever runs a plan.
@@ -116,8 +116,7 @@ class PlannedCollectives {
   std::uint64_t ended_ = 0;                // always a prefix
   std::exception_ptr given_up_;            // what ends all from now on
   std::atomic<std::uint32_t> endings_{0};  // to sleep on; a futex survives a fork while threads sleep
-  std::unique_ptr<shared_memory::HelperThread>
-      helper_thread_;  // from the first one whose caller does not wait
+  shared_memory::HelperTeam helpers_;      // from the first one whose caller does not wait
 };
 
 }  // namespace rondo

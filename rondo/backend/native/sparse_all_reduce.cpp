@@ -30,9 +30,10 @@ at::Tensor gathered(Engine& engine, const at::Tensor& own, Duration timeout) {
   return all;
 }
 
+// On the CPU.
 at::Tensor sum_of(const std::vector<at::Tensor>& tensors) {
-  at::Tensor sum = tensors.front().detach();
-  for (std::size_t i = 1; i < tensors.size(); ++i) sum = sum + tensors[i].detach();
+  at::Tensor sum = tensors.front().detach().cpu();
+  for (std::size_t i = 1; i < tensors.size(); ++i) sum = sum + tensors[i].detach().cpu();
   return sum.coalesce();
 }
 
@@ -62,10 +63,9 @@ at::Tensor padded(const at::Tensor& tensor, std::int64_t dimension, std::int64_t
 
 void sparse_all_reduce(Engine& engine, const std::vector<at::Tensor>& tensors, Duration timeout) {
   for (const at::Tensor& tensor : tensors) {
-    if (tensor.layout() != at::kSparse || !tensor.device().is_cpu()) {
+    if (tensor.layout() != at::kSparse) {
       throw UsageError(
-          rondo::str("all_reduce: of sparse tensors only COO tensors on the CPU can be reduced, not ",
-                     tensor.layout(), " on ", tensor.device()));
+          rondo::str("all_reduce: of sparse tensors only COO tensors can be reduced, not ", tensor.layout()));
     }
   }
   const at::Tensor own = sum_of(tensors);

@@ -2,10 +2,13 @@
 // sees them.
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
+#include <ATen/cuda/CUDAContextLight.h>
 #include <torch/cuda.h>
 
 #include "rondo/backend/nccl/factory.h"
 #include "rondo/base/error.h"
+#include "rondo/base/machine.h"
+#include "rondo/base/text.h"
 
 namespace rondo {
 
@@ -17,6 +20,12 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendRequest& reques
   options->global_ranks_in_group.assign(request.world_ranks.begin(), request.world_ranks.end());
   options->group_name = request.group_name;
   return c10::make_intrusive<ProcessGroupNCCL>(request.store, request.rank, request.size, options);
+}
+
+std::string card_of(c10::Device device) {
+  const cudaDeviceProp& card = *at::cuda::getDeviceProperties(device.index());
+  return str(card.name, " at PCI ", card.pciDomainID, ":", card.pciBusID, ":", card.pciDeviceID, " of host ",
+             host_name());
 }
 
 bool have_nccl() { return true; }

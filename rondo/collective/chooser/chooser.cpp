@@ -4,7 +4,6 @@
 #include <cmath>
 #include <iomanip>
 #include <optional>
-#include <sstream>
 
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
@@ -28,7 +27,7 @@ void put_pick_first(std::vector<AlgorithmTime>& times) {
 }
 
 std::string microseconds(double us) {
-  std::ostringstream out;
+  TextStream out;
   out << std::setprecision(3) << us << " us";
   return out.str();
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -31,20 +32,18 @@ Engine::Engine(Store& store, const GroupOptions& options, std::shared_ptr<Shared
     : peers_(store, options, std::move(arena)),
       messages_(peers_, [this](auto owner, const auto& error) { ended(std::move(owner), error); }),
       spin_limit_(spin_limit_for(options.size)),
-      process_(getpid()) {}
+      helpers_([this](HelperThread::Control& control) { help(control); }) {}
 
 Engine::~Engine() {
   // In a forked child the lock may be held by a thread that does not exist there.
-  if (process_ != getpid()) return;
+  if (!process_.is_current()) return;
   const bool thrown = std::uncaught_exceptions() > 0;
   leave(str("group '", options().group_name, "' was destroyed"), thrown ? Duration::zero() : kLeavePatience);
-  if (helper_ != nullptr) {
-    helper_->stop();
-    // Where it may sleep, too.
-    peers_.own().wakeup.fetch_add(1);
-    futex_wake_all(peers_.own().wakeup);
-    helper_.reset();
-  }
+  helpers_.stop();
+  // Where one may sleep, too.
+  peers_.own().wakeup.fetch_add(1);
+  futex_wake_all(peers_.own().wakeup);
+  helpers_.end();
   // Rather never freed than freed under a peer's hands: it may be continued.
   if (!unsafe_.empty() && !peers_.hands_off(Duration::zero())) {
     // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): a process without memory for this ends anyway
@@ -52,22 +51,35 @@ Engine::~Engine() {
   }
 }
 
+void Engine::finish_rendezvous() {
+  check_process();
+  peers_.finish_rendezvous();
+}
+
+void Engine::check_process() const {
+  if (process_.is_current()) return;
+  throw UsageError(
+      str("group '", options().group_name, "' is of ", peers_.who(rank()), "; process ", getpid(),
+          " was forked from it and cannot use it. Make a group of its own in the child, or start the "
+          "child as a new process."));
+}
+
 void Engine::check(const CollectiveRequest& request) const {
-  if (!supports(request.type, request.reduction)) {
+  if (!supports(request.type, request.reduction) && !averages_integers(request.type, request.reduction)) {
     throw UsageError(str("reduction ", name(request.reduction), " is not defined on ", name(request.type)));
   }
   if (request.root < 0 || request.root >= size()) {
     throw UsageError(
         str("root ", request.root, " is not a rank of group '", options().group_name, "' of ", size()));
   }
-  if (request.weighted &&
-      (request.reduction != Reduction::average || request.kind != OperationKind::all_reduce)) {
-    throw UsageError("weights go with an averaging all_reduce only");
+  if (request.weighted && (request.reduction != Reduction::average ||
+                           request.kind != OperationKind::all_reduce || !is_floating(request.type))) {
+    throw UsageError("weights go with an averaging all_reduce of floating types only");
   }
 }
 
 Operation Engine::begin(CollectiveRequest request) {
-  throw_if_failed();
+  throw_if_failed_anywhere();
   Operation operation(std::move(request), started_, next_ticket_, peers_);
   next_ticket_ = operation.end_ticket();
   ++started_;
@@ -234,6 +246,17 @@ void Engine::ended(std::shared_ptr<OperationOwner> owner, const std::exception_p
   unannounced_.push_back(std::move(owner));
 }
 
+std::shared_ptr<Announcements> Engine::share_unannounced() {
+  auto batch = std::make_shared<Announcements>(std::exchange(unannounced_, {}));
+  batches_.push_back(batch);
+  return batch;
+}
+
+bool Engine::anything_to_announce() {
+  std::erase_if(batches_, [](const auto& batch) { return batch->empty(); });
+  return !unannounced_.empty() || !batches_.empty();
+}
+
 void Engine::progress() {
   const Visit visit(*this);
   throw_if_failed();
@@ -323,7 +346,7 @@ std::uint64_t Engine::sequence() {
 std::shared_ptr<Message> Engine::start_send(Message message) {
   check_peer(message.peer, false);
   const Visit visit(*this);
-  throw_if_failed();
+  throw_if_failed_anywhere();
   auto shared = messages_.send(std::move(message));
   advance();
   // A message larger than its ring would otherwise rest until the helper threads carry it on, a millisecond
@@ -345,7 +368,7 @@ std::shared_ptr<Message> Engine::start_send(Message message) {
 std::shared_ptr<Message> Engine::start_receive(Message message) {
   check_peer(message.peer, true);
   const Visit visit(*this);
-  throw_if_failed();
+  throw_if_failed_anywhere();
   auto shared = messages_.receive(std::move(message));
   advance();
   if (anything_under_way()) call_helper();
@@ -378,7 +401,12 @@ void Engine::wait_until(Visit& visit, Done done, const Wait& wait, Describe desc
   StoppedCounts stopped(static_cast<std::size_t>(size()));
   RankSegment& own = peers_.own();
   while (true) {
-    visit.announce();
+    if (!unannounced_.empty()) {
+      // What hears of an end may wait for an operation, which the helper then moves on: nobody waits here.
+      --waiting_;
+      visit.announce();
+      ++waiting_;
+    }
     const TimePoint now = Clock::now();
     const bool may_sleep = now - began > kYieldTime;
     if (!may_sleep) {

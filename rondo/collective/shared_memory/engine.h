@@ -8,7 +8,9 @@
 
 #include "rondo/base/cancel.h"
 #include "rondo/base/error.h"
-#include "rondo/collective/shared_memory/helper_thread.h"
+#include "rondo/base/own_process.h"
+#include "rondo/collective/shared_memory/announcements.h"
+#include "rondo/collective/shared_memory/helper_team.h"
 #include "rondo/collective/shared_memory/message.h"
 #include "rondo/collective/shared_memory/operation.h"
 #include "rondo/collective/shared_memory/piece_sizes.h"
@@ -21,8 +23,12 @@ namespace rondo::shared_memory {
 // for a while, so that whatever was started ends (docs/decisions/112-the-helper-thread-sleeps.md).
 //
 // Any thread may call any method, but operations must be started in the same order on all ranks. The first
-// error is final: the group is then broken and every later call repeats it. Only the end of a message because
-// its peer has left in order is that message's alone.
+// error is final: the group is then broken and every later call repeats it, on this rank and, once they have
+// looked, which they do before they start an operation, on all others. Only the end of a message because its
+// peer has left in order is that message's alone.
+//
+// An engine is that of the process that made it. In a child that is forked later, close(), abort() and the
+// destructor do nothing, and all other calls throw UsageError.
 //
 // Buffers belong to the operation's owner (owner.h), where one is given, until the operation has ended on
 // this rank; otherwise to the caller, until wait() has returned, or has thrown and keep() has them.
@@ -44,6 +50,12 @@ class Engine {
   std::byte* registered_address(int rank, std::uint64_t offset) const {
     return peers_.arena_address(rank, offset);
   }
+
+  // Blocks until every rank has called it. Needed once, when this rank needs the store no more: until then
+  // the rank that holds the store has to live. Throws as the constructor does.
+  void finish_rendezvous();
+  // Throws UsageError in a process that was forked from the one that made the engine.
+  void check_process() const;
 
   // Starts a collective and returns its sequence number. Never waits. Throws UsageError for a request that
   // cannot be; `owner`, which may be null, hears nothing then. Past `deadline` it fails though nobody waits.
@@ -91,6 +103,12 @@ class Engine {
   // From now on the message fails past `deadline` though nobody waits for it.
   void limit(const std::shared_ptr<Message>& message, Deadline deadline);
 
+  // A barrier apart from the order of the collectives: rank 0 waits for every other rank, and those for rank
+  // 0's word. A rank that does not come leaves the group usable. A rank makes one at a time, the others wait.
+  // Throws TimeoutError after `timeout`: on rank 0 it names the first rank that is missing, or with
+  // `name_all_missing` all of them; on the others that rank 0 did not let them pass.
+  void monitored_barrier(Duration timeout, bool name_all_missing);
+
   // Makes all later and all waiting calls fail with `reason`, here and on the peers.
   void abort(const std::string& reason);
   // With this error here, and what describe_failure() makes of it on the peers.
@@ -116,7 +134,7 @@ class Engine {
     std::shared_ptr<OperationOwner> owner;
     Deadline deadline;
   };
-  using Owners = std::vector<std::shared_ptr<OperationOwner>>;
+  using Owner = std::shared_ptr<OperationOwner>;
 
   void check(const CollectiveRequest& request) const;
   void check_peer(int peer, bool any) const;
@@ -128,9 +146,15 @@ class Engine {
   bool advance();
   std::uint64_t least_consumed();
   bool anything_under_way() const { return !operations_.empty() || messages_.under_way() > 0; }
+  bool anything_to_announce();
+  // What has ended, as a batch that the helper announces with the caller: the announcement of one owner may
+  // wait for that of another.
+  std::shared_ptr<Announcements> share_unannounced();
   void ended(std::shared_ptr<OperationOwner> owner, const std::exception_ptr& error);
 
   void throw_if_failed() const;
+  // Throws what has failed here, or on a peer; the latter is then final here, too.
+  void throw_if_failed_anywhere();
   [[noreturn]] void fail(const std::exception_ptr& error);
   // Breaks the group and ends all that is under way, once no peer is in this rank's memory any more.
   void give_up(const std::exception_ptr& error, const ChannelFailure& failure);
@@ -158,7 +182,11 @@ class Engine {
   std::string describe_collective(std::uint64_t sequence, std::vector<int>& missing) const;
   std::string describe_message(const Message& message, std::vector<int>& missing) const;
 
-  // The helper thread's, see engine_helper.cpp.
+  // Of the monitored barrier numbered `call`, see monitored_barrier.cpp.
+  void let_the_others_pass(std::uint64_t call, Duration timeout, bool name_all_missing) const;
+  void wait_to_pass(std::uint64_t call, Duration timeout) const;
+
+  // The helper threads', see engine_helper.cpp.
   void call_helper();
   void help(HelperThread::Control& control);
   void take_over(std::unique_lock<std::mutex>& lock, HelperThread::Control& control);
@@ -177,14 +205,18 @@ class Engine {
   std::uint64_t known_least_consumed_ = 0;
   std::exception_ptr failure_;
   int spin_limit_;
-  Owners unannounced_;                         // of what has ended
+  std::vector<Owner> unannounced_;                       // of what has ended
+  std::vector<std::shared_ptr<Announcements>> batches_;  // that are being announced
   bool hands_off_ = true;                      // no peer was stopped inside this rank's memory when it failed
   std::vector<std::shared_ptr<void>> unsafe_;  // else: what has ended in that error, with its buffers
   std::uint64_t visits_ = 0;                   // calls of the rank's threads so far
   int waiting_ = 0;                            // threads inside wait_until
-  bool helper_sleeps_ = false;                 // until it is woken
-  const int process_;
-  std::unique_ptr<HelperThread> helper_;  // from the first operation that a call leaves under way
+  bool helper_sleeps_ = false;                 // the helper on duty, until it is woken
+  const OwnProcess process_;
+  HelperTeam helpers_;  // from the first operation that a call leaves under way
+
+  std::mutex barrier_mutex_;    // held by a call of monitored_barrier(); protects barriers_
+  std::uint64_t barriers_ = 0;  // monitored barriers so far
 };
 
 // How long a rank that leaves gives its operations under way to end.

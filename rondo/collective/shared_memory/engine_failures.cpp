@@ -8,8 +8,9 @@
 namespace rondo::shared_memory {
 
 void Engine::fail(const std::exception_ptr& error) {
-  give_up(error, describe_failure(error, rank()));
-  std::rethrow_exception(error);
+  const std::exception_ptr counts = peers_.cause_of(error);
+  give_up(counts, describe_failure(counts, rank()));
+  std::rethrow_exception(counts);
 }
 
 void Engine::give_up(const std::exception_ptr& error, const ChannelFailure& failure) {
@@ -36,16 +37,20 @@ void Engine::keep(std::shared_ptr<void> memory) {
 }
 
 void Engine::abort(const std::string& reason) {
+  if (!process_.is_current()) return;
   const Visit visit(*this);
   give_up(std::make_exception_ptr(CancelledError(reason)), {ChannelFailure::Kind::other, rank(), reason});
 }
 
 void Engine::abort(const std::exception_ptr& error) {
+  if (!process_.is_current()) return;
   const Visit visit(*this);
   give_up(error, describe_failure(error, rank()));
 }
 
-void Engine::close(const std::string& reason) { leave(reason, kLeavePatience); }
+void Engine::close(const std::string& reason) {
+  if (process_.is_current()) leave(reason, kLeavePatience);
+}
 
 Engine::PeerTrouble Engine::look_at_peers() const {
   PeerTrouble trouble;
@@ -115,6 +120,22 @@ void Engine::throw_if_stopped(StoppedCounts& counts, const std::string& what,
   }
 }
 
+// What a failed peer had published still completes what was started before. But a rank that starts an
+// operation after a peer gave it up, because it came late, must not go on as if the peer had its result.
+void Engine::throw_if_failed_anywhere() {
+  throw_if_failed();
+  for (int r = 0; r < size(); ++r) {
+    if (r == rank() || peers_.segment(r).state.load() != RankState::failed) continue;
+    try {
+      throw_failure(str("group '", options().group_name, "' can be used no more on ", peers_.self(), ": ",
+                        peers_.who(r), " failed: "),
+                    peers_.failure_of(r));
+    } catch (...) {
+      fail(std::current_exception());
+    }
+  }
+}
+
 void Engine::throw_if_broken() const {
   const std::lock_guard lock(mutex_);
   throw_if_failed();
@@ -152,7 +173,8 @@ std::string Engine::describe_collective(std::uint64_t sequence, std::vector<int>
   if (request == nullptr) return "operation";
   // Operations complete in order: the oldest one is what everybody waits for.
   missing = operations_.front().operation.missing();
-  return str(describe(*request), ", sequence ", sequence, ", ", to_string(Bytes{request->bytes()}), ",");
+  return str(describe(*request), in_call(request->call), ", sequence ", sequence, ", ",
+             to_string(Bytes{request->bytes()}), ",");
 }
 
 std::string Engine::describe_message(const Message& message, std::vector<int>& missing) const {

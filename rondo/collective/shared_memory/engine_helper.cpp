@@ -6,12 +6,15 @@
 #include "rondo/channel/waiting.h"
 #include "rondo/collective/shared_memory/engine_visit.h"
 
-// The helper thread of an engine. It is in one of three states, and leaves each with the engine locked:
+// The helper thread of an engine. On duty it is in one of three states, and leaves each with the engine
+// locked:
 //
 //   asleep     nothing was under way for a while; start() wakes it
 //   watching   something is under way: it looks now and then whether a thread of the rank has called
 //   helping    none has, so it does what wait() would, and sleeps on the same wakeup as wait() in between,
 //              until nothing is under way or a thread of the rank calls
+//
+// While it announces what has ended it is off duty, and where more is under way another one takes its place.
 namespace rondo::shared_memory {
 namespace {
 
@@ -35,12 +38,9 @@ Duration next_watch(Duration last, std::uint64_t calls, Duration watched) {
 }  // namespace
 
 void Engine::call_helper() {
-  if (helper_ == nullptr) {
-    helper_ = HelperThread::start([this](HelperThread::Control& control) { help(control); });
-  } else if (helper_sleeps_) {
-    helper_sleeps_ = false;
-    helper_->wake();
-  }
+  if (helpers_.on_duty() && !helper_sleeps_) return;
+  helper_sleeps_ = false;
+  helpers_.call();
 }
 
 void Engine::help(HelperThread::Control& control) {
@@ -48,7 +48,7 @@ void Engine::help(HelperThread::Control& control) {
   Duration watch = kShortestWatch;
   std::unique_lock lock(mutex_);
   while (!control.stopped()) {
-    quiet = anything_under_way() ? Duration::zero() : quiet + watch;
+    quiet = anything_under_way() || anything_to_announce() ? Duration::zero() : quiet + watch;
     const bool sleeps = quiet > kQuietTime;
     helper_sleeps_ = sleeps;
     const std::uint64_t seen = visits_;
@@ -65,7 +65,8 @@ void Engine::help(HelperThread::Control& control) {
     helper_sleeps_ = false;
     const std::uint64_t calls = visits_ - seen;
     watch = next_watch(watch, calls, watched);
-    if (calls == 0 && waiting_ == 0 && anything_under_way()) take_over(lock, control);
+    const bool wanted = anything_under_way() || anything_to_announce();
+    if (calls == 0 && waiting_ == 0 && wanted) take_over(lock, control);
   }
 }
 
@@ -75,7 +76,8 @@ void Engine::take_over(std::unique_lock<std::mutex>& lock, HelperThread::Control
   TimePoint next_stopped_check = Clock::now() + kStoppedCheckInterval;
   StoppedCounts stopped(static_cast<std::size_t>(size()));
   RankSegment& own = peers_.own();
-  while (!control.stopped() && visits_ == seen && waiting_ == 0 && anything_under_way()) {
+  while (!control.stopped() && visits_ == seen && waiting_ == 0 &&
+         (anything_under_way() || anything_to_announce())) {
     const std::uint32_t wakeup = own.wakeup.load();
     own.sleeping.fetch_add(1);
     bool moved = false;
@@ -88,25 +90,24 @@ void Engine::take_over(std::unique_lock<std::mutex>& lock, HelperThread::Control
     } catch (const std::exception&) {
       // The operations' owners know, and the peers.
     }
-    if (!unannounced_.empty()) {
-      moved = true;
-      {
-        const Owners owners = std::exchange(unannounced_, {});
-        lock.unlock();
-        control.leave();
-        for (const auto& owner : owners) owner->announce();
-      }  // the last reference to an operation may go here, and with it its tensors
-      // The end of an operation may have been the end of the engine.
-      if (!control.return_to_engine()) return;
-      lock.lock();
-    }
-    if (!moved) {
+    if (!unannounced_.empty()) share_unannounced();
+    Owner owner = anything_to_announce() ? batches_.front()->next() : nullptr;
+    if (!moved && owner == nullptr) {
       lock.unlock();
       futex_wait(own.wakeup, wakeup, kSleepTime);
       if (control.stopped()) return;
       lock.lock();
     }
     own.sleeping.fetch_sub(1);
+    if (owner == nullptr) continue;
+    helpers_.go_off_duty();
+    if (anything_under_way() || anything_to_announce()) helpers_.call();
+    lock.unlock();
+    control.leave();
+    owner->announce();
+    owner.reset();  // the last reference to an operation may go here, and with it its tensors
+    // The end of an operation may have been the end of the engine.
+    if (!helpers_.return_to_duty(lock, control)) return;
   }
 }
 

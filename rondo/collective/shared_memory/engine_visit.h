@@ -12,7 +12,7 @@ constexpr auto kStoppedCheckInterval = std::chrono::milliseconds(100);
 
 class Engine::Visit {
  public:
-  explicit Visit(Engine& engine) : engine_(engine), lock_(engine.mutex_) { ++engine.visits_; }
+  explicit Visit(Engine& engine) : engine_(engine), lock_(mutex_of(engine)) { ++engine.visits_; }
   Visit(const Visit&) = delete;
   Visit& operator=(const Visit&) = delete;
   ~Visit() {
@@ -25,18 +25,20 @@ class Engine::Visit {
       owner->announce();
       return;
     }
-    const Owners owners = std::exchange(engine_.unannounced_, {});
+    const std::shared_ptr<Announcements> batch = engine_.share_unannounced();
+    engine_.call_helper();
     // What owners do may be the end of this engine.
     lock_.unlock();
-    for (const auto& owner : owners) owner->announce();
+    while (const auto owner = batch->next()) owner->announce();
   }
 
   // In the middle of a call.
   void announce() {
     if (engine_.unannounced_.empty()) return;
-    const Owners owners = std::exchange(engine_.unannounced_, {});
+    const std::shared_ptr<Announcements> batch = engine_.share_unannounced();
+    engine_.call_helper();
     without_lock([&] {
-      for (const auto& owner : owners) owner->announce();
+      while (const auto owner = batch->next()) owner->announce();
     });
   }
   template <class Function>
@@ -47,6 +49,12 @@ class Engine::Visit {
   }
 
  private:
+  // In a forked child a thread that does not exist there may have locked it.
+  static std::mutex& mutex_of(Engine& engine) {
+    engine.check_process();
+    return engine.mutex_;
+  }
+
   Engine& engine_;
   std::unique_lock<std::mutex> lock_;
 };

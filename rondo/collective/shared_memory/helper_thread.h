@@ -65,6 +65,8 @@ class HelperThread {
   // Tells it to return, without waiting for that.
   void stop() { control_->stop(); }
 
+  Control& control() const { return *control_; }
+
  private:
   HelperThread(std::thread::id thread, std::shared_ptr<Control> control);
 

@@ -37,6 +37,7 @@ struct OperationHeader {
   Reduction reduction;
   std::uint8_t weighted : 1;
   std::uint8_t by_plan : 1;  // announces a call whose data the engine does not move
+  std::uint8_t call : 6;     // a CollectiveCall
   std::int32_t root;
   std::uint64_t elements;
   // Position of the registered input in the owner's arena, or kNotRegistered: then the data goes through
@@ -66,6 +67,7 @@ struct RankSegment {
   std::uint64_t nonce;  // set by publish_shared_memory
   std::uint64_t layout_bytes;
   std::atomic<std::uint32_t> attached;  // peers that have mapped this file
+  std::atomic<std::uint32_t> joined;    // 1 once the owner needs the rendezvous's store no more
   std::atomic<RankState> state;
   // Why, once state is failed.
   ChannelFailure::Kind failure_kind;
@@ -84,6 +86,12 @@ struct RankSegment {
   // its state and then waits for this; a rank that goes on sets this and then looks at the states. So one of
   // the two sees the other, and memory is not freed under a peer's hands.
   alignas(kCacheLine) std::atomic<std::uint32_t> touching;
+
+  // Numbers of monitored barriers: the last one that the owner has come to and, on rank 0, the last one that
+  // it has judged and the last one that it let all pass.
+  alignas(kCacheLine) std::atomic<std::uint64_t> barrier_arrived;
+  std::atomic<std::uint64_t> barrier_judged;
+  std::atomic<std::uint64_t> barrier_passed;
 
   Slot slots[kSlots];
   alignas(4096) std::byte staging[kStagingChunks * kChunkBytes];

@@ -142,11 +142,15 @@ void Messages::end_receives(const std::exception_ptr& error) {
 void Messages::end_those_without(const std::vector<int>& left) {
   const auto has_left = [&](int rank) { return std::find(left.begin(), left.end(), rank) != left.end(); };
   for (const int rank : left) {
-    end_where([&](const Message& message) { return message.peer == rank; },
-              std::make_exception_ptr(PeerLostError(
+    const auto with_it = [&](const Message& message) { return message.peer == rank; };
+    bool any = false;
+    for_each([&](const auto& message) { any = any || with_it(*message); });
+    if (!any) continue;
+    end_where(with_it,
+              peers_.cause_of(std::make_exception_ptr(PeerLostError(
                   str("a message between ", peers_.self(), " and ", peers_.who(rank), " cannot complete: ",
                       peers_.who(rank), " has left the group. Did it make fewer calls than this rank?"),
-                  {rank})));
+                  {rank}))));
   }
   for (int r = 0; r < peers_.size(); ++r) {
     if (r != peers_.rank() && !has_left(r)) return;

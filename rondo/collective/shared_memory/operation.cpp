@@ -25,6 +25,8 @@ bool comes_from_root(OperationKind kind) {
   return kind == OperationKind::broadcast || kind == OperationKind::scatter;
 }
 
+CollectiveCall call_of(const OperationHeader& header) { return static_cast<CollectiveCall>(header.call); }
+
 CollectiveRequest request_of(const OperationHeader& header) {
   CollectiveRequest request;
   request.kind = header.kind;
@@ -33,6 +35,7 @@ CollectiveRequest request_of(const OperationHeader& header) {
   request.root = header.root;
   request.elements = header.elements;
   request.weighted = header.weighted != 0;
+  request.call = call_of(header);
   return request;
 }
 
@@ -56,7 +59,8 @@ class AddressPerRank {
 
 bool agree(const OperationHeader& a, const OperationHeader& b) {
   return a.kind == b.kind && a.type == b.type && a.reduction == b.reduction && a.weighted == b.weighted &&
-         a.by_plan == b.by_plan && a.root == b.root && a.elements == b.elements;
+         a.by_plan == b.by_plan && a.root == b.root && a.elements == b.elements &&
+         may_be_one(call_of(a), call_of(b));
 }
 
 }  // namespace
@@ -197,6 +201,7 @@ void Operation::publish_slot() {
                  .reduction = request_.reduction,
                  .weighted = request_.weighted,
                  .by_plan = request_.by_plan,
+                 .call = static_cast<std::uint8_t>(static_cast<std::uint8_t>(request_.call) & 0x3F),
                  .root = request_.root,
                  .elements = request_.elements,
                  .arena_offset = registered_ ? peers_.arena_offset(request_.input.base) : kNotRegistered,
@@ -212,10 +217,11 @@ bool Operation::resolve() {
   const OperationHeader& own = header_of(peers_.rank());
   for (int r = 0; r < peers_.size(); ++r) {
     if (agree(own, header_of(r))) continue;
+    const CollectiveRequest theirs = request_of(header_of(r));
     throw MismatchError(
         str("ranks disagree at operation ", sequence_, " of group '", peers_.options().group_name,
-            "': ", peers_.self(), " called ", rondo::describe(request_), ", but ", peers_.who(r), " called ",
-            rondo::describe(request_of(header_of(r))),
+            "': ", peers_.self(), " ", describe_call(request_.call, rondo::describe(request_)), ", but ",
+            peers_.who(r), " ", describe_call(theirs.call, rondo::describe(theirs)),
             ". All ranks must make the same calls in the same order with the same shapes and dtypes."),
         {r});
   }

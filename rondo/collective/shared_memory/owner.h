@@ -18,8 +18,8 @@ class OperationOwner {
   // thread that made it end, with the engine locked: it may copy results to where they are wanted, but
   // neither call the engine nor release anything whose release may wait for other threads.
   virtual void finish(const std::exception_ptr& error) noexcept = 0;
-  // Called once after finish(), soon, by the same thread, without a lock: runs what waits for the end. May
-  // call the engine.
+  // Called once after finish(), soon, without a lock: runs what waits for the end. May call the engine, and
+  // wait for other operations.
   virtual void announce() noexcept = 0;
 };
 

@@ -111,7 +111,7 @@ void Peers::attach(Store& store, int rank, const std::string& announced, const D
   if (fields[2] != machine_identity()) {
     throw Error(str("the native engine reaches ranks on one host only, but rank ", options_.rank, " is on ",
                     host_, " and rank ", rank, " on ", fields[3],
-                    " (or in another container); choose --backend gloo to cross hosts"));
+                    " (or in another container); choose backend gloo (--backend gloo) to cross hosts"));
   }
   const SharedMemoryAddress address = parse_shared_memory_address(fields[0]);
   pids_[at] = address.pid;
@@ -180,6 +180,31 @@ void Peers::wait_until_attached(const Deadline& deadline) const {
           {});
     }
     futex_wait(own().attached, attached, std::chrono::milliseconds(10));
+  }
+}
+
+void Peers::finish_rendezvous() const {
+  const Deadline deadline = Deadline::after(options_.timeout);
+  own().joined.store(1);
+  futex_wake_all(own().joined);
+  for (int r = 0; r < options_.size; ++r) {
+    RankSegment& other = segment(r);
+    while (other.joined.load() == 0) {
+      // A rank joins before it leaves, so its state is read first.
+      const bool left = other.state.load() == RankState::left;
+      throw_if_any_failed();
+      if (left && other.joined.load() == 0) {
+        throw PeerLostError(str(who(r), " left while the group '", options_.group_name, "' was being formed"),
+                            {r});
+      }
+      if (deadline.passed()) {
+        throw TimeoutError(
+            str("rank ", options_.rank, " waited ", to_string(options_.timeout), " for ", who(r),
+                " to be through with the rendezvous of group '", options_.group_name, "'"),
+            {r});
+      }
+      futex_wait(other.joined, 0, std::chrono::milliseconds(10));
+    }
   }
 }
 

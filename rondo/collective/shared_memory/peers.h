@@ -1,5 +1,7 @@
 #pragma once
 
+#include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,6 +23,9 @@ struct GroupOptions {
   Duration timeout = std::chrono::minutes(5);
   // A rank that is waited for and has been stopped by a signal this long is an error, whatever the timeout.
   Duration stopped_grace = std::chrono::seconds(3);
+  // Gives what is reported in place of a failure that this rank has found, which may be the consequence of
+  // another's in another group. Called under the engine's lock. May be empty.
+  std::function<std::exception_ptr(const std::exception_ptr&)> cause_of = {};
 };
 
 // The mapped files of a group's ranks: who is where, who still lives.
@@ -39,6 +44,10 @@ class Peers {
   int rank() const { return options_.rank; }
   int size() const { return options_.size; }
   const GroupOptions& options() const { return options_; }
+  // GroupOptions::cause_of, or `error` itself.
+  std::exception_ptr cause_of(const std::exception_ptr& error) const {
+    return options_.cause_of ? options_.cause_of(error) : error;
+  }
   RankSegment& own() const { return *segments_[static_cast<std::size_t>(options_.rank)]; }
   RankSegment& segment(int rank) const { return *segments_[static_cast<std::size_t>(rank)]; }
 
@@ -49,6 +58,11 @@ class Peers {
   std::byte* arena_address(int rank, std::uint64_t offset) const {
     return arenas_[static_cast<std::size_t>(rank)]->data() + offset;
   }
+
+  // Blocks until every rank has called it, for at most the group's timeout: nobody needs the store of the
+  // rendezvous any more, and the rank that holds it may end. Throws TimeoutError naming the ranks that did
+  // not call, PeerLostError for one that ended or left before.
+  void finish_rendezvous() const;
 
   // Publishes that this rank can go on no more, and why.
   void announce_failure(const ChannelFailure& failure) const;

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "rondo/base/error.h"
+#include "rondo/base/host_port.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/printable.h"
 #include "rondo/base/text.h"
@@ -58,7 +59,7 @@ std::vector<Task> tasks_in_rank_order(const Json& cluster) {
   return tasks;
 }
 
-std::string host_of(const std::string& address) { return address.substr(0, address.rfind(':')); }
+std::string host_of(const std::string& address) { return split_host_port(address).host; }
 
 // Where the cluster's tasks run, by the host names in it.
 void set_hosts(Settings& settings, const std::vector<Task>& tasks, std::size_t rank) {
@@ -80,11 +81,10 @@ void set_hosts(Settings& settings, const std::vector<Task>& tasks, std::size_t r
 }
 
 void set_master(Settings& settings, const std::string& address) {
-  const std::size_t colon = address.rfind(':');
-  settings.set_default(Field::master_addr, host_of(address), "first task of TF_CONFIG");
-  if (colon == std::string::npos) return;
-  const long long port =
-      parse_integer(address.substr(colon + 1), "environment variable TF_CONFIG: port of " + address);
+  const HostPort parts = split_host_port(address);
+  settings.set_default(Field::master_addr, parts.host, "first task of TF_CONFIG");
+  if (parts.port.empty()) return;
+  const long long port = parse_integer(parts.port, "environment variable TF_CONFIG: port of " + address);
   settings.set_default(Field::master_port, std::to_string(port), "first task of TF_CONFIG");
 }
 
@@ -94,6 +94,25 @@ struct Config {
   std::string type;
   int index = 0;
 };
+
+// The task's number: a JSON number, or a text as TensorFlow's own parser takes it and some operators write
+// it.
+int index_of(const Json& task) {
+  const Json index = task.value("index", Json());
+  std::uint64_t number = 0;
+  if (index.is_number_unsigned()) {
+    number = index.get<std::uint64_t>();
+  } else if (index.is_string()) {
+    const auto text = index.get<std::string>();
+    const long long parsed = parse_integer(trim(text), "environment variable TF_CONFIG: task.index");
+    if (parsed < 0) malformed(str("task.index ", printable(text), " is negative"));
+    number = static_cast<std::uint64_t>(parsed);
+  } else {
+    malformed(index.is_null() ? "task.index is missing" : str("task.index ", index.dump(), " is no number"));
+  }
+  if (number > kMostTasks) malformed(str("task.index is above ", kMostTasks));
+  return static_cast<int>(number);
+}
 
 // Empty for one process alone, as in TensorFlow.
 std::optional<Config> parse_config(const EnvironmentMap& environment) {
@@ -111,11 +130,10 @@ std::optional<Config> parse_config(const EnvironmentMap& environment) {
   if (!config["cluster"].is_object()) malformed("cluster is not an object");
   if (!task.is_object() || !task.contains("type") || !task["type"].is_string())
     malformed("task.type is missing");
-  if (!task.contains("index") || !task["index"].is_number_unsigned()) malformed("task.index is missing");
-  if (task["index"].get<std::uint64_t>() > kMostTasks) malformed(str("task.index is above ", kMostTasks));
+  const int index = index_of(task);
   for (const auto& [role, members] : config["cluster"].items()) require_known_role(role, "cluster");
   require_known_role(task["type"].get<std::string>(), "task.type");
-  return Config{config["cluster"], task["type"].get<std::string>(), task["index"].get<int>()};
+  return Config{config["cluster"], task["type"].get<std::string>(), index};
 }
 
 std::vector<Task>::const_iterator task_of(const std::vector<Task>& tasks, const Config& config) {

@@ -14,6 +14,7 @@
 #include "rondo/base/text.h"
 #include "rondo/nn/activation_checkpoint.h"
 #include "rondo/nn/experts/token_exchange.h"
+#include "rondo/nn/modules_of.h"
 #include "rondo/nn/parallel_communication.h"
 #include "rondo/nn/sample_scope.h"
 #include "rondo/nn/tensor_parallel/ring_attention.h"
@@ -284,8 +285,8 @@ void MixtureOfExpertsImpl::take_figures(StepFigures& figures) {
 
 std::vector<MixtureOfExpertsImpl*> expert_layers(const torch::nn::Module& model) {
   std::vector<MixtureOfExpertsImpl*> layers;
-  for (const auto& module : model.modules()) {
-    if (auto* const layer = dynamic_cast<MixtureOfExpertsImpl*>(module.get())) layers.push_back(layer);
+  for (const auto& [name, module] : modules_of(model)) {
+    if (auto* const layer = dynamic_cast<MixtureOfExpertsImpl*>(module)) layers.push_back(layer);
   }
   return layers;
 }

@@ -4,14 +4,9 @@
 
 #include <cmath>
 
+#include "rondo/nn/optimizers/squared_norm.h"
+
 namespace rondo {
-namespace {
-
-at::Tensor square_of_norm(const at::Tensor& tensor) {
-  return at::linalg_vector_norm(tensor, 2, {}, false, at::kDouble).square().cpu();
-}
-
-}  // namespace
 
 std::vector<WholeNormOptimizer::Norms> WholeNormOptimizer::norms(
     const std::vector<Part>& parts, const std::vector<at::Tensor>& directions) const {
@@ -21,8 +16,8 @@ std::vector<WholeNormOptimizer::Norms> WholeNormOptimizer::norms(
   for (std::size_t i = 0; i < parts.size(); ++i) {
     parameters.push_back(parts[i].parameter);
     const bool moves = directions[i].defined();
-    values.push_back(moves ? square_of_norm(parts[i].parameter) : zero);
-    values.push_back(moves ? square_of_norm(directions[i]) : zero);
+    values.push_back(moves ? squared_norm(parts[i].parameter) : zero);
+    values.push_back(moves ? squared_norm(directions[i]) : zero);
   }
   at::Tensor squares = at::stack(values).reshape({static_cast<std::int64_t>(parts.size()), 2});
   if (sum_) sum_(parameters, squares);

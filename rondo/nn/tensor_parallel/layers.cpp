@@ -52,7 +52,8 @@ void ParallelLinearImpl::divide(ParallelStyle style, Division& division, const s
 }
 
 at::Tensor ParallelLinearImpl::forward(const at::Tensor& input) {
-  if (!style_) return LinearImpl::forward(input);
+  // LinearImpl::forward() adds the bias in a pass of its own where the input has three dimensions.
+  if (!style_) return at::linear(input, weight, bias);
   if (*style_ == ParallelStyle::row) {
     // The bias once, and not on every rank.
     at::Tensor sum = summed_output(at::linear(input, weight), sequence_, group_);

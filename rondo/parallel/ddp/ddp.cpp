@@ -2,6 +2,7 @@
 
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "rondo/parallel/ddp/coalesced_broadcast.h"
 #include "rondo/parallel/ddp/ddp_state.h"
 #include "rondo/parallel/ddp/model_agreement.h"
+#include "rondo/strategy/mean_loss.h"
 
 namespace rondo {
 namespace {
@@ -74,7 +76,7 @@ DistributedDataParallel::DistributedDataParallel(DistributedDataParallel&&) noex
 DistributedDataParallel& DistributedDataParallel::operator=(DistributedDataParallel&&) noexcept = default;
 
 void DistributedDataParallel::before_forward() {
-  State& state = *state_;
+  State& state = this->state();
   if (!state.reducer) return;
   const bool synchronises = state.reducer->synchronises() && at::GradMode::is_enabled();
   const bool broadcasts =
@@ -95,45 +97,74 @@ void DistributedDataParallel::before_forward() {
   state.buffers_due = synchronises;
 }
 
-NoSync DistributedDataParallel::no_sync() { return NoSync(state_->reducer); }
+DistributedDataParallel::State& DistributedDataParallel::state() const {
+  if (state_ == nullptr)
+    throw UsageError("this DistributedDataParallel was moved from; use the object that it was moved to");
+  return *state_;
+}
+
+NoSync DistributedDataParallel::no_sync() { return NoSync(state().reducer); }
 
 void DistributedDataParallel::set_local_samples(std::int64_t samples) {
   if (samples < 0) throw UsageError(str("set_local_samples: ", samples, " is not a number of samples"));
-  if (!state_->reducer) return;
-  if (state_->join) {
-    state_->samples = samples;
+  if (!state().reducer) return;
+  if (state().join) {
+    state().samples = samples;
   } else {
-    state_->announcement->start({.samples = samples});
+    state().announcement->start({.samples = samples});
   }
 }
 
+at::Tensor DistributedDataParallel::step(torch::optim::Optimizer& optimizer,
+                                         const std::function<at::Tensor()>& closure) {
+  if (state_->join) {
+    throw UsageError(
+        "ddp.step(optimizer, closure) was called inside with_join: how often the optimizer evaluates the "
+        "closure "
+        "is not known to ranks that have run out of data. Give all ranks the same number of batches");
+  }
+  return optimizer.step([&] {
+    GradientReducer* const reducer = state_->reducer.get();
+    const long long passes = reducer != nullptr ? reducer->synchronised_passes() : 0;
+    const at::Tensor loss = closure().detach();
+    if (reducer == nullptr) return loss;
+    if (reducer->synchronised_passes() == passes) {
+      throw UsageError(
+          "ddp.step(optimizer, closure): the closure made no backward pass that combines gradients; call "
+          "loss.backward() in it, outside of no_sync()");
+    }
+    return mean_over_ranks(loss, reducer->last_weight().scale, state_->group);
+  });
+}
+
 void DistributedDataParallel::synchronize_without_backward() {
-  if (state_->reducer) state_->reducer->synchronize_without_backward();
+  if (state().reducer) state().reducer->synchronize_without_backward();
 }
 
 void DistributedDataParallel::register_comm_hook(CommHook hook) {
-  State& state = *state_;
+  State& state = this->state();
   if (!hook.run) throw UsageError(str("communication hook '", hook.name, "' has no function to run"));
   if (!state.reducer) return;
   state.reducer->set_comm_hook(std::move(hook));
 }
 
 CommState DistributedDataParallel::communication_state() const {
-  return state_->reducer ? state_->reducer->communication_state() : CommState();
+  return state().reducer ? state().reducer->communication_state() : CommState();
 }
 
 void DistributedDataParallel::load_communication_state(const CommState& state) {
-  if (state_->reducer) state_->reducer->load_communication_state(state);
+  if (this->state().reducer) this->state().reducer->load_communication_state(state);
 }
 
 std::string DistributedDataParallel::communication_incompatibility(const CommState& state) const {
-  return state_->reducer ? state_->reducer->communication_incompatibility(state) : std::string();
+  const auto& reducer = this->state().reducer;
+  return reducer ? reducer->communication_incompatibility(state) : std::string();
 }
 
 const BackwardTrace& DistributedDataParallel::last_backward() const {
-  return state_->reducer ? state_->reducer->last_backward() : state_->no_trace;
+  return state().reducer ? state().reducer->last_backward() : state().no_trace;
 }
 
-const Group& DistributedDataParallel::group() const { return state_->group; }
+const Group& DistributedDataParallel::group() const { return state().group; }
 
 }  // namespace rondo

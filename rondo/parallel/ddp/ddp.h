@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -10,6 +11,10 @@
 #include "rondo/parallel/ddp/backward_trace.h"
 #include "rondo/parallel/ddp/comm_hook.h"
 #include "rondo/parallel/ddp/options.h"
+
+namespace torch::optim {
+class Optimizer;
+}
 
 namespace rondo {
 
@@ -66,7 +71,8 @@ class DistributedDataParallel {
   DistributedDataParallel(ModelTensors tensors, const Group& group, const DdpOptions& options = {},
                           const std::vector<at::Tensor>& sparse = {});
   ~DistributedDataParallel();
-  DistributedDataParallel(DistributedDataParallel&&) noexcept;  // the moved-from object may only be destroyed
+  // The moved-from object may be destroyed or assigned to; every other call throws UsageError.
+  DistributedDataParallel(DistributedDataParallel&&) noexcept;
   DistributedDataParallel& operator=(DistributedDataParallel&&) noexcept;  // likewise
 
   // before_forward() and then the model's own forward. `model` is a module, a module holder or a pointer to
@@ -93,6 +99,13 @@ class DistributedDataParallel {
   // step. Best before the forward pass, so that the numbers travel while it computes; inside with_join it
   // must be there.
   void set_local_samples(std::int64_t samples);
+
+  // As optimizer.step(closure), for an optimizer that evaluates the loss itself, such as LBFGS. `closure`
+  // clears the gradients, makes one forward and backward pass and returns this rank's mean loss. The
+  // optimizer is given the mean over all ranks, weighted as the gradients are, and so is the caller. All
+  // ranks then decide alike; optimizer.step(closure) would have each decide by its own loss. Collective.
+  // Throws UsageError for a closure whose backward pass does not synchronise, and inside with_join.
+  at::Tensor step(torch::optim::Optimizer& optimizer, const std::function<at::Tensor()>& closure);
 
   // For a rank that has nothing to do a backward pass on while the others do one: contributes what `.grad`
   // holds (zeros if undefined) and receives the average. Call set_local_samples(0) before, as the others call
@@ -125,7 +138,7 @@ class DistributedDataParallel {
 
   // For the implementation (join.cpp).
   struct State;
-  State& state() { return *state_; }  // what joins and strategies work with
+  State& state() const;  // what joins and strategies work with
 
  private:
   std::unique_ptr<State> state_;

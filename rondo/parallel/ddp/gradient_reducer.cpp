@@ -65,6 +65,7 @@ GradientReducer::GradientReducer(std::vector<ModelTensor> dense, std::vector<Mod
       used_(parameters_.size()),
       unused_here_(parameters_.size()),
       unused_anywhere_(parameters_.size()),
+      drift_(parameters_, group_),
       path_(parameters_, *announcement_,
             {.arrived = [this](std::size_t parameter) { arrived(parameter); },
              .send =
@@ -260,6 +261,7 @@ void GradientReducer::end_pass(bool had_backward) {
       verify_same_values(joined(parameters_, frozen_),
                          str("after ", synchronised_passes_ - 1, " synchronised steps"), group_);
     }
+    if (announcement_->everyone_active()) drift_.after_pass();
   } catch (...) {
     fail_pass();
     throw;
@@ -320,8 +322,8 @@ void GradientReducer::settle_missing(bool had_backward, std::vector<bool>& untou
             " parameters got no gradient: ", names_of(parameters_, missing),
             options_.static_graph
                 ? "; with static_graph the same parameters must be used in every step"
-                : "; if that is intended, set find_unused_parameters (or static_graph when it is "
-                  "the same in every step)"));
+                : "; if that is intended, set find_unused_parameters (--find-unused-parameters), or "
+                  "static_graph (--static-graph) when it is the same in every step"));
   }
   for (const std::size_t index : missing) {
     if (is_dense(index)) take(index, /*missing=*/true);

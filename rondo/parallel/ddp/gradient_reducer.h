@@ -9,6 +9,7 @@
 #include "rondo/parallel/ddp/gradient_exchange.h"
 #include "rondo/parallel/ddp/options.h"
 #include "rondo/parallel/ddp/sparse_exchange.h"
+#include "rondo/parallel/gradients/drift_check.h"
 #include "rondo/parallel/gradients/gradient_path.h"
 
 namespace rondo {
@@ -51,6 +52,10 @@ class GradientReducer final : public std::enable_shared_from_this<GradientReduce
   void set_divide_by_active(bool value) { divide_by_active_ = value; }
 
   const BackwardTrace& last_backward() const { return trace_; }
+
+  // Passes that have combined gradients, and how much this rank's counted in the last of them.
+  long long synchronised_passes() const { return synchronised_passes_; }
+  const GradientWeight& last_weight() { return weight(); }
 
  private:
   class PassEnd;
@@ -99,6 +104,7 @@ class GradientReducer final : public std::enable_shared_from_this<GradientReduce
   std::vector<bool> unused_here_;      // static graph: never waited for on this rank
   std::vector<bool> unused_anywhere_;  // static graph: no rank has a gradient
   long long synchronised_passes_ = 0;
+  DriftCheck drift_;
   BackwardTrace trace_;
   bool weight_is_known_ = false;  // in this pass
 

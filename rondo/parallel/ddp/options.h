@@ -8,6 +8,10 @@
 
 namespace rondo {
 
+// What --find-unused-parameters says of itself, whichever strategy has it.
+inline constexpr const char* kFindUnusedHelp =
+    "Some parameters get no gradient in some steps; without it such a step is an error that names them";
+
 // Every rank must give the same options; a difference is a MismatchError naming the option.
 struct DdpOptions {
   // Gradients travel in buckets of about this size; a parameter is never split, so a bucket may be larger.

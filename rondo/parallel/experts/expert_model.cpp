@@ -52,7 +52,8 @@ ExpertModel::ExpertModel(std::shared_ptr<torch::nn::Module> module, const Expert
   }
 }
 
-void ExpertModel::begin_step(const LocalBatch& batch) {
+void ExpertModel::begin_step(const LocalBatch& given) {
+  const LocalBatch batch = begin_pass(given, module_.get());
   no_sync_.clear();
   parts_->shard_again();
   synchronised_ = batch.synchronise;

@@ -27,7 +27,10 @@ class ExpertModel final : public PreparedModel {
   void begin_step(const LocalBatch& batch) override;
   void announce(const StepTotals& mine) override;
   StepTotals totals() override;
-  void finish_backward() override { no_sync_.clear(); }
+  void finish_backward() override {
+    no_sync_.clear();
+    end_pass();
+  }
   double clip_gradients(double max_norm) override;
   ModelParts& parts() override { return *parts_; }
   CommunicationTimes communication_times() const override;

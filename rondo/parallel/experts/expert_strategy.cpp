@@ -21,7 +21,8 @@ void ExpertStrategy::spread(torch::nn::Module& model) {
   const std::vector<MixtureOfExpertsImpl*> layers = expert_layers(model);
   if (layers.empty())
     throw UsageError(
-        "strategy expert: the model has no experts to spread over ranks; for a gpt: --experts N");
+        "strategy expert: the model has no experts to spread over ranks; for a gpt set "
+        "experts (--experts N)");
   std::vector<at::Tensor> whole;
   std::map<const c10::TensorImpl*, MixtureOfExpertsImpl*> layer_of;
   for (MixtureOfExpertsImpl* layer : layers) {

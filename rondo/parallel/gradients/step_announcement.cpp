@@ -23,9 +23,11 @@ enum Field : int {
   kPredictions,
   kSamples,
   kStopAndSteps,  // 1 for a request to stop, plus twice the number of steps and one more, 0 when not told
-  kScaling,       // the bits of factor and norm; 0 when there was none
+  kScale,         // the bits of a double; 0: not told
   kFields
 };
+
+constexpr double kRounding = 1e-3;  // of two factors that are to be the same
 
 }  // namespace
 
@@ -45,11 +47,7 @@ void StepAnnouncement::start(const RankStep& mine) {
   row[kPredictions] = mine.totals.predictions;
   row[kSamples] = mine.totals.samples;
   row[kStopAndSteps] = (mine.totals.stop ? 1 : 0) + 2 * (mine.steps ? *mine.steps + 1 : 0);
-  if (mine.scaling) {
-    row[kScaling] =
-        static_cast<std::int64_t>(std::uint64_t{std::bit_cast<std::uint32_t>(mine.scaling->factor)} << 32U |
-                                  std::bit_cast<std::uint32_t>(mine.scaling->norm));
-  }
+  row[kScale] = std::bit_cast<std::int64_t>(mine.scale.value_or(0));
   if (control_device_ != at::kCPU || message_.empty()) message_ = {table_.to(control_device_)};
   ranks_.clear();
   work_ = group_.backend()->allreduce(message_);
@@ -80,11 +78,7 @@ const std::vector<RankStep>& StepAnnouncement::ranks() {
       RankStep step{row[kActive] != 0, row[kSynchronises] != 0, row[kBroadcastsBuffers] != 0, {}, {}};
       if (row[kSamplesPlusOne] > 0) step.samples = row[kSamplesPlusOne] - 1;
       if (row[kStopAndSteps] > 1) step.steps = row[kStopAndSteps] / 2 - 1;
-      if (row[kScaling] != 0) {
-        const auto bits = static_cast<std::uint64_t>(row[kScaling]);
-        step.scaling = GradientScaling{std::bit_cast<float>(static_cast<std::uint32_t>(bits >> 32U)),
-                                       std::bit_cast<float>(static_cast<std::uint32_t>(bits))};
-      }
+      if (row[kScale] != 0) step.scale = std::bit_cast<double>(row[kScale]);
       step.totals = {std::bit_cast<double>(row[kLoss]), row[kPredictions], row[kSamples],
                      row[kStopAndSteps] % 2 != 0};
       totals_.loss += step.totals.loss;
@@ -99,7 +93,7 @@ const std::vector<RankStep>& StepAnnouncement::ranks() {
     }
     if (!active.empty()) last_active_ = std::move(active);
     compare_steps();
-    compare_scaling();
+    compare_scales();
   }
   return ranks_;
 }
@@ -118,20 +112,21 @@ void StepAnnouncement::compare_steps() const {
   }
 }
 
-// Equal norms after factors that are not equal: no other rule would do that on two ranks.
-void StepAnnouncement::compare_scaling() const {
+void StepAnnouncement::compare_scales() const {
   const RankStep* first = nullptr;
   for (const RankStep& step : ranks_) {
-    if (!step.scaling || !(step.scaling->norm > 0)) continue;
+    if (!step.scale) continue;
     if (first == nullptr) first = &step;
-    const bool same_norm = std::abs(step.scaling->norm / first->scaling->norm - 1) < 1e-4;
-    const bool same_factor = std::abs(step.scaling->factor / first->scaling->factor - 1) < 1e-3;
-    if (!same_norm || same_factor) continue;
-    throw UsageError(str("in the step before, rank ", first - ranks_.data(), " and rank ",
-                         &step - ranks_.data(), " each scaled the gradients of their shards to the norm ",
-                         first->scaling->norm,
-                         ": torch's clip_grad_norm_ takes the norm of one rank's shards alone. Call "
-                         "rondo::clip_grad_norm_(*prepared, max_norm), which takes the full model's"));
+    if (std::abs(*step.scale - *first->scale) <= kRounding * std::abs(*first->scale)) continue;
+    const auto rank = static_cast<int>(&step - ranks_.data());
+    throw MismatchError(
+        str("between finish_backward() and step() of the last step rank ", first - ranks_.data(),
+            " scaled its gradients by ", *first->scale, " and rank ", rank, " by ", *step.scale,
+            ". torch::nn::utils::clip_grad_norm_ takes the norm of this rank's shards alone: call "
+            "prepared->clip_gradients(max_norm) or rondo::clip_grad_norm_(*prepared, max_norm), which take "
+            "that "
+            "of the full model, in place of it"),
+        {rank});
   }
 }
 

@@ -13,12 +13,6 @@
 
 namespace rondo {
 
-// What somebody has done to all gradients that a rank's optimizer sees, and their L2 norm after it.
-struct GradientScaling {
-  float factor = 1;
-  float norm = 0;
-};
-
 // What one rank tells the others about a step.
 struct RankStep {
   bool active = true;        // has a batch; false once it has run out of data inside with_join
@@ -26,8 +20,9 @@ struct RankStep {
   bool broadcasts_buffers = false;
   std::optional<std::int64_t> samples = {};  // behind its gradients; empty when not told
   StepTotals totals = {};
-  std::optional<std::int64_t> steps = {};       // optimizer steps done before; empty when not told
-  std::optional<GradientScaling> scaling = {};  // of shards, in the step before; empty when there was none
+  std::optional<std::int64_t> steps = {};  // optimizer steps done before; empty when not told
+  std::optional<double> scale =
+      {};  // of the last step's combined gradients, by the program; empty when not told
 };
 
 // One small all-reduce by which ranks learn each other's RankStep. Started early and awaited where its result
@@ -51,8 +46,8 @@ class StepAnnouncement {
   // Whether start was called since the last clear.
   bool started() const { return started_; }
   // By group rank; waits for the ranks that have not announced theirs. Requires started(). Throws
-  // MismatchError when ranks that say how many optimizer steps they have done do not say the same, UsageError
-  // when each has clipped its shards by their own norm.
+  // MismatchError when ranks that say how many optimizer steps they have done do not say the same, and when
+  // they have scaled the last step's gradients by different factors.
   const std::vector<RankStep>& ranks();
   // The sum over the ranks of the newest announcement that was started, also after clear().
   StepTotals totals();
@@ -67,15 +62,15 @@ class StepAnnouncement {
   bool everyone_active();
 
  private:
+  void compare_steps() const;
+  void compare_scales() const;
+
   Group group_;
   c10::DeviceType control_device_;
   bool started_ = false;
   at::Tensor table_;  // [ranks, fields] int64; every rank fills its own row of zeros. Kept from step to step
   std::vector<at::Tensor> message_;  // the table where the engine can reach it
   c10::intrusive_ptr<c10d::Work> work_;
-  void compare_steps() const;
-  void compare_scaling() const;
-
   std::function<RankStep()> offered_;
   std::function<RankStep()> offered_always_;
   std::vector<RankStep> ranks_;

@@ -41,7 +41,9 @@ void GroupedModel::share() {
   if (group_.size() > 1) broadcast_coalesced(parameters_, group_, /*root=*/0);
 }
 
-void GroupedModel::begin_step(const LocalBatch& batch) {
+void GroupedModel::begin_step(const LocalBatch& given) {
+  LocalBatch batch = begin_pass(given, &module());
+  batch.discard_gradients = false;  // nothing is left to be done about it
   // What is pushed is what the group has combined, not what this rank's backward pass gives.
   LocalBatch told = batch;
   told.optimizer = nullptr;

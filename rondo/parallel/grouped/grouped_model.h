@@ -24,7 +24,10 @@ class GroupedModel final : public PreparedModel {
   void begin_step(const LocalBatch& batch) override;
   void announce(const StepTotals& mine) override;
   StepTotals totals() override { return replica_->totals(); }
-  void finish_backward() override { replica_->finish_backward(); }
+  void finish_backward() override {
+    replica_->finish_backward();
+    end_pass();
+  }
   void step(torch::optim::Optimizer& optimizer) override;
   CommunicationState communication_state() const override { return replica_->communication_state(); }
   std::string restore_communication(const std::vector<CommunicationState>& of_ranks) override {

@@ -33,7 +33,7 @@ std::unique_ptr<PreparedModel> GroupedStrategy::prepare(std::shared_ptr<torch::n
 
 std::unique_ptr<Strategy> GroupedFolder::make(const std::string& name, const Context& context,
                                               const GroupedOptions& options) {
-  ServedJob job = read_served_job(name, options);
+  ServedJob job = read_served_job(name, options, context.timeout());
   const GroupPlace place = find_group_place(job.cluster, options.groups);
   if (job.connect.server.backup_workers >= static_cast<std::uint32_t>(options.groups)) {
     throw UsageError(str("--backup-workers ", job.connect.server.backup_workers, " leaves none of ",

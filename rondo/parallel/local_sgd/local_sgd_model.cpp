@@ -65,7 +65,8 @@ LocalSgdModel::LocalSgdModel(std::shared_ptr<torch::nn::Module> module, const Gr
       average_(parameters_of(tensors_), tensors_.buffer_tensors(), group_, options_),
       announcement_(group_) {}
 
-void LocalSgdModel::begin_step(const LocalBatch& batch) {
+void LocalSgdModel::begin_step(const LocalBatch& given) {
+  const LocalBatch batch = begin_pass(given, module_.get());
   finish_step();
   if (!own_.empty()) average_.assign(std::exchange(own_, {}));
   batch_ = batch;
@@ -78,6 +79,7 @@ void LocalSgdModel::announce(const StepTotals& mine) {
 }
 
 void LocalSgdModel::finish_backward() {
+  end_pass();
   if (!batch_.synchronise) return;
   if (synchronous()) combine_gradients();
   step_is_open_ = true;
@@ -148,7 +150,6 @@ void LocalSgdModel::finish_step() {
 
 void LocalSgdModel::show_mean() {
   finish_step();
-  average_.flush();
   if (!own_.empty() || steps_ == 0) return;
   own_ = average_.values();
   average_.assign(average_.mean_values());
@@ -193,6 +194,8 @@ std::string LocalSgdModel::restore_communication(const std::vector<Communication
     }
     values[i] = saved->second.clone();
   }
+  if (!average_.restore_under_way(mine))
+    return "ranks begin at the mean of the replicas: a saved average is of another model";
   own_ = std::move(values);
   return {};
 }

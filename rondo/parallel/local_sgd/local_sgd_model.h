@@ -31,7 +31,8 @@ class LocalSgdModel final : public PreparedModel {
   StepTotals totals() override;
   void finish_backward() override;
   void step(torch::optim::Optimizer& optimizer) override;
-  // With every rank's own values, the number of steps, and what the outer optimizer remembers.
+  // With every rank's own values, the number of steps, what the outer optimizer remembers, and averages that
+  // are under way.
   CommunicationState communication_state() const override;
   std::string restore_communication(const std::vector<CommunicationState>& of_ranks) override;
   CommunicationTimes communication_times() const override;

@@ -20,8 +20,8 @@ ParameterAverage::ParameterAverage(const std::vector<at::Tensor>& parameters,
 }
 
 void ParameterAverage::restart() {
-  flush();
   for (Part& part : parts_) {
+    drop(part);
     if (part.anchored) part.anchor = part.fragment.flat();
     part.momentum.reset();
   }
@@ -85,10 +85,11 @@ void ParameterAverage::take(Part& part) {
   }
 }
 
-void ParameterAverage::flush() {
-  for (Part& part : parts_) {
-    if (part.sum.defined()) take(part);
-  }
+void ParameterAverage::drop(Part& part) {
+  if (part.work) part.work->wait();
+  part.work.reset();
+  part.sum.reset();
+  part.sent.reset();
 }
 
 std::vector<at::Tensor> ParameterAverage::values() const {
@@ -114,8 +115,14 @@ std::vector<at::Tensor> ParameterAverage::mean_values() const {
 CommunicationState ParameterAverage::state() const {
   CommunicationState state;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
-    if (parts_[i].anchor.defined()) state[str("anchor.", i)] = parts_[i].anchor.clone();
-    if (parts_[i].momentum.defined()) state[str("momentum.", i)] = parts_[i].momentum.clone();
+    const Part& part = parts_[i];
+    if (part.anchor.defined()) state[str("anchor.", i)] = part.anchor.clone();
+    if (part.momentum.defined()) state[str("momentum.", i)] = part.momentum.clone();
+    if (!part.sum.defined()) continue;
+    if (part.work) part.work->wait();
+    state[str("sum.", i)] = part.sum.clone();
+    state[str("sent.", i)] = part.sent.clone();
+    state[str("counts_after.", i)] = torch::tensor({part.counts_after}, torch::kInt64);
   }
   return state;
 }
@@ -134,6 +141,33 @@ bool ParameterAverage::restore(const CommunicationState& state) {
     if (parts_[i].anchored) parts_[i].anchor = saved("anchor", i).clone();
     const at::Tensor momentum = saved("momentum", i);
     parts_[i].momentum = momentum.defined() ? momentum.clone() : at::Tensor();
+    drop(parts_[i]);
+  }
+  return true;
+}
+
+bool ParameterAverage::restore_under_way(const CommunicationState& state) {
+  const auto fits = [&](const std::string& name, const at::Tensor& like) {
+    const auto found = state.find(name);
+    return found != state.end() && found->second.sizes() == like.sizes() &&
+           found->second.scalar_type() == like.scalar_type();
+  };
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    if (!state.contains(str("sum.", i))) continue;
+    const at::Tensor values = parts_[i].fragment.flat();
+    if (!fits(str("sum.", i), values) || !fits(str("sent.", i), values) ||
+        !fits(str("counts_after.", i), torch::zeros({1}, torch::kInt64)))
+      return false;
+    found.push_back(i);
+  }
+  for (const std::size_t i : found) {
+    Part& part = parts_[i];
+    part.sum =
+        state.at(str("sum.", i)).to(part.fragment.flat().device(), /*non_blocking=*/false, /*copy=*/true);
+    part.sent = state.at(str("sent.", i)).to(part.sum.device(), /*non_blocking=*/false, /*copy=*/true);
+    part.counts_after = state.at(str("counts_after.", i)).item<std::int64_t>();
+    part.launched_ns = monotonic_ns();
   }
   return true;
 }

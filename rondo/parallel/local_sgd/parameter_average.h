@@ -35,9 +35,8 @@ class ParameterAverage {
   void after_step(std::int64_t step);
   // Whether after so many local steps a whole period ends.
   bool ends_period(std::int64_t step) const { return step % options_.sync_period == 0; }
-  // Averages that are under way count now. Collective.
-  void flush();
-  // From the values that the tensors have now, equal on all ranks; forgets momentum and what is under way.
+  // From the values that the tensors have now, equal on all ranks; forgets momentum and drops averages that
+  // are under way. Waits for those. Collective.
   void restart();
 
   // This rank's values, and giving them back.
@@ -46,11 +45,15 @@ class ParameterAverage {
   // The mean of all ranks' values, on every rank. Collective.
   std::vector<at::Tensor> mean_values() const;
 
-  // By name, for a checkpoint: "anchor.0", "momentum.0". After flush().
+  // By name, for a checkpoint: "anchor.0", "momentum.0", and of averages under way, for which it waits,
+  // "sum.0", "sent.0" and "counts_after.0". Changes nothing. Collective.
   CommunicationState state() const;
-  // Goes on from state(); false, and nothing has changed, where it is of other fragments or another outer
-  // optimizer.
+  // Goes on with the anchors and momenta of state(), without averages under way; false, and nothing has
+  // changed, where it is of other fragments or another outer optimizer.
   bool restore(const CommunicationState& state);
+  // After restore(): goes on with the averages that were under way in state(), which is this rank's. False,
+  // and nothing has changed, where they are of another model.
+  bool restore_under_way(const CommunicationState& state);
 
   const std::vector<TraceSpan>& spans() const { return spans_; }  // of the last after_step()
 
@@ -69,6 +72,7 @@ class ParameterAverage {
 
   void launch(Part& part, std::int64_t step);
   void take(Part& part);
+  static void drop(Part& part);  // waits for an average under way and forgets it
 
   Group group_;
   LocalSgdOptions options_;

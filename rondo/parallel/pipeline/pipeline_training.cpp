@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "rondo/base/collective_call.h"
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
@@ -130,7 +131,8 @@ void PipelineTraining::leave_master_weights_to(Strategy& replicas) {
   if (policy.keep_batchnorm_fp32 && has_batch_norm) {
     throw UsageError(str("strategy ", replicas.name(),
                          " along data is given the parameters of a stage without their layers, and cannot "
-                         "leave batch normalisation in float32; use ddp, or --keep-batchnorm-fp32 false"));
+                         "leave batch normalisation in float32; use ddp, or set keep_batchnorm_fp32 "
+                         "(--keep-batchnorm-fp32) to false"));
   }
   precision_.leave_master_weights_to_strategy();
 }
@@ -228,6 +230,7 @@ PipelineTraining::Pass PipelineTraining::begin(const Batch& batch) const {
 }
 
 StepResult PipelineTraining::train_step(std::span<const Batch> window, const StepSettings& settings) {
+  const CollectiveCallScope call(CollectiveCall::train_step);
   const auto phase = [&](StepPhase begins) {
     if (settings.on_phase) settings.on_phase(begins);
   };

@@ -196,7 +196,12 @@ class DataParallelModel final : public PreparedModel {
       : module_(std::move(module)), forward_(forward) {}
   torch::nn::Module& module() override { return *module_; }
   ModelParts& parts() override { return parts_; }
-  void begin_step(const LocalBatch& batch) override { synchronises_ = batch.synchronise; }
+  void begin_step(const LocalBatch& batch) override {
+    if (batch.discard_gradients)
+      throw UsageError("strategy data_parallel cannot discard the gradients of a pass; take ddp or mirrored");
+    begin_pass(batch, nullptr);
+    synchronises_ = batch.synchronise;
+  }
   void finish_backward() override {
     if (!synchronises_) return;
     const TimePoint begin = Clock::now();

@@ -24,12 +24,13 @@ class ReplicaModel final : public PreparedModel {
   void set_parts(std::unique_ptr<ModelParts> parts) { parts_ = std::move(parts); }
 
   void begin_step(const LocalBatch& batch) override {
-    batch_ = batch;
+    batch_ = begin_pass(batch, module_.get());
     totals_ = {};
   }
   void announce(const StepTotals& mine) override { totals_ = mine; }
   StepTotals totals() override { return totals_; }
   void finish_backward() override {
+    end_pass();
     if (!batch_.synchronise) return;
     totals_ = exchange_->combine({.samples = static_cast<double>(batch_.samples), .totals = totals_});
   }

@@ -67,11 +67,14 @@ std::vector<c10::Device> ReplicasStrategy::devices_from(c10::Device first) const
     devices.push_back(first.is_cuda() ? c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index))
                                       : first);
   }
+  // A number of 8 bits would be printed as a character.
+  const int there = static_cast<int>(torch::cuda::device_count());
   for (const c10::Device& device : devices) {
-    if (device.is_cuda() && device.index() >= static_cast<int>(torch::cuda::device_count())) {
-      throw UsageError(str("strategy ", name(), " has ", threads_.size(), " replicas, and device ",
-                           device.str(), " is not there: libtorch sees ", torch::cuda::device_count(),
-                           " CUDA devices"));
+    if (device.is_cuda() && device.index() >= there) {
+      throw UsageError(str("strategy ", name(), " has ", threads_.size(),
+                           " replicas, each on a CUDA device of its own, and ", device.str(),
+                           " is not there: the number of CUDA devices that libtorch sees is ", there,
+                           "; give fewer --replicas, other --devices, or --device cpu"));
     }
   }
   return devices;

@@ -7,6 +7,7 @@
 
 #include <sstream>
 
+#include "rondo/base/collective_call.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/data/split_batch.h"
@@ -164,6 +165,7 @@ void ReplicasTraining::compile(OptimizerFactory optimizer, LossFunction loss) {
 }
 
 StepResult ReplicasTraining::train_step(std::span<const Batch> window, const StepSettings& settings) {
+  const CollectiveCallScope call(CollectiveCall::train_step);
   StepSettings of_others = settings;
   of_others.stop_requested = {};
   of_others.on_phase = {};

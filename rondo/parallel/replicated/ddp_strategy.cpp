@@ -12,6 +12,7 @@
 #include "rondo/parallel/ddp/ddp.h"
 #include "rondo/parallel/ddp/ddp_state.h"
 #include "rondo/parallel/ddp/hooks/registry.h"
+#include "rondo/parallel/ddp/restore_communication.h"
 #include "rondo/parallel/gradients/fingerprint.h"
 #include "rondo/parallel/sharded/sharded_model.h"
 #include "rondo/strategy/step_calls.h"
@@ -40,15 +41,18 @@ class DdpModel final : public PreparedModel {
   torch::nn::Module& module() override { return *module_; }
   ModelParts& parts() override { return parts_; }
 
-  void begin_step(const LocalBatch& batch) override {
-    check_samples(batch);
+  void begin_step(const LocalBatch& given) override {
+    check_samples(given);
     if (is_window_ && window_fingerprint_ != parameters_fingerprint()) throw UsageError(kStepInWindow);
+    const LocalBatch batch = begin_pass(given, module_.get());
     has_begun_ = true;
     no_sync_.reset();
-    announced_ = false;
-    in_step_ = batch.synchronise;
-    if (!batch.synchronise && !is_window_) window_fingerprint_ = parameters_fingerprint();
-    is_window_ = !batch.synchronise;
+    if (!batch.discard_gradients) {  // such a pass is none of the step's
+      announced_ = false;
+      in_step_ = batch.synchronise;
+      if (!batch.synchronise && !is_window_) window_fingerprint_ = parameters_fingerprint();
+      is_window_ = !batch.synchronise;
+    }
     if (batch.synchronise) {
       mine_ = {.samples = batch.samples, .steps = steps_};
       if (StepAnnouncement* announcement = ddp_.state().announcement.get()) announcement->offer(mine_);
@@ -78,8 +82,9 @@ class DdpModel final : public PreparedModel {
           "finish_backward() was called without begin_step(): call begin_step() before the forward pass, and "
           "finish_backward() once after the backward pass");
     }
-    has_totals_ = announced_;
+    if (synchronised_) has_totals_ = announced_;
     no_sync_.reset();
+    end_pass();
   }
 
   double clip_gradients(double max_norm) override {
@@ -97,17 +102,7 @@ class DdpModel final : public PreparedModel {
   CommunicationState communication_state() const override { return ddp_.communication_state(); }
 
   std::string restore_communication(const std::vector<CommunicationState>& of_ranks) override {
-    const Group& group = ddp_.group();
-    std::string incompatibility;
-    if (of_ranks.empty()) {
-      incompatibility = "is not there";
-    } else if (of_ranks.size() != static_cast<std::size_t>(group.size())) {
-      incompatibility = str("is of ", of_ranks.size(), " ranks, this run has ", group.size());
-    } else {
-      const CommunicationState& own = of_ranks[static_cast<std::size_t>(group.rank())];
-      incompatibility = ddp_.communication_incompatibility(own);
-      if (incompatibility.empty()) ddp_.load_communication_state(own);
-    }
+    const std::string incompatibility = rondo::restore_communication(ddp_, of_ranks);
     if (incompatibility.empty() || !hook_remembers_) return {};
     return str("the codec's memory (error feedback) begins anew: its saved state ", incompatibility);
   }
@@ -120,6 +115,9 @@ class DdpModel final : public PreparedModel {
   std::vector<TraceSpan> communication_spans() const override {
     return synchronised_ ? ddp_.last_backward().buckets : std::vector<TraceSpan>();
   }
+
+ protected:
+  bool optimizes_whole_model() override { return true; }
 
  private:
   // The whole model has rank 0's buffers, as the next step has them: what is validated is what is saved.

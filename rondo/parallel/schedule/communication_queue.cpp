@@ -292,8 +292,10 @@ at::Tensor CommunicationQueue::wait(Ticket ticket) {
 void CommunicationQueue::check_startable(const Entry& entry) const {
   if (failure_) std::rethrow_exception(failure_);
   if (entry.started || !leader_stopped_) return;
-  throw CommunicationError(
-      str(name_of(entry.block), " cannot start: rank 0, which orders the starts, has ended its queue"), {0});
+  // Rank 0 may know of a failure in a group that this rank is none of.
+  std::rethrow_exception(leader_->cause_of(std::make_exception_ptr(PeerLostError(
+      str(name_of(entry.block), " cannot start: rank 0, which orders the starts, has ended its queue"),
+      {0}))));
 }
 
 bool CommunicationQueue::finished(Ticket ticket) {

@@ -115,6 +115,11 @@ std::optional<std::uint64_t> Leader::next() {
   }
 }
 
+std::exception_ptr Leader::cause_of(const std::exception_ptr& error) const noexcept {
+  ExtendedBackend* const engine = extended(channel_.backend());
+  return engine == nullptr ? error : engine->cause_of(error);
+}
+
 void Leader::stop() noexcept {
   try {
     end_pulse();

@@ -35,7 +35,8 @@ env::Cluster read_worker_cluster(const std::string& strategy, const env::Environ
   return *cluster;
 }
 
-ServedJob read_served_job(const std::string& strategy, const ServerStrategyOptions& options) {
+ServedJob read_served_job(const std::string& strategy, const ServerStrategyOptions& options,
+                          Duration timeout) {
   if (options.staleness < 0) throw UsageError(str("--staleness ", options.staleness, " is below zero"));
   if (options.backup_workers < 0)
     throw UsageError(str("--backup-workers ", options.backup_workers, " is below zero"));
@@ -55,6 +56,7 @@ ServedJob read_served_job(const std::string& strategy, const ServerStrategyOptio
   connect.partitioner = server::Partitioner::parse(options.partitioner, "--partitioner");
   connect.placement =
       options.placement == "by_size" ? server::Placement::by_size : server::Placement::round_robin;
+  connect.timeout = timeout;
   connect.codec = options.push_codec;
   if (connect.codec != "none") collective::make_codec(connect.codec);  // before anybody is met
   auto secret = control::JobSecret::require(

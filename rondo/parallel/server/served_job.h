@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "rondo/base/time.h"
 #include "rondo/control/secret.h"
 #include "rondo/env/cluster.h"
 #include "rondo/parallel/server/server_options.h"
@@ -16,10 +17,11 @@ struct ServedJob {
   control::JobSecret secret;
 };
 
-// Reads TF_CONFIG and the job's secret for a strategy of that name. Throws UsageError when there is no
-// cluster, when this process is a server of it, when the options contradict it or themselves, and when there
-// is no secret.
-ServedJob read_served_job(const std::string& strategy, const ServerStrategyOptions& options);
+// Reads TF_CONFIG and the job's secret for a strategy of that name. `timeout` is the longest wait for a
+// server. Throws UsageError when there is no cluster, when this process is a server of it, when the options
+// contradict it or themselves, and when there is no secret.
+ServedJob read_served_job(const std::string& strategy, const ServerStrategyOptions& options,
+                          Duration timeout);
 
 // TF_CONFIG's cluster. Throws UsageError when there is none, or when this process is a server of it.
 env::Cluster read_worker_cluster(const std::string& strategy, const env::EnvironmentMap& environment);

@@ -7,6 +7,7 @@
 #include <exception>
 #include <set>
 
+#include "rondo/backend/engine/dense_tensor.h"
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
@@ -19,6 +20,9 @@ namespace {
 std::span<float> values_of(const at::Tensor& tensor) {
   return {tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
 }
+
+// The values on the CPU: the tensor itself, or a copy of it.
+at::Tensor on_host(const at::Tensor& tensor) { return dense(tensor, "push").data; }
 
 }  // namespace
 
@@ -46,10 +50,10 @@ std::vector<server::VariableSpec> ServedModel::variables_of(const torch::nn::Mod
   for (const SparseLayer& layer : sparse_layers(module)) sparse.insert(layer.weight.unsafeGetTensorImpl());
   std::vector<server::VariableSpec> variables;
   for (const auto& [name, parameter] : tensors_of(module).parameters) {
-    if (parameter.scalar_type() != at::kFloat || !parameter.is_cpu() || !parameter.is_contiguous()) {
-      throw UsageError(str("parameter servers hold contiguous float32 parameters on the CPU; ", name, " is ",
-                           describe_shape(parameter), " on ", parameter.device().str(),
-                           "; use --amp O0 or O1 and --device cpu, or another strategy"));
+    if (parameter.scalar_type() != at::kFloat || !parameter.is_contiguous()) {
+      throw UsageError(str("parameter servers hold contiguous float32 parameters; ", name, " is ",
+                           describe_shape(parameter),
+                           "; use opt level O0 or O1 (--amp), or another strategy"));
     }
     const std::int64_t rows = parameter.dim() == 0 ? 1 : parameter.size(0);
     variables.push_back({.name = name,
@@ -80,8 +84,9 @@ ServedModel::ServedModel(std::shared_ptr<torch::nn::Module> module, std::shared_
     trained.push_back({.name = cluster_->variables()[v].name, .tensor = parameters_[v]});
     variables.push_back(v);
   }
+  // Ranks of a group combine the gradients that this pushes.
   hooks_ = std::make_unique<GradientHooks>(
-      trained, [this, variables](std::size_t number) { arrived(variables[number]); });
+      trained, [this, variables](std::size_t number) { arrived(variables[number]); }, /*is_sole=*/false);
 }
 
 ServedModel::~ServedModel() {
@@ -95,7 +100,7 @@ ServedModel::~ServedModel() {
 
 void ServedModel::store_values() {
   for (std::size_t v = 0; v < parameters_.size(); ++v)
-    cluster_->write_state(v, -1, values_of(parameters_[v]), 0, {});
+    cluster_->write_state(v, -1, values_of(on_host(parameters_[v])), 0, {});
 }
 
 // The first step of the chief begins the training of all.
@@ -109,7 +114,8 @@ void ServedModel::open() {
   }
 }
 
-void ServedModel::begin_step(const LocalBatch& batch) {
+void ServedModel::begin_step(const LocalBatch& given) {
+  const LocalBatch batch = begin_pass(given, module_.get());
   if (!in_window_) {
     const TimePoint begun = Clock::now();
     if (batch.optimizer != nullptr) use(*batch.optimizer);
@@ -162,11 +168,14 @@ void ServedModel::use(torch::optim::Optimizer& optimizer) {
 void ServedModel::pull() {
   const auto& variables = cluster_->variables();
   for (std::size_t v = 0; v < parameters_.size(); ++v) {
+    // Changes are rows of what the last pull gave.
+    const DenseTensor values = dense(parameters_[v], "pull", /*reads=*/variables[v].sparse);
     if (variables[v].sparse) {
-      cluster_->pull_changes(v, parameters_[v].data_ptr<float>());
+      cluster_->pull_changes(v, values.data.data_ptr<float>());
     } else {
-      cluster_->pull(v, values_of(parameters_[v]));
+      cluster_->pull(v, values_of(values.data));
     }
+    values.copy_back();
   }
 }
 
@@ -191,7 +200,7 @@ void ServedModel::push(std::size_t v, const at::Tensor& parameter) {
   const server::Entry how{.weight = samples_, .spec = served_optimizer(*optimizer_, group_of_[v].value())};
   pushed_[v] = true;
   if (!parameter.grad().is_sparse()) {
-    cluster_->push(v, values_of(parameter.grad().contiguous()), how);
+    cluster_->push(v, values_of(on_host(parameter.grad())), how);
     return;
   }
   if (!cluster_->variables()[v].sparse) {
@@ -199,8 +208,8 @@ void ServedModel::push(std::size_t v, const at::Tensor& parameter) {
                          " is sparse, which only those of Embedding and EmbeddingBag can be"));
   }
   const at::Tensor gradient = parameter.grad().coalesce();
-  const at::Tensor rows = gradient.indices()[0].contiguous();
-  const at::Tensor values = gradient.values().contiguous();
+  const at::Tensor rows = on_host(gradient.indices()[0]);
+  const at::Tensor values = on_host(gradient.values());
   const auto* const numbers = reinterpret_cast<const std::uint64_t*>(rows.data_ptr<std::int64_t>());
   cluster_->push_rows(v, {numbers, static_cast<std::size_t>(rows.numel())}, values.data_ptr<float>(), how);
 }
@@ -214,11 +223,16 @@ void ServedModel::load_optimizer() {
       const std::size_t v = variable_of_.at(parameter.unsafeGetTensorImpl());
       ServedState state;
       // Together with the slots, while nothing is applied.
-      state.updates = cluster_->read_state(v, -1, values_of(parameter));
+      const auto read = [&](int slot, const at::Tensor& to) {
+        const DenseTensor values = dense(to, "read", /*reads=*/false);
+        state.updates = cluster_->read_state(v, slot, values_of(values.data));
+        values.copy_back();
+      };
       for (int slot = 0; slot < slots; ++slot) {
-        state.slots[slot] = at::empty(parameter.sizes(), at::kFloat);
-        cluster_->read_state(v, slot, values_of(state.slots[slot]));
+        state.slots[slot] = at::empty(parameter.sizes(), parameter.options().requires_grad(false));
+        read(slot, state.slots[slot]);
       }
+      read(-1, parameter);
       if (slots > 0 && state.updates > 0) set_state(*optimizer_, parameter, state);
     }
   }
@@ -232,7 +246,7 @@ void ServedModel::store_optimizer() {
       const ServedState state = state_of(*optimizer_, parameters_[v]);
       for (int slot = 0; slot < server::kMostSlots; ++slot) {
         if (!state.slots[slot].defined()) continue;
-        cluster_->write_state(v, slot, values_of(state.slots[slot].contiguous()), state.updates, spec);
+        cluster_->write_state(v, slot, values_of(on_host(state.slots[slot])), state.updates, spec);
       }
     }
   }

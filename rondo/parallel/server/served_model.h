@@ -30,7 +30,7 @@ class ServedModel final : public PreparedModel {
   torch::nn::Module& module() override { return *module_; }
   ModelParts& parts() override { return *parts_; }
   void begin_step(const LocalBatch& batch) override;
-  void finish_backward() override {}
+  void finish_backward() override { end_pass(); }
   void step(torch::optim::Optimizer& optimizer) override;
   CommunicationTimes communication_times() const override { return {exposed_, exposed_}; }
   // Before step(): what its gradients count in the mean of a synchronous step, where that is not this

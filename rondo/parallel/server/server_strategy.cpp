@@ -51,7 +51,7 @@ server::ServerFigures ServerStrategy::figures() const { return cluster_->all_fig
 
 std::unique_ptr<Strategy> ServerFolder::make(const std::string& name, const Context& context,
                                              const ServerStrategyOptions& options) {
-  ServedJob job = read_served_job(name, options);
+  ServedJob job = read_served_job(name, options, context.timeout());
   return std::make_unique<ServerStrategy>(context, job.connect, std::move(job.secret));
 }
 

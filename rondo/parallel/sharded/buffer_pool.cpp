@@ -1,6 +1,7 @@
 #include "rondo/parallel/sharded/buffer_pool.h"
 
 #include <ATen/ops/empty.h>
+#include <c10/core/DeviceGuard.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@ c10::DataPtr BufferPool::take(std::size_t bytes, c10::Device device, MemoryLabel
   });
   if (fits == free_.end()) {
     const MemoryScope scope(label.category, label.unit);
+    const c10::DeviceGuard guard(device);  // allocators take the current device's memory
     return c10::GetAllocator(device.type())->allocate(bytes);
   }
   c10::DataPtr memory = std::move(fits->memory);

@@ -166,7 +166,8 @@ void FlatGradients::make_result() {
       result_.push_back(whole.to(parameters_.master_dtype()).variable_data());
     } else {
       const FlatLayout::Slice slice = layout.slice(i, place_.shard_group.rank());
-      result_.push_back(shard_.narrow(0, slice.in_shard, slice.of_parameter.size()).variable_data());
+      const at::Tensor part = shard_.narrow(0, slice.in_shard, slice.of_parameter.size());
+      result_.push_back(parameters_.shaped(part, i).variable_data());
     }
   }
 }

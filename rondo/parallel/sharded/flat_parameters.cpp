@@ -3,6 +3,8 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <algorithm>
+
 #include "rondo/base/text.h"
 #include "rondo/memory/scope.h"
 #include "rondo/parallel/sharded/forbidden_access.h"
@@ -102,7 +104,15 @@ FlatLayout::Slice FlatParameters::own_slice(std::size_t index) const {
 at::Tensor FlatParameters::optimized(std::size_t index) const {
   const FlatLayout::Slice slice = own_slice(index);
   const at::Tensor part = shard_.narrow(0, slice.in_shard, slice.of_parameter.size());
-  return (spec_.owns_all ? part.view(parameters_[index].tensor.sizes()) : part).variable_data();
+  return (spec_.owns_all ? part.view(parameters_[index].tensor.sizes()) : shaped(part, index))
+      .variable_data();
+}
+
+at::Tensor FlatParameters::shaped(const at::Tensor& part, std::size_t index) const {
+  std::vector<std::int64_t> sizes(
+      static_cast<std::size_t>(std::max<std::int64_t>(1, parameters_[index].tensor.dim())), 1);
+  sizes.front() = part.numel();
+  return part.view(sizes);
 }
 
 void FlatParameters::publish() {

@@ -51,8 +51,12 @@ class FlatParameters {
   bool has_masters() const { return shard_.scalar_type() != flat_.scalar_type(); }
   at::ScalarType master_dtype() const { return shard_.scalar_type(); }
 
-  // What the optimizer changes of parameter `index`: flat, or in its shape where this rank owns all.
+  // What the optimizer changes of parameter `index`: a flat part (see shaped()), or all of it in its shape
+  // where this rank owns all.
   at::Tensor optimized(std::size_t index) const;
+  // The flat `part` of parameter `index` with as many dimensions as the parameter has, as
+  // Shard::local_sizes() says: rules for an optimizer's groups such as `p.dim() >= 2` hold for it too.
+  at::Tensor shaped(const at::Tensor& part, std::size_t index) const;
   // Block `block` of the shard of `rank` within the buffer. The buffer must have memory.
   at::Tensor block_in_flat(int rank, std::size_t block) const;
   // Block `block` of this rank's shard in the buffer's dtype, after publish().

@@ -50,19 +50,45 @@ GradientSender::GradientSender(const ShardedUnits& units, const std::vector<Unit
   }
 }
 
-void GradientSender::begin_pass(bool synchronises) {
+void GradientSender::begin_pass(bool synchronises, bool discards) {
+  if (has_left_) {
+    for (const auto& unit : units_) unit->drop_cleared_gradients();
+  }
   progress_.assign(units_.size(), {});
   missing_.clear();
   sent_.clear();
   in_step_ = true;
   has_gradients_ = false;
   synchronises_ = synchronises;
+  discards_ = discards;
+  watches_arrival_ = !discards && (has_left_ || !synchronises);
   path_.begin(gradients_);
 }
 
 std::size_t GradientSender::called() const {
   return static_cast<std::size_t>(std::count_if(progress_.begin(), progress_.end(),
                                                 [](const Progress& each) { return each.open_calls > 0; }));
+}
+
+// The optimizer's zero_grad() reaches what the optimizer has. What a pass that does not synchronise leaves is
+// in the model's own parameters.
+void GradientSender::watch_zero_grad() {
+  for (const auto& unit : units_) {
+    if (has_left_ && unit->left_gradients_cleared()) {
+      throw UsageError(
+          "the optimizer's zero_grad() was called between begin_step() and backward(), and an earlier pass "
+          "(synchronise = false) has left gradients: call it before begin_step(), so that they are cleared "
+          "before this pass adds its own");
+    }
+  }
+  if (synchronises_) return take_left_gradients();
+  for (const auto& unit : units_) unit->mark_left_gradients();
+  has_left_ = true;
+}
+
+void GradientSender::take_left_gradients() {
+  if (!std::exchange(has_left_, false)) return;
+  for (const auto& unit : units_) unit->unmark_left_gradients();
 }
 
 void GradientSender::arrived(std::size_t parameter) {
@@ -74,6 +100,7 @@ void GradientSender::arrived(std::size_t parameter) {
             "torch::autograd::grad"));
   }
   has_gradients_ = true;
+  if (std::exchange(watches_arrival_, false)) watch_zero_grad();
   const std::size_t unit = unit_of_[parameter];
   if (progress_[unit].sent) {
     throw UsageError(
@@ -94,7 +121,7 @@ void GradientSender::complete(std::size_t unit) {
 
 void GradientSender::send(std::size_t unit) {
   const bool every_pass = options_.every_pass && shards_gradients(units_[unit]->sharding());
-  if (!units_[unit]->trains() || (!synchronises_ && !every_pass)) return;
+  if (!units_[unit]->trains() || discards_ || (!synchronises_ && !every_pass)) return;
   const auto weight = [&] {
     const ExposedTime exposed(exposed_ns_);
     return path_.weight(/*divide_by_active=*/false);
@@ -132,14 +159,15 @@ void GradientSender::note_missing(std::size_t unit) {
     throw UsageError(str("rank ", world_.rank(), ": the backward pass of unit '", units_[unit]->name(),
                          "' is over, but these of its parameters got no gradient: ", join(names, ", "),
                          has_none ? "; call backward() between begin_step() and finish_backward()" : "",
-                         "; if that is intended, set find_unused_parameters; a parameter that a module "
-                         "outside the unit uses must be used inside the unit only"));
+                         "; if that is intended, set find_unused_parameters (--find-unused-parameters); a "
+                         "parameter that a module outside the unit uses must be used inside the unit only"));
   }
   missing_.insert(missing_.end(), std::make_move_iterator(names.begin()),
                   std::make_move_iterator(names.end()));
 }
 
 void GradientSender::finish_pass() {
+  if (discards_) return;
   if (!options_.every_pass) {
     for (const auto& unit : units_) unit->hold_gradients();
     return;

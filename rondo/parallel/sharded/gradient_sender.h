@@ -29,8 +29,10 @@ class GradientSender {
                  const BlockSchedule& schedule, StepAnnouncement& announcement, std::int64_t& exposed_ns,
                  Group world, const Options& options);
 
-  // A pass begins, at whose end gradients are combined or not.
-  void begin_pass(bool synchronises);
+  // A pass begins, at whose end gradients are combined or not; or one that leaves none (`discards`).
+  void begin_pass(bool synchronises, bool discards);
+  // The last pass of a window is over, and what it and those before have left is to be combined.
+  void take_left_gradients();
   // The last pass of the step is over: gradients that come now are none of its business.
   void end_step() { in_step_ = false; }
   bool in_step() const { return in_step_; }
@@ -67,6 +69,7 @@ class GradientSender {
   };
 
   void arrived(std::size_t parameter);
+  void watch_zero_grad();
   void send(std::size_t unit);
   void take_arrived();
   void make_room(std::size_t unit);
@@ -86,6 +89,9 @@ class GradientSender {
   bool in_step_ = false;
   bool has_gradients_ = false;
   bool synchronises_ = true;
+  bool discards_ = false;
+  bool has_left_ = false;             // passes before have left gradients that are not combined
+  bool watches_arrival_ = false;      // the next gradient that arrives is the first of its pass
   std::vector<std::string> missing_;  // parameters that this rank has no gradient of in this pass
   std::vector<std::string> unused_;   // parameters that no rank has one of
   GradientPath path_;                 // last: it calls arrived() and send()

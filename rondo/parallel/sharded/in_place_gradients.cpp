@@ -60,7 +60,8 @@ void InPlaceGradients::finish(bool accumulate) {
       continue;
     }
     const ElementRange own = parameters_.layout().slice(i, rank_).of_parameter;
-    const at::Tensor part = std::exchange(grad, {}).flatten().narrow(0, own.begin, own.size());
+    const at::Tensor flat = std::exchange(grad, {}).flatten().narrow(0, own.begin, own.size());
+    const at::Tensor part = parameters_.shaped(flat, i);
     if (accumulate) {
       result_[i].add_(part);
     } else if (part.scalar_type() != dtype) {

@@ -13,6 +13,7 @@
 #include "rondo/base/text.h"
 #include "rondo/memory/scope.h"
 #include "rondo/nn/optimizer_fields.h"
+#include "rondo/nn/optimizers/squared_norm.h"
 #include "rondo/strategy/norms_of_parts.h"
 
 namespace rondo {
@@ -53,6 +54,17 @@ void check_parameters(const torch::optim::Optimizer& optimizer, const ShardedUni
   }
 }
 
+// State of no parameter that refuses to be saved.
+template <class State>
+struct UnsavedState final : State {
+  void serialize(torch::serialize::OutputArchive& /*archive*/) const override {
+    throw UsageError(
+        "torch::save of an optimizer would save this rank's shards alone, which fit no other number of ranks "
+        "and no other strategy. Save the training with rondo::save (rondo/train/save_training.h), or what "
+        "rondo::full_optimizer_state_dict (rondo/strategy/state_dict.h) gives");
+  }
+};
+
 }  // namespace
 
 // An optimizer sees flat shards of parameters, so its rule must treat each element alone, as those of all the
@@ -86,7 +98,7 @@ double ShardOptimizer::clip_gradients(double max_norm, const Group& shard_group)
       const at::Tensor& grad = parameter.tensor.grad();
       if (!grad.defined() || grad.numel() == 0) continue;
       gradients.push_back(grad);
-      sum += at::linalg_vector_norm(grad, 2, {}, false, at::kDouble).square().cpu();
+      sum += squared_norm(grad);
     }
   }
   at::Tensor message = squares.reshape({1});
@@ -117,6 +129,14 @@ void ShardOptimizer::step(torch::optim::Optimizer& optimizer) {
   } else {
     optimizer.step();
   }
+  guard_state(optimizer);
+}
+
+void ShardOptimizer::guard_state(torch::optim::Optimizer& optimizer) {
+  if (std::exchange(guarded_, &optimizer) == &optimizer || !shards_state()) return;
+  with_optimizer_kind(optimizer, [&](auto kind) {
+    optimizer.state()[this] = std::make_unique<UnsavedState<typename decltype(kind)::State>>();
+  });
 }
 
 void ShardOptimizer::step(torch::optim::Optimizer& optimizer, const ShardedUnit& unit) {
@@ -125,6 +145,7 @@ void ShardOptimizer::step(torch::optim::Optimizer& optimizer, const ShardedUnit&
     optimizer.step();
   }
   if (files_ != nullptr) files_->take_over(optimizer);
+  guard_state(optimizer);
 }
 
 // What the optimizer remembers of a unit is in memory only from its first step until that is over, one unit

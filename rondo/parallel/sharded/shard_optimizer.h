@@ -34,11 +34,14 @@ class ShardOptimizer {
 
  private:
   void step_into_files(torch::optim::Optimizer& optimizer);
+  // From now on torch::save() of the optimizer is an error, where it would save this rank's shards alone.
+  void guard_state(torch::optim::Optimizer& optimizer);
 
   const ShardedUnits& units_;
   const UnitOrder& order_;
   OffloadFiles* const files_;
   const torch::optim::Optimizer* checked_ = nullptr;
+  const torch::optim::Optimizer* guarded_ = nullptr;
 };
 
 }  // namespace rondo

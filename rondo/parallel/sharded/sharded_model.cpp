@@ -10,6 +10,7 @@
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/format/compute_timeline.h"
+#include "rondo/nn/partial_backward.h"
 #include "rondo/parallel/ddp/coalesced_broadcast.h"
 #include "rondo/parallel/sharded/exposed_time.h"
 
@@ -76,6 +77,7 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const Plan
                 [this](std::size_t unit) { after_forward(unit); },
                 [this](std::size_t unit) { before_backward(unit); },
                 [this](std::size_t unit) { after_backward(unit); }}) {
+  if (!optimizes_shards() && context_.world_size() > 1) drift_.emplace(tensors_.parameters, context_.world());
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     for (UnitState* state : setup_.groups[unit].members) {
       UnitCasts casts;
@@ -87,31 +89,37 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const Plan
   }
 }
 
-void ShardedModel::begin_step(const LocalBatch& batch) {
+void ShardedModel::begin_step(const LocalBatch& given) {
   refuse_foreign_step();
-  const bool adds_up = calls_.gradients_wait() && !forbidden_.cleared();
+  const LocalBatch batch = begin_pass(given, original_.get());
+  // Gradients that a step has used, or that the model's zero_grad() meant, are replaced by the next ones.
+  const bool clears = !batch.discard_gradients && (calls_.has_stepped() || forbidden_.cleared());
   calls_.begin_step(batch, sender_.in_step() && sender_.has_gradients());
   refuse_lost_changes();
-  forbidden_.lift();
-  probe_.forget();
-  together_ = announced_ = false;
+  if (!batch.discard_gradients) {
+    forbidden_.lift();
+    scale_.drop();
+    announced_ = false;
+  }
+  together_ = false;
   const bool is_first_pass = !sender_.in_step();
   if (!is_first_pass) sender_.finish_pass();
   batch_ = batch;
   if (is_first_pass) exposed_ns_ = 0;
-  if (is_first_pass && !adds_up) {
+  if (clears) {
     for (const auto& unit : units_) unit->clear_gradients();
   }
   spans_.clear();  // a step that is skipped has none
-  if (std::exchange(needs_barrier_, false)) {
-    const ExposedTime exposed(exposed_ns_);
-    barrier(context_.world());
-  }
+  await_writers();
   share_buffers();
   announcement_.clear();
-  if (batch.synchronise || sender_.sends_every_pass()) announcement_.offer(own_step());
-  sender_.begin_pass(batch.synchronise);
-  for (Progress& progress : progress_) progress.inside = 0;
+  const bool sends = batch.synchronise || (sender_.sends_every_pass() && !batch.discard_gradients);
+  if (sends) announcement_.offer(own_step());
+  sender_.begin_pass(batch.synchronise, batch.discard_gradients);
+  for (Progress& progress : progress_) {
+    progress.inside = 0;
+    progress.recorded_backward = false;
+  }
   if (std::exchange(whole_, false)) {
     for (const auto& unit : units_) unit->release();
   }
@@ -126,6 +134,12 @@ void ShardedModel::begin_step(const LocalBatch& batch) {
     require(unit, +1);
     schedule_.forward(unit);
   }
+}
+
+void ShardedModel::await_writers() {
+  if (!std::exchange(needs_barrier_, false)) return;
+  const ExposedTime exposed(exposed_ns_);
+  barrier(context_.world());
 }
 
 void ShardedModel::share_buffers() {
@@ -168,7 +182,7 @@ void ShardedModel::refuse_thawed() const {
 }
 
 void ShardedModel::refuse_lost_changes() const {
-  if (whole_ && full_fingerprint_ != full_fingerprint()) {
+  if (whole_ && full_fingerprint_ && *full_fingerprint_ != full_fingerprint()) {
     throw UsageError(
         "parameters of the model were changed after unshard(), and training would go on without the change: "
         "call SummonFullParams::write_back(), or parts().reload_shards(), before begin_step()");
@@ -184,7 +198,7 @@ void ShardedModel::refuse_lost_changes() const {
 }
 
 void ShardedModel::require_whole(std::size_t unit, const char* pass) const {
-  const bool is_whole = units_[unit]->ready() && !progress_[unit].pending;
+  const bool is_whole = units_[unit]->readable() && !progress_[unit].pending;
   if (is_whole || whole_ || together_) return;
   throw UsageError(
       str(pass, " pass of unit '", units_[unit]->name(),
@@ -207,6 +221,8 @@ std::uint64_t ShardedModel::full_fingerprint() const {
 
 void ShardedModel::before_forward(std::size_t unit) {
   if (!sender_.in_step()) require_whole(unit, "forward");
+  // Between steps all ranks make such passes, or none.
+  if (!sender_.in_step()) await_writers();
   const bool recorded = sender_.in_step() && at::GradMode::is_enabled();
   if (recorded && !sender_.was_called(unit)) order_.see(unit, sender_.called());
   release_left(unit);
@@ -217,7 +233,7 @@ void ShardedModel::before_forward(std::size_t unit) {
 
 void ShardedModel::release_left(std::size_t unit) {
   if (!left_) return;
-  if (*left_ != unit && !whole_) units_[*left_]->release();
+  if (*left_ != unit && !whole_ && !progress_[*left_].recorded_backward) units_[*left_]->release();
   left_.reset();
 }
 
@@ -225,7 +241,7 @@ void ShardedModel::after_forward(std::size_t unit) {
   const bool recorded = sender_.in_step() && at::GradMode::is_enabled();
   if (recorded) sender_.note_call(unit);
   if (--progress_[unit].inside > 0) return;  // a member inside another one
-  if (whole_ || !shards_parameters(units_[unit]->sharding())) return;
+  if (whole_ || progress_[unit].recorded_backward || !shards_parameters(units_[unit]->sharding())) return;
   // Until its backward, if it has one.
   const bool keeps = units_[unit]->sharding() == Sharding::zero3_keep;
   if (keeps && sender_.was_called(unit)) return;
@@ -257,8 +273,29 @@ void ShardedModel::prefetch(std::size_t unit, int direction) {
   }
 }
 
+// autograd::grad() is one that computes gradients of chosen tensors: no parameter's gradient is complete
+// after it. With create_graph it records what the loss may depend on, as a gradient penalty does. That leads
+// back into the unit by ways on which nobody tells of it.
+void ShardedModel::note_backward(std::size_t unit) {
+  Progress& progress = progress_[unit];
+  progress.partial = !sender_.in_step() || is_partial_backward();
+  if (!sender_.in_step() || !at::GradMode::is_enabled()) return;
+  if (schedule_.is_planned()) {
+    throw UsageError(str("the schedule of a plan has a place for one backward pass of unit '",
+                         units_[unit]->name(),
+                         "', and this one is recorded for a second one (create_graph): train by zero1, zero2 "
+                         "or zero3, or by a plan without a schedule"));
+  }
+  progress.recorded_backward = true;
+}
+
 void ShardedModel::before_backward(std::size_t unit) {
-  if (!sender_.in_step()) return require_whole(unit, "backward");
+  note_backward(unit);
+  if (!sender_.in_step()) {
+    require_whole(unit, "backward");
+    release_left(unit);
+    return require(unit, -1);
+  }
   order_.fix();
   release_left(unit);
   schedule_.before_backward(unit);
@@ -267,7 +304,13 @@ void ShardedModel::before_backward(std::size_t unit) {
 }
 
 void ShardedModel::after_backward(std::size_t unit) {
-  if (!sender_.in_step() || !sender_.end_call(unit)) return;
+  const bool was_last = sender_.in_step() && sender_.end_call(unit);
+  if (progress_[unit].recorded_backward) return;  // it is complete in finish_backward()
+  if (progress_[unit].partial) {
+    if (!whole_) units_[unit]->release();
+    return;
+  }
+  if (!was_last) return;
   units_[unit]->release();
   sender_.complete(unit);
   schedule_.after_backward(unit);
@@ -276,17 +319,18 @@ void ShardedModel::after_backward(std::size_t unit) {
 void ShardedModel::finish_backward() {
   calls_.finish_backward();
   refuse_thawed();
-  has_totals_ = announced_;
+  end_pass();
+  if (batch_.synchronise) has_totals_ = announced_;
+  if (!batch_.synchronise && sender_.sends_every_pass()) sender_.finish_pass();
   sender_.end_step();
   for (const auto& unit : units_) unit->release();
   buffers_changed_ = buffers_changed_ || batch_.synchronise;
-  if (!batch_.synchronise) {
-    if (sender_.sends_every_pass()) sender_.finish_pass();
-    return;
-  }
+  if (!batch_.synchronise) return;
+  sender_.take_left_gradients();
   sender_.complete_all();
   schedule_.epilogue();
   sender_.agree_on_unused(tensors_.parameters);
+  if (drift_) drift_->after_pass();
   waits_later_ = setup_.in_background && !batch_.gradients_are_read;
   if (waits_later_) {
     for (std::size_t unit = 0; unit < units_.size(); ++unit) progress_[unit].pending = sender_.was_sent(unit);
@@ -303,7 +347,7 @@ void ShardedModel::install_gradients() {
     sender_.finish(order_[i]);
     units_[order_[i]]->install_gradients(sender_.unused());
   }
-  probe_.look(units_);
+  scale_.take(units_);
 }
 
 void ShardedModel::install_gradients_now() {
@@ -315,18 +359,15 @@ void ShardedModel::install_gradients_now() {
 double ShardedModel::clip_gradients(double max_norm) {
   calls_.clip_gradients();
   install_gradients_now();
-  const double norm = optimizer_.clip_gradients(max_norm, environment_.shard_group);
-  probe_.look(units_);
-  return norm;
+  return optimizer_.clip_gradients(max_norm, environment_.shard_group);
 }
 
 void ShardedModel::step(torch::optim::Optimizer& optimizer) {
   optimizer_.check(optimizer, tensors_.parameters);
-  scaling_.reset();
   if (!calls_.step()) {
     ++steps_;
-    if (!waits_later_) scaling_ = probe_.scaling(units_);
-    probe_.forget();
+    last_scale_ = scale_.factor();
+    scale_.drop();
   } else if (schedule_.is_planned()) {
     throw UsageError(
         "a plan has one optimizer: make one with several parameter groups, and call step() once");
@@ -356,6 +397,8 @@ void ShardedModel::step(torch::optim::Optimizer& optimizer) {
       after_update(unit);
     }
   }
+  // A loop of one's own may look at parameters now.
+  if (batch_.gradients_are_read) await_writers();
   collect_spans();
 }
 

@@ -7,10 +7,11 @@
 
 #include "rondo/backend/context.h"
 #include "rondo/nn/model_tensors.h"
+#include "rondo/parallel/gradients/drift_check.h"
 #include "rondo/parallel/gradients/step_announcement.h"
 #include "rondo/parallel/sharded/block_schedule.h"
 #include "rondo/parallel/sharded/forbidden_gradients.h"
-#include "rondo/parallel/sharded/gradient_probe.h"
+#include "rondo/parallel/sharded/gradient_scale.h"
 #include "rondo/parallel/sharded/gradient_sender.h"
 #include "rondo/parallel/sharded/shard_optimizer.h"
 #include "rondo/parallel/sharded/sharded_setup.h"
@@ -69,15 +70,26 @@ class ShardedModel final : public PreparedModel, private ModelParts {
   const Group& group() const override { return context_.world(); }
   std::vector<ModelTensor> buffers() override { return tensors_.buffers; }
 
+ protected:
+  bool optimizes_whole_model() override { return !optimizes_shards(); }
+
+ private:
   struct Progress {
     int inside = 0;        // forward calls of its members that have begun and not ended
     bool pending = false;  // gradients are on their way, and the optimizer's step for it is still to be done
+    bool partial = false;  // the backward pass that is inside it computes gradients of chosen tensors only
+    // A backward pass was recorded in it, so that another one may come at any time of this pass.
+    bool recorded_backward = false;
   };
 
   void before_forward(std::size_t unit);
   void after_forward(std::size_t unit);
   void before_backward(std::size_t unit);
   void after_backward(std::size_t unit);
+  // Which kind of backward pass enters the unit.
+  void note_backward(std::size_t unit);
+  // Waits until no rank writes to parameters that others read without a message.
+  void await_writers();
 
   // Makes the unit's parameters readable, and those of the next units in `direction` on their way.
   void require(std::size_t unit, int direction);
@@ -101,7 +113,7 @@ class ShardedModel final : public PreparedModel, private ModelParts {
   // Throws UsageError for a forward or backward pass outside of a step, of a unit that is not whole here.
   void require_whole(std::size_t unit, const char* pass) const;
   // What this rank tells the others of the step.
-  RankStep own_step() const { return {.samples = batch_.samples, .steps = steps_, .scaling = scaling_}; }
+  RankStep own_step() const { return {.samples = batch_.samples, .steps = steps_, .scale = last_scale_}; }
   std::uint64_t optimized_fingerprint() const;
   std::uint64_t full_fingerprint() const;
   // Buffers become rank 0's, if a step has changed them.
@@ -126,6 +138,7 @@ class ShardedModel final : public PreparedModel, private ModelParts {
   ShardOptimizer optimizer_;
   ForbiddenGradients forbidden_;
   const std::vector<ModelTensor> frozen_;  // the model's own, and what the optimizer may have of them
+  std::optional<DriftCheck> drift_;        // where every rank's optimizer changes the whole model
   const bool may_leave_units_out_;         // a step need not use all parameters
   const bool broadcast_buffers_;
   const int prefetch_;
@@ -135,14 +148,14 @@ class ShardedModel final : public PreparedModel, private ModelParts {
   LocalBatch batch_;
   StepCalls calls_;
   std::int64_t steps_ = 0;  // whose gradients step() was given
-  GradientProbe probe_;
-  std::optional<GradientScaling> scaling_;              // of the last step
+  GradientScale scale_;
+  std::optional<double> last_scale_;                    // of the last step's gradients
   bool announced_ = false;                              // since begin_step()
   bool has_totals_ = false;                             // of the last step that has any
   std::optional<std::uint64_t> optimized_fingerprint_;  // when gradients were combined; empty: nobody knows
-  std::uint64_t full_fingerprint_ = 0;                  // by unshard() or reload_shards()
-  bool together_ = false;      // flush() was called: ranks make forward passes together
-  bool whole_ = false;         // unshard() was called
+  std::optional<std::uint64_t> full_fingerprint_;  // by unshard() or reload_shards(); empty: nobody knows
+  bool together_ = false;                          // flush() was called: ranks make forward passes together
+  bool whole_ = false;                             // unshard() was called
   bool needs_barrier_ = true;  // ranks have written parameters that others read without a message
   bool waits_later_ = false;   // this step's gradients are awaited after finish_backward()
   bool buffers_changed_ = true;

@@ -32,6 +32,7 @@ std::vector<Shard> ShardedModel::full_copies() {
 void ShardedModel::publish_shards() {
   for (const auto& unit : units_) unit->publish_shards();
   optimized_fingerprint_.reset();
+  full_fingerprint_.reset();
   needs_barrier_ = true;
 }
 
@@ -66,7 +67,7 @@ void ShardedModel::flush() {
   refuse_foreign_step();
   install_gradients_now();
   together_ = true;
-  if (std::exchange(needs_barrier_, false)) barrier(context_.world());
+  await_writers();
   share_buffers();
   finish_updates();
   for (const std::size_t unit : order_) {

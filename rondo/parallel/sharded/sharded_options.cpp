@@ -4,6 +4,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/parallel/ddp/options.h"
 
 namespace rondo {
 
@@ -79,6 +80,8 @@ Table sharded_table() {
   table.add("reduce-every-pass", &Options::reduce_every_pass,
             "With --accumulate: add up gradients as shards, not whole");
   add_offload(table);
+  table.begin_group("Parameters without a gradient");
+  table.add("find-unused-parameters", &Options::find_unused_parameters, kFindUnusedHelp);
   table.include(communication_options());
   table.begin_group("Communication between hosts");
   table.add("gradients-in-flight", &Options::gradients_in_flight,

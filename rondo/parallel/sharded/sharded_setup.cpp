@@ -64,7 +64,7 @@ void require_units_fit(const std::vector<ModelUnit>& units) {
                          "memory is ",
                          to_string(*limit),
                          ". Make smaller units of its layers (rondo/nn/unit.h, rondo/nn/wrap.h), or raise "
-                         "the limit (--memory-limit)"));
+                         "the tracker's limit (--memory-limit)"));
   }
 }
 

@@ -17,8 +17,8 @@ cost::StepPlan read_plan(const ShardedOptions& options) {
     return cost::parse_step_plan(parse_json_strict(options.plan_text, source), source);
   if (!options.plan.empty()) return cost::read_step_plan(options.plan);
   throw UsageError(
-      "strategy planned needs --plan FILE, which `rondo plan` writes, or (`rondo train`) --memory-limit SIZE "
-      "to make a plan for");
+      "strategy planned needs a file that `rondo plan` writes: set plan (--plan FILE); `rondo train` makes a "
+      "plan itself for --memory-limit SIZE");
 }
 
 }  // namespace

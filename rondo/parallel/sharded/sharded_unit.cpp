@@ -26,10 +26,19 @@ FlatLayout layout_of(const std::vector<ModelTensor>& parameters, at::ScalarType 
           static_cast<std::int64_t>(environment.block_bytes.count) / width};
 }
 
+// One rank has all of every parameter, so there is nothing to gather or to free, and whoever reads it may.
+// What goes to files does so all the same.
+Sharding among_ranks(Sharding sharding, const UnitEnvironment& environment) {
+  return environment.shard_group.size() > 1 || environment.files != nullptr ? sharding : Sharding::ddp;
+}
+
 }  // namespace
 
 ShardedUnit::ShardedUnit(ModelUnit unit, Sharding sharding, const UnitEnvironment& environment, int owner)
-    : name_(std::move(unit.name)), sharding_(sharding), state_(unit.state), environment_(environment) {
+    : name_(std::move(unit.name)),
+      sharding_(among_ranks(sharding, environment)),
+      state_(unit.state),
+      environment_(environment) {
   // A flat buffer has one dtype and device, and frozen parameters need no gradients' memory.
   const auto kind = [this](const ModelTensor& parameter) {
     return std::tuple(parameter.tensor.scalar_type(), compute_dtype(parameter.tensor),
@@ -94,6 +103,7 @@ void ShardedUnit::add_part(std::vector<ModelTensor> parameters, int owner) {
     part.optimized.push_back(part.optimizes_itself ? flat.parameters()[i].tensor
                                                    : flat.optimized(i).set_requires_grad(trained));
   }
+  if (trained && !part.optimizes_itself) part.marks = ZeroGradMarks(part.optimized);
   parts_.push_back(std::move(part));
 }
 
@@ -114,6 +124,12 @@ std::vector<ModelTensor> ShardedUnit::optimized() const {
 }
 
 bool ShardedUnit::ready() const { return presence_ == Presence::ready; }
+
+bool ShardedUnit::readable() const {
+  return ready() || std::all_of(parts_.begin(), parts_.end(), [](const Part& part) {
+           return part.parameters->memory() == FlatParameters::Memory::mapped;
+         });
+}
 
 bool ShardedUnit::mapped() const {
   return std::any_of(parts_.begin(), parts_.end(), [](const Part& part) {
@@ -266,17 +282,6 @@ std::vector<at::Tensor> ShardedUnit::sharded_parameters() const {
   return parameters;
 }
 
-std::vector<at::Tensor> ShardedUnit::shard_gradients() const {
-  std::vector<at::Tensor> gradients;
-  for (const Part& part : parts_) {
-    if (part.optimizes_itself) continue;
-    for (const at::Tensor& tensor : part.optimized) {
-      if (tensor.grad().defined() && tensor.grad().numel() > 0) gradients.push_back(tensor.grad());
-    }
-  }
-  return gradients;
-}
-
 std::uint64_t ShardedUnit::optimized_fingerprint() const {
   std::uint64_t sum = 0;
   for (const Part& part : parts_) {
@@ -289,7 +294,7 @@ std::uint64_t ShardedUnit::optimized_fingerprint() const {
 std::uint64_t ShardedUnit::full_fingerprint() const {
   std::uint64_t sum = 0;
   for (const Part& part : parts_) {
-    if (!part.parameters->apart()) continue;
+    if (!part.parameters->apart() || !part.parameters->allocated()) continue;
     for (const ModelTensor& parameter : part.parameters->parameters()) sum += fingerprint(parameter.tensor);
   }
   return sum;
@@ -341,6 +346,42 @@ void ShardedUnit::give_back() const {
   for (const Part& part : parts_) part.parameters->give_back();
 }
 
+void ShardedUnit::mark_left_gradients() {
+  for (Part& part : parts_) {
+    keep_uncleared(part);
+    part.marks.place();
+  }
+}
+
+bool ShardedUnit::left_gradients_cleared() const {
+  return std::any_of(parts_.begin(), parts_.end(), [](const Part& part) {
+    for (std::size_t i = 0; i < part.optimized.size(); ++i) {
+      if (part.marks.is_cleared(i)) return true;
+    }
+    return false;
+  });
+}
+
+void ShardedUnit::drop_cleared_gradients() {
+  const at::NoGradGuard no_grad;
+  for (Part& part : parts_) {
+    for (std::size_t i = 0; i < part.optimized.size(); ++i) {
+      if (!part.marks.is_cleared(i)) continue;
+      part.marks.remove(i);
+      if (!part.uncleared.empty()) part.uncleared[i].reset();
+      part.parameters->parameters()[i].tensor.mutable_grad().reset();
+      part.gradient_buffers->tensors()[i].tensor.mutable_grad().reset();
+      // What passes that were combined each by itself have added up.
+      const std::vector<at::Tensor>& combined = part.gradients->result();
+      if (!combined.empty()) combined[i].zero_();
+    }
+  }
+}
+
+void ShardedUnit::unmark_left_gradients() {
+  for (Part& part : parts_) part.marks.remove();
+}
+
 void ShardedUnit::hold_gradients() {
   for (Part& part : parts_) {
     if (part.gradient_buffers) part.gradient_buffers->take();
@@ -358,10 +399,10 @@ void ShardedUnit::start_reduction(const GradientWeight& weight, const BlockOrder
 
 // As `.grad` does in one process. What comes next may lie in the same memory.
 void ShardedUnit::keep_uncleared(Part& part) {
-  if (part.optimizes_itself) return;
+  if (!part.gradients || part.optimizes_itself) return;
   for (std::size_t i = 0; i < part.optimized.size(); ++i) {
     at::Tensor& gradient = part.optimized[i].mutable_grad();
-    if (!gradient.defined()) continue;
+    if (!gradient.defined() || part.marks.is_mark(i)) continue;
     part.uncleared.resize(part.optimized.size());
     part.uncleared[i] = gradient.clone();
     gradient.reset();
@@ -405,6 +446,14 @@ void ShardedUnit::install_gradients(const std::vector<std::string>& unused) {
   }
 }
 
+std::vector<at::Tensor> ShardedUnit::gradients() const {
+  std::vector<at::Tensor> gradients;
+  for (const Part& part : parts_) {
+    for (const at::Tensor& tensor : part.optimized) gradients.push_back(tensor.grad());
+  }
+  return gradients;
+}
+
 void ShardedUnit::remove_gradients() {
   for (Part& part : parts_) {
     for (at::Tensor& tensor : part.optimized) tensor.mutable_grad().reset();
@@ -415,7 +464,9 @@ void ShardedUnit::remove_gradients() {
 void ShardedUnit::clear_gradients() {
   for (Part& part : parts_) {
     if (part.optimizes_itself) continue;
-    for (at::Tensor& tensor : part.optimized) tensor.mutable_grad().reset();
+    for (std::size_t i = 0; i < part.optimized.size(); ++i) {
+      if (!part.marks.is_mark(i)) part.optimized[i].mutable_grad().reset();
+    }
   }
 }
 

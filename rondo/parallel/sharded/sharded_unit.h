@@ -15,6 +15,7 @@
 #include "rondo/parallel/sharded/shard_module.h"
 #include "rondo/parallel/sharded/sharding.h"
 #include "rondo/parallel/sharded/unit_gradients.h"
+#include "rondo/parallel/sharded/zero_grad_marks.h"
 #include "rondo/precision/mixed_precision_policy.h"
 
 namespace rondo {
@@ -56,6 +57,8 @@ class ShardedUnit {
 
   // Whether all parameters can be read on this rank.
   bool ready() const;
+  // Whether they can, or are in memory that all ranks of the host read and write.
+  bool readable() const;
   // Whether a gather has been started and not waited for.
   bool gathering() const { return presence_ == Presence::gathering; }
   // Starts gathering parameters that are not there or out of date; nothing when it is under way or ready().
@@ -78,11 +81,10 @@ class ShardedUnit {
   const ModelTensor* moved() const;
   // Parameters of the model that get gradients and that the optimizer has other tensors for.
   std::vector<at::Tensor> sharded_parameters() const;
-  // The gradients of shards that the optimizer has now.
-  std::vector<at::Tensor> shard_gradients() const;
   // The fingerprint of what the optimizer has in place of sharded_parameters().
   std::uint64_t optimized_fingerprint() const;
-  // The same of full parameters whose changes reach the optimizer by reload_shards() alone; they are here.
+  // The same of full parameters whose changes reach the optimizer by reload_shards() alone; of those that
+  // are here.
   std::uint64_t full_fingerprint() const;
   // A barrier among the ranks is needed before parameters that others changed may be read.
   bool mapped() const;
@@ -97,6 +99,15 @@ class ShardedUnit {
   // The model's tensors get memory of their own, of unspecified values.
   void give_back() const;
 
+  // Gradients lie here that are not combined yet: from now on the optimizer's zero_grad() is noticed.
+  void mark_left_gradients();
+  // Whether it was called since.
+  bool left_gradients_cleared() const;
+  // Drops the gradients that zero_grad() meant.
+  void drop_cleared_gradients();
+  // The gradients that lie here are to be combined now: zero_grad() is noticed no more.
+  void unmark_left_gradients();
+
   // A backward pass is over whose gradients are not combined: they wait where those of the next add up.
   void hold_gradients();
   // The backward pass of the unit is over: starts combining gradients. Frees `.grad` of the parameters.
@@ -108,6 +119,8 @@ class ShardedUnit {
   void finish_gradients(bool accumulate);
   // Gives the optimizer the gradients, except of parameters for which `unused` says so (by name).
   void install_gradients(const std::vector<std::string>& unused);
+  // Those, by parameter; undefined where there is none.
+  std::vector<at::Tensor> gradients() const;
   // Takes them away again.
   void remove_gradients();
   // The optimizer has used the gradients of shards, or they are not wanted: the next ones replace them.
@@ -130,6 +143,7 @@ class ShardedUnit {
     std::vector<at::Tensor> optimized;                  // by parameter
     bool optimizes_itself = false;                      // these are the model's own
     std::vector<at::Tensor> uncleared;                  // by parameter, or empty: see keep_uncleared()
+    ZeroGradMarks marks{{}};                            // of those that are not the parameters themselves
     std::vector<CommunicationQueue::Ticket> gathers;
   };
   void add_part(std::vector<ModelTensor> parameters, int owner);

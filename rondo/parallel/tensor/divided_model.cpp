@@ -33,7 +33,7 @@ ParallelRules rules_for(const torch::nn::Module& module, const TensorOptions& op
     return model->parallel_rules(options.sequence_parallel);
   throw UsageError(
       str("strategy tensor: ", module.name(), " does not say how it is divided (gpt and bert do); ",
-          "give rules: --tensor-rules '*.up=column,*.down=row', or make it a rondo::ParallelModel"));
+          "give rules (--tensor-rules '*.up=column,*.down=row'), or make it a rondo::ParallelModel"));
 }
 
 void divide_sequence(torch::nn::Module& module, const Group& ranks, const TensorOptions& options) {

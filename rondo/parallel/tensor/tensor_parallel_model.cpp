@@ -42,6 +42,7 @@ TensorParallelModel::TensorParallelModel(std::unique_ptr<PreparedModel> part, Di
 void TensorParallelModel::begin_step(const LocalBatch& batch) {
   // What evaluation has communicated is not the step's.
   if (std::exchange(step_begins_, false)) take_parallel_communication_time();
+  begin_pass(batch, nullptr);
   part_->begin_step(batch);
 }
 

@@ -24,13 +24,13 @@ namespace {
 // An all-reduce that the thread below completes.
 class TorusWork final : public c10d::Work {
  public:
-  explicit TorusWork(at::Tensor tensor)
+  explicit TorusWork(DenseTensor tensor)
       : c10d::Work(-1, c10d::OpType::ALLREDUCE), tensor_(std::move(tensor)) {}
-  const at::Tensor& tensor() const { return tensor_; }
+  const DenseTensor& tensor() const { return tensor_; }
   void complete(std::exception_ptr error = nullptr) { finish(std::move(error)); }
 
  private:
-  at::Tensor tensor_;
+  DenseTensor tensor_;
 };
 
 // All-reduces of one rank, one after the other, in a thread of its own.
@@ -54,10 +54,8 @@ class TorusAllReduce {
   TorusAllReduce& operator=(const TorusAllReduce&) = delete;
 
   c10::intrusive_ptr<c10d::Work> start(const at::Tensor& flat) {
-    if (!flat.is_cpu())
-      throw UsageError(
-          str("strategy tpu sends tensors of the CPU, not of ", flat.device().str(), "; use ddp"));
-    auto work = c10::make_intrusive<TorusWork>(flat);
+    // On the caller's stream, which has the gradients: a copy of a device's tensor, where it is one.
+    auto work = c10::make_intrusive<TorusWork>(dense(flat, "all_reduce", true));
     {
       const std::lock_guard lock(mutex_);
       waiting_.push_back(work);
@@ -85,7 +83,8 @@ class TorusAllReduce {
         waiting_.pop_front();
       }
       try {
-        run(work->tensor());
+        run(work->tensor().data);
+        work->tensor().copy_back();
         work->complete();
       } catch (...) {
         work->complete(std::current_exception());

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <map>
-#include <sstream>
+
+#include "rondo/base/text.h"
 
 namespace rondo::plan {
 namespace {
@@ -33,7 +34,7 @@ int LinearProgram::add_row(Row row) {
 }
 
 std::string to_mps(const LinearProgram& program) {
-  std::ostringstream out;
+  TextStream out;
   out.precision(17);
   out << "NAME " << field(program.name) << "\nROWS\n N step_time\n";
   std::vector<std::vector<Entry>> by_column(program.columns.size());

@@ -15,6 +15,10 @@ void BackupAndRestore::before_fit(Trainer& trainer) {
   if (broadcast_object(here, context.world()).get<bool>()) trainer.restore(options_.directory);
 }
 
+void BackupAndRestore::on_train_begin(Trainer& trainer, const FitOutline&) {
+  require_writable(trainer.strategy().context(), options_.directory);
+}
+
 void BackupAndRestore::on_epoch_end(Trainer&, const EpochRecord&) { due_ = options_.every_steps == 0; }
 
 void BackupAndRestore::on_step_complete(Trainer& trainer, const StepRecord& record) {

@@ -15,12 +15,14 @@ class BackupAndRestore final : public Callback {
     std::filesystem::path directory = {};  // of nothing else: it is deleted in the end
     std::int64_t every_steps = 0;          // 0: at the end of each epoch
   };
-  // The folder is made with the first backup.
+  // The folder is made with the first backup; training into one that cannot be made or written does not
+  // begin.
   explicit BackupAndRestore(Options options) : options_(std::move(options)) {}
 
   std::string name() const override { return "backup_and_restore"; }
   // Restores the backup of a training that has done nothing yet in this process.
   void before_fit(Trainer& trainer) override;
+  void on_train_begin(Trainer& trainer, const FitOutline& outline) override;
   void on_epoch_end(Trainer& trainer, const EpochRecord& record) override;
   void on_step_complete(Trainer& trainer, const StepRecord& record) override;
   // A pre-empted training keeps its backup.

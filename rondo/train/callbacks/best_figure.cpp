@@ -8,6 +8,13 @@
 
 namespace rondo {
 
+void BestFigure::require_validation(const FitOutline& outline) const {
+  if (outline.validates) return;
+  throw UsageError(str(watcher_, " watches '", options_.metric,
+                       "' of validations, and this training has none: give it validation data, or leave out ",
+                       watcher_));
+}
+
 bool BestFigure::improves(const ValidationRecord& record) {
   const auto found = record.values.find(options_.metric);
   if (found == record.values.end())

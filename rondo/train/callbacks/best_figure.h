@@ -21,9 +21,12 @@ class BestFigure {
   BestFigure(Options options, std::string watcher)
       : options_(std::move(options)), watcher_(std::move(watcher)) {}
 
+  // Throws UsageError for a training without validations, which have the figures. When training begins.
+  void require_validation(const FitOutline& outline) const;
   // Whether this validation has a better figure than all before; then it is the best. NaN is never better.
   // Throws UsageError when the trainer computes no such metric.
   bool improves(const ValidationRecord& record);
+  bool is_known() const { return best_ < std::numeric_limits<double>::infinity(); }  // one was a number
   nlohmann::json state() const;  // null before the first validation
   void restore(const nlohmann::json& state);
 

@@ -20,10 +20,16 @@ void EarlyStopping::on_train_end(Trainer& trainer, const FitResult& result) {
       has_restored_)
     return;
   if (best_weights_.empty()) {
-    if (trainer.strategy().context().rank() == 0)
+    if (trainer.strategy().context().rank() != 0) return;
+    if (best_.is_known()) {
       log::warning(
           "early_stopping: the best validation was before this training was resumed, and its weights are not "
           "in the checkpoint: training ends with the last ones");
+    } else {
+      log::warning("early_stopping: ", options_.metric,
+                   " was not a number in any validation, so none was the best: training ends with the last "
+                   "weights");
+    }
     return;
   }
   trainer.put_weights(best_weights_, best_validation_);

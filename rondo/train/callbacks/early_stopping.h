@@ -27,6 +27,8 @@ class EarlyStopping final : public Callback {
         best_({options.metric, options.larger_is_better, options.minimum_change}, "early stopping") {}
 
   std::string name() const override { return "early_stopping"; }
+  // Throws UsageError for a training without validation data.
+  void on_train_begin(Trainer&, const FitOutline& outline) override { best_.require_validation(outline); }
   // Throws UsageError when the trainer computes no such metric.
   void on_validation_end(Trainer& trainer, const ValidationRecord& record) override;
   void on_step_end(Trainer&, const StepRecord&) override { has_restored_ = false; }

@@ -23,13 +23,17 @@ void EpochRows::on_train_begin(Trainer& trainer, const FitOutline& outline) {
     }
     if (dropped) file_->replace(kept);
   }
+  output_.emplace(file_->is_stream() ? std::filesystem::path() : file_->target());
   is_new_ = kept.empty();
 }
 
 void EpochRows::on_epoch_end(Trainer&, const EpochRecord& record) {
   if (!file_) return;
-  if (std::exchange(is_new_, false)) file_->write(header(record));
-  file_->write(line(record) + "\n");
+  output_->write([&] {
+    // In one piece: a header without its line would be there twice.
+    file_->write((is_new_ ? header(record) : "") + line(record) + "\n");
+    is_new_ = false;
+  });
 }
 
 }  // namespace rondo

@@ -6,6 +6,7 @@
 
 #include "rondo/base/appended_output.h"
 #include "rondo/train/callback.h"
+#include "rondo/train/callbacks/side_output.h"
 
 namespace rondo {
 
@@ -30,6 +31,7 @@ class EpochRows : public Callback {
  private:
   std::filesystem::path path_;
   std::optional<AppendedOutput> file_;  // on rank 0
+  std::optional<SideOutput> output_;    // likewise
   bool is_new_ = false;
 };
 

@@ -6,12 +6,13 @@ namespace rondo {
 
 LearningRateScheduler::LearningRateScheduler(ScheduleOptions options) : options_(std::move(options)) {
   options_.learning_rate = 1;
-  schedule_ = make_schedule(options_);
+  make_schedule(options_);  // or the error
 }
 
 void LearningRateScheduler::on_train_begin(Trainer&, const FitOutline& outline) {
-  if (options_.total_steps == 0) options_.total_steps = outline.total_steps;
-  schedule_ = make_schedule(options_);
+  if (options_.total_steps == 0) options_.total_steps = outline.schedule.length;
+  make_schedule(options_);  // restored figures may be of a damaged checkpoint
+  position_ = outline.schedule;
 }
 
 nlohmann::json LearningRateScheduler::state() const {

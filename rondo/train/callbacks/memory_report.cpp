@@ -4,6 +4,7 @@
 
 #include "rondo/backend/collectives.h"
 #include "rondo/format/file.h"
+#include "rondo/train/callbacks/side_output.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo {
@@ -40,9 +41,11 @@ void MemoryReport::on_train_end(Trainer& trainer, const FitResult&) {
   if (const auto replicas = trainer.replica_peak_bytes(); !replicas.empty())
     mine["replica_peak_bytes"] = replicas;
   const std::vector<nlohmann::json> of_ranks = gather_object(mine, context.world());
-  if (context.rank() == 0) {
-    replace_text_file(run_directory_ / "memory.json", nlohmann::json{{"ranks", of_ranks}}.dump(1) + "\n");
-  }
+  if (context.rank() != 0) return;
+  const std::filesystem::path file = run_directory_ / "memory.json";
+  SideOutput(file).write([&] {
+    replace_text_file(file, nlohmann::json{{"ranks", of_ranks}}.dump(1) + "\n");
+  });
 }
 
 }  // namespace rondo

@@ -47,7 +47,8 @@ std::vector<StepFigures> joint_figures(const std::vector<StepRecord>& records, c
 
 }  // namespace
 
-MetricsLog::MetricsLog(Options options) : options_(std::move(options)), memory_(options_.tracked_bytes) {}
+MetricsLog::MetricsLog(Options options)
+    : options_(std::move(options)), output_(options_.file), memory_(options_.tracked_bytes) {}
 
 void MetricsLog::on_train_begin(Trainer& trainer, const FitOutline& outline) {
   counts_tokens_ = outline.unit == "tokens";
@@ -83,7 +84,7 @@ void MetricsLog::on_validation_end(Trainer& trainer, const ValidationRecord& rec
   MetricsRow row = validation_row(record.step, record.values);
   row.epoch = record.epoch;
   row.elapsed_s = record.elapsed_s;
-  writer_->append_validation(row);
+  output_.write([&] { writer_->append_validation(row); });
   if (options_.observer) options_.observer({&row, 1});
 }
 
@@ -132,7 +133,7 @@ void MetricsLog::flush(Trainer& trainer) {
         of_step.push_back(std::move(row));
       }
     }
-    writer_->append_steps(steps);
+    output_.write([&] { writer_->append_steps(steps); });
     if (options_.observer) {
       for (const std::vector<MetricsRow>& of_step : steps) options_.observer(of_step);
     }

@@ -11,13 +11,15 @@
 #include "rondo/format/thinned_metrics.h"
 #include "rondo/observe/memory.h"
 #include "rondo/train/callback.h"
+#include "rondo/train/callbacks/side_output.h"
 #include "rondo/train/utilisation.h"
 
 namespace rondo {
 
 // Writes metrics.jsonl: a row for every rank and step, and one for every pass over the validation data; in a
 // long run rows stand for several steps (format/thinned_metrics.h). Rank 0 writes the one file; the ranks'
-// rows travel there together, once in `every_steps` steps.
+// rows travel there together, once in `every_steps` steps. Rows that cannot be written (side_output.h) are
+// kept for the next write.
 class MetricsLog final : public Callback {
  public:
   // Where rows go, and how often.
@@ -47,7 +49,7 @@ class MetricsLog final : public Callback {
   // Rows that lie in memory would be lost with the process, and a resumed run does not write them again.
   void before_save(Trainer& trainer) override {
     flush(trainer);
-    if (writer_) writer_->flush();
+    if (writer_) output_.write([this] { writer_->flush(); });
   }
   void on_train_end(Trainer& trainer, const FitResult& result) override;
 
@@ -63,6 +65,7 @@ class MetricsLog final : public Callback {
   Options options_;
   bool counts_tokens_ = false;
   std::optional<ThinnedMetricsWriter> writer_;  // on rank 0
+  SideOutput output_;                           // its file
   std::vector<StepRecord> records_;             // not written yet, the same steps on all ranks
   std::vector<LocalFigures> figures_;           // of records_
   std::optional<Utilisation> utilisation_;

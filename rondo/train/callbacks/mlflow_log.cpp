@@ -19,6 +19,7 @@ void MlflowLog::on_train_begin(Trainer& trainer, const FitOutline& outline) {
   if (trainer.strategy().context().rank() != 0) return;
   run_.emplace(options_.directory, run_id_, options_.run_name, outline.first_step);
   run_id_ = run_->id();
+  output_.emplace(run_->path());
   run_->set_parameters(options_.parameters);
 }
 
@@ -28,24 +29,30 @@ void MlflowLog::on_step_end(Trainer&, const StepRecord& record) {
   const auto log = [&](const std::string& metric, double value) {
     run_->log_metric(metric, value, record.step, now);
   };
-  log("loss", record.loss);
-  log("learning_rate", record.learning_rate);
-  log(unit_ + "_per_s", record.rate);
-  log("step_ms", record.times.step_ms);
-  if (record.gradient_norm) log("gradient_norm", *record.gradient_norm);
+  output_->write([&] {
+    log("loss", record.loss);
+    log("learning_rate", record.learning_rate);
+    log(unit_ + "_per_s", record.rate);
+    log("step_ms", record.times.step_ms);
+    if (record.gradient_norm) log("gradient_norm", *record.gradient_norm);
+  });
 }
 
 void MlflowLog::on_validation_end(Trainer&, const ValidationRecord& record) {
   if (!run_) return;
   const std::int64_t now = mlflow_time();
-  for (const auto& [metric, value] : record.values)
-    run_->log_metric("validation_" + metric, value, record.step, now);
+  output_->write([&] {
+    for (const auto& [metric, value] : record.values)
+      run_->log_metric("validation_" + metric, value, record.step, now);
+  });
 }
 
 void MlflowLog::on_train_end(Trainer&, const FitResult& result) {
-  if (run_)
+  if (!run_) return;
+  output_->write([&] {
     run_->set_status(result.end == FitEnd::preempted ? MlflowRun::Status::killed
                                                      : MlflowRun::Status::finished);
+  });
 }
 
 void MlflowLog::on_exception(Trainer&, const std::exception&) noexcept {

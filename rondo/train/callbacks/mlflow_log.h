@@ -7,6 +7,7 @@
 
 #include "rondo/format/mlflow.h"
 #include "rondo/train/callback.h"
+#include "rondo/train/callbacks/side_output.h"
 
 namespace rondo {
 
@@ -38,7 +39,8 @@ class MlflowLog final : public Callback {
   std::string run_id_;  // of the run that is resumed, or goes on
   std::string unit_;
   std::int64_t total_steps_ = 0;
-  std::optional<MlflowRun> run_;  // on rank 0
+  std::optional<MlflowRun> run_;      // on rank 0
+  std::optional<SideOutput> output_;  // its folder
 };
 
 }  // namespace rondo

@@ -8,6 +8,8 @@
 namespace rondo {
 
 void ModelCheckpoint::on_train_begin(Trainer& trainer, const FitOutline& outline) {
+  if (!options_.best_of.empty()) best_.require_validation(outline);
+  require_writable(trainer.strategy().context(), options_.directory, options_.in_parts);
   // What a validation that was due changes is not in the checkpoint yet.
   saved_step_ = outline.validation_due ? -1 : outline.first_step;
   replaced_ = trainer.times_replaced();

@@ -26,13 +26,15 @@ class ModelCheckpoint final : public Callback {
     bool in_background = false;            // likewise
     bool incremental = false;              // likewise
   };
-  // The folder is made with the first checkpoint.
+  // The folder is made with the first checkpoint; training into one that cannot be made or written does not
+  // begin.
   explicit ModelCheckpoint(const Options& options)
       : options_(options), best_({options.best_of, options.larger_is_better}, "the best checkpoint") {}
 
   std::string name() const override {
     return options_.best_of.empty() ? "model_checkpoint" : "best_checkpoint";
   }
+  // Throws UsageError for a training without validation data, with `best_of`.
   void on_train_begin(Trainer& trainer, const FitOutline& outline) override;
   void on_epoch_end(Trainer& trainer, const EpochRecord& record) override;
   // Throws UsageError when the trainer computes no metric `best_of`.

@@ -7,6 +7,7 @@
 #include "rondo/format/file.h"
 #include "rondo/memory/tracker.h"
 #include "rondo/nn/partition.h"
+#include "rondo/train/callbacks/side_output.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo {
@@ -122,7 +123,8 @@ void PredictionReport::on_train_end(Trainer& trainer, const FitResult&) {
                {"exposed_comm_ms", largest(of_ranks, "exposed_comm_ms")},
                {"peak_bytes", static_cast<std::uint64_t>(largest(of_ranks, "peak_bytes"))}}},
              {"units", std::move(units)}};
-  replace_text_file(run_directory_ / "prediction.json", result_.dump(1) + "\n");
+  const std::filesystem::path file = run_directory_ / "prediction.json";
+  SideOutput(file).write([&] { replace_text_file(file, result_.dump(1) + "\n"); });
 }
 
 }  // namespace rondo

@@ -1,8 +1,8 @@
 #include "rondo/train/callbacks/progress_display.h"
 
 #include <iomanip>
-#include <sstream>
 
+#include "rondo/base/text.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo {
@@ -42,7 +42,7 @@ void ProgressDisplay::on_validation_progress(Trainer&, std::int64_t batches, std
 
 void ProgressDisplay::on_validation_end(Trainer&, const ValidationRecord& record) {
   if (!progress_) return;
-  std::ostringstream line;
+  TextStream line;
   line << "step " << record.step << "  validation" << std::fixed << std::setprecision(4);
   const char* separator = " ";
   for (const auto& [metric, value] : record.values) {

@@ -23,6 +23,8 @@ class ReduceOnPlateau final : public Callback {
   explicit ReduceOnPlateau(const Options& options);
 
   std::string name() const override { return "reduce_on_plateau"; }
+  // Throws UsageError for a training without validation data.
+  void on_train_begin(Trainer&, const FitOutline& outline) override { best_.require_validation(outline); }
   // Throws UsageError when the trainer computes no such metric.
   void on_validation_end(Trainer& trainer, const ValidationRecord& record) override;
   double learning_rate_factor() const override { return product_; }

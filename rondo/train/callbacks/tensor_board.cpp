@@ -19,7 +19,9 @@ double wall_time() {
 void TensorBoard::on_train_begin(Trainer& trainer, const FitOutline& outline) {
   unit_ = outline.unit;
   total_steps_ = outline.total_steps;
-  if (trainer.strategy().context().rank() == 0) writer_.emplace(options_.directory, wall_time());
+  if (trainer.strategy().context().rank() != 0) return;
+  writer_.emplace(options_.directory, wall_time());
+  output_.emplace(writer_->path());
 }
 
 void TensorBoard::on_step_end(Trainer& trainer, const StepRecord& record) {
@@ -27,8 +29,10 @@ void TensorBoard::on_step_end(Trainer& trainer, const StepRecord& record) {
     const auto histograms = histograms_of(trainer);
     const double now = wall_time();
     if (writer_) {
-      for (const auto& [tag, histogram] : histograms)
-        writer_->add_histogram(tag, histogram, record.step, now);
+      output_->write([&] {
+        for (const auto& [tag, histogram] : histograms)
+          writer_->add_histogram(tag, histogram, record.step, now);
+      });
     }
   }
   if (!writer_ || (record.step % options_.every_steps != 0 && record.step != total_steps_)) return;
@@ -38,16 +42,15 @@ void TensorBoard::on_step_end(Trainer& trainer, const StepRecord& record) {
        {str("throughput/", unit_, "_per_s"), record.rate},
        {"time/step_ms", record.times.step_ms},
        {"time/exposed_comm_ms", record.times.exposed_comm_ms}}};
-  writer_->add_scalars(values, record.step, wall_time());
+  output_->write([&] { writer_->add_scalars(values, record.step, wall_time()); });
 }
 
 void TensorBoard::on_validation_end(Trainer&, const ValidationRecord& record) {
   if (!writer_) return;
-  for (const auto& [metric, value] : record.values) add("validation/" + metric, value, record.step);
-}
-
-void TensorBoard::add(const std::string& tag, double value, std::int64_t step) {
-  writer_->add_scalar(tag, value, step, wall_time());
+  output_->write([&] {
+    for (const auto& [metric, value] : record.values)
+      writer_->add_scalar("validation/" + metric, value, record.step, wall_time());
+  });
 }
 
 }  // namespace rondo

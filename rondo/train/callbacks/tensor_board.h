@@ -5,6 +5,7 @@
 
 #include "rondo/format/tensorboard.h"
 #include "rondo/train/callback.h"
+#include "rondo/train/callbacks/side_output.h"
 
 namespace rondo {
 
@@ -32,12 +33,12 @@ class TensorBoard final : public Callback {
   bool is_histogram_due(std::int64_t step) const {
     return options_.histograms_every > 0 && step % options_.histograms_every == 0;
   }
-  void add(const std::string& tag, double value, std::int64_t step);
 
   Options options_;
   std::string unit_;
   std::int64_t total_steps_ = 0;
   std::optional<EventWriter> writer_;  // on rank 0
+  std::optional<SideOutput> output_;   // its file
 };
 
 }  // namespace rondo

@@ -1,5 +1,7 @@
 #include "rondo/train/callbacks/timeline.h"
 
+#include <utility>
+
 #include "rondo/backend/collectives.h"
 #include "rondo/train/clock_reading.h"
 #include "rondo/train/trainer.h"
@@ -8,13 +10,13 @@ namespace rondo {
 
 std::function<void(TraceSpan)> Timeline::sink() {
   return [this](const TraceSpan& event) {
-    if (writer_) writer_->add(event);
+    if (writer_) output_.write([&] { writer_->add(event); });
   };
 }
 
 std::function<void(const TraceCounter&)> Timeline::memory_sink() {
   return [this](const TraceCounter& counter) {
-    if (writer_) writer_->add(counter);
+    if (writer_) output_.write([&] { writer_->add(counter); });
   };
 }
 
@@ -23,12 +25,14 @@ void Timeline::on_train_begin(Trainer& trainer, const FitOutline&) {
 }
 
 void Timeline::on_step_begin(Trainer& trainer, std::int64_t /*step*/) {
+  has_stepped_ = true;
   if (writer_) return;
-  writer_ = std::make_unique<TraceWriter>(run_directory_, trainer.strategy().context().rank());
+  output_.write(
+      [&] { writer_ = std::make_unique<TraceWriter>(run_directory_, trainer.strategy().context().rank()); });
 }
 
 void Timeline::on_train_end(Trainer& trainer, const FitResult&) {
-  if (!writer_) return;
+  if (!std::exchange(has_stepped_, false)) return;
   writer_.reset();
   const Context& context = trainer.strategy().context();
   const ClockReading at_end = read_clock(context);
@@ -42,7 +46,7 @@ void Timeline::on_train_end(Trainer& trainer, const FitResult&) {
     clocks[rank] = {{.own_ns = numbers.at(0), .ahead_ns = numbers.at(1)},
                     {.own_ns = numbers.at(2), .ahead_ns = numbers.at(3)}};
   }
-  merge_traces(run_directory_, clocks);
+  SideOutput(run_directory_ / "trace.json").write([&] { merge_traces(run_directory_, clocks); });
 }
 
 }  // namespace rondo

@@ -6,6 +6,7 @@
 
 #include "rondo/format/trace.h"
 #include "rondo/train/callback.h"
+#include "rondo/train/callbacks/side_output.h"
 
 namespace rondo {
 
@@ -29,6 +30,9 @@ class Timeline final : public Callback {
  private:
   std::filesystem::path run_directory_;
   std::unique_ptr<TraceWriter> writer_;  // from the first step on
+  SideOutput output_{
+      std::filesystem::path()};  // of this rank's part, which is not looked at with every event
+  bool has_stepped_ = false;
   ClockReading clock_at_begin_;
 };
 

@@ -46,6 +46,7 @@ void WeightAverage::on_train_begin(Trainer& trainer, const FitOutline& outline) 
                          trainer.strategy().name(), " servers hold the weights of workers that do not"));
   }
   saving_ = false;
+  if (!options_.directory.empty()) require_writable(trainer.strategy().context(), options_.directory);
   if (knows_average_of(trainer, outline.first_step)) return;
   const Context& context = trainer.strategy().context();
   const std::string saved = broadcast_object(saved_average(context, outline.first_step), context.world());

@@ -53,6 +53,9 @@ if rank == 0:
     work = dist.all_reduce(torch.ones(1), group=group, async_op=True)
     report("timeout", lambda: work.wait(datetime.timedelta(milliseconds=200)))
 dist.barrier()
+if rank > 0:
+    report("late", lambda: dist.all_reduce(torch.ones(1), group=group))
+    report("late again", lambda: dist.all_reduce(torch.ones(1), group=group))
 print("ready", flush=True)
 if rank == size - 1:
     os.kill(os.getpid(), signal.SIGKILL)

@@ -40,7 +40,7 @@ struct Rank {
     }
     sender.emplace(units, groups, order, schedule, announcement, exposed_ns, context.world(),
                    GradientSender::Options{.in_flight = 2, .in_background = true});
-    sender->begin_pass(/*synchronises=*/true);
+    sender->begin_pass(/*synchronises=*/true, /*discards=*/false);
   }
   static UnitEnvironment environment_of(const Context& context) {
     UnitEnvironment environment;

@@ -164,7 +164,7 @@ bool PowerSgdState::take_restored(Memory& memory) const {
 }
 
 CommState PowerSgdState::save() const {
-  std::ostringstream random;
+  TextStream random;
   random << random_;
   const std::string text = random.str();
   CommState state;
@@ -188,7 +188,9 @@ void PowerSgdState::restore(const CommState& state) {
   elements_before_ = numbers[1];
   elements_after_ = numbers[2];
   const at::Tensor text = random->second.contiguous();
-  std::istringstream(std::string(static_cast<const char*>(text.data_ptr()), text.nbytes())) >> random_;
+  std::istringstream generator(std::string(static_cast<const char*>(text.data_ptr()), text.nbytes()));
+  generator.imbue(std::locale::classic());
+  generator >> random_;
   memories_.clear();
   for (const auto& [name, tensor] : state) {
     const std::size_t slash = name.find('/');

@@ -1,0 +1,23 @@
+#include "rondo/backend/engine/engine_reason.h"
+
+#include <algorithm>
+
+#include "rondo/base/printable.h"
+#include "rondo/base/text.h"
+
+namespace rondo {
+
+std::string engine_reason(const std::exception& error) {
+  const std::string text = plain_message(error);
+  std::string line = text.substr(0, text.find('\n'));
+  // Gloo's word for a connection that another thread has closed, with a picture behind it.
+  if (line.find("GLHF!") != std::string::npos) return "the connection was closed";
+  // "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] " and the message becomes the message.
+  if (const std::size_t end = line.find("] "); line.starts_with('[') && line.find(".cc:") < end)
+    line.erase(0, end + 2);
+  std::erase_if(line, [](char c) { return static_cast<unsigned char>(c) >= 0x80; });
+  line = std::string(trim(line));
+  return line.empty() ? "no reason given" : line;
+}
+
+}  // namespace rondo

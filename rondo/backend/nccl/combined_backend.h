@@ -1,0 +1,98 @@
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "rondo/backend/engine/request.h"
+
+namespace rondo {
+
+// Two engines as one: calls with CPU tensors, and those without tensors, go over `control`, calls with
+// tensors of a device over `device`. So an engine that takes the memory of accelerators only serves callers
+// whose counts, objects and barriers are on the CPU. c10d's "cpu:gloo,cuda:nccl" does the same for a
+// ProcessGroup.
+//
+// The tensors of one call are on the CPU or on one device; a UsageError names both otherwise. Errors,
+// deadlines and threads are those of the engine that runs the call.
+class CombinedBackend final : public ExtendedBackend {
+ public:
+  // The physical card behind a device, the same text in every process that uses it.
+  using CardOf = std::function<std::string(c10::Device)>;
+
+  // With `card_of`, every rank must use a card of its own: the first call with a device tensor throws a
+  // UsageError that names two ranks with the same card. Ranks tell each other their cards in request.store,
+  // and wait for each other up to request.timeout.
+  CombinedBackend(const BackendRequest& request, Communicator control, Communicator device,
+                  CardOf card_of = {});
+
+  using Work = c10::intrusive_ptr<c10d::Work>;
+  using Tensors = std::vector<at::Tensor>;
+  using TensorLists = std::vector<std::vector<at::Tensor>>;
+
+  EngineTraits traits() const override;
+  void all_reduce_now(const at::Tensor& tensor, const c10d::ReduceOp& op) override;
+  std::optional<std::uint64_t> publish(const at::Tensor& tensor) override;
+  void* published(int rank, std::uint64_t place) override;
+  std::map<std::string, at::Tensor> memory() override;
+  std::string restore_memory(const std::map<std::string, at::Tensor>& memory) override;
+  void close() override;
+  void shutdown() override { close(); }
+  void abort() override;
+
+  const std::string getBackendName() const override { return "combined"; }
+  void setTimeout(std::chrono::milliseconds timeout) override;
+  c10::intrusive_ptr<Options> getBackendOptions() override;
+  void setSequenceNumberForGroup() override {}
+  std::uint64_t getSequenceNumberForGroup() override;
+  bool supportsTensorAlloc(c10::DeviceIndex index) override;
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+
+  Work broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  Work allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  Work allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  Work reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  Work allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  Work _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
+  Work allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                           const c10d::AllgatherOptions& options) override;
+  Work allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                       const c10d::AllgatherOptions& options) override;
+  Work gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  Work scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override;
+  Work reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                      const c10d::ReduceScatterOptions& options) override;
+  Work _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                            const c10d::ReduceScatterOptions& options) override;
+  Work reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                       const c10d::ReduceScatterOptions& options) override;
+  Work alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
+                     std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions& options) override;
+  Work alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
+  Work send(Tensors& tensors, int destination, int tag) override;
+  Work recv(Tensors& tensors, int source, int tag) override;
+  Work recvAnysource(Tensors& tensors, int tag) override;
+  Work barrier(const c10d::BarrierOptions& options) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_for_all_ranks) override;
+
+ private:
+  // The engine for a call with these tensors, of which `peers` take part; empty: all ranks.
+  c10d::Backend& engine_for(std::initializer_list<const Tensors*> lists, const char* operation,
+                            const std::vector<int>& peers = {});
+  c10d::Backend& engine_for(const TensorLists& lists, const Tensors& tensors, const char* operation);
+  // Throws UsageError where a peer uses the card of this rank.
+  void check_cards(c10::Device device, const std::vector<int>& peers);
+
+  const BackendRequest request_;
+  const Communicator control_;
+  const Communicator device_;
+  const CardOf card_of_;
+  std::mutex mutex_;                // protects what follows
+  std::vector<std::string> cards_;  // by rank; empty: not known yet
+  bool knows_all_cards_ = false;    // every rank has a card of its own
+  std::string shared_card_;         // the refusal of two ranks with one card; empty: none
+};
+
+}  // namespace rondo

@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""Makes build/gpu/rondo-gpu.tar.gz: rondo's programs for machines with a card, their own libraries, and gpu-check.
+
+    scripts/gpu_bundle.py [--build FOLDER] [--no-build]
+
+LIBTORCH names a virtual environment with the torch to build against; else one is made in build/gpu/venv of
+scripts/requirements-gpu.txt. A machine that unpacks the bundle needs a driver, Python and the same torch, and no network:
+
+    tar xzf rondo-gpu.tar.gz && LIBTORCH=/path/of/venv rondo-gpu/gpu-check.sh --json gpu.json
+"""
+import argparse
+import ctypes
+import gzip
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+GPU = ROOT / "build" / "gpu"
+LARGEST = 40_000_000  # bytes of the bundle
+TARGETS = ["quickstart_programs", "rondo-doctor"]
+PROGRAMS = ["rondo", "rondo-train", "rondo-train-worker", "rondo-matmul", "rondo-report", "rondo-doctor"]
+# Loaded by name (rondo/control/zeromq_library.cpp), so no program says that it needs it.
+LOADED_BY_NAME = ["libzmq.so.5"]
+# Of the system that unpacks: glibc's and the compiler's.
+OF_THE_SYSTEM = re.compile(r"(ld-linux.*|lib(c|m|dl|pthread|rt|util|resolv|stdc\+\+|gcc_s))\.so")
+RUN_PATH = b"$ORIGIN/../lib"
+# So every program has a run path, and of the old kind, which holds for what libraries of the bundle need as well.
+LINKING = ["-DCMAKE_BUILD_RPATH=$ORIGIN/../lib", "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags"]
+
+
+def run(*command, **more):
+    return subprocess.run([str(word) for word in command], check=True, **more)
+
+
+def make_venv():
+    """The virtual environment of LIBTORCH, else the bundle's own."""
+    if given := os.environ.get("LIBTORCH"):
+        return pathlib.Path(given)
+    venv, wanted = GPU / "venv", ROOT / "scripts" / "requirements-gpu.txt"
+    stamp = venv / "installed.txt"
+    if not stamp.exists() or stamp.read_text() != wanted.read_text():
+        print(f"installing torch with CUDA into {venv} (4.7 GB)", flush=True)
+        run(sys.executable, "-m", "venv", venv)
+        run(venv / "bin" / "python", "-m", "pip", "install", "--quiet", "-r", wanted)
+        shutil.copyfile(wanted, stamp)
+    return venv
+
+
+def build(folder, venv):
+    run("cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", f"-DLIBTORCH={venv}", "-DRONDO_NCCL=REQUIRED",
+        "-DRONDO_BUILD_PYTHON=OFF", "-DRONDO_BUILD_EXAMPLES=OFF", *LINKING)
+    run("ninja", "-C", folder, *TARGETS)
+
+
+def resolved_libraries(file, torch_libraries):
+    """{name: path} of what the loader finds for a program or library."""
+    out = run("ldd", file, capture_output=True, text=True,
+              env=dict(os.environ, LD_LIBRARY_PATH=str(torch_libraries))).stdout
+    missing = re.findall(r"(\S+) => not found", out)
+    if missing:
+        sys.exit(f"error: {file} needs {', '.join(missing)}, which the loader does not find")
+    return dict(re.findall(r"(\S+) => (/\S+)", out))
+
+
+def path_of_library(name):
+    """Where the loader has found a library that it loaded by its name."""
+    ctypes.CDLL(name)
+    for line in pathlib.Path("/proc/self/maps").read_text().splitlines():
+        path = line.split()[-1]
+        if pathlib.Path(path).name.startswith(name):
+            return path
+    sys.exit(f"error: {name} was loaded, but is in no mapping of this process")
+
+
+def own_libraries(programs, torch_libraries, venv):
+    found = {name: path_of_library(name) for name in LOADED_BY_NAME}
+    for file in [*programs, *found.values()]:
+        found |= resolved_libraries(file, torch_libraries)
+    packages = torch_libraries.parent.parent.resolve()
+    return {name: path for name, path in sorted(found.items())
+            if not OF_THE_SYSTEM.match(name) and not pathlib.Path(path).resolve().is_relative_to(packages)}
+
+
+def copy_stripped(source, target):
+    shutil.copyfile(source, target)
+    target.chmod(0o755)
+    run("strip", "--strip-unneeded", target)
+
+
+def set_run_path(program):
+    """Writes RUN_PATH over the longer one of the build folder."""
+    out = run("readelf", "-d", program, capture_output=True, text=True).stdout
+    found = re.search(r"\(RPATH\).*\[(.+)\]", out)
+    old = found[1].encode() if found else b""
+    content = program.read_bytes()
+    if len(old) < len(RUN_PATH) or content.count(old + b"\0") != 1:
+        sys.exit(f"error: {program} has no run path that can be replaced: {old.decode() or 'none'}")
+    program.write_bytes(content.replace(old + b"\0", RUN_PATH.ljust(len(old), b"\0") + b"\0"))
+
+
+def describe(venv, libraries):
+    def said(*command):
+        return subprocess.run([str(word) for word in command], capture_output=True, text=True, cwd=ROOT).stdout.strip()
+
+    return {"commit": said("git", "rev-parse", "HEAD"), "changed": bool(said("git", "status", "--porcelain", "--untracked-files=no")),
+            "torch": said(venv / "bin" / "python", "-c", "import torch; print(torch.__version__)"), "libraries": list(libraries)}
+
+
+def gather(folder, build_folder, venv):
+    if folder.exists():
+        shutil.rmtree(folder)
+    for part in ("bin", "lib", "check", "peers"):
+        (folder / part).mkdir(parents=True)
+    (torch_libraries,) = venv.glob("lib/python3*/site-packages/torch/lib")
+    programs = [build_folder / "bin" / name for name in PROGRAMS]
+    for program in programs:
+        copy_stripped(program, folder / "bin" / program.name)
+        set_run_path(folder / "bin" / program.name)
+    libraries = own_libraries(programs, torch_libraries, venv)
+    for name, path in libraries.items():
+        copy_stripped(path, folder / "lib" / name)
+    for file in (ROOT / "scripts" / "gpu_check").glob("*.py"):
+        shutil.copy(file, folder / "check")
+    for name in ("gpt.py", "gpu_step.py", "leaving.py"):
+        shutil.copy(ROOT / "bench" / "peers" / name, folder / "peers")
+    shutil.copy(ROOT / "scripts" / "gpu_check" / "gpu-check.sh", folder)
+    shutil.copy(ROOT / "LICENSE", folder)
+    (folder / "bundle.json").write_text(json.dumps(describe(venv, libraries), indent=1) + "\n")
+
+
+def pack(folder, archive):
+    def plain(member):
+        member.uid = member.gid = member.mtime = 0
+        member.uname = member.gname = ""
+        return member
+
+    with gzip.GzipFile(archive, "wb", compresslevel=9, mtime=0) as compressed, tarfile.open(fileobj=compressed, mode="w") as tar:
+        tar.add(folder, folder.name, filter=plain)
+    size = archive.stat().st_size
+    if size > LARGEST:
+        sys.exit(f"error: {archive} has {size:,} bytes, more than the {LARGEST:,} that fit")
+    print(f"{archive}: {size / 1e6:.1f} MB. On a machine with a card:\n"
+          f"  tar xzf {archive.name} && LIBTORCH=/path/of/venv {folder.name}/gpu-check.sh --json gpu.json")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "cuda", help="build folder (default: build/cuda)")
+    parser.add_argument("--no-build", action="store_true", help="take the programs as they are there")
+    arguments = parser.parse_args()
+    GPU.mkdir(parents=True, exist_ok=True)
+    venv = make_venv()
+    if not arguments.no_build:
+        build(arguments.build, venv)
+    gather(GPU / "rondo-gpu", arguments.build, venv)
+    pack(GPU / "rondo-gpu", GPU / "rondo-gpu.tar.gz")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+#include "rondo/backend/context.h"
+
+#include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "rondo/backend/collectives.h"
+#include "rondo/base/error.h"
+#include "tests/backend/ranks.h"
+#include "tests/errors.h"
+
+namespace rondo::context_test {
+namespace {
+
+using testing::expect_facts;
+using testing::message_of;
+
+InitOptions rank_of_two(int rank, const c10::intrusive_ptr<c10d::Store>& store) {
+  return {
+      .backend = "native", .rank = rank, .world_size = 2, .store = store, .timeout = std::chrono::minutes(2)};
+}
+
+TEST(Context, ASecondCallOfInitInAnEpochIsAnErrorAtOnce) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  tests::run_rank_threads(2, [&](int rank) {
+    InitOptions options = rank_of_two(rank, store);
+    const Context context = init(options);
+    const TimePoint begin = Clock::now();
+    expect_facts(message_of<UsageError>([&] { init(options); }), {"init", "twice", "epoch", "0"});
+    EXPECT_LT(Clock::now() - begin, options.timeout / 2);
+    options.epoch = 1;
+    const Context next = init(options);
+    barrier(next.world());
+    barrier(context.world());
+  });
+}
+
+// A rank that nobody joined may be joined again.
+TEST(Context, InitMayBeCalledAgainAfterItFailed) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  InitOptions options = rank_of_two(0, store);
+  options.local_rank = 0;
+  options.host = "a";
+  options.timeout = std::chrono::milliseconds(200);
+  expect_facts(message_of<TimeoutError>([&] { init(options); }), {"1"});
+  EXPECT_EQ(message_of<TimeoutError>([&] { init(options); }).find("twice"), std::string::npos);
+}
+
+// Rank 2 leaves; rank 1, which needs it, ends; rank 0 needs rank 1 in a group without rank 2.
+TEST(Context, AFailureInAnotherGroupIsNamedAsTheCause) {
+  testing::run_ranks(3, "native", [](Context& context) {
+    const Group first = context.new_group({0, 1});
+    const Group second = context.new_group({1, 2});
+    barrier(context.world());
+    at::Tensor tensor = at::ones({1});
+    if (context.rank() == 2) return;
+    if (context.rank() == 1) {
+      expect_facts(message_of<PeerLostError>([&] { all_reduce(tensor, second); }), {"world rank 2"});
+      return;
+    }
+    const std::string message = message_of<PeerLostError>([&] { all_reduce(tensor, first); });
+    EXPECT_LT(message.find("world rank 2"), message.find("consequence")) << message;
+    expect_facts(message, {"consequence"});
+  });
+}
+
+}  // namespace
+}  // namespace rondo::context_test

@@ -1,0 +1,74 @@
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+
+#include "rondo/backend/engine/store_adapter.h"
+#include "rondo/backend/native/native_backend.h"
+#include "rondo/channel/memory_store.h"
+#include "tests/backend/ranks.h"
+
+namespace rondo::native_rendezvous_test {
+namespace {
+
+// A rank's view of a store, which tells `note` of each use before it happens.
+class NotedStore final : public Store {
+ public:
+  using Note = std::function<void(std::string_view key)>;
+  NotedStore(Store& store, Note note) : store_(store), note_(std::move(note)) {}
+
+  void set(std::string_view key, std::string_view value) override { noted(key).set(key, value); }
+  std::string get(std::string_view key, const Wait& wait) override { return noted(key).get(key, wait); }
+  std::optional<std::string> try_get(std::string_view key) override { return noted(key).try_get(key); }
+  long long add(std::string_view key, long long delta) override { return noted(key).add(key, delta); }
+  std::string compare_set(std::string_view key, std::string_view expected,
+                          std::string_view desired) override {
+    return noted(key).compare_set(key, expected, desired);
+  }
+  bool remove(std::string_view key) override { return noted(key).remove(key); }
+  long long size() override { return noted("").size(); }
+
+ private:
+  Store& noted(std::string_view key) {
+    note_(key);
+    return store_;
+  }
+
+  Store& store_;
+  const Note note_;
+};
+
+// As where rank 0 holds the store, and ends after its last call.
+TEST(NativeRendezvous, NobodyNeedsTheStoreOnceTheFirstRankIsThrough) {
+  testing::set_up_mathematics();
+  MemoryStore store;
+  std::promise<void> through;
+  const std::shared_future<void> first_is_through = through.get_future().share();
+  std::atomic<int> late_uses{0};
+  const auto note = [&](std::string_view key) {
+    // The last that a rank asks of it. Rank 0 has answered already, and would be through by then.
+    const auto patience = std::chrono::milliseconds(key.starts_with("algorithms/") ? 200 : 0);
+    if (first_is_through.wait_for(patience) == std::future_status::ready) ++late_uses;
+  };
+  tests::run_rank_threads(2, [&](int rank) {
+    at::set_num_threads(1);
+    const auto view = rank == 0 ? std::make_shared<NotedStore>(store, [](std::string_view) {})
+                                : std::make_shared<NotedStore>(store, note);
+    BackendRequest request;
+    request.group_name = "noted";
+    request.rank = rank;
+    request.size = 2;
+    request.store = c10::make_intrusive<StoreForC10d>(view);
+    const auto backend = make_native_backend(request);
+    if (rank == 0) through.set_value();
+    std::vector<at::Tensor> tensors{at::ones({10})};
+    backend->allreduce(tensors)->wait();
+    EXPECT_TRUE(tensors.front().eq(2).all().item<bool>());
+    backend->monitoredBarrier({}, true);
+  });
+  EXPECT_EQ(late_uses.load(), 0);
+}
+
+}  // namespace
+}  // namespace rondo::native_rendezvous_test
