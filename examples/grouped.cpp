@@ -20,7 +20,7 @@ int main() {
   rondo::Trainer trainer(*strategy, small_task::model);
   trainer.compile(small_task::optimizer);
   const auto data = small_task::data();
-  trainer.fit(data, {.epochs = 6, .batch_size = 8});  // 8 a rank
+  trainer.fit(data, {.epochs = 6, .batch_size = 8});                           // 8 a rank
   const bool is_chief = strategy->input_shard().index < context.world_size();  // the first group
   if (!is_chief) return 0;
   strategy->wait_for_others();

@@ -22,7 +22,7 @@ int main() {
   trainer.compile(small_task::optimizer);
   const auto data = small_task::data();
   trainer.fit(data, {.epochs = 6, .batch_size = 16});  // 16 a worker
-  if (strategy->input_shard().index != 0) return 0;  // not the chief
+  if (strategy->input_shard().index != 0) return 0;    // not the chief
   strategy->wait_for_others();
   std::cout << "evaluated loss " << trainer.evaluate(*data).at("loss") << "\n";
   return 0;

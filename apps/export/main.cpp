@@ -135,7 +135,8 @@ int main(int argc, char** argv) {
   CLI::App app("Writes a trained model for others.", "rondo export");
   app.footer(
       "Examples:\n"
-      "  rondo export runs/digits -o model.pt                              # torch.jit.load('model.pt')(x) in "
+      "  rondo export runs/digits -o model.pt                              # torch.jit.load('model.pt')(x) "
+      "in "
       "Python\n"
       "  rondo export runs/digits -o weights.safetensors --format safetensors\n"
       "  rondo export runs/gpt -o folder --format huggingface              "

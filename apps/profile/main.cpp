@@ -95,7 +95,9 @@ void profile(const Flags& flags, const rondo::Context& context) {
   options.layers.passes = flags.passes;
   options.link.messages = true;
   if (context.rank() == 0)
-    options.on_stage = [](const std::string& stage) { std::fprintf(stderr, "profile: measuring %s\n", stage.c_str()); };
+    options.on_stage = [](const std::string& stage) {
+      std::fprintf(stderr, "profile: measuring %s\n", stage.c_str());
+    };
   const rondo::cost::Profile result = rondo::profile_job(context, std::move(model), batch, options, made_for);
   rondo::run_agreed(context, [&] {
     if (context.rank() != 0) return;

@@ -17,7 +17,7 @@ void load_init_weights(const std::string& folder, const Model& model, const Pret
   const std::optional<std::filesystem::path> file = weights_in_folder(folder);
   if (!file) {
     throw DataError(str("--init ", folder,
-                        " has neither model.safetensors nor model.safetensors.index.json; in Python: "
+                        " has no model.safetensors and no model.safetensors.index.json; in Python: "
                         "model.save_pretrained(FOLDER, safe_serialization=True)"));
   }
   const PretrainedReport report = load_pretrained(*file, named_tensors(*model.module), names);

@@ -157,8 +157,8 @@ CheckpointFiles::CheckpointFiles(fs::path checkpoint)
     try {
       mapped_.emplace(record.name,
                       std::make_shared<const MappedFile>(path_ / record.name, MappedFile::ReadAhead::none));
-    } catch (const DataError&) {
-      // compare() names it.
+    } catch (const DataError& e) {
+      unreadable_.emplace(record.name, e.what());
     }
   }
 }
@@ -177,12 +177,7 @@ std::vector<Damage> CheckpointFiles::compare() const {
     const FileRecord& record = manifest_.files[number];
     const auto found = mapped_.find(record.name);
     if (found == mapped_.end()) {
-      try {
-        const MappedFile again(path_ / record.name);  // says why not
-        whole.insert({number, {record.name, "", "was not there a moment ago"}});
-      } catch (const DataError& e) {
-        whole.insert({number, {record.name, "", e.what()}});
-      }
+      whole.insert({number, {record.name, "", unreadable_.at(record.name)}});
     } else if (const std::size_t bytes = found->second->bytes().size(); bytes != record.bytes) {
       whole.insert(
           {number, {record.name, "", str("has ", bytes, " bytes, the manifest says ", record.bytes)}});

@@ -31,6 +31,7 @@ class CheckpointFiles {
   std::filesystem::path path_;
   Manifest manifest_;
   std::map<std::string, std::shared_ptr<const MappedFile>> mapped_;
+  std::map<std::string, std::string> unreadable_;  // why a file could not be mapped
 };
 
 }  // namespace rondo

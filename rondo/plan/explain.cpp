@@ -59,7 +59,7 @@ std::string reason(const cost::StepModel& model, const PlanResult& answer, int u
     const double lost = nearest - answer.result.step_s;
     text += str(text.empty() ? "" : "; ", describe(slower->choice),
                 lost > kNoticeable_s ? str(" fits and costs ", milliseconds_text(lost), " more")
-                            : std::string(" would do as well"));
+                                     : std::string(" would do as well"));
   }
   return text.empty() ? "no other choice fits" : text;
 }

@@ -66,8 +66,8 @@ void save_loop(const std::filesystem::path& root, const Loop& loop, ShardedState
   save_together(context, root, step, std::move(contents), keep);
 }
 
-// The tensors of a loop under DistributedDataParallel: those of a checkpoint, and parameters that this rank has
-// for itself.
+// The tensors of a loop under DistributedDataParallel: those of a checkpoint, and parameters that this rank
+// has for itself.
 struct DdpTensors {
   NamedTensors saved;
   std::vector<at::Tensor> own = {};
@@ -149,8 +149,7 @@ void save(const std::filesystem::path& root, const DdpTraining& training, std::i
   const OptimizerSnapshot optimizer =
       snapshot_optimizer(kOptimizerName, training.optimizer, with_own_parameters(tensors.saved, tensors.own));
   contents.optimizers[kOptimizerName] = optimizer.description;
-  for (const NamedTensor& tensor : optimizer.tensors)
-    contents.optimizer_tensors.push_back(source_of(tensor));
+  for (const NamedTensor& tensor : optimizer.tensors) contents.optimizer_tensors.push_back(source_of(tensor));
   contents.random_states = gather(random_state(device_of_model(training.model)), context.world(), 0);
   contents.communication_states = gather_states(training.ddp.communication_state(), context.world());
   contents.values = {{"step", step}, {"values", values}, {"world_size", context.world_size()}};

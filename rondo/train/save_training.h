@@ -16,8 +16,8 @@
 //   rondo::save("checkpoints", {context, *model, *prepared, optimizer}, step);
 //   const std::int64_t step = rondo::load("checkpoints", {context, *model, *prepared, optimizer}).step;
 //
-// with DistributedDataParallel in place of `*prepared` where the loop has one, and of train_step(), which every
-// strategy has:
+// with DistributedDataParallel in place of `*prepared` where the loop has one, and of train_step(), which
+// every strategy has:
 //
 //   rondo::save("checkpoints", context, *training, step);
 //   const std::int64_t step = rondo::load("checkpoints", context, *training).step;
@@ -33,9 +33,9 @@ struct OwnTraining {
 
 // A loop under DistributedDataParallel. Refers to the loop's own objects.
 struct DdpTraining {
-  const Context& context;
-  const torch::nn::Module& model;  // the model that `ddp` was made of
-  DistributedDataParallel& ddp;
+  const Context& context;              // whose ranks train
+  const torch::nn::Module& model;      // the model that `ddp` was made of
+  DistributedDataParallel& ddp;        // made of `model`
   torch::optim::Optimizer& optimizer;  // over the model's parameters
 };
 

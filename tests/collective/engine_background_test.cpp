@@ -17,6 +17,7 @@
 #include <fstream>
 #include <functional>
 #include <future>
+#include <latch>
 #include <mutex>
 #include <numeric>
 #include <thread>
@@ -239,6 +240,7 @@ TEST(BackgroundEnds, AtItsDeadlineNamingWhoIsMissing) {
 
 TEST(BackgroundEnds, WhenAbortedHereAndThere) {
   MemoryStore store;
+  std::latch receiving(1);  // a rank that comes after the abort cannot start anything
   tests::run_rank_threads(2, [&](int rank) {
     Engine engine(store, member(rank, 2), nullptr);
     engine.wait(engine.start({}), kNoLimit);  // both are there
@@ -246,12 +248,14 @@ TEST(BackgroundEnds, WhenAbortedHereAndThere) {
     if (rank == 0) {
       for (const OperationKind kind : {OperationKind::all_reduce, OperationKind::barrier})
         held.push_back(start(engine, kind, 1000));
+      receiving.wait();
       engine.abort("enough");
     } else {
       // Another operation than rank 0's: never completes.
       std::byte byte{};
       auto owner = std::make_shared<Held>(0, 0);
       engine.start_receive({.peer = 0, .data = &byte, .bytes = 1, .owner = owner});
+      receiving.count_down();
       held.push_back(owner);
     }
     for (const auto& one : held) {

@@ -10,9 +10,9 @@ NOT_NIGHTLY = {"benchmarks.py", "emulated_jobs.py", "line_chart.py", "plot_colle
 # Of bench/peers: one rank of a benchmark that is given --peers, or what those share.
 STARTED_BY = {"checkpoint.py": "bench checkpoint", "first_step.py": "bench startup", "loader.py": "bench loader",
               "pipeline.py": "bench pipeline", "step.py": "bench step"}
-OF_PEERS = {"leaving.py", "peer_ratio.py"}
-# Needs TensorFlow, which its environment is made for by hand.
-BY_HAND = {"tensorflow_strategies.py"}
+OF_PEERS = {"gpt.py", "leaving.py", "peer_ratio.py"}
+# Needs TensorFlow, which its environment is made for by hand, and a card (make gpu-check).
+BY_HAND = {"tensorflow_strategies.py", "gpu_step.py"}
 
 
 @pytest.fixture

@@ -45,16 +45,18 @@ def has_begun(pid):
 
 
 def becomes(name):
-    return lambda pid: program(pid) == name[:15]
+    """As has_worker(), of the process itself."""
+    return lambda pid: program(pid) in [name[:15], "rondo-train-worker"[:15]]
 
 
 def has_worker(name):
-    """A rank's process has just become a program."""
+    """A rank's process is this program or, where a look came too late for it, the one that follows."""
+    programs = [name[:15], "rondo-train-worker"[:15]]
 
     def look(pid):
         for each in below(pid):
             try:
-                if program(each) == name[:15]:
+                if program(each) in programs:
                     return True
             except OSError:
                 pass

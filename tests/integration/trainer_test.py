@@ -53,7 +53,7 @@ def test_metrics_are_the_same_on_any_number_of_processes(train):
     assert figures[0] == figures[1] == figures[2]
 
 
-def test_a_callback_that_fails_on_one_process_ends_all_with_its_message(train, tmp_path):
+def test_a_log_that_one_process_cannot_write_is_named_once_and_training_goes_on(train, tmp_path):
     limit = 32 << 20
     with (tmp_path / "log.csv").open("wb") as full:  # no byte more can be appended
         full.seek(limit - 1)
@@ -65,10 +65,10 @@ def test_a_callback_that_fails_on_one_process_ends_all_with_its_message(train, t
 
     # Nobody waits for the deadline, which the test has no time for.
     process = train("--epochs", 50, "--csv-log", tmp_path / "log.csv", "--timeout", "1000s", processes=3, preexec_fn=limit_files)
-    assert process.returncode == 1, process.stdout + process.stderr
-    assert process.stderr.count("csv_log") == 1 and "log.csv" in process.stderr, process.stderr
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert process.stderr.count("log.csv: File too large; training goes on") == 1, process.stderr
     steps = [json.loads(line)["step"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert steps and max(steps) < 40, "it failed at the end of the first epoch"
+    assert steps and max(steps) >= 40, "it went on behind the first epoch"
 
 
 def test_virtual_epochs_logs_and_best_checkpoints(train, tmp_path):

@@ -210,7 +210,7 @@ def _trained_cases():
         *[resume("mlp", f"{step}/{name}", checkpoint) for name in ("manifest.json", "state.json", "optimizer.safetensors")],
         *[resume(run, f"{step}/{name}", "checkpoint/tensor_file", sealed=True)
           for run, name in (("codec", "communication.safetensors"), ("parts", "model-00001-of-00002.safetensors"))],
-        resume("mlp", "config.json", "apps/train/train_command_line", ("--", "mlp")),
+        resume("mlp", "config.json", "apps/train/train_command_line apps/train/run_folder", ("--", "mlp")),
         resume("mlp", "data.json", "apps/train/trained_run"),
         resume("mlp", "run.json", "format/run_file"),
         resume("mlp", "metrics.jsonl", "format/metrics", ("metrics",)),
@@ -232,7 +232,7 @@ def _trained_cases():
           for words in (["reshard", "parts", "out", "--parts", "3"], ["merge", "parts", "out"])
           for name in ("manifest.json", "model-00002-of-00002.safetensors", "optimizer-00001-of-00002.safetensors")],
         *[case(f"gpt_folder/{name}", [*trains, *GPT[:2], "--data", "text.txt", "--tokenizer", "tokenizer.json", "--init", "gpt_folder"],
-               "models/gpt_setup", names=("gpt_folder", "--init")) for name in ("config.json", "model.safetensors")],
+               "models/gpt_setup checkpoint/indexed_weights", names=("gpt_folder", "--init")) for name in ("config.json", "model.safetensors")],
         *[case(f"bert_folder/{name}", [*trains, *BERT, "--data", "reviews.tsv", "--init", "bert_folder"], "models/bert_setup",
                names=("bert_folder", "--init", "vocab")) for name in ("config.json", "model.safetensors", "vocab.txt",
                                                                       "tokenizer_config.json")],
@@ -346,9 +346,9 @@ OTHER_READERS = {
                      "apps/bench/memory_tracking/memory_tracking_command", "apps/bench/pipeline/contestant", "apps/bench/pipeline/worker",
                      "apps/bench/plan/worker", "apps/bench/startup/startup_command", "apps/bench/step/contest", "apps/bench/step/worker",
                      "apps/bench/strategies/strategies_command", "apps/matmul/main", "apps/train/launch",
-                     "backend/hierarchical/failure_record", "backend/membership", "backend/native/planned_collectives", "launch/spawn",
+                     "backend/engine/failure_record", "backend/membership", "backend/native/planned_collectives", "launch/spawn",
                      "train/parts_saver", "train/trainer"), _TOLD),
-    **dict.fromkeys(("apps/doctor/machine_checks", "channel/memory_room", "launch/cpu_binding", "launch/port"), _SYSTEM),
+    **dict.fromkeys(("apps/doctor/machine_checks", "channel/memory_room", "launch/cpu_binding", "launch/cpu_quota", "launch/port"), _SYSTEM),
     **dict.fromkeys(("base/json_strict", "base/regular_file"), _TOOLS),
 }
 

@@ -12,6 +12,7 @@
 #include "rondo/backend/memory/registered_memory.h"
 #include "rondo/backend/native/call_arguments.h"
 #include "rondo/backend/native/coalesced_work.h"
+#include "rondo/backend/native/native_call.h"
 #include "rondo/backend/native/native_options.h"
 #include "rondo/backend/native/native_work.h"
 #include "rondo/backend/native/sparse_all_reduce.h"
@@ -24,131 +25,6 @@ namespace {
 
 using c10d::OpType;
 using shared_memory::Engine;
-
-// Starts an operation. What goes wrong with the operation in the first step already is the Work's to tell.
-template <class Function>
-void in_operation(const NativeOperation& operation, Function start) {
-  try {
-    start();
-  } catch (const std::exception&) {
-    if (!operation.over()) throw;
-  }
-}
-
-// One request with the tensors it touches.
-class Call {
- public:
-  Call(const Engine& engine, OperationKind kind, OpType type) : type_(type), alone_(engine.size() == 1) {
-    request_.kind = kind;
-  }
-
-  CollectiveRequest& request() { return request_; }
-
-  // Sets the element type and count from one piece.
-  void set_piece(const at::Tensor& piece, bool reduces) {
-    const ElementType element = element_type(piece.scalar_type(), name(request_.kind), reduces);
-    request_.type = element.type;
-    request_.elements = static_cast<std::uint64_t>(piece.numel()) * element.per_element;
-  }
-
-  Pieces input(const at::Tensor& tensor) { return whole(tensor, true, false); }
-  Pieces output(const at::Tensor& tensor) { return whole(tensor, false, true); }
-  Pieces in_place(const at::Tensor& tensor) { return whole(tensor, true, true); }
-  // A contiguous tensor of this backend's own, whether the operation reads or writes it.
-  Pieces own(const at::Tensor& tensor) {
-    memory_.alive.push_back(tensor);
-    return {static_cast<std::byte*>(tensor.data_ptr()), request_.bytes(), {}};
-  }
-  Pieces inputs(const std::vector<at::Tensor>& tensors) { return list(tensors, true, false); }
-  Pieces outputs(const std::vector<at::Tensor>& tensors) { return list(tensors, false, true); }
-
-  // What the first tensor, which the operation writes, holds at the end goes to `copy`, too.
-  void also_to(const at::Tensor& copy) {
-    copy_to(memory_.alive.empty() ? memory_.results.front() : memory_.alive.back(), copy);
-  }
-  void copy_to(const at::Tensor& from, const at::Tensor& copy) {
-    memory_.copied_back.push_back({from, copy.detach()});
-    memory_.results.push_back(copy);
-  }
-  // The future gives the results as so many lists of equal length.
-  void results_in_lists(std::size_t lists) { memory_.result_lists = lists; }
-
-  // Throws UsageError where the tensors overlap. `planned` may be null; a plan is run to its end where the
-  // caller waits anyway.
-  NativeBackend::Work start(const std::shared_ptr<Engine>& engine, Duration timeout,
-                            const std::shared_ptr<PlannedCollectives>& planned = nullptr,
-                            bool caller_waits = false) {
-    check_overlaps({inputs_, memory_.results, engine->rank(), engine->size()}, name(request_.kind));
-    if (on_device_) copy_on_device();
-    NativeWork::Pending pending;
-    pending.operation = std::make_shared<NativeOperation>(std::move(memory_));
-    pending.timeout = timeout;
-    const Deadline deadline = Deadline::after(timeout);
-    std::optional<std::uint64_t> number;
-    if (planned != nullptr) number = planned->start(request_, pending.operation, deadline, caller_waits);
-    if (number) {
-      pending.plans = planned;
-      pending.planned = *number;
-      if (caller_waits) planned->wait(*number, Deadline::never());
-    } else {
-      in_operation(*pending.operation, [&] {
-        pending.sequence = engine->start(std::move(request_), pending.operation, deadline);
-      });
-    }
-    return c10::make_intrusive<NativeWork>(engine, type_, std::move(pending));
-  }
-
- private:
-  std::byte* add(const at::Tensor& tensor, bool reads, bool writes) {
-    if (inputs_.empty() && memory_.results.empty())
-      on_device_ = alone_ && tensor.defined() && tensor.layout() == at::kStrided && !tensor.is_cpu();
-    if (on_device_) {
-      (writes ? memory_.results : inputs_).push_back(tensor);
-      return nullptr;
-    }
-    const DenseTensor plain = dense(tensor, name(request_.kind), reads);
-    (writes ? memory_.results : inputs_).push_back(tensor);
-    // Results stay alive by themselves. What a small operation costs is counting references and allocating.
-    if (!writes || plain.copy_of.defined()) memory_.alive.push_back(plain.data);
-    if (writes && plain.copy_of.defined()) memory_.copied_back.push_back(plain);
-    return plain.bytes();
-  }
-  // One tensor; where it holds several pieces they lie side by side.
-  Pieces whole(const at::Tensor& tensor, bool reads, bool writes) {
-    return {add(tensor, reads, writes), request_.bytes(), {}};
-  }
-  Pieces list(const std::vector<at::Tensor>& tensors, bool reads, bool writes) {
-    Pieces pieces;
-    for (const at::Tensor& tensor : tensors) pieces.list.push_back(add(tensor, reads, writes));
-    return pieces;
-  }
-
-  // What every operation of one rank gives: each output holds its input, one in place what it held. What
-  // remains of the operation moves nothing.
-  void copy_on_device() {
-    const char* const operation = name(request_.kind);
-    for (std::size_t i = 0; i < std::min(inputs_.size(), memory_.results.size()); ++i) {
-      const at::Tensor from = inputs_[i].detach(), to = memory_.results[i].detach();
-      if (from.numel() != to.numel() || from.scalar_type() != to.scalar_type()) {
-        throw UsageError(str(operation, ": the only rank sends ", from.numel(), " elements of ",
-                             c10::toString(from.scalar_type()), " to itself, and expects ", to.numel(),
-                             " of ", c10::toString(to.scalar_type())));
-      }
-      const bool same =
-          from.is_contiguous() && to.is_contiguous() && from.const_data_ptr() == to.const_data_ptr();
-      if (!same) to.copy_(from.reshape(to.sizes()));
-    }
-    request_ = {};
-    request_.kind = OperationKind::barrier;
-  }
-
-  OpType type_;
-  bool alone_;              // the group has one rank
-  bool on_device_ = false;  // alone, with tensors of a device, which stay there
-  CollectiveRequest request_;
-  std::vector<at::Tensor> inputs_;
-  NativeOperation::Memory memory_;
-};
 
 shared_memory::Message message(const DenseTensor& tensor, int peer, int tag,
                                std::shared_ptr<NativeOperation> operation, const char* what) {
@@ -264,7 +140,7 @@ NativeBackend::Work NativeBackend::started(Work work) {
 }
 
 NativeBackend::Work NativeBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  Call call(*engine_, OperationKind::broadcast, OpType::BROADCAST);
+  NativeCall call(*engine_, OperationKind::broadcast, OpType::BROADCAST);
   check_broadcast(tensors, options, getSize());
   const auto from = static_cast<std::size_t>(options.rootTensor);
   call.set_piece(tensors[from], false);
@@ -303,7 +179,7 @@ void NativeBackend::all_reduce_now(const at::Tensor& tensor, const c10d::ReduceO
 NativeBackend::Work NativeBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   check_all_reduce(tensors, options.reduceOp);
   if (tensors.front().layout() != at::kStrided) return sparse_allreduce(tensors, options);
-  Call call(*engine_, OperationKind::all_reduce, OpType::ALLREDUCE);
+  NativeCall call(*engine_, OperationKind::all_reduce, OpType::ALLREDUCE);
   const at::Tensor& first = tensors.front();
   call.set_piece(first, true);
   call.request().reduction = reduction_of(options.reduceOp, first.scalar_type());
@@ -333,9 +209,9 @@ NativeBackend::Work NativeBackend::allreduce_coalesced(Tensors& tensors,
                                                        const c10d::AllreduceCoalescedOptions& options) {
   check_all_reduce_coalesced(tensors);
   const bool copied = overlap_each_other(tensors);
-  std::vector<Call> calls;
+  std::vector<NativeCall> calls;
   for (const at::Tensor& tensor : tensors) {
-    Call& call = calls.emplace_back(*engine_, OperationKind::all_reduce, OpType::ALLREDUCE);
+    NativeCall& call = calls.emplace_back(*engine_, OperationKind::all_reduce, OpType::ALLREDUCE);
     call.set_piece(tensor, true);
     call.request().reduction = reduction_of(options.reduceOp, tensor.scalar_type());
     if (copied) {
@@ -347,13 +223,13 @@ NativeBackend::Work NativeBackend::allreduce_coalesced(Tensors& tensors,
     }
   }
   CoalescedWork::Parts parts;
-  for (Call& call : calls)
+  for (NativeCall& call : calls)
     parts.push_back(started(call.start(engine_, timeout(options.timeout), planned_, !options.asyncOp)));
   return coalesce(getRank(), OpType::ALLREDUCE_COALESCED, std::move(parts));
 }
 
 NativeBackend::Work NativeBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-  Call call(*engine_, OperationKind::reduce, OpType::REDUCE);
+  NativeCall call(*engine_, OperationKind::reduce, OpType::REDUCE);
   check_reduce(tensors, options, getSize());
   const at::Tensor& tensor = tensors.front();
   call.set_piece(tensor, true);
@@ -373,7 +249,7 @@ NativeBackend::Work NativeBackend::all_gather_unequal(const Tensors& pieces, con
   CoalescedWork::Parts parts;
   for (int root = 0; root < getSize(); ++root) {
     const at::Tensor& piece = pieces[static_cast<std::size_t>(root)];
-    Call call(*engine_, OperationKind::broadcast, OpType::ALLGATHER);
+    NativeCall call(*engine_, OperationKind::broadcast, OpType::ALLGATHER);
     call.set_piece(piece, false);
     call.request().root = root;
     call.request().input = call.request().output = call.in_place(piece);
@@ -388,7 +264,7 @@ NativeBackend::Work NativeBackend::allgather(TensorLists& outputs, Tensors& inpu
   if (outputs.size() == 1 && inputs.size() == 1 && differ_in_size(outputs.front()))
     return all_gather_unequal(outputs.front(), inputs.front(), options);
   check_all_gather(outputs, inputs, getSize());
-  Call call(*engine_, OperationKind::all_gather, OpType::ALLGATHER);
+  NativeCall call(*engine_, OperationKind::all_gather, OpType::ALLGATHER);
   const at::Tensor& tensor = inputs.front();
   if (inputs.size() == 1) {
     call.set_piece(tensor, false);
@@ -415,7 +291,7 @@ NativeBackend::Work NativeBackend::allgather(TensorLists& outputs, Tensors& inpu
 NativeBackend::Work NativeBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                    const c10d::AllgatherOptions& options) {
   check_divides(output, input, getSize(), "all_gather_into_tensor");
-  Call call(*engine_, OperationKind::all_gather, OpType::_ALLGATHER_BASE);
+  NativeCall call(*engine_, OperationKind::all_gather, OpType::_ALLGATHER_BASE);
   call.set_piece(input, false);
   call.request().input = call.input(input);
   call.request().output = call.output(output);
@@ -451,7 +327,7 @@ NativeBackend::Work NativeBackend::allgather_coalesced(TensorLists& outputs, Ten
 NativeBackend::Work NativeBackend::gather(TensorLists& outputs, Tensors& inputs,
                                           const c10d::GatherOptions& options) {
   check_gather(outputs, inputs, options, getRank(), getSize());
-  Call call(*engine_, OperationKind::gather, OpType::GATHER);
+  NativeCall call(*engine_, OperationKind::gather, OpType::GATHER);
   const at::Tensor& tensor = inputs.front();
   call.set_piece(tensor, false);
   call.request().root = static_cast<int>(options.rootRank);
@@ -465,7 +341,7 @@ NativeBackend::Work NativeBackend::gather(TensorLists& outputs, Tensors& inputs,
 NativeBackend::Work NativeBackend::scatter(Tensors& outputs, TensorLists& inputs,
                                            const c10d::ScatterOptions& options) {
   check_scatter(outputs, inputs, options, getRank(), getSize());
-  Call call(*engine_, OperationKind::scatter, OpType::SCATTER);
+  NativeCall call(*engine_, OperationKind::scatter, OpType::SCATTER);
   const at::Tensor& tensor = outputs.front();
   call.set_piece(tensor, false);
   call.request().root = static_cast<int>(options.rootRank);
@@ -484,7 +360,7 @@ NativeBackend::Work NativeBackend::reduce_scatter_unequal(const at::Tensor& outp
   CoalescedWork::Parts parts;
   for (int root = 0; root < getSize(); ++root) {
     const at::Tensor& piece = pieces[static_cast<std::size_t>(root)];
-    Call call(*engine_, OperationKind::reduce, OpType::REDUCE_SCATTER);
+    NativeCall call(*engine_, OperationKind::reduce, OpType::REDUCE_SCATTER);
     call.set_piece(piece, true);
     call.request().root = root;
     call.request().reduction = reduction_of(options.reduceOp, piece.scalar_type());
@@ -499,7 +375,7 @@ NativeBackend::Work NativeBackend::reduce_scatter(Tensors& outputs, TensorLists&
                                                   const c10d::ReduceScatterOptions& options) {
   if (outputs.size() == 1 && inputs.size() == 1 && differ_in_size(inputs.front()))
     return reduce_scatter_unequal(outputs.front(), inputs.front(), options);
-  Call call(*engine_, OperationKind::reduce_scatter, OpType::REDUCE_SCATTER);
+  NativeCall call(*engine_, OperationKind::reduce_scatter, OpType::REDUCE_SCATTER);
   const at::Tensor& tensor = only(outputs, "reduce_scatter");
   call.set_piece(tensor, true);
   call.request().reduction = reduction_of(options.reduceOp, tensor.scalar_type());
@@ -511,7 +387,7 @@ NativeBackend::Work NativeBackend::reduce_scatter(Tensors& outputs, TensorLists&
 NativeBackend::Work NativeBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                         const c10d::ReduceScatterOptions& options) {
   check_divides(input, output, getSize(), "reduce_scatter_tensor");
-  Call call(*engine_, OperationKind::reduce_scatter, OpType::_REDUCE_SCATTER_BASE);
+  NativeCall call(*engine_, OperationKind::reduce_scatter, OpType::_REDUCE_SCATTER_BASE);
   call.set_piece(output, true);
   call.request().reduction = reduction_of(options.reduceOp, output.scalar_type());
   call.request().input = call.input(input);
@@ -535,7 +411,7 @@ NativeBackend::Work NativeBackend::reduce_scatter_tensor_coalesced(
 NativeBackend::Work NativeBackend::exchange(const Tensors& outputs, const Tensors& inputs,
                                             std::chrono::milliseconds of_call) {
   check_one_each(outputs, inputs, getSize(), "all_to_all");
-  Call call(*engine_, OperationKind::all_to_all, OpType::ALLTOALL);
+  NativeCall call(*engine_, OperationKind::all_to_all, OpType::ALLTOALL);
   CollectiveRequest& request = call.request();
   request.type = DType::uint8;
   request.input = call.inputs(inputs);
@@ -595,7 +471,7 @@ NativeBackend::Work NativeBackend::recvAnysource(Tensors& tensors, int tag) {
 
 NativeBackend::Work NativeBackend::barrier(const c10d::BarrierOptions& options) {
   return started(
-      Call(*engine_, OperationKind::barrier, OpType::BARRIER).start(engine_, timeout(options.timeout)));
+      NativeCall(*engine_, OperationKind::barrier, OpType::BARRIER).start(engine_, timeout(options.timeout)));
 }
 
 void NativeBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool name_all_missing) {

@@ -13,6 +13,7 @@
 namespace rondo {
 namespace {
 
+constexpr std::uint64_t kFirst = 8;           // pass that is checked; then each power of two
 constexpr std::uint64_t kPeriod = 64;         // passes between two checks, after the first ones
 constexpr std::size_t kElements = 16;         // that are compared
 constexpr double kRelativeDifference = 1e-3;  // far above what rounding adds up to
@@ -32,7 +33,7 @@ DriftCheck::DriftCheck(std::vector<ModelTensor> parameters, Group group)
 
 void DriftCheck::after_pass() {
   ++passes_;
-  const bool is_early = passes_ > 1 && passes_ < kPeriod && std::has_single_bit(passes_);
+  const bool is_early = passes_ >= kFirst && passes_ < kPeriod && std::has_single_bit(passes_);
   if (!parameters_.empty() && (is_early || passes_ % kPeriod == 0)) compare();
 }
 

@@ -72,7 +72,10 @@ PipelineModel::PipelineModel(std::shared_ptr<torch::nn::Module> module, Context 
     }
     const at::NoGradGuard no_grad;
     if (!parameter.own) {
-      parameter.model.set_data(at::empty({0}, parameter.model.options()));
+      // Of as many dimensions as the parameter, as an empty shard (Shard::local_sizes()).
+      std::vector<std::int64_t> nothing(std::max<std::size_t>(1, parameter.model.dim()), 1);
+      nothing.front() = 0;
+      parameter.model.set_data(at::empty(nothing, parameter.model.options()));
     } else if (!parameter.model.is_contiguous()) {
       parameter.model.set_data(parameter.model.contiguous());
     }
@@ -121,7 +124,7 @@ void PipelineModel::finish_backward() {
   for (Parameter& parameter : parameters_) {
     if (!parameter.trained.requires_grad()) continue;
     at::Tensor gradient = parameter.own ? std::exchange(parameter.model.mutable_grad(), {})
-                                        : at::zeros({0}, parameter.trained.options());
+                                        : at::zeros_like(parameter.trained.detach());
     if (parameter.shared.member()) {
       if (!gradient.defined()) gradient = at::zeros_like(parameter.model);
       gradient = gradient.contiguous();

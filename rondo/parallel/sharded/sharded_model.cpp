@@ -87,6 +87,8 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const Plan
       watched_.add(*state, unit, casts);
     }
   }
+  // Parameters that ranks of a host share may be read at once: every rank has written its shards now.
+  if (shares_memory()) barrier(context_.world());
 }
 
 void ShardedModel::begin_step(const LocalBatch& given) {
