@@ -65,7 +65,7 @@ GradientReducer::GradientReducer(std::vector<ModelTensor> dense, std::vector<Mod
       used_(parameters_.size()),
       unused_here_(parameters_.size()),
       unused_anywhere_(parameters_.size()),
-      drift_(parameters_, group_),
+      drift_(std::make_shared<DriftCheck>(parameters_, group_)),
       path_(parameters_, *announcement_,
             {.arrived = [this](std::size_t parameter) { arrived(parameter); },
              .send =
@@ -73,6 +73,7 @@ GradientReducer::GradientReducer(std::vector<ModelTensor> dense, std::vector<Mod
                    weight();  // what ranks announce goes first, on all of them
                    exchange_->send(bucket, path_.ready_ns(bucket));
                  }}) {
+  announcement_->carry(drift_);
   for (const ModelTensor& parameter : parameters_)
     expected_.emplace_back(parameter.tensor.scalar_type(), parameter.tensor.numel());
   expect_reverse_order();
@@ -261,7 +262,7 @@ void GradientReducer::end_pass(bool had_backward) {
       verify_same_values(joined(parameters_, frozen_),
                          str("after ", synchronised_passes_ - 1, " synchronised steps"), group_);
     }
-    if (announcement_->everyone_active()) drift_.after_pass();
+    if (announcement_->everyone_active()) drift_->after_pass(announcement_->carries_samples());
   } catch (...) {
     fail_pass();
     throw;

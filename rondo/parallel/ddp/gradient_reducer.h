@@ -104,7 +104,7 @@ class GradientReducer final : public std::enable_shared_from_this<GradientReduce
   std::vector<bool> unused_here_;      // static graph: never waited for on this rank
   std::vector<bool> unused_anywhere_;  // static graph: no rank has a gradient
   long long synchronised_passes_ = 0;
-  DriftCheck drift_;
+  const std::shared_ptr<DriftCheck> drift_;  // the announcement carries its samples
   BackwardTrace trace_;
   bool weight_is_known_ = false;  // in this pass
 

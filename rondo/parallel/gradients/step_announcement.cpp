@@ -24,6 +24,8 @@ enum Field : int {
   kSamples,
   kStopAndSteps,  // 1 for a request to stop, plus twice the number of steps and one more, 0 when not told
   kScale,         // the bits of a double; 0: not told
+  kSampleSum,     // the bits of doubles; of an announcement that carries samples
+  kSampleSize,
   kFields
 };
 
@@ -48,6 +50,12 @@ void StepAnnouncement::start(const RankStep& mine) {
   row[kSamples] = mine.totals.samples;
   row[kStopAndSteps] = (mine.totals.stop ? 1 : 0) + 2 * (mine.steps ? *mine.steps + 1 : 0);
   row[kScale] = std::bit_cast<std::int64_t>(mine.scale.value_or(0));
+  carries_samples_ = drift_ && drift_->is_due();
+  if (carries_samples_) {
+    const ParameterSample sample = drift_->sample();
+    row[kSampleSum] = std::bit_cast<std::int64_t>(sample.sum);
+    row[kSampleSize] = std::bit_cast<std::int64_t>(sample.size);
+  }
   if (control_device_ != at::kCPU || message_.empty()) message_ = {table_.to(control_device_)};
   ranks_.clear();
   work_ = group_.backend()->allreduce(message_);
@@ -73,6 +81,7 @@ const std::vector<RankStep>& StepAnnouncement::ranks() {
     if (control_device_ != at::kCPU) table_.copy_(message_.front());
     const auto table = table_.accessor<std::int64_t, 2>();
     totals_ = {};
+    samples_.clear();
     for (int rank = 0; rank < group_.size(); ++rank) {
       const auto row = table[rank];
       RankStep step{row[kActive] != 0, row[kSynchronises] != 0, row[kBroadcastsBuffers] != 0, {}, {}};
@@ -86,6 +95,8 @@ const std::vector<RankStep>& StepAnnouncement::ranks() {
       totals_.samples += step.totals.samples;
       totals_.stop = totals_.stop || step.totals.stop;
       ranks_.push_back(step);
+      samples_.push_back(
+          {std::bit_cast<double>(row[kSampleSum]), std::bit_cast<double>(row[kSampleSize])});
     }
     std::vector<int> active;
     for (int rank = 0; rank < group_.size(); ++rank) {
@@ -94,6 +105,7 @@ const std::vector<RankStep>& StepAnnouncement::ranks() {
     if (!active.empty()) last_active_ = std::move(active);
     compare_steps();
     compare_scales();
+    compare_samples();
   }
   return ranks_;
 }
@@ -128,6 +140,13 @@ void StepAnnouncement::compare_scales() const {
             "of the full model, in place of it"),
         {rank});
   }
+}
+
+void StepAnnouncement::compare_samples() const {
+  // A rank that has run out of data makes no optimizer steps.
+  const bool everyone_is_active =
+      std::all_of(ranks_.begin(), ranks_.end(), [](const RankStep& step) { return step.active; });
+  if (carries_samples_ && everyone_is_active) drift_->compare(samples_);
 }
 
 void StepAnnouncement::clear() {

@@ -77,7 +77,10 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const Plan
                 [this](std::size_t unit) { after_forward(unit); },
                 [this](std::size_t unit) { before_backward(unit); },
                 [this](std::size_t unit) { after_backward(unit); }}) {
-  if (!optimizes_shards() && context_.world_size() > 1) drift_.emplace(tensors_.parameters, context_.world());
+  if (!optimizes_shards() && context_.world_size() > 1) {
+    drift_ = std::make_shared<DriftCheck>(tensors_.parameters, context_.world());
+    announcement_.carry(drift_);
+  }
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     for (UnitState* state : setup_.groups[unit].members) {
       UnitCasts casts;
@@ -332,7 +335,7 @@ void ShardedModel::finish_backward() {
   sender_.complete_all();
   schedule_.epilogue();
   sender_.agree_on_unused(tensors_.parameters);
-  if (drift_) drift_->after_pass();
+  if (drift_) drift_->after_pass(announcement_.carries_samples());
   waits_later_ = setup_.in_background && !batch_.gradients_are_read;
   if (waits_later_) {
     for (std::size_t unit = 0; unit < units_.size(); ++unit) progress_[unit].pending = sender_.was_sent(unit);

@@ -138,7 +138,7 @@ class ShardedModel final : public PreparedModel, private ModelParts {
   ShardOptimizer optimizer_;
   ForbiddenGradients forbidden_;
   const std::vector<ModelTensor> frozen_;  // the model's own, and what the optimizer may have of them
-  std::optional<DriftCheck> drift_;        // where every rank's optimizer changes the whole model
+  std::shared_ptr<DriftCheck> drift_;      // only where every rank's optimizer changes the whole model
   const bool may_leave_units_out_;         // a step need not use all parameters
   const bool broadcast_buffers_;
   const int prefetch_;
