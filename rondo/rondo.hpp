@@ -78,6 +78,7 @@
 #include "rondo/parallel/strategy_on_mesh.h"
 #include "rondo/parallel/tensor/tensor_options.h"
 #include "rondo/parallel/tpu/tpu_options.h"
+#include "rondo/strategy/clip_grad_norm.h"
 #include "rondo/strategy/distributed_dataset.h"
 #include "rondo/strategy/distributed_variable.h"
 #include "rondo/strategy/model_parts.h"

@@ -147,6 +147,42 @@ TEST_P(DdpAgreement, TheCheckNamesTheParameterAndTheRank) {
   });
 }
 
+// A parameter that did not require a gradient at construction.
+TEST_P(DdpAgreement, AParameterThawedLaterIsNamed) {
+  run_ranks(GetParam(), 2, [&](const Group& group) {
+    TwoLayers model(1);
+    model->first->weight.set_requires_grad(false);
+    DistributedDataParallel ddp(*model, group);
+    const auto backward = [&](std::uint64_t number) {
+      const Batch batch = my_rows(joint_batch(4, number), group);
+      mean_loss(ddp.forward(model, batch.input), batch).backward();
+    };
+    backward(0);
+    model->first->weight.set_requires_grad(true);
+    expect_facts(message_of<UsageError>([&] { backward(1); }), {"first.weight", "requires_grad", "prepare"});
+  });
+}
+
+TEST_P(DdpAgreement, TheCheckSeesFrozenParameters) {
+  run_ranks(GetParam(), 2, [&](const Group& group) {
+    TwoLayers model(1);
+    model->first->weight.set_requires_grad(false);
+    DdpOptions options;
+    options.check_parameters_every = 1;
+    DistributedDataParallel ddp(*model, group, options);
+    const auto backward = [&](std::uint64_t number) {
+      const Batch batch = my_rows(joint_batch(4, number), group);
+      mean_loss(ddp.forward(model, batch.input), batch).backward();
+    };
+    backward(0);
+    if (group.rank() == 1) {
+      const at::NoGradGuard no_grad;
+      model->first->weight.add_(1);
+    }
+    expect_facts(message_of<MismatchError>([&] { backward(1); }), {"first.weight", "1", "0"});
+  });
+}
+
 // Trains on `batches[rank]` batches per rank and returns nothing but equal models; compares with one process
 // that adds up the gradients of those that had a batch, divided as `divide` says.
 void expect_join(const std::string& engine, const std::vector<int>& batches, const JoinOptions& options,

@@ -53,9 +53,12 @@ DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, const Gro
     : state_(new State{without_ignored(without_repetitions(std::move(tensors)), options.ignored), group,
                        options, nullptr, nullptr}) {
   if (!group.member()) throw UsageError("DistributedDataParallel was given a group that this rank is not in");
-  std::vector<ModelTensor> dense, by_rows;
+  std::vector<ModelTensor> dense, by_rows, frozen;
   for (const ModelTensor& parameter : state_->tensors.parameters) {
-    if (!parameter.tensor.requires_grad()) continue;
+    if (!parameter.tensor.requires_grad()) {
+      frozen.push_back(parameter);
+      continue;
+    }
     (is_one_of(sparse, parameter.tensor) ? by_rows : dense).push_back(parameter);
   }
   if (dense.empty() && by_rows.empty())
@@ -64,8 +67,8 @@ DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, const Gro
   verify_same_model(state_->tensors, options, group, by_rows);
   broadcast_coalesced(state_->tensors.all_tensors(), group, /*root=*/0);
   state_->announcement = std::make_shared<StepAnnouncement>(group);
-  state_->reducer = std::make_shared<GradientReducer>(std::move(dense), std::move(by_rows), group, options,
-                                                      state_->announcement);
+  state_->reducer = std::make_shared<GradientReducer>(std::move(dense), std::move(by_rows), std::move(frozen),
+                                                      group, options, state_->announcement);
 }
 
 DistributedDataParallel::~DistributedDataParallel() = default;

@@ -58,7 +58,8 @@ class [[nodiscard]] NoSync {
 class DistributedDataParallel {
  public:
   // Collective. Compares the model across ranks and gives all of them rank 0's parameters and buffers.
-  // Parameters that do not require gradients now are never reduced. Throws MismatchError on every rank naming
+  // Parameters that do not require gradients now are never reduced; backward() throws UsageError naming one
+  // that does later. Throws MismatchError on every rank naming
   // the first parameter, buffer or option that differs and both sides; UsageError when this rank is not in
   // the group or nothing requires a gradient.
   DistributedDataParallel(const torch::nn::Module& model, const Group& group, const DdpOptions& options = {});

@@ -50,10 +50,12 @@ class GradientReducer::PassEnd {
   std::shared_ptr<GradientReducer> reducer_;
 };
 
-GradientReducer::GradientReducer(std::vector<ModelTensor> dense, std::vector<ModelTensor> sparse, Group group,
-                                 const DdpOptions& options, std::shared_ptr<StepAnnouncement> announcement)
+GradientReducer::GradientReducer(std::vector<ModelTensor> dense, std::vector<ModelTensor> sparse,
+                                 std::vector<ModelTensor> frozen, Group group, const DdpOptions& options,
+                                 std::shared_ptr<StepAnnouncement> announcement)
     : dense_(std::move(dense)),
       parameters_(joined(dense_, sparse)),
+      frozen_(std::move(frozen)),
       group_(std::move(group)),
       options_(options),
       announcement_(std::move(announcement)),
@@ -63,7 +65,7 @@ GradientReducer::GradientReducer(std::vector<ModelTensor> dense, std::vector<Mod
       used_(parameters_.size()),
       unused_here_(parameters_.size()),
       unused_anywhere_(parameters_.size()),
-      drift_(parameters_, group_),
+      drift_(std::make_shared<DriftCheck>(parameters_, group_)),
       path_(parameters_, *announcement_,
             {.arrived = [this](std::size_t parameter) { arrived(parameter); },
              .send =
@@ -71,6 +73,7 @@ GradientReducer::GradientReducer(std::vector<ModelTensor> dense, std::vector<Mod
                    weight();  // what ranks announce goes first, on all of them
                    exchange_->send(bucket, path_.ready_ns(bucket));
                  }}) {
+  announcement_->carry(drift_);
   for (const ModelTensor& parameter : parameters_)
     expected_.emplace_back(parameter.tensor.scalar_type(), parameter.tensor.numel());
   expect_reverse_order();
@@ -240,6 +243,7 @@ const GradientWeight& GradientReducer::weight() {
 void GradientReducer::end_pass(bool had_backward) {
   trace_.backward_end_ns = monotonic_ns();
   try {
+    refuse_thawed();
     std::vector<bool> untouched(parameters_.size());
     settle_missing(had_backward, untouched);
     const auto first_sparse = untouched.begin() + static_cast<std::ptrdiff_t>(dense_.size());
@@ -255,9 +259,10 @@ void GradientReducer::end_pass(bool had_backward) {
         options_.check_parameters_every > 0 && synchronised_passes_ % options_.check_parameters_every == 0;
     // A rank that has run out of data makes no optimizer steps, so it legitimately differs until the end.
     if (check_due && announcement_->everyone_active()) {
-      verify_same_values(parameters_, str("after ", synchronised_passes_ - 1, " synchronised steps"), group_);
+      verify_same_values(joined(parameters_, frozen_),
+                         str("after ", synchronised_passes_ - 1, " synchronised steps"), group_);
     }
-    if (announcement_->everyone_active()) drift_.after_pass();
+    if (announcement_->everyone_active()) drift_->after_pass(announcement_->carries_samples());
   } catch (...) {
     fail_pass();
     throw;
@@ -291,6 +296,18 @@ void GradientReducer::check_gradient(std::size_t index) const {
     throw UsageError(str("parameter '", parameter.name, "' was ", c10::toString(dtype), " with ", elements,
                          " elements when it was handed to DistributedDataParallel and now has a gradient ",
                          describe_shape(gradient), "; convert the model first"));
+  }
+}
+
+void GradientReducer::refuse_thawed() const {
+  for (const ModelTensor& parameter : frozen_) {
+    if (!parameter.tensor.requires_grad()) continue;
+    throw UsageError(
+        str("parameter '", parameter.name,
+            "' requires a gradient now, and did not when the model was prepared: its gradients "
+            "are not combined, and ranks would drift apart. Set requires_grad before prepare() or "
+            "before DistributedDataParallel is made; to thaw it later, destroy that object and "
+            "make it anew"));
   }
 }
 

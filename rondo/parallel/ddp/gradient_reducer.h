@@ -23,10 +23,12 @@ namespace rondo {
 class GradientReducer final : public std::enable_shared_from_this<GradientReducer> {
  public:
   // `dense` and `sparse` are the parameters that require gradients, the same on all ranks: those whose
-  // gradients have every element, and those of which autograd gives rows. The announcement tells the
-  // averaging weights and is cleared by every synchronised pass.
-  GradientReducer(std::vector<ModelTensor> dense, std::vector<ModelTensor> sparse, Group group,
-                  const DdpOptions& options, std::shared_ptr<StepAnnouncement> announcement);
+  // gradients have every element, and those of which autograd gives rows. `frozen` are those that do not: an
+  // error once they do. The announcement tells the averaging weights and is cleared by every synchronised
+  // pass.
+  GradientReducer(std::vector<ModelTensor> dense, std::vector<ModelTensor> sparse,
+                  std::vector<ModelTensor> frozen, Group group, const DdpOptions& options,
+                  std::shared_ptr<StepAnnouncement> announcement);
   ~GradientReducer();
 
   // Takes part in the others' backward pass without one of its own, with what `.grad` holds (zeros if
@@ -68,6 +70,7 @@ class GradientReducer final : public std::enable_shared_from_this<GradientReduce
   void fail_pass() noexcept;
   void expect_reverse_order();
   void check_gradient(std::size_t index) const;
+  void refuse_thawed() const;
   void settle_missing(bool had_backward, std::vector<bool>& untouched);
   void exchange_usage(bool had_backward, std::vector<bool>& untouched);
   void adopt_arrival_order();
@@ -77,6 +80,7 @@ class GradientReducer final : public std::enable_shared_from_this<GradientReduce
 
   const std::vector<ModelTensor> dense_;       // numbered as in the exchange
   const std::vector<ModelTensor> parameters_;  // all: dense_, then the sparse ones
+  const std::vector<ModelTensor> frozen_;
   const Group group_;
   const DdpOptions options_;
   const std::shared_ptr<StepAnnouncement> announcement_;
@@ -100,7 +104,7 @@ class GradientReducer final : public std::enable_shared_from_this<GradientReduce
   std::vector<bool> unused_here_;      // static graph: never waited for on this rank
   std::vector<bool> unused_anywhere_;  // static graph: no rank has a gradient
   long long synchronised_passes_ = 0;
-  DriftCheck drift_;
+  const std::shared_ptr<DriftCheck> drift_;  // the announcement carries its samples
   BackwardTrace trace_;
   bool weight_is_known_ = false;  // in this pass
 

@@ -13,7 +13,7 @@
 namespace rondo {
 namespace {
 
-constexpr std::uint64_t kFirst = 8;           // pass that is checked; then each power of two
+constexpr std::uint64_t kFirst = 2;           // pass that is checked; then each power of two
 constexpr std::uint64_t kPeriod = 64;         // passes between two checks, after the first ones
 constexpr std::size_t kElements = 16;         // that are compared
 constexpr double kRelativeDifference = 1e-3;  // far above what rounding adds up to
@@ -31,45 +31,58 @@ DriftCheck::DriftCheck(std::vector<ModelTensor> parameters, Group group)
   std::erase_if(parameters_, [](const ModelTensor& parameter) { return !is_sampled(parameter); });
 }
 
-void DriftCheck::after_pass() {
-  ++passes_;
-  const bool is_early = passes_ >= kFirst && passes_ < kPeriod && std::has_single_bit(passes_);
-  if (!parameters_.empty() && (is_early || passes_ % kPeriod == 0)) compare();
+bool DriftCheck::is_due() const {
+  const std::uint64_t pass = passes_ + 1;
+  const bool is_early = pass >= kFirst && pass < kPeriod && std::has_single_bit(pass);
+  return !parameters_.empty() && (is_early || pass % kPeriod == 0);
 }
 
-void DriftCheck::compare() {
+ParameterSample DriftCheck::sample() const {
   const at::NoGradGuard no_grad;
-  double sum = 0;
-  double size = 0;
+  ParameterSample result;
   for (std::size_t i = 0; i < kElements; ++i) {
     const std::uint64_t place = passes_ * kElements + i;
     const at::Tensor& parameter = parameters_[place % parameters_.size()].tensor;
     const auto element =
         static_cast<std::int64_t>(place * 2654435761U % static_cast<std::uint64_t>(parameter.numel()));
     const auto value = parameter.reshape({-1})[element].item<double>();
-    sum += value;
-    size += std::abs(value);
+    result.sum += value;
+    result.size += std::abs(value);
   }
-  at::Tensor table = at::zeros({group_.size(), 2}, at::kDouble);
-  table[group_.rank()][0] = sum;
-  table[group_.rank()][1] = size;
-  table = table.to(group_.traits().control_device());
-  all_reduce(table, group_);
-  table = table.cpu();
-  const auto rows = table.accessor<double, 2>();
-  for (int rank = 1; rank < group_.size(); ++rank) {
-    const double difference = std::abs(rows[rank][0] - rows[0][0]);
-    if (!(difference > kRelativeDifference * std::max(rows[rank][1], rows[0][1]))) continue;
+  return result;
+}
+
+void DriftCheck::compare(std::span<const ParameterSample> by_rank) const {
+  for (std::size_t rank = 1; rank < by_rank.size(); ++rank) {
+    const double difference = std::abs(by_rank[rank].sum - by_rank[0].sum);
+    if (!(difference > kRelativeDifference * std::max(by_rank[rank].size, by_rank[0].size))) continue;
     throw MismatchError(
         str("after ", passes_, " synchronised backward passes ranks have different parameters: the sum of ",
-            kElements, " elements is ", rows[0][0], " on rank 0 and ", rows[rank][0], " on rank ", rank,
+            kElements, " elements is ", by_rank[0].sum, " on rank 0 and ", by_rank[rank].sum, " on rank ",
+            rank,
             ". All ranks must take the same optimizer steps, with the same options. An optimizer that looks "
-            "at "
-            "the loss, such as LBFGS, needs that of the group: call ddp.step(optimizer, closure), or "
+            "at the loss, such as LBFGS, needs that of the group: call ddp.step(optimizer, closure), or "
             "prepared->step(optimizer, closure), in place of optimizer.step(closure). "
             "DdpOptions::check_parameters_every names the parameter"),
-        {rank});
+        {static_cast<int>(rank)});
   }
+}
+
+void DriftCheck::after_pass(bool is_compared) {
+  if (is_due() && !is_compared) {
+    const ParameterSample mine = sample();
+    at::Tensor table = at::zeros({group_.size(), 2}, at::kDouble);
+    table[group_.rank()][0] = mine.sum;
+    table[group_.rank()][1] = mine.size;
+    table = table.to(group_.traits().control_device());
+    all_reduce(table, group_);
+    table = table.cpu();
+    const auto rows = table.accessor<double, 2>();
+    std::vector<ParameterSample> by_rank;
+    for (int rank = 0; rank < group_.size(); ++rank) by_rank.push_back({rows[rank][0], rows[rank][1]});
+    compare(by_rank);
+  }
+  ++passes_;
 }
 
 }  // namespace rondo

@@ -5,6 +5,9 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/types.h>
 
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+
 namespace rondo {
 namespace {
 
@@ -16,17 +19,19 @@ struct Hook final : torch::autograd::PostAccumulateGradHook {
 
   std::shared_ptr<GradientHooks::Arrived> arrived;
   std::size_t number = 0;
+  bool is_sole = true;
   std::unique_ptr<torch::autograd::PostAccumulateGradHook> previous;
 };
 
 }  // namespace
 
-GradientHooks::GradientHooks(const std::vector<ModelTensor>& parameters, Arrived arrived)
+GradientHooks::GradientHooks(const std::vector<ModelTensor>& parameters, Arrived arrived, bool is_sole)
     : parameters_(parameters), arrived_(std::make_shared<Arrived>(std::move(arrived))) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     auto hook = std::make_unique<Hook>();
     hook->arrived = arrived_;
     hook->number = i;
+    hook->is_sole = is_sole;
     const at::Tensor& tensor = parameters_[i].tensor;
     hook->previous = std::move(torch::autograd::impl::post_acc_grad_hooks(tensor));
     torch::autograd::impl::set_post_acc_grad_hooks(tensor, std::move(hook));
@@ -41,6 +46,19 @@ GradientHooks::~GradientHooks() {
     if (!hook || hook->arrived != arrived_) continue;
     std::unique_ptr<torch::autograd::PostAccumulateGradHook> previous = std::move(hook->previous);
     slot = std::move(previous);
+  }
+}
+
+void require_unprepared(const std::vector<ModelTensor>& parameters) {
+  for (const ModelTensor& parameter : parameters) {
+    const auto* hook =
+        dynamic_cast<const Hook*>(torch::autograd::impl::post_acc_grad_hooks(parameter.tensor).get());
+    while (hook && (!*hook->arrived || !hook->is_sole))
+      hook = dynamic_cast<const Hook*>(hook->previous.get());
+    if (!hook) continue;
+    throw UsageError(str("parameter '", parameter.name,
+                         "' is of a module that is prepared already: use what the first prepare() returned, "
+                         "or destroy it before another prepare()"));
   }
 }
 

@@ -15,7 +15,8 @@ class GradientHooks {
  public:
   using Arrived = std::function<void(std::size_t parameter)>;
 
-  GradientHooks(const std::vector<ModelTensor>& parameters, Arrived arrived);
+  // `is_sole`: nobody else may combine gradients of the parameters (require_unprepared()).
+  GradientHooks(const std::vector<ModelTensor>& parameters, Arrived arrived, bool is_sole = true);
   ~GradientHooks();
   GradientHooks(const GradientHooks&) = delete;
   GradientHooks& operator=(const GradientHooks&) = delete;
@@ -25,5 +26,9 @@ class GradientHooks {
   std::shared_ptr<Arrived>
       arrived_;  // empty after destruction: a hook that could not be removed does nothing
 };
+
+// Throws UsageError when one of the parameters has a sole GradientHooks that lives: a prepared model or a
+// DistributedDataParallel has taken charge of it.
+void require_unprepared(const std::vector<ModelTensor>& parameters);
 
 }  // namespace rondo

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdint>
 #include <utility>
 
 #include "rondo/base/error.h"
@@ -21,8 +22,10 @@ enum Field : int {
   kLoss,  // the bits of a double: every other rank adds zeros to them
   kPredictions,
   kSamples,
-  kStop,
-  kScale,  // the bits of a double; 0: not told
+  kStopAndSteps,  // 1 for a request to stop, plus twice the number of steps and one more, 0 when not told
+  kScale,         // the bits of a double; 0: not told
+  kSampleSum,     // the bits of doubles; of an announcement that carries samples
+  kSampleSize,
   kFields
 };
 
@@ -45,15 +48,25 @@ void StepAnnouncement::start(const RankStep& mine) {
   row[kLoss] = std::bit_cast<std::int64_t>(mine.totals.loss);
   row[kPredictions] = mine.totals.predictions;
   row[kSamples] = mine.totals.samples;
-  row[kStop] = mine.totals.stop;
+  row[kStopAndSteps] = (mine.totals.stop ? 1 : 0) + 2 * (mine.steps ? *mine.steps + 1 : 0);
   row[kScale] = std::bit_cast<std::int64_t>(mine.scale.value_or(0));
+  carries_samples_ = drift_ && drift_->is_due();
+  if (carries_samples_) {
+    const ParameterSample sample = drift_->sample();
+    row[kSampleSum] = std::bit_cast<std::int64_t>(sample.sum);
+    row[kSampleSize] = std::bit_cast<std::int64_t>(sample.size);
+  }
   if (control_device_ != at::kCPU || message_.empty()) message_ = {table_.to(control_device_)};
   ranks_.clear();
   work_ = group_.backend()->allreduce(message_);
 }
 
 void StepAnnouncement::ensure_started() {
-  if (offered_) start(std::exchange(offered_, nullptr)());
+  if (offered_) {
+    start(std::exchange(offered_, nullptr)());
+  } else if (offered_always_ && !started_) {
+    start(offered_always_());
+  }
 }
 
 StepTotals StepAnnouncement::totals() {
@@ -68,26 +81,47 @@ const std::vector<RankStep>& StepAnnouncement::ranks() {
     if (control_device_ != at::kCPU) table_.copy_(message_.front());
     const auto table = table_.accessor<std::int64_t, 2>();
     totals_ = {};
+    samples_.clear();
     for (int rank = 0; rank < group_.size(); ++rank) {
       const auto row = table[rank];
       RankStep step{row[kActive] != 0, row[kSynchronises] != 0, row[kBroadcastsBuffers] != 0, {}, {}};
       if (row[kSamplesPlusOne] > 0) step.samples = row[kSamplesPlusOne] - 1;
-      step.totals = {std::bit_cast<double>(row[kLoss]), row[kPredictions], row[kSamples], row[kStop] != 0};
+      if (row[kStopAndSteps] > 1) step.steps = row[kStopAndSteps] / 2 - 1;
       if (row[kScale] != 0) step.scale = std::bit_cast<double>(row[kScale]);
+      step.totals = {std::bit_cast<double>(row[kLoss]), row[kPredictions], row[kSamples],
+                     row[kStopAndSteps] % 2 != 0};
       totals_.loss += step.totals.loss;
       totals_.predictions += step.totals.predictions;
       totals_.samples += step.totals.samples;
       totals_.stop = totals_.stop || step.totals.stop;
       ranks_.push_back(step);
+      samples_.push_back(
+          {std::bit_cast<double>(row[kSampleSum]), std::bit_cast<double>(row[kSampleSize])});
     }
     std::vector<int> active;
     for (int rank = 0; rank < group_.size(); ++rank) {
       if (ranks_[static_cast<std::size_t>(rank)].active) active.push_back(rank);
     }
     if (!active.empty()) last_active_ = std::move(active);
+    compare_steps();
     compare_scales();
+    compare_samples();
   }
   return ranks_;
+}
+
+void StepAnnouncement::compare_steps() const {
+  const RankStep* first = nullptr;
+  for (const RankStep& step : ranks_) {
+    if (!step.steps) continue;
+    if (first == nullptr) first = &step;
+    if (step.steps == first->steps) continue;
+    const auto rank = static_cast<int>(&step - ranks_.data());
+    throw MismatchError(str("rank ", rank, " has called step() ", *step.steps, " times for this model, rank ",
+                            first - ranks_.data(), " ", *first->steps,
+                            " times: all ranks call step() after finish_backward(), or none does"),
+                        {rank});
+  }
 }
 
 void StepAnnouncement::compare_scales() const {
@@ -101,9 +135,18 @@ void StepAnnouncement::compare_scales() const {
         str("between finish_backward() and step() of the last step rank ", first - ranks_.data(),
             " scaled its gradients by ", *first->scale, " and rank ", rank, " by ", *step.scale,
             ". torch::nn::utils::clip_grad_norm_ takes the norm of this rank's shards alone: call "
-            "prepared->clip_gradients(max_norm), which takes that of the full model, in place of it"),
+            "prepared->clip_gradients(max_norm) or rondo::clip_grad_norm_(*prepared, max_norm), which take "
+            "that "
+            "of the full model, in place of it"),
         {rank});
   }
+}
+
+void StepAnnouncement::compare_samples() const {
+  // A rank that has run out of data makes no optimizer steps.
+  const bool everyone_is_active =
+      std::all_of(ranks_.begin(), ranks_.end(), [](const RankStep& step) { return step.active; });
+  if (carries_samples_ && everyone_is_active) drift_->compare(samples_);
 }
 
 void StepAnnouncement::clear() {

@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "rondo/backend/group.h"
+#include "rondo/parallel/gradients/drift_check.h"
 #include "rondo/parallel/gradients/gradient_weight.h"
 #include "rondo/strategy/step_totals.h"
 
@@ -20,8 +22,9 @@ struct RankStep {
   bool broadcasts_buffers = false;
   std::optional<std::int64_t> samples = {};  // behind its gradients; empty when not told
   StepTotals totals = {};
+  std::optional<std::int64_t> steps = {};  // optimizer steps done before; empty when not told
   std::optional<double> scale =
-      {};  // by which the last step's combined gradients were scaled; empty when not told
+      {};  // of the last step's combined gradients, by the program; empty when not told
 };
 
 // One small all-reduce by which ranks learn each other's RankStep. Started early and awaited where its result
@@ -40,10 +43,18 @@ class StepAnnouncement {
   // The same where it is not known yet: `mine` is asked when ensure_started() starts.
   void offer_later(std::function<RankStep()> mine) { offered_ = std::move(mine); }
   void ensure_started();
+  // What ensure_started() starts where nothing was offered or started; it may throw instead.
+  void offer_always(std::function<RankStep()> mine) { offered_always_ = std::move(mine); }
+  // From now on every announcement of a pass that is due carries the ranks' samples to `check`, which compares
+  // them in ranks() unless a rank has run out of data.
+  void carry(std::shared_ptr<const DriftCheck> check) { drift_ = std::move(check); }
+  // Whether the announcement that was started last, and not cleared, carries samples.
+  bool carries_samples() const { return started_ && carries_samples_; }
   // Whether start was called since the last clear.
   bool started() const { return started_; }
   // By group rank; waits for the ranks that have not announced theirs. Requires started(). Throws
-  // MismatchError when ranks have scaled the last step's gradients by different factors.
+  // MismatchError when ranks that say how many optimizer steps they have done do not say the same, and when
+  // they have scaled the last step's gradients by different factors, or have different parameters (carry()).
   const std::vector<RankStep>& ranks();
   // The sum over the ranks of the newest announcement that was started, also after clear().
   StepTotals totals();
@@ -58,15 +69,21 @@ class StepAnnouncement {
   bool everyone_active();
 
  private:
+  void compare_steps() const;
   void compare_scales() const;
+  void compare_samples() const;
 
   Group group_;
   c10::DeviceType control_device_;
+  std::shared_ptr<const DriftCheck> drift_;  // null where nobody asked for it
+  bool carries_samples_ = false;
+  std::vector<ParameterSample> samples_;  // by rank, of an announcement that carries them
   bool started_ = false;
   at::Tensor table_;  // [ranks, fields] int64; every rank fills its own row of zeros. Kept from step to step
   std::vector<at::Tensor> message_;  // the table where the engine can reach it
   c10::intrusive_ptr<c10d::Work> work_;
   std::function<RankStep()> offered_;
+  std::function<RankStep()> offered_always_;
   std::vector<RankStep> ranks_;
   std::vector<int> last_active_;
   StepTotals totals_;

@@ -6,22 +6,33 @@
 #include <algorithm>
 #include <optional>
 
+#include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/nn/sparse_layers.h"
 #include "rondo/parallel/ddp/ddp.h"
 #include "rondo/parallel/ddp/ddp_state.h"
 #include "rondo/parallel/ddp/hooks/registry.h"
 #include "rondo/parallel/ddp/restore_communication.h"
+#include "rondo/parallel/gradients/fingerprint.h"
 #include "rondo/parallel/sharded/sharded_model.h"
+#include "rondo/strategy/step_calls.h"
 
 namespace rondo {
 namespace {
+
+std::shared_ptr<torch::nn::Module> unprepared(std::shared_ptr<torch::nn::Module> module) {
+  require_unprepared(tensors_of(*module).parameters);
+  return module;
+}
 
 class DdpModel final : public PreparedModel {
  public:
   DdpModel(std::shared_ptr<torch::nn::Module> module, const Group& group, const DdpOptions& options,
            CommHook hook)
-      : module_(std::move(module)), ddp_(*module_, group, options) {
+      : module_(unprepared(std::move(module))), ddp_(*module_, group, options) {
+    // Of a second backward pass in a step; one outside of a step would count all ranks' samples as equal.
+    if (StepAnnouncement* announcement = ddp_.state().announcement.get())
+      announcement->offer_always([this] { return begun_step(); });
     if (!hook.run) return;
     hook_remembers_ = group.size() > 1 && hook.save != nullptr;
     ddp_.register_comm_hook(std::move(hook));
@@ -31,10 +42,19 @@ class DdpModel final : public PreparedModel {
   ModelParts& parts() override { return parts_; }
 
   void begin_step(const LocalBatch& given) override {
+    check_samples(given);
+    if (is_window_ && window_fingerprint_ != parameters_fingerprint()) throw UsageError(kStepInWindow);
     const LocalBatch batch = begin_pass(given, module_.get());
+    has_begun_ = true;
     no_sync_.reset();
+    if (!batch.discard_gradients) {  // such a pass is none of the step's
+      announced_ = false;
+      in_step_ = batch.synchronise;
+      if (!batch.synchronise && !is_window_) window_fingerprint_ = parameters_fingerprint();
+      is_window_ = !batch.synchronise;
+    }
     if (batch.synchronise) {
-      mine_ = {.samples = batch.samples};
+      mine_ = {.samples = batch.samples, .steps = steps_};
       if (StepAnnouncement* announcement = ddp_.state().announcement.get()) announcement->offer(mine_);
     } else {
       no_sync_.emplace(ddp_.no_sync());
@@ -44,19 +64,39 @@ class DdpModel final : public PreparedModel {
   }
 
   void announce(const StepTotals& mine) override {
+    announced_ = has_totals_ = true;
     mine_.totals = mine;
     if (StepAnnouncement* announcement = ddp_.state().announcement.get()) announcement->start(mine_);
   }
 
   StepTotals totals() override {
+    if (!has_totals_) throw UsageError(kNothingAnnounced);
     StepAnnouncement* announcement = ddp_.state().announcement.get();
     return announcement != nullptr ? announcement->totals() : mine_.totals;
   }
 
   // The backward pass itself has waited for the gradients.
   void finish_backward() override {
+    if (!std::exchange(has_begun_, false)) {
+      throw UsageError(
+          "finish_backward() was called without begin_step(): call begin_step() before the forward pass, and "
+          "finish_backward() once after the backward pass");
+    }
+    if (synchronised_) has_totals_ = announced_;
     no_sync_.reset();
     end_pass();
+  }
+
+  double clip_gradients(double max_norm) override {
+    if (is_window_) throw UsageError(kStepInWindow);
+    return PreparedModel::clip_gradients(max_norm);
+  }
+
+  void step(torch::optim::Optimizer& optimizer) override {
+    if (is_window_) throw UsageError(kStepInWindow);
+    // Another optimizer's step is one of the same step.
+    if (std::exchange(in_step_, false)) ++steps_;
+    optimizer.step();
   }
 
   CommunicationState communication_state() const override { return ddp_.communication_state(); }
@@ -110,11 +150,37 @@ class DdpModel final : public PreparedModel {
     DdpModel& model_;
   };
 
+  static constexpr const char* kStepInWindow =
+      "the passes since the last step have LocalBatch::synchronise = false, so this rank's gradients are not "
+      "combined with the others', and a step with them takes the ranks apart: set synchronise = true in "
+      "begin_step() of the last pass before step() and clip_gradients()";
+
+  const RankStep& begun_step() const {
+    if (in_step_) return mine_;
+    throw UsageError(
+        "backward() ran outside of a step: call begin_step() before the forward pass, and finish_backward() "
+        "and "
+        "step(optimizer) after the backward pass");
+  }
+
+  std::uint64_t parameters_fingerprint() {
+    std::uint64_t sum = 0;
+    for (const ModelTensor& parameter : ddp_.state().tensors.parameters) sum += fingerprint(parameter.tensor);
+    return sum;
+  }
+
   std::shared_ptr<torch::nn::Module> module_;
   DistributedDataParallel ddp_;
   Parts parts_{*this};
-  std::optional<NoSync> no_sync_;  // within an accumulation window
-  RankStep mine_;                  // of the step that is under way
+  std::optional<NoSync> no_sync_;         // within an accumulation window
+  RankStep mine_;                         // of the step that is under way
+  std::int64_t steps_ = 0;                // step() was called for
+  bool has_begun_ = false;                // begin_step() was called, and finish_backward() not since
+  bool in_step_ = false;                  // between begin_step() of a pass that synchronises and step()
+  bool is_window_ = false;                // the last begin_step() was of a pass that does not
+  std::uint64_t window_fingerprint_ = 0;  // of the parameters, when the window began
+  bool announced_ = false;                // since begin_step()
+  bool has_totals_ = false;               // of the last step that has any
   bool synchronised_ = false;
   bool hook_remembers_ = false;
 };

@@ -84,8 +84,9 @@ ServedModel::ServedModel(std::shared_ptr<torch::nn::Module> module, std::shared_
     trained.push_back({.name = cluster_->variables()[v].name, .tensor = parameters_[v]});
     variables.push_back(v);
   }
+  // Ranks of a group combine the gradients that this pushes.
   hooks_ = std::make_unique<GradientHooks>(
-      trained, [this, variables](std::size_t number) { arrived(variables[number]); });
+      trained, [this, variables](std::size_t number) { arrived(variables[number]); }, /*is_sole=*/false);
 }
 
 ServedModel::~ServedModel() {

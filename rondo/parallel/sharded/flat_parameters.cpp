@@ -7,26 +7,10 @@
 
 #include "rondo/base/text.h"
 #include "rondo/memory/scope.h"
+#include "rondo/parallel/sharded/forbidden_access.h"
 #include "rondo/parallel/sharded/offload_files.h"
 
 namespace rondo {
-
-namespace {
-
-// Makes every access to the storage an error with this message, until `message` is empty.
-template <class Storage>
-void forbid_access(Storage& storage, const std::string& message) {
-  // Older libtorch cannot take the prohibition back; there an access is a null pointer's.
-  if constexpr (requires { storage.clear_data_ptr_access_error_msg_(); }) {
-    if (message.empty()) {
-      storage.clear_data_ptr_access_error_msg_();
-    } else {
-      storage.release_data_and_set_meta_custom_data_ptr_error_msg_(message);
-    }
-  }
-}
-
-}  // namespace
 
 FlatParameters::FlatParameters(std::vector<ModelTensor> parameters, FlatLayout layout, Spec spec)
     : parameters_(std::move(parameters)),
@@ -49,6 +33,7 @@ FlatParameters::FlatParameters(std::vector<ModelTensor> parameters, FlatLayout l
     shard_ = at::zeros({own_.size()}, masters);
   }
   if (spec_.fills) flat_.zero_();  // the padding too
+  const at::Tensor of_model = as_the_models(flat_);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     at::Tensor& parameter = parameters_[i].tensor;
     if (apart) {
@@ -57,11 +42,57 @@ FlatParameters::FlatParameters(std::vector<ModelTensor> parameters, FlatLayout l
           .copy_(parameter.flatten().narrow(0, slice.of_parameter.begin, slice.of_parameter.size()));
     }
     const ElementRange place = layout_.place(i);
-    const at::Tensor view = flat_.narrow(0, place.begin, place.size()).view(parameter.sizes());
+    const at::Tensor view = of_model.narrow(0, place.begin, place.size()).view(parameter.sizes());
     if (spec_.fills) view.copy_(parameter);
     // The values live in the flat buffer from here on; the old memory is freed.
     parameter.set_data(view);
   }
+}
+
+// Access is forbidden by storage, and what is forbidden to the model is not to the optimizer.
+at::Tensor FlatParameters::as_the_models(const at::Tensor& flat) {
+  model_storage_ = flat.storage();
+  if (spec_.memory != Memory::whole || bytes_ == 0) return flat;
+  auto owner = std::make_unique<c10::Storage>(flat.storage());
+  c10::DataPtr memory(
+      flat.mutable_data_ptr(), owner.get(), [](void* held) { delete static_cast<c10::Storage*>(held); },
+      flat.device());
+  owner.release();  // NOLINT(bugprone-unused-return-value): the pointer above deletes it
+  model_storage_ = c10::Storage(c10::Storage::use_byte_size_t(), bytes_, std::move(memory),
+                                /*allocator=*/nullptr, /*resizable=*/false);
+  return at::empty({0}, flat.options()).set_(model_storage_, 0, flat.sizes(), flat.strides());
+}
+
+void FlatParameters::conceal() {
+  if (spec_.memory != Memory::whole || concealed_ || bytes_ == 0) return;
+  forbid_access(*model_storage_.unsafeGetStorageImpl(),
+                str("a parameter of unit '", spec_.unit, "' (", parameters_.front().name,
+                    ", ...) was read after step() and before begin_step(), where it is out of date on this "
+                    "rank. Call prepared->unshard(), or make a rondo::SummonFullParams, on all ranks before "
+                    "evaluating, saving or reading the model, and call begin_step() before the forward pass "
+                    "of a step"));
+  concealed_ = true;
+}
+
+void FlatParameters::reveal() {
+  if (std::exchange(concealed_, false)) forbid_access(*model_storage_.unsafeGetStorageImpl(), "");
+}
+
+const ModelTensor* FlatParameters::moved() const {
+  for (const ModelTensor& parameter : parameters_) {
+    if (parameter.tensor.storage().unsafeGetStorageImpl() != model_storage_.unsafeGetStorageImpl())
+      return &parameter;
+  }
+  return nullptr;
+}
+
+const ModelTensor* FlatParameters::converted() const {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& tensor = parameters_[i].tensor;
+    if (tensor.scalar_type() != flat_.scalar_type() || tensor.numel() != layout_.place(i).size())
+      return &parameters_[i];
+  }
+  return nullptr;
 }
 
 FlatLayout::Slice FlatParameters::own_slice(std::size_t index) const {
@@ -162,7 +193,8 @@ void FlatParameters::release(BufferPool& buffers) {
                     ", ...) was used while only a shard of it is on this rank: it is gathered only "
                     "while its own unit runs. Use it inside the unit, put the module that uses it and "
                     "the unit into one unit, or give the unit a strategy that keeps parameters "
-                    "(zero2)"));
+                    "(zero2). Call begin_step() before the forward pass of a step, and "
+                    "prepared->unshard() on all ranks before evaluating or saving the model"));
   allocated_ = false;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
 
 #include <optional>
 #include <string>
@@ -67,6 +68,14 @@ class FlatParameters {
   // reads a parameter gets an error that names the unit.
   void allocate(BufferPool& buffers);
   void release(BufferPool& buffers);
+  // Memory::whole only, nothing otherwise. Until reveal(), a read of a parameter through the model is an
+  // error that names the unit: values are out of date. The optimizer and gathers have the buffer itself.
+  void conceal();
+  void reveal();
+  // A parameter whose memory is no longer the buffer's, since somebody gave it other memory; null: none.
+  const ModelTensor* moved() const;
+  // One that has another dtype or number of elements than the buffer's; null: none.
+  const ModelTensor* converted() const;
   // What the master weights have become, rounded, goes to its place in the buffer, which must have memory.
   void publish();
 
@@ -84,17 +93,22 @@ class FlatParameters {
   Shard shard(std::size_t index, const at::Tensor& local) const;
   // The model's tensors get memory of their own, of unspecified values, in the dtype of the masters.
   void give_back();
+  // Whether changes of the full parameters reach what the optimizer changes by reload_shards() alone.
+  bool apart() const { return spec_.memory == Memory::gathered || has_masters(); }
 
  private:
   // The part of parameter `index` that is in shard_, and where.
   FlatLayout::Slice own_slice(std::size_t index) const;
-  bool apart() const { return spec_.memory == Memory::gathered || has_masters(); }
+  // The buffer as the model has it.
+  at::Tensor as_the_models(const at::Tensor& flat);
 
   std::vector<ModelTensor> parameters_;
   FlatLayout layout_;
   Spec spec_;
   MemoryUnit unit_;
   at::Tensor flat_;
+  c10::Storage model_storage_;  // of the model's tensors; Memory::whole: another one, of the same memory
+  bool concealed_ = false;
   ElementRange own_;  // of the buffer, what shard_ is
   at::Tensor shard_;  // what the optimizer changes; a part of flat_ unless apart()
   at::Tensor kept_;

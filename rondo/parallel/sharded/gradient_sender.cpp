@@ -58,6 +58,7 @@ void GradientSender::begin_pass(bool synchronises, bool discards) {
   missing_.clear();
   sent_.clear();
   in_step_ = true;
+  has_gradients_ = false;
   synchronises_ = synchronises;
   discards_ = discards;
   watches_arrival_ = !discards && (has_left_ || !synchronises);
@@ -91,15 +92,24 @@ void GradientSender::take_left_gradients() {
 }
 
 void GradientSender::arrived(std::size_t parameter) {
-  if (!in_step_) return;
+  if (!in_step_) {
+    throw UsageError(
+        str("backward() gave parameter '", trained_[parameter].name,
+            "' a gradient outside of a step: call begin_step() before the forward pass, and one "
+            "finish_backward() after the backward pass. For gradients that are not of a step use "
+            "torch::autograd::grad"));
+  }
+  has_gradients_ = true;
   if (std::exchange(watches_arrival_, false)) watch_zero_grad();
   const std::size_t unit = unit_of_[parameter];
   if (progress_[unit].sent) {
-    throw UsageError(str("the gradient of '", trained_[parameter].name,
-                         "' came after the backward pass of its unit '", units_[unit]->name(),
-                         "', whose gradients were on their way by then: a module outside the unit uses this "
-                         "parameter, or backward() ran twice in one pass. Use it inside the unit only, or "
-                         "make one unit of all modules that use it"));
+    throw UsageError(
+        str("the gradient of '", trained_[parameter].name, "' came after the backward pass of its unit '",
+            units_[unit]->name(),
+            "', whose gradients were on their way by then: a module outside the unit uses this "
+            "parameter, or backward() ran twice in one pass. Use it inside the unit only, or "
+            "make one unit of all modules that use it; for several backward passes in a step call "
+            "begin_step() before each, with LocalBatch::synchronise = false in all but the last"));
   }
   if (path_.add(unit)) take_arrived();
 }
@@ -145,8 +155,10 @@ void GradientSender::make_room(std::size_t unit) {
 void GradientSender::note_missing(std::size_t unit) {
   std::vector<std::string> names = units_[unit]->without_gradient();
   if (!names.empty() && !options_.find_unused) {
+    const bool has_none = names.size() == units_[unit]->trained_parameters();
     throw UsageError(str("rank ", world_.rank(), ": the backward pass of unit '", units_[unit]->name(),
                          "' is over, but these of its parameters got no gradient: ", join(names, ", "),
+                         has_none ? "; call backward() between begin_step() and finish_backward()" : "",
                          "; if that is intended, set find_unused_parameters (--find-unused-parameters); a "
                          "parameter that a module outside the unit uses must be used inside the unit only"));
   }
@@ -155,6 +167,7 @@ void GradientSender::note_missing(std::size_t unit) {
 }
 
 void GradientSender::finish_pass() {
+  if (discards_) return;
   if (!options_.every_pass) {
     for (const auto& unit : units_) unit->hold_gradients();
     return;

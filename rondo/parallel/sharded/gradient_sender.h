@@ -13,8 +13,8 @@ namespace rondo {
 
 // Sends gradients off, unit by unit, when they are complete: in the reverse order of forward, whatever order
 // the backward pass takes, so in the same order on all ranks. A gradient that comes when those of its unit
-// have been sent off would be lost, since a module outside the unit has used the parameter: UsageError then,
-// out of backward(). One thread.
+// have been sent off would be lost, since a module outside the unit has used the parameter, and one that
+// comes outside of a step would be taken for the next step's: UsageError then, out of backward(). One thread.
 class GradientSender {
  public:
   struct Options {
@@ -36,6 +36,8 @@ class GradientSender {
   // The last pass of the step is over: gradients that come now are none of its business.
   void end_step() { in_step_ = false; }
   bool in_step() const { return in_step_; }
+  // Whether a backward pass has given gradients since begin_pass().
+  bool has_gradients() const { return has_gradients_; }
   // A forward call of the unit was recorded for backward.
   void note_call(std::size_t unit) { ++progress_[unit].open_calls; }
   bool was_called(std::size_t unit) const { return progress_[unit].open_calls > 0; }
@@ -85,6 +87,7 @@ class GradientSender {
   std::vector<Progress> progress_;      // by unit
   std::vector<std::size_t> sent_;       // units of this pass that make_room() counts, the oldest first
   bool in_step_ = false;
+  bool has_gradients_ = false;
   bool synchronises_ = true;
   bool discards_ = false;
   bool has_left_ = false;             // passes before have left gradients that are not combined

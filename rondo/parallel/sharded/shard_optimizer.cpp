@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
 
 #include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
+#include "rondo/base/text.h"
 #include "rondo/memory/scope.h"
 #include "rondo/nn/optimizer_fields.h"
 #include "rondo/nn/optimizers/squared_norm.h"
@@ -15,6 +18,41 @@
 
 namespace rondo {
 namespace {
+
+// The model does not compute with what an optimizer changes in the model's own parameters.
+void check_parameters(const torch::optim::Optimizer& optimizer, const ShardedUnits& units,
+                      const std::vector<ModelTensor>& model) {
+  std::set<const c10::TensorImpl*> optimized;
+  bool all_the_models = true;  // what is optimised is the model's own
+  for (const auto& unit : units) {
+    for (const ModelTensor& parameter : unit->optimized())
+      optimized.insert(parameter.tensor.unsafeGetTensorImpl());
+    all_the_models = all_the_models && unit->sharded_parameters().empty();
+  }
+  if (all_the_models) return;
+  std::map<const c10::TensorImpl*, std::string> own;
+  for (const ModelTensor& parameter : model) {
+    const c10::TensorImpl* const tensor = parameter.tensor.unsafeGetTensorImpl();
+    if (!optimized.contains(tensor)) own.emplace(tensor, parameter.name);
+  }
+  bool has_some = false;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      const c10::TensorImpl* const tensor = parameter.unsafeGetTensorImpl();
+      has_some = has_some || optimized.contains(tensor);
+      if (const auto found = own.find(tensor); found != own.end()) {
+        throw UsageError(str("the optimizer was made of the model's own parameters ('", found->second,
+                             "'), which never change under this strategy by their gradients: make it of "
+                             "prepared->module().parameters(), after prepare()"));
+      }
+    }
+  }
+  if (!has_some) {
+    throw UsageError(
+        "the optimizer has no parameter of this prepared model: make it of prepared->module().parameters(), "
+        "and give each prepared model its own optimizer");
+  }
+}
 
 // State of no parameter that refuses to be saved.
 template <class State>
@@ -31,7 +69,7 @@ struct UnsavedState final : State {
 
 // An optimizer sees flat shards of parameters, so its rule must treat each element alone, as those of all the
 // known kinds do but for the norms that add_norms() adds up.
-void ShardOptimizer::check(const torch::optim::Optimizer& optimizer) {
+void ShardOptimizer::check(const torch::optim::Optimizer& optimizer, const std::vector<ModelTensor>& model) {
   if (checked_ == &optimizer) return;
   const bool sees_parts = shards_state() || files_ != nullptr;
   if (sees_parts && !with_optimizer_kind(optimizer, [](auto) {})) {
@@ -40,6 +78,7 @@ void ShardOptimizer::check(const torch::optim::Optimizer& optimizer) {
         "rules that treat every element alone. SGD, Adam, AdamW, Adagrad, RMSprop and classes derived from "
         "them do, and Lion; LAMB and LARS add their norms over the ranks. For others use strategy ddp");
   }
+  check_parameters(optimizer, units_, model);
   checked_ = &optimizer;
 }
 

@@ -17,8 +17,9 @@ class ShardOptimizer {
       : units_(units), order_(order), files_(files) {}
 
   // Throws UsageError for an optimizer whose rule looks at more of a parameter than one element, where it is
-  // given shards.
-  void check(const torch::optim::Optimizer& optimizer);
+  // given shards, and for one that was not made of the parameters that this rank optimises. `model` are the
+  // model's own parameters.
+  void check(const torch::optim::Optimizer& optimizer, const std::vector<ModelTensor>& model);
   // Whether any unit's optimizer state is sharded.
   bool shards_state() const;
   // Of all units, whose gradients are installed.

@@ -23,13 +23,36 @@ std::size_t roots(const ShardedUnits& units) {
       std::count_if(units.begin(), units.end(), [](const auto& unit) { return unit->state() == nullptr; }));
 }
 
+std::vector<at::Tensor> sharded_parameters(const ShardedUnits& units) {
+  std::vector<at::Tensor> parameters;
+  for (const auto& unit : units) {
+    for (at::Tensor& parameter : unit->sharded_parameters()) parameters.push_back(std::move(parameter));
+  }
+  return parameters;
+}
+
+std::vector<ModelTensor> frozen(const std::vector<ModelTensor>& model, const ShardedUnits& units) {
+  std::vector<ModelTensor> parameters = model;
+  for (const auto& unit : units) {
+    for (ModelTensor& parameter : unit->optimized()) parameters.push_back(std::move(parameter));
+  }
+  std::erase_if(parameters, [](const ModelTensor& parameter) { return parameter.tensor.requires_grad(); });
+  return parameters;
+}
+
+// Before anything of the model changes.
+ModelTensors unprepared(ModelTensors tensors) {
+  require_unprepared(tensors.parameters);
+  return tensors;
+}
+
 }  // namespace
 
 ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const PlanMaker& make_plan,
                            Context context, const ShardedOptions& options)
     : original_(std::move(module)),
       context_(std::move(context)),
-      tensors_(without_ignored(tensors_of(*original_), options.ignored)),
+      tensors_(unprepared(without_ignored(tensors_of(*original_), options.ignored))),
       announcement_(context_.world()),
       setup_(*original_, tensors_, make_plan, context_, options),
       order_(units_.size(), roots(units_)),
@@ -44,6 +67,8 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const Plan
                .in_flight = options.gradients_in_flight,
                .in_background = setup_.in_background}),
       optimizer_(units_, order_, options.offload.optimizer ? setup_.files.get() : nullptr),
+      forbidden_(sharded_parameters(units_)),
+      frozen_(frozen(tensors_.parameters, units_)),
       may_leave_units_out_(options.find_unused_parameters),
       broadcast_buffers_(options.broadcast_buffers && !tensors_.buffers.empty()),
       prefetch_(options.prefetch),
@@ -52,7 +77,10 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const Plan
                 [this](std::size_t unit) { after_forward(unit); },
                 [this](std::size_t unit) { before_backward(unit); },
                 [this](std::size_t unit) { after_backward(unit); }}) {
-  if (!optimizes_shards() && context_.world_size() > 1) drift_.emplace(tensors_.parameters, context_.world());
+  if (!optimizes_shards() && context_.world_size() > 1) {
+    drift_ = std::make_shared<DriftCheck>(tensors_.parameters, context_.world());
+    announcement_.carry(drift_);
+  }
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     for (UnitState* state : setup_.groups[unit].members) {
       UnitCasts casts;
@@ -67,17 +95,31 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const Plan
 }
 
 void ShardedModel::begin_step(const LocalBatch& given) {
+  refuse_foreign_step();
   const LocalBatch batch = begin_pass(given, original_.get());
+  // Gradients that a step has used, or that the model's zero_grad() meant, are replaced by the next ones.
+  const bool clears = !batch.discard_gradients && (calls_.has_stepped() || forbidden_.cleared());
+  calls_.begin_step(batch, sender_.in_step() && sender_.has_gradients());
+  refuse_lost_changes();
+  if (!batch.discard_gradients) {
+    forbidden_.lift();
+    scale_.drop();
+    announced_ = false;
+  }
+  together_ = false;
   const bool is_first_pass = !sender_.in_step();
   if (!is_first_pass) sender_.finish_pass();
   batch_ = batch;
   if (is_first_pass) exposed_ns_ = 0;
+  if (clears) {
+    for (const auto& unit : units_) unit->clear_gradients();
+  }
   spans_.clear();  // a step that is skipped has none
   await_writers();
   share_buffers();
   announcement_.clear();
   const bool sends = batch.synchronise || (sender_.sends_every_pass() && !batch.discard_gradients);
-  if (sends) announcement_.offer({.samples = batch.samples, .scale = last_scale_});
+  if (sends) announcement_.offer(own_step());
   sender_.begin_pass(batch.synchronise, batch.discard_gradients);
   for (Progress& progress : progress_) {
     progress.inside = 0;
@@ -111,10 +153,79 @@ void ShardedModel::share_buffers() {
 }
 
 void ShardedModel::announce(const StepTotals& mine) {
-  announcement_.start({.samples = batch_.samples, .totals = mine, .scale = last_scale_});
+  announced_ = has_totals_ = true;
+  RankStep step = own_step();
+  step.totals = mine;
+  announcement_.start(step);
+}
+
+StepTotals ShardedModel::totals() {
+  if (!has_totals_) throw UsageError(kNothingAnnounced);
+  return announcement_.totals();
+}
+
+void ShardedModel::refuse_foreign_step() const {
+  if (!calls_.gradients_wait() || !optimized_fingerprint_ ||
+      *optimized_fingerprint_ == optimized_fingerprint())
+    return;
+  throw UsageError(
+      "what this rank optimises was changed between finish_backward() and step(): call "
+      "prepared->step(optimizer) in place of optimizer.step(), since the ranks send each other what they "
+      "have "
+      "updated. With a gradient scaler: scaler.step(optimizer, [&] { prepared->step(optimizer); })");
+}
+
+void ShardedModel::refuse_thawed() const {
+  for (const ModelTensor& parameter : frozen_) {
+    if (!parameter.tensor.requires_grad()) continue;
+    throw UsageError(str("parameter '", parameter.name,
+                         "' requires a gradient now, and did not when the model was prepared: its gradients "
+                         "are not combined. Set requires_grad before prepare(); to thaw it later, call "
+                         "unshard(), destroy the prepared model, prepare() the module again and make a new "
+                         "optimizer"));
+  }
+}
+
+void ShardedModel::refuse_lost_changes() const {
+  if (whole_ && full_fingerprint_ && *full_fingerprint_ != full_fingerprint()) {
+    throw UsageError(
+        "parameters of the model were changed after unshard(), and training would go on without the change: "
+        "call SummonFullParams::write_back(), or parts().reload_shards(), before begin_step()");
+  }
+  for (const auto& unit : units_) {
+    const ModelTensor* const moved = unit->moved();
+    if (moved == nullptr) continue;
+    throw UsageError(str("parameter '", moved->name,
+                         "' has other memory than prepare() gave it, so training would go on without it: "
+                         "convert, move and load the model before prepare(), or load weights by "
+                         "rondo::load_full_state_dict()"));
+  }
+}
+
+void ShardedModel::require_whole(std::size_t unit, const char* pass) const {
+  const bool is_whole = units_[unit]->readable() && !progress_[unit].pending;
+  if (is_whole || whole_ || together_) return;
+  throw UsageError(
+      str(pass, " pass of unit '", units_[unit]->name(),
+          "' outside of a step, where its parameters are not on this rank or out of date: call "
+          "begin_step() before the forward pass of a step; to evaluate, call prepared->unshard() "
+          "on all ranks before"));
+}
+
+std::uint64_t ShardedModel::optimized_fingerprint() const {
+  std::uint64_t sum = 0;
+  for (const auto& unit : units_) sum += unit->optimized_fingerprint();
+  return sum;
+}
+
+std::uint64_t ShardedModel::full_fingerprint() const {
+  std::uint64_t sum = 0;
+  for (const auto& unit : units_) sum += unit->full_fingerprint();
+  return sum;
 }
 
 void ShardedModel::before_forward(std::size_t unit) {
+  if (!sender_.in_step()) require_whole(unit, "forward");
   // Between steps all ranks make such passes, or none.
   if (!sender_.in_step()) await_writers();
   const bool recorded = sender_.in_step() && at::GradMode::is_enabled();
@@ -185,6 +296,11 @@ void ShardedModel::note_backward(std::size_t unit) {
 
 void ShardedModel::before_backward(std::size_t unit) {
   note_backward(unit);
+  if (!sender_.in_step()) {
+    require_whole(unit, "backward");
+    release_left(unit);
+    return require(unit, -1);
+  }
   order_.fix();
   release_left(unit);
   schedule_.before_backward(unit);
@@ -193,7 +309,7 @@ void ShardedModel::before_backward(std::size_t unit) {
 }
 
 void ShardedModel::after_backward(std::size_t unit) {
-  const bool was_last = sender_.end_call(unit);
+  const bool was_last = sender_.in_step() && sender_.end_call(unit);
   if (progress_[unit].recorded_backward) return;  // it is complete in finish_backward()
   if (progress_[unit].partial) {
     if (!whole_) units_[unit]->release();
@@ -206,7 +322,10 @@ void ShardedModel::after_backward(std::size_t unit) {
 }
 
 void ShardedModel::finish_backward() {
+  calls_.finish_backward();
+  refuse_thawed();
   end_pass();
+  if (batch_.synchronise) has_totals_ = announced_;
   if (!batch_.synchronise && sender_.sends_every_pass()) sender_.finish_pass();
   sender_.end_step();
   for (const auto& unit : units_) unit->release();
@@ -216,12 +335,18 @@ void ShardedModel::finish_backward() {
   sender_.complete_all();
   schedule_.epilogue();
   sender_.agree_on_unused(tensors_.parameters);
-  if (drift_) drift_->after_pass();
+  if (drift_) drift_->after_pass(announcement_.carries_samples());
   waits_later_ = setup_.in_background && !batch_.gradients_are_read;
   if (waits_later_) {
     for (std::size_t unit = 0; unit < units_.size(); ++unit) progress_[unit].pending = sender_.was_sent(unit);
-    return;
+  } else {
+    install_gradients();
   }
+  forbidden_.lay();
+  optimized_fingerprint_ = optimized_fingerprint();
+}
+
+void ShardedModel::install_gradients() {
   const ExposedTime exposed(exposed_ns_);
   for (std::size_t i = order_.size(); i-- > 0;) {
     sender_.finish(order_[i]);
@@ -230,14 +355,34 @@ void ShardedModel::finish_backward() {
   scale_.take(units_);
 }
 
+void ShardedModel::install_gradients_now() {
+  if (!std::exchange(waits_later_, false)) return;
+  for (Progress& progress : progress_) progress.pending = false;
+  install_gradients();
+}
+
 double ShardedModel::clip_gradients(double max_norm) {
+  calls_.clip_gradients();
+  install_gradients_now();
   return optimizer_.clip_gradients(max_norm, environment_.shard_group);
 }
 
 void ShardedModel::step(torch::optim::Optimizer& optimizer) {
-  optimizer_.check(optimizer);
-  last_scale_ = scale_.factor();
-  scale_.drop();
+  optimizer_.check(optimizer, tensors_.parameters);
+  if (!calls_.step()) {
+    ++steps_;
+    last_scale_ = scale_.factor();
+    scale_.drop();
+  } else if (schedule_.is_planned()) {
+    throw UsageError(
+        "a plan has one optimizer: make one with several parameter groups, and call step() once");
+  } else {
+    // What the last one updated may still be read by the engine.
+    for (const auto& unit : units_) {
+      if (unit->gathering()) unit->finish_gather();
+    }
+  }
+  forbidden_.lift();
   schedule_.update();
   if (std::exchange(waits_later_, false)) {
     pending_optimizer_ = &optimizer;
@@ -247,6 +392,7 @@ void ShardedModel::step(torch::optim::Optimizer& optimizer) {
     for (const std::size_t unit : order_) {
       const bool now = schedule_.is_planned() || shards_optimizer(units_[unit]->sharding());
       if (progress_[unit].pending && now) update(unit);
+      if (progress_[unit].pending) units_[unit]->conceal();
     }
   } else {
     optimizer_.step(optimizer);
@@ -263,6 +409,7 @@ void ShardedModel::step(torch::optim::Optimizer& optimizer) {
 
 void ShardedModel::update(std::size_t unit) {
   ShardedUnit& updated = *units_[unit];
+  updated.reveal();
   {
     const ExposedTime exposed(exposed_ns_);
     sender_.finish(unit);
@@ -284,6 +431,7 @@ void ShardedModel::after_update(std::size_t unit) {
   ShardedUnit& updated = *units_[unit];
   if (updated.mapped()) needs_barrier_ = true;
   updated.mark_updated();
+  if (!updated.ready()) updated.conceal();
   if (!shards_parameters(updated.sharding())) updated.start_gather(schedule_.updated(unit));
 }
 

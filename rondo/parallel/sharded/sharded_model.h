@@ -10,6 +10,7 @@
 #include "rondo/parallel/gradients/drift_check.h"
 #include "rondo/parallel/gradients/step_announcement.h"
 #include "rondo/parallel/sharded/block_schedule.h"
+#include "rondo/parallel/sharded/forbidden_gradients.h"
 #include "rondo/parallel/sharded/gradient_scale.h"
 #include "rondo/parallel/sharded/gradient_sender.h"
 #include "rondo/parallel/sharded/shard_optimizer.h"
@@ -17,6 +18,7 @@
 #include "rondo/parallel/sharded/unit_order.h"
 #include "rondo/parallel/sharded/unit_watch.h"
 #include "rondo/strategy/prepared_model.h"
+#include "rondo/strategy/step_calls.h"
 
 namespace rondo {
 
@@ -41,7 +43,7 @@ class ShardedModel final : public PreparedModel, private ModelParts {
   torch::nn::Module& module() override { return *setup_.optimized; }
   void begin_step(const LocalBatch& batch) override;
   void announce(const StepTotals& mine) override;
-  StepTotals totals() override { return announcement_.totals(); }
+  StepTotals totals() override;
   void finish_backward() override;
   double clip_gradients(double max_norm) override;
   void step(torch::optim::Optimizer& optimizer) override;
@@ -99,6 +101,21 @@ class ShardedModel final : public PreparedModel, private ModelParts {
   void after_update(std::size_t unit);
   // The same of all units for which it is still to be done.
   void finish_updates();
+  // Waits for the gradients of all units and gives them to the optimizer.
+  void install_gradients();
+  // The same where they are awaited later, for a caller that looks at them now.
+  void install_gradients_now();
+  // Throw UsageError. The first for an optimizer that has changed shards without step(), the second for a
+  // parameter that was frozen in the constructor, the third for changes that would be lost.
+  void refuse_foreign_step() const;
+  void refuse_thawed() const;
+  void refuse_lost_changes() const;
+  // Throws UsageError for a forward or backward pass outside of a step, of a unit that is not whole here.
+  void require_whole(std::size_t unit, const char* pass) const;
+  // What this rank tells the others of the step.
+  RankStep own_step() const { return {.samples = batch_.samples, .steps = steps_, .scale = last_scale_}; }
+  std::uint64_t optimized_fingerprint() const;
+  std::uint64_t full_fingerprint() const;
   // Buffers become rank 0's, if a step has changed them.
   void share_buffers();
   bool shards_optimizer_state() const { return optimizer_.shards_state(); }
@@ -119,19 +136,28 @@ class ShardedModel final : public PreparedModel, private ModelParts {
   BlockSchedule schedule_;
   GradientSender sender_;
   ShardOptimizer optimizer_;
-  std::optional<DriftCheck> drift_;  // where every rank's optimizer changes the whole model
-  const bool may_leave_units_out_;   // a step need not use all parameters
+  ForbiddenGradients forbidden_;
+  const std::vector<ModelTensor> frozen_;  // the model's own, and what the optimizer may have of them
+  std::shared_ptr<DriftCheck> drift_;      // only where every rank's optimizer changes the whole model
+  const bool may_leave_units_out_;         // a step need not use all parameters
   const bool broadcast_buffers_;
   const int prefetch_;
 
   std::vector<Progress> progress_;   // by unit
   std::optional<std::size_t> left_;  // a joined unit of which no member runs, gathered for the next member
   LocalBatch batch_;
+  StepCalls calls_;
+  std::int64_t steps_ = 0;  // whose gradients step() was given
   GradientScale scale_;
-  std::optional<double> last_scale_;  // of the last step's gradients
-  bool whole_ = false;                // unshard() was called
-  bool needs_barrier_ = true;         // ranks have written parameters that others read without a message
-  bool waits_later_ = false;          // this step's gradients are awaited after finish_backward()
+  std::optional<double> last_scale_;                    // of the last step's gradients
+  bool announced_ = false;                              // since begin_step()
+  bool has_totals_ = false;                             // of the last step that has any
+  std::optional<std::uint64_t> optimized_fingerprint_;  // when gradients were combined; empty: nobody knows
+  std::optional<std::uint64_t> full_fingerprint_;  // by unshard() or reload_shards(); empty: nobody knows
+  bool together_ = false;                          // flush() was called: ranks make forward passes together
+  bool whole_ = false;                             // unshard() was called
+  bool needs_barrier_ = true;  // ranks have written parameters that others read without a message
+  bool waits_later_ = false;   // this step's gradients are awaited after finish_backward()
   bool buffers_changed_ = true;
   torch::optim::Optimizer* pending_optimizer_ = nullptr;  // of pending units
   CommunicationTimes times_;

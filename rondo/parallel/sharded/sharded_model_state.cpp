@@ -31,6 +31,8 @@ std::vector<Shard> ShardedModel::full_copies() {
 
 void ShardedModel::publish_shards() {
   for (const auto& unit : units_) unit->publish_shards();
+  optimized_fingerprint_.reset();
+  full_fingerprint_.reset();
   needs_barrier_ = true;
 }
 
@@ -52,14 +54,19 @@ void ShardedModel::unshard() {
   whole_ = true;
   for (const std::size_t unit : order_) units_[unit]->start_gather({forward_priority(unit)});
   for (const std::size_t unit : order_) units_[unit]->finish_gather();
+  full_fingerprint_ = full_fingerprint();
 }
 
 void ShardedModel::reload_shards() {
   for (const auto& unit : units_) unit->reload_shards();
+  full_fingerprint_ = full_fingerprint();
   needs_barrier_ = true;
 }
 
 void ShardedModel::flush() {
+  refuse_foreign_step();
+  install_gradients_now();
+  together_ = true;
   await_writers();
   share_buffers();
   finish_updates();

@@ -8,6 +8,7 @@
 
 #include "rondo/backend/collectives.h"
 #include "rondo/memory/scope.h"
+#include "rondo/parallel/gradients/fingerprint.h"
 #include "rondo/parallel/sharded/flat_gradients.h"
 #include "rondo/parallel/sharded/in_place_gradients.h"
 #include "rondo/parallel/sharded/mapped_buffer.h"
@@ -97,12 +98,12 @@ void ShardedUnit::add_part(std::vector<ModelTensor> parameters, int owner) {
         FlatGradients::Place{name_, sharding_, group, environment_.replica_group}, flat,
         *part.gradient_buffers, *environment_.queue, *environment_.buffers);
   }
-  const bool itself = !shards_optimizer(sharding_) && !flat.has_masters();
+  part.optimizes_itself = !shards_optimizer(sharding_) && !flat.has_masters();
   for (std::size_t i = 0; i < layout.parameters(); ++i) {
-    part.optimized.push_back(itself ? flat.parameters()[i].tensor
-                                    : flat.optimized(i).set_requires_grad(trained));
+    part.optimized.push_back(part.optimizes_itself ? flat.parameters()[i].tensor
+                                                   : flat.optimized(i).set_requires_grad(trained));
   }
-  if (trained && !itself) part.marks = ZeroGradMarks(part.optimized);
+  if (trained && !part.optimizes_itself) part.marks = ZeroGradMarks(part.optimized);
   parts_.push_back(std::move(part));
 }
 
@@ -123,6 +124,12 @@ std::vector<ModelTensor> ShardedUnit::optimized() const {
 }
 
 bool ShardedUnit::ready() const { return presence_ == Presence::ready; }
+
+bool ShardedUnit::readable() const {
+  return ready() || std::all_of(parts_.begin(), parts_.end(), [](const Part& part) {
+           return part.parameters->memory() == FlatParameters::Memory::mapped;
+         });
+}
 
 bool ShardedUnit::mapped() const {
   return std::any_of(parts_.begin(), parts_.end(), [](const Part& part) {
@@ -201,6 +208,7 @@ void ShardedUnit::finish_gather() {
     for (const CommunicationQueue::Ticket ticket : part.gathers) environment_.queue->wait(ticket);
     part.gathers.clear();
     part.parameters->drop_kept(*environment_.buffers);
+    part.parameters->reveal();
   }
   presence_ = Presence::ready;
   gathers_frozen_ = false;
@@ -243,6 +251,53 @@ void ShardedUnit::mark_updated() {
   } else if (environment_.shard_group.size() > 1) {
     presence_ = Presence::missing;
   }
+}
+
+void ShardedUnit::conceal() {
+  for (Part& part : parts_) {
+    if (part.gradients) part.parameters->conceal();
+  }
+}
+
+void ShardedUnit::reveal() {
+  for (Part& part : parts_) part.parameters->reveal();
+}
+
+const ModelTensor* ShardedUnit::moved() const {
+  for (const Part& part : parts_) {
+    // What the optimizer changes is the model's own parameter, wherever that is.
+    const ModelTensor* const moved =
+        part.optimizes_itself ? part.parameters->converted() : part.parameters->moved();
+    if (moved != nullptr) return moved;
+  }
+  return nullptr;
+}
+
+std::vector<at::Tensor> ShardedUnit::sharded_parameters() const {
+  std::vector<at::Tensor> parameters;
+  for (const Part& part : parts_) {
+    if (!part.gradients || part.optimizes_itself) continue;
+    for (const ModelTensor& parameter : part.parameters->parameters()) parameters.push_back(parameter.tensor);
+  }
+  return parameters;
+}
+
+std::uint64_t ShardedUnit::optimized_fingerprint() const {
+  std::uint64_t sum = 0;
+  for (const Part& part : parts_) {
+    if (!part.gradients || part.optimizes_itself) continue;
+    for (const at::Tensor& tensor : part.optimized) sum += fingerprint(tensor);
+  }
+  return sum;
+}
+
+std::uint64_t ShardedUnit::full_fingerprint() const {
+  std::uint64_t sum = 0;
+  for (const Part& part : parts_) {
+    if (!part.parameters->apart() || !part.parameters->allocated()) continue;
+    for (const ModelTensor& parameter : part.parameters->parameters()) sum += fingerprint(parameter.tensor);
+  }
+  return sum;
 }
 
 void ShardedUnit::reload_shards() {
@@ -292,7 +347,10 @@ void ShardedUnit::give_back() const {
 }
 
 void ShardedUnit::mark_left_gradients() {
-  for (Part& part : parts_) part.marks.place();
+  for (Part& part : parts_) {
+    keep_uncleared(part);
+    part.marks.place();
+  }
 }
 
 bool ShardedUnit::left_gradients_cleared() const {
@@ -310,6 +368,7 @@ void ShardedUnit::drop_cleared_gradients() {
     for (std::size_t i = 0; i < part.optimized.size(); ++i) {
       if (!part.marks.is_cleared(i)) continue;
       part.marks.remove(i);
+      if (!part.uncleared.empty()) part.uncleared[i].reset();
       part.parameters->parameters()[i].tensor.mutable_grad().reset();
       part.gradient_buffers->tensors()[i].tensor.mutable_grad().reset();
       // What passes that were combined each by itself have added up.
@@ -332,7 +391,21 @@ void ShardedUnit::hold_gradients() {
 void ShardedUnit::start_reduction(const GradientWeight& weight, const BlockOrder& order) {
   hold_gradients();
   for (Part& part : parts_) {
-    if (part.gradients) part.gradients->launch(weight, order);
+    if (!part.gradients) continue;
+    keep_uncleared(part);
+    part.gradients->launch(weight, order);
+  }
+}
+
+// As `.grad` does in one process. What comes next may lie in the same memory.
+void ShardedUnit::keep_uncleared(Part& part) {
+  if (!part.gradients || part.optimizes_itself) return;
+  for (std::size_t i = 0; i < part.optimized.size(); ++i) {
+    at::Tensor& gradient = part.optimized[i].mutable_grad();
+    if (!gradient.defined() || part.marks.is_mark(i)) continue;
+    part.uncleared.resize(part.optimized.size());
+    part.uncleared[i] = gradient.clone();
+    gradient.reset();
   }
 }
 
@@ -359,9 +432,16 @@ void ShardedUnit::install_gradients(const std::vector<std::string>& unused) {
     const std::vector<at::Tensor>& gradients = part.gradients->result();
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       const std::string& name = part.parameters->parameters()[i].name;
-      if (std::find(unused.begin(), unused.end(), name) != unused.end()) continue;
-      part.optimized[i].mutable_grad() = gradients[i];
+      const at::Tensor before = part.uncleared.empty() ? at::Tensor() : part.uncleared[i];
+      at::Tensor& gradient = part.optimized[i].mutable_grad();
+      if (std::find(unused.begin(), unused.end(), name) != unused.end()) {
+        if (before.defined()) gradient = before;
+        continue;
+      }
+      gradient = gradients[i];
+      if (before.defined()) gradient.add_(before);
     }
+    part.uncleared.clear();
     part.gradients->drop();
   }
 }
@@ -378,6 +458,15 @@ void ShardedUnit::remove_gradients() {
   for (Part& part : parts_) {
     for (at::Tensor& tensor : part.optimized) tensor.mutable_grad().reset();
     if (part.gradients) part.gradients->recycle();
+  }
+}
+
+void ShardedUnit::clear_gradients() {
+  for (Part& part : parts_) {
+    if (part.optimizes_itself) continue;
+    for (std::size_t i = 0; i < part.optimized.size(); ++i) {
+      if (!part.marks.is_mark(i)) part.optimized[i].mutable_grad().reset();
+    }
   }
 }
 

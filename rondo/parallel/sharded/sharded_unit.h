@@ -57,6 +57,8 @@ class ShardedUnit {
 
   // Whether all parameters can be read on this rank.
   bool ready() const;
+  // Whether they can, or are in memory that all ranks of the host read and write.
+  bool readable() const;
   // Whether a gather has been started and not waited for.
   bool gathering() const { return presence_ == Presence::gathering; }
   // Starts gathering parameters that are not there or out of date; nothing when it is under way or ready().
@@ -71,6 +73,19 @@ class ShardedUnit {
   void mark_updated();
   // The values of the full parameters were changed: this rank's shard is taken from them.
   void reload_shards();
+  // Full parameters that are out of date here may not be read through the model, until they are gathered or
+  // reveal() is called.
+  void conceal();
+  void reveal();
+  // A parameter that somebody gave other memory than the optimizer changes; null: none.
+  const ModelTensor* moved() const;
+  // Parameters of the model that get gradients and that the optimizer has other tensors for.
+  std::vector<at::Tensor> sharded_parameters() const;
+  // The fingerprint of what the optimizer has in place of sharded_parameters().
+  std::uint64_t optimized_fingerprint() const;
+  // The same of full parameters whose changes reach the optimizer by reload_shards() alone; of those that
+  // are here.
+  std::uint64_t full_fingerprint() const;
   // A barrier among the ranks is needed before parameters that others changed may be read.
   bool mapped() const;
   // Whether the model computes with roundings of what the optimizer changes.
@@ -108,6 +123,8 @@ class ShardedUnit {
   std::vector<at::Tensor> gradients() const;
   // Takes them away again.
   void remove_gradients();
+  // The optimizer has used the gradients of shards, or they are not wanted: the next ones replace them.
+  void clear_gradients();
 
   // What did not go through the queue, since the last call.
   std::vector<TraceSpan> take_spans();
@@ -124,10 +141,14 @@ class ShardedUnit {
     std::unique_ptr<GradientBuffers> gradient_buffers;  // null when frozen
     std::unique_ptr<UnitGradients> gradients;           // null when frozen
     std::vector<at::Tensor> optimized;                  // by parameter
+    bool optimizes_itself = false;                      // these are the model's own
+    std::vector<at::Tensor> uncleared;                  // by parameter, or empty: see keep_uncleared()
     ZeroGradMarks marks{{}};                            // of those that are not the parameters themselves
     std::vector<CommunicationQueue::Ticket> gathers;
   };
   void add_part(std::vector<ModelTensor> parameters, int owner);
+  // Takes gradients of an earlier pass that no optimizer has used or cleared, to be added to the next ones.
+  static void keep_uncleared(Part& part);
   at::ScalarType compute_dtype(const at::Tensor& parameter) const;
   void gather_part(Part& part, const BlockOrder& order);
   void gather_kept_part(Part& part, const BlockOrder& order);

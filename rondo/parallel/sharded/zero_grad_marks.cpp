@@ -30,6 +30,11 @@ bool ZeroGradMarks::is_cleared(std::size_t tensor) const {
   return !tensors_[tensor].grad().is_same(mark.value) || version_of(mark.value) != mark.version;
 }
 
+bool ZeroGradMarks::is_mark(std::size_t tensor) const {
+  return tensor < marks_.size() && marks_[tensor].placed &&
+         tensors_[tensor].grad().is_same(marks_[tensor].value);
+}
+
 void ZeroGradMarks::remove(std::size_t tensor) {
   if (tensor >= marks_.size() || !std::exchange(marks_[tensor].placed, false)) return;
   if (tensors_[tensor].grad().is_same(marks_[tensor].value)) tensors_[tensor].mutable_grad().reset();

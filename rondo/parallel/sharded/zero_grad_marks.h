@@ -19,6 +19,8 @@ class ZeroGradMarks {
   void place();
   // Whether zero_grad() was called since the tensor was marked; false where it is not marked.
   bool is_cleared(std::size_t tensor) const;
+  // Whether `.grad` of the tensor is its mark, and so no gradient.
+  bool is_mark(std::size_t tensor) const;
   // Takes the mark of one tensor away, or those of all.
   void remove(std::size_t tensor);
   void remove();

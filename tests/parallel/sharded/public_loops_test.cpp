@@ -81,9 +81,10 @@ TORCH_MODULE(Net);
 
 // A model in the hands of a strategy, or of nobody (`context` null), with one loop for both.
 struct Trained {
-  Trained(Context* context, const std::string& strategy_name, Net net) : model(std::move(net)) {
+  Trained(Context* context, const std::string& strategy_name, Net net, const ShardedOptions& options = {})
+      : model(std::move(net)) {
     if (context == nullptr) return;
-    strategy = make_strategy(strategy_name, *context, {});
+    strategy = make_strategy(strategy_name, *context, options);
     prepared = strategy->prepare(model.ptr());
   }
   torch::nn::Module& module() {
@@ -199,6 +200,79 @@ TEST_P(PublicLoops, APassThatDiscardsLeavesWhatWasThere) {
   run([&](Context& context) {
     EXPECT_LT(largest_difference(train(&context, true), expected), kTolerance) << context.rank();
   });
+}
+
+// A pass that discards is none of a step's, also where its finish_backward() is left out.
+TEST_P(PublicLoops, APassThatDiscardsMayComeBetweenAnyTwoCalls) {
+  const auto train = [&](Context* context, bool with_ones_between, bool finishes) {
+    Trained trained(context, GetParam().strategy, Net(5));
+    torch::optim::SGD optimizer(trained.module().parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+    const auto discard = [&](const Batch& batch) {
+      if (!with_ones_between) return;
+      trained.begin({.samples = batch.input.size(0), .discard_gradients = true});
+      const at::Tensor input = batch.input.clone().set_requires_grad(true);
+      trained.model(input).sum().backward();
+      if (finishes) trained.finish();
+    };
+    // Whoever clears no gradients has the next ones replace those of the step.
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      const Batch batch = part_of(joint_batch(8, step), context);
+      if (context == nullptr || is_ddp() || keeps_whole_model()) optimizer.zero_grad();
+      discard(batch);
+      trained.begin({.samples = batch.input.size(0)});
+      mean_loss(trained.model(batch.input), batch).backward();
+      trained.finish();
+      discard(batch);
+      trained.step(optimizer);
+      discard(batch);
+    }
+    return trained.weights(context);
+  };
+  const std::vector<at::Tensor> expected = train(nullptr, false, false);
+  run([&](Context& context) {
+    for (const bool finishes : {true, false})
+      EXPECT_LT(largest_difference(train(&context, true, finishes), expected), kTolerance) << context.rank();
+  });
+}
+
+// What gradients a loop clears, and when, where no step has used them.
+enum class Clears { nothing, before_the_window, within_the_window };
+
+std::vector<at::Tensor> train_windows(Context* context, const std::string& strategy,
+                                      const ShardedOptions& options, Clears clears, bool finishes) {
+  Trained trained(context, strategy, Net(5), options);
+  torch::optim::SGD optimizer(trained.module().parameters(), 0.1);
+  for (std::uint64_t window = 0; window < 3; ++window) {
+    optimizer.zero_grad();
+    for (std::uint64_t pass = 0; pass < 4; ++pass) {
+      const bool combines = pass == 0 || pass == 3;  // the first one's gradients wait for the window's
+      if (pass == 1 && clears == Clears::before_the_window) optimizer.zero_grad(/*set_to_none=*/window == 0);
+      if (pass == 2 && clears == Clears::within_the_window) optimizer.zero_grad(/*set_to_none=*/window == 0);
+      const Batch batch = part_of(joint_batch(8, 10 * window + pass), context);
+      trained.begin({.samples = batch.input.size(0), .synchronise = combines});
+      mean_loss(trained.model(batch.input), batch).backward();
+      if (finishes || combines) trained.finish();
+    }
+    trained.step(optimizer);
+  }
+  return trained.weights(context);
+}
+
+TEST_P(PublicLoops, GradientsThatNoStepHasUsedAddUpThroughAWindow) {
+  for (const Clears clears : {Clears::nothing, Clears::before_the_window, Clears::within_the_window}) {
+    const std::vector<at::Tensor> expected = train_windows(nullptr, "", {}, clears, true);
+    run([&](Context& context) {
+      for (const bool reduces : {false, true}) {
+        ShardedOptions options;
+        options.reduce_every_pass = reduces;
+        for (const bool finishes : {true, false}) {
+          const auto weights = train_windows(&context, GetParam().strategy, options, clears, finishes);
+          EXPECT_LT(largest_difference(weights, expected), kTolerance)
+              << static_cast<int>(clears) << reduces << finishes << " rank " << context.rank();
+        }
+      }
+    });
+  }
 }
 
 TEST_P(PublicLoops, ClearingGradientsTooLateInAWindowIsNamed) {
