@@ -158,7 +158,7 @@ TEST(StepCollectives, OfDdpWithOneBucketAreTwo) {
     const auto training = strategy->prepare(recipe_of([] { return small_model(); }));
     const std::vector<Batch> window = window_of(Digits(8), 2);
     count_step(*training, window, 0, context, calls);  // in which ranks also agree on the order of gradients
-    for (int step = 1; step < 18; ++step) {  // those in which parameters are compared too
+    for (int step = 1; step < 18; ++step) {            // those in which parameters are compared too
       const Counted counted = count_step(*training, window, step, context, calls);
       EXPECT_EQ(counted.all, 2) << "step " << step << " of rank " << context.rank();
       EXPECT_EQ(counted.after_step, 0) << "step " << step << " of rank " << context.rank();

@@ -25,7 +25,8 @@ class DriftCheck {
   // `parameters` are those that ranks train together, in the same order on all ranks of `group`.
   DriftCheck(std::vector<ModelTensor> parameters, Group group);
 
-  // Whether the pass under way, in which gradients are combined, is one that is checked. The same on all ranks.
+  // Whether the pass under way, in which gradients are combined, is one that is checked. The same on all
+  // ranks.
   bool is_due() const;
   // This rank's sample for the pass under way; needs no other rank.
   ParameterSample sample() const;

@@ -95,8 +95,7 @@ const std::vector<RankStep>& StepAnnouncement::ranks() {
       totals_.samples += step.totals.samples;
       totals_.stop = totals_.stop || step.totals.stop;
       ranks_.push_back(step);
-      samples_.push_back(
-          {std::bit_cast<double>(row[kSampleSum]), std::bit_cast<double>(row[kSampleSize])});
+      samples_.push_back({std::bit_cast<double>(row[kSampleSum]), std::bit_cast<double>(row[kSampleSize])});
     }
     std::vector<int> active;
     for (int rank = 0; rank < group_.size(); ++rank) {

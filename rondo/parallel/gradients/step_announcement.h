@@ -45,8 +45,8 @@ class StepAnnouncement {
   void ensure_started();
   // What ensure_started() starts where nothing was offered or started; it may throw instead.
   void offer_always(std::function<RankStep()> mine) { offered_always_ = std::move(mine); }
-  // From now on every announcement of a pass that is due carries the ranks' samples to `check`, which compares
-  // them in ranks() unless a rank has run out of data.
+  // From now on every announcement of a pass that is due carries the ranks' samples to `check`, which
+  // compares them in ranks() unless a rank has run out of data.
   void carry(std::shared_ptr<const DriftCheck> check) { drift_ = std::move(check); }
   // Whether the announcement that was started last, and not cleared, carries samples.
   bool carries_samples() const { return started_ && carries_samples_; }
