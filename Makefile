@@ -23,7 +23,7 @@ setup: ## system packages and .venv (what is missing only)
 setup-programs:
 	@scripts/setup.sh --programs
 
-setup-peers: ## also Open MPI and Slurm, for the engine mpi, tests under both, and benchmarks next to Open MPI
+setup-peers: ## also Open MPI, Slurm and sshd (no service is started), for the engine mpi, tests and benchmarks next to them
 	@scripts/setup.sh --peers
 
 build: setup ## configure and build everything

@@ -179,7 +179,9 @@ def once(place, phase):
     run = place / "run"
     shutil.rmtree(run, ignore_errors=True)
     command = [place.rondo, *words_of(place)]
-    with subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+    # A shell's background job ignores INT, and its children inherit that.
+    with subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as process:
         moment(process, run)
         if process.poll() is not None:
             raise SystemExit(f"{phase}: ended with {process.returncode} before the signal: {process.stderr.read()}")

@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
   network->to(at::kDouble);
   rondo::wrap_units(*network, rondo::wrap_all());
   const auto prepared = strategy->prepare(network.ptr());
-  // Of every global set of points a rank has each n-th.
+  // Each of n ranks takes every n-th point of the global set.
   constexpr int kPoints = 64;
   const at::Tensor all_points = torch::linspace(0, 1, kPoints, at::kDouble).view({-1, 1});
   const at::Tensor points = all_points.slice(0, context.rank(), kPoints, context.world_size());

@@ -27,7 +27,7 @@ TARGETS = ["quickstart_programs", "rondo-doctor"]
 PROGRAMS = ["rondo", "rondo-train", "rondo-train-worker", "rondo-matmul", "rondo-report", "rondo-doctor"]
 # Loaded by name (rondo/control/zeromq_library.cpp), so no program says that it needs it.
 LOADED_BY_NAME = ["libzmq.so.5"]
-# Of the system that unpacks: glibc's and the compiler's.
+# Libraries of the system that unpacks: glibc's and the compiler's.
 OF_THE_SYSTEM = re.compile(r"(ld-linux.*|lib(c|m|dl|pthread|rt|util|resolv|stdc\+\+|gcc_s))\.so")
 RUN_PATH = b"$ORIGIN/../lib"
 # So every program has a run path, and of the old kind, which holds for what libraries of the bundle need as well.
@@ -69,7 +69,7 @@ def resolved_libraries(file, torch_libraries):
 
 
 def path_of_library(name):
-    """Where the loader has found a library that it loaded by its name."""
+    """Returns the path where the loader has found a library that it loaded by its name."""
     ctypes.CDLL(name)
     for line in pathlib.Path("/proc/self/maps").read_text().splitlines():
         path = line.split()[-1]

@@ -42,15 +42,47 @@ on_offer() {
   done
 }
 
-# Waits for another package manager instead of failing, and never asks.
-apt() {
-  local as_root=()
-  if [ "$(id -u)" -ne 0 ]; then
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then
+    "$@"
+  else
     have sudo || return 100
-    as_root=(sudo)
+    sudo "$@"
   fi
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 "$@"
 }
+
+# Waits for another package manager instead of failing, and never asks.
+apt() { as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 "$@"; }
+
+# Installing these packages starts their services, now and at each boot. Tests start the programs themselves, so the
+# services are masked during the installation, and disabled after it. A package that is there already is left alone.
+declare -A services=([openssh-server]="ssh.service ssh.socket" [munge]=munge.service [slurmctld]=slurmctld.service
+  [slurmd]=slurmd.service)
+masked=()
+mask_services() {
+  have systemctl || return 0
+  local package unit
+  for package in "${!services[@]}"; do
+    [ -z "${installed[$package]:-}" ] || continue
+    for unit in ${services[$package]}; do
+      [ "$(systemctl is-enabled "$unit" 2>/dev/null)" != masked ] || continue
+      as_root systemctl --quiet mask "$unit" 2>/dev/null && masked+=("$unit")
+    done
+  done
+  return 0
+}
+
+disable_masked_services() {
+  [ "${#masked[@]}" -gt 0 ] || return 0
+  as_root systemctl --quiet unmask "${masked[@]}" || true
+  local unit
+  for unit in "${masked[@]}"; do
+    as_root systemctl --quiet disable "$unit" 2>/dev/null || true  # it is not there where its package was refused
+  done
+  say "note: services of these packages are neither started nor enabled: ${masked[*]}"
+  masked=()
+}
+trap disable_masked_services EXIT
 
 # apt's package lists are fetched at most once a run, and only when something is to be installed.
 lists_fetched=
@@ -102,12 +134,14 @@ for kind in optional tools peers documentation; do
       refused+=("$entry")
     fi
   done
+  [ "$kind" != peers ] || mask_services
   # All at once, which is sooner done; where that fails each by itself, so that one keeps out no other.
   if [ "${#names[@]}" -gt 0 ] && say "installing ${names[*]}" && ! apt install -y --no-install-recommends "${names[@]}"; then
     for at in "${!names[@]}"; do
       apt install -y --no-install-recommends "${names[at]}" || refused+=("${entries[at]}")
     done
   fi
+  disable_masked_services
   mkdir -p "$(dirname "$stamp")"
   missing_key "${refused[@]}" >"$stamp"
   if [ "${#refused[@]}" -gt 0 ]; then

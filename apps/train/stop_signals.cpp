@@ -62,7 +62,7 @@ void handle(int signal, void (*handler)(int), int flags) {
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART | flags;
   struct sigaction now {};
-  // Who lets a command ignore INT or HUP, as a shell does in the background or nohup, means it.
+  // A signal that was ignored at the start, as by nohup or in a shell's background, stays ignored.
   if (sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN) return;
   sigaction(signal, &action, nullptr);
 }

@@ -2,7 +2,7 @@
 
 namespace rondo {
 
-// What signals do to a training, and what becomes of output that nobody reads. The signals are TERM, INT, HUP
+// Signals that stop a training, and the handling of output that nobody reads. The signals are TERM, INT, HUP
 // (a closed terminal), in a Slurm job USR1, and those of `--signals-to-handle` (launch::stop_signals()).
 //
 // Until request_stop_on_signals() there is nothing to save: they end the process at once, with the exit code

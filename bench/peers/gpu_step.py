@@ -38,7 +38,7 @@ def parse_arguments():
 
 
 def train(arguments, folder):
-    """What is printed."""
+    """Trains the steps and returns the figures that are printed."""
     config, device = arguments.config, torch.device(arguments.device)
     with device:
         model = Gpt(config)

@@ -64,7 +64,7 @@ struct CollectiveRequest {
   bool exchanges_sizes = false;
   // The engine moves no data, a plan does: the ranks only say that they make this call, and compare.
   bool by_plan = false;
-  // What the operation belongs to. Where ranks name different ones, they disagree.
+  // The call that the operation belongs to. Ranks that name different ones disagree.
   CollectiveCall call = current_collective_call();
 
   std::uint64_t bytes() const { return elements * element_bytes(type); }

@@ -46,7 +46,7 @@ void take_least(std::optional<double>& least, const std::optional<double>& other
   if (other) least = std::min(least.value_or(*other), *other);
 }
 
-// Of `group`, a path below `mount`, and of all above it.
+// Returns the smallest quota of `group`, a path below `mount`, and of all groups above it.
 std::optional<double> quota_up_from(const fs::path& mount, const fs::path& group, bool is_version_2) {
   std::optional<double> least = quota_in(mount, is_version_2);
   fs::path directory = mount;

@@ -22,14 +22,14 @@ struct DropoutOption {
 struct InitOption {
   std::string init = {};  // a folder of theirs; empty: the weights are new
 };
-// Of models that read text in WordPiece's tokens.
+// Options of models that read text in WordPiece's tokens.
 struct VocabularyOption {
   std::string vocabulary = {};  // a vocab.txt or tokenizer.json
   bool cased = false;           // it has capitals and accents
 };
-// Of a model in a file of the user's.
+// Options of a model in a file of the user's.
 struct OwnModelOptions : ContextOption, VocabularyOption {};
-// Of models made of transformer blocks.
+// Options of models made of transformer blocks.
 struct TransformerOptions : ContextOption, DropoutOption {
   std::optional<std::int64_t> layers = {};
   std::optional<std::int64_t> heads = {};

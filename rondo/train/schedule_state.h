@@ -18,7 +18,7 @@ struct TrainingLength {
   std::int64_t last_step = 0;        // optimizer steps done when training ends
 };
 
-// What a checkpoint holds of the schedule.
+// State of the schedule in a checkpoint.
 struct ScheduleState {
   SchedulePosition position = {};
   // Length as it was requested; `steps_per_pass` is in the unit of SchedulePosition.

@@ -26,7 +26,7 @@ PARTS = {"probes": 40, "nccl": 40, "equality": 90, "precision": 40, "dropout": 3
 
 
 class Context:
-    """What the parts share."""
+    """State that the parts share."""
 
     def __init__(self, arguments, report, scratch):
         environment = dict(os.environ)

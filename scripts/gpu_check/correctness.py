@@ -56,7 +56,7 @@ PRECISION = {
     "mixed precision of units, zero3": (
         [*TWO, "--strategy", "zero3", "--mixed-precision", "param=bfloat16,reduce=float32"], 3e-3),
 }
-# What fails today, and why; each goes from here with its mend.
+# Checks that fail today, and why; each is removed with its mend.
 KNOWN_FAULTS = {
     ("mirrored", "two replicas on one card"): "each replica needs a card of its own",
 }

@@ -1,4 +1,4 @@
-"""What a card, its driver and libtorch can do, asked through PyTorch; a program of its own, since what it asks may end the process.
+"""Abilities of a card, its driver and libtorch, asked through PyTorch; a program of its own, since what it asks may end the process.
 
     python3 probes.py        a JSON line for each probe: name, status, text, seconds, figures
 """
@@ -135,7 +135,7 @@ class Skip(Exception):
 
 
 class Wrong(Exception):
-    """What a probe found instead."""
+    """A wrong result of a probe, as text."""
 
 
 def main():

@@ -1,4 +1,4 @@
-"""What the checks found: a line for each as it ends, a table, a JSON document and the exit code."""
+"""Results of the checks: a line for each as it ends, a table, a JSON document and the exit code."""
 import dataclasses
 import json
 import threading

@@ -82,7 +82,7 @@ class Trainings:
         return run_dir
 
     def losses(self, device, flags, seconds=60, run_dir=None):
-        """Of every step of gpt-tiny."""
+        """Returns the loss of every step of gpt-tiny."""
         small = ["--model", "gpt-tiny", "--lr", 1e-3, "--global-batch-size", 16]
         if "--steps" not in flags:
             small += ["--steps", self.STEPS]

@@ -36,7 +36,7 @@ TEST(LauncherPlace, IsToldBySrun) {
   EXPECT_EQ(place->master_addr, "n1");
   EXPECT_EQ(place->run_id, "slurm-7.3");
   EXPECT_EQ(place->master_port, default_port("slurm-7.3"));
-  // What a script says of the meeting place counts, and what describes processes does not.
+  // Variables of a script that name the meeting place count; those that describe processes do not.
   const auto told = find_launcher_place(with(
       kSrun, {{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "1234"}, {"RANK", "5"}, {"PET_NNODES", "9"}}));
   EXPECT_EQ(told->master_addr, "10.0.0.1");

@@ -13,6 +13,17 @@ from launching import TORCHRUN_VARIABLES
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 
 
+def handle_ignored_signals():
+    """Makes programs that tests start take every signal, also where this process was started with some ignored (nohup, a shell's
+    background job): exec() passes on an ignored signal, but resets one with a handler to its default."""
+    for number in signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2:
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+
+
+handle_ignored_signals()
+
+
 @pytest.fixture(scope="session")
 def repository():
     return REPOSITORY
@@ -118,9 +129,6 @@ def rondo(rondo_bin, clean_environment, tmp_path):
 
         def start(self, *words, env=None, **options):
             options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
-            # A shell that runs the tests in the background, or nohup, lets them ignore these, and children inherit it.
-            ignored = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
-            options.setdefault("preexec_fn", lambda: [signal.signal(name, signal.SIG_DFL) for name in ignored])
             process = subprocess.Popen([self.program, *map(str, words)], env=clean_environment | (env or {}),
                                        cwd=tmp_path, **options)
             started.append(process)

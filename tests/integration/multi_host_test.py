@@ -224,7 +224,7 @@ def test_an_address_of_ipv6(rondo_bin, clean_environment, tmp_path, flags):
 
 
 def test_the_index_of_a_pod_is_its_node_rank(rondo):
-    """Of an Indexed Job, with Kubeflow's variables or flags for the rest."""
+    """The index is that of an Indexed Job, with Kubeflow's variables or flags for the rest."""
     environment = {"JOB_COMPLETION_INDEX": "1", "PET_NNODES": "2", "PET_NPROC_PER_NODE": "2", "PET_MASTER_ADDR": "127.0.0.1"}
     result = rondo("run", *bash("echo $RANK $GROUP_RANK of $WORLD_SIZE"), env=environment)
     assert sorted(result.stdout.splitlines()) == ["[rank 2] 2 1 of 4", "[rank 3] 3 1 of 4"], result.stderr
@@ -254,7 +254,7 @@ def test_a_host_that_never_comes_is_named(rondo, rondo_bin):
 
 
 def test_ranks_that_lose_rank_0_while_they_join_say_so(rondo, rondo_bin):
-    """Of three hosts one never comes, and rank 0 gives up first."""
+    """One of three hosts never comes, and rank 0 gives up first."""
     with reserved_ports(1) as (port,):
         first, second = [rondo.start("run", "--nnodes", 3, "--node-rank", host, "--master-addr", "127.0.0.1", "--master-port", port,
                                      "--rdzv-conf", f"join_timeout={seconds}", rondo_bin / "examples" / "collectives")

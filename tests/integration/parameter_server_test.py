@@ -170,7 +170,7 @@ def test_an_evaluator_judges_the_checkpoints_of_the_run(rondo, flags, tmp_path):
 
 
 def test_a_synchronous_step_of_a_model_with_any_number_of_parameters(rondo, flags):
-    """Of eight parameters the ring of pushes had no room for the end of the step."""
+    """With eight parameters the ring of pushes had no room for the end of the step."""
     done = rondo("train", *flags, "--server-mode", "sync", "--ps", 1, "--workers", 1, "--model-config", '{"hidden": [4, 4, 4]}',
                  "--steps", 3, "--timeout", "60s")
     assert done.returncode == 0, done.stderr

@@ -243,7 +243,7 @@ print("error", file=sys.stderr)
     assert "[rank 0] rank 0 terminal (71, 24) output ends" + "." * 20000 + "\n" in output
     assert "[rank 1] rank 1 no terminal () output ends" in output
     assert "[rank 0] error\n" in output and "\r" not in output
-    # What is behind the launcher decides: a pipe stays a pipe.
+    # The launcher's own output decides: a pipe stays a pipe.
     piped = rondo("run", sys.executable, "-c", "import os; print(os.isatty(1))")
     assert piped.stdout == "[rank 0] False\n"
 

@@ -232,6 +232,26 @@ def test_an_optional_package_that_cannot_be_installed_keeps_out_no_other(machine
     assert any(line.endswith("recommends mold") for line in machine.logged("apt-get"))
 
 
+def test_peers_are_installed_without_their_services(machine):
+    """Tests start sshd and Slurm themselves; a package that was there, and a unit that the user masked, stay as they are."""
+    machine.packages_installed(*machine.required_packages(), *machine.optional_packages(), "munge")
+    machine.program("apt-get", "exit 0")
+    machine.program("apt-cache", "echo '  Candidate: 1.0'")
+    machine.program("sudo", 'exec "$@"')
+    machine.program("systemctl", '[ "$1 $2" != "is-enabled ssh.socket" ] || echo masked')
+    machine.python_that_makes_a_venv_whose_pip("exit 0")
+    result = machine.setup("--peers")
+    assert result.returncode == 0 and "neither started nor enabled" in result.stdout, result.stderr
+    log = [line for line in machine.log.read_text().splitlines() if line.startswith(("systemctl --quiet", "apt-get"))]
+    (install,) = [at for at, line in enumerate(log) if " openssh-server" in line and line.startswith("apt-get")]
+    units = ["ssh.service", "slurmctld.service", "slurmd.service"]
+    assert sorted(log[install - 3:install]) == sorted(f"systemctl --quiet mask {unit}" for unit in units)
+    (unmask,) = [line for line in log[install + 1:] if "unmask" in line]
+    assert sorted(unmask.split()[3:]) == sorted(units)
+    assert sorted(log[-3:]) == sorted(f"systemctl --quiet disable {unit}" for unit in units)
+    assert not any("munge.service" in line or "ssh.socket" in line for line in log)
+
+
 def test_an_unknown_argument_is_refused(machine):
     result = machine.setup("--everything")
     assert result.returncode == 1

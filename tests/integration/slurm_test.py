@@ -54,7 +54,7 @@ class Jobs:
         return self.output(job)
 
     def end(self, job):
-        """Of what a test has left running."""
+        """Ends a job that a test has left running."""
         self.cluster.on(CONTROLLER, "scancel", job)
         self.cluster.wait_for(job, "CANCELLED", "COMPLETED", "FAILED")
 
@@ -65,7 +65,7 @@ def jobs(cluster, clean_environment, tmp_path, rondo_bin):
 
 
 def steps_of(run):
-    """Of rank 0, so far."""
+    """Returns the steps of rank 0 so far."""
     if not (run / "metrics.jsonl").exists():
         return []
     lines = (run / "metrics.jsonl").read_text().split("\n")[:-1]  # behind the last one a row is being written

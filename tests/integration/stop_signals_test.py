@@ -4,6 +4,7 @@ import pathlib
 import pty
 import signal
 import subprocess
+import sys
 
 import pytest
 from launching import alive, all_gone, wait_until
@@ -193,6 +194,17 @@ def test_a_terminal_that_is_gone(rondo_bin, clean_environment, tmp_path, text, r
             process.kill()
     assert process.returncode == 3
     assert len(checkpoints(run)) == 1 and not (run / "run.lock").exists()
+
+
+def test_ignored_signals_are_not_passed_on():
+    """Under nohup, or in a shell's background, the programs that tests start take HUP and INT all the same."""
+    folder = pathlib.Path(__file__).parent
+    look = "import signal; print([signal.getsignal(s) == signal.SIG_IGN for s in (signal.SIGHUP, signal.SIGINT)])"
+    begin = f"import subprocess, sys; {{}}; subprocess.run([sys.executable, '-c', {look!r}], check=True)"
+    for line, expected in (("pass", "[True, True]"), ("import conftest", "[False, False]")):
+        found = subprocess.run(["sh", "-c", 'trap "" HUP INT; exec "$@"', "sh", sys.executable, "-c", begin.format(line)], check=True,
+                               capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(folder)})
+        assert found.stdout.strip() == expected
 
 
 def test_processes_by_word(rondo, tmp_path, text):  # noqa: F811

@@ -117,7 +117,7 @@ TEST(Cluster, DoesNotWaitForAWorkerThatEndedBeforeItCame) {
   train_without_the_others({.ended_workers = file_of_ended(directory, 2, {1})}, 2);
 }
 
-// Of a group that is one worker: a process of it has ended, whichever.
+// The group is one worker: any process of it has ended.
 TEST(Cluster, DoesNotWaitForAGroupOfWhichAProcessEndedBeforeItCame) {
   const TemporaryDirectory directory;
   train_without_the_others({.ended_workers = file_of_ended(directory, 6, {5}), .worker_processes = 6}, 2);

@@ -164,7 +164,7 @@ TEST(Callbacks, OneThatThrowsInOneProcessThrowsItsOwnError) {
   });
 }
 
-// What watches validations is of no use in a training without them.
+// Callbacks that watch validations are of no use in a training without them.
 TEST(Callbacks, ThatWatchValidationsRefuseATrainingWithoutThem) {
   const std::vector<std::shared_ptr<Callback>> watchers = {
       std::make_shared<EarlyStopping>(EarlyStopping::Options{}),

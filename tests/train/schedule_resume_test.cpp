@@ -99,7 +99,7 @@ void expect_continuous(const Plan& plan, const World& before, std::int64_t stop,
   const Rates first = train(plan, before, directory.path(), stop);
   ASSERT_EQ(first.of_steps.size(), static_cast<std::size_t>(stop));
   ScheduleOptions schedule = plan.schedule;
-  // Where the first world's schedule would go on.
+  // Position where the first world's schedule would go on.
   double position = static_cast<double>(stop - schedule.warmup_steps) /
                     static_cast<double>(first.last_step - schedule.warmup_steps);
   std::string what = schedule.kind + (plan.by_callback ? " by callback: " : ": ") + describe(before);

@@ -20,7 +20,7 @@ constexpr auto kStoreWaitPart = std::chrono::milliseconds(500);
 // Longest time that a keeper which lives takes to answer that a wait is over.
 constexpr auto kStoreAnswerTime = std::chrono::seconds(5);
 
-// What a call left behind shares with the one that waited for it.
+// State that an abandoned call shares with the thread that waited for it.
 struct BoundedCall {
   std::mutex mutex;  // protects what follows
   std::condition_variable changed;

@@ -48,7 +48,7 @@ std::exception_ptr FailureRecord::first_of_job(const std::exception_ptr& error,
       own.ranks.push_back(known ? world_ranks_[static_cast<std::size_t>(rank)] : rank);
     }
     const Failure first = record(*job_, own);
-    // What other ranks of the group passed on names it already.
+    // The error names it already where other ranks of the group passed it on.
     const bool named = own.what.find(first.what) != std::string::npos;
     if (named || dynamic_cast<const PeerLostError*>(&failure) == nullptr) return error;
     std::vector<int> ranks;

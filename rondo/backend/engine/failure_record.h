@@ -22,8 +22,9 @@ class FailureRecord {
   FailureRecord(const c10::intrusive_ptr<c10d::Store>& group, const c10::intrusive_ptr<c10d::Store>& job,
                 std::vector<int> world_ranks, Duration limit = std::chrono::seconds(5));
 
-  // What to report in place of an error, which is itself unless another rank's failure came before. Of
-  // another group's failure it says so. An error that is no CommunicationError is no failure of the job.
+  // Returns the exception to report in place of `error`: another rank's failure if one came before, else
+  // `error`. It names another group where the failure is that group's. An error that is no
+  // CommunicationError is no failure of the job.
   std::exception_ptr first(const std::exception_ptr& error) noexcept;
 
  private:

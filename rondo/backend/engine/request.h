@@ -25,10 +25,10 @@ struct BackendRequest {
   int size = 1;                           // members of the group
   std::vector<int> world_ranks;           // world rank of each member
   c10::intrusive_ptr<c10d::Store> store;  // private to the group
-  // Of all ranks of the job, for its first failure; null: the group knows of its own only.
+  // Store of all ranks of the job, for its first failure; null: the group knows of its own only.
   c10::intrusive_ptr<c10d::Store> job_store = {};
   Duration timeout = std::chrono::minutes(5);  // longest wait of any collective
-  // Of each member, equal for those that can share memory; empty: all run on one host.
+  // Host of each member, equal for those that can share memory; empty: all run on one host.
   std::vector<std::string> hosts = {};
   std::vector<std::string> host_names = {};  // of each member, for messages
   // A store that only this host's members share, private to the group; null: they meet in `store` too.

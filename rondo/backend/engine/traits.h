@@ -75,8 +75,9 @@ class ExtendedBackend : public c10d::Backend {
   // Every later call fails, saying that the group was shut down. Peers are not disturbed.
   virtual void close() {}
 
-  // What to report in place of an error that a caller found by itself: another rank's failure where one came
-  // before and this is its consequence, else the error. Any thread; waits some seconds at most.
+  // Returns the exception to report in place of an error that a caller found by itself: another rank's
+  // failure where one came before and this is its consequence, else the error. Any thread; blocks for some
+  // seconds at most.
   virtual std::exception_ptr cause_of(const std::exception_ptr& error) noexcept { return error; }
 };
 

@@ -239,7 +239,7 @@ NativeBackend::Work NativeBackend::reduce(Tensors& tensors, const c10d::ReduceOp
   return started(call.start(engine_, timeout(options.timeout), planned_, !options.asyncOp));
 }
 
-// Of pieces of unequal sizes, as over NCCL: one broadcast from each rank.
+// Gathers pieces of unequal sizes, as NCCL does: one broadcast from each rank.
 NativeBackend::Work NativeBackend::all_gather_unequal(const Tensors& pieces, const at::Tensor& input,
                                                       const c10d::AllgatherOptions& options) {
   check_pieces(pieces, input, getRank(), getSize(), "all_gather");
@@ -352,7 +352,7 @@ NativeBackend::Work NativeBackend::scatter(Tensors& outputs, TensorLists& inputs
   return started(call.start(engine_, timeout(options.timeout)));
 }
 
-// Of pieces of unequal sizes, as over NCCL: one reduction to each rank.
+// Reduces pieces of unequal sizes, as NCCL does: one reduction to each rank.
 NativeBackend::Work NativeBackend::reduce_scatter_unequal(const at::Tensor& output, const Tensors& pieces,
                                                           const c10d::ReduceScatterOptions& options) {
   check_pieces(pieces, output, getRank(), getSize(), "reduce_scatter");
@@ -489,7 +489,7 @@ c10::intrusive_ptr<c10d::Backend> make_native_backend(const BackendRequest& requ
   options.world_ranks = request.world_ranks;
   options.timeout = request.timeout;
   if (request.job_store) {
-    // Of one group alone the peers' own words, which they leave in its memory, are enough.
+    // Without other groups the failures that peers leave in shared memory are enough.
     options.cause_of = [record = FailureRecord({}, request.job_store, request.world_ranks)](
                            const std::exception_ptr& error) mutable { return record.first(error); };
   }

@@ -58,7 +58,7 @@ class NativeCall {
   Pieces inputs(const std::vector<at::Tensor>& tensors) { return list(tensors, true, false); }
   Pieces outputs(const std::vector<at::Tensor>& tensors) { return list(tensors, false, true); }
 
-  // What the first tensor, which the operation writes, holds at the end goes to `copy`, too.
+  // Copies the first tensor, which the operation writes, to `copy` at the end.
   void also_to(const at::Tensor& copy) {
     copy_to(memory_.alive.empty() ? memory_.results.front() : memory_.alive.back(), copy);
   }
@@ -119,8 +119,8 @@ class NativeCall {
     return pieces;
   }
 
-  // What every operation of one rank gives: each output holds its input, one in place what it held. What
-  // remains of the operation moves nothing.
+  // Copies each input to its output on the device, which is the result of any operation of one rank; an
+  // operation in place copies nothing. The rest of the operation then moves no data.
   void copy_on_device() {
     const char* const operation = name(request_.kind);
     for (std::size_t i = 0; i < std::min(inputs_.size(), memory_.results.size()); ++i) {

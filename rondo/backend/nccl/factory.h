@@ -4,7 +4,7 @@
 
 namespace rondo {
 
-// Of NCCL alone: it moves the memory of accelerators only.
+// Traits of NCCL alone: it moves the memory of accelerators only.
 inline constexpr EngineTraits kNcclTraits = {.cpu_tensors = false, .device_tensors = true};
 
 // c10d's ProcessGroupNCCL, for CUDA tensors. It uses the interface named by NCCL_SOCKET_IFNAME. Throws

@@ -40,7 +40,7 @@ Engine::~Engine() {
   const bool thrown = std::uncaught_exceptions() > 0;
   leave(str("group '", options().group_name, "' was destroyed"), thrown ? Duration::zero() : kLeavePatience);
   helpers_.stop();
-  // Where one may sleep, too.
+  // Wakes a helper that sleeps on it.
   peers_.own().wakeup.fetch_add(1);
   futex_wake_all(peers_.own().wakeup);
   helpers_.end();
@@ -402,7 +402,7 @@ void Engine::wait_until(Visit& visit, Done done, const Wait& wait, Describe desc
   RankSegment& own = peers_.own();
   while (true) {
     if (!unannounced_.empty()) {
-      // What hears of an end may wait for an operation, which the helper then moves on: nobody waits here.
+      // An announced owner may wait for an operation, which the helper then advances: no caller waits here.
       --waiting_;
       visit.announce();
       ++waiting_;

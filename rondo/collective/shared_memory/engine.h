@@ -147,8 +147,8 @@ class Engine {
   std::uint64_t least_consumed();
   bool anything_under_way() const { return !operations_.empty() || messages_.under_way() > 0; }
   bool anything_to_announce();
-  // What has ended, as a batch that the helper announces with the caller: the announcement of one owner may
-  // wait for that of another.
+  // Returns the operations that have ended as a batch that the helper announces with the caller: the
+  // announcement of one owner may wait for that of another.
   std::shared_ptr<Announcements> share_unannounced();
   void ended(std::shared_ptr<OperationOwner> owner, const std::exception_ptr& error);
 
@@ -182,7 +182,7 @@ class Engine {
   std::string describe_collective(std::uint64_t sequence, std::vector<int>& missing) const;
   std::string describe_message(const Message& message, std::vector<int>& missing) const;
 
-  // Of the monitored barrier numbered `call`, see monitored_barrier.cpp.
+  // The two sides of the monitored barrier numbered `call`, see monitored_barrier.cpp.
   void let_the_others_pass(std::uint64_t call, Duration timeout, bool name_all_missing) const;
   void wait_to_pass(std::uint64_t call, Duration timeout) const;
 

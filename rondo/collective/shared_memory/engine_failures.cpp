@@ -120,7 +120,7 @@ void Engine::throw_if_stopped(StoppedCounts& counts, const std::string& what,
   }
 }
 
-// What a failed peer had published still completes what was started before. But a rank that starts an
+// Data that a failed peer had published still completes operations started before. But a rank that starts an
 // operation after a peer gave it up, because it came late, must not go on as if the peer had its result.
 void Engine::throw_if_failed_anywhere() {
   throw_if_failed();

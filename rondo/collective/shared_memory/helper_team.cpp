@@ -18,7 +18,7 @@ void HelperTeam::call() {
 }
 
 bool HelperTeam::return_to_duty(std::unique_lock<std::mutex>& lock, HelperThread::Control& control) {
-  // What the thread ran may have been the end of the engine.
+  // The function that the thread ran may have ended the engine.
   if (!control.return_to_engine()) return false;
   lock.lock();
   if (on_duty_ == nullptr) {

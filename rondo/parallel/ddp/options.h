@@ -8,7 +8,7 @@
 
 namespace rondo {
 
-// What --find-unused-parameters says of itself, whichever strategy has it.
+// Help of --find-unused-parameters, the same for all strategies that have it.
 inline constexpr const char* kFindUnusedHelp =
     "Some parameters get no gradient in some steps; without it such a step is an error that names them";
 

@@ -72,7 +72,7 @@ PipelineModel::PipelineModel(std::shared_ptr<torch::nn::Module> module, Context 
     }
     const at::NoGradGuard no_grad;
     if (!parameter.own) {
-      // Of as many dimensions as the parameter, as an empty shard (Shard::local_sizes()).
+      // It has as many dimensions as the parameter, as an empty shard has (Shard::local_sizes()).
       std::vector<std::int64_t> nothing(std::max<std::size_t>(1, parameter.model.dim()), 1);
       nothing.front() = 0;
       parameter.model.set_data(at::empty(nothing, parameter.model.options()));

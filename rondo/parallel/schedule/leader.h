@@ -35,8 +35,8 @@ class Leader {
   std::optional<std::uint64_t> next();
   // On the leader: lets the others' next() return empty. Never throws.
   void stop() noexcept;
-  // What to report where the leader has stopped though there was more to start: see
-  // ExtendedBackend::cause_of.
+  // Returns the exception to report where the leader has stopped though there was more to start, as
+  // ExtendedBackend::cause_of does.
   std::exception_ptr cause_of(const std::exception_ptr& error) const noexcept;
   // From any thread: whoever waits in publish() or next() throws CancelledError, now and from now on. For a
   // rank that ends while another, which may be dead, does not take or say a word: Gloo may wait for one that

@@ -51,8 +51,8 @@ class FlatParameters {
   bool has_masters() const { return shard_.scalar_type() != flat_.scalar_type(); }
   at::ScalarType master_dtype() const { return shard_.scalar_type(); }
 
-  // What the optimizer changes of parameter `index`: a flat part (see shaped()), or all of it in its shape
-  // where this rank owns all.
+  // Returns the part of parameter `index` that the optimizer changes: flat (see shaped()), or all of it in
+  // its shape where this rank owns all.
   at::Tensor optimized(std::size_t index) const;
   // The flat `part` of parameter `index` with as many dimensions as the parameter has, as
   // Shard::local_sizes() says: rules for an optimizer's groups such as `p.dim() >= 2` hold for it too.

@@ -27,7 +27,7 @@ FlatLayout layout_of(const std::vector<ModelTensor>& parameters, at::ScalarType 
 }
 
 // One rank has all of every parameter, so there is nothing to gather or to free, and whoever reads it may.
-// What goes to files does so all the same.
+// Parameters that are offloaded to files are so all the same.
 Sharding among_ranks(Sharding sharding, const UnitEnvironment& environment) {
   return environment.shard_group.size() > 1 || environment.files != nullptr ? sharding : Sharding::ddp;
 }
@@ -371,7 +371,7 @@ void ShardedUnit::drop_cleared_gradients() {
       if (!part.uncleared.empty()) part.uncleared[i].reset();
       part.parameters->parameters()[i].tensor.mutable_grad().reset();
       part.gradient_buffers->tensors()[i].tensor.mutable_grad().reset();
-      // What passes that were combined each by itself have added up.
+      // Sums of the passes that were combined each by itself.
       const std::vector<at::Tensor>& combined = part.gradients->result();
       if (!combined.empty()) combined[i].zero_();
     }

@@ -12,7 +12,7 @@ namespace rondo {
 // A mark is one element that is seen as often as the tensor is large. One thread.
 class ZeroGradMarks {
  public:
-  // Of `optimized`, whose `.grad` nobody else uses between place() and remove().
+  // `optimized` are the tensors to mark, whose `.grad` nobody else uses between place() and remove().
   explicit ZeroGradMarks(std::vector<at::Tensor> optimized) : tensors_(std::move(optimized)) {}
 
   // Marks every tensor.

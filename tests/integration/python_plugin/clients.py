@@ -1,4 +1,4 @@
-"""What libraries over torch.distributed ask of a backend: run by python_plugin_test.py as  clients.py RENDEZVOUS RANK RANKS
+"""Calls that libraries over torch.distributed make to a backend: run by python_plugin_test.py as  clients.py RENDEZVOUS RANK RANKS
 
 Averages of whole numbers, lists of unequal sizes, hooks whose callbacks start collectives, the default backend, a forked child.
 """

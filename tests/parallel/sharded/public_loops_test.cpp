@@ -1,4 +1,4 @@
-// What public libtorch programs do in their loops, under each strategy: equal to one process, or an error
+// Loops as in public libtorch programs, under each strategy: equal to one process, or an error
 // that names the call to make.
 #include <gtest/gtest.h>
 #include <torch/autograd.h>
