@@ -11,6 +11,7 @@
 
 #include "rondo/backend/context.h"
 #include "rondo/data/tensors.h"
+#include "rondo/nn/linear.h"
 #include "rondo/parallel/registry.h"
 #include "rondo/train/trainer.h"
 
@@ -33,7 +34,7 @@ struct DonutImpl : torch::nn::Module {
     decoder = register_module(
         "decoder",
         TransformerDecoderLayer(TransformerDecoderLayerOptions(kFeatures, 4).dim_feedforward(64).dropout(0)));
-    head = register_module("head", Linear(kFeatures, kTokens));
+    head = register_module("head", rondo::nn::Linear(kFeatures, kTokens));
   }
   // image [samples, 1, height, width], tokens so far [samples, length]; gives logits [samples, length,
   // tokens].
@@ -49,7 +50,7 @@ struct DonutImpl : torch::nn::Module {
   torch::nn::TransformerEncoderLayer encoder{nullptr};
   torch::nn::Embedding words{nullptr};
   torch::nn::TransformerDecoderLayer decoder{nullptr};
-  torch::nn::Linear head{nullptr};
+  rondo::nn::Linear head{nullptr};
 };
 
 // Digits as pocket calculators draw them: top, upper left, upper right, middle, lower left, lower right,

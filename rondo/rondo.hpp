@@ -27,6 +27,7 @@
 #include "rondo/nn/experts/routing.h"
 #include "rondo/nn/frozen_parameters.h"
 #include "rondo/nn/layers.h"
+#include "rondo/nn/linear.h"
 #include "rondo/nn/loss.h"
 #include "rondo/nn/model.h"
 #include "rondo/nn/model_tensors.h"

@@ -128,7 +128,7 @@ BertEncoderImpl::BertEncoderImpl(const BertConfig& config, bool with_pooler) : c
   layers_ = level(*this, "encoder")->register_module("layer", torch::nn::ModuleList());
   for (std::int64_t i = 0; i < config.layers; ++i) layers_->push_back(Unit<BertLayer>(config));
   if (with_pooler) {
-    pooler_ = level(*this, "pooler")->register_module("dense", torch::nn::Linear(config.width, config.width));
+    pooler_ = level(*this, "pooler")->register_module("dense", nn::Linear(config.width, config.width));
   }
 }
 
@@ -178,7 +178,7 @@ BertForSequenceClassificationImpl::BertForSequenceClassificationImpl(const BertC
   check(config);
   bert_ = register_module("bert", BertEncoder(config, /*with_pooler=*/true));
   dropout_ = register_module("dropout", SampleDropout(config.classifier_dropout));
-  classifier_ = register_module("classifier", torch::nn::Linear(config.width, config.classes));
+  classifier_ = register_module("classifier", nn::Linear(config.width, config.classes));
   initialize_weights(*this, config.padding);
 }
 
@@ -208,7 +208,7 @@ BertForMaskedLmImpl::BertForMaskedLmImpl(const BertConfig& config) : config_(con
   const auto predictions = level(*level(*this, "cls"), "predictions");
   bias_ = predictions->register_parameter("bias", at::zeros({config.vocabulary}));
   const auto transform = level(*predictions, "transform");
-  transform_ = transform->register_module("dense", torch::nn::Linear(config.width, config.width));
+  transform_ = transform->register_module("dense", nn::Linear(config.width, config.width));
   transform_norm_ = transform->register_module("LayerNorm", layer_norm(config));
   initialize_weights(*this, config.padding);
 }

@@ -7,6 +7,7 @@
 
 #include "rondo/models/bert_config.h"
 #include "rondo/nn/layers.h"
+#include "rondo/nn/linear.h"
 #include "rondo/nn/sample_dropout.h"
 #include "rondo/nn/tensor_parallel/layers.h"
 #include "rondo/nn/unit.h"
@@ -59,7 +60,7 @@ class BertEncoderImpl : public torch::nn::Module {
   at::Tensor pool(const at::Tensor& hidden);
   // [vocabulary, width]
   const at::Tensor& word_embeddings() const { return word_embeddings_->weight; }
-  const torch::nn::Linear& pooler() const { return pooler_; }  // null without
+  const nn::Linear& pooler() const { return pooler_; }  // null without
   // The output layer that is tied to the word embeddings: [..., width] to [..., vocabulary].
   at::Tensor logits(const at::Tensor& input, const at::Tensor& bias) {
     return word_embeddings_->logits(input, bias);
@@ -75,7 +76,7 @@ class BertEncoderImpl : public torch::nn::Module {
   torch::nn::LayerNorm embedding_norm_{nullptr};
   SampleDropout embedding_dropout_{nullptr};
   torch::nn::ModuleList layers_{nullptr};
-  torch::nn::Linear pooler_{nullptr};
+  nn::Linear pooler_{nullptr};
 };
 TORCH_MODULE(BertEncoder);
 
@@ -102,7 +103,7 @@ class BertForSequenceClassificationImpl : public torch::nn::Module,
   BertConfig config_;
   BertEncoder bert_{nullptr};
   SampleDropout dropout_{nullptr};
-  torch::nn::Linear classifier_{nullptr};
+  nn::Linear classifier_{nullptr};
 };
 TORCH_MODULE(BertForSequenceClassification);
 
@@ -124,7 +125,7 @@ class BertForMaskedLmImpl : public torch::nn::Module, public LayerSequence, publ
 
   BertConfig config_;
   BertEncoder bert_{nullptr};
-  torch::nn::Linear transform_{nullptr};
+  nn::Linear transform_{nullptr};
   torch::nn::LayerNorm transform_norm_{nullptr};
   at::Tensor bias_;
 };

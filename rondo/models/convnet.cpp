@@ -9,6 +9,7 @@
 #include "rondo/models/config_reader.h"
 #include "rondo/models/convnet_options.h"
 #include "rondo/models/model_setup.h"
+#include "rondo/nn/linear.h"
 #include "rondo/nn/sample_dropout.h"
 
 namespace rondo {
@@ -32,11 +33,11 @@ ConvnetImpl::ConvnetImpl(const ConvnetConfig& config) : config_(config) {
     throw UsageError(str("convnet: an image of ", config.height, "x", config.width,
                          " is too small to be halved by each of ", config.features.size(), " blocks"));
   }
-  classifier_->push_back(torch::nn::Linear(channels * height * width, config.hidden));
+  classifier_->push_back(nn::Linear(channels * height * width, config.hidden));
   classifier_->push_back(torch::nn::ReLU());
   // The names of the layers around it stay the same.
   if (config.dropout > 0) classifier_->push_back("dropout", SampleDropout(config.dropout));
-  classifier_->push_back("2", torch::nn::Linear(config.hidden, config.classes));
+  classifier_->push_back("2", nn::Linear(config.hidden, config.classes));
 }
 
 namespace {

@@ -84,7 +84,7 @@ TORCH_MODULE(GptBlock);
 // GPT-2's architecture and initialisation (Radford et al., 2019): learned positions, GELU (tanh form),
 // weights normal(0, 0.02), projections into the residual stream scaled by 1/sqrt(2 layers), zero biases.
 // Parameter names are GPT-2's
-// ("transformer.h.0.attn.c_attn.weight"); weights are stored as torch::nn::Linear stores them, [out, in].
+// ("transformer.h.0.attn.c_attn.weight"); weights are stored as nn::Linear stores them, [out, in].
 class GptImpl : public torch::nn::Module,
                 public LayerSequence,
                 public ParallelModel,

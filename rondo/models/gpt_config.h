@@ -20,7 +20,7 @@ nlohmann::ordered_json hugging_face_config(const GptConfig& config);
 // The name in this model of a tensor in a file: files of the bare transformer leave out "transformer.".
 std::string gpt_tensor_name(const std::string& name_in_file);
 
-// Whether GPT-2's files hold the weight of this name as [in, out], where a torch::nn::Linear has [out, in].
+// Whether GPT-2's files hold the weight of this name as [in, out], where an nn::Linear has [out, in].
 bool is_transposed_in_gpt2(const std::string& name);
 
 // Whether a tensor of a file is no weight: the causal masks of old files.

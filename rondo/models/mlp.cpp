@@ -9,6 +9,7 @@
 #include "rondo/models/config_reader.h"
 #include "rondo/models/mlp_options.h"
 #include "rondo/models/model_setup.h"
+#include "rondo/nn/linear.h"
 
 namespace rondo {
 
@@ -16,10 +17,10 @@ MlpImpl::MlpImpl(const MlpConfig& config) : config_(config) {
   layers_ = register_module("layers", torch::nn::Sequential());
   std::int64_t width = config.inputs;
   for (const std::int64_t next : config.hidden) {
-    layers_->push_back(torch::nn::Linear(width, next));
+    layers_->push_back(nn::Linear(width, next));
     width = next;
   }
-  layers_->push_back(torch::nn::Linear(width, config.classes));
+  layers_->push_back(nn::Linear(width, config.classes));
 }
 
 at::Tensor MlpImpl::flatten(const at::Tensor& input) const {

@@ -20,7 +20,7 @@ struct MlpConfig {
 // result is logits [samples, classes]. Wrapping rules can make units of the layers (nn/wrap.h).
 class MlpImpl : public torch::nn::Module, public LayerSequence {
  public:
-  // Weights start as those of torch::nn::Linear.
+  // Weights start as those of nn::Linear.
   explicit MlpImpl(const MlpConfig& config = {});
   // [samples, ...] with `inputs` values a sample to logits [samples, classes]; throws
   // UsageError for another number of values.

@@ -6,6 +6,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/nn/linear.h"
 
 namespace rondo {
 namespace {
@@ -46,6 +47,12 @@ bool is_of_class(std::string type, const std::string& wanted) {
   return fits(type);
 }
 
+// A rule for torch::nn::Linear is one for nn::Linear too.
+bool is_of_class(const torch::nn::Module& layer, const std::string& wanted) {
+  return is_of_class(layer.name(), wanted) || (dynamic_cast<const nn::LinearImpl*>(&layer) != nullptr &&
+                                               is_of_class("torch::nn::LinearImpl", wanted));
+}
+
 std::int64_t parameter_count(const torch::nn::Module& layer) {
   std::int64_t count = 0;
   for (const at::Tensor& parameter : layer.parameters()) count += parameter.numel();
@@ -60,9 +67,7 @@ NamedWrapRule parse_rule(const std::string& rule) {
   const std::string value = colon == std::string::npos ? "" : rule.substr(colon + 1);
   if (value.empty()) fail();
   if (kind == "type") {
-    return [value](const std::string&, const torch::nn::Module& layer) {
-      return is_of_class(layer.name(), value);
-    };
+    return [value](const std::string&, const torch::nn::Module& layer) { return is_of_class(layer, value); };
   }
   if (kind == "name")
     return [value](const std::string& name, const torch::nn::Module&) { return fits_pattern(value, name); };

@@ -5,6 +5,8 @@
 #include <torch/types.h>
 
 #include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/nn/linear.h"
 #include "rondo/nn/partition.h"
 #include "tests/errors.h"
 
@@ -45,6 +47,15 @@ TEST(WrapRules, ByTypeNameAndCount) {
   EXPECT_EQ(units_by({"name:?.1", "name:0"}), (Names{"0", "2.1"}));
   EXPECT_EQ(units_by({"parameters:22"}), (Names{"0", "2"}));
   EXPECT_EQ(units_by({"all"}), (Names{"0", "2", "2.0", "2.1"}));
+}
+
+TEST(WrapRules, OfLibtorchsLinearAreOfRondosToo) {
+  for (const char* type :
+       {"Linear", "LinearImpl", "rondo::nn::Linear", "torch::nn::Linear", "torch::nn::LinearImpl"}) {
+    torch::nn::Sequential model(nn::Linear(4, 2), torch::nn::ReLU());
+    EXPECT_EQ(wrap_units(*model, Names{str("type:", type)}), 1) << type;
+    EXPECT_EQ(model->forward(torch::ones({3, 4})).sizes(), (at::IntArrayRef{3, 2}));
+  }
 }
 
 TEST(WrapRules, SayWhatIsAllowed) {

@@ -80,7 +80,7 @@ ExpertWeightsImpl::ExpertWeightsImpl(const ExpertsConfig& config) {
     // Not a reference to what the module holds: it moves when the next one is registered.
     const at::Tensor weight = module->register_parameter("weight", at::empty({config.experts, out, in}));
     const at::Tensor bias = module->register_parameter("bias", at::empty({config.experts, out}));
-    // As torch::nn::Linear's.
+    // As nn::Linear's.
     const double bound = 1.0 / std::sqrt(static_cast<double>(in));
     torch::nn::init::uniform_(weight, -bound, bound);
     torch::nn::init::uniform_(bias, -bound, bound);
@@ -126,8 +126,8 @@ at::Tensor ExpertWeightsImpl::forward(const at::Tensor& rows, const std::vector<
 
 MixtureOfExpertsImpl::MixtureOfExpertsImpl(const ExpertsConfig& config) : config_(config) {
   check_experts(config);
-  router_ = register_module(
-      "router", torch::nn::Linear(torch::nn::LinearOptions(config.width, config.experts).bias(false)));
+  router_ = register_module("router",
+                            nn::Linear(torch::nn::LinearOptions(config.width, config.experts).bias(false)));
   experts_ = register_module("experts", ExpertWeights(config));
 }
 

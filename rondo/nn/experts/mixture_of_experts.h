@@ -1,7 +1,6 @@
 #pragma once
 
 #include <torch/nn/module.h>
-#include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
 #include <cstdint>
@@ -11,6 +10,7 @@
 
 #include "rondo/backend/group.h"
 #include "rondo/nn/experts/routing.h"
+#include "rondo/nn/linear.h"
 #include "rondo/nn/parallel_style.h"
 #include "rondo/nn/step_figures.h"
 
@@ -39,7 +39,7 @@ struct ExpertGroups {
 // in one tensor [experts, out, in].
 class ExpertWeightsImpl : public torch::nn::Module, public ParallelLayer {
  public:
-  // Initialised as torch::nn::Linear is.
+  // Initialised as nn::Linear is.
   explicit ExpertWeightsImpl(const ExpertsConfig& config);
   // `rows` [sum of counts, width], counts[i] of them for expert i, one expert after the other.
   at::Tensor forward(const at::Tensor& rows, const std::vector<std::int64_t>& counts);
@@ -121,7 +121,7 @@ class MixtureOfExpertsImpl : public torch::nn::Module, public CountsFigures {
   at::Tensor with_balance_loss(const at::Tensor& output, const at::Tensor& probabilities, const Pass& pass);
 
   ExpertsConfig config_;
-  torch::nn::Linear router_{nullptr};
+  nn::Linear router_{nullptr};
   ExpertWeights experts_{nullptr};
   ExpertGroups groups_;
   Group context_;  // that divides sequences

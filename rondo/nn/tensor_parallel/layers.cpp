@@ -4,6 +4,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/nn/clone_derived.h"
 #include "rondo/nn/parallel_communication.h"
 
 namespace rondo {
@@ -51,9 +52,12 @@ void ParallelLinearImpl::divide(ParallelStyle style, Division& division, const s
   group_ = division.group();
 }
 
+std::shared_ptr<torch::nn::Module> ParallelLinearImpl::clone(const std::optional<c10::Device>& device) const {
+  return clone_derived<torch::nn::LinearImpl>(*this, device);
+}
+
 at::Tensor ParallelLinearImpl::forward(const at::Tensor& input) {
-  // LinearImpl::forward() adds the bias in a pass of its own where the input has three dimensions.
-  if (!style_) return at::linear(input, weight, bias);
+  if (!style_) return LinearImpl::forward(input);
   if (*style_ == ParallelStyle::row) {
     // The bias once, and not on every rank.
     at::Tensor sum = summed_output(at::linear(input, weight), sequence_, group_);
@@ -79,6 +83,11 @@ void ParallelEmbeddingImpl::divide(ParallelStyle style, Division& division, cons
   group_ = division.group();
 }
 
+std::shared_ptr<torch::nn::Module> ParallelEmbeddingImpl::clone(
+    const std::optional<c10::Device>& device) const {
+  return clone_derived<torch::nn::EmbeddingImpl>(*this, device);
+}
+
 at::Tensor ParallelEmbeddingImpl::forward(const at::Tensor& tokens) {
   if (!by_tokens_) return EmbeddingImpl::forward(tokens);
   const at::Tensor own = tokens - first_token_;
@@ -102,6 +111,11 @@ at::Tensor ParallelEmbeddingImpl::logits(const at::Tensor& input, const at::Tens
 void ParallelLayerNormImpl::divide(ParallelStyle style, Division& division, const std::string& path) {
   if (style != ParallelStyle::sequence) refuse_style(path, "layer norm", style, "sequence");
   if (division.sequence()) group_ = division.group();
+}
+
+std::shared_ptr<torch::nn::Module> ParallelLayerNormImpl::clone(
+    const std::optional<c10::Device>& device) const {
+  return clone_derived<torch::nn::LayerNormImpl>(*this, device);
 }
 
 at::Tensor ParallelLayerNormImpl::forward(const at::Tensor& input) {

@@ -1,25 +1,26 @@
 #pragma once
 
 #include <torch/nn/modules/embedding.h>
-#include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
+#include "rondo/nn/linear.h"
 #include "rondo/nn/parallel_style.h"
 
 // libtorch's layers that can be divided among ranks (parallelize). Until then, and on one rank, they are
 // libtorch's, with its names, values and options.
 namespace rondo {
 
-// torch::nn::Linear by outputs (column, gathered_column, vocabulary) or by inputs (row). Megatron's
+// nn::Linear by outputs (column, gathered_column, vocabulary) or by inputs (row). Megatron's
 // ColumnParallelLinear and RowParallelLinear. Inputs and outputs as libtorch's, [..., features], of which a
 // divided side has this rank's part.
-class ParallelLinearImpl : public torch::nn::LinearImpl, public ParallelLayer {
+class ParallelLinearImpl : public nn::LinearImpl, public ParallelLayer {
  public:
-  using torch::nn::LinearImpl::LinearImpl;
+  using nn::LinearImpl::LinearImpl;
   // The outputs are so many equal blocks, each of which is divided: 3 where one layer makes query, key and
   // value.
   ParallelLinearImpl(const torch::nn::LinearOptions& options, std::int64_t blocks)
@@ -30,6 +31,8 @@ class ParallelLinearImpl : public torch::nn::LinearImpl, public ParallelLayer {
   at::Tensor forward(const at::Tensor& input);  // [..., inputs] to [..., outputs]
   // Its weight and bias become this rank's part.
   void divide(ParallelStyle style, Division& division, const std::string& path) override;
+  // A layer of the same type and division with tensors of its own, on `device` where one is given.
+  std::shared_ptr<torch::nn::Module> clone(const std::optional<c10::Device>& device = {}) const override;
 
  private:
   std::int64_t blocks_ = 1;
@@ -55,6 +58,8 @@ class ParallelEmbeddingImpl : public torch::nn::EmbeddingImpl, public ParallelLa
   at::Tensor logits(const at::Tensor& input, const at::Tensor& bias = {});
   // Its weight becomes this rank's rows, by vocabulary.
   void divide(ParallelStyle style, Division& division, const std::string& path) override;
+  // A layer of the same type and division with tensors of its own, on `device` where one is given.
+  std::shared_ptr<torch::nn::Module> clone(const std::optional<c10::Device>& device = {}) const override;
 
  private:
   bool by_tokens_ = false;
@@ -75,6 +80,8 @@ class ParallelLayerNormImpl : public torch::nn::LayerNormImpl, public ParallelLa
   at::Tensor forward(const at::Tensor& input);  // of any shape that ends in the normalised one, to the same
   // Its parameters stay whole.
   void divide(ParallelStyle style, Division& division, const std::string& path) override;
+  // A layer of the same type and division with tensors of its own, on `device` where one is given.
+  std::shared_ptr<torch::nn::Module> clone(const std::optional<c10::Device>& device = {}) const override;
 
  private:
   Group group_;
