@@ -62,6 +62,7 @@ class Lines {
   [[noreturn]] void fail(const std::string& what) const {
     throw DataError(str("'", path_, "', line ", number_, ": ", what));
   }
+  std::int64_t number() const { return number_; }  // of the line, from 1
 
  private:
   std::string_view text_;
@@ -83,6 +84,44 @@ std::size_t find_label_column(const std::string& wanted, const std::vector<std::
   if (found != columns.end()) return static_cast<std::size_t>(found - columns.begin());
   throw UsageError(str("no column '", wanted, "' in the first line of '", path, "'; its columns are ",
                        join(columns, ", ")));
+}
+
+// Returns whether a field may be the name of a column: one word that is no number.
+bool may_be_name(std::string_view field) {
+  return !field.empty() && !is_whole_number(field) && field.find(' ') == std::string_view::npos;
+}
+
+bool may_be_names(const std::vector<std::string_view>& columns) {
+  return std::all_of(columns.begin(), columns.end(), may_be_name);
+}
+
+// Returns whether a line, the first one, is unlike the others: its label is theirs in no line, and either they
+// are numbers and it is none, or every other label has several lines.
+bool is_unlike_others(const std::vector<LabelledLines::Line>& lines) {
+  const std::string_view own = lines.front().label;
+  std::map<std::string_view, std::int64_t> counts;
+  for (std::size_t i = 1; i < lines.size(); ++i) ++counts[lines[i].label];
+  if (counts.empty() || counts.count(own) > 0) return false;
+  const bool all_numbers = std::all_of(counts.begin(), counts.end(),
+                                       [](const auto& each) { return is_whole_number(each.first); });
+  if (all_numbers) return !is_whole_number(own);
+  return std::all_of(counts.begin(), counts.end(), [](const auto& each) { return each.second > 1; });
+}
+
+// Returns whether the first of `lines`, whose number in the file is `number`, names the columns. Throws
+// DataError for one that may be names or values.
+bool has_header(const std::vector<LabelledLines::Line>& lines, bool may_be_header, std::int64_t number,
+                const std::string& path) {
+  if (lines.empty() || !is_unlike_others(lines)) return false;
+  if (may_be_header) return true;
+  const std::string_view label = lines.front().label;
+  const bool all_numbers = std::all_of(lines.begin() + 1, lines.end(), [](const LabelledLines::Line& line) {
+    return is_whole_number(line.label);
+  });
+  if (!all_numbers) return false;
+  throw DataError(str("'", path, "', line ", number, ": the label '", label,
+                      "' is no number, and all others are. If the line names the columns, give the label "
+                      "column by its name (--label-column ", label, "); else correct the label"));
 }
 
 OpenedData open_labelled_text(const std::string& path, const DataOptions& options,
@@ -110,6 +149,8 @@ LabelledLines parse_labelled_text(std::string_view text, const std::string& path
   Lines reader(text, path);
   std::vector<std::string_view> columns;
   std::size_t label = 0, width = 0;
+  bool may_be_header = false;
+  std::int64_t first_line = 0;
   while (reader.next(columns)) {
     if (width == 0) {
       width = columns.size();
@@ -117,6 +158,8 @@ LabelledLines parse_labelled_text(std::string_view text, const std::string& path
       if (width > 3) reader.fail(str(width, " columns, expected a label and one or two texts"));
       label = find_label_column(label_column, columns, path);
       if (!label_column.empty() && !is_whole_number(label_column)) continue;  // the line named the columns
+      may_be_header = may_be_names(columns);
+      first_line = reader.number();
     }
     if (columns.size() != width) {
       reader.fail(str(columns.size() == 1 ? "no tab" : str(columns.size(), " columns"), ", expected ", width,
@@ -124,12 +167,16 @@ LabelledLines parse_labelled_text(std::string_view text, const std::string& path
     }
     if (columns[label].empty()) reader.fail("the label is empty");
     const std::vector<std::string>& names = known.class_names;
-    if (!names.empty() && std::find(names.begin(), names.end(), columns[label]) == names.end())
+    if (!names.empty() && std::find(names.begin(), names.end(), columns[label]) == names.end()) {
+      if (may_be_header && reader.number() == first_line) continue;
       reader.fail(unknown_class(known, columns[label]));
+    }
     LabelledLines::Line line{.label = columns[label], .first = columns[label == 0 ? 1 : 0], .second = {}};
     if (width == 3) line.second = columns[label == 2 ? 1 : 2];
     result.lines.push_back(line);
   }
+  if (known.class_names.empty() && has_header(result.lines, may_be_header, first_line, path))
+    result.lines.erase(result.lines.begin());
   if (result.lines.empty()) throw DataError(str("'", path, "' has no line with a label and a text"));
   result.class_names = known.class_names.empty() ? sorted_classes(result.lines) : known.class_names;
   if (result.class_names.size() < 2) {

@@ -27,8 +27,10 @@ struct LabelledLines {
 
 // Reads tab-separated lines of a label and one or two texts, in UTF-8 and without quoting. `label_column` is
 // the number of the label's column (from 0, and what an empty text means), or its name in a first line that
-// names the columns. Empty lines are passed over. Throws DataError naming `path`, the line and what was
-// expected there. Classes that are `known` are taken as they are, and another label is an error.
+// names the columns. Without a name the first line is a header when each field is one word, no other line has
+// its label, and every other label has several lines or is a number that this one is not. Empty lines are
+// passed over. Throws DataError naming `path`, the line and what was expected there. Classes that are `known`
+// are taken as they are, and another label is an error.
 LabelledLines parse_labelled_text(std::string_view text, const std::string& path,
                                   const std::string& label_column, const KnownData& known = {});
 

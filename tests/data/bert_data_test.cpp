@@ -47,6 +47,41 @@ TEST(LabelledText, ColumnsMayStandInAnyOrder) {
   EXPECT_EQ(parse("\xEF\xBB\xBFpos\ta\r\n\r\nneg\tb\r\n").lines[0].label, "pos");
 }
 
+TEST(LabelledText, AFirstLineOfNamesIsAHeader) {
+  const std::string reviews = "pos\ta good film\nneg\tbad\npos\tgood\nneg\ta bad book\n";
+  for (const std::string header : {"label\ttext\n", "\n\nsentiment\treview\r\n"}) {
+    const LabelledLines lines = parse(header + reviews);
+    ASSERT_EQ(lines.lines.size(), 4U) << header;
+    EXPECT_EQ(lines.class_names, (std::vector<std::string>{"neg", "pos"}));
+    EXPECT_EQ(lines.lines.front().first, "a good film");
+  }
+  EXPECT_EQ(parse("text\tlabel\ngood film\t1\nbad\t0\n", "1").lines.size(), 2U);
+  EXPECT_EQ(parse("label\ta\tb\n0\tx\ty\n1\tx\tz\n").class_names, (std::vector<std::string>{"0", "1"}));
+  // A text of several words, a class that other lines have, too, and a file of a line a class are values.
+  EXPECT_EQ(parse("other\ta long text\n" + reviews).lines.size(), 5U);
+  EXPECT_EQ(parse("pos\tgreat\n" + reviews).lines.size(), 5U);
+  EXPECT_EQ(parse("a\tone\nb\ttwo\nc\tthree\n").lines.size(), 3U);
+  EXPECT_EQ(parse("7\tseven\n8\teight\n8\tagain\n").lines.size(), 3U);
+}
+
+TEST(LabelledText, AFirstLineThatMayBeAHeaderIsAnError) {
+  expect_facts(error_of([] { parse("\nLabel\tReview text\n1\tgood\n0\tbad\n"); }),
+               {"'file.tsv'", "line 2", "'Label'", "--label-column Label"});
+}
+
+TEST(LabelledText, AHeaderIsNoUnknownClass) {
+  const KnownData known{.class_names = {"neg", "pos"}};
+  const auto lines = [&](const std::string& text) {
+    static std::list<std::string> kept;
+    kept.push_back(text);
+    return parse_labelled_text(kept.back(), "file.tsv", "", known).lines.size();
+  };
+  EXPECT_EQ(lines("label\ttext\npos\tgood\n"), 1U);
+  EXPECT_EQ(lines("pos\tgood\nneg\tbad\n"), 2U);
+  EXPECT_THROW(lines("other\ta long text\npos\tgood\n"), DataError);
+  EXPECT_THROW(lines("pos\tgood\nlabel\ttext\n"), DataError);
+}
+
 TEST(LabelledText, ClassesAreSortedAndNumbersByTheirValue) {
   EXPECT_EQ(parse("b\tx\na\ty\nb\tz").class_names, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(parse("10\tx\n9\ty\n-1\tz").class_names, (std::vector<std::string>{"-1", "9", "10"}));

@@ -292,7 +292,7 @@ class WordClassifier(torch.nn.Module):
 
 def test_an_own_model_reads_labelled_text_in_the_tokens_of_a_vocabulary(train, tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film"]) + "\n")
-    (tmp_path / "reviews.tsv").write_text("yes\ta good film\nno\tbad film\n" * 20)
+    (tmp_path / "reviews.tsv").write_text("label\ttext\n" + "yes\ta good film\nno\tbad film\n" * 20)
     torch.jit.script(WordClassifier()).save(str(tmp_path / "words.pt"))
     words = ["--data-kind", "labelled_text", "--context", 8, "--steps", 2, "--batch-size", 4]
     asked = train("words.pt", *words, data="reviews.tsv")
