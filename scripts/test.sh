@@ -15,24 +15,31 @@ rm -rf "$results"
 mkdir -p "$results"
 
 status=0
+ended=() # how runners ended that did not pass
 began=$SECONDS
 took() {
   say "$1 took $((SECONDS - began)) s"
   began=$SECONDS
 }
-ctest --test-dir "$build" --parallel "$(nproc)" --output-on-failure --output-junit "$results/ctest.xml" --progress ||
+ctest --test-dir "$build" --parallel "$(nproc)" --output-on-failure --output-junit "$results/ctest.xml" --progress || {
+  ended+=("ctest ended with exit code $? after $((SECONDS - began)) s")
   second_look ctest "$results" -- ctest --test-dir "$build" || status=1
+}
 took "ctest"
 # Two tests at a time, since most wait for processes more than they compute; then, one after the other, those that need the
 # machine for themselves.
 export RONDO_BIN=$build/bin
 pytest() {
-  "$python" -m pytest "$root/tests/integration" --junitxml "$results/$1.xml" "${@:2}" ||
+  "$python" -m pytest "$root/tests/integration" --junitxml "$results/$1.xml" "${@:2}" || {
+    ended+=("$1 ended with exit code $? after $((SECONDS - began)) s")
     second_look pytest "$results" --name "$1" -- "$python" -m pytest || status=1
+  }
   took "$1"
 }
 cd "$root"
 pytest pytest -m "not alone" -n 2 --dist loadgroup
 pytest pytest-alone -m alone
+# Once more at the end, where whoever reads only that finds it.
+for line in "${ended[@]}"; do say "$line"; done
 "$python" "$root/scripts/count_tests.py" "$results/ctest.xml" "$results/pytest.xml" "$results/pytest-alone.xml" || status=1
 exit "$status"
