@@ -23,7 +23,7 @@ import tarfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GPU = ROOT / "build" / "gpu"
 LARGEST = 40_000_000  # bytes of the bundle
-TARGETS = ["quickstart_programs", "rondo-doctor"]
+TARGETS = ["quickstart_programs", "rondo-doctor", "rondo_sim"]
 PROGRAMS = ["rondo", "rondo-train", "rondo-train-worker", "rondo-matmul", "rondo-report", "rondo-doctor"]
 # Loaded by name (rondo/control/zeromq_library.cpp), so no program says that it needs it.
 LOADED_BY_NAME = ["libzmq.so.5"]
@@ -125,6 +125,8 @@ def gather(folder, build_folder, venv):
     libraries = own_libraries(programs, torch_libraries, venv)
     for name, path in libraries.items():
         copy_stripped(path, folder / "lib" / name)
+    # Loaded by programs that have libtorch already, so it needs no run path.
+    copy_stripped(build_folder / "lib" / "rondo_sim.so", folder / "lib" / "rondo_sim.so")
     for file in (ROOT / "scripts" / "gpu_check").glob("*.py"):
         shutil.copy(file, folder / "check")
     for name in ("gpt.py", "gpu_step.py", "leaving.py"):

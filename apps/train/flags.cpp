@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "apps/common/device_flag.h"
 #include "rondo/backend/engine/engine_text.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -218,7 +219,7 @@ void add_process_flags(Table& table, const TrainChoices& choices) {
   table.add("bind-to", &Flags::bind_to, "Give every process its own cores or NUMA nodes",
             one_of({"core", "none", "numa"}));
   table.add("device", &Flags::device, "Where tensors live; auto: cuda if there is one",
-            one_of({"auto", "cpu", "cuda"}));
+            {.check = check_device_name, .type = kDeviceNames});
   table.add("checkpoint-activations", &Flags::checkpoint_activations,
             "Units that keep only their inputs after forward and compute again in backward: none, all, "
             "every-N, or names joined by commas");

@@ -1,5 +1,6 @@
 #include "apps/train/run_arguments.h"
 
+#include "apps/common/device_flag.h"
 #include "apps/common/flag_checks.h"
 
 namespace rondo {
@@ -17,9 +18,7 @@ void RunArguments::add_model_flags(CLI::App& app) {
 void RunArguments::add_data_flags(CLI::App& app, const std::string& help_of_data) {
   app.add_option("--data", data, help_of_data)->check(existing_path());
   app.add_option("--data-kind", data_kind, "What the data is; default what the run was trained on");
-  app.add_option("--device", device, "Where tensors live; auto: cuda if there is one")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->capture_default_str();
+  add_device_flag(app, device);
 }
 
 void RunArguments::add_batch_size_flag(CLI::App& app, std::int64_t& batch_size) {

@@ -1,5 +1,6 @@
 """Checks rondo on a card: what the card and its driver can do, whether trainings on it give the CPU's losses, and how fast they are
-beside PyTorch. Without a card the trainings run on the CPU, and what needs a card is skipped with the reason.
+beside PyTorch. Without a card the trainings run on the simulated accelerator of rondo's tests (else on the CPU), and what needs a card
+is skipped with the reason.
 
     python3 scripts/gpu_check [--only PART] [--json FILE]      of the tree (make gpu-check)
     gpu-check.sh [--only PART] [--json FILE]                   of a bundle (make gpu-bundle)
@@ -35,6 +36,7 @@ class Context:
         self.report = report
         self.python = arguments.python
         self.peers = arguments.peers
+        self.programs = arguments.programs
         self.runner = Runner(environment)
         self.trainings = Trainings(arguments.programs / "rondo", self.runner, scratch)
         self.whole = Deadline(arguments.limit)
@@ -50,8 +52,12 @@ class Context:
         """Whether --match has the check of this name."""
         return not self.match or any(text in name for text in self.match)
 
+    @property
+    def is_card(self):
+        return self.device.startswith("cuda")
+
     def choose_device(self):
-        """cuda where PyTorch sees a card, else cpu."""
+        """cuda where PyTorch sees a card, else sim where the programs have it, else cpu."""
         if self.device != "auto":
             self.no_device = f"--device {self.device}"
             return
@@ -59,7 +65,8 @@ class Context:
             self.cards = int(self.runner.run([self.python, "-c", "import torch; print(torch.cuda.device_count())"], 60))
         except (Failed, ValueError) as failure:
             self.no_device = f"PyTorch cannot say whether there is a card: {failure}"
-        self.device = "cuda" if self.cards > 0 else "cpu"
+        without_card = "sim" if (self.programs.parent / "lib" / "rondo_sim.so").exists() else "cpu"
+        self.device = "cuda" if self.cards > 0 else without_card
         self.no_device = self.no_device or "PyTorch sees no CUDA device"
 
 
@@ -99,7 +106,7 @@ def parse_arguments():
     parser.add_argument("--match", action="append", metavar="TEXT",
                         help="run only checks with TEXT in their name, of those that compare or time trainings; may be repeated")
     parser.add_argument("--json", metavar="FILE", help="write what was found to this file")
-    parser.add_argument("--device", default="auto", help="auto (default: cuda where there is a card), cuda or cpu")
+    parser.add_argument("--device", default="auto", help="auto (default: cuda where there is a card, else sim), cuda, sim, sim:0 (all ranks on one device) or cpu")
     parser.add_argument("--limit", type=float, default=300, metavar="SECONDS", help="most seconds of all parts together (default 300)")
     parser.add_argument("--scratch", type=pathlib.Path, metavar="DIR", help="where run directories go, up to 5 GB (default: $TMPDIR)")
     parser.add_argument("--programs", type=pathlib.Path, default=HERE.parent / "bin", metavar="DIR", help="where rondo's programs lie")

@@ -89,7 +89,7 @@ class Checker:
             if self.deadline.left() <= 0 and time.monotonic() - begin < LONGEST:
                 status, text = SKIPPED, "the part's time was over before it ended"
         known = KNOWN_FAULTS.get((self.part, name))
-        if status == WRONG and known and self.context.device != "cpu":
+        if status == WRONG and known and self.context.is_card:
             status, text = KNOWN, f"{text} [{known}]"
         self.context.report.add(Check(self.part, name, status, text, time.monotonic() - begin, figures))
 
@@ -180,7 +180,7 @@ def mirrored(context):
 
 def nccl(context):
     checker = Checker("nccl", context)
-    if context.device == "cpu":
+    if not context.is_card:
         context.report.add(Check("nccl", "all", SKIPPED, context.no_device))
         return
     wanted = checker.losses("cpu", [])

@@ -63,7 +63,7 @@ def write_tokens(path, config):
 class Speed:
     def __init__(self, context):
         self.context = context
-        self.config = LARGE if context.device != "cpu" else SMALL
+        self.config = LARGE if context.is_card else SMALL
         self.deadline = context.deadline_of("speed")
         card = context.report.facts.get("card", "")
         self.peak = next((flops for name, flops in PEAK_FLOPS.items() if name in card), None)
@@ -99,8 +99,20 @@ class Speed:
         answer = json.loads(out.splitlines()[-1])
         return self.figures(answer["step_ms"], samples, {"losses": answer["losses"], "peak_bytes": answer["peak_bytes"]})
 
+    def no_sense(self, name):
+        """Why a step is not timed without a card."""
+        if self.context.device.startswith("sim"):
+            return f"{self.context.no_device}: a simulated device has no times of its own"
+        if not self.context.is_card and "nccl" in name:
+            return self.context.no_device
+        return ""
+
     def one(self, name, measure):
         begin = time.monotonic()
+        reason = self.no_sense(name)
+        if reason:
+            self.context.report.add(Check("speed", name, SKIPPED, reason))
+            return
         if self.deadline.left() < 5:
             self.context.report.add(Check("speed", name, SKIPPED, "no time is left"))
             return

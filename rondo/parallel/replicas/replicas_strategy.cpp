@@ -1,6 +1,6 @@
 #include "rondo/parallel/replicas/replicas_strategy.h"
 
-#include <torch/cuda.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <set>
 
@@ -18,11 +18,16 @@ namespace {
 c10::Device parse_device(const std::string& text) {
   try {
     const c10::Device device(text);
-    if (device.is_cpu() || device.is_cuda()) return device;
+    if (device.is_cpu() || device.is_cuda() || device.is_privateuseone()) return device;
   } catch (const c10::Error&) {
     // Said below.
   }
   throw UsageError(str("--devices ", text, ": expected cpu, cuda or cuda:N for each replica"));
+}
+
+// A number of 8 bits would be printed as a character.
+int devices_there(c10::DeviceType type) {
+  return c10::impl::hasDeviceGuardImpl(type) ? c10::impl::getDeviceGuardImpl(type)->deviceCount() : 0;
 }
 
 std::vector<c10::Device> parse_devices(const ReplicasOptions& options) {
@@ -30,7 +35,7 @@ std::vector<c10::Device> parse_devices(const ReplicasOptions& options) {
   std::set<c10::DeviceIndex> used;
   for (const std::string& text : options.devices) {
     const c10::Device device = parse_device(text);
-    if (device.is_cuda() && !used.insert(device.index()).second)
+    if (!device.is_cpu() && !used.insert(device.index()).second)
       throw UsageError(str("--devices names ", text, " twice; only the CPU may stand several times"));
     devices.push_back(device);
   }
@@ -64,16 +69,17 @@ std::vector<c10::Device> ReplicasStrategy::devices_from(c10::Device first) const
   std::vector<c10::Device> devices = settings_.devices;
   for (int replica = 0; devices.size() < static_cast<std::size_t>(threads_.size()); ++replica) {
     const int index = std::max<int>(0, first.index()) + replica;
-    devices.push_back(first.is_cuda() ? c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index))
-                                      : first);
+    devices.push_back(first.is_cpu() ? first
+                                     : c10::Device(first.type(), static_cast<c10::DeviceIndex>(index)));
   }
-  // A number of 8 bits would be printed as a character.
-  const int there = static_cast<int>(torch::cuda::device_count());
   for (const c10::Device& device : devices) {
-    if (device.is_cuda() && device.index() >= there) {
-      throw UsageError(str("strategy ", name(), " has ", threads_.size(),
-                           " replicas, each on a CUDA device of its own, and ", device.str(),
-                           " is not there: the number of CUDA devices that libtorch sees is ", there,
+    if (device.is_cpu()) continue;
+    const int there = devices_there(device.type());
+    if (device.index() >= there) {
+      const std::string kind = c10::DeviceTypeName(device.type());
+      throw UsageError(str("strategy ", name(), " has ", threads_.size(), " replicas, each on a ", kind,
+                           " device of its own, and ", device.str(), " is not there: the number of ", kind,
+                           " devices that libtorch sees is ", there,
                            "; give fewer --replicas, other --devices, or --device cpu"));
     }
   }

@@ -1,0 +1,72 @@
+"""`--device sim`, the accelerator of rondo's tests (tests/sim), from outside; what trains on it is in tests/sim/*_test.cpp."""
+import json
+import subprocess
+import sys
+
+import pytest
+
+SMALL = ["--model", "gpt-tiny", "--layers", 1, "--width", 32, "--context", 32, "--log-every", 1, "--seed", 3, "--global-batch-size", 16,
+         "--steps", 12, "--trace-steps", 0, "--progress", "off", "--eval-batches", 1, "--loader-threads", 0]
+
+
+@pytest.fixture
+def train(rondo, tmp_path, repository):
+    def run_train(*flags, run_dir="run", env=None):
+        return rondo("train", "--data", repository / "README.md", "--run-dir", tmp_path / run_dir, *SMALL, *flags,
+                     env={"OMP_NUM_THREADS": "1"} | (env or {}))
+
+    return run_train
+
+
+def losses(run_directory):
+    rows = [json.loads(line) for line in (run_directory / "metrics.jsonl").read_text().splitlines()]
+    return [row["loss"] for row in rows if row["rank"] == 0 and "loss" in row]
+
+
+@pytest.mark.parametrize("device", ["sim", "sim:0"])
+def test_a_planned_training_measures_and_trains_as_on_the_cpu(train, tmp_path, device):
+    flags = ["--nproc-per-node", 2, "--strategy", "planned", "--memory-limit", "1GiB", "--plan-time-limit", "1s"]
+    for name in ("cpu", device):
+        train(*flags, "--device", name, run_dir=name).check_returncode()
+    assert losses(tmp_path / device) == pytest.approx(losses(tmp_path / "cpu"), rel=1e-4)
+
+
+def test_it_counts_what_it_did_and_its_runs_are_evaluated_on_either_device(train, rondo, tmp_path):
+    counts = tmp_path / "counts"
+    counts.mkdir()
+    train("--device", "sim", env={"RONDO_SIM_COUNTS": str(counts)}).check_returncode()
+    counted = json.loads((counts / "rank-0.json").read_text())
+    # Each batch brings its inputs and targets, and each step reports a loss.
+    assert counted["host_to_device"] >= 24 and counted["device_to_host"] >= 12
+    assert counted["synchronisations"] > 0 and counted["operators"]["aten::_fused_adamw_"] == 12
+    found = {device: json.loads(rondo("evaluate", tmp_path / "run", "--device", device, "--json", "-").stdout)["figures"]["loss"]
+             for device in ("cpu", "sim:1")}
+    assert found["sim:1"] == pytest.approx(found["cpu"], rel=1e-4)
+
+
+@pytest.mark.parametrize("device, facts", [("sim:4", ["sim:0 to sim:3", "RONDO_SIM_DEVICES"]), ("sim:x", ["sim:x", "auto, cpu, cuda"]),
+                                           ("gpu", ["gpu", "auto, cpu, cuda"])])
+def test_a_device_that_is_not_there_is_refused(train, device, facts):
+    refused = train("--device", device)
+    assert refused.returncode == 2
+    assert all(fact in refused.stderr for fact in facts), refused.stderr
+
+
+def test_an_installed_program_has_none(installed, clean_environment, repository, tmp_path):
+    words = [installed / "bin" / "rondo", "train", "--data", repository / "README.md", "--run-dir", tmp_path / "run", *SMALL, "--device", "sim"]
+    refused = subprocess.run([str(word) for word in words], env=clean_environment, text=True, capture_output=True, timeout=120)
+    assert refused.returncode == 2
+    assert "--device sim" in refused.stderr and "tests" in refused.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_gpu_check_runs_on_it_where_there_is_no_card(rondo_bin, clean_environment, repository, tmp_path):
+    """What needs a card is skipped with the reason."""
+    found = tmp_path / "found.json"
+    command = [sys.executable, repository / "scripts" / "gpu_check", "--programs", rondo_bin, "--peers", repository / "bench" / "peers",
+               "--device", "sim", "--only", "nccl", "--only", "mirrored", "--json", found]
+    finished = subprocess.run([str(word) for word in command], env=clean_environment, text=True, capture_output=True, timeout=240)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    status = {(check["part"], check["name"]): check["status"] for check in json.loads(found.read_text())["checks"]}
+    assert status[("nccl", "all")] == "skipped"
+    assert set(status.values()) == {"ok", "skipped"}
