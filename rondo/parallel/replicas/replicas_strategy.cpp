@@ -57,12 +57,12 @@ void require_one_process(const std::string& name, const Context& context) {
 ReplicasStrategy::ReplicasStrategy(Context context, ReplicasSettings settings, int replicas)
     : context_(std::move(context)),
       settings_(std::move(settings)),
-      threads_(replicas),
-      values_(threads_, context_.world()) {}
+      threads_(std::make_shared<ReplicaThreads>(replicas)),
+      values_(*threads_, context_.world()) {}
 
 std::vector<c10::Device> ReplicasStrategy::devices_from(c10::Device first) const {
   std::vector<c10::Device> devices = settings_.devices;
-  for (int replica = 0; devices.size() < static_cast<std::size_t>(threads_.size()); ++replica) {
+  for (int replica = 0; devices.size() < static_cast<std::size_t>(threads_->size()); ++replica) {
     const int index = std::max<int>(0, first.index()) + replica;
     devices.push_back(first.is_cuda() ? c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index))
                                       : first);
@@ -71,7 +71,7 @@ std::vector<c10::Device> ReplicasStrategy::devices_from(c10::Device first) const
   const int there = static_cast<int>(torch::cuda::device_count());
   for (const c10::Device& device : devices) {
     if (device.is_cuda() && device.index() >= there) {
-      throw UsageError(str("strategy ", name(), " has ", threads_.size(),
+      throw UsageError(str("strategy ", name(), " has ", threads_->size(),
                            " replicas, each on a CUDA device of its own, and ", device.str(),
                            " is not there: the number of CUDA devices that libtorch sees is ", there,
                            "; give fewer --replicas, other --devices, or --device cpu"));
@@ -87,10 +87,10 @@ std::unique_ptr<Training> ReplicasStrategy::prepare(const Recipe& recipe) {
 }
 
 ReplicaValue ReplicasStrategy::run(const std::function<at::Tensor(int replica)>& step) {
-  std::vector<at::Tensor> values(static_cast<std::size_t>(threads_.size()));
-  threads_.run([&](int replica) {
+  std::vector<at::Tensor> values(static_cast<std::size_t>(threads_->size()));
+  threads_->run([&](int replica) {
     const Scope scope(this);
-    const int number = context_.rank() * threads_.size() + replica;
+    const int number = context_.rank() * threads_->size() + replica;
     const ReplicaContext within(*this, number, [this](ReduceOp op, const at::Tensor& value) {
       return values_.all_reduce(op, value);
     });
