@@ -95,15 +95,15 @@ bool may_be_names(const std::vector<std::string_view>& columns) {
   return std::all_of(columns.begin(), columns.end(), may_be_name);
 }
 
-// Returns whether a line, the first one, is unlike the others: its label is theirs in no line, and either they
-// are numbers and it is none, or every other label has several lines.
+// Returns whether a line, the first one, is unlike the others: its label is theirs in no line, and either
+// they are numbers and it is none, or every other label has several lines.
 bool is_unlike_others(const std::vector<LabelledLines::Line>& lines) {
   const std::string_view own = lines.front().label;
   std::map<std::string_view, std::int64_t> counts;
   for (std::size_t i = 1; i < lines.size(); ++i) ++counts[lines[i].label];
   if (counts.empty() || counts.count(own) > 0) return false;
-  const bool all_numbers = std::all_of(counts.begin(), counts.end(),
-                                       [](const auto& each) { return is_whole_number(each.first); });
+  const bool all_numbers =
+      std::all_of(counts.begin(), counts.end(), [](const auto& each) { return is_whole_number(each.first); });
   if (all_numbers) return !is_whole_number(own);
   return std::all_of(counts.begin(), counts.end(), [](const auto& each) { return each.second > 1; });
 }
@@ -121,7 +121,8 @@ bool has_header(const std::vector<LabelledLines::Line>& lines, bool may_be_heade
   if (!all_numbers) return false;
   throw DataError(str("'", path, "', line ", number, ": the label '", label,
                       "' is no number, and all others are. If the line names the columns, give the label "
-                      "column by its name (--label-column ", label, "); else correct the label"));
+                      "column by its name (--label-column ",
+                      label, "); else correct the label"));
 }
 
 OpenedData open_labelled_text(const std::string& path, const DataOptions& options,

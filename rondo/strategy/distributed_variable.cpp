@@ -17,7 +17,7 @@ bool inside_run(const Strategy& strategy) {
 }  // namespace
 
 DistributedVariable::DistributedVariable(Strategy& strategy, const at::Tensor& initial, Options options)
-    : strategy_(strategy), options_(options) {
+    : strategy_(strategy, "DistributedVariable"), options_(options) {
   at::Tensor first = initial.detach().clone();
   broadcast(first, strategy.context().world());
   for (int replica = 0; replica < strategy.input_shard().replicas; ++replica)
@@ -25,7 +25,7 @@ DistributedVariable::DistributedVariable(Strategy& strategy, const at::Tensor& i
 }
 
 at::Tensor DistributedVariable::own() const {
-  const InputShard shard = strategy_.input_shard();
+  const InputShard shard = strategy_->input_shard();
   return copies_[static_cast<std::size_t>(ReplicaContext::current()->replica() -
                                           shard.index * shard.replicas)];
 }
@@ -49,7 +49,7 @@ at::Tensor DistributedVariable::aggregated(const at::Tensor& value) const {
 }
 
 at::Tensor DistributedVariable::value() const {
-  if (inside_run(strategy_)) return own();
+  if (inside_run(*strategy_)) return own();
   if (options_.synchronization == VariableSynchronization::on_write) return copies_.front();
   const bool combines = options_.synchronization == VariableSynchronization::on_read &&
                         options_.aggregation != VariableAggregation::none;
@@ -61,16 +61,16 @@ at::Tensor DistributedVariable::value() const {
   }
   if (options_.aggregation == VariableAggregation::only_first_replica) {
     at::Tensor first = copies_.front().clone();
-    broadcast(first, strategy_.context().world());
+    broadcast(first, strategy_->context().world());
     return first;
   }
   const bool adds = options_.aggregation == VariableAggregation::sum;
-  return reduce_values(adds ? ReduceOp::SUM : ReduceOp::AVG, copies_, {}, strategy_.context().world());
+  return reduce_values(adds ? ReduceOp::SUM : ReduceOp::AVG, copies_, {}, strategy_->context().world());
 }
 
 void DistributedVariable::assign(const at::Tensor& value) {
   const at::NoGradGuard no_grad;
-  if (inside_run(strategy_)) {
+  if (inside_run(*strategy_)) {
     const bool writes = options_.synchronization == VariableSynchronization::on_write;
     own().copy_(writes ? aggregated(value) : value);
     return;
@@ -78,12 +78,12 @@ void DistributedVariable::assign(const at::Tensor& value) {
   const bool shares = options_.synchronization == VariableSynchronization::on_read &&
                       options_.aggregation == VariableAggregation::sum;
   for (at::Tensor& copy : copies_)
-    copy.copy_(shares ? value / static_cast<double>(strategy_.num_replicas_in_sync()) : value);
+    copy.copy_(shares ? value / static_cast<double>(strategy_->num_replicas_in_sync()) : value);
 }
 
 void DistributedVariable::assign_add(const at::Tensor& value) {
   const at::NoGradGuard no_grad;
-  if (inside_run(strategy_)) {
+  if (inside_run(*strategy_)) {
     const bool writes = options_.synchronization == VariableSynchronization::on_write;
     own().add_(writes ? aggregated(value) : value);
     return;
@@ -91,7 +91,7 @@ void DistributedVariable::assign_add(const at::Tensor& value) {
   const bool shares = options_.synchronization == VariableSynchronization::on_read &&
                       options_.aggregation == VariableAggregation::sum;
   for (at::Tensor& copy : copies_)
-    copy.add_(shares ? value / static_cast<double>(strategy_.num_replicas_in_sync()) : value);
+    copy.add_(shares ? value / static_cast<double>(strategy_->num_replicas_in_sync()) : value);
 }
 
 }  // namespace rondo

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "rondo/strategy/strategy.h"
+#include "rondo/strategy/strategy_reference.h"
 
 namespace rondo {
 
@@ -28,7 +29,8 @@ class DistributedVariable {
     VariableAggregation aggregation = VariableAggregation::none;                  // how
   };
 
-  // All copies begin as rank 0's `initial`. `strategy` outlives the object. Outside of run(). Collective.
+  // All copies begin as rank 0's `initial`. `strategy` must outlive the object; a call after its end throws
+  // UsageError. Outside of run(). Collective.
   DistributedVariable(Strategy& strategy, const at::Tensor& initial, Options options);
   // The same with the default options.
   DistributedVariable(Strategy& strategy, const at::Tensor& initial)
@@ -55,7 +57,7 @@ class DistributedVariable {
   // What all replicas bring; inside run().
   at::Tensor aggregated(const at::Tensor& value) const;
 
-  Strategy& strategy_;
+  StrategyReference strategy_;
   Options options_;
   std::vector<at::Tensor> copies_;
 };

@@ -35,7 +35,10 @@ class Strategy {
  public:
   class Scope;
 
+  Strategy() = default;
   virtual ~Strategy() = default;
+  Strategy(const Strategy&) = delete;
+  Strategy& operator=(const Strategy&) = delete;
 
   // The name under which the registry knows it.
   virtual std::string name() const = 0;
@@ -120,6 +123,11 @@ class Strategy {
   static Strategy* current();
   // The same, or the default strategy outside of every scope.
   static Strategy& current_or_default();
+
+ private:
+  friend class StrategyReference;
+
+  std::shared_ptr<const void> lifetime_ = std::make_shared<const char>();  // expires with the strategy
 };
 
 // What Strategy::scope() gives: ends it when it ends. Not to be moved to another thread.

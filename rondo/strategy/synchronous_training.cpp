@@ -25,7 +25,7 @@ Tensors moved(const Tensors& tensors, c10::Device device) {
 }  // namespace
 
 SynchronousTraining::SynchronousTraining(Strategy& strategy, const Recipe& recipe)
-    : strategy_(strategy),
+    : strategy_(strategy, "Training"),
       device_(recipe.device),
       precision_(recipe.precision, recipe.device, strategy.context().world()),
       model_(next_model(recipe.model)),
@@ -33,14 +33,14 @@ SynchronousTraining::SynchronousTraining(Strategy& strategy, const Recipe& recip
   torch::nn::Module& module = *model_.module;
   module.to(device_);
   if (precision_.settings().master_weights &&
-      strategy_.set_mixed_precision(precision_.policy_for_strategy())) {
+      strategy_->set_mixed_precision(precision_.policy_for_strategy())) {
     precision_.leave_master_weights_to_strategy();
   }
   precision_.cast(module);
   if (recipe.on_model) recipe.on_model(model_);
   name_sample_dropouts(module);
-  prepared_ = strategy_.prepare(model_.module);
-  prepared_->combine_totals_over(strategy_.replicas());
+  prepared_ = strategy_->prepare(model_.module);
+  prepared_->combine_totals_over(strategy_->replicas());
   model_.forward = [this,
                     forward = precision_.cast_around(std::move(model_.forward))](const Tensors& inputs) {
     Tensors cast;
@@ -53,7 +53,7 @@ SynchronousTraining::SynchronousTraining(Strategy& strategy, const Recipe& recip
   if (precision_.settings().master_weights && !parts.computes_with_optimized() &&
       !parts.has_fp32_master_weights()) {
     throw UsageError(
-        str("strategy ", strategy_.name(),
+        str("strategy ", strategy_->name(),
             " gives the optimizer shards of the parameters, of which no master weights can be kept; "
             "use opt level O0, O1 or O3 with it, or a strategy that replicates the model"));
   }
@@ -69,7 +69,7 @@ void SynchronousTraining::compile(OptimizerFactory optimizer, LossFunction loss)
   rates_ = GroupRates(*optimizer_);
   loss_ = prepared_->loss_of_parts(std::move(loss));
   needs_norms_ = prepared_->parts().optimizes_shards() &&
-                 add_up_norms(*optimizer_, *prepared_, precision_, str("strategy ", strategy_.name()),
+                 add_up_norms(*optimizer_, *prepared_, precision_, str("strategy ", strategy_->name()),
                               "adamw or lion, or strategy ddp");
 }
 

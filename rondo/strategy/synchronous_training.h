@@ -4,6 +4,7 @@
 
 #include "rondo/strategy/group_rates.h"
 #include "rondo/strategy/strategy.h"
+#include "rondo/strategy/strategy_reference.h"
 #include "rondo/strategy/training.h"
 
 namespace rondo {
@@ -12,8 +13,8 @@ namespace rondo {
 // differs between them is their PreparedModel: how gradients are combined, and what of the model is where.
 class SynchronousTraining final : public Training {
  public:
-  // `strategy` must outlive the object. Throws UsageError for a precision that cannot be, or not with this
-  // strategy.
+  // `strategy` must outlive the object; compile() and rebuild() throw UsageError after its end. Throws
+  // UsageError for a precision that cannot be, or not with this strategy.
   SynchronousTraining(Strategy& strategy, const Recipe& recipe);
 
   void compile(OptimizerFactory optimizer, LossFunction loss) override;
@@ -36,7 +37,7 @@ class SynchronousTraining final : public Training {
   void prepare_anew(const Context& context);
   void take_state(std::vector<Shard> model, std::vector<Shard> optimizer, const nlohmann::json& description);
 
-  Strategy& strategy_;
+  StrategyReference strategy_;
   c10::Device device_;
   TrainingPrecision precision_;
   Model model_;

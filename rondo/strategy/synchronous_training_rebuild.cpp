@@ -58,7 +58,7 @@ void SynchronousTraining::state_loaded(std::int64_t steps) {
 }
 
 void SynchronousTraining::hand_over(const std::vector<int>& leaving) {
-  const Group& world = strategy_.context().world();
+  const Group& world = strategy_->context().world();
   const auto leaves = [&](int rank) {
     return std::find(leaving.begin(), leaving.end(), rank) != leaving.end();
   };
@@ -96,8 +96,8 @@ void SynchronousTraining::hand_over(const std::vector<int>& leaving) {
 
 int SynchronousTraining::rebuild(const Context& context) {
   const bool is_complete = prepared_->parts().is_flushed() && lost_.empty();
-  const Holder mine{is_complete ? steps_ : -1, strategy_.context().world_size()};
-  strategy_.rebuild(context);
+  const Holder mine{is_complete ? steps_ : -1, strategy_->context().world_size()};
+  strategy_->rebuild(context);
   ShardedState held = local_state(*prepared_, optimizer_.get(), precision_.master_weights());
   nlohmann::json description = std::move(held.optimizer_description);
   std::vector<Shard> optimizer = std::move(held.optimizer);
@@ -142,8 +142,8 @@ void SynchronousTraining::prepare_anew(const Context& context) {
   prepared_.reset();
   precision_.set_group(context.world());
   renew_groups(*model_.module, context);
-  prepared_ = strategy_.prepare(model_.module);
-  prepared_->combine_totals_over(strategy_.replicas());
+  prepared_ = strategy_->prepare(model_.module);
+  prepared_->combine_totals_over(strategy_->replicas());
   const std::string begins_anew = prepared_->restore_communication({});
   if (!begins_anew.empty() && context.rank() == 0) log::warning("in the new world ", begins_anew);
   if (factory_) compile(factory_, loss_);
@@ -151,7 +151,7 @@ void SynchronousTraining::prepare_anew(const Context& context) {
 
 void SynchronousTraining::take_state(std::vector<Shard> model, std::vector<Shard> optimizer,
                                      const nlohmann::json& description) {
-  const Group& world = strategy_.context().world();
+  const Group& world = strategy_->context().world();
   const std::string what = str("the state after ", steps_, " steps of those who are left");
   std::vector<Shard> wanted = local_state(*prepared_, nullptr, precision_.master_weights()).model;
   const std::vector<std::string> missing = ShardDirectory(std::move(model), world).fetch(wanted);

@@ -31,7 +31,8 @@ std::uint64_t seed_of_order(const FitOptions& options, const Strategy& strategy)
   return options.seed + kApart * static_cast<std::uint64_t>(strategy.input_shard().index);
 }
 
-// Of a checkpoint that says nothing of it: what its samples and its global batch make of a pass.
+// Returns the schedule of a checkpoint that has none: the length of a pass follows from its number of samples
+// and its global batch.
 ScheduleState schedule_of_earlier_version(const nlohmann::json& sampling, std::int64_t accumulate,
                                           std::int64_t step) {
   const std::int64_t batches = divide_rounding_up(sampling.at("samples").get<std::int64_t>(),
@@ -62,11 +63,11 @@ FitLoop::FitLoop(Trainer& trainer, const std::shared_ptr<const Dataset>& data, c
     : trainer_(trainer),
       data_(data),
       options_(options),
-      division_(divide_input(*data, options.input_sharding, trainer.strategy_.input_shard().count)),
+      division_(divide_input(*data, options.input_sharding, trainer.strategy().input_shard().count)),
       counts_tokens_(data->info().unit == "tokens"),
       counting_(counting_modules(*trainer.model().module)) {
   check_options();
-  const InputShard shard = trainer_.strategy_.input_shard();
+  const InputShard shard = trainer_.strategy().input_shard();
   process_batch_ = options_.batch_size * shard.replicas;
   begin_at_initial_epoch();
   adopt_position();
@@ -76,7 +77,7 @@ FitLoop::FitLoop(Trainer& trainer, const std::shared_ptr<const Dataset>& data, c
       TrainingSampler::Options{.index = division_.readers == 1 ? 0 : shard.index,
                                .count = division_.readers,
                                .shuffle = options_.shuffle,
-                               .seed = seed_of_order(options_, trainer_.strategy_),
+                               .seed = seed_of_order(options_, trainer_.strategy()),
                                .files = division_.files,
                                .by_file = division_.by_file,
                                .done = parts_done(trainer_.sampling_, "the position in the epoch"),
@@ -122,7 +123,7 @@ FitLoop::FitLoop(Trainer& trainer, const std::shared_ptr<const Dataset>& data, c
   settings_.on_phase = [this](StepPhase phase) { begin_phase(phase); };
 }
 
-int FitLoop::replicas() const { return division_.readers * trainer_.strategy_.input_shard().replicas; }
+int FitLoop::replicas() const { return division_.readers * trainer_.strategy().input_shard().replicas; }
 
 void FitLoop::check_options() const {
   const auto positive = [](const char* what, std::int64_t value) {
@@ -204,13 +205,13 @@ void FitLoop::adopt_position() {
 }
 
 void FitLoop::tell(const std::function<void(Callback&)>& hook) {
-  const Context& context = trainer_.strategy_.context();
+  const Context& context = trainer_.strategy().context();
   trainer_.failures_->tell(context, options_.callbacks, hook);
   if (context.world_size() == 1) trainer_.failures_->rethrow();
 }
 
 void FitLoop::agree_on_failure() {
-  run_agreed(trainer_.strategy_.context(), [this] { trainer_.failures_->rethrow(); });
+  run_agreed(trainer_.strategy().context(), [this] { trainer_.failures_->rethrow(); });
 }
 
 FitResult FitLoop::run() {
@@ -315,7 +316,7 @@ void FitLoop::catch_up() {
 }
 
 void FitLoop::say_that_nothing_is_left() const {
-  if (trainer_.strategy_.context().rank() != 0) return;
+  if (trainer_.strategy().context().rank() != 0) return;
   const std::int64_t step = trainer_.position_.step;
   if (result_.end == FitEnd::early) {
     log::warning("nothing is trained: ", result_.ended_by, " asks to stop since step ", step,
@@ -424,7 +425,7 @@ void FitLoop::finish_step(const StepResult& step) {
   record.loss_scale = step.loss_scale;
   record.gradient_norm = step.gradient_norm;
   record.figures = take_figures(counting_);
-  if (step.skipped && trainer_.strategy_.context().rank() == 0) {
+  if (step.skipped && trainer_.strategy().context().rank() == 0) {
     log::warning("step ", record.step, ": a gradient is infinite or NaN; the weights stay, loss scale ",
                  *step.loss_scale, " -> ", *trainer_.training_->precision().loss_scale());
   }
@@ -471,7 +472,7 @@ void FitLoop::finish_step(const StepResult& step) {
   tell([&](Callback& callback) { callback.on_step_complete(trainer_, record); });
   if (!std::exchange(trainer_.paused_, false)) return;
   // What was not training may have taken long: whoever asked to stop meanwhile need not wait for a step.
-  if (!last && result_.end == FitEnd::finished && stop_on_any(trainer_.strategy_, options_.stop_requested))
+  if (!last && result_.end == FitEnd::finished && stop_on_any(trainer_.strategy(), options_.stop_requested))
     result_.end = FitEnd::preempted;
   timer_.restart();
 }

@@ -122,7 +122,7 @@ class Within {
 
 Trainer::Trainer(std::in_place_t, Strategy& strategy, ModelFactory factory, c10::Device device,
                  const PrecisionOptions& precision)
-    : strategy_(strategy),
+    : strategy_(strategy, "Trainer"),
       device_(device),
       parts_saver_(std::make_unique<PartsSaver>()),
       failures_(std::make_unique<CallbackFailures>()),
@@ -137,7 +137,7 @@ Trainer::Trainer(std::in_place_t, Strategy& strategy, ModelFactory factory, c10:
     memory_->label_parameters(*model.module);
     for (UnitState* unit : units_of(*model.module)) unit->attach(memory_);
   };
-  training_ = strategy_.prepare(recipe);
+  training_ = strategy_->prepare(recipe);
 }
 
 Trainer::~Trainer() {
@@ -165,15 +165,15 @@ void Trainer::compile(OptimizerOptions optimizer, LossFunction loss, std::vector
 FitResult Trainer::fit(const std::shared_ptr<const Dataset>& data, const FitOptions& options) {
   const CollectiveCallScope call(CollectiveCall::fit);
   std::vector<CallArgument> arguments;
-  run_agreed(strategy_.context(), [&] { arguments = check_fit(data, options); });
-  verify_same_arguments(strategy_.context(), "Trainer::fit", arguments);
+  run_agreed(strategy_->context(), [&] { arguments = check_fit(data, options); });
+  verify_same_arguments(strategy_->context(), "Trainer::fit", arguments);
   go_on_with_shown_weights();
   callbacks_ = options.callbacks;
   failures_->forget();
   const Within<bool> fitting(fitting_, true);  // it agrees on what callbacks throw
   tell_callbacks([this](Callback& callback) { callback.before_fit(*this); });
   std::optional<FitLoop> loop;
-  run_agreed(strategy_.context(), [&] {
+  run_agreed(strategy_->context(), [&] {
     failures_->rethrow();
     const std::vector<std::string> names = state_names(callbacks_);
     for (std::size_t i = 0; i < callbacks_.size(); ++i) {
@@ -209,8 +209,8 @@ std::vector<CallArgument> Trainer::check_fit(const std::shared_ptr<const Dataset
     if (!options.callbacks[i]) throw UsageError(str("fit was given a null pointer as callback ", i));
   }
   const torch::optim::Optimizer& own = optimizer();  // or the error that there is none
-  if (strategy_.context().world_size() == 1) return {};
-  std::vector<CallArgument> arguments = fit_arguments(*data, options, strategy_, device_);
+  if (strategy_->context().world_size() == 1) return {};
+  std::vector<CallArgument> arguments = fit_arguments(*data, options, *strategy_, device_);
   std::vector<std::string> metrics;
   for (const Metric& metric : metrics_) metrics.push_back(metric.name);
   arguments.push_back({.name = "the list of metrics", .value = metrics});
@@ -221,10 +221,11 @@ std::vector<CallArgument> Trainer::check_fit(const std::shared_ptr<const Dataset
 }
 
 void Trainer::tell_callbacks(const std::function<void(Callback&)>& hook) {
-  failures_->tell(strategy_.context(), callbacks_, hook);
+  failures_->tell(strategy_->context(), callbacks_, hook);
 }
 
 StepRecord Trainer::train_on_batch(const Batch& batch, double clip_norm) {
+  static_cast<void>(strategy());  // throws if it has ended
   const CollectiveCallScope call(CollectiveCall::train_on_batch);
   optimizer();
   go_on_with_shown_weights();
@@ -253,7 +254,7 @@ std::optional<std::map<std::string, double>> Trainer::evaluate_until_stopped(con
   paused_ = true;
   const ForwardPasses passes = prepare_forwards();
   const auto autocast = training_->precision().autocast();
-  return evaluate_exactly(strategy_, *training_, loss_, metrics_, data, options, passes);
+  return evaluate_exactly(*strategy_, *training_, loss_, metrics_, data, options, passes);
 }
 
 at::Tensor Trainer::predict(const Dataset& data, const EvaluateOptions& options) {
@@ -268,7 +269,7 @@ Tensors Trainer::predict_all(const Dataset& data, const EvaluateOptions& options
   paused_ = true;
   const ForwardPasses passes = prepare_forwards();
   const auto autocast = training_->precision().autocast();
-  return outputs_of(strategy_, *training_, data, options, passes);
+  return outputs_of(*strategy_, *training_, data, options, passes);
 }
 
 // Once for all batches is less to send; but where memory is limited the model may not fit as a whole.
@@ -278,7 +279,7 @@ ForwardPasses Trainer::prepare_forwards() {
     return ForwardPasses::alone;
   }
   at::Tensor any = at::tensor({replica_memory_tracker().limit() ? 1.0 : 0.0}, at::kDouble);
-  all_reduce(any, strategy_.context().world(), ReduceOp::MAX);
+  all_reduce(any, strategy_->context().world(), ReduceOp::MAX);
   if (any.item<double>() == 0) {
     prepared().unshard();
     return ForwardPasses::alone;
@@ -295,7 +296,7 @@ void Trainer::save(const std::filesystem::path& root, const SaveOptions& options
   paused_ = true;
   nlohmann::json callbacks = prepare_callbacks_for_save();
   if (memory_) memory_->enter_phase(position_.step, "checkpoint", MemoryCategory::other);
-  const Context& context = strategy_.context();
+  const Context& context = strategy_->context();
   const bool in_parts = options.in_parts || options.in_background;
   CheckpointContents contents = rest_of_checkpoint(std::move(callbacks));
   if (in_parts) {
@@ -328,7 +329,7 @@ void replicate(Trainer& trainer, ReplicaSaver& replica) {
 }
 
 CheckpointContents Trainer::rest_of_checkpoint(nlohmann::json callbacks) {
-  const Context& context = strategy_.context();
+  const Context& context = strategy_->context();
   CheckpointContents contents;
   contents.random_states = gather(random_state(device_), context.world(), 0);
   CommunicationState communication = prepared().communication_state();
@@ -349,7 +350,7 @@ CheckpointContents Trainer::rest_of_checkpoint(nlohmann::json callbacks) {
 nlohmann::json Trainer::prepare_callbacks_for_save() {
   tell_callbacks([this](Callback& callback) { callback.before_save(*this); });
   nlohmann::json states = states_of_callbacks();
-  failures_->agree(strategy_.context());
+  failures_->agree(strategy_->context());
   return states;
 }
 
@@ -381,7 +382,7 @@ void Trainer::load_weights(const std::filesystem::path& checkpoint) {
   const CollectiveCallScope call(CollectiveCall::load_weights);
   paused_ = true;
   TrainingState state = loading_state();
-  run_agreed(strategy_.context(), [&] { load_checkpoint(checkpoint, state); });
+  run_agreed(strategy_->context(), [&] { load_checkpoint(checkpoint, state); });
   ++times_replaced_;
   weights_loaded();
 }
@@ -435,7 +436,7 @@ WeightsCopy Trainer::weights_of(const std::filesystem::path& checkpoint) {
   const CollectiveCallScope call(CollectiveCall::weights_of);
   const WeightsCopy before = copy_weights();
   TrainingState state = loading_state();
-  run_agreed(strategy_.context(), [&] { load_checkpoint(checkpoint, state); });
+  run_agreed(strategy_->context(), [&] { load_checkpoint(checkpoint, state); });
   weights_shown();
   WeightsCopy weights = copy_weights();
   assign(before);
@@ -456,7 +457,7 @@ void Trainer::assign(const WeightsCopy& weights) {
   paused_ = true;
   const torch::NoGradGuard no_gradients;
   const WeightsCopy own = this->weights();
-  run_agreed(strategy_.context(), [&] {
+  run_agreed(strategy_->context(), [&] {
     const bool fits = std::equal(own.begin(), own.end(), weights.begin(), weights.end(),
                                  [](const Shard& a, const Shard& b) {
                                    return a.name == b.name && a.local.sizes() == b.local.sizes();
@@ -468,12 +469,12 @@ void Trainer::assign(const WeightsCopy& weights) {
 
 void Trainer::finish_save() {
   const CollectiveCallScope call(CollectiveCall::finish_save);
-  parts_saver_->finish(strategy_.context());
+  parts_saver_->finish(strategy_->context());
 }
 
 void Trainer::restore(const std::filesystem::path& checkpoint) {
   const CollectiveCallScope call(CollectiveCall::restore);
-  const Context& context = strategy_.context();
+  const Context& context = strategy_->context();
   TrainingState state = loading_state();
   state.optimizers = {{.optimizer = &optimizer()}};
   TrainingValues values;

@@ -21,6 +21,7 @@
 #include "rondo/nn/loss.h"
 #include "rondo/nn/model.h"
 #include "rondo/strategy/strategy.h"
+#include "rondo/strategy/strategy_reference.h"
 #include "rondo/strategy/training.h"
 #include "rondo/train/callback.h"
 #include "rondo/train/metric.h"
@@ -155,7 +156,8 @@ std::int64_t total_steps(const FitOptions& options, std::int64_t samples, int re
 //   trainer.evaluate(*test_data)["loss"];
 class Trainer {
  public:
-  // `strategy` must outlive the trainer. Models that `factory` makes move to `device`, are cast as
+  // `strategy` must outlive the trainer; a call that needs it after its end throws
+  // UsageError. Models that `factory` makes move to `device`, are cast as
   // `precision` says and made the same on all ranks. Throws UsageError for a precision that cannot be, or not
   // with this strategy.
   // (A module holder is none, though it can be called: whether it gives a Model must not even be asked.)
@@ -277,7 +279,8 @@ class Trainer {
   // after its DataError restore() a checkpoint.
   void rebuild(const Context& context);
 
-  Strategy& strategy() const { return strategy_; }  // that it was made with
+  // Returns the strategy that the trainer was made with. Throws UsageError if it has ended.
+  Strategy& strategy() const { return *strategy_; }
   // In training; its parameters are those that forward uses.
   const Model& model() const { return training_->model(); }
   // Throws UsageError before compile().
@@ -323,7 +326,7 @@ class Trainer {
 
   PreparedModel& prepared() const { return training_->prepared(); }
 
-  Strategy& strategy_;
+  StrategyReference strategy_;
   c10::Device device_;
   std::unique_ptr<PartsSaver> parts_saver_;
   std::unique_ptr<CallbackFailures> failures_;  // of hooks since ranks agreed last

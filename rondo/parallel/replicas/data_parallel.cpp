@@ -222,10 +222,10 @@ class DataParallelModel final : public PreparedModel {
 // The training of the source, whose forward is that of all replicas.
 class DataParallelTraining final : public Training {
  public:
-  DataParallelTraining(const Context& context, ReplicaThreads& threads, std::vector<c10::Device> devices,
-                       const Recipe& recipe)
-      : threads_(threads),
-        forward_(threads, models_of(threads, devices, recipe), devices),
+  DataParallelTraining(const Context& context, std::shared_ptr<ReplicaThreads> threads,
+                       std::vector<c10::Device> devices, const Recipe& recipe)
+      : threads_(std::move(threads)),
+        forward_(*threads_, models_of(*threads_, devices, recipe), devices),
         strategy_(context, forward_),
         training_(strategy_, recipe_of(recipe, devices.front())) {}
 
@@ -241,7 +241,7 @@ class DataParallelTraining final : public Training {
   double learning_rate() const override { return training_.learning_rate(); }
   TrainingPrecision& precision() override { return training_.precision(); }
   PreparedModel& prepared() override { return training_.prepared(); }
-  std::vector<std::uint64_t> replica_peak_bytes() const override { return threads_.peak_bytes(); }
+  std::vector<std::uint64_t> replica_peak_bytes() const override { return threads_->peak_bytes(); }
 
  private:
   class OfSource final : public ProcessStrategy {
@@ -286,7 +286,7 @@ class DataParallelTraining final : public Training {
     return own;
   }
 
-  ReplicaThreads& threads_;
+  std::shared_ptr<ReplicaThreads> threads_;
   DataParallelForward forward_;
   OfSource strategy_;
   SynchronousTraining training_;

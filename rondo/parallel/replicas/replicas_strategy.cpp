@@ -62,12 +62,12 @@ void require_one_process(const std::string& name, const Context& context) {
 ReplicasStrategy::ReplicasStrategy(Context context, ReplicasSettings settings, int replicas)
     : context_(std::move(context)),
       settings_(std::move(settings)),
-      threads_(replicas),
-      values_(threads_, context_.world()) {}
+      threads_(std::make_shared<ReplicaThreads>(replicas)),
+      values_(*threads_, context_.world()) {}
 
 std::vector<c10::Device> ReplicasStrategy::devices_from(c10::Device first) const {
   std::vector<c10::Device> devices = settings_.devices;
-  for (int replica = 0; devices.size() < static_cast<std::size_t>(threads_.size()); ++replica) {
+  for (int replica = 0; devices.size() < static_cast<std::size_t>(threads_->size()); ++replica) {
     const int index = std::max<int>(0, first.index()) + replica;
     devices.push_back(first.is_cpu() ? first
                                      : c10::Device(first.type(), static_cast<c10::DeviceIndex>(index)));
@@ -77,7 +77,7 @@ std::vector<c10::Device> ReplicasStrategy::devices_from(c10::Device first) const
     const int there = devices_there(device.type());
     if (device.index() >= there) {
       const std::string kind = c10::DeviceTypeName(device.type());
-      throw UsageError(str("strategy ", name(), " has ", threads_.size(), " replicas, each on a ", kind,
+      throw UsageError(str("strategy ", name(), " has ", threads_->size(), " replicas, each on a ", kind,
                            " device of its own, and ", device.str(), " is not there: the number of ", kind,
                            " devices that libtorch sees is ", there,
                            "; give fewer --replicas, other --devices, or --device cpu"));
@@ -93,10 +93,10 @@ std::unique_ptr<Training> ReplicasStrategy::prepare(const Recipe& recipe) {
 }
 
 ReplicaValue ReplicasStrategy::run(const std::function<at::Tensor(int replica)>& step) {
-  std::vector<at::Tensor> values(static_cast<std::size_t>(threads_.size()));
-  threads_.run([&](int replica) {
+  std::vector<at::Tensor> values(static_cast<std::size_t>(threads_->size()));
+  threads_->run([&](int replica) {
     const Scope scope(this);
-    const int number = context_.rank() * threads_.size() + replica;
+    const int number = context_.rank() * threads_->size() + replica;
     const ReplicaContext within(*this, number, [this](ReduceOp op, const at::Tensor& value) {
       return values_.all_reduce(op, value);
     });

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <memory>
+
 #include "rondo/parallel/replicas/replicas_training.h"
 #include "rondo/strategy/strategy.h"
 
@@ -13,9 +15,9 @@ class ReplicasStrategy : public Strategy {
 
   std::string name() const override { return settings_.strategy; }
   const Context& context() const override { return context_; }
-  int num_replicas_in_sync() const override { return context_.world_size() * threads_.size(); }
+  int num_replicas_in_sync() const override { return context_.world_size() * threads_->size(); }
   InputShard input_shard() const override {
-    return {context_.rank(), context_.world_size(), threads_.size()};
+    return {context_.rank(), context_.world_size(), threads_->size()};
   }
   using Strategy::prepare;
   std::unique_ptr<Training> prepare(const Recipe& recipe) override;
@@ -26,12 +28,13 @@ class ReplicasStrategy : public Strategy {
   at::Tensor gather(const ReplicaValue& value, std::int64_t axis) override;
 
  protected:
-  ReplicaThreads& threads() { return threads_; }
+  // The threads of the replicas, which trainings keep alive.
+  const std::shared_ptr<ReplicaThreads>& threads() const { return threads_; }
   // Of the replicas, of which the first is `first` where none were named. Throws UsageError for CUDA devices
   // that are not there.
   std::vector<c10::Device> devices_from(c10::Device first) const;
   // How often run() calls a step on this process: once for each replica.
-  virtual int calls_of_run() const { return threads_.size(); }
+  virtual int calls_of_run() const { return threads_->size(); }
 
  private:
   // A value of this process has a tensor for each call that run() makes.
@@ -39,7 +42,7 @@ class ReplicasStrategy : public Strategy {
 
   Context context_;
   ReplicasSettings settings_;
-  ReplicaThreads threads_;
+  std::shared_ptr<ReplicaThreads> threads_;
   ReplicaValues values_;  // that replicas combine inside run()
 };
 

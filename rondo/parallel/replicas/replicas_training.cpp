@@ -99,13 +99,13 @@ class ReplicasTraining::Parts final : public UndividedModel {
   ReplicasTraining& training_;
 };
 
-ReplicasTraining::ReplicasTraining(Strategy& strategy, ReplicaThreads& threads,
+ReplicasTraining::ReplicasTraining(Strategy& strategy, std::shared_ptr<ReplicaThreads> threads,
                                    const ReplicasSettings& settings, const Recipe& recipe)
-    : threads_(threads),
+    : threads_(std::move(threads)),
       settings_(settings),
       own_context_(alone(strategy.context())),
       workers_(strategy.context().world()),
-      values_(threads, workers_) {
+      values_(*threads_, workers_) {
   if (settings_.central_variables && resolve(recipe.precision).master_weights) {
     throw UsageError(
         str("strategy ", settings_.strategy,
@@ -117,13 +117,13 @@ ReplicasTraining::ReplicasTraining(Strategy& strategy, ReplicaThreads& threads,
   std::vector<Model> models = make_replicas(
       [&] {
         Model model;
-        threads_.run_on(made++, [&] { model = recipe.model(); });
+        threads_->run_on(made++, [&] { model = recipe.model(); });
         return model;
       },
-      threads_.size());
+      threads_->size());
   replicas_.resize(models.size());
-  for (int replica = 0; replica < threads_.size(); ++replica) {
-    threads_.run_on(replica, [&] {
+  for (int replica = 0; replica < threads_->size(); ++replica) {
+    threads_->run_on(replica, [&] {
       prepare_replica(replica, std::move(models[static_cast<std::size_t>(replica)]), recipe);
     });
   }
@@ -136,7 +136,7 @@ ReplicasTraining::ReplicasTraining(Strategy& strategy, ReplicaThreads& threads,
     broadcast_coalesced(tensors.all_tensors(), workers_, 0);
     workers = std::make_unique<WorkerExchange>(workers_, *modules.front(), settings_.workers);
   }
-  exchange_ = std::make_unique<ReplicaExchange>(threads_, modules, settings_.gradients, std::move(workers));
+  exchange_ = std::make_unique<ReplicaExchange>(*threads_, modules, settings_.gradients, std::move(workers));
   replicas_.front().strategy->model().set_parts(std::make_unique<Parts>(*this));
   if (workers_.size() > 1) spread_from_first();
 }
@@ -159,8 +159,8 @@ void ReplicasTraining::prepare_replica(int replica, Model model, const Recipe& r
 }
 
 void ReplicasTraining::compile(OptimizerFactory optimizer, LossFunction loss) {
-  for (int replica = 0; replica < threads_.size(); ++replica) {
-    threads_.run_on(replica, [&] { own().compile(optimizer, loss); });
+  for (int replica = 0; replica < threads_->size(); ++replica) {
+    threads_->run_on(replica, [&] { own().compile(optimizer, loss); });
   }
 }
 
@@ -170,10 +170,10 @@ StepResult ReplicasTraining::train_step(std::span<const Batch> window, const Ste
   of_others.stop_requested = {};
   of_others.on_phase = {};
   StepResult result;
-  threads_.run([&](int replica) {
+  threads_->run([&](int replica) {
     std::vector<Batch> mine;
     mine.reserve(window.size());
-    for (const Batch& batch : window) mine.push_back(part_of_batch(batch, replica, threads_.size()));
+    for (const Batch& batch : window) mine.push_back(part_of_batch(batch, replica, threads_->size()));
     StepResult own_result = own().train_step(mine, replica == 0 ? settings : of_others);
     if (replica == 0) result = own_result;
   });

@@ -30,21 +30,21 @@ struct ReplicasSettings {
 // others those of replica 0.
 class ReplicasTraining final : public Training {
  public:
-  // Collective. `threads` outlive the object. Throws UsageError for what this strategy cannot.
-  ReplicasTraining(Strategy& strategy, ReplicaThreads& threads, const ReplicasSettings& settings,
-                   const Recipe& recipe);
+  // Collective. Throws UsageError for what this strategy cannot.
+  ReplicasTraining(Strategy& strategy, std::shared_ptr<ReplicaThreads> threads,
+                   const ReplicasSettings& settings, const Recipe& recipe);
   ~ReplicasTraining() override;
 
   void compile(OptimizerFactory optimizer, LossFunction loss) override;
   StepResult train_step(std::span<const Batch> window, const StepSettings& settings) override;
   Tensors forward(const Batch& batch) override { return own().forward(batch); }
-  int concurrent_forwards() const override { return threads_.size(); }
+  int concurrent_forwards() const override { return threads_->size(); }
   const Model& model() const override { return own().model(); }
   torch::optim::Optimizer& optimizer() override { return own().optimizer(); }
   double learning_rate() const override { return own().learning_rate(); }
   TrainingPrecision& precision() override { return own().precision(); }
   PreparedModel& prepared() override { return own().prepared(); }
-  std::vector<std::uint64_t> replica_peak_bytes() const override { return threads_.peak_bytes(); }
+  std::vector<std::uint64_t> replica_peak_bytes() const override { return threads_->peak_bytes(); }
 
  private:
   class Parts;
@@ -56,14 +56,14 @@ class ReplicasTraining final : public Training {
 
   void prepare_replica(int replica, Model model, const Recipe& recipe);
   SynchronousTraining& own() const {
-    return *replicas_[static_cast<std::size_t>(threads_.current())].training;
+    return *replicas_[static_cast<std::size_t>(threads_->current())].training;
   }
   SynchronousTraining& of(std::size_t replica) const { return *replicas_[replica].training; }
   // Every replica gets what the first one has: weights, buffers, and what optimizer and precision remember.
   void spread_from_first();
   void average_buffers();
 
-  ReplicaThreads& threads_;
+  std::shared_ptr<ReplicaThreads> threads_;
   ReplicasSettings settings_;
   Context own_context_;  // of this process alone
   Group workers_;        // all processes
