@@ -53,15 +53,22 @@ const MasterWeights* masters_of(const Loop& loop) {
   return loop.precision != nullptr ? loop.precision->master_weights() : nullptr;
 }
 
+// Adds the fields of a loop's checkpoint that are neither weights nor optimizer state. Collective.
+void add_loop_state(CheckpointContents& contents, const Context& context, const torch::nn::Module& model,
+                    const CommunicationState& communication, std::int64_t step,
+                    const nlohmann::json& values) {
+  contents.random_states = gather(random_state(device_of_model(model)), context.world(), 0);
+  contents.communication_states = gather_states(communication, context.world());
+  contents.values = {{"step", step}, {"values", values}, {"world_size", context.world_size()}};
+}
+
 // `state` is of `loop`.
 void save_loop(const std::filesystem::path& root, const Loop& loop, ShardedState state, std::int64_t step,
                const nlohmann::json& values, int keep) {
   const Context& context = loop.context;
   CheckpointContents contents =
       collective_contents(std::move(state), saved_tensors(loop.prepared, loop.model), context.world());
-  contents.random_states = gather(random_state(device_of_model(loop.model)), context.world(), 0);
-  contents.communication_states = gather_states(loop.prepared.communication_state(), context.world());
-  contents.values = {{"step", step}, {"values", values}, {"world_size", context.world_size()}};
+  add_loop_state(contents, context, loop.model, loop.prepared.communication_state(), step, values);
   if (loop.precision != nullptr) contents.values["precision"] = loop.precision->state();
   save_together(context, root, step, std::move(contents), keep);
 }
@@ -139,6 +146,7 @@ void save(const std::filesystem::path& root, const OwnTraining& training, std::i
 
 void save(const std::filesystem::path& root, const DdpTraining& training, std::int64_t step,
           const nlohmann::json& values, int keep) {
+  const CollectiveCallScope call(CollectiveCall::save_loop);
   const Context& context = training.context;
   {
     const at::NoGradGuard no_gradients;
@@ -150,9 +158,7 @@ void save(const std::filesystem::path& root, const DdpTraining& training, std::i
       snapshot_optimizer(kOptimizerName, training.optimizer, with_own_parameters(tensors.saved, tensors.own));
   contents.optimizers[kOptimizerName] = optimizer.description;
   for (const NamedTensor& tensor : optimizer.tensors) contents.optimizer_tensors.push_back(source_of(tensor));
-  contents.random_states = gather(random_state(device_of_model(training.model)), context.world(), 0);
-  contents.communication_states = gather_states(training.ddp.communication_state(), context.world());
-  contents.values = {{"step", step}, {"values", values}, {"world_size", context.world_size()}};
+  add_loop_state(contents, context, training.model, training.ddp.communication_state(), step, values);
   save_together(context, root, step, std::move(contents), keep);
 }
 
@@ -172,6 +178,7 @@ OwnPosition load(const std::filesystem::path& checkpoint, const OwnTraining& tra
 
 OwnPosition load(const std::filesystem::path& checkpoint, const DdpTraining& training,
                  const LoadOptions& options) {
+  const CollectiveCallScope call(CollectiveCall::load_loop);
   const Context& context = training.context;
   const DdpTensors tensors = tensors_of(training);
   TrainingState state{.model = tensors.saved,
