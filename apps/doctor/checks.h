@@ -19,6 +19,8 @@ Findings check_backends(const Findings& libtorch);
 Findings check_matmul(const Findings& libtorch);
 // Cores, NUMA nodes, memory and their limits, GPUs.
 Findings check_machine();
+// The cards with their memory, and the driver.
+Finding check_gpus();
 // What bounds shared memory, and the descriptors and files it needs.
 Findings check_shared_memory();
 Findings check_network();

@@ -11,7 +11,6 @@
 #include "rondo/base/text.h"
 #include "rondo/launch/cpu_binding.h"
 #include "rondo/launch/cpu_quota.h"
-#include "rondo/launch/devices.h"
 
 namespace doctor {
 namespace {
@@ -74,13 +73,6 @@ Finding check_memory() {
     finding.detail += str("; the container may use ", to_string(Bytes{*limit}));
   }
   return finding;
-}
-
-Finding check_gpus() {
-  const int gpus = rondo::launch::gpu_count();
-  const std::string driver = first_line("/proc/driver/nvidia/version");
-  const std::string detail = gpus == 0 ? "none seen (/dev/nvidia*)" : str(gpus, ", ", driver);
-  return {"machine", "GPUs", State::ok, detail, "", {{"count", gpus}, {"driver", driver}}};
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import subprocess
 
 import pytest
 
@@ -95,3 +96,52 @@ def test_what_is_shown_of_libtorch_and_of_a_missing_scheduler(rondo, tmp_path):
 def test_a_file_that_cannot_be_written(rondo):
     result = rondo("doctor", "--json", "/nowhere/x")
     assert result.returncode == 1 and "/nowhere/x" in result.stderr
+
+
+MANAGEMENT_LIBRARY = """
+#include <string.h>
+typedef struct { unsigned long long total, free, used; } Memory;
+static int cards[2];
+int nvmlInit_v2(void) { return 0; }
+int nvmlShutdown(void) { return 0; }
+int nvmlSystemGetDriverVersion(char* text, unsigned size) { strncpy(text, "580.1", size); return 0; }
+int nvmlDeviceGetCount_v2(unsigned* count) { *count = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** card) { *card = &cards[index]; return 0; }
+int nvmlDeviceGetName(void* card, char* text, unsigned size) {
+  strncpy(text, card == &cards[0] ? "Card A" : "Card B", size);
+  return 0;
+}
+int nvmlDeviceGetMemoryInfo(void* card, Memory* memory) {
+  memory->total = 80ull << 30;
+  memory->free = card == &cards[0] ? 3ull << 30 : 5ull << 30;
+  return 0;
+}
+"""
+NCCL_LIBRARY = "int ncclGetVersion(int* version) { *version = 22809; return 0; }"
+
+
+def library(path, source):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", path], input=source, text=True, check=True)
+
+
+def test_lists_cards_and_the_version_of_nccl(rondo, tmp_path):
+    """The driver's and NCCL's libraries are small ones made here, so that no card is needed."""
+    library(tmp_path / "driver" / "libnvidia-ml.so.1", MANAGEMENT_LIBRARY)
+    torch = tmp_path / "site-packages" / "torch"
+    library(tmp_path / "site-packages" / "nvidia" / "nccl" / "lib" / "libnccl.so.2", NCCL_LIBRARY)
+    library(torch / "lib" / "libtorch_cpu.so", "int torch_of_a_test;")
+    library(torch / "lib" / "libtorch_cuda.so", "int cuda_of_a_test;")
+    path = ":".join(filter(None, [str(tmp_path / "driver"), os.environ.get("LD_LIBRARY_PATH")]))
+    _, _, findings = examine(rondo, "--libtorch", torch, env={"LD_LIBRARY_PATH": path})
+    cards = findings["machine", "GPUs"]
+    assert cards["data"]["cards"] == [{"name": "Card A", "total_bytes": 80 << 30, "free_bytes": 3 << 30},
+                                      {"name": "Card B", "total_bytes": 80 << 30, "free_bytes": 5 << 30}]
+    assert cards["data"]["driver"] == "580.1"
+    for fact in ("Card A", "Card B", "80.0 GiB", "3.0 GiB free", "580.1"):
+        assert fact in cards["detail"], cards
+    nccl = findings["backends", "nccl"]
+    assert nccl["data"]["version"] == "2.28.9" and "2.28.9" in nccl["detail"]
+    assert isinstance(nccl["data"]["compiled_in"], bool)
+    if not nccl["data"]["compiled_in"]:
+        assert not nccl["data"]["available"] and "left out of this build" in nccl["detail"] and "RONDO_NCCL" in nccl["get"]
