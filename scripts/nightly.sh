@@ -6,6 +6,7 @@
 #
 #   tidy       clang-tidy on every file                 clang    clang's full build, tests and examples too
 #   asan tsan  the sanitizers on all their tests        equality faults chaos survive mutate    those make commands
+#   sim        on the simulated accelerator: every cell of docs/support.md, and what gpu-check compares
 #   external   rondo compiled as a part of another project, whose programs run
 #   peers      PyTorch's own tests over the plug-in; needs TESTS=/path/to/pytorch/test, of the torch in use
 #   bench      every benchmark once, as small as it goes: that it runs, not what it says
@@ -31,6 +32,11 @@ faults() { release && make faults; }
 chaos() { release && make chaos-short; }
 survive() { release && make survive; }
 mutate() { release && make mutate; }
+sim() {
+  release
+  RONDO_SUPPORT_DEVICE=sim "$python" tests/integration/support.py
+  "$python" scripts/gpu_check --programs "$RONDO_BIN" --peers bench/peers --device sim --only nccl --only equality --only precision --only dropout --only resume --only mirrored
+}
 coverage() { scripts/coverage.sh; }
 external() { release && RONDO_EXTERNAL=all "$python" -m pytest tests/integration/external_test.py; }
 peers() {
@@ -77,7 +83,7 @@ bench() {
   run "$python" bench/tradeoff.py --model gpt-tiny --real-limits 1 --synthetic-limits 1 --rounds 1 --no-docs --json "$json/tradeoff.json"
 }
 
-all=(tidy clang asan tsan equality faults chaos survive mutate external peers docs_api readers bench coverage)
+all=(tidy clang asan tsan equality faults chaos survive mutate sim external peers docs_api readers bench coverage)
 if [ "$#" -eq 0 ]; then
   set -- "${all[@]}"
   if [ -z "${TESTS:-}" ]; then

@@ -7,6 +7,7 @@
 #include "apps/common/process_flag.h"
 #include "apps/train/job.h"
 #include "apps/train/rank_failure.h"
+#include "apps/train/simulated_device.h"
 #include "rondo/env/environment.h"
 #include "rondo/env/identity.h"
 #include "rondo/launch/job.h"
@@ -36,6 +37,7 @@ int use_run(const RunArguments& arguments, const ProcessArguments& processes,
   if (processes.processes > 1 && !env::is_one_of_several(env::process_environment()))
     return start_processes(processes.processes, words);
   return record_failures([&] {
+    load_simulated_device(arguments.device);
     OpenedRun opened;
     opened.context = init({.backend = processes.backend});
     try {

@@ -5,6 +5,7 @@
 #include "apps/train/evaluator.h"
 #include "apps/train/rank_failure.h"
 #include "apps/train/sample.h"
+#include "apps/train/simulated_device.h"
 #include "apps/train/stop_signals.h"
 #include "apps/train/train_command_line.h"
 #include "apps/train/training_run.h"
@@ -34,7 +35,10 @@ int run_rank(int argc, const char* const* argv, const StrategyRegistry& strategi
   return TrainCommandLine(std::move(choices)).run(argc, argv, [&](const TrainFlags& flags) {
     // A rank that another launcher started is told by nobody else.
     set_matmul(flags.matmul);
-    return record_failures([&] { return train_or_sample(flags, strategies); });
+    return record_failures([&] {
+      load_simulated_device(flags.device);
+      return train_or_sample(flags, strategies);
+    });
   });
 }
 

@@ -1,10 +1,10 @@
 #include "apps/train/simulated_device.h"
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
-#include <dlfcn.h>
 
 #include <filesystem>
 
+#include "rondo/backend/card_engine.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 
@@ -20,34 +20,30 @@ std::filesystem::path simulated_device_module() {
   return fs::exists(module, ignored) ? module.lexically_normal() : fs::path();
 }
 
+}  // namespace
+
 void load_simulated_device(const std::string& device) {
-  if (c10::impl::hasDeviceGuardImpl(c10::kPrivateUse1)) return;
+  if (!is_simulated(device)) return;
   const std::filesystem::path module = simulated_device_module();
   if (module.empty()) {
-    throw UsageError(
-        str("--device ", device,
-            ": the simulated accelerator is a part of rondo's tests, and these "
-            "programs were installed or built without them; use --device cpu, cuda or auto, or a "
-            "program of a build folder with RONDO_BUILD_TESTS=ON"));
+    throw UsageError(str("--device ", device,
+                         ": the simulated accelerator is a part of rondo's tests, and these programs were "
+                         "installed or built without them; use --device cpu, cuda or auto, or a program of a "
+                         "build folder with RONDO_BUILD_TESTS=ON"));
   }
-  // Never unloaded: libtorch keeps its functions.
-  if (dlopen(module.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr)
-    throw UsageError(str("--device ", device, ": ", module.string(), " cannot be loaded: ", dlerror()));
+  replace_card_engine(module.string());
 }
-
-}  // namespace
 
 bool is_simulated(const std::string& device) { return device == "sim" || device.starts_with("sim:"); }
 
 c10::Device simulated_device(const std::string& device, int local_rank) {
-  load_simulated_device(device);
   const int count = c10::impl::getDeviceGuardImpl(c10::kPrivateUse1)->deviceCount();
   // check_device_name() has seen to its being a number.
   const int index =
       device == "sim" ? local_rank % count : static_cast<int>(parse_integer(device.substr(4), "--device"));
-  if (index < 0 || index >= count) {
-    throw UsageError(str("--device ", device, ": the number of simulated devices is ", count,
-                         " (RONDO_SIM_DEVICES), from sim:0 to sim:", count - 1));
+  if (index >= count) {
+    throw UsageError(str("--device ", device, ": the simulated accelerator has sim:0 to sim:", count - 1,
+                         "; RONDO_SIM_DEVICES sets their number"));
   }
   return {c10::kPrivateUse1, static_cast<c10::DeviceIndex>(index)};
 }

@@ -6,12 +6,16 @@
 
 namespace rondo {
 
-// Whether `--device` names the simulated accelerator of rondo's tests: "sim" or "sim:N".
+// Loads the accelerator of rondo's tests from lib/rondo_sim.so of the build folder, where `--device` names
+// it: "sim" or "sim:N", and its engine between devices. Before init(). Throws UsageError where the module is
+// not there, as in an installed program.
+void load_simulated_device(const std::string& device);
+
+// Whether `--device` names it.
 bool is_simulated(const std::string& device);
 
-// The device of a rank: "sim" deals the devices out to the ranks of a host, "sim:N" is that one. Loads the
-// accelerator, from lib/rondo_sim.so of the build folder. Throws UsageError where it is not there, as in an
-// installed program, or has no such device.
+// The device of a rank: "sim" deals the devices out to the ranks of a host, "sim:N" is that one. Throws
+// UsageError where it is not there.
 c10::Device simulated_device(const std::string& device, int local_rank);
 
 }  // namespace rondo

@@ -7,11 +7,15 @@
 #include <mutex>
 #include <optional>
 
+#include "rondo/backend/card_engine.h"
 #include "rondo/backend/engine/engine_text.h"
 #include "rondo/backend/engine/module.h"
 #include "rondo/backend/engine_folders.h"
 #include "rondo/backend/hierarchical/hierarchical_backend.h"
+#include "rondo/backend/nccl/combined_backend.h"
+#include "rondo/backend/nccl/nccl_options.h"
 #include "rondo/base/error.h"
+#include "rondo/base/machine.h"
 #include "rondo/base/text.h"
 
 namespace rondo {
@@ -105,6 +109,19 @@ void register_backend(const std::string& name, BackendFactory factory, const Eng
         return factory(request);
       },
       traits);
+}
+
+void replace_card_engine(const std::string& path) {
+  Declaration declared = NcclFolder::declaration();
+  const RegisteredBackend between_cards = load_backend(path, declared.name);
+  const auto card_of_device = [](c10::Device card) { return str(card.str(), " of host ", host_name()); };
+  const RegisteredBackend engine =
+      beside_control(between_cards.factory, between_cards.traits, card_of_device);
+  const std::string name = declared.name;
+  Registry& known = registry();
+  const std::lock_guard lock(known.mutex);
+  known.engines[name] = {std::move(declared),
+                         [engine](const std::shared_ptr<const void>&) { return engine; }};
 }
 
 Communicator make_communicator(const std::string& text, const BackendRequest& given) {

@@ -56,6 +56,10 @@ class Context:
     def is_card(self):
         return self.device.startswith("cuda")
 
+    @property
+    def is_simulated(self):
+        return self.device.startswith("sim")
+
     def choose_device(self):
         """cuda where PyTorch sees a card, else sim where the programs have it, else cpu."""
         if self.device != "auto":

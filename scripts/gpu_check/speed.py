@@ -101,7 +101,7 @@ class Speed:
 
     def no_sense(self, name):
         """Why a step is not timed without a card."""
-        if self.context.device.startswith("sim"):
+        if self.context.is_simulated:
             return f"{self.context.no_device}: a simulated device has no times of its own"
         if not self.context.is_card and "nccl" in name:
             return self.context.no_device

@@ -61,12 +61,12 @@ def test_an_installed_program_has_none(installed, clean_environment, repository,
 
 
 def test_gpu_check_runs_on_it_where_there_is_no_card(rondo_bin, clean_environment, repository, tmp_path):
-    """What needs a card is skipped with the reason."""
+    """Trainings over the simulated NCCL; times are of cards only."""
     found = tmp_path / "found.json"
     command = [sys.executable, repository / "scripts" / "gpu_check", "--programs", rondo_bin, "--peers", repository / "bench" / "peers",
-               "--device", "sim", "--only", "nccl", "--only", "mirrored", "--json", found]
+               "--device", "sim", "--only", "nccl", "--only", "speed", "--json", found]
     finished = subprocess.run([str(word) for word in command], env=clean_environment, text=True, capture_output=True, timeout=240)
     assert finished.returncode == 0, finished.stdout + finished.stderr
-    status = {(check["part"], check["name"]): check["status"] for check in json.loads(found.read_text())["checks"]}
-    assert status[("nccl", "all")] == "skipped"
-    assert set(status.values()) == {"ok", "skipped"}
+    checks = json.loads(found.read_text())["checks"]
+    assert {check["status"] for check in checks if check["part"] == "nccl"} == {"ok"}
+    assert {check["status"] for check in checks if check["part"] == "speed"} == {"skipped"}

@@ -1,7 +1,8 @@
 """What goes with what: every strategy with everything that a training may have besides, as docs/support.md shows it.
 
 `python tests/integration/support.py` runs each cell by itself and writes the table (`make support`, some minutes); support_test.py runs
-of each strategy all that works at once, and each refusal, and compares them with the table."""
+of each strategy all that works at once, and each refusal, and compares them with the table. With RONDO_SUPPORT_DEVICE=sim each cell runs
+on the simulated accelerator (tests/sim), and must be what the table says."""
 import concurrent.futures
 import json
 import os
@@ -66,8 +67,8 @@ def write_images(folder):
 class Runs:
     """Trainings of a small convolutional net with batch norms, or of a small GPT where units are needed."""
 
-    def __init__(self, program, folder, environment=None):
-        self.program, self.folder, self.environment = program, folder, environment
+    def __init__(self, program, folder, environment=None, device="auto"):
+        self.program, self.folder, self.environment, self.device = program, folder, environment, device
         self.images, self.text = write_images(folder / "images"), folder / "text.txt"
         self.text.write_text("the quick brown fox jumps over the lazy dog. " * 200)
         self.count = 0
@@ -77,7 +78,7 @@ class Runs:
         if UNITS in features:
             model = ["--model", "gpt-tiny", "--data", self.text, "--layers", 2, "--heads", 2, "--width", 32, "--context", 32]
         words = ["train", "--strategy", strategy, *STRATEGIES[strategy], *model, "--batch-size", 4, "--optimizer", "sgd", "--lr", 0.01, "--steps", steps,
-                 "--run-dir", run_dir, "--progress", "off", "--trace-steps", 0, "--eval-batches", 1, "--matmul", "default"]
+                 "--run-dir", run_dir, "--progress", "off", "--trace-steps", 0, "--eval-batches", 1, "--matmul", "default", "--device", self.device]
         for feature in features:
             words += FEATURES[feature]
         return subprocess.run([str(self.program), *map(str, words), *more], capture_output=True, text=True, timeout=120, cwd=self.folder,
@@ -134,18 +135,19 @@ def write_table(table):
     PAGE.write_text(head + begin + "\n".join(lines) + "\n" + end + rest.split(end)[1])
 
 
-def cells_of(program, strategy):
+def cells_of(program, strategy, device):
     """{feature: what was said}, each in a training of its own."""
     with tempfile.TemporaryDirectory() as scratch:
-        runs = Runs(program, pathlib.Path(scratch))
+        runs = Runs(program, pathlib.Path(scratch), device=device)
         return {feature: runs.outcome(strategy, [feature]) for feature in FEATURES}
 
 
 def main():
     program = pathlib.Path(os.environ.get("RONDO_BIN", REPOSITORY / "build" / "release" / "bin")).resolve() / "rondo"
     failures, table = [], read_table()
+    device, wanted = os.environ.get("RONDO_SUPPORT_DEVICE", "auto"), read_table()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        chosen = {pool.submit(cells_of, program, strategy): strategy for strategy in sys.argv[1:] or STRATEGIES}
+        chosen = {pool.submit(cells_of, program, strategy, device): strategy for strategy in sys.argv[1:] or STRATEGIES}
         for done in concurrent.futures.as_completed(chosen):
             strategy = chosen[done]
             table[strategy] = {}
@@ -153,8 +155,11 @@ def main():
                 table[strategy][feature] = WORKS if said == WORKS else "refused"
                 if said != WORKS and not is_refusal_by_name(strategy, feature, said):
                     failures.append(f"{strategy} with {feature} is not refused by name: {said}")
+                if device != "auto" and table[strategy][feature] != wanted[strategy][feature]:
+                    failures.append(f"{strategy} with {feature} on {device}: {said}")
                 print(f"{strategy:22} {feature:26} {said.splitlines()[-1] if said else said}", flush=True)
-            write_table({name: table[name] for name in STRATEGIES if name in table})
+            if device == "auto":
+                write_table({name: table[name] for name in STRATEGIES if name in table})
     print("\n".join(failures), file=sys.stderr)
     return 1 if failures else 0
 

@@ -95,4 +95,9 @@ class CombinedBackend final : public ExtendedBackend {
   std::string shared_card_;         // the refusal of two ranks with one card; empty: none
 };
 
+// An engine that serves tensors of devices over what `device` makes, of these traits, and all else over the
+// engine that auto stands for. With `card_of` as CombinedBackend.
+RegisteredBackend beside_control(BackendFactory device, const EngineTraits& traits,
+                                 CombinedBackend::CardOf card_of = {});
+
 }  // namespace rondo
