@@ -4,6 +4,7 @@
 #include <iostream>
 #include <optional>
 
+#include "apps/train/flag_error.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/indexed_weights.h"
@@ -42,7 +43,8 @@ void load_given_weights(const TrainFlags& flags, const Model& model, bool say) {
     return;
   }
   std::vector<RenameRule> rules;
-  for (const std::string& text : flags.init_rename) rules.push_back(parse_rename_rule(text));
+  for (const std::string& text : flags.init_rename)
+    rules.push_back(use_flag("--init-rename", text, [&] { return parse_rename_rule(text); }));
   const WeightsReport report = load_partial_weights(flags.init_weights, tensors, rules, flags.init_partial);
   if (say) std::cerr << flags.init_weights << ": " << to_text(report) << "\n";
 }

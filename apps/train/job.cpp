@@ -8,6 +8,7 @@
 #include <map>
 
 #include "apps/common/command_line.h"
+#include "apps/train/flag_error.h"
 #include "apps/train/init_weights.h"
 #include "apps/train/simulated_device.h"
 #include "rondo/base/error.h"
@@ -158,7 +159,7 @@ Model make_training_model(const TrainFlags& flags, const DatasetInfo& info, cons
   if (const std::string folder = setup->init(); !folder.empty())
     load_init_weights(folder, model, setup->pretrained_names(), rank == 0);
   load_given_weights(flags, model, rank == 0);
-  freeze(*model.module, flags.freeze);
+  use_flag("--freeze", join(flags.freeze, ","), [&] { return freeze(*model.module, flags.freeze); });
   if (!flags.unit_rules.empty()) wrap_units_by_flag(flags, *model.module);
   return model;
 }

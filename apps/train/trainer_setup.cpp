@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "apps/train/flag_error.h"
 #include "apps/train/job.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -36,7 +37,9 @@ std::vector<Metric> chosen_metrics(const TrainFlags& flags, const DatasetInfo& i
   std::vector<Metric> metrics{loss_metric()};
   for (const std::string& name : flags.metrics) {
     if (name == "loss") continue;
-    metrics.push_back(make_metric(name, {.classes = std::max<std::int64_t>(2, info.classes)}));
+    metrics.push_back(use_flag("--metrics", join(flags.metrics, ","), [&] {
+      return make_metric(name, {.classes = std::max<std::int64_t>(2, info.classes)});
+    }));
   }
   return metrics;
 }
@@ -73,7 +76,8 @@ void check_trainer_flags(const TrainFlags& flags, bool has_validation) {
     throw UsageError(
         "--checkpoint-incremental links files of rank 0: leave out --checkpoint-in-parts and "
         "--checkpoint-in-background");
-  if (!flags.best_of.empty()) larger_is_better(flags.best_of);
+  if (!flags.best_of.empty())
+    use_flag("--best-of", flags.best_of, [&] { return larger_is_better(flags.best_of); });
   for (const std::string& log : flags.log_to) {
     if (log != "tensorboard" && log != "mlflow")
       throw UsageError(str("--log-to ", log, ": expected tensorboard, mlflow, or both with a comma"));

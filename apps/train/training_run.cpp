@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "apps/common/command_line.h"
+#include "apps/train/flag_error.h"
 #include "apps/train/job.h"
 #include "apps/train/launch.h"
 #include "apps/train/metrics_page.h"
@@ -303,7 +304,8 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
   const auto make_prepared_model = [&](int rank) {
     Model made = make_model_within_limit(
         flags, [&] { return make_training_model(flags, data.train->info(), overrides, rank); });
-    checkpoint_activations(*made.module, flags.checkpoint_activations);
+    use_flag("--checkpoint-activations", flags.checkpoint_activations,
+             [&] { return checkpoint_activations(*made.module, flags.checkpoint_activations); });
     plan.checkpoint_units(*made.module);
     return made;
   };

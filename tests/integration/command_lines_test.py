@@ -41,6 +41,17 @@ def test_ranges_are_said_in_words(rondo, flag, value, allowed):
     assert f"--{flag}" in result.stderr and value in result.stderr and allowed in result.stderr, result.stderr
 
 
+@pytest.mark.parametrize("words", [
+    ["--freeze", "x%y"], ["--metrics", "x%y"], ["--best-of", "x%y"], ["--checkpoint-activations", "x%y"],
+    ["--init-rename", "x%y", "--init-weights", "/etc/passwd"]], ids=lambda words: words[0])
+def test_errors_of_the_library_name_the_flag(rondo, tmp_path, words):
+    """Names that only the model or the metrics can judge: the functions that do know no flags."""
+    (tmp_path / "text.txt").write_text("a text of some words. " * 40)
+    result = rondo("train", "--data", "text.txt", "--model", "gpt-tiny", "--layers", 1, "--width", 32, "--heads", 4, "--context", 16,
+                   "--steps", 1, *words)
+    assert result.returncode == 2 and f"{words[0]} x%y: " in result.stderr, result.stderr
+
+
 def test_no_program_checks_numbers_or_paths_by_itself(repository):
     """CLI11's own checks print 309 digits, and let nan through."""
     found = [f"{path.relative_to(repository)}: {word}" for path in (repository / "apps").rglob("*.cpp")
