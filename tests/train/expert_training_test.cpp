@@ -8,6 +8,7 @@
 #include "rondo/base/error.h"
 #include "rondo/checkpoint/weights.h"
 #include "rondo/memory/tracker.h"
+#include "rondo/parallel/experts/expert_options.h"
 #include "rondo/parallel/strategy_on_mesh.h"
 #include "tests/backend/ranks.h"
 #include "tests/errors.h"
@@ -284,6 +285,14 @@ TEST(ExpertTraining, RefusesExpertsThatDoNotDivideAndModelsWithoutAny) {
                        [](const std::string&) { return OptionValues(); });
     };
     expect_facts(message_of<UsageError>(zero), {"zero1", "expert=2"});
+  });
+}
+
+TEST(ExpertTraining, RefusesAnUnknownCodecOnOneProcessToo) {
+  run_ranks(1, "native", [](Context& context) {
+    ExpertOptions options;
+    options.codec = "zz";
+    expect_facts(message_of<UsageError>([&] { all_strategies().make("expert", context, options); }), {"zz"});
   });
 }
 

@@ -7,6 +7,7 @@
 #include "rondo/base/error.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/coalesced_broadcast.h"
+#include "rondo/parallel/ddp/hooks/registry.h"
 #include "rondo/parallel/experts/expert_model.h"
 #include "rondo/strategy/one_device.h"
 
@@ -53,6 +54,8 @@ std::unique_ptr<PreparedModel> ExpertStrategy::prepare(std::shared_ptr<torch::nn
 
 std::unique_ptr<Strategy> ExpertFolder::make(const std::string&, const Context& context,
                                              const ExpertOptions& options) {
+  // One process needs no hook; a wrong name is an error there, too.
+  if (options.codec != "none") make_comm_hook(options.codec, context.world());
   return std::make_unique<ExpertStrategy>(context, options);
 }
 
