@@ -1,8 +1,27 @@
 #include "apps/train/run_arguments.h"
 
 #include "apps/common/flag_checks.h"
+#include "rondo/base/error.h"
+#include "rondo/env/device_name.h"
 
 namespace rondo {
+namespace {
+
+// A device's name (env/device_name.h).
+CLI::Validator device_name() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        try {
+          parse_device_name(text, "device");
+          return std::string();
+        } catch (const UsageError& error) {
+          return std::string(error.what());
+        }
+      },
+      "");
+}
+
+}  // namespace
 
 void RunArguments::add_model_flags(CLI::App& app) {
   app.add_option("RUN_DIR", run_dir, "The run directory of a `rondo train`")
@@ -17,8 +36,8 @@ void RunArguments::add_model_flags(CLI::App& app) {
 void RunArguments::add_data_flags(CLI::App& app, const std::string& help_of_data) {
   app.add_option("--data", data, help_of_data)->check(existing_path());
   app.add_option("--data-kind", data_kind, "What the data is; default what the run was trained on");
-  app.add_option("--device", device, "Where tensors live; auto: cuda if there is one")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+  app.add_option("--device", device, "Where tensors live: auto (cuda if there is one), cpu, cuda or cuda:N")
+      ->check(device_name())
       ->capture_default_str();
 }
 
