@@ -29,10 +29,10 @@ ExitCode run_evaluator(const TrainFlags& given) {
     throw UsageError(
         "an evaluator needs validation data: --validation-fraction is 0 and the data has no test part");
   }
-  const Context context = init({.init_method = "alone"});
+  const Context context = init({.device = flags.device, .init_method = "alone"});
   const auto strategy = all_strategies().make(strategy_of_auto(/*several_processes=*/false), context);
   Trainer trainer(*strategy, make_training_model(flags, data.train->info(), overrides, /*rank=*/0),
-                  device_of(flags.device, 0), precision_options(flags));
+                  context.device(), precision_options(flags));
   const DatasetInfo& info = data.train->info();
   trainer.compile(OptimizerOptions{.name = "sgd"}, chosen_loss(flags, info),
                   chosen_metrics(flags, info, metrics_for(flags, info)));

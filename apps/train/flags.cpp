@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <iterator>
 
-#include "apps/common/device_flag.h"
 #include "rondo/backend/engine/engine_text.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/env/device_name.h"
 #include "rondo/launch/process_count.h"
 #include "rondo/launch/stop_signals.h"
 #include "rondo/models/model_options.h"
@@ -172,6 +172,12 @@ Option process_count_option() {
       .text = [](const void* flags) { return std::optional(option_text(Table::of(flags).nproc_per_node)); }};
 }
 
+// A device's name (env/device_name.h).
+AllowedValues a_device() {
+  return {.check = [](const std::string& text, const std::string& what) { parse_device_name(text, what); },
+          .type = one_of({"auto", "cpu", "cuda", "cuda:N"}).type};
+}
+
 // Signals besides those that are always handled.
 AllowedValues signal_names() {
   return {
@@ -218,8 +224,10 @@ void add_process_flags(Table& table, const TrainChoices& choices) {
             signal_names());
   table.add("bind-to", &Flags::bind_to, "Give every process its own cores or NUMA nodes",
             one_of({"core", "none", "numa"}));
-  table.add("device", &Flags::device, "Where tensors live; auto: cuda if there is one",
-            {.check = check_device_name, .type = kDeviceNames});
+  table.add(
+      "device", &Flags::device,
+      "Where tensors live; auto: cuda if there is one; cuda: the card of the local rank; cuda:N: of one rank",
+      a_device());
   table.add("checkpoint-activations", &Flags::checkpoint_activations,
             "Units that keep only their inputs after forward and compute again in backward: none, all, "
             "every-N, or names joined by commas");

@@ -1,6 +1,5 @@
 #include "apps/train/job.h"
 
-#include <torch/cuda.h>
 #include <torch/utils.h>
 
 #include <algorithm>
@@ -10,7 +9,6 @@
 #include "apps/common/command_line.h"
 #include "apps/train/flag_error.h"
 #include "apps/train/init_weights.h"
-#include "apps/train/simulated_device.h"
 #include "rondo/base/error.h"
 #include "rondo/base/regular_file.h"
 #include "rondo/base/text.h"
@@ -99,14 +97,6 @@ std::unique_ptr<ModelSetup> setup_of(const TrainFlags& flags) {
 }
 
 }  // namespace
-
-c10::Device device_of(const std::string& name, int local_rank) {
-  if (is_simulated(name)) return simulated_device(name, local_rank);
-  const bool has_cuda = torch::cuda::is_available();
-  if (name == "cpu" || (name == "auto" && !has_cuda)) return c10::kCPU;
-  if (!has_cuda) throw UsageError("--device cuda: libtorch sees no CUDA device; use --device cpu or auto");
-  return {c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % torch::cuda::device_count())};
-}
 
 void choose_model(TrainFlags& flags, bool say) {
   if (flags.model != "auto") return;

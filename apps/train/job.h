@@ -1,7 +1,5 @@
 #pragma once
 
-#include <c10/core/Device.h>
-
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -14,9 +12,6 @@
 
 // What flags mean: the model, its data and what it is judged by, for all programs that have such flags.
 namespace rondo {
-
-// Throws UsageError for a device that libtorch does not see.
-c10::Device device_of(const std::string& name, int local_rank);
 
 // Replaces a --model auto by the built-in model for data of the kind of --data, also in
 // `flags.configuration`; with `say` it prints the choice to standard error. Throws UsageError for data that

@@ -39,11 +39,11 @@ int use_run(const RunArguments& arguments, const ProcessArguments& processes,
   return record_failures([&] {
     load_simulated_device(arguments.device);
     OpenedRun opened;
-    opened.context = init({.backend = processes.backend});
+    opened.context = init({.backend = processes.backend, .device = arguments.device});
+    opened.device = opened.context.device();
     try {
       run_agreed(opened.context, [&] {
         opened.run = arguments.open(/*needs_data=*/true);
-        opened.device = device_of(arguments.device, opened.context.local_rank());
         opened.data = open_run_data(opened.run);
         opened.model = load_run_model(opened.run);
       });

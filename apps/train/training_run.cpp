@@ -243,7 +243,7 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
   Model model;
   std::string strategy_named;
   nlohmann::json overrides;
-  c10::Device device = c10::kCPU;
+  const c10::Device device = context.device();
   RunDirectory run;
   LossFunction loss = cross_entropy;
   std::vector<Metric> metrics;
@@ -253,7 +253,6 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
     // What several processes would refuse (a codec that is not known) one does too.
     if (flags.strategy == "auto" && context.mesh().size() == 1)
       make_strategy(flags, strategies, strategy_of_auto(/*several_processes=*/true), context);
-    device = device_of(flags.device, context.local_rank());
     choose_model(flags, context.rank() == 0 && !place.only_trains());
     resolve(precision_options(flags));
     overrides = model_overrides(flags);
@@ -392,6 +391,7 @@ ExitCode run_training(const TrainFlags& flags, const StrategyRegistry& strategie
   track_cpu_allocations();
   InitOptions init_options;
   init_options.backend = flags.engine;
+  init_options.device = flags.device;
   if (flags.deterministic) init_options.deterministic = true;
   init_options.timeout = parse_duration(flags.timeout, "--timeout");
   const TrainingPlace place =

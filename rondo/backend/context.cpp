@@ -9,6 +9,8 @@
 #include <set>
 
 #include "rondo/backend/deterministic.h"
+#include "rondo/backend/device_choice.h"
+#include "rondo/backend/engine/cards.h"
 #include "rondo/backend/engine/engine_text.h"
 #include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/membership.h"
@@ -112,6 +114,7 @@ struct Context::State {
   env::Identity identity;
   Places places;
   std::string local_address;
+  c10::Device device = c10::kCPU;
   std::string backend_name;
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::Store> job_store;  // of the context that init() made
@@ -124,6 +127,29 @@ struct Context::State {
   std::vector<Group> groups;                // all made so far; a group is named by its number
   std::map<std::string, int> within;        // contexts made of a group so far, by its name
 };
+
+namespace {
+
+// Sets the device of this process. Returns the cards of all ranks. Collective.
+template <class State>
+std::vector<RankCard> choose_device_of(State& state, const InitOptions& options) {
+  const env::Identity& identity = state.identity;
+  DeviceRequest request{.name = options.device,
+                        .visible = {},
+                        .host = host_name(),
+                        .local_rank = state.places.local_rank,
+                        .local_world_size = state.places.local_world_size,
+                        .rank = identity.rank,
+                        .world_size = identity.world_size,
+                        .card_of = card_of};
+  if (options.device != "cpu") request.visible = visible_devices();
+  DeviceChoice choice = agree_on_device(request, state.store, join_timeout(options.timeout));
+  state.device = choice.device;
+  set_current_device(choice.device);
+  return std::move(choice.cards);
+}
+
+}  // namespace
 
 Context init(const InitOptions& options) {
   if (options.store && (!options.rank || !options.world_size)) {
@@ -166,12 +192,21 @@ Context init(const InitOptions& options) {
   state->places = find_places(identity, options, state->store);
   const bool one_host = state->places.one_host();
   if (!one_host) state->local_address = local_address_towards(identity.master_addr);
-  state->backend_name = options.backend == "auto" ? engine_of_auto(one_host) : options.backend;
 
   StoreFromC10d store(state->store);
   state->deterministic =
       agree_on_deterministic(options.deterministic ? *options.deterministic : deterministic_by_environment(),
                              identity.rank, identity.world_size, store, join_timeout(options.timeout));
+  const std::vector<RankCard> cards = choose_device_of(*state, options);
+  state->backend_name = options.backend;
+  if (options.backend == "auto") {
+    // NCCL does not add in the order of ranks.
+    const bool over_nccl = have_nccl() && have_own_cards(cards) && !state->deterministic;
+    state->backend_name = over_nccl ? "nccl" : engine_of_auto(one_host);
+  }
+  check_cards(state->backend_name, cards);
+  if (const std::string shared = shared_cards(cards); !shared.empty() && identity.rank == 0)
+    log::warning(shared, "; they compute in turns");
 
   std::vector<int> everyone(static_cast<std::size_t>(identity.world_size));
   std::iota(everyone.begin(), everyone.end(), 0);
@@ -206,7 +241,12 @@ Duration Context::timeout() const { return checked(state_).timeout; }
 std::int64_t Context::epoch() const { return checked(state_).epoch; }
 const Mesh& Context::mesh() const { return checked(state_).mesh; }
 const Group& Context::world() const { return checked(state_).world; }
-void Context::enter() const { checked(state_).replica->enter(); }
+c10::Device Context::device() const { return checked(state_).device; }
+void Context::enter() const {
+  const State& state = checked(state_);
+  state.replica->enter();
+  set_current_device(state.device);
+}
 
 const Group& Context::group(const std::string& dimension) const {
   const auto& groups = checked(state_).dimensions;
@@ -308,9 +348,14 @@ void Context::shutdown() {
   State& state = checked(state_);
   if (state.groups.empty()) return;
   state.world.backend()->barrier()->wait();
+  std::set<const c10d::Backend*> ended;  // groups of a mesh share engines
   for (const Group& group : state.groups) {
-    if (!group.member()) continue;
-    if (ExtendedBackend* const engine = extended(group.backend())) engine->close();
+    if (!group.member() || !ended.insert(group.backend().get()).second) continue;
+    if (ExtendedBackend* const engine = extended(group.backend())) {
+      engine->close();
+    } else {
+      group.backend()->shutdown();
+    }
   }
   state.groups.clear();
   state.world = Group();

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -15,9 +17,13 @@ namespace rondo {
 // What rondo::init may be told; every field is optional. A field left empty is read from the environment, see
 // rondo/env; with no launcher at all the result is a world of one process.
 struct InitOptions {
-  // "auto" (native on one host, hierarchical(native, gloo) across hosts), "native", "gloo", "mpi", "nccl",
-  // "hierarchical(native, X)", a name registered by register_backend, or "path/to/module.so:name" (module.h).
+  // "auto" (nccl where every rank has a GPU of its own by `device`, else native on one host and
+  // hierarchical(native, gloo) across hosts), "native", "gloo", "mpi", "nccl", "hierarchical(native, X)", a
+  // name registered by register_backend, or "path/to/module.so:name" (module.h).
   std::string backend = "auto";
+  // Device of this rank: "cpu", "cuda" (that of the local rank, counted again from the first where a host has
+  // more ranks than GPUs), "cuda:N" (on a host with one rank), or "auto" (cuda where libtorch sees a GPU).
+  std::string device = "cpu";
   // "env://", "file:///path/shared/by/all/ranks", "tcp://host:port". Whatever the environment says: "alone"
   // is a world of this process only, "apart:tcp://host:port" one of the rank and world_size given here.
   std::string init_method = "env://";
@@ -55,6 +61,8 @@ class Context {
   const std::string& host() const;
   // "native", "gloo", ...
   const std::string& backend_name() const;
+  // Device of this rank: what InitOptions::device meant here.
+  c10::Device device() const;
   // Whether sums are added in the order of ranks, see InitOptions.
   bool deterministic() const;
   // What this process is for in its job: "chief" or "worker" where TF_CONFIG says so, torchrun's --role, else
@@ -78,7 +86,8 @@ class Context {
   // All ranks.
   const Group& world() const;
   // From here on the calling thread works for this context: memory that it takes counts for this rank
-  // (rondo/memory), its log lines have this rank's mark, and so have threads that rondo starts from it.
+  // (rondo/memory), its log lines have this rank's mark, and so have threads that rondo starts from it; the
+  // thread's current device becomes device().
   // init() does it; other threads of a program with several contexts call it themselves. Any thread.
   void enter() const;
   // A sub-group. Collective: every rank of the world calls it with the same list (distinct world ranks, in
@@ -89,8 +98,8 @@ class Context {
   // collective among them only. They share the group's engine, and local_rank() stays. Collective: every
   // member calls it. Throws UsageError for a rank that is not a member.
   Context within(const Group& group) const;
-  // Waits for all ranks; later use of the native groups of this context is an error. Called once at the end
-  // of a healthy run; not calling it is fine.
+  // Waits for all ranks, then shuts the engines of all groups down; later use of the native groups of this
+  // context is an error. Called once at the end of a healthy run; not calling it is fine.
   void shutdown();
 
  private:
@@ -101,8 +110,9 @@ class Context {
 };
 
 // Joins the job. Blocking until all ranks have arrived or the timeout. Throws UsageError for contradictory or
-// missing settings (it names the variables), for a role that no strategy serves (ps and evaluator of
-// TF_CONFIG) and for a second call in one epoch of a job, TimeoutError naming the ranks that did not arrive.
+// missing settings (it names the variables), for a device that libtorch does not see, for nccl where ranks
+// share a GPU, for a role that no strategy serves (ps and evaluator of TF_CONFIG) and for a second call in
+// one epoch of a job, TimeoutError naming the ranks that did not arrive. Warns where ranks share a GPU.
 Context init(const InitOptions& options = {});
 
 }  // namespace rondo

@@ -32,6 +32,47 @@ at::Tensor parameter(at::IntArrayRef shape, at::ScalarType dtype = at::kFloat) {
   return at::zeros(shape, dtype).requires_grad_();
 }
 
+// libtorch's "meta" stands for a device.
+TEST_P(DdpAgreement, AModelOnSeveralDevicesIsRefusedByName) {
+  run_ranks(GetParam(), 2, [](const Group& group) {
+    torch::nn::Module model;
+    model.register_parameter("a", at::zeros({2}));
+    model.register_parameter("b", at::zeros({2}, at::kMeta));
+    const std::string message =
+        message_of<UsageError>([&] { const DistributedDataParallel ddp(model, group); });
+    expect_facts(message, {"'a'", "cpu", "'b'", "meta", "one device"});
+  });
+  expect_mismatch(
+      GetParam(),
+      [](int rank) {
+        ModelTensors tensors;
+        tensors.parameters = {{"a", parameter({2})}, {"b", parameter({2})}};
+        if (rank == 1) tensors.parameters[1].tensor = at::zeros({2}, at::kMeta).requires_grad_();
+        return tensors;
+      },
+      [](int) { return DdpOptions(); }, {"rank 1", "'b'", "meta"});
+}
+
+// Reads a value of its input, which a tensor on "meta" has not.
+struct ReadingNetImpl : torch::nn::Module {
+  ReadingNetImpl() { linear = register_module("linear", torch::nn::Linear(2, 1)); }
+  at::Tensor forward(const at::Tensor& input) { return linear(input * input.sum().item<float>()); }
+  torch::nn::Linear linear{nullptr};
+};
+TORCH_MODULE(ReadingNet);
+
+TEST_P(DdpAgreement, ABatchOnAnotherDeviceIsRefusedByName) {
+  run_ranks(GetParam(), 2, [](const Group& group) {
+    ReadingNet model;
+    DistributedDataParallel ddp(*model, group);
+    const at::Tensor elsewhere = at::ones({4, 2}, at::kMeta);
+    expect_facts(message_of<UsageError>([&] { ddp.forward(model, elsewhere); }), {"meta", "cpu", "input"});
+    // Other errors of the model stay libtorch's.
+    EXPECT_THROW(ddp.forward(model, at::ones({4, 3})), c10::Error);
+    EXPECT_EQ(ddp.forward(model, at::ones({4, 2})).size(0), 4);
+  });
+}
+
 TEST_P(DdpAgreement, AMovedFromObjectIsAnError) {
   run_ranks(GetParam(), 2, [&](const Group& group) {
     torch::nn::Linear model(2, 1);

@@ -1,15 +1,18 @@
+#include <cstdlib>
+
 #include "rondo/backend/nccl/factory.h"
 #include "rondo/base/error.h"
+#include "rondo/base/text.h"
 
 namespace rondo {
 
-c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendRequest&) {
-  throw UsageError(
-      "this build of rondo has no NCCL: it needs a libtorch with CUDA, and the headers of CUDA and NCCL "
-      "(beside what a CUDA wheel brings nvidia-cuda-crt and nvidia-cuda-cccl, or a CUDA toolkit)");
-}
+c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendRequest&) { throw UsageError(kNoNccl); }
 
-std::string card_of(c10::Device device) { return device.str(); }
+// The driver is not asked: ranks that see other devices under one number say so.
+std::string card_of(c10::Device device) {
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  return visible == nullptr ? device.str() : str(device.str(), " of CUDA_VISIBLE_DEVICES=", visible);
+}
 
 bool have_nccl() { return false; }
 

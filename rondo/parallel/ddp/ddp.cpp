@@ -75,6 +75,19 @@ DistributedDataParallel::~DistributedDataParallel() = default;
 DistributedDataParallel::DistributedDataParallel(DistributedDataParallel&&) noexcept = default;
 DistributedDataParallel& DistributedDataParallel::operator=(DistributedDataParallel&&) noexcept = default;
 
+void DistributedDataParallel::refuse_other_device(std::initializer_list<std::optional<c10::Device>> inputs,
+                                                  const c10::Error& error) const {
+  const std::vector<ModelTensor>& parameters = state().tensors.parameters;
+  if (parameters.empty()) return;
+  const c10::Device device = parameters.front().tensor.device();
+  for (const std::optional<c10::Device>& input : inputs) {
+    if (!input || *input == device) continue;
+    throw UsageError(str("an input is on ", input->str(), " and the model on ", device.str(),
+                         "; move the batch to the model's device: input.to(device) (",
+                         error.what_without_backtrace(), ")"));
+  }
+}
+
 void DistributedDataParallel::before_forward() {
   State& state = this->state();
   if (!state.reducer) return;

@@ -1,8 +1,14 @@
 #pragma once
 
+#include <c10/core/Device.h>
+#include <c10/util/Exception.h>
+
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
+#include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -76,14 +82,20 @@ class DistributedDataParallel {
   DistributedDataParallel& operator=(DistributedDataParallel&&) noexcept;  // likewise
 
   // before_forward() and then the model's own forward. `model` is a module, a module holder or a pointer to
-  // one.
+  // one. Throws UsageError where that fails and an input is on another device than the model.
   template <class Model, class... Inputs>
   decltype(auto) forward(Model&& model, Inputs&&... inputs) {
+    const std::initializer_list<std::optional<c10::Device>> devices = {device_of(inputs)...};
     before_forward();
-    if constexpr (requires { model->forward(std::forward<Inputs>(inputs)...); }) {
-      return model->forward(std::forward<Inputs>(inputs)...);
-    } else {
-      return model.forward(std::forward<Inputs>(inputs)...);
+    try {
+      if constexpr (requires { model->forward(std::forward<Inputs>(inputs)...); }) {
+        return model->forward(std::forward<Inputs>(inputs)...);
+      } else {
+        return model.forward(std::forward<Inputs>(inputs)...);
+      }
+    } catch (const c10::Error& error) {
+      refuse_other_device(devices, error);
+      throw;
     }
   }
 
@@ -141,6 +153,18 @@ class DistributedDataParallel {
   State& state() const;  // what joins and strategies work with
 
  private:
+  template <class Input>
+  static std::optional<c10::Device> device_of(const Input& input) {
+    if constexpr (std::is_convertible_v<const Input&, const at::Tensor&>) {
+      const at::Tensor& tensor = input;
+      if (tensor.defined()) return tensor.device();
+    }
+    return {};
+  }
+  // Throws UsageError in place of `error` where an input is on another device than the model.
+  void refuse_other_device(std::initializer_list<std::optional<c10::Device>> inputs,
+                           const c10::Error& error) const;
+
   std::unique_ptr<State> state_;
 };
 

@@ -12,6 +12,17 @@
 namespace rondo {
 namespace {
 
+// Two parameters on devices of different types; empty: all are on one type.
+std::string mixed_devices(const ModelTensors& tensors) {
+  for (const ModelTensor& entry : tensors.parameters) {
+    const ModelTensor& first = tensors.parameters.front();
+    if (entry.tensor.device().type() == first.tensor.device().type()) continue;
+    return str("parameter '", first.name, "' on ", first.tensor.device().str(), " and parameter '",
+               entry.name, "' on ", entry.tensor.device().str());
+  }
+  return {};
+}
+
 // What must be equal on all ranks, one line an item, in the same order everywhere.
 std::vector<std::string> describe(const ModelTensors& tensors, const DdpOptions& options,
                                   const std::vector<ModelTensor>& sparse) {
@@ -32,6 +43,7 @@ std::vector<std::string> describe(const ModelTensors& tensors, const DdpOptions&
   for (const ModelTensor& entry : tensors.buffers) {
     lines.push_back(str("buffer '", entry.name, "' ", describe_shape(entry.tensor)));
   }
+  if (std::string mixed = mixed_devices(tensors); !mixed.empty()) lines.push_back(std::move(mixed));
   return lines;
 }
 
@@ -55,6 +67,8 @@ void verify_same_model(const ModelTensors& tensors, const DdpOptions& options, c
           {static_cast<int>(rank)});
     }
   }
+  if (const std::string mixed = mixed_devices(tensors); !mixed.empty())
+    throw UsageError(str("the model has ", mixed, "; move all of it to one device: model->to(device)"));
 }
 
 void verify_same_hook(const CommHook& hook, const Group& group) {

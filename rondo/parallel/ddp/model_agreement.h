@@ -9,6 +9,7 @@ namespace rondo {
 
 // Collective. Throws MismatchError on every rank when names, shapes, dtypes or requires_grad of parameters
 // and buffers, or the options, are not the same on all ranks; names the first that differs and both sides.
+// Throws UsageError where the model's parameters are on devices of several types.
 // `sparse` are the parameters whose gradients are sparse.
 void verify_same_model(const ModelTensors& tensors, const DdpOptions& options, const Group& group,
                        const std::vector<ModelTensor>& sparse = {});

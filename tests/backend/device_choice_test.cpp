@@ -1,0 +1,176 @@
+// A rank's device and the agreement of ranks about their cards, of devices that are only told of.
+#include "rondo/backend/device_choice.h"
+
+#include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include <algorithm>
+
+#include "rondo/backend/context.h"
+#include "rondo/backend/registry.h"
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "tests/backend/ranks.h"
+#include "tests/errors.h"
+
+namespace rondo::device_choice_test {
+namespace {
+
+using testing::expect_facts;
+using testing::message_of;
+
+constexpr VisibleDevices kCpuBuild = {};
+constexpr VisibleDevices kNoGpu = {.cuda_build = true};
+constexpr VisibleDevices kTwo = {.cuda_build = true, .cuda = 2};
+
+c10::Device cuda(int index) { return {c10::kCUDA, static_cast<c10::DeviceIndex>(index)}; }
+
+TEST(DeviceChoice, FollowsTheNameAndTheLocalRank) {
+  EXPECT_EQ(choose_device("cpu", kTwo, 1, 2), c10::Device(c10::kCPU));
+  EXPECT_EQ(choose_device("auto", kCpuBuild, 0, 1), c10::Device(c10::kCPU));
+  EXPECT_EQ(choose_device("auto", kNoGpu, 0, 1), c10::Device(c10::kCPU));
+  EXPECT_EQ(choose_device("auto", kTwo, 1, 2), cuda(1));
+  EXPECT_EQ(choose_device("cuda", kTwo, 0, 1), cuda(0));
+  EXPECT_EQ(choose_device("cuda", kTwo, 1, 2), cuda(1));
+  EXPECT_EQ(choose_device("cuda", kTwo, 3, 4), cuda(1));  // two ranks a card
+  EXPECT_EQ(choose_device("cuda:1", kTwo, 0, 1), cuda(1));
+}
+
+TEST(DeviceChoice, RefusesADeviceThatIsNotThere) {
+  const auto message = [](const char* name, const VisibleDevices& visible, int ranks) {
+    return message_of<UsageError>([&] { choose_device(name, visible, 0, ranks); });
+  };
+  expect_facts(message("cuda", kCpuBuild, 1), {"--device cuda", "CPU build", "--device cpu"});
+  expect_facts(message("cuda:0", kCpuBuild, 1), {"--device cuda:0", "CPU build"});
+  expect_facts(message("cuda", kNoGpu, 1), {"--device cuda", "no CUDA device", "CUDA_VISIBLE_DEVICES"});
+  expect_facts(message("cuda:7", kTwo, 1), {"--device cuda:7", "2", "cuda:0 to cuda:1"});
+  expect_facts(message("cuda:1", kTwo, 4), {"--device cuda:1", "4 ranks", "--device cuda"});
+  expect_facts(message("tpu", kTwo, 1), {"--device tpu", "cuda:N"});
+}
+
+TEST(DeviceChoice, KnowsWhichRanksShareACard) {
+  const std::vector<RankCard> own = {{"a", "card 0", ""}, {"a", "card 1", ""}, {"b", "card 0", ""}};
+  EXPECT_TRUE(have_own_cards(own));
+  EXPECT_EQ(shared_cards(own), "");
+  EXPECT_NO_THROW(check_cards("nccl", own));
+  EXPECT_FALSE(have_own_cards({}));
+  EXPECT_FALSE(have_own_cards({{"a", "card 0", ""}}));                 // one rank sends nothing
+  EXPECT_FALSE(have_own_cards({{"a", "card 0", ""}, {"a", "", ""}}));  // one is on the CPU
+  EXPECT_EQ(shared_cards({{"a", "card 0", ""}, {"a", "", ""}, {"a", "", ""}}), "");
+
+  const std::vector<RankCard> shared = {
+      {"a", "card 0", ""}, {"b", "card 0", ""}, {"b", "card 1", ""}, {"b", "card 0", ""}};
+  EXPECT_FALSE(have_own_cards(shared));
+  expect_facts(shared_cards(shared), {"3 ranks", "host b", "2 cards", "card 0", "card 1"});
+  expect_facts(message_of<UsageError>([&] { check_cards("nccl", shared); }),
+               {"--backend nccl", "3 ranks", "host b", "2 cards", "--backend native"});
+  expect_facts(message_of<UsageError>([] {
+                 check_cards("nccl", {{"a", "card 0", ""}, {"a", "card 0", ""}});
+               }),
+               {"2 ranks", "host a", "1 card"});
+  EXPECT_NO_THROW(check_cards("native", shared));
+}
+
+// Ranks of one host, each of which sees `visible`.
+std::vector<DeviceChoice> agreed(int ranks, const std::string& name,
+                                 const std::function<VisibleDevices(int rank)>& visible) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<DeviceChoice> choices(static_cast<std::size_t>(ranks));
+  tests::run_rank_threads(ranks, [&](int rank) {
+    choices[static_cast<std::size_t>(rank)] =
+        agree_on_device({.name = name,
+                         .visible = visible(rank),
+                         .host = "node",
+                         .local_rank = rank,
+                         .local_world_size = ranks,
+                         .rank = rank,
+                         .world_size = ranks,
+                         .card_of = [](c10::Device device) { return str("card ", device.str()); }},
+                        store, std::chrono::minutes(1));
+  });
+  return choices;
+}
+
+TEST(DeviceChoice, RanksTellEachOtherTheirCards) {
+  const auto two = agreed(2, "cuda", [](int) { return kTwo; });
+  EXPECT_EQ(two[0].device, cuda(0));
+  EXPECT_EQ(two[1].device, cuda(1));
+  EXPECT_EQ(two[0].cards, two[1].cards);
+  EXPECT_TRUE(have_own_cards(two[0].cards));
+  const auto four = agreed(4, "cuda", [](int) { return kTwo; });
+  expect_facts(shared_cards(four[3].cards), {"4 ranks", "host node", "2 cards"});
+  const auto mixed = agreed(2, "auto", [](int rank) { return rank == 0 ? kTwo : kNoGpu; });
+  EXPECT_EQ(mixed[1].device, c10::Device(c10::kCPU));
+  EXPECT_FALSE(have_own_cards(mixed[0].cards));
+  EXPECT_TRUE(agreed(2, "cpu", [](int) { return kTwo; })[0].cards.empty());
+  EXPECT_TRUE(agreed(2, "auto", [](int) { return kCpuBuild; })[0].cards.empty());
+}
+
+TEST(DeviceChoice, ARankWithoutADeviceIsNamedByAll) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<std::string> messages(3);
+  tests::run_rank_threads(3, [&](int rank) {
+    messages[static_cast<std::size_t>(rank)] = message_of<UsageError>([&] {
+      agree_on_device({.name = "cuda",
+                       .visible = rank == 1 ? kNoGpu : kTwo,
+                       .host = str("node", rank),
+                       .local_rank = 0,
+                       .local_world_size = 1,
+                       .rank = rank,
+                       .world_size = 3,
+                       .card_of = [](c10::Device device) { return device.str(); }},
+                      store, std::chrono::minutes(1));
+    });
+  });
+  for (const std::string& message : messages) expect_facts(message, {"rank 1", "node1", "no CUDA device"});
+}
+
+TEST(DeviceChoice, InitRefusesADeviceThatIsNotThere) {
+  if (visible_devices().cuda_build) GTEST_SKIP() << "libtorch is a CUDA build";
+  const auto try_device = [](const std::string& name) {
+    return message_of<UsageError>([&] { init({.device = name, .init_method = "alone"}); });
+  };
+  expect_facts(try_device("cuda"), {"--device cuda", "CPU build"});
+  expect_facts(try_device("cuda:3"), {"--device cuda:3", "CPU build"});
+  expect_facts(try_device("gpu"), {"--device gpu", "cuda:N"});
+  EXPECT_EQ(init({.device = "auto", .init_method = "alone"}).device(), c10::Device(c10::kCPU));
+}
+
+// An engine of c10d, which rondo::ExtendedBackend is not.
+class CountingBackend final : public c10d::Backend {
+ public:
+  CountingBackend(int rank, int size, std::atomic<int>& shut_down)
+      : Backend(rank, size), shut_down_(shut_down) {}
+  const std::string getBackendName() const override { return "counting"; }
+  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions&) override { return done(); }
+  void shutdown() override { ++shut_down_; }
+
+ private:
+  class Done final : public c10d::Work {
+   public:
+    bool isCompleted() override { return true; }
+    bool wait(std::chrono::milliseconds) override { return true; }
+  };
+  static c10::intrusive_ptr<c10d::Work> done() { return c10::make_intrusive<Done>(); }
+  std::atomic<int>& shut_down_;
+};
+
+TEST(Context, ShutdownReachesEveryEngineOnce) {
+  std::atomic<int> shut_down = 0;
+  register_backend("counting",
+                   [&](const BackendRequest& request) {
+                     return c10::make_intrusive<CountingBackend>(request.rank, request.size, shut_down);
+                   },
+                   {.all_to_all = false});
+  Context context = init({.backend = "counting", .init_method = "alone"});
+  const Group other = context.new_group({0});
+  const Context meshed = context.mesh({{"data", 1}});  // the world's engine under another name
+  EXPECT_EQ(shut_down, 0);
+  context.shutdown();
+  EXPECT_EQ(shut_down, 2);
+  context.shutdown();
+  EXPECT_EQ(shut_down, 2);
+}
+
+}  // namespace
+}  // namespace rondo::device_choice_test
