@@ -24,6 +24,7 @@
 #include "rondo/base/text.h"
 #include "rondo/env/environment.h"
 #include "rondo/env/identity.h"
+#include "rondo/env/init_method.h"
 #include "rondo/env/roles.h"
 #include "rondo/kernels/matmul_choice.h"
 #include "rondo/memory/tracker.h"
@@ -48,6 +49,12 @@ struct Places {
   }
 };
 
+// Other worlds of this launcher may have groups of the same names in its store.
+bool meets_as_the_environment_says(const InitOptions& options) {
+  return !options.store && !options.init_method.starts_with(kApart) &&
+         env::parse_init_method(options.init_method).kind == env::InitMethod::Kind::environment;
+}
+
 Places find_places(const env::Identity& identity, const InitOptions& options,
                    const c10::intrusive_ptr<c10d::Store>& store) {
   Places places;
@@ -55,13 +62,12 @@ Places find_places(const env::Identity& identity, const InitOptions& options,
   places.local_world_size = identity.local_world_size.value_or(identity.world_size);
   // A launcher that started the whole world on this host leaves nothing to find out.
   const bool told = identity.local_rank && identity.local_world_size == identity.world_size;
-  const bool apart = options.init_method.starts_with(kApart);
   const std::string host = options.host.empty()
                                ? env::lookup(env::process_environment(), kHostVariable).value_or("")
                                : options.host;
   if (identity.world_size == 1 || (told && host.empty())) return places;
   Member own = this_member(identity, host);
-  if (apart) own.launcher_store.clear();  // other worlds of this launcher meet there
+  if (!meets_as_the_environment_says(options)) own.launcher_store.clear();
   places.members = exchange_members(identity, own, store, join_timeout(options.timeout));
   const auto with_me = [&](const Member& member) { return member.host == own.host; };
   const auto begin = places.members.begin();
@@ -72,8 +78,9 @@ Places find_places(const env::Identity& identity, const InitOptions& options,
   return places;
 }
 
-// Tells a backend factory where the members of its group are.
-void describe_places(BackendRequest& request, const Places& places) {
+// Tells a backend factory where the members of its group are. Keys of the group in the launcher's store begin
+// with `path`.
+void describe_places(BackendRequest& request, const Places& places, const std::string& path) {
   if (places.members.empty()) return;
   const auto member = [&](int rank) -> const Member& {
     return places.members[static_cast<std::size_t>(rank)];
@@ -89,7 +96,7 @@ void describe_places(BackendRequest& request, const Places& places) {
       });
   if (own.launcher_store.empty() || !one_launcher) return;
   if (const auto store = launcher_store())
-    request.host_store = c10::make_intrusive<c10d::PrefixStore>(request.group_name, store);
+    request.host_store = c10::make_intrusive<c10d::PrefixStore>(path + request.group_name, store);
 }
 
 env::Overrides overrides_of(const InitOptions& options, const std::string& init_method) {
@@ -118,6 +125,7 @@ struct Context::State {
   std::string backend_name;
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::Store> job_store;  // of the context that init() made
+  std::string path;  // of this context in the job's stores: contexts number their groups alike
   Duration timeout{};
   std::int64_t epoch = 0;
   bool deterministic = false;
@@ -185,8 +193,10 @@ Context init(const InitOptions& options) {
         c10::make_intrusive<c10d::PrefixStore>(str("attempt/", identity.restart_count), state->store);
   }
   state->epoch = options.epoch;
-  if (options.epoch > 0)
+  if (options.epoch > 0) {
+    state->path = str("epoch/", options.epoch, "/");
     state->store = c10::make_intrusive<c10d::PrefixStore>(str("epoch/", options.epoch), state->store);
+  }
   state->job_store = state->store;
   RankClaim claim(identity, state->store, options.epoch);
   state->places = find_places(identity, options, state->store);
@@ -308,7 +318,7 @@ Group Context::new_group(const std::vector<int>& ranks) const {
   request.timeout = state.timeout;
   request.local_address = state.local_address;
   request.deterministic = state.deterministic;
-  describe_places(request, state.places);
+  describe_places(request, state.places, state.path);
   state.groups.emplace_back(name, ranks, request.rank, make_communicator(state.backend_name, request), store);
   return state.groups.back();
 }
@@ -331,8 +341,9 @@ Context Context::within(const Group& group) const {
         static_cast<int>(std::count_if(part->places.members.begin(), part->places.members.end(),
                                        [&](const Member& member) { return member.host == own; }));
   }
-  part->store =
-      c10::make_intrusive<c10d::PrefixStore>(str("context ", state.within[group.name()]++), group.store());
+  const std::string name = str("context ", state.within[group.name()]++);
+  part->path = str(state.path, group.name(), "/", name, "/");
+  part->store = c10::make_intrusive<c10d::PrefixStore>(name, group.store());
   std::vector<int> everyone(static_cast<std::size_t>(group.size()));
   std::iota(everyone.begin(), everyone.end(), 0);
   part->world = Group(group.name(), everyone, group.rank(), Communicator{group.backend(), group.traits()},

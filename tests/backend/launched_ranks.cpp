@@ -198,6 +198,23 @@ std::vector<FaultCase> faults_to_stop_by() {
   return part;
 }
 
+// Contexts number their groups alike, so their names are the same. What each has put into the store of the
+// launcher must not be taken for another's.
+TEST(LaunchedContexts, GroupsOfTheSameNameMeetApart) {
+  for (const int epoch : {1, 2}) {
+    const Context whole = init(
+        {.backend = variable("RONDO_TEST_BACKEND"), .timeout = std::chrono::seconds(20), .epoch = epoch});
+    for (int part = 0; part < 2; ++part) {
+      const Context context = whole.within(whole.world());
+      const Group group = context.new_group(context.world().ranks());
+      at::Tensor sum = at::ones({1});
+      all_reduce(sum, group);
+      EXPECT_EQ(sum.item<float>(), static_cast<float>(group.size()));
+    }
+    barrier(whole.world());
+  }
+}
+
 struct WentOn {};
 
 TEST_F(LaunchedRanks, AStoppedRankIsNamedByAllAtTheDeadline) {

@@ -5,7 +5,7 @@ import uuid
 
 
 def ip(*words):
-    subprocess.run(["ip", *map(str, words)], check=True, capture_output=True, text=True)
+    return subprocess.run(["ip", *map(str, words)], check=True, capture_output=True, text=True).stdout
 
 
 class Host:
@@ -19,9 +19,15 @@ class Host:
     def command(self, *words):
         return ["ip", "netns", "exec", self.name, *map(str, words)]
 
+    def processes(self):
+        return list(map(int, ip("netns", "pids", self.name).split()))
+
     def cut(self):
         """Nothing reaches it or leaves it any more; nobody at either end is told."""
         ip("-n", self.switch, "link", "set", self.port, "nomaster")
+
+    def join(self):
+        ip("-n", self.switch, "link", "set", self.port, "master", "bridge")
 
 
 @contextlib.contextmanager

@@ -1,92 +1,128 @@
-"""The rules that a case must keep."""
+"""The rules that a case must keep; each function returns what breaks them."""
+import json
 import re
+import signal
 import subprocess
 import time
 
-from job import MARK, TIMEOUT_S, Job, marked, wait_until
+from case import STEPS
+from job import TIMEOUT_S, Job
+from processes import kill_all, marked, send, wait_until
 
 MORE_S = 15  # besides the deadline
-SIGNALS = ("TERM", "INT", "HUP")
-GOES_ON = ("disk",)
+WHOLE_TRAINING_S = 150
+PREEMPTED = 3
 
 
-def names_it(case, text):
+def limit(case):
+    """Seconds after the fault in which everything has to end."""
+    return TIMEOUT_S + MORE_S if case.fault.outcome != "goes on" else WHOLE_TRAINING_S
+
+
+def names_it(case, hit, text):
     """Whether the output names what was lost."""
-    if case.strategy.has_servers:
-        return re.search(r"\b(?:rank|worker|server|ps) \d", text) is not None
-    ranks = [case.victim]
-    if case.hosts > 1 and case.fault in ("kill launcher", "cut link", "stop host"):
-        per_host, host = case.ranks // case.hosts, case.victim % case.hosts
-        # Both sides of a cut miss the other one.
-        ranks = range(case.ranks) if case.fault == "cut link" else range(host * per_host, (host + 1) * per_host)
-    return any(re.search(rf"\branks? (?:\d+(?:, | and ))*{rank}\b", text) for rank in ranks)
+    if case.fault.victim == "disk":
+        return f"the checkpoint of step {STEPS} could not be written" in text and "No space left on device" in text
+    if "RANK" in hit.environment:
+        ranks = [hit.environment["RANK"]]
+    else:  # both sides of a cut miss the other one
+        ranks = range(case.ranks) if case.fault.victim == "link" else case.ranks_of_host()
+    named = [rf"\branks? (?:\d+(?:, | and ))*{rank}\b" for rank in ranks]
+    if case.strategy.has_servers and "TF_CONFIG" in hit.environment:
+        task = json.loads(hit.environment["TF_CONFIG"])["task"]
+        named.append(rf"\b{task['type']} {task['index']}\b")
+    return any(re.search(each, text) for each in named)
 
 
-def of_the_end(case, job, hit, at):
-    """How the processes ended, which they have until `at` + the deadline and MORE_S."""
-    found = []
-    patience = 150 if case.fault in GOES_ON else TIMEOUT_S + MORE_S
-    waiting = job.hosts_that_must_end()
-    wait_until(lambda: all(process.poll() is not None for process in waiting), max(0.0, at + patience - time.monotonic()))
-    late = [process.pid for process in waiting if process.poll() is None]
+def of_the_end(job, hit, at):
+    """How the processes ended, which they have until `at` + the limit."""
+    case = job.case
+    stopped = hit.launchers if hit and case.fault.name == "stop host" else ()
+    waiting = [process for number, process in enumerate(job.launchers) if number not in stopped]
+    wait_until(lambda: all(process.poll() is not None for process in waiting), at + limit(case) - time.monotonic())
+    late = [number for number, process in enumerate(job.launchers) if process in waiting and process.poll() is None]
     if late:
-        return [f"{len(late)} of {len(waiting)} launchers have not ended {patience} s after the fault"]
+        return [f"launchers {late} have not ended {limit(case)} s after the fault"]
     codes = [process.returncode for process in waiting]
-    text = job.output()
     if hit is None:
         return [] if set(codes) == {0} else [f"exit codes {codes} without a fault"]
-    if case.fault in SIGNALS:
-        if not set(codes) <= {0, 3}:
-            found.append(f"exit codes {codes} after SIG{case.fault}, expected 3 (or 0 at the end of the training)")
-    elif case.fault in GOES_ON:
-        if set(codes) != {0}:
-            found.append(f"exit codes {codes}: the training is to go on")
-    elif case.fault == "kill launcher" and case.hosts == 1:
-        pass  # who would say it
-    elif 0 not in codes and not names_it(case, text):
-        found.append("what was lost is not named")
-    elif 0 in codes and not case.strategy.has_servers and job.last_step() == 0:
-        found.append(f"exit codes {codes} after {case.fault}")
-    return found
+    is_over = job.last_step() == STEPS
+    if case.fault.outcome == "goes on":
+        return [] if set(codes) == {0} else [f"exit codes {codes}: the training is to go on"]
+    if case.fault.outcome == "saves":
+        return after_a_signal(job, hit, codes, is_over)
+    return after_a_loss(job, hit, is_over)
 
 
-def of_leftovers(case, job):
+def after_a_signal(job, hit, codes, is_over):
+    stepped = job.last_step() > 0
+    if not stepped and job.hosts and PREEMPTED in codes:
+        # Ranks of other hosts lose one that has nothing to save.
+        is_named = names_it(job.case, hit, job.output_since_the_fault())
+        return [] if set(codes) == {PREEMPTED} or is_named else ["ranks that ended before the first step are not named"]
+    if not set(codes) <= {0, PREEMPTED}:
+        return [f"exit codes {codes} after a signal, expected {PREEMPTED}, or 0 at the end of the training"]
+    if 0 in codes and not is_over:
+        return [f"exit codes {codes}, but the training ended at step {job.last_step()}"]
+    newest = max(job.checkpoints(), default=0)
+    if PREEMPTED in codes and not job.case.strategy.has_servers and newest != job.last_step():
+        return [f"stopped after step {job.last_step()}, but the newest checkpoint is of step {newest}"]
+    return []
+
+
+def after_a_loss(job, hit, is_over):
+    witnesses = [process.returncode for number, process in enumerate(job.launchers) if number not in hit.launchers]
+    if 0 in witnesses:
+        goes_on_without = job.case.strategy.has_servers and job.case.fault.victim == "rank"
+        return [] if is_over or goes_on_without else [f"exit codes {witnesses}, but the training ended at step {job.last_step()}"]
+    if witnesses and not names_it(job.case, hit, job.output_since_the_fault()):
+        return ["what was lost is not named"]
+    return []
+
+
+def of_leftovers(job, hit, at):
     """Processes and files that outlive the training."""
-    if case.fault == "stop host":
-        job.clean_up()  # the stopped host is switched off
-        return []
-    wait_until(lambda: not marked(job.mark), TIMEOUT_S + MORE_S)
-    left = job.clean_up()
-    found = [f"left processes: {[(pid, env.get('RANK')) for pid, env in left.items()]}"] if left else []
-    files = sorted(entry.name for entry in (job.folder / "tmp").iterdir())
-    return found + ([f"left files in TMPDIR: {files[:5]}"] if files else [])
+    case = job.case
+    is_off = hit is not None and case.fault.name in ("stop host", "kill host")
+    if is_off:  # a stopped host is switched off at last
+        for pid in job.hosts[case.host].processes():
+            send(pid, signal.SIGKILL)
+    # A host that lost its launcher has the same time as the others.
+    wait_until(lambda: not marked(job.mark), max(5.0, at + limit(case) - time.monotonic()))
+    left = kill_all(job.mark)
+    found = [f"left processes: {[(pid, environment.get('RANK')) for pid, environment in left.items()]}"] if left else []
+    files = [str(entry.relative_to(job.folder)) for number, scratch in enumerate(job.scratch) if not (is_off and number == case.host)
+             for entry in scratch.iterdir()]
+    return found + ([f"left files in TMPDIR: {sorted(files)[:5]}"] if files else [])
 
 
 def of_the_checkpoint(binaries, job):
     """Whether the newest checkpoint is intact; without one there is nothing to ask."""
-    folder = job.run_dir / "checkpoints"
-    if not folder.exists() or not any(entry.name.startswith("step-") for entry in folder.iterdir()):
+    if not job.checkpoints():
         return []
     result = subprocess.run([str(binaries / "rondo"), "checkpoint", "verify", str(job.run_dir)], capture_output=True, text=True, timeout=120)
     return [] if result.returncode == 0 else [f"checkpoint verify: {result.stderr.strip()[-300:]}"]
 
 
-def of_the_resume(case, hosts, binaries, job, expected):
-    """`--resume` ends well, with the losses of `expected` (step -> loss; None where they may differ)."""
+def of_the_resume(hosts, binaries, job, expected):
+    """`--resume` goes on from the newest checkpoint and ends well, with the losses of `expected` (step -> loss; None: any)."""
+    case, newest = job.case, max(job.checkpoints(), default=0)
     again = Job(case, hosts, binaries, job.folder, job.run_dir, f"{job.mark}-resumed", resume=True)
     try:
-        if not wait_until(again.has_ended, 150):
-            return ["the resumed training has not ended after 150 s"]
+        if not wait_until(again.has_ended, WHOLE_TRAINING_S):
+            return [f"the resumed training has not ended after {WHOLE_TRAINING_S} s: {again.output().strip()[-600:]}"]
         codes = [process.returncode for process in again.launchers]
         if set(codes) != {0}:
-            return [f"resume ended with {codes}: {again.output().strip()[-600:]}"]
+            return [f"resume ended with {codes}: {again.output().strip()[-1000:]}"]
+        if newest and "no checkpoint yet" in again.output():
+            return [f"the resumed training began anew, though there was a checkpoint of step {newest}"]
         if expected is None:
             return []
         losses = {row["step"]: row["loss"] for row in again.rows()}
+        if case.fault.victim == "disk":  # rows of a full disk are left out
+            expected = {step: loss for step, loss in expected.items() if step > newest or step in losses}
         wrong = [step for step in sorted(expected) if losses.get(step) != expected[step]]
-        return [f"losses differ from an uninterrupted run from step {wrong[0]} on: {losses.get(wrong[0])}, {expected[wrong[0]]}"] if wrong else []
+        return [f"losses differ from an uninterrupted run from step {wrong[0]} on: {losses.get(wrong[0])}, {expected[wrong[0]]} "
+                f"(resumed from step {newest})"] if wrong else []
     finally:
-        again.clean_up()
-
-
-__all__ = ["MARK", "of_leftovers", "of_the_checkpoint", "of_the_end", "of_the_resume"]
+        again.end()

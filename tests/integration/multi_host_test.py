@@ -162,6 +162,13 @@ def test_a_stopped_rank_0_is_no_reason_to_wait(hosts, rondo_bin, clean_environme
         assert code != 0 and "rank 0" in err, err
 
 
+def test_groups_of_the_same_name_meet_apart(rondo, rondo_bin):
+    """In the store of the launcher too, through which the ranks of a host meet."""
+    result = rondo("run", "-n", 4, "--", "bash", "-c", 'RONDO_HOST=host$((RANK / 2)) exec "$@"', "rank", rondo_bin / "launched_ranks",
+                   "--gtest_filter=LaunchedContexts.*", env={"RONDO_TEST_BACKEND": "auto"}, timeout=120)
+    assert result.returncode == 0 and result.stdout.count("[  PASSED  ] 1 test") == 4, result.stdout + result.stderr
+
+
 def test_hosts_that_are_cut_off_end(hosts, rondo_bin, clean_environment, table, tmp_path):
     job = train_for_ever(hosts, rondo_bin, clean_environment, table, tmp_path, 29622)
     subprocess.run(["ip", "-n", hosts[1].name, "link", "set", hosts[1].interface, "down"], check=True)
