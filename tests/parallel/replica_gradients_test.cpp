@@ -5,10 +5,14 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <cmath>
 #include <thread>
 
+#include "rondo/backend/engine/cards.h"
 #include "rondo/base/error.h"
+#include "rondo/parallel/replicas/replica_engines.h"
 #include "rondo/parallel/replicas/replica_threads.h"
+#include "tests/backend/ranks.h"
 #include "tests/errors.h"
 
 namespace rondo::replica_gradients_test {
@@ -94,6 +98,12 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
   return out << c.replicas << " replicas, ops " << static_cast<int>(c.ops) << ", " << c.num_packs << " packs";
 }
 
+// The way of NCCL over an engine that takes CPU tensors.
+std::shared_ptr<ReplicaEngines> engines_for(CrossDeviceOps ops, ReplicaThreads& threads) {
+  if (ops != CrossDeviceOps::nccl) return nullptr;
+  return std::make_shared<ReplicaEngines>(threads, "native", std::chrono::minutes(1));
+}
+
 class Combining : public ::testing::TestWithParam<Case> {
  protected:
   static std::shared_ptr<torch::nn::SequentialImpl> model(at::ScalarType dtype) {
@@ -115,7 +125,8 @@ TEST_P(Combining, GivesTheWeightedMeanToAll) {
         models.push_back(model(dtype));
         modules.push_back(models.back().get());
       }
-      ReplicaGradients gradients(threads, modules, {.ops = c.ops, .num_packs = c.num_packs});
+      ReplicaGradients gradients(
+          threads, modules, {.ops = c.ops, .num_packs = c.num_packs, .engines = engines_for(c.ops, threads)});
       const auto parameters = models[0]->parameters().size();
       std::vector<at::Tensor> expected(parameters);
       double total = 0;
@@ -154,7 +165,57 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{2, CrossDeviceOps::hierarchical_copy, 1},
                       Case{3, CrossDeviceOps::hierarchical_copy, 1},
                       Case{5, CrossDeviceOps::hierarchical_copy, 1}, Case{2, CrossDeviceOps::one_device, 1},
-                      Case{4, CrossDeviceOps::one_device, 0}));
+                      Case{4, CrossDeviceOps::one_device, 0}, Case{2, CrossDeviceOps::nccl, 1},
+                      Case{3, CrossDeviceOps::nccl, 2}, Case{4, CrossDeviceOps::nccl, 0}));
+
+TEST(ReplicaGradients, EnginesReduceWhatIsDense) {
+  ReplicaThreads threads(2);
+  struct Net : torch::nn::Module {
+    Net() {
+      rows = register_module("rows", torch::nn::Embedding(torch::nn::EmbeddingOptions(6, 2).sparse(true)));
+      linear = register_module("linear", torch::nn::Linear(2, 3));
+    }
+    torch::nn::Embedding rows{nullptr};
+    torch::nn::Linear linear{nullptr};
+  };
+  Net first, second;
+  ReplicaGradients gradients(
+      threads, {&first, &second},
+      {.ops = CrossDeviceOps::nccl, .engines = engines_for(CrossDeviceOps::nccl, threads)});
+  first.rows->forward(torch::tensor({0, 2})).sum().backward();
+  second.rows->forward(torch::tensor({2, 5})).sum().backward();
+  // Only one has it, and with strides of its own.
+  first.linear->weight.mutable_grad() = torch::arange(6, torch::kFloat).view({2, 3}).t();
+  // Samples that do not count may have any gradient.
+  first.linear->bias.mutable_grad() = torch::full({3}, 2.0);
+  second.linear->bias.mutable_grad() = torch::full({3}, std::nan(""));
+  threads.run([&](int replica) { gradients.combine(replica == 0 ? 2 : 0); });
+  for (Net* each : {&first, &second}) {
+    EXPECT_TRUE(each->rows->weight.grad().is_sparse());
+    EXPECT_TRUE(torch::equal(each->rows->weight.grad().to_dense()[0], torch::ones({2})));
+    EXPECT_TRUE(torch::equal(each->linear->weight.grad(), torch::arange(6, torch::kFloat).view({2, 3}).t()));
+    EXPECT_TRUE(torch::equal(each->linear->bias.grad(), torch::full({3}, 2.0)));
+  }
+}
+
+TEST(ReplicaEngines, NcclTakesReplicasOnCardsOnly) {
+  testing::expect_facts(testing::message_of<UsageError>([] {
+                          require_cards({c10::kMeta, c10::kCPU}, "--cross-device-ops nccl");
+                        }),
+                        {"--cross-device-ops nccl", "replica 1", "CPU", "--device cuda"});
+  EXPECT_NO_THROW(require_cards({c10::kMeta, c10::kMeta}, "--cross-device-ops nccl"));
+  testing::run_ranks(2, "native", [](Context& context) {
+    testing::expect_facts(
+        testing::message_of<UsageError>([&] { require_nccl(context, "--implementation nccl"); }),
+        {"--implementation nccl", "native", "--backend nccl"});
+  });
+  ReplicaThreads threads(2);
+  if (!have_nccl()) {
+    testing::expect_facts(
+        testing::message_of<UsageError>([&] { ReplicaEngines(threads, "nccl", std::chrono::minutes(1)); }),
+        {"no NCCL", "libtorch with CUDA"});
+  }
+}
 
 TEST(ReplicaGradients, AParameterThatSomeDoNotUseCountsAsZero) {
   ReplicaThreads threads(2);
@@ -217,10 +278,10 @@ TEST(ReplicaGradients, ADenseGradientBesideASparseOneIsRefusedByName) {
 TEST(ReplicaGradients, NamesOfOperations) {
   EXPECT_EQ(parse_cross_device_ops("one_device", "--cross-device-ops"), CrossDeviceOps::one_device);
   try {
-    parse_cross_device_ops("nccl", "--cross-device-ops");
+    parse_cross_device_ops("ring", "--cross-device-ops");
     FAIL() << "nothing was thrown";
   } catch (const UsageError& error) {
-    testing::expect_facts(error.what(), {"--cross-device-ops nccl", "hierarchical_copy"});
+    testing::expect_facts(error.what(), {"--cross-device-ops ring", "hierarchical_copy", "nccl"});
   }
 }
 

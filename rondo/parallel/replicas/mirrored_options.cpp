@@ -31,8 +31,9 @@ std::vector<Declaration> MirroredFolder::declarations() {
   OptionsOf<Options> table;
   table.include(replicas_table());
   table.begin_group("Replicas in one process");
-  table.add("cross-device-ops", &Options::cross_device_ops, "How replicas combine gradients",
-            one_of({"all_reduce", "hierarchical_copy", "one_device"}));
+  table.add("cross-device-ops", &Options::cross_device_ops,
+            "How replicas combine gradients; nccl: by NCCL, each on a GPU of its own",
+            one_of({"all_reduce", "hierarchical_copy", "nccl", "one_device"}));
   table.add("num-packs", &Options::num_packs,
             "Packs of gradients that replicas divide among themselves; 0 is each gradient by itself",
             zero_or_more());
@@ -65,8 +66,9 @@ std::vector<Declaration> MultiWorkerMirroredFolder::declarations() {
   table.begin_group("Gradients between workers with several replicas");
   table.add("bytes-per-pack", &Options::bytes_per_pack,
             "Gradients travel between workers in packs of this size; 0 is 25MiB");
-  table.add("implementation", &Options::implementation, "How packs are added up; auto: as the engine chooses",
-            one_of({"auto", "ring"}));
+  table.add("implementation", &Options::implementation,
+            "How packs are added up; auto: as the engine chooses; nccl: by NCCL, which it needs",
+            one_of({"auto", "nccl", "ring"}));
   table.add("pack-timeout", &Options::pack_timeout, "Longest wait for a pack; default: --timeout",
             duration());
   table.include(ddp_strategy_table());

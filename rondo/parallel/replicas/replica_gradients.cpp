@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "rondo/backend/engine/dense_tensor.h"
 #include "rondo/base/error.h"
@@ -13,6 +14,7 @@
 #include "rondo/collective/reduction.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/options/option.h"
+#include "rondo/parallel/replicas/replica_engines.h"
 
 namespace rondo {
 namespace {
@@ -23,6 +25,7 @@ constexpr std::size_t kPartAlignment = 64;
 constexpr std::pair<const char*, CrossDeviceOps> kCrossDeviceOps[] = {
     {"all_reduce", CrossDeviceOps::all_reduce},
     {"hierarchical_copy", CrossDeviceOps::hierarchical_copy},
+    {"nccl", CrossDeviceOps::nccl},
     {"one_device", CrossDeviceOps::one_device}};
 
 bool is_dense_on_cpu(const at::Tensor& gradient) {
@@ -89,6 +92,9 @@ void ReplicaGradients::combine(double weight) {
       break;
     case CrossDeviceOps::hierarchical_copy:
       reduce_in_pairs(segments, replica, weights);
+      break;
+    case CrossDeviceOps::nccl:
+      reduce_by_engines(replica, weights);
       break;
     case CrossDeviceOps::one_device:
       reduce_at_first(segments, replica, weights);
@@ -289,6 +295,29 @@ void ReplicaGradients::reduce_at_first(std::span<const Segment> segments, int re
   }
 }
 
+void ReplicaGradients::reduce_by_engines(int replica, const std::vector<double>& weights) {
+  const auto own = static_cast<std::size_t>(replica);
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  std::vector<at::Tensor> shares;
+  for (const Place& place : slots_[own].places) {
+    if (!place.gradient.defined() || place.gradient.is_sparse()) continue;
+    at::Tensor share = place.gradient.detach();
+    // Of samples that do not count the gradient need not be finite.
+    if (!weights.empty() && weights[own] == 0) {
+      share.zero_();
+    } else if (!weights.empty()) {
+      share.mul_(weights[own] / total);
+    }
+    shares.push_back(std::move(share));
+  }
+  if (options_.engines) options_.engines->all_reduce(replica, shares, options_.num_packs);
+}
+
+bool ReplicaGradients::is_other(const at::Tensor& gradient) const {
+  if (!gradient.defined()) return false;
+  return options_.ops == CrossDeviceOps::nccl ? gradient.is_sparse() : !is_dense_on_cpu(gradient);
+}
+
 void ReplicaGradients::reduce_others(const std::vector<double>& weights) {
   double total = 0;
   for (const double weight : weights) total += weight;
@@ -297,7 +326,7 @@ void ReplicaGradients::reduce_others(const std::vector<double>& weights) {
     std::vector<at::Tensor> shares;
     for (std::size_t each = 0; each < slots_.size(); ++each) {
       const at::Tensor& gradient = slots_[each].places[i].gradient;
-      if (!gradient.defined() || is_dense_on_cpu(gradient)) continue;
+      if (!is_other(gradient)) continue;
       shares.push_back(gradient.to(parameters_.front()[i].device()) *
                        (weights.empty() ? 1.0 : weights[each] / total));
     }

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,14 +15,17 @@
 
 namespace rondo {
 
+class ReplicaEngines;
+
 // How the replicas of a process combine their gradients; TensorFlow's cross-device operations.
 enum class CrossDeviceOps {
   all_reduce,         // each replica reduces its part of all gradients, and writes the result to all
   hierarchical_copy,  // in pairs, then pairs of pairs, and back
+  nccl,               // NCCL reduces dense gradients between the replicas' GPUs
   one_device          // the first replica reduces, the others copy
 };
 
-// "all_reduce", "hierarchical_copy" or "one_device"; throws UsageError naming `what`.
+// Parses a name of the above. Throws UsageError naming `what`.
 CrossDeviceOps parse_cross_device_ops(const std::string& text, const std::string& what);
 std::vector<std::string> cross_device_ops_names();
 
@@ -29,7 +33,8 @@ std::vector<std::string> cross_device_ops_names();
 //   sum(weight_r * gradient_r) / sum(weight_r),
 // bit for bit the same at all of them. A parameter that some replicas have no gradient for counts as zero
 // there; without any it stays without. Sparse gradients are joined: rows and values of all replicas,
-// coalesced. Elements are added in the order of replicas (hierarchical_copy: in that of its tree).
+// coalesced. Elements are added in the order of replicas (hierarchical_copy: in that of its tree; nccl: in
+// the engine's).
 class ReplicaGradients {
  public:
   // How.
@@ -40,6 +45,8 @@ class ReplicaGradients {
     // Only replica 0 gets the result, by all_reduce's division of work.
     bool to_first_only = false;
     bool adds = false;  // the sum of gradients, weights have no part in it; with all_reduce
+    // With nccl: the replicas' communicators; null for one replica.
+    std::shared_ptr<ReplicaEngines> engines = {};
   };
 
   // `models` of the replicas, which are alike: of their parameters those that are trained now. `threads`
@@ -90,7 +97,10 @@ class ReplicaGradients {
   void reduce_in_parts(std::span<const Segment> segments, int replica, const std::vector<double>& weights);
   void reduce_in_pairs(std::span<const Segment> segments, int replica, const std::vector<double>& weights);
   void reduce_at_first(std::span<const Segment> segments, int replica, const std::vector<double>& weights);
-  void reduce_others(const std::vector<double>& weights);  // sparse, or not on the CPU; by replica 0
+  void reduce_by_engines(int replica, const std::vector<double>& weights);
+  // Whether replica 0 reduces it: a sparse gradient, or one that is not on the CPU where no engine does.
+  bool is_other(const at::Tensor& gradient) const;
+  void reduce_others(const std::vector<double>& weights);  // by replica 0
   void take_others(int replica);
 
   ReplicaThreads& threads_;

@@ -29,7 +29,7 @@ struct MirroredOptions : ReplicasOptions {
 // Of strategy multi_worker_mirrored; with one replica a process it is ddp, whose options then hold.
 struct MultiWorkerMirroredOptions : DdpStrategyOptions, ReplicasOptions {
   Bytes bytes_per_pack = {};                     // of gradients between workers; 0 is 25 MiB
-  std::string implementation = "auto";           // "auto": the engine's choice, or "ring"
+  std::string implementation = "auto";           // "auto": the engine's choice, "nccl" or "ring"
   std::optional<std::string> pack_timeout = {};  // longest wait for a pack; empty: the job's
 };
 

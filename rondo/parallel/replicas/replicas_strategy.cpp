@@ -7,6 +7,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/parallel/replicas/data_parallel.h"
+#include "rondo/parallel/replicas/replica_engines.h"
 #include "rondo/parallel/replicas/replicas_options.h"
 #include "rondo/parallel/replicated/ddp_strategy.h"
 #include "rondo/strategy/replica_context.h"
@@ -14,6 +15,19 @@
 
 namespace rondo {
 namespace {
+
+constexpr const char* kImplementationNccl = "--implementation nccl";
+
+// One replica a process, whose gradients must not travel by another engine.
+class DdpOverNccl final : public DdpStrategy {
+ public:
+  using DdpStrategy::DdpStrategy;
+  using DdpStrategy::prepare;
+  std::unique_ptr<Training> prepare(const Recipe& recipe) override {
+    require_cards({recipe.device}, kImplementationNccl);
+    return DdpStrategy::prepare(recipe);
+  }
+};
 
 c10::Device parse_device(const std::string& text) {
   try {
@@ -89,6 +103,12 @@ std::vector<c10::Device> ReplicasStrategy::devices_from(c10::Device first) const
 std::unique_ptr<Training> ReplicasStrategy::prepare(const Recipe& recipe) {
   ReplicasSettings settings = settings_;
   settings.devices = devices_from(recipe.device);
+  if (settings.workers_need_nccl) require_cards(settings.devices, kImplementationNccl);
+  if (settings.gradients.ops == CrossDeviceOps::nccl) {
+    require_cards(settings.devices, "--cross-device-ops nccl");
+    if (threads_.size() > 1)
+      settings.gradients.engines = std::make_shared<ReplicaEngines>(threads_, "nccl", context_.timeout());
+  }
   return std::make_unique<ReplicasTraining>(*this, threads_, settings, recipe);
 }
 
@@ -159,7 +179,12 @@ std::unique_ptr<Strategy> DataParallelFolder::make(const std::string& name, cons
 std::unique_ptr<Strategy> MultiWorkerMirroredFolder::make(const std::string& name, const Context& context,
                                                           const Options& options) {
   const int replicas = replicas_of(options);
-  if (replicas == 1 && options.devices.empty()) return DdpFolder::make("ddp", context, options);
+  const bool needs_nccl = options.implementation == "nccl";
+  if (needs_nccl) require_nccl(context, kImplementationNccl);
+  if (replicas == 1 && options.devices.empty()) {
+    if (needs_nccl) return std::make_unique<DdpOverNccl>(context, options);
+    return DdpFolder::make("ddp", context, options);
+  }
   const OptionTable of_ddp = ddp_strategy_table();
   for (const Option& option : of_ddp.options()) {
     const auto text = option.text(static_cast<const DdpStrategyOptions*>(&options));
@@ -172,9 +197,12 @@ std::unique_ptr<Strategy> MultiWorkerMirroredFolder::make(const std::string& nam
   WorkerExchangeOptions workers{.ring = options.implementation == "ring"};
   if (options.bytes_per_pack.count > 0) workers.bytes_per_pack = options.bytes_per_pack;
   if (options.pack_timeout) workers.timeout = parse_duration(*options.pack_timeout, "--pack-timeout");
-  return std::make_unique<ReplicasStrategy>(
-      context, ReplicasSettings{.strategy = name, .devices = parse_devices(options), .workers = workers},
-      replicas);
+  return std::make_unique<ReplicasStrategy>(context,
+                                            ReplicasSettings{.strategy = name,
+                                                             .devices = parse_devices(options),
+                                                             .workers = workers,
+                                                             .workers_need_nccl = needs_nccl},
+                                            replicas);
 }
 
 }  // namespace rondo

@@ -19,6 +19,7 @@ struct ReplicasSettings {
   // Replica 0 has the variables, the others compute with its memory, and only its optimizer steps.
   bool central_variables = false;
   WorkerExchangeOptions workers = {};  // between processes
+  bool workers_need_nccl = false;      // processes combine gradients over NCCL alone
 };
 
 // The training of several replicas in one process, each in its thread: a batch is divided among them, each
