@@ -1,0 +1,115 @@
+// Trainings over the simulated NCCL with a device a rank, and what is an error on it as over NCCL.
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include "rondo/backend/collectives.h"
+#include "rondo/backend/engine/module.h"
+#include "rondo/backend/registry.h"
+#include "tests/errors.h"
+#include "tests/sim/ranks.h"
+#include "tests/sim/training.h"
+
+namespace rondo::sim::nccl_test {
+namespace {
+
+using testing::expect_facts;
+using testing::message_of;
+
+std::vector<Way> ways() {
+  return {
+      {.name = "ddp", .clip_norm = 1},
+      {.name = "zero1", .strategy = "zero1", .clip_norm = 1},
+      {.name = "zero2", .strategy = "zero2", .accumulate = 2},
+      {.name = "zero3", .strategy = "zero3", .checkpointed = "all"},
+      {.name = "hsdp_one_copy", .strategy = "hsdp", .options = {{"shard-ranks", "2"}}},
+      {.name = "random", .strategy = "random", .options = {{"strategy-seed", "7"}}},
+      {.name = "local_sgd", .strategy = "local_sgd", .options = {{"sync-period", "2"}}},
+      {.name = "multi_worker_mirrored", .strategy = "multi_worker_mirrored"},
+      {.name = "tensor", .dimension = "tensor"},
+      {.name = "expert", .dimension = "expert", .experts = 4},
+  };
+}
+
+class OverNccl : public ::testing::TestWithParam<Way> {};
+
+INSTANTIATE_TEST_SUITE_P(OnSim, OverNccl, ::testing::ValuesIn(ways()),
+                         [](const ::testing::TestParamInfo<Way>& info) { return info.param.name; });
+
+TEST_P(OverNccl, TrainsAsOnTheCpu) {
+  const auto body = [](Context& context) { expect_as_on_cpu(context, GetParam(), device(context.rank())); };
+  EXPECT_EQ(run_ranks(2, body, "nccl"), 0);
+}
+
+TEST(SimNccl, TwoRanksWithOneDeviceAreRefusedByName) {
+  const auto body = [](Context& context) {
+    at::Tensor tensor = at::ones({2}, at::TensorOptions().device(device(1)));
+    expect_facts(message_of([&] { all_reduce(tensor, context.world()); }), {"rank 0", "rank 1", "sim:1"});
+  };
+  EXPECT_EQ(run_ranks(2, body, "nccl"), 0);
+}
+
+// The engine by itself, as a communicator of two ranks.
+int on_communicator(const std::function<void(c10d::Backend&, int rank)>& body) {
+  const TemporaryDirectory directory;
+  return tests::run_rank_processes(2, [&](Store& /*meeting*/, int rank) {
+    BackendRequest request;
+    request.group_name = "two";
+    request.rank = rank;
+    request.size = 2;
+    request.world_ranks = {0, 1};
+    request.store = c10::make_intrusive<c10d::FileStore>((directory / "store").string(), 2);
+    request.timeout = std::chrono::seconds(60);
+    request.make = make_communicator;
+    body(*load_backend(kModule, "nccl").factory(request), rank);
+  });
+}
+
+at::Tensor value_on(int rank, float value) {
+  return at::full({3}, value, at::TensorOptions().dtype(at::kFloat).device(device(rank)));
+}
+
+TEST(SimNccl, TensorsOfTheHostAreRefused) {
+  const auto body = [](c10d::Backend& nccl, int /*rank*/) {
+    std::vector<at::Tensor> tensors{at::ones({2})};
+    expect_facts(message_of([&] { nccl.allreduce(tensors, {}); }), {"Tensors must be CUDA"});
+  };
+  EXPECT_EQ(on_communicator(body), 0);
+}
+
+TEST(SimNccl, SendsThatMeetOutsideAGroupAreADeadlock) {
+  const auto body = [](c10d::Backend& nccl, int rank) {
+    const auto exchange = [&](bool grouped) {
+      std::vector<at::Tensor> to{value_on(rank, static_cast<float>(rank))}, from{value_on(rank, 7)};
+      if (grouped) nccl.startCoalescing();
+      const auto send = nccl.send(to, 1 - rank, 0);
+      const auto receive = nccl.recv(from, 1 - rank, 0);
+      if (grouped) nccl.endCoalescing()->wait();
+      send->wait();
+      receive->wait();
+      EXPECT_EQ(from[0].cpu()[0].item<float>(), static_cast<float>(1 - rank));
+    };
+    exchange(/*grouped=*/true);
+    expect_facts(message_of([&] { exchange(/*grouped=*/false); }), {"deadlock", "rank 0", "rank 1"});
+  };
+  EXPECT_EQ(on_communicator(body), 0);
+}
+
+TEST(SimNccl, TagsAreIgnored) {
+  const auto body = [](c10d::Backend& nccl, int rank) {
+    std::vector<at::Tensor> one{value_on(rank, 1)}, two{value_on(rank, 2)};
+    if (rank == 0) {
+      nccl.send(one, 1, /*tag=*/5)->wait();
+      nccl.send(two, 1, /*tag=*/6)->wait();
+    } else {
+      // The other way round: what was sent first comes first all the same.
+      nccl.recv(two, 0, /*tag=*/6)->wait();
+      nccl.recv(one, 0, /*tag=*/5)->wait();
+      EXPECT_EQ(two[0].cpu()[0].item<float>(), 1);
+      EXPECT_EQ(one[0].cpu()[0].item<float>(), 2);
+    }
+  };
+  EXPECT_EQ(on_communicator(body), 0);
+}
+
+}  // namespace
+}  // namespace rondo::sim::nccl_test
