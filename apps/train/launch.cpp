@@ -15,6 +15,7 @@
 #include "apps/train/stop_signals.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/base/time.h"
 #include "rondo/env/cluster.h"
 #include "rondo/env/environment.h"
 #include "rondo/env/identity.h"
@@ -137,6 +138,7 @@ int start_served_training(const TrainFlags& flags, const std::vector<std::string
   if (const int groups = option_or(flags, "groups", 2); grouped && workers % groups != 0)
     throw UsageError(str("--groups ", groups, " does not divide --nproc-per-node ", workers));
   options.processes = workers + options.servers;
+  options.patience = parse_duration(flags.timeout, "--timeout");
   batch_size_per_replica(flags, workers);
   options.binding = binding_of(flags.bind_to);
   options.command = {fs::read_symlink("/proc/self/exe").string()};

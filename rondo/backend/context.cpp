@@ -185,7 +185,9 @@ Context init(const InitOptions& options) {
   } else if (alone) {
     state->store = c10::make_intrusive<c10d::HashStore>();
   } else {
-    state->store = meet(identity, method, join_timeout(options.timeout));
+    const Duration join_limit = join_timeout(options.timeout);
+    if (!apart) announce_patience(identity, std::max(join_limit, state->timeout));
+    state->store = meet(identity, method, join_limit);
   }
   // A restarted job may meet in a store that remembers the last attempt.
   if (identity.restart_count > 0) {

@@ -1,5 +1,6 @@
 #include "rondo/backend/deterministic.h"
 
+#include "rondo/backend/membership.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/env/environment.h"
@@ -18,7 +19,7 @@ bool agree_on_deterministic(bool wish, int rank, int world_size, Store& store, D
   constexpr const char* kKey = "deterministic";
   if (world_size == 1) return wish;
   if (rank == 0) store.set(kKey, wish ? "1" : "0");
-  return store.get(kKey, {Deadline::after(timeout), nullptr}) == "1";
+  return value_of_rank(store, kKey, 0, "the order of additions", timeout) == "1";
 }
 
 }  // namespace rondo

@@ -136,4 +136,16 @@ std::vector<Member> exchange_members(const env::Identity& identity, const Member
   return members;
 }
 
+std::string value_of_rank(Store& store, const std::string& key, int rank, const std::string& subject,
+                          Duration timeout) {
+  try {
+    return store.get(key, {Deadline::after(timeout), nullptr});
+  } catch (const TimeoutError& e) {
+    if (!e.ranks().empty()) throw;
+    throw TimeoutError(str("waited ", to_string(timeout), " for rank ", rank, ", which decides on ", subject,
+                           ". Was it started, and does it still run?"),
+                       {rank});
+  }
+}
+
 }  // namespace rondo

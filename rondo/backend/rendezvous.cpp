@@ -198,6 +198,20 @@ c10::intrusive_ptr<c10d::Store> launcher_store() {
   return c10::make_intrusive<StoreForC10d>(SharedStore::open(number));
 }
 
+void announce_patience(const env::Identity& identity, Duration patience) {
+  if (!identity.local_world_size || *identity.local_world_size == identity.world_size) return;
+  const auto store = launcher_store();
+  if (!store) return;
+  StoreFromC10d view(store);
+  const auto own = std::chrono::duration_cast<std::chrono::milliseconds>(patience).count();
+  std::string known = view.try_get(launch::kPatienceKey).value_or("");
+  while (known.empty() || parse_integer(known, launch::kPatienceKey) < own) {
+    const std::string present = view.compare_set(launch::kPatienceKey, known, str(own));
+    if (present == str(own)) return;
+    known = present;
+  }
+}
+
 Duration join_timeout(Duration otherwise) {
   const auto text = env::lookup(env::process_environment(), launch::kJoinTimeoutVariable);
   return text ? parse_duration(*text, launch::kJoinTimeoutVariable) : bounded_duration(otherwise);

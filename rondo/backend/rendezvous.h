@@ -22,6 +22,10 @@ c10::intrusive_ptr<c10d::Store> meet(const env::Identity& identity, const std::s
 // The store of this host's launcher, for the ranks that it started; null without one.
 c10::intrusive_ptr<c10d::Store> launcher_store();
 
+// Tells this host's launcher how long ranks of other hosts wait for this one: the longest that any context of
+// its ranks has said. Does nothing without a launcher, or where it has started all ranks.
+void announce_patience(const env::Identity& identity, Duration patience);
+
 // How long to wait for all ranks to appear: RONDO_JOIN_TIMEOUT (`rondo run --rdzv-conf join_timeout=...`),
 // else `otherwise`.
 Duration join_timeout(Duration otherwise);

@@ -50,6 +50,7 @@ struct SharedMemoryChannel::RankFile {
   std::uint64_t nonce;  // set by publish_shared_memory
   std::uint64_t layout_bytes;
   std::atomic<std::uint32_t> attached;
+  std::atomic<std::uint32_t> reached;  // ranks, in order, whose files the owner has mapped
   std::atomic<RankState> state;
   // Valid once state is failed.
   ChannelFailure::Kind failure_kind;
@@ -235,6 +236,7 @@ std::string SharedMemoryChannel::failure_key(int rank) const { return rank_key(r
 
 void SharedMemoryChannel::meet(Store& store, const PublishedMemory& own) {
   const Wait wait{Deadline::after(options_.timeout), nullptr};
+  auto& own_file = *reinterpret_cast<RankFile*>(own.memory->data());
   store.set(rank_key(options_.rank), to_string(own.address));
   for (int r = 0; r < options_.size; ++r) {
     std::string announced;
@@ -268,6 +270,7 @@ void SharedMemoryChannel::meet(Store& store, const PublishedMemory& own) {
                       "rondo, with the same world size?"));
     }
     if (r != options_.rank) watch_.add(r, address.pid);
+    own_file.reached.store(static_cast<std::uint32_t>(r) + 1);
     file(r).attached.fetch_add(1);
     futex_wake_all(file(r).attached);
   }
@@ -282,10 +285,14 @@ void SharedMemoryChannel::wait_until_attached(const Deadline& deadline) {
     if (attached == static_cast<std::uint32_t>(options_.size)) return;
     throw_if_any_failed(look_at_peers());
     if (deadline.passed()) {
+      std::vector<int> missing;
+      for (int r = 0; r < options_.size; ++r) {
+        if (file(r).reached.load() <= static_cast<std::uint32_t>(options_.rank)) missing.push_back(r);
+      }
       throw TimeoutError(
-          str("only ", attached, " of ", options_.size, " ranks attached to the memory of rank ",
-              options_.rank, " within ", to_string(options_.timeout)),
-          {});
+          str(prefix(), "cannot begin: rank ", options_.rank, " waited ", to_string(options_.timeout),
+              " for others to map its memory; missing: ", join(missing, ", ")),
+          missing);
     }
     futex_wait(own.attached, attached, std::chrono::milliseconds(10));
   }

@@ -29,6 +29,7 @@ constexpr auto kFileClockTick = std::chrono::milliseconds(10);
 
 bool stopped_by_launcher(const AttemptEnd& end, const Worker& worker) {
   const int signal = worker.end->signal;
+  if (worker.end->suspended > Duration{}) return false;
   return end.stopped.contains(worker.rank) && (signal == SIGTERM || signal == SIGKILL);
 }
 
@@ -45,6 +46,10 @@ WallTime time_of_failure(const Worker& worker, const std::string& error_file) {
 std::string how_it_ended(const WorkerEnd& end) {
   if (end.exec_error != 0) return "could not be started: " + errno_text(end.exec_error);
   if (end.signal == 0) return str("exited with code ", end.exit_code);
+  if (end.suspended > Duration{}) {
+    return str("was suspended (SIGSTOP) for ", to_string(end.suspended),
+               ", longer than others wait for it, and was killed");
+  }
   const char* hint = end.signal == SIGKILL ? " (not by the launcher; out of memory? see dmesg)" : "";
   return str("was killed by ", signal_name(end.signal), end.core_dumped ? " (core dumped)" : "", hint);
 }
@@ -102,6 +107,7 @@ std::optional<std::size_t> root_cause(const AttemptEnd& end, const std::vector<W
   for (const int rank : end.order) {
     const auto index = static_cast<std::size_t>(rank);
     const Worker& worker = *end.workers[index];
+    if (worker.end->suspended > Duration{}) return index;
     if (!worker.end->failed() || stopped_by_launcher(end, worker) || end.tolerated.contains(rank)) continue;
     const WallTime time = time_of_failure(worker, specs[index].error_file);
     if (first && time >= first_time) continue;

@@ -124,6 +124,10 @@ std::optional<TerminalSize> terminal_behind(int descriptor, const std::string& p
   return size;
 }
 
+// Ranks give up this much later than their deadline at most. What they say is better than what the launcher
+// can say.
+constexpr Duration kPatienceMargin = std::chrono::seconds(5);
+
 // One job, in its second process.
 class Job {
  public:
@@ -153,7 +157,7 @@ class Job {
       for (int rank = 0; rank < options_.processes; ++rank)
         specs.push_back(spec(rank, attempt, port, *store));
       const TimePoint started = Clock::now();
-      const AttemptEnd end = supervise(specs, supervisor_options());
+      const AttemptEnd end = supervise(specs, supervisor_options(*store));
       const auto root = root_cause(end, specs);
       const int code = job_exit_code(end, root);
       if (end.abandoned) {  // nobody else is left to do it
@@ -177,12 +181,26 @@ class Job {
   }
 
  private:
-  SupervisorOptions supervisor_options() const {
+  // As ranks have told it, and before they have, the limit for joining.
+  Duration patience_of_others(SharedStore& store) const {
+    const auto told = store.try_get(kPatienceKey);
+    const Duration patience =
+        told ? std::chrono::milliseconds(parse_integer(*told, kPatienceKey))
+             : options_.patience.value_or(options_.join_timeout.value_or(kDefaultJoinTimeout));
+    return bounded_duration(patience) + kPatienceMargin;
+  }
+
+  SupervisorOptions supervisor_options(SharedStore& store) const {
+    std::function<Duration()> patience;
+    // On one host a rank that is waited for in vain ends the job by those that give it up.
+    if (options_.processes_of_hosts.size() > 1 || options_.servers > 0)
+      patience = [this, &store] { return patience_of_others(store); };
     return {.forwarded_signals = stopping_signals(options_),
             .passed_signals = not_ignored(passed_on_signals(base_environment_)),
             .grace = options_.grace,
             .signal_grace = options_.signal_grace,
             .lifeline = lifeline_,
+            .patience_of_others = std::move(patience),
             .on_end = [this](int rank) {
               if (ended_workers_) ended_workers_->note(rank);
             }};

@@ -48,7 +48,10 @@ struct RunOptions {
   int node_rank = 0;                     // number of this host
   std::string interface;                 // network interface for every engine; empty: each chooses
   std::optional<Duration> join_timeout;  // how long ranks wait for each other to appear; empty: their default
-  std::string run_id;                    // empty: one is made up
+  // How long the processes wait for one of them, for jobs of several hosts or with servers: one that is
+  // suspended for longer is killed. Empty: as ranks say when they join, and join_timeout before.
+  std::optional<Duration> patience = {};
+  std::string run_id;  // empty: one is made up
   std::string role = "default";
   std::string master_addr = "127.0.0.1";
   std::optional<int> master_port;  // empty: a free one for every attempt, which one host alone may have

@@ -19,6 +19,12 @@
 namespace rondo::launch {
 namespace {
 
+// So often workers are looked at, where a suspended one counts. A launcher that was suspended as well must
+// not take its own pause for theirs, so looks are counted and not the time between them.
+constexpr Duration kSuspensionTick = std::chrono::seconds(1);
+
+Deadline earlier_of(Deadline a, Deadline b) { return a.at() < b.at() ? a : b; }
+
 // Ordered: stopping only ever gets harsher.
 enum class Stage { running, preemption_grace, terminating, killing };
 
@@ -85,9 +91,11 @@ class Supervisor {
     loop_.watch_input(signals_.descriptor(), [this] { on_signal(); });
     if (options_.lifeline >= 0) loop_.watch_input(options_.lifeline, [this] { abandon(); });
     start(specs);
+    if (options_.patience_of_others) next_look_ = Deadline::after(kSuspensionTick);
     while (!finished()) {
-      loop_.run_once(deadline_);
+      loop_.run_once(earlier_of(deadline_, next_look_));
       if (deadline_.passed()) escalate();
+      if (next_look_.passed()) look_for_suspended_workers();
     }
     for (const auto* const workers : {&retired_, &end_.workers}) {
       for (const auto& worker : *workers) {
@@ -163,6 +171,7 @@ class Supervisor {
     WorkerEnd end;
     end.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
     end.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    if (worker.outlasted) end.suspended = worker.suspended;
     end.core_dumped = WIFSIGNALED(status) && WCOREDUMP(status);
     end.at = Clock::now();
     end.wall_time = std::chrono::system_clock::now();
@@ -256,6 +265,20 @@ class Supervisor {
       end_.stopped.insert(worker->rank);
       const char state = process_state(worker->pid);
       worker->suspended_at_failure = state == 'T' || state == 't';
+    }
+  }
+
+  void look_for_suspended_workers() {
+    next_look_ = stage_ == Stage::running ? Deadline::after(kSuspensionTick) : Deadline::never();
+    if (stage_ != Stage::running) return;
+    const Duration patience = options_.patience_of_others();
+    for (auto& worker : end_.workers) {
+      // A debugger's stop is another state, 't'.
+      const bool is_suspended = !worker->end && process_state(worker->pid) == 'T';
+      worker->suspended = is_suspended ? worker->suspended + kSuspensionTick : Duration{};
+      if (worker->suspended < patience) continue;
+      worker->outlasted = true;
+      kill(-worker->pid, SIGKILL);  // what its end means for the others is judged as that of any other
     }
   }
 
@@ -353,6 +376,7 @@ class Supervisor {
   std::vector<std::unique_ptr<Worker>> retired_;  // that were started again
   Stage stage_ = Stage::running;
   Deadline deadline_ = Deadline::never();
+  Deadline next_look_ = Deadline::never();  // for suspended workers
   bool stopping_orphans_ = false;
 };
 

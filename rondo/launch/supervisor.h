@@ -17,6 +17,10 @@ struct SupervisorOptions {
   Duration grace = std::chrono::seconds(5);
   Duration signal_grace = std::chrono::seconds(30);
   int lifeline = -1;  // readable when whoever asked for this job is gone
+  // How long others wait for a worker. One that is suspended for longer is killed, since those that have
+  // given it up need not be on this host, and their end need not end the job. Empty: a suspended worker is
+  // left alone.
+  std::function<Duration()> patience_of_others = {};
   // Told the rank, on this host, of each process that has ended and is not started again. May be empty.
   std::function<void(int rank)> on_end = {};
 };

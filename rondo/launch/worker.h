@@ -61,6 +61,7 @@ struct WorkerEnd {
   int exit_code = 0;
   int signal = 0;  // 0: it exited by itself
   bool core_dumped = false;
+  Duration suspended{};            // not zero: the launcher has killed it because it was suspended so long
   bool preempted = false;          // it exited with code 3, and said that it was pre-empted
   std::string stderr_tail;         // empty when its standard error did not come through the launcher
   bool stderr_shown_last = false;  // the end of it is right above what the launcher prints now
@@ -80,6 +81,8 @@ struct Worker {
   std::optional<WorkerEnd> end;
   int starts = 1;                     // how often this rank was started
   bool suspended_at_failure = false;  // seen in state T when another worker failed
+  Duration suspended{};               // for how long it has been seen in state T without a break
+  bool outlasted = false;             // others wait for it no longer: the launcher has killed it
   std::unique_ptr<WorkerOutput> out;
   std::unique_ptr<WorkerOutput> err;
 };

@@ -43,6 +43,13 @@ inline constexpr const char* kTerminalWidthVariable = "RONDO_TERMINAL_WIDTH";
 // How long a worker waits for all others to appear, in seconds; rondo::init reads it.
 inline constexpr const char* kJoinTimeoutVariable = "RONDO_JOIN_TIMEOUT";
 
+// The same where nothing is said: the default of InitOptions::timeout.
+inline constexpr Duration kDefaultJoinTimeout = std::chrono::minutes(5);
+
+// Under this key of the launcher's store ranks of a job on several hosts say how long other ranks wait for
+// them at most: a whole number of milliseconds.
+inline constexpr const char* kPatienceKey = "rondo/patience_ms";
+
 // The environment of a worker: `base` and, over it, torchrun's whole set, RONDO_LAUNCHER, RONDO_STORE_FD,
 // RONDO_JOB_MEMORY, RONDO_PREEMPTION_FILE and RONDO_TERMINAL_WIDTH. An interface becomes GLOO_SOCKET_IFNAME,
 // NCCL_SOCKET_IFNAME and Open MPI's OMPI_MCA_btl_tcp_if_include. OMP_NUM_THREADS is set to 1 when there are

@@ -4,6 +4,9 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "rondo/backend/collectives.h"
+#include "rondo/backend/deterministic.h"
+#include "rondo/backend/engine/store_adapter.h"
+#include "rondo/backend/gloo/factory.h"
 #include "rondo/base/error.h"
 #include "tests/backend/ranks.h"
 #include "tests/errors.h"
@@ -43,6 +46,37 @@ TEST(Context, InitMayBeCalledAgainAfterItFailed) {
   options.timeout = std::chrono::milliseconds(200);
   expect_facts(message_of<TimeoutError>([&] { init(options); }), {"1"});
   EXPECT_EQ(message_of<TimeoutError>([&] { init(options); }).find("twice"), std::string::npos);
+}
+
+// Rank 0 has come to the store, and is stopped before it says what holds for all.
+TEST(Context, AWaitForTheWordOfRank0NamesIt) {
+  StoreFromC10d store(c10::make_intrusive<c10d::HashStore>());
+  try {
+    agree_on_deterministic(false, 1, 2, store, std::chrono::milliseconds(50));
+    FAIL() << "rank 0 has said nothing";
+  } catch (const TimeoutError& e) {
+    EXPECT_EQ(e.ranks(), std::vector<int>{0});
+    expect_facts(e.what(), {"rank 0", "50 ms"});
+  }
+}
+
+TEST(Context, GlooNamesTheMembersThatDidNotCome) {
+  if (!have_gloo()) GTEST_SKIP() << "this build has no Gloo";
+  BackendRequest request;
+  request.group_name = "pair";
+  request.rank = 0;
+  request.size = 2;
+  request.world_ranks = {3, 5};
+  request.timeout = std::chrono::milliseconds(300);
+  request.store = c10::make_intrusive<c10d::HashStore>();
+  request.store->setTimeout(std::chrono::milliseconds(300));
+  try {
+    make_gloo_backend(request);
+    FAIL() << "nobody else is there";
+  } catch (const TimeoutError& e) {
+    EXPECT_EQ(e.ranks(), std::vector<int>{1});
+    expect_facts(e.what(), {"pair", "rank 5"});
+  }
 }
 
 // Rank 2 leaves; rank 1, which needs it, ends; rank 0 needs rank 1 in a group without rank 2.

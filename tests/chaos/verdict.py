@@ -27,7 +27,7 @@ def names_it(case, hit, text):
         ranks = [hit.environment["RANK"]]
     else:  # both sides of a cut miss the other one
         ranks = range(case.ranks) if case.fault.victim == "link" else case.ranks_of_host()
-    named = [rf"\branks? (?:\d+(?:, | and ))*{rank}\b" for rank in ranks]
+    named = [rf"(?:\branks?|missing:) (?:\d+(?:, | and ))*{rank}\b" for rank in ranks]
     if case.strategy.has_servers and "TF_CONFIG" in hit.environment:
         task = json.loads(hit.environment["TF_CONFIG"])["task"]
         named.append(rf"\b{task['type']} {task['index']}\b")

@@ -135,5 +135,17 @@ TEST_F(EngineStart, ARankThatDoesNotEndIsNotWaitedForBeyondTheTimeout) {
   EXPECT_EQ(outcome(1), "lost 0");
 }
 
+// It has come, and maps nobody's memory: all that can be told of it is who it is.
+TEST_F(EngineStart, ARankThatIsStoppedInTheRendezvousIsNamed) {
+  start(kVictim);
+  kill(pids_[kVictim], SIGSTOP);
+  for (const int rank : {0, 1, 3}) start(rank, std::chrono::milliseconds(300));
+  for (const int rank : {0, 1, 3}) {
+    end(rank);
+    EXPECT_NE(outcome(rank).find("missing: rank 2"), std::string::npos) << outcome(rank);
+  }
+  kill_rank(kVictim);
+}
+
 }  // namespace
 }  // namespace rondo::shared_memory::engine_start_test

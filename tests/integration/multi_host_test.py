@@ -146,9 +146,9 @@ def rank_process(host, rank):
     raise AssertionError(f"rank {rank} is not on {host.name}")
 
 
-def train_for_ever(hosts, rondo_bin, environment, table, tmp_path, port, *more):
+def train_for_ever(hosts, rondo_bin, environment, table, tmp_path, port, *more, ranks=2):
     words = train_words(rondo_bin, table, tmp_path / "run", "--epochs", 1000000, "--timeout", "5s", *more)
-    job = Job(launchers(hosts, rondo_bin, *words, port=port), environment, tmp_path)
+    job = Job(launchers(hosts, rondo_bin, *words, port=port, ranks=ranks), environment, tmp_path)
     metrics = tmp_path / "run" / "metrics.jsonl"
     wait_until(lambda: metrics.exists() and metrics.read_text().count("\n") > 20, "some steps are done")
     return job
@@ -160,6 +160,15 @@ def test_a_stopped_rank_0_is_no_reason_to_wait(hosts, rondo_bin, clean_environme
     os.kill(rank_process(hosts[0], 0), signal.SIGSTOP)
     for code, _, err in job.finish():
         assert code != 0 and "rank 0" in err, err
+
+
+def test_a_stopped_rank_that_is_alone_on_its_host_is_ended(hosts, rondo_bin, clean_environment, table, tmp_path):
+    """No rank beside it fails for want of it; its launcher knows how long the other host's ranks wait."""
+    job = train_for_ever(hosts, rondo_bin, clean_environment, table, tmp_path, 29623, ranks=1)
+    os.kill(rank_process(hosts[1], 1), signal.SIGSTOP)
+    (_, _, here), (code, _, there) = job.finish()
+    assert code == 128 + signal.SIGKILL and "rank 1" in there and "was suspended (SIGSTOP) for" in there, there
+    assert "rank 1" in here, here
 
 
 def test_groups_of_the_same_name_meet_apart(rondo, rondo_bin):

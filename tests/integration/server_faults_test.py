@@ -92,3 +92,16 @@ def test_a_server_that_is_killed_again_and_again_loses_nothing(rondo, table, tmp
     done = rondo(*command, "--steps", steps, "--run-dir", intact, timeout=300)
     assert done.returncode == 0, done.stderr
     assert losses(run) == losses(intact) and len(losses(run)) == steps
+
+
+def test_a_chief_that_is_suspended_for_long_is_ended(rondo, table, tmp_path):  # noqa: F811
+    """The end of a worker that gives it up would not end the job."""
+    run = tmp_path / "run"
+    process = rondo.start("train", "--data", table, "--run-dir", run, *SERVED, "--ps", 1, "--workers", 2, "--timeout", "1s",
+                          "--steps", 10_000_000)
+    wait_until(lambda: last_step(run, 0) > 20, "the chief trains")
+    chief = wait_until(lambda: tasks(process.pid).get(("worker", 0)), "there is a chief")
+    os.kill(chief, signal.SIGSTOP)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGKILL, errors
+    assert "worker 0 (rank 0)" in errors and "was suspended (SIGSTOP) for" in errors, errors

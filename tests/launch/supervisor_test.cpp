@@ -89,6 +89,57 @@ TEST_F(Supervisor, TellsOfTheProcessesThatAreNotStartedAgain) {
   EXPECT_EQ(code, 0);
 }
 
+TEST_F(Supervisor, KillsAWorkerThatIsSuspendedForLongerThanOthersWait) {
+  std::vector<WorkerSpec> specs(2);
+  specs[0].function = [this] {
+    while (!flags_->ready) usleep(100);
+    raise(SIGSTOP);
+    return 0;
+  };
+  specs[1].rank = 1;
+  specs[1].function = [this] {  // it saves its state when it is told to end
+    std::signal(SIGTERM, [](int) { _exit(3); });
+    flags_->ready = true;
+    while (true) pause();
+    return 0;
+  };
+  SupervisorOptions options;
+  options.patience_of_others = [] { return std::chrono::milliseconds(1); };
+  const int failures = supervised(
+      specs,
+      [&](const AttemptEnd& end) {
+        const auto root = root_cause(end, specs);
+        if (root != std::size_t{0}) return 1;
+        const std::string text = describe_failure(end, specs, *root, end.workers[0]->end->at);
+        return text.find("suspended (SIGSTOP) for 1 s") == std::string::npos ||
+                       end.workers[1]->end->exit_code != 3 || job_exit_code(end, root) != 128 + SIGKILL
+                   ? 2
+                   : 0;
+      },
+      "", options);
+  EXPECT_EQ(failures, 0);
+}
+
+TEST_F(Supervisor, LeavesAWorkerThatGoesOnInTimeAlone) {
+  std::vector<WorkerSpec> specs(2);
+  specs[0].function = [this] {
+    flags_->worker = getpid();
+    raise(SIGSTOP);
+    return 0;
+  };
+  specs[1].rank = 1;
+  specs[1].function = [] { return 0; };
+  int looks = 0;
+  SupervisorOptions options;
+  options.patience_of_others = [&] {
+    if (++looks > 1 && flags_->worker != 0) kill(flags_->worker, SIGCONT);
+    return std::chrono::minutes(5);
+  };
+  EXPECT_EQ(supervised(
+                specs, [](const AttemptEnd& end) { return job_exit_code(end, std::nullopt); }, "", options),
+            0);
+}
+
 TEST_F(Supervisor, BlamesNobodyForAFailureThatWasForgiven) {
   const TemporaryDirectory directory;
   std::vector<WorkerSpec> specs(2);

@@ -50,6 +50,35 @@ class WatchedSend final : public c10d::Work {
   std::shared_ptr<SendWatch> watch_;
 };
 
+std::string begun_key(int rank) { return str("gloo/begun/", rank); }
+
+// Members that have not begun to connect, by their ranks in the group; empty also where the store is lost.
+std::vector<int> not_begun(const BackendRequest& request) {
+  std::vector<int> missing;
+  try {
+    for (int rank = 0; rank < request.size; ++rank) {
+      if (!request.store->check({begun_key(rank)})) missing.push_back(rank);
+    }
+  } catch (const std::exception&) {
+    return {};
+  }
+  return missing;
+}
+
+// Throws an error that names the members that did not come, where others had begun to wait for them.
+[[noreturn]] void throw_not_connected(const BackendRequest& request, const std::string& reason, bool waited) {
+  const std::string text = str("Gloo could not connect rank ", request.rank, " of ", request.size,
+                               " in group '", request.group_name, "': ");
+  const std::vector<int> missing = waited ? not_begun(request) : std::vector<int>{};
+  if (missing.empty())
+    throw Error(str(text, reason, ". GLOO_SOCKET_IFNAME names the network interface to use."));
+  std::vector<int> names;
+  for (const int rank : missing)
+    names.push_back(request.world_ranks.empty() ? rank : request.world_ranks[static_cast<std::size_t>(rank)]);
+  throw TimeoutError(str(text, reason, "; missing: rank", names.size() > 1 ? "s " : " ", join(names, ", ")),
+                     missing);
+}
+
 // Gloo whose sends hear of a lost peer.
 class WatchedGloo final : public c10d::ProcessGroupGloo {
  public:
@@ -85,6 +114,7 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendRequest& reques
   options->threads = 2;
   options->global_ranks_in_group.assign(request.world_ranks.begin(), request.world_ranks.end());
   options->group_name = request.group_name;
+  bool waits = false;
   try {
     if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
         interface != nullptr && *interface != '\0') {
@@ -100,13 +130,16 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendRequest& reques
       options->devices.push_back(ProcessGroupGloo::createDefaultDevice());
     }
     const QuietLog quiet;
+    waits = true;
+    request.store->set(begun_key(request.rank), std::vector<std::uint8_t>{1});
     return c10::make_intrusive<WatchedGloo>(request.store, request.rank, request.size, options);
+  } catch (const TimeoutError& e) {
+    if (!e.ranks().empty()) throw;
+    throw_not_connected(request, e.what(), waits);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& e) {
-    throw Error(str("Gloo could not connect rank ", request.rank, " of ", request.size, " in group '",
-                    request.group_name, "': ", engine_reason(e),
-                    ". GLOO_SOCKET_IFNAME names the network interface to use."));
+    throw_not_connected(request, engine_reason(e), waits);
   }
 }
 

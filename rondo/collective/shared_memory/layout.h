@@ -67,6 +67,7 @@ struct RankSegment {
   std::uint64_t nonce;  // set by publish_shared_memory
   std::uint64_t layout_bytes;
   std::atomic<std::uint32_t> attached;  // peers that have mapped this file
+  std::atomic<std::uint32_t> reached;   // ranks, in order, whose files the owner has mapped
   std::atomic<std::uint32_t> joined;    // 1 once the owner needs the rendezvous's store no more
   std::atomic<RankState> state;
   // Why, once state is failed.

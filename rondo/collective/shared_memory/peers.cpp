@@ -80,6 +80,7 @@ void Peers::meet(Store& store, const PublishedMemory& own) {
   pids_.resize(size);
   const auto self = static_cast<std::size_t>(options_.rank);
   files_[self] = own.memory;
+  segments_[self] = reinterpret_cast<RankSegment*>(own.memory->data());
   store.set(rank_key(options_.rank),
             str(to_string(own.address), " ", arena_ != nullptr ? to_string(arena_->address()) : "-", " ",
                 machine_identity(), " ", host_));
@@ -129,6 +130,7 @@ void Peers::attach(Store& store, int rank, const std::string& announced, const D
                     "with the same world size?"));
   }
   if (rank != options_.rank) watch_.add(rank, address.pid);
+  own().reached.store(static_cast<std::uint32_t>(rank) + 1);
   segments_[at]->attached.fetch_add(1);
   futex_wake_all(segments_[at]->attached);
 }
@@ -174,10 +176,16 @@ void Peers::wait_until_attached(const Deadline& deadline) const {
     throw_if_any_failed();
     if (attached == static_cast<std::uint32_t>(options_.size)) return;
     if (deadline.passed()) {
+      std::vector<int> missing;
+      for (int r = 0; r < options_.size; ++r) {
+        if (segment(r).reached.load() <= static_cast<std::uint32_t>(options_.rank)) missing.push_back(r);
+      }
+      std::vector<std::string> names;
+      for (const int r : missing) names.push_back(who(r));
       throw TimeoutError(
-          str("only ", attached, " of ", options_.size, " ranks attached to the memory of rank ",
-              options_.rank, " within ", to_string(options_.timeout)),
-          {});
+          str(who(options_.rank), " waited ", to_string(options_.timeout), " for the ", options_.size,
+              " ranks of group '", options_.group_name, "' to map its memory; missing: ", join(names, ", ")),
+          missing);
     }
     futex_wait(own().attached, attached, std::chrono::milliseconds(10));
   }
