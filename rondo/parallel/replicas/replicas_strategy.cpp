@@ -106,8 +106,8 @@ std::unique_ptr<Training> ReplicasStrategy::prepare(const Recipe& recipe) {
   if (settings.workers_need_nccl) require_cards(settings.devices, kImplementationNccl);
   if (settings.gradients.ops == CrossDeviceOps::nccl) {
     require_cards(settings.devices, "--cross-device-ops nccl");
-    if (threads_.size() > 1)
-      settings.gradients.engines = std::make_shared<ReplicaEngines>(threads_, "nccl", context_.timeout());
+    if (threads_->size() > 1)
+      settings.gradients.engines = std::make_shared<ReplicaEngines>(*threads_, "nccl", context_.timeout());
   }
   return std::make_unique<ReplicasTraining>(*this, threads_, settings, recipe);
 }
