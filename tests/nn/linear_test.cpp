@@ -101,7 +101,7 @@ TEST(Linear, StartsWithTheSameValues) {
   EXPECT_EQ(own_text.str(), plain_text.str());
 }
 
-// What either writes, the other reads.
+// Either reads the checkpoints of the other.
 template <class From, class To>
 void expect_same_state(From from, To to) {
   EXPECT_EQ(from->named_parameters().keys(), (std::vector<std::string>{"weight", "bias"}));
@@ -128,7 +128,7 @@ TEST(Linear, WorksInASequential) {
                                                      model->at<nn::LinearImpl>(2).weight)));
   // The bias is added within the product: nothing but the product is in the graph.
   EXPECT_EQ(first.forward(input).grad_fn()->name().find("Add"), std::string::npos);
-  // What looks for libtorch's layer finds it.
+  // A search for libtorch's layer finds it.
   EXPECT_NE(model->ptr(0)->as<torch::nn::Linear>(), nullptr);
 }
 

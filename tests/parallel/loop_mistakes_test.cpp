@@ -31,7 +31,7 @@ struct Layout {
   int hosts;
 };
 
-// What a row came to on a rank.
+// The result of a row on a rank.
 struct Outcome {
   bool is_right = true;
   bool is_named = false;

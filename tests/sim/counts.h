@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-// What the simulated accelerator was asked to do, of all devices and threads of this process.
+// Counts of the work asked of the simulated accelerator, over all devices and threads of this process.
 namespace rondo::sim {
 
 struct Counts {

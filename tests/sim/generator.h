@@ -30,7 +30,7 @@ class Generator final : public c10::GeneratorImpl {
   std::uint64_t offset_ = 0;
 };
 
-// Of a device; -1: of the current one.
+// The generator of a device; -1: of the current one.
 const at::Generator& default_generator(c10::DeviceIndex device);
 
 }  // namespace rondo::sim

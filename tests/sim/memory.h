@@ -12,7 +12,7 @@ namespace rondo::sim {
 // device's address on the host ends with a segmentation fault, after a line on standard error that says so.
 // The two are made by the first allocation of a process; a process that was forked after it ends.
 
-// Where the operators of the device find the memory at a device's address.
+// The address at which the operators of the device find the memory of a device's address.
 void* host_address(const void* address);
 
 // Memory of a device with the content of `size` bytes of host memory.

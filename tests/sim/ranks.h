@@ -31,7 +31,7 @@ Function module_function(const char* name) {
   return reinterpret_cast<Function>(found);
 }
 
-// What this process has asked its devices to do.
+// Counts of the work that this process has asked its devices to do.
 inline Counts read_counts() {
   Counts counts;
   module_function<ReadCounts>(kReadCounts)(&counts);

@@ -69,13 +69,13 @@ inline std::unique_ptr<Strategy> strategy_of(const Way& way, const Context& cont
                           });
 }
 
-// What a training reports.
+// The reports of a training.
 struct Figures {
   std::vector<double> losses;                // of each step
   std::map<std::string, double> validation;  // of the weights after the last
 };
 
-// Where a training begins and what it leaves behind.
+// The beginning of a training and what it leaves behind.
 struct Part {
   std::filesystem::path from = {};  // a checkpoint; empty: the beginning
   std::filesystem::path to = {};    // empty: no checkpoint

@@ -50,7 +50,7 @@ inline constexpr std::int64_t kJointSamples = 4;
 
 inline Batch joint_of(int step) { return joint_batch(kJointSamples, static_cast<std::uint64_t>(step)); }
 
-// What one process does. `seen` are figures that the loop looks at.
+// The program of one process. `seen` are figures that the loop looks at.
 struct Alone {
   Alone() : optimizer(make_sgd(model->parameters())) {}
   at::Tensor loss(int step) {
@@ -72,7 +72,7 @@ struct Alone {
   std::vector<double> seen;
 };
 
-// What each rank does.
+// The program of each rank.
 struct Program {
   Program(Context& of_rank, const std::string& strategy_name, bool spans_hosts)
       : context(of_rank), between_hosts(spans_hosts), strategy(make()(strategy_name)), name(strategy_name) {}
@@ -130,7 +130,7 @@ struct Mistake {
   // An error is right when its text has one of these: calls and fields of rondo.
   std::vector<std::string> named;
   std::function<void(Program&)> program;
-  // What is right without an error; null: only an error is right.
+  // The right result where there is no error; null: only an error is right.
   std::function<void(Alone&)> alone = nullptr;
   std::function<bool(const Program&)> applies = nullptr;  // null: everywhere
 };
