@@ -203,7 +203,7 @@ std::vector<FaultCase> faults_to_stop_by() {
 TEST(LaunchedContexts, GroupsOfTheSameNameMeetApart) {
   for (const int epoch : {1, 2}) {
     const Context whole = init(
-        {.backend = variable("RONDO_TEST_BACKEND"), .timeout = std::chrono::seconds(20), .epoch = epoch});
+        {.backend = variable("RONDO_TEST_BACKEND"), .epoch = epoch, .timeout = std::chrono::seconds(20)});
     for (int part = 0; part < 2; ++part) {
       const Context context = whole.within(whole.world());
       const Group group = context.new_group(context.world().ranks());
