@@ -429,7 +429,7 @@ TEST(Mirrored, RefusesWhatCannotBe) {
   expect_facts(refused(1, "mirrored", {{"devices", "cpu,gpu"}}), {"gpu", "cpu, cuda or cuda:N"});
   expect_facts(refused(1, "mirrored", {{"devices", "cuda:1,cuda:1"}}), {"cuda:1", "twice"});
   expect_facts(refused(1, "mirrored", {{"devices", "cpu,cpu"}, {"replicas", "3"}}), {"--replicas 3", "2"});
-  expect_facts(refused(1, "mirrored", {{"cross-device-ops", "nccl"}}), {"nccl", "hierarchical_copy"});
+  expect_facts(refused(1, "mirrored", {{"cross-device-ops", "ring"}}), {"ring", "hierarchical_copy", "nccl"});
   expect_facts(refused(1, "mirrored", {{"num-packs", "-1"}}), {"--num-packs -1"});
   expect_facts(refused(2, "mirrored", {{"replicas", "2"}}), {"mirrored", "2", "multi_worker_mirrored"});
   expect_facts(refused(2, "central_storage", {{"replicas", "2"}}), {"central_storage", "2"});
