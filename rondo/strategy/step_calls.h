@@ -36,7 +36,7 @@ class StepCalls {
   bool gradients_are_read_ = true;  // LocalBatch's
 };
 
-// Of totals() of a step without announce().
+// The error of totals() in a step without announce().
 inline constexpr const char* kNothingAnnounced =
     "totals() was called without announce(): call announce() between the forward and the backward pass of "
     "the "

@@ -43,7 +43,7 @@ class StepAnnouncement {
   // The same where it is not known yet: `mine` is asked when ensure_started() starts.
   void offer_later(std::function<RankStep()> mine) { offered_ = std::move(mine); }
   void ensure_started();
-  // What ensure_started() starts where nothing was offered or started; it may throw instead.
+  // ensure_started() starts this where nothing was offered or started; `mine` may throw instead.
   void offer_always(std::function<RankStep()> mine) { offered_always_ = std::move(mine); }
   // From now on every announcement of a pass that is due carries the ranks' samples to `check`, which
   // compares them in ranks() unless a rank has run out of data.

@@ -302,7 +302,7 @@ void ReplicaGradients::reduce_by_engines(int replica, const std::vector<double>&
   for (const Place& place : slots_[own].places) {
     if (!place.gradient.defined() || place.gradient.is_sparse()) continue;
     at::Tensor share = place.gradient.detach();
-    // Of samples that do not count the gradient need not be finite.
+    // The gradient of samples that do not count need not be finite.
     if (!weights.empty() && weights[own] == 0) {
       share.zero_();
     } else if (!weights.empty()) {

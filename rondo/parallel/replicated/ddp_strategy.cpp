@@ -30,7 +30,7 @@ class DdpModel final : public PreparedModel {
   DdpModel(std::shared_ptr<torch::nn::Module> module, const Group& group, const DdpOptions& options,
            CommHook hook)
       : module_(unprepared(std::move(module))), ddp_(*module_, group, options) {
-    // Of a second backward pass in a step; one outside of a step would count all ranks' samples as equal.
+    // For a second backward pass in a step; one outside of a step would count all ranks' samples as equal.
     if (StepAnnouncement* announcement = ddp_.state().announcement.get())
       announcement->offer_always([this] { return begun_step(); });
     if (!hook.run) return;

@@ -377,7 +377,7 @@ void ShardedModel::step(torch::optim::Optimizer& optimizer) {
     throw UsageError(
         "a plan has one optimizer: make one with several parameter groups, and call step() once");
   } else {
-    // What the last one updated may still be read by the engine.
+    // The engine may still read the result of the last one.
     for (const auto& unit : units_) {
       if (unit->gathering()) unit->finish_gather();
     }

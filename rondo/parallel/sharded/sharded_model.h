@@ -112,7 +112,7 @@ class ShardedModel final : public PreparedModel, private ModelParts {
   void refuse_lost_changes() const;
   // Throws UsageError for a forward or backward pass outside of a step, of a unit that is not whole here.
   void require_whole(std::size_t unit, const char* pass) const;
-  // What this rank tells the others of the step.
+  // This rank's word to the others about the step.
   RankStep own_step() const { return {.samples = batch_.samples, .steps = steps_, .scale = last_scale_}; }
   std::uint64_t optimized_fingerprint() const;
   std::uint64_t full_fingerprint() const;

@@ -265,7 +265,7 @@ void ShardedUnit::reveal() {
 
 const ModelTensor* ShardedUnit::moved() const {
   for (const Part& part : parts_) {
-    // What the optimizer changes is the model's own parameter, wherever that is.
+    // The optimizer changes the model's own parameter, wherever that is.
     const ModelTensor* const moved =
         part.optimizes_itself ? part.parameters->converted() : part.parameters->moved();
     if (moved != nullptr) return moved;
