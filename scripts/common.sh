@@ -25,6 +25,8 @@ configure_clang() {
   if [ ! -f "$folder/build.ninja" ]; then
     cmake -S "$root" -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=clang++ \
       "-DRONDO_PRECOMPILED_HEADERS=<torch/torch.h>" -DLIBTORCH="${LIBTORCH:-}" "$@" >/dev/null
+  else
+    cmake "$folder" >/dev/null # the list of commands follows changed CMake files and new sources
   fi
 }
 
