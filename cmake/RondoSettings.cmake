@@ -81,7 +81,10 @@ foreach(linker mold lld)
   if(RONDO_LINKER_${linker})
     check_linker_flag(CXX -fuse-ld=${linker} RONDO_COMPILER_KNOWS_${linker})
     if(RONDO_COMPILER_KNOWS_${linker})
-      add_link_options(-fuse-ld=${linker})
+      # Segments begin on pages of their own: else mold 1.10 may let RELRO begin with .tbss in the gap behind the code, where
+      # nothing is mapped. Whether it does depends on sizes alone, and such a program does not start ("cannot apply additional
+      # memory protection after relocation").
+      add_link_options(-fuse-ld=${linker} -Wl,-z,separate-code)
       break()
     endif()
   endif()
