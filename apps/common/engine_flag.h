@@ -3,9 +3,9 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "apps/common/flag_checks.h"
 #include "rondo/backend/engine/engine_text.h"
 #include "rondo/backend/engine_options.h"
-#include "rondo/base/error.h"
 
 namespace rondo {
 
@@ -15,16 +15,7 @@ inline CLI::Option* add_engine_flag(CLI::App& app, std::string& engine) {
   return app
       .add_option("--backend", engine,
                   "Communication engine, with its options in brackets: hierarchical(native, gloo, window=8)")
-      ->check(CLI::Validator(
-          [](const std::string& text) {
-            try {
-              check_engine(text, "engine", declared_engines());
-              return std::string();
-            } catch (const UsageError& error) {
-              return std::string(error.what());
-            }
-          },
-          ""))
+      ->check(accepted_by([](const std::string& text) { check_engine(text, "engine", declared_engines()); }))
       ->capture_default_str();
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -57,6 +58,19 @@ CLI::Validator existing_path() {
       [](std::string& path) {
         struct stat status {};
         return stat(path.c_str(), &status) == 0 ? std::string() : str(path, ": ", errno_text(errno));
+      },
+      "");
+}
+
+CLI::Validator accepted_by(std::function<void(const std::string&)> check) {
+  return CLI::Validator(
+      [check = std::move(check)](const std::string& text) {
+        try {
+          check(text);
+          return std::string();
+        } catch (const UsageError& error) {
+          return std::string(error.what());
+        }
       },
       "");
 }

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
 
 namespace rondo {
 
@@ -13,5 +15,8 @@ CLI::Validator between(double least, double most);  // both included
 
 // A file or folder to read that is there: what the user mistyped is wrong usage, unlike what is damaged.
 CLI::Validator existing_path();
+
+// A value that `check` takes: its UsageError is the flag's error.
+CLI::Validator accepted_by(std::function<void(const std::string&)> check);
 
 }  // namespace rondo

@@ -55,8 +55,7 @@ std::vector<HostCards> cards_by_host(const std::vector<RankCard>& cards) {
 
 // The accelerator that a program's tests simulate, if the program has loaded it.
 c10::Device simulated_device(const std::string& text, const DeviceName& name, int local_rank) {
-  const bool is_loaded = c10::impl::hasDeviceGuardImpl(c10::kPrivateUse1);
-  const int count = is_loaded ? c10::impl::getDeviceGuardImpl(c10::kPrivateUse1)->deviceCount() : 0;
+  const int count = device_count(c10::kPrivateUse1);
   if (count == 0) throw UsageError(str("device ", text, ": this program has not loaded a simulated device"));
   const int index = name.index.value_or(local_rank % count);
   if (index >= count) {
@@ -74,6 +73,10 @@ const HostCards* sharing_host(const std::vector<HostCards>& hosts) {
 }
 
 }  // namespace
+
+int device_count(c10::DeviceType type) {
+  return c10::impl::hasDeviceGuardImpl(type) ? c10::impl::getDeviceGuardImpl(type)->deviceCount() : 0;
+}
 
 VisibleDevices visible_devices() {
   VisibleDevices visible;

@@ -18,6 +18,9 @@ struct VisibleDevices {
   int cuda = 0;             // number of devices
 };
 
+// Number of devices of a type that libtorch sees; 0 where it does not know the type.
+int device_count(c10::DeviceType type);
+
 // Asks libtorch; a CUDA build then loads the driver.
 VisibleDevices visible_devices();
 

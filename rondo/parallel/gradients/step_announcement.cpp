@@ -141,11 +141,9 @@ void StepAnnouncement::compare_scales() const {
   }
 }
 
-void StepAnnouncement::compare_samples() const {
+void StepAnnouncement::compare_samples() {
   // A rank that has run out of data makes no optimizer steps.
-  const bool everyone_is_active =
-      std::all_of(ranks_.begin(), ranks_.end(), [](const RankStep& step) { return step.active; });
-  if (carries_samples_ && everyone_is_active) drift_->compare(samples_);
+  if (carries_samples_ && everyone_active()) drift_->compare(samples_);
 }
 
 void StepAnnouncement::clear() {

@@ -71,7 +71,7 @@ class StepAnnouncement {
  private:
   void compare_steps() const;
   void compare_scales() const;
-  void compare_samples() const;
+  void compare_samples();
 
   Group group_;
   c10::DeviceType control_device_;

@@ -1,9 +1,8 @@
 #include "rondo/parallel/replicas/replicas_strategy.h"
 
-#include <c10/core/impl/DeviceGuardImplInterface.h>
-
 #include <set>
 
+#include "rondo/backend/device_choice.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/parallel/replicas/data_parallel.h"
@@ -37,11 +36,6 @@ c10::Device parse_device(const std::string& text) {
     // Said below.
   }
   throw UsageError(str("--devices ", text, ": expected cpu, cuda or cuda:N for each replica"));
-}
-
-// A number of 8 bits would be printed as a character.
-int devices_there(c10::DeviceType type) {
-  return c10::impl::hasDeviceGuardImpl(type) ? c10::impl::getDeviceGuardImpl(type)->deviceCount() : 0;
 }
 
 std::vector<c10::Device> parse_devices(const ReplicasOptions& options) {
@@ -88,7 +82,7 @@ std::vector<c10::Device> ReplicasStrategy::devices_from(c10::Device first) const
   }
   for (const c10::Device& device : devices) {
     if (device.is_cpu()) continue;
-    const int there = devices_there(device.type());
+    const int there = device_count(device.type());
     if (device.index() >= there) {
       const std::string kind = c10::DeviceTypeName(device.type());
       throw UsageError(str("strategy ", name(), " has ", threads_->size(), " replicas, each on a ", kind,
