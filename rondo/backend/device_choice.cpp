@@ -81,7 +81,7 @@ int device_count(c10::DeviceType type) {
 VisibleDevices visible_devices() {
   VisibleDevices visible;
   visible.cuda_build = c10::impl::hasDeviceGuardImpl(c10::kCUDA);
-  if (visible.cuda_build) visible.cuda = static_cast<int>(torch::cuda::device_count());
+  if (visible.cuda_build) visible.cuda = device_count(c10::kCUDA);
   return visible;
 }
 
