@@ -13,6 +13,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
+#include "rondo/channel/rank_values.h"
 #include "rondo/env/device_name.h"
 
 namespace rondo {
@@ -131,7 +132,8 @@ DeviceChoice agree_on_device(const DeviceRequest& request, const c10::intrusive_
   shared.set(device_key(request.rank), card_text(own));
   const Deadline deadline = Deadline::after(timeout);
   for (int rank = 0; rank < request.world_size; ++rank)
-    choice.cards.push_back(card_from(shared.get(device_key(rank), {deadline, nullptr}), rank));
+    choice.cards.push_back(
+        card_from(value_of_rank(shared, device_key(rank), rank, "its device", deadline, timeout), rank));
   for (int rank = 0; rank < request.world_size; ++rank) {
     const RankCard& card = choice.cards[static_cast<std::size_t>(rank)];
     if (!card.refusal.empty()) throw UsageError(str("rank ", rank, " on ", card.host, ": ", card.refusal));

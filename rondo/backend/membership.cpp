@@ -13,6 +13,7 @@
 #include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
+#include "rondo/channel/rank_values.h"
 #include "rondo/channel/shared_store.h"
 #include "rondo/env/environment.h"
 
@@ -36,10 +37,7 @@ std::string launcher_store_identity() {
 }
 
 [[noreturn]] void throw_missing(const env::Identity& identity, StoreFromC10d& store, Duration timeout) {
-  std::vector<int> missing;
-  for (int rank = 0; rank < identity.world_size; ++rank) {
-    if (!store.try_get(key_of(rank))) missing.push_back(rank);
-  }
+  const std::vector<int> missing = ranks_without_value(store, identity.world_size, key_of);
   throw TimeoutError(str("rank ", identity.rank, " of ", identity.world_size, " waited ", to_string(timeout),
                          " for all ranks to join; missing: ", join(missing, ", "),
                          ". Were all ranks started, with the same world size?"),
@@ -134,18 +132,6 @@ std::vector<Member> exchange_members(const env::Identity& identity, const Member
     members.push_back({text("host"), text("host_name"), text("launcher_store")});
   }
   return members;
-}
-
-std::string value_of_rank(Store& store, const std::string& key, int rank, const std::string& subject,
-                          Duration timeout) {
-  try {
-    return store.get(key, {Deadline::after(timeout), nullptr});
-  } catch (const TimeoutError& e) {
-    if (!e.ranks().empty()) throw;
-    throw TimeoutError(str("waited ", to_string(timeout), " for rank ", rank, ", which decides on ", subject,
-                           ". Was it started, and does it still run?"),
-                       {rank});
-  }
 }
 
 }  // namespace rondo

@@ -51,9 +51,4 @@ Member this_member(const env::Identity& identity, const std::string& host);
 std::vector<Member> exchange_members(const env::Identity& identity, const Member& own,
                                      const c10::intrusive_ptr<c10d::Store>& store, Duration timeout);
 
-// Returns the value that a rank has put under `key`. Throws TimeoutError that names the rank and `subject`,
-// what it was to decide, when it has put none within `timeout`.
-std::string value_of_rank(Store& store, const std::string& key, int rank, const std::string& subject,
-                          Duration timeout);
-
 }  // namespace rondo

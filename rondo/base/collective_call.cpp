@@ -3,11 +3,8 @@
 #include <utility>
 
 namespace rondo {
-namespace {
 
-thread_local CollectiveCall current_call = CollectiveCall::none;
-
-}  // namespace
+constinit thread_local CollectiveCall collective_call_of_thread = CollectiveCall::none;
 
 const char* name(CollectiveCall call) {
   switch (call) {
@@ -55,10 +52,9 @@ const char* name(CollectiveCall call) {
   return "an unknown call";
 }
 
-CollectiveCall current_collective_call() { return current_call; }
+CollectiveCallScope::CollectiveCallScope(CollectiveCall call)
+    : outer_(std::exchange(collective_call_of_thread, call)) {}
 
-CollectiveCallScope::CollectiveCallScope(CollectiveCall call) : outer_(std::exchange(current_call, call)) {}
-
-CollectiveCallScope::~CollectiveCallScope() { current_call = outer_; }
+CollectiveCallScope::~CollectiveCallScope() { collective_call_of_thread = outer_; }
 
 }  // namespace rondo

@@ -32,8 +32,11 @@ enum class CollectiveCall : std::uint8_t {
 // As the caller knows it: "Trainer::save", "train_step".
 const char* name(CollectiveCall call);
 
+// The calling thread's own, which CollectiveCallScope alone changes. Each small operation reads it.
+extern constinit thread_local CollectiveCall collective_call_of_thread;
+
 // The innermost call that this thread is in.
-CollectiveCall current_collective_call();
+inline CollectiveCall current_collective_call() { return collective_call_of_thread; }
 
 // While it lives, this thread is in `call`.
 class CollectiveCallScope {

@@ -2,16 +2,15 @@
 
 #include <pthread.h>
 
-#include <atomic>
 #include <mutex>
 
 namespace rondo {
+
+constinit std::atomic<std::uint64_t> forks_since_own_process{0};
+
 namespace {
 
-// Forks between the first OwnProcess and this process.
-std::atomic<std::uint64_t> forks{0};
-
-void count_fork() { forks.fetch_add(1); }
+void count_fork() { forks_since_own_process.fetch_add(1); }
 
 void count_forks_from_now_on() {
   static std::once_flag once;
@@ -22,9 +21,7 @@ void count_forks_from_now_on() {
 
 OwnProcess::OwnProcess() {
   count_forks_from_now_on();
-  forks_ = forks.load();
+  forks_ = forks_since_own_process.load();
 }
-
-bool OwnProcess::is_current() const noexcept { return forks.load(std::memory_order_relaxed) == forks_; }
 
 }  // namespace rondo

@@ -10,6 +10,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/futex.h"
+#include "rondo/channel/rank_values.h"
 #include "rondo/channel/waiting.h"
 
 namespace rondo {
@@ -243,10 +244,8 @@ void SharedMemoryChannel::meet(Store& store, const PublishedMemory& own) {
     try {
       announced = store.get(rank_key(r), wait);
     } catch (const TimeoutError&) {
-      std::vector<int> missing;
-      for (int other = r; other < options_.size; ++other) {
-        if (!store.try_get(rank_key(other))) missing.push_back(other);
-      }
+      const std::vector<int> missing =
+          ranks_without_value(store, options_.size, [this](int rank) { return rank_key(rank); });
       throw TimeoutError(
           str("rank ", options_.rank, " waited ", to_string(options_.timeout), " for the channel '",
               options_.name, "' of ", options_.size, " ranks; missing: ", join(missing, ", ")),

@@ -125,6 +125,25 @@ TEST(DeviceChoice, ARankWithoutADeviceIsNamedByAll) {
   for (const std::string& message : messages) expect_facts(message, {"rank 1", "node1", "no CUDA device"});
 }
 
+TEST(DeviceChoice, NamesTheRankThatAnnouncesNoDevice) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  try {
+    agree_on_device({.name = "cuda",
+                     .visible = kTwo,
+                     .host = "node",
+                     .local_rank = 0,
+                     .local_world_size = 2,
+                     .rank = 0,
+                     .world_size = 2,
+                     .card_of = [](c10::Device device) { return device.str(); }},
+                    store, std::chrono::milliseconds(50));
+    ADD_FAILURE() << "rank 1 told nothing";
+  } catch (const TimeoutError& error) {
+    EXPECT_EQ(error.ranks(), std::vector<int>{1});
+    expect_facts(error.what(), {"rank 1", "its device", "50 ms"});
+  }
+}
+
 TEST(DeviceChoice, InitRefusesADeviceThatIsNotThere) {
   if (visible_devices().cuda_build) GTEST_SKIP() << "libtorch is a CUDA build";
   const auto try_device = [](const std::string& name) {

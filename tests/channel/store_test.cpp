@@ -11,6 +11,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/memory_store.h"
+#include "rondo/channel/rank_values.h"
 #include "rondo/channel/shared_store.h"
 
 namespace rondo::store_test {
@@ -163,6 +164,22 @@ TEST(SharedStore, AKillLeavesTheValueBeforeOrTheOneAfter) {
       EXPECT_EQ(store->try_get("other"), "kept");
     }
     EXPECT_GT(at, 2);
+  }
+}
+
+TEST_P(StoreTest, NamesRanksThatHaveAnnouncedNothing) {
+  const auto key_of = [](int rank) { return str("value/", rank); };
+  store_->set("value/1", "here");
+  EXPECT_EQ(ranks_without_value(*store_, 3, key_of), (std::vector<int>{0, 2}));
+  const Duration timeout = std::chrono::milliseconds(20);
+  EXPECT_EQ(value_of_rank(*store_, "value/1", 1, "a value", Deadline::after(timeout), timeout), "here");
+  try {
+    value_of_rank(*store_, "value/2", 2, "its colour", Deadline::after(timeout), timeout);
+    ADD_FAILURE() << "rank 2 has announced nothing";
+  } catch (const TimeoutError& error) {
+    EXPECT_EQ(error.ranks(), std::vector<int>{2});
+    EXPECT_NE(std::string(error.what()).find("rank 2 to announce its colour"), std::string::npos)
+        << error.what();
   }
 }
 

@@ -11,6 +11,7 @@
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/futex.h"
+#include "rondo/channel/rank_values.h"
 #include "rondo/channel/shared_memory_channel.h"
 #include "rondo/collective/algorithms/registry.h"
 
@@ -97,7 +98,8 @@ std::shared_ptr<PlannedCollectives> PlannedCollectives::make(Store& store, std::
   const shared_memory::GroupOptions& options = engine->options();
   const std::string key = str("algorithms/", options.group_name);
   if (options.rank == 0) store.set(key, format(what_is_known_here(in_rank_order)));
-  const AgreedSettings agreed = parse(store.get(key, {Deadline::after(options.timeout), nullptr}));
+  const AgreedSettings agreed = parse(value_of_rank(store, key, 0, "the table of algorithms",
+                                                    Deadline::after(options.timeout), options.timeout));
   Chooser chooser(collective::parse_tuning(agreed.tuning, "rank 0's table"),
                   collective::parse_hand_set(agreed.by_hand, kVariable));
   if (chooser.only_engine() || options.size == 1) return nullptr;

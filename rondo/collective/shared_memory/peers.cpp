@@ -13,6 +13,7 @@
 #include "rondo/base/text.h"
 #include "rondo/channel/futex.h"
 #include "rondo/channel/memory_room.h"
+#include "rondo/channel/rank_values.h"
 
 namespace rondo::shared_memory {
 namespace {
@@ -89,10 +90,8 @@ void Peers::meet(Store& store, const PublishedMemory& own) {
     try {
       announced = store.get(rank_key(r), wait);
     } catch (const TimeoutError&) {
-      std::vector<int> missing;
-      for (int other = r; other < options_.size; ++other) {
-        if (!store.try_get(rank_key(other))) missing.push_back(other);
-      }
+      const std::vector<int> missing =
+          ranks_without_value(store, options_.size, [this](int rank) { return rank_key(rank); });
       throw TimeoutError(
           str("rank ", options_.rank, " waited ", to_string(options_.timeout), " for the group '",
               options_.group_name, "' of ", options_.size, " ranks; missing: ", join(missing, ", "),
