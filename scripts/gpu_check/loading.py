@@ -42,29 +42,44 @@ def start_up(context, device, deadline):
 def loading(context):
     deadline = context.deadline_of("loading")
 
+    def add(name, begin, status, text, figures=None):
+        context.report.add(Check("loading", name, status, text, time.monotonic() - begin, figures or {}))
+
     def check(device, wanted):
         begin = time.monotonic()
+        name = f"--device {device}"
         try:
             loaded = libraries_of(context, device, deadline)
             of_cuda = [name for name in loaded if OF_CUDA.search(name)]
-            seconds, memory = start_up(context, device, deadline)
+            text, figures = f"{len(loaded)} libraries, of CUDA's {', '.join(of_cuda) or 'none'}", {"loaded": loaded}
+            if not wanted:
+                seconds, memory = start_up(context, device, deadline)
+                text += f"; one step takes {seconds:.2f} s of processor time and {memory / 1e6:.0f} MB"
+                figures |= {"processor_seconds": seconds, "peak_bytes": memory}
         except (Failed, ValueError) as failure:
-            context.report.add(Check("loading", f"--device {device}", WRONG, str(failure), time.monotonic() - begin))
+            add(name, begin, WRONG, str(failure))
             return
         if "libtorch_cpu.so" not in loaded:
-            status, text = WRONG, f"the dynamic linker's log names no libtorch_cpu.so: {', '.join(loaded)}"
+            add(name, begin, WRONG, f"the dynamic linker's log names no libtorch_cpu.so: {', '.join(loaded)}")
         else:
-            status = OK if bool(of_cuda) == wanted else WRONG
-            text = f"{len(loaded)} libraries, of CUDA's {', '.join(of_cuda) or 'none'}"
-        figures = {"loaded": loaded, "processor_seconds": seconds, "peak_bytes": memory}
-        context.report.add(Check("loading", f"--device {device}", status,
-                                 f"{text}; one step takes {seconds:.2f} s of processor time and {memory / 1e6:.0f} MB",
-                                 time.monotonic() - begin, figures))
+            add(name, begin, OK if bool(of_cuda) == wanted else WRONG, text, figures)
+
+    def check_module():
+        """Without a card the module with NCCL says so; it has loaded libtorch's CUDA library by then."""
+        begin = time.monotonic()
+        try:
+            context.trainings.train("cpu", [*SMALL, "--backend", "nccl"], deadline.left(60))
+        except Failed as failure:
+            expected = "sees no GPU" in str(failure) or "has no NCCL" in str(failure)
+            add("--backend nccl without a card", begin, OK if expected else WRONG, str(failure))
+        else:
+            add("--backend nccl without a card", begin, WRONG, "it trains")
 
     check("cpu", False)
     if context.is_card:
         check("cuda", True)
-    elif context.cards == 0:
-        check("auto", False)
+    elif pathlib.Path("/dev/nvidiactl").exists():
+        context.report.add(Check("loading", "--device auto", SKIPPED, "there is a driver, and another device was asked for"))
     else:
-        context.report.add(Check("loading", "--device auto", SKIPPED, "there is a card, and another device was asked for"))
+        check("auto", False)
+        check_module()

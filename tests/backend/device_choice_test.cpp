@@ -48,7 +48,7 @@ TEST(DeviceChoice, RefusesADeviceThatIsNotThere) {
   expect_facts(message("tpu", kTwo, 1), {"--device tpu", "cuda:N"});
   const VisibleDevices broken = {.cuda_build = true, .refusal = "libnccl.so.2 is missing"};
   for (const char* name : {"auto", "cuda", "cuda:0"})
-    expect_facts(message(name, broken, 1), {str("--device ", name), "libnccl.so.2 is missing"});
+    expect_facts(message(name, broken, 1), {"--device", name, "libnccl.so.2 is missing"});
   EXPECT_EQ(choose_device("cpu", broken, 0, 1), c10::Device(c10::kCPU));
 }
 
