@@ -56,8 +56,8 @@ syntax: setup ## clang reads all layers and programs, or LAYERS="data train", wi
 coverage: setup ## build with counters, run the tests, print the share of lines that they run
 	@scripts/coverage.sh
 
-nightly: setup ## all that continuous integration has no time for, hours; STEPS="asan bench", TESTS=/path/to/pytorch/test
-	@TESTS="$(TESTS)" scripts/nightly.sh $(STEPS)
+nightly: setup ## all that continuous integration has no time for, hours; STEPS="asan bench", TESTS=/path/to/pytorch/test, GPU_LIBTORCH=/path/of/venv
+	@TESTS="$(TESTS)" GPU_LIBTORCH="$(GPU_LIBTORCH)" scripts/nightly.sh $(STEPS)
 
 asan: setup ## every C++ test under the address and undefined-behaviour sanitizers
 	@scripts/sanitize.sh asan

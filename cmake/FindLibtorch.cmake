@@ -2,7 +2,9 @@
 #
 # Looked for in: the cache or environment variable LIBTORCH (a libtorch folder, a 'torch' package folder, a
 # site-packages folder, or a virtual environment), the project's own .venv, the active Python.
-# Defines the target Libtorch::Libtorch, and Libtorch_VERSION, Libtorch_DIR_FOUND, Libtorch_HAS_CUDA.
+# Defines the target Libtorch::Libtorch, with a CUDA build Libtorch::Cuda, and Libtorch_VERSION, Libtorch_DIR_FOUND,
+# Libtorch_HAS_CUDA. Libtorch::Libtorch links Libtorch::Cuda unless Libtorch_CUDA_ON_DEMAND is set: then programs start without
+# CUDA, and load it (rondo/backend/engine/cards.h).
 #
 # The CMake package inside a CUDA wheel calls enable_language(CUDA); this module links the libraries directly
 # so that a machine with only the wheel can build.
@@ -76,11 +78,15 @@ if(Libtorch_FOUND AND NOT TARGET Libtorch::Libtorch)
   target_link_libraries(Libtorch::Libtorch INTERFACE "${_lib}/libtorch_cpu.so" "${_lib}/libc10.so")
   if(EXISTS "${_lib}/libtorch_cuda.so")
     set(Libtorch_HAS_CUDA ON)
+    target_link_options(Libtorch::Libtorch INTERFACE -Wl,--allow-shlib-undefined)
+    add_library(Libtorch::Cuda INTERFACE IMPORTED GLOBAL)
     # libtorch registers its CUDA kernels when libtorch_cuda is loaded, so it must stay linked although no
     # symbol of it is used by name.
-    target_link_libraries(Libtorch::Libtorch INTERFACE -Wl,--push-state,--no-as-needed "${_lib}/libtorch_cuda.so"
-                                                       "${_lib}/libc10_cuda.so" -Wl,--pop-state)
-    target_link_options(Libtorch::Libtorch INTERFACE -Wl,--allow-shlib-undefined)
+    target_link_libraries(Libtorch::Cuda INTERFACE -Wl,--push-state,--no-as-needed "${_lib}/libtorch_cuda.so"
+                                                   "${_lib}/libc10_cuda.so" -Wl,--pop-state)
+    if(NOT Libtorch_CUDA_ON_DEMAND)
+      target_link_libraries(Libtorch::Libtorch INTERFACE Libtorch::Cuda)
+    endif()
   endif()
   target_compile_definitions(Libtorch::Libtorch INTERFACE _GLIBCXX_USE_CXX11_ABI=1)
 endif()

@@ -23,10 +23,14 @@ import tarfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GPU = ROOT / "build" / "gpu"
 LARGEST = 40_000_000  # bytes of the bundle
-TARGETS = ["quickstart_programs", "rondo-doctor", "rondo_sim"]
+TARGETS = ["quickstart_programs", "rondo-doctor", "rondo_nccl", "rondo_sim"]
 PROGRAMS = ["rondo", "rondo-train", "rondo-train-worker", "rondo-matmul", "rondo-report", "rondo-doctor"]
 # Loaded by name (rondo/control/zeromq_library.cpp), so no program says that it needs it.
 LOADED_BY_NAME = ["libzmq.so.5"]
+# Loaded by programs that have libtorch already, so they need no run path.
+MODULES = ["rondo_nccl.so", "rondo_sim.so"]
+# Libraries that programs load where a device is asked for, so that a training on the CPU starts without them.
+ON_DEMAND = re.compile(r"lib(torch_cuda|c10_cuda|nccl|cuda)\.so")
 # Libraries of the system that unpacks: glibc's and the compiler's.
 OF_THE_SYSTEM = re.compile(r"(ld-linux.*|lib(c|m|dl|pthread|rt|util|resolv|stdc\+\+|gcc_s))\.so")
 RUN_PATH = b"$ORIGIN/../lib"
@@ -87,6 +91,13 @@ def own_libraries(programs, torch_libraries, venv):
             if not OF_THE_SYSTEM.match(name) and not pathlib.Path(path).resolve().is_relative_to(packages)}
 
 
+def check_needs_no_cuda(program):
+    out = run("readelf", "-d", program, capture_output=True, text=True).stdout
+    needed = [name for name in re.findall(r"\(NEEDED\).*\[(.+)\]", out) if ON_DEMAND.match(name)]
+    if needed:
+        sys.exit(f"error: {program} is linked with {', '.join(needed)}, which it must load on demand")
+
+
 def copy_stripped(source, target):
     shutil.copyfile(source, target)
     target.chmod(0o755)
@@ -120,13 +131,14 @@ def gather(folder, build_folder, venv):
     (torch_libraries,) = venv.glob("lib/python3*/site-packages/torch/lib")
     programs = [build_folder / "bin" / name for name in PROGRAMS]
     for program in programs:
+        check_needs_no_cuda(program)
         copy_stripped(program, folder / "bin" / program.name)
         set_run_path(folder / "bin" / program.name)
     libraries = own_libraries(programs, torch_libraries, venv)
     for name, path in libraries.items():
         copy_stripped(path, folder / "lib" / name)
-    # Loaded by programs that have libtorch already, so it needs no run path.
-    copy_stripped(build_folder / "lib" / "rondo_sim.so", folder / "lib" / "rondo_sim.so")
+    for module in MODULES:
+        copy_stripped(build_folder / "lib" / module, folder / "lib" / module)
     for file in (ROOT / "scripts" / "gpu_check").glob("*.py"):
         shutil.copy(file, folder / "check")
     for name in ("gpt.py", "gpu_step.py", "leaving.py"):

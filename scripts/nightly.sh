@@ -7,6 +7,7 @@
 #   tidy       clang-tidy on every file                 clang    clang's full build, tests and examples too
 #   asan tsan  the sanitizers on all their tests        equality faults chaos survive mutate    those make commands
 #   sim        on the simulated accelerator: every cell of docs/support.md, and what gpu-check compares
+#   bundle     make gpu-bundle, tried where there is nothing else; needs GPU_LIBTORCH=/path/of/venv with torch's CUDA build
 #   external   rondo compiled as a part of another project, whose programs run
 #   peers      PyTorch's own tests over the plug-in; needs TESTS=/path/to/pytorch/test, of the torch in use
 #   bench      every benchmark once, as small as it goes: that it runs, not what it says
@@ -36,6 +37,10 @@ sim() {
   release
   RONDO_SUPPORT_DEVICE=sim "$python" tests/integration/support.py
   "$python" scripts/gpu_check --programs "$RONDO_BIN" --peers bench/peers --device sim --only nccl --only equality --only precision --only dropout --only resume --only mirrored
+}
+bundle() {
+  [ -n "${GPU_LIBTORCH:-}" ] || fail "the bundle needs torch's CUDA build" "Say:  make nightly GPU_LIBTORCH=/path/of/venv"
+  LIBTORCH=$GPU_LIBTORCH make gpu-bundle && scripts/try_gpu_bundle.py --venv "$GPU_LIBTORCH"
 }
 coverage() { scripts/coverage.sh; }
 external() { release && RONDO_EXTERNAL=all "$python" -m pytest tests/integration/external_test.py; }
@@ -83,12 +88,16 @@ bench() {
   run "$python" bench/tradeoff.py --model gpt-tiny --real-limits 1 --synthetic-limits 1 --rounds 1 --no-docs --json "$json/tradeoff.json"
 }
 
-all=(tidy clang asan tsan equality faults chaos survive mutate sim external peers docs_api readers bench coverage)
+all=(tidy clang asan tsan equality faults chaos survive mutate sim bundle external peers docs_api readers bench coverage)
 if [ "$#" -eq 0 ]; then
   set -- "${all[@]}"
   if [ -z "${TESTS:-}" ]; then
     say "note: peers is left out; with PyTorch's sources:  make nightly TESTS=/path/to/pytorch/test"
-    set -- "${all[@]/peers/}"
+    set -- "${@/peers/}"
+  fi
+  if [ -z "${GPU_LIBTORCH:-}" ]; then
+    say "note: bundle is left out; with a virtual environment that has torch's CUDA build:  make nightly GPU_LIBTORCH=/path/of/venv"
+    set -- "${@/bundle/}"
   fi
 fi
 for step in "$@"; do

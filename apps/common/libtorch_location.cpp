@@ -104,7 +104,8 @@ fs::path locate_libtorch() {
 
 fs::path use_libtorch() {
   fs::path directory = locate_libtorch();
-  if (real(directory) == real(RONDO_LIBTORCH_DIR)) return directory;
+  // Programs of a bundle carry no path of it, whether or not it lies where it was when they were built.
+  if (variable("LIBTORCH").empty() && real(directory) == real(RONDO_LIBTORCH_DIR)) return directory;
   const std::string folder = (directory / "lib").string();
   const std::string before = variable("LD_LIBRARY_PATH");
   if (before == folder || before.starts_with(folder + ":")) return directory;

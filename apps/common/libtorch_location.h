@@ -24,7 +24,8 @@ std::string libtorch_version(const std::filesystem::path& directory);
 std::filesystem::path locate_libtorch();
 
 // locate_libtorch(), and sees to it that programs started from here on load it: sets LD_LIBRARY_PATH, which
-// goes before the paths that programs carry, where it is not the one that rondo was built with.
+// goes before the paths that programs carry, where LIBTORCH is set or it is not the one that rondo was built
+// with.
 std::filesystem::path use_libtorch();
 
 }  // namespace rondo

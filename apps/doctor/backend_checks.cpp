@@ -1,8 +1,12 @@
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <filesystem>
+#include <optional>
 
 #include "checks.h"
+#include "rondo/backend/engine/nccl_versions.h"
+#include "rondo/base/module_path.h"
 #include "rondo/base/text.h"
 #include "rondo/launch/devices.h"
 
@@ -10,15 +14,8 @@ namespace doctor {
 namespace {
 
 namespace fs = std::filesystem;
+using rondo::NcclVersion;
 using rondo::str;
-
-// Beside the programs, or in lib/ beside their folder.
-bool has_mpi_module() {
-  std::error_code ignored;
-  const auto programs = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
-  return std::filesystem::exists(programs / "rondo_mpi.so", ignored) ||
-         std::filesystem::exists(programs / "../lib/rondo_mpi.so", ignored);
-}
 
 // NCCL beside libtorch: in its folder, or in that of a CUDA wheel's packages.
 fs::path nccl_library(const fs::path& libtorch) {
@@ -31,41 +28,85 @@ fs::path nccl_library(const fs::path& libtorch) {
   return {};
 }
 
-// "2.28.9"; empty where the library does not load or does not say.
-std::string nccl_version(const fs::path& library) {
-  void* const loaded = dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL);
-  if (loaded == nullptr) return {};
+// Nothing where the library does not load or does not say.
+std::optional<NcclVersion> nccl_version(const fs::path& library) {
+  void* const loaded = library.empty() ? nullptr : dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  if (loaded == nullptr) return std::nullopt;
   int version = 0;
   auto* const ask = reinterpret_cast<int (*)(int*)>(dlsym(loaded, "ncclGetVersion"));
-  if (ask == nullptr || ask(&version) != 0 || version <= 0) return {};
-  // As NCCL counts from 2.9 on: 22809.
-  return str(version / 10000, ".", version / 100 % 100, ".", version % 100);
+  if (ask == nullptr || ask(&version) != 0 || version <= 0) return std::nullopt;
+  return rondo::nccl_version_of(version);
+}
+
+// The version whose headers the module was compiled with; nothing in a build without it.
+std::optional<NcclVersion> nccl_version_of_build() {
+  const std::vector<std::string> numbers = rondo::split(RONDO_NCCL_VERSION, '.');
+  if (numbers.size() != 3) return std::nullopt;
+  return NcclVersion{std::atoi(numbers[0].c_str()), std::atoi(numbers[1].c_str()),
+                     std::atoi(numbers[2].c_str())};
+}
+
+// Loads libtorch's CUDA library and rondo's module on it, as a training on GPUs does. Empty, or why not.
+std::string nccl_load_error(const fs::path& libtorch, const std::string& module) {
+  for (const std::string& library : {(libtorch / "lib" / "libtorch_cuda.so").string(), module}) {
+    if (dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL) == nullptr) return dlerror();
+  }
+  return {};
+}
+
+// A reason why an engine cannot be used, and how to get it; empty: it can.
+struct Obstacle {
+  std::string why{};
+  std::string get{};
+};
+
+Obstacle nccl_obstacle(const nlohmann::json& torch, const fs::path& library,
+                       const std::optional<NcclVersion>& version) {
+  const char* const machine =
+      "a machine with GPUs, and a CUDA build of libtorch (a CUDA wheel of torch carries NCCL)";
+  const fs::path directory = torch.value("directory", "");
+  const std::string module = rondo::find_module("rondo_nccl.so");
+  const std::optional<NcclVersion> built = nccl_version_of_build();
+  if (!torch.value("cuda", false)) return {"this libtorch has no CUDA", machine};
+  if (library.empty()) {
+    return {"libnccl was not found beside libtorch",
+            built ? str("pip install nvidia-nccl-cu13==", built->text(), ", of which this rondo was built")
+                  : machine};
+  }
+  if (module.empty()) {
+    return {"left out of this build: its headers, or CUDA's, were not found",
+            "pip install nvidia-cuda-crt nvidia-cuda-cccl beside the CUDA wheel, then build with "
+            "-DRONDO_NCCL=REQUIRED, which says what is missing"};
+  }
+  if (built && version) {
+    if (std::string mismatch = rondo::nccl_mismatch(*built, *built, *version); !mismatch.empty())
+      return {std::move(mismatch), str("pip install nvidia-nccl-cu13==", built->text())};
+  }
+  if (!torch.value("loads", false)) return {"needs libtorch, which does not load", "see libtorch above"};
+  if (const std::string error = nccl_load_error(directory, module); !error.empty())
+    return {str("it cannot be loaded: ", error), "the libraries that a CUDA wheel of torch brings"};
+  if (rondo::launch::gpu_count() == 0) return {"no GPU is visible", machine};
+  return {};
 }
 
 // Engine nccl: what this build and libtorch have, and NCCL's version.
 Finding check_nccl(const Findings& libtorch) {
   const nlohmann::json& torch = libtorch.front().data;
-  const bool compiled_in = RONDO_HAVE_NCCL != 0;
-  const bool cuda = torch.value("cuda", false);
-  const fs::path library = cuda ? nccl_library(torch.value("directory", "")) : fs::path();
-  const std::string version = library.empty() ? "" : nccl_version(library);
-  const int gpus = rondo::launch::gpu_count();
-  const bool available = compiled_in && !library.empty() && gpus > 0 && torch.value("loads", false);
-  Finding finding{
-      "backends", "nccl", available ? State::ok : State::missing,
-      "",         "",     {{"available", available}, {"compiled_in", compiled_in}, {"version", version}}};
-  finding.detail = !cuda             ? "this libtorch has no CUDA"
-                   : library.empty() ? "libnccl was not found beside libtorch"
-                   : !compiled_in    ? "left out of this build: its headers, or CUDA's, were not found"
-                   : gpus == 0       ? "no GPU is visible"
-                                     : "between GPUs, one rank a GPU";
-  if (!version.empty()) finding.detail += str("; NCCL ", version);
-  if (available) return finding;
-  finding.get =
-      cuda && !library.empty() && !compiled_in
-          ? "pip install nvidia-cuda-crt nvidia-cuda-cccl beside the CUDA wheel, then build with "
-            "-DRONDO_NCCL=REQUIRED, which says what is missing"
-          : "a machine with GPUs, and a CUDA build of libtorch (a CUDA wheel of torch carries NCCL)";
+  const fs::path library =
+      torch.value("cuda", false) ? nccl_library(torch.value("directory", "")) : fs::path();
+  const std::optional<NcclVersion> version = nccl_version(library);
+  const Obstacle obstacle = nccl_obstacle(torch, library, version);
+  const bool available = obstacle.why.empty();
+  Finding finding{"backends",
+                  "nccl",
+                  available ? State::ok : State::missing,
+                  available ? "between GPUs, one rank a GPU" : obstacle.why,
+                  obstacle.get,
+                  {{"available", available},
+                   {"compiled_in", !rondo::find_module("rondo_nccl.so").empty()},
+                   {"built_with", RONDO_NCCL_VERSION},
+                   {"version", version ? version->text() : ""}}};
+  if (version) finding.detail += str("; NCCL ", version->text());
   return finding;
 }
 
@@ -93,7 +134,7 @@ Findings check_backends(const Findings& libtorch) {
               : without_libtorch,
       gloo ? "see libtorch above" : "apt-get install libgloo-dev, then build again");
   const std::string mpirun = which("mpirun");
-  const bool module = has_mpi_module();
+  const bool module = !rondo::find_module("rondo_mpi.so").empty();
   add("mpi", module && !mpirun.empty() && loads,
       !module          ? "rondo_mpi.so was not built: Open MPI's headers were not found"
       : mpirun.empty() ? "no mpirun"

@@ -22,6 +22,7 @@
 #include "rondo/base/machine.h"
 #include "rondo/base/replica.h"
 #include "rondo/base/text.h"
+#include "rondo/env/device_name.h"
 #include "rondo/env/environment.h"
 #include "rondo/env/identity.h"
 #include "rondo/env/init_method.h"
@@ -150,7 +151,8 @@ std::vector<RankCard> choose_device_of(State& state, const InitOptions& options)
                         .rank = identity.rank,
                         .world_size = identity.world_size,
                         .card_of = card_of};
-  if (options.device != "cpu") request.visible = visible_devices();
+  const std::string kind = parse_device_name(options.device, "--device").kind;
+  if (kind == "auto" || kind == "cuda") request.visible = visible_devices();
   DeviceChoice choice = agree_on_device(request, state.store, join_timeout(options.timeout));
   state.device = choice.device;
   set_current_device(choice.device);
@@ -213,7 +215,7 @@ Context init(const InitOptions& options) {
   state->backend_name = options.backend;
   if (options.backend == "auto") {
     // NCCL does not add in the order of ranks.
-    const bool over_nccl = have_nccl() && have_own_cards(cards) && !state->deterministic;
+    const bool over_nccl = !state->deterministic && have_own_cards(cards) && have_nccl();
     state->backend_name = over_nccl ? "nccl" : engine_of_auto(one_host);
   }
   check_cards(state->backend_name, cards);

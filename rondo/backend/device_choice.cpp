@@ -2,12 +2,12 @@
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <torch/cuda.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "rondo/backend/engine/cards.h"
 #include "rondo/backend/engine/engine_text.h"
 #include "rondo/backend/engine/store_adapter.h"
 #include "rondo/base/error.h"
@@ -76,13 +76,17 @@ const HostCards* sharing_host(const std::vector<HostCards>& hosts) {
 }  // namespace
 
 int device_count(c10::DeviceType type) {
+  if (type == c10::kCUDA && is_cuda_build() && driver_card_count() > 0) load_cuda();
   return c10::impl::hasDeviceGuardImpl(type) ? c10::impl::getDeviceGuardImpl(type)->deviceCount() : 0;
 }
 
 VisibleDevices visible_devices() {
-  VisibleDevices visible;
-  visible.cuda_build = c10::impl::hasDeviceGuardImpl(c10::kCUDA);
-  if (visible.cuda_build) visible.cuda = device_count(c10::kCUDA);
+  VisibleDevices visible{.cuda_build = is_cuda_build()};
+  try {
+    visible.cuda = device_count(c10::kCUDA);
+  } catch (const Error& error) {
+    visible.refusal = error.what();
+  }
   return visible;
 }
 
@@ -90,7 +94,9 @@ c10::Device choose_device(const std::string& text, const VisibleDevices& visible
                           int local_world_size) {
   const DeviceName name = parse_device_name(text, "--device");
   if (name.kind == "sim") return simulated_device(text, name, local_rank);
-  if (name.kind == "cpu" || (name.kind == "auto" && visible.cuda == 0)) return c10::kCPU;
+  if (name.kind == "cpu") return c10::kCPU;
+  if (!visible.refusal.empty()) throw UsageError(str("--device ", text, ": ", visible.refusal));
+  if (name.kind == "auto" && visible.cuda == 0) return c10::kCPU;
   if (visible.cuda == 0) {
     throw UsageError(
         str("--device ", text, ": ",

@@ -16,18 +16,21 @@ namespace rondo {
 struct VisibleDevices {
   bool cuda_build = false;  // libtorch is a CUDA build
   int cuda = 0;             // number of devices
+  std::string refusal{};    // why libtorch's CUDA library cannot be used although there are cards
 };
 
-// Number of devices of a type that libtorch sees; 0 where it does not know the type.
+// Number of devices of a type that libtorch sees; 0 where it does not know the type. Loads libtorch's CUDA
+// library (load_cuda() in engine/cards.h, whose errors it throws) where CUDA's devices are asked for and the
+// driver has some.
 int device_count(c10::DeviceType type);
 
-// Asks libtorch; a CUDA build then loads the driver.
+// Asks libtorch for CUDA devices, and loads its CUDA library where the driver has cards.
 VisibleDevices visible_devices();
 
 // Chooses the device that `name` (env/device_name.h) means for a rank: cuda is the device of the local rank,
 // counted again from the first one where a host has more ranks than devices; sim likewise. Throws UsageError
-// for a device that libtorch does not see, and for cuda:N on a host with several ranks (sim:N is that device
-// for all).
+// for a device that libtorch does not see or cannot use, and for cuda:N on a host with several ranks (sim:N
+// is that device for all).
 c10::Device choose_device(const std::string& name, const VisibleDevices& visible, int local_rank,
                           int local_world_size);
 

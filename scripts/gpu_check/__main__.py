@@ -17,13 +17,14 @@ import tempfile
 import time
 
 import correctness
+import loading
 import speed
 from report import OK, SKIPPED, WRONG, Check, Report
 from trainings import Deadline, Failed, Runner, Trainings
 
 HERE = pathlib.Path(__file__).resolve().parent
 # Parts in their order, and the most seconds of each.
-PARTS = {"probes": 40, "nccl": 40, "equality": 90, "precision": 40, "dropout": 30, "resume": 40, "mirrored": 20, "speed": 240}
+PARTS = {"probes": 40, "loading": 40, "nccl": 40, "equality": 90, "precision": 40, "dropout": 30, "resume": 40, "mirrored": 20, "speed": 240}
 
 
 class Context:
@@ -99,7 +100,7 @@ def probes(context):
             context.report.facts["card"] = answer["figures"].get("name", "none")
 
 
-RUN = {"probes": probes, "nccl": correctness.nccl, "equality": correctness.equality, "precision": correctness.precision,
+RUN = {"probes": probes, "loading": loading.loading, "nccl": correctness.nccl, "equality": correctness.equality, "precision": correctness.precision,
        "dropout": correctness.dropout, "resume": correctness.resume, "mirrored": correctness.mirrored, "speed": speed.speed}
 
 

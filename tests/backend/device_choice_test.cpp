@@ -46,6 +46,10 @@ TEST(DeviceChoice, RefusesADeviceThatIsNotThere) {
   expect_facts(message("cuda:7", kTwo, 1), {"--device cuda:7", "2", "cuda:0 to cuda:1"});
   expect_facts(message("cuda:1", kTwo, 4), {"--device cuda:1", "4 ranks", "--device cuda"});
   expect_facts(message("tpu", kTwo, 1), {"--device tpu", "cuda:N"});
+  const VisibleDevices broken = {.cuda_build = true, .refusal = "libnccl.so.2 is missing"};
+  for (const char* name : {"auto", "cuda", "cuda:0"})
+    expect_facts(message(name, broken, 1), {"--device", name, "libnccl.so.2 is missing"});
+  EXPECT_EQ(choose_device("cpu", broken, 0, 1), c10::Device(c10::kCPU));
 }
 
 TEST(DeviceChoice, KnowsWhichRanksShareACard) {

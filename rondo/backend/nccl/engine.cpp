@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "rondo/backend/engine/cards.h"
 #include "rondo/backend/engine/engine_text.h"
 #include "rondo/backend/nccl/combined_backend.h"
 #include "rondo/backend/nccl/factory.h"

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "rondo/backend/engine/cards.h"
 #include "rondo/backend/engine/request.h"
 
 namespace rondo {
@@ -8,8 +7,10 @@ namespace rondo {
 // Traits of NCCL alone: it moves the memory of accelerators only.
 inline constexpr EngineTraits kNcclTraits = {.cpu_tensors = false, .device_tensors = true};
 
-// c10d's ProcessGroupNCCL, for CUDA tensors. It uses the interface named by NCCL_SOCKET_IFNAME. Throws
-// UsageError when rondo was built with a libtorch without CUDA, or when there is no GPU.
+// Makes c10d's ProcessGroupNCCL, for CUDA tensors, by the module rondo_nccl.so. It uses the interface named
+// by NCCL_SOCKET_IFNAME. Throws UsageError where the module is not there (rondo was built without NCCL),
+// where libtorch's CUDA library cannot be loaded, where versions of NCCL do not go together, and without a
+// GPU.
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendRequest& request);
 
 }  // namespace rondo

@@ -43,6 +43,7 @@ std::vector<c10::Device> parse_devices(const ReplicasOptions& options) {
   std::set<c10::DeviceIndex> used;
   for (const std::string& text : options.devices) {
     const c10::Device device = parse_device(text);
+    if (device.is_cuda()) device_count(device.type());  // loads CUDA before the model asks libtorch for it
     if (!device.is_cpu() && !used.insert(device.index()).second)
       throw UsageError(str("--devices names ", text, " twice; only the CPU may stand several times"));
     devices.push_back(device);

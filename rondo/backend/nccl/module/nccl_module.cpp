@@ -1,0 +1,52 @@
+// The module rondo_nccl.so: c10d's ProcessGroupNCCL as an engine. Compiled with USE_C10D_NCCL where libtorch
+// has CUDA and the headers of NCCL and CUDA are found; no other file sees them.
+#include <dlfcn.h>
+#include <nccl.h>
+#include <torch/csrc/cuda/nccl.h>
+#include <torch/cuda.h>
+
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+
+#include "rondo/backend/engine/module.h"
+#include "rondo/backend/engine/nccl_versions.h"
+#include "rondo/backend/nccl/factory.h"
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+
+namespace rondo {
+namespace {
+
+NcclVersion version_of_libtorch() {
+  const std::uint64_t version = torch::cuda::nccl::version();
+  return {static_cast<int>(version >> 32), static_cast<int>(version >> 16 & 0xffff),
+          static_cast<int>(version & 0xffff)};
+}
+
+// `otherwise` where libtorch carries NCCL inside itself.
+NcclVersion version_of_library(const NcclVersion& otherwise) {
+  const auto ask = reinterpret_cast<int (*)(int*)>(dlsym(RTLD_DEFAULT, "ncclGetVersion"));
+  int code = 0;
+  return ask != nullptr && ask(&code) == 0 ? nccl_version_of(code) : otherwise;
+}
+
+c10::intrusive_ptr<c10d::Backend> make_process_group(const BackendRequest& request) {
+  using c10d::ProcessGroupNCCL;
+  const NcclVersion libtorch = version_of_libtorch();
+  if (const std::string mismatch =
+          nccl_mismatch(nccl_version_of(NCCL_VERSION_CODE), libtorch, version_of_library(libtorch));
+      !mismatch.empty())
+    throw UsageError(str("backend nccl: ", mismatch));
+  if (!torch::cuda::is_available()) throw UsageError("backend nccl: libtorch sees no GPU on this host");
+  auto options = ProcessGroupNCCL::Options::create();
+  options->timeout = std::chrono::duration_cast<std::chrono::milliseconds>(request.timeout);
+  options->global_ranks_in_group.assign(request.world_ranks.begin(), request.world_ranks.end());
+  options->group_name = request.group_name;
+  return c10::make_intrusive<ProcessGroupNCCL>(request.store, request.rank, request.size, options);
+}
+
+}  // namespace
+}  // namespace rondo
+
+extern "C" void rondo_register_backends(rondo::BackendModule& module) {
+  module.add("nccl", rondo::make_process_group, rondo::kNcclTraits);
+}
