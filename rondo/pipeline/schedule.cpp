@@ -78,6 +78,23 @@ Schedule make_schedule(const std::string& name, int ranks, int micro_batches, in
   return schedule;
 }
 
+Schedule forward_only(const Schedule& schedule) {
+  Schedule result{.name = schedule.name,
+                  .ranks = schedule.ranks,
+                  .micro_batches = schedule.micro_batches,
+                  .rank_of_stage = schedule.rank_of_stage};
+  for (int rank = 0; rank < schedule.ranks; ++rank) {
+    std::vector<Action> computations;
+    for (int stage = 0; stage < schedule.stages(); ++stage) {
+      if (schedule.rank_of_stage[static_cast<std::size_t>(stage)] != rank) continue;
+      for (int i = 0; i < schedule.micro_batches; ++i)
+        computations.push_back({ActionKind::forward, stage, i});
+    }
+    result.actions.push_back(with_messages(result, computations));
+  }
+  return result;
+}
+
 std::string to_string(const Action& action) {
   constexpr char kLetters[] = "FBIWsrSR";
   return str(kLetters[static_cast<std::size_t>(action.kind)], action.stage, ".", action.micro_batch);

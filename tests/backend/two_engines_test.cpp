@@ -6,6 +6,7 @@
 #include <torch/types.h>
 
 #include "rondo/backend/collectives.h"
+#include "rondo/backend/peer_exchange.h"
 #include "rondo/backend/registry.h"
 #include "rondo/base/error.h"
 #include "tests/backend/ranks.h"
@@ -42,13 +43,30 @@ class DeviceEngine final : public c10d::Backend {
     count(outputs.front());
     return count(inputs, 0);
   }
-  c10::intrusive_ptr<c10d::Work> send(Tensors& tensors, int, int) override { return count(tensors); }
+  c10::intrusive_ptr<c10d::Work> send(Tensors& tensors, int, int) override { return count_message(tensors); }
+  c10::intrusive_ptr<c10d::Work> recv(Tensors& tensors, int, int) override { return count_message(tensors); }
+  bool supportsCoalescing() const override { return true; }
+  void startCoalescing() override { group = 0; }
+  c10::intrusive_ptr<c10d::Work> endCoalescing() override {
+    groups.push_back(group.value());
+    group.reset();
+    return c10::make_intrusive<DoneWork>();
+  }
   void shutdown() override { is_shut_down = true; }
 
   int calls = 0;
   bool is_shut_down = false;
+  std::vector<int> groups;   // messages of each group
+  std::optional<int> group;  // messages of the one that is begun
 
  private:
+  // Within a group NCCL gives no work for a call.
+  c10::intrusive_ptr<c10d::Work> count_message(const Tensors& tensors) {
+    const auto work = count(tensors);
+    if (!group) return work;
+    ++*group;
+    return {};
+  }
   c10::intrusive_ptr<c10d::Work> count(const Tensors& tensors, int calls_of_it = 1) {
     for (const at::Tensor& tensor : tensors) {
       if (tensor.is_cpu()) throw Error("tensors must be of a device");
@@ -76,7 +94,7 @@ struct Ranks {
     request.timeout = std::chrono::seconds(60);
     backend = c10::make_intrusive<CombinedBackend>(
         request, Communicator{world.backend(), world.traits()},
-        Communicator{device, {.cpu_tensors = false, .device_tensors = true}}, card_of);
+        Communicator{device, {.cpu_tensors = false, .device_tensors = true, .honours_tags = false}}, card_of);
     group = Group("pair", world.ranks(), world.rank(), backend, world.store());
   }
 
@@ -133,6 +151,46 @@ TEST(CombinedBackend, RefusesTwoRanksWithOneCardAndNamesThem) {
     all_reduce(gradient, ranks.group);
     EXPECT_EQ(ranks.device->calls, 2);
     barrier(ranks.group);
+  });
+}
+
+TEST(PeerExchange, IsOneGroupOfADeviceAndEachMessageByItselfOnTheCpu) {
+  run_ranks(2, "native", [](Context& context) {
+    Ranks ranks(context);
+    const int peer = 1 - context.rank();
+    EXPECT_TRUE(matches_by_order(ranks.group, c10::kMeta));
+    EXPECT_FALSE(matches_by_order(ranks.group, c10::kCPU));
+    EXPECT_FALSE(matches_by_order(context.world(), c10::kMeta));
+    const auto exchange = [&](const at::Tensor& sent, const at::Tensor& received) {
+      for (const auto& work : start_exchange(ranks.group, {{sent, peer, 1}, {sent, peer, 2}},
+                                             {{received, peer, 2}, {received.narrow(0, 0, 0), peer, 3}}))
+        work->wait();
+    };
+    exchange(on_device(5), on_device(5));
+    EXPECT_EQ(ranks.device->groups, (std::vector<int>{3})) << "without what has no elements";
+
+    // By tag: what was sent first is there last.
+    at::Tensor first = at::zeros({2}), second = at::zeros({2});
+    for (const auto& work :
+         start_exchange(ranks.group, {{at::full({2}, 1.0F), peer, 1}, {at::full({2}, 2.0F), peer, 2}},
+                        {{second, peer, 2}}))
+      work->wait();
+    for (const auto& work : start_exchange(ranks.group, {}, {{first, peer, 1}})) work->wait();
+    EXPECT_EQ(first[0].item<float>(), 1);
+    EXPECT_EQ(second[0].item<float>(), 2);
+    EXPECT_EQ(ranks.device->groups.size(), 1U);
+
+    expect_facts(message_of<UsageError>([&] { exchange(at::zeros({5}), on_device(5)); }), {"cpu", "meta"});
+    barrier(context.world());
+  });
+  run_ranks(2, "native", [](Context& context) {
+    Ranks ranks(context, [](c10::Device) { return "card A"; });
+    expect_facts(message_of<UsageError>([&] {
+                   start_exchange(ranks.group, {{on_device(2), 1 - context.rank()}}, {});
+                 }),
+                 {"both use card A"});
+    EXPECT_FALSE(ranks.device->group.has_value()) << "an error leaves no group begun";
+    barrier(context.world());
   });
 }
 

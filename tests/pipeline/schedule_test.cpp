@@ -48,6 +48,77 @@ TEST_P(OfEveryName, IsWholeAndEndsForAllSizes) {
   }
 }
 
+// Whether all ranks come to an end where every send waits for its receive and the other way round, and both
+// ranks of a message have to be at it at the same time.
+bool ends_in_order(const Schedule& schedule) {
+  std::vector<std::size_t> next(schedule.actions.size(), 0);
+  const auto at = [&](std::size_t rank) -> const Action* {
+    return next[rank] < schedule.actions[rank].size() ? &schedule.actions[rank][next[rank]] : nullptr;
+  };
+  const auto rank_of = [&](int stage) {
+    return static_cast<std::size_t>(schedule.rank_of_stage[static_cast<std::size_t>(stage)]);
+  };
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t rank = 0; rank < next.size(); ++rank) {
+      const Action* const action = at(rank);
+      if (action == nullptr) continue;
+      const bool activation = action->kind == ActionKind::send_activation;
+      if (activation || action->kind == ActionKind::send_gradient) {
+        const int receiver = action->stage + (activation ? 1 : -1);
+        const Action wanted{activation ? ActionKind::receive_activation : ActionKind::receive_gradient,
+                            receiver, action->micro_batch};
+        const Action* const other = at(rank_of(receiver));
+        if (other == nullptr || !(*other == wanted)) continue;
+        ++next[rank_of(receiver)];
+      } else if (action->kind == ActionKind::receive_activation ||
+                 action->kind == ActionKind::receive_gradient) {
+        continue;  // its sender moves both
+      }
+      ++next[rank];
+      moved = true;
+    }
+  }
+  for (std::size_t rank = 0; rank < next.size(); ++rank) {
+    if (at(rank) != nullptr) return false;
+  }
+  return true;
+}
+
+TEST_P(OfEveryName, CanHaveItsMessagesInOneOrder) {
+  const auto without_receives = [](std::vector<Action> actions) {
+    std::erase_if(actions, [](const Action& action) {
+      return action.kind == ActionKind::receive_activation || action.kind == ActionKind::receive_gradient;
+    });
+    return actions;
+  };
+  for (int ranks = 1; ranks <= 8; ++ranks) {
+    for (int micro_batches = 1; micro_batches <= 16; ++micro_batches) {
+      for (const int chunks : {2, 3}) {
+        const Schedule schedule = make_schedule(GetParam(), ranks, micro_batches, chunks);
+        const Schedule ordered = in_message_order(schedule);
+        const std::string what = str(GetParam(), " ", ranks, " x ", micro_batches, "\n", to_text(ordered));
+        EXPECT_EQ(faults_of(ordered), std::vector<std::string>()) << what;
+        EXPECT_TRUE(ends_in_order(ordered)) << what;
+        for (std::size_t rank = 0; rank < schedule.actions.size(); ++rank)
+          EXPECT_EQ(without_receives(ordered.actions[rank]), without_receives(schedule.actions[rank]));
+        EXPECT_TRUE(ends_in_order(in_message_order(forward_only(schedule)))) << what;
+      }
+    }
+  }
+}
+
+TEST(Schedule, ReceivesAreElsewhereWhereMessagesHaveOneOrder) {
+  const Schedule schedule = make_schedule("1f1b", 2, 4);
+  EXPECT_FALSE(ends_in_order(schedule)) << to_text(schedule);
+  EXPECT_EQ(to_text(in_message_order(make_schedule("1f1b", 2, 2))),
+            "rank 0: F0.0 s0.0 F0.1 s0.1 R0.0 R0.1 B0.0 B0.1\n"
+            "rank 1: r1.0 F1.0 r1.1 B1.0 S1.0 F1.1 B1.1 S1.1\n");
+  EXPECT_EQ(to_text(forward_only(make_schedule("interleaved", 2, 1))),
+            "rank 0: r2.0 F0.0 s0.0 F2.0 s2.0\n"
+            "rank 1: r1.0 r3.0 F1.0 s1.0 F3.0\n");
+}
+
 TEST_P(OfEveryName, AddsGradientsInTheOrderOfMicroBatches) {
   const Schedule schedule = make_schedule(GetParam(), 4, 8);
   std::vector<int> next(schedule.rank_of_stage.size(), 0);

@@ -326,5 +326,5 @@ extern "C" void rondo_register_backends(rondo::BackendModule& module) {
                rondo::BackendRequest own = request;
                return c10::make_intrusive<rondo::sim::Nccl>(request, request.make("native", own).backend);
              },
-             {.cpu_tensors = false, .device_tensors = true});
+             {.cpu_tensors = false, .device_tensors = true, .honours_tags = false});
 }

@@ -5,6 +5,7 @@
 #include "rondo/backend/collectives.h"
 #include "rondo/backend/engine/module.h"
 #include "rondo/backend/registry.h"
+#include "rondo/pipeline/schedule.h"
 #include "tests/errors.h"
 #include "tests/sim/ranks.h"
 #include "tests/sim/training.h"
@@ -16,7 +17,7 @@ using testing::expect_facts;
 using testing::message_of;
 
 std::vector<Way> ways() {
-  return {
+  std::vector<Way> all = {
       {.name = "ddp", .clip_norm = 1},
       {.name = "zero1", .strategy = "zero1", .clip_norm = 1},
       {.name = "zero2", .strategy = "zero2", .accumulate = 2},
@@ -27,7 +28,16 @@ std::vector<Way> ways() {
       {.name = "multi_worker_mirrored", .strategy = "multi_worker_mirrored"},
       {.name = "tensor", .dimension = "tensor"},
       {.name = "expert", .dimension = "expert", .experts = 4},
+      {.name = "context", .dimension = "context", .checkpointed = "all"},
   };
+  for (const std::string& schedule : pipeline::schedule_names()) {
+    all.push_back({.name = "pipeline_" + schedule,
+                   .options = {{"pipeline-schedule", schedule}, {"micro-batches", "4"}},
+                   .dimension = "pipeline",
+                   .accumulate = 2,
+                   .clip_norm = 1});
+  }
+  return all;
 }
 
 class OverNccl : public ::testing::TestWithParam<Way> {};
@@ -38,6 +48,60 @@ INSTANTIATE_TEST_SUITE_P(OnSim, OverNccl, ::testing::ValuesIn(ways()),
 TEST_P(OverNccl, TrainsAsOnTheCpu) {
   const auto body = [](Context& context) { expect_as_on_cpu(context, GetParam(), device(context.rank())); };
   EXPECT_EQ(run_ranks(2, body, "nccl"), 0);
+}
+
+// Messages go to two neighbours, and ranks meet their first ones at different times.
+TEST(SimNccl, PipelinesAndRingsOfThreeRanksTrainAsOnTheCpu) {
+  const std::vector<Way> ways = {
+      {.name = "pipeline_of_three",
+       .options = {{"pipeline-schedule", "1f1b"}, {"micro-batches", "4"}},
+       .dimension = "pipeline"},
+      // A rank has the first and the last piece of a sequence.
+      {.name = "context_of_four", .dimension = "context"},
+  };
+  for (const Way& way : ways) {
+    const auto body = [&](Context& context) { expect_as_on_cpu(context, way, device(context.rank())); };
+    EXPECT_EQ(run_ranks(way.name == "context_of_four" ? 4 : 3, body, "nccl"), 0) << way.name;
+  }
+}
+
+// The ways of TensorFlow's NcclAllReduce and CommunicationImplementation.NCCL. On the CPU, which NCCL does
+// not serve, the same without it.
+void expect_as_without_nccl(Context& context, const Way& way, const OptionValues& on_cpu) {
+  Way plain = way;
+  plain.options = on_cpu;
+  const Figures wanted = train(context, plain, c10::kCPU);
+  expect_near(context, train(context, way, device(context.rank())), wanted, way);
+}
+
+TEST(SimNccl, ReplicasOfAProcessAddUpTheirGradients) {
+  for (const std::string packs : {"0", "1", "3"}) {
+    const Way way{.name = "mirrored_nccl_in_" + packs + "_packs",
+                  .strategy = "mirrored",
+                  .options = {{"devices", "sim:0,sim:1"}, {"cross-device-ops", "nccl"}, {"num-packs", packs}},
+                  .clip_norm = 1};
+    const auto body = [&](Context& context) { expect_as_without_nccl(context, way, {{"replicas", "2"}}); };
+    EXPECT_EQ(run_ranks(1, body), 0) << way.name;
+  }
+}
+
+TEST(SimNccl, WorkersAddUpTheirGradients) {
+  const Way one{.name = "workers_nccl",
+                .strategy = "multi_worker_mirrored",
+                .options = {{"implementation", "nccl"}},
+                .accumulate = 2,
+                .clip_norm = 1};
+  EXPECT_EQ(run_ranks(
+                2, [&](Context& context) { expect_as_without_nccl(context, one, {}); }, "nccl"),
+            0);
+  const auto several = [](Context& context) {
+    const Way two{.name = "workers_of_two_replicas_nccl",
+                  .strategy = "multi_worker_mirrored",
+                  .options = {{"implementation", "nccl"},
+                              {"devices", context.rank() == 0 ? "sim:0,sim:1" : "sim:2,sim:3"}}};
+    expect_as_without_nccl(context, two, {{"replicas", "2"}});
+  };
+  EXPECT_EQ(run_ranks(2, several, "nccl"), 0);
 }
 
 TEST(SimNccl, TwoRanksWithOneDeviceAreRefusedByName) {

@@ -31,6 +31,9 @@ struct EngineTraits {
   bool all_to_all = true;
   bool cpu_tensors = true;      // it takes tensors on the CPU
   bool device_tensors = false;  // it takes tensors on an accelerator
+  // Messages between two ranks are matched by their tags. Where this is false, they are matched by the order
+  // in which both ranks start them, and opposite messages belong into one exchange (start_exchange).
+  bool honours_tags = true;
 
   // Where small messages of the strategies have to lie.
   c10::DeviceType control_device() const { return cpu_tensors ? at::kCPU : at::kCUDA; }

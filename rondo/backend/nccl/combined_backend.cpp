@@ -34,6 +34,7 @@ EngineTraits CombinedBackend::traits() const {
   traits.deterministic = control_.traits.deterministic && device_.traits.deterministic;
   traits.all_to_all = control_.traits.all_to_all && device_.traits.all_to_all;
   traits.device_tensors = true;
+  traits.honours_tags = control_.traits.honours_tags && device_.traits.honours_tags;
   return traits;
 }
 
@@ -160,6 +161,12 @@ bool CombinedBackend::supportsTensorAlloc(c10::DeviceIndex index) {
 at::Tensor CombinedBackend::allocateTensor(long size, at::TensorOptions options) {
   return (options.device().is_cpu() ? control_ : device_).backend->allocateTensor(size, options);
 }
+
+bool CombinedBackend::supportsCoalescing() const { return device_.backend->supportsCoalescing(); }
+
+void CombinedBackend::startCoalescing() { device_.backend->startCoalescing(); }
+
+CombinedBackend::Work CombinedBackend::endCoalescing() { return device_.backend->endCoalescing(); }
 
 CombinedBackend::Work CombinedBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   return engine_for({&tensors}, "broadcast").broadcast(tensors, options);

@@ -50,6 +50,12 @@ class CombinedBackend final : public ExtendedBackend {
   bool supportsTensorAlloc(c10::DeviceIndex index) override;
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
 
+  // Calls with tensors of a device between the two are one operation of the device's engine, as there. Calls
+  // with CPU tensors start at once, and each has a Work of its own.
+  bool supportsCoalescing() const override;
+  void startCoalescing() override;
+  Work endCoalescing() override;
+
   Work broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   Work allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   Work allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;

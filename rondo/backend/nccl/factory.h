@@ -4,8 +4,9 @@
 
 namespace rondo {
 
-// Traits of NCCL alone: it moves the memory of accelerators only.
-inline constexpr EngineTraits kNcclTraits = {.cpu_tensors = false, .device_tensors = true};
+// Traits of NCCL alone: it moves the memory of accelerators only, and ignores tags.
+inline constexpr EngineTraits kNcclTraits = {
+    .cpu_tensors = false, .device_tensors = true, .honours_tags = false};
 
 // Makes c10d's ProcessGroupNCCL, for CUDA tensors, by the module rondo_nccl.so. It uses the interface named
 // by NCCL_SOCKET_IFNAME. Throws UsageError where the module is not there (rondo was built without NCCL),

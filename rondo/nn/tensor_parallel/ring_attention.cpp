@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "rondo/backend/collectives.h"
+#include "rondo/backend/peer_exchange.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/nn/parallel_communication.h"
@@ -25,7 +26,7 @@ constexpr std::int64_t kLength = 2;  // the dimension of [samples, heads, length
 // Ranks in a ring, each of which passes on what it holds: after `turn` times that is what owner(turn) had.
 class Ring {
  public:
-  // Rings of one group at the same time have tags of their own.
+  // Rings of one group at the same time have tags of their own, and all ranks start them in one order.
   Ring(const Group& group, int tag) : group_(group), tag_(tag) {}
 
   int owner(int turn) const { return (group_.rank() - turn + group_.size()) % group_.size(); }
@@ -34,19 +35,14 @@ class Ring {
   void start(const at::Tensor& held) {
     received_ = at::empty_like(held);
     sent_ = held;
-    if (held.numel() == 0) return;  // a batch without samples, on all ranks
-    std::vector<at::Tensor> out{sent_}, in{received_};
     const int next = (group_.rank() + 1) % group_.size();
     const int before = (group_.rank() + group_.size() - 1) % group_.size();
-    send_ = group_.backend()->send(out, next, tag_);
-    receive_ = group_.backend()->recv(in, before, tag_);
+    works_ = start_exchange(group_, {{sent_, next, tag_}}, {{received_, before, tag_}});
   }
   at::Tensor finish() {
     const ParallelCommunication timed;
-    if (sent_.numel() > 0) {
-      receive_->wait();
-      send_->wait();
-    }
+    for (const auto& work : works_) work->wait();
+    works_.clear();
     sent_.reset();
     return std::move(received_);
   }
@@ -55,7 +51,7 @@ class Ring {
   const Group& group_;
   int tag_;
   at::Tensor sent_, received_;
-  c10::intrusive_ptr<c10d::Work> send_, receive_;
+  std::vector<c10::intrusive_ptr<c10d::Work>> works_;
 };
 
 // Calls `visit(query piece, key piece, on the diagonal)`, numbers of pieces here and there, for each pair of

@@ -12,13 +12,18 @@
 namespace rondo {
 namespace {
 
-// Two parameters on devices of different types; empty: all are on one type.
-std::string mixed_devices(const ModelTensors& tensors) {
+// Two parameters on devices of different types, by the types alone where ranks compare them, since each may
+// have a device of its own; empty: all are on one type.
+std::string mixed_devices(const ModelTensors& tensors, bool by_type) {
+  const auto name = [&](const ModelTensor& entry) {
+    const c10::Device device = entry.tensor.device();
+    return by_type ? c10::Device(device.type()).str() : device.str();
+  };
   for (const ModelTensor& entry : tensors.parameters) {
     const ModelTensor& first = tensors.parameters.front();
     if (entry.tensor.device().type() == first.tensor.device().type()) continue;
-    return str("parameter '", first.name, "' on ", first.tensor.device().str(), " and parameter '",
-               entry.name, "' on ", entry.tensor.device().str());
+    return str("parameter '", first.name, "' on ", name(first), " and parameter '", entry.name, "' on ",
+               name(entry));
   }
   return {};
 }
@@ -43,7 +48,8 @@ std::vector<std::string> describe(const ModelTensors& tensors, const DdpOptions&
   for (const ModelTensor& entry : tensors.buffers) {
     lines.push_back(str("buffer '", entry.name, "' ", describe_shape(entry.tensor)));
   }
-  if (std::string mixed = mixed_devices(tensors); !mixed.empty()) lines.push_back(std::move(mixed));
+  if (std::string mixed = mixed_devices(tensors, /*by_type=*/true); !mixed.empty())
+    lines.push_back(std::move(mixed));
   return lines;
 }
 
@@ -67,7 +73,7 @@ void verify_same_model(const ModelTensors& tensors, const DdpOptions& options, c
           {static_cast<int>(rank)});
     }
   }
-  if (const std::string mixed = mixed_devices(tensors); !mixed.empty())
+  if (const std::string mixed = mixed_devices(tensors, /*by_type=*/false); !mixed.empty())
     throw UsageError(str("the model has ", mixed, "; move all of it to one device: model->to(device)"));
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "rondo/backend/peer_exchange.h"
 #include "rondo/base/collective_call.h"
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
@@ -69,6 +70,11 @@ Tensors leaves_of(const Tensors& tensors) {
   return leaves;
 }
 
+// The schedule with its messages as the group's engine needs them.
+pipeline::Schedule messages_for(const Group& group, c10::Device device, pipeline::Schedule schedule) {
+  return matches_by_order(group, device) ? in_message_order(schedule) : schedule;
+}
+
 double now_s() { return static_cast<double>(monotonic_ns()) * 1e-9; }
 
 // Notes what is computed while it lives.
@@ -96,8 +102,11 @@ PipelineTraining::PipelineTraining(Strategy& strategy, Strategy& replicas, const
     : device_(recipe.device),
       pipeline_(strategy.context().group("pipeline")),
       precision_(recipe.precision, recipe.device, strategy.context().world()),
-      schedule_(pipeline::make_schedule(options.schedule, pipeline_.size(),
-                                        static_cast<int>(options.micro_batches), options.chunks)),
+      schedule_(
+          messages_for(pipeline_, recipe.device,
+                       pipeline::make_schedule(options.schedule, pipeline_.size(),
+                                               static_cast<int>(options.micro_batches), options.chunks))),
+      evaluation_(messages_for(pipeline_, recipe.device, pipeline::forward_only(schedule_))),
       model_(next_model(recipe.model)),
       link_(pipeline_, schedule_.stages(), recipe.device),
       loss_(recipe.loss) {
@@ -386,15 +395,8 @@ Tensors PipelineTraining::forward(const Batch& batch) {
   const torch::NoGradGuard no_gradients;
   computed_.clear();
   Pass pass = begin(prepared_->own_part(batch));
-  for (const auto& [number, stage] : stages_) {
-    for (int i = 0; i < schedule_.micro_batches; ++i) {
-      const bool receives = number > 0 && !is_here(number - 1);
-      const bool sends = number + 1 < stages() && !is_here(number + 1);
-      if (receives) act({ActionKind::receive_activation, number, i}, pass, {});
-      act({ActionKind::forward, number, i}, pass, {});
-      if (sends) act({ActionKind::send_activation, number, i}, pass, {});
-    }
-  }
+  for (const Action& action : evaluation_.actions[static_cast<std::size_t>(pipeline_.rank())])
+    act(action, pass, {});
   link_.flush();
   Tensors outputs;
   for (std::size_t output = 0; !pass.outputs.empty() && output < pass.outputs.front().size(); ++output) {

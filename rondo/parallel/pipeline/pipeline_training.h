@@ -74,6 +74,7 @@ class PipelineTraining final : public Training {
   const Group pipeline_;
   TrainingPrecision precision_;
   pipeline::Schedule schedule_;
+  pipeline::Schedule evaluation_;  // its forward passes
   Model model_;
   std::map<int, std::unique_ptr<Stage>> stages_;  // of this rank, by number
   PipelineModel* parts_of_stages_ = nullptr;      // what prepared_ is, or is made of

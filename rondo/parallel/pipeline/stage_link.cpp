@@ -2,7 +2,10 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
+
 #include "rondo/backend/collectives.h"
+#include "rondo/backend/peer_exchange.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
@@ -16,7 +19,15 @@ constexpr std::size_t kMostTensors = 15;  // in a message; one more tag is for t
 }  // namespace
 
 StageLink::StageLink(Group group, int stages, c10::Device device)
-    : group_(std::move(group)), stages_(stages), device_(device) {}
+    : group_(std::move(group)),
+      stages_(stages),
+      device_(device),
+      in_order_(group_.size() > 1 && matches_by_order(group_, device)) {
+  if (!in_order_) return;
+  // The engine's first operation needs all ranks, and the first messages have two.
+  at::Tensor nothing = at::zeros({1}, at::TensorOptions(device));
+  all_reduce(nothing, group_);
+}
 
 StageLink::Forms StageLink::forms_of(const Tensors& tensors) {
   Forms forms;
@@ -65,12 +76,13 @@ int StageLink::tag(const Key& key, std::size_t part) const {
          static_cast<int>(part);
 }
 
-void StageLink::start_send(const at::Tensor& tensor, int to, int tag) {
+void StageLink::start_send(const std::vector<PeerMessage>& messages) {
   // What has arrived is not kept until the end of the step.
-  std::erase_if(sent_,
-                [](const auto& sent) { return sent.second->isCompleted() && sent.second->isSuccess(); });
-  std::vector<at::Tensor> tensors{tensor};
-  sent_.emplace_back(tensor, group_.backend()->send(tensors, to, tag));
+  std::erase_if(sent_, [](const Sent& sent) {
+    return std::all_of(sent.works.begin(), sent.works.end(),
+                       [](const auto& work) { return work->isCompleted() && work->isSuccess(); });
+  });
+  sent_.push_back({messages, start_exchange(group_, messages, {})});
 }
 
 void StageLink::send(StageMessage message, int stage, int micro_batch, int to, const Tensors& tensors,
@@ -79,22 +91,24 @@ void StageLink::send(StageMessage message, int stage, int micro_batch, int to, c
   const Key key{message, receiver, micro_batch};
   const Forms forms = forms_of(tensors);
   const auto [agreed, is_new] = agreed_.try_emplace({message, receiver, about}, forms);
-  if (is_new) start_send(encode(forms), to, tag(key, 0));
+  if (is_new) start_send({{encode(forms), to, tag(key, 0)}});
   if (agreed->second != forms) {
     throw UsageError(str("stage ", stage, " gives stage ", receiver, " ", describe(forms),
                          " for micro-batch ", micro_batch, ", where it gave ", describe(agreed->second),
                          " for another one of the same input; what passes between stages keeps its shape"));
   }
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (tensors[i].numel() > 0) start_send(tensors[i].detach().contiguous(), to, tag(key, i + 1));
-  }
+  std::vector<PeerMessage> messages;
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    messages.push_back({tensors[i].detach().contiguous(), to, tag(key, i + 1)});
+  start_send(messages);
 }
 
 void StageLink::expect(StageMessage message, int stage, int micro_batch, int from, const std::string& about) {
   const Key key{message, stage, micro_batch};
   Expected& expected = expected_[key];
   expected = {.from = from, .about = about};
-  if (agreed_.contains({message, stage, about})) post(key, expected);
+  // Where messages are matched by order, this is the place of this one.
+  if (in_order_ || agreed_.contains({message, stage, about})) post(key, expected);
 }
 
 void StageLink::post(const Key& key, Expected& expected) {
@@ -106,14 +120,12 @@ void StageLink::post(const Key& key, Expected& expected) {
     group_.backend()->recv(headers, expected.from, tag(key, 0))->wait();
     agreed = agreed_.emplace(std::tuple(message, stage, expected.about), decode(header)).first;
   }
-  std::size_t part = 0;
+  std::vector<PeerMessage> messages;
   for (const Form& form : agreed->second) {
-    ++part;
     expected.tensors.push_back(at::empty(form.sizes, at::TensorOptions().dtype(form.dtype).device(device_)));
-    if (expected.tensors.back().numel() == 0) continue;
-    std::vector<at::Tensor> tensors{expected.tensors.back()};
-    expected.works.push_back(group_.backend()->recv(tensors, expected.from, tag(key, part)));
+    messages.push_back({expected.tensors.back(), expected.from, tag(key, expected.tensors.size())});
   }
+  expected.works = start_exchange(group_, {}, messages);
   expected.posted = true;
 }
 
@@ -135,7 +147,9 @@ Tensors StageLink::receive(StageMessage message, int stage, int micro_batch) {
 }
 
 void StageLink::flush() {
-  for (const auto& [tensor, work] : sent_) work->wait();
+  for (const Sent& sent : sent_) {
+    for (const auto& work : sent.works) work->wait();
+  }
   sent_.clear();
 }
 
