@@ -213,7 +213,8 @@ Context init(const InitOptions& options) {
   state->backend_name = options.backend;
   if (options.backend == "auto") {
     // NCCL does not add in the order of ranks.
-    const bool over_nccl = have_nccl() && have_own_cards(cards) && !state->deterministic;
+    const bool over_nccl =
+        state->device.is_cuda() && have_nccl() && have_own_cards(cards) && !state->deterministic;
     state->backend_name = over_nccl ? "nccl" : engine_of_auto(one_host);
   }
   check_cards(state->backend_name, cards);
