@@ -6,7 +6,7 @@
 #
 #   tidy       clang-tidy on every file                 clang    clang's full build, tests and examples too
 #   asan tsan  the sanitizers on all their tests        equality faults chaos survive mutate    those make commands
-#   sim        on the simulated accelerator: every cell of docs/support.md, and what gpu-check compares
+#   sim        on the simulated accelerator: every cell of docs/support.md on 1, 2 and 4 ranks, and what gpu-check compares
 #   bundle     make gpu-bundle, tried where there is nothing else; needs GPU_LIBTORCH=/path/of/venv with torch's CUDA build
 #   external   rondo compiled as a part of another project, whose programs run
 #   peers      PyTorch's own tests over the plug-in; needs TESTS=/path/to/pytorch/test, of the torch in use
@@ -35,7 +35,9 @@ survive() { release && make survive; }
 mutate() { release && make mutate; }
 sim() {
   release
-  RONDO_SUPPORT_DEVICE=sim "$python" tests/integration/support.py
+  export RONDO_SUPPORT_DEVICE=sim RONDO_SUPPORT_RANKS=1,2,4
+  "$python" tests/integration/support.py
+  "$python" tests/integration/support_loops.py
   "$python" scripts/gpu_check --programs "$RONDO_BIN" --peers bench/peers --device sim --only nccl --only equality --only precision --only dropout --only resume --only mirrored
 }
 bundle() {

@@ -215,7 +215,8 @@ Context init(const InitOptions& options) {
   state->backend_name = options.backend;
   if (options.backend == "auto") {
     // NCCL does not add in the order of ranks.
-    const bool over_nccl = !state->deterministic && have_own_cards(cards) && have_nccl();
+    const bool over_nccl =
+        state->device.is_cuda() && !state->deterministic && have_own_cards(cards) && have_nccl();
     state->backend_name = over_nccl ? "nccl" : engine_of_auto(one_host);
   }
   check_cards(state->backend_name, cards);

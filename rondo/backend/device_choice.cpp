@@ -123,14 +123,15 @@ DeviceChoice agree_on_device(const DeviceRequest& request, const c10::intrusive_
   const auto choose = [&] {
     return choose_device(request.name, request.visible, request.local_rank, request.local_world_size);
   };
-  if (request.world_size == 1 || !request.visible.cuda_build ||
-      parse_device_name(request.name, "--device").kind == "cpu")
-    return {.device = choose()};
+  const std::string kind = parse_device_name(request.name, "--device").kind;
+  const bool on_accelerator = kind == "sim" || (kind != "cpu" && request.visible.cuda_build);
+  if (request.world_size == 1 || !on_accelerator) return {.device = choose()};
   DeviceChoice choice;
   RankCard own{.host = request.host};
   try {
     choice.device = choose();
-    if (!choice.device.is_cpu()) own.card = request.card_of(choice.device);
+    if (choice.device.is_cuda()) own.card = request.card_of(choice.device);
+    if (choice.device.is_privateuseone()) own.card = choice.device.str();
   } catch (const UsageError& error) {
     own.refusal = error.what();
   }

@@ -62,8 +62,8 @@ struct DeviceChoice {
 };
 
 // Chooses this rank's device and tells the other ranks. Collective where libtorch is a CUDA build and `name`
-// is not cpu. Blocks up to `timeout`. Throws UsageError as choose_device() does: on all ranks, naming the
-// first one that has no device.
+// is not cpu, and where it is sim. Blocks up to `timeout`. Throws UsageError as choose_device() does: on all
+// ranks, naming the first one that has no device.
 DeviceChoice agree_on_device(const DeviceRequest& request, const c10::intrusive_ptr<c10d::Store>& store,
                              Duration timeout);
 

@@ -38,8 +38,8 @@ std::tuple<ActionKind, int, int> key_of(const Action& receive) {
   return {receive.kind, receive.stage, receive.micro_batch};
 }
 
-// Messages in the order of the moments at which what they carry is computed; no message depends on another one
-// of the same moment, since every computation takes time.
+// Messages in the order of the moments at which what they carry is computed; no message depends on another
+// one of the same moment, since every computation takes time.
 Order order_of_messages(const Schedule& schedule) {
   const Simulation run =
       simulate(schedule, std::vector<StageTimes>(schedule.rank_of_stage.size(), StageTimes{}));

@@ -50,8 +50,8 @@ Schedule make_schedule(const std::string& name, int ranks, int micro_batches, in
 // The forward passes alone: each rank takes its stages in their order, each with all micro-batches.
 Schedule forward_only(const Schedule& schedule);
 // Moves receives, such that all ranks have their messages in one order, that of their sends: over an engine
-// that ignores tags each receive then meets its send, and no ranks wait for each other in a circle, even where
-// every send waits for its receive. Computations and sends keep their places.
+// that ignores tags each receive then meets its send, and no ranks wait for each other in a circle, even
+// where every send waits for its receive. Computations and sends keep their places.
 Schedule in_message_order(const Schedule& schedule);
 
 // "F2.5": the kind's letter (F, B, I, W; s and r send and receive activations, S and R gradients), stage and

@@ -1,5 +1,7 @@
 """Devices and engines that are not here, as a user meets them: each is one error, with exit code 2, before anything is trained."""
 import pytest
+import safetensors.torch
+import torch
 
 
 @pytest.fixture
@@ -55,3 +57,19 @@ def test_other_programs_take_the_same_names(train, rondo, table, tmp_path):
         words = [program, tmp_path / "run", "--data", table]
         refused(rondo(*words, "--device", "cuda:0", env={"CUDA_VISIBLE_DEVICES": ""}), "--device cuda:0", "--device cpu")
         refused(rondo(*words, "--device", "cuda:x"), "cuda:x", "cuda:N")
+
+
+def test_an_archive_of_a_device_that_is_not_here_is_read(rondo, train, tmp_path):
+    """torch.save writes the device of each tensor; what matters are its numbers."""
+    torch.serialization.register_package(0, lambda storage: "cuda:3", lambda storage, location: None)
+    try:
+        module = torch.nn.Linear(3, 2)
+        torch.save(module.state_dict(), tmp_path / "cuda.pt")
+    finally:
+        torch.serialization._package_registry = [entry for entry in torch.serialization._package_registry if entry[0] != 0]
+    assert b"cuda:3" in (tmp_path / "cuda.pt").read_bytes()
+    converted = rondo("checkpoint", "convert", tmp_path / "cuda.pt", tmp_path / "there.safetensors")
+    assert converted.returncode == 0, converted.stderr
+    there = safetensors.torch.load_file(tmp_path / "there.safetensors")
+    assert there.keys() == module.state_dict().keys()
+    assert all(torch.equal(there[name], tensor) for name, tensor in module.state_dict().items())

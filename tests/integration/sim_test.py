@@ -5,14 +5,17 @@ import sys
 
 import pytest
 
-SMALL = ["--model", "gpt-tiny", "--layers", 1, "--width", 32, "--context", 32, "--log-every", 1, "--seed", 3, "--global-batch-size", 16,
-         "--steps", 12, "--trace-steps", 0, "--progress", "off", "--eval-batches", 1, "--loader-threads", 0]
+SMALL = ["--model", "gpt-tiny", "--width", 32, "--context", 32, "--log-every", 1, "--seed", 3,
+         "--progress", "off", "--eval-batches", 1, "--loader-threads", 0]
 
 
 @pytest.fixture
 def train(rondo, tmp_path, repository):
-    def run_train(*flags, run_dir="run", env=None):
-        return rondo("train", "--data", repository / "README.md", "--run-dir", tmp_path / run_dir, *SMALL, *flags,
+    def run_train(*flags, run_dir="run", env=None, steps=12):
+        others = [] if "--layers" in flags else ["--layers", 1]
+        others += [] if "--trace-steps" in flags else ["--trace-steps", 0]
+        others += [] if "--global-batch-size" in flags else ["--global-batch-size", 16]
+        return rondo("train", "--data", repository / "README.md", "--run-dir", tmp_path / run_dir, *SMALL, "--steps", steps, *others, *flags,
                      env={"OMP_NUM_THREADS": "1"} | (env or {}))
 
     return run_train
@@ -23,12 +26,32 @@ def losses(run_directory):
     return [row["loss"] for row in rows if row["rank"] == 0 and "loss" in row]
 
 
-@pytest.mark.parametrize("device", ["sim", "sim:0"])
-def test_a_planned_training_measures_and_trains_as_on_the_cpu(train, tmp_path, device):
-    flags = ["--nproc-per-node", 2, "--strategy", "planned", "--memory-limit", "1GiB", "--plan-time-limit", "1s"]
-    for name in ("cpu", device):
-        train(*flags, "--device", name, run_dir=name).check_returncode()
-    assert losses(tmp_path / device) == pytest.approx(losses(tmp_path / "cpu"), rel=1e-4)
+@pytest.mark.parametrize("device, backend", [("sim", "auto"), ("sim:0", "auto"), ("sim", "nccl")])
+def test_a_planned_training_measures_and_trains_as_on_the_cpu(train, tmp_path, device, backend):
+    """Over nccl, which takes no CPU tensors, also what measures links, and what ranks tell each other of metrics, clocks and signals."""
+    flags = ["--nproc-per-node", 2, "--strategy", "planned", "--memory-limit", "1GiB", "--plan-time-limit", "1s", "--trace-steps", 2,
+             "--checkpoint-every", 4]
+    train(*flags, "--device", "cpu", run_dir="cpu").check_returncode()
+    train(*flags, "--device", device, "--backend", backend, run_dir="device").check_returncode()
+    assert losses(tmp_path / "device") == pytest.approx(losses(tmp_path / "cpu"), rel=1e-4)
+
+
+def test_replicas_of_a_process_have_a_device_each(train, tmp_path):
+    flags = ["--strategy", "mirrored", "--replicas", 2]
+    for env, facts in (({"RONDO_SIM_DEVICES": "1"}, ["2 replicas", "sim:1"]), ({}, ["sim:0 twice"])):
+        more = ["--devices", "sim:0,sim:0"] if not env else []
+        refused = train(*(flags if env else flags[:2]), *more, "--device", "sim", env=env)
+        assert refused.returncode == 2, refused.stderr
+        assert all(fact in refused.stderr for fact in facts), refused.stderr
+
+
+@pytest.mark.parametrize("mesh", ["pipeline=2,context=2", "pipeline=2,tensor=2", "pipeline=2,data=2"])
+def test_meshes_train_over_nccl_as_on_the_cpu(train, tmp_path, mesh):
+    flags = ["--nproc-per-node", 4, "--mesh", mesh, "--micro-batches", 4, "--layers", 2]
+    train(*flags, "--device", "cpu", run_dir="cpu").check_returncode()
+    trained = train(*flags, "--device", "sim", "--backend", "nccl", run_dir="device")
+    assert trained.returncode == 0, trained.stderr
+    assert losses(tmp_path / "device") == pytest.approx(losses(tmp_path / "cpu"), rel=1e-4)
 
 
 def test_it_counts_what_it_did_and_its_runs_are_evaluated_on_either_device(train, rondo, tmp_path):
@@ -52,8 +75,32 @@ def test_a_device_that_is_not_there_is_refused(train, device, facts):
     assert all(fact in refused.stderr for fact in facts), refused.stderr
 
 
+@pytest.mark.parametrize("ranks, device, devices, facts", [(2, "sim:0", 4, ["2 ranks of host", "share 1 card (sim:0)"]),
+                                                           (3, "sim", 2, ["3 ranks of host", "share 2 cards (sim:0, sim:1)"])])
+def test_ranks_that_share_devices_get_a_warning_and_over_nccl_an_error(train, ranks, device, devices, facts):
+    flags = ["--device", device, "--nproc-per-node", ranks, "--global-batch-size", 4 * ranks]
+    refused = train(*flags, "--backend", "nccl", env={"RONDO_SIM_DEVICES": str(devices)})
+    assert refused.returncode == 2
+    assert all(fact in refused.stderr for fact in [*facts, "--backend nccl", "one rank a card", "--backend native"]), refused.stderr
+    trained = train(*flags, env={"RONDO_SIM_DEVICES": str(devices)}, steps=1)
+    assert trained.returncode == 0, trained.stderr
+    assert all(fact in trained.stderr for fact in facts), trained.stderr
+
+
+@pytest.mark.parametrize("flags", [["--dropout", 0.1], ["--nproc-per-node", 2, "--strategy", "zero2", "--checkpoint-in-parts"]],
+                         ids=["whole", "parts"])
+def test_a_checkpoint_of_a_device_goes_on_where_there_is_none(train, tmp_path, flags):
+    """The second program has not loaded the accelerator, as a machine without a card."""
+    train("--device", "cpu", *flags, run_dir="cpu").check_returncode()
+    train("--device", "sim:1" if len(flags) == 2 else "sim", *flags, steps=6).check_returncode()
+    resumed = train("--device", "cpu", "--resume", *flags)
+    assert resumed.returncode == 0, resumed.stderr
+    assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "cpu"), rel=1e-4)
+
+
 def test_an_installed_program_has_none(installed, clean_environment, repository, tmp_path):
-    words = [installed / "bin" / "rondo", "train", "--data", repository / "README.md", "--run-dir", tmp_path / "run", *SMALL, "--device", "sim"]
+    words = [installed / "bin" / "rondo", "train", "--data", repository / "README.md", "--run-dir", tmp_path / "run", *SMALL, "--steps", 1, "--device",
+             "sim"]
     refused = subprocess.run([str(word) for word in words], env=clean_environment, text=True, capture_output=True, timeout=120)
     assert refused.returncode == 2
     assert "--device sim" in refused.stderr and "tests" in refused.stderr

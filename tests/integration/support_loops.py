@@ -1,7 +1,9 @@
 """Which way of training goes with which strategy, as docs/support.md shows it: the Trainer, a loop of one's own, train_and_evaluate.
 
 `python tests/integration/support_loops.py` runs every cell and writes the table (`make support` does, too); support_loops_test.py runs
-every cell and compares."""
+every cell and compares. With RONDO_SUPPORT_DEVICE=sim and RONDO_SUPPORT_RANKS=1,2,4 every cell runs on the simulated accelerator (tests/sim) with
+each of these numbers of ranks, and must be what the table says."""
+import concurrent.futures
 import os
 import pathlib
 import re
@@ -42,9 +44,17 @@ CELLS = {"the trainer": "yes", "prepare": "yes", "train_step": "`train_step`", "
 BEGIN, END = "<!-- loops -->\n", "<!-- end of loops -->"
 
 
-def cell(bin_folder, strategy, way, environment=None):
+def job_of(strategy, ranks=None):
+    """The launcher's flags for a job of a strategy, and its options; with another number of ranks where it has several."""
+    flags, *options = STRATEGIES[strategy]
+    if ranks is None or flags == ["-n", 1]:
+        return flags, options
+    return [*flags[:-1], ranks], [f"groups={max(1, ranks // 2)}" if option.startswith("groups=") else option for option in options]
+
+
+def cell(bin_folder, strategy, way, environment=None, ranks=None):
     """What the page is to say: how it trains, or "refused" where it ends with an error that names the strategy."""
-    ranks, *options = STRATEGIES[strategy]
+    ranks, options = job_of(strategy, ranks)
     with tempfile.TemporaryDirectory() as scratch:
         words = [bin_folder / "rondo", "run", *ranks, "--", bin_folder / "training_loops", WAYS[way], f"{scratch}/run", strategy, *options]
         done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=120, env=environment, cwd=scratch)
@@ -65,8 +75,37 @@ def read_table():
     return PAGE.read_text().split(BEGIN)[1].split(END)[0]
 
 
+def compare_on(device, folder, strategies):
+    """Runs all cells on a device with each of RONDO_SUPPORT_RANKS; returns what is not as the page says."""
+    page = {row.split("|")[1].strip(" `"): row for row in read_table().splitlines()[2:]}
+    numbers = [int(number) for number in os.environ.get("RONDO_SUPPORT_RANKS", "2").split(",")]
+    environment = os.environ | {"RONDO_SIM_MODULE": str(folder.parent / "lib" / "rondo_sim.so"), "RONDO_SIM_DEVICES": "8"}
+
+    def row(strategy, ranks):
+        try:
+            cells = {way: cell(folder, strategy, way, environment, ranks) for way in WAYS}
+        except (AssertionError, subprocess.TimeoutExpired) as failure:
+            return str(failure)
+        found = table_of({strategy: cells}).splitlines()[2]
+        return "" if found == page[strategy] else f"{found}, and the page says {page[strategy]}"
+
+    jobs = [(strategy, ranks) for strategy in strategies for ranks in (numbers if STRATEGIES[strategy][0] != ["-n", 1] else [1])]
+    failures = []
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for (strategy, ranks), wrong in zip(jobs, pool.map(lambda job: row(*job), jobs)):
+            print(f"{strategy:22} {ranks} ranks {wrong or 'as the page says'}", flush=True)
+            if wrong:
+                failures.append(f"{strategy} with {ranks} ranks on {device}: {wrong}")
+    print(f"{len(jobs) - len(failures)} of {len(jobs)} rows of ways of training are on {device} as docs/support.md says")
+    return failures
+
+
 def main():
     folder = pathlib.Path(os.environ.get("RONDO_BIN", REPOSITORY / "build" / "release" / "bin")).resolve()
+    if device := os.environ.get("RONDO_SUPPORT_DEVICE"):
+        failures = compare_on(device, folder, sys.argv[1:] or STRATEGIES)
+        print("\n".join(failures), file=sys.stderr)
+        return 1 if failures else 0
     cells = {strategy: {way: cell(folder, strategy, way) for way in WAYS} for strategy in STRATEGIES}
     head, rest = PAGE.read_text().split(BEGIN)
     PAGE.write_text(head + BEGIN + table_of(cells) + END + rest.split(END)[1])

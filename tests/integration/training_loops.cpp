@@ -2,6 +2,7 @@
 //
 //   training_loops trainer|loop|train_and_evaluate DIRECTORY STRATEGY [OPTION=VALUE]...
 //
+// on the CPU, or on the simulated accelerator of the module RONDO_SIM_MODULE.
 // The last line on rank 0 says how: "trained by the trainer", "trained by prepare", "trained by train_step",
 // "trained by train_and_evaluate". A loop also saves a checkpoint and goes on from it.
 #include <torch/nn.h>
@@ -11,6 +12,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <iostream>
@@ -19,6 +21,8 @@
 #include <rondo/rondo.hpp>
 #include <thread>
 
+#include "rondo/backend/card_engine.h"
+#include "rondo/backend/device_choice.h"
 #include "rondo/base/output.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
@@ -41,8 +45,8 @@ Task task_for(const std::string& strategy) {
   torch::manual_seed(1);
   if (strategy == "tensor" || strategy == "context" || strategy == "expert" || strategy == "planned") {
     const at::Tensor tokens = torch::randint(16, {128, 9});
-    nlohmann::json config = {{"layers", 2}, {"heads", 2}, {"width", 16}, {"context", 8}, {"vocabulary", 16}};
-    if (strategy == "expert") config["experts"] = 2;
+    nlohmann::json config = {{"layers", 2}, {"heads", 4}, {"width", 16}, {"context", 8}, {"vocabulary", 16}};
+    if (strategy == "expert") config["experts"] = 4;
     return {[config] {
               torch::manual_seed(7);
               return rondo::make_model("gpt", config);
@@ -55,7 +59,8 @@ Task task_for(const std::string& strategy) {
       [] {
         torch::manual_seed(7);
         return rondo::as_model(std::make_shared<torch::nn::SequentialImpl>(
-            torch::nn::Linear(8, 16), torch::nn::ReLU(), torch::nn::Linear(16, 8)));
+            torch::nn::Linear(8, 16), torch::nn::ReLU(), torch::nn::Linear(16, 16), torch::nn::ReLU(),
+            torch::nn::Linear(16, 8)));
       },
       std::make_shared<rondo::TensorDataset>(rondo::Tensors{inputs}, rondo::Tensors{inputs.argmax(1)}, 8)};
 }
@@ -65,7 +70,7 @@ std::unique_ptr<torch::optim::Optimizer> optimizer_of(torch::nn::Module& module)
 }
 
 void train_by_trainer(rondo::Strategy& strategy, const Task& task) {
-  rondo::Trainer trainer(strategy, task.model);
+  rondo::Trainer trainer(strategy, task.model, strategy.context().device());
   trainer.compile(optimizer_of);
   const rondo::FitResult result = trainer.fit(task.data, {.steps = 3, .batch_size = 4});
   if (result.step != 3 || !std::isfinite(result.loss.value_or(NAN)))
@@ -76,7 +81,8 @@ void train_by_trainer(rondo::Strategy& strategy, const Task& task) {
 std::vector<at::Tensor> weights_of(rondo::PreparedModel& prepared, const rondo::Model& model) {
   prepared.unshard();
   std::vector<at::Tensor> copies;
-  for (const at::Tensor& parameter : model.module->parameters()) copies.push_back(parameter.detach().clone());
+  for (const at::Tensor& parameter : model.module->parameters())
+    copies.push_back(parameter.detach().clone().cpu());
   return copies;
 }
 
@@ -157,6 +163,12 @@ void train_and_go_back(const rondo::Context& context, const std::filesystem::pat
 // forward, loss and backward written out, with the strategy's calls between them.
 void loop_by_prepare(rondo::Strategy& strategy, const Task& task, const std::filesystem::path& directory) {
   const rondo::Model model = task.model();
+  const c10::Device device = strategy.context().device();
+  model.module->to(device);
+  const auto on_device = [&](rondo::Tensors tensors) {
+    for (at::Tensor& tensor : tensors) tensor = tensor.to(device);
+    return tensors;
+  };
   const auto prepared = strategy.prepare(model.module);
   const auto optimizer = optimizer_of(prepared->module());
   const rondo::LossFunction loss_function = prepared->loss_of_parts(rondo::cross_entropy);
@@ -167,7 +179,8 @@ void loop_by_prepare(rondo::Strategy& strategy, const Task& task, const std::fil
     const rondo::Batch batch = prepared->own_part(batches->front());
     optimizer->zero_grad();
     prepared->begin_step({.samples = batch.samples});
-    const rondo::Loss loss = loss_function(model.forward.run(batch.inputs), batch.targets, batch.samples);
+    const rondo::Loss loss =
+        loss_function(model.forward.run(on_device(batch.inputs)), on_device(batch.targets), batch.samples);
     const int parts = prepared->ranks_of_sequence();
     (parts == 1 ? loss.mean : loss.mean / parts).backward();
     prepared->finish_backward();
@@ -184,7 +197,8 @@ void loop_by_prepare(rondo::Strategy& strategy, const Task& task, const std::fil
 
 // What the strategy does in a step, on a batch for each replica of this process.
 void loop_by_train_step(rondo::Strategy& strategy, const Task& task, const std::filesystem::path& directory) {
-  const auto training = strategy.prepare({.model = task.model, .optimizer = optimizer_of});
+  const auto training = strategy.prepare(
+      {.model = task.model, .optimizer = optimizer_of, .device = strategy.context().device()});
   const auto data =
       strategy.distribute(task.data, {.global_batch_size = 4 * strategy.num_replicas_in_sync()});
   const auto do_step = [&](std::int64_t step) {
@@ -200,10 +214,24 @@ void loop_by_train_step(rondo::Strategy& strategy, const Task& task, const std::
       [&] { return weights_of(training->prepared(), training->model()); });
 }
 
+std::string simulated_device() {
+  const char* const module = std::getenv("RONDO_SIM_MODULE");
+  return module == nullptr ? std::string() : module;
+}
+
+std::string device_name() { return simulated_device().empty() ? "cpu" : "sim"; }
+
+// Before the job is joined.
+c10::Device device_of_local_rank() {
+  const char* const rank = std::getenv("LOCAL_RANK");
+  return rondo::choose_device(device_name(), {}, rank == nullptr ? 0 : std::atoi(rank), 1);
+}
+
 // Strategy planned takes a plan, which the ranks make in a world of their own before.
 rondo::OptionValues planned_options(const Task& task, const std::filesystem::path& file) {
-  rondo::Context context = rondo::init({.epoch = 1});
+  rondo::Context context = rondo::init({.device = device_name(), .epoch = 1});
   const rondo::Model model = task.model();
+  model.module->to(context.device());
   const std::string plan =
       rondo::plan_for(context, model, task.data->get(std::vector<std::int64_t>{0, 1, 2, 3}), rondo::GiB(1),
                       {.time_limit = std::chrono::seconds(1)});
@@ -224,7 +252,8 @@ std::string trained(const std::string& way, const std::filesystem::path& directo
         {.directory = directory,
          .training_strategy = name,
          .training_options = options,
-         .checkpoint_every = 2});
+         .checkpoint_every = 2,
+         .device = device_of_local_rank()});
     if (result.role != rondo::JobRole::trainer) return {};
     if (result.fit.step != 3) throw rondo::Error("train_and_evaluate did not do its steps");
     return way;
@@ -237,7 +266,7 @@ std::string trained(const std::string& way, const std::filesystem::path& directo
       return {};
     }
   }
-  rondo::InitOptions init;
+  rondo::InitOptions init{.device = device_name()};
   rondo::training_place(worker, options, init);
   rondo::Context context = rondo::init(init);
   const auto strategy = rondo::all_strategies().make(name, context, options);
@@ -268,6 +297,7 @@ int main(int count, char** words) {
       const std::vector<std::string> parts = rondo::split(words[i], '=');
       options[parts.at(0)] = parts.at(1);
     }
+    if (!simulated_device().empty()) rondo::replace_card_engine(simulated_device());
     const std::string how = trained(words[1], words[2], words[3], options);
     if (!how.empty()) std::cout << "trained by " << how << std::endl;
     return 0;
