@@ -22,6 +22,7 @@
 #include "rondo/base/machine.h"
 #include "rondo/base/replica.h"
 #include "rondo/base/text.h"
+#include "rondo/device/current_device.h"
 #include "rondo/env/device_name.h"
 #include "rondo/env/environment.h"
 #include "rondo/env/identity.h"
@@ -79,22 +80,22 @@ Places find_places(const env::Identity& identity, const InitOptions& options,
   return places;
 }
 
-// Tells a backend factory where the members of its group are. Keys of the group in the launcher's store begin
-// with `path`.
-void describe_places(BackendRequest& request, const Places& places, const std::string& path) {
+// Tells a backend factory where the members of its group are, which are `ranks` of the context. Keys of the
+// group in the launcher's store begin with `path`.
+void describe_places(BackendRequest& request, const std::vector<int>& ranks, const Places& places,
+                     const std::string& path) {
   if (places.members.empty()) return;
   const auto member = [&](int rank) -> const Member& {
     return places.members[static_cast<std::size_t>(rank)];
   };
-  for (const int rank : request.world_ranks) {
+  for (const int rank : ranks) {
     request.hosts.push_back(member(rank).host);
     request.host_names.push_back(member(rank).host_name);
   }
-  const Member& own = member(request.world_ranks[static_cast<std::size_t>(request.rank)]);
-  const bool one_launcher =
-      std::all_of(request.world_ranks.begin(), request.world_ranks.end(), [&](int rank) {
-        return member(rank).host != own.host || member(rank).launcher_store == own.launcher_store;
-      });
+  const Member& own = member(ranks[static_cast<std::size_t>(request.rank)]);
+  const bool one_launcher = std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
+    return member(rank).host != own.host || member(rank).launcher_store == own.launcher_store;
+  });
   if (own.launcher_store.empty() || !one_launcher) return;
   if (const auto store = launcher_store())
     request.host_store = c10::make_intrusive<c10d::PrefixStore>(path + request.group_name, store);
@@ -120,6 +121,7 @@ env::Identity identity_apart(env::Overrides overrides) {
 struct Context::State {
   std::shared_ptr<Replica> replica;  // first: whatever goes after it is released under its number
   env::Identity identity;
+  std::vector<int> job_ranks;  // of this context's ranks, in the world of the context that init() made
   Places places;
   std::string local_address;
   c10::Device device = c10::kCPU;
@@ -226,6 +228,7 @@ Context init(const InitOptions& options) {
   std::vector<int> everyone(static_cast<std::size_t>(identity.world_size));
   std::iota(everyone.begin(), everyone.end(), 0);
   Context context(state);
+  state->job_ranks = everyone;
   state->world = context.new_group(everyone);
   state->mesh = {{"data", identity.world_size}};
   claim.keep();
@@ -317,13 +320,14 @@ Group Context::new_group(const std::vector<int>& ranks) const {
   request.group_name = name;
   request.rank = static_cast<int>(found - ranks.begin());
   request.size = static_cast<int>(ranks.size());
-  request.world_ranks = ranks;
+  for (const int member : ranks)
+    request.world_ranks.push_back(state.job_ranks[static_cast<std::size_t>(member)]);
   request.store = store;
   request.job_store = state.job_store;
   request.timeout = state.timeout;
   request.local_address = state.local_address;
   request.deterministic = state.deterministic;
-  describe_places(request, state.places, state.path);
+  describe_places(request, ranks, state.places, state.path);
   state.groups.emplace_back(name, ranks, request.rank, make_communicator(state.backend_name, request), store);
   return state.groups.back();
 }
@@ -335,6 +339,9 @@ Context Context::within(const Group& group) const {
   auto part = std::make_shared<State>(state);
   part->identity.rank = group.rank();
   part->identity.world_size = group.size();
+  part->job_ranks.clear();
+  for (const int member : group.ranks())
+    part->job_ranks.push_back(state.job_ranks[static_cast<std::size_t>(member)]);
   part->places.local_world_size = group.size();
   part->places.members.clear();
   if (!state.places.members.empty()) {

@@ -1,7 +1,6 @@
 #include "rondo/backend/device_choice.h"
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -170,10 +169,6 @@ void check_cards(const std::string& engine, const std::vector<RankCard>& cards) 
                          ", and NCCL takes one rank a card; start at most as many ranks on a host as it has "
                          "cards, or use --backend native"));
   }
-}
-
-void set_current_device(c10::Device device) {
-  if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
 }
 
 }  // namespace rondo

@@ -76,7 +76,4 @@ std::string shared_cards(const std::vector<RankCard>& cards);
 // Throws UsageError where `engine` is nccl and ranks share a card.
 void check_cards(const std::string& engine, const std::vector<RankCard>& cards);
 
-// Makes `device` the current device of the calling thread; nothing for the CPU.
-void set_current_device(c10::Device device);
-
 }  // namespace rondo

@@ -1,5 +1,6 @@
 #include "rondo/base/replica.h"
 
+#include <atomic>
 #include <mutex>
 #include <set>
 
@@ -30,7 +31,17 @@ int take_lowest_number() {
   return number;
 }
 
+// Null until there is something besides numbers.
+std::atomic<std::function<void()> (*)()> capture_for_threads{nullptr};
+
 }  // namespace
+
+void carry_over_to_threads(std::function<void()> (*capture)()) { capture_for_threads = capture; }
+
+std::function<void()> detail::carried_over() {
+  const auto capture = capture_for_threads.load();
+  return capture != nullptr ? capture() : nullptr;
+}
 
 int this_replica() noexcept { return replica_of_thread; }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <thread>
 #include <utility>
 
@@ -36,18 +37,25 @@ class Replica {
   int rank_;
 };
 
+// Tells what else threads take over from those that start them: `capture` runs on the starting thread, and
+// its result, unless it is empty, on the started one before its body. A layer above sets it, always to the
+// same function (rondo/device). Any thread.
+void carry_over_to_threads(std::function<void()> (*capture)());
+
 namespace detail {
 void enter_replica(int number, int rank) noexcept;
-}
+std::function<void()> carried_over();
+}  // namespace detail
 
-// A thread that works under the numbers of the thread that starts it.
+// A thread that works under the numbers of the thread that starts it, and with its device.
 template <class Body>
 std::thread replica_thread(Body body) {
-  return std::thread(
-      [number = this_replica(), rank = replica_of_this_rank(), body = std::move(body)]() mutable {
-        detail::enter_replica(number, rank);
-        body();
-      });
+  return std::thread([number = this_replica(), rank = replica_of_this_rank(),
+                      carried = detail::carried_over(), body = std::move(body)]() mutable {
+    detail::enter_replica(number, rank);
+    if (carried) carried();
+    body();
+  });
 }
 
 }  // namespace rondo

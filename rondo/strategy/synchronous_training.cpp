@@ -3,6 +3,7 @@
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
+#include "rondo/backend/engine/failing_engine.h"
 #include "rondo/base/collective_call.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -144,6 +145,7 @@ StepResult SynchronousTraining::train_step(std::span<const Batch> window, const 
   prepared_->finish_backward();
   phase(StepPhase::optimizer);
   finish_step(*prepared_, precision_, *optimizer_, settings, result);
+  throw_if_failed(*strategy_->context().world().backend());
   steps_ = std::max(steps_, settings.step) + 1;
   phase(StepPhase::end);
   result.totals = prepared_->totals();

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "rondo/backend/collectives.h"
+#include "rondo/backend/engine/failing_engine.h"
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
@@ -95,7 +96,9 @@ void SynchronousTraining::hand_over(const std::vector<int>& leaving) {
 }
 
 int SynchronousTraining::rebuild(const Context& context) {
-  const bool is_complete = prepared_->parts().is_flushed() && lost_.empty();
+  const Group& before = strategy_->context().world();
+  const bool is_complete = prepared_->parts().is_flushed() && lost_.empty() &&
+                           !(before.member() && has_lost_results(*before.backend()));
   const Holder mine{is_complete ? steps_ : -1, strategy_->context().world_size()};
   strategy_->rebuild(context);
   ShardedState held = local_state(*prepared_, optimizer_.get(), precision_.master_weights());
@@ -152,7 +155,10 @@ void SynchronousTraining::prepare_anew(const Context& context) {
 void SynchronousTraining::take_state(std::vector<Shard> model, std::vector<Shard> optimizer,
                                      const nlohmann::json& description) {
   const Group& world = strategy_->context().world();
-  const std::string what = str("the state after ", steps_, " steps of those who are left");
+  const std::string what =
+      steps_ < 0
+          ? std::string("no rank's state is of use, since a failure has ended operations that it comes from;")
+          : str("the state after ", steps_, " steps of those who are left");
   std::vector<Shard> wanted = local_state(*prepared_, nullptr, precision_.master_weights()).model;
   const std::vector<std::string> missing = ShardDirectory(std::move(model), world).fetch(wanted);
   for (const at::Tensor& own : own_parameters(*prepared_, precision_.master_weights()))

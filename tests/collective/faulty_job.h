@@ -86,6 +86,10 @@ class FaultyJob {
   const std::string& name() const { return name_; }
   // From the signal to the slowest survivor's error.
   double milliseconds() const { return static_cast<double>(times_->raised - times_->struck) / 1e6; }
+  // Since then.
+  double milliseconds_since_error() const {
+    return static_cast<double>(monotonic_ns() - times_->raised) / 1e6;
+  }
 
  private:
   struct Times {

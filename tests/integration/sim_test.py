@@ -1,9 +1,15 @@
 """`--device sim`, the accelerator of rondo's tests (tests/sim), from outside; what trains on it is in tests/sim/*_test.cpp."""
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
 
 import pytest
+
+from launching import all_gone, wait_until
+from train_test import worker_pids
 
 SMALL = ["--model", "gpt-tiny", "--width", 32, "--context", 32, "--log-every", 1, "--seed", 3,
          "--progress", "off", "--eval-batches", 1, "--loader-threads", 0]
@@ -117,3 +123,34 @@ def test_gpu_check_runs_on_it_where_there_is_no_card(rondo_bin, clean_environmen
     checks = json.loads(found.read_text())["checks"]
     assert {check["status"] for check in checks if check["part"] in ("loading", "nccl")} == {"ok"}
     assert {check["status"] for check in checks if check["part"] == "speed"} == {"skipped"}
+
+
+# Over the simulated NCCL a collective whose peer is gone lasts for ever.
+
+
+def start_over_nccl(rondo, tmp_path, repository, *flags):
+    process = rondo.start("train", "--data", repository / "README.md", "--run-dir", tmp_path / "run", *SMALL, "--layers", 1, "--trace-steps", 0,
+                          "--global-batch-size", 16, "--nproc-per-node", 2, "--device", "sim", "--backend", "nccl", *flags)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    wait_until(lambda: metrics.exists() and metrics.read_text().count("\n") >= 8, "some steps are done")
+    return process, worker_pids(process.pid)
+
+
+@pytest.mark.parametrize("name", ["KILL", "STOP"])
+def test_a_rank_that_is_gone_ends_the_job_over_nccl(rondo, repository, tmp_path, name):
+    process, ranks = start_over_nccl(rondo, tmp_path, repository, "--steps", 100000)
+    os.kill(ranks[1], getattr(signal, f"SIG{name}"))
+    _, err = process.communicate(timeout=240)
+    assert process.returncode not in (0, 2, 3)
+    assert re.search(r"rank 1\b", err), err
+    all_gone(ranks.values())
+
+
+def test_a_job_over_nccl_goes_on_from_its_checkpoint(rondo, train, repository, tmp_path):
+    flags = ["--checkpoint-every", 4, "--strategy", "zero3", "--max-restarts", 1]
+    train("--nproc-per-node", 2, *flags, run_dir="undisturbed", steps=60).check_returncode()
+    process, ranks = start_over_nccl(rondo, tmp_path, repository, "--steps", 60, *flags)
+    os.kill(ranks[1], signal.SIGKILL)
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert losses(tmp_path / "run")[-1] == pytest.approx(losses(tmp_path / "undisturbed")[-1], rel=1e-4)

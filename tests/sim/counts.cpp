@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tests/sim/launch.h"
+#include "tests/sim/streams.h"
 
 namespace rondo::sim {
 namespace {
@@ -58,12 +59,14 @@ const Report report;
 }  // namespace
 
 void on_launch(const Launch& launch) {
+  finish(launch.stream);
   const std::lock_guard lock(record().mutex);
   ++record().counts.launches;
   ++record().launches[launch.operation];
 }
 
 void on_copy(Copy kind, const Launch& launch, bool blocks) {
+  finish(launch.stream);
   const std::lock_guard lock(record().mutex);
   Counts& counts = record().counts;
   ++(kind == Copy::host_to_device   ? counts.host_to_device

@@ -2,21 +2,28 @@
 // autograd's threads call.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 
 #include "tests/sim/device.h"
 #include "tests/sim/launch.h"
+#include "tests/sim/streams.h"
 
 namespace rondo::sim {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// An event, of which every operator before it has ended when it is recorded.
+// An event. Operators before it have ended when it is recorded; collectives may go on.
 struct Event {
   Clock::time_point recorded;
+  StreamWorks before;
 };
+
+bool has_ended(const StreamWorks& works) {
+  return std::all_of(works.begin(), works.end(), [](const auto& work) { return work->has_ended(); });
+}
 
 class Guard final : public c10::impl::DeviceGuardImplInterface {
  public:
@@ -49,18 +56,29 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     set_current_stream(stream);
     return before;
   }
-  bool queryStream(const c10::Stream& /*stream*/) const override { return true; }
-  void synchronizeStream(const c10::Stream& /*stream*/) const override { on_synchronise(); }
-  void synchronizeDevice(c10::DeviceIndex /*index*/) const override { on_synchronise(); }
+  bool queryStream(const c10::Stream& stream) const override { return has_ended(works_before(stream)); }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    on_synchronise();
+    finish(stream);
+  }
+  void synchronizeDevice(c10::DeviceIndex index) const override {
+    on_synchronise();
+    finish_device(index < 0 ? current_device() : index);
+  }
 
-  void record(void** event, const c10::Stream& /*stream*/, c10::DeviceIndex /*index*/,
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex /*index*/,
               c10::EventFlag /*flag*/) const override {
     if (*event == nullptr) *event = new Event;
-    static_cast<Event*>(*event)->recorded = Clock::now();
+    *static_cast<Event*>(*event) = {Clock::now(), works_before(stream)};
   }
-  void block(void* /*event*/, const c10::Stream& /*stream*/) const override {}
-  bool queryEvent(void* /*event*/) const override { return true; }
-  void synchronizeEvent(void* /*event*/) const override { on_synchronise(); }
+  void block(void* event, const c10::Stream& stream) const override {
+    put_behind(stream, static_cast<Event*>(event)->before);
+  }
+  bool queryEvent(void* event) const override { return has_ended(static_cast<Event*>(event)->before); }
+  void synchronizeEvent(void* event) const override {
+    on_synchronise();
+    for (const auto& work : static_cast<Event*>(event)->before) work->wait();
+  }
   void destroyEvent(void* event, c10::DeviceIndex /*index*/) const noexcept override {
     delete static_cast<Event*>(event);
   }

@@ -1,13 +1,17 @@
 #include "tests/sim/nccl.h"
 
+#include <ATen/core/jit_type.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/core/StreamGuard.h>
 
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <stdexcept>
 #include <utility>
 
 #include "rondo/backend/engine/module.h"
+#include "rondo/base/error.h"
 #include "tests/sim/device.h"
 #include "tests/sim/memory.h"
 
@@ -47,14 +51,65 @@ class ExchangeWork final : public c10d::Work {
   const std::vector<std::shared_future<void>> parts_;
 };
 
+// A collective. wait() makes the current stream wait, as on a card.
+class CollectiveWork final : public c10d::Work {
+ public:
+  CollectiveWork(int rank, std::shared_ptr<StreamWork> work, std::vector<at::Tensor> results)
+      : c10d::Work(rank, c10d::OpType::UNKNOWN),
+        work_(std::move(work)),
+        results_(std::move(results)),
+        device_(results_.front().device()) {
+    const c10::Stream own(c10::Stream::UNSAFE, device_, next_stream());
+    put_behind(own, {work_});
+    const c10::StreamGuard guard(own);
+    future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
+                                                       std::vector{device_});
+    future_->markCompleted(c10::IValue(results_));
+  }
+
+  bool isCompleted() override { return work_->has_ended(); }
+  bool isSuccess() const override { return work_->has_ended() && !work_->error(); }
+  std::exception_ptr exception() const override { return work_->error(); }
+  bool wait(std::chrono::milliseconds timeout) override {
+    if (timeout != kNoTimeout && !work_->wait_for(timeout))
+      throw std::runtime_error("nccl: a collective has passed its deadline");
+    put_behind(current_stream(device_.index()), {work_});
+    return true;
+  }
+  void synchronize() override { wait(kNoTimeout); }
+  void abort() override { work_->end(); }
+  std::vector<at::Tensor> result() override { return results_; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+
+ private:
+  // Of its own, beside those that programs get.
+  static c10::StreamId next_stream() {
+    static std::atomic<c10::StreamId> next{1000};
+    return next++;
+  }
+
+  const std::shared_ptr<StreamWork> work_;
+  const std::vector<at::Tensor> results_;
+  const c10::Device device_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+std::vector<at::Tensor> flat(const std::vector<std::vector<at::Tensor>>& lists) {
+  std::vector<at::Tensor> all;
+  for (const std::vector<at::Tensor>& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
+
 std::string counts_of(std::size_t sends, std::size_t receives) {
   return std::to_string(sends) + " to send, " + std::to_string(receives) + " to receive";
 }
 
-// Waits for a key of another rank without keeping the store from other threads.
-std::string await(c10d::Store& store, const std::string& key, Duration timeout, const std::string& what) {
+// Waits for a key of another rank without keeping the store from other threads, until `gives_up`.
+std::string await(c10d::Store& store, const std::string& key, Duration timeout, const std::string& what,
+                  const std::function<bool()>& gives_up) {
   const auto end = std::chrono::steady_clock::now() + timeout;
   while (!store.check({key})) {
+    if (gives_up()) throw std::runtime_error("nccl: the communicator was aborted");
     if (std::chrono::steady_clock::now() > end) throw std::runtime_error(what);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -103,20 +158,84 @@ void Lane::run() {
 Nccl::Nccl(const BackendRequest& request, c10::intrusive_ptr<c10d::Backend> host)
     : Backend(request.rank, request.size), request_(request), host_(std::move(host)) {}
 
-Nccl::~Nccl() { lanes_.clear(); }
+Nccl::~Nccl() {
+  bool goes_on = std::uncaught_exceptions() > 0;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& each : works_) {
+      const auto work = each.lock();
+      goes_on = goes_on || (work && !work->has_ended());
+    }
+  }
+  if (goes_on) abort();
+  lanes_.clear();
+  collectives_.reset();
+}
 
 void Nccl::shutdown() { host_->shutdown(); }
 
-void Nccl::abort() { host_->abort(); }
+void Nccl::abort() {
+  {
+    const std::lock_guard lock(mutex_);
+    aborted_ = true;
+    aborting_.notify_all();
+  }
+  end_all();
+  host_->abort();
+}
+
+void Nccl::end_all() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& each : works_) {
+    if (const auto work = each.lock()) work->end();
+  }
+  works_.clear();
+}
+
+Nccl::Work Nccl::on_stream(Tensors results, std::function<Work()> start) {
+  const auto work = std::make_shared<StreamWork>();
+  const StreamWorks before = works_before(current_stream(results.front().device().index()));
+  {
+    const std::lock_guard lock(mutex_);
+    TORCH_CHECK(!aborted_, "NCCL communicator was aborted on rank ", getRank(), ".");
+    std::erase_if(works_, [](const auto& each) { return each.expired(); });
+    works_.push_back(work);
+    if (!collectives_) collectives_ = std::make_unique<Lane>();
+    collectives_->post([work, before, start = std::move(start)] {
+      try {
+        for (const auto& each : before) each->wait();
+        if (!work->has_ended()) start()->wait();
+      } catch (const PeerLostError&) {
+        return;  // the collective waits for its peer
+      } catch (const TimeoutError&) {
+        return;
+      } catch (const CancelledError&) {
+        return;
+      } catch (const CommunicationError& error) {
+        // A mistake of the program; all else is a peer that has given up.
+        if (dynamic_cast<const MismatchError*>(&error) == nullptr) return;
+        work->end(std::current_exception());
+        return;
+      } catch (...) {
+        work->end(std::current_exception());
+        return;
+      }
+      work->end();
+    });
+  }
+  return c10::make_intrusive<CollectiveWork>(getRank(), work, std::move(results));
+}
 
 void Nccl::check_device(c10::Device device) {
   TORCH_CHECK(device.type() == kSim, "ProcessGroupNCCL: Tensors must be CUDA and dense; this one is on ",
               device);
-  const std::lock_guard lock(mutex_);
-  if (device_) {
-    TORCH_CHECK(*device_ == device, "nccl: the communicator is of ", *device_, ", and the tensor on ",
-                device);
-    return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (device_) {
+      TORCH_CHECK(*device_ == device, "nccl: the communicator is of ", *device_, ", and the tensor on ",
+                  device);
+      return;
+    }
   }
   const auto host_name = [&](int rank) {
     const auto at = static_cast<std::size_t>(rank);
@@ -127,10 +246,12 @@ void Nccl::check_device(c10::Device device) {
     if (rank == getRank() || host_name(rank) != host_name(getRank())) continue;
     const std::string other =
         await(*request_.store, "device of " + std::to_string(rank), request_.timeout,
-              "nccl: rank " + std::to_string(rank) + " did not begin its first operation");
+              "nccl: rank " + std::to_string(rank) + " did not begin its first operation",
+              [this] { return is_aborted(); });
     TORCH_CHECK(other != device.str(), "Duplicate GPU detected : rank ", std::min(rank, getRank()),
                 " and rank ", std::max(rank, getRank()), " both on CUDA device ", other);
   }
+  const std::lock_guard lock(mutex_);
   device_ = device;
 }
 
@@ -156,71 +277,74 @@ Nccl::TensorLists Nccl::host_of(const TensorLists& lists) {
 
 Nccl::Work Nccl::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   Tensors host = host_of(tensors);
-  return host_->broadcast(host, options);
+  return on_stream(tensors, [=, this]() mutable { return host_->broadcast(host, options); });
 }
 
 Nccl::Work Nccl::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   Tensors host = host_of(tensors);
-  return host_->allreduce(host, options);
+  return on_stream(tensors, [=, this]() mutable { return host_->allreduce(host, options); });
 }
 
 Nccl::Work Nccl::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
   Tensors host = host_of(tensors);
-  return host_->allreduce_coalesced(host, options);
+  return on_stream(tensors, [=, this]() mutable { return host_->allreduce_coalesced(host, options); });
 }
 
 Nccl::Work Nccl::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   Tensors host = host_of(tensors);
-  return host_->reduce(host, options);
+  return on_stream(tensors, [=, this]() mutable { return host_->reduce(host, options); });
 }
 
 Nccl::Work Nccl::allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
   TensorLists to = host_of(outputs);
   Tensors from = host_of(inputs);
-  return host_->allgather(to, from, options);
+  return on_stream(flat(outputs), [=, this]() mutable { return host_->allgather(to, from, options); });
 }
 
 Nccl::Work Nccl::_allgather_base(at::Tensor& output, at::Tensor& input,
                                  const c10d::AllgatherOptions& options) {
   at::Tensor to = host_of(output), from = host_of(input);
-  return host_->_allgather_base(to, from, options);
+  return on_stream({output}, [=, this]() mutable { return host_->_allgather_base(to, from, options); });
 }
 
 Nccl::Work Nccl::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                  const c10d::AllgatherOptions& options) {
   Tensors to = host_of(outputs), from = host_of(inputs);
-  return host_->allgather_into_tensor_coalesced(to, from, options);
+  return on_stream(outputs,
+                   [=, this]() mutable { return host_->allgather_into_tensor_coalesced(to, from, options); });
 }
 
 Nccl::Work Nccl::gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
   TensorLists to = host_of(outputs);
   Tensors from = host_of(inputs);
-  return host_->gather(to, from, options);
+  return on_stream(outputs.empty() ? inputs : flat(outputs),
+                   [=, this]() mutable { return host_->gather(to, from, options); });
 }
 
 Nccl::Work Nccl::scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) {
   Tensors to = host_of(outputs);
   TensorLists from = host_of(inputs);
-  return host_->scatter(to, from, options);
+  return on_stream(outputs, [=, this]() mutable { return host_->scatter(to, from, options); });
 }
 
 Nccl::Work Nccl::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                 const c10d::ReduceScatterOptions& options) {
   Tensors to = host_of(outputs);
   TensorLists from = host_of(inputs);
-  return host_->reduce_scatter(to, from, options);
+  return on_stream(outputs, [=, this]() mutable { return host_->reduce_scatter(to, from, options); });
 }
 
 Nccl::Work Nccl::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                       const c10d::ReduceScatterOptions& options) {
   at::Tensor to = host_of(output), from = host_of(input);
-  return host_->_reduce_scatter_base(to, from, options);
+  return on_stream({output}, [=, this]() mutable { return host_->_reduce_scatter_base(to, from, options); });
 }
 
 Nccl::Work Nccl::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                  const c10d::ReduceScatterOptions& options) {
   Tensors to = host_of(outputs), from = host_of(inputs);
-  return host_->reduce_scatter_tensor_coalesced(to, from, options);
+  return on_stream(outputs,
+                   [=, this]() mutable { return host_->reduce_scatter_tensor_coalesced(to, from, options); });
 }
 
 Nccl::Work Nccl::alltoall_base(at::Tensor& output, at::Tensor& input,
@@ -228,12 +352,14 @@ Nccl::Work Nccl::alltoall_base(at::Tensor& output, at::Tensor& input,
                                std::vector<std::int64_t>& input_splits,
                                const c10d::AllToAllOptions& options) {
   at::Tensor to = host_of(output), from = host_of(input);
-  return host_->alltoall_base(to, from, output_splits, input_splits, options);
+  return on_stream({output}, [=, this]() mutable {
+    return host_->alltoall_base(to, from, output_splits, input_splits, options);
+  });
 }
 
 Nccl::Work Nccl::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
   Tensors to = host_of(outputs), from = host_of(inputs);
-  return host_->alltoall(to, from, options);
+  return on_stream(outputs, [=, this]() mutable { return host_->alltoall(to, from, options); });
 }
 
 Nccl::Work Nccl::barrier(const c10d::BarrierOptions& options) { return host_->barrier(options); }
@@ -298,7 +424,8 @@ void Nccl::exchange(int peer, std::int64_t number, const Posted& posted) {
   set(*request_.store, first + own, mine);
   const std::string theirs = await(
       *request_.store, first + other, request_.timeout,
-      "nccl: deadlock: rank " + own + " has " + mine + " with rank " + other + ", which has posted nothing");
+      "nccl: deadlock: rank " + own + " has " + mine + " with rank " + other + ", which has posted nothing",
+      [this] { return is_aborted(); });
   if (theirs != counts_of(posted.receives.size(), posted.sends.size())) {
     throw std::runtime_error("nccl: deadlock: rank " + own + " has posted a group of " + mine +
                              " with rank " + other + ", which has posted a group of " + theirs +
@@ -314,7 +441,20 @@ void Nccl::exchange(int peer, std::int64_t number, const Posted& posted) {
     Tensors list{tensor};
     works.push_back(host_->recv(list, peer, /*tag=*/0));
   }
-  for (const Work& work : works) work->wait();
+  try {
+    for (const Work& work : works) work->wait();
+  } catch (const MismatchError&) {
+    throw;
+  } catch (const std::exception&) {
+    std::unique_lock lock(mutex_);
+    aborting_.wait(lock, [this] { return aborted_; });  // NCCL waits for a peer that is gone
+    throw std::runtime_error("nccl: the communicator was aborted");
+  }
+}
+
+bool Nccl::is_aborted() {
+  const std::lock_guard lock(mutex_);
+  return aborted_;
 }
 
 }  // namespace rondo::sim
@@ -324,6 +464,7 @@ extern "C" void rondo_register_backends(rondo::BackendModule& module) {
   module.add("nccl",
              [](const rondo::BackendRequest& request) {
                rondo::BackendRequest own = request;
+               own.job_store = {};  // NCCL tells nobody of a failure
                return c10::make_intrusive<rondo::sim::Nccl>(request, request.make("native", own).backend);
              },
              {.cpu_tensors = false, .device_tensors = true, .honours_tags = false});

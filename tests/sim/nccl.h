@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "rondo/backend/engine/request.h"
+#include "tests/sim/streams.h"
 
 namespace rondo::sim {
 
@@ -37,6 +38,9 @@ class Lane {
 // of the CPU moves the bytes. As NCCL it
 //
 // - refuses tensors on the host, and two ranks with one device,
+// - returns from a collective and from its wait() at once: streams wait for it (streams.h),
+// - never ends a collective of which a peer has died or is stopped, until abort(),
+// - is of no use after abort(), which makes peers wait for ever,
 // - ignores tags: the sends and receives of two ranks go in the order in which each rank posts them,
 // - completes a send with the receive of the peer only. Two ranks that both send first, outside
 // startCoalescing() and
@@ -93,6 +97,10 @@ class Nccl final : public c10d::Backend {
   Tensors host_of(const Tensors& tensors);
   TensorLists host_of(const TensorLists& lists);
   void check_device(c10::Device device);
+  // Has a collective run behind the current stream of `results`, the tensors that it writes.
+  Work on_stream(Tensors results, std::function<Work()> start);
+  void end_all();
+  bool is_aborted();
   Work post(int peer, const at::Tensor& tensor, bool sends);
   // Has exchange() run on the lane of `peer`.
   std::shared_future<void> start(int peer, Posted posted);
@@ -105,6 +113,10 @@ class Nccl final : public c10d::Backend {
   std::map<int, std::unique_ptr<Lane>> lanes_;       // by peer
   std::map<int, std::int64_t> posted_;               // exchanges begun, by peer
   std::optional<std::map<int, Posted>> coalescing_;  // by peer, between startCoalescing and endCoalescing
+  bool aborted_ = false;
+  std::condition_variable aborting_;
+  std::vector<std::weak_ptr<StreamWork>> works_;  // collectives so far that may not have ended
+  std::unique_ptr<Lane> collectives_;             // runs them in order
 };
 
 }  // namespace rondo::sim

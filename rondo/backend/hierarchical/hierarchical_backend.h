@@ -6,6 +6,7 @@
 #include <memory>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "rondo/backend/engine/failing_engine.h"
 #include "rondo/backend/engine/failure_record.h"
 #include "rondo/backend/engine/request.h"
 #include "rondo/backend/hierarchical/all_reduce.h"
@@ -32,7 +33,7 @@ inline constexpr EngineTraits kHierarchicalTraits = {.deterministic = true, .dev
 // Tensors may have any strides and live on any device; those that are not dense CPU tensors are copied on the
 // way in and out. Any thread may call; collectives must be started in the same order on all ranks. Errors are
 // PeerLostError, TimeoutError and MismatchError, naming ranks; the first one is final.
-class HierarchicalBackend final : public ExtendedBackend {
+class HierarchicalBackend final : public ExtendedBackend, public FailingEngine {
  public:
   struct Options : HierarchicalOptions {
     // Every rank counts as a host of its own, so that `outer` carries everything.
@@ -59,6 +60,7 @@ class HierarchicalBackend final : public ExtendedBackend {
   void setSequenceNumberForGroup() override {}
   std::uint64_t getSequenceNumberForGroup() override { return pipeline_->submitted(); }
   void abort() override { pipeline_->abort("the group was aborted by its caller"); }
+  void fail(const std::exception_ptr& error) override { pipeline_->abort(error); }
 
   using Work = c10::intrusive_ptr<c10d::Work>;
   using Tensors = std::vector<at::Tensor>;

@@ -66,6 +66,8 @@ class Pipeline {
   std::uint64_t submitted() const;
   // Fails everything under way and all later jobs with `reason`; the peers notice as with an error.
   void abort(const std::string& reason);
+  // The same with this error.
+  void abort(const std::exception_ptr& error) { fail(error, nullptr); }
 
   Transports& transports() { return *transports_; }
 

@@ -18,6 +18,7 @@
 #include "rondo/backend/native/sparse_all_reduce.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/channel/failure.h"
 #include "rondo/collective/shared_memory/layout.h"
 
 namespace rondo {
@@ -100,6 +101,11 @@ void NativeBackend::abort() {
   constexpr const char* kReason = "the group was aborted by its caller";
   engine_->abort(kReason);
   if (planned_ != nullptr) planned_->abort(kReason);
+}
+
+void NativeBackend::fail(const std::exception_ptr& error) {
+  engine_->abort(error);
+  if (planned_ != nullptr) planned_->abort(describe_failure(error, getRank()).text);
 }
 
 void NativeBackend::setTimeout(std::chrono::milliseconds timeout) { timeout_ = bounded_duration(timeout); }

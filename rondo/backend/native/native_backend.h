@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 
+#include "rondo/backend/engine/failing_engine.h"
 #include "rondo/backend/engine/request.h"
 #include "rondo/backend/memory/registered_memory.h"
 #include "rondo/backend/native/coalesced_work.h"
@@ -36,7 +37,7 @@ inline constexpr EngineTraits kNativeTraits = {.progresses_in_background = false
 //
 // Any thread may call; collectives must be started in the same order on all ranks. Errors are those of
 // shared_memory::Engine; the first one is final.
-class NativeBackend final : public ExtendedBackend {
+class NativeBackend final : public ExtendedBackend, public FailingEngine {
  public:
   // `deterministic`: plans too (RONDO_ALGORITHM) add in rank order.
   NativeBackend(const c10::intrusive_ptr<c10d::Store>& store, const shared_memory::GroupOptions& options,
@@ -51,6 +52,7 @@ class NativeBackend final : public ExtendedBackend {
   void shutdown() override { close(); }
   // Also makes all waiting and later calls of the peers fail.
   void abort() override;
+  void fail(const std::exception_ptr& error) override;
 
   const std::string getBackendName() const override { return "rondo"; }
   void setTimeout(std::chrono::milliseconds timeout) override;

@@ -1,12 +1,15 @@
 #include "rondo/backend/nccl/combined_backend.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 
 namespace rondo {
 namespace {
+
+constexpr auto kCardPoll = std::chrono::milliseconds(1);
 
 std::string card_key(int rank) { return str("card of rank ", rank); }
 
@@ -63,6 +66,21 @@ c10d::Backend& CombinedBackend::engine_for(const TensorLists& lists, const Tenso
   return engine_for({&all}, operation);
 }
 
+// A peer may go before its first call.
+void CombinedBackend::await_card(int rank) {
+  const Deadline deadline = Deadline::after(request_.timeout);
+  while (!request_.store->check({card_key(rank)})) {
+    throw_if_failed();
+    if (deadline.passed()) {
+      throw TimeoutError(rondo::str("group '", request_.group_name, "': rank ", rank_name(request_, rank),
+                                    " has not begun its first operation with a tensor of a device within ",
+                                    to_string(request_.timeout)),
+                         {rank});
+    }
+    std::this_thread::sleep_for(kCardPoll);
+  }
+}
+
 void CombinedBackend::check_cards(c10::Device device, const std::vector<int>& peers) {
   const std::lock_guard lock(mutex_);
   if (knows_all_cards_) return;
@@ -74,8 +92,7 @@ void CombinedBackend::check_cards(c10::Device device, const std::vector<int>& pe
       card = card_of_(device);
       request_.store->set(card_key(rank), card);
     } else {
-      request_.store->wait({card_key(rank)},
-                           std::chrono::duration_cast<std::chrono::milliseconds>(request_.timeout));
+      await_card(rank);
       card = request_.store->get_to_str(card_key(rank));
     }
     const auto same = std::find(cards_.begin(), cards_.end(), card);

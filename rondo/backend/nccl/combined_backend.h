@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "rondo/backend/engine/failing_engine.h"
 #include "rondo/backend/engine/request.h"
 
 namespace rondo {
@@ -17,7 +18,7 @@ namespace rondo {
 //
 // The tensors of one call are on the CPU or on one device; a UsageError names both otherwise. Errors,
 // deadlines and threads are those of the engine that runs the call.
-class CombinedBackend final : public ExtendedBackend {
+class CombinedBackend final : public ExtendedBackend, public StreamOrderedEngine {
  public:
   // The physical card behind a device, the same text in every process that uses it.
   using CardOf = std::function<std::string(c10::Device)>;
@@ -41,6 +42,8 @@ class CombinedBackend final : public ExtendedBackend {
   void close() override;
   void shutdown() override { close(); }
   void abort() override;
+  void throw_if_failed() override { rondo::throw_if_failed(*device_.backend); }
+  bool has_lost_results() override { return rondo::has_lost_results(*device_.backend); }
 
   const std::string getBackendName() const override { return "combined"; }
   void setTimeout(std::chrono::milliseconds timeout) override;
@@ -90,6 +93,7 @@ class CombinedBackend final : public ExtendedBackend {
   c10d::Backend& engine_for(const TensorLists& lists, const Tensors& tensors, const char* operation);
   // Throws UsageError where a peer uses the card of this rank.
   void check_cards(c10::Device device, const std::vector<int>& peers);
+  void await_card(int rank);
 
   const BackendRequest request_;
   const Communicator control_;

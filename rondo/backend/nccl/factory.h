@@ -8,6 +8,10 @@ namespace rondo {
 inline constexpr EngineTraits kNcclTraits = {
     .cpu_tensors = false, .device_tensors = true, .honours_tags = false};
 
+// An engine between accelerators has a deadline that is so much later than the group's, which a DeviceWatch
+// keeps.
+inline constexpr std::chrono::milliseconds kDeviceGrace = std::chrono::minutes(1);
+
 // Makes c10d's ProcessGroupNCCL, for CUDA tensors, by the module rondo_nccl.so. It uses the interface named
 // by NCCL_SOCKET_IFNAME. Throws UsageError where the module is not there (rondo was built without NCCL),
 // where libtorch's CUDA library cannot be loaded, where versions of NCCL do not go together, and without a

@@ -12,6 +12,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/data/split_batch.h"
+#include "rondo/device/current_device.h"
 #include "rondo/nn/graph_node.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/nn/sample_dropout.h"
@@ -265,8 +266,10 @@ class DataParallelTraining final : public Training {
           Model model;
           const int replica = made++;
           threads.run_on(replica, [&] {
+            const c10::Device device = devices[static_cast<std::size_t>(replica)];
+            if (replica > 0) set_current_device(device);  // 0 is the caller's thread
             model = recipe.model();
-            model.module->to(devices[static_cast<std::size_t>(replica)]);
+            model.module->to(device);
           });
           return model;
         },

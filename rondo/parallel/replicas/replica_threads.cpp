@@ -72,7 +72,7 @@ ReplicaThreads::ReplicaThreads(int replicas)
   at::set_num_threads(torch_threads_);
   std::latch ready(replicas - 1);
   for (int replica = 1; replica < replicas; ++replica) {
-    threads_.emplace_back([this, replica, rank = replica_of_this_rank(), &ready] {
+    threads_.push_back(replica_thread([this, replica, rank = replica_of_this_rank(), &ready] {
       const Replica number(rank);
       begin_replica_tracker(number.number());
       number.enter();
@@ -81,7 +81,7 @@ ReplicaThreads::ReplicaThreads(int replicas)
       at::set_num_threads(torch_threads_);
       ready.count_down();
       work(replica);
-    });
+    }));
   }
   ready.wait();
 }

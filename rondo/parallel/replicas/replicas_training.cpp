@@ -11,6 +11,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/data/split_batch.h"
+#include "rondo/device/current_device.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/coalesced_broadcast.h"
 #include "rondo/parallel/ddp/model_agreement.h"
@@ -124,6 +125,8 @@ ReplicasTraining::ReplicasTraining(Strategy& strategy, std::shared_ptr<ReplicaTh
   replicas_.resize(models.size());
   for (int replica = 0; replica < threads_->size(); ++replica) {
     threads_->run_on(replica, [&] {
+      // Replica 0 computes in the caller's thread, which has the rank's device.
+      if (replica > 0) set_current_device(settings_.devices[static_cast<std::size_t>(replica)]);
       prepare_replica(replica, std::move(models[static_cast<std::size_t>(replica)]), recipe);
     });
   }

@@ -29,6 +29,17 @@ NcclVersion version_of_library(const NcclVersion& otherwise) {
   return ask != nullptr && ask(&code) == 0 ? nccl_version_of(code) : otherwise;
 }
 
+// A process group that a DeviceWatch may abort while operations are under way. By default libtorch's watchdog
+// would then end the process, as TORCH_NCCL_ASYNC_ERROR_HANDLING says.
+class AbortableProcessGroup final : public c10d::ProcessGroupNCCL {
+ public:
+  AbortableProcessGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                        const c10::intrusive_ptr<Options>& options)
+      : ProcessGroupNCCL(store, rank, size, options) {
+    asyncErrorHandling_ = c10d::CleanUpOnly;  // before the first operation, at which the watchdog looks
+  }
+};
+
 c10::intrusive_ptr<c10d::Backend> make_process_group(const BackendRequest& request) {
   using c10d::ProcessGroupNCCL;
   const NcclVersion libtorch = version_of_libtorch();
@@ -38,10 +49,11 @@ c10::intrusive_ptr<c10d::Backend> make_process_group(const BackendRequest& reque
     throw UsageError(str("backend nccl: ", mismatch));
   if (!torch::cuda::is_available()) throw UsageError("backend nccl: libtorch sees no GPU on this host");
   auto options = ProcessGroupNCCL::Options::create();
-  options->timeout = std::chrono::duration_cast<std::chrono::milliseconds>(request.timeout);
+  // The watch names ranks, so it is the first to give up.
+  options->timeout = std::chrono::duration_cast<std::chrono::milliseconds>(request.timeout) + kDeviceGrace;
   options->global_ranks_in_group.assign(request.world_ranks.begin(), request.world_ranks.end());
   options->group_name = request.group_name;
-  return c10::make_intrusive<ProcessGroupNCCL>(request.store, request.rank, request.size, options);
+  return c10::make_intrusive<AbortableProcessGroup>(request.store, request.rank, request.size, options);
 }
 
 }  // namespace
