@@ -85,3 +85,11 @@ def test_a_library_that_it_needs_is_missing(train, torch, tmp_path, device, code
     if code != 0:
         for fact in (f"--device {device}", "cannot be loaded", "libnccl.so.2", "--device cpu"):
             assert fact in result.stderr, result.stderr
+
+
+def test_a_required_nccl_names_the_headers_that_are_missing(repository, torch, tmp_path):
+    result = subprocess.run(["cmake", "-S", repository, "-B", tmp_path / "build", "-G", "Ninja", f"-DLIBTORCH={torch}", "-DRONDO_NCCL=REQUIRED",
+                             "-DRONDO_BUILD_TESTS=OFF", "-DRONDO_BUILD_PYTHON=OFF"], capture_output=True, text=True, timeout=300)
+    said = " ".join(result.stderr.split())
+    assert result.returncode != 0 and "NCCL is required (-DRONDO_NCCL=REQUIRED)" in said, said
+    assert "nccl.h (package nvidia-nccl-cu13 of PyPI, or a CUDA toolkit)" in said, said
