@@ -68,6 +68,7 @@ std::vector<Way> ways_alone() {
       {.name = "one_device_dropout", .strategy = "one_device", .dropout = 0.2, .checkpointed = "all"},
       {.name = "mirrored", .strategy = "mirrored", .options = {{"devices", "sim:0,sim:1"}}},
       {.name = "central_storage", .strategy = "central_storage", .options = {{"devices", "sim:0"}}},
+      {.name = "central_storage_of_two", .strategy = "central_storage", .options = {{"replicas", "2"}}},
   };
 }
 

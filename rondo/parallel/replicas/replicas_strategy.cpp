@@ -77,7 +77,8 @@ ReplicasStrategy::ReplicasStrategy(Context context, ReplicasSettings settings, i
 std::vector<c10::Device> ReplicasStrategy::devices_from(c10::Device first) const {
   std::vector<c10::Device> devices = settings_.devices;
   for (int replica = 0; devices.size() < static_cast<std::size_t>(threads_->size()); ++replica) {
-    const int index = std::max<int>(0, first.index()) + replica;
+    // Variables that are there once are on one device, where all replicas compute.
+    const int index = std::max<int>(0, first.index()) + (settings_.central_variables ? 0 : replica);
     devices.push_back(first.is_cpu() ? first
                                      : c10::Device(first.type(), static_cast<c10::DeviceIndex>(index)));
   }
