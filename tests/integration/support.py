@@ -165,6 +165,8 @@ def compare_on(device, program, strategies):
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for strategy in strategies:
             for ranks in numbers if STRATEGIES[strategy] else [1]:
+                if (strategy, ranks) == ("planned", 1):
+                    continue  # it plans for several processes
                 # Refusals are the same with any number but one, where some have nothing to refuse.
                 features = [feature for feature in FEATURES if ranks == 2 or not STRATEGIES[strategy] or page[strategy][feature] == WORKS]
                 jobs[pool.submit(cells_of, program, strategy, features, device, ranks)] = strategy, ranks

@@ -232,9 +232,12 @@ rondo::OptionValues planned_options(const Task& task, const std::filesystem::pat
   rondo::Context context = rondo::init({.device = device_name(), .epoch = 1});
   const rondo::Model model = task.model();
   model.module->to(context.device());
+  rondo::Batch batch = task.data->get(std::vector<std::int64_t>{0, 1, 2, 3});
+  for (rondo::Tensors* tensors : {&batch.inputs, &batch.targets}) {
+    for (at::Tensor& tensor : *tensors) tensor = tensor.to(context.device());
+  }
   const std::string plan =
-      rondo::plan_for(context, model, task.data->get(std::vector<std::int64_t>{0, 1, 2, 3}), rondo::GiB(1),
-                      {.time_limit = std::chrono::seconds(1)});
+      rondo::plan_for(context, model, batch, rondo::GiB(1), {.time_limit = std::chrono::seconds(1)});
   if (context.rank() == 0) rondo::write_own_file(file, plan);
   context.shutdown();
   return {{"plan", file.string()}};
