@@ -90,8 +90,7 @@ void Peers::meet(Store& store, const PublishedMemory& own) {
     try {
       announced = store.get(rank_key(r), wait);
     } catch (const TimeoutError&) {
-      const std::vector<int> missing =
-          ranks_without_value(store, options_.size, [this](int rank) { return rank_key(rank); });
+      const std::vector<int> missing = ranks_without_value(store, options_.size, rank_key);
       throw TimeoutError(
           str("rank ", options_.rank, " waited ", to_string(options_.timeout), " for the group '",
               options_.group_name, "' of ", options_.size, " ranks; missing: ", join(missing, ", "),
