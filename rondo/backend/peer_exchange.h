@@ -19,7 +19,7 @@ struct PeerMessage {
 // Starts sends and receives as one operation, and returns what to wait for: all of it, before any of the
 // tensors is used. Tensors without elements are left out, here as at the peer.
 //
-// Where the group's engine honours tags (EngineTraits), each message meets the one of its tag, and messages
+// Over an engine that honours tags (EngineTraits), each message meets the one of its tag, and messages
 // of several calls may be started in any order. Over other engines (NCCL) tags mean nothing for tensors of a
 // device: the n-th exchange that a rank starts with a peer meets the n-th that the peer starts with it, and
 // messages one way meet in the order in which they stand here. Messages both ways in one exchange pass each

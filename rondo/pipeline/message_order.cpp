@@ -64,26 +64,27 @@ std::vector<Action> placed(const std::vector<Action>& actions, const Order& orde
   std::vector<Action> others, receives;
   for (const Action& action : actions) (is_receive(action.kind) ? receives : others).push_back(action);
   const auto number = [&](const Action& receive) { return order.at(key_of(receive)); };
+  // The last one first.
   std::sort(receives.begin(), receives.end(),
-            [&](const Action& a, const Action& b) { return number(a) < number(b); });
+            [&](const Action& a, const Action& b) { return number(a) > number(b); });
   std::vector<int> sent(others.size(), -1);  // by action: the number of what it sends
   for (std::size_t i = 0; i < others.size(); ++i) {
     if (is_send(others[i].kind)) sent[i] = number(receive_of(others[i]));
   }
-  // From the last to the first: one computation ahead of the one that needs it, behind the sends that come
-  // before it and not behind those that come after it.
+  // Each goes one computation ahead of the one that needs it, behind the sends that come before it and not
+  // behind those that come after it.
   std::vector<std::vector<Action>> before(others.size() + 1);
   std::size_t limit = others.size();
-  for (auto receive = receives.rbegin(); receive != receives.rend(); ++receive) {
+  for (const Action& receive : receives) {
     std::size_t place = 0, computation = 0;
     bool found = false;
     for (std::size_t i = 0; i < others.size() && !found; ++i) {
       if (sent[i] >= 0) continue;
-      found = takes(others[i], *receive);
+      found = takes(others[i], receive);
       place = std::exchange(computation, i);
     }
     std::size_t earliest = 0;
-    const int own = number(*receive);
+    const int own = number(receive);
     for (std::size_t i = 0; i < others.size(); ++i) {
       if (sent[i] < 0) continue;
       if (sent[i] < own) earliest = i + 1;
@@ -91,7 +92,7 @@ std::vector<Action> placed(const std::vector<Action>& actions, const Order& orde
     }
     place = std::min(std::max(place, earliest), limit);
     limit = place;
-    before[place].insert(before[place].begin(), *receive);
+    before[place].insert(before[place].begin(), receive);
   }
   std::vector<Action> result;
   for (std::size_t i = 0; i <= others.size(); ++i) {

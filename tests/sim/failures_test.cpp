@@ -152,7 +152,7 @@ TEST(SimFailures, ARankThatLeavesInOrderIsNone) {
             0);
 }
 
-// Where in a step the victim gets its signal.
+// The moment of a step at which the victim gets its signal.
 enum class Moment { in_backward, between_steps, from_outside };
 
 struct Fault {

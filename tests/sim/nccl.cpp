@@ -82,7 +82,7 @@ class CollectiveWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
 
  private:
-  // Of its own, beside those that programs get.
+  // A number beside those of the streams that programs get.
   static c10::StreamId next_stream() {
     static std::atomic<c10::StreamId> next{1000};
     return next++;

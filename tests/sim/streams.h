@@ -34,9 +34,9 @@ class StreamWork {
 
 using StreamWorks = std::vector<std::shared_ptr<StreamWork>>;
 
-// What the stream is behind now, as an event would record it.
+// The works that the stream is behind now, as an event would record them.
 StreamWorks works_before(const c10::Stream& stream);
-// What follows on the stream is behind these.
+// Puts all later operations of the stream behind these works.
 void put_behind(const c10::Stream& stream, const StreamWorks& works);
 // Waits on the host until nothing is before the stream's next operation. Throws the error of what was.
 void finish(const c10::Stream& stream);

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "rondo/backend/engine/engine_text.h"
 #include "rondo/backend/engine/failing_engine.h"
+#include "rondo/backend/nccl/part_of.h"
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/printable.h"
@@ -39,19 +39,20 @@ std::int64_t number_of(const BackendRequest& request) {
 }
 
 BackendRequest for_heartbeats(const BackendRequest& request) {
-  BackendRequest own = request;
+  BackendRequest own = part_of(request, "heartbeats");
   own.group_name = str(request.group_name, " heartbeats");
-  own.store = c10::make_intrusive<c10d::PrefixStore>("heartbeats", request.store);
-  if (request.host_store)
-    own.host_store = c10::make_intrusive<c10d::PrefixStore>("heartbeats", request.host_store);
   own.job_store = {};  // what it finds is no consequence of another failure
   own.deterministic = false;
   return own;
 }
 
-bool contains(const std::vector<int>& ranks, int rank) {
-  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+// The place of `rank` in a list; -1: it is not there.
+int place_of(int rank, const std::vector<int>& ranks) {
+  const auto found = std::find(ranks.begin(), ranks.end(), rank);
+  return found != ranks.end() ? static_cast<int>(found - ranks.begin()) : -1;
 }
+
+bool contains(const std::vector<int>& ranks, int rank) { return place_of(rank, ranks) >= 0; }
 
 // `error`, which names ranks of the world, as the members of a group see it.
 std::exception_ptr as_seen_by(const WatchedGroup& group, const std::exception_ptr& error,
@@ -62,10 +63,8 @@ std::exception_ptr as_seen_by(const WatchedGroup& group, const std::exception_pt
     std::rethrow_exception(error);
   } catch (const CommunicationError& known) {
     for (const int rank : known.ranks()) {
-      const int world = world_ranks[static_cast<std::size_t>(rank)];
-      const auto member = std::find(group.world_ranks.begin(), group.world_ranks.end(), world);
-      if (member != group.world_ranks.end())
-        ranks.push_back(static_cast<int>(member - group.world_ranks.begin()));
+      const int member = place_of(world_ranks[static_cast<std::size_t>(rank)], group.world_ranks);
+      if (member >= 0) ranks.push_back(member);
     }
   } catch (const std::exception&) {
     // It blames nobody.
@@ -240,11 +239,8 @@ DeviceWatch::Overdue DeviceWatch::oldest_overdue() {
     if (!each.operation->deadline.passed()) continue;
     if (each.operation->peers.empty()) return std::move(each);
     std::vector<int> peers;  // of the world
-    for (const int peer : each.operation->peers) {
-      const int world = each.group->world_ranks[static_cast<std::size_t>(peer)];
-      const auto place = std::find(world_ranks_.begin(), world_ranks_.end(), world);
-      peers.push_back(static_cast<int>(place - world_ranks_.begin()));
-    }
+    for (const int peer : each.operation->peers)
+      peers.push_back(place_of(each.group->world_ranks[static_cast<std::size_t>(peer)], world_ranks_));
     throw TimeoutError(
         str(each.operation->name, " of group '", each.group->name, "', number ", each.operation->number,
             ", timed out after ", to_string(Clock::now() - each.operation->started), ": rank ",

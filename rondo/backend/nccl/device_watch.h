@@ -89,7 +89,7 @@ class DeviceWatch {
   const std::vector<int> world_ranks_;
   c10::intrusive_ptr<c10d::Backend> heartbeats_;  // null: the job has one rank
 
-  // Of the thread alone.
+  // The thread alone uses these.
   std::int64_t asked_ = 0;  // the group about which all ranks answer in the next heartbeat; 0: none
   int asker_ = -1;          // the rank that asked
   Overdue overdue_;         // about which this rank asked

@@ -1,5 +1,3 @@
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-
 #include <map>
 #include <memory>
 #include <mutex>
@@ -11,18 +9,12 @@
 #include "rondo/backend/nccl/device_watch.h"
 #include "rondo/backend/nccl/factory.h"
 #include "rondo/backend/nccl/nccl_options.h"
+#include "rondo/backend/nccl/part_of.h"
 #include "rondo/backend/nccl/watched_backend.h"
 #include "rondo/base/replica.h"
 
 namespace rondo {
 namespace {
-
-BackendRequest part_of(const BackendRequest& request, const char* part) {
-  BackendRequest own = request;
-  own.store = c10::make_intrusive<c10d::PrefixStore>(part, request.store);
-  if (request.host_store) own.host_store = c10::make_intrusive<c10d::PrefixStore>(part, request.host_store);
-  return own;
-}
 
 // One watch for all groups of a job on this rank. Any thread.
 class DeviceWatches {
@@ -35,7 +27,7 @@ class DeviceWatches {
       const std::lock_guard lock(mutex_);
       std::erase_if(watches_, [](const auto& each) { return each.second.watch.expired(); });
       const auto found = watches_.find(key);
-      const auto watch = found != watches_.end() ? found->second.watch.lock() : nullptr;
+      auto watch = found != watches_.end() ? found->second.watch.lock() : nullptr;
       if (watch && !watch->has_left()) return watch;
     }
     // Without the lock: ranks may be threads, and wait for each other here.

@@ -86,7 +86,7 @@ class WatchedBackend final : public c10d::Backend, public StreamOrderedEngine {
   const std::shared_ptr<WatchedGroup> group_;
   std::atomic<Duration> timeout_;
 
-  // Messages between startCoalescing and endCoalescing. Of the one thread that uses the group.
+  // Messages between startCoalescing and endCoalescing. Used by the one thread that uses the group.
   struct Coalesced {
     std::optional<c10::Device> device;  // empty: no message so far
     std::vector<int> peers;

@@ -107,7 +107,7 @@ void StageLink::expect(StageMessage message, int stage, int micro_batch, int fro
   const Key key{message, stage, micro_batch};
   Expected& expected = expected_[key];
   expected = {.from = from, .about = about};
-  // Where messages are matched by order, this is the place of this one.
+  // The message has its place here where messages are matched by order.
   if (in_order_ || agreed_.contains({message, stage, about})) post(key, expected);
 }
 
