@@ -19,9 +19,9 @@ namespace {
 using testing::expect_facts;
 using testing::message_of;
 
-constexpr VisibleDevices kCpuBuild = {};
-constexpr VisibleDevices kNoGpu = {.cuda_build = true};
-constexpr VisibleDevices kTwo = {.cuda_build = true, .cuda = 2};
+const VisibleDevices kCpuBuild = {};
+const VisibleDevices kNoGpu = {.cuda_build = true};
+const VisibleDevices kTwo = {.cuda_build = true, .cuda = 2};
 
 c10::Device cuda(int index) { return {c10::kCUDA, static_cast<c10::DeviceIndex>(index)}; }
 
