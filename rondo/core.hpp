@@ -24,4 +24,6 @@
 #include "rondo/pipeline/schedule.h"
 #include "rondo/pipeline/simulation.h"
 #include "rondo/pipeline/stage_cuts.h"
+#include "rondo/server/coordinate.h"
+#include "rondo/server/coordinator.h"
 #include "rondo/server/task.h"

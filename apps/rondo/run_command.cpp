@@ -131,10 +131,13 @@ void add_flags(CLI::App& app, Flags& flags) {
              "Signals that stop the job and are passed on to the workers; default TERM, INT, HUP, QUIT",
              "LIST", job);
 
-  const std::string servers = "Parameter servers (docs/parameter_servers.md)";
+  const std::string servers = "Parameter servers and coordinators (docs/parameter_servers.md)";
   add_option(app, "ps", flags.ps, "Processes of role ps; all find each other by TF_CONFIG", "N", servers);
-  add_option(app, "workers", flags.workers, "Processes of role worker, the first of which is the chief", "N",
-             servers);
+  add_option(
+      app, "workers", flags.workers,
+      "Processes of role worker, the first of which is the chief; without --ps it is a coordinator, with "
+      "which the others end",
+      "N", servers);
   add_switch(app, "evaluator", flags.evaluator,
              "One process of role evaluator besides: it evaluates the newest checkpoints", job);
   add_option(app, "ps-command", flags.ps_command, "What processes of role ps run, if not PROGRAM", "COMMAND",
@@ -338,32 +341,34 @@ void parse_policies(const std::string& text, RunOptions& options) {
   }
 }
 
-// A job with parameter servers, of this host alone.
-void parse_servers(const Flags& flags, RunOptions& options) {
-  if (flags.ps.empty()) {
-    options.evaluator = flags.evaluator;
-    if (options.evaluator) ++options.processes;
-    for (const auto& [flag, value] : {std::pair("--workers", flags.workers),
-                                      {"--ps-command", flags.ps_command},
-                                      {"--on-failure", flags.on_failure}}) {
+// A job of roles, of this host alone: with parameter servers, or with a coordinator.
+void parse_roles(const Flags& flags, RunOptions& options) {
+  options.evaluator = flags.evaluator;
+  const int evaluators = options.evaluator ? 1 : 0;
+  if (flags.ps.empty() && flags.workers.empty()) {
+    options.processes += evaluators;
+    for (const auto& [flag, value] :
+         {std::pair("--ps-command", flags.ps_command), {"--on-failure", flags.on_failure}}) {
       if (!value.empty())
-        throw UsageError(str(flag, " ", value, " is for jobs with parameter servers: give --ps"));
+        throw UsageError(str(flag, " ", value, " is for jobs of roles: give --ps or --workers"));
     }
     return;
   }
+  const std::string given =
+      flags.ps.empty() ? "--workers " + flags.workers : str("--ps ", flags.ps, " with --workers");
   if (flags.nproc_per_node != "1" || !options.processes_of_hosts.empty()) {
-    throw UsageError(str("--ps ", flags.ps,
-                         " with --workers says how many processes this host has; --nproc-per-node ",
+    throw UsageError(str(given, " says how many processes this host has; --nproc-per-node ",
                          flags.nproc_per_node, " and --nnodes ",
                          std::max<std::size_t>(1, options.processes_of_hosts.size()), " contradict it"));
   }
-  options.servers = parse_count(flags.ps, "--ps", 1);
-  options.processes =
-      options.servers + (flags.workers.empty() ? 1 : parse_count(flags.workers, "--workers", 1));
-  options.evaluator = flags.evaluator;
-  if (options.evaluator) ++options.processes;
+  options.coordinated = flags.ps.empty();
+  if (!options.coordinated) options.servers = parse_count(flags.ps, "--ps", 1);
+  const int workers = flags.workers.empty() ? 1 : parse_count(flags.workers, "--workers", 1);
+  options.processes = options.servers + workers + evaluators;
   parse_policies(flags.on_failure, options);
   if (flags.ps_command.empty()) return;
+  if (options.coordinated)
+    throw UsageError(str("--ps-command ", flags.ps_command, " is for parameter servers: give --ps"));
   options.server_command = rondo::launch::split_words(flags.ps_command, "--ps-command");
   options.server_command.front() = rondo::launch::find_program(options.server_command.front());
 }
@@ -453,7 +458,7 @@ RunOptions to_options(const Flags& flags, const std::string& program,
   RunOptions options;
   const Hosts hosts = find_hosts(flags);
   parse_processes(flags, hosts, options);
-  parse_servers(flags, options);
+  parse_roles(flags, options);
   check_interface(flags.interface);
   options.interface = flags.interface;
   parse_rdzv_conf(flags.rdzv_conf, options);

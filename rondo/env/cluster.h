@@ -19,6 +19,8 @@ struct Cluster {
 // Empty when TF_CONFIG is not set or describes one process alone. Throws UsageError naming what contradicts
 // what: a task that the cluster lacks, a role without members, two tasks of one address, an evaluator.
 std::optional<Cluster> read_cluster(const EnvironmentMap& environment);
+// The same for a job that needs no parameter servers: there may be none.
+std::optional<Cluster> read_workers(const EnvironmentMap& environment);
 
 // Whether TF_CONFIG gives this process the role evaluator: it stands beside the cluster and evaluates what
 // others train. Throws UsageError for a TF_CONFIG that cannot be read.

@@ -51,9 +51,11 @@ int workers_of(const RunOptions& options) {
   return options.processes - options.servers - (options.evaluator ? 1 : 0);
 }
 
-// Processes with a rank: an evaluator beside ranks has none. (With servers all are found by TF_CONFIG.)
+bool has_roles(const RunOptions& options) { return options.servers > 0 || options.coordinated; }
+
+// Processes with a rank: an evaluator beside ranks has none. (With roles all are found by TF_CONFIG.)
 int ranks_of(const RunOptions& options) {
-  return options.servers > 0 ? options.processes : workers_of(options);
+  return has_roles(options) ? options.processes : workers_of(options);
 }
 
 void check(const RunOptions& options) {
@@ -68,9 +70,8 @@ void check(const RunOptions& options) {
     throw UsageError(
         "--evaluator is for a job of one host; of several start one more process, whose TF_CONFIG has the "
         "task evaluator");
-  if (options.servers > 0 && options.processes_of_hosts.size() > 1)
-    throw UsageError(
-        "parameter servers on several hosts are described by TF_CONFIG on each of them, not by --nnodes");
+  if (has_roles(options) && options.processes_of_hosts.size() > 1)
+    throw UsageError("roles on several hosts are described by TF_CONFIG on each of them, not by --nnodes");
   if (options.max_restarts < 0)
     throw UsageError(str("--max-restarts ", options.max_restarts, " is negative"));
   if (options.restart_count < 0 || options.restart_count > options.max_restarts) {
@@ -150,8 +151,8 @@ class Job {
     set_process_title("job-guardian");
     for (int attempt = options_.restart_count;; ++attempt) {
       const auto store = SharedStore::create();
-      if (options_.servers > 0) server_job_.emplace(workers_of(options_), options_.servers);
-      if (options_.servers > 0 || options_.evaluator) ended_workers_.emplace(workers_of(options_));
+      if (has_roles(options_)) server_job_.emplace(workers_of(options_), options_.servers);
+      if (has_roles(options_) || options_.evaluator) ended_workers_.emplace(workers_of(options_));
       const int port = options_.master_port ? *options_.master_port : find_free_port();
       std::vector<WorkerSpec> specs;
       for (int rank = 0; rank < options_.processes; ++rank)
@@ -193,7 +194,7 @@ class Job {
   SupervisorOptions supervisor_options(SharedStore& store) const {
     std::function<Duration()> patience;
     // On one host a rank that is waited for in vain ends the job by those that give it up.
-    if (options_.processes_of_hosts.size() > 1 || options_.servers > 0)
+    if (options_.processes_of_hosts.size() > 1 || has_roles(options_))
       patience = [this, &store] { return patience_of_others(store); };
     return {.forwarded_signals = stopping_signals(options_),
             .passed_signals = not_ignored(passed_on_signals(base_environment_)),
@@ -277,7 +278,7 @@ class Job {
     if (server_job_) server_job_->describe(rank, spec.environment);
     if (is_apart) spec.environment["TF_CONFIG"] = kEvaluatorAlone;
     spec.environment.erase(env::kEndedWorkersVariable);
-    if (rank >= workers_of(options_) && ended_workers_)
+    if (ended_workers_ && (rank >= workers_of(options_) || (options_.coordinated && rank == 0)))
       spec.environment[env::kEndedWorkersVariable] = ended_workers_->path();
     spec.environment.erase(env::kEvaluatorVariable);
     if (options_.evaluator) spec.environment[env::kEvaluatorVariable] = "1";
@@ -298,7 +299,7 @@ class Job {
       return;
     }
     const bool is_server = rank >= workers;
-    spec.ends_with_others = is_server;
+    spec.ends_with_others = is_server || (options_.coordinated && rank > 0);
     spec.policy = is_server   ? options_.server_policy
                   : rank == 0 ? options_.chief_policy
                               : options_.worker_policy;
@@ -325,7 +326,7 @@ class Job {
   std::string memory_;  // that outlives an attempt
   int lifeline_;
   std::optional<ServerJob> server_job_;
-  std::optional<EndedWorkersFile> ended_workers_;  // where servers or an evaluator wait for workers
+  std::optional<EndedWorkersFile> ended_workers_;  // where somebody waits for workers
   env::EnvironmentMap base_environment_ = env::process_environment();
   std::vector<std::vector<int>> bound_cpus_;
   int first_rank_ = 0;  // of this host's workers

@@ -32,12 +32,15 @@ struct RunOptions {
   // Of these the last so many are parameter servers (role ps), the others workers: then they find each other
   // by TF_CONFIG, and servers are stopped when all workers have ended.
   int servers = 0;
+  // Without servers: worker 0 hands functions to the others (rondo/server/coordinate.h), which end with it;
+  // all find each other by TF_CONFIG.
+  bool coordinated = false;
   std::vector<std::string> server_command = {};  // of the servers; empty: command
   // Besides the workers, and after the servers, one process of role evaluator: it is none of their ranks, and
   // the job ends with it. TF_CONFIG tells it what it is. Of one host.
   bool evaluator = false;
-  // Of a job with servers: of worker 0, which validates and saves, of the other workers, of the servers. The
-  // evaluator's counts in every job.
+  // Of a job with servers or a coordinator: of worker 0, which validates and saves, of the other workers, of
+  // the servers. The evaluator's counts in every job.
   RolePolicy chief_policy = {};
   RolePolicy worker_policy = {.on_failure = OnFailure::go_on};
   RolePolicy evaluator_policy = {.on_failure = OnFailure::go_on};

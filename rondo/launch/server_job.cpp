@@ -38,9 +38,10 @@ void ServerJob::describe(int rank, env::EnvironmentMap& environment) const {
   const bool is_server = rank >= workers_;
   const bool is_evaluator = rank >= static_cast<int>(addresses_.size());
   const auto first_server = addresses_.begin() + workers_;
+  const std::string servers = quoted({first_server, addresses_.end()});
   environment["TF_CONFIG"] =
-      str(R"({"cluster":{"worker":[)", quoted({addresses_.begin(), first_server}), R"(],"ps":[)",
-          quoted({first_server, addresses_.end()}), R"(]},"task":{"type":")",
+      str(R"({"cluster":{"worker":[)", quoted({addresses_.begin(), first_server}), "]",
+          servers.empty() ? "" : str(R"(,"ps":[)", servers, "]"), R"(},"task":{"type":")",
           is_evaluator ? "evaluator"
           : is_server  ? "ps"
                        : "worker",

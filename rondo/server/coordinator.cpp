@@ -19,7 +19,9 @@
 #include "rondo/channel/peer_watch.h"
 #include "rondo/channel/shared_memory.h"
 #include "rondo/control/connection.h"
+#include "rondo/control/listener.h"
 #include "rondo/control/message.h"
+#include "rondo/control/secret.h"
 #include "rondo/server/protocol.h"
 
 namespace rondo::server {
@@ -28,6 +30,7 @@ namespace {
 constexpr auto kLookAtWorkers = std::chrono::milliseconds(20);
 constexpr auto kIdle = std::chrono::milliseconds(1);
 constexpr std::size_t kLongestText = std::size_t{64} << 20;
+constexpr const char* kSecretOrigin = "the coordinator's secret";
 constexpr std::uint32_t kCoordinatorProtocol = 0x72636f31;
 
 // What a worker is told.
@@ -166,6 +169,11 @@ void Coordinator::State::look_for_losses() {
     lose(found->first, worker);
     found = workers.erase(found);
   }
+  if (!idle() && !error && options.workers_have_ended && options.workers_have_ended()) {
+    fail(std::make_exception_ptr(
+        Error("no worker is left to call what was scheduled: all have ended; their own messages say why")));
+    changed.notify_all();
+  }
 }
 
 // A worker's message: who it is, what became of its last call; the answer is the next one.
@@ -216,8 +224,10 @@ std::string Coordinator::State::answer(const control::Request& request) {
   }
   changed.notify_all();
   control::MessageWriter writer;
-  if (!worker.call)
+  if (!worker.call) {
+    if (ending) workers.erase(number);
     return writer.number(static_cast<std::uint32_t>(ending ? Order::end : Order::wait)).take();
+  }
   return writer.number(static_cast<std::uint32_t>(Order::call))
       .number(worker.call->number)
       .text(worker.call->function)
@@ -227,10 +237,17 @@ std::string Coordinator::State::answer(const control::Request& request) {
 
 void Coordinator::State::serve(const std::stop_token& stop) {
   Deadline look = Deadline::after(kLookAtWorkers);
-  // At the end workers that are idle are still told so, for a moment.
-  std::optional<Deadline> last;
-  while (!last || !last->passed()) {
-    if (stop.stop_requested() && !last) last = Deadline::after(10 * kLookAtWorkers);
+  // At the end workers are still told so: those that have not come yet for a moment, the others longer.
+  std::optional<Deadline> moment, last;
+  const auto all_told = [&] {
+    const std::lock_guard lock(mutex);
+    return workers.empty();
+  };
+  while (!moment || !moment->passed() || (!all_told() && !last->passed())) {
+    if (stop.stop_requested() && !moment) {
+      moment = Deadline::after(10 * kLookAtWorkers);
+      last = Deadline::after(options.silence);
+    }
     if (const auto request = listener.receive(kLookAtWorkers)) {
       try {
         listener.answer(*request, answer(*request));
@@ -244,8 +261,8 @@ void Coordinator::State::serve(const std::stop_token& stop) {
   }
 }
 
-Coordinator::Coordinator(const control::JobSecret& secret, const CoordinatorOptions& options)
-    : state_(std::make_unique<State>(secret, options)) {
+Coordinator::Coordinator(const std::string& secret, const CoordinatorOptions& options)
+    : state_(std::make_unique<State>(control::JobSecret::parse(secret, kSecretOrigin), options)) {
   state_->thread = std::jthread([state = state_.get()](const std::stop_token& stop) { state->serve(stop); });
 }
 
@@ -288,9 +305,10 @@ std::uint64_t Coordinator::lost_workers() const {
   return state_->lost;
 }
 
-void work_for_coordinator(const std::string& address, const control::JobSecret& secret, int worker,
+void work_for_coordinator(const std::string& address, const std::string& secret, int worker,
                           const RemoteFunctions& functions, Duration timeout) {
-  control::Connection connection(address, secret, str("worker ", worker), "the coordinator");
+  control::Connection connection(address, control::JobSecret::parse(secret, kSecretOrigin),
+                                 str("worker ", worker), "the coordinator");
   const std::string incarnation = std::to_string(random_nonce());
   std::uint64_t finished = 0;
   bool failed = false;

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "rondo/base/time.h"
-#include "rondo/control/secret.h"
 
 namespace rondo::server {
 
@@ -26,10 +25,13 @@ class RemoteValue {
   std::shared_ptr<State> state_;
 };
 
+// What a Coordinator can be told.
 struct CoordinatorOptions {
   std::string address = "127.0.0.1:0";          // where it listens
   std::size_t longest_queue = 256 * 1024;       // functions that wait
   Duration silence = std::chrono::seconds(30);  // a worker of another host that is silent so long is lost
+  // Whether all workers have ended for good: then what waits fails. Empty: they may come at any time.
+  std::function<bool()> workers_have_ended = {};
 };
 
 // Hands functions out to workers, one at a time to each: TensorFlow's ClusterCoordinator. A function is known
@@ -44,15 +46,19 @@ struct CoordinatorOptions {
 // Any thread may call any method.
 class Coordinator {
  public:
-  explicit Coordinator(const control::JobSecret& secret, const CoordinatorOptions& options = {});
-  // Workers are told to end; what was not done is cancelled.
+  // `secret` is 64 hexadecimal digits that only the processes of the job know (openssl rand -hex 32). Throws
+  // UsageError for another text and CommunicationError naming the address where it cannot listen.
+  explicit Coordinator(const std::string& secret, const CoordinatorOptions& options = {});
+  // Cancels what was not done, and tells workers to end, those that are in a function when it has returned;
+  // for that it waits `silence` at most.
   ~Coordinator();
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
-  const std::string& address() const;
+  const std::string& address() const;  // "host:port" where it listens
+  // Queues a call of the function of that name. Throws an error of an earlier function, once.
   RemoteValue schedule(const std::string& function, std::string arguments);
-  // Waits until everything that was scheduled is done.
+  // Waits until everything that was scheduled is done. Throws an error of a function, once.
   void join();
   bool done() const;  // join() would not wait
   // Workers that were lost so far.
@@ -68,8 +74,9 @@ using RemoteFunctions = std::map<std::string, std::function<std::string(const st
 
 // Calls what the coordinator at `address` schedules, until it ends. `worker` numbers the process, from 0. An
 // input pipeline of its own is whatever the functions keep: they are called on this thread only. Throws
-// CommunicationError when the coordinator is not there or has another secret.
-void work_for_coordinator(const std::string& address, const control::JobSecret& secret, int worker,
+// CommunicationError when the coordinator is not there or has another secret, and UsageError for a secret
+// that is none.
+void work_for_coordinator(const std::string& address, const std::string& secret, int worker,
                           const RemoteFunctions& functions, Duration timeout = std::chrono::minutes(5));
 
 }  // namespace rondo::server

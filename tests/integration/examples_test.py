@@ -135,6 +135,34 @@ def test_with_servers(rondo, rondo_bin, name, workers):
     assert numbers(done.stdout, "loss")[0] < 1
 
 
+def coordinated(rondo, rondo_bin, workers, script=""):
+    program = rondo_bin / "examples" / "coordinator"
+    return rondo("run", "--workers", workers, "--", "bash", "-c", f'{script} exec "$0"', program, timeout=120)
+
+
+def test_a_coordinator(example, rondo, rondo_bin):
+    alone = example("coordinator", ranks=1)
+    rates = numbers(alone, "rate")
+    assert sorted(rates) == [0.001, 0.01, 0.1, 0.5] and len(set(numbers(alone, "loss"))) == 4
+    done = coordinated(rondo, rondo_bin, 3)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert numbers(done.stdout, "loss") == numbers(alone, "loss")
+
+
+def test_a_coordinator_and_a_worker_that_fails(rondo, rondo_bin):
+    done = coordinated(rondo, rondo_bin, 3, "[ $RANK = 2 ] && exit 7;")
+    assert done.returncode == 0 and len(numbers(done.stdout, "loss")) == 4, done.stdout + done.stderr
+    assert "exited with code 7; the others go on without it" in done.stderr
+    done = coordinated(rondo, rondo_bin, 3, "[ $RANK != 0 ] && exit 7;")
+    assert done.returncode != 0 and "no worker is left" in done.stderr, done.stdout + done.stderr
+
+
+def test_workers_end_with_their_coordinator(rondo, rondo_bin):
+    """One that comes when it has ended, too."""
+    done = coordinated(rondo, rondo_bin, 3, "[ $RANK = 2 ] && exec sleep 600;")
+    assert done.returncode == 0 and len(numbers(done.stdout, "loss")) == 4, done.stdout + done.stderr
+
+
 def test_data_parallel(example):
     output = example("data_parallel", ranks=1)
     losses = numbers(output, "loss")

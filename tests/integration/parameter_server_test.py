@@ -341,3 +341,16 @@ def test_rondo_run_tells_each_process_its_role(rondo, tmp_path):
     assert [len(config["cluster"][role]) for role in ("worker", "ps")] == [2, 1]
     assert (tmp_path / "ps").read_text() == "ps\n"
     assert not (tmp_path / "2").exists()
+
+
+@pytest.mark.parametrize("flags, parts", [
+    (["--workers", 2, "--ps-command", "true"], ["--ps-command true", "--ps"]),
+    (["--workers", 2, "-n", 3], ["--workers 2", "--nproc-per-node 3"]),
+    (["--workers", 0], ["--workers 0"]),
+    (["--on-failure", "worker=stop"], ["--on-failure worker=stop", "--workers"]),
+])
+def test_wrong_roles_are_named(rondo, flags, parts):
+    done = rondo("run", *flags, "--", "true")
+    assert done.returncode == 2, done.stdout + done.stderr
+    for part in parts:
+        assert part in done.stderr

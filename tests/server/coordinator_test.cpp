@@ -40,7 +40,7 @@ RemoteFunctions functions() {
 // Workers as processes, forked before threads are there.
 class Workers {
  public:
-  Workers(const std::string& address, const JobSecret& secret, int count) {
+  Workers(const std::string& address, const std::string& secret, int count) {
     for (int worker = 0; worker < count; ++worker) start(address, secret, worker);
   }
   ~Workers() {
@@ -49,7 +49,7 @@ class Workers {
       waitpid(worker, nullptr, 0);
     }
   }
-  void start(const std::string& address, const JobSecret& secret, int worker) {
+  void start(const std::string& address, const std::string& secret, int worker) {
     pids_.push_back(fork());
     if (pids_.back() != 0) return;
     try {
@@ -66,7 +66,7 @@ class Workers {
 };
 
 TEST(Coordinator, GivesWhatFunctionsReturn) {
-  const JobSecret secret = JobSecret::make();
+  const std::string secret = JobSecret::make().text();
   Coordinator coordinator(secret);
   const Workers workers(coordinator.address(), secret, 2);
   std::vector<RemoteValue> values;
@@ -79,7 +79,7 @@ TEST(Coordinator, GivesWhatFunctionsReturn) {
 }
 
 TEST(Coordinator, ThrowsAnErrorOnceAndCancelsTheRest) {
-  const JobSecret secret = JobSecret::make();
+  const std::string secret = JobSecret::make().text();
   Coordinator coordinator(secret);
   const RemoteValue bad = coordinator.schedule("fail", "swim");
   std::vector<RemoteValue> others;
@@ -99,7 +99,7 @@ TEST(Coordinator, ThrowsAnErrorOnceAndCancelsTheRest) {
 
 TEST(Coordinator, GivesTheFunctionOfALostWorkerToAnother) {
   const TemporaryDirectory directory;
-  const JobSecret secret = JobSecret::make();
+  const std::string secret = JobSecret::make().text();
   Coordinator coordinator(secret);
   const Workers workers(coordinator.address(), secret, 2);
   const RemoteValue value = coordinator.schedule("die once", (directory / "killed").string());
@@ -113,8 +113,9 @@ TEST(Coordinator, GivesTheFunctionOfALostWorkerToAnother) {
 // call.
 class DistantWorker {
  public:
-  DistantWorker(const std::string& address, const JobSecret& secret, std::uint32_t number)
-      : number_(number), connection_(address, secret, "a worker", "the coordinator") {}
+  DistantWorker(const std::string& address, const std::string& secret, std::uint32_t number)
+      : number_(number),
+        connection_(address, JobSecret::parse(secret, "test"), "a worker", "the coordinator") {}
 
   // 0: the order to wait.
   std::uint64_t report(std::uint64_t finished, const std::string& result) {
@@ -138,7 +139,7 @@ class DistantWorker {
 };
 
 TEST(Coordinator, TakesTheResultOfAFunctionThatKeptItsWorkerSilent) {
-  const JobSecret secret = JobSecret::make();
+  const std::string secret = JobSecret::make().text();
   Coordinator coordinator(secret, {.silence = std::chrono::milliseconds(200)});
   const Deadline limit = soon();
   DistantWorker slow(coordinator.address(), secret, 0), other(coordinator.address(), secret, 1);
@@ -168,8 +169,13 @@ TEST(Coordinator, TakesTheResultOfAFunctionThatKeptItsWorkerSilent) {
   EXPECT_FALSE(third.is_ready());
 }
 
+TEST(Coordinator, RefusesASecretThatIsNone) {
+  expect_facts(message_of<UsageError>([] { Coordinator coordinator("short"); }),
+               {"the coordinator's secret"});
+}
+
 TEST(Coordinator, BoundsItsQueue) {
-  const JobSecret secret = JobSecret::make();
+  const std::string secret = JobSecret::make().text();
   Coordinator coordinator(secret, {.longest_queue = 4});
   const Workers workers(coordinator.address(), secret, 1);
   std::vector<RemoteValue> values;

@@ -179,7 +179,7 @@ Settings read_tf_config(const EnvironmentMap& environment, const Settings&) {
 
 }  // namespace
 
-std::optional<Cluster> read_cluster(const EnvironmentMap& environment) {
+std::optional<Cluster> read_workers(const EnvironmentMap& environment) {
   const auto config = parse_config(environment);
   if (!config) return std::nullopt;
   if (config->type == kEvaluator) {
@@ -199,11 +199,17 @@ std::optional<Cluster> read_cluster(const EnvironmentMap& environment) {
     (task.type == "ps" ? cluster.servers : cluster.workers).push_back(task.address);
   }
   cluster.is_server = self->type == "ps";
-  if (cluster.servers.empty()) malformed("the role ps has no members, but parameter servers are asked for");
   if (cluster.workers.empty()) malformed("the roles chief and worker have no members, but servers have");
   // Ranks are in the order of workers, then servers.
   cluster.index = static_cast<int>(self - tasks.begin()) -
                   (cluster.is_server ? static_cast<int>(cluster.workers.size()) : 0);
+  return cluster;
+}
+
+std::optional<Cluster> read_cluster(const EnvironmentMap& environment) {
+  std::optional<Cluster> cluster = read_workers(environment);
+  if (cluster && cluster->servers.empty())
+    malformed("the role ps has no members, but parameter servers are asked for");
   return cluster;
 }
 
