@@ -5,30 +5,23 @@
 #include <cmath>
 
 #include "rondo/backend/collectives.h"
-#include "rondo/nn/gradient_values.h"
+#include "rondo/nn/gradient_norm.h"
 #include "rondo/nn/model_tensors.h"
-#include "rondo/nn/optimizers/squared_norm.h"
 #include "rondo/strategy/sharded_state.h"
 
 namespace rondo {
 
 double clip_shards(const std::vector<Shard>& shards, const Group& group, double max_norm) {
-  const at::NoGradGuard no_grad;
-  at::Tensor squares = at::zeros({1}, at::kDouble);
-  std::vector<at::Tensor> gradients;
+  std::vector<at::Tensor> all, counted;
   for (const Shard& shard : shards) {
-    const at::Tensor& gradient = shard.local.grad();
-    if (!gradient.defined() || gradient.numel() == 0) continue;
-    gradients.push_back(gradient);
-    if (shard.replica == 0) squares += squared_norm(gradient);
+    all.push_back(shard.local);
+    if (shard.replica == 0) counted.push_back(shard.local);
   }
-  squares = squares.to(group.traits().control_device());
+  at::Tensor squares =
+      at::tensor({sum_of_squares(gradients_of(counted))}, at::kDouble).to(group.traits().control_device());
   all_reduce(squares, group);
   const double norm = std::sqrt(squares.item<double>());
-  const double scale = max_norm / (norm + 1e-6);
-  if (scale < 1.0) {
-    for (at::Tensor& gradient : gradients) gradient.mul_(scale);
-  }
+  scale_to_norm(gradients_of(all), norm, max_norm);
   return norm;
 }
 

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "rondo/backend/collectives.h"
-#include "rondo/nn/gradient_values.h"
+#include "rondo/nn/gradient_norm.h"
 #include "rondo/parallel/ddp/ddp_state.h"
 #include "rondo/parallel/ddp/hooks/registry.h"
 
@@ -18,15 +18,10 @@ bool any_trained(const std::vector<ModelTensor>& parameters) {
                      [](const ModelTensor& parameter) { return parameter.tensor.requires_grad(); });
 }
 
-double square_of_gradients(const std::vector<ModelTensor>& parameters) {
-  double sum = 0;
-  for (const ModelTensor& parameter : parameters) {
-    const at::Tensor gradient = gradient_values(parameter.tensor);
-    if (!gradient.defined()) continue;
-    const auto norm = gradient.norm().item<double>();
-    sum += norm * norm;
-  }
-  return sum;
+std::vector<at::Tensor> gradients_of_all(const std::vector<ModelTensor>& parameters) {
+  std::vector<at::Tensor> tensors;
+  for (const ModelTensor& parameter : parameters) tensors.push_back(parameter.tensor);
+  return gradients_of(tensors);
 }
 
 }  // namespace
@@ -85,20 +80,14 @@ StepTotals ExpertModel::totals() {
 }
 
 double ExpertModel::clip_gradients(double max_norm) {
-  const std::vector<ModelTensor> dense = parts_->dense_parameters(), experts = parts_->expert_parameters();
+  const std::vector<at::Tensor> dense = gradients_of_all(parts_->dense_parameters());
+  const std::vector<at::Tensor> experts = gradients_of_all(parts_->expert_parameters());
   at::Tensor of_experts =
-      at::tensor({square_of_gradients(experts)}, at::kDouble).to(groups_.experts.traits().control_device());
+      at::tensor({sum_of_squares(experts)}, at::kDouble).to(groups_.experts.traits().control_device());
   all_reduce(of_experts, groups_.experts);
-  const double norm = std::sqrt(square_of_gradients(dense) + of_experts.item<double>());
-  // As torch::nn::utils::clip_grad_norm_.
-  const double factor = max_norm / (norm + 1e-6);
-  if (factor >= 1) return norm;
-  for (const std::vector<ModelTensor>* parameters : {&dense, &experts}) {
-    for (const ModelTensor& parameter : *parameters) {
-      const at::Tensor gradient = gradient_values(parameter.tensor);
-      if (gradient.defined()) gradient.detach().mul_(factor);
-    }
-  }
+  const double norm = std::sqrt(sum_of_squares(dense) + of_experts.item<double>());
+  scale_to_norm(dense, norm, max_norm);
+  scale_to_norm(experts, norm, max_norm);
   return norm;
 }
 

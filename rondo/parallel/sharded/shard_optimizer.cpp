@@ -12,8 +12,8 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/memory/scope.h"
+#include "rondo/nn/gradient_norm.h"
 #include "rondo/nn/optimizer_fields.h"
-#include "rondo/nn/optimizers/squared_norm.h"
 #include "rondo/strategy/norms_of_parts.h"
 
 namespace rondo {
@@ -88,27 +88,17 @@ bool ShardOptimizer::shards_state() const {
 }
 
 double ShardOptimizer::clip_gradients(double max_norm, const Group& shard_group) const {
-  const at::NoGradGuard no_grad;
-  at::Tensor squares = at::zeros({}, at::kDouble);  // of shards, then of what every rank has
-  at::Tensor replicated = at::zeros({}, at::kDouble);
-  std::vector<at::Tensor> gradients;
+  std::vector<at::Tensor> sharded, replicated;
   for (const auto& unit : units_) {
-    at::Tensor& sum = shards_optimizer(unit->sharding()) ? squares : replicated;
-    for (const ModelTensor& parameter : unit->optimized()) {
-      const at::Tensor& grad = parameter.tensor.grad();
-      if (!grad.defined() || grad.numel() == 0) continue;
-      gradients.push_back(grad);
-      sum += squared_norm(grad);
-    }
+    std::vector<at::Tensor>& parameters = shards_optimizer(unit->sharding()) ? sharded : replicated;
+    for (const ModelTensor& parameter : unit->optimized()) parameters.push_back(parameter.tensor);
   }
-  at::Tensor message = squares.reshape({1});
-  all_reduce(message, shard_group, ReduceOp::SUM);
-  const double norm = std::sqrt((message[0] + replicated).item<double>());
-  // As torch's clip_grad_norm_ does it.
-  const double scale = max_norm / (norm + 1e-6);
-  if (scale < 1.0) {
-    for (at::Tensor& grad : gradients) grad.mul_(scale);
-  }
+  const std::vector<at::Tensor> of_shards = gradients_of(sharded), whole = gradients_of(replicated);
+  at::Tensor squares = at::tensor({sum_of_squares(of_shards)}, at::kDouble);
+  all_reduce(squares, shard_group, ReduceOp::SUM);
+  const double norm = std::sqrt(squares.item<double>() + sum_of_squares(whole));
+  scale_to_norm(of_shards, norm, max_norm);
+  scale_to_norm(whole, norm, max_norm);
   return norm;
 }
 
