@@ -20,7 +20,7 @@ struct TrainFlags : TrainerFlags {
       data_weights;  // of the files and folders in `data`, with commas between; empty: one
   double validation_fraction = 0.1;
   int loader_threads = 1;
-  std::string input_sharding = "auto";
+  std::string input_sharding = "data";
 
   std::string model = "auto";  // until choose_model() (job.h)
   std::string model_config;

@@ -75,7 +75,7 @@ struct FitOptions {
   // data: each process reads its part of every global batch. file: each reads files of its own. Either way
   // an epoch has every sample once; automatic chooses (rondo/strategy/input_division.h). off: each reads
   // everything, in an order of its own, and an epoch is a pass of one process.
-  AutoShard input_sharding = AutoShard::automatic;
+  AutoShard input_sharding = AutoShard::data;
   // A function of the optimizer steps done, whatever ranks they were done on. Empty: named_schedule, and
   // without that the optimizer keeps its rates.
   LearningRateSchedule schedule = {};

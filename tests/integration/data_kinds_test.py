@@ -237,6 +237,20 @@ def test_workers_read_files_of_their_own(rondo, tmp_path):
     assert few.returncode == 2 and "4 processes" in few.stderr and "3 of" in few.stderr
 
 
+def test_one_process_and_two_train_on_the_same_batches(rondo, tmp_path):
+    """By default, also where files divide evenly among the processes."""
+    (tmp_path / "tables").mkdir()
+    for part in range(2):
+        rows = "".join(f"{i},{(-1) ** part * i},{(i + part) % 2}\n" for i in range(40))
+        (tmp_path / "tables" / f"part-{part}.csv").write_text("a,b,label\n" + rows)
+    found = []
+    for processes in (1, 2):
+        done(rondo("train", "--data", "tables", "--model", "mlp", "--global-batch-size", 8, "--validation-fraction", 0, "--progress", "off",
+                   "--log-every", 1, "--nproc-per-node", processes, "--steps", 6, "--run-dir", f"run-{processes}"))
+        found.append(losses(tmp_path / f"run-{processes}"))
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
+
+
 def test_parquet_becomes_what_rondo_reads(rondo, run, images, tmp_path):
     pyarrow.parquet.write_table(pyarrow.table({"text": [words(200, 1), None, words(200, 2)], "x": [1, 2, 3], "kind": ["a", "b", "a"]}),
                                 tmp_path / "texts.parquet")
