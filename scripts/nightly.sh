@@ -38,7 +38,7 @@ sim() {
   export RONDO_SUPPORT_DEVICE=sim RONDO_SUPPORT_RANKS=1,2,4
   "$python" tests/integration/support.py
   "$python" tests/integration/support_loops.py
-  "$python" scripts/gpu_check --programs "$RONDO_BIN" --peers bench/peers --device sim --only nccl --only equality --only precision --only dropout --only resume --only mirrored
+  "$python" scripts/gpu_check --programs "$RONDO_BIN" --peers bench/peers --device sim --complete --only nccl --only equality --only precision --only dropout --only resume --only mirrored
 }
 bundle() {
   [ -n "${GPU_LIBTORCH:-}" ] || fail "the bundle needs torch's CUDA build" "Say:  make nightly GPU_LIBTORCH=/path/of/venv"

@@ -41,13 +41,19 @@ class Context:
         self.runner = Runner(environment)
         self.trainings = Trainings(arguments.programs / "rondo", self.runner, scratch)
         self.whole = Deadline(arguments.limit)
+        self.complete = arguments.complete
         self.match = arguments.match
         self.device = arguments.device
         self.no_device = ""
         self.cards = 0
 
     def deadline_of(self, part):
-        return Deadline(self.whole.left(PARTS[part]))
+        return Deadline(self.whole.left() if self.complete else self.whole.left(PARTS[part]))
+
+    @property
+    def without_time(self):
+        """The status of a check for which no time is left."""
+        return WRONG if self.complete else SKIPPED
 
     def selects(self, name):
         """Whether --match has the check of this name."""
@@ -112,12 +118,15 @@ def parse_arguments():
                         help="run only checks with TEXT in their name, of those that compare or time trainings; may be repeated")
     parser.add_argument("--json", metavar="FILE", help="write what was found to this file")
     parser.add_argument("--device", default="auto", help="auto (default: cuda where there is a card, else sim), cuda, sim, sim:0 (all ranks on one device) or cpu")
-    parser.add_argument("--limit", type=float, default=300, metavar="SECONDS", help="most seconds of all parts together (default 300)")
+    parser.add_argument("--limit", type=float, metavar="SECONDS", help="most seconds of all parts together (default 300, with --complete 7200)")
+    parser.add_argument("--complete", action="store_true",
+                        help="leave out no check for lack of time: parts have no limits of their own, and a check without time is WRONG")
     parser.add_argument("--scratch", type=pathlib.Path, metavar="DIR", help="where run directories go, up to 5 GB (default: $TMPDIR)")
     parser.add_argument("--programs", type=pathlib.Path, default=HERE.parent / "bin", metavar="DIR", help="where rondo's programs lie")
     parser.add_argument("--peers", type=pathlib.Path, default=HERE.parent / "peers", metavar="DIR", help="where gpu_step.py lies")
     parser.add_argument("--python", default=sys.executable, help="a Python with PyTorch (default: this one)")
     arguments = parser.parse_args()
+    arguments.limit = arguments.limit or (7200 if arguments.complete else 300)
     if not (arguments.programs / "rondo").exists():
         parser.error(f"--programs {arguments.programs}: no rondo there")
     return arguments
@@ -138,7 +147,7 @@ def main():
         for part in arguments.only or PARTS:
             begin = time.monotonic()
             if context.whole.left() <= 0:
-                report.add(Check(part, "all", SKIPPED, f"the {arguments.limit:.0f} s of all parts are over"))
+                report.add(Check(part, "all", context.without_time, f"the {arguments.limit:.0f} s of all parts are over"))
                 continue
             try:
                 RUN[part](context)

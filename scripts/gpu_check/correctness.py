@@ -8,6 +8,7 @@ from trainings import Failed, difference
 
 EXACT = 1e-4  # relative, of every step's loss, in float32 without dropout
 LONGEST = 45  # seconds that a training may take
+LONGEST_COMPLETE = 600  # with --complete
 TWO = ["--nproc-per-node", 2]
 EXPERTS = ["--experts", 4, "--capacity-factor", 0]
 
@@ -79,7 +80,7 @@ class Checker:
     def one(self, name, compare):
         begin = time.monotonic()
         if self.deadline.left() <= 0:
-            self.context.report.add(Check(self.part, name, SKIPPED, "the part's time is over"))
+            self.context.report.add(Check(self.part, name, self.context.without_time, "the part's time is over"))
             return
         figures = {}
         try:
@@ -87,14 +88,15 @@ class Checker:
         except Failed as failure:
             status, text = WRONG, str(failure)
             if self.deadline.left() <= 0 and time.monotonic() - begin < LONGEST:
-                status, text = SKIPPED, "the part's time was over before it ended"
+                status, text = self.context.without_time, "the part's time was over before it ended"
         known = KNOWN_FAULTS.get((self.part, name))
         if status == WRONG and known and self.context.is_card:
             status, text = KNOWN, f"{text} [{known}]"
         self.context.report.add(Check(self.part, name, status, text, time.monotonic() - begin, figures))
 
     def losses(self, device, flags, run_dir=None):
-        return self.context.trainings.losses(device, flags, self.deadline.left(LONGEST), run_dir)
+        longest = LONGEST_COMPLETE if self.context.complete else LONGEST
+        return self.context.trainings.losses(device, flags, self.deadline.left(longest), run_dir)
 
 
 def compared(losses, wanted, bound):
