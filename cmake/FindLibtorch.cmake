@@ -4,7 +4,7 @@
 # site-packages folder, or a virtual environment), the project's own .venv, the active Python.
 # Defines the target Libtorch::Libtorch, with a CUDA build Libtorch::Cuda, and Libtorch_VERSION, Libtorch_DIR_FOUND,
 # Libtorch_HAS_CUDA. Libtorch::Libtorch links Libtorch::Cuda unless Libtorch_CUDA_ON_DEMAND is set: then programs start without
-# CUDA, and load it (rondo/backend/engine/cards.h).
+# CUDA, and load it (rondo/device/cards.h).
 #
 # The CMake package inside a CUDA wheel calls enable_language(CUDA); this module links the libraries directly
 # so that a machine with only the wheel can build.

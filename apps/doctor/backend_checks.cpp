@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "checks.h"
+#include "rondo/backend/engine/nccl_module.h"
 #include "rondo/backend/engine/nccl_versions.h"
 #include "rondo/base/module_path.h"
 #include "rondo/base/text.h"
@@ -65,7 +66,7 @@ Obstacle nccl_obstacle(const nlohmann::json& torch, const fs::path& library,
   const char* const machine =
       "a machine with GPUs, and a CUDA build of libtorch (a CUDA wheel of torch carries NCCL)";
   const fs::path directory = torch.value("directory", "");
-  const std::string module = rondo::find_module("rondo_nccl.so");
+  const std::string module = rondo::find_module(rondo::kNcclModule);
   const std::optional<NcclVersion> built = nccl_version_of_build();
   if (!torch.value("cuda", false)) return {"this libtorch has no CUDA", machine};
   if (library.empty()) {
@@ -103,7 +104,7 @@ Finding check_nccl(const Findings& libtorch) {
                   available ? "between GPUs, one rank a GPU" : obstacle.why,
                   obstacle.get,
                   {{"available", available},
-                   {"compiled_in", !rondo::find_module("rondo_nccl.so").empty()},
+                   {"compiled_in", rondo::have_nccl()},
                    {"built_with", RONDO_NCCL_VERSION},
                    {"version", version ? version->text() : ""}}};
   if (version) finding.detail += str("; NCCL ", version->text());

@@ -8,10 +8,10 @@
 #include <numeric>
 #include <set>
 
+#include "rondo/backend/card_check.h"
 #include "rondo/backend/deterministic.h"
-#include "rondo/backend/device_choice.h"
-#include "rondo/backend/engine/cards.h"
 #include "rondo/backend/engine/engine_text.h"
+#include "rondo/backend/engine/nccl_module.h"
 #include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/membership.h"
 #include "rondo/backend/network.h"
@@ -22,7 +22,10 @@
 #include "rondo/base/machine.h"
 #include "rondo/base/replica.h"
 #include "rondo/base/text.h"
+#include "rondo/device/cards.h"
 #include "rondo/device/current_device.h"
+#include "rondo/device/device_choice.h"
+#include "rondo/device/rank_cards.h"
 #include "rondo/env/device_name.h"
 #include "rondo/env/environment.h"
 #include "rondo/env/identity.h"
@@ -125,9 +128,12 @@ struct Context::State {
   Places places;
   std::string local_address;
   c10::Device device = c10::kCPU;
+  bool names_device = false;  // InitOptions::device gave the number of a device
+  RankOfHost place_of_host;   // among the ranks of the job, as init() found it
   std::string backend_name;
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::Store> job_store;  // of the context that init() made
+  std::shared_ptr<JobObjects> job_objects = std::make_shared<JobObjects>();
   std::string path;  // of this context in the job's stores: contexts number their groups alike
   Duration timeout{};
   std::int64_t epoch = 0;
@@ -153,10 +159,13 @@ std::vector<RankCard> choose_device_of(State& state, const InitOptions& options)
                         .rank = identity.rank,
                         .world_size = identity.world_size,
                         .card_of = card_of};
-  const std::string kind = parse_device_name(options.device, "--device").kind;
-  if (kind == "auto" || kind == "cuda") request.visible = visible_devices();
-  DeviceChoice choice = agree_on_device(request, state.store, join_timeout(options.timeout));
+  const DeviceName name = parse_device_name(options.device, "--device");
+  if (name.kind == "auto" || name.kind == "cuda") request.visible = visible_devices();
+  StoreFromC10d store(state.store);
+  DeviceChoice choice = agree_on_device(request, store, join_timeout(options.timeout));
   state.device = choice.device;
+  state.names_device = name.index.has_value();
+  state.place_of_host = {state.places.local_rank, state.places.local_world_size};
   set_current_device(choice.device);
   return std::move(choice.cards);
 }
@@ -260,6 +269,13 @@ std::int64_t Context::epoch() const { return checked(state_).epoch; }
 const Mesh& Context::mesh() const { return checked(state_).mesh; }
 const Group& Context::world() const { return checked(state_).world; }
 c10::Device Context::device() const { return checked(state_).device; }
+std::vector<c10::Device> Context::devices(c10::Device first, int count) const {
+  const State& state = checked(state_);
+  RankOfHost place = state.place_of_host;
+  place.devices = device_count(first.type());
+  if (state.names_device && first == state.device) place.ranks = 1;
+  return devices_of_replicas(first, place, count);
+}
 void Context::enter() const {
   const State& state = checked(state_);
   state.replica->enter();
@@ -324,6 +340,7 @@ Group Context::new_group(const std::vector<int>& ranks) const {
     request.world_ranks.push_back(state.job_ranks[static_cast<std::size_t>(member)]);
   request.store = store;
   request.job_store = state.job_store;
+  request.job_objects = state.job_objects;
   request.timeout = state.timeout;
   request.local_address = state.local_address;
   request.deterministic = state.deterministic;

@@ -63,6 +63,11 @@ class Context {
   const std::string& backend_name() const;
   // Device of this rank: what InitOptions::device meant here.
   c10::Device device() const;
+  // Devices for `count` replicas of this rank, whose own device is `first`: device(), or the one that the
+  // program has chosen. On a host with several ranks that have the devices of their local ranks, local rank r
+  // gets those from r * count on; else they begin with `first`. All on the CPU are there. Throws UsageError
+  // naming both counts where the ranks of the host have more replicas than it has devices.
+  std::vector<c10::Device> devices(c10::Device first, int count) const;
   // Whether sums are added in the order of ranks, see InitOptions.
   bool deterministic() const;
   // What this process is for in its job: "chief" or "worker" where TF_CONFIG says so, torchrun's --role, else

@@ -1,6 +1,5 @@
 #include "rondo/base/replica.h"
 
-#include <atomic>
 #include <mutex>
 #include <set>
 
@@ -9,6 +8,7 @@ namespace {
 
 thread_local int replica_of_thread = 0;
 thread_local int rank_of_thread = 0;  // its replica
+thread_local std::function<void()> setup_of_threads;
 
 // Numbers in use. Of the process, as threads are.
 struct ReplicaNumbers {
@@ -31,17 +31,11 @@ int take_lowest_number() {
   return number;
 }
 
-// Null until there is something besides numbers.
-std::atomic<std::function<void()> (*)()> capture_for_threads{nullptr};
-
 }  // namespace
 
-void carry_over_to_threads(std::function<void()> (*capture)()) { capture_for_threads = capture; }
+void set_thread_setup(std::function<void()> setup) { setup_of_threads = std::move(setup); }
 
-std::function<void()> detail::carried_over() {
-  const auto capture = capture_for_threads.load();
-  return capture != nullptr ? capture() : nullptr;
-}
+std::function<void()> detail::thread_setup() { return setup_of_threads; }
 
 int this_replica() noexcept { return replica_of_thread; }
 

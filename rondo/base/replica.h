@@ -37,23 +37,23 @@ class Replica {
   int rank_;
 };
 
-// Tells what else threads take over from those that start them: `capture` runs on the starting thread, and
-// its result, unless it is empty, on the started one before its body. A layer above sets it, always to the
-// same function (rondo/device). Any thread.
-void carry_over_to_threads(std::function<void()> (*capture)());
+// Has the threads that replica_thread() starts from the calling one call `setup` before their body, and so
+// the threads that those start. Replaces the function given before; an empty one ends it. Any thread.
+void set_thread_setup(std::function<void()> setup);
 
 namespace detail {
 void enter_replica(int number, int rank) noexcept;
-std::function<void()> carried_over();
+std::function<void()> thread_setup();
 }  // namespace detail
 
-// A thread that works under the numbers of the thread that starts it, and with its device.
+// Starts a thread that works under the numbers of the calling thread, after its set_thread_setup().
 template <class Body>
 std::thread replica_thread(Body body) {
-  return std::thread([number = this_replica(), rank = replica_of_this_rank(),
-                      carried = detail::carried_over(), body = std::move(body)]() mutable {
+  return std::thread([number = this_replica(), rank = replica_of_this_rank(), setup = detail::thread_setup(),
+                      body = std::move(body)]() mutable {
     detail::enter_replica(number, rank);
-    if (carried) carried();
+    set_thread_setup(setup);
+    if (setup) setup();
     body();
   });
 }

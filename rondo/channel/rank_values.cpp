@@ -6,13 +6,14 @@
 namespace rondo {
 
 std::string value_of_rank(Store& store, const std::string& key, int rank, const std::string& subject,
-                          const Deadline& deadline, Duration timeout) {
+                          const Deadline& deadline) {
+  const TimePoint began = Clock::now();
   try {
     return store.get(key, {deadline, nullptr});
   } catch (const TimeoutError& e) {
     if (!e.ranks().empty()) throw;
-    throw TimeoutError(str("waited ", to_string(timeout), " for rank ", rank, " to announce ", subject,
-                           ". Was it started, and does it still run?"),
+    throw TimeoutError(str("waited ", to_string(Clock::now() - began), " for rank ", rank, " to announce ",
+                           subject, ". Was it started, and does it still run?"),
                        {rank});
   }
 }

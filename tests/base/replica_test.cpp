@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <barrier>
+#include <thread>
+#include <vector>
 
 #include "rondo/base/log.h"
 
@@ -38,6 +40,23 @@ TEST(Replica, SeveralOfARankKnowThatRank) {
     replica_thread([number] { EXPECT_EQ(replica_of_this_rank(), number); }).join();
   }).join();
   std::thread([] { EXPECT_EQ(replica_of_this_rank(), 0) << "a thread that says nothing"; }).join();
+}
+
+TEST(Replica, ThreadsBeginWithTheSetupOfTheirStarter) {
+  std::vector<int> calls;
+  set_thread_setup([&] { calls.push_back(this_replica()); });
+  const Replica other, rank;
+  rank.enter();
+  replica_thread([&] {
+    EXPECT_EQ(calls, std::vector{rank.number()}) << "before the body";
+    replica_thread([] {}).join();
+  }).join();
+  EXPECT_EQ(calls.size(), 2) << "a thread of a thread, too";
+  std::thread([&] { replica_thread([] {}).join(); }).join();
+  EXPECT_EQ(calls.size(), 2) << "a thread that says nothing";
+  set_thread_setup({});
+  replica_thread([] {}).join();
+  EXPECT_EQ(calls.size(), 2);
 }
 
 TEST(Replica, LogLinesStandUnderThePrefixOfTheirThread) {

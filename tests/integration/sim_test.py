@@ -51,6 +51,19 @@ def test_replicas_of_a_process_have_a_device_each(train, tmp_path):
         assert all(fact in refused.stderr for fact in facts), refused.stderr
 
 
+def test_replicas_of_several_ranks_share_no_device(train, tmp_path):
+    flags = ["--strategy", "multi_worker_mirrored", "--nproc-per-node", 2, "--replicas", 2]
+    train(*flags, "--device", "cpu", run_dir="cpu").check_returncode()
+    trained = train(*flags, "--device", "sim", "--backend", "nccl", run_dir="device")
+    assert trained.returncode == 0, trained.stderr
+    assert losses(tmp_path / "device") == pytest.approx(losses(tmp_path / "cpu"), rel=1e-4)
+    refused = train(*flags, "--device", "sim", env={"RONDO_SIM_DEVICES": "3"})
+    assert refused.returncode == 2, refused.stderr
+    assert all(fact in refused.stderr for fact in ("2 ranks", "2 replicas", "takes 4 devices", "is 3")), refused.stderr
+    # The number of a device is that of the first one for all ranks.
+    assert train(*flags, "--device", "sim:0", env={"RONDO_SIM_DEVICES": "2"}, steps=1).returncode == 0
+
+
 @pytest.mark.parametrize("mesh", ["pipeline=2,context=2", "pipeline=2,tensor=2", "pipeline=2,data=2"])
 def test_meshes_train_over_nccl_as_on_the_cpu(train, tmp_path, mesh):
     flags = ["--nproc-per-node", 4, "--mesh", mesh, "--micro-batches", 4, "--layers", 2]

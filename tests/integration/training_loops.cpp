@@ -22,11 +22,11 @@
 #include <thread>
 
 #include "rondo/backend/card_engine.h"
-#include "rondo/backend/device_choice.h"
 #include "rondo/base/output.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/checkpoint/weights.h"
+#include "rondo/device/visible_devices.h"
 #include "rondo/env/cluster.h"
 #include "rondo/parallel/server/server_strategy.h"
 #include "rondo/train/agreement.h"

@@ -346,8 +346,8 @@ OTHER_READERS = {
                      "apps/bench/memory_tracking/memory_tracking_command", "apps/bench/pipeline/contestant", "apps/bench/pipeline/worker",
                      "apps/bench/plan/worker", "apps/bench/startup/startup_command", "apps/bench/step/contest", "apps/bench/step/worker",
                      "apps/bench/strategies/strategies_command", "apps/matmul/main", "apps/train/launch",
-                     "backend/device_choice", "backend/engine/failure_record", "backend/membership", "backend/native/planned_collectives",
-                     "launch/spawn", "train/parts_saver", "train/trainer"), _TOLD),
+                     "backend/engine/failure_record", "backend/membership", "backend/native/planned_collectives",
+                     "device/rank_cards", "launch/spawn", "train/parts_saver", "train/trainer"), _TOLD),
     **dict.fromkeys(("apps/doctor/machine_checks", "channel/memory_room", "launch/cpu_binding", "launch/cpu_quota", "launch/port"), _SYSTEM),
     **dict.fromkeys(("base/json_strict", "base/regular_file"), _TOOLS),
 }

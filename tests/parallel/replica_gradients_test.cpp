@@ -8,7 +8,7 @@
 #include <cmath>
 #include <thread>
 
-#include "rondo/backend/engine/cards.h"
+#include "rondo/backend/engine/nccl_module.h"
 #include "rondo/base/error.h"
 #include "rondo/parallel/replicas/replica_engines.h"
 #include "rondo/parallel/replicas/replica_threads.h"

@@ -2,6 +2,8 @@
 // a collective without them lasts for ever: the others name them, end in time, and can go on without them.
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "rondo/backend/collectives.h"
 #include "rondo/backend/engine/failing_engine.h"
 #include "rondo/backend/engine/store_adapter.h"
@@ -102,6 +104,75 @@ TEST(SimFailures, AllGroupsFailOfWhichTheRankIsNone) {
     }
   });
   EXPECT_TRUE(ended_well(job, "a group of the others", kLongest));
+}
+
+// The first operation learns the cards of all ranks, then makes the communicator; both wait for all ranks.
+struct FirstOperation {
+  std::string name;
+  int signal;
+  bool has_told_its_card;  // the others are inside the making of the communicator
+};
+
+TEST(SimFailures, ARankThatGoesBeforeItsFirstOperationIsNamed) {
+  for (const FirstOperation& each :
+       {FirstOperation{"before its card is known, killed", SIGKILL, false},
+        FirstOperation{"while communicators are made, killed", SIGKILL, true},
+        FirstOperation{"while communicators are made, stopped", SIGSTOP, true}}) {
+    const std::shared_ptr<Store> meeting = SharedStore::create();
+    const std::string& name = each.name;
+    tests::FaultyJob job(name, 3, 2, each.signal);
+    job.start<CommunicationError>([&](int rank, const std::function<void()>& strike) {
+      const Context context = joined(meeting, rank, 3, std::chrono::seconds(60));
+      const at::Tensor tensor = value_on(rank);
+      if (rank == 2) {
+        if (each.has_told_its_card) context.world().store()->set("card of rank 2", std::string("another"));
+        // Written by the simulated NCCL when it makes a communicator.
+        const auto begun = each.has_told_its_card
+                               ? std::vector<std::string>{"device/device of 0", "device/device of 1"}
+                               : std::vector<std::string>{"card of rank 0", "card of rank 1"};
+        context.world().store()->wait(begun);
+        strike();
+      }
+      try {
+        start_all_reduce(tensor, context.world())->wait();
+        tensor.cpu();
+        throw_if_failed(*context.world().backend());
+      } catch (const std::exception&) {
+        job.note_error();
+        throw;
+      }
+    });
+    EXPECT_TRUE(ended_well(job, name, kLongest)) << name;
+  }
+}
+
+// Of a group within a part of the ranks, which count from 0 again.
+TEST(SimFailures, TheRankOfAPartIsNamedByItsPlaceThere) {
+  const std::shared_ptr<Store> meeting = SharedStore::create();
+  tests::FaultyJob job("a part of the ranks", 4, 3, SIGKILL);
+  job.start<PeerLostError>([&](int rank, const std::function<void()>& strike) {
+    const Context context = joined(meeting, rank, 4, std::chrono::seconds(60));
+    const Group part = context.new_group({1, 2, 3});
+    std::optional<Group> pair;  // the ranks 1 and 3 of the job
+    if (part.member()) pair = context.within(part).new_group({0, 2});
+    const Group& group = pair && pair->member() ? *pair : context.world();
+    const at::Tensor tensor = value_on(rank);
+    start_all_reduce(tensor, context.world())->wait();
+    tensor.cpu();
+    if (rank == 3) strike();
+    try {
+      start_all_reduce(tensor, group)->wait();
+      tensor.cpu();
+      throw_if_failed(*group.backend());
+    } catch (const PeerLostError& error) {
+      job.note_error();
+      testing::expect_facts(error.what(), {"rank 3", group.name().c_str()});
+      EXPECT_EQ(error.ranks(), std::vector{rank == 1 ? 1 : 3}) << error.what();
+      if (::testing::Test::HasFailure()) throw Error("the failure of a part");
+      throw PeerLostError(error.what(), {3});
+    }
+  });
+  EXPECT_TRUE(ended_well(job, "a part of the ranks", kLongest));
 }
 
 // A rank that lives and does not come is named at the deadline, in a group of the job too.

@@ -122,5 +122,45 @@ TEST(SimThreads, ReplicasHaveDevicesOfTheirOwn) {
             0);
 }
 
+// Trains with two replicas a rank, and returns the devices of their inputs.
+std::set<int> devices_of_two_replicas(Context& context, c10::Device own) {
+  std::mutex mutex;  // protects indices
+  std::set<int> indices;
+  const Way way{.name = "workers", .strategy = "multi_worker_mirrored", .options = {{"replicas", "2"}}};
+  const auto strategy = strategy_of(way, context);
+  Trainer trainer(
+      *strategy,
+      [&] {
+        Model model = gpt(way);
+        auto inner = model.forward;
+        model.forward = [inner, &mutex, &indices](const at::Tensor& input) {
+          EXPECT_EQ(input.device(), current_device());
+          EXPECT_EQ(input.device(), device_of_libtorch());
+          const std::lock_guard lock(mutex);
+          indices.insert(input.device().index());
+          return inner.run({input}).front();
+        };
+        return model;
+      },
+      own);
+  trainer.compile(testing::adamw());
+  trainer.fit(tokens(5), {.steps = 1, .batch_size = 2, .loader_threads = 0});
+  return indices;
+}
+
+TEST(SimThreads, ReplicasOfSeveralRanksHaveDevicesOfTheirOwn) {
+  EXPECT_EQ(
+      run_ranks(
+          2,
+          [](Context& context) {
+            const int rank = context.rank();
+            EXPECT_EQ(devices_of_two_replicas(context, device(rank)),
+                      (std::set<int>{2 * rank, 2 * rank + 1}));
+            EXPECT_EQ(devices_of_two_replicas(context, device(1 - rank)), (std::set<int>{1 - rank, 2 - rank}))
+                << "the devices that the program has chosen";
+          }),
+      0);
+}
+
 }  // namespace
 }  // namespace rondo::sim::threads_test

@@ -20,7 +20,7 @@ namespace rondo {
 class BackendModule {
  public:
   // Grows when what a factory is given changes.
-  static constexpr int kVersion = 2;
+  static constexpr int kVersion = 3;
 
   virtual ~BackendModule() = default;
   // Of the program that loads the module; a module may compare it with kVersion, as it was compiled.

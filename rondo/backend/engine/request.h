@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
+#include "rondo/backend/engine/job_objects.h"
 #include "rondo/backend/engine/traits.h"
 #include "rondo/base/time.h"
 
@@ -27,6 +29,8 @@ struct BackendRequest {
   c10::intrusive_ptr<c10d::Store> store;  // private to the group
   // Store of all ranks of the job, for its first failure; null: the group knows of its own only.
   c10::intrusive_ptr<c10d::Store> job_store = {};
+  // Objects that this rank's groups of the job share; null: the group is no part of a job.
+  std::shared_ptr<JobObjects> job_objects = {};
   Duration timeout = std::chrono::minutes(5);  // longest wait of any collective
   // Host of each member, equal for those that can share memory; empty: all run on one host.
   std::vector<std::string> hosts = {};

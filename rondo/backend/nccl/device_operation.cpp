@@ -1,6 +1,6 @@
 #include "rondo/backend/nccl/device_operation.h"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
+#include "rondo/device/stream_event.h"
 
 namespace rondo {
 
@@ -15,10 +15,9 @@ void DeviceOperation::cancel() {
 }
 
 void DeviceOperation::note_wait(c10::Device device) {
-  const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  c10::Event event = record_event(device);
   const std::lock_guard lock(mutex_);
-  event_.emplace(device.type());
-  event_->record(stream);
+  event_.emplace(std::move(event));
 }
 
 bool DeviceOperation::has_ended() {

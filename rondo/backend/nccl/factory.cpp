@@ -1,9 +1,10 @@
 #include "rondo/backend/nccl/factory.h"
 
-#include "rondo/backend/engine/cards.h"
 #include "rondo/backend/engine/module.h"
+#include "rondo/backend/engine/nccl_module.h"
 #include "rondo/base/error.h"
 #include "rondo/base/module_path.h"
+#include "rondo/device/cards.h"
 
 namespace rondo {
 

@@ -441,7 +441,7 @@ void Engine::wait_until(Visit& visit, Done done, const Wait& wait, Describe desc
     const std::string what = describe(missing);
     throw_if_peer_failed(trouble, what, missing);
     if (Clock::now() >= next_stopped_check) {
-      next_stopped_check = Clock::now() + kStoppedCheckInterval;
+      next_stopped_check = next_look_for_stopped(next_stopped_check);
       throw_if_stopped(stopped, what, missing);
     }
     if (deadline.passed()) time_out(what, to_string(Clock::now() - began), missing);

@@ -121,7 +121,7 @@ void Engine::look_for_trouble(StoppedCounts& stopped, TimePoint& next_stopped_ch
   if (!operations_.empty()) what = describe_collective(operations_.front().operation.sequence(), missing);
   throw_if_peer_failed(trouble, what, missing);
   if (Clock::now() >= next_stopped_check) {
-    next_stopped_check = Clock::now() + kStoppedCheckInterval;
+    next_stopped_check = next_look_for_stopped(next_stopped_check);
     throw_if_stopped(stopped, what, missing);
   }
   const auto check = [&](std::uint64_t sequence, const Deadline& deadline) {

@@ -10,6 +10,14 @@ namespace rondo::shared_memory {
 // Sightings of a stopped rank are this far apart.
 constexpr auto kStoppedCheckInterval = std::chrono::milliseconds(100);
 
+// Returns the time of the look after the one that was due at `due`. A look that comes late does not delay
+// those after it, unless this rank was itself held up for longer than the interval.
+inline TimePoint next_look_for_stopped(TimePoint due) {
+  const TimePoint now = Clock::now();
+  const TimePoint next = due + kStoppedCheckInterval;
+  return next > now ? next : now + kStoppedCheckInterval;
+}
+
 class Engine::Visit {
  public:
   explicit Visit(Engine& engine) : engine_(engine), lock_(mutex_of(engine)) { ++engine.visits_; }

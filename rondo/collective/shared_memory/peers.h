@@ -22,7 +22,8 @@ struct GroupOptions {
   // Longest wait of the rendezvous, and of any operation for which the caller gives no deadline.
   Duration timeout = std::chrono::minutes(5);
   // A rank that is waited for and has been stopped by a signal this long is an error, whatever the timeout.
-  Duration stopped_grace = std::chrono::seconds(3);
+  // All peers have raised it 3 s after the signal, also where they wait in turns, as a DeviceWatch does.
+  Duration stopped_grace = std::chrono::milliseconds(2800);
   // Gives what is reported in place of a failure that this rank has found, which may be the consequence of
   // another's in another group. Called under the engine's lock. May be empty.
   std::function<std::exception_ptr(const std::exception_ptr&)> cause_of = {};

@@ -267,7 +267,8 @@ class DataParallelTraining final : public Training {
           const int replica = made++;
           threads.run_on(replica, [&] {
             const c10::Device device = devices[static_cast<std::size_t>(replica)];
-            if (replica > 0) set_current_device(device);  // 0 is the caller's thread
+            // Replica 0 computes in the caller's thread, which may have a device for other things.
+            if (replica > 0 || !device.is_cpu()) set_current_device(device);
             model = recipe.model();
             model.module->to(device);
           });

@@ -7,8 +7,8 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "rondo/backend/context.h"
-#include "rondo/backend/engine/cards.h"
 #include "rondo/backend/engine/engine_text.h"
+#include "rondo/backend/engine/nccl_module.h"
 #include "rondo/backend/registry.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"

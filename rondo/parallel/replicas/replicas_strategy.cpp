@@ -2,9 +2,9 @@
 
 #include <set>
 
-#include "rondo/backend/device_choice.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/device/visible_devices.h"
 #include "rondo/parallel/replicas/data_parallel.h"
 #include "rondo/parallel/replicas/replica_engines.h"
 #include "rondo/parallel/replicas/replicas_options.h"
@@ -76,11 +76,11 @@ ReplicasStrategy::ReplicasStrategy(Context context, ReplicasSettings settings, i
 
 std::vector<c10::Device> ReplicasStrategy::devices_from(c10::Device first) const {
   std::vector<c10::Device> devices = settings_.devices;
-  for (int replica = 0; devices.size() < static_cast<std::size_t>(threads_->size()); ++replica) {
+  if (devices.empty() && settings_.central_variables) {
     // Variables that are there once are on one device, where all replicas compute.
-    const int index = std::max<int>(0, first.index()) + (settings_.central_variables ? 0 : replica);
-    devices.push_back(first.is_cpu() ? first
-                                     : c10::Device(first.type(), static_cast<c10::DeviceIndex>(index)));
+    devices.assign(static_cast<std::size_t>(threads_->size()), context_.devices(first, 1).front());
+  } else if (devices.empty()) {
+    devices = context_.devices(first, threads_->size());
   }
   for (const c10::Device& device : devices) {
     if (device.is_cpu()) continue;

@@ -30,8 +30,8 @@ class ReplicasStrategy : public Strategy {
  protected:
   // The threads of the replicas, which trainings keep alive.
   const std::shared_ptr<ReplicaThreads>& threads() const { return threads_; }
-  // Of the replicas, of which the first is `first` where none were named. Throws UsageError for CUDA devices
-  // that are not there.
+  // Returns the devices of the replicas: where none were named, Context::devices() of the rank's device
+  // `first`. Throws UsageError for devices that are not there.
   std::vector<c10::Device> devices_from(c10::Device first) const;
   // How often run() calls a step on this process: once for each replica.
   virtual int calls_of_run() const { return threads_->size(); }

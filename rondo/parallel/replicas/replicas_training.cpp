@@ -125,8 +125,9 @@ ReplicasTraining::ReplicasTraining(Strategy& strategy, std::shared_ptr<ReplicaTh
   replicas_.resize(models.size());
   for (int replica = 0; replica < threads_->size(); ++replica) {
     threads_->run_on(replica, [&] {
-      // Replica 0 computes in the caller's thread, which has the rank's device.
-      if (replica > 0) set_current_device(settings_.devices[static_cast<std::size_t>(replica)]);
+      const c10::Device device = settings_.devices[static_cast<std::size_t>(replica)];
+      // Replica 0 computes in the caller's thread, which may have a device for other things.
+      if (replica > 0 || !device.is_cpu()) set_current_device(device);
       prepare_replica(replica, std::move(models[static_cast<std::size_t>(replica)]), recipe);
     });
   }

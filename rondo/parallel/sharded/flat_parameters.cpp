@@ -75,7 +75,7 @@ void FlatParameters::conceal() {
 }
 
 void FlatParameters::reveal() {
-  if (std::exchange(concealed_, false)) forbid_access(*model_storage_.unsafeGetStorageImpl(), "");
+  if (std::exchange(concealed_, false)) permit_access(*model_storage_.unsafeGetStorageImpl());
 }
 
 const ModelTensor* FlatParameters::moved() const {
@@ -179,7 +179,7 @@ void FlatParameters::allocate(BufferPool& buffers) {
   if (spec_.memory != Memory::gathered || allocated_) return;
   // All views, also those that autograd saved, share this storage.
   c10::StorageImpl& storage = *flat_.storage().unsafeGetStorageImpl();
-  forbid_access(storage, "");
+  permit_access(storage);
   storage.set_data_ptr_noswap(buffers.take(bytes_, flat_.device(), {MemoryCategory::communication, unit_}));
   allocated_ = true;
 }

@@ -20,7 +20,7 @@ class ForbiddenGradients {
 
  private:
   std::vector<at::Tensor> parameters_;
-  std::vector<at::Tensor> gradients_;  // by parameter; empty where libtorch cannot forbid access
+  std::vector<at::Tensor> gradients_;  // by parameter
   bool laid_ = false;
 };
 

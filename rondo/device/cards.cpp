@@ -1,4 +1,4 @@
-#include "rondo/backend/engine/cards.h"
+#include "rondo/device/cards.h"
 
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -13,7 +13,6 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/machine.h"
-#include "rondo/base/module_path.h"
 #include "rondo/base/text.h"
 
 namespace rondo {
@@ -87,8 +86,6 @@ void load_library_of_cuda() {
 }
 
 }  // namespace
-
-bool have_nccl() { return !find_module(kNcclModule).empty(); }
 
 int driver_card_count() { return CudaDriver().card_count(); }
 

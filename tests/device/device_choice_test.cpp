@@ -1,17 +1,14 @@
 // A rank's device and the agreement of ranks about their cards, of devices that are only told of.
-#include "rondo/backend/device_choice.h"
+#include "rondo/device/device_choice.h"
 
 #include <gtest/gtest.h>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include <algorithm>
-
-#include "rondo/backend/context.h"
-#include "rondo/backend/registry.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "tests/backend/ranks.h"
+#include "rondo/channel/memory_store.h"
+#include "rondo/device/rank_cards.h"
 #include "tests/errors.h"
+#include "tests/rank_threads.h"
 
 namespace rondo::device_choice_test {
 namespace {
@@ -56,7 +53,6 @@ TEST(DeviceChoice, KnowsWhichRanksShareACard) {
   const std::vector<RankCard> own = {{"a", "card 0", ""}, {"a", "card 1", ""}, {"b", "card 0", ""}};
   EXPECT_TRUE(have_own_cards(own));
   EXPECT_EQ(shared_cards(own), "");
-  EXPECT_NO_THROW(check_cards("nccl", own));
   EXPECT_FALSE(have_own_cards({}));
   EXPECT_FALSE(have_own_cards({{"a", "card 0", ""}}));                 // one rank sends nothing
   EXPECT_FALSE(have_own_cards({{"a", "card 0", ""}, {"a", "", ""}}));  // one is on the CPU
@@ -66,19 +62,40 @@ TEST(DeviceChoice, KnowsWhichRanksShareACard) {
       {"a", "card 0", ""}, {"b", "card 0", ""}, {"b", "card 1", ""}, {"b", "card 0", ""}};
   EXPECT_FALSE(have_own_cards(shared));
   expect_facts(shared_cards(shared), {"3 ranks", "host b", "2 cards", "card 0", "card 1"});
-  expect_facts(message_of<UsageError>([&] { check_cards("nccl", shared); }),
-               {"--backend nccl", "3 ranks", "host b", "2 cards", "--backend native"});
-  expect_facts(message_of<UsageError>([] {
-                 check_cards("nccl", {{"a", "card 0", ""}, {"a", "card 0", ""}});
-               }),
-               {"2 ranks", "host a", "1 card"});
-  EXPECT_NO_THROW(check_cards("native", shared));
+}
+
+std::vector<c10::Device> cudas(std::initializer_list<int> indices) {
+  std::vector<c10::Device> devices;
+  for (const int index : indices) devices.push_back(cuda(index));
+  return devices;
+}
+
+TEST(DeviceChoice, ReplicasOfSeveralRanksShareNoDevice) {
+  const auto of_rank = [](int rank, int first) {
+    return devices_of_replicas(cuda(first), {.local_rank = rank, .ranks = 2, .devices = 4}, 2);
+  };
+  EXPECT_EQ(of_rank(0, 0), cudas({0, 1}));
+  EXPECT_EQ(of_rank(1, 1), cudas({2, 3}));
+  EXPECT_EQ(of_rank(1, 0), cudas({0, 1})) << "the program has chosen another device";
+  const RankOfHost alone{.local_rank = 0, .ranks = 1, .devices = 4};
+  EXPECT_EQ(devices_of_replicas(cuda(1), alone, 3), cudas({1, 2, 3}));
+  EXPECT_EQ(devices_of_replicas(c10::kCPU, {.local_rank = 1, .ranks = 2}, 2),
+            (std::vector<c10::Device>{c10::kCPU, c10::kCPU}));
+  EXPECT_EQ(devices_of_replicas(cuda(1), {.local_rank = 3, .ranks = 4, .devices = 2}, 1), cudas({1}));
+}
+
+TEST(DeviceChoice, RefusesMoreReplicasThanDevices) {
+  for (const int rank : {0, 1, 2}) {
+    const RankOfHost place{.local_rank = rank, .ranks = 3, .devices = 5};
+    expect_facts(message_of<UsageError>([&] { devices_of_replicas(cuda(rank), place, 2); }),
+                 {"3 ranks", "2 replicas", "6 devices", "is 5", "--replicas"});
+  }
 }
 
 // Ranks of one host, each of which sees `visible`.
 std::vector<DeviceChoice> agreed(int ranks, const std::string& name,
                                  const std::function<VisibleDevices(int rank)>& visible) {
-  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto store = std::make_shared<MemoryStore>();
   std::vector<DeviceChoice> choices(static_cast<std::size_t>(ranks));
   tests::run_rank_threads(ranks, [&](int rank) {
     choices[static_cast<std::size_t>(rank)] =
@@ -90,7 +107,7 @@ std::vector<DeviceChoice> agreed(int ranks, const std::string& name,
                          .rank = rank,
                          .world_size = ranks,
                          .card_of = [](c10::Device device) { return str("card ", device.str()); }},
-                        store, std::chrono::minutes(1));
+                        *store, std::chrono::minutes(1));
   });
   return choices;
 }
@@ -111,7 +128,7 @@ TEST(DeviceChoice, RanksTellEachOtherTheirCards) {
 }
 
 TEST(DeviceChoice, ARankWithoutADeviceIsNamedByAll) {
-  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto store = std::make_shared<MemoryStore>();
   std::vector<std::string> messages(3);
   tests::run_rank_threads(3, [&](int rank) {
     messages[static_cast<std::size_t>(rank)] = message_of<UsageError>([&] {
@@ -123,14 +140,14 @@ TEST(DeviceChoice, ARankWithoutADeviceIsNamedByAll) {
                        .rank = rank,
                        .world_size = 3,
                        .card_of = [](c10::Device device) { return device.str(); }},
-                      store, std::chrono::minutes(1));
+                      *store, std::chrono::minutes(1));
     });
   });
   for (const std::string& message : messages) expect_facts(message, {"rank 1", "node1", "no CUDA device"});
 }
 
 TEST(DeviceChoice, NamesTheRankThatAnnouncesNoDevice) {
-  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto store = std::make_shared<MemoryStore>();
   try {
     agree_on_device({.name = "cuda",
                      .visible = kTwo,
@@ -140,59 +157,12 @@ TEST(DeviceChoice, NamesTheRankThatAnnouncesNoDevice) {
                      .rank = 0,
                      .world_size = 2,
                      .card_of = [](c10::Device device) { return device.str(); }},
-                    store, std::chrono::milliseconds(50));
+                    *store, std::chrono::milliseconds(50));
     ADD_FAILURE() << "rank 1 told nothing";
   } catch (const TimeoutError& error) {
     EXPECT_EQ(error.ranks(), std::vector<int>{1});
-    expect_facts(error.what(), {"rank 1", "its device", "50 ms"});
+    expect_facts(error.what(), {"rank 1", "its device"});
   }
-}
-
-TEST(DeviceChoice, InitRefusesADeviceThatIsNotThere) {
-  if (visible_devices().cuda_build) GTEST_SKIP() << "libtorch is a CUDA build";
-  const auto try_device = [](const std::string& name) {
-    return message_of<UsageError>([&] { init({.device = name, .init_method = "alone"}); });
-  };
-  expect_facts(try_device("cuda"), {"--device cuda", "CPU build"});
-  expect_facts(try_device("cuda:3"), {"--device cuda:3", "CPU build"});
-  expect_facts(try_device("gpu"), {"--device gpu", "cuda:N"});
-  EXPECT_EQ(init({.device = "auto", .init_method = "alone"}).device(), c10::Device(c10::kCPU));
-}
-
-// An engine of c10d, which rondo::ExtendedBackend is not.
-class CountingBackend final : public c10d::Backend {
- public:
-  CountingBackend(int rank, int size, std::atomic<int>& shut_down)
-      : Backend(rank, size), shut_down_(shut_down) {}
-  const std::string getBackendName() const override { return "counting"; }
-  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions&) override { return done(); }
-  void shutdown() override { ++shut_down_; }
-
- private:
-  class Done final : public c10d::Work {
-   public:
-    bool isCompleted() override { return true; }
-    bool wait(std::chrono::milliseconds) override { return true; }
-  };
-  static c10::intrusive_ptr<c10d::Work> done() { return c10::make_intrusive<Done>(); }
-  std::atomic<int>& shut_down_;
-};
-
-TEST(Context, ShutdownReachesEveryEngineOnce) {
-  std::atomic<int> shut_down = 0;
-  register_backend("counting",
-                   [&](const BackendRequest& request) {
-                     return c10::make_intrusive<CountingBackend>(request.rank, request.size, shut_down);
-                   },
-                   {.all_to_all = false});
-  Context context = init({.backend = "counting", .init_method = "alone"});
-  const Group other = context.new_group({0});
-  const Context meshed = context.mesh({{"data", 1}});  // the world's engine under another name
-  EXPECT_EQ(shut_down, 0);
-  context.shutdown();
-  EXPECT_EQ(shut_down, 2);
-  context.shutdown();
-  EXPECT_EQ(shut_down, 2);
 }
 
 }  // namespace

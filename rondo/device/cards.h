@@ -4,21 +4,9 @@
 
 #include <string>
 
-// GPUs and NCCL as this machine, libtorch and this build have them. Programs of rondo link neither: they load
-// libtorch's CUDA library, and the module with NCCL, where a device or the engine is asked for.
+// GPUs as this machine and libtorch have them. Programs of rondo do not link libtorch's CUDA library: they
+// load it where a device is asked for.
 namespace rondo {
-
-// Why a build lacks NCCL, and what it takes.
-inline constexpr const char* kNoNccl =
-    "this build of rondo has no NCCL: it needs a libtorch with CUDA, and the headers of CUDA and NCCL "
-    "(beside what a CUDA wheel brings nvidia-cuda-crt and nvidia-cuda-cccl, or a CUDA toolkit); "
-    "RONDO_NCCL_MODULE names rondo_nccl.so where it is not beside this program or in ../lib";
-
-// Module with the engine nccl.
-inline constexpr const char* kNcclModule = "rondo_nccl.so";
-
-// Returns whether the module with NCCL is there. Any thread.
-bool have_nccl();
 
 // Returns the number of GPUs that NVIDIA's driver shows this process (CUDA_VISIBLE_DEVICES); 0 where there is
 // no driver. Loads the driver, and nothing of libtorch. Any thread.

@@ -1,18 +1,14 @@
-#include "rondo/backend/device_choice.h"
-
-#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include "rondo/device/rank_cards.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "rondo/backend/engine/cards.h"
-#include "rondo/backend/engine/engine_text.h"
-#include "rondo/backend/engine/store_adapter.h"
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/rank_values.h"
+#include "rondo/device/device_choice.h"
 #include "rondo/env/device_name.h"
 
 namespace rondo {
@@ -53,18 +49,6 @@ std::vector<HostCards> cards_by_host(const std::vector<RankCard>& cards) {
   return hosts;
 }
 
-// The accelerator that a program's tests simulate, if the program has loaded it.
-c10::Device simulated_device(const std::string& text, const DeviceName& name, int local_rank) {
-  const int count = device_count(c10::kPrivateUse1);
-  if (count == 0) throw UsageError(str("device ", text, ": this program has not loaded a simulated device"));
-  const int index = name.index.value_or(local_rank % count);
-  if (index >= count) {
-    throw UsageError(str("--device ", text, ": the simulated accelerator has sim:0 to sim:", count - 1,
-                         "; RONDO_SIM_DEVICES sets their number"));
-  }
-  return {c10::kPrivateUse1, static_cast<c10::DeviceIndex>(index)};
-}
-
 const HostCards* sharing_host(const std::vector<HostCards>& hosts) {
   const auto found = std::find_if(hosts.begin(), hosts.end(), [](const HostCards& host) {
     return host.ranks > static_cast<int>(host.cards.size());
@@ -74,51 +58,7 @@ const HostCards* sharing_host(const std::vector<HostCards>& hosts) {
 
 }  // namespace
 
-int device_count(c10::DeviceType type) {
-  if (type == c10::kCUDA && is_cuda_build() && driver_card_count() > 0) load_cuda();
-  return c10::impl::hasDeviceGuardImpl(type) ? c10::impl::getDeviceGuardImpl(type)->deviceCount() : 0;
-}
-
-VisibleDevices visible_devices() {
-  VisibleDevices visible{.cuda_build = is_cuda_build()};
-  try {
-    visible.cuda = device_count(c10::kCUDA);
-  } catch (const Error& error) {
-    visible.refusal = error.what();
-  }
-  return visible;
-}
-
-c10::Device choose_device(const std::string& text, const VisibleDevices& visible, int local_rank,
-                          int local_world_size) {
-  const DeviceName name = parse_device_name(text, "--device");
-  if (name.kind == "sim") return simulated_device(text, name, local_rank);
-  if (name.kind == "cpu") return c10::kCPU;
-  if (!visible.refusal.empty()) throw UsageError(str("--device ", text, ": ", visible.refusal));
-  if (name.kind == "auto" && visible.cuda == 0) return c10::kCPU;
-  if (visible.cuda == 0) {
-    throw UsageError(
-        str("--device ", text, ": ",
-            visible.cuda_build
-                ? "libtorch sees no CUDA device on this host (is there a GPU, its driver, and does "
-                  "CUDA_VISIBLE_DEVICES name it?)"
-                : "this libtorch is a CPU build, without CUDA",
-            "; use --device cpu or auto"));
-  }
-  if (!name.index) return {c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % visible.cuda)};
-  if (*name.index >= visible.cuda) {
-    throw UsageError(str("--device ", text, ": the number of CUDA devices that libtorch sees is ",
-                         visible.cuda, "; expected cuda:0 to cuda:", visible.cuda - 1));
-  }
-  if (local_world_size > 1) {
-    throw UsageError(str("--device ", text, " names one device, and this host has ", local_world_size,
-                         " ranks; --device cuda gives each rank the device of its local rank"));
-  }
-  return {c10::kCUDA, static_cast<c10::DeviceIndex>(*name.index)};
-}
-
-DeviceChoice agree_on_device(const DeviceRequest& request, const c10::intrusive_ptr<c10d::Store>& store,
-                             Duration timeout) {
+DeviceChoice agree_on_device(const DeviceRequest& request, Store& store, Duration timeout) {
   const auto choose = [&] {
     return choose_device(request.name, request.visible, request.local_rank, request.local_world_size);
   };
@@ -134,12 +74,11 @@ DeviceChoice agree_on_device(const DeviceRequest& request, const c10::intrusive_
   } catch (const UsageError& error) {
     own.refusal = error.what();
   }
-  StoreFromC10d shared(store);
-  shared.set(device_key(request.rank), card_text(own));
+  store.set(device_key(request.rank), card_text(own));
   const Deadline deadline = Deadline::after(timeout);
   for (int rank = 0; rank < request.world_size; ++rank)
     choice.cards.push_back(
-        card_from(value_of_rank(shared, device_key(rank), rank, "its device", deadline, timeout), rank));
+        card_from(value_of_rank(store, device_key(rank), rank, "its device", deadline), rank));
   for (int rank = 0; rank < request.world_size; ++rank) {
     const RankCard& card = choice.cards[static_cast<std::size_t>(rank)];
     if (!card.refusal.empty()) throw UsageError(str("rank ", rank, " on ", card.host, ": ", card.refusal));
@@ -160,15 +99,6 @@ std::string shared_cards(const std::vector<RankCard>& cards) {
   return str(host->ranks, " ranks of host ", host->host, " share ", host->cards.size(),
              host->cards.size() == 1 ? " card (" : " cards (",
              join(std::vector<std::string>(host->cards.begin(), host->cards.end()), ", "), ")");
-}
-
-void check_cards(const std::string& engine, const std::vector<RankCard>& cards) {
-  if (split_engine(engine).name != "nccl") return;
-  if (const std::string shared = shared_cards(cards); !shared.empty()) {
-    throw UsageError(str("--backend ", engine, ": ", shared,
-                         ", and NCCL takes one rank a card; start at most as many ranks on a host as it has "
-                         "cards, or use --backend native"));
-  }
 }
 
 }  // namespace rondo

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <typeindex>
+
+namespace rondo {
+
+// Objects that the communicators of one job share on one rank, one of each type. Those that use an object
+// keep it alive. Any thread.
+class JobObjects {
+ public:
+  // Returns the object of that type; null where there is none, or nobody uses it any more.
+  template <class Object>
+  std::shared_ptr<Object> find() const {
+    const std::lock_guard lock(mutex_);
+    const auto found = objects_.find(typeid(Object));
+    return found == objects_.end() ? nullptr : std::static_pointer_cast<Object>(found->second.lock());
+  }
+
+  // Puts `object` in the place of the one of its type.
+  template <class Object>
+  void set(const std::shared_ptr<Object>& object) {
+    const std::lock_guard lock(mutex_);
+    objects_[typeid(Object)] = object;
+  }
+
+ private:
+  mutable std::mutex mutex_;  // protects objects_
+  std::map<std::type_index, std::weak_ptr<void>> objects_;
+};
+
+}  // namespace rondo
