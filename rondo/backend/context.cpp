@@ -10,11 +10,11 @@
 
 #include "rondo/backend/card_check.h"
 #include "rondo/backend/deterministic.h"
+#include "rondo/backend/engine/bounded_store.h"
 #include "rondo/backend/engine/engine_text.h"
 #include "rondo/backend/engine/nccl_module.h"
 #include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/membership.h"
-#include "rondo/backend/network.h"
 #include "rondo/backend/registry.h"
 #include "rondo/backend/rendezvous.h"
 #include "rondo/base/error.h"
@@ -32,6 +32,7 @@
 #include "rondo/env/init_method.h"
 #include "rondo/env/roles.h"
 #include "rondo/kernels/matmul_choice.h"
+#include "rondo/launch/network.h"
 #include "rondo/memory/tracker.h"
 
 namespace rondo {
@@ -170,6 +171,73 @@ std::vector<RankCard> choose_device_of(State& state, const InitOptions& options)
   return std::move(choice.cards);
 }
 
+// The store in which this context's ranks meet, and only they.
+template <class State>
+c10::intrusive_ptr<c10d::Store> meet_others(State& state, const InitOptions& options,
+                                            const std::string& method) {
+  const env::Identity& identity = state.identity;
+  c10::intrusive_ptr<c10d::Store> store = options.store;
+  if (!store && options.init_method == "alone") {
+    store = c10::make_intrusive<c10d::HashStore>();
+  } else if (!store) {
+    const Duration limit = join_timeout(options.timeout);
+    if (!options.init_method.starts_with(kApart)) announce_patience(identity, std::max(limit, state.timeout));
+    store = meet(identity, method, limit);
+  }
+  const auto part = [&](const std::string& name) {
+    store = c10::make_intrusive<c10d::PrefixStore>(name, store);
+  };
+  // A restarted job may meet in a store that remembers the last attempt.
+  if (identity.restart_count > 0) part(str("attempt/", identity.restart_count));
+  state.epoch = options.epoch;
+  if (options.epoch > 0) {
+    state.path = str("epoch/", options.epoch, "/");
+    part(str("epoch/", options.epoch));
+  }
+  return store;
+}
+
+// Agrees on the order of additions, the devices and the engine. Collective.
+template <class State>
+void choose_engine_of(State& state, const InitOptions& options) {
+  const env::Identity& identity = state.identity;
+  StoreFromC10d store(state.store);
+  state.deterministic =
+      agree_on_deterministic(options.deterministic ? *options.deterministic : deterministic_by_environment(),
+                             identity.rank, identity.world_size, store, join_timeout(options.timeout));
+  const std::vector<RankCard> cards = choose_device_of(state, options);
+  state.backend_name = options.backend;
+  if (options.backend == "auto") {
+    // NCCL does not add in the order of ranks.
+    const bool over_nccl =
+        state.device.is_cuda() && !state.deterministic && have_own_cards(cards) && have_nccl();
+    state.backend_name = over_nccl ? "nccl" : engine_of_auto(state.places.one_host());
+  }
+  check_cards(state.backend_name, cards);
+  if (const std::string shared = shared_cards(cards); !shared.empty() && identity.rank == 0)
+    log::warning(shared, "; they compute in turns");
+}
+
+// Runs `join`, which returns once all ranks have joined, so that neither this rank's launcher nor, where rank
+// 0 is gone, this rank is left without a reason.
+template <class Join>
+auto noted_joining(const env::Identity& identity, bool by_environment, Join join) {
+  announce_joining(identity, by_environment);
+  try {
+    auto joined = join();
+    announce_joining(identity, false);
+    return joined;
+  } catch (const JobOverError& over) {
+    announce_told(identity, over.what());
+    throw;
+  } catch (const PeerLostError& lost) {
+    const auto notice = by_environment ? launchers_notice(identity) : std::nullopt;
+    if (!notice) throw;
+    announce_told(identity, *notice);
+    throw JobOverError(str(lost.what(), " Its launcher says: ", *notice), lost.ranks());
+  }
+}
+
 }  // namespace
 
 Context init(const InitOptions& options) {
@@ -193,57 +261,27 @@ Context init(const InitOptions& options) {
   log::set_prefix(identity.world_size > 1 ? str("rank ", identity.rank) : std::string());
   const MatmulChoice& matmul = matmul_choice();
   log::info("matrix products: ", matmul.fast ? "fast" : "default", " kernels (", matmul.why, ")");
-  if (options.store) {
-    state->store = options.store;
-  } else if (alone) {
-    state->store = c10::make_intrusive<c10d::HashStore>();
-  } else {
-    const Duration join_limit = join_timeout(options.timeout);
-    if (!apart) announce_patience(identity, std::max(join_limit, state->timeout));
-    state->store = meet(identity, method, join_limit);
-  }
-  // A restarted job may meet in a store that remembers the last attempt.
-  if (identity.restart_count > 0) {
-    state->store =
-        c10::make_intrusive<c10d::PrefixStore>(str("attempt/", identity.restart_count), state->store);
-  }
-  state->epoch = options.epoch;
-  if (options.epoch > 0) {
-    state->path = str("epoch/", options.epoch, "/");
-    state->store = c10::make_intrusive<c10d::PrefixStore>(str("epoch/", options.epoch), state->store);
-  }
-  state->job_store = state->store;
-  RankClaim claim(identity, state->store, options.epoch);
-  state->places = find_places(identity, options, state->store);
-  const bool one_host = state->places.one_host();
-  if (!one_host) state->local_address = local_address_towards(identity.master_addr);
+  const bool by_environment = !alone && !apart && meets_as_the_environment_says(options);
+  return noted_joining(identity, by_environment, [&] {
+    state->store = meet_others(*state, options, method);
+    state->job_store = state->store;
+    RankClaim claim(identity, state->store, options.epoch);
+    state->places = find_places(identity, options, state->store);
+    if (!state->places.one_host()) state->local_address = launch::local_address_towards(identity.master_addr);
+    choose_engine_of(*state, options);
 
-  StoreFromC10d store(state->store);
-  state->deterministic =
-      agree_on_deterministic(options.deterministic ? *options.deterministic : deterministic_by_environment(),
-                             identity.rank, identity.world_size, store, join_timeout(options.timeout));
-  const std::vector<RankCard> cards = choose_device_of(*state, options);
-  state->backend_name = options.backend;
-  if (options.backend == "auto") {
-    // NCCL does not add in the order of ranks.
-    const bool over_nccl =
-        state->device.is_cuda() && !state->deterministic && have_own_cards(cards) && have_nccl();
-    state->backend_name = over_nccl ? "nccl" : engine_of_auto(one_host);
-  }
-  check_cards(state->backend_name, cards);
-  if (const std::string shared = shared_cards(cards); !shared.empty() && identity.rank == 0)
-    log::warning(shared, "; they compute in turns");
-
-  std::vector<int> everyone(static_cast<std::size_t>(identity.world_size));
-  std::iota(everyone.begin(), everyone.end(), 0);
-  Context context(state);
-  state->job_ranks = everyone;
-  state->world = context.new_group(everyone);
-  state->mesh = {{"data", identity.world_size}};
-  claim.keep();
-  // Joining may have had another limit. A store of the caller's keeps what it has.
-  if (!options.store) state->store->setTimeout(std::chrono::ceil<std::chrono::milliseconds>(state->timeout));
-  return context;
+    std::vector<int> everyone(static_cast<std::size_t>(identity.world_size));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    Context context(state);
+    state->job_ranks = everyone;
+    state->world = context.new_group(everyone);
+    state->mesh = {{"data", identity.world_size}};
+    claim.keep();
+    // Joining may have had another limit. A store of the caller's keeps what it has.
+    if (!options.store)
+      state->store->setTimeout(std::chrono::ceil<std::chrono::milliseconds>(state->timeout));
+    return context;
+  });
 }
 
 namespace {

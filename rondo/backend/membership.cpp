@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,7 @@
 #include "rondo/backend/engine/store_adapter.h"
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
+#include "rondo/base/log.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/channel/rank_values.h"
@@ -19,6 +21,8 @@
 
 namespace rondo {
 namespace {
+
+constexpr Duration kReminderOfMissing = std::chrono::seconds(5);
 
 std::string key_of(int rank) { return str("host/", rank); }
 
@@ -42,6 +46,24 @@ std::string launcher_store_identity() {
                          " for all ranks to join; missing: ", join(missing, ", "),
                          ". Were all ranks started, with the same world size?"),
                      missing);
+}
+
+// Returns what `rank` has announced. Rank 0 says in the log from time to time who is missing.
+std::string wait_for_rank(const env::Identity& identity, StoreFromC10d& store, int rank, Deadline deadline,
+                          Duration timeout) {
+  while (true) {
+    try {
+      return store.get(key_of(rank),
+                       {Deadline::after(std::min(kReminderOfMissing, deadline.remaining())), nullptr});
+    } catch (const TimeoutError& error) {
+      // One that names a rank says that the store itself does not answer.
+      if (deadline.passed() || !error.ranks().empty()) throw_missing(identity, store, timeout);
+    }
+    if (identity.rank > 0) continue;
+    const std::vector<int> missing = ranks_without_value(store, identity.world_size, key_of);
+    log::warning("still waiting for ranks to join; missing: ", join(missing, ", "), " of ",
+                 identity.world_size);
+  }
 }
 
 }  // namespace
@@ -108,7 +130,7 @@ std::vector<Member> exchange_members(const env::Identity& identity, const Member
                                     {"launcher_store", own.launcher_store},
                                     {"world_size", identity.world_size}};
   view.set(key_of(identity.rank), announced.dump());
-  const Wait wait{Deadline::after(timeout), nullptr};
+  const Deadline deadline = Deadline::after(timeout);
   std::vector<Member> members;
   for (int rank = 0; rank < identity.world_size; ++rank) {
     nlohmann::json found;
@@ -116,11 +138,7 @@ std::vector<Member> exchange_members(const env::Identity& identity, const Member
     const auto text = [&](const char* key) {
       return json_text(json_member(found, key, source), json_place(source, key));
     };
-    try {
-      found = parse_json_strict(view.get(key_of(rank), wait), source);
-    } catch (const TimeoutError&) {
-      throw_missing(identity, view, timeout);
-    }
+    found = parse_json_strict(wait_for_rank(identity, view, rank, deadline, timeout), source);
     const std::int64_t world_size =
         json_integer(json_member(found, "world_size", source), json_place(source, "world_size"));
     if (world_size != identity.world_size) {

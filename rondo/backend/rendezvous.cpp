@@ -11,13 +11,14 @@
 
 #include "rondo/backend/engine/bounded_store.h"
 #include "rondo/backend/engine/store_adapter.h"
-#include "rondo/backend/network.h"
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"
 #include "rondo/env/environment.h"
 #include "rondo/env/init_method.h"
+#include "rondo/launch/end_notice.h"
+#include "rondo/launch/network.h"
 #include "rondo/launch/worker_environment.h"
 
 namespace rondo {
@@ -29,11 +30,31 @@ constexpr const char* kAttemptKey = "rondo/attempt";
 // For a name server that is busy.
 constexpr Duration kPatienceWithNames = std::chrono::seconds(3);
 
-// Under this key a rank of a later attempt says that an attempt is over.
-std::string key_of_end(int attempt) { return str(kAttemptKey, "/", attempt, "/over"); }
+// For the launcher of rank 0's host, which says why rank 0 is gone once all of that host's ranks have ended.
+constexpr Duration kPatienceWithLauncher = std::chrono::seconds(8);
 
 // Added to the time in which a connection must come about: c10d has the same, and its word is better.
 constexpr auto kConnectTime = std::chrono::seconds(2);
+
+// So long libtorch tries to connect by itself. It tries on where rank 0 has ended and its launcher listens.
+constexpr Duration kConnectPart = std::chrono::seconds(5);
+
+// The store of this host's launcher in a job of several hosts; null elsewhere.
+c10::intrusive_ptr<c10d::Store> launcher_store_of_several_hosts(const env::Identity& identity) {
+  if (!identity.local_world_size || *identity.local_world_size == identity.world_size) return {};
+  return launcher_store();
+}
+
+// Throws JobOverError where rank 0's launcher listens in its place.
+void throw_if_over(const env::Identity& identity, const std::string& host, int port) {
+  if (!launcher_store_of_several_hosts(identity)) return;
+  if (const auto notice = launch::read_notice(host, port)) {
+    throw JobOverError(
+        str("rank ", identity.rank, " waited for others to join, and the launcher of rank 0 at ", host, ":",
+            port, " says: ", *notice),
+        {0});
+  }
+}
 
 bool agent_listens() {
   const auto agent = env::lookup(env::process_environment(), "TORCHELASTIC_USE_AGENT_STORE");
@@ -46,7 +67,7 @@ bool agent_listens() {
 void require_address_of_listed_host(const env::Identity& identity, const std::string& host) {
   const std::string origin = identity.origin(env::Field::master_addr);
   if (!origin.starts_with("first host of ")) return;
-  const std::string error = wait_for_address(host, kPatienceWithNames);
+  const std::string error = launch::wait_for_address(host, kPatienceWithNames);
   if (error.empty()) return;
   throw UsageError(str("rank 0 is to be at ", host, ", the ", origin, ", but ", error,
                        "; set MASTER_ADDR to a name or address of rank 0's host that all hosts know"));
@@ -66,8 +87,8 @@ c10::intrusive_ptr<c10d::Store> tcp_store(const env::Identity& identity, const s
   options.multiTenant = true;
   std::string connect_to = host;
   if (listens) {
-    const Listener listener =
-        listen_at(host, port, env::lookup(environment, "GLOO_SOCKET_IFNAME").value_or(""));
+    const launch::Listener listener =
+        launch::listen_at(host, port, env::lookup(environment, "GLOO_SOCKET_IFNAME").value_or(""));
     connect_to = listener.address;
     if (listener.descriptor >= 0) options.masterListenFd = listener.descriptor;
   }
@@ -80,30 +101,38 @@ c10::intrusive_ptr<c10d::Store> tcp_store(const env::Identity& identity, const s
                    : "; is rank 0 running, is this the address of its host on the network that both share, "
                      "and does no firewall stand between?");
   };
-  if (!listens) {
-    if (const std::string reason = wait_for_listener(host, port, timeout); !reason.empty())
-      throw TimeoutError(failed(str(reason, " (tried for ", to_string(timeout), ")")), {0});
-  }
   const std::string keeper = str(agent_listens() ? "the launcher's agent" : "rank 0", " at ", host, ":", port,
                                  ", which keeps the job's store,");
   const auto made = std::make_shared<c10::intrusive_ptr<c10d::Store>>();
-  try {
-    run_bounded([=] { *made = c10::make_intrusive<c10d::TCPStore>(connect_to, options); },
-                timeout + kConnectTime, keeper);
-  } catch (const TimeoutError&) {
-    throw;
-  } catch (const std::exception& e) {
-    throw Error(failed(e.what()));
+  const Deadline deadline = Deadline::after(timeout);
+  while (!*made) {
+    if (!listens) {
+      const std::string reason = launch::wait_for_listener(host, port, deadline.remaining());
+      if (!reason.empty())
+        throw TimeoutError(failed(str(reason, " (tried for ", to_string(timeout), ")")), {0});
+      throw_if_over(identity, host, port);
+      options.timeout =
+          std::chrono::ceil<std::chrono::milliseconds>(std::min(kConnectPart, deadline.remaining()));
+    }
+    try {
+      run_bounded([=] { *made = c10::make_intrusive<c10d::TCPStore>(connect_to, options); },
+                  deadline.remaining() + kConnectTime, keeper);
+    } catch (const TimeoutError&) {
+      throw;
+    } catch (const PeerLostError& e) {
+      if (listens || deadline.passed()) throw Error(failed(e.what()));
+    } catch (const std::exception& e) {
+      throw Error(failed(e.what()));
+    }
   }
+  (*made)->setTimeout(std::chrono::ceil<std::chrono::milliseconds>(timeout));
   return c10::make_intrusive<BoundedStore>(
       *made,
-      BoundedStore::Options{
-          .keeper = keeper,
-          .timeout = timeout,
-          .over_key = key_of_end(identity.restart_count),
-          .over_text = str("attempt ", identity.restart_count, " of the job is over: rank ", identity.rank,
-                           " waited for others to join, and a rank of a host that has restarted is there "
-                           "for the next attempt; that host's own output says why")});
+      BoundedStore::Options{.keeper = keeper,
+                            .timeout = timeout,
+                            .over_key = launch::end_key(identity.restart_count),
+                            .over_text = str("attempt ", identity.restart_count, " of the job is over: rank ",
+                                             identity.rank, " waited for others to join, and ")});
 }
 
 void wait_for_key(c10d::Store& store, const std::string& key, Deadline deadline) {
@@ -131,7 +160,9 @@ bool is_own_attempt(c10d::Store& store, int attempt, const env::Identity& identi
   try {
     // Ranks that still wait there for others to join would do so until their deadline: a rank of this host,
     // which has restarted, is missing for ever.
-    store.set(key_of_end(attempt), "over");
+    store.set(launch::end_key(attempt),
+              "a rank of a host that has restarted is there for the next attempt; that host's own output "
+              "says why");
     wait_for_key(store, str(kAttemptKey, "/", identity.restart_count), deadline);
   } catch (const std::exception&) {  // its rank 0 has ended, or the time is over
   }
@@ -157,6 +188,8 @@ c10::intrusive_ptr<c10d::Store> tcp_store_of_attempt(const env::Identity& identi
       store = tcp_store(identity, host, port, deadline.remaining());
       attempt = attempt_of(*store, deadline);
     } catch (const TimeoutError&) {
+      throw;
+    } catch (const JobOverError&) {
       throw;
     } catch (const std::exception&) {
       if (identity.restart_count == 0 || deadline.passed()) throw;
@@ -191,6 +224,17 @@ c10::intrusive_ptr<c10d::Store> meet(const env::Identity& identity, const std::s
   return tcp_store_of_attempt(identity, identity.master_addr, identity.master_port, timeout);
 }
 
+std::optional<std::string> launchers_notice(const env::Identity& identity) {
+  const auto environment = env::process_environment();
+  const auto restarts = env::lookup(environment, "TORCHELASTIC_MAX_RESTARTS");
+  // A host that starts its ranks again says nothing.
+  const bool is_last =
+      !restarts || identity.restart_count >= parse_integer(*restarts, "TORCHELASTIC_MAX_RESTARTS");
+  if (identity.rank == 0 || !is_last || !launcher_store_of_several_hosts(identity)) return std::nullopt;
+  return launch::wait_for_notice(identity.master_addr, identity.master_port,
+                                 Deadline::after(kPatienceWithLauncher));
+}
+
 c10::intrusive_ptr<c10d::Store> launcher_store() {
   const auto descriptor = env::lookup(env::process_environment(), kStoreDescriptorVariable);
   if (!descriptor) return {};
@@ -199,8 +243,7 @@ c10::intrusive_ptr<c10d::Store> launcher_store() {
 }
 
 void announce_patience(const env::Identity& identity, Duration patience) {
-  if (!identity.local_world_size || *identity.local_world_size == identity.world_size) return;
-  const auto store = launcher_store();
+  const auto store = launcher_store_of_several_hosts(identity);
   if (!store) return;
   StoreFromC10d view(store);
   const auto own = std::chrono::duration_cast<std::chrono::milliseconds>(patience).count();
@@ -210,6 +253,16 @@ void announce_patience(const env::Identity& identity, Duration patience) {
     if (present == str(own)) return;
     known = present;
   }
+}
+
+void announce_joining(const env::Identity& identity, bool joining) {
+  if (const auto store = launcher_store_of_several_hosts(identity))
+    StoreFromC10d(store).set(launch::joining_key(identity.rank), joining ? "1" : "0");
+}
+
+void announce_told(const env::Identity& identity, const std::string& reason) {
+  if (const auto store = launcher_store_of_several_hosts(identity))
+    StoreFromC10d(store).set(launch::kToldKey, reason);
 }
 
 Duration join_timeout(Duration otherwise) {

@@ -2,6 +2,9 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <optional>
+#include <string>
+
 #include "rondo/base/time.h"
 #include "rondo/env/identity.h"
 
@@ -25,6 +28,18 @@ c10::intrusive_ptr<c10d::Store> launcher_store();
 // Tells this host's launcher how long ranks of other hosts wait for this one: the longest that any context of
 // its ranks has said. Does nothing without a launcher, or where it has started all ranks.
 void announce_patience(const env::Identity& identity, Duration patience);
+
+// Tells this host's launcher whether this rank waits for others to join. Where ranks of this host end before
+// they have joined, the launcher tells the other hosts. Does nothing where announce_patience() does not.
+void announce_joining(const env::Identity& identity, bool joining);
+
+// Tells this host's launcher why ranks of other hosts have ended the job, as this rank has been told.
+void announce_told(const env::Identity& identity, const std::string& reason);
+
+// Why the ranks of rank 0's host have ended, as that host's launcher says for some seconds where that was
+// before all had joined. Blocks for up to 8 s. Empty on rank 0, without a launcher on several hosts, where
+// the job may restart, and where nobody answers.
+std::optional<std::string> launchers_notice(const env::Identity& identity);
 
 // How long to wait for all ranks to appear: RONDO_JOIN_TIMEOUT (`rondo run --rdzv-conf join_timeout=...`),
 // else `otherwise`.

@@ -22,6 +22,7 @@ using WallTime = std::chrono::system_clock::time_point;
 
 constexpr std::size_t kTailLines = 15;
 constexpr std::size_t kLongestNote = 8192;
+constexpr std::size_t kLongestLineForOthers = 600;
 // By so much a note is known again; what is printed of a longer one may be cut at another place.
 constexpr std::size_t kNoteBeginning = 200;
 // File times come from a clock that ticks this seldom.
@@ -132,6 +133,12 @@ int job_exit_code(const AttemptEnd& end, const std::optional<std::size_t>& root)
   if (!root) return end.stopped.empty() && !end.abandoned ? 0 : static_cast<int>(ExitCode::failed);
   const WorkerEnd& how = *end.workers[*root]->end;
   return how.signal != 0 ? 128 + how.signal : how.exit_code;
+}
+
+std::string failure_in_a_line(const AttemptEnd& end, const std::vector<WorkerSpec>& specs, std::size_t root) {
+  const std::string message = printable(read_error_file(specs[root].error_file), kLongestLineForOthers);
+  return str(specs[root].name(), " on host ", host_name(), " ", how_it_ended(*end.workers[root]->end),
+             message.empty() ? "" : ": ", message.substr(0, message.find('\n')));
 }
 
 std::string describe_failure(const AttemptEnd& end, const std::vector<WorkerSpec>& specs, std::size_t root,

@@ -27,4 +27,8 @@ int job_exit_code(const AttemptEnd& end, const std::optional<std::size_t>& root)
 std::string describe_failure(const AttemptEnd& end, const std::vector<WorkerSpec>& specs, std::size_t root,
                              TimePoint started);
 
+// The root cause alone, in one line for other hosts: "rank 3 on host h was killed by SIGKILL", and what it
+// said of its failure.
+std::string failure_in_a_line(const AttemptEnd& end, const std::vector<WorkerSpec>& specs, std::size_t root);
+
 }  // namespace rondo::launch

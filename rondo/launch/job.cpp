@@ -2,8 +2,10 @@
 
 #include <sys/ioctl.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <numeric>
@@ -17,6 +19,7 @@
 #include "rondo/env/environment.h"
 #include "rondo/launch/cpu_binding.h"
 #include "rondo/launch/descriptor.h"
+#include "rondo/launch/end_notice.h"
 #include "rondo/launch/ended_workers_file.h"
 #include "rondo/launch/failure.h"
 #include "rondo/launch/guardian.h"
@@ -129,6 +132,10 @@ std::optional<TerminalSize> terminal_behind(int descriptor, const std::string& p
 // can say.
 constexpr Duration kPatienceMargin = std::chrono::seconds(5);
 
+// Longest time for which a launcher tells other hosts why the job is over: so much later their ranks may
+// start.
+constexpr Duration kTimeToTell = std::chrono::seconds(3);
+
 // One job, in its second process.
 class Job {
  public:
@@ -175,7 +182,10 @@ class Job {
       report(end, specs, root, started);
       const bool may_restart =
           attempt < options_.max_restarts && end.signal == 0 && !(root && end.workers[*root]->end->preempted);
-      if (!may_restart) return code;
+      if (!may_restart) {
+        tell_other_hosts(end, specs, root, attempt, *store, started);
+        return code;
+      }
       std::fprintf(stderr, "rondo run: starting all %d workers again (restart %d of %d)\n",
                    options_.processes, attempt + 1, options_.max_restarts);
     }
@@ -189,6 +199,45 @@ class Job {
         told ? std::chrono::milliseconds(parse_integer(*told, kPatienceKey))
              : options_.patience.value_or(options_.join_timeout.value_or(kDefaultJoinTimeout));
     return bounded_duration(patience) + kPatienceMargin;
+  }
+
+  // Whether all ranks of this host have. Those of programs that do not call rondo::init say nothing.
+  bool have_joined(SharedStore& store) const {
+    for (int rank = 0; rank < options_.processes; ++rank) {
+      if (store.try_get(joining_key(first_rank_ + rank)) != "0") return false;
+    }
+    return true;
+  }
+
+  // Why the job is over, where ranks of other hosts may wait for those of this one to join.
+  void tell_other_hosts(const AttemptEnd& end, const std::vector<WorkerSpec>& specs,
+                        const std::optional<std::size_t>& root, int attempt, SharedStore& store,
+                        TimePoint started) const {
+    if (options_.processes_of_hosts.size() < 2 || have_joined(store)) return;
+    if (Clock::now() - started > patience_of_others(store)) return;
+    // What rank 0 was told by another host it may not have passed on to all.
+    const auto told = store.try_get(kToldKey);
+    if (told && options_.node_rank > 0) return;
+    const std::string text = told                      ? *told
+                             : root && end.signal == 0 ? failure_in_a_line(end, specs, *root)
+                                                       : str("the launcher on host ", host_name(),
+                                                             " was stopped by ", signal_name(end.signal));
+    const std::string interface = !options_.interface.empty()
+                                      ? options_.interface
+                                      : env::lookup(base_environment_, "GLOO_SOCKET_IFNAME").value_or("");
+    sigset_t stopping;
+    sigemptyset(&stopping);
+    for (const int signal : stopping_signals(options_)) sigaddset(&stopping, signal);
+    const Descriptor signals(signalfd(-1, &stopping, SFD_CLOEXEC | SFD_NONBLOCK));
+    // Who has sent a signal waits for the end of this.
+    const Duration limit = end.signal == 0 ? kTimeToTell : Duration{};
+    const NoticeLimits limits{Deadline::after(limit), {signals.number(), lifeline_}};
+    if (options_.node_rank > 0) {
+      notify_store(options_.master_addr, *options_.master_port, end_key(attempt), text, limits);
+    } else if (end.signal == 0) {
+      serve_notice(options_.master_addr, *options_.master_port, interface, text,
+                   world_size_ - options_.processes, limits);
+    }
   }
 
   SupervisorOptions supervisor_options(SharedStore& store) const {

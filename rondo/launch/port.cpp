@@ -67,14 +67,14 @@ int try_listen(int port, int* bound_port) {
   return error == EAFNOSUPPORT || error == EADDRNOTAVAIL ? try_listen(AF_INET, port, bound_port) : error;
 }
 
-struct Listener {
+struct KnownListener {
   std::string address;
   unsigned long inode = 0;
 };
 
 // One line of /proc/net/tcp: "sl local rem st tx:rx tr:when retrnsmt uid timeout inode"; addresses are words
 // of the host's byte order in hexadecimal.
-std::optional<Listener> parse_listener(const std::string& line, int port, int family) {
+std::optional<KnownListener> parse_listener(const std::string& line, int port, int family) {
   std::istringstream fields(line);
   fields.imbue(std::locale::classic());
   std::string slot, local, remote, state, queues, timer, retransmits, uid, timeout, inode;
@@ -89,10 +89,10 @@ std::optional<Listener> parse_listener(const std::string& line, int port, int fa
   std::array<char, INET6_ADDRSTRLEN> text{};
   inet_ntop(family, words.data(), text.data(), text.size());
   const std::string host = family == AF_INET6 ? str("[", text.data(), "]") : std::string(text.data());
-  return Listener{str(host, ":", port), std::strtoul(inode.c_str(), nullptr, 10)};
+  return KnownListener{str(host, ":", port), std::strtoul(inode.c_str(), nullptr, 10)};
 }
 
-std::optional<Listener> find_listener(int port) {
+std::optional<KnownListener> find_listener(int port) {
   for (const auto& [path, family] :
        {std::pair{"/proc/net/tcp", AF_INET}, std::pair{"/proc/net/tcp6", AF_INET6}}) {
     std::ifstream file(path);

@@ -7,11 +7,13 @@
 #include <mutex>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "rondo/backend/engine/engine_reason.h"
 #include "rondo/backend/engine/failure_record.h"
 #include "rondo/backend/engine/store_adapter.h"
 #include "rondo/base/error.h"
+#include "rondo/launch/end_notice.h"
 #include "tests/errors.h"
 
 namespace rondo::bounded_store_test {
@@ -126,9 +128,50 @@ TEST(BoundedStore, AWaitIsOverWhenTheKeySaysSo) {
   BoundedStore store(inner, {.keeper = "rank 0",
                              .timeout = std::chrono::minutes(2),
                              .over_key = "over",
-                             .over_text = "attempt 0 is over"});
-  inner->set("over", std::vector<std::uint8_t>{1});
-  expect_facts(message_of<PeerLostError>([&] { store.get("a"); }), {"attempt 0 is over"});
+                             .over_text = "attempt 0 is over: "});
+  static_cast<c10d::Store&>(*inner).set("over", "host b\x1b[2J restarts");
+  const std::string message = message_of<JobOverError>([&] { store.get("a"); });
+  expect_facts(message, {"attempt 0 is over", "host b", "restarts"});
+  EXPECT_EQ(message.find('\x1b'), std::string::npos);
+}
+
+// As libtorch's own store listens, whose messages the launcher writes itself.
+TEST(BoundedStore, ALaunchersNoticeEndsAWait) {
+  for (const bool use_libuv : {true, false}) {
+    c10d::TCPStoreOptions options;
+    options.port = 0;
+    options.isServer = true;
+    options.waitWorkers = false;
+    options.useLibUV = use_libuv;
+    const auto inner = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+    BoundedStore store(inner, {.keeper = "rank 0",
+                               .timeout = std::chrono::minutes(2),
+                               .over_key = launch::end_key(3),
+                               .over_text = "attempt 3 is over: "});
+    std::thread waiting([&] {
+      expect_facts(message_of<JobOverError>([&] { store.get("a"); }),
+                   {"attempt 3 is over", "rank 2 on host b was killed"});
+    });
+    EXPECT_TRUE(launch::notify_store("127.0.0.1", inner->getPort(), launch::end_key(3),
+                                     "rank 2 on host b was killed",
+                                     {Deadline::after(std::chrono::minutes(1)), {}}));
+    waiting.join();
+  }
+}
+
+// A rank asks before it connects to the store.
+TEST(BoundedStore, IsNoLaunchersNotice) {
+  for (const bool use_libuv : {true, false}) {
+    c10d::TCPStoreOptions options;
+    options.port = 0;
+    options.isServer = true;
+    options.waitWorkers = false;
+    options.useLibUV = use_libuv;
+    const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+    EXPECT_EQ(launch::read_notice("127.0.0.1", store->getPort()), std::nullopt);
+    store->set("a", std::vector<std::uint8_t>{1});
+    EXPECT_EQ(store->get("a"), std::vector<std::uint8_t>{1});
+  }
 }
 
 TEST(FailureRecord, DoesNotWaitForAStoreThatDoesNotAnswer) {

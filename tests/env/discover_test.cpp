@@ -143,6 +143,8 @@ TEST(Discover, SlurmsListsThatContradictItsCountsAreNamed) {
     return error_of(all);
   };
   for (const char* list : {"n1", "n[1-3]"}) {
+    expect_mentions(with({{"SLURM_NNODES", "2"}, {"SLURM_NODELIST", list}}),
+                    {"SLURM_NNODES=2", std::string("SLURM_NODELIST=") + list, "hosts"});
     expect_mentions(with({{"SLURM_NNODES", "2"}, {"SLURM_JOB_NODELIST", list}}),
                     {"SLURM_NNODES=2", std::string("SLURM_JOB_NODELIST=") + list, "hosts"});
     expect_mentions(with({{"SLURM_STEP_NUM_NODES", "2"}, {"SLURM_STEP_NODELIST", list}}),

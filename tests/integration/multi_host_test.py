@@ -189,9 +189,11 @@ def test_hosts_that_are_cut_off_end(hosts, rondo_bin, clean_environment, table, 
         assert code != 0 and re.search(r"rank \d", err), err
 
 
-def test_a_rank_lost_in_another_group_is_named(hosts, rondo_bin, clean_environment, table, tmp_path):
-    """Ranks 0 and 2, 1 and 3 are groups besides those of each host: a rank that ends because of the lost one is not blamed."""
-    job = train_for_ever(hosts, rondo_bin, clean_environment, table, tmp_path, 29623, "--strategy", "hsdp", "--timeout", "60s")
+@pytest.mark.parametrize("strategy", ["hsdp", "zero3"])
+def test_a_rank_lost_in_another_group_is_named(hosts, rondo_bin, clean_environment, table, tmp_path, strategy):
+    """Ranks 0 and 2, 1 and 3 are groups of hsdp besides those of each host: a rank that ends because of the lost one, as rank 0 does
+    that orders the starts of zero3, is not blamed."""
+    job = train_for_ever(hosts, rondo_bin, clean_environment, table, tmp_path, 29623, "--strategy", strategy, "--timeout", "60s")
     os.kill(rank_process(hosts[1], 3), signal.SIGKILL)
     (_, _, here), (_, _, there) = job.finish()
     assert "rank 3" in there and "SIGKILL" in there
@@ -267,9 +269,10 @@ def test_an_address_that_nobody_answers_is_named_in_time(rondo, rondo_bin):
 def test_a_host_that_never_comes_is_named(rondo, rondo_bin):
     with reserved_ports(1) as (port,):
         result = rondo("run", "--nnodes", 2, "--node-rank", 0, "--master-addr", "127.0.0.1", "--master-port", port, "-n", "1,2",
-                       "--rdzv-conf", "join_timeout=5", rondo_bin / "examples" / "collectives")
+                       "--rdzv-conf", "join_timeout=8", rondo_bin / "examples" / "collectives")
     assert result.returncode != 0
     assert "missing: 1, 2" in result.stderr, result.stderr
+    assert "still waiting for ranks to join; missing: 1, 2 of 3" in result.stderr, "long before the time is over"
 
 
 def test_ranks_that_lose_rank_0_while_they_join_say_so(rondo, rondo_bin):
@@ -343,6 +346,47 @@ def test_a_kill_while_ranks_join_costs_one_restart(rondo, rondo_bin):
             out, err = process.communicate(timeout=120)  # less than the time in which ranks may join
             assert process.returncode == 0, out + err
             assert "restart 1 of 1" in err, err
+
+
+def test_a_kill_while_ranks_join_ends_the_other_host(hosts, rondo_bin, clean_environment, tmp_path):
+    """Which does not wait for the time in which ranks may join."""
+    # Once rank 0 listens, which its launcher tells nobody.
+    script = (f'[ $RANK = 3 ] && {{ until : 2>/dev/null </dev/tcp/$MASTER_ADDR/$MASTER_PORT; do sleep 0.05; done; kill -9 $$; }}; '
+              f'exec {rondo_bin / "examples" / "collectives"}')
+    job = Job(launchers(hosts, rondo_bin, *bash(script), port=29624), clean_environment, tmp_path)
+    (here_code, _, here), (there_code, _, there) = job.finish()
+    assert there_code == 128 + signal.SIGKILL and "rank 3" in there, there
+    assert here_code != 0 and f"rank 3 on host {socket.gethostname()} was killed by SIGKILL" in here, here
+
+
+def test_a_kill_while_ranks_join_ends_all_hosts(rondo, rondo_bin):
+    """Rank 0 ends with the others, and its store with it; its launcher tells those who have not heard yet."""
+    program = rondo_bin / "examples" / "collectives"
+    script = (f'[ $RANK = 2 ] && {{ until : 2>/dev/null </dev/tcp/$MASTER_ADDR/$MASTER_PORT; do sleep 0.05; done; exit 7; }}; '
+              f'exec {program}')
+    with reserved_ports(1) as (port,):
+        hosts = [rondo.start("run", "--nnodes", 3, "--node-rank", host, "--master-addr", "127.0.0.1", "--master-port", port, "-n", 1,
+                             "--", *bash(script)) for host in range(3)]
+        for process in hosts:
+            out, err = process.communicate(timeout=120)
+            assert process.returncode != 0 and re.search(r"rank 2 on host \S+ (\(pid \d+\) )?exited with code 7", err), out + err
+
+
+def test_a_kill_on_rank_0s_host_before_it_listens_ends_the_other_host(rondo, rondo_bin):
+    program = rondo_bin / "examples" / "collectives"
+    script = f'[ $RANK = 1 ] && kill -9 $$; exec {program}'
+    with reserved_ports(1) as (port,):
+        def launcher(host):
+            return rondo.start("run", "--nnodes", 2, "--node-rank", host, "--master-addr", "127.0.0.1", "--master-port", port, "-n",
+                               "2,1", "--", *bash(script), env={"RONDO_LOG_LEVEL": "info"})
+        second = launcher(1)
+        # It says so when it begins to join.
+        begun = next(line for line in second.stderr if "matrix products" in line)
+        first = launcher(0)
+        out, err = first.communicate(timeout=120)
+        assert first.returncode == 128 + signal.SIGKILL, out + err
+        out, err = second.communicate(timeout=120)
+    assert second.returncode != 0 and re.search(r"rank 1 on host \S+ was killed by SIGKILL", err), begun + out + err
 
 
 def test_a_host_that_is_an_attempt_behind_is_told(one_of_two):

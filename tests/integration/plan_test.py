@@ -215,6 +215,16 @@ def test_simulate_closed_forms(rondo):
     assert servers["step_ms"] > 0
 
 
+def test_simulate_prints_figures_for_people(rondo):
+    """With units and of few digits; --json has them all."""
+    words = ("--synthetic", "gpt:layers=8,dim=1024", "--ranks", 16, "--strategy", "zero2", "--topology", "fat_tree")
+    shown = rondo("simulate", *words)
+    assert shown.returncode == 0, shown.stderr
+    assert re.search(r"^step +[\d.]+ ms$", shown.stdout, re.M) and re.search(r"^peak +[\d.]+ [KMG]iB$", shown.stdout, re.M), shown.stdout
+    assert "_ms" not in shown.stdout and "_bytes" not in shown.stdout
+    assert max(len(figure.replace(".", "").lstrip("0")) for figure in re.findall(r"\d[\d.]*", shown.stdout)) <= 5, shown.stdout
+
+
 @pytest.mark.parametrize("words, named", [
     (("--topology", "mesh"), "'mesh' is not one of host, fat_tree"),
     (("--algorithm", "ring"), "--algorithm needs --topology"),

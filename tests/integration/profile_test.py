@@ -9,6 +9,8 @@ def test_a_profile_has_every_unit_and_the_link(run, rondo_bin, tmp_path):
     result = run(rondo_bin / "rondo", "profile", "--model", "gpt-tiny", "--model-config", json.dumps(config),
                  "--passes", 3, "--largest", "1MiB", "--json", "profile.json")
     assert result.returncode == 0, result.stderr
+    for stage in ("units", "layers", "link"):  # each takes minutes for a larger model
+        assert f"profile: measuring {stage}" in result.stderr, result.stderr
     profile = json.loads((tmp_path / "profile.json").read_text())
     assert profile["format"] == "rondo-profile-2" and profile["model"] == "gpt-tiny" and profile["batch_size"] == 4
     assert [unit["name"] for unit in profile["units"]] == ["root"] + [f"transformer.h.{i}" for i in range(3)]

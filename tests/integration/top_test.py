@@ -47,6 +47,13 @@ def test_a_run_in_one_look(rondo, written_run):
     assert figures["straggler"].startswith("rank 1 ")
 
 
+def test_a_run_without_a_row_yet(rondo, written_run):
+    """Steps may have ended, as a training's own lines say: rows are written every --log-every steps."""
+    (written_run / "metrics.jsonl").write_text("")
+    shown = rondo("top", written_run)
+    assert shown.returncode == 0 and "no metrics yet" in shown.stdout and "--log-every" in shown.stdout, shown.stdout
+
+
 def test_the_report_names_the_straggler(rondo, written_run):
     done = rondo("report", written_run, "-o", written_run / "page.html")
     assert done.returncode == 0, done.stderr

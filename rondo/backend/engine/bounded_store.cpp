@@ -10,6 +10,7 @@
 #include "rondo/backend/engine/engine_reason.h"
 #include "rondo/backend/engine/quiet_log.h"
 #include "rondo/base/error.h"
+#include "rondo/base/printable.h"
 #include "rondo/base/text.h"
 
 namespace rondo {
@@ -19,6 +20,8 @@ namespace {
 constexpr auto kStoreWaitPart = std::chrono::milliseconds(500);
 // Longest time that a keeper which lives takes to answer that a wait is over.
 constexpr auto kStoreAnswerTime = std::chrono::seconds(5);
+// Of a text that another process has set.
+constexpr std::size_t kLongestReason = 1000;
 
 // State that an abandoned call shares with the thread that waited for it.
 struct BoundedCall {
@@ -93,6 +96,13 @@ BoundedStore::BoundedStore(c10::intrusive_ptr<c10d::Store> store, Options option
 void BoundedStore::throw_if_broken() const {
   const std::lock_guard lock(mutex_);
   if (broken_) std::rethrow_exception(broken_);
+}
+
+void BoundedStore::throw_over() const {
+  const auto said = ask<std::vector<std::uint8_t>>(
+      [key = options_.over_key](c10d::Store& store) { return store.get(key); }, kStoreAnswerTime);
+  const std::string_view text(reinterpret_cast<const char*>(said.data()), said.size());
+  throw JobOverError(str(options_.over_text, printable(text, kLongestReason)), {});
 }
 
 // The values that `call` uses are its own: it may be left behind.
@@ -171,7 +181,7 @@ void BoundedStore::wait(const std::vector<std::string>& keys, const std::chrono:
     };
     if (ask<bool>(wait_for, deadline.is_never() ? Duration::max() : deadline.remaining() + kStoreAnswerTime))
       return;
-    if (!options_.over_key.empty() && check({options_.over_key})) throw PeerLostError(options_.over_text, {});
+    if (!options_.over_key.empty() && check({options_.over_key})) throw_over();
     if (deadline.passed()) {
       throw TimeoutError(str("nobody set the key ", join(keys, ", "), " in the store of ", options_.keeper,
                              " within ", to_string(Duration(timeout))),

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 
+#include "rondo/base/error.h"
 #include "rondo/base/time.h"
 
 namespace rondo {
@@ -17,17 +18,23 @@ namespace rondo {
 // Libtorch's own log lines of failures are not shown.
 void run_bounded(std::function<void()> call, Duration limit, const std::string& keeper);
 
+// The job, or its present attempt, is over before all ranks have joined; the message says why.
+class JobOverError : public PeerLostError {
+ public:
+  using PeerLostError::PeerLostError;
+};
+
 // A c10d::Store that another process keeps, whose calls end in time: c10d itself waits without limit for an
 // answer of a process that is stopped or cut off, and lets every other call wait for that one. A call throws
 // TimeoutError when it is not answered within getTimeout(), a wait() five seconds after its own timeout;
-// later calls then throw at once. PeerLostError when the connection is lost, or when the wait is over. Any
-// thread.
+// later calls then throw at once. PeerLostError when the connection is lost, JobOverError when the wait is
+// over. Any thread.
 class BoundedStore final : public c10d::Store {
  public:
   struct Options {
     std::string keeper;  // who keeps it, for messages
     Duration timeout;    // of each call
-    // Waits end with an error of this text once the key is there. Empty: never.
+    // Waits end with JobOverError once the key is there: this text and the key's value. Empty: never.
     std::string over_key = {};
     std::string over_text = {};
   };
@@ -60,6 +67,7 @@ class BoundedStore final : public c10d::Store {
     return ask<Result>(std::move(call), getTimeout());
   }
   void throw_if_broken() const;
+  [[noreturn]] void throw_over() const;
 
   c10::intrusive_ptr<c10d::Store> store_;
   Options options_;

@@ -25,13 +25,20 @@ Variable first_set(const EnvironmentMap& environment, std::string_view step, std
   return {std::string(job), lookup(environment, job), false};
 }
 
+// The hosts of the job, under Slurm's present name for them or its former one.
+Variable list_of_job(const EnvironmentMap& environment) {
+  const bool is_former = !lookup(environment, "SLURM_JOB_NODELIST") && lookup(environment, "SLURM_NODELIST");
+  const std::string name = is_former ? "SLURM_NODELIST" : "SLURM_JOB_NODELIST";
+  return {name, lookup(environment, name), false};
+}
+
 // The variables that say how many tasks run on which hosts.
 struct Layout {
   explicit Layout(const EnvironmentMap& environment)
       : tasks(first_set(environment, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")),
         nodes(first_set(environment, "SLURM_STEP_NUM_NODES", "SLURM_NNODES")),
         tasks_per_node(first_set(environment, "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")),
-        node_list(first_set(environment, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")) {
+        node_list(first_set(environment, "SLURM_STEP_NODELIST", list_of_job(environment).name)) {
     if (tasks_per_node.value) counts = expand_tasks_per_node(*tasks_per_node.value, named(tasks_per_node));
     if (node_list.value) hosts = expand_node_list(*node_list.value, named(node_list));
   }
@@ -85,11 +92,10 @@ Settings read_slurm(const EnvironmentMap& environment, const Settings& higher) {
   if (has_mpi || !is_slurm_task(environment)) {
     // A batch script or a shell: one process, unless another launcher says that it is one of several.
     const bool is_one_of_several = higher.integer(Field::world_size).value_or(1) > 1;
-    const auto list = lookup(environment, "SLURM_JOB_NODELIST");
-    if (is_one_of_several && list) {
-      set_meeting_place(settings, environment,
-                        expand_node_list(*list, "environment variable SLURM_JOB_NODELIST"),
-                        "SLURM_JOB_NODELIST", "");
+    const Variable list = list_of_job(environment);
+    if (is_one_of_several && list.value) {
+      set_meeting_place(settings, environment, expand_node_list(*list.value, Layout::named(list)), list.name,
+                        "");
     }
     return settings;
   }

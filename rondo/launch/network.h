@@ -3,8 +3,9 @@
 #include <string>
 
 #include "rondo/base/time.h"
+#include "rondo/launch/descriptor.h"
 
-namespace rondo {
+namespace rondo::launch {
 
 // The first address of a network interface of this host, IPv4 before IPv6; empty when there is no such
 // interface or it has no address.
@@ -30,8 +31,21 @@ struct Listener {
 // latter is logged. descriptor is -1 too when the port is taken. Any thread.
 Listener listen_at(const std::string& host, int port, const std::string& interface);
 
+// Listens as listen_at() does, on every address where that leaves it to the caller. Not valid where the port
+// is taken. Logs nothing.
+Descriptor listen_for_others(const std::string& host, int port, const std::string& interface);
+
+// A TCP connection, or why there is none ("Connection refused").
+struct Connection {
+  Descriptor descriptor;  // non-blocking
+  std::string reason;
+};
+
+// Connects to the first address of `host` where somebody listens; `limit` is that of each address.
+Connection connect_to(const std::string& host, int port, Duration limit);
+
 // Tries to connect to host:port until somebody listens there. Returns an empty text then, or after `timeout`
 // what happened last ("Connection refused"). Says every ten seconds in the log that it still waits.
 std::string wait_for_listener(const std::string& host, int port, Duration timeout);
 
-}  // namespace rondo
+}  // namespace rondo::launch

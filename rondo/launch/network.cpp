@@ -1,4 +1,4 @@
-#include "rondo/backend/network.h"
+#include "rondo/launch/network.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -11,17 +11,16 @@
 #include <array>
 #include <cerrno>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
-#include "rondo/launch/descriptor.h"
 
-namespace rondo {
+namespace rondo::launch {
 namespace {
 
-using launch::Descriptor;
 using AddressList = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
 
 constexpr Duration kLongestAttempt = std::chrono::seconds(3);
@@ -70,9 +69,9 @@ int try_listen(const addrinfo& entry, Listener& listener) {
   return 0;
 }
 
-// Returns the errno of the connection.
-int try_connect(const addrinfo& entry, Duration limit) {
-  const Descriptor descriptor(socket(entry.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+// Returns the errno of the connection; 0: `descriptor` is it.
+int try_connect(const addrinfo& entry, Duration limit, Descriptor& descriptor) {
+  descriptor = Descriptor(socket(entry.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!descriptor.valid()) return errno;
   if (connect(descriptor.number(), entry.ai_addr, entry.ai_addrlen) == 0) return 0;
   if (errno != EINPROGRESS) return errno;
@@ -82,6 +81,25 @@ int try_connect(const addrinfo& entry, Duration limit) {
   socklen_t size = sizeof error;
   getsockopt(descriptor.number(), SOL_SOCKET, SO_ERROR, &error, &size);
   return error;
+}
+
+// Empty when `host` names no address of this host that others could reach, and neither does `interface`.
+std::optional<Listener> listen_at_named_address(const std::string& host, int port,
+                                                const std::string& interface) {
+  std::string error;
+  Listener listener{-1, host};
+  std::string candidate = host;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const AddressList found = resolve(candidate, port, error);
+    for (const addrinfo* entry = found.get(); entry != nullptr; entry = entry->ai_next) {
+      if (is_loopback(entry->ai_addr) && !means_loopback(candidate)) continue;
+      const int code = try_listen(*entry, listener);
+      if (code == 0 || code == EADDRINUSE) return listener;
+    }
+    candidate = address_of_interface(interface);
+    if (candidate.empty()) break;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -126,36 +144,54 @@ std::string wait_for_address(const std::string& host, Duration patience) {
 }
 
 Listener listen_at(const std::string& host, int port, const std::string& interface) {
-  std::string error;
-  Listener listener{-1, host};
-  std::string candidate = host;
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    const AddressList found = resolve(candidate, port, error);
-    for (const addrinfo* entry = found.get(); entry != nullptr; entry = entry->ai_next) {
-      if (is_loopback(entry->ai_addr) && !means_loopback(candidate)) continue;
-      const int code = try_listen(*entry, listener);
-      if (code == 0 || code == EADDRINUSE) return listener;
-    }
-    candidate = address_of_interface(interface);
-    if (candidate.empty()) break;
-  }
+  if (std::optional<Listener> listener = listen_at_named_address(host, port, interface)) return *listener;
   log::warning("'", host,
                "' is no address of this host that others could reach, so the store of rank 0 listens on ",
                "every address, port ", port, "; --interface or GLOO_SOCKET_IFNAME would limit it to one");
   return {-1, means_loopback(host) ? host : "127.0.0.1"};
 }
 
+Descriptor listen_for_others(const std::string& host, int port, const std::string& interface) {
+  if (const auto listener = listen_at_named_address(host, port, interface))
+    return Descriptor(listener->descriptor);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(nullptr, std::to_string(port).c_str(), &hints, &found) != 0) return {};
+  const AddressList all(found, freeaddrinfo);
+  for (const int family : {AF_INET6, AF_INET}) {  // the first takes connections of both
+    for (const addrinfo* entry = all.get(); entry != nullptr; entry = entry->ai_next) {
+      Listener listener;
+      if (entry->ai_family == family && try_listen(*entry, listener) == 0)
+        return Descriptor(listener.descriptor);
+    }
+  }
+  return {};
+}
+
+Connection connect_to(const std::string& host, int port, Duration limit) {
+  Connection connection;
+  const AddressList found = resolve(host, port, connection.reason);
+  for (const addrinfo* entry = found.get(); entry != nullptr; entry = entry->ai_next) {
+    const int code = try_connect(*entry, limit, connection.descriptor);
+    if (code == 0) {
+      connection.reason.clear();
+      return connection;
+    }
+    connection.reason = errno_text(code);
+  }
+  connection.descriptor.reset();
+  return connection;
+}
+
 std::string wait_for_listener(const std::string& host, int port, Duration timeout) {
   const Deadline deadline = Deadline::after(timeout);
   TimePoint reminder = Clock::now() + kReminder;
   while (true) {
-    std::string reason;
-    const AddressList found = resolve(host, port, reason);
-    for (const addrinfo* entry = found.get(); entry != nullptr; entry = entry->ai_next) {
-      const int code = try_connect(*entry, std::min<Duration>(kLongestAttempt, deadline.remaining()));
-      if (code == 0) return {};
-      reason = errno_text(code);
-    }
+    const std::string reason =
+        connect_to(host, port, std::min<Duration>(kLongestAttempt, deadline.remaining())).reason;
+    if (reason.empty()) return {};
     if (deadline.passed()) return reason;
     if (Clock::now() >= reminder) {
       log::warning("still waiting for rank 0 at ", host, ":", port, " (", reason, ")");
@@ -165,4 +201,4 @@ std::string wait_for_listener(const std::string& host, int port, Duration timeou
   }
 }
 
-}  // namespace rondo
+}  // namespace rondo::launch
