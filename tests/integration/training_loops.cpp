@@ -26,7 +26,7 @@
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/checkpoint/weights.h"
-#include "rondo/device/visible_devices.h"
+#include "rondo/device/device_choice.h"
 #include "rondo/env/cluster.h"
 #include "rondo/parallel/server/server_strategy.h"
 #include "rondo/train/agreement.h"
