@@ -1,4 +1,6 @@
 """Devices and engines that are not here, as a user meets them: each is one error, with exit code 2, before anything is trained."""
+import json
+
 import pytest
 import safetensors.torch
 import torch
@@ -73,3 +75,14 @@ def test_an_archive_of_a_device_that_is_not_here_is_read(rondo, train, tmp_path)
     there = safetensors.torch.load_file(tmp_path / "there.safetensors")
     assert there.keys() == module.state_dict().keys()
     assert all(torch.equal(there[name], tensor) for name, tensor in module.state_dict().items())
+
+
+def test_a_run_of_a_device_that_is_not_here_goes_on_where_the_flag_names_another(train, tmp_path):
+    """The run directory keeps --device, as every flag."""
+    assert train("--checkpoint-every", 1).returncode == 0
+    configuration = tmp_path / "run" / "config.json"
+    flags = json.loads(configuration.read_text())
+    configuration.write_text(json.dumps(flags | {"device": "cuda:1"}))
+    refused(train("--resume", "--steps", 2), "--device cuda:1", "--device cpu")
+    resumed = train("--resume", "--steps", 2, "--device", "cpu")
+    assert resumed.returncode == 0, resumed.stderr
