@@ -21,7 +21,7 @@ at::Tensor sum_on_cpu(const at::Tensor& tensor) {
     return at::linalg_vector_norm(tensor, 2, {}, false, at::kDouble).square();
   const std::int64_t rows = tensor.numel() / kElementsOfARow, in_rows = rows * kElementsOfARow;
   const at::Tensor flat = tensor.as_strided({tensor.numel()}, {1});
-  const at::Tensor rest =
+  at::Tensor rest =
       sum_of_squared(at::linalg_vector_norm(flat.narrow(0, in_rows, tensor.numel() - in_rows), 2));
   if (rows == 0) return rest;
   const at::Tensor table = flat.narrow(0, 0, in_rows).view({rows, kElementsOfARow});
