@@ -104,6 +104,7 @@ TEST(Csv, TheDelimiterIsJudgedByManyLines) {
   EXPECT_EQ(guess_delimiter("0,53;cat\n0,7;dog\n"), ';');
   EXPECT_EQ(guess_delimiter("0,53;1,5;1\n2;7,5;0\n"), ';');
   EXPECT_EQ(guess_delimiter("a, b and c;k\n1;x\n2;y\n"), ';') << "the first line has as many commas";
+  EXPECT_EQ(guess_delimiter("1, 2 and c;k\n1;x\n2;y\n"), ';') << "the first line alone says a comma";
   EXPECT_EQ(guess_delimiter("1,2,a;b\n3,4,c;d\n"), ',') << "a class with a semicolon";
   EXPECT_EQ(guess_delimiter("\"x;y\",2\n\"z;w\",3\n"), ',') << "within quotes";
   EXPECT_EQ(guess_delimiter("1\t2,5\n3\t4,5\n"), '\t');
