@@ -19,7 +19,7 @@ bool agree_on_deterministic(bool wish, int rank, int world_size, Store& store, D
   constexpr const char* kKey = "deterministic";
   if (world_size == 1) return wish;
   if (rank == 0) store.set(kKey, wish ? "1" : "0");
-  return value_of_rank(store, kKey, 0, "the order of additions", Deadline::after(timeout)) == "1";
+  return value_of_rank(store, kKey, 0, "the order of additions", timeout) == "1";
 }
 
 }  // namespace rondo

@@ -6,14 +6,13 @@
 namespace rondo {
 
 std::string value_of_rank(Store& store, const std::string& key, int rank, const std::string& subject,
-                          const Deadline& deadline) {
-  const TimePoint began = Clock::now();
+                          Duration timeout) {
   try {
-    return store.get(key, {deadline, nullptr});
+    return store.get(key, {Deadline::after(timeout), nullptr});
   } catch (const TimeoutError& e) {
     if (!e.ranks().empty()) throw;
-    throw TimeoutError(str("waited ", to_string(Clock::now() - began), " for rank ", rank, " to announce ",
-                           subject, ". Was it started, and does it still run?"),
+    throw TimeoutError(str("waited ", to_string(timeout), " for rank ", rank, " to announce ", subject,
+                           ". Was it started, and does it still run?"),
                        {rank});
   }
 }

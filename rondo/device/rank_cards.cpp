@@ -75,10 +75,9 @@ DeviceChoice agree_on_device(const DeviceRequest& request, Store& store, Duratio
     own.refusal = error.what();
   }
   store.set(device_key(request.rank), card_text(own));
-  const Deadline deadline = Deadline::after(timeout);
   for (int rank = 0; rank < request.world_size; ++rank)
     choice.cards.push_back(
-        card_from(value_of_rank(store, device_key(rank), rank, "its device", deadline), rank));
+        card_from(value_of_rank(store, device_key(rank), rank, "its device", timeout), rank));
   for (int rank = 0; rank < request.world_size; ++rank) {
     const RankCard& card = choice.cards[static_cast<std::size_t>(rank)];
     if (!card.refusal.empty()) throw UsageError(str("rank ", rank, " on ", card.host, ": ", card.refusal));

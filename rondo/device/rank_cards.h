@@ -40,8 +40,8 @@ struct DeviceChoice {
 };
 
 // Chooses this rank's device (device_choice.h) and tells the other ranks. Collective where libtorch is a CUDA
-// build and `name` is not cpu, and where it is sim. Blocks up to `timeout`. Throws UsageError as
-// choose_device() does: on all ranks, naming the first one that has no device; TimeoutError naming a rank
+// build and `name` is not cpu, and where it is sim. Blocks up to `timeout` for each rank. Throws UsageError
+// as choose_device() does: on all ranks, naming the first one that has no device; TimeoutError naming a rank
 // that announces none.
 DeviceChoice agree_on_device(const DeviceRequest& request, Store& store, Duration timeout);
 

@@ -172,9 +172,9 @@ TEST_P(StoreTest, NamesRanksThatHaveAnnouncedNothing) {
   store_->set("value/1", "here");
   EXPECT_EQ(ranks_without_value(*store_, 3, key_of), (std::vector<int>{0, 2}));
   const Duration timeout = std::chrono::milliseconds(20);
-  EXPECT_EQ(value_of_rank(*store_, "value/1", 1, "a value", Deadline::after(timeout)), "here");
+  EXPECT_EQ(value_of_rank(*store_, "value/1", 1, "a value", timeout), "here");
   try {
-    value_of_rank(*store_, "value/2", 2, "its colour", Deadline::after(timeout));
+    value_of_rank(*store_, "value/2", 2, "its colour", timeout);
     ADD_FAILURE() << "rank 2 has announced nothing";
   } catch (const TimeoutError& error) {
     EXPECT_EQ(error.ranks(), std::vector<int>{2});

@@ -161,7 +161,7 @@ TEST(DeviceChoice, NamesTheRankThatAnnouncesNoDevice) {
     ADD_FAILURE() << "rank 1 told nothing";
   } catch (const TimeoutError& error) {
     EXPECT_EQ(error.ranks(), std::vector<int>{1});
-    expect_facts(error.what(), {"rank 1", "its device"});
+    expect_facts(error.what(), {"rank 1", "its device", "50 ms"});
   }
 }
 

@@ -99,7 +99,7 @@ std::shared_ptr<PlannedCollectives> PlannedCollectives::make(Store& store, std::
   const std::string key = str("algorithms/", options.group_name);
   if (options.rank == 0) store.set(key, format(what_is_known_here(in_rank_order)));
   const AgreedSettings agreed =
-      parse(value_of_rank(store, key, 0, "the table of algorithms", Deadline::after(options.timeout)));
+      parse(value_of_rank(store, key, 0, "the table of algorithms", options.timeout));
   Chooser chooser(collective::parse_tuning(agreed.tuning, "rank 0's table"),
                   collective::parse_hand_set(agreed.by_hand, kVariable));
   if (chooser.only_engine() || options.size == 1) return nullptr;
