@@ -62,7 +62,7 @@ nightly: setup ## all that continuous integration has no time for, hours; STEPS=
 asan: setup ## every C++ test under the address and undefined-behaviour sanitizers
 	@scripts/sanitize.sh asan
 
-tsan: setup ## the torch-free tests under the thread sanitizer
+tsan: setup ## the torch-free tests, and the watch over devices, under the thread sanitizer
 	@scripts/sanitize.sh tsan
 
 sanitize-short: setup ## the part of tsan and asan that continuous integration runs

@@ -4,9 +4,10 @@
 # asan      address and undefined behaviour, all test programs, those on libtorch beside the plain library. What libtorch
 #           itself never gives back at its end is left out of the report of leaks (scripts/leaks.supp).
 # tsan      threads, the torch-free test programs: libtorch is not instrumented, and its internal synchronisation would be
-#           reported as races. Without the parameter servers: who reads their memory copies it and then looks whether it was
-#           written meanwhile (rondo/server/memory.h), which the sanitizer takes for a race. Races within ZeroMQ, which is not
-#           instrumented either, are left out (scripts/races.supp)
+#           reported as races. On libtorch only the watch over operations between devices (watch_test), with ranks as
+#           threads over the simulated accelerator. Without the parameter servers: who reads their memory copies it and
+#           then looks whether it was written meanwhile (rondo/server/memory.h), which the sanitizer takes for a race. Races
+#           within ZeroMQ, which is not instrumented either, are left out (scripts/races.supp)
 # --short   what continuous integration has time for: under tsan the code in which threads meet (channels, the engine and
 #           the executor, without what varies sizes and orders only), under asan the launcher, who owns what the engine
 #           writes, and the parsers of foreign text and files, among them the readers of data sets on libtorch
@@ -24,6 +25,9 @@ shift
 if [ "$preset" = asan ]; then
   targets="core_tests torch_tests"
   selection=(-L 'core|torch')
+fi
+if [ -z "$short" ] && [ "$preset" = tsan ]; then
+  targets="core_tests watch_test"
 fi
 if [ -n "$short" ] && [ "$preset" = tsan ]; then
   targets="channel_test collective_test"
@@ -46,4 +50,7 @@ ctest --test-dir "$root/build/$preset" "${selection[@]}" --parallel "$(nproc)" -
   --output-junit "$results/ctest.xml" "$@" || second_look ctest "$results" -- ctest --test-dir "$root/build/$preset"
 if [ -n "$short" ] && [ "$preset" = asan ]; then
   "$root/build/$preset/bin/parser_test" --gtest_brief=1
+fi
+if [ -z "$short" ] && [ "$preset" = tsan ]; then
+  "$root/build/$preset/bin/watch_test" --gtest_brief=1
 fi

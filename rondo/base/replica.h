@@ -46,6 +46,19 @@ void enter_replica(int number, int rank) noexcept;
 std::function<void()> thread_setup();
 }  // namespace detail
 
+// The numbers of the thread that makes the object, for threads that work for that thread and were not started
+// by it: those on which autograd computes the backward pass of a device.
+class NumbersOfThread {
+ public:
+  NumbersOfThread() : replica_(this_replica()), rank_(replica_of_this_rank()) {}
+  // The calling thread works under them from here on.
+  void enter() const { detail::enter_replica(replica_, rank_); }
+
+ private:
+  int replica_;
+  int rank_;
+};
+
 // Starts a thread that works under the numbers of the calling thread, after its set_thread_setup().
 template <class Body>
 std::thread replica_thread(Body body) {

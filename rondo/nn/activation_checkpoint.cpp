@@ -17,6 +17,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/nn/graph_node.h"
+#include "rondo/nn/parallel_communication.h"
 #include "rondo/nn/partial_backward.h"
 #include "rondo/nn/partition.h"
 #include "rondo/nn/recorded_graph.h"
@@ -177,6 +178,7 @@ class Recomputation final : public torch::autograd::Node {
     {
       const ForwardState::Restored then(state_);
       const SampleScope scope(samples_);
+      const CommunicationClockScope communication(clock_);
       const ForwardState::WithoutCastCache without_cast_cache;
       const at::AutoGradMode recording(true);
       const std::uint64_t first_node = at::sequence_number::peek();
@@ -233,8 +235,9 @@ class Recomputation final : public torch::autograd::Node {
   const std::size_t inputs_;
   std::optional<Memory> memory_;
   const ForwardState state_;
-  const std::shared_ptr<const SampleInfo>
-      samples_;  // of the forward pass; backward may run on another thread
+  // Of the thread of the forward pass; backward may run on another one.
+  const std::shared_ptr<const SampleInfo> samples_;
+  const CommunicationClock clock_ = communication_clock();
   UnitState* const unit_;
 };
 

@@ -15,7 +15,10 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-thread_local std::int64_t communication_ns = 0;
+CommunicationClock& clock_of_thread() {
+  thread_local CommunicationClock clock = std::make_shared<std::atomic<std::int64_t>>(0);
+  return clock;
+}
 
 at::Tensor summed(const at::Tensor& input, const Group& group) {
   const ParallelCommunication timed;
@@ -51,10 +54,11 @@ at::Tensor part_of_sum(const at::Tensor& input, std::int64_t dimension, const Gr
   return reduce_scatter(at::stack(input.chunk(group.size(), dimension)), group).squeeze(0);
 }
 
-// What lets a group wait in the graph for the backward pass.
-struct WaitingGroup : torch::CustomClassHolder {
-  explicit WaitingGroup(Group g) : group(std::move(g)) {}
-  Group group;
+// Keeps the group and the clock of a forward pass in the graph until its backward pass.
+struct ForwardPass : torch::CustomClassHolder {
+  explicit ForwardPass(Group g) : group(std::move(g)) {}
+  const Group group;
+  const CommunicationClock clock = communication_clock();
 };
 
 using Operation = at::Tensor (*)(const at::Tensor&, std::int64_t, const Group&);
@@ -69,16 +73,17 @@ class Communicate : public torch::autograd::Function<Communicate<kForward, kBack
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, std::int64_t dimension,
                             const Group& group) {
     context->saved_data["dimension"] = dimension;
-    context->saved_data["group"] = at::IValue::make_capsule(c10::make_intrusive<WaitingGroup>(group));
+    context->saved_data["pass"] = at::IValue::make_capsule(c10::make_intrusive<ForwardPass>(group));
     return kForward(input, dimension, group);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     if (at::GradMode::is_enabled())
       throw UsageError("layers divided among ranks cannot be differentiated twice (create_graph)");
-    const Group group =
-        c10::static_intrusive_pointer_cast<WaitingGroup>(context->saved_data["group"].toCapsule())->group;
-    return {kBackward(gradients[0], context->saved_data["dimension"].toInt(), group), {}, {}};
+    const auto pass =
+        c10::static_intrusive_pointer_cast<ForwardPass>(context->saved_data["pass"].toCapsule());
+    const CommunicationClockScope scope(pass->clock);
+    return {kBackward(gradients[0], context->saved_data["dimension"].toInt(), pass->group), {}, {}};
   }
 };
 
@@ -87,11 +92,18 @@ class Communicate : public torch::autograd::Function<Communicate<kForward, kBack
 bool has_peers(const Group& group) { return group.member() && group.size() > 1; }
 
 ParallelCommunication::ParallelCommunication() : begin_(monotonic_ns()) {}
-ParallelCommunication::~ParallelCommunication() { communication_ns += monotonic_ns() - begin_; }
+ParallelCommunication::~ParallelCommunication() { *clock_of_thread() += monotonic_ns() - begin_; }
+
+CommunicationClock communication_clock() { return clock_of_thread(); }
 
 Duration take_parallel_communication_time() {
-  return std::chrono::duration_cast<Duration>(std::chrono::nanoseconds(std::exchange(communication_ns, 0)));
+  return std::chrono::duration_cast<Duration>(std::chrono::nanoseconds(clock_of_thread()->exchange(0)));
 }
+
+CommunicationClockScope::CommunicationClockScope(CommunicationClock clock)
+    : outer_(std::exchange(clock_of_thread(), std::move(clock))) {}
+
+CommunicationClockScope::~CommunicationClockScope() { clock_of_thread() = std::move(outer_); }
 
 at::Tensor copy_to_ranks(const at::Tensor& input, const Group& group) {
   return has_peers(group) ? Communicate<nothing, sum>::apply(input, 0, group) : input;

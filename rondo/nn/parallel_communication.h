@@ -2,7 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 
 #include "rondo/backend/group.h"
 #include "rondo/base/time.h"
@@ -32,9 +34,29 @@ at::Tensor reduce_scatter_parts(const at::Tensor& input, std::int64_t dimension,
 
 // Whether `group` has other ranks to communicate with.
 bool has_peers(const Group& group);
-// Time that this thread has stood still in the functions above since it asked last.
+
+// Nanoseconds that passes have stood still in the functions above. Any thread.
+using CommunicationClock = std::shared_ptr<std::atomic<std::int64_t>>;
+// The calling thread's clock: its own, or the one of the innermost CommunicationClockScope.
+CommunicationClock communication_clock();
+// Returns the time on this thread's clock and sets the clock to zero.
 Duration take_parallel_communication_time();
-// Counts the time until its end among it.
+
+// Makes the calling thread count on another thread's clock while the object lives. Autograd runs the backward
+// pass of a device on a thread of its own: it counts, and repeats forward passes, on the clock of the thread
+// that ran the forward pass.
+class CommunicationClockScope {
+ public:
+  explicit CommunicationClockScope(CommunicationClock clock);
+  ~CommunicationClockScope();
+  CommunicationClockScope(const CommunicationClockScope&) = delete;
+  CommunicationClockScope& operator=(const CommunicationClockScope&) = delete;
+
+ private:
+  CommunicationClock outer_;
+};
+
+// Adds the time until its end to this thread's clock.
 class ParallelCommunication {
  public:
   ParallelCommunication();  // from now on

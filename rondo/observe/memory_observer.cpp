@@ -1,5 +1,7 @@
 #include "rondo/observe/memory_observer.h"
 
+#include <utility>
+
 #include "rondo/backend/memory/tracked_memory.h"
 #include "rondo/nn/partition.h"
 
@@ -53,6 +55,24 @@ void MemoryObserver::enter_phase(std::int64_t step, const char* phase, MemoryCat
   memory_labels().cut(depth_);
   memory_labels().enter(this, {category, kRootMemoryUnit});
   memory_moment() = {step, phase};
+  ++phases_;
+  moment_ = memory_moment();
+  category_ = category;
+  thread_ = std::this_thread::get_id();
+  numbers_ = NumbersOfThread();
+}
+
+void MemoryObserver::join_phase() {
+  const std::thread::id self = std::this_thread::get_id();
+  if (!in_phase_ || self == thread_) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(joined_[self], phases_) == phases_) return;
+  }
+  numbers_.enter();
+  memory_labels().cut(0);
+  memory_labels().enter(this, {category_, kRootMemoryUnit});
+  memory_moment() = moment_;
 }
 
 void MemoryObserver::leave_phase() {
@@ -75,6 +95,7 @@ void MemoryObserver::pre_forward(UnitState& unit) {
 void MemoryObserver::post_forward(UnitState& unit) { leave(unit); }
 
 void MemoryObserver::pre_backward(UnitState& unit) {
+  join_phase();
   sample();
   enter(unit, MemoryCategory::temporaries);
 }

@@ -5,9 +5,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "rondo/base/replica.h"
 #include "rondo/format/trace.h"
 #include "rondo/memory/tracker.h"
 #include "rondo/nn/unit_state.h"
@@ -18,7 +21,8 @@ namespace rondo {
 // forward of checkpointed units), temporaries in backward, and the gradients of parameters when a unit's
 // backward has ended; each with its unit. Follows tracked memory over the steps that are traced. Attach it
 // before a strategy's observers, so that these find its labels and put their own on top. The thread that
-// trains uses it.
+// trains uses it; autograd's threads, which run the backward pass of devices, join a phase with the first
+// unit that they reach in it.
 class MemoryObserver final : public UnitObserver {
  public:
   // `tracker` must outlive the object.
@@ -32,7 +36,7 @@ class MemoryObserver final : public UnitObserver {
   void label_gradients(const torch::nn::Module& model);
 
   // From here on this thread is in `phase` (a text that lives for ever) of `step`, and what it allocates
-  // outside units is for `category`.
+  // outside units is for `category`; so are autograd's threads that reach a unit.
   void enter_phase(std::int64_t step, const char* phase, MemoryCategory category);
   // Ends the phase, and all labels that an exception left behind in it.
   void leave_phase();
@@ -48,6 +52,9 @@ class MemoryObserver final : public UnitObserver {
   void post_recompute(UnitState& unit) override;
 
  private:
+  // Puts the calling thread into the phase, if another thread has entered it. Ends all labels that a failed
+  // pass left behind on the calling thread.
+  void join_phase();
   void enter(const UnitState& unit, MemoryCategory category);
   void leave(const UnitState& unit);
   void sample();
@@ -59,8 +66,18 @@ class MemoryObserver final : public UnitObserver {
   };
   std::map<const UnitState*, Known> units_;
   std::map<std::string, MemoryUnit> unit_of_;  // by name of parameter
-  std::size_t depth_ = 0;                      // of this thread's labels before the phase
+
+  // The phase: autograd's threads read it while the thread that entered it waits for their backward pass.
   bool in_phase_ = false;
+  std::int64_t phases_ = 0;  // so far
+  MemoryMoment moment_ = {};
+  MemoryCategory category_ = MemoryCategory::other;
+  std::thread::id thread_;   // that entered it
+  NumbersOfThread numbers_;  // of that thread
+  std::size_t depth_ = 0;    // of that thread's labels before the phase
+
+  std::mutex mutex_;                                // protects joined_
+  std::map<std::thread::id, std::int64_t> joined_;  // the last phase that another thread has joined
   std::function<void(const TraceCounter&)> sink_;
 };
 

@@ -19,6 +19,7 @@ using testing::message_of;
 std::vector<Way> ways() {
   std::vector<Way> all = {
       {.name = "ddp", .clip_norm = 1},
+      {.name = "ddp_with_checked_parameters", .options = {{"check-parameters-every", "2"}}},
       {.name = "zero1", .strategy = "zero1", .clip_norm = 1},
       {.name = "zero2", .strategy = "zero2", .accumulate = 2},
       {.name = "zero3", .strategy = "zero3", .checkpointed = "all"},

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <vector>
 
 #include "rondo/backend/card_engine.h"
 #include "rondo/backend/context.h"
@@ -44,9 +45,10 @@ inline c10::Device device(int index) {
   return {c10::kPrivateUse1, static_cast<c10::DeviceIndex>(index)};
 }
 
-// Calls `body` on `size` ranks, each a process of its own; returns how many failed.
+// Calls `body` on `size` ranks, each a process of its own; returns how many failed. `hosts` says on which
+// host each rank pretends to be; empty: all on this one.
 inline int run_ranks(int size, const std::function<void(Context&)>& body,
-                     const std::string& backend = "native") {
+                     const std::string& backend = "native", const std::vector<std::string>& hosts = {}) {
   const TemporaryDirectory directory;
   return tests::run_rank_processes(size, [&](Store& /*meeting*/, int rank) {
     at::set_num_threads(1);
@@ -55,7 +57,11 @@ inline int run_ranks(int size, const std::function<void(Context&)>& body,
     options.backend = backend;
     options.rank = rank;
     options.world_size = size;
-    options.local_rank = rank;
+    if (hosts.empty()) {
+      options.local_rank = rank;
+    } else {
+      options.host = hosts[static_cast<std::size_t>(rank)];
+    }
     options.store = c10::make_intrusive<c10d::FileStore>((directory / "store").string(), size);
     options.timeout = std::chrono::seconds(60);
     Context context = init(options);

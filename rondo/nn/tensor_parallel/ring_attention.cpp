@@ -85,6 +85,7 @@ at::Tensor scores_of(const at::Tensor& query, const at::Tensor& key, bool diagon
 
 // What the backward pass is to know besides tensors.
 struct RingState : torch::CustomClassHolder {
+  const CommunicationClock clock = communication_clock();
   Group group;
   bool causal = false;
   std::shared_ptr<const SampleDropoutImpl> dropout;  // null: nothing is dropped
@@ -149,6 +150,7 @@ class RingAttention : public torch::autograd::Function<RingAttention> {
     const at::Tensor &query = saved[0], &output = saved[3], &logarithm = saved[4];
     const auto state =
         c10::static_intrusive_pointer_cast<RingState>(context->saved_data["state"].toCapsule());
+    const CommunicationClockScope scope(state->clock);
     const Group& group = state->group;
     const double scale = 1.0 / std::sqrt(static_cast<double>(query.size(-1)));
     const at::Tensor& gradient = gradients[0];
