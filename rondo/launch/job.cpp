@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "rondo/base/error.h"
+#include "rondo/base/machine.h"
 #include "rondo/base/terminal.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"

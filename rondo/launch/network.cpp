@@ -189,7 +189,7 @@ std::string wait_for_listener(const std::string& host, int port, Duration timeou
   const Deadline deadline = Deadline::after(timeout);
   TimePoint reminder = Clock::now() + kReminder;
   while (true) {
-    const std::string reason =
+    std::string reason =
         connect_to(host, port, std::min<Duration>(kLongestAttempt, deadline.remaining())).reason;
     if (reason.empty()) return {};
     if (deadline.passed()) return reason;
