@@ -12,6 +12,7 @@
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"
 #include "rondo/collective/shared_memory/engine.h"
+#include "rondo/collective/shared_memory/engine_visit.h"
 #include "tests/collective/faulty_job.h"
 #include "tests/rank_processes.h"
 
@@ -138,6 +139,14 @@ void expect_named(int signal, std::size_t at_once) {
 TEST(EngineFaults, AKilledRankIsNamedByAllInAnyOperation) { expect_named<PeerLostError>(SIGKILL, 1); }
 
 TEST(EngineFaults, AStoppedRankIsNamedByAllInAnyOperation) { expect_named<TimeoutError>(SIGSTOP, 9); }
+
+TEST(EngineFaults, LooksForStoppedRanksKeepTheirRhythm) {
+  const TimePoint due = Clock::now() + std::chrono::hours(1);
+  EXPECT_EQ(next_look_for_stopped(due), due + kStoppedCheckInterval);
+  // A rank that was itself held up makes none of the looks that it has missed.
+  const TimePoint now = Clock::now();
+  EXPECT_GE(next_look_for_stopped(now - std::chrono::hours(1)), now + kStoppedCheckInterval);
+}
 
 TEST(EngineFaults, ARankThatLeavesAndEndsWithinALookIsNotBlamed) {
   const auto run = [](Store& store, int rank) {
