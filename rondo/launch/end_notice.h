@@ -22,7 +22,7 @@ std::string joining_key(int rank);
 // Key of the launcher's store under which a rank repeats what another launcher has told it.
 inline constexpr const char* kToldKey = "rondo/told";
 
-// What ends the sending of a notice.
+// Limits for sending a notice.
 struct NoticeLimits {
   Deadline deadline;
   std::vector<int> interrupts;  // descriptors: until one of them is readable

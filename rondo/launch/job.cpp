@@ -216,7 +216,7 @@ class Job {
                         TimePoint started) const {
     if (options_.processes_of_hosts.size() < 2 || have_joined(store)) return;
     if (Clock::now() - started > patience_of_others(store)) return;
-    // What rank 0 was told by another host it may not have passed on to all.
+    // Rank 0 may not have passed on to all what another host has told it.
     const auto told = store.try_get(kToldKey);
     if (told && options_.node_rank > 0) return;
     const std::string text = told                      ? *told
@@ -230,7 +230,7 @@ class Job {
     sigemptyset(&stopping);
     for (const int signal : stopping_signals(options_)) sigaddset(&stopping, signal);
     const Descriptor signals(signalfd(-1, &stopping, SFD_CLOEXEC | SFD_NONBLOCK));
-    // Who has sent a signal waits for the end of this.
+    // The sender of a signal waits until this ends.
     const Duration limit = end.signal == 0 ? kTimeToTell : Duration{};
     const NoticeLimits limits{Deadline::after(limit), {signals.number(), lifeline_}};
     if (options_.node_rank > 0) {

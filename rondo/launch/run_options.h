@@ -39,8 +39,8 @@ struct RunOptions {
   // Besides the workers, and after the servers, one process of role evaluator: it is none of their ranks, and
   // the job ends with it. TF_CONFIG tells it what it is. Of one host.
   bool evaluator = false;
-  // Of a job with servers or a coordinator: of worker 0, which validates and saves, of the other workers, of
-  // the servers. The evaluator's counts in every job.
+  // Policies of a job with servers or a coordinator: of worker 0, which validates and saves, of the other
+  // workers, of the servers. The evaluator's counts in every job.
   RolePolicy chief_policy = {};
   RolePolicy worker_policy = {.on_failure = OnFailure::go_on};
   RolePolicy evaluator_policy = {.on_failure = OnFailure::go_on};

@@ -8,8 +8,8 @@
 
 namespace rondo::launch {
 
-// What a job of roles on one host has besides workers: a secret, an address for each task, and each parameter
-// server's memory, which the launcher holds so that it outlives the server. Of one attempt.
+// The parts that a job of roles on one host needs besides workers: a secret, an address for each task, and
+// each parameter server's memory, which the launcher holds so that it outlives the server. Of one attempt.
 class ServerJob {
  public:
   // Tasks `workers` of role worker, the first of which is the chief, then `servers` of role ps; one behind

@@ -235,7 +235,7 @@ class Recomputation final : public torch::autograd::Node {
   const std::size_t inputs_;
   std::optional<Memory> memory_;
   const ForwardState state_;
-  // Of the thread of the forward pass; backward may run on another one.
+  // Both belong to the thread of the forward pass; backward may run on another one.
   const std::shared_ptr<const SampleInfo> samples_;
   const CommunicationClock clock_ = communication_clock();
   UnitState* const unit_;

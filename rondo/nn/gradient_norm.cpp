@@ -28,7 +28,7 @@ at::Tensor sum_on_cpu(const at::Tensor& tensor) {
   return rest + sum_of_squared(at::linalg_vector_norm(table, 2, std::int64_t{1}));
 }
 
-// Of tensors on one device. A card adds up in a tree, so float32 loses nothing there; one launch for all.
+// The tensors are on one device and take one launch. A card adds up in a tree, so float32 loses nothing.
 at::Tensor sum_on_device(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> norms;
   for (const at::Tensor& norm : at::_foreach_norm(tensors, 2)) norms.push_back(norm.to(at::kDouble));

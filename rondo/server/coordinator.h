@@ -25,7 +25,7 @@ class RemoteValue {
   std::shared_ptr<State> state_;
 };
 
-// What a Coordinator can be told.
+// Options of a Coordinator.
 struct CoordinatorOptions {
   std::string address = "127.0.0.1:0";          // where it listens
   std::size_t longest_queue = 256 * 1024;       // functions that wait

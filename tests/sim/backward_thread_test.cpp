@@ -90,7 +90,7 @@ TEST(SimBackwardThread, CommunicationCountsForTheThreadOfForward) {
   EXPECT_EQ(run_ranks(2, body), 0);
 }
 
-// Where a backward pass finds itself.
+// The place of a backward pass.
 struct Found {
   MemoryLabel label;
   MemoryMoment moment;
@@ -172,7 +172,7 @@ TEST(SimBackwardThread, MemoryHasTheLabelsAndTheMomentOfThePhase) {
     };
     pass(7);
     expect_all(7);
-    // What a failed pass has left behind on autograd's thread ends with the next one, of the same step too.
+    // State that a failed pass has left on autograd's thread ends with the next pass, of the same step too.
     net->second->fails = true;
     EXPECT_THROW(pass(8), Error);
     observer->leave_phase();

@@ -146,7 +146,7 @@ TEST(SimFailures, ARankThatGoesBeforeItsFirstOperationIsNamed) {
   }
 }
 
-// Of a group within a part of the ranks, which count from 0 again.
+// The case is a group within a part of the ranks, which count from 0 again.
 TEST(SimFailures, TheRankOfAPartIsNamedByItsPlaceThere) {
   const std::shared_ptr<Store> meeting = SharedStore::create();
   tests::FaultyJob job("a part of the ranks", 4, 3, SIGKILL);

@@ -20,7 +20,7 @@ namespace {
 constexpr auto kStoreWaitPart = std::chrono::milliseconds(500);
 // Longest time that a keeper which lives takes to answer that a wait is over.
 constexpr auto kStoreAnswerTime = std::chrono::seconds(5);
-// Of a text that another process has set.
+// Bytes shown of a text that another process has set.
 constexpr std::size_t kLongestReason = 1000;
 
 // State that an abandoned call shares with the thread that waited for it.
