@@ -12,6 +12,7 @@
 // Ranks, groups and collectives; engines of one's own.
 #include "rondo/backend/collectives.h"
 #include "rondo/backend/context.h"
+#include "rondo/backend/engine/job_objects.h"
 #include "rondo/backend/engine/module.h"
 #include "rondo/backend/engine/request.h"
 #include "rondo/backend/engine/traits.h"

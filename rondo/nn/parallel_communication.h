@@ -47,6 +47,7 @@ Duration take_parallel_communication_time();
 // that ran the forward pass.
 class CommunicationClockScope {
  public:
+  // From now on the thread counts on `clock`.
   explicit CommunicationClockScope(CommunicationClock clock);
   ~CommunicationClockScope();
   CommunicationClockScope(const CommunicationClockScope&) = delete;
