@@ -238,13 +238,13 @@ std::string Coordinator::State::answer(const control::Request& request) {
 void Coordinator::State::serve(const std::stop_token& stop) {
   Deadline look = Deadline::after(kLookAtWorkers);
   // At the end workers are still told so: those that have not come yet for a moment, the others longer.
-  std::optional<Deadline> moment, last;
+  Deadline moment = Deadline::never(), last = Deadline::never();
   const auto all_told = [&] {
     const std::lock_guard lock(mutex);
     return workers.empty();
   };
-  while (!moment || !moment->passed() || (!all_told() && !last->passed())) {
-    if (stop.stop_requested() && !moment) {
+  while (!moment.passed() || (!all_told() && !last.passed())) {
+    if (stop.stop_requested() && moment.is_never()) {
       moment = Deadline::after(10 * kLookAtWorkers);
       last = Deadline::after(options.silence);
     }

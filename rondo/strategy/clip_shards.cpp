@@ -11,16 +11,20 @@
 
 namespace rondo {
 
+double norm_over_ranks(const std::vector<at::Tensor>& own, const std::vector<at::Tensor>& common,
+                       const Group& group) {
+  at::Tensor squares = at::tensor({sum_of_squares(own)}, at::kDouble).to(group.traits().control_device());
+  all_reduce(squares, group);
+  return std::sqrt(squares.item<double>() + sum_of_squares(common));
+}
+
 double clip_shards(const std::vector<Shard>& shards, const Group& group, double max_norm) {
   std::vector<at::Tensor> all, counted;
   for (const Shard& shard : shards) {
     all.push_back(shard.local);
     if (shard.replica == 0) counted.push_back(shard.local);
   }
-  at::Tensor squares =
-      at::tensor({sum_of_squares(gradients_of(counted))}, at::kDouble).to(group.traits().control_device());
-  all_reduce(squares, group);
-  const double norm = std::sqrt(squares.item<double>());
+  const double norm = norm_over_ranks(gradients_of(counted), {}, group);
   scale_to_norm(gradients_of(all), norm, max_norm);
   return norm;
 }

@@ -9,6 +9,11 @@
 
 namespace rondo {
 
+// The L2 norm of gradients that lie in the ranks of `group`: `own` are those of this rank alone, `common`
+// those that every rank has, which count once. Collective.
+double norm_over_ranks(const std::vector<at::Tensor>& own, const std::vector<at::Tensor>& common,
+                       const Group& group);
+
 // Scales the gradients of `shards`, all that this rank's optimizer changes, down to the L2 norm `max_norm`
 // over the parameters of all ranks of `group`, as torch's clip_grad_norm_ does, and returns the norm before.
 // Elements that several ranks have count once: where they are copy 0 (Shard::replica). Collective.

@@ -135,15 +135,20 @@ TEST(BoundedStore, AWaitIsOverWhenTheKeySaysSo) {
   EXPECT_EQ(message.find('\x1b'), std::string::npos);
 }
 
-// As libtorch's own store listens, whose messages the launcher writes itself.
+// libtorch's own store, at a free port.
+c10::intrusive_ptr<c10d::TCPStore> listening_store(bool use_libuv) {
+  c10d::TCPStoreOptions options;
+  options.port = 0;
+  options.isServer = true;
+  options.waitWorkers = false;
+  options.useLibUV = use_libuv;
+  return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+}
+
+// The launcher writes the messages of libtorch's store itself.
 TEST(BoundedStore, ALaunchersNoticeEndsAWait) {
   for (const bool use_libuv : {true, false}) {
-    c10d::TCPStoreOptions options;
-    options.port = 0;
-    options.isServer = true;
-    options.waitWorkers = false;
-    options.useLibUV = use_libuv;
-    const auto inner = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+    const auto inner = listening_store(use_libuv);
     BoundedStore store(inner, {.keeper = "rank 0",
                                .timeout = std::chrono::minutes(2),
                                .over_key = launch::end_key(3),
@@ -162,12 +167,7 @@ TEST(BoundedStore, ALaunchersNoticeEndsAWait) {
 // A rank asks before it connects to the store.
 TEST(BoundedStore, IsNoLaunchersNotice) {
   for (const bool use_libuv : {true, false}) {
-    c10d::TCPStoreOptions options;
-    options.port = 0;
-    options.isServer = true;
-    options.waitWorkers = false;
-    options.useLibUV = use_libuv;
-    const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+    const auto store = listening_store(use_libuv);
     EXPECT_EQ(launch::read_notice("127.0.0.1", store->getPort()), std::nullopt);
     store->set("a", std::vector<std::uint8_t>{1});
     EXPECT_EQ(store->get("a"), std::vector<std::uint8_t>{1});

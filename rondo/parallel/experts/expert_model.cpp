@@ -3,12 +3,11 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <cmath>
 
-#include "rondo/backend/collectives.h"
 #include "rondo/nn/gradient_norm.h"
 #include "rondo/parallel/ddp/ddp_state.h"
 #include "rondo/parallel/ddp/hooks/registry.h"
+#include "rondo/strategy/clip_shards.h"
 
 namespace rondo {
 namespace {
@@ -82,10 +81,7 @@ StepTotals ExpertModel::totals() {
 double ExpertModel::clip_gradients(double max_norm) {
   const std::vector<at::Tensor> dense = gradients_of_all(parts_->dense_parameters());
   const std::vector<at::Tensor> experts = gradients_of_all(parts_->expert_parameters());
-  at::Tensor of_experts =
-      at::tensor({sum_of_squares(experts)}, at::kDouble).to(groups_.experts.traits().control_device());
-  all_reduce(of_experts, groups_.experts);
-  const double norm = std::sqrt(sum_of_squares(dense) + of_experts.item<double>());
+  const double norm = norm_over_ranks(experts, dense, groups_.experts);
   scale_to_norm(dense, norm, max_norm);
   scale_to_norm(experts, norm, max_norm);
   return norm;

@@ -12,7 +12,6 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/data/split_batch.h"
-#include "rondo/device/current_device.h"
 #include "rondo/nn/graph_node.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/nn/sample_dropout.h"
@@ -265,10 +264,8 @@ class DataParallelTraining final : public Training {
         [&] {
           Model model;
           const int replica = made++;
-          threads.run_on(replica, [&] {
-            const c10::Device device = devices[static_cast<std::size_t>(replica)];
-            // Replica 0 computes in the caller's thread, which may have a device for other things.
-            if (replica > 0 || !device.is_cpu()) set_current_device(device);
+          const c10::Device device = devices[static_cast<std::size_t>(replica)];
+          threads.run_on(replica, device, [&] {
             model = recipe.model();
             model.module->to(device);
           });

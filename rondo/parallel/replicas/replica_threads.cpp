@@ -12,6 +12,7 @@
 #include "rondo/base/text.h"
 #include "rondo/channel/futex.h"
 #include "rondo/channel/waiting.h"
+#include "rondo/device/current_device.h"
 #include "rondo/memory/limit_error.h"
 
 namespace rondo {
@@ -149,6 +150,13 @@ void ReplicaThreads::run(const std::function<void(int)>& body) {
 void ReplicaThreads::run_on(int replica, const std::function<void()>& body) {
   run([&](int each) {
     if (each == replica) body();
+  });
+}
+
+void ReplicaThreads::run_on(int replica, c10::Device device, const std::function<void()>& body) {
+  run_on(replica, [&] {
+    if (replica > 0 || !device.is_cpu()) set_current_device(device);
+    body();
   });
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <atomic>
 #include <cstdint>
 #include <exception>
@@ -34,6 +36,9 @@ class ReplicaThreads {
   void run(const std::function<void(int replica)>& body);
   // Calls `body` in the thread of one replica.
   void run_on(int replica, const std::function<void()>& body);
+  // The same; the thread has the replica's device from then on. Replica 0 computes in the caller's thread,
+  // which keeps the device that it has for other things where the replica is on the CPU.
+  void run_on(int replica, c10::Device device, const std::function<void()>& body);
   // Within run(): returns when all replicas have called it; what they wrote before is seen by all. Throws
   // CancelledError when a replica has thrown.
   void meet();

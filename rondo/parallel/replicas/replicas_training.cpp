@@ -11,7 +11,6 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/data/split_batch.h"
-#include "rondo/device/current_device.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/coalesced_broadcast.h"
 #include "rondo/parallel/ddp/model_agreement.h"
@@ -124,10 +123,7 @@ ReplicasTraining::ReplicasTraining(Strategy& strategy, std::shared_ptr<ReplicaTh
       threads_->size());
   replicas_.resize(models.size());
   for (int replica = 0; replica < threads_->size(); ++replica) {
-    threads_->run_on(replica, [&] {
-      const c10::Device device = settings_.devices[static_cast<std::size_t>(replica)];
-      // Replica 0 computes in the caller's thread, which may have a device for other things.
-      if (replica > 0 || !device.is_cpu()) set_current_device(device);
+    threads_->run_on(replica, settings_.devices[static_cast<std::size_t>(replica)], [&] {
       prepare_replica(replica, std::move(models[static_cast<std::size_t>(replica)]), recipe);
     });
   }

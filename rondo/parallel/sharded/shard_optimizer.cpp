@@ -4,16 +4,15 @@
 #include <torch/utils.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 
-#include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/memory/scope.h"
 #include "rondo/nn/gradient_norm.h"
 #include "rondo/nn/optimizer_fields.h"
+#include "rondo/strategy/clip_shards.h"
 #include "rondo/strategy/norms_of_parts.h"
 
 namespace rondo {
@@ -94,9 +93,7 @@ double ShardOptimizer::clip_gradients(double max_norm, const Group& shard_group)
     for (const ModelTensor& parameter : unit->optimized()) parameters.push_back(parameter.tensor);
   }
   const std::vector<at::Tensor> of_shards = gradients_of(sharded), whole = gradients_of(replicated);
-  at::Tensor squares = at::tensor({sum_of_squares(of_shards)}, at::kDouble);
-  all_reduce(squares, shard_group, ReduceOp::SUM);
-  const double norm = std::sqrt(squares.item<double>() + sum_of_squares(whole));
+  const double norm = norm_over_ranks(of_shards, whole, shard_group);
   scale_to_norm(of_shards, norm, max_norm);
   scale_to_norm(whole, norm, max_norm);
   return norm;
