@@ -62,7 +62,7 @@ void exchange_by_broadcasts(const at::Tensor& output, const at::Tensor& input,
 // place.
 
 void all_reduce(at::Tensor& tensor, const Group& group, ReduceOp op) {
-  if (ExtendedBackend* const engine = extended(group.backend())) {
+  if (ExtendedBackend* const engine = group.extended()) {
     engine->all_reduce_now(tensor, op);
     return;
   }

@@ -429,7 +429,7 @@ void Context::shutdown() {
   std::set<const c10d::Backend*> ended;  // groups of a mesh share engines
   for (const Group& group : state.groups) {
     if (!group.member() || !ended.insert(group.backend().get()).second) continue;
-    if (ExtendedBackend* const engine = extended(group.backend())) {
+    if (ExtendedBackend* const engine = group.extended()) {
       engine->close();
     } else {
       group.backend()->shutdown();

@@ -10,6 +10,8 @@ struct Group::State {
   int rank;
   Communicator communicator;
   c10::intrusive_ptr<c10d::Store> store;
+  // As a look at the engine's type takes a small all_reduce a tenth of its time.
+  ExtendedBackend* engine = rondo::extended(communicator.backend);
 };
 
 Group::Group(std::string name, std::vector<int> ranks, int rank, Communicator communicator,
@@ -47,6 +49,7 @@ const std::vector<int>& Group::ranks() const { return checked(state_).ranks; }
 const std::string& Group::name() const { return checked(state_).name; }
 
 const c10::intrusive_ptr<c10d::Backend>& Group::backend() const { return communicator_of(state_).backend; }
+ExtendedBackend* Group::extended() const { return checked(state_).engine; }
 const EngineTraits& Group::traits() const { return communicator_of(state_).traits; }
 
 const c10::intrusive_ptr<c10d::Store>& Group::store() const { return checked(state_).store; }

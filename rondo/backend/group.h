@@ -31,6 +31,8 @@ class Group {
   const std::string& name() const;  // "world", or a name of its own; the same on all members
   // The engine: strategies talk to it directly. Never null for a member.
   const c10::intrusive_ptr<c10d::Backend>& backend() const;
+  // The engine where it answers more than c10d asks, else null.
+  ExtendedBackend* extended() const;
   // What the engine can do. Throws UsageError for a rank that is not a member.
   const EngineTraits& traits() const;
   // Key-value store private to this group.

@@ -203,7 +203,8 @@ NativeBackend::Work NativeBackend::allreduce(Tensors& tensors, const c10d::Allre
 NativeBackend::Work NativeBackend::sparse_allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   sparse_all_reduce(*engine_, tensors, timeout(options.timeout));
   NativeWork::Pending done;
-  done.operation = std::make_shared<NativeOperation>(NativeOperation::Memory{.results = tensors});
+  done.operation = std::make_shared<NativeOperation>(
+      NativeOperation::Memory{.results = NativeOperation::Results(tensors)});
   done.operation->finish(nullptr);
   done.operation->announce();
   return started(c10::make_intrusive<NativeWork>(engine_, OpType::_ALLREDUCE_SPARSE, std::move(done)));
@@ -456,7 +457,7 @@ NativeBackend::Work NativeBackend::send(Tensors& tensors, int destination, int t
 NativeBackend::Work NativeBackend::receive(Tensors& tensors, int source, int tag, OpType type) {
   const DenseTensor tensor = dense(only(tensors, "recv"), "recv", false);
   check_overlaps({.outputs = tensors}, "recv");
-  NativeOperation::Memory memory{{tensor.data}, {}, tensors};
+  NativeOperation::Memory memory{{tensor.data}, {}, NativeOperation::Results(tensors)};
   if (tensor.copy_of.defined()) memory.copied_back.push_back(tensor);
   NativeWork::Pending pending;
   pending.operation = std::make_shared<NativeOperation>(std::move(memory));

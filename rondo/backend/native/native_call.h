@@ -144,7 +144,7 @@ class NativeCall {
   bool alone_;              // the group has one rank
   bool on_device_ = false;  // alone, with tensors of a device, which stay there
   CollectiveRequest request_;
-  std::vector<at::Tensor> inputs_;
+  NativeOperation::Results inputs_;
   NativeOperation::Memory memory_;
 };
 

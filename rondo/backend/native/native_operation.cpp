@@ -8,7 +8,7 @@
 
 namespace rondo {
 
-NativeOperation::NativeOperation(Memory memory)
+NativeOperation::NativeOperation(Memory&& memory)
     : memory_(std::move(memory)), started_on_(std::this_thread::get_id()) {}
 
 void NativeOperation::finish(const std::exception_ptr& error) noexcept {
@@ -27,12 +27,14 @@ void NativeOperation::finish(const std::exception_ptr& error) noexcept {
 }
 
 void NativeOperation::announce() noexcept {
+  Forgotten forgotten;  // freed without the lock
   Future future;
   bool first = false;
   {
     const std::lock_guard lock(mutex_);
     first = !std::exchange(announced_, true);
     future = future_;
+    if (first && !future) settle(forgotten);
   }
   if (!first) {
     // Another thread is about to complete it, or has; its callbacks may take longer.
@@ -43,14 +45,38 @@ void NativeOperation::announce() noexcept {
     memory_.alive.clear();
     memory_.copied_back.clear();
   }
-  if (future) complete(future);
+  if (!future) return;
+  complete(future);
+  const std::lock_guard lock(mutex_);
+  settle(forgotten);
+}
+
+// Requires the lock, as take_forgotten().
+void NativeOperation::settle(Forgotten& forgotten) {
+  settled_ = true;
+  take_forgotten(forgotten);
+}
+
+// After a failure peers may still write to the results: who keeps the operation decides then.
+void NativeOperation::take_forgotten(Forgotten& forgotten) {
+  if (!settled_ || !forgotten_ || error_) return;
+  forgotten.results = std::move(memory_.results);
+  forgotten.future = std::move(future_);
+}
+
+void NativeOperation::forget_results() noexcept {
+  Forgotten forgotten;  // freed without the lock
+  const std::lock_guard lock(mutex_);
+  forgotten_ = true;
+  take_forgotten(forgotten);
 }
 
 void NativeOperation::complete(const Future& future) const {
   if (error_) {
     future->setError(error_);
   } else if (memory_.result_lists == 1) {
-    future->markCompleted(c10::IValue(memory_.results));
+    future->markCompleted(
+        c10::IValue(std::vector<at::Tensor>(memory_.results.begin(), memory_.results.end())));
   } else {
     std::vector<std::vector<at::Tensor>> lists(memory_.result_lists);
     const std::size_t length = memory_.results.size() / lists.size();

@@ -5,6 +5,11 @@ namespace rondo {
 NativeWork::NativeWork(std::shared_ptr<shared_memory::Engine> engine, c10d::OpType type, Pending pending)
     : c10d::Work(engine->rank(), type), engine_(std::move(engine)), pending_(std::move(pending)) {}
 
+NativeWork::~NativeWork() {
+  // With the last reference the results go anyway.
+  if (pending_.operation.use_count() > 1) pending_.operation->forget_results();
+}
+
 bool NativeWork::isCompleted() {
   if (!pending_.operation->over()) {
     try {
@@ -40,6 +45,11 @@ bool NativeWork::wait(std::chrono::milliseconds timeout) {
   operation.announce();
   if (const std::exception_ptr error = operation.error()) std::rethrow_exception(error);
   return true;
+}
+
+std::vector<at::Tensor> NativeWork::result() {
+  const NativeOperation::Results& results = pending_.operation->results();
+  return {results.begin(), results.end()};
 }
 
 void NativeWork::abort() {

@@ -78,12 +78,20 @@ void Engine::check(const CollectiveRequest& request) const {
   }
 }
 
-Operation Engine::begin(CollectiveRequest request) {
-  throw_if_failed_anywhere();
-  Operation operation(std::move(request), started_, next_ticket_, peers_);
-  next_ticket_ = operation.end_ticket();
+// Requires throw_if_failed_anywhere().
+void Engine::begin(CollectiveRequest&& request, std::optional<Operation>& operation) {
+  operation.emplace(std::move(request), started_, next_ticket_, peers_);
+  next_ticket_ = operation->end_ticket();
   ++started_;
-  return operation;
+}
+
+void Engine::begin_last(CollectiveRequest&& request, std::shared_ptr<OperationOwner> owner,
+                        Deadline deadline) {
+  throw_if_failed_anywhere();
+  UnderWay& last = add_last();
+  begin(std::move(request), last.operation);
+  last.owner = std::move(owner);
+  last.deadline = deadline;
 }
 
 void Engine::check_peer(int peer, bool any) const {
@@ -115,9 +123,24 @@ std::uint64_t Engine::enqueue(CollectiveRequest request, std::shared_ptr<Operati
   if (sizes != nullptr || !queued_.empty()) {
     queued_.push_back({std::move(request), std::move(sizes), std::move(owner), deadline});
   } else {
-    operations_.push_back({begin(std::move(request)), std::move(owner), deadline});
+    begin_last(std::move(request), std::move(owner), deadline);
   }
   return sequence;
+}
+
+// The caller gives it an operation, without an exception in between.
+Engine::UnderWay& Engine::add_last() {
+  if (spare_.empty()) spare_.emplace_back();
+  operations_.splice(operations_.end(), spare_, spare_.begin());
+  return operations_.back();
+}
+
+std::shared_ptr<OperationOwner> Engine::remove_first() {
+  UnderWay& first = operations_.front();
+  first.operation.reset();
+  first.deadline = Deadline::never();
+  spare_.splice(spare_.begin(), operations_, operations_.begin());
+  return std::move(first.owner);
 }
 
 // Up to the first one whose sizes are not known.
@@ -128,7 +151,7 @@ void Engine::begin_queued() {
       if (!next.sizes->known()) return;
       next.sizes->complete(next.request);
     }
-    operations_.push_back({begin(std::move(next.request)), std::move(next.owner), next.deadline});
+    begin_last(std::move(next.request), std::move(next.owner), next.deadline);
     queued_.pop_front();
   }
 }
@@ -138,11 +161,13 @@ void Engine::run(CollectiveRequest request, Duration timeout) {
   Visit visit(*this);
   std::uint64_t sequence = started_;
   if (operations_.empty() && !request.exchanges_sizes) {
-    Operation operation = begin(std::move(request));
+    std::optional<Operation> operation;
+    throw_if_failed_anywhere();
+    begin(std::move(request), operation);
     // A collective that ends while it spins never gets into the queue and never reads the clock: together
     // they take as long as a cache line on its way between two cores.
-    if (spin_through(operation)) return;
-    operations_.push_back({std::move(operation), nullptr, Deadline::never()});
+    if (spin_through(*operation)) return;
+    add_last().operation = std::move(operation);
   } else {
     sequence = enqueue(std::move(request), nullptr, Deadline::never());
   }
@@ -193,7 +218,7 @@ bool Engine::step() {
     refreshed = true;
   };
   for (UnderWay& under_way : operations_) {
-    Operation& operation = under_way.operation;
+    Operation& operation = *under_way.operation;
     if (operation.described()) continue;
     const std::uint64_t slot_free = slot_end_ticket_[operation.sequence() % kSlots];
     if (!operation.describe(slot_free, least)) {
@@ -204,24 +229,23 @@ bool Engine::step() {
     moved = true;
   }
   for (UnderWay& under_way : operations_) {
-    Operation& operation = under_way.operation;
+    Operation& operation = *under_way.operation;
     if (operation.fully_published()) continue;
     refresh();
     moved |= operation.publish(least);
     if (!operation.fully_published()) break;
   }
   for (UnderWay& under_way : operations_) {
-    Operation& operation = under_way.operation;
+    Operation& operation = *under_way.operation;
     if (operation.fully_reduced()) continue;
     moved |= operation.work();
     if (!operation.fully_reduced()) break;
   }
   while (!operations_.empty()) {
     UnderWay& front = operations_.front();
-    moved |= front.operation.take();
-    if (!front.operation.complete()) break;
-    std::shared_ptr<OperationOwner> owner = std::move(front.owner);
-    operations_.pop_front();
+    moved |= front.operation->take();
+    if (!front.operation->complete()) break;
+    std::shared_ptr<OperationOwner> owner = remove_first();
     ++completed_;
     moved = true;
     if (owner != nullptr) ended(std::move(owner), nullptr);
@@ -283,8 +307,8 @@ bool Engine::agreed(std::uint64_t sequence) {
   const std::lock_guard lock(mutex_);
   if (completed_ > sequence) return true;
   throw_if_failed();
-  if (operations_.empty() || operations_.front().operation.sequence() != sequence) return false;
-  Operation& operation = operations_.front().operation;
+  if (operations_.empty() || operations_.front().operation->sequence() != sequence) return false;
+  Operation& operation = *operations_.front().operation;
   if (!operation.described()) {
     std::uint64_t& slot_end = slot_end_ticket_[sequence % kSlots];
     if (!operation.describe(slot_end, least_consumed())) return false;
@@ -294,7 +318,7 @@ bool Engine::agreed(std::uint64_t sequence) {
   operation.work();
   operation.take();
   if (!operation.complete()) return false;
-  operations_.pop_front();
+  remove_first();
   ++completed_;
   peers_.notify_peers();
   return true;
@@ -476,7 +500,7 @@ void Engine::leave(const std::string& reason, Duration patience) {
         [&](std::vector<int>& missing) {
           const std::string what =
               operations_.empty() ? std::string("what was sent")
-                                  : describe_collective(operations_.front().operation.sequence(), missing);
+                                  : describe_collective(operations_.front().operation->sequence(), missing);
           return str(what, " under way when the rank left the group,");
         });
     failure_ = closed;

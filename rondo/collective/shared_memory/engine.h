@@ -2,8 +2,10 @@
 
 #include <atomic>
 #include <deque>
+#include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "rondo/base/cancel.h"
@@ -123,9 +125,9 @@ class Engine {
   // the lock, announces what has ended.
   class Visit;
   struct UnderWay {
-    Operation operation;
-    std::shared_ptr<OperationOwner> owner;
-    Deadline deadline;
+    std::optional<Operation> operation = {};  // none in a spare one
+    std::shared_ptr<OperationOwner> owner = {};
+    Deadline deadline = Deadline::never();
   };
   // A collective that cannot begin yet: how long it is, or one before it, is not known.
   struct Queued {
@@ -138,7 +140,11 @@ class Engine {
 
   void check(const CollectiveRequest& request) const;
   void check_peer(int peer, bool any) const;
-  Operation begin(CollectiveRequest request);
+  void begin(CollectiveRequest&& request, std::optional<Operation>& operation);
+  void begin_last(CollectiveRequest&& request, std::shared_ptr<OperationOwner> owner, Deadline deadline);
+  UnderWay& add_last();
+  // Returns its owner.
+  std::shared_ptr<OperationOwner> remove_first();
   std::uint64_t enqueue(CollectiveRequest request, std::shared_ptr<OperationOwner> owner, Deadline deadline);
   void begin_queued();
   bool spin_through(Operation& operation);
@@ -195,7 +201,8 @@ class Engine {
   mutable std::mutex mutex_;  // protects everything below; the shared-memory files have their own protocol
   Peers peers_;
   Messages messages_;
-  std::deque<UnderWay> operations_;  // not yet complete, in order
+  std::list<UnderWay> operations_;  // not yet complete, in order
+  std::list<UnderWay> spare_;       // their memory is used again: a small operation notices an allocation
   // After them, in order. The sizes that the first one waits for are among operations_.
   std::deque<Queued> queued_;
   std::uint64_t started_ = 0;    // collectives begun; those in queued_ follow

@@ -166,13 +166,13 @@ void Engine::time_out(const std::string& what, const std::string& after, const s
 std::string Engine::describe_collective(std::uint64_t sequence, std::vector<int>& missing) const {
   const CollectiveRequest* request = nullptr;
   for (const UnderWay& under_way : operations_) {
-    if (under_way.operation.sequence() == sequence) request = &under_way.operation.request();
+    if (under_way.operation->sequence() == sequence) request = &under_way.operation->request();
   }
   if (sequence >= started_ && sequence - started_ < queued_.size())
     request = &queued_[sequence - started_].request;
   if (request == nullptr) return "operation";
   // Operations complete in order: the oldest one is what everybody waits for.
-  missing = operations_.front().operation.missing();
+  missing = operations_.front().operation->missing();
   return str(describe(*request), in_call(request->call), ", sequence ", sequence, ", ",
              to_string(Bytes{request->bytes()}), ",");
 }

@@ -118,7 +118,7 @@ void Engine::look_for_trouble(StoppedCounts& stopped, TimePoint& next_stopped_ch
   if (!anything_under_way()) return;
   std::vector<int> missing;
   std::string what = "messages";
-  if (!operations_.empty()) what = describe_collective(operations_.front().operation.sequence(), missing);
+  if (!operations_.empty()) what = describe_collective(operations_.front().operation->sequence(), missing);
   throw_if_peer_failed(trouble, what, missing);
   if (Clock::now() >= next_stopped_check) {
     next_stopped_check = next_look_for_stopped(next_stopped_check);
@@ -131,7 +131,7 @@ void Engine::look_for_trouble(StoppedCounts& stopped, TimePoint& next_stopped_ch
   };
   // What is queued has the later sequence numbers; the sizes of an all_to_all are late when it is.
   for (std::size_t i = queued_.size(); i > 0; --i) check(started_ + i - 1, queued_[i - 1].deadline);
-  for (const UnderWay& under_way : operations_) check(under_way.operation.sequence(), under_way.deadline);
+  for (const UnderWay& under_way : operations_) check(under_way.operation->sequence(), under_way.deadline);
   if (const std::shared_ptr<Message> late = messages_.late()) {
     std::vector<int> peer;
     const std::string text = describe_message(*late, peer);

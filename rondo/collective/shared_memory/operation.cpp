@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
 #include <span>
 
@@ -57,7 +58,12 @@ class AddressPerRank {
   std::vector<Pointer> many_;
 };
 
+// Of what ranks compare there is nothing but bytes without padding, which are equal nearly always.
+constexpr std::size_t kComparedBytes = offsetof(OperationHeader, arena_offset);
+static_assert(kComparedBytes == 4 + sizeof(OperationHeader::root) + sizeof(OperationHeader::elements));
+
 bool agree(const OperationHeader& a, const OperationHeader& b) {
+  if (std::memcmp(&a, &b, kComparedBytes) == 0) return true;
   return a.kind == b.kind && a.type == b.type && a.reduction == b.reduction && a.weighted == b.weighted &&
          a.by_plan == b.by_plan && a.root == b.root && a.elements == b.elements &&
          may_be_one(call_of(a), call_of(b));
@@ -65,12 +71,12 @@ bool agree(const OperationHeader& a, const OperationHeader& b) {
 
 }  // namespace
 
-Operation::Operation(CollectiveRequest request, std::uint64_t sequence, std::uint64_t first_ticket,
+Operation::Operation(CollectiveRequest&& request, std::uint64_t sequence, std::uint64_t first_ticket,
                      const Peers& peers)
     : request_(std::move(request)),
       sequence_(sequence),
       first_ticket_(first_ticket),
-      peers_(peers),
+      peers_(&peers),
       piece_bytes_(request_.by_plan ? 0 : request_.bytes()),
       pieces_in_(has_piece_per_rank(request_.kind) ? static_cast<std::size_t>(peers.size()) : 1) {
   chunk_bytes_ = kChunkBytes / pieces_in_ / kCacheLine * kCacheLine;
@@ -88,7 +94,7 @@ Operation::Operation(CollectiveRequest request, std::uint64_t sequence, std::uin
                             (path_ == Path::one_phase && piece_bytes_ >= kInPlaceBytes);
   registered_ = may_register && this_rank_posts() && request_.input.contiguous() &&
                 request_.input_bytes.empty() && (pieces_in_ == 1 || request_.input.stride == piece_bytes_) &&
-                peers_.registered(request_.input.base);
+                peers_->registered(request_.input.base);
 }
 
 bool Operation::rank_posts(int rank) const {
@@ -96,13 +102,13 @@ bool Operation::rank_posts(int rank) const {
   return !comes_from_root(request_.kind) || rank == request_.root;
 }
 
-bool Operation::this_rank_posts() const { return rank_posts(peers_.rank()); }
+bool Operation::this_rank_posts() const { return rank_posts(peers_->rank()); }
 
 bool Operation::this_rank_works() const {
-  return !request_.by_plan && (!reads_at_root_only(request_.kind) || peers_.rank() == request_.root);
+  return !request_.by_plan && (!reads_at_root_only(request_.kind) || peers_->rank() == request_.root);
 }
 
-Slot& Operation::slot_of(int rank) const { return peers_.segment(rank).slots[sequence_ % kSlots]; }
+Slot& Operation::slot_of(int rank) const { return peers_->segment(rank).slots[sequence_ % kSlots]; }
 
 const OperationHeader& Operation::header_of(int rank) const { return slot_of(rank).header; }
 
@@ -113,14 +119,14 @@ std::size_t Operation::chunk_size(std::uint64_t chunk) const {
 
 std::byte* Operation::staging(int rank, std::uint64_t chunk) const {
   if (path_ == Path::inlined) return slot_of(rank).payload;
-  return peers_.segment(rank).staging + (first_ticket_ + chunk) % kStagingChunks * kChunkBytes;
+  return peers_->segment(rank).staging + (first_ticket_ + chunk) % kStagingChunks * kChunkBytes;
 }
 
 const std::byte* Operation::source(int rank, std::size_t piece, std::uint64_t chunk) const {
-  if (rank == peers_.rank()) return request_.input.at(piece) + chunk * chunk_bytes_;
+  if (rank == peers_->rank()) return request_.input.at(piece) + chunk * chunk_bytes_;
   const std::uint64_t offset = header_of(rank).arena_offset;
   if (path_ == Path::pulled && offset != kNotRegistered) {
-    return peers_.arena_address(rank, offset) + piece * piece_bytes_ + chunk * chunk_bytes_;
+    return peers_->arena_address(rank, offset) + piece * piece_bytes_ + chunk * chunk_bytes_;
   }
   const std::size_t piece_stride = path_ == Path::inlined ? piece_bytes_ : chunk_bytes_;
   return staging(rank, chunk) + piece * piece_stride;
@@ -130,7 +136,7 @@ Operation::Slice Operation::slice(int rank, std::size_t elements) const {
   // Slices begin on cache lines, so that two ranks never write to one line.
   const std::size_t line = kCacheLine / element_bytes(request_.type);
   const std::size_t lines = (elements + line - 1) / line;
-  const auto size = static_cast<std::size_t>(peers_.size());
+  const auto size = static_cast<std::size_t>(peers_->size());
   const auto at = static_cast<std::size_t>(rank);
   return {std::min(elements, lines * at / size * line), std::min(elements, lines * (at + 1) / size * line)};
 }
@@ -162,14 +168,14 @@ bool Operation::publish(std::uint64_t least_consumed) {
   while (published_ < chunks_ && first_ticket_ + published_ + 1 <= least_consumed + kStagingChunks) {
     copy_in(published_);
     ++published_;
-    peers_.own().published.store(first_ticket_ + published_);
+    peers_->own().published.store(first_ticket_ + published_);
     moved = true;
   }
   return moved;
 }
 
 void Operation::copy_in(std::uint64_t chunk) {
-  std::byte* to = staging(peers_.rank(), chunk);
+  std::byte* to = staging(peers_->rank(), chunk);
   const std::size_t size = chunk_size(chunk);
   const std::size_t piece_stride = path_ == Path::inlined ? piece_bytes_ : chunk_bytes_;
   for (std::size_t piece = 0; piece < pieces_in_; ++piece) {
@@ -180,12 +186,12 @@ void Operation::copy_in(std::uint64_t chunk) {
           size, request_.input_bytes[piece] - std::min(begin, request_.input_bytes[piece]));
     }
     // A rank reads its own piece from where it is.
-    if (count == 0 || (pieces_in_ > 1 && piece == static_cast<std::size_t>(peers_.rank()))) continue;
+    if (count == 0 || (pieces_in_ > 1 && piece == static_cast<std::size_t>(peers_->rank()))) continue;
     const std::byte* from = request_.input.at(piece) + chunk * chunk_bytes_;
     if (path_ == Path::staged) {
       // Nobody else reads the slice that this rank reduces.
       const std::size_t width = element_bytes(request_.type);
-      const Slice own = slice(peers_.rank(), size / width);
+      const Slice own = slice(peers_->rank(), size / width);
       std::memcpy(to, from, own.begin * width);
       std::memcpy(to + own.end * width, from + own.end * width, size - own.end * width);
     } else {
@@ -195,7 +201,7 @@ void Operation::copy_in(std::uint64_t chunk) {
 }
 
 void Operation::publish_slot() {
-  Slot& slot = slot_of(peers_.rank());
+  Slot& slot = slot_of(peers_->rank());
   slot.header = {.kind = request_.kind,
                  .type = request_.type,
                  .reduction = request_.reduction,
@@ -204,47 +210,47 @@ void Operation::publish_slot() {
                  .call = static_cast<std::uint8_t>(static_cast<std::uint8_t>(request_.call) & 0x3F),
                  .root = request_.root,
                  .elements = request_.elements,
-                 .arena_offset = registered_ ? peers_.arena_offset(request_.input.base) : kNotRegistered,
+                 .arena_offset = registered_ ? peers_->arena_offset(request_.input.base) : kNotRegistered,
                  .weight = request_.weight};
   slot.sequence.store(sequence_ + 1);
 }
 
 bool Operation::resolve() {
   if (resolved_) return true;
-  for (int r = 0; r < peers_.size(); ++r) {
+  for (int r = 0; r < peers_->size(); ++r) {
     if (slot_of(r).sequence.load() != sequence_ + 1) return false;
   }
-  const OperationHeader& own = header_of(peers_.rank());
-  for (int r = 0; r < peers_.size(); ++r) {
+  const OperationHeader& own = header_of(peers_->rank());
+  for (int r = 0; r < peers_->size(); ++r) {
     if (agree(own, header_of(r))) continue;
     const CollectiveRequest theirs = request_of(header_of(r));
     throw MismatchError(
-        str("ranks disagree at operation ", sequence_, " of group '", peers_.options().group_name,
-            "': ", peers_.self(), " ", describe_call(request_.call, rondo::describe(request_)), ", but ",
-            peers_.who(r), " ", describe_call(theirs.call, rondo::describe(theirs)),
+        str("ranks disagree at operation ", sequence_, " of group '", peers_->options().group_name,
+            "': ", peers_->self(), " ", describe_call(request_.call, rondo::describe(request_)), ", but ",
+            peers_->who(r), " ", describe_call(theirs.call, rondo::describe(theirs)),
             ". All ranks must make the same calls in the same order with the same shapes and dtypes."),
         {r});
   }
   if (path_ == Path::staged || (path_ == Path::one_phase && piece_bytes_ >= kInPlaceBytes)) {
     bool all_registered = true;
-    for (int r = 0; r < peers_.size(); ++r) all_registered &= header_of(r).arena_offset != kNotRegistered;
+    for (int r = 0; r < peers_->size(); ++r) all_registered &= header_of(r).arena_offset != kNotRegistered;
     if (all_registered) path_ = Path::in_place;
   }
-  for (int r = 0; path_ == Path::pulled && r < peers_.size(); ++r) {
-    reads_in_place_ |= r != peers_.rank() && rank_posts(r) && header_of(r).arena_offset != kNotRegistered;
+  for (int r = 0; path_ == Path::pulled && r < peers_->size(); ++r) {
+    reads_in_place_ |= r != peers_->rank() && rank_posts(r) && header_of(r).arena_offset != kNotRegistered;
   }
   resolved_ = true;
   return true;
 }
 
 bool Operation::available(std::uint64_t chunk) const {
-  for (int r = 0; r < peers_.size(); ++r) {
-    if (r == peers_.rank() || !rank_posts(r)) continue;
+  for (int r = 0; r < peers_->size(); ++r) {
+    if (r == peers_->rank() || !rank_posts(r)) continue;
     const bool registered = header_of(r).arena_offset != kNotRegistered;
     if (path_ == Path::pulled && registered) continue;
     // The slot itself carries, or vouches for, the first chunk of an unregistered buffer.
     if (chunk == 0 && !registered) continue;
-    if (peers_.segment(r).published.load() < first_ticket_ + chunk + 1) return false;
+    if (peers_->segment(r).published.load() < first_ticket_ + chunk + 1) return false;
   }
   return true;
 }
@@ -253,11 +259,11 @@ bool Operation::work() {
   if (!described_ || reduced_ == chunks_ || !resolve()) return false;
   if (path_ == Path::in_place) {
     {
-      const Touching touching(peers_);
+      const Touching touching(*peers_);
       reduce_in_place();
     }
     reduced_ = chunks_;
-    peers_.own().reduced.store(end_ticket());
+    peers_->own().reduced.store(end_ticket());
     return true;
   }
   bool moved = false;
@@ -267,20 +273,20 @@ bool Operation::work() {
     if (reduced_ >= published_) break;
     if (this_rank_works() && !available(reduced_)) break;
     if (this_rank_works() && reads_in_place_) {
-      const Touching touching(peers_);
+      const Touching touching(*peers_);
       work_on(reduced_);
     } else if (this_rank_works()) {
       work_on(reduced_);
     }
     ++reduced_;
-    peers_.own().reduced.store(first_ticket_ + reduced_);
+    peers_->own().reduced.store(first_ticket_ + reduced_);
     moved = true;
   }
   return moved;
 }
 
 void Operation::work_on(std::uint64_t chunk) {
-  const int rank = peers_.rank();
+  const int rank = peers_->rank();
   const auto own = static_cast<std::size_t>(rank);
   const std::size_t offset = chunk * chunk_bytes_;
   switch (request_.kind) {
@@ -299,7 +305,7 @@ void Operation::work_on(std::uint64_t chunk) {
       break;
     case OperationKind::all_gather:
     case OperationKind::gather:
-      for (int r = 0; r < peers_.size(); ++r) {
+      for (int r = 0; r < peers_->size(); ++r) {
         copy_from(r, chunk, 0, request_.output.at(static_cast<std::size_t>(r)), piece_bytes_);
       }
       break;
@@ -310,7 +316,7 @@ void Operation::work_on(std::uint64_t chunk) {
       copy_from(request_.root, chunk, own, request_.output.base, piece_bytes_);
       break;
     case OperationKind::all_to_all:
-      for (int r = 0; r < peers_.size(); ++r) {
+      for (int r = 0; r < peers_->size(); ++r) {
         const auto at = static_cast<std::size_t>(r);
         copy_from(r, chunk, own, request_.output.at(at),
                   request_.output_bytes.empty() ? piece_bytes_ : request_.output_bytes[at]);
@@ -332,13 +338,13 @@ void Operation::copy_from(int rank, std::uint64_t chunk, std::size_t source_piec
 std::vector<double> Operation::weights() const {
   std::vector<double> all;
   if (!request_.weighted) return all;
-  for (int r = 0; r < peers_.size(); ++r) all.push_back(header_of(r).weight);
+  for (int r = 0; r < peers_->size(); ++r) all.push_back(header_of(r).weight);
   return all;
 }
 
 void Operation::reduce_chunk(std::uint64_t chunk, std::size_t piece, std::byte* destination) {
-  AddressPerRank<const std::byte*> sources(peers_.size());
-  for (std::size_t r = 0; r < static_cast<std::size_t>(peers_.size()); ++r)
+  AddressPerRank<const std::byte*> sources(peers_->size());
+  for (std::size_t r = 0; r < static_cast<std::size_t>(peers_->size()); ++r)
     sources[r] = source(static_cast<int>(r), piece, chunk);
   reduce({request_.type,
           request_.reduction,
@@ -350,34 +356,34 @@ void Operation::reduce_chunk(std::uint64_t chunk, std::size_t piece, std::byte* 
 
 void Operation::reduce_slice_of(std::uint64_t chunk) {
   const std::size_t width = element_bytes(request_.type);
-  const Slice range = slice(peers_.rank(), chunk_size(chunk) / width);
+  const Slice range = slice(peers_->rank(), chunk_size(chunk) / width);
   if (range.size() == 0) return;
-  AddressPerRank<const std::byte*> sources(peers_.size());
-  for (std::size_t r = 0; r < static_cast<std::size_t>(peers_.size()); ++r) {
+  AddressPerRank<const std::byte*> sources(peers_->size());
+  for (std::size_t r = 0; r < static_cast<std::size_t>(peers_->size()); ++r) {
     sources[r] = source(static_cast<int>(r), 0, chunk) + range.begin * width;
   }
   std::byte* const destinations[] = {request_.output.base + chunk * chunk_bytes_ + range.begin * width,
-                                     staging(peers_.rank(), chunk) + range.begin * width};
+                                     staging(peers_->rank(), chunk) + range.begin * width};
   reduce({request_.type, request_.reduction, sources.span(), destinations, range.size(), weights()});
 }
 
 void Operation::reduce_in_place() {
   const std::size_t width = element_bytes(request_.type);
-  const Slice range = slice(peers_.rank(), request_.elements);
+  const Slice range = slice(peers_->rank(), request_.elements);
   if (range.size() == 0) return;
-  AddressPerRank<const std::byte*> sources(peers_.size());
-  AddressPerRank<std::byte*> destinations(peers_.size());
-  for (std::size_t r = 0; r < static_cast<std::size_t>(peers_.size()); ++r) {
+  AddressPerRank<const std::byte*> sources(peers_->size());
+  AddressPerRank<std::byte*> destinations(peers_->size());
+  for (std::size_t r = 0; r < static_cast<std::size_t>(peers_->size()); ++r) {
     const std::uint64_t offset = header_of(static_cast<int>(r)).arena_offset;
-    destinations[r] = peers_.arena_address(static_cast<int>(r), offset) + range.begin * width;
+    destinations[r] = peers_->arena_address(static_cast<int>(r), offset) + range.begin * width;
     sources[r] = destinations[r];
   }
   reduce({request_.type, request_.reduction, sources.span(), destinations.span(), range.size(), weights()});
 }
 
 bool Operation::all_reduced(std::uint64_t ticket) const {
-  for (int r = 0; r < peers_.size(); ++r) {
-    if (peers_.segment(r).reduced.load() < ticket) return false;
+  for (int r = 0; r < peers_->size(); ++r) {
+    if (peers_->segment(r).reduced.load() < ticket) return false;
   }
   return true;
 }
@@ -393,15 +399,15 @@ bool Operation::take() {
   } else if (path_ != Path::in_place || all_reduced(end_ticket())) {
     consumed_ = reduced_;
   }
-  if (consumed_ != before) peers_.own().consumed.store(first_ticket_ + consumed_);
+  if (consumed_ != before) peers_->own().consumed.store(first_ticket_ + consumed_);
   return consumed_ != before;
 }
 
 void Operation::fetch_slices(std::uint64_t chunk) {
   const std::size_t width = element_bytes(request_.type);
   const std::size_t elements = chunk_size(chunk) / width;
-  for (int r = 0; r < peers_.size(); ++r) {
-    if (r == peers_.rank()) continue;
+  for (int r = 0; r < peers_->size(); ++r) {
+    if (r == peers_->rank()) continue;
     const Slice range = slice(r, elements);
     std::memcpy(request_.output.base + chunk * chunk_bytes_ + range.begin * width,
                 staging(r, chunk) + range.begin * width, range.size() * width);
@@ -416,12 +422,12 @@ bool Operation::complete() const {
 
 std::vector<int> Operation::missing() const {
   std::vector<int> late;
-  for (int r = 0; r < peers_.size(); ++r) {
-    if (r != peers_.rank() && slot_of(r).sequence.load() < sequence_ + 1) late.push_back(r);
+  for (int r = 0; r < peers_->size(); ++r) {
+    if (r != peers_->rank() && slot_of(r).sequence.load() < sequence_ + 1) late.push_back(r);
   }
   if (!late.empty()) return late;
-  for (int r = 0; r < peers_.size(); ++r) {
-    if (r != peers_.rank() && peers_.segment(r).reduced.load() < end_ticket()) late.push_back(r);
+  for (int r = 0; r < peers_->size(); ++r) {
+    if (r != peers_->rank() && peers_->segment(r).reduced.load() < end_ticket()) late.push_back(r);
   }
   return late;
 }

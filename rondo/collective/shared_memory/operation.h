@@ -25,7 +25,7 @@ enum class Path : std::uint8_t {
 // the size of a buffer, nor its path, nor who came first.
 class Operation {
  public:
-  Operation(CollectiveRequest request, std::uint64_t sequence, std::uint64_t first_ticket,
+  Operation(CollectiveRequest&& request, std::uint64_t sequence, std::uint64_t first_ticket,
             const Peers& peers);
 
   std::uint64_t sequence() const { return sequence_; }
@@ -85,7 +85,7 @@ class Operation {
   CollectiveRequest request_;
   std::uint64_t sequence_;
   std::uint64_t first_ticket_;
-  const Peers& peers_;
+  const Peers* peers_;
 
   std::size_t piece_bytes_;  // of one piece
   std::size_t pieces_in_;    // pieces of an input

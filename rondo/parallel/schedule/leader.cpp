@@ -116,7 +116,7 @@ std::optional<std::uint64_t> Leader::next() {
 }
 
 std::exception_ptr Leader::cause_of(const std::exception_ptr& error) const noexcept {
-  ExtendedBackend* const engine = extended(channel_.backend());
+  ExtendedBackend* const engine = channel_.extended();
   return engine == nullptr ? error : engine->cause_of(error);
 }
 

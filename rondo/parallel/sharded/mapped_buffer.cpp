@@ -9,7 +9,7 @@ namespace rondo {
 
 at::Tensor map_buffer(const Group& group, int owner, std::int64_t elements,
                       const at::TensorOptions& options) {
-  ExtendedBackend* const engine = extended(group.backend());
+  ExtendedBackend* const engine = group.extended();
   if (engine == nullptr || !group.traits().parameters_in_place) return {};
   at::Tensor own;
   std::optional<std::uint64_t> place;
