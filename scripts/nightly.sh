@@ -11,6 +11,7 @@
 #   external   rondo compiled as a part of another project, whose programs run
 #   peers      PyTorch's own tests over the plug-in; needs TESTS=/path/to/pytorch/test, of the torch in use
 #   bench      every benchmark once, as small as it goes: that it runs, not what it says
+#   tooling    tests of scripts, recipes and the text of documents, which make test leaves out
 #   docs_api   make docs-api: a public function, type or field without a comment fails
 #   readers    MLflow and TensorBoard, installed for it, read what rondo writes
 #   coverage   the share of lines that tests run
@@ -45,6 +46,7 @@ bundle() {
   LIBTORCH=$GPU_LIBTORCH make gpu-bundle && scripts/try_gpu_bundle.py --venv "$GPU_LIBTORCH"
 }
 coverage() { scripts/coverage.sh; }
+tooling() { release && "$python" -m pytest tests/integration -m tooling -n 2; }
 external() { release && RONDO_EXTERNAL=all "$python" -m pytest tests/integration/external_test.py; }
 peers() {
   [ -n "${TESTS:-}" ] || fail "the plug-in's peers need PyTorch's sources" "Say:  make nightly TESTS=/path/to/pytorch/test"
@@ -90,7 +92,7 @@ bench() {
   run "$python" bench/tradeoff.py --model gpt-tiny --real-limits 1 --synthetic-limits 1 --rounds 1 --no-docs --json "$json/tradeoff.json"
 }
 
-all=(tidy clang asan tsan equality faults chaos survive mutate sim bundle external peers docs_api readers bench coverage)
+all=(tidy tooling clang asan tsan equality faults chaos survive mutate sim bundle external peers docs_api readers bench coverage)
 if [ "$#" -eq 0 ]; then
   set -- "${all[@]}"
   if [ -z "${TESTS:-}" ]; then

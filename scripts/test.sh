@@ -27,7 +27,7 @@ ctest --test-dir "$build" --parallel "$(nproc)" --output-on-failure --output-jun
 }
 took "ctest"
 # Two tests at a time, since most wait for processes more than they compute; then, one after the other, those that need the
-# machine for themselves.
+# machine for themselves. Tests of the project's own tools are scripts/nightly.sh's.
 export RONDO_BIN=$build/bin
 pytest() {
   "$python" -m pytest "$root/tests/integration" --junitxml "$results/$1.xml" "${@:2}" || {
@@ -37,8 +37,8 @@ pytest() {
   took "$1"
 }
 cd "$root"
-pytest pytest -m "not alone" -n 2 --dist loadgroup
-pytest pytest-alone -m alone
+pytest pytest -m "not alone and not tooling" -n 2 --dist loadgroup
+pytest pytest-alone -m "alone and not tooling"
 # Once more at the end, where whoever reads only that finds it.
 for line in "${ended[@]}"; do say "$line"; done
 "$python" "$root/scripts/count_tests.py" "$results/ctest.xml" "$results/pytest.xml" "$results/pytest-alone.xml" || status=1

@@ -7,6 +7,8 @@ import subprocess
 
 import pytest
 
+pytestmark = pytest.mark.tooling
+
 BUILD = """
 rule make
   command = touch $out

@@ -1,6 +1,10 @@
 """scripts/coverage.py: lines that ran, by layer, from what gcov counted."""
 import shutil
 
+import pytest
+
+pytestmark = pytest.mark.tooling
+
 
 def test_lines_that_ran_are_counted_by_layer(run, repository, tmp_path):
     for folder in ("scripts", "rondo/base", "apps/tool", "build"):

@@ -5,6 +5,8 @@ import re
 import pytest
 from measured import MOST_OVER_MINIMUM, REPOSITORY, RULE, peer_ratio, ratio_text, section, tables
 
+pytestmark = pytest.mark.tooling
+
 DOCUMENTS = ["README.md", "docs/sharded.md", "docs/multi_host.md", "docs/status.md"]
 # These have figures of their own beside.
 WITHOUT_TABLES = ["docs/status.md", "docs/model_parallel.md", "docs/precision.md"]

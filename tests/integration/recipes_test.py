@@ -4,6 +4,8 @@ import subprocess
 
 import pytest
 
+pytestmark = pytest.mark.tooling
+
 RECIPES = ("Makefile", "scripts/nightly.sh", ".ci/run", "scripts/sanitize.sh", "scripts/coverage.sh")
 # Minutes however small they are made, or no measurement of their own.
 NOT_NIGHTLY = {"benchmarks.py", "emulated_jobs.py", "line_chart.py", "plot_collectives.py", "training_runs.py"}

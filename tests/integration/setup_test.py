@@ -11,6 +11,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.tooling
+
 TOOLS = ["basename", "bash", "env", "cat", "cut", "dirname", "grep", "head", "id", "mkdir", "sed", "sha256sum", "tr"]
 
 

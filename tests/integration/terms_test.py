@@ -5,6 +5,8 @@ import re
 import pytest
 from layers_test import tracked_files
 
+pytestmark = pytest.mark.tooling
+
 LONGEST_CELL = 40  # words
 
 # What was said before, and what stands in its place. `\\b` keeps longer names apart; case counts.

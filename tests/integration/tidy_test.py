@@ -6,6 +6,8 @@ import subprocess
 
 import pytest
 
+pytestmark = pytest.mark.tooling
+
 
 @pytest.fixture
 def tree(repository, tmp_path):
