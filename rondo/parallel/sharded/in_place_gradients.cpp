@@ -8,34 +8,43 @@
 #include "rondo/backend/memory/tracked_memory.h"
 
 namespace rondo {
+namespace {
+
+// Backward passes give the last gradient first.
+std::vector<std::size_t> last_first(std::size_t parameters) {
+  std::vector<std::size_t> order(parameters);
+  std::iota(order.rbegin(), order.rend(), 0);
+  return order;
+}
+
+}  // namespace
 
 InPlaceGradients::InPlaceGradients(const std::string& unit, Sharding sharding,
                                    const FlatParameters& parameters, const GradientBuffers& gradient_buffers,
-                                   const Group& group)
+                                   const Group& group, CommunicationQueue& queue)
     : name_(unit),
       unit_(memory_unit(unit)),
       sharding_(sharding),
       parameters_(parameters),
       gradient_buffers_(gradient_buffers),
       rank_(group.rank()),
-      exchange_(gradient_buffers.tensors(), group, {}) {
-  std::vector<std::size_t> order(parameters.parameters().size());
-  std::iota(order.rbegin(), order.rend(), 0);
-  exchange_.set_order(order);
-}
+      queue_(queue),
+      buckets_(gradient_buffers.tensors(), group, last_first(gradient_buffers.tensors().size())) {}
 
-void InPlaceGradients::launch(const GradientWeight& weight, const BlockOrder& /*order*/) {
-  exchange_.begin_backward([weight]() -> const GradientWeight& { return weight; });
-  for (std::size_t i = gradient_buffers_.tensors().size(); i-- > 0;) {
-    if (gradient_buffers_.tensors()[i].tensor.grad().defined()) {
-      exchange_.gradient_ready(i);
-    } else {
-      exchange_.gradient_missing(i);
-    }
+void InPlaceGradients::launch(const GradientWeight& weight, const BlockOrder& order) {
+  for (std::size_t i = gradient_buffers_.tensors().size(); i-- > 0;) buckets_.take(i);
+  const std::size_t count = buckets_.members().size();
+  for (std::size_t bucket = 0; bucket < count; ++bucket) {
+    const BlockOrder::Place place = order.of(bucket, count);
+    tickets_.push_back(
+        queue_.submit({.collective = "all_reduce",
+                       .unit = name_,
+                       .index = bucket,
+                       .bytes = buckets_.bytes(bucket),
+                       .priority = place.priority,
+                       .start = [this, bucket, weight] { return buckets_.start(bucket, weight); },
+                       .slot = place.slot}));
   }
-  for (std::size_t bucket = 0; bucket < exchange_.gradients().size(); ++bucket) exchange_.send(bucket);
-  exchange_.start_all();
-  launched_ = true;
 }
 
 void InPlaceGradients::finish(bool accumulate) {
@@ -43,13 +52,11 @@ void InPlaceGradients::finish(bool accumulate) {
   const MemoryScope scope(MemoryCategory::gradients, unit_);
   const std::vector<ModelTensor>& parameters = gradient_buffers_.tensors();
   const at::ScalarType dtype = parameters_.master_dtype();
-  exchange_.finish(std::vector<bool>(parameters.size(), false));
-  launched_ = false;
-  for (TraceSpan& span : exchange_.take_spans()) {
-    span.unit = name_;
-    span.bucket = static_cast<std::int64_t>(spans_.size());
-    spans_.push_back(std::move(span));
+  for (std::size_t bucket = 0; bucket < tickets_.size(); ++bucket) {
+    queue_.wait(tickets_[bucket]);
+    buckets_.bring_back(bucket);
   }
+  tickets_.clear();
   accumulate = accumulate && !result_.empty();
   if (!accumulate) result_.resize(parameters.size());
   for (std::size_t i = 0; i < parameters.size(); ++i) {

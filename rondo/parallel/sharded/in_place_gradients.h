@@ -1,11 +1,12 @@
 #pragma once
 
 #include <string>
-#include <utility>
+#include <vector>
 
 #include "rondo/backend/group.h"
 #include "rondo/memory/scope.h"
-#include "rondo/parallel/ddp/in_place_exchange.h"
+#include "rondo/parallel/ddp/in_place_buckets.h"
+#include "rondo/parallel/schedule/communication_queue.h"
 #include "rondo/parallel/sharded/flat_parameters.h"
 #include "rondo/parallel/sharded/gradient_buffers.h"
 #include "rondo/parallel/sharded/sharding.h"
@@ -18,18 +19,18 @@ namespace rondo {
 // gained.
 class InPlaceGradients final : public UnitGradients {
  public:
-  // `unit` is for the memory tracker and spans. `parameters` and `gradient_buffers` outlive the object.
+  // `unit` is for the memory tracker and spans. `parameters`, `gradient_buffers` and `queue` outlive the
+  // object.
   InPlaceGradients(const std::string& unit, Sharding sharding, const FlatParameters& parameters,
-                   const GradientBuffers& gradient_buffers, const Group& group);
+                   const GradientBuffers& gradient_buffers, const Group& group, CommunicationQueue& queue);
 
   void launch(const GradientWeight& weight, const BlockOrder& order) override;
-  bool launched() const override { return launched_; }
+  bool launched() const override { return !tickets_.empty(); }
   // The engine works inside calls, and finish() is the one.
   bool arrived() override { return false; }
   void finish(bool accumulate) override;
   const std::vector<at::Tensor>& result() const override { return result_; }
   void drop() override { result_.clear(); }
-  std::vector<TraceSpan> take_spans() override { return std::exchange(spans_, {}); }
 
  private:
   const std::string name_;
@@ -38,10 +39,10 @@ class InPlaceGradients final : public UnitGradients {
   const FlatParameters& parameters_;
   const GradientBuffers& gradient_buffers_;
   const int rank_;
-  InPlaceExchange exchange_;
-  bool launched_ = false;
+  CommunicationQueue& queue_;
+  InPlaceBuckets buckets_;
+  std::vector<CommunicationQueue::Ticket> tickets_;  // by bucket, while they are under way
   std::vector<at::Tensor> result_;
-  std::vector<TraceSpan> spans_;
 };
 
 }  // namespace rondo

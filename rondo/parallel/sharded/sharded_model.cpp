@@ -437,9 +437,6 @@ void ShardedModel::after_update(std::size_t unit) {
 
 void ShardedModel::collect_spans() {
   spans_ = setup_.queue->take_spans();
-  for (const auto& unit : units_) {
-    for (TraceSpan& span : unit->take_spans()) spans_.push_back(std::move(span));
-  }
   std::stable_sort(spans_.begin(), spans_.end(),
                    [](const TraceSpan& a, const TraceSpan& b) { return a.begin_ns < b.begin_ns; });
   times_.exposed = std::chrono::duration_cast<Duration>(std::chrono::nanoseconds(exposed_ns_));

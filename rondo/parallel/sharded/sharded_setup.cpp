@@ -216,7 +216,7 @@ void ShardedSetup::make_queue(Context& context, const ShardedOptions& options) {
   }
   queue = std::make_unique<CommunicationQueue>(
       make_policy({launches ? "plan" : options.schedule, options.schedule_seed}), options.in_flight_bytes,
-      std::move(leader));
+      std::move(leader), context.world().traits().progresses_in_background);
   environment.queue = queue.get();
 }
 

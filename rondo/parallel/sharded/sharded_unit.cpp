@@ -91,8 +91,8 @@ void ShardedUnit::add_part(std::vector<ModelTensor> parameters, int owner) {
         flat.parameters(), environment_.policy.reduce_dtype.value_or(compute));
   }
   if (trained && environment_.in_place && options.device().is_cpu()) {
-    part.gradients =
-        std::make_unique<InPlaceGradients>(name_, sharding_, flat, *part.gradient_buffers, group);
+    part.gradients = std::make_unique<InPlaceGradients>(name_, sharding_, flat, *part.gradient_buffers, group,
+                                                        *environment_.queue);
   } else if (trained) {
     part.gradients = std::make_unique<FlatGradients>(
         FlatGradients::Place{name_, sharding_, group, environment_.replica_group}, flat,
@@ -468,15 +468,6 @@ void ShardedUnit::clear_gradients() {
       if (!part.marks.is_mark(i)) part.optimized[i].mutable_grad().reset();
     }
   }
-}
-
-std::vector<TraceSpan> ShardedUnit::take_spans() {
-  std::vector<TraceSpan> spans;
-  for (Part& part : parts_) {
-    if (!part.gradients) continue;
-    for (TraceSpan& span : part.gradients->take_spans()) spans.push_back(std::move(span));
-  }
-  return spans;
 }
 
 std::vector<std::string> ShardedUnit::without_gradient() {

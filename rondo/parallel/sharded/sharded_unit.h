@@ -126,9 +126,6 @@ class ShardedUnit {
   // The optimizer has used the gradients of shards, or they are not wanted: the next ones replace them.
   void clear_gradients();
 
-  // What did not go through the queue, since the last call.
-  std::vector<TraceSpan> take_spans();
-
   // Names of trained parameters that have no gradient now.
   std::vector<std::string> without_gradient();
 

@@ -5,7 +5,6 @@
 #include <memory>
 #include <vector>
 
-#include "rondo/format/trace_span.h"
 #include "rondo/parallel/gradients/gradient_weight.h"
 #include "rondo/parallel/schedule/block.h"
 
@@ -33,8 +32,6 @@ class UnitGradients {
   virtual const std::vector<at::Tensor>& result() const = 0;
   // Forgets the result: it is where the optimizer looks.
   virtual void drop() = 0;
-  // What went another way than through the model's queue since the last call.
-  virtual std::vector<TraceSpan> take_spans() { return {}; }
   // The optimizer is through with it, and nobody else has it: its memory may be used again.
   virtual void recycle() {}
 };
