@@ -9,8 +9,7 @@
 #include "rondo/collective/request.h"
 
 // A collective algorithm as data: what each rank sends, receives and adds, and when. A plan is made without
-// any communication (registry.h), proved right (plan_check.h), printed (plan_text.h) and executed
-// (executor.h).
+// any communication (registry.h), printed (plan_text.h) and executed (executor.h).
 namespace rondo::collective {
 
 // data is the caller's buffer, scratch what the executor lends for the time of the plan.

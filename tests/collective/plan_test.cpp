@@ -8,12 +8,14 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/collective/algorithms/registry.h"
-#include "rondo/collective/plan_check.h"
 #include "rondo/collective/plan_text.h"
+#include "tests/collective/plan_check.h"
 #include "tests/errors.h"
 
 namespace rondo::collective::plan_test {
 namespace {
+
+using plan_check::check_plans;
 
 constexpr int kLargestWorld = 17;
 
