@@ -53,9 +53,16 @@ void shape(const std::string& interface, const std::string& rate) {
   must(str("tc qdisc add dev ", interface, " root tbf rate ", rate, " burst 1mb latency 100ms"));
 }
 
+// The kernel looks for routers and announces itself on a new interface, for seconds, and the bytes of a link are
+// counted: nothing but the job travels here.
+void keep_quiet(const std::string& interface) {
+  must(str("f=/proc/sys/net/ipv6/conf/", interface, "/disable_ipv6; test ! -w $f || echo 1 > $f"));
+}
+
 void configure(int host, const std::string& rate) {
   const std::string interface = EmulatedHosts::interface(host);
   must("ip link set lo up");
+  keep_quiet(interface);
   must(str("ip addr add 10.78.0.", host + 1, "/24 dev ", interface));
   must(str("ip link set ", interface, " up"));
   shape(interface, rate);
@@ -118,10 +125,12 @@ void EmulatedHosts::join_two() {
 void EmulatedHosts::join_by_switch(const std::string& rate) {
   switch_ = make_namespace();
   must("ip link add name switch type bridge");
+  keep_quiet("switch");
   must("ip link set switch up");
   for (int host = 0; host < count(); ++host) {
     const std::string port = str("port", host);
     link_to(port, host, network_namespace(host));
+    keep_quiet(port);
     must(str("ip link set ", port, " master switch"));
     must(str("ip link set ", port, " up"));
     shape(port, rate);
