@@ -230,12 +230,11 @@ class Job {
     sigemptyset(&stopping);
     for (const int signal : stopping_signals(options_)) sigaddset(&stopping, signal);
     const Descriptor signals(signalfd(-1, &stopping, SFD_CLOEXEC | SFD_NONBLOCK));
-    // The sender of a signal waits until this ends.
-    const Duration limit = end.signal == 0 ? kTimeToTell : Duration{};
-    const NoticeLimits limits{Deadline::after(limit), {signals.number(), lifeline_}};
+    // Whoever sent a signal and does not want to wait sends another one.
+    const NoticeLimits limits{Deadline::after(kTimeToTell), {signals.number(), lifeline_}};
     if (options_.node_rank > 0) {
       notify_store(options_.master_addr, *options_.master_port, end_key(attempt), text, limits);
-    } else if (end.signal == 0) {
+    } else {
       serve_notice(options_.master_addr, *options_.master_port, interface, text,
                    world_size_ - options_.processes, limits);
     }

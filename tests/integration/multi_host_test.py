@@ -133,6 +133,16 @@ def test_a_killed_rank_is_named_on_the_other_host(hosts, rondo_bin, clean_enviro
         assert "frame #" not in text and "[c10d]" not in text and text.isascii(), text
 
 
+def listening_socket(port):
+    """A descriptor that belongs to whoever takes it; on a port that is reserved."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    listener.bind(("127.0.0.1", port))
+    listener.listen()
+    return listener.detach()
+
+
 def rank_process(host, rank):
     """The process id of that rank's program on a host."""
     for pid in subprocess.run(["ip", "netns", "pids", host.name], capture_output=True, text=True).stdout.split():
@@ -387,6 +397,38 @@ def test_a_kill_on_rank_0s_host_before_it_listens_ends_the_other_host(rondo, ron
         assert first.returncode == 128 + signal.SIGKILL, out + err
         out, err = second.communicate(timeout=120)
     assert second.returncode != 0 and re.search(r"rank 1 on host \S+ was killed by SIGKILL", err), begun + out + err
+
+
+def test_a_signal_before_rank_0_listens_ends_the_other_host(rondo, rondo_bin):
+    """Its ranks would wait for the time in which ranks may join."""
+    with reserved_ports(1) as (port,):
+        def launcher(host, *words):
+            return rondo.start("run", "--nnodes", 2, "--node-rank", host, "--master-addr", "127.0.0.1", "--master-port", port, "-n", 1,
+                               "--", *words, env={"RONDO_LOG_LEVEL": "info"})
+        second = launcher(1, rondo_bin / "examples" / "collectives")
+        begun = next(line for line in second.stderr if "matrix products" in line)
+        first = launcher(0, *bash("echo there; exec sleep 600"))
+        assert next(first.stdout).strip().endswith("there")
+        first.send_signal(signal.SIGINT)
+        out, err = second.communicate(timeout=120)
+        assert second.returncode != 0 and "was stopped by SIGINT" in err, begun + out + err
+        out, err = first.communicate(timeout=120)
+        assert "stopped by SIGINT" in err, out + err
+
+
+def test_a_signal_before_the_host_of_rank_0_is_there_is_told_it(rondo):
+    """By the launcher that was stopped: for a while it waits for rank 0 to listen."""
+    distributed = pytest.importorskip("torch.distributed")
+    with reserved_ports(1) as (port,):
+        second = rondo.start("run", "--nnodes", 2, "--node-rank", 1, "--master-addr", "127.0.0.1", "--master-port", port, "-n", 1,
+                             "--", *bash("echo there; exec sleep 600"))
+        assert next(second.stdout).strip().endswith("there")
+        second.send_signal(signal.SIGINT)
+        assert any("stopped by SIGINT" in line for line in second.stderr)
+        store = distributed.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, use_libuv=True,
+                                     master_listen_fd=listening_socket(port))
+        assert b"was stopped by SIGINT" in store.get("rondo/attempt/0/over")
+        second.communicate(timeout=120)
 
 
 def test_a_host_that_is_an_attempt_behind_is_told(one_of_two):
