@@ -1,4 +1,5 @@
 // Ranks that call fit with different arguments, or make different calls, are told so by name.
+#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
@@ -133,6 +134,22 @@ class Drawn final : public Rows {
   }
 };
 
+// The same by a generator of its own, so that ranks draw different ones.
+class DrawnByRank final : public Rows {
+ public:
+  explicit DrawnByRank(int rank)
+      : Rows(torch::zeros({24, 8}), torch::zeros({24}, torch::kLong), 8),
+        generator_(at::detail::createCPUGenerator(static_cast<std::uint64_t>(rank + 1))) {}
+  rondo::Batch get(std::span<const std::int64_t> indices) const override {
+    rondo::Batch batch = Rows::get(indices);
+    batch.inputs = {torch::randn(batch.inputs.front().sizes(), generator_)};
+    return batch;
+  }
+
+ private:
+  mutable at::Generator generator_;
+};
+
 TEST(FitArguments, MayDifferWhereTheyHaveTo) {
   run_ranks(2, "native", [](Context& context) {
     const auto strategy = all_strategies().make("ddp", context);
@@ -143,6 +160,7 @@ TEST(FitArguments, MayDifferWhereTheyHaveTo) {
       return trainer.fit(data, options).step;
     };
     EXPECT_EQ(fit(std::make_shared<Drawn>(), {}), 2);
+    EXPECT_EQ(fit(std::make_shared<DrawnByRank>(context.rank()), {}), 2);
     // Each rank reads a pipeline of its own.
     const auto seed = static_cast<std::uint64_t>(1 + context.rank());
     EXPECT_EQ(fit(std::make_shared<Digits>(24, seed), {.input_sharding = AutoShard::off}), 2);

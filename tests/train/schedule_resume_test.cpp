@@ -172,12 +172,13 @@ TEST(ScheduleResume, DropsOfStepsComeAtTheSameData) {
 }
 
 TEST(ScheduleResume, GoesOnInEveryBitAfterAMoveToOtherRanks) {
-  const Plan plan{.schedule = {.kind = "cosine"}, .samples = 61};
+  // A step of the new world that is not exact in binary: rates computed anew would differ in their last bits.
+  const Plan plan{.schedule = {.kind = "cosine"}, .samples = 60};
   const TemporaryDirectory whole, interrupted;
   train(plan, {1}, whole.path(), 5);
   const Rates all = train(plan, {3}, whole.path(), 0);
   train(plan, {1}, interrupted.path(), 5);
-  Rates parts = train(plan, {3}, interrupted.path(), 8);
+  Rates parts = train(plan, {3}, interrupted.path(), 6);
   const Rates rest = train(plan, {3}, interrupted.path(), 0);
   parts.of_steps.insert(parts.of_steps.end(), rest.of_steps.begin(), rest.of_steps.end());
   EXPECT_EQ(parts.of_steps, all.of_steps);
