@@ -53,8 +53,8 @@ void shape(const std::string& interface, const std::string& rate) {
   must(str("tc qdisc add dev ", interface, " root tbf rate ", rate, " burst 1mb latency 100ms"));
 }
 
-// The kernel looks for routers and announces itself on a new interface, for seconds, and the bytes of a link are
-// counted: nothing but the job travels here.
+// The kernel looks for routers and announces itself on a new interface, for seconds, and the bytes of a link
+// are counted: nothing but the job travels here.
 void keep_quiet(const std::string& interface) {
   must(str("f=/proc/sys/net/ipv6/conf/", interface, "/disable_ipv6; test ! -w $f || echo 1 > $f"));
 }

@@ -10,7 +10,7 @@
 #include "rondo/kernels/matmul_choice.h"
 #include "rondo/memory/tracker.h"
 #include "rondo/nn/partition.h"
-#include "rondo/parallel/ddp/in_place_buckets.h"
+#include "rondo/parallel/gradients/in_place_all_reduce.h"
 #include "rondo/profile/over_ranks.h"
 #include "rondo/profile/step_overhead.h"
 
@@ -131,7 +131,7 @@ double overhead_of(const Context& context, const cost::Profile& profile, ModelPr
 
 cost::Profile profile_job(const Context& context, Model model, const Batch& batch,
                           const JobProfileOptions& options, std::string made_for) {
-  const std::uint64_t bucket_bytes = InPlaceBuckets::flat_bytes(tensors_of(*model.module).parameters);
+  const std::uint64_t bucket_bytes = bytes_beside_gradients(tensors_of(*model.module).parameters);
   ModelProfiler profiler(std::move(model), batch, options.model);
   // All ranks compute at the same time, as in training; and again while somebody's times are not steady.
   double spread = 0;

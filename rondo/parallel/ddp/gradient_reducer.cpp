@@ -9,7 +9,9 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/parallel/ddp/flat_all_reduce.h"
 #include "rondo/parallel/ddp/model_agreement.h"
+#include "rondo/parallel/gradients/in_place_all_reduce.h"
 
 namespace rondo {
 namespace {
@@ -59,7 +61,9 @@ GradientReducer::GradientReducer(std::vector<ModelTensor> dense, std::vector<Mod
       group_(std::move(group)),
       options_(options),
       announcement_(std::move(announcement)),
-      exchange_(make_gradient_exchange(dense_, group_, options)),
+      on_cpu_(std::all_of(dense_.begin(), dense_.end(),
+                          [](const ModelTensor& parameter) { return parameter.tensor.is_cpu(); })),
+      queue_(make_policy({.name = "fifo"}), {}, nullptr, group_.traits().progresses_in_background),
       sparse_(std::move(sparse), group_),
       ready_(parameters_.size()),
       used_(parameters_.size()),
@@ -68,24 +72,62 @@ GradientReducer::GradientReducer(std::vector<ModelTensor> dense, std::vector<Mod
       drift_(std::make_shared<DriftCheck>(parameters_, group_)),
       path_(parameters_, *announcement_,
             {.arrived = [this](std::size_t parameter) { arrived(parameter); },
-             .send =
-                 [this](std::size_t bucket) {
-                   weight();  // what ranks announce goes first, on all of them
-                   exchange_->send(bucket, path_.ready_ns(bucket));
-                 }}) {
+             .send = [this](std::size_t bucket) { send(bucket); }}) {
   announcement_->carry(drift_);
   for (const ModelTensor& parameter : parameters_)
     expected_.emplace_back(parameter.tensor.scalar_type(), parameter.tensor.numel());
   expect_reverse_order();
 }
 
-GradientReducer::~GradientReducer() = default;
+// Leaves no operation running on this rank's memory.
+GradientReducer::~GradientReducer() { queue_.abandon(); }
 
 // Until gradients have been seen to arrive, expect the last layer's first.
 void GradientReducer::expect_reverse_order() {
   std::vector<std::size_t> order(dense_.size());
   std::iota(order.rbegin(), order.rend(), std::size_t{0});
-  exchange_->set_order(order);
+  lay_out(order);
+}
+
+// The fastest that the group's engine allows; a hook decides itself what travels.
+std::unique_ptr<Transfer> GradientReducer::make_transfer(Bucket bucket) const {
+  if (reduces_in_place())
+    return std::make_unique<InPlaceAllReduce>(std::move(bucket), weight_source_, group_);
+  return std::make_unique<FlatAllReduce>(std::move(bucket), weight_source_, group_, hook_,
+                                         options_.gradient_as_bucket_view);
+}
+
+void GradientReducer::lay_out(std::span<const std::size_t> order) {
+  transfers_.clear();
+  gradients_.clear();
+  places_.resize(dense_.size());
+  const Bytes size = options_.bucket_bytes.value_or(MiB(25));
+  const Bytes first = options_.first_bucket_bytes.value_or(options_.bucket_bytes.value_or(MiB(1)));
+  const BucketPlan plan = reduces_in_place()
+                              ? plan_in_place(dense_, order, options_.bucket_bytes.value_or(KiB(64)))
+                              : plan_buckets(gradient_specs(dense_), order, first, size);
+  for (Bucket& bucket : make_buckets(dense_, plan)) {
+    for (std::size_t member = 0; member < bucket.numbers.size(); ++member)
+      places_[bucket.numbers[member]] = {bucket.index, member};
+    gradients_.push_back(bucket.numbers.size());
+    transfers_.push_back(make_transfer(std::move(bucket)));
+  }
+}
+
+void GradientReducer::send(std::size_t index) {
+  weight();  // what ranks announce goes first, on all of them
+  Transfer& transfer = *transfers_[index];
+  tickets_.push_back(queue_.submit({.collective = "all_reduce",
+                                    .index = index,
+                                    .bytes = transfer.bucket().bytes(),
+                                    .start = [&transfer] { return transfer.start(); },
+                                    .describe =
+                                        [this, &bucket = transfer.bucket()] {
+                                          return str(place_of(group_), ": all-reduce ", bucket.index + 1,
+                                                     " of ", transfers_.size(), " in this backward pass (",
+                                                     bucket.name(), ", ", to_string(bucket.bytes()), ")");
+                                        },
+                                    .ready_ns = path_.ready_ns(index)}));
 }
 
 void GradientReducer::set_comm_hook(CommHook hook) {
@@ -93,8 +135,8 @@ void GradientReducer::set_comm_hook(CommHook hook) {
   if (hook_.run) throw UsageError("register_comm_hook was called before; a model has one communication hook");
   if (began_) throw UsageError("register_comm_hook must be called before the first backward pass");
   verify_same_hook(hook, group_);
-  hook_ = hook;
-  exchange_ = make_gradient_exchange(dense_, group_, options_, std::move(hook));
+  transfers_.clear();
+  hook_ = std::move(hook);
   expect_reverse_order();
 }
 
@@ -154,7 +196,7 @@ void GradientReducer::load_communication_state(const CommState& state) {
   }
   if (hook_.restore) hook_.restore(of_hook);
   if (order.empty()) return;
-  exchange_->set_order(order);
+  lay_out(order);
   adopted_order_ = std::move(order);
 }
 
@@ -185,9 +227,11 @@ void GradientReducer::arrived(std::size_t index) {
 }
 
 void GradientReducer::take(std::size_t parameter, bool missing) {
-  missing ? exchange_->gradient_missing(parameter) : exchange_->gradient_ready(parameter);
-  path_.add(exchange_->bucket_of(parameter));
-  exchange_->poll();
+  const Place place = places_[parameter];
+  Transfer& transfer = *transfers_[place.bucket];
+  missing ? transfer.take_missing(place.member) : transfer.take(place.member);
+  path_.add(place.bucket);
+  queue_.poll();
 }
 
 void GradientReducer::synchronize_without_backward() {
@@ -215,9 +259,10 @@ bool GradientReducer::synchronises() const {
 
 void GradientReducer::begin_pass() {
   // Not when the order was learnt: the optimizer's gradients were still views of the buckets before.
-  if (std::exchange(order_is_new_, false)) exchange_->set_order(adopted_order_);
-  path_.begin(exchange_->gradients());
-  exchange_->begin_backward([this]() -> const GradientWeight& { return weight(); });
+  if (std::exchange(order_is_new_, false)) lay_out(adopted_order_);
+  path_.begin(gradients_);
+  tickets_.clear();
+  for (const auto& transfer : transfers_) transfer->begin();
   in_pass_ = true;
   began_ = true;
   trace_ = {};
@@ -248,9 +293,10 @@ void GradientReducer::end_pass(bool had_backward) {
     settle_missing(had_backward, untouched);
     const auto first_sparse = untouched.begin() + static_cast<std::ptrdiff_t>(dense_.size());
     sparse_.combine(weight(), {first_sparse, untouched.end()});
-    exchange_->finish(untouched);
+    for (std::size_t bucket = 0; bucket < transfers_.size(); ++bucket)
+      transfers_[bucket]->finish(queue_.wait(tickets_[bucket]), untouched);
     trace_.end_ns = monotonic_ns();
-    trace_.buckets = exchange_->take_spans();
+    trace_.buckets = queue_.take_spans();
     if (adopted_order_.empty() && (options_.static_graph || !options_.find_unused_parameters)) {
       adopt_arrival_order();
     }
@@ -279,7 +325,8 @@ void GradientReducer::abandon_pass() noexcept {
 
 void GradientReducer::fail_pass() noexcept {
   in_pass_ = false;
-  exchange_->abandon();
+  queue_.abandon();
+  for (const auto& transfer : transfers_) transfer->abandon();
   announcement_->clear();
 }
 
@@ -329,7 +376,8 @@ void GradientReducer::settle_missing(bool had_backward, std::vector<bool>& untou
   for (const std::size_t index : missing) {
     if (is_dense(index)) take(index, /*missing=*/true);
   }
-  exchange_->start_all();
+  // Before any other collective that the ranks run in this pass.
+  queue_.start_all();
   if (static_graph_known_) {
     untouched = unused_anywhere_;
   } else if (options_.find_unused_parameters || options_.static_graph) {

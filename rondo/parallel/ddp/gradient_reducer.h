@@ -2,21 +2,25 @@
 
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/backward_trace.h"
-#include "rondo/parallel/ddp/gradient_exchange.h"
+#include "rondo/parallel/ddp/comm_hook.h"
 #include "rondo/parallel/ddp/options.h"
 #include "rondo/parallel/ddp/sparse_exchange.h"
 #include "rondo/parallel/gradients/drift_check.h"
 #include "rondo/parallel/gradients/gradient_path.h"
+#include "rondo/parallel/gradients/transfer.h"
+#include "rondo/parallel/schedule/communication_queue.h"
 
 namespace rondo {
 
 // The model's side of data parallelism: which gradients a backward pass has to have, and what becomes of
-// those that it lacks at its end. They leave in the buckets of an exchange, whose business is how they
-// travel. Sparse gradients wait for the end of backward.
+// those that it lacks at its end. They leave in buckets, each by a transfer, whose business is how they
+// travel. Sparse gradients wait for the end of backward. Errors of rondo's engines pass through, others
+// become Error naming rank, group and bucket.
 //
 // A backward pass calls it from the threads of autograd (one for the CPU, one for each other device);
 // everything else is called by the training thread between backward passes.
@@ -64,6 +68,14 @@ class GradientReducer final : public std::enable_shared_from_this<GradientReduce
   void arrived(std::size_t parameter);
   // Takes the gradient of a dense parameter, or that there is none.
   void take(std::size_t parameter, bool missing);
+  // Makes the buckets for gradients that come in this order, a permutation of the dense parameters and the
+  // same on all ranks. Not during a backward pass.
+  void lay_out(std::span<const std::size_t> order);
+  // Hands a bucket to the queue, which starts what can be started and never waits.
+  void send(std::size_t bucket);
+  std::unique_ptr<Transfer> make_transfer(Bucket bucket) const;
+  // Whether gradients are reduced where autograd put them.
+  bool reduces_in_place() const { return !hook_.run && on_cpu_ && group_.traits().registered_memory; }
   void begin_pass();
   void end_pass(bool had_backward);
   void abandon_pass() noexcept;
@@ -78,17 +90,29 @@ class GradientReducer final : public std::enable_shared_from_this<GradientReduce
 
   bool is_dense(std::size_t index) const { return index < dense_.size(); }
 
-  const std::vector<ModelTensor> dense_;       // numbered as in the exchange
+  const std::vector<ModelTensor> dense_;       // numbered as in the buckets
   const std::vector<ModelTensor> parameters_;  // all: dense_, then the sparse ones
   const std::vector<ModelTensor> frozen_;
   const Group group_;
   const DdpOptions options_;
   const std::shared_ptr<StepAnnouncement> announcement_;
+  const bool on_cpu_;  // all dense parameters
+  const Transfer::WeightSource weight_source_ = [this]() -> const GradientWeight& { return weight(); };
   std::vector<std::pair<at::ScalarType, std::int64_t>> expected_;  // dtype and elements of each gradient
 
   // Protects everything below: with several devices hooks run on several threads of autograd.
   mutable std::mutex mutex_;
-  std::unique_ptr<GradientExchange> exchange_;
+  CommHook hook_;
+  // Where a dense parameter's gradient travels.
+  struct Place {
+    std::size_t bucket = 0;
+    std::size_t member = 0;
+  };
+  std::vector<std::unique_ptr<Transfer>> transfers_;  // by bucket, in the order in which they go
+  std::vector<std::size_t> gradients_;                // by bucket, their number
+  std::vector<Place> places_;                         // by dense parameter
+  CommunicationQueue queue_;
+  std::vector<CommunicationQueue::Ticket> tickets_;  // of the buckets that were sent in this pass
   SparseExchange sparse_;
   int no_sync_depth_ = 0;
   bool divide_by_active_ = false;
@@ -99,7 +123,6 @@ class GradientReducer final : public std::enable_shared_from_this<GradientReduce
   std::vector<std::size_t> adopted_order_;  // the arrival order that buckets follow; empty before
   bool order_is_new_ = false;               // buckets follow it from the next pass on
   bool began_ = false;                      // a gradient has arrived, under no_sync or not
-  CommHook hook_;
   bool static_graph_known_ = false;
   std::vector<bool> unused_here_;      // static graph: never waited for on this rank
   std::vector<bool> unused_anywhere_;  // static graph: no rank has a gradient

@@ -28,22 +28,25 @@ InPlaceGradients::InPlaceGradients(const std::string& unit, Sharding sharding,
       parameters_(parameters),
       gradient_buffers_(gradient_buffers),
       rank_(group.rank()),
-      queue_(queue),
-      buckets_(gradient_buffers.tensors(), group, last_first(gradient_buffers.tensors().size())) {}
+      queue_(queue) {
+  const std::vector<ModelTensor>& gradients = gradient_buffers.tensors();
+  for (Bucket& bucket : make_buckets(gradients, plan_in_place(gradients, last_first(gradients.size()))))
+    transfers_.push_back(std::make_unique<InPlaceAllReduce>(std::move(bucket), weight_source_, group));
+}
 
 void InPlaceGradients::launch(const GradientWeight& weight, const BlockOrder& order) {
-  for (std::size_t i = gradient_buffers_.tensors().size(); i-- > 0;) buckets_.take(i);
-  const std::size_t count = buckets_.members().size();
-  for (std::size_t bucket = 0; bucket < count; ++bucket) {
-    const BlockOrder::Place place = order.of(bucket, count);
-    tickets_.push_back(
-        queue_.submit({.collective = "all_reduce",
-                       .unit = name_,
-                       .index = bucket,
-                       .bytes = buckets_.bytes(bucket),
-                       .priority = place.priority,
-                       .start = [this, bucket, weight] { return buckets_.start(bucket, weight); },
-                       .slot = place.slot}));
+  weight_ = weight;
+  for (const auto& transfer : transfers_) {
+    const Bucket& bucket = transfer->bucket();
+    for (std::size_t member = 0; member < bucket.numbers.size(); ++member) transfer->take(member);
+    const BlockOrder::Place place = order.of(bucket.index, transfers_.size());
+    tickets_.push_back(queue_.submit({.collective = "all_reduce",
+                                      .unit = name_,
+                                      .index = bucket.index,
+                                      .bytes = bucket.bytes(),
+                                      .priority = place.priority,
+                                      .start = [&transfer = *transfer] { return transfer.start(); },
+                                      .slot = place.slot}));
   }
 }
 
@@ -52,10 +55,8 @@ void InPlaceGradients::finish(bool accumulate) {
   const MemoryScope scope(MemoryCategory::gradients, unit_);
   const std::vector<ModelTensor>& parameters = gradient_buffers_.tensors();
   const at::ScalarType dtype = parameters_.master_dtype();
-  for (std::size_t bucket = 0; bucket < tickets_.size(); ++bucket) {
-    queue_.wait(tickets_[bucket]);
-    buckets_.bring_back(bucket);
-  }
+  for (std::size_t i = 0; i < tickets_.size(); ++i)
+    transfers_[i]->finish(queue_.wait(tickets_[i]), /*untouched=*/{});
   tickets_.clear();
   accumulate = accumulate && !result_.empty();
   if (!accumulate) result_.resize(parameters.size());

@@ -5,7 +5,7 @@
 
 #include "rondo/backend/group.h"
 #include "rondo/memory/scope.h"
-#include "rondo/parallel/ddp/in_place_buckets.h"
+#include "rondo/parallel/gradients/in_place_all_reduce.h"
 #include "rondo/parallel/schedule/communication_queue.h"
 #include "rondo/parallel/sharded/flat_parameters.h"
 #include "rondo/parallel/sharded/gradient_buffers.h"
@@ -40,8 +40,10 @@ class InPlaceGradients final : public UnitGradients {
   const GradientBuffers& gradient_buffers_;
   const int rank_;
   CommunicationQueue& queue_;
-  InPlaceBuckets buckets_;
-  std::vector<CommunicationQueue::Ticket> tickets_;  // by bucket, while they are under way
+  GradientWeight weight_;  // of this pass
+  const Transfer::WeightSource weight_source_ = [this]() -> const GradientWeight& { return weight_; };
+  std::vector<std::unique_ptr<InPlaceAllReduce>> transfers_;
+  std::vector<CommunicationQueue::Ticket> tickets_;  // by transfer, while they are under way
   std::vector<at::Tensor> result_;
 };
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "rondo/base/text.h"
-#include "rondo/parallel/ddp/bucket.h"
+#include "rondo/parallel/gradients/bucket.h"
 
 namespace rondo {
 

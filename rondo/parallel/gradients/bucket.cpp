@@ -1,4 +1,4 @@
-#include "rondo/parallel/ddp/bucket.h"
+#include "rondo/parallel/gradients/bucket.h"
 
 #include <torch/types.h>
 
@@ -19,6 +19,31 @@ at::Tensor part_like(const at::Tensor& parameter, const at::Tensor& flat, std::i
 
 }  // namespace
 
+Bytes Bucket::bytes() const {
+  Bytes bytes;
+  for (const ModelTensor& parameter : parameters) bytes = bytes + Bytes{parameter.tensor.nbytes()};
+  return bytes;
+}
+
+std::string Bucket::name() const {
+  const std::string first = str("'", parameters.front().name, "'");
+  if (parameters.size() == 1) return "gradient " + first;
+  return str("gradients ", first, " to '", parameters.back().name, "'");
+}
+
+std::vector<Bucket> make_buckets(const std::vector<ModelTensor>& parameters, const BucketPlan& plan) {
+  std::vector<Bucket> buckets;
+  for (const std::vector<std::size_t>& members : plan) {
+    Bucket bucket;
+    bucket.numbers = members;
+    bucket.index = buckets.size();
+    bucket.is_last = buckets.size() + 1 == plan.size();
+    for (const std::size_t member : members) bucket.parameters.push_back(parameters[member]);
+    buckets.push_back(std::move(bucket));
+  }
+  return buckets;
+}
+
 std::vector<GradientSpec> gradient_specs(const std::vector<ModelTensor>& parameters) {
   std::vector<GradientSpec> specs;
   for (const ModelTensor& parameter : parameters) {
@@ -28,19 +53,16 @@ std::vector<GradientSpec> gradient_specs(const std::vector<ModelTensor>& paramet
   return specs;
 }
 
-at::Tensor make_bucket(const std::vector<ModelTensor>& parameters, const std::vector<std::size_t>& members,
-                       std::vector<at::Tensor>& places, bool registered) {
+FlatBucket::FlatBucket(const std::vector<ModelTensor>& parameters, bool registered) {
   std::int64_t elements = 0;
-  for (const std::size_t member : members) elements += parameters[member].tensor.numel();
-  const at::Tensor& first = parameters[members.front()].tensor;
-  const at::TensorOptions options = first.options().requires_grad(false);
-  at::Tensor flat = registered ? empty_registered({elements}, options) : at::empty({elements}, options);
+  for (const ModelTensor& parameter : parameters) elements += parameter.tensor.numel();
+  const at::TensorOptions options = parameters.front().tensor.options().requires_grad(false);
+  flat = registered ? empty_registered({elements}, options) : at::empty({elements}, options);
   std::int64_t offset = 0;
-  for (const std::size_t member : members) {
-    places[member] = part_like(parameters[member].tensor, flat, offset);
-    offset += parameters[member].tensor.numel();
+  for (const ModelTensor& parameter : parameters) {
+    places.push_back(part_like(parameter.tensor, flat, offset));
+    offset += parameter.tensor.numel();
   }
-  return flat;
 }
 
 void copy_gradient(const at::Tensor& to, const at::Tensor& from) {
@@ -55,12 +77,6 @@ void copy_gradient(const at::Tensor& to, const at::Tensor& from) {
   } else {
     to.copy_(from);
   }
-}
-
-std::string name_range(const std::vector<ModelTensor>& parameters, const std::vector<std::size_t>& members) {
-  const std::string first = str("'", parameters[members.front()].name, "'");
-  if (members.size() == 1) return "gradient " + first;
-  return str("gradients ", first, " to '", parameters[members.back()].name, "'");
 }
 
 std::string place_of(const Group& group) {
