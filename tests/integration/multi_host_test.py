@@ -1,4 +1,5 @@
 """Jobs over several hosts: `rondo run --nnodes`, training between emulated hosts, and what goes wrong there."""
+import datetime
 import json
 import os
 import re
@@ -425,8 +426,8 @@ def test_a_signal_before_the_host_of_rank_0_is_there_is_told_it(rondo):
         assert next(second.stdout).strip().endswith("there")
         second.send_signal(signal.SIGINT)
         assert any("stopped by SIGINT" in line for line in second.stderr)
-        store = distributed.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, use_libuv=True,
-                                     master_listen_fd=listening_socket(port))
+        store = distributed.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False,
+                                     timeout=datetime.timedelta(seconds=60), master_listen_fd=listening_socket(port))
         assert b"was stopped by SIGINT" in store.get("rondo/attempt/0/over")
         second.communicate(timeout=120)
 
