@@ -11,9 +11,9 @@ namespace {
 class InPlaceGradients : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {};
 
 TEST_P(InPlaceGradients, TravelThroughTheModelsQueueInAnyOrder) {
-  const auto& [strategy_name, schedule] = GetParam();
+  const std::string& strategy_name = std::get<0>(GetParam());
   ShardedOptions options;
-  options.schedule = schedule;
+  options.schedule = std::get<1>(GetParam());
   options.schedule_seed = 7;
   options.find_unused_parameters = true;
   const TrainingPlan plan;
