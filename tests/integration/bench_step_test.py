@@ -1,13 +1,12 @@
 """rondo bench step, and with it: data parallelism next to one process and to PyTorch's own DDP, step by step."""
 import json
 import os
-import pathlib
 import signal
 import subprocess
-import time
 
 import pytest
 from hosts import why_no_namespaces
+from launching import below, wait_until
 
 
 @pytest.fixture
@@ -186,17 +185,15 @@ def test_between_emulated_hosts(bench):
     assert (memory["of"], memory["to"], memory["better"]) == ("rondo ddp", "pytorch ddp, fastest setting", "lower")
 
 
-def namespaces_of(pid):
-    """Network namespaces of a process and those that descend from it, by a process in each."""
-    found, todo = {}, [pid]
-    while todo:
-        process = todo.pop()
-        try:
-            found[os.readlink(f"/proc/{process}/ns/net")] = process
-            for task in os.listdir(f"/proc/{process}/task"):
-                todo += pathlib.Path(f"/proc/{process}/task/{task}/children").read_text().split()
-        except OSError:
-            continue  # it has ended
+def interfaces_of(pid):
+    """The interfaces that are up on the emulated hosts of the processes below one, with their families of addresses."""
+    found = {}
+    for process in below(pid):
+        shown = subprocess.run(["nsenter", f"--net=/proc/{process}/ns/net", "ip", "-json", "addr"], capture_output=True)
+        for interface in json.loads(shown.stdout or "[]"):
+            families = {address["family"] for address in interface["addr_info"]}
+            if interface["ifname"].startswith("host") and "inet" in families and interface["operstate"] == "UP":
+                found[interface["ifname"]] = families
     return found
 
 
@@ -209,16 +206,11 @@ def test_only_the_job_sends_between_emulated_hosts(rondo_bin, clean_environment,
                                 "--steps", "100000"], env=clean_environment, cwd=tmp_path, stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL, start_new_session=True)
     try:
-        own, interfaces, deadline = os.readlink("/proc/self/ns/net"), {}, time.monotonic() + 60
-        while len(interfaces) < 2:
-            assert process.poll() is None and time.monotonic() < deadline, interfaces
-            for namespace, pid in namespaces_of(process.pid).items():
-                shown = subprocess.run(["nsenter", f"--net=/proc/{pid}/ns/net", "ip", "-json", "addr"], capture_output=True)
-                for interface in json.loads(shown.stdout or "[]") if namespace != own else []:
-                    families = {address["family"] for address in interface["addr_info"]}
-                    if interface["ifname"].startswith("host") and "inet" in families and interface["operstate"] == "UP":
-                        interfaces[interface["ifname"]] = families
-        assert interfaces == {"host0": {"inet"}, "host1": {"inet"}}
+        def both():
+            assert process.poll() is None
+            found = interfaces_of(process.pid)
+            return found if len(found) == 2 else None
+        assert wait_until(both, "both hosts are up") == {"host0": {"inet"}, "host1": {"inet"}}
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

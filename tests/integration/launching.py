@@ -13,15 +13,30 @@ TORCHRUN_VARIABLES = (
     "TORCHELASTIC_ERROR_FILE").split()
 
 
+def below(pid):
+    """Process ids of the descendants."""
+    try:
+        children = [int(child) for task in os.listdir(f"/proc/{pid}/task")
+                    for child in pathlib.Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
+    except OSError:
+        return []
+    return children + [grandchild for child in children for grandchild in below(child)]
+
+
+def sharing_socket(address, port):
+    """A socket at an address and port that others, who ask for the same, may have too."""
+    shared = socket.socket()
+    shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    shared.bind((address, port))
+    return shared
+
+
 @contextlib.contextmanager
 def reserved_ports(count):
     """Ports that the system gives to nobody else as long as this lasts; who binds one by its number, for many or again, gets it."""
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            each.bind(("", 0))
+        sockets = [stack.enter_context(sharing_socket("", 0)) for _ in range(count)]
         yield [each.getsockname()[1] for each in sockets]
 
 

@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 from hosts import Job, launchers, linked_hosts
-from launching import bash, reserved_ports, wait_until
+from launching import bash, reserved_ports, sharing_socket, wait_until
 
 MODEL = ["--model", "mlp", "--data-kind", "csv", "--global-batch-size", 24, "--epochs", 2, "--log-every", 1,
          "--validation-fraction", 0]
@@ -136,10 +136,7 @@ def test_a_killed_rank_is_named_on_the_other_host(hosts, rondo_bin, clean_enviro
 
 def listening_socket(port):
     """A descriptor that belongs to whoever takes it; on a port that is reserved."""
-    listener = socket.socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    listener.bind(("127.0.0.1", port))
+    listener = sharing_socket("127.0.0.1", port)
     listener.listen()
     return listener.detach()
 

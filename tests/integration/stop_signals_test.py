@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from launching import alive, all_gone, wait_until
+from launching import alive, all_gone, below, wait_until
 from train_test import SMALL, checkpoints, rows, text, train, worker_pids  # noqa: F401
 
 NOTHING_TO_SAVE = "stopped by a signal before the first step"
@@ -28,16 +28,6 @@ def signals_of(pid, field):
 
 def program(pid):
     return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
-
-
-def below(pid):
-    """Process ids of the descendants."""
-    try:
-        children = [int(child) for task in os.listdir(f"/proc/{pid}/task")
-                    for child in pathlib.Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
-    except OSError:
-        return []
-    return children + [grandchild for child in children for grandchild in below(child)]
 
 
 def has_begun(pid):
