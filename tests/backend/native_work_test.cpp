@@ -16,7 +16,7 @@ class NativeWorkMemory : public ::testing::Test {
   NativeWorkMemory()
       : engine_(std::make_shared<shared_memory::Engine>(store_, shared_memory::GroupOptions{}, nullptr)) {}
 
-  // Of an operation that writes to `result_`; the engine's reference is `kept_`.
+  // Starts an operation that writes to `result_`; the engine's reference is `kept_`.
   c10::intrusive_ptr<NativeWork> start() {
     kept_ = std::make_shared<NativeOperation>(NativeOperation::Memory{.results = {result_}});
     NativeWork::Pending pending;

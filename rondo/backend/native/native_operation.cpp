@@ -75,8 +75,7 @@ void NativeOperation::complete(const Future& future) const {
   if (error_) {
     future->setError(error_);
   } else if (memory_.result_lists == 1) {
-    future->markCompleted(
-        c10::IValue(std::vector<at::Tensor>(memory_.results.begin(), memory_.results.end())));
+    future->markCompleted(c10::IValue(results()));
   } else {
     std::vector<std::vector<at::Tensor>> lists(memory_.result_lists);
     const std::size_t length = memory_.results.size() / lists.size();

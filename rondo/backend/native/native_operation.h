@@ -35,7 +35,7 @@ class NativeOperation final : public shared_memory::OperationOwner {
   // Whether finish() is through; from then on error() and results() are what they will be.
   bool over() const { return over_.load(std::memory_order_acquire); }
   std::exception_ptr error() const { return over() ? error_ : nullptr; }
-  const Results& results() const { return memory_.results; }
+  std::vector<at::Tensor> results() const { return {memory_.results.begin(), memory_.results.end()}; }
   // Of the results; completes when the operation ends, on the thread that makes it end.
   c10::intrusive_ptr<c10::ivalue::Future> future();
   // Nobody calls results() or future() any more: lets go of the results as soon as the operation has ended.
@@ -45,7 +45,7 @@ class NativeOperation final : public shared_memory::OperationOwner {
  private:
   using Future = c10::intrusive_ptr<c10::ivalue::Future>;
   void complete(const Future& future) const;
-  // What has the results.
+  // All that has the results.
   struct Forgotten {
     Results results = {};
     Future future = {};

@@ -47,11 +47,6 @@ bool NativeWork::wait(std::chrono::milliseconds timeout) {
   return true;
 }
 
-std::vector<at::Tensor> NativeWork::result() {
-  const NativeOperation::Results& results = pending_.operation->results();
-  return {results.begin(), results.end()};
-}
-
 void NativeWork::abort() {
   constexpr const char* kReason = "the operation was aborted by its caller";
   engine_->abort(kReason);

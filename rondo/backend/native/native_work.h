@@ -37,7 +37,7 @@ class NativeWork final : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout) override;
   void synchronize() override { wait(kNoTimeout); }
   void abort() override;
-  std::vector<at::Tensor> result() override;
+  std::vector<at::Tensor> result() override { return pending_.operation->results(); }
   // Of a receive, once it is complete where any rank may have sent.
   int sourceRank() const override;
   std::uint64_t getSequencenumber() const override { return pending_.sequence.value_or(0); }

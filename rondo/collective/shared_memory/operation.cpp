@@ -58,7 +58,7 @@ class AddressPerRank {
   std::vector<Pointer> many_;
 };
 
-// Of what ranks compare there is nothing but bytes without padding, which are equal nearly always.
+// The bytes that ranks compare have no padding between them, and are equal nearly always.
 constexpr std::size_t kComparedBytes = offsetof(OperationHeader, arena_offset);
 static_assert(kComparedBytes == 4 + sizeof(OperationHeader::root) + sizeof(OperationHeader::elements));
 

@@ -36,7 +36,7 @@ FlatAllReduce::FlatAllReduce(Bucket bucket, const WeightSource& weight, Group gr
 
 void FlatAllReduce::take(std::size_t member) {
   copy_in(member);
-  // What autograd made is not needed any more: otherwise the model's gradients would be there twice.
+  // Autograd's own tensor is not needed any more: otherwise the model's gradients would be there twice.
   at::Tensor& gradient = grad(member);
   if (as_view_ && gradient.defined()) gradient = memory_.places[member];
 }

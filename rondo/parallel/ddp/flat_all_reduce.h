@@ -24,7 +24,7 @@ class FlatAllReduce final : public Transfer {
  private:
   // Whether the engine divides, after an addition that is the same for every engine.
   bool engine_divides() const { return !hook_.run && in_rank_order_ && weight().equal; }
-  // What gradients are multiplied with on their way into the bucket.
+  // The number that multiplies gradients on their way into the bucket.
   const at::Tensor& factor();
   // A hook's result becomes the bucket.
   void take_result(const at::Tensor& result);

@@ -5,7 +5,6 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -83,11 +82,7 @@ GradientReducer::GradientReducer(std::vector<ModelTensor> dense, std::vector<Mod
 GradientReducer::~GradientReducer() { queue_.abandon(); }
 
 // Until gradients have been seen to arrive, expect the last layer's first.
-void GradientReducer::expect_reverse_order() {
-  std::vector<std::size_t> order(dense_.size());
-  std::iota(order.rbegin(), order.rend(), std::size_t{0});
-  lay_out(order);
-}
+void GradientReducer::expect_reverse_order() { lay_out(last_first(dense_.size())); }
 
 // The fastest that the group's engine allows; a hook decides itself what travels.
 std::unique_ptr<Transfer> GradientReducer::make_transfer(Bucket bucket) const {

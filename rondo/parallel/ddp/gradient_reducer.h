@@ -103,7 +103,7 @@ class GradientReducer final : public std::enable_shared_from_this<GradientReduce
   // Protects everything below: with several devices hooks run on several threads of autograd.
   mutable std::mutex mutex_;
   CommHook hook_;
-  // Where a dense parameter's gradient travels.
+  // The place in which a dense parameter's gradient travels.
   struct Place {
     std::size_t bucket = 0;
     std::size_t member = 0;

@@ -1,5 +1,7 @@
 #include "rondo/parallel/gradients/bucket_plan.h"
 
+#include <numeric>
+
 namespace rondo {
 namespace {
 
@@ -36,6 +38,12 @@ BucketPlan plan_buckets(std::span<const GradientSpec> parameters, std::span<cons
     if (!rest.parameters.empty()) plan.push_back(std::move(rest.parameters));
   }
   return plan;
+}
+
+std::vector<std::size_t> last_first(std::size_t parameters) {
+  std::vector<std::size_t> order(parameters);
+  std::iota(order.rbegin(), order.rend(), std::size_t{0});
+  return order;
 }
 
 }  // namespace rondo

@@ -30,4 +30,7 @@ using BucketPlan = std::vector<std::vector<std::size_t>>;
 BucketPlan plan_buckets(std::span<const GradientSpec> parameters, std::span<const std::size_t> order,
                         Bytes first_bucket, Bytes bucket);
 
+// The order of parameters in which backward passes mostly give gradients: the last one first.
+std::vector<std::size_t> last_first(std::size_t parameters);
+
 }  // namespace rondo

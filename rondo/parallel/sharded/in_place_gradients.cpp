@@ -3,21 +3,9 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include <numeric>
-
 #include "rondo/backend/memory/tracked_memory.h"
 
 namespace rondo {
-namespace {
-
-// Backward passes give the last gradient first.
-std::vector<std::size_t> last_first(std::size_t parameters) {
-  std::vector<std::size_t> order(parameters);
-  std::iota(order.rbegin(), order.rend(), 0);
-  return order;
-}
-
-}  // namespace
 
 InPlaceGradients::InPlaceGradients(const std::string& unit, Sharding sharding,
                                    const FlatParameters& parameters, const GradientBuffers& gradient_buffers,
