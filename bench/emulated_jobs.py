@@ -27,14 +27,14 @@ def on_both(hosts, port, *words):
 
 def profile_for_contest(hosts, model, batch_size, out):
     """Writes the profile of a model between the hosts, for plans whose contest is `bench_step`: its ranks multiply as PyTorch's do."""
-    on_both(hosts, 29600, BIN / "rondo-profile", "--matmul", "default", "--model", model, "--batch-size", batch_size, "--largest", "16MiB",
+    on_both(hosts, 29600, BIN / "rondo-profile", "--matmul", "libtorch", "--model", model, "--batch-size", batch_size, "--largest", "16MiB",
             "--json", out)
 
 
 def make_plan(profile, limit, out, seconds, *more, ranks=2):
     """What `rondo plan` writes to `out`."""
     result = subprocess.run([BIN / "rondo", "plan", profile, "--ranks", str(ranks), "--memory-limit", f"{int(limit)}B", "--plan-out",
-                             out, "--quiet", "--time-limit", f"{seconds}s", *map(str, more)], capture_output=True, text=True)
+                             out, "--quiet", "--plan-time-limit", f"{seconds}s", *map(str, more)], capture_output=True, text=True)
     if result.returncode not in (0, 1):
         raise SystemExit(result.stderr)
     return json.loads(out.read_text())

@@ -33,16 +33,16 @@ class Size:
     synchronous: int = 200
 
     def ways(self):
-        diloco = ["--strategy", "local_sgd", "--outer", "diloco", "--sync-period", self.period]
+        diloco = ["--strategy", "local_sgd", "--outer-optimizer", "diloco", "--sync-period", self.period]
         return {"no communication": ["--strategy", "local_sgd", "--sync-period", 1000000],
                 f"DiLoCo, period {self.period}": diloco,
-                f"DiLoCo, period {self.period}, 2 fragments, delay 5": [*diloco, "--sync-fragments", 2, "--sync-delay", 5],
+                f"DiLoCo, period {self.period}, 2 fragments, delay 5": [*diloco, "--set", "sync-fragments=2", "--set", "sync-delay=5"],
                 "ddp": ["--strategy", "ddp"]}
 
     def learning(self):
-        local = ["--strategy", "local_sgd", "--sync-period", self.period, "--synchronous-steps", self.synchronous]
+        local = ["--strategy", "local_sgd", "--sync-period", self.period, "--set", f"synchronous-steps={self.synchronous}"]
         return {"ddp": ["--strategy", "ddp"], f"local SGD, period {self.period}": local,
-                f"DiLoCo, period {self.period}": [*local, "--outer", "diloco"]}
+                f"DiLoCo, period {self.period}": [*local, "--outer-optimizer", "diloco"]}
 
 
 def rows_of(run):

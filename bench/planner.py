@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The planner on random profiles: how close to its bound, how fast, against its baselines.
 
-    bench/planner.py [--profiles 200] [--time-limit 10s] [--gap 0.01] [--units 48] [--json FILE]
+    bench/planner.py [--profiles 200] [--plan-time-limit 10s] [--gap 0.01] [--units 48] [--json FILE]
 
 Each profile gets a limit strictly between the smallest feasible and what the uniform strategies need at most. Ends with
 one line of figures; exits 1 when a plan is slower than a baseline or exceeds its limit.
@@ -26,7 +26,7 @@ def run_plan(program, words):
 
 def limits_of(program, source):
     """The smallest feasible limit, and the largest need of a uniform strategy, from a sweep without search."""
-    words = [*source, "--memory-limit", "1TiB", "--solver", "none", "--time-limit", "0s", "--sweep", "2"]
+    words = [*source, "--memory-limit", "1TiB", "--solver", "none", "--plan-time-limit", "0s", "--sweep", "2"]
     points = run_plan(program, words)["sweep"]
     return points[0]["memory_limit_bytes"], points[-1]["memory_limit_bytes"]
 
@@ -37,7 +37,7 @@ def main():
     parser.add_argument("--first", type=int, default=0, help="seed of the first profile")
     parser.add_argument("--units", type=int, default=48)
     parser.add_argument("--ranks", type=int, default=16)
-    parser.add_argument("--time-limit", default="10s")
+    parser.add_argument("--plan-time-limit", default="10s")
     parser.add_argument("--gap", default="0.01")
     parser.add_argument("--json")
     arguments = parser.parse_args()
@@ -47,7 +47,7 @@ def main():
         source = ["--random-profile", str(seed), "--random-units", str(arguments.units), "--ranks", str(arguments.ranks)]
         low, high = limits_of(program, source)
         limit = int(low + (0.1 + 0.8 * ((seed * 37) % 100) / 100) * (high - low))
-        plan = run_plan(program, [*source, "--memory-limit", f"{limit}B", "--time-limit", arguments.time_limit,
+        plan = run_plan(program, [*source, "--memory-limit", f"{limit}B", "--plan-time-limit", arguments.plan_time_limit,
                                   "--gap", arguments.gap])
         fitting = {name: value for name, value in plan["baselines"].items() if value is not None}
         best = min(fitting, key=fitting.get)

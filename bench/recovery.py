@@ -59,9 +59,9 @@ def victim(launcher):
 def once(options, text, replicates):
     with tempfile.TemporaryDirectory() as folder:
         run = pathlib.Path(folder) / "run"
-        command = [options.rondo, "train", "--data", text, "--model", options.model, "--batch-size", 1, "--context", 16, "--run-dir", run,
+        command = [options.rondo, "train", "--data", text, "--model", options.model, "--batch-size", 1, "--seq-len", 16, "--run-dir", run,
                    "--nproc-per-node", 2, "--max-restarts", 1, "--log-every", 1, "--validation-fraction", 0, "--trace-steps", 0,
-                   "--steps", 3 * options.every, "--checkpoint-every", options.every, "--checkpoint-in-background",
+                   "--steps", 3 * options.every, "--checkpoint-every", options.every, "--checkpoint-async",
                    *(["--replica-every", 1] if replicates else [])]
         with subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
             pid = wait_for(lambda: victim(process.pid), process)

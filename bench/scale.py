@@ -50,7 +50,7 @@ def megatron_run(row):
     replica = batch // data
     model = f"gpt:layers={layers},dim={width},heads={heads},seq={CONTEXT},vocab={VOCABULARY},batch={replica},{A100}"
     words = ["--synthetic", model, *mesh_words(pipeline, data, tensor), "--topology", A100_HOSTS, "--strategy",
-             "zero1" if pipeline > 1 else "ddp", "--checkpoint"]
+             "zero1" if pipeline > 1 else "ddp", "--activation-checkpointing"]
     chunks = chunks_of(layers, pipeline)
     if pipeline > 1:
         words += ["--micro-batches", replica, "--pipeline-schedule", "interleaved" if chunks > 1 else "1f1b",
@@ -77,7 +77,7 @@ def zero_run(ranks):
     for batch in range(2, 65):
         step = simulate("--synthetic", f"gpt:layers=75,dim=8192,heads=64,seq=1024,batch={batch},flops=60e12",
                         *mesh_words(1, ranks // 16, 16), "--topology", "fat_tree:local=16,inside=120e9,between=2e9",
-                        "--strategy", "zero2", "--checkpoint")
+                        "--strategy", "zero2", "--activation-checkpointing")
         if step["peak_bytes"] > ZERO_LIMIT:
             break
         largest = {"ranks": ranks, "batch": batch, "samples_per_s_rank": step["samples_per_s"] / ranks,
@@ -95,7 +95,7 @@ MESHES = [(8, 1, 1, 8), (64, 8, 1, 8), (64, 1, 8, 8), (1024, 8, 16, 8), (1024, 3
 def mesh_run(ranks, pipeline, data, tensor):
     """GPT of 64 layers of 8192 with 64 sequences a replica."""
     words = ["--synthetic", f"gpt:layers=64,dim=8192,heads=64,seq=2048,batch=64,{A100}", *mesh_words(pipeline, data, tensor),
-             "--topology", A100_HOSTS, "--strategy", "zero1", "--checkpoint"]
+             "--topology", A100_HOSTS, "--strategy", "zero1", "--activation-checkpointing"]
     step = simulate(*words, *(["--micro-batches", 64] if pipeline > 1 else []))
     return {"ranks": ranks, "mesh": step["mesh"], "step_s": step["step_ms"] / 1e3, "bubble": step.get("bubble", 0),
             "computing": step["compute_ms"] / step["step_ms"], "peak_gib": step["peak_bytes"] / 2**30, "wall_s": step["wall_s"]}

@@ -26,9 +26,9 @@ GOAL_S = 1.0
 ONE_STEP = ["--steps", 1, "--eval-every", 0]
 TINY = ["--model", "gpt-tiny", "--batch-size", 4, "--nproc-per-node", 2, "--steps", 100000, "--log-every", 1]
 PLANNED = ["--strategy", "planned", "--memory-limit", "2GiB"]
-VALIDATION = ["--eval-every", 2, "--eval-batch-size", 1, "--context", 8, "--validation-fraction", 0.9]
+VALIDATION = ["--eval-every", 2, "--eval-batch-size", 1, "--seq-len", 8, "--validation-fraction", 0.9]
 # 306 MB with AdamW.
-LARGE = ["--model", "gpt-25m", "--batch-size", 1, "--context", 16, "--nproc-per-node", 2, "--steps", 100000, "--checkpoint-every", 1]
+LARGE = ["--model", "gpt-25m", "--batch-size", 1, "--seq-len", 16, "--nproc-per-node", 2, "--steps", 100000, "--checkpoint-every", 1]
 
 
 def said(part):
@@ -112,7 +112,7 @@ def train_once(place, run, *flags):
 
 
 def resume_of_a_large_checkpoint(place):
-    train_once(place, "large-trained", "--model", "gpt-25m", "--batch-size", 1, "--context", 16)
+    train_once(place, "large-trained", "--model", "gpt-25m", "--batch-size", 1, "--seq-len", 16)
     return ["train", "--run-dir", place / "large-trained", "--resume", "--steps", 100000]
 
 
@@ -127,7 +127,7 @@ def predict(place):
 
 
 def export(place):
-    train_once(place, "large-trained", "--model", "gpt-25m", "--batch-size", 1, "--context", 16)
+    train_once(place, "large-trained", "--model", "gpt-25m", "--batch-size", 1, "--seq-len", 16)
     return ["export", place / "large-trained", "-o", place / "net.pt", "--overwrite"]
 
 
@@ -150,9 +150,9 @@ PHASES = {
     "last validation": (training(*TINY, *VALIDATION, *ONE_STEP), said("validation: ")),
     "checkpoint": (training(*LARGE), in_folder("checkpoints/*")),
     "resume of a large checkpoint": (resume_of_a_large_checkpoint, mapping("optimizer.safetensors")),
-    "plan": (words("plan", "--synthetic", "gpt:layers=48,dim=1024", "--ranks", 8, "--accumulate", 100, "--memory-limit", "3GiB", "--gap", 0,
-                   "--time-limit", "1000s"), said("baselines: ")),
-    "simulate": (words("simulate", "--synthetic", "gpt:layers=12,dim=512", "--ranks", 2, "--accumulate", 20000), after(1)),
+    "plan": (words("plan", "--synthetic", "gpt:layers=48,dim=1024", "--ranks", 8, "--gradient-accumulation-steps", 100, "--memory-limit", "3GiB", "--gap", 0,
+                   "--plan-time-limit", "1000s"), said("baselines: ")),
+    "simulate": (words("simulate", "--synthetic", "gpt:layers=12,dim=512", "--ranks", 2, "--gradient-accumulation-steps", 20000), after(1)),
     "report of 300,000 steps": (report_of_a_large_run, mapping("metrics.jsonl")),
     "checkpoint verify of 1 GiB": (verify, mapping("model.safetensors")),
     "evaluate": (evaluate, after(1.5)),

@@ -29,7 +29,7 @@ PLACES = {
     "central_storage": ["--replicas", 2],
     "ddp": ["--nproc-per-node", 2],
     "local_sgd": ["--nproc-per-node", 2, "--sync-period", 8],
-    "grouped": ["--nproc-per-node", 2, "--groups", 2],
+    "grouped": ["--nproc-per-node", 2, "--ps-groups", 2],
 }
 BESIDE = [("parameter_server", "mlp"), ("parameter_server", "embedding"), ("mirrored", "mlp"), ("mirrored", "convnet"),
           ("multi_worker_mirrored", "mlp"), ("multi_worker_mirrored", "convnet")]

@@ -89,7 +89,7 @@ def synthetic(arguments, folder):
     for name, rate in RATES.items():
         written = folder / "profile.json"
         subprocess.run([BIN / "rondo", "plan", "--synthetic", GPT.format(rate=rate), "--ranks", str(RANKS), "--memory-limit", "1TiB",
-                        "--solver", "none", "--time-limit", "0s", "--quiet", "--write-profile", written],
+                        "--solver", "none", "--plan-time-limit", "0s", "--quiet", "--write-profile", written],
                        capture_output=True, text=True, check=True)
         profile = json.loads(written.read_text())
         limits = limits_of(profile, RANKS, folder, arguments.synthetic_limits)

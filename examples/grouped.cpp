@@ -16,7 +16,7 @@ int main() {
     return 0;
   }
   const rondo::Context context = rondo::init(rondo::init_options_of_group(2));
-  const auto strategy = rondo::all_strategies().make("grouped", context, {{"groups", "2"}});
+  const auto strategy = rondo::all_strategies().make("grouped", context, {{"ps-groups", "2"}});
   rondo::Trainer trainer(*strategy, small_task::model);
   trainer.compile(small_task::optimizer);
   const auto data = small_task::data();

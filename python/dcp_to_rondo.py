@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes one file that rondo reads of a distributed checkpoint of PyTorch (torch.distributed.checkpoint), however many ranks wrote it.
 
-    dcp_to_rondo.py CHECKPOINT weights.safetensors [--key model]     for rondo train --init-weights, rondo checkpoint convert
+    dcp_to_rondo.py CHECKPOINT weights.safetensors [--key model]     for rondo train --init-from, rondo checkpoint convert
     dcp_to_rondo.py CHECKPOINT weights.pt [--key model]              the same as torch.save writes it
 
 --key is where the model's state dict is in what was saved ({"model": ..., "optimizer": ...}); without it what was saved is the state

@@ -167,6 +167,7 @@
 #include "rondo/train/schedule.h"
 #include "rondo/train/schedule_position.h"
 #include "rondo/train/trainer.h"
+#include "rondo/train/training_options.h"
 
 // Plans for a loop of one's own.
 #include "rondo/profile/plan_for.h"

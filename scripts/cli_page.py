@@ -11,6 +11,7 @@ import sys
 
 PAGE = pathlib.Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 BEGIN, END = "<!-- rondo train: flags (scripts/cli_page.py) -->", "<!-- end of flags -->"
+WITHOUT_FLAG = "Options without a flag: for `--set NAME=VALUE` and configuration files"
 TOPICS = [("Strategy", "strategies"), ("Model", "models"), ("Kind of data", "data_kinds"), ("Engine", "engines")]
 
 
@@ -24,7 +25,8 @@ def cell(text):
 
 
 def flag_row(flag):
-    names = f"`--{flag['name']}`" if not flag["type"] else f"`--{flag['name']} {cell(flag['type'])}`"
+    name = ("--" if flag["has_flag"] else "") + flag["name"]
+    names = f"`{name}`" if not flag["type"] else f"`{name} {cell(flag['type'])}`"
     default = flag["default"]
     return [names, cell(flag["help"]), f"`{default}`" if default not in (None, "", "false") else "",
             cell(flag["for"]["text"]) if flag["for"] else ""]
@@ -34,7 +36,9 @@ def render(declared):
     """The tables as Markdown, of the JSON of `rondo train --help-all --json -`."""
     groups = {}
     for flag in declared["flags"]:
-        groups.setdefault(flag["group"], []).append(flag_row(flag))
+        if flag["has_flag"]:
+            groups.setdefault(flag["group"], []).append(flag_row(flag))
+    groups[WITHOUT_FLAG] = [flag_row(flag) for flag in declared["flags"] if not flag["has_flag"]]
     parts = [f"**{group}**\n\n" + table(["Flag", "Meaning", "Default", "Only for"], rows) for group, rows in groups.items()]
     for title, key in TOPICS:
         rows = [[", ".join(f"`{name}`" for name in [entry["name"], *entry["aliases"]]), cell(entry["summary"])]

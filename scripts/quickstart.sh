@@ -22,7 +22,7 @@ show_and_run() {
 
 cd "$root"
 show_and_run train --model gpt-tiny --data rondo --extensions .h,.cpp --nproc-per-node 2 --steps "$steps" --batch-size 16 \
-  --lr 3e-3 --schedule cosine --warmup 20 --eval-every "$((steps / 4))" --eval-batches 40 --run-dir "$run"
+  --lr 3e-3 --lr-schedule cosine --warmup-steps 20 --eval-every "$((steps / 4))" --eval-batches 40 --run-dir "$run"
 show_and_run train --sample "// Each" --length 300 --run-dir "$run"
 show_and_run report "$run"
 

@@ -41,7 +41,7 @@ export LIBTORCH=/venv
 printf 'a,b,label\\n1,2,0\\n2,1,1\\n3,4,0\\n4,3,1\\n' > /tmp/data.csv
 for device in cpu auto sim; do
   "$bundle/bin/rondo" train --data /tmp/data.csv --model mlp --run-dir "/tmp/$device" --steps 1 --batch-size 2 --device "$device" \\
-    --progress off --matmul default
+    --progress off --matmul libtorch
 done
 exec "$bundle/gpu-check.sh" "$@"
 """

@@ -5,8 +5,9 @@
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <utility>
 
+#include "apps/common/help_format.h"
+#include "apps/common/wrong_flag.h"
 #include "rondo/base/error.h"
 #include "rondo/base/job_error.h"
 #include "rondo/base/json_strict.h"
@@ -23,19 +24,6 @@ std::string with_dashes(std::string argument) {
   const auto end = std::find(argument.begin(), argument.end(), '=');
   std::replace(argument.begin(), end, '_', '-');
   return argument;
-}
-
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replaced}));
-    }
-  }
-  return row.back();
 }
 
 // The (sub)command whose flags the user was writing.
@@ -73,6 +61,18 @@ std::string with_controls_escaped(const std::string& json) {
   return text;
 }
 
+// The first long flag among `arguments` that `app` lacks; empty when there is none. CLI11 may take its value
+// for an argument and complain of that.
+std::string unknown_flag(const CLI::App& app, const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
+    if (argument == "--") break;
+    if (!argument.starts_with("--")) continue;
+    const std::string flag = argument.substr(0, argument.find('='));
+    if (app.get_option_no_throw(flag) == nullptr) return flag;
+  }
+  return {};
+}
+
 constexpr std::size_t kLongestMessage = 8192;
 constexpr std::size_t kLongestText = 4096;
 
@@ -84,8 +84,11 @@ int report(const CLI::App& app, std::string_view text, ExitCode code) {
 int run_body(CLI::App& app, int argc, const char* const* argv, const std::function<int()>& body) {
   std::vector<std::string> arguments;
   for (int i = argc - 1; i > 0; --i) arguments.push_back(with_dashes(argv[i]));  // CLI11 wants them reversed
+  // `rondo train` answers --help by itself.
+  const bool has_own_help = app.get_help_ptr() == nullptr && app.get_option_no_throw("--help") != nullptr;
+  if (!has_own_help) use_rondo_help(app);
   try {
-    app.parse(arguments);
+    app.parse(std::vector<std::string>(arguments));  // which CLI11 takes apart
     return body();
   } catch (const CLI::Success& e) {
     return app.exit(e);  // --help, --version
@@ -94,7 +97,8 @@ int run_body(CLI::App& app, int argc, const char* const* argv, const std::functi
     std::fprintf(stderr, "Try '%s --help'.\n", app.get_name().c_str());
     return static_cast<int>(ExitCode::usage);
   } catch (const CLI::ParseError& e) {
-    report(app, e.what(), ExitCode::usage);
+    const std::string flag = unknown_flag(innermost(app), {arguments.rbegin(), arguments.rend()});
+    report(app, flag.empty() ? e.what() : describe_unknown_flag(innermost(app), flag), ExitCode::usage);
     std::fprintf(stderr, "Try '%s --help'.\n", app.get_name().c_str());
     return static_cast<int>(ExitCode::usage);
   } catch (const JobError& e) {
@@ -133,17 +137,15 @@ int end_with_streams(const std::string& program, int code) {
 
 std::string describe_unknown_flag(const CLI::App& app, const std::string& given) {
   const std::string flag = given.substr(0, given.find('='));
-  std::string nearest;
-  std::size_t least = 4;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) {
-      const std::size_t distance = edit_distance("--" + name, flag);
-      if (distance >= least) continue;
-      least = distance;
-      nearest = "--" + name;
-    }
-  }
-  return str("unknown flag ", flag, nearest.empty() ? "" : str("; did you mean ", nearest, "?"));
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options())
+    names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
+  const FlagHint hint = suggest_flag(flag.substr(std::min(flag.size(), flag.find_first_not_of('-'))), names);
+  if (hint.name.empty()) return str("unknown flag ", flag);
+  const CLI::Option* const meant = app.get_option_no_throw("--" + hint.name);
+  const bool is_hidden = meant != nullptr && meant->get_group().empty();
+  return str("unknown flag ", flag, "; did you mean ",
+             is_hidden ? str("--set ", hint.name, "=VALUE") : hint.text, "?");
 }
 
 int run_command_line(CLI::App& app, int argc, const char* const* argv, const std::function<int()>& body) {

@@ -22,8 +22,7 @@ std::string plain(double number) {
 }
 
 // A number with which `is_right` is content.
-CLI::Validator number_that(std::function<bool(double)> is_right, const std::string& rule,
-                           const std::string& description) {
+CLI::Validator number_that(std::function<bool(double)> is_right, const std::string& rule) {
   return CLI::Validator(
       [is_right = std::move(is_right), rule](std::string& text) {
         double number = 0;
@@ -34,23 +33,22 @@ CLI::Validator number_that(std::function<bool(double)> is_right, const std::stri
         }
         return is_right(number) ? std::string() : str(text, " is not ", rule);
       },
-      description);
+      "");
 }
 
 }  // namespace
 
 CLI::Validator positive_number() {
-  return number_that([](double number) { return number > 0; }, "above 0", "POSITIVE");
+  return number_that([](double number) { return number > 0; }, "above 0");
 }
 
 CLI::Validator not_negative_number() {
-  return number_that([](double number) { return number >= 0; }, "0 or more", "NONNEGATIVE");
+  return number_that([](double number) { return number >= 0; }, "0 or more");
 }
 
 CLI::Validator between(double least, double most) {
   return number_that([least, most](double number) { return number >= least && number <= most; },
-                     str("from ", plain(least), " to ", plain(most)),
-                     str("in [", plain(least), " - ", plain(most), "]"));
+                     str("from ", plain(least), " to ", plain(most)));
 }
 
 CLI::Validator existing_path() {

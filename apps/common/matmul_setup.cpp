@@ -138,7 +138,7 @@ void prepare_matmul(const std::string& setting, const fs::path& run_directory) {
       log::warning("matrix products use the default kernels: nothing can be written to ",
                    tried.empty() ? "any place (neither HOME nor XDG_CACHE_HOME is set)" : path_list(tried),
                    ", so that a measurement of faster ones could not be kept; ", kPlaceVariable,
-                   "=FILE names another place, --matmul default asks for none");
+                   "=FILE names another place, --matmul libtorch asks for none");
       return;
     }
     const launch::Descriptor turn = turn_to_measure(*place);

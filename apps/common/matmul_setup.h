@@ -6,7 +6,7 @@
 
 namespace rondo {
 
-// For programs that start ranks: hands `setting` ("auto" or "default", as --matmul has it) to them in
+// For programs that start ranks: hands `setting` ("auto" or "libtorch", as --matmul has it) to them in
 // RONDO_MATMUL, which the user may have set already and which then stays for "auto". With "auto", where MKL
 // may have faster kernels that were never measured on this machine with the libtorch that is used, runs
 // rondo-matmul first: some seconds, once, after a line on standard error that says so. What is measured is

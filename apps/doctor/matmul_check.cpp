@@ -31,7 +31,7 @@ std::string rounded(double value, const char* format) {
 Finding describe(const MatmulMeasurement& measured) {
   const char* const setting = std::getenv(rondo::kMatmulVariable);
   const std::string set = setting == nullptr ? "" : setting;
-  const bool fast = set == "fast" || (set != "default" && measured.fast_is_better());
+  const bool fast = set == "fast" || (set != "libtorch" && measured.fast_is_better());
   const nlohmann::json data = {{"kernels", fast ? "fast" : "default"},
                                {"default_gflops", measured.standard.gflops},
                                {"fast_gflops", measured.fast.gflops},
@@ -42,7 +42,7 @@ Finding describe(const MatmulMeasurement& measured) {
       str("float32, one core: default kernels ", rounded(measured.standard.gflops, "%.0f"),
           " GFLOP/s, fast ones ", rounded(measured.fast.gflops, "%.0f"), " (",
           rounded(measured.speedup(), "%.2f"), " x); rondo uses the ", fast ? "fast" : "default", " ones",
-          set == "fast" || set == "default" ? str(" (", rondo::kMatmulVariable, "=", set, ")") : ""),
+          set == "fast" || set == "libtorch" ? str(" (", rondo::kMatmulVariable, "=", set, ")") : ""),
       "", data);
 }
 

@@ -83,7 +83,7 @@ int main(int argc, char** argv) {
   flags.run.add_model_flags(app);
   flags.run.add_data_flags(app, "File or directory to judge; default the run's validation data");
   rondo::RunArguments::add_batch_size_flag(app, flags.batch_size);
-  app.add_option("--batches", flags.batches, "Only the first so many batches, of all ranks; 0 is all")
+  app.add_option("--eval-batches", flags.batches, "Only the first so many batches, of all ranks; 0 is all")
       ->check(rondo::not_negative_number())
       ->capture_default_str();
   flags.processes.add_flags(app);

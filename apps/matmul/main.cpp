@@ -42,7 +42,7 @@ rondo::MatmulMeasurement measure() {
   rondo::MatmulMeasurement measured{rondo::machine_name(), {}, {}, {}};
   for (int turn = 1; turn <= kMostTurns; ++turn) {
     for (const bool fast : {false, true}) {
-      nlohmann::json process = measure_in_a_process(fast ? "fast" : "default");
+      nlohmann::json process = measure_in_a_process(fast ? "fast" : "libtorch");
       measured.library = process.at("library");
       // Where there is nothing to choose, both are the default.
       if (fast && !process.at("fast").get<bool>()) process = turns.standard.back();

@@ -41,12 +41,12 @@ void add_planning_flags(CLI::App& app, PlanningInputs& inputs) {
       ->type_name("N")
       ->check(positive_number())
       ->group(what);
-  app.add_option("--shard-group", inputs.options.shard_group,
+  app.add_option("--shard-ranks", inputs.options.shard_group,
                  "ranks that share one copy, the rest are replicas (hybrid); default: all")
       ->type_name("N")
       ->check(not_negative_number())
       ->group(what);
-  app.add_option("--accumulate", inputs.options.micro_batches,
+  app.add_option("--gradient-accumulation-steps", inputs.options.micro_batches,
                  "forward and backward passes per step; default 1")
       ->type_name("N")
       ->check(positive_number())
@@ -65,7 +65,7 @@ void add_planning_flags(CLI::App& app, PlanningInputs& inputs) {
       ->type_name("N")
       ->check(positive_number())
       ->group(what);
-  app.add_option("--block-bytes", inputs.block_bytes, "cut into blocks of this size instead")
+  app.add_option("--block-size", inputs.block_bytes, "cut into blocks of this size instead")
       ->type_name("SIZE")
       ->group(what);
   app.add_option(
@@ -93,7 +93,7 @@ cost::StepOptions step_options(const PlanningInputs& inputs) {
     throw UsageError(str("--buffers ", inputs.buffers, " is not one of unit, block"));
   }
   if (!inputs.block_bytes.empty())
-    options.block_bytes = parse_bytes(inputs.block_bytes, "--block-bytes").count;
+    options.block_bytes = parse_bytes(inputs.block_bytes, "--block-size").count;
   return options;
 }
 

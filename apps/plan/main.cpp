@@ -59,7 +59,7 @@ void add_flags(CLI::App& app, Flags& f) {
   app.add_option("--memory-limit", f.memory_limit, "of each rank, as in 2GiB")->type_name("SIZE")->required();
   const std::string search = "Search";
   app.add_option(
-         "--meshes", f.meshes,
+         "--plan-search", f.meshes,
          "how ranks may share the work: data (default), along that dimension alone; all: also as stages of "
          "a pipeline, as parts of layers, and in shard groups")
       ->type_name("data|all")
@@ -77,7 +77,7 @@ void add_flags(CLI::App& app, Flags& f) {
                  "step-time, or overlap as in the literature (docs/planner.md says why not)")
       ->type_name("NAME")
       ->group(search);
-  app.add_option("--time-limit", f.time_limit,
+  app.add_option("--plan-time-limit", f.time_limit,
                  "stop with the best plan so far; default 60s. Ctrl-C does so too")
       ->type_name("TIME")
       ->group(search);
@@ -127,7 +127,7 @@ void add_flags(CLI::App& app, Flags& f) {
 rondo::plan::PlannerOptions planner_options(const Flags& f, const rondo::CancelToken& cancel) {
   rondo::plan::PlannerOptions options;
   options.memory_limit = rondo::parse_bytes(f.memory_limit, "--memory-limit").count;
-  options.time_limit = rondo::parse_duration(f.time_limit, "--time-limit");
+  options.time_limit = rondo::parse_duration(f.time_limit, "--plan-time-limit");
   options.target_gap = f.gap;
   options.cancel = &cancel;
   if (f.objective == "overlap") {
@@ -219,7 +219,7 @@ void refuse_with_meshes(const Flags& f) {
                                                  {"--objective", f.objective != "step-time"}};
   for (const auto& [flag, is_given] : others) {
     if (is_given)
-      throw UsageError(str(flag, " is for plans along data: leave it out, or --mesh and --meshes"));
+      throw UsageError(str(flag, " is for plans along data: leave it out, or --mesh and --plan-search"));
   }
 }
 
@@ -253,12 +253,13 @@ int run(const Flags& f) {
   if (is_for_meshes(f)) return plan_meshes(f, profile, options);
   if (f.global_batch_size > 0)
     throw UsageError(
-        "--global-batch-size is for --mesh and --meshes all: along data the profile says the batch");
+        "--global-batch-size is for --mesh and --plan-search all: along data the profile says the batch");
   if (f.inputs.micro_batches > 0)
     throw UsageError(
-        "--micro-batches is for --mesh and --meshes all: a pipeline cuts its batch into them; passes of a "
+        "--micro-batches is for --mesh and --plan-search all: a pipeline cuts its batch into them; passes of "
+        "a "
         "step "
-        "are --accumulate");
+        "are --gradient-accumulation-steps");
   if (f.max_batch) return answer_max_batch(f, profile, options.memory_limit);
   const auto model = rondo::cost::make_step_model(profile, step_options(f.inputs));
   const rondo::plan::PlanResult answer = rondo::plan::make_plan(model, options);
@@ -308,7 +309,8 @@ int main(int argc, char** argv) {
       "--sweep 8\n"
       "  rondo plan profile.json --memory-limit 2GiB --ranks 2 --random 1000 --seed 7 --json -\n"
       "  rondo plan profile.json --memory-limit 2GiB --ranks 2 --max-batch\n"
-      "  rondo plan --synthetic gpt:layers=48,dim=4096,batch=8 --ranks 64 --memory-limit 40GiB --meshes all\n"
+      "  rondo plan --synthetic gpt:layers=48,dim=4096,batch=8 --ranks 64 --memory-limit 40GiB --plan-search "
+      "all\n"
       "  rondo plan profile.json --memory-limit 2GiB --ranks 2 --fsdp2 fsdp2.json --write-mps plan.mps\n\n"
       "Exit code 1 when no plan fits the limit; the message says what the smallest feasible limit is.");
   return rondo::run_command_line(app, argc, argv, [&] { return run(flags); });

@@ -179,7 +179,7 @@ int main(int argc, char** argv) {
          "--matmul", flags.matmul,
          "float32 matrix products, as rondo train has them: auto is the faster kernels, measured once "
          "a machine")
-      ->check(CLI::IsMember({"auto", "default"}))
+      ->check(CLI::IsMember({"auto", "libtorch"}))
       ->capture_default_str();
   app.add_option("--json", flags.json, "Write the profile to this file")->required();
   const std::vector<std::string> arguments(argv + 1, argv + argc);

@@ -36,7 +36,7 @@ int dispatch(Arguments arguments) {
   }
   const std::string command = arguments.front();
   arguments.erase(arguments.begin());
-  if (command == "--help" || command == "-h" || command == "help") {
+  if (command == "--help" || command == "--help-all" || command == "-h" || command == "help") {
     if (!arguments.empty()) return dispatch({arguments.front(), "--help"});
     print_help();
     return 0;

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "apps/common/command_line.h"
+#include "apps/common/help_format.h"
 #include "rondo/base/error.h"
 #include "rondo/base/host_port.h"
 #include "rondo/base/text.h"
@@ -509,13 +510,6 @@ void release_unhandled_signals(const RunOptions& options) {
       str(rondo::describe_unknown_flag(app, given), " (the program's own flags stand behind its name)"));
 }
 
-class RunFormatter : public CLI::Formatter {
- public:
-  std::string make_usage(const CLI::App*, std::string) const override {
-    return "Usage: rondo run [FLAGS] [--] PROGRAM [ARGUMENTS]\n";
-  }
-};
-
 }  // namespace
 
 int run_command(std::vector<std::string> arguments) {
@@ -523,16 +517,15 @@ int run_command(std::vector<std::string> arguments) {
   CLI::App app(
       "Starts a program as several processes of one or more hosts, with torchrun's flags and environment.",
       "rondo run");
-  app.formatter(std::make_shared<RunFormatter>());
   app.footer(kExamples);
   app.prefix_command();  // the first word that is no flag begins the program's own command line
   add_flags(app, flags);
+  rondo::use_rondo_help(app, "[--] PROGRAM [ARGUMENTS]");
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
   try {
     app.parse(arguments);
-  } catch (const CLI::CallForHelp&) {
-    std::fputs(app.help().c_str(), stdout);
-    return 0;
+  } catch (const CLI::Success& asked) {
+    return app.exit(asked);  // help, version
   } catch (const CLI::ParseError& error) {
     throw UsageError(error.what());
   }

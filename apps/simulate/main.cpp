@@ -64,7 +64,7 @@ void add_flags(CLI::App& app, Flags& f) {
          "whose schedule is simulated, or parameter_server by its closed form")
       ->type_name("NAME")
       ->group(plan);
-  app.add_flag("--checkpoint", f.checkpoint, "with activation checkpointing")->group(plan);
+  app.add_flag("--activation-checkpointing", f.checkpoint, "with activation checkpointing")->group(plan);
   app.add_option("--prefetch", f.prefetch, "gather so many slots ahead; default 1")
       ->type_name("N")
       ->check(rondo::positive_number())
@@ -297,7 +297,8 @@ int run(Flags& f) {
                                          : size_along(rondo::parse_mesh(f.mesh, "--mesh"), "pipeline") > 1;
   if (f.inputs.micro_batches > 0 && !has_stages)
     throw UsageError(
-        "--micro-batches: only a pipeline cuts its batch into them; passes of a step are --accumulate");
+        "--micro-batches: only a pipeline cuts its batch into them; passes of a step are "
+        "--gradient-accumulation-steps");
   if (!f.topology.empty() && f.mesh.empty()) {
     const auto topology = rondo::simulate::parse_topology(f.topology, f.inputs.options.ranks);
     profile.link = rondo::simulate::link_of(topology, f.algorithm, profile.link.contention);

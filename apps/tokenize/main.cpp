@@ -53,19 +53,18 @@ std::optional<std::int64_t> end_token(const TokenizeFlags& flags, const BytePair
   if (flags.end_of_document == "none") return {};
   if (tokenizer == nullptr) {
     if (flags.end_of_document == "auto") return kByteValues;
-    throw UsageError(str("--end-of-document ", flags.end_of_document,
+    throw UsageError(str("--eos-token ", flags.end_of_document,
                          ": without --tokenizer tokens are bytes; auto is a token of its own, 256"));
   }
   if (flags.end_of_document != "auto") {
     if (const auto token = single_token(*tokenizer, flags.end_of_document)) return token;
-    throw UsageError(
-        str("--end-of-document ", flags.end_of_document, " is not one token of ", flags.tokenizer));
+    throw UsageError(str("--eos-token ", flags.end_of_document, " is not one token of ", flags.tokenizer));
   }
   for (const char* const end : kEnds) {
     if (const auto token = single_token(*tokenizer, end)) return token;
   }
   throw UsageError(str(flags.tokenizer, " has none of ", rondo::join(kEnds, ", "),
-                       "; name the token that ends a document with --end-of-document, or say none"));
+                       "; name the token that ends a document with --eos-token, or say none"));
 }
 
 rondo::TokenDescription describe(const TokenizeFlags& flags, const BytePairs* tokenizer) {
@@ -176,7 +175,7 @@ int main(int argc, char** argv) {
                  "What a document is: a file, a line, or a JSON object in a line")
       ->check(CLI::IsMember({"files", "lines", "jsonl"}));
   app.add_option("--field", flags.field, "Of JSON lines: the field with the text");
-  app.add_option("--end-of-document", flags.end_of_document,
+  app.add_option("--eos-token", flags.end_of_document,
                  "The token behind every document, as the tokenizer writes it; auto: its own; or none");
   app.add_option("--extensions", flags.extensions, "Of directories, only files with these endings")
       ->delimiter(',');

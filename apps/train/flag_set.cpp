@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <charconv>
 
+#include "apps/common/wrong_flag.h"
 #include "rondo/backend/engine/engine_text.h"
 #include "rondo/base/error.h"
+#include "rondo/base/printable.h"
 #include "rondo/base/text.h"
 #include "rondo/models/model_options.h"
 
@@ -61,11 +63,24 @@ void take_out_of_brackets(const std::vector<Declaration>& engines, OptionValues&
   for (const auto& [name, value] : options_in_brackets(engine, *declared)) {
     const auto [flag, is_new] = values.emplace(name, value);
     if (!is_new && flag->second != value) {
-      throw UsageError(str("--", name, " ", flag->second, " and --backend ", backend->second,
+      const std::string shown = declared->options.find(name)->shown_name();
+      throw UsageError(str(shown, " ", flag->second, " and --backend ", backend->second,
                            " say different things: leave one of them out"));
     }
   }
   backend->second = declared->name;
+}
+
+// Runs `use`, whose UsageErrors are about the option: with the place in a file that it comes from.
+template <class Use>
+void with_place(const TrainFlags& flags, const std::string& option, const Use& use) {
+  const auto origin = flags.origins.find(option);
+  if (origin == flags.origins.end() || origin->second.source != OptionSource::file) return use();
+  try {
+    use();
+  } catch (const UsageError& error) {
+    throw UsageError(str(origin->second.place, ": ", error.what()));
+  }
 }
 
 }  // namespace
@@ -101,20 +116,34 @@ const Flag* FlagSet::find(const std::string& name) const {
 void FlagSet::read(const OptionValues& given, TrainFlags& flags) const {
   OptionValues values = given;
   take_out_of_brackets(choices_.engines, values);
-  for (const auto& [name, value] : values) {
+  for (const auto& each : values) {
+    const std::string &name = each.first, &value = each.second;
     const Flag& flag = *find(name);
-    if (flag.choice.empty()) {
-      flag.option.read(&flags, value);
-      continue;
-    }
-    for (const Choice& choice : kChoices) {
-      if (flag.choice != choice.flag) continue;
-      const OptionTable& table = find_declaration(choices_.*choice.entries, flag.takers.front())->options;
-      // Whether it can be: by that entry's own option, whose struct another entry's does not fit.
-      table.find(name)->read(table.make().get(), value);
-    }
-    flags.options[name] = value;
+    with_place(flags, name, [&] {
+      if (flag.choice.empty()) return flag.option.read(&flags, value);
+      for (const Choice& choice : kChoices) {
+        if (flag.choice != choice.flag) continue;
+        const OptionTable& table = find_declaration(choices_.*choice.entries, flag.takers.front())->options;
+        // Whether it can be: by that entry's own option, whose struct another entry's does not fit.
+        table.find(name)->read(table.make().get(), value);
+      }
+      flags.options[name] = value;
+    });
   }
+}
+
+const Flag& FlagSet::require(const std::string& name) const {
+  if (const Flag* const flag = find(name)) return *flag;
+  for (const ProgramFlag& flag : kProgramFlags) {
+    if (name == flag.name)
+      throw UsageError(str("'", name, "' is for the command line alone: give --", name, " there"));
+  }
+  std::vector<std::string> names;
+  for (const Flag& flag : flags_) names.push_back(flag.option.name);
+  const std::string meant = suggest_option(name, names);
+  throw UsageError(
+      str("'", printable(name), "' is no option of rondo train",
+          meant.empty() ? "; rondo train --help-all lists them" : str("; did you mean ", meant, "?")));
 }
 
 std::string FlagSet::value_of(const Flag& flag, const TrainFlags& flags) const {
@@ -157,24 +186,29 @@ void FlagSet::refuse_without_effect(const TrainFlags& flags) const {
       if (other == nullptr) continue;
       std::erase_if(given, [&](const auto& each) { return other->options.find(each.first) != nullptr; });
     }
-    refuse_options_of_others(choices_.*choice.entries, *chosen, choice.flag, name, given);
-  }
-  for (const Flag& flag : flags_) {
-    const std::optional<OptionNeed>& needs = flag.option.needs;
-    if (!needs || value_of(flag, flags) == flag.option.default_text.value_or("")) continue;
-    const Flag& needed = *find(needs->option);
-    const std::string other = value_of(needed, flags);
-    if (needs->values.empty()) {
-      const bool is_given = needed.choice.empty() ? needed.option.text(&flags).has_value() : !other.empty();
-      if (is_given) continue;
-      throw UsageError(str("--", flag.option.name, " has no effect without --", needs->option,
-                           ": leave it out, or give that"));
+    for (const auto& each : given) {
+      with_place(flags, each.first, [&] {
+        refuse_options_of_others(choices_.*choice.entries, *chosen, choice.flag, name, {each});
+      });
     }
-    if (std::find(needs->values.begin(), needs->values.end(), other) != needs->values.end()) continue;
-    throw UsageError(str("--", flag.option.name, " has no effect with --", needs->option, " ", other,
-                         "; it is for --", needs->option, " ", list_with_or(needs->values),
-                         ": leave it out, or give that"));
   }
+  for (const Flag& flag : flags_) with_place(flags, flag.option.name, [&] { refuse_unneeded(flag, flags); });
+}
+
+void FlagSet::refuse_unneeded(const Flag& flag, const TrainFlags& flags) const {
+  const std::optional<OptionNeed>& needs = flag.option.needs;
+  if (!needs || value_of(flag, flags) == flag.option.default_text.value_or("")) return;
+  const Flag& needed = *find(needs->option);
+  const std::string other = value_of(needed, flags), name = flag.option.shown_name();
+  const std::string wanted = needed.option.shown_name();
+  if (needs->values.empty()) {
+    const bool is_given = needed.choice.empty() ? needed.option.text(&flags).has_value() : !other.empty();
+    if (is_given) return;
+    throw UsageError(str(name, " has no effect without ", wanted, ": leave it out, or give that"));
+  }
+  if (std::find(needs->values.begin(), needs->values.end(), other) != needs->values.end()) return;
+  throw UsageError(str(name, " has no effect with ", wanted, " ", other, "; it is for ", wanted, " ",
+                       list_with_or(needs->values), ": leave it out, or give that"));
 }
 
 std::string FlagSet::engine(const TrainFlags& flags) const {

@@ -11,7 +11,6 @@
 #include "rondo/launch/stop_signals.h"
 #include "rondo/models/model_options.h"
 #include "rondo/nn/loss_names.h"
-#include "rondo/train/optimizer_names.h"
 
 namespace rondo {
 namespace {
@@ -74,63 +73,53 @@ void add_model_flags(Table& table, const TrainChoices& choices) {
       .add("model", &Flags::model, "What to train; auto follows the data, and says what it chose",
            a_model(choices.models))
       .is_common = true;
-  table.add("model-config", &Flags::model_config,
-            "JSON object, or a file with one, that overrides the model's settings");
+  table
+      .add("model-config", &Flags::model_config,
+           "JSON object, or a file with one, that overrides the model's settings")
+      .takes_object = true;
   table.add("freeze", &Flags::freeze, "Parts of the model that are not trained, as embeddings or layer.0");
   table.add("unit-rules", &Flags::unit_rules,
             "Layers that become units: all, type:Linear, name:blocks.*, parameters:10000");
   table.add("sync-batch-norm", &Flags::sync_batch_norm,
             "Of models with batch normalisation: over the batches of all ranks");
-  table.add("init-weights", &Flags::init_weights,
+  table.add("init-from", &Flags::init_weights,
             "Start from these: a checkpoint, .safetensors, or a torch::save archive", path_to_read());
   table
       .add("init-rename", &Flags::init_rename,
            "Names of the tensors in the model, FILE=MODEL: encoder.*=backbone.*,head.*= (left out)")
-      .needs = OptionNeed{"init-weights"};
-  table
-      .add("init-partial", &Flags::init_partial,
-           "Tensors without a counterpart, or of another shape, are reported and left as they are")
-      .needs = OptionNeed{"init-weights"};
+      .needs = OptionNeed{"init-from"};
+  Option& strict = table.add(
+      "init-strict", &Flags::init_strict,
+      "false: tensors without a counterpart, or of another shape, are reported and left as they are");
+  strict.type = "true|false";
+  strict.needs = OptionNeed{"init-from"};
 }
 
 void add_training_flags(Table& table) {
-  const OptionNeed adam{"optimizer", {"adam", "adamw", "lamb", "lion"}}, step{"schedule", {"step"}};
   table.begin_group("Training");
   table.add("epochs", &Flags::epochs, "Passes over the data; default 1 without --steps", above_zero())
       .is_common = true;
   table.add("steps", &Flags::steps, "Optimizer steps of the whole training", above_zero()).is_common = true;
   table
       .add("batch-size", &Flags::batch_size,
-           "Samples PER REPLICA (a rank has one unless --replicas says more) in a forward pass; default 32",
+           "Samples per replica and forward pass (a process has one replica unless --replicas says more); "
+           "default 32",
            above_zero())
       .is_common = true;
   table.add("global-batch-size", &Flags::global_batch_size,
             "Instead: samples of all replicas (and accumulated passes) per step; must divide evenly",
             above_zero());
-  table.add("accumulate", &Flags::accumulate, "Forward and backward passes per step", above_zero());
+  table.add("gradient-accumulation-steps", &Flags::accumulate, "Forward and backward passes per step",
+            above_zero());
   std::vector<std::string> losses = {"auto"};
   losses.insert(losses.end(), std::begin(kLossNames), std::end(kLossNames));
   table.add("loss", &Flags::loss, "What is minimised; auto: cross_entropy for classes, mse for numbers",
             one_of(losses));
-  table.add("optimizer", &Flags::optimizer, "What moves the weights",
-            one_of(std::vector<std::string>(std::begin(kOptimizerNames), std::end(kOptimizerNames))));
-  table.add("lr", &Flags::lr, "Highest learning rate", zero_or_more()).is_common = true;
-  table.add("schedule", &Flags::schedule, "How the learning rate falls after warm-up",
-            one_of({"constant", "cosine", "linear", "step"}));
-  table.add("warmup", &Flags::warmup, "Steps in which the learning rate rises from 0", zero_or_more());
-  table.add("lr-end", &Flags::lr_end, "Rate at the end as a fraction of --lr", within(0, 1)).needs =
-      OptionNeed{"schedule", {"cosine", "linear"}};
-  table.add("lr-step", &Flags::lr_step, "Steps between drops", above_zero()).needs = step;
-  table.add("lr-factor", &Flags::lr_factor, "What a drop multiplies the rate with", within(0, 1)).needs =
-      step;
-  table.add("weight-decay", &Flags::weight_decay, "Decay of weights (adamw, lion: decoupled)",
+  table.include(optimizer_table(), &Flags::optimizer);
+  table.include(schedule_table(), &Flags::schedule);
+  table.add("max-grad-norm", &Flags::clip_norm, "Scale gradients down to this norm; 0 is never",
             zero_or_more());
-  table.add("momentum", &Flags::momentum, "Momentum", within(0, 1)).needs =
-      OptionNeed{"optimizer", {"lars", "sgd"}};
-  table.add("beta1", &Flags::beta1, "Decay of the mean of gradients", within(0, 1)).needs = adam;
-  table.add("beta2", &Flags::beta2, "Decay of the mean of squares", within(0, 1)).needs = adam;
-  table.add("clip-norm", &Flags::clip_norm, "Scale gradients down to this norm; 0 is never", zero_or_more());
-  table.add("early-stopping", &Flags::early_stopping,
+  table.add("early-stopping-patience", &Flags::early_stopping,
             "End after so many validations without a better loss; 0 is never", zero_or_more());
   table.add("seed", &Flags::seed, "Of weights, order of samples and dropout; also of --sample",
             zero_or_more());
@@ -139,8 +128,8 @@ void add_training_flags(Table& table) {
 void add_precision_flags(Table& table) {
   table.begin_group("Numbers (docs/precision.md)");
   table
-      .add("amp", &Flags::amp,
-           "O1 autocast; O2 model in --amp-dtype, float32 master weights; O3 all in --amp-dtype",
+      .add("precision", &Flags::amp,
+           "O0 float32; O1 autocast; O2 model in --amp-dtype, float32 master weights; O3 all in --amp-dtype",
            one_of({"O0", "O1", "O2", "O3"}))
       .is_common = true;
   table.add("amp-dtype", &Flags::amp_dtype, "The low-precision dtype", one_of({"bfloat16", "float16"}));
@@ -150,9 +139,10 @@ void add_precision_flags(Table& table) {
             one_of({"auto", "false", "true"}));
   table.add("master-weights", &Flags::master_weights, "float32 copies for the optimizer; auto: under O2",
             one_of({"auto", "false", "true"}));
-  table.add("matmul", &Flags::matmul,
-            "float32 matrix products: auto is the faster kernels, measured once a machine",
-            one_of({"auto", "default"}));
+  table.add(
+      "matmul", &Flags::matmul,
+      "float32 matrix products: libtorch's own kernels, or auto: the faster ones, measured once a machine",
+      one_of({"auto", "libtorch"}));
 }
 
 // As that of `rondo run`: a number, or a word that this host gives a number.
@@ -208,7 +198,7 @@ void add_process_flags(Table& table, const TrainChoices& choices) {
   table.add("plan-time-limit", &Flags::plan_time_limit, "Longest search for a plan", duration()).needs =
       planned;
   table
-      .add("meshes", &Flags::meshes,
+      .add("plan-search", &Flags::meshes,
            "What a plan may choose: data is strategies along that dimension; all: also stages, parts of "
            "layers and "
            "shard groups, for the same samples a step. --mesh fixes it",
@@ -228,7 +218,7 @@ void add_process_flags(Table& table, const TrainChoices& choices) {
       "device", &Flags::device,
       "Where tensors live; auto: cuda if there is one; cuda: the card of the local rank; cuda:N: of one rank",
       a_device());
-  table.add("checkpoint-activations", &Flags::checkpoint_activations,
+  table.add("activation-checkpointing", &Flags::checkpoint_activations,
             "Units that keep only their inputs after forward and compute again in backward: none, all, "
             "every-N, or names joined by commas");
   table
@@ -255,11 +245,11 @@ void add_run_flags(Table& table) {
             "Only the first so many batches of a validation, of all ranks; 0 is all", zero_or_more());
   table.add("checkpoint-every", &Flags::checkpoint_every, "Steps between checkpoints; 0 is after each epoch",
             zero_or_more());
-  table.add("keep", &Flags::keep, "Newest checkpoints that stay", above_zero());
-  table.add("checkpoint-in-parts", &Flags::checkpoint_in_parts,
+  table.add("keep-checkpoints", &Flags::keep, "Newest checkpoints that stay", above_zero());
+  table.add("checkpoint-sharded", &Flags::checkpoint_in_parts,
             "Every rank writes its part of a checkpoint, into a directory that all hosts share");
-  table.add("checkpoint-in-background", &Flags::checkpoint_in_background,
-            "Checkpoints are written while training goes on; implies --checkpoint-in-parts");
+  table.add("checkpoint-async", &Flags::checkpoint_in_background,
+            "Checkpoints are written while training goes on; implies --checkpoint-sharded");
   table.add("checkpoint-incremental", &Flags::checkpoint_incremental,
             "Tensors that have not changed are linked to the checkpoint before; not with the two above");
   table.add("replica-every", &Flags::replica_every,
@@ -276,10 +266,6 @@ void add_run_flags(Table& table) {
             one_of({"auto", "bar", "lines", "off"}));
   table.add("json", &Flags::json, "Write the result as JSON to this file; - is standard output").type =
       "FILE";
-  Option& config =
-      table.add("config", &Flags::config, "JSON file of flags, as the run directory's config.json");
-  config.type = "FILE";
-  config.is_common = true;
 }
 
 void add_sample_flags(Table& table) {
@@ -312,13 +298,15 @@ OptionsOf<TrainFlags> train_flags_table(const TrainChoices& choices) {
   add_process_flags(table, choices);
   add_run_flags(table);
   add_sample_flags(table);
+  table.without_flags(
+      {"init-rename", "keep-batchnorm-fp32", "master-weights", "checkpoint-incremental", "top-k"});
   return table;
 }
 
 bool belongs_to_training(const std::string& flag) {
   static const std::vector<std::string> others = {
-      "run-dir",  "replica-every", "max-restarts", "json",        "config", "resume-intact",
-      "progress", "sample",        "length",       "temperature", "top-k",  "signals-to-handle"};
+      "run-dir", "replica-every", "max-restarts", "json",  "resume-intact",    "progress",
+      "sample",  "length",        "temperature",  "top-k", "signals-to-handle"};
   return std::find(others.begin(), others.end(), flag) == others.end();
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -9,8 +10,16 @@
 #include "apps/train/choices.h"
 #include "apps/train/trainer_flags.h"
 #include "rondo/env/mesh.h"
+#include "rondo/train/training_options.h"
 
 namespace rondo {
+
+// Where an option's value comes from, other than its default. A later source overrides an earlier one.
+enum class OptionSource { file, set, flag };
+struct OptionOrigin {
+  OptionSource source;
+  std::string place = {};  // of a file: "run.toml:4"
+};
 
 // What `rondo train` can be told; see flags.cpp for the meaning of each.
 struct TrainFlags : TrainerFlags {
@@ -26,7 +35,7 @@ struct TrainFlags : TrainerFlags {
   std::string model_config;
   std::string init_weights;
   std::vector<std::string> init_rename;  // FILE=MODEL
-  bool init_partial = false;
+  bool init_strict = true;
   std::vector<std::string> freeze;
   std::vector<std::string> unit_rules;
   bool sync_batch_norm = false;
@@ -37,17 +46,8 @@ struct TrainFlags : TrainerFlags {
   std::optional<std::int64_t> global_batch_size;
   std::int64_t accumulate = 1;
   std::string loss = "auto";
-  std::string optimizer = "adamw";
-  double lr = 1e-3;
-  double weight_decay = 0.0;
-  double momentum = 0.0;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  std::string schedule = "constant";
-  std::int64_t warmup = 0;
-  double lr_end = 0.0;
-  std::int64_t lr_step = 1000;
-  double lr_factor = 0.1;
+  OptimizerOptions optimizer = {};
+  ScheduleOptions schedule = {};  // its rate is the optimizer's
   double clip_norm = 0.0;
   int early_stopping = 0;
   std::uint64_t seed = 0;
@@ -93,7 +93,6 @@ struct TrainFlags : TrainerFlags {
   std::int64_t trace_steps = 20;
   std::string progress = "auto";
   std::string json;
-  std::string config;
 
   std::optional<std::string> sample;
   std::int64_t length = 200;
@@ -105,6 +104,10 @@ struct TrainFlags : TrainerFlags {
   std::string engine = "auto";  // `backend` with its options, for InitOptions::backend
   int replicas = 1;             // of the model in each process, as the strategy takes its options
   bool is_planned = false;      // the strategy follows a plan
+  bool print_config = false;
+  bool dry_run = false;
+  std::map<std::string, OptionOrigin> origins = {};  // by option; those with their default have none
+  std::vector<std::string> notes = {};  // for the user at the start: what the command line replaces in a file
   // All of this that describes a training, by flag names with '_' (no run directory, no resume). Given back
   // with --config it means the same training.
   nlohmann::ordered_json configuration = {};
@@ -115,6 +118,30 @@ struct TrainFlags : TrainerFlags {
 
 // The flags that are no strategy's, model's, kind of data's or engine's, with their groups in help.
 OptionsOf<TrainFlags> train_flags_table(const TrainChoices& choices);
+
+// A flag of the command line alone, which no configuration file sets.
+struct ProgramFlag {
+  const char* name;
+  const char* type;  // empty: a switch
+  const char* group;
+  const char* help;
+  bool is_common;
+};
+inline constexpr ProgramFlag kProgramFlags[] = {
+    {"resume", "[PATH]", "Run directory",
+     "Continue from the newest checkpoint of --run-dir, or from a checkpoint PATH", true},
+    {"config", "FILE", "Configuration (docs/configuration.md)",
+     "Options from a TOML or JSON file, as the run directory's config.json; flags override it", true},
+    {"set", "NAME=VALUE", "Configuration (docs/configuration.md)",
+     "Set any option by its name, also one without a flag; may be repeated", true},
+    {"print-config", "", "Configuration (docs/configuration.md)",
+     "Print every option with its origin, as a TOML file that --config reads, and end", false},
+    {"dry-run", "", "Configuration (docs/configuration.md)",
+     "Check everything, build the model and the strategy, say what would run, and end", true},
+    {"help", "[NAME]", "Help", "The flags that most trainings need; with NAME, what that is and takes",
+     false},
+    {"help-all", "", "Help", "Every flag and option; with --json FILE as JSON", false},
+    {"version", "", "Help", "Print the version", false}};
 
 // Whether a flag describes the training, rather than this call of the program.
 bool belongs_to_training(const std::string& flag);

@@ -1,9 +1,9 @@
 #include "apps/train/help.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "apps/common/help_format.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 
@@ -12,22 +12,20 @@ namespace {
 
 constexpr const char* kExamples = R"(Examples:
   rondo train --data texts/ --nproc-per-node 2                      # a small GPT on all text below texts/, 2 processes
-  rondo train --data texts/ --model gpt-25m --steps 2000 --lr 6e-4 --schedule cosine --warmup 100 --clip-norm 1
+  rondo train --data texts/ --model gpt-25m --steps 2000 --lr 6e-4 --lr-schedule cosine --warmup-steps 100 --max-grad-norm 1
   rondo train --data mnist/ --model convnet --epochs 3 --optimizer sgd --lr 0.05 --momentum 0.9
-  rondo train --data texts/ --model gpt-25m --checkpoint-activations all --memory-limit 2GiB
-  rondo train --model bert --task classify --data reviews.tsv --init bert-base/ --freeze embeddings --lr 2e-5
+  rondo train --data texts/ --model gpt-25m --activation-checkpointing all --memory-limit 2GiB
+  rondo train --model bert --task classify --data reviews.tsv --from-pretrained bert-base/ --freeze embeddings --lr 2e-5
   rondo train --data texts/ --model gpt-25m --nproc-per-node 2 --strategy planned --memory-limit 500MiB
   rondo train --run-dir runs/a --resume                             # go on where the run stopped, with its settings
   rondo train --config runs/a/config.json --lr 3e-4                 # the same training with another learning rate
   rondo train --run-dir runs/a --sample "The "                      # text from the newest checkpoint
-  rondo train --data texts/ --model gpt-25m --amp O1            # bfloat16 autocast; --amp O2 --amp-dtype float16 ...
+  rondo train --data texts/ --model gpt-25m --precision O1            # bfloat16 autocast; --precision O2 --amp-dtype float16 ...
   rondo run -n 2 rondo train --data texts/                          # under a launcher: every process is a rank
 
 TERM or INT saves a checkpoint after the current step and ends with exit code 3; --resume continues.)";
 constexpr const char* kWhat = "Trains a built-in model on your data, on one process or many.";
-constexpr const char* kResumeHelp =
-    "Continue from the newest checkpoint of --run-dir, or from a checkpoint PATH";
-constexpr const char* kRunGroup = "Run directory";
+constexpr const char* kWithoutFlag = "Without a flag (--set NAME=VALUE, configuration files)";
 
 struct Topic {
   const char* title;
@@ -57,7 +55,7 @@ std::optional<OptionNeed> audience(const Flag& flag) {
 std::string audience_text(const FlagSet& flags, const Flag& flag) {
   const std::optional<OptionNeed> need = audience(flag);
   if (!need) return {};
-  if (need->values.empty()) return str("with --", need->option);
+  if (need->values.empty()) return str("with ", flags.find(need->option)->option.shown_name());
   for (const Choice& choice : kChoices) {
     if (need->option != choice.flag) continue;
     std::vector<std::string> others = names_in(flags.choices().*choice.entries);
@@ -70,29 +68,43 @@ std::string audience_text(const FlagSet& flags, const Flag& flag) {
   return str(need->option, " ", join(need->values, ", "));
 }
 
-// Help in CLI11's layout of the flags for which `wanted` is true. Among all of them each says who it is for.
+enum class Extent { common, all, one_thing };
+
+// Adds the flags of the command line alone, those that are common or all.
+void add_program_flags(std::vector<HelpGroup>& groups, Extent extent) {
+  for (const ProgramFlag& flag : kProgramFlags) {
+    if (extent == Extent::one_thing || (extent == Extent::common && !flag.is_common)) continue;
+    add_help_entry(groups, flag.group, {help_name(str("--", flag.name), flag.type, ""), flag.help});
+  }
+}
+
+// Returns help of the options for which `wanted` is true. Among others each says who it is for; those without
+// a flag stand in a group of their own.
 template <class Wanted>
 std::string layout(const FlagSet& flags, const std::string& description, const std::string& footer,
-                   bool among_all, const Wanted& wanted) {
-  CLI::App app(description, "rondo train");
-  app.set_help_flag();
+                   Extent extent, const Wanted& wanted) {
+  std::vector<HelpGroup> groups;
+  std::vector<const Flag*> without_flag;
+  const auto add = [&](const Flag& flag, const std::string& group) {
+    const Option& option = flag.option;
+    const std::string who = extent == Extent::one_thing ? "" : audience_text(flags, flag);
+    add_help_entry(groups, group,
+                   {help_name((option.has_flag ? "--" : "") + option.name, option.type,
+                              option.default_text.value_or("")),
+                    who.empty() ? option.help : str(option.help, " [", who, "]")});
+  };
   for (const Flag& flag : flags.flags()) {
     if (!wanted(flag)) continue;
-    const std::string who = among_all ? audience_text(flags, flag) : "";
-    const std::string help = who.empty() ? flag.option.help : str(flag.option.help, " [", who, "]");
-    const std::string name = "--" + flag.option.name;
-    if (flag.option.kind == OptionKind::toggle) {
-      app.add_flag(name, help)->group(flag.option.group);
+    if (flag.option.has_flag) {
+      add(flag, flag.option.group);
     } else {
-      app.add_option(name, help)
-          ->group(flag.option.group)
-          ->type_name(flag.option.type)
-          ->default_str(flag.option.default_text.value_or(""));
+      without_flag.push_back(&flag);
     }
   }
-  if (among_all) app.add_option("--resume", kResumeHelp)->type_name("[PATH]")->group(kRunGroup);
-  app.footer(footer);
-  return app.help();
+  add_program_flags(groups, extent);
+  for (const Flag* const flag : without_flag) add(*flag, kWithoutFlag);
+  return str(description, "\nUsage: rondo train [OPTIONS]\n\n", layout_groups(groups),
+             footer.empty() ? "" : "\n" + footer + "\n");
 }
 
 }  // namespace
@@ -103,12 +115,12 @@ std::string short_help(const FlagSet& flags) {
       "  rondo train --help NAME               what one of these is, and the flags it takes\n";
   for (const Topic& topic : kTopics)
     footer += str("    ", topic.title, ": ", join(names_in(flags.choices().*topic.entries), ", "), "\n");
-  return layout(flags, kWhat, str(footer, "\n", kExamples), true,
+  return layout(flags, kWhat, str(footer, "\n", kExamples), Extent::common,
                 [](const Flag& flag) { return flag.option.is_common; });
 }
 
 std::string full_help(const FlagSet& flags) {
-  return layout(flags, kWhat, kExamples, true, [](const Flag&) { return true; });
+  return layout(flags, kWhat, kExamples, Extent::all, [](const Flag&) { return true; });
 }
 
 std::string help_about(const FlagSet& flags, const std::string& name) {
@@ -122,7 +134,7 @@ std::string help_about(const FlagSet& flags, const std::string& name) {
     }
     std::string description = str("--", topic.flag, " ", entry->name, ": ", entry->summary, ".");
     if (!entry->aliases.empty()) description += str(" Also called ", join(entry->aliases, ", "), ".");
-    return layout(flags, description, "", false, [&](const Flag& flag) {
+    return layout(flags, description, "", Extent::one_thing, [&](const Flag& flag) {
       const std::optional<OptionNeed> need = audience(flag);
       return entry->options.find(flag.option.name) != nullptr ||
              (need && std::find(need->values.begin(), need->values.end(), entry->name) != need->values.end());
@@ -137,6 +149,7 @@ nlohmann::ordered_json help_as_json(const FlagSet& flags) {
     const Option& option = flag.option;
     nlohmann::ordered_json entry = {
         {"name", option.name}, {"group", option.group}, {"help", option.help}, {"type", option.type}};
+    entry["has_flag"] = option.has_flag;
     entry["default"] =
         option.default_text ? nlohmann::ordered_json(*option.default_text) : nlohmann::ordered_json(nullptr);
     const std::optional<OptionNeed> need = audience(flag);
@@ -145,12 +158,15 @@ nlohmann::ordered_json help_as_json(const FlagSet& flags) {
       entry["for"] = {{"flag", need->option}, {"values", need->values}, {"text", audience_text(flags, flag)}};
     document["flags"].push_back(std::move(entry));
   }
-  document["flags"].push_back({{"name", "resume"},
-                               {"group", kRunGroup},
-                               {"help", kResumeHelp},
-                               {"type", "[PATH]"},
-                               {"default", nullptr},
-                               {"for", nullptr}});
+  for (const ProgramFlag& flag : kProgramFlags) {
+    document["flags"].push_back({{"name", flag.name},
+                                 {"group", flag.group},
+                                 {"help", flag.help},
+                                 {"type", flag.type},
+                                 {"has_flag", true},
+                                 {"default", nullptr},
+                                 {"for", nullptr}});
+  }
   for (const Topic& topic : kTopics) {
     nlohmann::ordered_json& entries = document[topic.key] = nlohmann::ordered_json::array();
     for (const Declaration& declared : flags.choices().*topic.entries) {

@@ -16,8 +16,8 @@ std::string full_help(const FlagSet& flags);
 // One strategy, model, kind of data or engine, with the flags that it takes. Throws UsageError listing the
 // names for one that there is not.
 std::string help_about(const FlagSet& flags, const std::string& name);
-// {"flags": [{name, group, help, type, default, for: {flag, values} or null}], "strategies", "models",
-// "data_kinds", "engines": [{name, aliases, summary, flags}]}.
+// {"flags": [{name, group, help, type, has_flag, default, for: {flag, values} or null}], "strategies",
+// "models", "data_kinds", "engines": [{name, aliases, summary, flags}]}.
 nlohmann::ordered_json help_as_json(const FlagSet& flags);
 
 }  // namespace rondo

@@ -17,7 +17,7 @@ void load_init_weights(const std::string& folder, const Model& model, const Pret
                        bool say) {
   const std::optional<std::filesystem::path> file = weights_in_folder(folder);
   if (!file) {
-    throw DataError(str("--init ", folder,
+    throw DataError(str("--from-pretrained ", folder,
                         " has no model.safetensors and no model.safetensors.index.json; in Python: "
                         "model.save_pretrained(FOLDER, safe_serialization=True)"));
   }
@@ -31,10 +31,10 @@ void load_init_weights(const std::string& folder, const Model& model, const Pret
 }
 
 void load_given_weights(const TrainFlags& flags, const Model& model, bool say) {
-  const bool is_partial = !flags.init_rename.empty() || flags.init_partial;
+  const bool is_partial = !flags.init_rename.empty() || !flags.init_strict;
   if (flags.init_weights.empty()) {
     if (is_partial)
-      throw UsageError("--init-rename and --init-partial have no effect without --init-weights");
+      throw UsageError("init-rename and --init-strict=false have no effect without --init-from");
     return;
   }
   const NamedTensors tensors = named_tensors(*model.module);
@@ -44,8 +44,8 @@ void load_given_weights(const TrainFlags& flags, const Model& model, bool say) {
   }
   std::vector<RenameRule> rules;
   for (const std::string& text : flags.init_rename)
-    rules.push_back(use_flag("--init-rename", text, [&] { return parse_rename_rule(text); }));
-  const WeightsReport report = load_partial_weights(flags.init_weights, tensors, rules, flags.init_partial);
+    rules.push_back(use_flag("init-rename", text, [&] { return parse_rename_rule(text); }));
+  const WeightsReport report = load_partial_weights(flags.init_weights, tensors, rules, !flags.init_strict);
   if (say) std::cerr << flags.init_weights << ": " << to_text(report) << "\n";
 }
 

@@ -6,14 +6,14 @@
 
 namespace rondo {
 
-// Weights from model.safetensors in `folder`, that of --init, whose tensors `names` relates to the model's.
-// With `say` it prints what is new in the model and what was left unused. Throws DataError where the folder
-// has no such file, and as load_pretrained().
+// Weights from model.safetensors in `folder`, that of --from-pretrained, whose tensors `names` relates to the
+// model's. With `say` it prints what is new in the model and what was left unused. Throws DataError where the
+// folder has no such file, and as load_pretrained().
 void load_init_weights(const std::string& folder, const Model& model, const PretrainedNames& names, bool say);
 
-// --init-weights, by the rules of --init-rename; nothing without that flag. With `say` it prints what
-// --init-partial left as it was. Throws UsageError for a rule that is none, DataError as load_weights() and
-// load_partial_weights().
+// --init-from, by the rules of init-rename; nothing without that flag. With `say` it prints what
+// --init-strict=false left as it was. Throws UsageError for a rule that is none, DataError as load_weights()
+// and load_partial_weights().
 void load_given_weights(const TrainFlags& flags, const Model& model, bool say);
 
 }  // namespace rondo

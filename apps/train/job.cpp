@@ -173,7 +173,7 @@ PrecisionOptions precision_options(const TrainFlags& flags) {
     return text == "true";
   };
   PrecisionOptions options;
-  options.level = parse_opt_level(flags.amp, "--amp");
+  options.level = parse_opt_level(flags.amp, "--precision");
   options.dtype = parse_float_dtype(flags.amp_dtype, "--amp-dtype");
   options.keep_batchnorm_fp32 = knob(flags.keep_batchnorm_fp32);
   options.master_weights = knob(flags.master_weights);

@@ -120,11 +120,19 @@ void refuse_several_processes(const TrainFlags& flags) {
                        flags.nproc_per_node, "; ", chosen->on_several_processes));
 }
 
+// Workers and servers would find each other first, so the model and the strategy are not built.
+int say_served_dry_run(const TrainFlags& flags, int workers, int servers) {
+  batch_size_per_replica(flags, workers);
+  std::cout << "dry run: --strategy " << flags.strategy << " would start " << servers << " servers and "
+            << workers << " workers on " << flags.data << "; nothing was started\n";
+  return 0;
+}
+
 // Workers and servers are this program once more: which of them each is, it finds in TF_CONFIG.
 int start_served_training(const TrainFlags& flags, const std::vector<std::string>& arguments) {
   const bool grouped = worker_of(declared_strategies(), flags.strategy) == ServedWorker::group;
   if (flags.average_weights > 0) {
-    throw UsageError(str("--average-weights ", flags.average_weights, ": with --strategy ", flags.strategy,
+    throw UsageError(str("--ema-decay ", flags.average_weights, ": with --strategy ", flags.strategy,
                          " servers hold the weights of workers that do not step together; leave it out"));
   }
   if (flags.nproc_per_node != 1 && !grouped) {
@@ -135,9 +143,10 @@ int start_served_training(const TrainFlags& flags, const std::vector<std::string
   launch::RunOptions options;
   options.servers = option_or(flags, "ps", 1);
   const int workers = grouped ? flags.nproc_per_node : option_or(flags, "workers", 1);
-  if (const int groups = option_or(flags, "groups", 2); grouped && workers % groups != 0)
-    throw UsageError(str("--groups ", groups, " does not divide --nproc-per-node ", workers));
+  if (const int groups = option_or(flags, "ps-groups", 2); grouped && workers % groups != 0)
+    throw UsageError(str("--ps-groups ", groups, " does not divide --nproc-per-node ", workers));
   options.processes = workers + options.servers;
+  if (flags.dry_run) return say_served_dry_run(flags, workers, options.servers);
   options.patience = parse_duration(flags.timeout, "--timeout");
   batch_size_per_replica(flags, workers);
   options.binding = binding_of(flags.bind_to);
@@ -196,7 +205,7 @@ int start_training(const TrainFlags& flags, const std::vector<std::string>& argu
   const bool is_one_of_several = evaluates || is_a_rank(flags);
   // Ranks of another launcher would measure all at once, each in the others' way: they take what is kept, or
   // what --matmul says.
-  if (!is_one_of_several) prepare_matmul(flags.matmul, place_for_measurements(flags));
+  if (!is_one_of_several && !flags.dry_run) prepare_matmul(flags.matmul, place_for_measurements(flags));
   if (flags.max_restarts > 0 && (served || is_one_of_several)) {
     throw UsageError(str("--max-restarts ", flags.max_restarts,
                          served ? ": a job with parameter servers restarts servers by itself; leave it out"

@@ -74,11 +74,12 @@ void check_plan_is_for_job(const TrainFlags& flags, const cost::StepPlan& plan, 
   }
   if (plan.schedule->micro_batches != flags.accumulate) {
     throw UsageError(str(source, " was made for ", plan.schedule->micro_batches,
-                         " accumulated passes a step, and --accumulate is ", flags.accumulate,
-                         "; plan again with --accumulate ", flags.accumulate));
+                         " accumulated passes a step, and --gradient-accumulation-steps is ",
+                         flags.accumulate, "; plan again with --gradient-accumulation-steps ",
+                         flags.accumulate));
   }
   if (flags.checkpoint_activations != "none") {
-    throw UsageError(str("--checkpoint-activations ", flags.checkpoint_activations, ": ", source,
+    throw UsageError(str("--activation-checkpointing ", flags.checkpoint_activations, ": ", source,
                          " says which units are checkpointed; leave the flag out"));
   }
   if (flags.profile.empty()) return;
@@ -269,7 +270,7 @@ JobPlan plan_job(const TrainFlags& flags, const Context& context, const RunDirec
       throw UsageError(str("--strategy ", flags.strategy,
                            " plans for several processes; give --nproc-per-node 2 or more"));
     if (flags.checkpoint_activations != "none")
-      throw UsageError(str("--checkpoint-activations ", flags.checkpoint_activations, ": with --strategy ",
+      throw UsageError(str("--activation-checkpointing ", flags.checkpoint_activations, ": with --strategy ",
                            flags.strategy,
                            " the plan says which units are checkpointed; leave the flag out"));
   });
@@ -292,7 +293,7 @@ JobPlan plan_job(const TrainFlags& flags, const Context& context, const RunDirec
   run_agreed(context, [&] {
     if (context.rank() != 0) return;
     result.files["profile.json"] = profile_text(profile);
-    if (!std::filesystem::exists(run.path / "config.json"))
+    if (!flags.dry_run && !std::filesystem::exists(run.path / "config.json"))
       replace_text_file(run.path / "profile.json", result.files["profile.json"]);
     const Json json = make_plan_json(flags, profile, context.world_size());
     result.files["plan.json"] = plan_text(json);

@@ -54,8 +54,7 @@ void RestartMemory::check(const TrainFlags& flags, const TrainingPlace& place) c
     throw UsageError(str(given, ": with --strategy ", flags.strategy,
                          " the parameter servers hold the state; leave it out"));
   if (flags.average_weights > 0)
-    throw UsageError(
-        str(given, ": the average of --average-weights is on the disk only; leave one of them out"));
+    throw UsageError(str(given, ": the average of --ema-decay is on the disk only; leave one of them out"));
   if (flags.run_dir.empty()) throw UsageError(str(given, " needs --run-dir: each attempt must find the run"));
   if (!root_)
     throw UsageError(str(given,

@@ -2,16 +2,19 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iostream>
 #include <map>
 
 #include "apps/common/command_line.h"
+#include "apps/common/help_format.h"
 #include "apps/train/help.h"
+#include "apps/train/print_config.h"
 #include "apps/train/run_folder.h"
 #include "rondo/base/error.h"
-#include "rondo/base/json_strict.h"
 #include "rondo/base/printable.h"
 #include "rondo/base/text.h"
 #include "rondo/models/model_options.h"
+#include "rondo/options/config_file.h"
 
 namespace rondo {
 namespace {
@@ -25,46 +28,52 @@ const std::map<std::string, std::string> kAlternatives = {{"batch-size", "global
                                                           {"steps", "epochs"},
                                                           {"data-weights", "data"}};
 
-std::string flag_text(const nlohmann::json& value) {
-  if (!value.is_array()) return value.is_string() ? value.get<std::string>() : value.dump();
-  std::vector<std::string> items;
-  for (const auto& item : value) items.push_back(flag_text(item));
-  return join(items, ",");
-}
-
-// The file's entries that no flag of `given` overrides. Throws UsageError for what is no flag of a training.
-OptionValues values_of_file(const std::string& path, const FlagSet& flags, const OptionValues& given) {
-  nlohmann::json document;
-  try {
-    document = read_json_file(path);
-  } catch (const DataError& error) {
-    throw UsageError(str("--config: expected a JSON object of flags: ", error.what()));
-  }
-  if (!document.is_object()) throw UsageError(str("--config ", path, ": expected a JSON object of flags"));
+// The options of a configuration file, and what the command line replaces among them.
+struct FileValues {
   OptionValues values;
-  for (const auto& [key, value] : document.items()) {
-    std::string name = key;
-    std::replace(name.begin(), name.end(), '_', '-');
-    if (flags.find(name) == nullptr)
-      throw UsageError(str("--config ", path, ": '", key, "' is not a flag of rondo train"));
-    const bool is_empty = value.is_null() || (value.is_array() && value.empty()) ||
-                          (value.is_string() && value.get_ref<const std::string&>().empty());
-    if (is_empty || given.contains(name)) continue;
-    const auto alternative = kAlternatives.find(name);
-    if (alternative != kAlternatives.end() && given.contains(alternative->second)) continue;
-    values[name] = flag_text(value);
+  std::map<std::string, OptionOrigin> origins;
+  std::vector<std::string> replaced;  // "--lr 0.1 replaces lr = 0.2 of run.toml:3"
+};
+
+// Reads the file's options that none of `given` overrides. Throws UsageError for what is no option of a
+// training.
+FileValues values_of_file(const fs::path& path, const FlagSet& flags, const OptionValues& given) {
+  const auto takes_object = [&](const std::string& name) {
+    const Flag* const flag = flags.find(name);
+    return flag != nullptr && flag->option.takes_object;
+  };
+  FileValues file;
+  for (const FileOption& option : read_config_file(path, takes_object)) {
+    const std::string place = str(path.string(), ":", option.line);
+    std::string text;
+    try {
+      text = option_text(flags.require(option.name).option, option.value);
+    } catch (const UsageError& error) {
+      throw UsageError(str(place, ": ", printable(option.key), ": ", error.what()));
+    }
+    if (text.empty()) continue;
+    const auto alternative = kAlternatives.find(option.name);
+    auto replaces = given.find(option.name);
+    if (replaces == given.end() && alternative != kAlternatives.end())
+      replaces = given.find(alternative->second);
+    if (replaces == given.end()) {
+      file.values[option.name] = text;
+      file.origins[option.name] = {OptionSource::file, place};
+    } else if (replaces->first != option.name || replaces->second != text) {
+      const std::string flag = flags.require(replaces->first).option.shown_name();
+      file.replaced.push_back(
+          str(flag, " ", replaces->second, " replaces ", option.name, " = ", text, " of ", place));
+    }
   }
-  return values;
+  return file;
 }
 
-// The configuration file that stands under the command line; empty when there is none.
-std::string configuration_file(const OptionValues& given, bool resumes) {
-  const auto value = [&](const char* flag) {
-    const auto found = given.find(flag);
-    return found == given.end() ? std::string() : found->second;
-  };
-  if (std::string file = value("config"); !file.empty() || !resumes) return file;
-  const fs::path own = fs::path(value("run-dir")) / "config.json";
+// The configuration file that stands under the command line: `config`, else with --resume the run's own;
+// empty when there is none.
+std::string configuration_file(const std::string& config, const OptionValues& given, bool resumes) {
+  if (!config.empty() || !resumes) return config;
+  const auto run = given.find("run-dir");
+  const fs::path own = (run == given.end() ? fs::path() : fs::path(run->second)) / "config.json";
   return fs::exists(own) ? own.string() : std::string();
 }
 
@@ -91,6 +100,8 @@ void check_described(const TrainFlags& flags) {
 void complete(const FlagSet& set, TrainFlags& flags, bool needs_data = true) {
   if (!flags.resume_from.empty() && !fs::exists(flags.resume_from))
     throw UsageError(str("--resume ", flags.resume_from, ": no such file or directory"));
+  if (flags.sample && flags.dry_run)
+    throw UsageError("--dry-run is of a training, and --sample trains nothing: leave one of them out");
   if (flags.sample && flags.run_dir.empty())
     throw UsageError("--sample needs --run-dir, the directory of a run that trained a GPT");
   if (flags.sample && !fs::exists(flags.run_dir))
@@ -115,15 +126,37 @@ void complete(const FlagSet& set, TrainFlags& flags, bool needs_data = true) {
   flags.configuration = set.configuration(flags);
 }
 
-// Reads the file's flags that `given` does not override.
-void read_file(const std::string& file, const FlagSet& set, const OptionValues& given, TrainFlags& flags) {
-  OptionValues values = values_of_file(file, set, given);
-  set.drop_options_of_others(given, values);
+// Reads the file's options that `given` does not override. What it replaces is noted with `notes`.
+void read_file(const fs::path& path, const FlagSet& set, const OptionValues& given, TrainFlags& flags,
+               bool notes) {
+  FileValues file = values_of_file(path, set, given);
+  set.drop_options_of_others(given, file.values);
+  flags.origins = std::move(file.origins);
+  std::erase_if(flags.origins, [&](const auto& origin) { return !file.values.contains(origin.first); });
+  set.read(file.values, flags);
+  if (notes) flags.notes = std::move(file.replaced);
+}
+
+// NAME=VALUE of --set. Throws UsageError for another text, and for a name that is no option.
+std::pair<std::string, std::string> read_setting(const FlagSet& set, const std::string& text) {
+  const std::size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0)
+    throw UsageError(str("--set ", printable(text), ": expected NAME=VALUE, as in --set block-size=1MiB"));
+  std::string name = text.substr(0, equals);
+  std::replace(name.begin(), name.end(), '_', '-');
   try {
-    set.read(values, flags);
+    set.require(name);
   } catch (const UsageError& error) {
-    throw UsageError(str("--config ", file, ": ", error.what()));
+    throw UsageError(str("--set ", printable(text), ": ", error.what()));
   }
+  return {name, text.substr(equals + 1)};
+}
+
+// An option that has no flag was given as one.
+[[noreturn]] void refuse_flag(const Option& option, const std::string& value) {
+  const std::string text = option.kind == OptionKind::toggle ? "true" : value;
+  throw UsageError(str("--", option.name, " is no flag: set it with --set ", option.name, "=",
+                       printable(text), " or in a configuration file (--config)"));
 }
 
 std::string with_dashes(std::string argument) {
@@ -137,7 +170,7 @@ std::string with_dashes(std::string argument) {
 TrainFlags flags_of_run(const FlagSet& set, const std::string& run_dir, const OptionValues& given,
                         bool needs_data) {
   TrainFlags flags;
-  read_file(fs::path(run_dir) / "config.json", set, given, flags);
+  read_file(fs::path(run_dir) / "config.json", set, given, flags, /*notes=*/false);
   set.read(given, flags);
   complete(set, flags, needs_data);
   return flags;
@@ -146,17 +179,29 @@ TrainFlags flags_of_run(const FlagSet& set, const std::string& run_dir, const Op
 TrainCommandLine::TrainCommandLine(TrainChoices choices)
     : flags_(std::move(choices)), app_("", "rondo train") {
   app_.set_help_flag();
-  app_.add_option("--help,-h")->expected(0, 1);
-  app_.add_flag("--help-all");
-  app_.add_option("--resume")->expected(0, 1);
-  for (const Flag& flag : flags_.flags()) {
-    if (flag.option.kind == OptionKind::toggle) {
-      app_.add_flag("--" + flag.option.name);
-    } else if (flag.option.kind == OptionKind::list) {
-      app_.add_option("--" + flag.option.name)->expected(1, 1 << 20)->allow_extra_args(false);
+  for (const ProgramFlag& flag : kProgramFlags) {
+    const std::string name = str("--", flag.name, std::string(flag.name) == "help" ? ",-h" : "");
+    const std::string type = flag.type;
+    if (type.empty()) {
+      app_.add_flag(name);
+    } else if (type.starts_with("[")) {
+      app_.add_option(name)->expected(0, 1);
+    } else if (type == "NAME=VALUE") {
+      app_.add_option(name)->expected(1, 1 << 20)->allow_extra_args(false);
     } else {
-      app_.add_option("--" + flag.option.name)->take_last();
+      app_.add_option(name)->take_last();
     }
+  }
+  for (const Flag& flag : flags_.flags()) {
+    const std::string name = "--" + flag.option.name;
+    const bool is_switch = flag.option.kind == OptionKind::toggle && flag.option.type.empty();
+    CLI::Option* const added = is_switch ? app_.add_flag(name) : app_.add_option(name);
+    if (flag.option.kind == OptionKind::list) {
+      added->expected(1, 1 << 20)->allow_extra_args(false);
+    } else if (!is_switch) {
+      added->take_last();
+    }
+    if (!flag.option.has_flag) added->group("");  // hidden: refuse_flag() says what to do instead
   }
 }
 
@@ -170,13 +215,23 @@ std::string TrainCommandLine::value_of(const std::string& name) const {
 
 TrainFlags TrainCommandLine::understand() const {
   OptionValues given;
+  std::map<std::string, OptionOrigin> origins;
+  for (const std::string& text : app_.get_option("--set")->results()) {
+    const auto [name, value] = read_setting(flags_, text);
+    given[name] = value;
+    origins[name] = {OptionSource::set};
+  }
   for (const Flag& flag : flags_.flags()) {
     const std::string& name = flag.option.name;
     if (app_.count("--" + name) == 0) continue;
     given[name] = value_of(name);
-    // config.json keeps it, and JSON is UTF-8.
-    if (!is_utf8(given[name]))
-      throw UsageError(str("--", name, " '", printable(given[name]), "' is not UTF-8; name it anew"));
+    origins[name] = {OptionSource::flag};
+    if (!flag.option.has_flag) refuse_flag(flag.option, given[name]);
+  }
+  // config.json keeps them, and JSON is UTF-8.
+  for (const auto& [name, value] : given) {
+    if (!is_utf8(value))
+      throw UsageError(str("--", name, " '", printable(value), "' is not UTF-8; name it anew"));
   }
   TrainFlags flags;
   flags.resume = app_.count("--resume") > 0 || given.contains("resume-intact");
@@ -185,10 +240,14 @@ TrainFlags TrainCommandLine::understand() const {
     flags.resume_from = path;
   if (flags.resume && flags.resume_from.empty() && given.contains("run-dir"))
     refuse_foreign_folder(given.at("run-dir"));
-  if (const std::string file = configuration_file(given, flags.resume); !file.empty())
-    read_file(file, flags_, given, flags);
+  const std::string config = app_.count("--config") > 0 ? value_of("config") : "";
+  if (const std::string file = configuration_file(config, given, flags.resume); !file.empty())
+    read_file(file, flags_, given, flags, /*notes=*/!config.empty());
+  for (auto& [name, origin] : origins) flags.origins[name] = std::move(origin);
   flags_.read(given, flags);
-  complete(flags_, flags);
+  flags.print_config = app_.count("--print-config") > 0;
+  flags.dry_run = app_.count("--dry-run") > 0;
+  complete(flags_, flags, /*needs_data=*/!flags.print_config);
   return flags;
 }
 
@@ -199,7 +258,16 @@ int TrainCommandLine::run(int argc, const char* const* argv,
   std::vector<const char*> words;
   for (const std::string& argument : arguments) words.push_back(argument.c_str());
   return run_command_line(app_, static_cast<int>(words.size()), words.data(), [&] {
-    if (app_.count("--help") + app_.count("--help-all") == 0) return body(understand());
+    if (app_.count("--version") > 0) {
+      std::cout << version_line() << "\n";
+      return 0;
+    }
+    if (app_.count("--help") + app_.count("--help-all") == 0) {
+      const TrainFlags flags = understand();
+      if (!flags.print_config) return body(flags);
+      std::cout << config_text(flags_, flags);
+      return 0;
+    }
     const std::string topic = app_.count("--help") > 0 ? value_of("help") : "";
     const bool all = app_.count("--help-all") > 0;
     if (all && app_.count("--json") > 0) {

@@ -13,23 +13,19 @@ OptionsOf<TrainerFlags> trainer_flags_table() {
       "Of validations beside the loss: accuracy, auc, f1, mae, mse, perplexity, precision, recall, top_k; "
       "default: as the model has it");
   table.add("class-weights", &Flags::class_weights, "What a prediction of each class counts in the loss");
-  table.add("decay", &Flags::decay, "What --weight-decay is for; matrices: not biases and norms",
-            one_of({"all", "matrices"}));
-  table.add("trust", &Flags::trust, "Rate of a parameter whose gradient is as long as itself", zero_or_more())
-      .needs = OptionNeed{"optimizer", {"lars"}};
   table.begin_group("Alongside training (docs/trainer.md)");
   table.add("restore-best", &Flags::restore_best,
-            "With --early-stopping: end with the weights of the best validation");
-  table.add("best-of", &Flags::best_of,
+            "With --early-stopping-patience: end with the weights of the best validation");
+  table.add("keep-best", &Flags::best_of,
             "Keep checkpoints of the best validations by this metric in RUN/best");
-  table.add("reduce-on-plateau", &Flags::reduce_on_plateau,
+  table.add("lr-plateau-patience", &Flags::reduce_on_plateau,
             "A tenth of the learning rate after so many validations without a better loss; 0 is never",
             zero_or_more());
   table.add("terminate-on-nan", &Flags::terminate_on_nan, "End training at a loss that is not finite");
   table.add("gradient-norm-every", &Flags::gradient_norm_every,
             "Steps between measurements of the gradients' norm; 0 is never", zero_or_more());
   table.add(
-      "average-weights", &Flags::average_weights,
+      "ema-decay", &Flags::average_weights,
       "Decay of an average of the weights, which is validated, kept in RUN/average and ended with; 0 is none",
       within(0, 0.999999));
   table.add("csv-log", &Flags::csv_log, "A row for every epoch to this CSV file").type = "FILE";
@@ -56,6 +52,9 @@ OptionsOf<TrainerFlags> trainer_flags_table() {
            "End in good order, as at TERM, when this file appears on a host")
       .type = "FILE";
   table.add("trace-after", &Flags::trace_after, "Steps before the first of --trace-steps", zero_or_more());
+  table.without_flags({"class-weights", "csv-log", "lr-plateau-patience", "gradient-norm-every",
+                       "histograms-every", "json-log", "mlflow-dir", "peak-flops", "preemption-file",
+                       "restore-best", "steps-per-epoch", "terminate-on-nan", "trace-after"});
   return table;
 }
 

@@ -13,8 +13,6 @@ struct TrainerFlags {
   std::int64_t steps_per_epoch = 0;
   std::vector<std::string> metrics;
   std::vector<std::string> class_weights;
-  std::string decay = "all";
-  double trust = 1e-3;
   bool restore_best = false;
   std::string best_of;
   std::int64_t reduce_on_plateau = 0;

@@ -52,12 +52,12 @@ LossFunction chosen_loss(const TrainFlags& flags, const DatasetInfo& info) {
   }
   if (flags.class_weights.empty()) return make_loss(loss);
   if (loss != "cross_entropy")
-    throw UsageError(str("--class-weights are weights of cross_entropy, and the loss is ", loss));
+    throw UsageError(str("class-weights are weights of cross_entropy, and the loss is ", loss));
   LossWeights weights;
   for (const std::string& weight : flags.class_weights)
-    weights.classes.push_back(parse_number(weight, "--class-weights"));
+    weights.classes.push_back(parse_number(weight, "class-weights"));
   if (static_cast<std::int64_t>(weights.classes.size()) != info.classes) {
-    throw UsageError(str("--class-weights has ", weights.classes.size(), " numbers, the data has ",
+    throw UsageError(str("class-weights has ", weights.classes.size(), " numbers, the data has ",
                          info.classes, " classes"));
   }
   return weighted_loss("cross_entropy", weights);
@@ -69,32 +69,33 @@ void check_trainer_flags(const TrainFlags& flags, bool has_validation) {
       throw UsageError(
           str(flag, " looks at validations, and there is no validation data: give --validation-fraction"));
   };
-  validated("--best-of", !flags.best_of.empty());
-  validated("--early-stopping", flags.early_stopping > 0);
-  validated("--reduce-on-plateau", flags.reduce_on_plateau > 0);
+  validated("--keep-best", !flags.best_of.empty());
+  validated("--early-stopping-patience", flags.early_stopping > 0);
+  validated("lr-plateau-patience", flags.reduce_on_plateau > 0);
   if (flags.checkpoint_incremental && (flags.checkpoint_in_parts || flags.checkpoint_in_background))
     throw UsageError(
-        "--checkpoint-incremental links files of rank 0: leave out --checkpoint-in-parts and "
-        "--checkpoint-in-background");
+        "checkpoint-incremental links files of rank 0: leave out --checkpoint-sharded and "
+        "--checkpoint-async");
   if (!flags.best_of.empty())
-    use_flag("--best-of", flags.best_of, [&] { return larger_is_better(flags.best_of); });
+    use_flag("--keep-best", flags.best_of, [&] { return larger_is_better(flags.best_of); });
   for (const std::string& log : flags.log_to) {
     if (log != "tensorboard" && log != "mlflow")
       throw UsageError(str("--log-to ", log, ": expected tensorboard, mlflow, or both with a comma"));
   }
   if (!flags.mlflow_dir.empty() && !logs_to(flags, "mlflow"))
-    throw UsageError("--mlflow-dir has no effect without --log-to mlflow: leave it out, or give that");
+    throw UsageError("mlflow-dir has no effect without --log-to mlflow: leave it out, or give that");
   if (flags.histograms_every > 0 && !logs_to(flags, "tensorboard"))
-    throw UsageError("--histograms-every is of TensorBoard's events, and --log-to does not name tensorboard");
+    throw UsageError("histograms-every is of TensorBoard's events, and --log-to does not name tensorboard");
   peak_flops_of(flags);
   if (flags.restore_best && flags.early_stopping == 0)
-    throw UsageError("--restore-best has no effect without --early-stopping: leave it out, or give that");
+    throw UsageError(
+        "restore-best has no effect without --early-stopping-patience: leave it out, or give that");
 }
 
 std::optional<double> peak_flops_of(const TrainFlags& flags) {
   if (flags.peak_flops.empty() || flags.peak_flops == "measured") return std::nullopt;
-  const double peak = parse_number(flags.peak_flops, "--peak-flops");
-  if (!(peak > 0)) throw UsageError(str("--peak-flops ", flags.peak_flops, ": expected a number above 0"));
+  const double peak = parse_number(flags.peak_flops, "peak-flops");
+  if (!(peak > 0)) throw UsageError(str("peak-flops ", flags.peak_flops, ": expected a number above 0"));
   return peak;
 }
 

@@ -19,7 +19,7 @@ std::vector<Metric> chosen_metrics(const TrainFlags& flags, const DatasetInfo& i
 LossFunction chosen_loss(const TrainFlags& flags, const DatasetInfo& info);
 // Throws UsageError for flags that do not fit each other or the data.
 void check_trainer_flags(const TrainFlags& flags, bool has_validation);
-// The number of --peak-flops; empty without one, or where it is to be measured. Throws UsageError for another
+// The number of peak-flops; empty without one, or where it is to be measured. Throws UsageError for another
 // text.
 std::optional<double> peak_flops_of(const TrainFlags& flags);
 // Adds callbacks, and what else fit is to be told.

@@ -62,27 +62,9 @@ Model make_model_within_limit(const TrainFlags& flags, const std::function<Model
   }
 }
 
-OptimizerOptions optimizer_options(const TrainFlags& flags) {
-  OptimizerOptions options;
-  options.name = flags.optimizer;
-  options.learning_rate = flags.lr;
-  options.weight_decay = flags.weight_decay;
-  options.momentum = flags.momentum;
-  options.beta1 = flags.beta1;
-  options.beta2 = flags.beta2;
-  options.trust = flags.trust;
-  options.decayed = flags.decay == "all" ? Decayed::all : Decayed::matrices;
-  return options;
-}
-
 ScheduleOptions schedule_options(const TrainFlags& flags) {
-  ScheduleOptions options;
-  options.kind = flags.schedule;
-  options.learning_rate = flags.lr;
-  options.warmup_steps = flags.warmup;
-  options.end_fraction = flags.lr_end;
-  options.decay_every = flags.lr_step;
-  options.decay_factor = flags.lr_factor;
+  ScheduleOptions options = flags.schedule;
+  options.learning_rate = flags.optimizer.learning_rate;
   return options;
 }
 
@@ -191,6 +173,40 @@ void print_result(const TrainFlags& flags, const RunDirectory& run, const Contex
   write_json(flags.json, summary);
 }
 
+// Says what a training would do, for --dry-run.
+void print_dry_run(const TrainFlags& flags, const RunDirectory& run, const TrainingPlace& place,
+                   const OpenedData& data, const Trainer& trainer, std::int64_t parameters) {
+  const Context& context = trainer.strategy().context();
+  const std::int64_t batch = batch_size_per_replica(flags, place.readers);
+  const std::int64_t replicas = trainer.strategy().num_replicas_in_sync();
+  const std::int64_t step = trainer.position().step, samples = batch * replicas * flags.accumulate;
+  const std::string until =
+      flags.steps ? str("to step ", *flags.steps) : str(flags.epochs.value_or(1), " epochs");
+  std::ostream& out = flags.json.empty() ? std::cout : std::cerr;
+  out << "dry run: would train " << trainer.model().name << " (" << parameters << " parameters) from step "
+      << step << ", " << until << "\n"
+      << "  processes      " << context.world_size() << ", strategy " << trainer.strategy().name()
+      << ", backend " << context.backend_name() << ", device " << context.device() << "\n"
+      << "  data           " << flags.data << ": " << data.train->size() << " samples of kind " << data.kind
+      << ", " << (data.validation ? data.validation->size() : 0) << " for validation\n"
+      << "  a step         " << samples << " samples: " << batch << " x " << replicas << " replicas x "
+      << flags.accumulate << " passes\n"
+      << "  optimizer      " << flags.optimizer.name << ", lr " << flags.optimizer.learning_rate
+      << ", schedule " << flags.schedule.kind << "\n"
+      << "  run directory  " << run.path.string() << "\n"
+      << "nothing was trained or written" << std::endl;
+  write_json(flags.json, {{"dry_run", true},
+                          {"run_dir", run.path.string()},
+                          {"step", step},
+                          {"ranks", context.world_size()},
+                          {"replicas", replicas},
+                          {"strategy", trainer.strategy().name()},
+                          {"backend", context.backend_name()},
+                          {"samples", data.train->size()},
+                          {"samples_per_step", samples},
+                          {"model", {{"name", trainer.model().name}, {"parameters", parameters}}}});
+}
+
 // What strategy `name` is told: of the options that were given those it has. An "auto" that means one process
 // may have been given more.
 OptionValues strategy_values(const TrainFlags& flags, const OptionTable& options) {
@@ -235,6 +251,9 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
     lie_on([&] { return flags.is_planned ? Mesh() : mesh_of(flags, context.world_size()); });
   }
 
+  if (place.writes) {
+    for (const std::string& note : flags.notes) std::cerr << "rondo train: " << note << "\n";
+  }
   const RestartMemory memory(flags, place, context);
   go_on_after_restart(flags, memory.goes_on());
 
@@ -282,7 +301,7 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
         .make_model =
             [&] { return make_training_model(flags, data.train->info(), overrides, context.rank()); },
         .batch = first_batch(),
-        .optimizer = optimizer_options(flags),
+        .optimizer = flags.optimizer,
         .loss = loss,
         .loss_name = str(loss_name(flags, data.train->info()),
                          flags.class_weights.empty() ? "" : " with class weights")};
@@ -303,7 +322,7 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
   const auto make_prepared_model = [&](int rank) {
     Model made = make_model_within_limit(
         flags, [&] { return make_training_model(flags, data.train->info(), overrides, rank); });
-    use_flag("--checkpoint-activations", flags.checkpoint_activations,
+    use_flag("--activation-checkpointing", flags.checkpoint_activations,
              [&] { return checkpoint_activations(*made.module, flags.checkpoint_activations); });
     plan.checkpoint_units(*made.module);
     return made;
@@ -351,11 +370,17 @@ ExitCode train_in(Context context, TrainingPlace place, TrainFlags flags, const 
     return first->module ? std::exchange(*first, {}) : make_prepared_model(-1);
   };
   Trainer trainer(*strategy, models, device, precision_options(flags));
-  trainer.compile(optimizer_options(flags), std::move(loss), std::move(metrics));
+  trainer.compile(flags.optimizer, std::move(loss), std::move(metrics));
   // What draws from libtorch's own generator draws differently on every rank. (Dropout of the built-in models
   // draws by sample.)
   torch::manual_seed(flags.seed + 1 + static_cast<std::uint64_t>(place.reader));
   if (run.resume_from) trainer.restore(*run.resume_from);
+  if (flags.dry_run) {
+    run_agreed(context, [&] { make_schedule(schedule_options(flags)); });
+    if (context.rank() == 0) print_dry_run(flags, run, place, data, trainer, parameters);
+    context.shutdown();
+    return ExitCode::ok;
+  }
 
   std::shared_ptr<PredictionReport> prediction;
   if (plan.predicts) prediction = std::make_shared<PredictionReport>(run.path, plan.prediction);

@@ -49,12 +49,12 @@ class Stage(nn.Module):
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--schedule", choices=SCHEDULES, required=True)
+    parser.add_argument("--pipeline-schedule", choices=SCHEDULES, required=True)
     parser.add_argument("--micro-batches", type=int, required=True)
     parser.add_argument("--config", type=json.loads, required=True)
     parser.add_argument("--weights", required=True)
     parser.add_argument("--batch-size", type=int, required=True, help="samples that go through all stages")
-    parser.add_argument("--learning-rate", type=float, required=True)
+    parser.add_argument("--lr", type=float, required=True)
     parser.add_argument("--optimizer", choices=["adamw", "sgd"], required=True)
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--world-size", type=int, required=True)
@@ -78,9 +78,9 @@ def make_step(arguments):
                                          timeout=datetime.timedelta(seconds=120))
     gpt = Gpt(arguments.config)
     load_safetensors(arguments.weights, gpt)
-    name, per_rank, takes_list = SCHEDULES[arguments.schedule]
+    name, per_rank, takes_list = SCHEDULES[arguments.pipeline_schedule]
     count = ranks * per_rank
-    numbers = [rank] if per_rank == 1 else [rank, count - 1 - rank if arguments.schedule == "zb_v" else rank + ranks]
+    numbers = [rank] if per_rank == 1 else [rank, count - 1 - rank if arguments.pipeline_schedule == "zb_v" else rank + ranks]
     stages = [PipelineStage(Stage(gpt, number, count), number, count, torch.device("cpu")) for number in numbers]
     schedule = getattr(schedules, name)(stages if takes_list else stages[0], arguments.micro_batches, loss_fn=loss_of)
     parameters = [parameter for stage in stages for parameter in stage.submod.parameters()]

@@ -111,8 +111,8 @@ def parse_arguments():
     parser.add_argument("--weights", required=True)
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], required=True)
     parser.add_argument("--batch-size", type=int, required=True)
-    parser.add_argument("--learning-rate", type=float, required=True)
-    parser.add_argument("--clip-norm", type=float, default=0)
+    parser.add_argument("--lr", type=float, required=True)
+    parser.add_argument("--max-grad-norm", type=float, default=0)
     parser.add_argument("--optimizer", choices=["adamw", "sgd"], required=True)
     parser.add_argument("--codec", default="none")
     parser.add_argument("--mixed-precision", type=mixed_precision_policy, default={})
@@ -203,7 +203,7 @@ def distribute(module, arguments):
 
 
 def make_optimizer(parameters, arguments):
-    kind, settings = torch.optim.SGD, {"lr": arguments.learning_rate}
+    kind, settings = torch.optim.SGD, {"lr": arguments.lr}
     if arguments.optimizer == "adamw":
         kind = torch.optim.AdamW
         settings["fused"] = True if arguments.setting == "fastest" else None
@@ -258,8 +258,8 @@ def make_step(arguments):
                 logits = model(inputs)
                 loss = functional.cross_entropy(logits.reshape(-1, logits.size(-1)), targets.reshape(-1))
             loss.backward()
-        if arguments.clip_norm > 0:
-            nn.utils.clip_grad_norm_(model.parameters(), arguments.clip_norm)
+        if arguments.max_grad_norm > 0:
+            nn.utils.clip_grad_norm_(model.parameters(), arguments.max_grad_norm)
         optimizer.step()
         if arguments.strategy == "tensor":
             loss = loss.full_tensor()

@@ -5,7 +5,7 @@ set -euo pipefail
 mkdir -p "$1"
 cd "$1"
 rondo=${2:-rondo}
-small=(--context 16 --layers 2 --heads 2 --width 32 --model-config '{"intermediate": 64}')
+small=(--seq-len 16 --layers 2 --heads 2 --width 32 --model-config '{"intermediate": 64}')
 
 # Sentences that say of a film, a book or a meal what they also say otherwise; a label says whether it was liked, and one in ten is wrong.
 awk 'BEGIN {
@@ -24,6 +24,6 @@ awk 'BEGIN {
 "$rondo" train --model bert --task mlm --data corpus.txt --vocabulary vocab.txt "${small[@]}" --epochs 30 --lr 3e-3 \
   --nproc-per-node 2 --progress off --run-dir pretraining
 "$rondo" export pretraining -o pretrained --format huggingface
-"$rondo" train --model bert --data reviews.tsv --init pretrained --context 16 --validation-fraction 0.25 --epochs 40 --batch-size 8 \
-  --early-stopping 5 --restore-best --nproc-per-node 2 --lr 3e-3 --progress off --run-dir classification
+"$rondo" train --model bert --data reviews.tsv --from-pretrained pretrained --seq-len 16 --validation-fraction 0.25 --epochs 40 --batch-size 8 \
+  --early-stopping-patience 5 --set restore-best=true --nproc-per-node 2 --lr 3e-3 --progress off --run-dir classification
 "$rondo" evaluate classification

@@ -23,6 +23,6 @@ awk 'BEGIN {
 }'
 
 "$rondo" tokenize stories.jsonl -o tokens --documents jsonl --shard-tokens 10000 "${tokenizer[@]}"
-"$rondo" train --model gpt --data tokens --context 32 --layers 2 --heads 2 --width 32 --strategy zero2 --nproc-per-node 2 \
-  --batch-size 8 --epochs 6 --lr 1e-2 --schedule cosine --warmup 20 --clip-norm 1 --seed 1 --progress off --run-dir pretraining
+"$rondo" train --model gpt --data tokens --seq-len 32 --layers 2 --heads 2 --width 32 --strategy zero2 --nproc-per-node 2 \
+  --batch-size 8 --epochs 6 --lr 1e-2 --lr-schedule cosine --warmup-steps 20 --max-grad-norm 1 --seed 1 --progress off --run-dir pretraining
 "$rondo" evaluate pretraining

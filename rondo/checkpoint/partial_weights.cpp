@@ -196,7 +196,7 @@ WeightsReport load_partial_weights(const std::filesystem::path& path, const Name
     const std::optional<RenameRule> rule = prefix_rule(report.missing, report.left_over);
     throw DataError(str(path.string(), " does not fit the model: ", to_text(report),
                         rule ? str("\nThe names differ by a prefix: give the rule ",
-                                   printable(text_of(*rule)), " (--init-rename)")
+                                   printable(text_of(*rule)), " (init-rename)")
                              : ""));
   }
   const at::NoGradGuard no_gradient;

@@ -26,11 +26,11 @@ void check(const StepOptions& o) {
     if (value < 1) throw UsageError(str(what, " ", value, " must be at least 1"));
   };
   positive(o.ranks, "--ranks");
-  positive(o.micro_batches, "--accumulate");
+  positive(o.micro_batches, "--gradient-accumulation-steps");
   positive(o.prefetch_window, "--prefetch-window");
   positive(o.blocks_per_collective, "--blocks");
   if (o.shard_group < 0 || o.shard_group > o.ranks || (o.shard_group > 0 && o.ranks % o.shard_group != 0))
-    throw UsageError(str("--shard-group ", o.shard_group, " does not divide --ranks ", o.ranks));
+    throw UsageError(str("--shard-ranks ", o.shard_group, " does not divide --ranks ", o.ranks));
 }
 
 // Adds the jobs of one unit and remembers their numbers.
@@ -235,7 +235,8 @@ StepModel make_step_model(Profile profile, const StepOptions& options) {
   model.shard_group = options.shard_group == 0 ? options.ranks : options.shard_group;
   const auto most = kMostSlots / (2 * std::max<std::size_t>(model.profile.units.size(), 1));
   if (static_cast<std::size_t>(options.micro_batches) > most) {
-    throw UsageError(str("--accumulate ", options.micro_batches, " of ", model.profile.units.size(),
+    throw UsageError(str("--gradient-accumulation-steps ", options.micro_batches, " of ",
+                         model.profile.units.size(),
                          " units are too many to look at one by one; the most are ", most));
   }
   model.slots = {static_cast<int>(model.profile.units.size()), options.micro_batches};

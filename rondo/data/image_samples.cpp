@@ -16,11 +16,11 @@ namespace rondo {
 namespace {
 
 ColourScale colour_scale(const ImageOptions& options) {
-  const auto mean = colour_numbers(options.mean, "--image-mean");
-  const auto deviation = colour_numbers(options.deviation, "--image-deviation");
+  const auto mean = colour_numbers(options.mean, "image-mean");
+  const auto deviation = colour_numbers(options.deviation, "image-deviation");
   ColourScale colours;
   for (std::size_t c = 0; c < 3; ++c) {
-    if (!(deviation[c] > 0)) throw UsageError(str("--image-deviation ", deviation[c], ": expected above 0"));
+    if (!(deviation[c] > 0)) throw UsageError(str("image-deviation ", deviation[c], ": expected above 0"));
     colours.scale[c] = static_cast<float>(1 / (255 * deviation[c]));
     colours.shift[c] = static_cast<float>(-mean[c] / deviation[c]);
   }

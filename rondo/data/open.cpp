@@ -107,7 +107,7 @@ std::shared_ptr<const WordPiece> open_tokenizer(const DataOptions& options) {
     throw UsageError(
         "text in WordPiece's tokens needs a vocabulary: set DataOptions::vocabulary_file (--vocabulary "
         "vocab.txt, "
-        "or of a bert --init with a folder that has one)");
+        "or of a bert --from-pretrained with a folder that has one)");
   }
   return std::make_shared<const WordPiece>(
       WordPiece::from_file(options.vocabulary_file, {.lower_case = options.lower_case}));

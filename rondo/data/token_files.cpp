@@ -97,21 +97,21 @@ void check_against(const TokenDescription& known, const fs::path& description, c
     throw UsageError(str(flag, " ", *given, ": ", description.string(), " says ",
                          said ? std::to_string(*said) : "none", "; leave the flag out"));
   };
-  check("--vocabulary-size", options.vocabulary, std::optional(known.vocabulary));
-  check("--end-of-document", options.end_of_document, known.end_of_document);
+  check("vocabulary-size", options.vocabulary, std::optional(known.vocabulary));
+  check("eos-token-id", options.end_of_document, known.end_of_document);
 }
 
 // Throws UsageError for flags that contradict each other.
 void check_options(const TokenOptions& options) {
   const std::int64_t vocabulary = *options.vocabulary;
   if (const std::int64_t most = most_tokens(options.type); vocabulary > most) {
-    throw UsageError(str("--vocabulary-size ", vocabulary, ": --token-type ", options.type, " holds ", most,
+    throw UsageError(str("vocabulary-size ", vocabulary, ": token-type ", options.type, " holds ", most,
                          " different tokens",
-                         options.type == "uint16" ? "; give --token-type uint32, or fewer tokens" : ""));
+                         options.type == "uint16" ? "; give token-type uint32, or fewer tokens" : ""));
   }
   if (options.end_of_document && *options.end_of_document >= vocabulary) {
-    throw UsageError(str("--end-of-document ", *options.end_of_document, ": expected a token below ",
-                         vocabulary, ", the --vocabulary-size"));
+    throw UsageError(str("eos-token-id ", *options.end_of_document, ": expected a token below ", vocabulary,
+                         ", the vocabulary-size"));
   }
 }
 
@@ -124,9 +124,9 @@ FoundTokens find_tokens(const std::string& path, const TokenOptions& options) {
   }
   FoundTokens found;
   if (!options.vocabulary) {
-    throw UsageError(str(
-        "'", path, "' has no ", kTokenDescription,
-        ", so TokenOptions::vocabulary (--vocabulary-size) must say how many different tokens there are"));
+    throw UsageError(
+        str("'", path, "' has no ", kTokenDescription,
+            ", so TokenOptions::vocabulary (vocabulary-size) must say how many different tokens there are"));
   }
   check_options(options);
   found.description.type = options.type;
@@ -152,7 +152,7 @@ OpenedData open_tokens(const std::string& path, const DataOptions& options, cons
   if (own.boundaries == "masked") {
     if (!known.end_of_document) {
       throw UsageError(str("document boundaries masked: nothing says which token of '", path,
-                           "' ends a document; set TokenOptions::end_of_document (--end-of-document)"));
+                           "' ends a document; set TokenOptions::end_of_document (eos-token-id)"));
     }
     form.end_of_document = known.end_of_document;
   }
@@ -194,7 +194,7 @@ void check_content(const MappedInput& file, const std::string& type) {
   if (type == "uint16" && looks_wider(file.bytes(), kUpperEnd)) {
     throw DataError(
         str("'", file.path(), "', offset 2: every second number of 2 bytes is below ", kUpperEnd,
-            ", so these are tokens of 4 bytes; expected tokens of uint16 (give --token-type uint32)"));
+            ", so these are tokens of 4 bytes; expected tokens of uint16 (give token-type uint32)"));
   }
 }
 

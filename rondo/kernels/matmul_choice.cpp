@@ -34,8 +34,8 @@ bool is_asked() {
 MatmulChoice decide() {
   const char* const value = std::getenv(kMatmulVariable);
   const std::string setting = value == nullptr || *value == '\0' ? "auto" : value;
-  if (setting != "auto" && setting != "default" && setting != "fast") {
-    throw UsageError(str(kMatmulVariable, "=", setting, " is not one of auto, default, fast"));
+  if (setting != "auto" && setting != "libtorch" && setting != "fast") {
+    throw UsageError(str(kMatmulVariable, "=", setting, " is not one of auto, libtorch, fast"));
   }
   if (!is_asked()) return {false, "MKL does not ask rondo, which was loaded after libtorch"};
   void* const mkl = original();

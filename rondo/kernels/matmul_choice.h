@@ -13,7 +13,7 @@ struct MatmulChoice {
 };
 
 // The variable that says what to do: "auto" (the default: fast where this machine was measured to be faster
-// so), "default" (MKL's own pick), "fast".
+// so), "libtorch" (MKL's own pick), "fast".
 inline constexpr const char* kMatmulVariable = "RONDO_MATMUL";
 
 // What `--matmul SETTING` does in a process and those that it starts: anything but "auto" replaces what

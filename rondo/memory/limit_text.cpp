@@ -34,8 +34,8 @@ const char* remedy(MemoryCategory largest) {
   switch (largest) {
     case MemoryCategory::activations:
     case MemoryCategory::temporaries:
-      return "checkpointed activations (--checkpoint-activations all), or a smaller batch with more passes "
-             "(--batch-size, --accumulate)";
+      return "checkpointed activations (--activation-checkpointing all), or a smaller batch with more passes "
+             "(--batch-size, --gradient-accumulation-steps)";
     case MemoryCategory::parameters:
     case MemoryCategory::gradients:
     case MemoryCategory::optimizer_state:

@@ -19,7 +19,8 @@ constexpr std::int64_t kDefaultContext = 128;
 
 nlohmann::json read_json_of_init(const fs::path& path) {
   nlohmann::json document = read_json_file(path);
-  if (!document.is_object()) throw DataError(str("--init: ", path.string(), ": expected a JSON object"));
+  if (!document.is_object())
+    throw DataError(str("--from-pretrained: ", path.string(), ": expected a JSON object"));
   return document;
 }
 
@@ -64,14 +65,14 @@ class BertSetup final : public ModelSetup {
                     .lower_case = !options_.cased};
     if (options_.init.empty()) return needs;
     if (!fs::is_directory(options_.init)) {
-      throw UsageError(str("--init ", options_.init,
+      throw UsageError(str("--from-pretrained ", options_.init,
                            ": expected a folder with config.json, vocab.txt and model.safetensors"));
     }
     // A bert may have more positions than samples are long.
     const std::int64_t positions = bert_config_of_folder(options_.init).positions;
     if (options_.context && *options_.context > positions) {
-      throw UsageError(
-          str("--context ", *options_.context, ": the model of --init has ", positions, " positions"));
+      throw UsageError(str("--seq-len ", *options_.context, ": the model of --from-pretrained has ",
+                           positions, " positions"));
     }
     needs.context = std::min(*needs.context, positions);
     if (options_.vocabulary.empty()) needs.vocabulary_file = vocabulary_of_folder(options_.init);
@@ -86,7 +87,7 @@ class BertSetup final : public ModelSetup {
       const BertConfig pretrained = bert_config_of_folder(options_.init);
       const auto vocabulary = of_data.at("vocabulary").get<std::int64_t>();
       if (vocabulary > pretrained.vocabulary) {
-        throw UsageError(str("the vocabulary has ", vocabulary, " tokens, the model of --init ",
+        throw UsageError(str("the vocabulary has ", vocabulary, " tokens, the model of --from-pretrained ",
                              options_.init, " only ", pretrained.vocabulary));
       }
       nlohmann::json whole = bert_model_config(pretrained);

@@ -174,7 +174,7 @@ void GptImpl::divide_context(const Group& group) {
 ParallelRules GptImpl::parallel_rules(bool sequence) const {
   if (sequence && config_.experts > 0)
     throw UsageError(
-        str("gpt: ", config_.experts, " experts see whole sequences, which --sequence-parallel divides"));
+        str("gpt: ", config_.experts, " experts see whole sequences, which sequence-parallel divides"));
   ParallelRules rules{.rules = {{"transformer.wte", ParallelStyle::vocabulary},
                                 {"transformer.wpe", ParallelStyle::sequence},
                                 {"transformer.drop", ParallelStyle::sequence},

@@ -25,6 +25,7 @@ OptionsOf<GptOptions> gpt_table() {
       .add("balance-loss", &Options::balance_loss,
            "Factor of the auxiliary loss that spreads tokens over experts; default 0.01", zero_or_more())
       .needs = experts;
+  table.without_flags({"experts-per-token", "capacity-factor", "balance-loss"});
   table.include(init_table());
   return table;
 }

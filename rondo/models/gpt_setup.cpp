@@ -18,7 +18,8 @@ constexpr std::int64_t kBytes = 256;  // the vocabulary of texts read byte by by
 
 GptConfig gpt_config_of_folder(const std::string& folder) {
   if (!fs::is_directory(folder))
-    throw UsageError(str("--init ", folder, ": expected a folder with config.json and model.safetensors"));
+    throw UsageError(
+        str("--from-pretrained ", folder, ": expected a folder with config.json and model.safetensors"));
   const fs::path path = fs::path(folder) / "config.json";
   return gpt_config_from(read_json_file(path), path.string());
 }
@@ -38,15 +39,15 @@ class GptSetup final : public ModelSetup {
   explicit GptSetup(const GptOptions& options)
       : ModelSetup(gpt_settings(options), "tokens"), options_(options) {}
 
-  // Its context is at most the positions of --init's model, and that model's tokenizer reads the text where
-  // it knows more than bytes.
+  // Its context is at most the positions of --from-pretrained's model, and that model's tokenizer reads the
+  // text where it knows more than bytes.
   DataNeeds data_needs(const nlohmann::json& config) const override {
     DataNeeds needs = ModelSetup::data_needs(config);
     if (options_.init.empty()) return needs;
     const GptConfig pretrained = gpt_config_of_folder(options_.init);
     if (options_.context && *needs.context > pretrained.context) {
-      throw UsageError(
-          str("--context ", *needs.context, ": the model of --init has ", pretrained.context, " positions"));
+      throw UsageError(str("--seq-len ", *needs.context, ": the model of --from-pretrained has ",
+                           pretrained.context, " positions"));
     }
     needs.context = std::min(*needs.context, pretrained.context);
     const fs::path tokenizer = fs::path(options_.init) / "tokenizer.json";
@@ -55,7 +56,7 @@ class GptSetup final : public ModelSetup {
     return needs;
   }
 
-  // With --init the data's context is a part of the model's.
+  // With --from-pretrained the data's context is a part of the model's.
   nlohmann::json config(const nlohmann::json& of_data, const nlohmann::json& settings,
                         const std::string& source) const override {
     if (options_.init.empty()) return ModelSetup::config(of_data, settings, source);
@@ -63,8 +64,9 @@ class GptSetup final : public ModelSetup {
     const auto vocabulary = of_data.at("vocabulary").get<std::int64_t>();
     // A model may have room for more tokens than a tokenizer has; bytes are no other tokenizer's.
     if (vocabulary > pretrained.vocabulary || (vocabulary == kBytes && vocabulary != pretrained.vocabulary)) {
-      throw UsageError(str("--data ", source, " has ", vocabulary, " different tokens, the model of --init ",
-                           options_.init, " knows ", pretrained.vocabulary));
+      throw UsageError(str("--data ", source, " has ", vocabulary,
+                           " different tokens, the model of --from-pretrained ", options_.init, " knows ",
+                           pretrained.vocabulary));
     }
     nlohmann::json config = gpt_model_config(pretrained);
     nlohmann::json own = settings;

@@ -33,11 +33,11 @@ class ModelSetup {
 
   const nlohmann::json& settings() const { return settings_; }  // what the options override
   // `config` is the model's default configuration with the user's settings in it. Throws UsageError for
-  // options that cannot be, DataError for a damaged folder of --init.
+  // options that cannot be, DataError for a damaged folder of --from-pretrained.
   virtual DataNeeds data_needs(const nlohmann::json& config) const;
   // What the model is built of: `of_data`, which the data decides (DatasetInfo::model_config), and the user's
   // settings. `source` names the data in errors. Throws as data_needs(), and UsageError for data that does
-  // not fit the model of --init.
+  // not fit the model of --from-pretrained.
   virtual nlohmann::json config(const nlohmann::json& of_data, const nlohmann::json& settings,
                                 const std::string& source) const;
   virtual std::string init() const { return {}; }  // the folder whose weights it begins with; empty: new ones

@@ -5,7 +5,7 @@ namespace rondo {
 OptionsOf<ContextOption> context_table() {
   OptionsOf<ContextOption> table;
   table.begin_group("Model");
-  table.add("context", &ContextOption::context,
+  table.add("seq-len", &ContextOption::context,
             "Length of a sample: bytes of text (gpt), tokens (bert, default 128)", above_zero());
   return table;
 }
@@ -20,7 +20,7 @@ OptionsOf<DropoutOption> dropout_table() {
 OptionsOf<InitOption> init_table() {
   OptionsOf<InitOption> table;
   table.begin_group("Model");
-  table.add("init", &InitOption::init,
+  table.add("from-pretrained", &InitOption::init,
             "Start from this Hugging Face folder (config.json, model.safetensors, of a bert vocab.txt or "
             "tokenizer.json)",
             path_to_read());
@@ -31,8 +31,8 @@ OptionsOf<VocabularyOption> vocabulary_table() {
   OptionsOf<VocabularyOption> table;
   table.begin_group("Model");
   table.add("vocabulary", &VocabularyOption::vocabulary,
-            "vocab.txt or tokenizer.json; default that of --init", path_to_read());
-  table.add("cased", &VocabularyOption::cased, "The vocabulary has capitals and accents");
+            "vocab.txt or tokenizer.json; default that of --from-pretrained", path_to_read());
+  table.add("cased", &VocabularyOption::cased, "The vocabulary has capitals and accents").has_flag = false;
   return table;
 }
 

@@ -36,11 +36,11 @@ struct TransformerOptions : ContextOption, DropoutOption {
   std::optional<std::int64_t> width = {};
 };
 
-OptionsOf<ContextOption> context_table();           // --context
+OptionsOf<ContextOption> context_table();           // --seq-len
 OptionsOf<DropoutOption> dropout_table();           // --dropout
-OptionsOf<InitOption> init_table();                 // --init
-OptionsOf<VocabularyOption> vocabulary_table();     // --vocabulary, --cased
-OptionsOf<OwnModelOptions> own_model_table();       // --context, --vocabulary, --cased
+OptionsOf<InitOption> init_table();                 // --from-pretrained
+OptionsOf<VocabularyOption> vocabulary_table();     // --vocabulary, cased
+OptionsOf<OwnModelOptions> own_model_table();       // --seq-len, --vocabulary, cased
 OptionsOf<TransformerOptions> transformer_table();  // --layers, --heads, --width and those of its bases
 
 // Layers, heads, width and dropout as make_model() takes them, as far as they are given.

@@ -37,9 +37,10 @@ void refuse_options_of_others(const std::vector<Declaration>& entries, const Dec
     const std::vector<std::string> takers = takers_of(entries, name);
     if (takers.empty() || chosen.options.find(name) != nullptr) continue;
     const OptionTable& table = find_declaration(entries, takers.front())->options;
-    if (!table.differs_from_default(*table.find(name), value)) continue;
-    throw UsageError(str("--", name, " has no effect with --", flag, " ", shown, "; it is for --", flag, " ",
-                         list_with_or(takers), ": leave it out, or give that"));
+    const Option& option = *table.find(name);
+    if (!table.differs_from_default(option, value)) continue;
+    throw UsageError(str(option.shown_name(), " has no effect with --", flag, " ", shown, "; it is for --",
+                         flag, " ", list_with_or(takers), ": leave it out, or give that"));
   }
 }
 

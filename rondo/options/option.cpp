@@ -82,7 +82,7 @@ AllowedValues duration() {
 }
 
 void Option::read(void* options, const std::string& value) const {
-  const std::string what = "--" + name;
+  const std::string what = shown_name();
   if (allowed.check) allowed.check(value, what);
   bool is_allowed = false;
   try {

@@ -50,6 +50,8 @@ struct Option {
   AllowedValues allowed = {};                    // which values it takes
   std::string group = {};                        // heading in help
   bool is_common = false;                        // in short help too
+  bool has_flag = true;                          // false: set by --set and configuration files alone
+  bool takes_object = false;                     // a table of a configuration file may stand for the text
   std::optional<OptionNeed> needs = {};          // the option without which it has no effect
   std::optional<std::string> default_text = {};  // empty: none
   // Reads `text` into the struct; `what` names the option in errors. Does not ask `allowed`.
@@ -57,7 +59,9 @@ struct Option {
   // The struct's value as a text that set() reads; empty when an optional has none.
   std::function<std::optional<std::string>(const void* options)> text = {};
 
-  // set() of a value that is allowed. Throws UsageError naming "--name", the value and what is allowed.
+  // The name in messages: "--lr", or "block-size" of an option without a flag.
+  std::string shown_name() const { return has_flag ? "--" + name : name; }
+  // set() of a value that is allowed. Throws UsageError naming shown_name(), the value and what is allowed.
   void read(void* options, const std::string& value) const;
 };
 

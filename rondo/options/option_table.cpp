@@ -76,6 +76,13 @@ const Option* OptionTable::find(std::string_view name) const {
   return nullptr;
 }
 
+Option& OptionTable::require(const std::string& name) {
+  for (Option& option : options_) {
+    if (option.name == name) return option;
+  }
+  throw Error(str("no option '", name, "' was declared here"));
+}
+
 std::string type_name(std::type_index type) {
   const std::unique_ptr<char, void (*)(void*)> text(
       abi::__cxa_demangle(type.name(), nullptr, nullptr, nullptr), std::free);

@@ -97,6 +97,9 @@ class OptionTable {
   OptionTable(std::type_index type, std::function<std::shared_ptr<void>()> make)
       : type_(type), make_(std::move(make)) {}
 
+  // The option of this name. Throws Error when there is none.
+  Option& require(const std::string& name);
+
   std::vector<Option> options_;  // in the order of add()
 
  private:
@@ -156,11 +159,29 @@ class OptionsOf : public OptionTable {
     }
   }
 
+  // Takes over the options of a member of the struct, with the defaults that the member's own struct has.
+  template <class Part>
+  void include(const OptionsOf<Part>& table, Part Struct::*part) {
+    for (Option option : table.options()) {
+      option.set = [set = option.set, part](void* options, const std::string& text, const std::string& what) {
+        set(&(of(options).*part), text, what);
+      };
+      option.text = [text = option.text, part](const void* options) { return text(&(of(options).*part)); };
+      options_.push_back(std::move(option));
+    }
+  }
+
   // The same struct with these options only.
   OptionsOf only(const std::vector<std::string>& names) const {
     OptionsOf result;
     for (const std::string& name : names) result.options_.push_back(*find(name));
     return result;
+  }
+
+  // Takes the flags of these options away: they are set by --set and configuration files alone. Throws Error
+  // for a name that the table lacks.
+  void without_flags(const std::vector<std::string>& names) {
+    for (const std::string& name : names) require(name).has_flag = false;
   }
 
   // Heading of the options that are added from here on.

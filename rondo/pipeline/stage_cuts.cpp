@@ -75,16 +75,16 @@ std::vector<int> cuts_at(const std::vector<std::string>& units, const std::vecto
                          int stages) {
   require_units(units.size(), stages);
   if (cuts.size() + 1 != static_cast<std::size_t>(stages))
-    throw UsageError(str("--stage-cuts ", join(cuts, ","), ": ", cuts.size(), " cuts make ", cuts.size() + 1,
+    throw UsageError(str("stage-cuts ", join(cuts, ","), ": ", cuts.size(), " cuts make ", cuts.size() + 1,
                          " stages, but the pipeline has ", stages));
   std::vector<int> first = {0};
   for (const std::string& cut : cuts) {
     const auto found = std::find(units.begin(), units.end(), cut);
     if (found == units.end())
-      throw UsageError(str("--stage-cuts: the model has no unit '", cut, "'; it has ", join(units, ", ")));
+      throw UsageError(str("stage-cuts: the model has no unit '", cut, "'; it has ", join(units, ", ")));
     const int place = static_cast<int>(found - units.begin());
     if (place <= first.back())
-      throw UsageError(str("--stage-cuts ", join(cuts, ","), ": a stage that begins with '", cut,
+      throw UsageError(str("stage-cuts ", join(cuts, ","), ": a stage that begins with '", cut,
                            "' leaves the one before without a unit"));
     first.push_back(place);
   }

@@ -111,7 +111,7 @@ void RemoteLink::ask_to_push(Operation operation, std::size_t v, const Entry& ho
     throw UsageError(
         str("the gradient of variable ", variables_[v].name, " of ", to_string(Bytes{bytes}),
             " does not fit into a message to ", asker_->whom(),
-            " on another host; divide it with --partitioner max-size:", to_string(Bytes{kLargestAnswer})));
+            " on another host; divide it with ps-partitioner max-size:", to_string(Bytes{kLargestAnswer})));
   }
   Entry entry = how;
   entry.variable = static_cast<std::uint32_t>(v);

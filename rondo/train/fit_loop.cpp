@@ -431,7 +431,7 @@ void FitLoop::finish_step(const StepResult& step) {
   }
   if (!step.skipped && !std::isfinite(record.loss) && std::isfinite(result_.loss.value_or(0))) {
     log::warning("the loss of step ", record.step, " is ", record.loss,
-                 "; a lower learning rate or clipping (clip_norm, --clip-norm) may help");
+                 "; a lower learning rate or clipping (clip_norm, --max-grad-norm) may help");
   }
   result_.step = record.step;
   result_.loss = record.loss;

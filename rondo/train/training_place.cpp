@@ -37,9 +37,9 @@ TrainingPlace training_place(ServedWorker worker, const OptionValues& values, In
   place.reader = place.worker = cluster->index;
   place.readers = static_cast<int>(cluster->workers.size());
   if (worker == ServedWorker::group) {
-    const auto given = values.find("groups");
+    const auto given = values.find("ps-groups");
     const int groups = given == values.end() ? GroupedOptions().groups
-                                             : static_cast<int>(parse_integer(given->second, "--groups"));
+                                             : static_cast<int>(parse_integer(given->second, "--ps-groups"));
     place.worker = find_group_place(*cluster, groups).group;
     init = init_options_of_group(groups, init);
   }

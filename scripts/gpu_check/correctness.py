@@ -10,7 +10,7 @@ EXACT = 1e-4  # relative, of every step's loss, in float32 without dropout
 LONGEST = 45  # seconds that a training may take
 LONGEST_COMPLETE = 600  # with --complete
 TWO = ["--nproc-per-node", 2]
-EXPERTS = ["--experts", 4, "--capacity-factor", 0]
+EXPERTS = ["--experts", 4, "--set", "capacity-factor=0"]
 
 # Flags of each strategy on two ranks; the loss is that of one process.
 AS_ONE_PROCESS = {
@@ -23,7 +23,7 @@ AS_ONE_PROCESS = {
     "zero3_keep": [*TWO, "--strategy", "zero3_keep"],
     "hsdp, a copy a rank": [*TWO, "--strategy", "hsdp", "--shard-ranks", 1],
     "hsdp, one copy": [*TWO, "--strategy", "hsdp", "--shard-ranks", 2],
-    "random": [*TWO, "--strategy", "random", "--strategy-seed", 7],
+    "random": [*TWO, "--strategy", "random", "--set", "strategy-seed=7"],
     "planned": [*TWO, "--strategy", "planned", "--memory-limit", "1GiB", "--plan-time-limit", "1s"],
     "multi_worker_mirrored": [*TWO, "--strategy", "multi_worker_mirrored"],
     "tpu": [*TWO, "--strategy", "tpu"],
@@ -33,27 +33,27 @@ AS_ONE_PROCESS = {
     "pipeline interleaved": [*TWO, "--strategy", "pipeline", "--pipeline-schedule", "interleaved"],
     "pipeline zb_v": [*TWO, "--strategy", "pipeline", "--pipeline-schedule", "zb_v"],
     "tensor": [*TWO, "--strategy", "tensor"],
-    "tensor, sequence": [*TWO, "--strategy", "tensor", "--sequence-parallel"],
+    "tensor, sequence": [*TWO, "--strategy", "tensor", "--set", "sequence-parallel=true"],
     "context": [*TWO, "--strategy", "context"],
-    "accumulation": ["--accumulate", 2],
-    "checkpointed activations": ["--checkpoint-activations", "all"],
+    "accumulation": ["--gradient-accumulation-steps", 2],
+    "checkpointed activations": ["--activation-checkpointing", "all"],
 }
 # Those whose losses are those of the same flags on the CPU.
 AS_ON_THE_CPU = {
-    "clipping, zero2": [*TWO, "--strategy", "zero2", "--clip-norm", 0.5],
+    "clipping, zero2": [*TWO, "--strategy", "zero2", "--max-grad-norm", 0.5],
     "expert": [*TWO, "--strategy", "expert", *EXPERTS],
     "local_sgd": [*TWO, "--strategy", "local_sgd", "--sync-period", 2],
-    "grouped": [*TWO, "--strategy", "grouped", "--groups", 1],
+    "grouped": [*TWO, "--strategy", "grouped", "--ps-groups", 1],
     "codec bfloat16": [*TWO, "--strategy", "ddp", "--codec", "bfloat16"],
 }
 # Relative bounds: each rounding of bfloat16 is 2^-8, of float16 2^-11, and means over tokens take most of it away.
 PRECISION = {
-    "bfloat16 O1": (["--amp", "O1"], 3e-3),
-    "bfloat16 O2": (["--amp", "O2"], 3e-3),
-    "bfloat16 O3": (["--amp", "O3"], 2e-2),
-    "bfloat16 O2, zero2": ([*TWO, "--strategy", "zero2", "--amp", "O2"], 3e-3),
-    "float16 O1": (["--amp", "O1", "--amp-dtype", "float16", "--loss-scale", "dynamic:1024"], 3e-3),
-    "float16 O2": (["--amp", "O2", "--amp-dtype", "float16", "--loss-scale", "dynamic:1024"], 3e-3),
+    "bfloat16 O1": (["--precision", "O1"], 3e-3),
+    "bfloat16 O2": (["--precision", "O2"], 3e-3),
+    "bfloat16 O3": (["--precision", "O3"], 2e-2),
+    "bfloat16 O2, zero2": ([*TWO, "--strategy", "zero2", "--precision", "O2"], 3e-3),
+    "float16 O1": (["--precision", "O1", "--amp-dtype", "float16", "--loss-scale", "dynamic:1024"], 3e-3),
+    "float16 O2": (["--precision", "O2", "--amp-dtype", "float16", "--loss-scale", "dynamic:1024"], 3e-3),
     "mixed precision of units, zero3": (
         [*TWO, "--strategy", "zero3", "--mixed-precision", "param=bfloat16,reduce=float32"], 3e-3),
 }
@@ -141,7 +141,7 @@ def dropout(context):
     """The same seed gives the same masks with and without activations that are computed again."""
     checker = Checker("dropout", context)
     flags = ["--dropout", 0.2]
-    again = [*flags, "--checkpoint-activations", "all"]
+    again = [*flags, "--activation-checkpointing", "all"]
     checker.all([
         ("device as CPU", lambda: compared(checker.losses(context.device, flags), checker.losses("cpu", flags), EXACT)),
         ("checkpointed activations",
@@ -173,7 +173,7 @@ def resume(context):
         comparison("saved on the device, resumed on the CPU", device, "cpu"),
         comparison("saved on the CPU, resumed on the device", "cpu", device),
         comparison("in parts, two ranks, on the device", device, device,
-                   [*TWO, "--strategy", "zero2", "--checkpoint-in-parts"]),
+                   [*TWO, "--strategy", "zero2", "--checkpoint-sharded"]),
     ])
 
 

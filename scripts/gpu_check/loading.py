@@ -32,7 +32,7 @@ def start_up(context, device, deadline):
         run_dir = context.trainings.new_run()
         out = context.runner.run(
             [context.python, "-c", MEASURE, context.trainings.program, "train", "--data", context.trainings.text, "--run-dir", run_dir,
-             "--device", device, "--progress", "off", "--trace-steps", 0, "--eval-batches", 0, "--matmul", "default", *SMALL],
+             "--device", device, "--progress", "off", "--trace-steps", 0, "--eval-batches", 0, "--matmul", "libtorch", *SMALL],
             deadline.left(60), OMP_NUM_THREADS=1)
         seconds, memory = out.split()[-2:]
         measured.append((float(seconds), float(memory)))

@@ -15,16 +15,16 @@ SMALL = {"layers": 2, "heads": 2, "width": 32, "vocabulary": 512, "context": 64}
 
 # (name, samples a rank, ranks, steps, flags of rondo)
 RONDO = [
-    ("rondo, batch 16, O1", 16, 1, 40, ["--amp", "O1"]),
-    ("rondo, batch 16, O2", 16, 1, 40, ["--amp", "O2"]),
-    ("rondo, batch 4, O1", 4, 1, 60, ["--amp", "O1"]),
-    ("rondo, batch 32, O1", 32, 1, 25, ["--amp", "O1"]),
-    ("rondo, batch 16, checkpointed", 16, 1, 25, ["--amp", "O1", "--checkpoint-activations", "all"]),
-    ("rondo, 2 ranks of batch 8, ddp", 8, 2, 12, ["--amp", "O1", "--strategy", "ddp"]),
-    ("rondo, one rank, zero1", 16, 1, 20, ["--amp", "O1", "--strategy", "zero1"]),
-    ("rondo, one rank, ddp over nccl", 16, 1, 20, ["--amp", "O1", "--strategy", "ddp", "--backend", "nccl"]),
-    ("rondo, one rank, zero1 over nccl", 16, 1, 20, ["--amp", "O1", "--strategy", "zero1", "--backend", "nccl"]),
-    ("rondo, 2 ranks of batch 8, zero3", 8, 2, 8, ["--amp", "O1", "--strategy", "zero3"]),
+    ("rondo, batch 16, O1", 16, 1, 40, ["--precision", "O1"]),
+    ("rondo, batch 16, O2", 16, 1, 40, ["--precision", "O2"]),
+    ("rondo, batch 4, O1", 4, 1, 60, ["--precision", "O1"]),
+    ("rondo, batch 32, O1", 32, 1, 25, ["--precision", "O1"]),
+    ("rondo, batch 16, checkpointed", 16, 1, 25, ["--precision", "O1", "--activation-checkpointing", "all"]),
+    ("rondo, 2 ranks of batch 8, ddp", 8, 2, 12, ["--precision", "O1", "--strategy", "ddp"]),
+    ("rondo, one rank, zero1", 16, 1, 20, ["--precision", "O1", "--strategy", "zero1"]),
+    ("rondo, one rank, ddp over nccl", 16, 1, 20, ["--precision", "O1", "--strategy", "ddp", "--backend", "nccl"]),
+    ("rondo, one rank, zero1 over nccl", 16, 1, 20, ["--precision", "O1", "--strategy", "zero1", "--backend", "nccl"]),
+    ("rondo, 2 ranks of batch 8, zero3", 8, 2, 8, ["--precision", "O1", "--strategy", "zero3"]),
 ]
 # (name, samples, steps, way)
 PEERS = [
@@ -79,8 +79,9 @@ class Speed:
 
     def rondo(self, samples, ranks, steps, flags):
         config = self.config
-        data = ["--data", self.tokens, "--data-kind", "tokens", "--token-type", "uint16", "--vocabulary-size", config["vocabulary"]]
-        shape = ["--model", "gpt", "--layers", config["layers"], "--heads", config["heads"], "--width", config["width"], "--context",
+        data = ["--data", self.tokens, "--data-kind", "tokens", "--set", "token-type=uint16", "--set",
+                f"vocabulary-size={config['vocabulary']}"]
+        shape = ["--model", "gpt", "--layers", config["layers"], "--heads", config["heads"], "--width", config["width"], "--seq-len",
                  config["context"]]
         run_dir = self.context.trainings.new_run()
         try:

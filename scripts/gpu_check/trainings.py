@@ -77,7 +77,7 @@ class Trainings:
         """The run directory of a finished training; a rank waits for another up to `timeout`. Throws Failed."""
         run_dir = run_dir or self.new_run()
         self.runner.run([self.program, "train", *(data or ["--data", self.text]), "--run-dir", run_dir, "--device", device, "--progress",
-                         "off", "--trace-steps", 0, "--log-every", 1, "--eval-batches", 1, "--matmul", "default", "--timeout",
+                         "off", "--trace-steps", 0, "--log-every", 1, "--eval-batches", 1, "--matmul", "libtorch", "--timeout",
                          timeout, *flags], seconds, **variables)
         return run_dir
 

@@ -80,9 +80,9 @@ TEST(EngineText, WhatCannotBeIsNamed) {
            {"paced(1))", {"bracket"}},
            {"paced((1)", {"bracket"}},
            {"paced(quiet_engine=pigeon)", {"--quiet-engine", "pigeon", "gloo"}},
-           {"hierarchical(native, paced(0))", {"--inter-host-engine", "--how-paced 0"}},
+           {"hierarchical(native, paced(0))", {"inter-host-engine", "--how-paced 0"}},
            {"hierarchical(native, gloo, windw=3)", {"windw=3", "inter-host-window"}},
-           {"hierarchical(native, gloo, codec=int9)", {"--inter-host-codec", "int9", "int8"}}}) {
+           {"hierarchical(native, gloo, codec=int9)", {"inter-host-codec", "int9", "int8"}}}) {
     const std::string said = refusal(text);
     EXPECT_TRUE(said.starts_with("--backend " + text)) << said;
     for (const std::string& part : parts)

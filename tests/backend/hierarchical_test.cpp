@@ -499,14 +499,14 @@ TEST(Hierarchical, WrongOptionsAreNamed) {
   alone.world_ranks = {0};
   alone.store = c10::make_intrusive<c10d::HashStore>();
   for (const auto& [arguments, parts] : std::vector<std::pair<std::string, std::vector<std::string>>>{
-           {"gloo, gloo", {"--intra-host-engine", "gloo", "native"}},
-           {"native, native", {"--inter-host-engine", "native"}},
-           {"native, gloo, mpi", {"--inter-host-codec", "mpi", "bfloat16"}},
+           {"gloo, gloo", {"intra-host-engine", "gloo", "native"}},
+           {"native, native", {"inter-host-engine", "native"}},
+           {"native, gloo, mpi", {"inter-host-codec", "mpi", "bfloat16"}},
            {"native, gloo, colour=red", {"colour=red", "inter-host-window"}},
-           {"native, gloo, window=1, inter_host_window=2", {"--inter-host-window", "1"}},
-           {"native, gloo, inter_host_ranks=-1", {"--inter-host-ranks", "-1", "0 or more"}},
-           {"native, gloo, window=0", {"--inter-host-window", "0", "above 0"}},
-           {"native, gloo, chunk=1", {"--inter-host-chunk", "1", "4.0 KiB"}}}) {
+           {"native, gloo, window=1, inter_host_window=2", {"inter-host-window", "1"}},
+           {"native, gloo, inter_host_ranks=-1", {"inter-host-ranks", "-1", "0 or more"}},
+           {"native, gloo, window=0", {"inter-host-window", "0", "above 0"}},
+           {"native, gloo, chunk=1", {"inter-host-chunk", "1", "4.0 KiB"}}}) {
     const std::string engine = str("hierarchical(", arguments, ")");
     try {
       make_backend(engine, alone);

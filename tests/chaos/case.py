@@ -41,7 +41,7 @@ STRATEGIES = [
     Strategy("context", hosts=(1,)),
     Strategy("expert", ("--experts", "4"), hosts=(1, 2)),
     Strategy("parameter_server", ("--workers", "2", "--ps", "1"), is_exact=False, has_servers=True),
-    Strategy("grouped", ("--groups", "1"), is_exact=False, has_servers=True),
+    Strategy("grouped", ("--ps-groups", "1"), is_exact=False, has_servers=True),
 ]
 
 

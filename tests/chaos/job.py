@@ -20,7 +20,7 @@ class Job:
     def __init__(self, case, hosts, binaries, folder, run_dir, mark, resume=False):
         self.case, self.hosts, self.folder, self.run_dir, self.mark = case, hosts, folder, run_dir, mark
         environment = {key: value for key, value in os.environ.items() if not key.startswith(DROPPED)}
-        environment |= {MARK: mark, "HOME": str(folder), "OMP_NUM_THREADS": "1", "RONDO_MATMUL": "default"}
+        environment |= {MARK: mark, "HOME": str(folder), "OMP_NUM_THREADS": "1", "RONDO_MATMUL": "libtorch"}
         self.scratch = []  # TMPDIR of each host
         self.logs = []
         self.launchers = []
@@ -39,14 +39,14 @@ class Job:
     def commands(self, binaries, resume):
         case = self.case
         train = ["train", "--strategy", case.strategy.name, *case.strategy.flags, "--data", self.folder / "text.txt", "--model", "gpt-tiny",
-                 "--layers", 2, "--width", 32, "--heads", 4, "--context", 16, "--batch-size", 4, "--steps", STEPS, "--seed", 7,
-                 "--checkpoint-every", SAVE_EVERY, "--keep", 2, "--log-every", 1, "--validation-fraction", 0, "--trace-steps", 0,
-                 "--matmul", "default", "--progress", "off", "--timeout", f"{TIMEOUT_S}s", "--run-dir", self.run_dir]
+                 "--layers", 2, "--width", 32, "--heads", 4, "--seq-len", 16, "--batch-size", 4, "--steps", STEPS, "--seed", 7,
+                 "--checkpoint-every", SAVE_EVERY, "--keep-checkpoints", 2, "--log-every", 1, "--validation-fraction", 0, "--trace-steps", 0,
+                 "--matmul", "libtorch", "--progress", "off", "--timeout", f"{TIMEOUT_S}s", "--run-dir", self.run_dir]
         if resume:
             train.append("--resume")
         if not self.hosts:
             processes = [] if case.ranks == 1 or case.strategy.name == "parameter_server" else ["--nproc-per-node", case.ranks]
-            return [[binaries / "rondo", *train, "--signals-to-handle", STOP_SIGNALS, *processes]]
+            return [[binaries / "rondo", *train, "--signals-to-handle", "{STOP_SIGNALS}", *processes]]
         with socket.socket() as free:
             free.bind(("", 0))
             port = free.getsockname()[1]

@@ -101,7 +101,7 @@ TEST(Weights, APrefixOfTheNamesIsToldWithTheRuleForIt) {
     return testing::message_of<DataError>([&] { load_weights(directory / "prefixed.safetensors", model); });
   };
   testing::expect_facts(load(named_tensors(*net)),
-                        {"module.body.0.weight", "body.0.weight", "module.*=*", "--init-rename"});
+                        {"module.body.0.weight", "body.0.weight", "module.*=*", "init-rename"});
   NamedTensors deeper;
   for (const NamedTensor& t : prefixed) deeper.push_back({"net." + t.name, t.tensor});
   testing::expect_facts(load(deeper), {"*=net.*"});

@@ -97,7 +97,7 @@ TEST(TokenFiles, WhatFollowsADocumentIsMaskedWhenAsked) {
             (std::vector<std::int64_t>{6, 9, -100, 8, 9, -100, 3, 2}));
   options.of_kind.edit<TokenOptions>().end_of_document.reset();
   expect_facts(message_of<UsageError>([&] { open_data("tokens", path, options); }),
-               {"end-of-document", "t.bin'"});
+               {"eos-token-id", "t.bin'"});
 }
 
 TokenDescription described(std::int64_t first, std::int64_t second) {
@@ -139,7 +139,7 @@ TEST(TokenFiles, ErrorsNameTheFileThePlaceAndTheFlag) {
   expect_facts(message_of<DataError>([&] { data.train->get(std::vector<std::int64_t>{0}); }),
                {"many.bin'", "offset 139998", "token 77", "49"});
   expect_facts(message_of<UsageError>([&] { open_data("tokens", large, {.context = 1}); }),
-               {"large.bin'", "tokens.json", "--vocabulary-size"});
+               {"large.bin'", "tokens.json", "vocabulary-size"});
   directory.write("none/x.txt", "x");
   expect_facts(message_of<DataError>([&] { open_data("tokens", directory / "none", options_of(1)); }),
                {"none'"});
@@ -161,7 +161,7 @@ TEST(TokenFiles, WiderTokensAndHeadersAreNamedNotTrainedOn) {
     for (int i = 0; i < 3'000; ++i) tokens.push_back(static_cast<std::int64_t>(random.below(most)));
     const std::string wide = directory.write("wide.bin", stored<std::uint32_t>(tokens));
     expect_facts(message_of<DataError>([&] { open_data("tokens", wide, options_of(8, 0, 65'536)); }),
-                 {"wide.bin'", "4 bytes", "uint16", "--token-type uint32"});
+                 {"wide.bin'", "4 bytes", "uint16", "token-type uint32"});
     DataOptions right = options_of(8, 0, 200'000);
     right.of_kind.edit<TokenOptions>().type = "uint32";
     EXPECT_EQ(values(open_data("tokens", wide, right).train->get(std::vector<std::int64_t>{0}).input()),
@@ -183,18 +183,18 @@ TEST(TokenFiles, FlagsThatContradictTheWidthOrTheDescriptionAreRefused) {
   const TemporaryDirectory directory;
   const std::string plain = directory.write("plain.bin", stored<std::uint16_t>(counted(40)));
   expect_facts(message_of<UsageError>([&] { open_data("tokens", plain, options_of(8, 0, 65'537)); }),
-               {"--vocabulary-size 65537", "uint16", "65536", "uint32"});
+               {"vocabulary-size 65537", "uint16", "65536", "uint32"});
   DataOptions wide = options_of(8, 0, (std::int64_t{1} << 32) + 1);
   wide.of_kind.edit<TokenOptions>().type = "uint32";
   expect_facts(message_of<UsageError>([&] { open_data("tokens", plain, wide); }), {"4294967297", "uint32"});
   DataOptions end = options_of(8, 0, 50);
   end.of_kind.edit<TokenOptions>().end_of_document = 50;
-  expect_facts(message_of<UsageError>([&] { open_data("tokens", plain, end); }), {"--end-of-document 50"});
+  expect_facts(message_of<UsageError>([&] { open_data("tokens", plain, end); }), {"eos-token-id 50"});
   directory.write("set/shard_0.bin", stored<std::uint16_t>(counted(20)));
   directory.write("set/shard_1.bin", stored<std::uint16_t>(counted(30)));
   directory.write("set/tokens.json", to_json(described(20, 30)).dump());
   expect_facts(message_of<UsageError>([&] { open_data("tokens", directory / "set", options_of(8)); }),
-               {"--vocabulary-size 1000", "tokens.json", "300"});
+               {"vocabulary-size 1000", "tokens.json", "300"});
   EXPECT_EQ(open_data("tokens", directory / "set", options_of(8, 0, 300)).train->size(), 6);
   // A Mac's companion of a file is no file of tokens.
   directory.write("mac/train.bin", stored<std::uint16_t>(counted(40)));

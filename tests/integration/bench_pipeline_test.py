@@ -18,7 +18,7 @@ def test_schedules_stand_beside_their_simulation_and_pytorch(rondo):
     schedules = ["gpipe", "1f1b", "interleaved", "zb_h1", "zb_v"]
     rows, ratios = results(rondo, "--model", "gpt-tiny", "--peers")
     assert set(rows) == {(system, schedule) for system in ("rondo", "pytorch") for schedule in schedules}
-    assert {row["matmul"] for (system, _), row in rows.items() if system == "pytorch"} == {"default"}
+    assert {row["matmul"] for (system, _), row in rows.items() if system == "pytorch"} == {"libtorch"}
     for (system, schedule), row in rows.items():
         assert row["step_ms_p50"] >= row["step_ms_min"] > 0 and row["tokens_per_s"] > 0
         # All train the same model on the same batches.
@@ -37,7 +37,7 @@ def test_schedules_stand_beside_their_simulation_and_pytorch(rondo):
 
 @pytest.mark.alone
 def test_stages_of_emulated_accelerators(rondo):
-    rows, ratios = results(rondo, "--ranks", 4, "--emulate-accelerator", 8, "--schedule", "1f1b", "zb_v")
+    rows, ratios = results(rondo, "--ranks", 4, "--emulate-accelerator", 8, "--pipeline-schedule", "1f1b", "zb_v")
     assert {row["emulated"] for row in rows.values()} == {True}
     one, zero = rows["rondo", "1f1b"], rows["rondo", "zb_v"]
     # Two units a rank: forward 16 ms in 1f1b's stage, 8 ms in one of zb_v's. A busy machine makes it longer, nothing shorter.
@@ -50,7 +50,7 @@ def test_stages_of_emulated_accelerators(rondo):
 
 
 @pytest.mark.parametrize("flags, named", [
-    (["--schedule", "2f2b"], ["2f2b"]),
+    (["--pipeline-schedule", "2f2b"], ["2f2b"]),
     (["--matmul", "slow"], ["--matmul", "slow"]),
     (["--batch-size", 3], ["3", "2"]),
     (["--peers", "--emulate-accelerator", 3], ["--peers", "--emulate-accelerator"]),

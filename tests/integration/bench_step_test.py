@@ -33,7 +33,7 @@ def largest_difference(a, b):
 @pytest.mark.parametrize("backend", ["native", "gloo"])
 def test_losses_equal_pytorchs_over_100_steps(bench, model, optimizer, rate, backend):
     rows = results(bench("step", "--model", model, "--peers", "--losses", "--backend", backend, "--batch-size", 2,
-                         "--optimizer", optimizer, "--learning-rate", rate, "--rounds", 1, "--steps", 100, "--warm-up", 0,
+                         "--optimizer", optimizer, "--lr", rate, "--rounds", 1, "--steps", 100, "--warm-up", 0,
                          "--json", "-"))
     losses = {(row["system"], row["setting"]): row["losses"] for row in rows if row.get("strategy") == "ddp"}
     ours = losses["rondo", ""]
@@ -50,7 +50,7 @@ def test_losses_equal_pytorchs_over_100_steps(bench, model, optimizer, rate, bac
 @pytest.mark.parametrize("model, rate", [("gpt-tiny", 0.01), ("mlp", 0.05)])
 def test_two_ranks_equal_one_process_on_the_joint_batch(bench, model, rate):
     """Rank r draws rows of its own for every step; --ranks 1 with --joint-batch draws those of both."""
-    options = ["step", "--model", model, "--losses", "--optimizer", "sgd", "--learning-rate", rate, "--rounds", 1, "--steps",
+    options = ["step", "--model", model, "--losses", "--optimizer", "sgd", "--lr", rate, "--rounds", 1, "--steps",
                100, "--warm-up", 0, "--json", "-"]
     rows = results(bench(*options, "--batch-size", 2))
     together = next(row["losses"] for row in rows if row.get("strategy") == "ddp")
@@ -81,21 +81,21 @@ def test_json_has_the_documented_keys(bench):
     (["--model", "resnet"], "--model"),
     (["--ranks", "0"], "--ranks"),
     (["--dtype", "float8"], "--dtype"),
-    (["--bucket-bytes", "lots"], "--bucket-bytes"),
+    (["--bucket-size", "lots"], "--bucket-size"),
     (["--peers", "--joint-batch", "2"], "--joint-batch"),
     (["--speed", "1"], "--speed"),
     (["--strategy", "zero7"], "unknown strategy 'zero7'; known are: central_storage"),
     (["--strategy", "one_device", "--ablation"], "--ablation"),
-    (["--schedule", "lifo"], "--schedule"),
-    (["--block-bytes", "some"], "--block-bytes"),
+    (["--comm-schedule", "lifo"], "--comm-schedule"),
+    (["--block-size", "some"], "block-size"),
     (["--in-flight-bytes", "-1"], "--in-flight-bytes"),
     (["--prefetch", "two"], "--prefetch"),
-    (["--fuse-bytes", "small"], "--fuse-bytes"),
+    (["--fuse-bytes", "small"], "fuse-bytes"),
     (["--matmul", "slow"], "--matmul"),
     (["--peer", "horovod"], "--peer"),
     (["--emulate-hosts", "2", "--ranks", "3"], "--ranks 3"),
     (["--emulate-hosts", "2", "--rate", "1; true"], "--rate 1; true"),
-    (["--clip-norm", "-1"], "--clip-norm"),
+    (["--max-grad-norm", "-1"], "--max-grad-norm"),
     (["--variant", "zero3 --prefetch two"], "--prefetch two"),
     (["--variant", "zero3 --speed 1"], "--variant 'zero3 --speed 1' is not STRATEGY [FLAGS]"),
     (["--variant", "planned"], "planned takes --plan FILE"),
@@ -131,7 +131,7 @@ QUICK = ["--rounds", 1, "--steps", 2, "--warm-up", 0, "--batch-size", 2, "--json
 def test_pytorchs_sharded_strategies_learn_the_same(bench):
     """ZeroRedundancyOptimizer and fully_shard as peers: same weights and batches, so the same losses as rondo's ddp."""
     rows = results(bench("step", "--model", "gpt-tiny", "--peer", "zero1", "fsdp2", "--losses", "--batch-size", 2,
-                         "--learning-rate", 1e-3, "--clip-norm", 0.5, "--rounds", 1, "--steps", 20, "--warm-up", 0, "--json", "-"))
+                         "--lr", 1e-3, "--max-grad-norm", 0.5, "--rounds", 1, "--steps", 20, "--warm-up", 0, "--json", "-"))
     losses = {(row["system"], row["strategy"]): row["losses"] for row in rows if row.get("setting") == "fastest setting"}
     assert set(losses) == {("pytorch", "zero1"), ("pytorch", "fsdp2")}
     ours = next(row["losses"] for row in rows if row.get("strategy") == "ddp")

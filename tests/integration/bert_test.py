@@ -187,11 +187,11 @@ def losses(run_directory):
     return [row["loss"] for row in rows(run_directory) if row["rank"] == 0 and "loss" in row]
 
 
-BERT = ["--model", "bert", "--context", 16, "--log-every", 1, "--lr", 1e-3, "--seed", 2]
+BERT = ["--model", "bert", "--seq-len", 16, "--log-every", 1, "--lr", 1e-3, "--seed", 2]
 
 
 def test_fine_tuning_becomes_distributed_by_a_flag(rondo, labelled, folder, tmp_path):
-    flags = [*BERT, "--task", "classify", "--data", labelled, "--init", folder, "--freeze", "embeddings", "--epochs", 10,
+    flags = [*BERT, "--task", "classify", "--data", labelled, "--from-pretrained", folder, "--freeze", "embeddings", "--epochs", 10,
              "--global-batch-size", 12, "--eval-batch-size", 64, "--validation-fraction", 0.2]
     results = {}
     for name, more in {"one": ["--strategy", "one_device"], "two": ["--strategy", "ddp", "--nproc-per-node", 2]}.items():
@@ -223,7 +223,7 @@ def test_a_fine_tuned_model_opens_in_transformers(rondo, labelled, folder, tmp_p
     vocabulary = (folder / "vocab.txt").read_text().splitlines()
     (folder / "vocab.txt").unlink()
     transformers.BertTokenizer(vocab={token: i for i, token in enumerate(vocabulary)}).save_pretrained(folder)
-    result = rondo("train", *BERT, "--data", labelled, "--init", folder, "--steps", 3, "--batch-size", 12, "--run-dir",
+    result = rondo("train", *BERT, "--data", labelled, "--from-pretrained", folder, "--steps", 3, "--batch-size", 12, "--run-dir",
                    tmp_path / "run")
     assert result.returncode == 0, result.stderr
     checkpoint = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1] / "model.safetensors"
@@ -252,7 +252,7 @@ def test_pre_training_hides_other_tokens_in_every_epoch_alike_on_all_layouts(ron
 
 
 def test_a_resumed_fine_tuning_goes_on_as_if_it_had_not_stopped(rondo, labelled, folder, tmp_path):
-    flags = [*BERT, "--data", labelled, "--init", folder, "--freeze", "embeddings,layer.0", "--batch-size", 16,
+    flags = [*BERT, "--data", labelled, "--from-pretrained", folder, "--freeze", "embeddings,layer.0", "--batch-size", 16,
              "--checkpoint-every", 3]
     assert rondo("train", *flags, "--steps", 6, "--run-dir", tmp_path / "whole").returncode == 0
     assert rondo("train", *flags, "--steps", 3, "--run-dir", tmp_path / "parts").returncode == 0
@@ -311,19 +311,19 @@ def break_tensor(folder, change):
 ])
 def test_a_bad_folder_is_one_error_that_names_it(rondo, labelled, folder, tmp_path, change, message, code):
     change(folder)
-    result = rondo("train", *BERT, "--data", labelled, "--init", folder, "--run-dir", tmp_path / "run")
+    result = rondo("train", *BERT, "--data", labelled, "--from-pretrained", folder, "--run-dir", tmp_path / "run")
     assert result.returncode == code, result.stderr
     assert message in result.stderr and not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("flags, message", [
     (["--model", "gpt-tiny", "--task", "mlm"], "--task has no effect with --model gpt-tiny"),
-    (["--model", "mlp", "--init", "."], "--init has no effect with --model mlp"),
+    (["--model", "mlp", "--from-pretrained", "."], "--from-pretrained has no effect with --model mlp"),
     (["--model", "bert"], "--vocabulary"),
-    (["--model", "bert", "--init", "/nowhere"], "--init: /nowhere: No such file"),
-    (["--model", "bert", "--init", "INIT", "--context", 65], "the model of --init has 64 positions"),
-    (["--model", "bert", "--init", "INIT", "--freeze", "embedding"], "cannot freeze 'embedding'"),
-    (["--model", "bert", "--init", "INIT", "--data-kind", "csv"], "trains on labelled_text"),
+    (["--model", "bert", "--from-pretrained", "/nowhere"], "--from-pretrained: /nowhere: No such file"),
+    (["--model", "bert", "--from-pretrained", "INIT", "--seq-len", 65], "the model of --from-pretrained has 64 positions"),
+    (["--model", "bert", "--from-pretrained", "INIT", "--freeze", "embedding"], "cannot freeze 'embedding'"),
+    (["--model", "bert", "--from-pretrained", "INIT", "--data-kind", "csv"], "trains on labelled_text"),
     (["--model", "bert", "--task", "translate"], "--task"),
 ])
 def test_flags_that_do_not_go_together(rondo, labelled, folder, tmp_path, flags, message):
@@ -335,7 +335,7 @@ def test_flags_that_do_not_go_together(rondo, labelled, folder, tmp_path, flags,
 
 def test_a_bad_line_is_named(rondo, labelled, folder, tmp_path):
     labelled.write_text(labelled.read_text() + "no label here\n")
-    result = rondo("train", *BERT, "--data", labelled, "--init", folder)
+    result = rondo("train", *BERT, "--data", labelled, "--from-pretrained", folder)
     assert result.returncode == 1 and f"'{labelled}', line 121: no tab" in result.stderr
 
 

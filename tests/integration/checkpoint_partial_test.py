@@ -22,9 +22,9 @@ def test_weights_with_other_names_load_by_rules_and_every_difference_is_named(wo
     weights = {f"theirs.{name}": array for name, array in trained.items()}
     write_safetensors(tmp_path / "theirs.safetensors", weights)
     start = ["--steps", 2, "--lr", "0"]
-    run(words, clean_environment, *start, "--run-dir", tmp_path / "own", "--init-weights", newest(tmp_path / "source"))
-    load = [*start, "--init-weights", tmp_path / "theirs.safetensors"]
-    done = run(words, clean_environment, *load, "--run-dir", tmp_path / "renamed", "--init-rename", "theirs.*=*")
+    run(words, clean_environment, *start, "--run-dir", tmp_path / "own", "--init-from", newest(tmp_path / "source"))
+    load = [*start, "--init-from", tmp_path / "theirs.safetensors"]
+    done = run(words, clean_environment, *load, "--run-dir", tmp_path / "renamed", "--set", "init-rename=theirs.*=*")
     assert f"{len(trained)} tensors loaded" in done.stderr
     assert losses(tmp_path / "renamed") == losses(tmp_path / "own")
     # A tensor that the model lacks, one of another shape, one that is missing, a rule for nothing.
@@ -33,21 +33,21 @@ def test_weights_with_other_names_load_by_rules_and_every_difference_is_named(wo
     weights[f"theirs.{second}"] = weights[f"theirs.{second}"].T[:1].copy()
     del weights[f"theirs.{third}"]
     write_safetensors(tmp_path / "theirs.safetensors", weights)
-    rules = ["--init-rename", "theirs.*=*,nobody.*=x.*"]
+    rules = ["--set", "init-rename=theirs.*=*,nobody.*=x.*"]
     done = run(words, clean_environment, *load, *rules, "--run-dir", tmp_path / "refused", code=1)
     for name in ("theirs.safetensors", "theirs.stranger", second, third, "nobody.*=x.*"):
         assert name in done.stderr, done.stderr
-    done = run(words, clean_environment, *load, *rules, "--init-partial", "--run-dir", tmp_path / "partial")
+    done = run(words, clean_environment, *load, *rules, "--init-strict=false", "--run-dir", tmp_path / "partial")
     for name in ("theirs.stranger", second, third, "nobody.*=x.*"):
         assert name in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("flags, fact", [
-    (["--init-weights", "x.safetensors", "--init-rename", "a.*=b"], "a.*=b"),
-    (["--init-weights", "x.safetensors", "--init-rename", "ab"], "ab"),
-    (["--init-rename", "a=b"], "--init-weights"),
-    (["--init-partial"], "--init-weights"),
-    (["--checkpoint-incremental", "--checkpoint-in-parts"], "--checkpoint-in-parts"),
+    (["--init-from", "x.safetensors", "--set", "init-rename=a.*=b"], "a.*=b"),
+    (["--init-from", "x.safetensors", "--set", "init-rename=ab"], "ab"),
+    (["--set", "init-rename=a=b"], "--init-from"),
+    (["--init-strict=false"], "--init-from"),
+    (["--set", "checkpoint-incremental=true", "--checkpoint-sharded"], "--checkpoint-sharded"),
 ])
 def test_bad_flags(words, clean_environment, tmp_path, flags, fact):
     write_safetensors(tmp_path / "x.safetensors", {})
@@ -60,10 +60,10 @@ def test_frozen_weights_are_links_and_the_run_goes_on_as_without(words, rondo_bi
     """Two processes as zero2, and one: frozen tensors stand in one file of all checkpoints."""
     words = [word if word != "32" else "128" for word in words]
     frozen = ["--freeze", sorted(name for name, array in trained.items() if array.ndim == 2)[0].rsplit(".", 1)[0]]
-    for label, more in (("whole", []), ("linked", ["--checkpoint-incremental"])):
+    for label, more in (("whole", []), ("linked", ["--set", "checkpoint-incremental=true"])):
         for steps, resume in ((3, []), (5, ["--resume"])):
             run(words, clean_environment, "--steps", steps, *resume, "--run-dir", tmp_path / label, "--checkpoint-every", 1,
-                "--keep", 2, "--nproc-per-node", 2, "--strategy", "zero2", *frozen, *more)
+                "--keep-checkpoints", 2, "--nproc-per-node", 2, "--strategy", "zero2", *frozen, *more)
     assert losses(tmp_path / "linked") == losses(tmp_path / "whole")
     run([rondo_bin / "rondo", "checkpoint", "verify", tmp_path / "linked"], clean_environment)
     run([rondo_bin / "rondo", "checkpoint", "diff", tmp_path / "linked", tmp_path / "whole"], clean_environment)

@@ -16,7 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "mutate"))
 
 from mutations import seal  # noqa: E402
 
-MODEL = ["--model", "gpt-tiny", "--layers", "2", "--width", "32", "--context", "16", "--data-kind", "text", "--extensions", ".md",
+MODEL = ["--model", "gpt-tiny", "--layers", "2", "--width", "32", "--seq-len", "16", "--data-kind", "text", "--extensions", ".md",
          "--batch-size", "2", "--input-sharding", "data", "--log-every", "1", "--validation-fraction", "0", "--progress", "off", "--trace-steps", "0"]
 
 
@@ -46,7 +46,7 @@ def test_a_run_goes_on_in_another_layout_from_parts_written_in_the_background(wo
     words = [word for i, word in enumerate(words) if word != "--batch-size" and words[i - 1] != "--batch-size"] + batches
     run(words, clean_environment, "--steps", 8, "--run-dir", tmp_path / "alone")
     run(words, clean_environment, "--steps", 4, "--run-dir", tmp_path / "a", "--nproc-per-node", 3, "--strategy", "zero3",
-        "--checkpoint-every", 2, "--checkpoint-in-background")
+        "--checkpoint-every", 2, "--checkpoint-async")
     files = sorted(path.name for path in newest(tmp_path / "a").iterdir())
     assert "model-00003-of-00003.safetensors" in files and "model.safetensors" not in files, files
     for command in ("verify", "inspect"):
@@ -67,7 +67,7 @@ def test_a_run_goes_on_in_another_layout_from_parts_written_in_the_background(wo
 
 def test_from_four_parts_to_three_to_one_every_byte_stays(words, rondo_bin, clean_environment, tmp_path):
     run(words, clean_environment, "--steps", 2, "--run-dir", tmp_path / "four", "--nproc-per-node", 4, "--strategy", "zero3",
-        "--checkpoint-in-parts")
+        "--checkpoint-sharded")
     commands = {"three": ["reshard", tmp_path / "four", tmp_path / "three", "--parts", 3],
                 "one": ["reshard", tmp_path / "three", tmp_path / "one", "--parts", 1]}
     for name, command in commands.items():
@@ -100,11 +100,11 @@ def test_the_newest_or_the_one_before_loads_after_a_kill_at_any_moment(words, ro
     draw = random.Random(3)
     run_dir = tmp_path / "run"
     run(words, clean_environment, "--steps", 2, "--run-dir", run_dir, "--nproc-per-node", 2, "--checkpoint-every", 1,
-        "--checkpoint-in-background", "--keep", 2)
+        "--checkpoint-async", "--keep-checkpoints", 2)
     before = int(newest(run_dir).name[5:])
     for _ in range(int(os.environ.get("RONDO_KILLS", "6"))):
         job = subprocess.Popen(list(map(str, [*words, "--steps", 100000, "--run-dir", run_dir, "--resume", "--checkpoint-every", 1,
-                                              "--nproc-per-node", 2, "--checkpoint-in-background", "--keep", 2])),
+                                              "--nproc-per-node", 2, "--checkpoint-async", "--keep-checkpoints", 2])),
                                env=clean_environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                                start_new_session=True)
         deadline = time.monotonic() + 120
@@ -124,7 +124,7 @@ def test_the_newest_or_the_one_before_loads_after_a_kill_at_any_moment(words, ro
 def test_a_part_that_is_missing_or_of_another_job_is_named(words, rondo_bin, clean_environment, tmp_path):
     run_dir = tmp_path / "run"
     run(words, clean_environment, "--steps", 1, "--run-dir", run_dir, "--nproc-per-node", 2, "--strategy", "zero3",
-        "--checkpoint-in-parts")
+        "--checkpoint-sharded")
     part = newest(run_dir) / "model-00002-of-00002.safetensors"
     assert len(read_safetensors(part)) > 0
     kept = part.read_bytes()

@@ -12,7 +12,7 @@ def bench(rondo, *words):
     return json.loads(finished.stdout)
 
 
-STEP = ["--model", "mlp", "--optimizer", "sgd", "--learning-rate", 0.1, "--rounds", 1, "--steps", 60, "--warm-up", 0]
+STEP = ["--model", "mlp", "--optimizer", "sgd", "--lr", 0.1, "--rounds", 1, "--steps", 60, "--warm-up", 0]
 HOOKS = {"fp16_compress": 1e-4, "bf16_compress": 1e-3, "power_sgd:rank=1,start=2": 1e-4, "power_sgd:rank=4,start=20": 1e-4}
 
 # One rank of PyTorch: the losses of 60 steps with each hook, as JSON. Starting PyTorch takes longer than all of them.
@@ -27,7 +27,7 @@ losses = {}
 for number, codec in enumerate(codecs):
     batch_of, one_step, *_ = step.make_step(argparse.Namespace(
         strategy="ddp", setting="fastest", kind="mlp", config={"input_shape": [1, 28, 28], "hidden": [128, 64], "classes": 10},
-        weights=weights, dtype="float32", batch_size=32, learning_rate=0.1, optimizer="sgd", clip_norm=0, codec=codec, rank=int(rank),
+        weights=weights, dtype="float32", batch_size=32, lr=0.1, optimizer="sgd", max_grad_norm=0, codec=codec, rank=int(rank),
         world_size=2, rendezvous=f"file://{rendezvous}-{number}"))
     losses[codec] = [one_step(batch_of(i))[0] for i in range(60)]
     torch.distributed.destroy_process_group()
@@ -97,7 +97,7 @@ def train(rondo, tmp_path):
         text = tmp_path / "text.txt"
         text.write_text("the quick brown fox jumps over the lazy dog. " * 500)
         return rondo("train", "--data", text, "--run-dir", tmp_path / run_dir, "--model", "gpt-tiny", "--layers", 1, "--heads", 2,
-                     "--width", 32, "--context", 32, "--steps", steps, "--lr", 0.01, "--nproc-per-node", ranks, "--backend", "gloo",
+                     "--width", 32, "--seq-len", 32, "--steps", steps, "--lr", 0.01, "--nproc-per-node", ranks, "--backend", "gloo",
                      "--codec", codec, *more, timeout=120)
 
     return run_train

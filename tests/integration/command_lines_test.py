@@ -10,7 +10,7 @@ NUMBER = re.compile(r"^\s*(?:-\w,)?--([a-z0-9-]+) (?:INT|UINT|FLOAT|N|X|SHARE|SE
 # What a program needs before it looks at other flags.
 COMMANDS = {
     "train": ["--data", "/etc/passwd", "--run-dir", "/nowhere/run"],
-    "plan": ["--synthetic", "gpt:layers=2,dim=64", "--memory-limit", "1GiB", "--time-limit", "1s"],
+    "plan": ["--synthetic", "gpt:layers=2,dim=64", "--memory-limit", "1GiB", "--plan-time-limit", "1s"],
     "simulate": ["--synthetic", "gpt:layers=2,dim=64"],
 }
 
@@ -42,12 +42,12 @@ def test_ranges_are_said_in_words(rondo, flag, value, allowed):
 
 
 @pytest.mark.parametrize("words", [
-    ["--freeze", "x%y"], ["--metrics", "x%y"], ["--best-of", "x%y"], ["--checkpoint-activations", "x%y"],
-    ["--init-rename", "x%y", "--init-weights", "/etc/passwd"]], ids=lambda words: words[0])
+    ["--freeze", "x%y"], ["--metrics", "x%y"], ["--keep-best", "x%y"], ["--activation-checkpointing", "x%y"],
+    ["--set", "init-rename=x%y", "--init-from", "/etc/passwd"]], ids=lambda words: words[0])
 def test_errors_of_the_library_name_the_flag(rondo, tmp_path, words):
     """Names that only the model or the metrics can judge: the functions that do know no flags."""
     (tmp_path / "text.txt").write_text("a text of some words. " * 40)
-    result = rondo("train", "--data", "text.txt", "--model", "gpt-tiny", "--layers", 1, "--width", 32, "--heads", 4, "--context", 16,
+    result = rondo("train", "--data", "text.txt", "--model", "gpt-tiny", "--layers", 1, "--width", 32, "--heads", 4, "--seq-len", 16,
                    "--steps", 1, *words)
     assert result.returncode == 2 and f"{words[0]} x%y: " in result.stderr, result.stderr
 
@@ -68,10 +68,10 @@ def test_no_reader_of_json_passes_on_the_librarys_own_words(repository):
     assert found == []
 
 
-MISSING = [["train", "--data", "GONE"], ["train", "--data", "HERE", "--init-weights", "GONE"],
+MISSING = [["train", "--data", "GONE"], ["train", "--data", "HERE", "--init-from", "GONE"],
            ["train", "--data", "HERE", "--plan", "GONE"], ["train", "--data", "HERE", "--profile", "GONE"],
            ["train", "--data", "HERE", "--config", "GONE"], ["train", "--data", "HERE", "--resume", "GONE"],
-           ["train", "--data", "HERE", "--model", "bert", "--init", "GONE"],
+           ["train", "--data", "HERE", "--model", "bert", "--from-pretrained", "GONE"],
            ["train", "--data", "HERE", "--model", "bert", "--vocabulary", "GONE"],
            ["train", "--data", "HERE", "--model", "gpt", "--tokenizer", "GONE"], ["tokenize", "HERE", "-o", "OUT", "--tokenizer", "GONE"],
            ["evaluate", "RUN", "--data", "HERE", "--checkpoint", "GONE"], ["predict", "RUN", "--data", "HERE", "--checkpoint", "GONE"],
@@ -147,7 +147,7 @@ def test_an_error_that_a_program_also_notes_is_shown_once(rondo, program):
 
 def test_a_wrong_training_says_so_once(rondo, tmp_path):
     (tmp_path / "short.txt").write_text("short")
-    result = rondo("train", "--data", "short.txt", "--nproc-per-node", 2, "--matmul", "default")
+    result = rondo("train", "--data", "short.txt", "--nproc-per-node", 2, "--matmul", "libtorch")
     assert result.returncode == 1 and result.stderr.count("short.txt' has") == 1, result.stderr
 
 

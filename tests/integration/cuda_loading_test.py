@@ -45,7 +45,7 @@ def train(rondo, torch, tmp_path):
             library(tmp_path / "driver" / "libcuda.so.1", DRIVER, f"-DCARDS={cards}")
             env["LD_LIBRARY_PATH"] = str(tmp_path / "driver")
         return rondo("train", "--data", table, "--model", "mlp", "--run-dir", tmp_path / "run", "--steps", 1, "--batch-size", 8,
-                     "--progress", "off", "--matmul", "default", "--device", device, *flags, env=env)
+                     "--progress", "off", "--matmul", "libtorch", "--device", device, *flags, env=env)
 
     return run_train
 

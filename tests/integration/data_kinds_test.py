@@ -15,7 +15,7 @@ import pytest
 import tokenizers
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-GPT = ["--model", "gpt", "--layers", 1, "--heads", 2, "--width", 16, "--context", 16, "--batch-size", 4]
+GPT = ["--model", "gpt", "--layers", 1, "--heads", 2, "--width", 16, "--seq-len", 16, "--batch-size", 4]
 CONVNET = ["--model", "convnet", "--image-size", 16, "--batch-size", 4, "--validation-fraction", 0.25]
 
 
@@ -66,13 +66,13 @@ def test_texts_are_tokenized_as_hugging_face_does_and_trained_on(rondo, tmp_path
 
     # What is read from the files is what is read from the text itself.
     (tmp_path / "one.txt").write_text(texts[0])
-    done(rondo("tokenize", "one.txt", "-o", "one", "--tokenizer", "tokenizer.json", "--end-of-document", "none"))
+    done(rondo("tokenize", "one.txt", "-o", "one", "--tokenizer", "tokenizer.json", "--set", "eos-token-id=none"))
     done(rondo("train", *GPT, "--data", "one", "--steps", 4, "--run-dir", "a", "--log-every", 1))
     done(rondo("train", *GPT, "--data", "one.txt", "--tokenizer", "tokenizer.json", "--steps", 4, "--run-dir", "b", "--log-every", 1))
     assert losses(tmp_path / "a") == losses(tmp_path / "b")
     judged = json.loads(done(rondo("evaluate", "a", "--json", "-")).stdout)
     assert judged["samples"] > 0
-    done(rondo("train", *GPT, "--data", "tokens", "--steps", 4, "--document-boundaries", "masked", "--nproc-per-node", 2))
+    done(rondo("train", *GPT, "--data", "tokens", "--steps", 4, "--set", "document-boundaries=masked", "--nproc-per-node", 2))
 
 
 def test_qwen2s_normalizer_is_that_of_hugging_face(rondo, tmp_path):
@@ -108,11 +108,11 @@ def test_tokens_without_a_description_need_their_vocabulary(rondo, tmp_path):
     (tmp_path / "nano" / "val.bin").write_bytes(struct.pack("<200H", *(i % 61 for i in range(200))))
     words_of = ["train", *GPT, "--data", "nano", "--data-kind", "tokens", "--steps", 3, "--run-dir"]
     result = rondo(*words_of, "unknown")
-    assert result.returncode == 2 and "--vocabulary-size" in result.stderr
-    done(rondo(*words_of, "known", "--vocabulary-size", 61))
-    result = rondo(*words_of, "wrong", "--vocabulary-size", 40)
+    assert result.returncode == 2 and "vocabulary-size" in result.stderr
+    done(rondo(*words_of, "known", "--set", "vocabulary-size=61"))
+    result = rondo(*words_of, "wrong", "--set", "vocabulary-size=40")
     assert result.returncode == 1 and "train.bin" in result.stderr and "token " in result.stderr
-    result = rondo("train", "--model", "mlp", "--data", "nano", "--data-kind", "tokens", "--vocabulary-size", 61)
+    result = rondo("train", "--model", "mlp", "--data", "nano", "--data-kind", "tokens", "--set", "vocabulary-size=61")
     assert result.returncode == 2 and "gpt" in result.stderr
     result = rondo("tokenize", "nano/val.bin", "-o", "nano")
     assert result.returncode == 2 and "nano" in result.stderr and "empty" in result.stderr
@@ -170,10 +170,10 @@ def test_a_corrupt_image_is_an_error_or_skipped_by_a_flag(rondo, images, tmp_pat
     words_of = ["train", *CONVNET, "--data", "data", "--epochs", 2, "--seed", 2]
     result = rondo(*words_of)
     assert result.returncode == 1 and "dog/0.jpg" in result.stderr
-    result = done(rondo(*words_of, "--corrupt-images", "skip"))
+    result = done(rondo(*words_of, "--set", "corrupt-images=skip"))
     said = [line for line in result.stderr.splitlines() if "dog/0.jpg" in line]
     assert 1 <= len(said) <= 2 and "1 skipped" in said[0]
-    result = rondo(*words_of, "--corrupt-images", "maybe")
+    result = rondo(*words_of, "--set", "corrupt-images=maybe")
     assert result.returncode == 2 and "skip" in result.stderr
 
 
@@ -187,7 +187,7 @@ def test_tar_shards_train_on_two_ranks_and_go_on(rondo, images, tmp_path):
                     member = tarfile.TarInfo(f"{shard}/{name}")
                     member.size = len(data)
                     archive.addfile(member, io.BytesIO(data))
-    words_of = ["train", *CONVNET[:4], "--global-batch-size", 4, "--data", "shards", "--shuffle-window", 5, "--nproc-per-node", 2,
+    words_of = ["train", *CONVNET[:4], "--global-batch-size", 4, "--data", "shards", "--set", "shuffle-window=5", "--nproc-per-node", 2,
                 "--log-every", 1]
     done(rondo(*words_of, "--epochs", 2, "--run-dir", "whole"))
     done(rondo(*words_of, "--steps", 4, "--run-dir", "parts"))

@@ -51,10 +51,10 @@ def late_buckets(begin, end, buckets):
 # By buckets, as ddp does when it also checks that parameters stay equal.
 def test_all_buckets_but_the_last_leave_before_backward_ends(rondo_bin, clean_environment, repository, tmp_path):
     run_dir = tmp_path / "run"
-    words = [rondo_bin / "rondo-train-worker", "--model", "gpt-tiny", "--layers", 4, "--width", 128, "--context", 64,
+    words = [rondo_bin / "rondo-train-worker", "--model", "gpt-tiny", "--layers", 4, "--width", 128, "--seq-len", 64,
              "--data", repository / "rondo" / "collective", "--data-kind", "text", "--extensions", ".cpp", "--batch-size", 32,
              "--steps", STEPS, "--trace-steps", STEPS, "--validation-fraction", 0, "--backend", "gloo", "--run-dir", run_dir,
-             "--progress", "off", "--bucket-size", "512KiB", "--check-parameters-every", 1000]
+             "--progress", "off", "--bucket-size", "512KiB", "--set", "check-parameters-every=1000"]
     # A bucket takes less of the link than a layer of its backward pass.
     with linked_hosts("1gbit") as hosts:
         job = Job(launchers(hosts, rondo_bin, *words, port=29583, ranks=1), clean_environment | {"OMP_NUM_THREADS": "1"}, tmp_path)

@@ -17,7 +17,7 @@ def table(tmp_path):
 def train(rondo, tmp_path, table):
     def run_train(*flags):
         return rondo("train", "--data", table, "--model", "mlp", "--run-dir", tmp_path / "run", "--steps", 1, "--batch-size", 8,
-                     "--progress", "off", "--matmul", "default", *flags, env={"CUDA_VISIBLE_DEVICES": ""})
+                     "--progress", "off", "--matmul", "libtorch", *flags, env={"CUDA_VISIBLE_DEVICES": ""})
 
     return run_train
 
@@ -37,7 +37,7 @@ def refused(result, *facts):
     (["--device", "gpu"], ["--device gpu", "auto", "cpu", "cuda:N"]),
     (["--device", "cuda:"], ["--device cuda:", "cuda:N"]),
     (["--device", "cuda:300"], ["--device cuda:300", "cuda:N"]),
-    (["--strategy", "mirrored", "--devices", "cpu,cuda:0"], ["cuda:0", "libtorch sees is 0"]),
+    (["--strategy", "mirrored", "--set", "devices=cpu,cuda:0"], ["cuda:0", "libtorch sees is 0"]),
     (["--backend", "nccl"], ["NCCL"]),
     (["--backend", "hierarchical(native, nccl)"], ["hierarchical(native, nccl)", "--backend nccl"]),
 ])

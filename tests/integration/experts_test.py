@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-EXPERTS = ["--experts", 4, "--experts-per-token", 2, "--eval-every", 0]
-SMALL = ["--model", "gpt-tiny", "--layers", 2, "--heads", 2, "--width", 32, "--context", 32, "--log-every", 1, "--seed", 3,
+EXPERTS = ["--experts", 4, "--set", "experts-per-token=2", "--eval-every", 0]
+SMALL = ["--model", "gpt-tiny", "--layers", 2, "--heads", 2, "--width", 32, "--seq-len", 32, "--log-every", 1, "--seed", 3,
          "--global-batch-size", 8, "--trace-steps", 0, "--progress", "off"]
 
 
@@ -31,7 +31,7 @@ def validation(run):
 
 
 def test_a_mesh_with_experts_trains_as_one_process_and_goes_on_as_another(train, rondo, tmp_path):
-    flags = [*EXPERTS, "--capacity-factor", 1, "--clip-norm", 1]
+    flags = [*EXPERTS, "--set", "capacity-factor=1", "--max-grad-norm", 1]
     train(*flags, "--steps", 8, run_dir="one", ranks=1).check_returncode()
     # Spread over two ranks, then over four of which two have copies or divide sequences, then on one again.
     train(*flags, "--mesh", "expert=2", "--steps", 4).check_returncode()
@@ -54,7 +54,7 @@ def test_a_mesh_with_experts_trains_as_one_process_and_goes_on_as_another(train,
 
 
 def test_nothing_is_dropped_without_a_capacity(train, tmp_path):
-    train(*EXPERTS, "--capacity-factor", 0, "--strategy", "expert", "--steps", 2).check_returncode()
+    train(*EXPERTS, "--set", "capacity-factor=0", "--strategy", "expert", "--steps", 2).check_returncode()
     assert all(row["dropped_tokens"] == 0 for row in rows(tmp_path / "run") if "loss" in row)
 
 
@@ -62,10 +62,10 @@ def test_nothing_is_dropped_without_a_capacity(train, tmp_path):
     ([*EXPERTS, "--mesh", "expert=3", "--global-batch-size", 9], 3, ["4 experts", "3 ranks"]),
     ([*EXPERTS, "--mesh", "expert=2", "--strategy", "zero1"], 2, ["zero1", "expert=2"]),
     (["--mesh", "expert=2"], 2, ["--experts"]),
-    (["--experts", 4, "--experts-per-token", 3], 1, ["--experts-per-token", "3"]),
-    (["--experts-per-token", 2], 1, ["--experts-per-token", "--experts"]),
-    (["--experts", 4, "--capacity-factor", -1], 1, ["--capacity-factor", "-1"]),
-    (["--experts", 1, "--experts-per-token", 2], 1, ["2 experts", "1"]),
+    (["--experts", 4, "--set", "experts-per-token=3"], 1, ["--set", "experts-per-token=3"]),
+    (["--set", "experts-per-token=2"], 1, ["experts-per-token", "--experts"]),
+    (["--experts", 4, "--set", "capacity-factor=-1"], 1, ["capacity-factor", "-1"]),
+    (["--experts", 1, "--set", "experts-per-token=2"], 1, ["2 experts", "1"]),
 ])
 def test_what_cannot_be_is_refused(train, flags, ranks, facts):
     result = train(*flags, "--steps", 1, ranks=ranks)

@@ -22,7 +22,7 @@ def plan(rondo, tmp_path):
                    "units": [{"name": unit, **BLOCK} for unit in ("root", "h.0", "h.1", "h.2", "h.3")]}
         (tmp_path / "profile.json").write_text(json.dumps(profile))
         result = rondo("plan", tmp_path / "profile.json", "--ranks", 2, "--memory-limit", limit, "--fsdp2",
-                       tmp_path / name, "--quiet", "--time-limit", "30s")
+                       tmp_path / name, "--quiet", "--plan-time-limit", "30s")
         assert result.returncode == 0, result.stderr
         return tmp_path / name
 

@@ -24,7 +24,7 @@ def losses(run, worker=0):
 
 
 def grouped(ranks, groups, *more):
-    return ["--strategy", "grouped", "--nproc-per-node", ranks, "--groups", groups, *more]
+    return ["--strategy", "grouped", "--nproc-per-node", ranks, "--ps-groups", groups, *more]
 
 
 def test_two_groups_of_two_train_at_one_server(rondo, flags, tmp_path):
@@ -44,7 +44,7 @@ def test_a_group_alone_computes_as_ddp(rondo, flags, tmp_path):
     """The order of the samples, unequal last batches and the optimizer are those of ddp on as many ranks."""
     runs = {}
     for name, how in (("ddp", ["--strategy", "ddp", "--nproc-per-node", 2]), ("grouped", grouped(2, 1))):
-        done = rondo("train", *flags, *how, "--run-dir", tmp_path / name, "--steps", 40, "--clip-norm", 0.5, "--accumulate", 2,
+        done = rondo("train", *flags, *how, "--run-dir", tmp_path / name, "--steps", 40, "--max-grad-norm", 0.5, "--gradient-accumulation-steps", 2,
                      timeout=120)
         assert done.returncode == 0, done.stderr
         runs[name] = losses(tmp_path / name)
@@ -53,7 +53,7 @@ def test_a_group_alone_computes_as_ddp(rondo, flags, tmp_path):
 
 def test_synchronous_groups_are_one_batch(rondo, flags, tmp_path):
     validation = {}
-    for name, how in (("ddp", ["--strategy", "ddp", "--nproc-per-node", 4]), ("grouped", grouped(4, 2, "--server-mode", "sync"))):
+    for name, how in (("ddp", ["--strategy", "ddp", "--nproc-per-node", 4]), ("grouped", grouped(4, 2, "--ps-mode", "sync"))):
         done = rondo("train", *flags, *how, "--run-dir", tmp_path / name, "--steps", 30, timeout=120)
         assert done.returncode == 0, done.stderr
         validation[name] = result_of(tmp_path)["validation"]["loss"]
@@ -88,16 +88,16 @@ def test_a_killed_rank_ends_its_group_and_no_other(rondo, flags, tmp_path):
 
 
 @pytest.mark.parametrize("how, facts", [
-    (grouped(3, 2), ["--groups", "2", "3"]),
-    (grouped(4, 0), ["--groups", "0"]),
+    (grouped(3, 2), ["--ps-groups", "2", "3"]),
+    (grouped(4, 0), ["--ps-groups", "0"]),
     (grouped(2, 2, "--workers", 2), ["--workers", "grouped"]),
-    (grouped(2, 2, "--amp", "O2"), ["float32"]),
+    (grouped(2, 2, "--precision", "O2"), ["float32"]),
     (["--strategy", "mirrored", "--nproc-per-node", 2], ["mirrored", "--nproc-per-node", "2", "multi_worker_mirrored"]),
     (["--strategy", "central_storage", "--nproc-per-node", 2], ["central_storage", "2", "multi_worker_mirrored"]),
     (["--strategy", "data_parallel", "--nproc-per-node", 2], ["data_parallel", "2", "multi_worker_mirrored"]),
     (["--strategy", "one_device", "--nproc-per-node", 2], ["one_device", "--nproc-per-node", "2", "ddp"]),
     (["--strategy", "default", "--nproc-per-node", 2], ["default", "--nproc-per-node", "2", "ddp"]),
-    (["--strategy", "tpu", "--nproc-per-node", 2, "--torus", "2x2"], ["--torus", "2x2", "2"]),
+    (["--strategy", "tpu", "--nproc-per-node", 2, "--set", "torus=2x2"], ["torus", "2x2", "2"]),
 ])
 def test_what_cannot_be_is_refused(rondo, flags, how, facts):
     done = rondo("train", *flags, *how, "--steps", 3, timeout=120)

@@ -34,7 +34,7 @@ def test_every_program_starts_from_any_folder(installed, tmp_path):
 
 
 def test_the_doctor_of_an_installation_is_content_and_sees_what_is_not(installed, tmp_path):
-    environment = plain_environment(tmp_path) | {"RONDO_MATMUL": "default"}
+    environment = plain_environment(tmp_path) | {"RONDO_MATMUL": "libtorch"}
 
     def programs_finding(prefix):
         result = subprocess.run([prefix / "bin" / "rondo", "doctor", "--json", "-"], env=environment, capture_output=True,

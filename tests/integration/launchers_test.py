@@ -59,7 +59,7 @@ def test_the_training_program_trains_alike(launcher, rondo, rondo_bin, clean_env
     table = tmp_path / "table.csv"
     table.write_text("a,b,label\n" + "".join(f"{i},{i * 0.5},{i % 2}\n" for i in range(32)))
     flags = ["--model", "mlp", "--data", table, "--data-kind", "csv", "--label-column", "label", "--steps", "4",
-             "--batch-size", "2", "--seed", "1", "--matmul", "default", "--run-dir"]
+             "--batch-size", "2", "--seed", "1", "--matmul", "libtorch", "--run-dir"]
 
     def rows(run):
         lines = map(json.loads, (tmp_path / run / "metrics.jsonl").read_text().splitlines())

@@ -19,7 +19,7 @@ def validation(run):
     return [row["validation_loss"] for row in rows(run) if "validation_loss" in row][-1]
 
 
-@pytest.mark.parametrize("flags", [[], ["--outer", "diloco", "--sync-fragments", 2], ["--synchronous-steps", 4], ["--sync-delay", 2]])
+@pytest.mark.parametrize("flags", [[], ["--outer-optimizer", "diloco", "--set", "sync-fragments=2"], ["--set", "synchronous-steps=4"], ["--set", "sync-delay=2"]])
 def test_a_resumed_run_is_the_whole_run(train, tmp_path, flags):  # noqa: F811
     train(*LOCAL, *flags, "--steps", 10, run_dir="whole").check_returncode()
     train(*LOCAL, *flags, "--steps", 7).check_returncode()
@@ -29,12 +29,12 @@ def test_a_resumed_run_is_the_whole_run(train, tmp_path, flags):  # noqa: F811
     assert validation(tmp_path / "run") == validation(tmp_path / "whole")
     # Between averages each rank's row has its own loss; at their end it is that of all.
     first, second = losses(tmp_path / "whole", 0), losses(tmp_path / "whole", 1)
-    joint = {1, 2, 3, 4, 7, 10} if "--synchronous-steps" in flags else {3, 6, 9}
+    joint = {1, 2, 3, 4, 7, 10} if "synchronous-steps=4" in flags else {3, 6, 9}
     assert {step for step in first if first[step] == second[step]} == joint
 
 
 def test_replicas_in_memory_change_nothing(train, tmp_path):  # noqa: F811
-    flags = [*LOCAL, "--sync-delay", 2, "--outer", "diloco", "--max-restarts", 1, "--steps", 8]
+    flags = [*LOCAL, "--set", "sync-delay=2", "--outer-optimizer", "diloco", "--max-restarts", 1, "--steps", 8]
     train(*flags, run_dir="whole").check_returncode()
     train(*flags, "--replica-every", 2).check_returncode()
     for rank in (0, 1):
@@ -45,14 +45,14 @@ def test_it_learns_as_ddp_does(train, tmp_path):  # noqa: F811
     optimizer = ["--lr", 3e-3, "--steps", 120, "--eval-every", 0]
     train("--strategy", "ddp", *optimizer, run_dir="ddp").check_returncode()
     expected = validation(tmp_path / "ddp")
-    for name, flags in {"average": [], "delayed": ["--sync-delay", 4, "--sync-fragments", 2]}.items():
+    for name, flags in {"average": [], "delayed": ["--set", "sync-delay=4", "--set", "sync-fragments=2"]}.items():
         train("--strategy", "local_sgd", "--sync-period", 8, *flags, *optimizer, run_dir=name).check_returncode()
         assert validation(tmp_path / name) == pytest.approx(expected, rel=0.1)
 
 
 @pytest.mark.parametrize("ranks, strategy", [(2, ["--strategy", "zero2"]), (3, []), (1, ["--strategy", "one_device"])])
 def test_a_run_goes_on_under_another_strategy_or_on_other_ranks(train, tmp_path, ranks, strategy):  # noqa: F811
-    train(*LOCAL, "--outer", "diloco", "--steps", 6).check_returncode()
+    train(*LOCAL, "--outer-optimizer", "diloco", "--steps", 6).check_returncode()
     before = validation(tmp_path / "run")
     result = train("--resume", *strategy, "--steps", 8, ranks=ranks)
     assert result.returncode == 0, result.stderr
@@ -66,11 +66,11 @@ def test_a_run_goes_on_under_another_strategy_or_on_other_ranks(train, tmp_path,
 
 @pytest.mark.parametrize("flags, message", [
     (["--strategy", "local_sgd", "--sync-period", 0], "--sync-period 0"),
-    (["--strategy", "local_sgd", "--sync-delay", 8], "--sync-delay 8"),
-    (["--strategy", "local_sgd", "--sync-fragments", 9], "--sync-fragments 9"),
-    (["--strategy", "local_sgd", "--outer-lr", 1], "--outer-lr"),
+    (["--strategy", "local_sgd", "--set", "sync-delay=8"], "sync-delay 8"),
+    (["--strategy", "local_sgd", "--set", "sync-fragments=9"], "sync-fragments 9"),
+    (["--strategy", "local_sgd", "--set", "outer-lr=1"], "outer-lr"),
     (["--strategy", "ddp", "--sync-period", 4], "--sync-period"),
-    (["--strategy", "local_sgd", "--amp", "O2", "--amp-dtype", "bfloat16"], "local_sgd"),
+    (["--strategy", "local_sgd", "--precision", "O2", "--amp-dtype", "bfloat16"], "local_sgd"),
 ])
 def test_what_cannot_be_is_refused(train, flags, message):  # noqa: F811
     result = train(*flags, "--steps", 1)

@@ -11,7 +11,7 @@ def text(tmp_path):
     return path
 
 
-MODEL = ["--model", "gpt-tiny", "--layers", 4, "--width", 64, "--heads", 2, "--context", 64, "--batch-size", 8,
+MODEL = ["--model", "gpt-tiny", "--layers", 4, "--width", 64, "--heads", 2, "--seq-len", 64, "--batch-size", 8,
          "--steps", 3, "--log-every", 1, "--dropout", 0.1, "--progress", "off", "--validation-fraction", 0]
 
 
@@ -65,7 +65,7 @@ def test_checkpointing_changes_memory_and_nothing_else(run, rondo_bin, text, tmp
     losses, peaks = {}, {}
     for which in ("none", "all", "every-2", "transformer.h.1,transformer.h.3"):
         name = which.replace(",", "+")
-        result = train(run, rondo_bin, text, name, "--checkpoint-activations", which)
+        result = train(run, rondo_bin, text, name, "--activation-checkpointing", which)
         assert result.returncode == 0, result.stderr
         losses[which] = [row["loss"] for row in rows_of(tmp_path / name)]
         peaks[which] = json.loads((tmp_path / name / "memory.json").read_text())["ranks"][0]["peak_bytes"]
@@ -78,7 +78,7 @@ def test_the_limit_is_an_error_that_says_what_is_alive(run, rondo_bin, text):
     assert result.returncode == 1
     assert "out of the memory limit" in result.stderr and "4.0 MiB" in result.stderr
     assert "Alive:" in result.stderr and "activations of transformer.h." in result.stderr
-    assert "--checkpoint-activations" in result.stderr
+    assert "--activation-checkpointing" in result.stderr
     assert train(run, rondo_bin, text, "roomy", "--memory-limit", "1GiB").returncode == 0
 
 
@@ -92,8 +92,8 @@ def test_a_limit_below_the_model_itself_is_named(run, rondo_bin, text):
 
 @pytest.mark.parametrize("flags, expected", [
     (["--memory-limit", "lots"], "--memory-limit"),
-    (["--checkpoint-activations", "every-0"], "at least 1"),
-    (["--checkpoint-activations", "transformer.h.9"], "has no unit 'transformer.h.9'"),
+    (["--activation-checkpointing", "every-0"], "at least 1"),
+    (["--activation-checkpointing", "transformer.h.9"], "has no unit 'transformer.h.9'"),
 ])
 def test_wrong_usage(run, rondo_bin, text, flags, expected):
     result = train(run, rondo_bin, text, "run", *flags)
@@ -102,7 +102,7 @@ def test_wrong_usage(run, rondo_bin, text, flags, expected):
 
 
 # Deep enough that whole weights or a whole optimizer state would be the peak.
-DEEP = ["--layers", 10, "--width", 128, "--heads", 2, "--context", 32, "--batch-size", 2, "--eval-batch-size", 2]
+DEEP = ["--layers", 10, "--width", 128, "--heads", 2, "--seq-len", 32, "--batch-size", 2, "--eval-batch-size", 2]
 
 
 @pytest.mark.parametrize("backend", ["gloo", "native"])

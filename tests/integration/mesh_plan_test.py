@@ -1,4 +1,4 @@
-"""The mesh is planned: `rondo plan --meshes`, `--mesh`, `rondo simulate --mesh`, and training that follows such plans."""
+"""The mesh is planned: `rondo plan --plan-search`, `--mesh`, `rondo simulate --mesh`, and training that follows such plans."""
 import json
 import subprocess
 
@@ -7,7 +7,7 @@ from sharded_test import losses, SMALL, text, train  # noqa: F401  (fixtures)
 
 CONFIG = {"layers": 2, "heads": 2, "width": 32, "context": 32}
 GPT = ("--synthetic", "gpt:layers=8,dim=512,seq=128,heads=8,rate=1e9,batch=4")
-TRAINED = ["--eval-every", 0, "--clip-norm", 1]
+TRAINED = ["--eval-every", 0, "--max-grad-norm", 1]
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def profile(rondo_bin, tmp_path_factory):
 @pytest.fixture
 def plan(rondo, profile, tmp_path):
     def make(*words, ranks=2, expect=0):
-        result = rondo("plan", profile, "--ranks", ranks, "--memory-limit", "1GiB", "--quiet", "--time-limit", "2s",
+        result = rondo("plan", profile, "--ranks", ranks, "--memory-limit", "1GiB", "--quiet", "--plan-time-limit", "2s",
                        "--plan-out", tmp_path / "plan.json", *words)
         assert result.returncode == expect, result.stderr
         return json.loads((tmp_path / "plan.json").read_text())
@@ -71,7 +71,7 @@ def test_a_profile_knows_layers_and_messages(profile):
 
 
 def test_all_meshes_are_compared(rondo):
-    result = rondo("plan", *GPT, "--ranks", 4, "--memory-limit", "8GiB", "--meshes", "all", "--quiet", "--time-limit", "30s",
+    result = rondo("plan", *GPT, "--ranks", 4, "--memory-limit", "8GiB", "--plan-search", "all", "--quiet", "--plan-time-limit", "30s",
                    "--json", "-")
     assert result.returncode == 0, result.stderr
     answer = json.loads(result.stdout)
@@ -132,12 +132,12 @@ def test_training_follows_a_plan_of_experts(train, rondo, experts_profile, tmp_p
     assert spread["forward_messages"] == 3 and spread["backward_messages"] == 2
     sent = 2 * 4 * 32 * 32 * 4  # and as many come, or fewer where others are chosen more often
     assert sent <= spread["backward_message_bytes"] <= 3 * sent
-    result = rondo("plan", experts_profile, "--ranks", ranks, "--memory-limit", "1GiB", "--quiet", "--time-limit", "2s", "--mesh", mesh,
+    result = rondo("plan", experts_profile, "--ranks", ranks, "--memory-limit", "1GiB", "--quiet", "--plan-time-limit", "2s", "--mesh", mesh,
                    "--global-batch-size", 8, "--plan-out", tmp_path / "plan.json")
     assert result.returncode == 0, result.stderr
     document = json.loads((tmp_path / "plan.json").read_text())
     assert {unit["strategy"] for unit in document["units"]} == {"ddp"}
-    model = ["--experts", 4, "--experts-per-token", 2, "--capacity-factor", 0]
+    model = ["--experts", 4, "--set", "experts-per-token=2", "--set", "capacity-factor=0"]
     train("--strategy", "ddp", *model, "--mesh", "expert=2", "--batch-size", 4, "--steps", 3, *TRAINED, run_dir="ddp").check_returncode()
     result = train("--strategy", "planned", "--plan", tmp_path / "plan.json", *model, "--batch-size", 4, "--steps", 3, *TRAINED,
                    "--json", tmp_path / "summary.json", ranks=ranks)
@@ -160,10 +160,10 @@ def test_a_mesh_that_divides_tokens_is_planned_and_trained_in_one_go(train, tmp_
 
 @pytest.mark.parametrize("mesh", ["pipeline=2", "tensor=2"])
 def test_accumulated_passes_are_planned(train, plan, tmp_path, mesh):  # noqa: F811
-    document = plan("--mesh", mesh, "--global-batch-size", 16, "--accumulate", 2)
+    document = plan("--mesh", mesh, "--global-batch-size", 16, "--gradient-accumulation-steps", 2)
     assert (document["micro_batches"], document["batch_size"]) == (2, 8)
-    train("--strategy", "ddp", "--batch-size", 4, "--accumulate", 2, "--steps", 3, *TRAINED, run_dir="ddp").check_returncode()
-    result = train("--strategy", "planned", "--plan", tmp_path / "plan.json", "--batch-size", 8, "--accumulate", 2, "--steps", 3,
+    train("--strategy", "ddp", "--batch-size", 4, "--gradient-accumulation-steps", 2, "--steps", 3, *TRAINED, run_dir="ddp").check_returncode()
+    result = train("--strategy", "planned", "--plan", tmp_path / "plan.json", "--batch-size", 8, "--gradient-accumulation-steps", 2, "--steps", 3,
                    *TRAINED)
     assert result.returncode == 0, result.stderr
     assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "ddp"), rel=1e-4)
@@ -183,7 +183,7 @@ def test_checkpointing_and_stages_are_as_planned(train, plan, tmp_path):  # noqa
     assert stored["pipeline"]["stage_cuts"] == ["transformer.h.1"]
 
 
-@pytest.mark.parametrize("words", [["--meshes", "all", "--batch-size", 4], ["--mesh", "pipeline=2", "--batch-size", 8]])
+@pytest.mark.parametrize("words", [["--plan-search", "all", "--batch-size", 4], ["--mesh", "pipeline=2", "--batch-size", 8]])
 def test_a_mesh_is_planned_and_trained_in_one_go(train, tmp_path, words):  # noqa: F811
     """The samples of a step stay what they are, whatever mesh is chosen."""
     train("--strategy", "ddp", "--batch-size", 4, "--steps", 3, *TRAINED, run_dir="ddp").check_returncode()
@@ -193,7 +193,7 @@ def test_a_mesh_is_planned_and_trained_in_one_go(train, tmp_path, words):  # noq
     assert "mesh " in result.stderr and "batches of " in result.stderr
     assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "ddp"), rel=1e-4)
     document = json.loads((tmp_path / "run" / "plan.json").read_text())
-    assert document["candidates"] and (words[0] == "--meshes" or document["mesh"] == "pipeline=2,data=1")
+    assert document["candidates"] and (words[0] == "--plan-search" or document["mesh"] == "pipeline=2,data=1")
 
 
 def test_ranks_of_the_launcher_profile_plan_and_train(rondo, rondo_bin, text, tmp_path):  # noqa: F811
@@ -206,7 +206,7 @@ def test_ranks_of_the_launcher_profile_plan_and_train(rondo, rondo_bin, text, tm
         result = rondo("run", "-n", 2, "--", rondo_bin / worker, *more, timeout=120)
         assert result.returncode == 0, result.stderr
     for mesh in ("pipeline=2", "context=2"):
-        planned = rondo("plan", tmp_path / "profile.json", "--ranks", 2, "--memory-limit", "1GiB", "--quiet", "--time-limit", "2s", "--mesh",
+        planned = rondo("plan", tmp_path / "profile.json", "--ranks", 2, "--memory-limit", "1GiB", "--quiet", "--plan-time-limit", "2s", "--mesh",
                         mesh, "--global-batch-size", 8, "--plan-out", tmp_path / f"{mesh}.json")
         assert planned.returncode == 0, planned.stderr
         result = rondo("run", "-n", 2, "--", rondo_bin / "rondo-train-worker", *words, "--batch-size", 8, "--strategy", "planned", "--plan",
@@ -239,10 +239,10 @@ def test_the_worker_of_mesh_predictions_trains_what_it_planned(rondo, rondo_bin)
 @pytest.mark.parametrize("words, named", [
     (["--mesh", "pipeline=3"], ["3", "4"]),
     (["--mesh", "rows=4"], ["rows"]),
-    (["--mesh", "tensor=4,pipeline=1", "--global-batch-size", 3, "--accumulate", 2], ["3", "2"]),
-    (["--micro-batches", 4], ["--micro-batches", "--accumulate"]),
+    (["--mesh", "tensor=4,pipeline=1", "--global-batch-size", 3, "--gradient-accumulation-steps", 2], ["3", "2"]),
+    (["--micro-batches", 4], ["--micro-batches", "--gradient-accumulation-steps"]),
     (["--mesh", "pipeline=2,tensor=2", "--sweep", 3], ["--sweep"]),
-    (["--meshes", "some"], ["--meshes", "some"]),
+    (["--plan-search", "some"], ["--plan-search", "some"]),
     (["--global-batch-size", 8], ["--global-batch-size"]),
 ])
 def test_what_cannot_be_planned_is_named(rondo, words, named):
@@ -252,7 +252,7 @@ def test_what_cannot_be_planned_is_named(rondo, words, named):
 
 
 def test_a_limit_that_no_mesh_fits_says_what_would(rondo):
-    result = rondo("plan", *GPT, "--ranks", 4, "--memory-limit", "1MiB", "--quiet", "--meshes", "all")
+    result = rondo("plan", *GPT, "--ranks", 4, "--memory-limit", "1MiB", "--quiet", "--plan-search", "all")
     assert result.returncode == 1 and "needs" in result.stderr and "pipeline=" in result.stderr, result.stderr
 
 
@@ -270,7 +270,7 @@ def test_what_cannot_be_trained_is_named(train, plan, tmp_path):  # noqa: F811
 def test_a_step_on_a_mesh_is_simulated(rondo, mesh):
     words = ["simulate", "--synthetic", "gpt:layers=16,dim=1024,seq=512,heads=16,batch=16", "--ranks", 16, "--mesh", mesh]
     more = [*(["--micro-batches", 16] if "pipeline" in mesh else []), "--topology", "fat_tree", "--strategy", "zero1", "--json", "-"]
-    result, twice = (rondo(*words, *more, "--accumulate", passes) for passes in (1, 2))
+    result, twice = (rondo(*words, *more, "--gradient-accumulation-steps", passes) for passes in (1, 2))
     assert result.returncode == twice.returncode == 0, result.stderr + twice.stderr
     answer = json.loads(result.stdout)
     assert 1.5 < json.loads(twice.stdout)["step_ms"] / answer["step_ms"] <= 2, "one update for two passes"

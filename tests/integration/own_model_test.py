@@ -47,7 +47,7 @@ def train(rondo, table):
 
 
 STRATEGIES = [[], ["--nproc-per-node", 2], ["--nproc-per-node", 2, "--strategy", "zero3"],
-              ["--nproc-per-node", 2, "--strategy", "zero2", "--amp", "O2", "--checkpoint-activations", "all"]]
+              ["--nproc-per-node", 2, "--strategy", "zero2", "--precision", "O2", "--activation-checkpointing", "all"]]
 
 
 @pytest.mark.parametrize("flags", STRATEGIES)
@@ -62,7 +62,7 @@ def test_a_module_trains_and_is_judged(train, rondo, module, tmp_path, flags):
     figures = json.loads(judged.stdout)["figures"]
     # The weights are the same; at O2 they were rounded in training.
     assert figures["accuracy"] == pytest.approx(trained["validation"]["accuracy"], abs=0.04)
-    assert figures["loss"] == pytest.approx(trained["validation"]["loss"], rel=1e-4 if "--amp" not in flags else 0.1)
+    assert figures["loss"] == pytest.approx(trained["validation"]["loss"], rel=1e-4 if "--precision" not in flags else 0.1)
 
 
 @pytest.mark.parametrize("flags", STRATEGIES[:3])
@@ -186,7 +186,7 @@ def test_text_trains_a_module_of_tokens(rondo, script, tmp_path):
 
     torch.jit.script(Tokens()).save(str(tmp_path / "bigram.pt"))
     (tmp_path / "text.txt").write_text("abcabcabc " * 500)
-    result = rondo("train", "--data", "text.txt", "--model", "bigram.pt", "--context", 16, "--steps", 20, "--lr", 0.1,
+    result = rondo("train", "--data", "text.txt", "--model", "bigram.pt", "--seq-len", 16, "--steps", 20, "--lr", 0.1,
                    "--run-dir", "run", "--json", "-")
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["validation"]["perplexity"] < 20
@@ -269,7 +269,7 @@ def test_a_parameter_that_nothing_uses_is_told_with_a_flag_that_is_there(train, 
     refused = train("unused.pt", *words)
     assert refused.returncode == 2 and "spare.weight" in refused.stderr, refused.stderr
     assert "--find-unused-parameters" in refused.stderr
-    for flag in ["--find-unused-parameters", *(["--static-graph"] if "ddp" in flags else [])]:
+    for flag in ["--find-unused-parameters", *(["--set", "static-graph=true"] if "ddp" in flags else [])]:
         result = rondo_result(train("unused.pt", *words, flag, "--run-dir", tmp_path / flag.strip("-")))
         assert "after step 2" in result
 
@@ -294,7 +294,7 @@ def test_an_own_model_reads_labelled_text_in_the_tokens_of_a_vocabulary(train, t
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film"]) + "\n")
     (tmp_path / "reviews.tsv").write_text("label\ttext\n" + "yes\ta good film\nno\tbad film\n" * 20)
     torch.jit.script(WordClassifier()).save(str(tmp_path / "words.pt"))
-    words = ["--data-kind", "labelled_text", "--context", 8, "--steps", 2, "--batch-size", 4]
+    words = ["--data-kind", "labelled_text", "--seq-len", 8, "--steps", 2, "--batch-size", 4]
     asked = train("words.pt", *words, data="reviews.tsv")
     assert asked.returncode == 2 and "--vocabulary" in asked.stderr and "DataOptions::vocabulary_file" in asked.stderr
     assert "after step 2" in rondo_result(train("words.pt", *words, "--vocabulary", "vocab.txt", data="reviews.tsv"))

@@ -98,16 +98,16 @@ def test_one_worker_trains_as_one_process_does(rondo, flags, tmp_path):
 def test_a_synchronous_step_is_that_of_ddp(rondo, flags, tmp_path):
     both = {}
     for name, how in (("ddp", ["--strategy", "ddp", "--nproc-per-node", 2]),
-                      ("served", ["--ps", 2, "--workers", 2, "--server-mode", "sync", "--partitioner", "fixed:2"])):
+                      ("served", ["--ps", 2, "--workers", 2, "--ps-mode", "sync", "--set", "ps-partitioner=fixed:2"])):
         done = rondo("train", *flags, *how, "--run-dir", tmp_path / name, "--steps", 40, timeout=120)
         assert done.returncode == 0, done.stderr
         both[name] = result_of(tmp_path)["validation"]["loss"]
     assert both["served"] == pytest.approx(both["ddp"], rel=1e-4)
 
 
-@pytest.mark.parametrize("mode", [["ssp", "--staleness", 2], ["sync"], ["sync", "--backup-workers", 1]])
+@pytest.mark.parametrize("mode", [["ssp", "--set", "ps-staleness=2"], ["sync"], ["sync", "--set", "ps-backup-workers=1"]])
 def test_other_modes_reach_the_same(rondo, flags, tmp_path, mode):
-    done = rondo("train", *flags, "--workers", 2, "--server-mode", *mode, "--steps", 150, timeout=120)
+    done = rondo("train", *flags, "--workers", 2, "--ps-mode", *mode, "--steps", 150, timeout=120)
     assert done.returncode == 0, done.stderr
     assert result_of(tmp_path)["validation"]["accuracy"] > 0.9
 
@@ -171,7 +171,7 @@ def test_an_evaluator_judges_the_checkpoints_of_the_run(rondo, flags, tmp_path):
 
 def test_a_synchronous_step_of_a_model_with_any_number_of_parameters(rondo, flags):
     """With eight parameters the ring of pushes had no room for the end of the step."""
-    done = rondo("train", *flags, "--server-mode", "sync", "--ps", 1, "--workers", 1, "--model-config", '{"hidden": [4, 4, 4]}',
+    done = rondo("train", *flags, "--ps-mode", "sync", "--ps", 1, "--workers", 1, "--model-config", '{"hidden": [4, 4, 4]}',
                  "--steps", 3, "--timeout", "60s")
     assert done.returncode == 0, done.stderr
 
@@ -190,8 +190,8 @@ def test_the_timeout_reaches_servers(rondo, flags, tmp_path):
 
 @pytest.mark.parametrize("workers, killed, more", [
     (2, 1, ["--strategy", "parameter_server"]),
-    (3, 2, ["--strategy", "parameter_server", "--server-mode", "sync", "--backup-workers", 1]),
-    (4, 3, ["--strategy", "grouped", "--groups", 2, "--timeout", "10s"]),
+    (3, 2, ["--strategy", "parameter_server", "--ps-mode", "sync", "--set", "ps-backup-workers=1"]),
+    (4, 3, ["--strategy", "grouped", "--ps-groups", 2, "--timeout", "10s"]),
 ], ids=["async", "sync with a backup", "grouped"])
 def test_a_worker_killed_before_it_came_is_not_waited_for(rondo, flags, workers, killed, more):
     at_once = f'[ "$ROLE_NAME $ROLE_RANK" = "worker {killed}" ] && kill -9 $$; exec "$0" "$@"'
@@ -277,7 +277,7 @@ def test_a_wrong_secret_another_model_and_an_open_file_are_errors(cluster, tmp_p
         wrong = tmp_path / "wrong"
         wrong.write_text("cd" * 32)
         wrong.chmod(0o600)
-        for more, options, facts in ((["--server-mode", "ssp"], {}, ["server 0", "worker 1", "async", "ssp"]),
+        for more, options, facts in ((["--ps-mode", "ssp"], {}, ["server 0", "worker 1", "async", "ssp"]),
                                      (["--model-config", '{"hidden": [7]}'], {}, ["server 0", "worker 1", "7"]),
                                      ([], {"secret": wrong}, ["server 0", "worker 1", "secret", str(wrong)])):
             process = cluster("worker", 0, *more, **options)
@@ -296,14 +296,14 @@ def test_a_wrong_secret_another_model_and_an_open_file_are_errors(cluster, tmp_p
 
 
 @pytest.mark.parametrize("more, facts", [
-    (["--staleness", -1, "--server-mode", "ssp"], ["--staleness", "-1"]),
-    (["--staleness", 1], ["--staleness", "--server-mode"]),
-    (["--workers", 2, "--server-mode", "sync", "--backup-workers", 2], ["2"]),
-    (["--partitioner", "fixed:0"], ["--partitioner", "fixed:0"]),
+    (["--set", "ps-staleness=-1", "--ps-mode", "ssp"], ["ps-staleness", "-1"]),
+    (["--set", "ps-staleness=1"], ["ps-staleness", "--ps-mode"]),
+    (["--workers", 2, "--ps-mode", "sync", "--set", "ps-backup-workers=2"], ["2"]),
+    (["--set", "ps-partitioner=fixed:0"], ["ps-partitioner", "fixed:0"]),
     (["--ps", 0], ["--ps"]),
     (["--workers", 3, "--global-batch-size", 32], ["32", "3"]),
     (["--nproc-per-node", 2], ["--nproc-per-node", "--workers"]),
-    (["--amp", "O2"], ["float32"]),
+    (["--precision", "O2"], ["float32"]),
     (["--codec", "zip"], ["zip", "int8"]),
     (["--workers", 3, "--input-sharding", "file"], ["3 processes", "1 of", "points.csv"]),
 ])

@@ -18,7 +18,7 @@ def test_every_schedule_trains_as_one_process(train, tmp_path):  # noqa: F811
     expected = losses(tmp_path / "alone")
     for schedule in ["gpipe", "1f1b", "zb_h1", "zb_v"]:
         result = train("--strategy", "pipeline", "--pipeline-schedule", schedule, "--micro-batches", 4, *FLAGS, "--steps", 6,
-                       "--clip-norm", 100, run_dir=schedule)
+                       "--max-grad-norm", 100, run_dir=schedule)
         assert result.returncode == 0, result.stderr
         assert losses(tmp_path / schedule) == pytest.approx(expected, rel=1e-4)
         assert validation(tmp_path / schedule) == pytest.approx(validation(tmp_path / "alone"), rel=1e-4)
@@ -35,7 +35,7 @@ def test_a_mesh_of_pipeline_and_data(train, tmp_path, strategy):  # noqa: F811
 
 
 def test_master_weights_of_stages(train, tmp_path):  # noqa: F811
-    flags = [*FLAGS, "--amp", "O2", "--clip-norm", 1]
+    flags = [*FLAGS, "--precision", "O2", "--max-grad-norm", 1]
     train(*flags, "--steps", 6, run_dir="alone", ranks=1).check_returncode()
     for steps, more in ((3, ["--strategy", "pipeline", "--micro-batches", 4]), (6, ["--resume", "--strategy", "tensor"])):
         result = train(*more, *flags, "--steps", steps)
@@ -50,14 +50,14 @@ def test_a_run_goes_on_without_stages_and_with_others(train, tmp_path):  # noqa:
     train("--strategy", "pipeline", *FLAGS, "--steps", 3).check_returncode()
     result = train("--resume", "--strategy", "ddp", "--batch-size", 4, "--steps", 6)
     assert result.returncode == 0, result.stderr
-    result = train("--resume", "--strategy", "pipeline", "--stage-cuts", "transformer.h.1", "--batch-size", 8, "--steps", 9)
+    result = train("--resume", "--strategy", "pipeline", "--set", "stage-cuts=transformer.h.1", "--batch-size", 8, "--steps", 9)
     assert result.returncode == 0, result.stderr
     assert losses(tmp_path / "run")[-3:] == pytest.approx(losses(tmp_path / "alone")[-3:], rel=1e-3)
 
 
 def test_a_run_goes_on_in_other_meshes_from_parts(train, tmp_path):  # noqa: F811
     """Every rank writes what it has of the state: stages, then divided layers, then everything."""
-    parts = ["--checkpoint-in-parts"]
+    parts = ["--checkpoint-sharded"]
     train(*FLAGS, "--steps", 10, run_dir="alone", ranks=1).check_returncode()
     for steps, batch, more in [(3, 8, ["--strategy", "pipeline"]), (4, 8, ["--strategy", "pipeline"]), (5, 8, ["--strategy", "tensor"]),
                                (6, 8, ["--strategy", "tensor"]), (8, 8, ["--strategy", "pipeline", "--pipeline-schedule", "zb_v"]),
@@ -89,9 +89,9 @@ def test_bubbles_are_in_the_trace_and_the_report(train, rondo, tmp_path):  # noq
     (["--mesh", "pipeline=x"], ["--mesh", "x"]),
     (["--strategy", "pipeline", "--pipeline-schedule", "2f2b"], ["2f2b", "zb_v"]),
     (["--strategy", "pipeline", "--micro-batches", 0], ["--micro-batches", "0"]),
-    (["--strategy", "pipeline", "--stage-cuts", "transformer.h.7"], ["'transformer.h.7'", "transformer.h.1"]),
-    (["--strategy", "pipeline", "--stage-cuts", "transformer.h.0,head"], ["2", "3"]),
-    (["--strategy", "pipeline", "--pipeline-schedule", "interleaved", "--pipeline-chunks", 3], ["4", "6"]),
+    (["--strategy", "pipeline", "--set", "stage-cuts=transformer.h.7"], ["'transformer.h.7'", "transformer.h.1"]),
+    (["--strategy", "pipeline", "--set", "stage-cuts=transformer.h.0,head"], ["2", "3"]),
+    (["--strategy", "pipeline", "--pipeline-schedule", "interleaved", "--set", "pipeline-chunks=3"], ["4", "6"]),
     (["--micro-batches", 2], ["--micro-batches"]),
 ])
 def test_what_cannot_be_is_refused(train, flags, named):  # noqa: F811

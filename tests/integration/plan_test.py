@@ -20,7 +20,7 @@ def plan(rondo):
     """rondo plan ... --json -: the result, and the process."""
 
     def run_plan(*words, expect=0, time_limit="2s"):
-        result = rondo("plan", *words, "--json", "-", "--quiet", "--time-limit", time_limit)
+        result = rondo("plan", *words, "--json", "-", "--quiet", "--plan-time-limit", time_limit)
         assert result.returncode == expect, result.stderr
         return json.loads(result.stdout) if result.stdout else None, result
 
@@ -66,7 +66,7 @@ def test_a_plan_has_what_is_promised(plan, rondo, tmp_path):
 
 
 def test_the_table_is_for_people(rondo):
-    result = rondo("plan", *GPT, "--memory-limit", "700MiB", "--time-limit", "1s", "--gap", "0.05")
+    result = rondo("plan", *GPT, "--memory-limit", "700MiB", "--plan-time-limit", "1s", "--gap", "0.05")
     assert result.returncode == 0, result.stderr
     for word in ("step ", "bound ", "memory ", "binds ", "baseline", "zero3"):
         assert word in result.stdout, word
@@ -113,7 +113,7 @@ def test_without_a_solver_the_plan_is_marked(plan):
 
 
 def test_out_of_time_gives_the_best_so_far(rondo):
-    result = rondo("plan", *GPT, "--memory-limit", "700MiB", "--time-limit", "0s", "--json", "-", "--quiet")
+    result = rondo("plan", *GPT, "--memory-limit", "700MiB", "--plan-time-limit", "0s", "--json", "-", "--quiet")
     assert result.returncode == 0, result.stderr
     answer = json.loads(result.stdout)
     assert answer["feasible"] and answer["heuristic"] and "out of time" in answer["solver"]
@@ -121,7 +121,7 @@ def test_out_of_time_gives_the_best_so_far(rondo):
 
 def test_an_interrupt_gives_the_best_so_far(rondo):
     process = rondo.start("plan", "--random-profile", "3", "--ranks", "16", "--memory-limit", "34GiB", "--gap", "0",
-                          "--time-limit", "300s", "--json", "-")
+                          "--plan-time-limit", "300s", "--json", "-")
     for line in process.stderr:
         if line.startswith("relaxation"):
             break
@@ -137,7 +137,7 @@ def test_an_interrupt_gives_the_best_so_far(rondo):
     ((*GPT, "--memory-limit", "much"), "--memory-limit"),
     ((*GPT, "--memory-limit", "2GiB", "--objective", "fun"), "--objective fun is not one of step-time, overlap"),
     ((*GPT, "--memory-limit", "2GiB", "--solver", "cplex"), "--solver cplex is not one of highs, none"),
-    ((*GPT, "--memory-limit", "2GiB", "--shard-group", "3"), "--shard-group 3 does not divide --ranks 8"),
+    ((*GPT, "--memory-limit", "2GiB", "--shard-ranks", "3"), "--shard-ranks 3 does not divide --ranks 8"),
     ((*GPT, "--memory-limit", "2GiB", "--buffers", "none"), "--buffers none is not one of unit, block"),
     (("--synthetic", "gpt:layer=3", "--memory-limit", "2GiB"), "'layer=3' is not KEY=VALUE"),
     ((*GPT,), "--memory-limit is required"),
@@ -155,7 +155,7 @@ def test_largest_batch_per_strategy(plan):
 
 def test_the_page_draws_the_plan(rondo, open_page, tmp_path):  # noqa: F811
     result = rondo("plan", *GPT, "--memory-limit", "700MiB", "--html", "plan.html", "--sweep", "3", "--gap", "0.05",
-                   "--time-limit", "3s")
+                   "--plan-time-limit", "3s")
     assert result.returncode == 0, result.stderr
     probe = open_page(tmp_path / "plan.html")
     assert {"Memory by slot, as planned", "Timeline of the step, as planned", "Step time against memory limit", "Baselines", "Units"} <= \
@@ -176,7 +176,7 @@ def test_the_page_draws_the_plan(rondo, open_page, tmp_path):  # noqa: F811
 
 def test_the_page_of_a_plan_can_be_read_on_a_phone_and_in_the_dark(rondo, open_page, tmp_path):  # noqa: F811
     result = rondo("plan", *GPT, "--memory-limit", "700MiB", "--html", "plan.html", "--sweep", "3", "--gap", "0.05",
-                   "--time-limit", "3s")
+                   "--plan-time-limit", "3s")
     assert result.returncode == 0, result.stderr
     for width, dark in ((1280, True), (420, False), (420, True)):
         probe = open_page(tmp_path / "plan.html", width=width, dark=dark)

@@ -31,7 +31,7 @@ def profile(rondo_bin, tmp_path_factory):
 def plan(rondo, profile, tmp_path):
     def run_plan(limit, name, words, ranks):
         return rondo("plan", profile, "--ranks", ranks, "--memory-limit", f"{int(limit)}B", "--plan-out", tmp_path / name,
-                     "--quiet", "--time-limit", "30s", "--block-bytes", "16KiB", *words)
+                     "--quiet", "--plan-time-limit", "30s", "--block-size", "16KiB", *words)
 
     def make(share, name="plan.json", *words, ranks=2):
         """For so many times the least memory that any plan needs."""
@@ -72,16 +72,16 @@ def test_a_whole_plan_trains_as_ddp_does(train, plan, tmp_path):  # noqa: F811
 
 
 def test_accumulated_passes_as_planned(train, plan, tmp_path):  # noqa: F811
-    file = plan(1.1, "plan.json", "--accumulate", 2)
-    train("--strategy", "ddp", "--accumulate", 2, "--steps", 3, run_dir="ddp").check_returncode()
-    train(*planned(file), *GLOO, "--accumulate", 2, "--steps", 3).check_returncode()
+    file = plan(1.1, "plan.json", "--gradient-accumulation-steps", 2)
+    train("--strategy", "ddp", "--gradient-accumulation-steps", 2, "--steps", 3, run_dir="ddp").check_returncode()
+    train(*planned(file), *GLOO, "--gradient-accumulation-steps", 2, "--steps", 3).check_returncode()
     assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "ddp"), rel=1e-5)
 
 
 def test_a_hybrid_plan_trains_as_ddp_does(train, plan, tmp_path):  # noqa: F811
     """Two replicas of a model that two ranks share, each unit with the strategy that the plan has for it."""
     train("--strategy", "ddp", *GLOO, "--steps", 3, run_dir="ddp", ranks=4).check_returncode()
-    file = plan(1.05, "plan.json", "--shard-group", 2, ranks=4)
+    file = plan(1.05, "plan.json", "--shard-ranks", 2, ranks=4)
     document = json.loads(file.read_text())
     assert document["shard_group"] == 2 and any("zero" in unit["strategy"] for unit in document["units"])
     train(*planned(file), *GLOO, "--steps", 3, ranks=4).check_returncode()
@@ -103,9 +103,9 @@ def test_a_plan_for_something_else_is_named(train, plan, profile, tmp_path):  # 
         assert says in wrong.stderr and wrong.stderr.count("] rondo train:") == 1, wrong.stderr
 
     expect("was made for a batch of 4 samples a rank, and this job has 2", "--batch-size", 2)
-    expect("was made for 1 accumulated passes a step, and --accumulate is 2", "--accumulate", 2)
+    expect("was made for 1 accumulated passes a step, and --gradient-accumulation-steps is 2", "--gradient-accumulation-steps", 2)
     expect("was made for model other, and this job trains gpt-tiny", change=lambda p: p.update(model="other"))
-    expect("says which units are checkpointed", "--checkpoint-activations", "all")
+    expect("says which units are checkpointed", "--activation-checkpointing", "all")
     other = json.loads(profile.read_text())
     other["units"][0]["forward_s"] *= 2
     (tmp_path / "other.json").write_text(json.dumps(other))

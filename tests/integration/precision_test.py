@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "tests" / "precision"))
 
 import make_torch_amp_reference as reference_maker  # noqa: E402
 
-SMALL = ["--model", "gpt-tiny", "--layers", 1, "--heads", 2, "--width", 16, "--context", 16, "--batch-size", 8,
+SMALL = ["--model", "gpt-tiny", "--layers", 1, "--heads", 2, "--width", 16, "--seq-len", 16, "--batch-size", 8,
          "--log-every", 1, "--trace-steps", 0, "--progress", "off"]
 
 
@@ -45,7 +45,7 @@ def state_of(run_directory):
 
 
 def test_mixed_precision_trains_and_resumes_with_its_scale(train, tmp_path):
-    flags = ["--nproc-per-node", 2, "--amp", "O2", "--amp-dtype", "float16", "--matmul", "default"]
+    flags = ["--nproc-per-node", 2, "--precision", "O2", "--amp-dtype", "float16", "--matmul", "libtorch"]
     result = train(*flags, "--steps", 4)
     assert result.returncode == 0, result.stderr
     history = rows(tmp_path / "run")
@@ -67,7 +67,7 @@ def test_mixed_precision_trains_and_resumes_with_its_scale(train, tmp_path):
 @pytest.mark.parametrize("strategy", ["ddp", "zero3"])
 def test_a_gradient_that_is_no_number_is_logged_and_skipped(train, tmp_path, strategy):
     """With a learning rate beyond all measure the weights are infinite after a step, and all later ones are skipped."""
-    result = train("--amp", "O1", "--loss-scale", "dynamic", "--optimizer", "sgd", "--lr", 1e38, "--steps", 4,
+    result = train("--precision", "O1", "--loss-scale", "dynamic", "--optimizer", "sgd", "--lr", 1e38, "--steps", 4,
                    "--nproc-per-node", 2, "--strategy", strategy)
     assert result.returncode == 0, result.stderr
     lines = re.findall(r"step (\d): a gradient is infinite or NaN; the weights stay, loss scale (\S+) -> (\S+)", result.stderr)
@@ -81,12 +81,12 @@ def test_a_gradient_that_is_no_number_is_logged_and_skipped(train, tmp_path, str
 
 
 @pytest.mark.parametrize("flags, parts", [
-    (["--amp", "O4"], ["--amp", "O4"]),
-    (["--amp", "O1", "--amp-dtype", "float8"], ["--amp-dtype", "float8"]),
-    (["--amp", "O1", "--loss-scale", "static"], ["--loss-scale 'static'", "dynamic"]),
-    (["--amp", "O1", "--loss-scale", "0"], ["--loss-scale '0'"]),
-    (["--amp", "O1", "--master-weights", "true"], ["O1 takes no master_weights"]),
-    (["--amp", "O3", "--amp-dtype", "float16", "--loss-scale", "dynamic"], ["needs master_weights", "O2"]),
+    (["--precision", "O4"], ["--precision", "O4"]),
+    (["--precision", "O1", "--amp-dtype", "float8"], ["--amp-dtype", "float8"]),
+    (["--precision", "O1", "--loss-scale", "static"], ["--loss-scale 'static'", "dynamic"]),
+    (["--precision", "O1", "--loss-scale", "0"], ["--loss-scale '0'"]),
+    (["--precision", "O1", "--set", "master-weights=true"], ["O1 takes no master_weights"]),
+    (["--precision", "O3", "--amp-dtype", "float16", "--loss-scale", "dynamic"], ["needs master_weights", "O2"]),
     (["--matmul", "slow"], ["--matmul", "slow"]),
 ])
 def test_wrong_usage_names_flag_and_value(train, flags, parts):
@@ -120,7 +120,7 @@ def other_makers_processor():
 
 def test_products_stay_float32(rondo_bin, clean_environment):
     """The largest error of any product against float64: of the size that sums of float32 have, whichever the kernels."""
-    for choice in ("default", "fast"):
+    for choice in ("libtorch", "fast"):
         errors = kernels(rondo_bin, clean_environment, RONDO_MATMUL=choice)["errors"]
         assert len(errors) == 12 and all(0 < error < 1e-6 for error in errors), (choice, errors)
 
@@ -157,7 +157,7 @@ def test_training_measures_and_logs_the_choice(train, measurements):
     assert result.returncode == 0, result.stderr
     assert re.search(r"matrix products: (fast|default) kernels \(", result.stderr), result.stderr
     assert measurements.exists() == other_makers_processor()
-    result = train("--steps", 1, "--matmul", "default", run_dir="default", env=variables)
+    result = train("--steps", 1, "--matmul", "libtorch", run_dir="default", env=variables)
     assert "matrix products: default kernels" in result.stderr
 
 
@@ -255,12 +255,13 @@ def test_a_relative_cache_folder_is_none(rondo, repository, tmp_path):
 
 def test_any_program_that_links_rondo_has_the_choice(rondo_bin, clean_environment):
     """Also one that rondo's commands do not start: rondo asks the dynamic linker whether MKL asks rondo."""
-    for choice in ("default", "fast"):
+    for choice in ("libtorch", "fast"):
         environment = clean_environment | {"RONDO_MATMUL": choice, "RONDO_LOG_LEVEL": "info"}
         result = subprocess.run([rondo_bin / "examples" / "minimal"], env=environment, capture_output=True, text=True,
                                 timeout=120)
         assert result.returncode == 0, result.stderr
-        expected = f"{choice} kernels (RONDO_MATMUL={choice})" if other_makers_processor() else "picks its fast kernels by itself"
+        name = "fast" if choice == "fast" else "default"
+        expected = f"{name} kernels (RONDO_MATMUL={choice})" if other_makers_processor() else "picks its fast kernels by itself"
         assert expected in result.stderr, result.stderr
 
 

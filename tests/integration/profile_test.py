@@ -68,7 +68,7 @@ def test_between_hosts_a_profile_says_what_a_step_computes_besides_its_units(run
 
 def test_a_profile_is_of_a_loss(run, rondo_bin, tmp_path):
     result = run(rondo_bin / "rondo", "profile", "--model", "mlp", "--loss", "mse", "--passes", 2, "--largest", "64KiB", "--json",
-                 "profile.json", "--matmul", "default")
+                 "profile.json", "--matmul", "libtorch")
     assert result.returncode == 0, result.stderr
     profile = json.loads((tmp_path / "profile.json").read_text())
     assert profile["made_for"].endswith("default matrix products, loss mse")

@@ -10,7 +10,7 @@ from launching import alive, all_gone, bash, kill_launcher, reserved_ports, wait
 from train_test import worker_pids
 
 # So many steps that the training is under way for seconds after the moments at which it is stopped.
-FLAGS = ["--model", "gpt-tiny", "--layers", 2, "--width", 32, "--context", 16, "--data-kind", "text", "--extensions", ".md",
+FLAGS = ["--model", "gpt-tiny", "--layers", 2, "--width", 32, "--seq-len", 16, "--data-kind", "text", "--extensions", ".md",
          "--batch-size", 2, "--log-every", 1, "--validation-fraction", 0, "--progress", "off", "--trace-steps", 0, "--steps", 600]
 RUN = ["run", "-n", 2, "--max-restarts", 2, "--"]
 # Two hosts of two ranks, that share no memory as far as the ranks know.
@@ -195,7 +195,7 @@ def test_what_a_killed_launcher_left_in_memory_is_removed_at_the_next_start(rond
 
 @pytest.mark.parametrize("flags, parts", [
     (["--run-dir", "r", "--replica-every", 5], ["--replica-every 5", "--max-restarts"]),
-    (["--run-dir", "r", "--replica-every", 5, "--max-restarts", 1, "--average-weights", 0.9], ["--replica-every 5", "--average-weights"]),
+    (["--run-dir", "r", "--replica-every", 5, "--max-restarts", 1, "--ema-decay", 0.9], ["--replica-every 5", "--ema-decay"]),
     (["--replica-every", -1], ["--replica-every"]),
 ])
 def test_where_no_replica_can_be_it_is_refused(rondo, words, flags, parts):

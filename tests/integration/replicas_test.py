@@ -3,8 +3,8 @@ import json
 
 import pytest
 
-SMALL = ["--model", "gpt-tiny", "--layers", 2, "--heads", 2, "--width", 32, "--context", 32, "--log-every", 1, "--seed", 3,
-         "--progress", "off", "--matmul", "default"]
+SMALL = ["--model", "gpt-tiny", "--layers", 2, "--heads", 2, "--width", 32, "--seq-len", 32, "--log-every", 1, "--seed", 3,
+         "--progress", "off", "--matmul", "libtorch"]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def alone(rondo, text, tmp_path_factory):
     (["--strategy", "mirrored", "--replicas", 2, "--batch-size", 4], 1, 2),
     (["--strategy", "mirrored", "--replicas", 4, "--global-batch-size", 8, "--cross-device-ops", "hierarchical_copy"], 1, 4),
     (["--strategy", "central_storage", "--replicas", 2, "--batch-size", 4], 1, 2),
-    (["--strategy", "data_parallel", "--devices", "cpu,cpu", "--batch-size", 4], 1, 2),
+    (["--strategy", "data_parallel", "--set", "devices=cpu,cpu", "--batch-size", 4], 1, 2),
     (["--strategy", "multi_worker_mirrored", "--nproc-per-node", 2, "--replicas", 2, "--batch-size", 2], 2, 4),
     (["--strategy", "multi_worker_mirrored", "--nproc-per-node", 2, "--batch-size", 4], 2, 2),
 ], ids=lambda value: " ".join(str(word) for word in value[1:4]) if isinstance(value, list) else "")
@@ -68,20 +68,20 @@ def test_a_run_resumes_under_another_number_of_replicas(train, tmp_path, alone):
 
 @pytest.mark.parametrize("flags, facts", [
     (["--strategy", "mirrored", "--replicas", 0], ["--replicas", "0", "above 0"]),
-    (["--strategy", "mirrored", "--devices", "cpu,gpu"], ["gpu", "cuda:N"]),
+    (["--strategy", "mirrored", "--set", "devices=cpu,gpu"], ["gpu", "cuda:N"]),
     (["--strategy", "mirrored", "--cross-device-ops", "ring"], ["--cross-device-ops", "ring", "hierarchical_copy", "nccl"]),
     (["--strategy", "mirrored", "--replicas", 2, "--device", "cpu", "--cross-device-ops", "nccl"],
      ["--cross-device-ops nccl", "replica 0", "CPU", "--device cuda"]),
-    (["--strategy", "multi_worker_mirrored", "--implementation", "mpi"], ["--implementation", "mpi", "nccl", "ring"]),
-    (["--strategy", "multi_worker_mirrored", "--device", "cpu", "--implementation", "nccl"],
-     ["--implementation nccl", "CPU", "--device cuda"]),
-    (["--strategy", "multi_worker_mirrored", "--device", "cpu", "--implementation", "nccl", "--nproc-per-node", 2],
-     ["--implementation nccl", "native", "--backend nccl"]),
-    (["--strategy", "multi_worker_mirrored", "--device", "cpu", "--implementation", "nccl", "--replicas", 2],
-     ["--implementation nccl", "replica 0", "CPU"]),
+    (["--strategy", "multi_worker_mirrored", "--set", "mwm-implementation=mpi"], ["mwm-implementation", "mpi", "nccl", "ring"]),
+    (["--strategy", "multi_worker_mirrored", "--device", "cpu", "--set", "mwm-implementation=nccl"],
+     ["mwm-implementation nccl", "CPU", "--device cuda"]),
+    (["--strategy", "multi_worker_mirrored", "--device", "cpu", "--set", "mwm-implementation=nccl", "--nproc-per-node", 2],
+     ["mwm-implementation nccl", "native", "--backend nccl"]),
+    (["--strategy", "multi_worker_mirrored", "--device", "cpu", "--set", "mwm-implementation=nccl", "--replicas", 2],
+     ["mwm-implementation nccl", "replica 0", "CPU"]),
     (["--strategy", "mirrored", "--replicas", 3, "--global-batch-size", 8], ["--global-batch-size 8", "3", "9"]),
     (["--strategy", "ddp", "--replicas", 2], ["--replicas", "--strategy ddp", "mirrored"]),
-    (["--strategy", "central_storage", "--replicas", 2, "--amp", "O2"], ["central_storage", "master weights", "mirrored"]),
+    (["--strategy", "central_storage", "--replicas", 2, "--precision", "O2"], ["central_storage", "master weights", "mirrored"]),
     (["--strategy", "mirrored", "--replicas", 2, "--nproc-per-node", 2], ["mirrored", "2", "multi_worker_mirrored"]),
     (["--strategy", "multi_worker_mirrored", "--replicas", 2, "--codec", "int8"], ["--codec", "multi_worker_mirrored", "ddp"]),
 ])
@@ -95,5 +95,5 @@ def test_what_cannot_be_is_refused(train, flags, facts):
 def test_sync_batch_norm_is_for_one_replica_a_process(rondo, tmp_path):
     (tmp_path / "data.csv").write_text("a,b,label\n" + "".join(f"{i % 7},{i % 5},{i % 2}\n" for i in range(100)))
     refused = rondo("train", "--data", tmp_path / "data.csv", "--model", "mlp", "--run-dir", tmp_path / "run", "--steps", 1,
-                    "--strategy", "mirrored", "--replicas", 2, "--sync-batch-norm", "--matmul", "default")
+                    "--strategy", "mirrored", "--replicas", 2, "--sync-batch-norm", "--matmul", "libtorch")
     assert refused.returncode == 2 and "--sync-batch-norm" in refused.stderr and "ddp" in refused.stderr, refused.stderr

@@ -11,7 +11,7 @@ import yaml
 def train(rondo, tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("The quick brown fox jumps over the lazy dog. " * 200)
-    flags = ["--data", text, "--model", "gpt", "--layers", 2, "--heads", 2, "--width", 32, "--context", 16, "--progress", "off", "--trace-steps", 0]
+    flags = ["--data", text, "--model", "gpt", "--layers", 2, "--heads", 2, "--width", 32, "--seq-len", 16, "--progress", "off", "--trace-steps", 0]
 
     def run_train(*more, name="run"):
         done = rondo("train", *flags, "--run-dir", name, *more, timeout=120)
@@ -30,7 +30,7 @@ def metric(folder, name):
 
 
 def test_mlflow_folders(train, rondo, tmp_path):
-    run = train("--steps", 30, "--nproc-per-node", 2, "--log-to", "mlflow", "--mlflow-dir", "mlruns", "--checkpoint-every", 20)
+    run = train("--steps", 30, "--nproc-per-node", 2, "--log-to", "mlflow", "--set", "mlflow-dir=mlruns", "--checkpoint-every", 20)
     assert not list(run.glob("events.out.tfevents.*")) and (run / "metrics.jsonl").exists()
     experiment = tmp_path / "mlruns" / "0"
     meta = yaml.safe_load((experiment / "meta.yaml").read_text())
@@ -56,7 +56,7 @@ def test_mlflow_folders(train, rondo, tmp_path):
 
 def test_utilisation(train, rondo, tmp_path):
     """Known: 10 MFLOP/s, which this model needs for a step's forward and backward pass by the formula of its products."""
-    run = train("--steps", 10, "--batch-size", 4, "--peak-flops", "1e12", name="known")
+    run = train("--steps", 10, "--batch-size", 4, "--set", "peak-flops=1e12", name="known")
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     steps = [row for row in rows if "loss" in row]
     # A token in a block: 24 width^2 in products; attention 4 context width. Then the logits.
@@ -66,7 +66,7 @@ def test_utilisation(train, rondo, tmp_path):
         assert row["mfu"] == pytest.approx(3 * forward / (row["step_ms"] * 1e-3 * 1e12), rel=1e-3)
     top = json.loads(rondo("top", "known", "--json", "-").stdout)
     assert top["mfu"] == pytest.approx(steps[-1]["mfu"], rel=1e-6)
-    run = train("--steps", 10, "--nproc-per-node", 2, "--strategy", "zero3", "--peak-flops", "measured", name="measured")
+    run = train("--steps", 10, "--nproc-per-node", 2, "--strategy", "zero3", "--set", "peak-flops=measured", name="measured")
     steps = [row for row in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()) if "loss" in row]
     assert all(0 < row["mfu"] < 1 for row in steps)
     assert "mfu" in rondo("report", "known", "-o", "report.html").stdout + (tmp_path / "report.html").read_text()
@@ -74,10 +74,10 @@ def test_utilisation(train, rondo, tmp_path):
 
 @pytest.mark.parametrize("flags, facts", [
     (["--log-to", "wandb"], ["--log-to", "wandb", "mlflow"]),
-    (["--mlflow-dir", "x"], ["--mlflow-dir", "--log-to"]),
-    (["--log-to", "mlflow", "--histograms-every", 5], ["--histograms-every", "tensorboard"]),
-    (["--peak-flops", "fast"], ["--peak-flops", "fast"]),
-    (["--peak-flops", "-1"], ["--peak-flops", "-1"]),
+    (["--set", "mlflow-dir=x"], ["mlflow-dir", "--log-to"]),
+    (["--log-to", "mlflow", "--set", "histograms-every=5"], ["histograms-every", "tensorboard"]),
+    (["--set", "peak-flops=fast"], ["peak-flops", "fast"]),
+    (["--set", "peak-flops=-1"], ["peak-flops", "-1"]),
 ])
 def test_what_cannot_be(rondo, tmp_path, flags, facts):
     (tmp_path / "text.txt").write_text("words " * 500)

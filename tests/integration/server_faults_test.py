@@ -71,7 +71,7 @@ def test_a_worker_that_is_killed_again_and_again(rondo, table, tmp_path):  # noq
 def test_a_server_that_is_killed_again_and_again_loses_nothing(rondo, table, tmp_path):  # noqa: F811
     """With one worker every loss depends on every update before it: one that were lost, or done twice, would show. (Beside one process
     without servers, which rounds otherwise, thousands of steps later a ReLU differs that is all but zero.)"""
-    flags = ["--data", table, "--validation-fraction", 0.1, *SERVED, "--momentum", 0.9, "--lr", 0.01, "--matmul", "default"]
+    flags = ["--data", table, "--validation-fraction", 0.1, *SERVED, "--momentum", 0.9, "--lr", 0.01, "--matmul", "libtorch"]
     run, intact = tmp_path / "run", tmp_path / "intact"
     command = ["run", "--ps", 1, "--workers", 1, "--on-failure", f"ps=restart:{SERVER_KILLS}", "--", rondo.program, "train", *flags,
                "--json", tmp_path / "result.json"]

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-SMALL = ["--model", "gpt-tiny", "--layers", 2, "--heads", 2, "--width", 32, "--context", 32, "--log-every", 1,
+SMALL = ["--model", "gpt-tiny", "--layers", 2, "--heads", 2, "--width", 32, "--seq-len", 32, "--log-every", 1,
          "--seed", 3, "--batch-size", 4, "--trace-steps", 0, "--progress", "off"]
 
 
@@ -31,7 +31,7 @@ def test_losses_are_those_of_fsdp2_with_the_same_policy(rondo_bin, clean_environ
     """Both over Gloo, from the same weights on the same tokens. bfloat16 has three digits, and where they are rounded
     differs between the kernels."""
     command = [rondo_bin / "rondo-bench", "step", "--model", "gpt-tiny", "--strategy", "zero3", "--peers", "--losses",
-               "--backend", "gloo", "--batch-size", 2, "--learning-rate", 1e-3, "--rounds", 1, "--steps", 20,
+               "--backend", "gloo", "--batch-size", 2, "--lr", 1e-3, "--rounds", 1, "--steps", 20,
                "--warm-up", 0, "--mixed-precision", policy, "--json", "-"]
     finished = subprocess.run([str(word) for word in command], env=clean_environment, text=True, capture_output=True,
                               timeout=200, cwd=tmp_path)
@@ -63,7 +63,7 @@ def test_float16_units_scale_the_loss(train, tmp_path):
 
 def test_opt_level_o2_with_shards(train, tmp_path):
     for strategy in ["ddp", "zero2", "zero3"]:
-        train("--strategy", strategy, "--amp", "O2", "--steps", 5, run_dir=strategy).check_returncode()
+        train("--strategy", strategy, "--precision", "O2", "--steps", 5, run_dir=strategy).check_returncode()
     assert losses(tmp_path / "zero2") == losses(tmp_path / "zero3")
     assert losses(tmp_path / "zero3") == pytest.approx(losses(tmp_path / "ddp"), rel=5e-3)
 
@@ -89,7 +89,7 @@ def test_a_full_disk_is_named_with_what_it_would_take(train, tmp_path):
     if mounted.returncode != 0:
         pytest.skip(f"nobody may mount a small tmpfs here ({mounted.stderr.strip()}); file_memory_test covers the message")
     try:
-        full = train("--strategy", "zero1", "--steps", 2, "--offload", disk, "--offload-what", "optimizer")
+        full = train("--strategy", "zero1", "--steps", 2, "--offload", disk, "--set", "offload-what=optimizer")
         assert full.returncode == 1
         assert re.search(rf"the file {disk}/rondo-offload-\S+ for the optimizer's state needs \d+\.\d KiB, of which "
                          r"\S+ [KM]iB are free: No space left on device", full.stderr), full.stderr
@@ -102,12 +102,12 @@ def test_a_full_disk_is_named_with_what_it_would_take(train, tmp_path):
 @pytest.mark.parametrize("flags, says", [
     (["--strategy", "ddp", "--mixed-precision", "bfloat16"], "--mixed-precision has no effect with --strategy ddp"),
     (["--strategy", "zero3", "--mixed-precision", "param=int8"], "param"),
-    (["--strategy", "zero3", "--mixed-precision", "bfloat16", "--amp", "O2"], "say it in one way"),
+    (["--strategy", "zero3", "--mixed-precision", "bfloat16", "--precision", "O2"], "say it in one way"),
     (["--strategy", "ddp", "--offload", "/tmp"], "--offload has no effect with --strategy ddp"),
     (["--strategy", "zero3", "--offload", "/proc/here"], "offload: /proc/here is no directory"),
     (["--strategy", "zero3", "--reshard-after-forward", "0"], "--reshard-after-forward 0 is neither true, false nor"),
     (["--strategy", "zero3", "--reshard-after-forward", "3"], "reshard_after_forward 3 does not divide the 2 ranks"),
-    (["--strategy", "zero3", "--offload-what", "gradients"], "--offload-what"),
+    (["--strategy", "zero3", "--set", "offload-what=gradients"], "offload-what"),
 ])
 def test_mistakes_are_named(train, flags, says):
     wrong = train(*flags, "--steps", 1)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-SMALL = ["--model", "gpt-tiny", "--layers", 2, "--heads", 2, "--width", 32, "--context", 32, "--log-every", 1,
+SMALL = ["--model", "gpt-tiny", "--layers", 2, "--heads", 2, "--width", 32, "--seq-len", 32, "--log-every", 1,
          "--seed", 3, "--batch-size", 4]
 
 
@@ -31,20 +31,20 @@ def losses(run_directory):
 
 
 @pytest.mark.parametrize("flags", [
-    ["--strategy", "zero3", "--clip-norm", 1],
-    ["--strategy", "random", "--strategy-seed", 7, "--backend", "gloo", "--comm-schedule", "random"],
+    ["--strategy", "zero3", "--max-grad-norm", 1],
+    ["--strategy", "random", "--set", "strategy-seed=7", "--backend", "gloo", "--set", "comm-schedule=random"],
 ], ids=["zero3 in shared memory", "a strategy for each unit, messages in any order"])
 def test_losses_are_those_of_ddp(train, tmp_path, flags):
-    clip = flags[2:4] if "--clip-norm" in flags else []
+    clip = flags[2:4] if "--max-grad-norm" in flags else []
     train("--strategy", "ddp", "--steps", 6, *clip, run_dir="ddp").check_returncode()
     train("--steps", 6, *flags, run_dir="sharded").check_returncode()
     assert losses(tmp_path / "sharded") == pytest.approx(losses(tmp_path / "ddp"), rel=1e-5)
 
 
 def test_the_seed_draws_a_strategy_for_each_unit(train):
-    """--seed, unless --strategy-seed says otherwise."""
+    """--seed, unless strategy-seed says otherwise."""
     def drawn(*flags, run_dir):
-        finished = train("--strategy", "random", *flags, "--steps", 1, "--matmul", "default", run_dir=run_dir,
+        finished = train("--strategy", "random", *flags, "--steps", 1, "--matmul", "libtorch", run_dir=run_dir,
                          env={"RONDO_LOG_LEVEL": "info"})
         finished.check_returncode()
         (line,) = re.findall(r"strategy random has drawn (.*)", finished.stderr)
@@ -52,7 +52,7 @@ def test_the_seed_draws_a_strategy_for_each_unit(train):
         return line
 
     by_seed = drawn("--seed", 7, run_dir="a")
-    assert by_seed == drawn("--seed", 5, "--strategy-seed", 7, run_dir="b")
+    assert by_seed == drawn("--seed", 5, "--set", "strategy-seed=7", run_dir="b")
     assert by_seed != drawn("--seed", 8, run_dir="c")
 
 
@@ -125,8 +125,8 @@ def test_the_timeline_tells_the_way_of_every_block(train, rondo, tmp_path, backe
     (["--strategy", "planned", "--plan", "/nowhere.json"], "--plan: /nowhere.json: No such file"),
     (["--strategy", "hsdp", "--shard-ranks", 3], "--shard-ranks 3 does not divide the 2 ranks"),
     (["--strategy", "zero4"], "zero4"),
-    (["--strategy", "zero3", "--block-size", "many"], "--block-size"),
-    (["--strategy", "zero3", "--fuse-bytes", "small"], "--fuse-bytes"),
+    (["--strategy", "zero3", "--set", "block-size=many"], "block-size"),
+    (["--strategy", "zero3", "--set", "fuse-bytes=small"], "fuse-bytes"),
 ])
 def test_mistakes_are_named(train, flags, says):
     wrong = train(*flags, "--steps", 1)

@@ -11,7 +11,7 @@ import pytest
 from launching import all_gone, wait_until
 from train_test import worker_pids
 
-SMALL = ["--model", "gpt-tiny", "--width", 32, "--context", 32, "--log-every", 1, "--seed", 3,
+SMALL = ["--model", "gpt-tiny", "--width", 32, "--seq-len", 32, "--log-every", 1, "--seed", 3,
          "--progress", "off", "--eval-batches", 1, "--loader-threads", 0]
 
 
@@ -45,7 +45,7 @@ def test_a_planned_training_measures_and_trains_as_on_the_cpu(train, tmp_path, d
 def test_replicas_of_a_process_have_a_device_each(train, tmp_path):
     flags = ["--strategy", "mirrored", "--replicas", 2]
     for env, facts in (({"RONDO_SIM_DEVICES": "1"}, ["2 replicas", "sim:1"]), ({}, ["sim:0 twice"])):
-        more = ["--devices", "sim:0,sim:0"] if not env else []
+        more = ["--set", "devices=sim:0,sim:0"] if not env else []
         refused = train(*(flags if env else flags[:2]), *more, "--device", "sim", env=env)
         assert refused.returncode == 2, refused.stderr
         assert all(fact in refused.stderr for fact in facts), refused.stderr
@@ -106,7 +106,7 @@ def test_ranks_that_share_devices_get_a_warning_and_over_nccl_an_error(train, ra
     assert all(fact in trained.stderr for fact in facts), trained.stderr
 
 
-@pytest.mark.parametrize("flags", [["--dropout", 0.1], ["--nproc-per-node", 2, "--strategy", "zero2", "--checkpoint-in-parts"]],
+@pytest.mark.parametrize("flags", [["--dropout", 0.1], ["--nproc-per-node", 2, "--strategy", "zero2", "--checkpoint-sharded"]],
                          ids=["whole", "parts"])
 def test_a_checkpoint_of_a_device_goes_on_where_there_is_none(train, tmp_path, flags):
     """The second program has not loaded the accelerator, as a machine without a card."""

@@ -13,7 +13,7 @@ from slurm import CONTROLLER, slurm_cluster
 from stop_signals_test import below
 from train_test import rows, text  # noqa: F401
 
-SMALL = ["--model", "gpt-tiny", "--layers", 1, "--width", 32, "--heads", 4, "--context", 16, "--batch-size", 4, "--log-every", 1,
+SMALL = ["--model", "gpt-tiny", "--layers", 1, "--width", 32, "--heads", 4, "--seq-len", 16, "--batch-size", 4, "--log-every", 1,
          "--trace-steps", 0, "--validation-fraction", 0, "--progress", "off", "--checkpoint-every", 10_000_000]
 
 

@@ -35,20 +35,20 @@ STRATEGIES = {
     "planned": ["--nproc-per-node", 2, "--memory-limit", "1GiB", "--plan-time-limit", "1s"],
     "local_sgd": ["--nproc-per-node", 2, "--sync-period", 2],
     "parameter_server": ["--workers", 2],
-    "grouped": ["--nproc-per-node", 2, "--groups", 1],
+    "grouped": ["--nproc-per-node", 2, "--ps-groups", 1],
 }
 FEATURES = {
-    "bf16, autocast (O1)": ["--amp", "O1"],
-    "bf16, master weights (O2)": ["--amp", "O2"],
-    "accumulation": ["--accumulate", 2],
-    "clipping": ["--clip-norm", 0.5],
-    "activation checkpointing": ["--checkpoint-activations", "all"],
+    "bf16, autocast (O1)": ["--precision", "O1"],
+    "bf16, master weights (O2)": ["--precision", "O2"],
+    "accumulation": ["--gradient-accumulation-steps", 2],
+    "clipping": ["--max-grad-norm", 0.5],
+    "activation checkpointing": ["--activation-checkpointing", "all"],
     "codec": ["--codec", "bfloat16"],
     "sync-batch-norm": ["--sync-batch-norm"],
     "resume": [],  # a second run that goes on
     "resume under another": [],  # which goes on, and then the first again
 }
-EXCLUDES = {"bf16, master weights (O2)": "bf16, autocast (O1)"}  # one --amp a run
+EXCLUDES = {"bf16, master weights (O2)": "bf16, autocast (O1)"}  # one --precision a run
 ALONE = "resume under another"  # the other need not have all that the first has
 UNITS = "activation checkpointing"  # of a model with units, which is trained apart from the others
 WORKS = "yes"
@@ -84,9 +84,9 @@ class Runs:
     def train(self, strategy, features, steps, run_dir, *more):
         model = ["--model", "convnet", "--data", self.images, "--model-config", '{"batch_norm": true}']
         if UNITS in features:
-            model = ["--model", "gpt-tiny", "--data", self.text, "--layers", 2, "--heads", 2, "--width", 32, "--context", 32]
+            model = ["--model", "gpt-tiny", "--data", self.text, "--layers", 2, "--heads", 2, "--width", 32, "--seq-len", 32]
         words = ["train", "--strategy", strategy, *flags_of(strategy, self.ranks), *model, "--batch-size", 4, "--optimizer", "sgd", "--lr", 0.01, "--steps", steps,
-                 "--run-dir", run_dir, "--progress", "off", "--trace-steps", 0, "--eval-batches", 1, "--matmul", "default", "--device", self.device]
+                 "--run-dir", run_dir, "--progress", "off", "--trace-steps", 0, "--eval-batches", 1, "--matmul", "libtorch", "--device", self.device]
         for feature in features:
             words += FEATURES[feature]
         return subprocess.run([str(self.program), *map(str, words), *more], capture_output=True, text=True, timeout=120, cwd=self.folder,

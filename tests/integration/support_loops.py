@@ -36,7 +36,7 @@ STRATEGIES = {
     "context": [TWO_RANKS],
     "expert": [TWO_RANKS],
     "parameter_server": [SERVED],
-    "grouped": [["--ps", 1, "--workers", 4], "groups=2"],
+    "grouped": [["--ps", 1, "--workers", 4], "ps-groups=2"],
 }
 MEASURES_LINKS = "planned"  # plan_for() refuses one rank, which has none
 # What the program is told, and the cell of what it answers.
@@ -50,7 +50,7 @@ def job_of(strategy, ranks=None):
     flags, *options = STRATEGIES[strategy]
     if ranks is None or flags == ["-n", 1]:
         return flags, options
-    return [*flags[:-1], ranks], [f"groups={max(1, ranks // 2)}" if option.startswith("groups=") else option for option in options]
+    return [*flags[:-1], ranks], [f"ps-groups={max(1, ranks // 2)}" if option.startswith("ps-groups=") else option for option in options]
 
 
 def cell(bin_folder, strategy, way, environment=None, ranks=None):

@@ -5,7 +5,7 @@ import pytest
 
 from safetensors_files import read_safetensors
 
-SMALL = ["--model", "gpt-tiny", "--layers", 2, "--heads", 4, "--width", 32, "--context", 32, "--log-every", 1,
+SMALL = ["--model", "gpt-tiny", "--layers", 2, "--heads", 4, "--width", 32, "--seq-len", 32, "--log-every", 1,
          "--seed", 3, "--dropout", 0.1]
 
 
@@ -35,14 +35,14 @@ def losses(run_directory):
 
 
 def test_losses_are_those_of_one_process(train, tmp_path):
-    train("--steps", 6, "--clip-norm", 1, ranks=1, run_dir="one").check_returncode()
+    train("--steps", 6, "--max-grad-norm", 1, ranks=1, run_dir="one").check_returncode()
     one = losses(tmp_path / "one")
     for name, flags, ranks, batch in [("tensor", ["--strategy", "tensor"], 2, 4),
-                                      ("sequence", ["--strategy", "tensor", "--sequence-parallel"], 2, 4),
+                                      ("sequence", ["--strategy", "tensor", "--set", "sequence-parallel=true"], 2, 4),
                                       ("mesh", ["--mesh", "data=2,tensor=2", "--strategy", "zero1"], 4, 2),
                                       ("context", ["--mesh", "context=2"], 2, 4),
                                       ("stages", ["--mesh", "pipeline=2,tensor=2", "--micro-batches", 2], 4, 4)]:
-        train("--steps", 6, "--clip-norm", 1, *flags, ranks=ranks, batch=batch, run_dir=name).check_returncode()
+        train("--steps", 6, "--max-grad-norm", 1, *flags, ranks=ranks, batch=batch, run_dir=name).check_returncode()
         assert losses(tmp_path / name) == pytest.approx(one, rel=1e-5), name
 
 
@@ -61,7 +61,7 @@ def test_what_cannot_be_divided_names_both_numbers(train):
     finished = train("--strategy", "tensor", "--steps", 1, ranks=3)
     assert finished.returncode != 0
     assert "256" in finished.stderr and "3 ranks" in finished.stderr
-    finished = train("--strategy", "tensor", "--tensor-rules", "*.nothing=column", "--steps", 1)
+    finished = train("--strategy", "tensor", "--set", "tensor-rules=*.nothing=column", "--steps", 1)
     assert finished.returncode != 0
     assert "*.nothing" in finished.stderr
     finished = train("--strategy", "context", "--steps", 1, ranks=3)

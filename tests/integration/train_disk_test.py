@@ -148,8 +148,8 @@ def fill(disk):
 def test_a_full_disk_stops_no_training_and_loses_no_row(rondo, text, small_disk, tmp_path, ranks):  # noqa: F811
     run = small_disk / "run"
     process = start_until_rows(rondo, text, run, "--steps", 100000, "--nproc-per-node", ranks, "--log-to", "tensorboard,mlflow",
-                               "--steps-per-epoch", 5, "--csv-log", small_disk / "epochs.csv", "--json-log", small_disk / "epochs.jsonl",
-                               "--checkpoint-every", 1000000, "--eval-every", 1000000, "--matmul", "default")
+                               "--set", "steps-per-epoch=5", "--set", f"csv-log={small_disk / 'epochs.csv'}", "--set", f"json-log={small_disk / 'epochs.jsonl'}",
+                               "--checkpoint-every", 1000000, "--eval-every", 1000000, "--matmul", "libtorch")
     fill(small_disk)
     waited = {"metrics.jsonl", "tfevents", "mlruns", "epochs.csv", "epochs.jsonl"}
     said = []

@@ -13,7 +13,7 @@ from support import write_images
 from train_test import SMALL, checkpoints, losses, rows, text, tf_config, train, worker_pids  # noqa: F401
 
 # Every eight bytes of nine tenths of the long text are a forward pass: minutes of validation on any machine.
-LONG_VALIDATION = ["--validation-fraction", 0.9, "--eval-batch-size", 1, "--batch-size", 4, "--eval-every", 2, "--context", 8]
+LONG_VALIDATION = ["--validation-fraction", 0.9, "--eval-batch-size", 1, "--batch-size", 4, "--eval-every", 2, "--seq-len", 8]
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_a_signal_within_a_validation(rondo, train, tmp_path, long_text, ranks, 
     assert process.returncode == 3, err
     assert "pre-empted after step 2" in out, (out, err)
     assert checkpoints(run) == ["step-00000002"] and validated_steps(run) == []
-    assert train("--resume", "--steps", 3, "--eval-batches", 5, "--context", 8, data=long_text).returncode == 0
+    assert train("--resume", "--steps", 3, "--eval-batches", 5, "--seq-len", 8, data=long_text).returncode == 0
     assert validated_steps(run) == [2, 3]
     assert [row["step"] for row in rows(run) if "loss" in row and row["rank"] == 0] == [1, 2, 3]
 
@@ -84,7 +84,7 @@ def test_a_signal_in_the_last_validation(rondo, train, tmp_path, long_text):  # 
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 3 and checkpoints(run) == ["step-00000001"], (out, err)
-    result = train("--resume", "--eval-batches", 3, "--context", 8, data=long_text)
+    result = train("--resume", "--eval-batches", 3, "--seq-len", 8, data=long_text)
     assert result.returncode == 0 and "finished after step 1" in result.stdout, result.stderr
     assert validated_steps(run) == [1] and losses(run)[0] == pytest.approx(float(
         result.stdout.split("loss ")[1].split(",")[0]), rel=1e-4)
@@ -125,7 +125,7 @@ def test_evaluation_and_prediction_show_how_far_they_are(rondo, train, tmp_path,
 def test_a_signal_while_measuring(rondo, tmp_path, text, which):  # noqa: F811
     """There is nothing to save: it ends at once, as pre-empted. Of this model measuring takes long enough for a signal that comes late."""
     process = start(rondo, text, tmp_path / "run", "--nproc-per-node", 2, "--strategy", "planned", "--memory-limit",
-                    "2GiB", "--batch-size", 8, "--layers", 12, "--width", 256, "--context", 256)
+                    "2GiB", "--batch-size", 8, "--layers", 12, "--width", 256, "--seq-len", 256)
     read_until(process.stderr, "planned: measuring gpt-tiny")
     ranks = worker_pids(process.pid)
     process.send_signal(which)
@@ -185,7 +185,7 @@ def test_a_reader_that_goes_away_does_not_end_a_run(rondo, clean_environment, tm
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(rondo, train, tmp_path, text):  # noqa: F811
     """Killed behind a checkpoint that is a validation's step too: every row is there once, early stopping counts on."""
     flags = ["--nproc-per-node", 2, "--batch-size", 4, "--lr", 0, "--checkpoint-every", 7, "--eval-every", 7,
-             "--early-stopping", 2, "--eval-batches", 2, "--log-every", 50, "--keep", 99]
+             "--early-stopping-patience", 2, "--eval-batches", 2, "--log-every", 50, "--keep-checkpoints", 99]
     run = tmp_path / "run"
     process = start(rondo, text, run, *flags, "--steps", 1000, "--trace-steps", 0)
     wait_until(lambda: (run / "checkpoints" / "step-00000007").exists(), "the first checkpoint")
@@ -219,15 +219,15 @@ def test_a_finished_run_says_what_it_had(train, tmp_path):  # noqa: F811
 # Another way from an older checkpoint
 
 BRANCHING = ["--batch-size", 4, "--checkpoint-every", 2, "--eval-every", 1, "--eval-batch-size", 4, "--eval-batches", 2,
-             "--best-of", "loss", "--keep", 9]
+             "--keep-best", "loss", "--keep-checkpoints", 9]
 
 
 def steps_in(folder):
     return [int(path.name.removeprefix("step-")) for path in sorted(folder.iterdir())]
 
 
-@pytest.mark.parametrize("flags", [[], ["--checkpoint-incremental"], ["--checkpoint-in-background", "--nproc-per-node", 2],
-                                   ["--average-weights", 0.9, "--nproc-per-node", 2]], ids=lambda flags: "".join(map(str, flags[:1])))
+@pytest.mark.parametrize("flags", [[], ["--set", "checkpoint-incremental=true"], ["--checkpoint-async", "--nproc-per-node", 2],
+                                   ["--ema-decay", 0.9, "--nproc-per-node", 2]], ids=lambda flags: "".join(map(str, flags[:1])))
 def test_another_way_takes_the_place_of_the_one_that_was_left(rondo, train, tmp_path, flags):  # noqa: F811
     run = tmp_path / "run"
     assert train("--steps", 8, *BRANCHING, *flags).returncode == 0
@@ -240,12 +240,12 @@ def test_another_way_takes_the_place_of_the_one_that_was_left(rondo, train, tmp_
     assert not [step for step in steps_in(run / "best") if step > 7]
     (said,) = [line for line in result.stderr.splitlines() if "went on from step 4" in line]
     assert all(name in said for name in ("checkpoints/step-00000006", "checkpoints/step-00000008", "best/step-00000099")), said
-    if "--average-weights" in flags:
+    if "--ema-decay" in flags:
         assert 7 in steps_in(run / "average") and 8 not in steps_in(run / "average")
     else:
         (*_, validation) = [row for row in rows(run) if "validation_loss" in row]
         assert validation["step"] == 7
-        figures = json.loads(rondo("evaluate", run, "--batch-size", 4, "--batches", 2, "--json", "-").stdout)["figures"]
+        figures = json.loads(rondo("evaluate", run, "--batch-size", 4, "--eval-batches", 2, "--json", "-").stdout)["figures"]
         assert figures["loss"] == pytest.approx(validation["validation_loss"], rel=1e-6)
     again = train("--resume", "--steps", 8, *flags)
     assert again.returncode == 0 and "went on from" not in again.stderr, again.stderr
@@ -264,8 +264,8 @@ def test_another_way_that_is_killed_early_leaves_the_first_one(rondo, train, tmp
     result = train("--resume", "--steps", 9)
     assert result.returncode == 0 and "finished after step 9" in result.stdout, result.stderr
     assert steps_in(run / "checkpoints")[-2:] == [8, 9]
-    # That of step 6 goes by --keep, those behind the new one with it.
-    result = train("--resume", run / "checkpoints" / "step-00000004", "--steps", 7, "--keep", 1)
+    # That of step 6 goes by --keep-checkpoints, those behind the new one with it.
+    result = train("--resume", run / "checkpoints" / "step-00000004", "--steps", 7, "--keep-checkpoints", 1)
     assert result.returncode == 0 and "could not be removed" not in result.stderr, result.stderr
     assert steps_in(run / "checkpoints") == [7]
 
@@ -282,7 +282,7 @@ def test_a_refused_resume_leaves_the_run_as_it_was(train, tmp_path):  # noqa: F8
 
     before = content()
     for refused in (["--width", 64], ["--optimizer", "sgd"], ["--batch-size", 100000], ["--model-config", '{"x": 1}'],
-                    ["--seed", 9], ["--early-stopping", 2, "--validation-fraction", 0], ["--strategy", "ddp", "--plan", "x"]):
+                    ["--seed", 9], ["--early-stopping-patience", 2, "--validation-fraction", 0], ["--strategy", "ddp", "--plan", "x"]):
         result = train("--resume", "--steps", 4, *refused)
         assert result.returncode in (1, 2), (refused, result.stderr)
         assert content() == before, refused
@@ -356,11 +356,11 @@ def test_every_reader_names_damage_and_the_newest_intact_one(rondo, train, text,
         refused(reader(folder / "step-00000004" / "model.safetensors"), "model.safetensors, tensor '", "step-00000004")
     for name in ("x.safetensors", "out", "rows.csv", "net.pt"):
         assert not (tmp_path / name).exists(), name
-    config = ["train", "--config", damaged / "config.json", "--run-dir", tmp_path / "fresh", "--init-weights"]
+    config = ["train", "--config", damaged / "config.json", "--run-dir", tmp_path / "fresh", "--init-from"]
     for path, of in [(damaged, "step-00000006"), (folder / "step-00000004", "step-00000004"),
                      (folder / "step-00000004" / "model.safetensors", "step-00000004")]:
         refused([*config, path], "safetensors", of)
-        refused([*config, path, "--init-partial"], "safetensors", of)
+        refused([*config, path, "--init-strict=false"], "safetensors", of)
     task = {"cluster": {"worker": ["localhost:1"]}, "task": {"type": "evaluator", "index": 0}}
     refused(["train", "--run-dir", damaged, "--data", text, *SMALL], "optimizer.safetensors", "step-00000006",
             env={"TF_CONFIG": json.dumps(task)})
@@ -373,7 +373,7 @@ def test_every_reader_names_damage_and_the_newest_intact_one(rondo, train, text,
 @pytest.mark.parametrize("way", ["intact", "path"])
 def test_a_damaged_run_goes_on_from_its_newest_intact_checkpoint(train, damaged, way):  # noqa: F811
     flags = ["--resume-intact"] if way == "intact" else ["--resume", damaged / "checkpoints" / "step-00000002"]
-    result = train(*flags, "--steps", 6, "--keep", 1)
+    result = train(*flags, "--steps", 6, "--keep-checkpoints", 1)
     assert result.returncode == 0, result.stderr
     assert ("passing over" in result.stderr) == (way == "intact")
     assert [row["step"] for row in rows(damaged) if "loss" in row] == list(range(1, 7))
@@ -386,12 +386,12 @@ def test_a_damaged_run_goes_on_from_its_newest_intact_checkpoint(train, damaged,
 
 
 def test_metrics_have_every_metric_of_the_trainer(train, tmp_path):  # noqa: F811
-    result = train("--steps", 4, "--batch-size", 4, "--eval-batches", 3, "--clip-norm", 0.5)
+    result = train("--steps", 4, "--batch-size", 4, "--eval-batches", 3, "--max-grad-norm", 0.5)
     assert result.returncode == 0, result.stderr
     (validation,) = [row for row in rows(tmp_path / "run") if "validation_loss" in row]
     assert validation["validation_perplexity"] == pytest.approx(2.718281828 ** validation["validation_loss"], rel=1e-6)
     assert all(row["gradient_norm"] > 0 for row in rows(tmp_path / "run") if "loss" in row)
-    whole = train("--steps", 4, "--batch-size", 4, "--clip-norm", 0.5, run_dir="whole")
+    whole = train("--steps", 4, "--batch-size", 4, "--max-grad-norm", 0.5, run_dir="whole")
     assert whole.returncode == 0, whole.stderr
     (other,) = [row for row in rows(tmp_path / "whole") if "validation_loss" in row]
     assert other["validation_loss"] != validation["validation_loss"]  # of all batches
@@ -401,19 +401,19 @@ def test_metrics_have_every_metric_of_the_trainer(train, tmp_path):  # noqa: F81
     (["--strategy", "zero1", "--codec", "int8"], "--codec", "zero1"),
     (["--strategy", "zero3", "--codec", "int8"], "--codec", "zero3"),
     (["--strategy", "zero2", "--bucket-size", "1MiB"], "--bucket-size", "zero2"),
-    (["--optimizer", "sgd", "--beta1", 0.5], "--beta1", "sgd"),
+    (["--optimizer", "sgd", "--set", "beta1=0.5"], "beta1", "sgd"),
     (["--optimizer", "adamw", "--momentum", 0.5], "--momentum", "adamw"),
     (["--strategy", "ddp", "--shard-ranks", 2], "--shard-ranks", "ddp"),
-    (["--strategy", "zero3", "--strategy-seed", 2], "--strategy-seed", "zero3"),
-    (["--strategy", "ddp", "--reduce-every-pass"], "--reduce-every-pass", "ddp"),
+    (["--strategy", "zero3", "--set", "strategy-seed=2"], "strategy-seed", "zero3"),
+    (["--strategy", "ddp", "--set", "reduce-every-pass=true"], "reduce-every-pass", "ddp"),
     (["--strategy", "ddp", "--plan", "plan.json"], "--plan", "ddp"),
-    (["--schedule", "cosine", "--lr-step", 5], "--lr-step", "cosine"),
-    (["--lr-end", 0.5], "--lr-end", "constant"),
-    (["--comm-seed", 4], "--comm-seed", "priority"),
-    (["--strategy", "zero3", "--offload-what", "optimizer"], "--offload-what", "--offload"),
+    (["--lr-schedule", "cosine", "--set", "lr-step-size=5"], "lr-step-size", "cosine"),
+    (["--lr-min-ratio", 0.5], "--lr-min-ratio", "constant"),
+    (["--set", "comm-seed=4"], "comm-seed", "priority"),
+    (["--strategy", "zero3", "--set", "offload-what=optimizer"], "offload-what", "--offload"),
     (["--temperature", 0.5], "--temperature", "--sample"),
     (["--label-column", "1"], "--label-column", "text"),
-    (["--early-stopping", 2, "--validation-fraction", 0], "--early-stopping", "validation"),
+    (["--early-stopping-patience", 2, "--validation-fraction", 0], "--early-stopping-patience", "validation"),
 ])
 def test_options_without_effect_are_refused_by_name(train, tmp_path, flags, option, other):  # noqa: F811
     (tmp_path / "plan.json").write_text("{}")
@@ -438,14 +438,14 @@ def test_a_label_column_of_images_is_refused_by_name(rondo, tmp_path):
     (["--nproc-per-node", 1], 30, ["--nproc-per-node", 3]),
     (["--nproc-per-node", 3], 9, ["--nproc-per-node", 1]),
     (["--nproc-per-node", 1], 20, ["--batch-size", 10]),
-    (["--nproc-per-node", 1], 20, ["--accumulate", 2]),
+    (["--nproc-per-node", 1], 20, ["--gradient-accumulation-steps", 2]),
 ])
 def test_a_schedule_goes_on_where_it_was_and_reaches_its_end(rondo, tmp_path, before, stop, after):
     table = tmp_path / "table.csv"
     table.write_text("a,b,label\n" + "".join(f"{i * 7 % 11},{i * 5 % 13},{'xy'[i % 2]}\n" for i in range(60)))
-    command = ["train", "--data", table, "--model", "mlp", "--run-dir", tmp_path / "run", "--batch-size", 4, "--schedule", "linear",
+    command = ["train", "--data", table, "--model", "mlp", "--run-dir", tmp_path / "run", "--batch-size", 4, "--lr-schedule", "linear",
                "--lr", 0.1, "--epochs", 3, "--validation-fraction", 0, "--trace-steps", 0, "--log-every", 1]
-    rondo(*command, *before, "--checkpoint-every", 1, "--keep", 100).check_returncode()
+    rondo(*command, *before, "--checkpoint-every", 1, "--keep-checkpoints", 100).check_returncode()
     rates = [row["learning_rate"] for row in rows(tmp_path / "run") if row["rank"] == 0 and "loss" in row]
     result = rondo(*command, *before, *after, "--run-dir", tmp_path / "on", "--resume",
                    tmp_path / "run" / "checkpoints" / f"step-{stop:08}")

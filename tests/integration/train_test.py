@@ -11,7 +11,7 @@ import time
 import pytest
 from launching import alive, all_gone, reserved_ports, wait_until
 
-SMALL = ["--model", "gpt-tiny", "--layers", 2, "--heads", 2, "--width", 32, "--context", 32, "--log-every", 1]
+SMALL = ["--model", "gpt-tiny", "--layers", 2, "--heads", 2, "--width", 32, "--seq-len", 32, "--log-every", 1]
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +78,7 @@ def start_and_wait_for_steps(rondo, tmp_path, text, *flags, steps=3):
 
 def test_one_command_trains_on_two_processes(train, tmp_path):
     result = train("--nproc-per-node", 2, "--steps", 30, "--batch-size", 8, "--lr", 3e-3, "--checkpoint-every", 10,
-                   "--keep", 2)
+                   "--keep-checkpoints", 2)
     assert result.returncode == 0, result.stderr
     run = tmp_path / "run"
     history = losses(run)
@@ -105,10 +105,10 @@ def test_one_command_trains_on_two_processes(train, tmp_path):
 
 
 def test_two_ranks_compute_what_one_computes_on_the_joint_batch(train, tmp_path):
-    flags = ["--steps", 12, "--global-batch-size", 12, "--validation-fraction", 0.2, "--optimizer", "adamw", "--schedule",
-             "cosine", "--warmup", 3, "--clip-norm", 1]
+    flags = ["--steps", 12, "--global-batch-size", 12, "--validation-fraction", 0.2, "--optimizer", "adamw", "--lr-schedule",
+             "cosine", "--warmup-steps", 3, "--max-grad-norm", 1]
     assert train(*flags, run_dir="one").returncode == 0
-    for name, more in {"native": [], "gloo": ["--backend", "gloo"], "accumulated": ["--accumulate", 2]}.items():
+    for name, more in {"native": [], "gloo": ["--backend", "gloo"], "accumulated": ["--gradient-accumulation-steps", 2]}.items():
         result = train(*flags, *more, "--nproc-per-node", 2, run_dir=name)
         assert result.returncode == 0, result.stderr
         assert losses(tmp_path / name) == pytest.approx(losses(tmp_path / "one"), rel=1e-5), name
@@ -118,7 +118,7 @@ def test_two_ranks_compute_what_one_computes_on_the_joint_batch(train, tmp_path)
 
 
 def test_an_interrupted_run_goes_on_bit_for_bit(train, tmp_path):
-    flags = ["--nproc-per-node", 2, "--batch-size", 6, "--dropout", 0.1, "--schedule", "cosine", "--seed", 5]
+    flags = ["--nproc-per-node", 2, "--batch-size", 6, "--dropout", 0.1, "--lr-schedule", "cosine", "--seed", 5]
     assert train(*flags, "--steps", 12, run_dir="straight").returncode == 0
     # As if the run had died after step 5: its later checkpoints are gone, its metrics are not.
     assert train(*flags, "--steps", 12, "--checkpoint-every", 5, run_dir="parts").returncode == 0
@@ -192,7 +192,7 @@ def test_samples_text_from_a_checkpoint(train, rondo, tmp_path):
     assert first.returncode == 0, first.stderr
     assert first.stdout.startswith("namespace ") and len(first.stdout) > len("namespace ")
     assert rondo("train", *flags, "--seed", 1).stdout == first.stdout
-    greedy = rondo("train", *flags, "--temperature", 0, "--top-k", 3)
+    greedy = rondo("train", *flags, "--temperature", 0, "--set", "top-k=3")
     assert greedy.returncode == 0, greedy.stderr
 
 
@@ -223,7 +223,7 @@ def test_every_name_that_help_lists_trains(rondo, tmp_path, table, text):
     for flag, values in names.items():
         for value in values:
             more = {"planned": ["--plan", plan], "grouped": ["--nproc-per-node", 2],
-                    "tensor": ["--tensor-rules", "layers.0=column,layers.1=row"]}.get(value, [])
+                    "tensor": ["--set", "tensor-rules=layers.0=column,layers.1=row"]}.get(value, [])
             result = rondo("train", "--data", table, "--model", "mlp", "--steps", 2, "--epochs", 1, f"--{flag}", value,
                            *more, "--run-dir", tmp_path / f"{flag}-{value}", timeout=120)
             assert result.returncode == 0, (flag, value, result.stderr)
@@ -301,7 +301,7 @@ def test_batches_that_cannot_be(train):
     usage_error(result, "100000", "2 ranks", "samples")
     assert "rank 1] rondo train" not in result.stderr  # one error for the job
     usage_error(train("--global-batch-size", 9, "--nproc-per-node", 2), "--global-batch-size", "9", "2 ranks", "8", "10")
-    usage_error(train("--global-batch-size", 12, "--nproc-per-node", 2, "--accumulate", 4), "12", "accumulated")
+    usage_error(train("--global-batch-size", 12, "--nproc-per-node", 2, "--gradient-accumulation-steps", 4), "12", "accumulated")
     usage_error(train("--strategy", "one_device", "--nproc-per-node", 2), "one_device")
 
 
@@ -381,14 +381,14 @@ def test_full_disk_keeps_the_older_checkpoint(train, tmp_path):
     if mounted.returncode != 0:
         pytest.skip(f"nobody may mount a small tmpfs here ({mounted.stderr.strip()}); the test above covers the same path")
     try:
-        result = train("--steps", 10, "--checkpoint-every", 1, "--keep", 10, "--trace-steps", 0, "--nproc-per-node", 2)
+        result = train("--steps", 10, "--checkpoint-every", 1, "--keep-checkpoints", 10, "--trace-steps", 0, "--nproc-per-node", 2)
         assert result.returncode == 1, result.stderr
         assert "No space left on device" in result.stderr, result.stderr
         assert "rank 1] rondo train" not in result.stderr  # one error for the job
         kept = checkpoints(disk)
         assert len(kept) >= 2 and list((disk / "checkpoints").glob(".tmp*")) == []
         subprocess.run(["rm", "-r", disk / "checkpoints" / kept[0]], check=True)
-        result = train("--resume", "--keep", 1, "--steps", 10)
+        result = train("--resume", "--keep-checkpoints", 1, "--steps", 10)
         assert result.returncode == 0, result.stderr
     finally:
         subprocess.run(["umount", disk], check=True)

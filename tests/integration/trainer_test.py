@@ -35,10 +35,10 @@ def result_of(process):
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "zero2"])
-@pytest.mark.parametrize("flags", [("lamb", "--lr", 0.02), ("lars", "--lr", 1, "--trust", 0.02, "--momentum", 0.9), ("lion", "--lr", 0.001),
+@pytest.mark.parametrize("flags", [("lamb", "--lr", 0.02), ("lars", "--lr", 1, "--set", "lars-trust-coefficient=0.02", "--momentum", 0.9), ("lion", "--lr", 0.001),
                                    ("adagrad", "--lr", 0.05)], ids=lambda flags: flags[0])
 def test_every_optimizer_learns(train, strategy, flags):
-    result = result_of(train("--optimizer", *flags, "--weight-decay", 0.01, "--decay", "matrices", "--strategy", strategy, "--epochs", 8,
+    result = result_of(train("--optimizer", *flags, "--weight-decay", 0.01, "--set", "weight-decay-on=matrices", "--strategy", strategy, "--epochs", 8,
                              "--metrics", "accuracy,auc", "--json", "-"))
     assert result["validation"]["auc"] > 0.9, result
     assert set(result["validation"]) == {"loss", "accuracy", "auc"}
@@ -64,7 +64,7 @@ def test_a_log_that_one_process_cannot_write_is_named_once_and_training_goes_on(
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     # Nobody waits for the deadline, which the test has no time for.
-    process = train("--epochs", 50, "--csv-log", tmp_path / "log.csv", "--timeout", "1000s", processes=3, preexec_fn=limit_files)
+    process = train("--epochs", 50, "--set", f"csv-log={tmp_path / 'log.csv'}", "--timeout", "1000s", processes=3, preexec_fn=limit_files)
     assert process.returncode == 0, process.stdout + process.stderr
     assert process.stderr.count("log.csv: File too large; training goes on") == 1, process.stderr
     steps = [json.loads(line)["step"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -72,10 +72,10 @@ def test_a_log_that_one_process_cannot_write_is_named_once_and_training_goes_on(
 
 
 def test_virtual_epochs_logs_and_best_checkpoints(train, tmp_path):
-    result = result_of(train("--epochs", 6, "--steps-per-epoch", 7, "--csv-log", tmp_path / "log.csv", "--json-log", tmp_path / "log.jsonl",
-                             "--best-of", "loss", "--keep", 2, "--early-stopping", 9, "--restore-best", "--reduce-on-plateau", 2,
-                             "--terminate-on-nan", "--gradient-norm-every", 3, "--average-weights", 0.9, "--class-weights", "1,4",
-                             "--trace-steps", 2, "--trace-after", 5, "--json", "-"))
+    result = result_of(train("--epochs", 6, "--set", "steps-per-epoch=7", "--set", f"csv-log={tmp_path / 'log.csv'}", "--set", f"json-log={tmp_path / 'log.jsonl'}",
+                             "--keep-best", "loss", "--keep-checkpoints", 2, "--early-stopping-patience", 9, "--set", "restore-best=true", "--set", "lr-plateau-patience=2",
+                             "--set", "terminate-on-nan=true", "--set", "gradient-norm-every=3", "--ema-decay", 0.9, "--set", "class-weights=1,4",
+                             "--trace-steps", 2, "--set", "trace-after=5", "--json", "-"))
     assert result["step"] == 42
     rows = [line.split(",") for line in (tmp_path / "log.csv").read_text().splitlines()]
     assert rows[0][:3] == ["epoch", "step", "loss"] and [row[1] for row in rows[1:]] == ["7", "14", "21", "28", "35", "42"]
@@ -102,7 +102,7 @@ def evaluated(rondo, tmp_path):
     return evaluate
 
 
-STOPPING = ("--steps", 400, "--eval-every", 5, "--checkpoint-every", 5, "--keep", 100, "--lr", 0.5, "--early-stopping", 3, "--restore-best")
+STOPPING = ("--steps", 400, "--eval-every", 5, "--checkpoint-every", 5, "--keep-checkpoints", 100, "--lr", 0.5, "--early-stopping-patience", 3, "--set", "restore-best=true")
 
 
 def test_a_run_ends_with_the_best_weights_and_says_where_they_are_gone(train, evaluated, tmp_path):
@@ -126,7 +126,7 @@ def test_a_run_ends_with_the_best_weights_and_says_where_they_are_gone(train, ev
 
 
 def test_averaged_weights_are_those_that_commands_take(train, rondo, evaluated, tmp_path):
-    flags = ("--lr", 0.05, "--average-weights", 0.9, "--eval-every", 2, "--best-of", "loss")
+    flags = ("--lr", 0.05, "--ema-decay", 0.9, "--eval-every", 2, "--keep-best", "loss")
     result_of(train(*flags, "--steps", 40, "--checkpoint-every", 25, "--json", "-"))
     run_dir = tmp_path / "run"
     found = validations(run_dir)
@@ -153,7 +153,7 @@ def test_averaged_weights_are_those_that_commands_take(train, rondo, evaluated, 
 
 def test_a_notice_ends_in_good_order_and_the_run_goes_on(train, tmp_path):
     (tmp_path / "notice").write_text("")
-    process = train("--epochs", 40, "--preemption-file", tmp_path / "notice")
+    process = train("--epochs", 40, "--set", f"preemption-file={tmp_path / 'notice'}")
     assert process.returncode == 3, process.stderr
     (tmp_path / "notice").unlink()
     result = result_of(train("--resume", "--epochs", 2, "--json", "-"))
@@ -161,11 +161,11 @@ def test_a_notice_ends_in_good_order_and_the_run_goes_on(train, tmp_path):
 
 
 @pytest.mark.parametrize("flags, said", [
-    (("--best-of", "bleu"), "bleu"), (("--restore-best",), "--early-stopping"), (("--trust", 0.5), "--trust"),
-    (("--metrics", "bleu"), "bleu"), (("--loss", "nll"), "gives logits"), (("--class-weights", "1,2,3"), "2 classes"), (("--class-weights", "1,x"), "--class-weights"),
-    (("--best-of", "loss", "--validation-fraction", 0), "--best-of"), (("--loss-scale", "dynamic:0", "--amp", "O2"), "--loss-scale"),
-    (("--strategy", "parameter_server", "--average-weights", 0.9), "--average-weights 0.9: with --strategy parameter_server"),
-    (("--strategy", "grouped", "--average-weights", 0.9), "--average-weights 0.9: with --strategy grouped")])
+    (("--keep-best", "bleu"), "bleu"), (("--set", "restore-best=true",), "--early-stopping-patience"), (("--set", "lars-trust-coefficient=0.5"), "lars-trust-coefficient"),
+    (("--metrics", "bleu"), "bleu"), (("--loss", "nll"), "gives logits"), (("--set", "class-weights=1,2,3"), "2 classes"), (("--set", "class-weights=1,x"), "class-weights"),
+    (("--keep-best", "loss", "--validation-fraction", 0), "--keep-best"), (("--loss-scale", "dynamic:0", "--precision", "O2"), "--loss-scale"),
+    (("--strategy", "parameter_server", "--ema-decay", 0.9), "--ema-decay 0.9: with --strategy parameter_server"),
+    (("--strategy", "grouped", "--ema-decay", 0.9), "--ema-decay 0.9: with --strategy grouped")])
 def test_what_cannot_be_is_named(train, flags, said):
     process = train("--epochs", 1, *flags)
     assert process.returncode == 2, process.stderr

@@ -38,7 +38,7 @@ def done(result):
     return result
 
 
-SMALL_GPT = ["--model", "gpt", "--layers", 2, "--heads", 2, "--width", 32, "--context", 16]
+SMALL_GPT = ["--model", "gpt", "--layers", 2, "--heads", 2, "--width", 32, "--seq-len", 16]
 
 
 def test_predictions_have_a_row_for_each_sample(rondo, points, tmp_path):
@@ -92,7 +92,7 @@ def test_numbers_are_learnt_and_predicted(rondo, tmp_path):
 
 
 def test_a_run_is_judged_by_its_own_metrics_and_loss(rondo, points, tmp_path):
-    chosen = ["--metrics", "accuracy,f1", "--class-weights", "0.2,3"]
+    chosen = ["--metrics", "accuracy,f1", "--set", "class-weights=0.2,3"]
     result = done(rondo("train", "--data", points, "--model", "mlp", "--steps", 4, *chosen, "--run-dir", "run", "--json", "-"))
     validation = json.loads(result.stdout)["validation"]
     judged = json.loads(done(rondo("evaluate", "run", "--json", "-")).stdout)["figures"]
@@ -142,7 +142,7 @@ def test_a_gpt_goes_to_hugging_face_and_comes_back(rondo, text, tmp_path):
         return load_file(tmp_path / f"{folder}.safetensors")
 
     first = {name: value for name, value in load_file(tmp_path / "hf" / "model.safetensors").items()}
-    back = weights_of("back", "--init", "hf")
+    back = weights_of("back", "--from-pretrained", "hf")
     assert set(first) == set(back)
     for name, value in back.items():
         turned = name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight"))
@@ -151,7 +151,7 @@ def test_a_gpt_goes_to_hugging_face_and_comes_back(rondo, text, tmp_path):
     torch.manual_seed(0)
     config = transformers.GPT2Config(vocab_size=256, n_positions=24, n_embd=32, n_layer=2, n_head=4)
     transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path / "tied")
-    tied = weights_of("from_tied", "--init", "tied")
+    tied = weights_of("from_tied", "--from-pretrained", "tied")
     assert "lm_head.weight" not in tied and tied["transformer.wpe.weight"].shape == (24, 32)
     done(rondo("export", "from_tied", "-o", "tied.pt"))
     with torch.no_grad():
@@ -164,7 +164,7 @@ def test_a_gpt_goes_to_hugging_face_and_comes_back(rondo, text, tmp_path):
         (tmp_path / "bad").mkdir(exist_ok=True)
         (tmp_path / "bad" / "config.json").write_text(json.dumps(document))
         (tmp_path / "bad" / "model.safetensors").write_bytes((tmp_path / "hf" / "model.safetensors").read_bytes())
-        result = rondo("train", "--data", text, "--model", "gpt", "--init", "bad", "--steps", 1)
+        result = rondo("train", "--data", text, "--model", "gpt", "--from-pretrained", "bad", "--steps", 1)
         assert result.returncode in (1, 2)
         assert all(fact in result.stderr for fact in facts), result.stderr
 
@@ -183,7 +183,7 @@ def test_a_gpt_of_tokens_reads_what_transformers_reads(rondo, text, tmp_path):
     model = transformers.GPT2LMHeadModel(config).eval()
     model.save_pretrained(tmp_path / "folder")
     tokenizer.save(str(tmp_path / "folder" / "tokenizer.json"))
-    done(rondo("train", "--data", text, "--model", "gpt", "--init", "folder", "--steps", 1, "--lr", 0, "--run-dir", "run"))
+    done(rondo("train", "--data", text, "--model", "gpt", "--from-pretrained", "folder", "--steps", 1, "--lr", 0, "--run-dir", "run"))
     judged = json.loads(done(rondo("evaluate", "run", "--data", text, "--json", "-")).stdout)
     tokens = torch.tensor(tokenizer.encode(text.read_text()).ids)
     windows = (len(tokens) - 1) // 16
@@ -195,7 +195,7 @@ def test_a_gpt_of_tokens_reads_what_transformers_reads(rondo, text, tmp_path):
     done(rondo("export", "run", "-o", "again", "--format", "huggingface"))
     assert (tmp_path / "again" / "tokenizer.json").read_bytes() == (tmp_path / "folder" / "tokenizer.json").read_bytes()
     (tmp_path / "folder" / "tokenizer.json").unlink()
-    result = rondo("train", "--data", text, "--model", "gpt", "--init", "folder", "--steps", 1)
+    result = rondo("train", "--data", text, "--model", "gpt", "--from-pretrained", "folder", "--steps", 1)
     assert result.returncode == 2 and "256" in result.stderr and str(size + 6) in result.stderr
 
 
@@ -204,7 +204,7 @@ def test_a_bert_goes_to_hugging_face(rondo, tmp_path):
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "a", "very"]
     (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
     (tmp_path / "reviews.tsv").write_text("pos\ta very good film\nneg\ta bad film\n" * 20)
-    done(rondo("train", "--data", "reviews.tsv", "--model", "bert-tiny", "--vocabulary", "vocab.txt", "--context", 16, "--steps", 5,
+    done(rondo("train", "--data", "reviews.tsv", "--model", "bert-tiny", "--vocabulary", "vocab.txt", "--seq-len", 16, "--steps", 5,
                "--run-dir", "run", timeout=120))
     done(rondo("export", "run", "-o", "net.pt"))
     done(rondo("export", "run", "-o", "hf", "--format", "huggingface"))

@@ -203,7 +203,7 @@ TEST(MemoryTracker, BeyondTheLimitSaysWhatIsAliveTheLargestFirst) {
     EXPECT_NE(text.find("60.0 KiB activations of block.7, 20.0 KiB parameters of embedding"),
               std::string::npos)
         << text;
-    EXPECT_NE(text.find("--checkpoint-activations"), std::string::npos) << text;
+    EXPECT_NE(text.find("--activation-checkpointing"), std::string::npos) << text;
   }
   memory_moment() = {};
   EXPECT_EQ(tracker.total(), 80U << 10) << "what did not fit is not charged";

@@ -42,7 +42,7 @@ TEST(ModelSetup, EveryModelHasTheOptionsStructOfItsFamily) {
 }
 
 TEST(ModelSetup, OptionsBecomeSettingsAndThoseOfOthersArePassedOver) {
-  const OptionValues given = {{"layers", "2"},  {"dropout", "0.5"}, {"context", "8"},
+  const OptionValues given = {{"layers", "2"},  {"dropout", "0.5"}, {"seq-len", "8"},
                               {"experts", "4"}, {"task", "mlm"},    {"bucket-size", "1MiB"}};
   EXPECT_EQ(settings("gpt-tiny", given),
             (json{{"layers", 2}, {"dropout", 0.5}, {"context", 8}, {"experts", 4}}));
@@ -58,10 +58,10 @@ TEST(ModelSetup, OptionsBecomeSettingsAndThoseOfOthersArePassedOver) {
 TEST(ModelSetup, ModelsSayWhichDataTheyNeed) {
   EXPECT_EQ(needs("gpt-tiny").unit, "tokens");
   EXPECT_EQ(needs("gpt-tiny").context, 64);
-  EXPECT_EQ(needs("gpt-tiny", {{"context", "8"}}).context, 8);
+  EXPECT_EQ(needs("gpt-tiny", {{"seq-len", "8"}}).context, 8);
   EXPECT_EQ(needs("convnet").unit, "samples");
   EXPECT_EQ(needs("convnet").context, std::nullopt);
-  EXPECT_EQ(needs("some/libmodel.so:make", {{"context", "8"}}).context, 8);
+  EXPECT_EQ(needs("some/libmodel.so:make", {{"seq-len", "8"}}).context, 8);
   EXPECT_EQ(needs("some/libmodel.so:make").unit, "");
   const DataNeeds classify = needs("bert"), mlm = needs("bert-tiny", {{"task", "mlm"}, {"cased", "true"}});
   EXPECT_EQ(classify.kind, "labelled_text");
@@ -79,7 +79,7 @@ TEST(ModelSetup, AFolderOfInitDecidesSizeContextAndTokenizer) {
   const GptConfig pretrained{.vocabulary = 300, .context = 16, .layers = 1, .heads = 2, .width = 8};
   folder.write("config.json", hugging_face_config(pretrained).dump());
   folder.write("tokenizer.json", "{}");
-  const OptionValues init = {{"init", folder.path().string()}};
+  const OptionValues init = {{"from-pretrained", folder.path().string()}};
   const DataNeeds asked = needs("gpt", init);
   EXPECT_EQ(asked.context, 16);
   EXPECT_EQ(asked.options, (OptionValues{{"tokenizer", (folder / "tokenizer.json").string()}}));
@@ -93,9 +93,9 @@ TEST(ModelSetup, AFolderOfInitDecidesSizeContextAndTokenizer) {
                }),
                {"data.txt", "256", "300"});
   expect_facts(message_of<UsageError>([&] {
-                 needs("gpt", {{"init", folder.path().string()}, {"context", "17"}});
+                 needs("gpt", {{"from-pretrained", folder.path().string()}, {"seq-len", "17"}});
                }),
-               {"--context 17", "16"});
+               {"--seq-len 17", "16"});
 }
 
 }  // namespace

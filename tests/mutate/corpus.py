@@ -11,12 +11,12 @@ import tarfile
 
 import mutations
 
-TRAIN = ["--steps", "1", "--batch-size", "2", "--nproc-per-node", "1", "--matmul", "default", "--seed", "1"]
+TRAIN = ["--steps", "1", "--batch-size", "2", "--nproc-per-node", "1", "--matmul", "libtorch", "--seed", "1"]
 CONFIG = '{"layers":1,"heads":2,"width":16,"context":8}'
 GPT = ["--model", "gpt", "--model-config", CONFIG]
 BERT = ["--model", "bert", "--task", "classify", "--layers", "1", "--heads", "2", "--width", "16"]
 MLP = ["--model", "mlp", "--data", "table.csv", "--data-kind", "csv", "--label-column", "label"]
-LOGS = ["--log-to", "tensorboard,mlflow", "--mlflow-dir", "ml", "--csv-log", "log.csv", "--json-log", "log.jsonl"]
+LOGS = ["--log-to", "tensorboard,mlflow", "--set", "mlflow-dir=ml", "--set", "csv-log=log.csv", "--set", "json-log=log.jsonl"]
 
 
 @dataclasses.dataclass
@@ -57,7 +57,7 @@ def safetensors(tensors):
 
 def _call(binaries, cwd, *words):
     # Measurements are kept and looked for below `cwd`, not at the user's home.
-    env = os.environ | {"HOME": str(cwd), "XDG_CACHE_HOME": str(cwd), "RONDO_MATMUL": "default", "OMP_NUM_THREADS": "1"}
+    env = os.environ | {"HOME": str(cwd), "XDG_CACHE_HOME": str(cwd), "RONDO_MATMUL": "libtorch", "OMP_NUM_THREADS": "1"}
     result = subprocess.run([binaries / words[0], *words[1:]], cwd=cwd, env=env, capture_output=True, text=True, timeout=300)
     if result.returncode != 0:
         raise RuntimeError(f"{' '.join(map(str, words))}: {result.stderr}")
@@ -105,6 +105,9 @@ def _data(folder):
     (labels / "data_batch_1.bin").write_bytes(b"".join(bytes([i % 10]) + pixels[:3072] for i in range(10)))
     (folder / "text.txt").write_text("The quick brown fox jumps over the lazy dog. " * 40)
     (folder / "flags.json").write_text(json.dumps({"model": "mlp", "steps": 1, "batch_size": 2, "lr": 0.01, "seed": 3}))
+    (folder / "flags.toml").write_text(
+        '# a training\nmodel = "mlp"\nsteps = 1\nbatch-size = 2\nlr = 1e-2\nfreeze = []\n[validation]\nfraction = 0.25\n'
+        '[model_config]\nhidden = [8]\n')
     (folder / "model.json").write_text(json.dumps({"layers": 1, "heads": 2, "width": 16, "context": 8}))
     (folder / "reviews.tsv").write_text("".join(f"{i % 2}\tthe good film {i}\n" for i in range(16)))
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "good", "film"] + list("0123456789abcdefg")
@@ -155,13 +158,13 @@ def _trained(folder, binaries, data):
     (folder / "byte_pairs.json").rename(folder / "tokenizer.json")
 
     def train(run, *words):
-        _call(binaries, folder, "rondo-train", "--batch-size", "2", "--steps", "2", "--matmul", "default", "--seed", "1", "--run-dir",
+        _call(binaries, folder, "rondo-train", "--batch-size", "2", "--steps", "2", "--matmul", "libtorch", "--seed", "1", "--run-dir",
               run, *words)
 
-    train("mlp", *MLP, *LOGS, "--checkpoint-every", "1", "--checkpoint-incremental")
+    train("mlp", *MLP, *LOGS, "--checkpoint-every", "1", "--set", "checkpoint-incremental=true")
     train("gpt", *GPT[:2], "--model-config", CONFIG, "--data", "text.txt", "--tokenizer", "tokenizer.json")
     train("bert", *BERT, "--data", "reviews.tsv", "--vocabulary", "vocab.txt")
-    train("parts", *MLP, "--nproc-per-node", "2", "--strategy", "zero3", "--checkpoint-in-parts")
+    train("parts", *MLP, "--nproc-per-node", "2", "--strategy", "zero3", "--checkpoint-sharded")
     train("codec", *MLP, "--nproc-per-node", "2", "--codec", "top_k:0.1")
     _call(binaries, folder, "rondo-export", "mlp", "-o", "net.pt")
     for kind in ("gpt", "bert"):
@@ -169,7 +172,7 @@ def _trained(folder, binaries, data):
     _call(binaries, folder, "rondo-profile", *GPT[:2], "--model-config", CONFIG, "--passes", "1", "--largest", "16KiB", "--batch-size",
           "1", "--json", "profile.json")
     for plan, words in (("plan.json", []), ("mesh.json", ["--mesh", "pipeline=2"])):
-        _call(binaries, folder, "rondo-plan", "profile.json", "--memory-limit", "1GiB", "--quiet", "--time-limit", "1s", "--plan-out",
+        _call(binaries, folder, "rondo-plan", "profile.json", "--memory-limit", "1GiB", "--quiet", "--plan-time-limit", "1s", "--plan-out",
               plan, *words)
     _call(binaries, folder, "rondo-bench", "collectives", "--tune", "--sizes", "4B", "--bursts", "1", "--burst-time", "1ms")
     (folder / "rondo" / "collectives.json").rename(folder / "tuning.json")
@@ -184,7 +187,7 @@ def _trained_cases():
     """What reads a run directory, and what reads what programs have written for each other."""
     step = "checkpoints/step-00000002"
     sealed = ("step-00000002", "checkpoint", "--run-dir")
-    again = ["--resume", "--steps", "3", "--matmul", "default", "--device", "cpu"]
+    again = ["--resume", "--steps", "3", "--matmul", "libtorch", "--device", "cpu"]
 
     def case(target, words, reads, ways=mutations.JSON, names=(), **more):
         on_libtorch = words[0] not in ("rondo", "rondo-simulate")
@@ -201,7 +204,7 @@ def _trained_cases():
 
     checkpoint = "format/manifest format/checkpoint_files format/safetensors format/file checkpoint/checkpoint"
     planned = ["rondo-train", *GPT[:2], "--model-config", CONFIG, "--data", "text.txt", "--batch-size", "1", "--steps", "1",
-               "--nproc-per-node", "2", "--matmul", "default", "--strategy", "planned", "--run-dir", "out"]
+               "--nproc-per-node", "2", "--matmul", "libtorch", "--strategy", "planned", "--run-dir", "out"]
     trains = ["rondo-train", *TRAIN, "--run-dir", "out"]
     worker = ["rondo-train-worker", *MLP, "--steps", "1", "--batch-size", "2", "--run-dir", "out"]
     return [
@@ -210,7 +213,7 @@ def _trained_cases():
         *[resume("mlp", f"{step}/{name}", checkpoint) for name in ("manifest.json", "state.json", "optimizer.safetensors")],
         *[resume(run, f"{step}/{name}", "checkpoint/tensor_file", sealed=True)
           for run, name in (("codec", "communication.safetensors"), ("parts", "model-00001-of-00002.safetensors"))],
-        resume("mlp", "config.json", "apps/train/train_command_line apps/train/run_folder", ("--", "mlp")),
+        resume("mlp", "config.json", "options/config_file apps/train/run_folder", ("--", "mlp")),
         resume("mlp", "data.json", "apps/train/trained_run"),
         resume("mlp", "run.json", "format/run_file"),
         resume("mlp", "metrics.jsonl", "format/metrics", ("metrics",)),
@@ -221,26 +224,26 @@ def _trained_cases():
         case("ml/0/*/meta.yaml", ["rondo-train", "--run-dir", "mlp", *again], "format/mlflow", mutations.TEXT, ("ml/",)),
         case("ml/0/*/metrics/loss", ["rondo-train", "--run-dir", "mlp", *again], "format/mlflow", mutations.TEXT, ("ml/",)),
         *use("data.json", "apps/train/trained_run"),
-        *use("config.json", "apps/train/train_command_line", more_names=("--",)),
+        *use("config.json", "options/config_file", more_names=("--",)),
         *use(f"{step}/state.json", checkpoint, sealed=True),
         *use(f"{step}/model.safetensors", checkpoint, sealed=True),
         case("table.csv", ["rondo-evaluate", "mlp", "--data", "table.csv"], "data/csv_table", mutations.TEXT, ("batch", "label")),
         case("table.csv", ["rondo-predict", "mlp", "--data", "table.csv", "--format", "jsonl"], "data/csv_table", mutations.TEXT,
              ("batch", "label")),
-        case("mlp/config.json", [*trains, "--config", "mlp/config.json"], "apps/train/train_command_line", names=("--",)),
+        case("mlp/config.json", [*trains, "--config", "mlp/config.json"], "options/config_file", names=("--",)),
         *[case(f"parts/{step}/{name}", ["rondo-checkpoint", *words], "checkpoint/tensor_file", names=sealed, sealed=True)
           for words in (["reshard", "parts", "out", "--parts", "3"], ["merge", "parts", "out"])
           for name in ("manifest.json", "model-00002-of-00002.safetensors", "optimizer-00001-of-00002.safetensors")],
-        *[case(f"gpt_folder/{name}", [*trains, *GPT[:2], "--data", "text.txt", "--tokenizer", "tokenizer.json", "--init", "gpt_folder"],
-               "models/gpt_setup checkpoint/indexed_weights", names=("gpt_folder", "--init")) for name in ("config.json", "model.safetensors")],
-        *[case(f"bert_folder/{name}", [*trains, *BERT, "--data", "reviews.tsv", "--init", "bert_folder"], "models/bert_setup",
-               names=("bert_folder", "--init", "vocab")) for name in ("config.json", "model.safetensors", "vocab.txt",
+        *[case(f"gpt_folder/{name}", [*trains, *GPT[:2], "--data", "text.txt", "--tokenizer", "tokenizer.json", "--from-pretrained", "gpt_folder"],
+               "models/gpt_setup checkpoint/indexed_weights", names=("gpt_folder", "--from-pretrained")) for name in ("config.json", "model.safetensors")],
+        *[case(f"bert_folder/{name}", [*trains, *BERT, "--data", "reviews.tsv", "--from-pretrained", "bert_folder"], "models/bert_setup",
+               names=("bert_folder", "--from-pretrained", "vocab")) for name in ("config.json", "model.safetensors", "vocab.txt",
                                                                       "tokenizer_config.json")],
         *[case(target, ["rondo-export", run, "-o", "out", "--format", "huggingface"], "apps/export/hugging_face", names=("out",))
           for run, target in (("gpt", "tokenizer.json"), ("bert", "vocab.txt"), ("gpt", "gpt/config.json"))],
         case("tokenizer.json", [*trains, *GPT, "--data", "text.txt", "--tokenizer", "tokenizer.json"], "data/byte_pairs_file"),
-        case(f"mlp/{step}/model.safetensors", [*trains, *MLP, "--init-weights", f"mlp/{step}/model.safetensors"],
-             "format/safetensors", names=("--init-weights",)),
+        case(f"mlp/{step}/model.safetensors", [*trains, *MLP, "--init-from", f"mlp/{step}/model.safetensors"],
+             "format/safetensors", names=("--init-from",)),
         case("net.pt", [*trains, "--model", "net.pt", *MLP[2:]], "models/model_file models/script", mutations.BINARY),
         case("net.pt", ["rondo-profile", "--model", "net.pt", "--model-config", '{"input_shape":[2],"classes":2}', "--passes", "1",
                         "--largest", "16KiB", "--json", "out.json"], "models/model_file models/script", mutations.BINARY),
@@ -272,7 +275,7 @@ def make(root, binaries):
     plan = root / "plan"
     plan.mkdir(parents=True)
     _call(binaries, plan, "rondo-plan", "--synthetic", "gpt:layers=3,dim=64", "--ranks", "2", "--memory-limit", "64MiB",
-          "--quiet", "--write-profile", "profile.json", "--plan-out", "plan.json", "--json", "full.json", "--time-limit", "5s")
+          "--quiet", "--write-profile", "profile.json", "--plan-out", "plan.json", "--json", "full.json", "--plan-time-limit", "5s")
     _run_directory(root / "run")
     _data(root / "data")
     checkpoint = root / "checkpoint"
@@ -313,7 +316,7 @@ def _data_cases():
         train("tokens/shard_00000.bin", [*GPT, "--data", "tokens"], mutations.BINARY, ("tokens", "context"), "data/token_files"),
         train("shards/a.tar", [*mlp, "shards", "--image-size", "8"], mutations.BINARY, ("a.tar", "batch"), "data/web_dataset"),
         train("pictures/kind1/3.jpg", [*mlp, "pictures", "--image-size", "8"], mutations.BINARY, ("pictures", "batch"), images),
-        train("pictures/kind1/3.jpg", [*mlp, "pictures", "--image-size", "8", "--corrupt-images", "skip"], mutations.BINARY,
+        train("pictures/kind1/3.jpg", [*mlp, "pictures", "--image-size", "8", "--set", "corrupt-images=skip"], mutations.BINARY,
               ("pictures", "batch"), images),
         train("text.txt", [*GPT, "--data", "text.txt"], mutations.BINARY, ("context", "batch"), "data/text data/text_files"),
         train("reviews.tsv", [*BERT, "--data", "reviews.tsv", "--vocabulary", "vocab.txt"], mutations.TEXT,
@@ -321,7 +324,9 @@ def _data_cases():
         train("text.txt", ["--model", "bert", "--task", "mlm", *BERT[4:], "--data", "text.txt", "--vocabulary", "vocab.txt"], mutations.TEXT,
               ("context", "batch", "token", "text"), "data/masked_text"),
         train("flags.json", ["--config", "flags.json", "--data", "table.csv"], mutations.JSON, ("--", "table.csv", "batch"),
-              "apps/train/train_command_line"),
+              "options/config_file"),
+        train("flags.toml", ["--config", "flags.toml", "--data", "table.csv"], mutations.TEXT, ("--", "flags.toml", "table.csv", "batch"),
+              "options/config_file"),
         train("model.json", [*GPT[:2], "--model-config", "model.json", "--data", "text.txt"], mutations.JSON,
               ("--model-config", "config", "heads", "width", "context", "layers", "GPT", "gpt"), "apps/train/job apps/common/command_line"),
         train("vocab.txt", [*BERT, "--data", "reviews.tsv", "--vocabulary", "vocab.txt"], mutations.TEXT, ("vocab",), "data/word_piece"),
@@ -366,7 +371,7 @@ def _word_cases(with_training):
     return [
         word("project", ["rondo-new", "project"], ("NAME", "installed rondo")),
         word("gpt:layers=3,dim=64", ["rondo-simulate", "--synthetic", "gpt:layers=3,dim=64"]),
-        word("64MiB", ["rondo-plan", "profile.json", "--memory-limit", "64MiB", "--quiet", "--time-limit", "0.2s"], ("profile.json",)),
+        word("64MiB", ["rondo-plan", "profile.json", "--memory-limit", "64MiB", "--quiet", "--plan-time-limit", "0.2s"], ("profile.json",)),
         word("hello", ["rondo", "run", "-n", "1", "echo", "hello"]),
         word("1s", ["rondo-top", ".", "--once", "--interval", "1s"], folder="run"),
         *([
@@ -388,7 +393,7 @@ def cases(root):
     files = ("manifest.json", "state.json", "model.safetensors")
     found = [
         Case("plan", "profile.json", ["rondo-plan", "profile.json", "--memory-limit", "64MiB", "--quiet", "--json", "out.json",
-                                      "--time-limit", "0.3s"], mutations.JSON, limits, reads="cost/profile_json"),
+                                      "--plan-time-limit", "0.3s"], mutations.JSON, limits, reads="cost/profile_json"),
         Case("plan", "profile.json", ["rondo-simulate", "profile.json", "--json", "out.json"], mutations.JSON, reads="cost/profile_json"),
         Case("plan", "plan.json", ["rondo-simulate", "profile.json", "--plan", "plan.json"], mutations.JSON, reads="apps/simulate/main"),
         *[Case("run", name, ["rondo-report", ".", "-o", "page.html", "--json", "-"], mutations.JSON, ("RUN_DIR",), reads=reads)

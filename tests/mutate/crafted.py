@@ -40,11 +40,11 @@ class Workplace:
 
 # Left to chance by the attacks that go through every case: they start processes.
 SLOW = ("rondo-train", "rondo-train-worker", "rondo-profile", "rondo-bench")
-PLAN = ["rondo-plan", "profile.json", "--memory-limit", "64MiB", "--quiet", "--time-limit", "0.2s"]
+PLAN = ["rondo-plan", "profile.json", "--memory-limit", "64MiB", "--quiet", "--plan-time-limit", "0.2s"]
 TRAIN = ["rondo-train", *corpus.MLP, *corpus.TRAIN]
 CODECS = ["rondo-bench", "codecs", "--codec", "int8", "--size", "64KiB", "--runs", "1"]
 PROFILE = ["rondo-profile", *corpus.GPT[:2], "--model-config", corpus.CONFIG, "--passes", "1", "--largest", "16KiB", "--batch-size", "1"]
-EPOCH = ["rondo-train", *corpus.MLP, "--epochs", "1", "--batch-size", "8", "--matmul", "default", "--seed", "1"]
+EPOCH = ["rondo-train", *corpus.MLP, "--epochs", "1", "--batch-size", "8", "--matmul", "libtorch", "--seed", "1"]
 # Which folder of the corpus, the words with OUT where the output goes and NEW for a name that is not there.
 WRITERS = {
     "report -o": ("run", ["rondo-report", ".", "-o", "OUT"]),
@@ -63,8 +63,8 @@ WRITERS = {
     "checkpoint convert": ("checkpoint", ["rondo-checkpoint", "convert", "model.safetensors", "OUT", "--overwrite"]),
     "train --json": ("trained", [*TRAIN, "--json", "OUT"]),
     "train --help-all --json": ("plan", ["rondo-train", "--help-all", "--json", "OUT"]),
-    "train --csv-log": ("trained", [*EPOCH, "--csv-log", "OUT"]),
-    "train --json-log": ("trained", [*EPOCH, "--json-log", "OUT"]),
+    "train csv-log": ("trained", [*EPOCH, "--set", "csv-log=OUT"]),
+    "train json-log": ("trained", [*EPOCH, "--set", "json-log=OUT"]),
     "profile --json": ("plan", [*PROFILE, "--json", "OUT"]),
     "tokenize --json": ("trained", ["rondo-tokenize", "text.txt", "--output", "NEW", "--json", "OUT"]),
     "evaluate --json": ("trained", ["rondo-evaluate", "mlp", "--json", "OUT"]),
@@ -95,8 +95,8 @@ WRITES = {
     "apps/checkpoint/convert:destination": ["checkpoint convert"],
     "apps/train/training_run:flags.json": ["train --json"],
     "apps/train/train_command_line:value_of": ["train --help-all --json"],
-    "apps/train/trainer_setup:flags.csv_log": ["train --csv-log"],
-    "apps/train/trainer_setup:flags.json_log": ["train --json-log"],
+    "apps/train/trainer_setup:flags.csv_log": ["train csv-log"],
+    "apps/train/trainer_setup:flags.json_log": ["train json-log"],
     "apps/profile/main:flags.json": ["profile --json"],
     "apps/tokenize/main:flags.json": ["tokenize --json"],
     "apps/evaluate/main:flags.json": ["evaluate --json"],
@@ -108,7 +108,7 @@ WRITES = {
     "apps/bench/codecs/codecs_command:options.json": ["bench codecs --json"],
     "apps/bench/collectives/collectives_command:page": ["bench collectives --html"],
 }
-GOES_ON = {"train --csv-log", "train --json-log"}
+GOES_ON = {"train csv-log", "train json-log"}
 _AS_CODECS = "as rondo bench codecs --json; to measure takes longer"
 # Those that need no writer, and why.
 OTHER_WRITES = {
@@ -343,7 +343,7 @@ def hostile_field_on_several_ranks(place):
     return found
 
 
-AGAIN = ["rondo-train", "--run-dir", "mlp", "--resume", "--steps", "3", "--matmul", "default", "--device", "cpu"]
+AGAIN = ["rondo-train", "--run-dir", "mlp", "--resume", "--steps", "3", "--matmul", "libtorch", "--device", "cpu"]
 
 
 def run_id_that_is_a_path(place):
@@ -379,9 +379,9 @@ def step_of_many_digits(place):
 def many_passes(place):
     """Work grows with the step, not with its square; the time limit holds, and TERM ends the program."""
     home = place.copy_of("plan")
-    common = ["--synthetic", "gpt:layers=12,dim=512", "--ranks", "2", "--accumulate", "1000"]
+    common = ["--synthetic", "gpt:layers=12,dim=512", "--ranks", "2", "--gradient-accumulation-steps", "1000"]
     pipeline = ["--synthetic", "gpt:layers=12,dim=512", "--strategy", "pipeline", "--stages", "2", "--micro-batches", "1000"]
-    planning = ["rondo-plan", *common, "--memory-limit", "4GiB", "--time-limit"]
+    planning = ["rondo-plan", *common, "--memory-limit", "4GiB", "--plan-time-limit"]
     found = []
     for words, most in ((["rondo-simulate", *common], 8), (["rondo-simulate", *pipeline], 8), ([*planning, "1s", "--quiet"], 12)):
         before = os.times()
@@ -393,8 +393,8 @@ def many_passes(place):
             found.append(f"{words[0]}: ended with {end.code}, so that nothing was computed: {end.err}")
         if used > most:  # of processor time, which a busy machine does not lengthen
             found.append(f"{words[0]}: took {used:.1f} s of processor time, expected at most {most}")
-    long = ["--synthetic", "gpt:layers=48,dim=1024", "--ranks", "8", "--accumulate", "100", "--memory-limit", "3GiB", "--gap", "0",
-            "--time-limit", "1000s"]
+    long = ["--synthetic", "gpt:layers=48,dim=1024", "--ranks", "8", "--gradient-accumulation-steps", "100", "--memory-limit", "3GiB", "--gap", "0",
+            "--plan-time-limit", "1000s"]
     process = subprocess.Popen([place.binaries / "rondo-plan", *long], cwd=home, env=place.env,
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     # Its first word of progress: it is in the middle of planning.

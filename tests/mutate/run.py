@@ -26,7 +26,7 @@ ADDRESS_BYTES = 4 << 30
 def environment(folder):
     dropped = ("PET_", "SLURM_", "OMPI_", "PMI", "TORCHELASTIC_", "RONDO_", "TF_CONFIG", "WORLD_SIZE", "RANK", "LOCAL_RANK")
     env = {key: text for key, text in os.environ.items() if not key.startswith(dropped)}
-    return env | {"TMPDIR": str(folder), "HOME": str(folder), "OMP_NUM_THREADS": "1", "RONDO_MATMUL": "default"}
+    return env | {"TMPDIR": str(folder), "HOME": str(folder), "OMP_NUM_THREADS": "1", "RONDO_MATMUL": "libtorch"}
 
 
 def mutate(case, target, dice):

@@ -206,8 +206,8 @@ TEST(ReplicaEngines, NcclTakesReplicasOnCardsOnly) {
   EXPECT_NO_THROW(require_cards({c10::kMeta, c10::kMeta}, "--cross-device-ops nccl"));
   testing::run_ranks(2, "native", [](Context& context) {
     testing::expect_facts(
-        testing::message_of<UsageError>([&] { require_nccl(context, "--implementation nccl"); }),
-        {"--implementation nccl", "native", "--backend nccl"});
+        testing::message_of<UsageError>([&] { require_nccl(context, "mwm-implementation nccl"); }),
+        {"mwm-implementation nccl", "native", "--backend nccl"});
   });
   ReplicaThreads threads(2);
   if (!have_nccl()) {

@@ -29,9 +29,9 @@ TEST(Torus, IsAsToldOrThatOfTheSliceOrAsSquareAsItGets) {
   EXPECT_EQ(shape("auto", 16, {{"TPU_TOPOLOGY", "2x8"}}), std::pair(2, 8));
   EXPECT_EQ(shape("auto", 16, {{"TPU_TOPOLOGY", "2x1x8"}}), std::pair(2, 8));
   EXPECT_EQ(shape("auto", 4, {{"TPU_TOPOLOGY", "2x8"}}), std::pair(2, 2));  // a rank for each host
-  expect_facts(message_of<UsageError>([&] { shape("2x3", 4); }), {"--torus 2x3", "6", "4"});
+  expect_facts(message_of<UsageError>([&] { shape("2x3", 4); }), {"torus 2x3", "6", "4"});
   for (const char* bad : {"2", "2x2x1", "0x4", "2x", "x2", "two"})
-    expect_facts(message_of<UsageError>([&] { shape(bad, 4); }), {"--torus", bad});
+    expect_facts(message_of<UsageError>([&] { shape(bad, 4); }), {"torus", bad});
 }
 
 TEST(Torus, OfAnotherSizeIsRefusedBeforeAnythingIsMade) {

@@ -72,9 +72,10 @@ TEST(OptLevel, RefusesKnobsThatContradict) {
 }
 
 TEST(OptLevel, IsReadFromText) {
-  EXPECT_EQ(parse_opt_level("O2", "--amp"), OptLevel::O2);
+  EXPECT_EQ(parse_opt_level("O2", "--precision"), OptLevel::O2);
   for (const char* text : {"", "O4", "o1", "02"})
-    expect_usage_error([&] { parse_opt_level(text, "--amp"); }, "--amp '" + std::string(text) + "'");
+    expect_usage_error([&] { parse_opt_level(text, "--precision"); },
+                       "--precision '" + std::string(text) + "'");
   EXPECT_EQ(opt_level_names(), (std::vector<std::string>{"O0", "O1", "O2", "O3"}));
   EXPECT_EQ(parse_loss_scale("dynamic", "--loss-scale"), (LossScale{.dynamic = true}));
   EXPECT_EQ(parse_loss_scale("1024", "--loss-scale"), (LossScale{.value = 1024}));

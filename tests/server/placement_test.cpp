@@ -14,7 +14,7 @@ using testing::message_of;
 using Counts = std::vector<std::uint64_t>;
 
 std::uint64_t shards(const std::string& text, std::uint64_t rows, std::uint64_t row_elements) {
-  return Partitioner::parse(text, "--partitioner").shards_of({"v", rows, row_elements, false});
+  return Partitioner::parse(text, "ps-partitioner").shards_of({"v", rows, row_elements, false});
 }
 
 TEST(Partitioner, DividesRowsWithTheFirstShardsLarger) {
@@ -34,10 +34,10 @@ TEST(Partitioner, HasTheShardsOfTensorFlow) {
 }
 
 TEST(Partitioner, RefusesZeroShardsAndWhatIsNoPartitioner) {
-  expect_facts(message_of<UsageError>([] { Partitioner::parse("fixed:0", "--partitioner"); }),
-               {"--partitioner", "fixed:0", "0"});
+  expect_facts(message_of<UsageError>([] { Partitioner::parse("fixed:0", "ps-partitioner"); }),
+               {"ps-partitioner", "fixed:0", "0"});
   for (const char* text : {"", "fixed", "fixed:-1", "fixed:x", "max-size:0", "min-size:1KiB:0", "other:3"})
-    EXPECT_THROW(Partitioner::parse(text, "--partitioner"), UsageError) << text;
+    EXPECT_THROW(Partitioner::parse(text, "ps-partitioner"), UsageError) << text;
 }
 
 TEST(Placement, GoesRoundOrBySize) {

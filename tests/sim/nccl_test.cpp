@@ -77,10 +77,11 @@ void expect_as_without_nccl(Context& context, const Way& way, const OptionValues
 
 TEST(SimNccl, ReplicasOfAProcessAddUpTheirGradients) {
   for (const std::string packs : {"0", "1", "3"}) {
-    const Way way{.name = "mirrored_nccl_in_" + packs + "_packs",
-                  .strategy = "mirrored",
-                  .options = {{"devices", "sim:0,sim:1"}, {"cross-device-ops", "nccl"}, {"num-packs", packs}},
-                  .clip_norm = 1};
+    const Way way{
+        .name = "mirrored_nccl_in_" + packs + "_packs",
+        .strategy = "mirrored",
+        .options = {{"devices", "sim:0,sim:1"}, {"cross-device-ops", "nccl"}, {"mirrored-num-packs", packs}},
+        .clip_norm = 1};
     const auto body = [&](Context& context) { expect_as_without_nccl(context, way, {{"replicas", "2"}}); };
     EXPECT_EQ(run_ranks(1, body), 0) << way.name;
   }
@@ -89,7 +90,7 @@ TEST(SimNccl, ReplicasOfAProcessAddUpTheirGradients) {
 TEST(SimNccl, WorkersAddUpTheirGradients) {
   const Way one{.name = "workers_nccl",
                 .strategy = "multi_worker_mirrored",
-                .options = {{"implementation", "nccl"}},
+                .options = {{"mwm-implementation", "nccl"}},
                 .accumulate = 2,
                 .clip_norm = 1};
   EXPECT_EQ(run_ranks(
@@ -98,7 +99,7 @@ TEST(SimNccl, WorkersAddUpTheirGradients) {
   const auto several = [](Context& context) {
     const Way two{.name = "workers_of_two_replicas_nccl",
                   .strategy = "multi_worker_mirrored",
-                  .options = {{"implementation", "nccl"}, {"replicas", "2"}}};
+                  .options = {{"mwm-implementation", "nccl"}, {"replicas", "2"}}};
     expect_as_without_nccl(context, two, {{"replicas", "2"}});
   };
   EXPECT_EQ(run_ranks(2, several, "nccl"), 0);

@@ -12,7 +12,7 @@
 #include "rondo/base/error.h"
 #include "rondo/strategy/group_rates.h"
 #include "rondo/train/fused_adam.h"
-#include "rondo/train/optimizer_names.h"
+#include "rondo/train/training_options.h"
 #include "tests/errors.h"
 
 namespace rondo::optimizer_test {

@@ -420,7 +420,7 @@ TEST(Rebuild, WhatCannotBeIsRefused) {
     const auto groups = all_strategies().make("hsdp", context, halves);
     expect_facts(message_of<UsageError>([&] { groups->rebuild(Worlds::alone()); }), {"--shard-ranks 2", "1"});
     const auto torus = all_strategies().make("tpu", context, OptionValues{{"torus", "1x2"}});
-    expect_facts(message_of<UsageError>([&] { torus->rebuild(Worlds::alone()); }), {"--torus 1x2", "1"});
+    expect_facts(message_of<UsageError>([&] { torus->rebuild(Worlds::alone()); }), {"torus 1x2", "1"});
     for (const auto& strategy : {groups.get(), torus.get()})
       EXPECT_EQ(strategy->context().world_size(), 2) << strategy->name();
     barrier(context.world());

@@ -37,19 +37,20 @@ std::ostream& operator<<(std::ostream& out, const Way& way) {
 }
 
 std::vector<Way> ways() {
-  return {{"data_parallel", {{"replicas", "2"}}},
-          {"data_parallel", {{"devices", "cpu,cpu,cpu"}}, 1, 3},
-          {"mirrored", {{"replicas", "2"}}},
-          {"mirrored", {{"replicas", "3"}, {"cross-device-ops", "hierarchical_copy"}}, 1, 3},
-          {"mirrored", {{"devices", "cpu,cpu"}, {"cross-device-ops", "one_device"}, {"num-packs", "0"}}},
-          {"central_storage", {{"replicas", "2"}}},
-          {"central_storage", {{"replicas", "3"}}, 1, 3},
-          {"multi_worker_mirrored", {{"replicas", "2"}}, 2, 4},
-          {"multi_worker_mirrored",
-           {{"replicas", "2"}, {"bytes-per-pack", "256"}, {"implementation", "ring"}},
-           2,
-           4},
-          {"multi_worker_mirrored", {{"replicas", "1"}}, 2, 2}};
+  return {
+      {"data_parallel", {{"replicas", "2"}}},
+      {"data_parallel", {{"devices", "cpu,cpu,cpu"}}, 1, 3},
+      {"mirrored", {{"replicas", "2"}}},
+      {"mirrored", {{"replicas", "3"}, {"cross-device-ops", "hierarchical_copy"}}, 1, 3},
+      {"mirrored", {{"devices", "cpu,cpu"}, {"cross-device-ops", "one_device"}, {"mirrored-num-packs", "0"}}},
+      {"central_storage", {{"replicas", "2"}}},
+      {"central_storage", {{"replicas", "3"}}, 1, 3},
+      {"multi_worker_mirrored", {{"replicas", "2"}}, 2, 4},
+      {"multi_worker_mirrored",
+       {{"replicas", "2"}, {"mwm-bytes-per-pack", "256"}, {"mwm-implementation", "ring"}},
+       2,
+       4},
+      {"multi_worker_mirrored", {{"replicas", "1"}}, 2, 2}};
 }
 
 // What is trained, and how long.
@@ -430,7 +431,7 @@ TEST(Mirrored, RefusesWhatCannotBe) {
   expect_facts(refused(1, "mirrored", {{"devices", "cuda:1,cuda:1"}}), {"cuda:1", "twice"});
   expect_facts(refused(1, "mirrored", {{"devices", "cpu,cpu"}, {"replicas", "3"}}), {"--replicas 3", "2"});
   expect_facts(refused(1, "mirrored", {{"cross-device-ops", "ring"}}), {"ring", "hierarchical_copy", "nccl"});
-  expect_facts(refused(1, "mirrored", {{"num-packs", "-1"}}), {"--num-packs -1"});
+  expect_facts(refused(1, "mirrored", {{"mirrored-num-packs", "-1"}}), {"mirrored-num-packs -1"});
   expect_facts(refused(2, "mirrored", {{"replicas", "2"}}), {"mirrored", "2", "multi_worker_mirrored"});
   expect_facts(refused(2, "central_storage", {{"replicas", "2"}}), {"central_storage", "2"});
   expect_facts(refused(1, "central_storage", {{"devices", "cpu,cuda:0"}}), {"central_storage", "mirrored"});

@@ -273,7 +273,7 @@ TEST(TensorParallelTraining, BadInputNamesBothNumbers) {
     task.config["width"] = 15;
     task.config["vocabulary"] = 25;
     expect_facts(refused(task), {"wte", "25", "3"});
-    expect_facts(refused({"mlp", nlohmann::json::object(), nullptr}), {"tensor", "--tensor-rules"});
+    expect_facts(refused({"mlp", nlohmann::json::object(), nullptr}), {"tensor", "tensor-rules"});
     // A sequence of 8 is not divided by six pieces.
     const auto strategy = strategy_of(context, {{{"context", 3}}, "context"});
     Trainer trainer(*strategy, made(gpt(false)));

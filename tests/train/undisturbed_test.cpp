@@ -85,7 +85,10 @@ std::vector<Way> ways() {
       {.strategy = "local_sgd", .ranks = 2, .options = {{"sync-period", "4"}, {"sync-delay", "3"}}},
       {.strategy = "local_sgd",
        .ranks = 2,
-       .options = {{"sync-period", "4"}, {"sync-delay", "2"}, {"sync-fragments", "2"}, {"outer", "diloco"}}},
+       .options = {{"sync-period", "4"},
+                   {"sync-delay", "2"},
+                   {"sync-fragments", "2"},
+                   {"outer-optimizer", "diloco"}}},
   };
 }
 

@@ -18,7 +18,7 @@ struct PipelineContestant {
   std::vector<Bubble> bubbles = {};  // rondo's pipelines, by step
   double last_loss = 0;
   std::uint64_t peak_rss_bytes = 0;  // of the rank with the most
-  std::string matmul = "default";    // kernels of its float32 matrix products
+  std::string matmul = "libtorch";   // kernels of its float32 matrix products
 
   // "rondo 1f1b", "rondo ddp".
   std::string title() const { return system + " " + (schedule.empty() ? "ddp" : schedule); }

@@ -89,11 +89,12 @@ class PipelineStarter {
   PipelineStarter(const PipelineCase& what, FleetPlace place) : what_(what), place_(std::move(place)) {}
 
   PipelineContestant pipeline(const std::string& schedule) const {
-    return rondo("pipeline", schedule, {"--schedule", schedule, "--micro-batches", str(what_.micro_batches)});
+    return rondo("pipeline", schedule,
+                 {"--pipeline-schedule", schedule, "--micro-batches", str(what_.micro_batches)});
   }
   PipelineContestant ddp() const { return rondo("ddp", "", {}); }
   PipelineContestant pytorch(const std::string& schedule) const {
-    const std::vector<std::string> command = {python(), peer_script("pipeline.py"), "--schedule",
+    const std::vector<std::string> command = {python(), peer_script("pipeline.py"), "--pipeline-schedule",
                                               schedule, "--micro-batches",          str(what_.micro_batches)};
     return {.system = "pytorch",
             .schedule = schedule,
@@ -171,7 +172,7 @@ Command add_pipeline(CLI::App& app) {
   const auto options = std::make_shared<PipelineBenchOptions>();
   CLI::App* command = app.add_subcommand(
       "pipeline", "Pipelines: their schedules next to the simulation, PyTorch's, and ddp between hosts");
-  command->add_option("--schedule", options->schedules, "schedules to run (default: all)")
+  command->add_option("--pipeline-schedule", options->schedules, "schedules to run (default: all)")
       ->check(CLI::IsMember(pipeline::schedule_names()));
   command->add_option("--model", options->model)
       ->check(CLI::IsMember({"gpt-25m", "gpt-tiny"}))
@@ -200,7 +201,7 @@ Command add_pipeline(CLI::App& app) {
       ->add_option("--matmul", options->matmul,
                    "rondo's matrix products: the fastest found (auto), as rondo train has them, or PyTorch's "
                    "own (default)")
-      ->check(CLI::IsMember({"default", "auto"}))
+      ->check(CLI::IsMember({"libtorch", "auto"}))
       ->capture_default_str();
   command->add_flag("--peers", options->peers, "also run PyTorch's torch.distributed.pipelining over Gloo");
   command->add_option("--rounds", options->rounds, "turns of every system")
@@ -217,7 +218,7 @@ Command add_pipeline(CLI::App& app) {
       "Examples:\n"
       "  rondo bench pipeline --peers --json pipeline.json\n"
       "  rondo bench pipeline --ranks 4 --emulate-accelerator 10\n"
-      "  rondo bench pipeline --emulate-hosts 2 --rate 1gbit --schedule 1f1b zb_h1 zb_v");
+      "  rondo bench pipeline --emulate-hosts 2 --rate 1gbit --pipeline-schedule 1f1b zb_h1 zb_v");
   return {command, [options] { return run_pipeline_bench(*options); }};
 }
 

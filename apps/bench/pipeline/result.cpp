@@ -208,7 +208,7 @@ void print_pipeline_results(const Json& results) {
   for (const Json& row : results) {
     if (row.value("matmul", Json(nullptr)) != "fast") continue;
     std::printf(
-        "rondo's matrix products use the fast kernels, the others' the default ones (--matmul default: "
+        "rondo's matrix products use the fast kernels, the others' the default ones (--matmul libtorch: "
         "all).\n");
     break;
   }

@@ -76,7 +76,7 @@ class PipelineWorker {
     }
     trained_->prepared().unshard();  // nothing is left for the turns of others
     answer["peak_rss_bytes"] = peak_rss().count;
-    answer["matmul"] = matmul_choice().fast ? "fast" : "default";
+    answer["matmul"] = matmul_choice().fast ? "fast" : "libtorch";
     return answer;
   }
 
@@ -129,7 +129,7 @@ Command add_pipeline_worker(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("pipeline-worker", "One process of 'rondo bench pipeline'")->group("");
   add_worker_flags(*command, *options);
-  command->add_option("--schedule", options->schedule);
+  command->add_option("--pipeline-schedule", options->schedule);
   command->add_option("--micro-batches", options->micro_batches);
   return {command, [options] { return run_pipeline_worker(*options); }};
 }

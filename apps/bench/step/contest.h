@@ -21,7 +21,7 @@ struct RankSamples {
   // As the kernel tells, see process_figures.h.
   std::uint64_t peak_pss_bytes = 0;
   std::uint64_t peak_resident_bytes = 0;
-  std::string matmul = "default";  // kernels of its float32 matrix products
+  std::string matmul = "libtorch";  // kernels of its float32 matrix products
 };
 
 // One line of the result.

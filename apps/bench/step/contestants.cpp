@@ -69,13 +69,13 @@ class Starter {
       place.ranks = 1;
       place.pinned = false;
     }
-    const bool own_matmul = matmul != "default";
+    const bool own_matmul = matmul != "libtorch";
     const std::string setting = title(name, own_matmul ? "matmul " + matmul : "");
     std::vector<std::string> command = {self_, "step-worker", "--strategy", strategy};
     const std::vector<std::string> more = {
-        "--model",        training_.model,      "--backend",     alone ? "native" : lineup_.backend,
-        "--bucket-bytes", lineup_.bucket_bytes, "--joint-batch", str(lineup_.joint_batch * replicas),
-        "--replicas",     str(replicas)};
+        "--model",       training_.model,      "--backend",     alone ? "native" : lineup_.backend,
+        "--bucket-size", lineup_.bucket_bytes, "--joint-batch", str(lineup_.joint_batch * replicas),
+        "--replicas",    str(replicas)};
     command.insert(command.end(), more.begin(), more.end());
     const std::vector<std::string> words = schedule.words();
     command.insert(command.end(), words.begin(), words.end());
@@ -124,9 +124,9 @@ std::string counterpart(const std::string& strategy) {
 std::vector<Contestant> start_contestants(const Lineup& lineup, const StepCase& training,
                                           const FleetPlace& place) {
   Starter starter(lineup, training, place);
-  starter.rondo("one_device", "default", {});
+  starter.rondo("one_device", "libtorch", {});
   // Next to it this shows how fast the default products are on this processor.
-  if (lineup.matmul != "default") starter.rondo("one_device", lineup.matmul, {});
+  if (lineup.matmul != "libtorch") starter.rondo("one_device", lineup.matmul, {});
   const std::vector<SchedulePolicy> policies = lineup.ablation
                                                    ? schedule_ablation(lineup.schedule)
                                                    : std::vector<SchedulePolicy>{{"", lineup.schedule}};

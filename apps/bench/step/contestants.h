@@ -18,7 +18,7 @@ struct Lineup {
   ScheduleFlags schedule;
   std::vector<Variant> variants;             // take part beside `strategies`
   bool ablation = false;                     // one contestant for each step of schedule_ablation
-  std::string matmul = "default";            // the matrix products of rondo's contestants
+  std::string matmul = "libtorch";           // the matrix products of rondo's contestants
   bool peers = false;                        // PyTorch's counterparts too
   std::vector<std::string> peer_strategies;  // ddp, zero1, fsdp2; empty: the counterparts of `strategies`
   std::vector<std::string> peer_settings;    // usual, fastest; empty: both for ddp, fastest for the others

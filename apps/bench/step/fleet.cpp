@@ -20,8 +20,8 @@ std::shared_ptr<Fleet> start_fleet(const std::string& name, std::vector<std::str
   add("--weights", training.weights);
   add("--dtype", training.dtype);
   add("--batch-size", str(training.batch_size));
-  add("--learning-rate", str(training.learning_rate));
-  add("--clip-norm", str(training.clip_norm));
+  add("--lr", str(training.learning_rate));
+  add("--max-grad-norm", str(training.clip_norm));
   add("--optimizer", training.optimizer);
   add("--codec", training.codec);
   if (!training.mixed_precision.empty()) add("--mixed-precision", training.mixed_precision);

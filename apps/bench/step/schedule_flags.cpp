@@ -27,9 +27,9 @@ std::string given_or(const std::string& given, const char* otherwise) {
 }  // namespace
 
 void ScheduleFlags::add_to(CLI::App& app) {
-  app.add_option("--schedule", schedule, "scheduler: which block is sent first")
+  app.add_option("--comm-schedule", schedule, "scheduler: which block is sent first")
       ->check(CLI::IsMember(policy_names()));
-  app.add_option("--block-bytes", block_bytes, "scheduler: size of a block, such as 4MiB; 0 is whole units");
+  app.add_option("--block-size", block_bytes, "scheduler: size of a block, such as 4MiB; 0 is whole units");
   app.add_option("--in-flight-bytes", in_flight_bytes,
                  "scheduler: bytes under way at a time; 0 is unlimited");
   app.add_option("--prefetch", prefetch, "scheduler: units gathered ahead; 0 is none");
@@ -46,8 +46,8 @@ OptionValues ScheduleFlags::values() const {
     values[option] = value;
   };
   add(
-      "comm-schedule", schedule, [](const auto&...) {}, "--schedule");
-  add("block-size", block_bytes, parse_bytes, "--block-bytes");
+      "comm-schedule", schedule, [](const auto&...) {}, "--comm-schedule");
+  add("block-size", block_bytes, parse_bytes, "--block-size");
   add("in-flight-bytes", in_flight_bytes, parse_bytes, "--in-flight-bytes");
   add("prefetch", prefetch, parse_units, "--prefetch");
   add("gradients-in-flight", gradients_in_flight, parse_units, "--gradients-in-flight");
@@ -60,8 +60,8 @@ std::vector<std::string> ScheduleFlags::words() const {
   const auto add = [&](const char* flag, const std::string& value) {
     if (!value.empty()) words.insert(words.end(), {flag, value});
   };
-  add("--schedule", schedule);
-  add("--block-bytes", block_bytes);
+  add("--comm-schedule", schedule);
+  add("--block-size", block_bytes);
   add("--in-flight-bytes", in_flight_bytes);
   add("--prefetch", prefetch);
   add("--gradients-in-flight", gradients_in_flight);

@@ -75,7 +75,7 @@ void check(StepOptions& options) {
     throw UsageError("--joint-batch is for rondo alone, without --peers");
   if (lineup.peers && options.experts > 0)
     throw UsageError("--experts is for rondo alone: PyTorch has no mixture of experts to stand beside it");
-  if (!lineup.bucket_bytes.empty()) parse_bytes(lineup.bucket_bytes, "--bucket-bytes");
+  if (!lineup.bucket_bytes.empty()) parse_bytes(lineup.bucket_bytes, "--bucket-size");
   lineup.schedule.values();
   parse_mixed_precision_policy(options.mixed_precision);
   if (options.codec != "none") make_comm_hook(options.codec, Group());  // throws for an unknown one
@@ -192,19 +192,17 @@ Command add_step(CLI::App& app) {
   command->add_option("--optimizer", options->optimizer)
       ->check(CLI::IsMember({"adamw", "sgd"}))
       ->capture_default_str();
-  command->add_option("--learning-rate", options->learning_rate)
-      ->check(rondo::positive_number())
-      ->capture_default_str();
+  command->add_option("--lr", options->learning_rate)->check(rondo::positive_number())->capture_default_str();
   add_engine_flag(*command, lineup.backend);
-  command->add_option("--bucket-bytes", lineup.bucket_bytes,
-                      "size of rondo's gradient buckets, such as 5MiB");
+  command->add_option("--bucket-size", lineup.bucket_bytes, "size of rondo's gradient buckets, such as 5MiB");
   command
       ->add_option("--codec", options->codec,
                    "how ddp's gradients travel (docs/codecs.md); PyTorch too, where it has that hook")
       ->capture_default_str();
   command->add_option("--mixed-precision", options->mixed_precision,
                       "policy of sharded units, as param=bfloat16,reduce=float32; FSDP2 takes the same");
-  command->add_option("--clip-norm", options->clip_norm, "clip gradients to this L2 norm; 0 is not at all")
+  command
+      ->add_option("--max-grad-norm", options->clip_norm, "clip gradients to this L2 norm; 0 is not at all")
       ->check(rondo::not_negative_number());
   command
       ->add_option("--emulate-hosts", options->network.hosts,
@@ -221,7 +219,7 @@ Command add_step(CLI::App& app) {
   command
       ->add_option("--matmul", lineup.matmul,
                    "rondo's matrix products: PyTorch's own (default), or the fastest found (auto)")
-      ->check(CLI::IsMember({"default", "auto"}))
+      ->check(CLI::IsMember({"libtorch", "auto"}))
       ->capture_default_str();
   command->add_flag("--peers", lineup.peers, "also run PyTorch's counterparts over Gloo");
   command

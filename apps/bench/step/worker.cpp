@@ -137,7 +137,7 @@ class Worker {
     answer["communication"] = describe(trained_->prepared().communication_spans());
     // What the last step left for the next one is done before others take their turn.
     trained_->prepared().unshard();
-    answer["matmul"] = matmul_choice().fast ? "fast" : "default";
+    answer["matmul"] = matmul_choice().fast ? "fast" : "libtorch";
     return answer;
   }
 
@@ -231,7 +231,7 @@ Command add_step_worker(CLI::App& app) {
   add_worker_flags(*command, *options);
   command->add_option("--mixed-precision", options->training.mixed_precision);
   command->add_option("--backend", options->backend)->required();
-  command->add_option("--bucket-bytes", options->bucket_bytes);
+  command->add_option("--bucket-size", options->bucket_bytes);
   command->add_option("--joint-batch", options->joint_batch);
   command->add_option("--replicas", options->replicas);
   command->add_option("--plan", options->plan);

@@ -12,8 +12,8 @@ void add_worker_flags(CLI::App& command, WorkerOptions& options) {
   command.add_option("--weights", training.weights)->required();
   command.add_option("--dtype", training.dtype)->required();
   command.add_option("--batch-size", training.batch_size)->required();
-  command.add_option("--learning-rate", training.learning_rate)->required();
-  command.add_option("--clip-norm", training.clip_norm);
+  command.add_option("--lr", training.learning_rate)->required();
+  command.add_option("--max-grad-norm", training.clip_norm);
   command.add_option("--optimizer", training.optimizer)->required();
   command.add_option("--codec", training.codec);
   command.add_option("--rank", options.rank)->required();

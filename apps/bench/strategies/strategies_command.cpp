@@ -68,14 +68,14 @@ std::vector<Case> cases_of(const StrategiesFlags& options) {
     cases.push_back({"slow worker", name, strategy, workers, servers, told, options.slow_by, joint});
   };
   slow("ddp", "ddp", 0, {}, true);
-  slow("servers, sync", "parameter_server", 1, {"server-mode=sync"}, true);
-  slow("servers, sync, 1 backup worker", "parameter_server", 1, {"server-mode=sync", "backup-workers=1"},
+  slow("servers, sync", "parameter_server", 1, {"ps-mode=sync"}, true);
+  slow("servers, sync, 1 backup worker", "parameter_server", 1, {"ps-mode=sync", "ps-backup-workers=1"},
        true);
   slow("servers, async", "parameter_server", 1, {}, false);
-  slow("servers, ssp, staleness 8", "parameter_server", 1, {"server-mode=ssp", "staleness=8"}, false);
+  slow("servers, ssp, staleness 8", "parameter_server", 1, {"ps-mode=ssp", "ps-staleness=8"}, false);
   slow("local SGD, period 8", "local_sgd", 0, {"sync-period=8"}, true);
-  slow("DiLoCo, period 8", "local_sgd", 0, {"sync-period=8", "outer=diloco"}, true);
-  if (workers >= 4) slow("grouped, 2 groups", "grouped", 1, {"groups=2"}, false);
+  slow("DiLoCo, period 8", "local_sgd", 0, {"sync-period=8", "outer-optimizer=diloco"}, true);
+  if (workers >= 4) slow("grouped, 2 groups", "grouped", 1, {"ps-groups=2"}, false);
   return cases;
 }
 

@@ -113,7 +113,8 @@ int run_study_worker(const StudyOptions& options) {
   }
   InitOptions init_options;
   if (options.strategy == "grouped") {
-    init_options = init_options_of_group(static_cast<int>(parse_integer(values.at("groups"), "groups")));
+    init_options =
+        init_options_of_group(static_cast<int>(parse_integer(values.at("ps-groups"), "ps-groups")));
   } else if (cluster) {
     init_options.init_method = "alone";
   }

@@ -63,6 +63,9 @@ Declaration HierarchicalFolder::declaration() {
   table.add("inter-host-chunk", &Options::chunk_bytes, "Bytes that are reduced, sent and broadcast at a time",
             a_chunk());
   table.add("inter-host-window", &Options::window, "Chunks under way at a time", above_zero());
+  // The command line has `hierarchical(native, gloo, window=8)` for them.
+  table.without_flags({"intra-host-engine", "inter-host-engine", "inter-host-codec", "inter-host-ranks",
+                       "inter-host-chunk", "inter-host-window"});
   return {.name = "hierarchical",
           .summary = "one engine inside each host, another between them: hierarchical(native, gloo)",
           .options = table};

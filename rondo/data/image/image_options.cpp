@@ -28,6 +28,8 @@ OptionsOf<ImageOptions> declared_image_options() {
             one_of({"full", "scaled"}));
   table.add("shuffle-window", &ImageOptions::shuffle_window, "Samples of the window that shuffles shards",
             above_zero());
+  table.without_flags({"augment", "flip", "crop-scale", "image-mean", "image-deviation", "corrupt-images",
+                       "jpeg-decode", "shuffle-window"});
   return table;
 }
 

@@ -366,7 +366,7 @@ void GradientReducer::settle_missing(bool had_backward, std::vector<bool>& untou
             options_.static_graph
                 ? "; with static_graph the same parameters must be used in every step"
                 : "; if that is intended, set find_unused_parameters (--find-unused-parameters), or "
-                  "static_graph (--static-graph) when it is the same in every step"));
+                  "static_graph (static-graph) when it is the same in every step"));
   }
   for (const std::size_t index : missing) {
     if (is_dense(index)) take(index, /*missing=*/true);

@@ -9,7 +9,7 @@ namespace rondo {
 GroupPlace find_group_place(const env::Cluster& cluster, int groups) {
   const auto workers = static_cast<int>(cluster.workers.size());
   if (groups < 1 || workers % groups != 0)
-    throw UsageError(str("--groups ", groups, " does not divide the ", workers, " workers of the job"));
+    throw UsageError(str("--ps-groups ", groups, " does not divide the ", workers, " workers of the job"));
   GroupPlace place{.worker = cluster.index, .workers = workers};
   place.ranks = workers / groups;
   place.group = cluster.index / place.ranks;

@@ -5,7 +5,7 @@ namespace rondo {
 std::vector<Declaration> GroupedFolder::declarations() {
   OptionsOf<Options> table;
   table.begin_group("Groups of ranks");
-  table.add("groups", &Options::groups,
+  table.add("ps-groups", &Options::groups,
             "Groups of equally many ranks, each one worker of the servers; must divide --nproc-per-node",
             above_zero());
   table.include(server_table());

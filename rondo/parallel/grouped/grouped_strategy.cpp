@@ -36,7 +36,7 @@ std::unique_ptr<Strategy> GroupedFolder::make(const std::string& name, const Con
   ServedJob job = read_served_job(name, options, context.timeout());
   const GroupPlace place = find_group_place(job.cluster, options.groups);
   if (job.connect.server.backup_workers >= static_cast<std::uint32_t>(options.groups)) {
-    throw UsageError(str("--backup-workers ", job.connect.server.backup_workers, " leaves none of ",
+    throw UsageError(str("ps-backup-workers ", job.connect.server.backup_workers, " leaves none of ",
                          options.groups, " groups to wait for"));
   }
   job.connect.worker = static_cast<std::uint32_t>(place.group);

@@ -11,12 +11,12 @@ LocalSgdStrategy::LocalSgdStrategy(Context context, const LocalSgdOptions& optio
   const OptionTable table = LocalSgdFolder::declarations().front().options;
   for (const Option& option : table.options()) option.read(&options_, option.text(&options).value_or(""));
   if (options.sync_delay >= options.sync_period) {
-    throw UsageError(str("--sync-delay ", options.sync_delay,
+    throw UsageError(str("sync-delay ", options.sync_delay,
                          ": an average must count before the next one is sent; allowed are 0 to ",
                          options.sync_period - 1, ", with --sync-period ", options.sync_period));
   }
   if (options.fragments > options.sync_period) {
-    throw UsageError(str("--sync-fragments ", options.fragments, ": a period of ", options.sync_period,
+    throw UsageError(str("sync-fragments ", options.fragments, ": a period of ", options.sync_period,
                          " steps has no more than as many moments"));
   }
 }

@@ -14,6 +14,7 @@ std::vector<Declaration> PipelineFolder::declarations() {
   table.add("stage-cuts", &Options::stage_cuts,
             "Names of the layers with which stages begin, all but the first; default: balanced by what is "
             "measured");
+  table.without_flags({"pipeline-chunks", "stage-cuts"});
   return {{.name = "pipeline",
            .summary = "the model is cut into stages, one or more a rank; micro-batches go through them",
            .options = table}};

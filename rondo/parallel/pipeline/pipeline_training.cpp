@@ -141,7 +141,7 @@ void PipelineTraining::leave_master_weights_to(Strategy& replicas) {
     throw UsageError(str("strategy ", replicas.name(),
                          " along data is given the parameters of a stage without their layers, and cannot "
                          "leave batch normalisation in float32; use ddp, or set keep_batchnorm_fp32 "
-                         "(--keep-batchnorm-fp32) to false"));
+                         "(keep-batchnorm-fp32) to false"));
   }
   precision_.leave_master_weights_to_strategy();
 }

@@ -15,6 +15,7 @@ OptionsOf<ReplicasOptions> replicas_table() {
             above_zero());
   table.add("devices", &ReplicasOptions::devices,
             "Device of each replica instead of --replicas, as cpu,cpu or cuda:0,cuda:1");
+  table.without_flags({"devices"});
   return table;
 }
 
@@ -34,9 +35,10 @@ std::vector<Declaration> MirroredFolder::declarations() {
   table.add("cross-device-ops", &Options::cross_device_ops,
             "How replicas combine gradients; nccl: by NCCL, each on a GPU of its own",
             one_of({"all_reduce", "hierarchical_copy", "nccl", "one_device"}));
-  table.add("num-packs", &Options::num_packs,
+  table.add("mirrored-num-packs", &Options::num_packs,
             "Packs of gradients that replicas divide among themselves; 0 is each gradient by itself",
             zero_or_more());
+  table.without_flags({"mirrored-num-packs"});
   return {{.name = "mirrored",
            .summary = "one process, a thread and a copy of the variables for each replica",
            .options = table,
@@ -64,13 +66,14 @@ std::vector<Declaration> MultiWorkerMirroredFolder::declarations() {
   OptionsOf<Options> table;
   table.include(replicas_table());
   table.begin_group("Gradients between workers with several replicas");
-  table.add("bytes-per-pack", &Options::bytes_per_pack,
+  table.add("mwm-bytes-per-pack", &Options::bytes_per_pack,
             "Gradients travel between workers in packs of this size; 0 is 25MiB");
-  table.add("implementation", &Options::implementation,
+  table.add("mwm-implementation", &Options::implementation,
             "How packs are added up; auto: as the engine chooses; nccl: by NCCL, which it needs",
             one_of({"auto", "nccl", "ring"}));
-  table.add("pack-timeout", &Options::pack_timeout, "Longest wait for a pack; default: --timeout",
+  table.add("mwm-pack-timeout", &Options::pack_timeout, "Longest wait for a pack; default: --timeout",
             duration());
+  table.without_flags({"mwm-bytes-per-pack", "mwm-implementation", "mwm-pack-timeout"});
   table.include(ddp_strategy_table());
   return {{.name = "multi_worker_mirrored",
            .summary = "several processes of several replicas each; of one replica each it is ddp",

@@ -15,7 +15,7 @@
 namespace rondo {
 namespace {
 
-constexpr const char* kImplementationNccl = "--implementation nccl";
+constexpr const char* kImplementationNccl = "mwm-implementation nccl";
 
 // One replica a process, whose gradients must not travel by another engine.
 class DdpOverNccl final : public DdpStrategy {
@@ -35,7 +35,7 @@ c10::Device parse_device(const std::string& text) {
   } catch (const c10::Error&) {
     // Said below.
   }
-  throw UsageError(str("--devices ", text, ": expected cpu, cuda or cuda:N for each replica"));
+  throw UsageError(str("devices ", text, ": expected cpu, cuda or cuda:N for each replica"));
 }
 
 std::vector<c10::Device> parse_devices(const ReplicasOptions& options) {
@@ -45,12 +45,12 @@ std::vector<c10::Device> parse_devices(const ReplicasOptions& options) {
     const c10::Device device = parse_device(text);
     if (device.is_cuda()) device_count(device.type());  // loads CUDA before the model asks libtorch for it
     if (!device.is_cpu() && !used.insert(device.index()).second)
-      throw UsageError(str("--devices names ", text, " twice; only the CPU may stand several times"));
+      throw UsageError(str("devices names ", text, " twice; only the CPU may stand several times"));
     devices.push_back(device);
   }
   if (!devices.empty() && options.replicas != 1 && options.replicas != static_cast<int>(devices.size())) {
-    throw UsageError(str("--replicas ", options.replicas, " but --devices names ", devices.size(),
-                         ": give one of the two"));
+    throw UsageError(
+        str("--replicas ", options.replicas, " but devices names ", devices.size(), ": give one of the two"));
   }
   return devices;
 }
@@ -90,7 +90,7 @@ std::vector<c10::Device> ReplicasStrategy::devices_from(c10::Device first) const
       throw UsageError(str("strategy ", name(), " has ", threads_->size(), " replicas, each on a ", kind,
                            " device of its own, and ", device.str(), " is not there: the number of ", kind,
                            " devices that libtorch sees is ", there,
-                           "; give fewer --replicas, other --devices, or --device cpu"));
+                           "; give fewer --replicas, other devices, or --device cpu"));
     }
   }
   return devices;
@@ -139,7 +139,8 @@ at::Tensor ReplicasStrategy::gather(const ReplicaValue& value, std::int64_t axis
 std::unique_ptr<Strategy> MirroredFolder::make(const std::string& name, const Context& context,
                                                const Options& options) {
   require_one_process(name, context);
-  if (options.num_packs < 0) throw UsageError(str("--num-packs ", options.num_packs, ": expected 0 or more"));
+  if (options.num_packs < 0)
+    throw UsageError(str("mirrored-num-packs ", options.num_packs, ": expected 0 or more"));
   return std::make_unique<ReplicasStrategy>(
       context,
       ReplicasSettings{
@@ -192,7 +193,7 @@ std::unique_ptr<Strategy> MultiWorkerMirroredFolder::make(const std::string& nam
   }
   WorkerExchangeOptions workers{.ring = options.implementation == "ring"};
   if (options.bytes_per_pack.count > 0) workers.bytes_per_pack = options.bytes_per_pack;
-  if (options.pack_timeout) workers.timeout = parse_duration(*options.pack_timeout, "--pack-timeout");
+  if (options.pack_timeout) workers.timeout = parse_duration(*options.pack_timeout, "mwm-pack-timeout");
   return std::make_unique<ReplicasStrategy>(context,
                                             ReplicasSettings{.strategy = name,
                                                              .devices = parse_devices(options),

@@ -14,6 +14,7 @@ OptionsOf<CommunicationOptions> communication_options() {
   table.add("fuse-bytes", &Options::fuse_bytes, "Units that are together no larger travel as one; 0 is none");
   table.add("prefetch", &Options::prefetch, "Units gathered ahead of their use, also on one host",
             zero_or_more());
+  table.without_flags({"comm-schedule", "comm-seed", "block-size", "in-flight-bytes", "fuse-bytes"});
   return table;
 }
 

@@ -37,11 +37,11 @@ env::Cluster read_worker_cluster(const std::string& strategy, const env::Environ
 
 ServedJob read_served_job(const std::string& strategy, const ServerStrategyOptions& options,
                           Duration timeout) {
-  if (options.staleness < 0) throw UsageError(str("--staleness ", options.staleness, " is below zero"));
+  if (options.staleness < 0) throw UsageError(str("ps-staleness ", options.staleness, " is below zero"));
   if (options.backup_workers < 0)
-    throw UsageError(str("--backup-workers ", options.backup_workers, " is below zero"));
+    throw UsageError(str("ps-backup-workers ", options.backup_workers, " is below zero"));
   if (options.placement != "round_robin" && options.placement != "by_size")
-    throw UsageError(str("--placement ", options.placement, " is not one of by_size, round_robin"));
+    throw UsageError(str("ps-placement ", options.placement, " is not one of by_size, round_robin"));
   const env::EnvironmentMap environment = env::process_environment();
   env::Cluster cluster = read_worker_cluster(strategy, environment);
   check_count("--ps", options.ps, cluster.servers.size());
@@ -53,7 +53,7 @@ ServedJob read_served_job(const std::string& strategy, const ServerStrategyOptio
                     .workers = static_cast<std::uint32_t>(cluster.workers.size()),
                     .staleness = static_cast<std::uint32_t>(options.staleness),
                     .backup_workers = static_cast<std::uint32_t>(options.backup_workers)};
-  connect.partitioner = server::Partitioner::parse(options.partitioner, "--partitioner");
+  connect.partitioner = server::Partitioner::parse(options.partitioner, "ps-partitioner");
   connect.placement =
       options.placement == "by_size" ? server::Placement::by_size : server::Placement::round_robin;
   connect.timeout = timeout;

@@ -53,7 +53,7 @@ std::vector<server::VariableSpec> ServedModel::variables_of(const torch::nn::Mod
     if (parameter.scalar_type() != at::kFloat || !parameter.is_contiguous()) {
       throw UsageError(str("parameter servers hold contiguous float32 parameters; ", name, " is ",
                            describe_shape(parameter),
-                           "; use opt level O0 or O1 (--amp), or another strategy"));
+                           "; use opt level O0 or O1 (--precision), or another strategy"));
     }
     const std::int64_t rows = parameter.dim() == 0 ? 1 : parameter.size(0);
     variables.push_back({.name = name,

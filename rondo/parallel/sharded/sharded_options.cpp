@@ -78,7 +78,7 @@ Table sharded_table() {
             "Dtypes of units, as param=bfloat16,reduce=float32 (output=, cast_forward_inputs=, "
             "keep_batchnorm_fp32=); weights and optimizer stay float32");
   table.add("reduce-every-pass", &Options::reduce_every_pass,
-            "With --accumulate: add up gradients as shards, not whole");
+            "With --gradient-accumulation-steps: add up gradients as shards, not whole");
   add_offload(table);
   table.begin_group("Parameters without a gradient");
   table.add("find-unused-parameters", &Options::find_unused_parameters, kFindUnusedHelp);
@@ -87,6 +87,7 @@ Table sharded_table() {
   table.add("gradients-in-flight", &Options::gradients_in_flight,
             "Units whose gradients travel at a time; 0 is no limit", zero_or_more());
   table.begin_group("Sharded units");
+  table.without_flags({"reduce-every-pass", "offload-what", "gradients-in-flight"});
   return table;
 }
 
@@ -116,6 +117,7 @@ std::vector<Declaration> ShardedFolder::declarations() {
               path_to_read());
   random.add("strategy-seed", &Options::strategy_seed, "Of the strategy drawn for each unit; default --seed",
              zero_or_more());
+  random.without_flags({"strategy-seed"});
   return {
       {.name = "zero1",
        .summary = "each rank keeps the optimizer's state for its shard of the parameters only",
@@ -136,7 +138,7 @@ std::vector<Declaration> ShardedFolder::declarations() {
        .options = planned,
        .is_planned = true},
       {.name = "random",
-       .summary = "a strategy for each unit, drawn from --strategy-seed or --seed",
+       .summary = "a strategy for each unit, drawn from strategy-seed or --seed",
        .options = random},
   };
 }

@@ -19,9 +19,9 @@ std::vector<ParallelRules::Rule> parse_rules(const std::string& text) {
   for (const std::string& entry : split(text, ',')) {
     const std::size_t equals = entry.rfind('=');
     if (equals == std::string::npos || equals == 0)
-      throw UsageError(str("--tensor-rules: '", entry, "' is not PATTERN=STYLE, such as *.up=column"));
+      throw UsageError(str("tensor-rules: '", entry, "' is not PATTERN=STYLE, such as *.up=column"));
     rules.push_back({entry.substr(0, equals),
-                     parse_parallel_style(entry.substr(equals + 1), str("--tensor-rules ", entry))});
+                     parse_parallel_style(entry.substr(equals + 1), str("tensor-rules ", entry))});
   }
   return rules;
 }
@@ -33,12 +33,12 @@ ParallelRules rules_for(const torch::nn::Module& module, const TensorOptions& op
     return model->parallel_rules(options.sequence_parallel);
   throw UsageError(
       str("strategy tensor: ", module.name(), " does not say how it is divided (gpt and bert do); ",
-          "give rules (--tensor-rules '*.up=column,*.down=row'), or make it a rondo::ParallelModel"));
+          "give rules (tensor-rules '*.up=column,*.down=row'), or make it a rondo::ParallelModel"));
 }
 
 void divide_sequence(torch::nn::Module& module, const Group& ranks, const TensorOptions& options) {
   if (options.sequence_parallel)
-    throw UsageError(str("--sequence-parallel divides a sequence that the mesh's context of ", ranks.size(),
+    throw UsageError(str("sequence-parallel divides a sequence that the mesh's context of ", ranks.size(),
                          " ranks divides already"));
   auto* const model = dynamic_cast<ContextParallelModel*>(&module);
   if (model == nullptr) {

@@ -9,6 +9,7 @@ std::vector<Declaration> TensorFolder::declarations() {
             "Norms, dropout and what is kept for backward are divided along the sequence, too");
   table.add("tensor-rules", &Options::rules,
             "Layers by patterns of their paths, as *.up=column,*.down=row; default: the model's own");
+  table.without_flags({"sequence-parallel", "tensor-rules"});
   return {{.name = "tensor",
            .summary = "every layer is divided among the ranks, which compute each sample together",
            .options = table},

@@ -124,10 +124,10 @@ class TorusAllReduce {
 
 Torus find_torus(const std::string& text, int ranks, const env::EnvironmentMap& environment) {
   if (text != "auto") {
-    const std::vector<int> axes = env::parse_axes(text, "--torus");
-    if (axes.size() != 2) throw UsageError(str("--torus ", text, ": expected rows and columns, as 2x2"));
+    const std::vector<int> axes = env::parse_axes(text, "torus");
+    if (axes.size() != 2) throw UsageError(str("torus ", text, ": expected rows and columns, as 2x2"));
     if (static_cast<long long>(axes[0]) * axes[1] != ranks) {
-      throw UsageError(str("--torus ", text, " is of ", static_cast<long long>(axes[0]) * axes[1],
+      throw UsageError(str("torus ", text, " is of ", static_cast<long long>(axes[0]) * axes[1],
                            " ranks, but this job has ", ranks));
     }
     return {axes[0], axes[1]};

@@ -9,6 +9,7 @@ std::vector<Declaration> TpuFolder::declarations() {
   table.begin_group("Ranks as a torus");
   table.add("torus", &Options::torus,
             "Rows and columns of ranks, as 2x4; auto: TPU_TOPOLOGY, else as square as their number allows");
+  table.without_flags({"torus"});
   table.include(bucket_table());
   return {{.name = "tpu",
            .summary = "every rank holds the whole model; gradients are all-reduced over a 2-D torus of ranks",

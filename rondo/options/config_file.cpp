@@ -1,0 +1,231 @@
+#include "rondo/options/config_file.h"
+
+#include <algorithm>
+
+#include "rondo/base/error.h"
+#include "rondo/base/json_lines.h"
+#include "rondo/base/json_strict.h"
+#include "rondo/base/printable.h"
+#include "rondo/base/regular_file.h"
+#include "rondo/base/text.h"
+#include "rondo/options/config_builder.h"
+
+namespace rondo {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr Bytes kLargestConfig = MiB(1);
+
+std::string option_name(const std::vector<std::string>& path, std::size_t length) {
+  const std::vector<std::string> keys(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(length));
+  std::string name = join(keys, "-");
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+// Hands the parser's events to a ConfigBuilder: an object's name goes before the names in it.
+class JsonConfigReader : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  JsonConfigReader(ConfigBuilder& builder, const int& line) : builder_(builder), line_(line) {}
+
+  bool null() override { return put(nullptr); }
+  bool boolean(bool value) override { return put(value); }
+  bool number_integer(number_integer_t value) override { return put(value); }
+  bool number_unsigned(number_unsigned_t value) override { return put(value); }
+  bool number_float(number_float_t value, const string_t&) override { return put(value); }
+  bool string(string_t& value) override { return put(std::move(value)); }
+  bool binary(binary_t&) override { return false; }
+  bool start_object(std::size_t) override {
+    if (!lists_.empty()) builder_.fail(line_, "a list holds texts, numbers and booleans, no objects");
+    enter();
+    path_.emplace_back();
+    return true;
+  }
+  bool key(string_t& name) override {
+    path_.back() = name;
+    key_line_ = line_;
+    return true;
+  }
+  bool end_object() override {
+    path_.pop_back();
+    return true;
+  }
+  bool start_array(std::size_t) override {
+    check_in_object();
+    enter();
+    lists_.push_back(nlohmann::json::array());
+    return true;
+  }
+  bool end_array() override {
+    nlohmann::json list = std::move(lists_.back());
+    lists_.pop_back();
+    return put(std::move(list));
+  }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) override {
+    builder_.fail(line_, "not valid JSON: " + json_problem(error));
+  }
+
+ private:
+  bool put(nlohmann::json value) {
+    if (!lists_.empty()) {
+      lists_.back().push_back(std::move(value));
+      return true;
+    }
+    check_in_object();
+    builder_.add(path_, std::move(value), key_line_);
+    return true;
+  }
+  void check_in_object() const {
+    if (path_.empty()) builder_.fail(line_, "expected a JSON object of options");
+  }
+  void enter() const {
+    if (path_.size() + lists_.size() >= kDeepestConfig)
+      builder_.fail(line_, str("more than ", kDeepestConfig, " levels inside each other"));
+  }
+
+  ConfigBuilder& builder_;
+  const int& line_;
+  std::vector<std::string> path_;
+  std::vector<nlohmann::json> lists_;  // those that are open
+  int key_line_ = 1;
+};
+
+std::string scalar_text(const nlohmann::json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+const char* kind_name(const nlohmann::json& value) {
+  if (value.is_string()) return "a text";
+  if (value.is_boolean()) return "a boolean";
+  if (value.is_array()) return "a list";
+  if (value.is_object()) return "a table";
+  return "a number";
+}
+
+[[noreturn]] void refuse_type(const char* expected, const nlohmann::json& value) {
+  throw UsageError(str("expected ", expected, ", not ", kind_name(value)));
+}
+
+std::string list_text(const nlohmann::json& list) {
+  std::vector<std::string> items;
+  for (const nlohmann::json& item : list) {
+    if (item.is_structured() || item.is_null()) refuse_type("a list of texts or numbers", item);
+    items.push_back(scalar_text(item));
+    if (items.back().find(',') != std::string::npos)
+      throw UsageError(
+          str("'", printable(items.back()), "' has a comma, which separates the items of a list"));
+  }
+  return join(items, ",");
+}
+
+}  // namespace
+
+FileOption* ConfigBuilder::find(const std::string& name) {
+  const auto found = std::find_if(options_.begin(), options_.end(),
+                                  [&](const FileOption& option) { return option.name == name; });
+  return found == options_.end() ? nullptr : &*found;
+}
+
+void ConfigBuilder::fail(int line, const std::string& problem) const {
+  throw UsageError(str(what_, ":", line, ": ", problem));
+}
+
+void ConfigBuilder::fail_twice(const std::string& key, int line, int first) const {
+  fail(line, str(printable(key), " is set twice: line ", first, " sets it too"));
+}
+
+void ConfigBuilder::add(const std::vector<std::string>& path, nlohmann::json value, int line) {
+  for (std::size_t length = 1; length < path.size(); ++length) {
+    const std::string name = option_name(path, length);
+    if (!takes_object_(name)) continue;
+    FileOption* option = find(name);
+    if (option == nullptr) {
+      const std::vector<std::string> keys(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(length));
+      options_.push_back({name, join(keys, "."), nlohmann::json::object(), line});
+      option = &options_.back();
+    }
+    const std::string key = join(path, ".");
+    if (!option->value.is_object()) fail_twice(key, line, option->line);
+    nlohmann::json* place = &option->value;
+    for (std::size_t i = length; i + 1 < path.size(); ++i) {
+      place = &(*place)[path[i]];
+      if (!place->is_null() && !place->is_object()) fail_twice(key, line, option->line);
+    }
+    const auto [known, is_new] = lines_.emplace(path, line);
+    if (!is_new) fail_twice(key, line, known->second);
+    if (place->contains(path.back())) fail_twice(key, line, option->line);
+    (*place)[path.back()] = std::move(value);
+    return;
+  }
+  const std::string name = option_name(path, path.size());
+  if (const FileOption* const known = find(name)) fail_twice(join(path, "."), line, known->line);
+  options_.push_back({name, join(path, "."), std::move(value), line});
+}
+
+std::vector<FileOption> parse_config(std::string_view text, const std::string& what, ConfigFormat format,
+                                     const TakesObject& takes_object) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // a byte order mark
+  ConfigBuilder builder(what, takes_object);
+  int line = 1;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t length = utf8_length(text.substr(at));
+    if (length == 0) builder.fail(line, "the text is not UTF-8");
+    if (text[at] == '\n') ++line;
+    at += length;
+  }
+  if (trim(text).empty()) throw UsageError(str(what, ": the file is empty"));
+  if (format == ConfigFormat::toml) {
+    read_toml(text, builder);
+  } else {
+    JsonConfigReader reader(builder, line);
+    parse_json_by_line(text, reader, line);
+  }
+  return builder.take();
+}
+
+std::vector<FileOption> read_config_file(const fs::path& path, const TakesObject& takes_object) {
+  const std::string extension = path.extension().string();
+  if (extension != ".toml" && extension != ".json")
+    throw UsageError(str("--config ", path.string(), ": expected a file that ends in .toml or .json"));
+  std::string text;
+  try {
+    text = read_regular_file(path, kLargestConfig);
+  } catch (const DataError& error) {
+    throw UsageError(str("--config: ", error.what()));
+  }
+  return parse_config(text, path.string(), extension == ".toml" ? ConfigFormat::toml : ConfigFormat::json,
+                      takes_object);
+}
+
+std::string option_text(const Option& option, const nlohmann::json& value) {
+  if (value.is_null()) return {};
+  if (value.is_object()) {
+    if (!option.takes_object) refuse_type("a value", value);
+    return value.dump();
+  }
+  if (value.is_array()) {
+    if (option.kind != OptionKind::list) refuse_type("one value", value);
+    return list_text(value);
+  }
+  // An integer with a check of its own takes words too ("auto").
+  const bool takes_words = option.allowed.check != nullptr;
+  switch (option.kind) {
+    case OptionKind::toggle:
+      if (!value.is_boolean()) refuse_type("true or false", value);
+      break;
+    case OptionKind::integer:
+      if (!value.is_number_integer() && !(value.is_string() && takes_words))
+        refuse_type(value.is_number() ? "a whole number" : "a number", value);
+      break;
+    case OptionKind::number:
+      if (!value.is_number()) refuse_type("a number", value);
+      break;
+    case OptionKind::text:
+    case OptionKind::list:
+      break;
+  }
+  return scalar_text(value);
+}
+
+}  // namespace rondo
