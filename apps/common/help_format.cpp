@@ -45,8 +45,26 @@ std::string wrapped(const std::string& text, std::size_t column) {
   return result;
 }
 
+// A left side that is wider than the terminal, as one with many names is, broken behind commas.
+std::string broken_left(const std::string& left) {
+  constexpr std::size_t kIndent = 6;
+  std::string result;
+  std::size_t column = 2;
+  for (std::size_t at = 0; at < left.size();) {
+    const std::size_t end = std::min(left.find(',', at), left.size() - 1) + 1;
+    if (column + (end - at) > help_width() && at > 0) {
+      result += "\n" + std::string(kIndent, ' ');
+      column = kIndent;
+    }
+    result += left.substr(at, end - at);
+    column += end - at;
+    at = end;
+  }
+  return result;
+}
+
 std::string layout_entry(const HelpEntry& entry) {
-  std::string line = "  " + entry.left;
+  std::string line = "  " + broken_left(entry.left);
   if (entry.text.empty()) return line + "\n";
   if (line.size() + 2 > kLeftWidth) {
     line += "\n" + std::string(kLeftWidth, ' ');

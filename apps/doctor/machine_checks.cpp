@@ -1,14 +1,24 @@
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <memory>
 
 #include "checks.h"
 #include "rondo/base/bytes.h"
+#include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/env/identity.h"
 #include "rondo/launch/cpu_binding.h"
 #include "rondo/launch/cpu_quota.h"
 
@@ -138,6 +148,119 @@ Findings check_shared_memory() {
                       str("limit ", files.rlim_cur),
                       few ? "ulimit -n 65536" : "",
                       {{"limit", files.rlim_cur}}});
+  return findings;
+}
+
+}  // namespace doctor
+
+namespace doctor {
+namespace {
+
+using rondo::str;
+
+std::string address_text(const sockaddr& address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (address.sa_family == AF_INET) {
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(address).sin_addr, text.data(), text.size());
+  } else if (address.sa_family == AF_INET6) {
+    inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr, text.data(), text.size());
+  }
+  return text.data();
+}
+
+struct Interface {
+  bool up = false;
+  bool loopback = false;
+  std::vector<std::string> addresses;
+};
+
+std::map<std::string, Interface> interfaces() {
+  std::map<std::string, Interface> found;
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return found;
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, freeifaddrs);
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    Interface& interface = found[entry->ifa_name];
+    interface.up = (entry->ifa_flags & IFF_UP) != 0;
+    interface.loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0;
+    const std::string address = entry->ifa_addr == nullptr ? "" : address_text(*entry->ifa_addr);
+    if (!address.empty()) interface.addresses.push_back(address);
+  }
+  return found;
+}
+
+}  // namespace
+
+Findings check_network() {
+  Findings findings;
+  for (const auto& [name, interface] : interfaces()) {
+    std::string detail = str(interface.up ? "up" : "down", interface.loopback ? ", loopback" : "");
+    if (!interface.addresses.empty()) detail += ", " + rondo::join(interface.addresses, " ");
+    nlohmann::json data = {
+        {"up", interface.up}, {"loopback", interface.loopback}, {"addresses", interface.addresses}};
+    const std::string speed = first_line("/sys/class/net/" + name + "/speed");
+    if (!speed.empty() && speed[0] != '-') {
+      detail += ", " + speed + " Mbit/s";
+      data["mbit_per_s"] = std::stoi(speed);
+    }
+    findings.push_back({"network", name, State::ok, detail, "", std::move(data)});
+  }
+  if (findings.empty()) {
+    findings.push_back({"network", "interfaces", State::warning, "none found", "ip link set lo up", nullptr});
+  }
+  return findings;
+}
+
+}  // namespace doctor
+
+namespace doctor {
+
+using rondo::str;
+
+Findings check_schedulers() {
+  Findings findings;
+  struct Program {
+    const char* name;
+    const char* scheduler;
+    const char* get;
+  };
+  for (const Program& program :
+       {Program{"srun", "Slurm", "apt-get install slurm-client"},
+        Program{"mpirun", "Open MPI", "apt-get install openmpi-bin"},
+        Program{"kubectl", "Kubernetes", "https://kubernetes.io/docs/tasks/tools"}}) {
+    const std::string path = which(program.name);
+    findings.push_back({"schedulers",
+                        program.scheduler,
+                        path.empty() ? State::missing : State::ok,
+                        path.empty() ? str(program.name, " is not installed (only needed to use it)") : path,
+                        path.empty() ? program.get : "",
+                        {{"program", program.name}, {"path", path}}});
+  }
+  try {
+    const rondo::env::Identity self = rondo::env::discover_process();
+    std::string detail = self.launcher == "none"
+                             ? "no launcher: one process"
+                             : str("rank ", self.rank, " of ", self.world_size, ", told by ", self.launcher);
+    if (!self.sources_seen.empty())
+      detail += str("; variables seen of: ", rondo::join(self.sources_seen, ", "));
+    findings.push_back({"schedulers",
+                        "this process",
+                        State::ok,
+                        detail,
+                        "",
+                        {{"launcher", self.launcher},
+                         {"rank", self.rank},
+                         {"world_size", self.world_size},
+                         {"host", self.host},
+                         {"sources", self.sources_seen}}});
+  } catch (const rondo::Error& error) {
+    findings.push_back({"schedulers",
+                        "this process",
+                        State::warning,
+                        error.what(),
+                        "correct the variables named",
+                        {{"error", error.what()}}});
+  }
   return findings;
 }
 

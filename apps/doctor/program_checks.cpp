@@ -1,14 +1,22 @@
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <sstream>
 
 #include "apps/common/child_output.h"
 #include "apps/common/libtorch_location.h"
+#include "apps/common/matmul_setup.h"
 #include "checks.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/kernels/matmul_choice.h"
+#include "rondo/kernels/matmul_measurement.h"
+#include "rondo/launch/devices.h"
 
 namespace doctor {
 namespace {
@@ -67,6 +75,135 @@ Findings check_programs() {
       {"rondo", "programs", State::broken,
        str("libraries are not found for ", rondo::join(texts, ", "), fault.empty() ? "" : str("; ", fault)),
        "LIBTORCH=/path/to/libtorch where it was moved; else build and install rondo again", data}};
+}
+
+}  // namespace doctor
+
+namespace doctor {
+namespace {
+
+namespace fs = std::filesystem;
+using rondo::str;
+
+constexpr const char* kGetLibtorch =
+    "make setup   (or set LIBTORCH=/path/to/libtorch and build again; any libtorch >= 2.11)";
+
+// Empty when it can be loaded, else why not.
+std::string load_error(const fs::path& directory) {
+  const std::string path = directory / "lib" / "libtorch_cpu.so";
+  void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  if (library == nullptr) return dlerror();
+  // Not closed: libtorch starts things that do not take kindly to it.
+  return {};
+}
+
+}  // namespace
+
+Findings check_libtorch(const std::string& directory) {
+  const bool built_in = directory.empty();
+  const fs::path looked_in = built_in ? RONDO_LIBTORCH_DIR : directory;
+  const auto found = rondo::find_libtorch_below(looked_in);
+  if (!found) {
+    return {{"libtorch",
+             "libtorch",
+             State::broken,
+             str("not found in ", looked_in.string(), built_in ? ", where it was when rondo was built" : ""),
+             kGetLibtorch,
+             {{"found", false}, {"directory", looked_in.string()}}}};
+  }
+  const std::string known = rondo::libtorch_version(*found);
+  const std::string version = known.empty() ? "unknown" : known;
+  const bool cuda = fs::exists(*found / "lib" / "libtorch_cuda.so");
+  const std::string error = load_error(*found);
+  nlohmann::json data = {{"found", true},          {"directory", found->string()},
+                         {"version", version},     {"cuda", cuda},
+                         {"loads", error.empty()}, {"built_with", RONDO_LIBTORCH_VERSION}};
+  Findings findings;
+  const std::string what = str(version, cuda ? ", CUDA build" : ", CPU build", ", ", found->string());
+  if (!error.empty()) {
+    findings.push_back({"libtorch", "libtorch", State::broken, str(what, "; it cannot be loaded: ", error),
+                        kGetLibtorch, data});
+  } else if (version != RONDO_LIBTORCH_VERSION) {
+    findings.push_back({"libtorch", "libtorch", State::warning,
+                        str(what, "; rondo was built with " RONDO_LIBTORCH_VERSION),
+                        "build rondo again with this libtorch", data});
+  } else {
+    findings.push_back({"libtorch", "libtorch", State::ok, what, "", data});
+  }
+  const int gpus = rondo::launch::gpu_count();
+  if (gpus > 0 && !cuda) {
+    findings.push_back(
+        {"libtorch", "CUDA", State::missing, str(gpus, " GPU(s), but this libtorch has no CUDA"),
+         "LIBTORCH=/path/to/a/CUDA/build make build   (a CUDA wheel of torch will do)", nullptr});
+  }
+  return findings;
+}
+
+}  // namespace doctor
+
+namespace doctor {
+namespace {
+
+namespace fs = std::filesystem;
+using rondo::MatmulMeasurement;
+using rondo::str;
+
+Finding finding(State state, const std::string& detail, const std::string& get, nlohmann::json data) {
+  return {"libtorch", "matrix products", state, detail, get, std::move(data)};
+}
+
+std::string rounded(double value, const char* format) {
+  char text[32];
+  std::snprintf(text, sizeof(text), format, value);
+  return text;
+}
+
+Finding describe(const MatmulMeasurement& measured) {
+  const char* const setting = std::getenv(rondo::kMatmulVariable);
+  const std::string set = setting == nullptr ? "" : setting;
+  const bool fast = set == "fast" || (set != "libtorch" && measured.fast_is_better());
+  const nlohmann::json data = {{"kernels", fast ? "fast" : "default"},
+                               {"default_gflops", measured.standard.gflops},
+                               {"fast_gflops", measured.fast.gflops},
+                               {"default_error", measured.standard.error},
+                               {"fast_error", measured.fast.error}};
+  return finding(
+      State::ok,
+      str("float32, one core: default kernels ", rounded(measured.standard.gflops, "%.0f"),
+          " GFLOP/s, fast ones ", rounded(measured.fast.gflops, "%.0f"), " (",
+          rounded(measured.speedup(), "%.2f"), " x); rondo uses the ", fast ? "fast" : "default", " ones",
+          set == "fast" || set == "libtorch" ? str(" (", rondo::kMatmulVariable, "=", set, ")") : ""),
+      "", data);
+}
+
+}  // namespace
+
+Findings check_matmul(const Findings& libtorch) {
+  const nlohmann::json& torch = libtorch.front().data;
+  const nlohmann::json by_default = {{"kernels", "default"}};
+  if (!torch.value("loads", false)) return {};
+  if (!rondo::matmul_has_a_choice())
+    return {
+        finding(State::ok, "the library picks its fast kernels by itself on this processor", "", by_default)};
+  const fs::path directory = torch.value("directory", "");
+  const std::string library = rondo::library_identity(directory / "lib" / "libtorch_cpu.so");
+  const fs::path kept = rondo::matmul_measurements_path();
+  const char* const get = "rondo doctor, with a HOME or RONDO_MATMUL_MEASUREMENTS=FILE that can be written";
+  try {
+    auto measured = rondo::find_matmul_measurement(kept, library);
+    if (!measured && library == rondo::library_identity(rondo::locate_libtorch() / "lib/libtorch_cpu.so")) {
+      if (!rondo::find_place_for_matmul())
+        throw rondo::Error(str("nothing can be written to ", kept.empty() ? "any place" : kept.string()));
+      rondo::measure_matmul();
+      measured = rondo::find_matmul_measurement(kept, library);
+    }
+    if (measured) return {describe(*measured)};
+    return {finding(State::ok, "default kernels: not measured with this libtorch", "", by_default)};
+  } catch (const std::exception& error) {
+    return {finding(State::warning,
+                    str("default kernels, faster ones could not be looked for: ", error.what()), get,
+                    by_default)};
+  }
 }
 
 }  // namespace doctor

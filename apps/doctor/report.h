@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "finding.h"
+#include "checks.h"
 
 namespace doctor {
 

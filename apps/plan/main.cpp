@@ -5,9 +5,8 @@
 
 #include "apps/common/command_line.h"
 #include "apps/common/flag_checks.h"
-#include "apps/plan/document.h"
+#include "apps/plan/answer.h"
 #include "apps/plan/inputs.h"
-#include "apps/plan/table.h"
 #include "apps/report/page.h"
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"

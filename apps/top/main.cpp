@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "apps/common/command_line.h"
-#include "apps/top/screen.h"
+#include "apps/top/view.h"
 #include "rondo/base/error.h"
 #include "rondo/base/time.h"
 

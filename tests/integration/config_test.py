@@ -78,7 +78,7 @@ def test_what_is_printed_reads_back_as_the_same(rondo, config, tmp_path):
     again, second = printed(rondo, "--config", tmp_path / "printed.toml")
     assert {name: value for name, (value, _) in again.items()} == {name: value for name, (value, _) in values.items()}
     assert all(origin.startswith(str(tmp_path / "printed.toml")) for _, origin in again.values())
-    json.dumps(second)
+    assert second.count("\n") == text.count("\n")
 
 
 def test_a_flag_that_replaces_a_line_is_said_once(rondo, config, tmp_path):
@@ -158,8 +158,8 @@ def test_the_example_of_the_documentation_trains(rondo, repository, tmp_path):
     (tmp_path / "texts" / "a.txt").write_text("the quick brown fox jumps over the lazy dog. " * 300)
     commands = [line.split("#")[0].split(">")[0].split() for line in re.findall(r"^rondo (train .*)$", page, re.M)]
     assert len(commands) == 4
-    for words in commands:
-        result = rondo(*words, "--matmul", "libtorch", "--set", "run_dir=run" + str(len(words)))
+    for number, words in enumerate(commands):
+        result = rondo(*words, "--matmul", "libtorch", "--set", f"run_dir=run{number}")
         assert result.returncode == 0, (words, result.stderr)
     values, _ = printed(rondo, "--config", tmp_path / "run.toml")
     assert values["checkpoint-every"][0] == "100" and values["model-config"][0] == '"{\\"tied_head\\":true}"'
@@ -186,8 +186,8 @@ def test_an_option_without_a_flag_says_where_to_set_it(rondo, config):
     ("--seq-length", "--seq-len"), ("--save-total-limit", "--keep-checkpoints"), ("--stpes", "--steps"), ("--optimzer", "--optimizer")])
 def test_a_wrong_flag_is_answered_by_its_meaning(rondo, given, meant):
     result = rondo("train", "--data", "x", f"{given}=1")
-    assert result.returncode == 2 and f"unknown flag {given}; did you mean {meant}?" in result.stderr.replace("_", "-").replace(
-        given.replace("_", "-"), given), result.stderr
+    said = f"unknown flag {given.replace('_', '-')}; did you mean {meant}?"
+    assert result.returncode == 2 and said in result.stderr, result.stderr
 
 
 def test_a_wrong_flag_that_means_nothing_gets_no_advice(rondo):

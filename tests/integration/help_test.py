@@ -35,8 +35,8 @@ def test_every_command_answers_in_one_format(rondo, version, words):
         assert lines[0].strip() and not lines[0].startswith("Usage"), "what the command does comes first"
         usages = [line for line in lines if line.startswith("Usage: ")]
         assert usages and usages[0].startswith("Usage: rondo " + " ".join(words)), usages
-        before = text.partition("Examples:")[0]
-        assert not re.search(r":POSITIVE|:NONNEGATIVE|INT|UINT|\bFLOAT\b|in \[|Env:|OPTIONS:", before), before
+        before = text.partition("Examples:")[0].partition("More:")[0]
+        assert not re.search(r":POSITIVE|:NONNEGATIVE|--[\w-]+ (?:U?INT|FLOAT)\b|in \[-?\d|Env:|OPTIONS:", before), before
         # A flag, a type, a default; then the text, which begins in one column.
         for line in before.splitlines():
             if line.startswith("  -"):
@@ -48,7 +48,7 @@ def test_every_command_answers_in_one_format(rondo, version, words):
 def test_help_is_as_wide_as_the_terminal(rondo):
     texts = {columns: asked(rondo, "plan", "--help", columns=columns).partition("Examples:")[0] for columns in ("70", "110")}
     entries = {columns: [line for line in text.splitlines() if line.startswith(" " * 28)] for columns, text in texts.items()}
-    assert all(len(line) <= 70 for line in entries["70"]) and len(entries["70"]) > len(entries["110"])
+    assert all(len(line) <= 70 or " " not in line.strip() for line in entries["70"]) and len(entries["70"]) > len(entries["110"])
 
 
 def test_no_subcommand_is_forgotten(rondo):

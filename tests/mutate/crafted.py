@@ -86,7 +86,7 @@ WRITES = {
     "apps/report/main:json": ["report --json"],
     "apps/simulate/main:f.json": ["simulate --json"],
     "apps/simulate/main:f.svg": ["simulate --svg"],
-    "apps/simulate/mesh:job.svg": ["simulate --mesh --svg"],
+    "apps/simulate/main:job.svg": ["simulate --mesh --svg"],
     **{f"apps/plan/main:f.{field}": [f"plan {flag}"] for field, flag in (
         ("json", "--json"), ("plan_out", "--plan-out"), ("html", "--html"), ("fsdp2", "--fsdp2"), ("mps", "--write-mps"),
         ("profile_out", "--write-profile"))},

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "rondo/plan/explain.h"
+#include "rondo/plan/mesh/mesh_plan.h"
 
 namespace rondo {
 
@@ -20,5 +21,12 @@ nlohmann::ordered_json timeline_to_json(const cost::StepModel& model, const simu
 
 // [{memory_limit_bytes, step_ms, lower_bound_ms, gap, peak_bytes, baselines}]
 nlohmann::ordered_json sweep_to_json(const std::vector<plan::SweepPoint>& sweep);
+
+// The answer for people, on standard output.
+void print_answer(const cost::StepModel& model, const plan::PlanResult& answer,
+                  const plan::Explanation& explanation, std::uint64_t memory_limit);
+// What meshes were looked at, and the plan on the best one.
+void print_meshes(const plan::MeshPlan& plan, std::uint64_t memory_limit);
+void print_sweep(const std::vector<plan::SweepPoint>& points);
 
 }  // namespace rondo

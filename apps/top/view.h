@@ -4,10 +4,12 @@
 #include <deque>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "rondo/base/terminal.h"
 #include "rondo/format/metrics_tail.h"
 #include "rondo/format/report/stragglers.h"
 #include "rondo/format/run_file.h"
@@ -53,5 +55,13 @@ class RunView {
   std::deque<MetricsRow> recent_;
   std::map<int, std::uint64_t> peak_bytes_;
 };
+
+// The lines of the screen, none wider or more than the terminal holds. Of more ranks than there are lines the
+// slowest are shown, and how many are not.
+std::vector<std::string> screen_lines(const RunView& run, TerminalSize size);
+
+// The same as a JSON object: {run, running, step, total_steps, loss, validation, rate, rate_unit, ranks:
+// [{rank, step_ms, compute_ms, exposed_comm_ms, comm_ms, peak_bytes}], straggler}.
+nlohmann::ordered_json view_json(const RunView& run);
 
 }  // namespace rondo
