@@ -141,15 +141,6 @@ constexpr const char* kOrder = "order";
 constexpr const char* kHook = "hook";
 constexpr const char* kOfHook = "hook/";
 
-at::Tensor text_to_tensor(const std::string& text) {
-  return torch::tensor(std::vector<std::uint8_t>(text.begin(), text.end()), at::kByte);
-}
-
-std::string tensor_to_text(const at::Tensor& tensor) {
-  const at::Tensor flat = tensor.contiguous();
-  return {static_cast<const char*>(flat.data_ptr()), flat.nbytes()};
-}
-
 }  // namespace
 
 CommState GradientReducer::communication_state() const {

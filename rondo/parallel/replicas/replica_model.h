@@ -37,6 +37,12 @@ class ReplicaModel final : public PreparedModel {
   void step(torch::optim::Optimizer& optimizer) override {
     if (updates_) optimizer.step();
   }
+  CommunicationState communication_state() const override {
+    return exchange_ ? exchange_->communication_state() : CommunicationState();
+  }
+  std::string restore_communication(const std::vector<CommunicationState>& of_ranks) override {
+    return exchange_ ? exchange_->restore_communication(of_ranks) : std::string();
+  }
   CommunicationTimes communication_times() const override {
     return exchange_ && batch_.synchronise ? exchange_->times() : CommunicationTimes();
   }

@@ -5,6 +5,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/device/visible_devices.h"
+#include "rondo/parallel/ddp/hooks/registry.h"
 #include "rondo/parallel/replicas/data_parallel.h"
 #include "rondo/parallel/replicas/replica_engines.h"
 #include "rondo/parallel/replicas/replicas_options.h"
@@ -184,21 +185,28 @@ std::unique_ptr<Strategy> MultiWorkerMirroredFolder::make(const std::string& nam
   const OptionTable of_ddp = ddp_strategy_table();
   for (const Option& option : of_ddp.options()) {
     const auto text = option.text(static_cast<const DdpStrategyOptions*>(&options));
-    if (text == option.default_text) continue;
+    if (text == option.default_text || option.name == "codec") continue;
     throw UsageError(str("strategy ", name, " takes --", option.name,
                          " with one replica a process, where it is "
                          "ddp; with ",
                          replicas, " replicas it has no effect"));
   }
-  WorkerExchangeOptions workers{.ring = options.implementation == "ring"};
+  WorkerExchangeOptions workers{.ring = options.implementation == "ring", .codec = options.codec};
+  if (options.codec != "none") {
+    if (options.implementation != "auto") {
+      throw UsageError(str("--implementation ", options.implementation, " adds up values, and --codec ",
+                           options.codec, " what encodings stand for: give one of the two"));
+    }
+    make_comm_hook(options.codec, context.world());  // a wrong name is an error for one process, too
+  }
   if (options.bytes_per_pack.count > 0) workers.bytes_per_pack = options.bytes_per_pack;
   if (options.pack_timeout) workers.timeout = parse_duration(*options.pack_timeout, "--pack-timeout");
-  return std::make_unique<ReplicasStrategy>(context,
-                                            ReplicasSettings{.strategy = name,
-                                                             .devices = parse_devices(options),
-                                                             .workers = workers,
-                                                             .workers_need_nccl = needs_nccl},
-                                            replicas);
+  ReplicasSettings settings;
+  settings.strategy = name;
+  settings.devices = parse_devices(options);
+  settings.workers = workers;
+  settings.workers_need_nccl = needs_nccl;
+  return std::make_unique<ReplicasStrategy>(context, std::move(settings), replicas);
 }
 
 }  // namespace rondo

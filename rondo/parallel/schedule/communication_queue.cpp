@@ -224,7 +224,7 @@ void CommunicationQueue::start(const EntryPointer& entry) {
   const MemoryScope scope(MemoryCategory::communication, entry->block.unit);
   try {
     const EntryPointer first = before(*entry);
-    if (first && first->work) first->work->wait();
+    if (first) first->future.wait();  // with a leader it is finished
     entry->future = entry->block.start();
     entry->block.start = nullptr;  // the future holds what it needs
     entry->work = entry->future.message();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,6 +49,8 @@ class ShardedModel final : public PreparedModel, private ModelParts {
   double clip_gradients(double max_norm) override;
   void step(torch::optim::Optimizer& optimizer) override;
   ModelParts& parts() override { return *this; }
+  CommunicationState communication_state() const override;
+  std::string restore_communication(const std::vector<CommunicationState>& of_ranks) override;
   CommunicationTimes communication_times() const override { return times_; }
   std::vector<TraceSpan> communication_spans() const override { return spans_; }
   at::Tensor cast_input(const at::Tensor& input) const override;
@@ -123,6 +126,8 @@ class ShardedModel final : public PreparedModel, private ModelParts {
     return static_cast<std::int64_t>(order_.position(unit));
   }
   void collect_spans();
+  // What the codec of gradients remembers, by name: the tensors themselves.
+  std::map<std::string, at::Tensor> gradient_memory() const;
 
   std::shared_ptr<torch::nn::Module> original_;
   Context context_;

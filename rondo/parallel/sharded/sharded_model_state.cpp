@@ -4,10 +4,18 @@
 #include <map>
 
 #include "rondo/backend/collectives.h"
+#include "rondo/base/text.h"
 #include "rondo/parallel/sharded/sharded_model.h"
+
+#include "rondo/parallel/ddp/comm_hook.h"
 
 // A sharded model's parameters outside of its steps: shards by name, full parameters.
 namespace rondo {
+namespace {
+
+constexpr const char* kCodec = "codec";  // which one a state is of
+
+}  // namespace
 
 std::vector<Shard> ShardedModel::shards() {
   std::map<std::string, Shard> by_name;
@@ -87,6 +95,41 @@ NormSum ShardedModel::norm_sum() {
   return [this](const std::vector<at::Tensor>& parameters, at::Tensor& squares) {
     optimizer_.add_norms(parameters, squares, environment_.shard_group);
   };
+}
+
+std::map<std::string, at::Tensor> ShardedModel::gradient_memory() const {
+  std::map<std::string, at::Tensor> memory;
+  for (const auto& unit : units_) memory.merge(unit->gradient_memory());
+  return memory;
+}
+
+CommunicationState ShardedModel::communication_state() const {
+  CommunicationState state;
+  for (const auto& [name, tensor] : gradient_memory()) state[name] = tensor.clone();
+  if (!state.empty()) state[kCodec] = text_to_tensor(environment_.codec);
+  return state;
+}
+
+std::string ShardedModel::restore_communication(const std::vector<CommunicationState>& of_ranks) {
+  std::map<std::string, at::Tensor> memory = gradient_memory();
+  if (memory.empty()) return {};
+  const std::string begins_anew = "the codec's memory (error feedback) begins anew: its saved state ";
+  const Group& world = context_.world();
+  if (of_ranks.empty()) return begins_anew + "is not there";
+  if (of_ranks.size() != static_cast<std::size_t>(world.size()))
+    return str(begins_anew, "is of ", of_ranks.size(), " ranks, this run has ", world.size());
+  const CommunicationState& own = of_ranks[static_cast<std::size_t>(world.rank())];
+  const auto codec = own.find(kCodec);
+  const std::string saved = codec == own.end() ? "none" : tensor_to_text(codec->second);
+  if (saved != environment_.codec)
+    return str(begins_anew, "is of codec '", saved, "', this model has '", environment_.codec, "'");
+  for (const auto& [name, tensor] : memory) {
+    const auto found = own.find(name);
+    if (found == own.end() || found->second.sizes() != tensor.sizes())
+      return begins_anew + "is of other units, blocks or ranks that share the model";
+  }
+  for (auto& [name, tensor] : memory) tensor.copy_(own.at(name));
+  return {};
 }
 
 at::Tensor ShardedModel::cast_input(const at::Tensor& input) const {

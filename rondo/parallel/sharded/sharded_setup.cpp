@@ -117,6 +117,7 @@ ShardedSetup::ShardedSetup(torch::nn::Module& module, const ModelTensors& tensor
   broadcast_coalesced(tensors.all_tensors(), context.world(), 0);
   make_groups(context, options);
   environment.block_bytes = in_background ? options.block_bytes : Bytes{};
+  if (options.codec != "none" && context.world_size() > 1) environment.codec = options.codec;
   environment.buffers = &buffers;
   environment.policy = options.mixed_precision;
   environment.uncast = uncast_parameters(module, options.mixed_precision);
