@@ -78,15 +78,14 @@ ServedModel::ServedModel(std::shared_ptr<torch::nn::Module> module, std::shared_
   is_open_ = cluster_->was_open();
   if (is_chief_ && !is_open_) store_values();
   std::vector<ModelTensor> trained;
-  std::vector<std::size_t> variables;
   for (std::size_t v = 0; v < parameters_.size(); ++v) {
     if (!parameters_[v].requires_grad()) continue;
     trained.push_back({.name = cluster_->variables()[v].name, .tensor = parameters_[v]});
-    variables.push_back(v);
+    trained_.push_back(v);
   }
   // Ranks of a group combine the gradients that this pushes.
-  hooks_ = std::make_unique<GradientHooks>(
-      trained, [this, variables](std::size_t number) { arrived(variables[number]); }, /*is_sole=*/false);
+  GradientListener& listener = *this;
+  hooks_ = std::make_unique<GradientHooks>(trained, listener, /*is_sole=*/false);
 }
 
 ServedModel::~ServedModel() {
@@ -138,7 +137,8 @@ void ServedModel::end_step(double weight) {
   pushed_.assign(pushed_.size(), false);
 }
 
-void ServedModel::arrived(std::size_t v) {
+void ServedModel::arrived(std::size_t number) {
+  const std::size_t v = trained_[number];
   if (!pushes_early_ || !group_of_[v]) return;
   if (pushed_[v]) {
     throw Error(

@@ -13,10 +13,10 @@
 #include "rondo/parallel/sharded/block_schedule.h"
 #include "rondo/parallel/sharded/forbidden_gradients.h"
 #include "rondo/parallel/sharded/gradient_scale.h"
-#include "rondo/parallel/sharded/gradient_sender.h"
 #include "rondo/parallel/sharded/shard_optimizer.h"
 #include "rondo/parallel/sharded/sharded_setup.h"
 #include "rondo/parallel/sharded/unit_order.h"
+#include "rondo/parallel/sharded/unit_reducer.h"
 #include "rondo/parallel/sharded/unit_watch.h"
 #include "rondo/strategy/prepared_model.h"
 #include "rondo/strategy/step_calls.h"
@@ -139,7 +139,7 @@ class ShardedModel final : public PreparedModel, private ModelParts {
   std::int64_t exposed_ns_ = 0;  // this step
   UnitOrder order_;
   BlockSchedule schedule_;
-  GradientSender sender_;
+  UnitReducer reducer_;
   ShardOptimizer optimizer_;
   ForbiddenGradients forbidden_;
   const std::vector<ModelTensor> frozen_;  // the model's own, and what the optimizer may have of them

@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "rondo/nn/partition.h"
 #include "tests/parallel/sharded/layers.h"
 
 namespace rondo::testing::in_place_gradients_test {

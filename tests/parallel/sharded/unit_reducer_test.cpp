@@ -1,4 +1,4 @@
-#include "rondo/parallel/sharded/gradient_sender.h"
+#include "rondo/parallel/sharded/unit_reducer.h"
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -10,7 +10,7 @@
 #include "rondo/base/error.h"
 #include "tests/parallel/ranks.h"
 
-namespace rondo::testing::gradient_sender_test {
+namespace rondo::testing::unit_reducer_test {
 namespace {
 
 constexpr std::size_t kFirst = 0, kMiddle = 1, kLast = 2;  // units in the order of forward
@@ -38,9 +38,9 @@ struct Rank {
       units.push_back(std::make_unique<ShardedUnit>(groups.back().unit, Sharding::zero2, environment, 0));
       weight.mutable_grad() = at::full({8}, context.rank() + 1, at::kDouble);
     }
-    sender.emplace(units, groups, order, schedule, announcement, exposed_ns, context.world(),
-                   GradientSender::Options{.in_flight = 2, .in_background = true});
-    sender->begin_pass(/*synchronises=*/true, /*discards=*/false);
+    reducer.emplace(units, groups, order, schedule, announcement, exposed_ns, context.world(),
+                    UnitReducer::Options{.in_flight = 2, .in_background = true});
+    reducer->begin_pass(/*synchronises=*/true, /*discards=*/false);
   }
   static UnitEnvironment environment_of(const Context& context) {
     UnitEnvironment environment;
@@ -58,34 +58,34 @@ struct Rank {
   BlockSchedule schedule{units, order, queue, std::nullopt, [](std::size_t) {}};
   StepAnnouncement announcement;
   std::int64_t exposed_ns = 0;
-  std::optional<GradientSender> sender;
+  std::optional<UnitReducer> reducer;
 };
 
 // The middle unit's gradients have arrived on rank 0, which knows it, and rank 1 has not looked. If rank 0
 // had room for the first unit's because of that, it could start those before the last unit's, while rank 1,
 // which sends them off only when the last unit's are there, waited for rank 0 to start these: neither would
 // go on.
-TEST(GradientSender, RanksWaitForTheSameGradientsWhateverHasArrivedOnOne) {
+TEST(UnitReducer, RanksWaitForTheSameGradientsWhateverHasArrivedOnOne) {
   std::latch both_sent(1);
   CommunicationQueue* queue_of_1 = nullptr;
   const auto body = [&](Context& context) {
     Rank rank(context);
-    rank.sender->complete(kLast);
+    rank.reducer->complete(kLast);
     if (context.rank() == 1) {
-      rank.sender->complete(kMiddle);
+      rank.reducer->complete(kMiddle);
       queue_of_1 = &rank.queue;
       both_sent.count_down();
     } else {
       both_sent.wait();
       const TimePoint patience = Clock::now() + std::chrono::minutes(5);
       do {
-        rank.sender->complete(kMiddle);
+        rank.reducer->complete(kMiddle);
         std::this_thread::yield();
       } while (rank.under_way(kMiddle) && Clock::now() < patience);
       ASSERT_FALSE(rank.under_way(kMiddle));
       ASSERT_TRUE(rank.under_way(kLast));
     }
-    rank.sender->complete(kFirst);
+    rank.reducer->complete(kFirst);
     if (rank.under_way(kLast)) {
       // In place of the block that rank 1 cannot send, one that ends its waiting.
       if (context.rank() == 0)
@@ -93,7 +93,7 @@ TEST(GradientSender, RanksWaitForTheSameGradientsWhateverHasArrivedOnOne) {
       throw Error("the first unit's gradients were sent while two units' were on their way elsewhere");
     }
     for (const std::size_t unit : {kLast, kMiddle, kFirst}) {
-      rank.sender->finish(unit);
+      rank.reducer->finish(unit);
       rank.units[unit]->install_gradients({});
       const at::Tensor gradient = rank.units[unit]->optimized().front().tensor.grad();
       EXPECT_TRUE(at::equal(gradient, at::full_like(gradient, 1.5))) << unit;
@@ -104,4 +104,4 @@ TEST(GradientSender, RanksWaitForTheSameGradientsWhateverHasArrivedOnOne) {
 }
 
 }  // namespace
-}  // namespace rondo::testing::gradient_sender_test
+}  // namespace rondo::testing::unit_reducer_test

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "rondo/nn/model_tensors.h"
-#include "rondo/parallel/gradients/gradient_path.h"
+#include "rondo/parallel/gradients/reducer.h"
 #include "rondo/parallel/sharded/block_schedule.h"
 #include "rondo/parallel/sharded/sharded_unit.h"
 #include "rondo/parallel/sharded/unit_fusion.h"
@@ -15,7 +15,7 @@ namespace rondo {
 // the backward pass takes, so in the same order on all ranks. A gradient that comes when those of its unit
 // have been sent off would be lost, since a module outside the unit has used the parameter, and one that
 // comes outside of a step would be taken for the next step's: UsageError then, out of backward(). One thread.
-class GradientSender {
+class UnitReducer final : private Reducer {
  public:
   struct Options {
     bool find_unused = false;    // a parameter without a gradient is no error
@@ -25,9 +25,9 @@ class GradientSender {
   };
   // All but `groups`, `world` and `options` outlive the object. `groups` says whose parameters each of
   // `units` has. `exposed_ns` takes the time in which it waits.
-  GradientSender(const ShardedUnits& units, const std::vector<UnitGroup>& groups, const UnitOrder& order,
-                 const BlockSchedule& schedule, StepAnnouncement& announcement, std::int64_t& exposed_ns,
-                 Group world, const Options& options);
+  UnitReducer(const ShardedUnits& units, const std::vector<UnitGroup>& groups, const UnitOrder& order,
+              const BlockSchedule& schedule, StepAnnouncement& announcement, std::int64_t& exposed_ns,
+              Group world, const Options& options);
 
   // A pass begins, at whose end gradients are combined or not; or one that leaves none (`discards`).
   void begin_pass(bool synchronises, bool discards);
@@ -47,7 +47,7 @@ class GradientSender {
   // No more gradients of the unit come in this pass: sends off what its turn has come for.
   void complete(std::size_t unit);
   // The same of all units.
-  void complete_all() { path_.complete_all(); }
+  void complete_all() { Reducer::complete(0, buckets()); }
   bool was_sent(std::size_t unit) const { return progress_[unit].sent; }
   // Waits for the unit's gradients, if they were sent off.
   void finish(std::size_t unit) { units_[unit]->finish_gradients(/*accumulate=*/options_.every_pass); }
@@ -68,9 +68,10 @@ class GradientSender {
     bool sent = false;
   };
 
-  void arrived(std::size_t parameter);
+  void arrived(std::size_t parameter) override;
   void watch_zero_grad();
-  void send(std::size_t unit);
+  void send(std::size_t unit) override;
+  std::size_t in_turn(std::size_t place) const override { return order_[order_.size() - 1 - place]; }
   void take_arrived();
   void make_room(std::size_t unit);
   void note_missing(std::size_t unit);
@@ -94,7 +95,6 @@ class GradientSender {
   bool watches_arrival_ = false;      // the next gradient that arrives is the first of its pass
   std::vector<std::string> missing_;  // parameters that this rank has no gradient of in this pass
   std::vector<std::string> unused_;   // parameters that no rank has one of
-  GradientPath path_;                 // last: it calls arrived() and send()
 };
 
 }  // namespace rondo

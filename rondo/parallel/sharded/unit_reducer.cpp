@@ -1,4 +1,4 @@
-#include "rondo/parallel/sharded/gradient_sender.h"
+#include "rondo/parallel/sharded/unit_reducer.h"
 
 #include <torch/types.h>
 
@@ -23,22 +23,19 @@ std::vector<ModelTensor> trained_parameters(const std::vector<UnitGroup>& groups
 
 }  // namespace
 
-GradientSender::GradientSender(const ShardedUnits& units, const std::vector<UnitGroup>& groups,
-                               const UnitOrder& order, const BlockSchedule& schedule,
-                               StepAnnouncement& announcement, std::int64_t& exposed_ns, Group world,
-                               const Options& options)
-    : units_(units),
+UnitReducer::UnitReducer(const ShardedUnits& units, const std::vector<UnitGroup>& groups,
+                         const UnitOrder& order, const BlockSchedule& schedule,
+                         StepAnnouncement& announcement, std::int64_t& exposed_ns, Group world,
+                         const Options& options)
+    : Reducer(trained_parameters(groups), announcement),
+      units_(units),
       order_(order),
       schedule_(schedule),
       exposed_ns_(exposed_ns),
       world_(std::move(world)),
       options_(options),
       trained_(trained_parameters(groups)),
-      progress_(units.size()),
-      path_(trained_, announcement,
-            {.arrived = [this](std::size_t parameter) { arrived(parameter); },
-             .send = [this](std::size_t unit) { send(unit); },
-             .order = [this](std::size_t place) { return order_[order_.size() - 1 - place]; }}) {
+      progress_(units.size()) {
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     const std::size_t trained = units_[unit]->trained_parameters();
     unit_of_.insert(unit_of_.end(), trained, unit);
@@ -50,7 +47,7 @@ GradientSender::GradientSender(const ShardedUnits& units, const std::vector<Unit
   }
 }
 
-void GradientSender::begin_pass(bool synchronises, bool discards) {
+void UnitReducer::begin_pass(bool synchronises, bool discards) {
   if (has_left_) {
     for (const auto& unit : units_) unit->drop_cleared_gradients();
   }
@@ -62,17 +59,17 @@ void GradientSender::begin_pass(bool synchronises, bool discards) {
   synchronises_ = synchronises;
   discards_ = discards;
   watches_arrival_ = !discards && (has_left_ || !synchronises);
-  path_.begin(gradients_);
+  begin(gradients_);
 }
 
-std::size_t GradientSender::called() const {
+std::size_t UnitReducer::called() const {
   return static_cast<std::size_t>(std::count_if(progress_.begin(), progress_.end(),
                                                 [](const Progress& each) { return each.open_calls > 0; }));
 }
 
 // The optimizer's zero_grad() reaches what the optimizer has. What a pass that does not synchronise leaves is
 // in the model's own parameters.
-void GradientSender::watch_zero_grad() {
+void UnitReducer::watch_zero_grad() {
   for (const auto& unit : units_) {
     if (has_left_ && unit->left_gradients_cleared()) {
       throw UsageError(
@@ -86,12 +83,12 @@ void GradientSender::watch_zero_grad() {
   has_left_ = true;
 }
 
-void GradientSender::take_left_gradients() {
+void UnitReducer::take_left_gradients() {
   if (!std::exchange(has_left_, false)) return;
   for (const auto& unit : units_) unit->unmark_left_gradients();
 }
 
-void GradientSender::arrived(std::size_t parameter) {
+void UnitReducer::arrived(std::size_t parameter) {
   if (!in_step_) {
     throw UsageError(
         str("backward() gave parameter '", trained_[parameter].name,
@@ -111,20 +108,20 @@ void GradientSender::arrived(std::size_t parameter) {
             "make one unit of all modules that use it; for several backward passes in a step call "
             "begin_step() before each, with LocalBatch::synchronise = false in all but the last"));
   }
-  if (path_.add(unit)) take_arrived();
+  if (add(unit)) complete(unit);
 }
 
-void GradientSender::complete(std::size_t unit) {
-  path_.complete(unit);
+void UnitReducer::complete(std::size_t unit) {
+  Reducer::complete(unit, unit + 1);
   take_arrived();
 }
 
-void GradientSender::send(std::size_t unit) {
+void UnitReducer::send(std::size_t unit) {
   const bool every_pass = options_.every_pass && shards_gradients(units_[unit]->sharding());
   if (!units_[unit]->trains() || discards_ || (!synchronises_ && !every_pass)) return;
   const auto weight = [&] {
     const ExposedTime exposed(exposed_ns_);
-    return path_.weight(/*divide_by_active=*/false);
+    return announced_weight(/*divide_by_active=*/false);
   }();
   note_missing(unit);
   const ExposedTime exposed(exposed_ns_);
@@ -134,7 +131,7 @@ void GradientSender::send(std::size_t unit) {
 }
 
 // When a message has arrived is known to this rank alone, so this communicates nothing.
-void GradientSender::take_arrived() {
+void UnitReducer::take_arrived() {
   if (!options_.in_background) return;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     if (progress_[unit].sent && units_[unit]->gradients_arrived()) finish(unit);
@@ -145,14 +142,14 @@ void GradientSender::take_arrived() {
 // is what these strategies are chosen to avoid. What is waited for is the same on all ranks, whatever has
 // arrived already: a rank that went on without the oldest could start what the others, waiting for that one,
 // have not yet.
-void GradientSender::make_room(std::size_t unit) {
+void UnitReducer::make_room(std::size_t unit) {
   if (options_.in_flight == 0 || !shards_optimizer(units_[unit]->sharding())) return;
   const auto limit = static_cast<std::size_t>(options_.in_flight);
   if (sent_.size() >= limit) finish(sent_[sent_.size() - limit]);
   sent_.push_back(unit);
 }
 
-void GradientSender::note_missing(std::size_t unit) {
+void UnitReducer::note_missing(std::size_t unit) {
   std::vector<std::string> names = units_[unit]->without_gradient();
   if (!names.empty() && !options_.find_unused) {
     const bool has_none = names.size() == units_[unit]->trained_parameters();
@@ -166,7 +163,7 @@ void GradientSender::note_missing(std::size_t unit) {
                   std::make_move_iterator(names.end()));
 }
 
-void GradientSender::finish_pass() {
+void UnitReducer::finish_pass() {
   if (discards_) return;
   if (!options_.every_pass) {
     for (const auto& unit : units_) unit->hold_gradients();
@@ -178,7 +175,7 @@ void GradientSender::finish_pass() {
   for (std::size_t i = order_.size(); i-- > 0;) finish(order_[i]);
 }
 
-void GradientSender::agree_on_unused(const std::vector<ModelTensor>& parameters) {
+void UnitReducer::agree_on_unused(const std::vector<ModelTensor>& parameters) {
   if (!options_.find_unused) return;
   std::vector<bool> used;
   for (const ModelTensor& parameter : parameters)
