@@ -26,7 +26,6 @@
 #include "rondo/nn/activation_checkpoint.h"
 #include "rondo/nn/experts/mixture_of_experts.h"
 #include "rondo/nn/experts/routing.h"
-#include "rondo/nn/frozen_parameters.h"
 #include "rondo/nn/layers.h"
 #include "rondo/nn/linear.h"
 #include "rondo/nn/loss.h"
@@ -34,27 +33,20 @@
 #include "rondo/nn/model_tensors.h"
 #include "rondo/nn/optimizers/norm_sum.h"
 #include "rondo/nn/parallel_communication.h"
-#include "rondo/nn/parallel_cross_entropy.h"
 #include "rondo/nn/parallel_style.h"
 #include "rondo/nn/sample_dropout.h"
-#include "rondo/nn/sample_scope.h"
 #include "rondo/nn/shard.h"
 #include "rondo/nn/step_figures.h"
 #include "rondo/nn/sync_batch_norm.h"
-#include "rondo/nn/tensor_parallel/layers.h"
 #include "rondo/nn/tensor_parallel/parallelize.h"
 #include "rondo/nn/tensor_parallel/ring_attention.h"
 #include "rondo/nn/unit.h"
 #include "rondo/nn/unit_state.h"
-#include "rondo/nn/weighted_loss.h"
 #include "rondo/nn/wrap.h"
-#include "rondo/nn/wrap_rules.h"
 
 // Mixed precision.
 #include "rondo/precision/autocast.h"
 #include "rondo/precision/grad_scaler.h"
-#include "rondo/precision/master_weights.h"
-#include "rondo/precision/mixed_precision_policy.h"
 #include "rondo/precision/options.h"
 #include "rondo/precision/training_precision.h"
 
@@ -101,8 +93,6 @@
 
 // Built-in models, data sets and loaders.
 #include "rondo/checkpoint/named_tensors.h"
-#include "rondo/checkpoint/optimizer_snapshot.h"
-#include "rondo/checkpoint/partial_weights.h"
 #include "rondo/checkpoint/pretrained.h"
 #include "rondo/data/data_options.h"
 #include "rondo/data/dataset.h"
@@ -130,11 +120,9 @@
 #include "rondo/models/model_file.h"
 #include "rondo/models/model_module.h"
 #include "rondo/models/script.h"
-#include "rondo/nn/pretrained_names.h"
 
 // The trainer and what happens alongside.
 #include "rondo/format/metrics_row.h"
-#include "rondo/format/trace_counter.h"
 #include "rondo/format/trace_span.h"
 #include "rondo/observe/progress_style.h"
 #include "rondo/observe/step_times.h"

@@ -19,9 +19,8 @@
 #include "rondo/models/model_file.h"
 #include "rondo/models/model_options.h"
 #include "rondo/models/model_setup.h"
-#include "rondo/nn/wrap_rules.h"
-#include "rondo/precision/dtype.h"
-#include "rondo/precision/mixed_precision_policy.h"
+#include "rondo/nn/wrap.h"
+#include "rondo/precision/options.h"
 
 namespace rondo {
 namespace {

@@ -9,7 +9,7 @@
 #include "rondo/nn/layers.h"
 #include "rondo/nn/linear.h"
 #include "rondo/nn/sample_dropout.h"
-#include "rondo/nn/tensor_parallel/layers.h"
+#include "rondo/nn/tensor_parallel/parallelize.h"
 #include "rondo/nn/unit.h"
 
 namespace rondo {

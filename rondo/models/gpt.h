@@ -7,7 +7,7 @@
 #include "rondo/nn/experts/mixture_of_experts.h"
 #include "rondo/nn/layers.h"
 #include "rondo/nn/sample_dropout.h"
-#include "rondo/nn/tensor_parallel/layers.h"
+#include "rondo/nn/tensor_parallel/parallelize.h"
 #include "rondo/nn/tensor_parallel/ring_attention.h"
 #include "rondo/nn/unit.h"
 

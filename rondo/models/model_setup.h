@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "rondo/nn/pretrained_names.h"
+#include "rondo/nn/model.h"
 #include "rondo/options/option.h"
 
 namespace rondo {
