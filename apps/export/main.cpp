@@ -19,8 +19,8 @@
 #include "rondo/checkpoint/tensor_file.h"
 #include "rondo/checkpoint/weights.h"
 #include "rondo/format/file.h"
-#include "rondo/models/example_batch.h"
 #include "rondo/models/model_options.h"
+#include "rondo/models/model_setup.h"
 #include "rondo/models/script.h"
 
 namespace {

@@ -14,7 +14,6 @@
 #include "rondo/base/text.h"
 #include "rondo/data/mixture.h"
 #include "rondo/data/open.h"
-#include "rondo/models/freeze.h"
 #include "rondo/models/model.h"
 #include "rondo/models/model_file.h"
 #include "rondo/models/model_options.h"

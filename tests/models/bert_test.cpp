@@ -8,7 +8,6 @@
 #include <set>
 
 #include "rondo/base/error.h"
-#include "rondo/models/freeze.h"
 #include "rondo/models/model.h"
 #include "rondo/nn/loss.h"
 #include "rondo/nn/sample_dropout.h"

@@ -7,8 +7,8 @@
 #include <set>
 
 #include "rondo/backend/memory/tracked_memory.h"
-#include "rondo/models/example_batch.h"
 #include "rondo/models/model.h"
+#include "rondo/models/model_setup.h"
 #include "rondo/nn/loss.h"
 #include "rondo/nn/unit_state.h"
 

@@ -11,7 +11,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/data/split_batch.h"
+#include "rondo/data/subset.h"
 #include "rondo/nn/autograd_graph.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/nn/sample_dropout.h"

@@ -6,6 +6,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rondo/data/data_files.h"
@@ -14,6 +15,15 @@
 #include "rondo/data/open.h"
 
 namespace rondo {
+
+// Returns the text with small letters for A to Z.
+std::string lower_case(std::string text);
+
+// Returns whether files with this ending, in small letters and without its dot, are read as images.
+bool is_image_ending(std::string_view ending);
+
+// Returns whether the ending is that of an image in a format that is not read.
+bool is_unread_image_ending(std::string_view ending);
 
 // Images in their files' own form, with a class each. Any thread may read.
 class EncodedImages {

@@ -1,15 +1,186 @@
-#include "rondo/data/token_files.h"
+#include "rondo/data/tokens.h"
+
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <string_view>
 
 #include "rondo/base/error.h"
+#include "rondo/base/integer.h"
+#include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
-#include "rondo/data/token_description.h"
+#include "rondo/data/subset.h"
 
 namespace rondo {
+namespace {
+
+constexpr std::int64_t kNoTarget = -100;
+
+}  // namespace
+
+TokenWindows::TokenWindows(std::shared_ptr<const TokenSource> tokens, std::int64_t begin, std::int64_t end,
+                           const WindowForm& form)
+    : tokens_(std::move(tokens)), begin_(begin), end_(end), end_of_document_(form.end_of_document) {
+  if (end - begin < form.context + 1) {
+    throw DataError(str("'", form.source, "': ", end - begin, " tokens of text, expected at least ",
+                        form.context + 1, " (the context and one more)"));
+  }
+  info_ = {.kind = form.kind,
+           .source = form.source,
+           .input_shape = {form.context},
+           .classes = tokens_->vocabulary(),
+           .targets_per_sample = form.context,
+           .unit = "tokens"};
+}
+
+Batch TokenWindows::get(std::span<const std::int64_t> indices) const {
+  check_indices(indices, size());
+  const auto samples = static_cast<std::int64_t>(indices.size());
+  const std::int64_t context = info_.targets_per_sample;
+  Batch batch{.inputs = {at::empty({samples, context}, at::kLong)},
+              .targets = {at::empty({samples, context}, at::kLong)},
+              .samples = samples};
+  auto* input = batch.inputs[0].mutable_data_ptr<std::int64_t>();
+  auto* target = batch.targets[0].mutable_data_ptr<std::int64_t>();
+  for (const std::int64_t index : indices) {
+    const std::int64_t offset = begin_ + index * context;
+    tokens_->read(offset, {input, static_cast<std::size_t>(context)});
+    std::copy_n(input + 1, context - 1, target);
+    tokens_->read(offset + context, {target + context - 1, 1});
+    if (end_of_document_) {
+      for (std::int64_t i = 0; i < context; ++i) {
+        if (input[i] == *end_of_document_) target[i] = kNoTarget;
+      }
+    }
+    input += context;
+    target += context;
+  }
+  return batch;
+}
+
+std::vector<std::int64_t> TokenWindows::file_starts() const {
+  std::vector<std::int64_t> starts;
+  for (const std::int64_t token : tokens_->file_starts()) {
+    const std::int64_t within = std::max<std::int64_t>(0, token - begin_);
+    starts.push_back(std::min(size(), divide_rounding_up(within, info_.targets_per_sample)));
+  }
+  starts.back() = size();  // the last window begins before the last tokens
+  return without_empty_files(std::move(starts));
+}
+
+OpenedData open_windows(const std::shared_ptr<const TokenSource>& tokens, const WindowForm& form,
+                        double fraction, const std::string& unit) {
+  check_validation_fraction(fraction);
+  if (form.context < 1)
+    throw UsageError(str("the context is ", form.context, " ", unit, ", expected at least 1"));
+  const std::int64_t size = tokens->size(), window = form.context + 1;
+  std::int64_t validation = 0;
+  if (fraction > 0.0)
+    validation = std::max<std::int64_t>(std::llround(static_cast<double>(size) * fraction), window);
+  if (size - validation < window) {
+    throw DataError(str("'", form.source, "' has ", size, " ", unit, " of text, expected at least ",
+                        validation == 0 ? window : 2 * window, ": ", window, " (the context of ",
+                        form.context, " ", unit, " and one more)",
+                        validation == 0 ? "" : " for training and as many for validation",
+                        ". Use more text, a shorter context or a smaller validation fraction"));
+  }
+  const std::int64_t cut = size - validation;
+  OpenedData opened{.kind = form.kind, .train = nullptr, .validation = nullptr};
+  opened.train = std::make_shared<TokenWindows>(tokens, 0, cut, form);
+  if (validation > 0) opened.validation = std::make_shared<TokenWindows>(tokens, cut, size, form);
+  return opened;
+}
+
+namespace {
+
+using TokenJson = nlohmann::ordered_json;
+
+constexpr const char* kTokenFormat = "rondo tokens";
+constexpr std::int64_t kTokenFormatVersion = 1;
+
+class DescriptionReader {
+ public:
+  explicit DescriptionReader(const std::filesystem::path& path)
+      : path_(path.string()), document_(read_json_file(path)) {}
+
+  TokenDescription read() const {
+    const TokenJson& whole = document_;
+    if (!whole.is_object() || text(whole, "format") != kTokenFormat)
+      throw DataError(str(path_, ": \"format\" is not \"", kTokenFormat, "\""));
+    if (const std::int64_t version = integer(whole, "version", 1); version != kTokenFormatVersion) {
+      throw DataError(str(path_, ": version ", version, "; this rondo reads version ", kTokenFormatVersion));
+    }
+    TokenDescription result;
+    result.type = text(whole, "type");
+    if (result.type != "uint16" && result.type != "uint32")
+      throw DataError(str(path_, ": \"type\" is \"", result.type, "\", expected uint16 or uint32"));
+    result.vocabulary = integer(whole, "vocabulary", 1, most_tokens(result.type));
+    if (whole.contains("end_of_document") && !whole["end_of_document"].is_null())
+      result.end_of_document = integer(whole, "end_of_document", 0, result.vocabulary - 1);
+    result.tokenizer = text(whole, "tokenizer");
+    result.documents = integer(whole, "documents", 0);
+    for (const TokenJson& each : entry(whole, "shards")) {
+      const TokenDescription::Shard shard{text(each, "file"), integer(each, "tokens", 0)};
+      // A shard lies beside its description, whoever wrote that.
+      if (shard.file.empty() || shard.file.find('/') != std::string::npos || shard.file.starts_with('.'))
+        throw DataError(str(path_, ": shard '", shard.file, "' is no name of a file in the same folder"));
+      result.shards.push_back(shard);
+    }
+    if (result.shards.empty()) throw DataError(str(path_, ": no shards"));
+    return result;
+  }
+
+ private:
+  const TokenJson& entry(const TokenJson& object, const char* key) const {
+    if (object.is_object()) {
+      const auto found = object.find(key);
+      if (found != object.end()) return *found;
+    }
+    throw DataError(str(path_, ": \"", key, "\" is missing"));
+  }
+  std::string text(const TokenJson& object, const char* key) const {
+    const TokenJson& value = entry(object, key);
+    if (!value.is_string())
+      throw DataError(str(path_, ": \"", key, "\" is ", value.dump(), ", expected a text"));
+    return value.get<std::string>();
+  }
+  std::int64_t integer(const TokenJson& object, const char* key, std::int64_t low,
+                       std::int64_t high = INT64_MAX) const {
+    return json_integer(entry(object, key), str(path_, ": \"", key, "\""), low, high);
+  }
+
+  std::string path_;
+  TokenJson document_;
+};
+
+}  // namespace
+
+std::size_t bytes_per_token(const std::string& type) { return type == "uint16" ? 2 : 4; }
+
+std::int64_t most_tokens(const std::string& type) { return std::int64_t{1} << 8 * bytes_per_token(type); }
+
+nlohmann::ordered_json to_json(const TokenDescription& description) {
+  TokenJson shards = TokenJson::array();
+  for (const TokenDescription::Shard& shard : description.shards)
+    shards.push_back({{"file", shard.file}, {"tokens", shard.tokens}});
+  const TokenJson end = description.end_of_document ? TokenJson(*description.end_of_document) : TokenJson();
+  return {{"format", kTokenFormat},
+          {"version", kTokenFormatVersion},
+          {"type", description.type},
+          {"vocabulary", description.vocabulary},
+          {"end_of_document", end},
+          {"tokenizer", description.tokenizer},
+          {"documents", description.documents},
+          {"shards", std::move(shards)}};
+}
+
+TokenDescription read_token_description(const std::filesystem::path& path) {
+  return DescriptionReader(path).read();
+}
+
 namespace {
 
 namespace fs = std::filesystem;
