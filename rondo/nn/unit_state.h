@@ -112,8 +112,8 @@ class UnitCall {
 struct ModelUnit {
   // Path of its module in the model, "root" for what no unit holds.
   std::string name = {};
-  UnitState* state = nullptr;  // null for the root
-  std::vector<ModelTensor> parameters = {};
+  UnitState* state = nullptr;                // null for the root
+  std::vector<ModelTensor> parameters = {};  // its own
 
   // Of all its parameters.
   std::uint64_t parameter_bytes() const;

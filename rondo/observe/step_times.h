@@ -15,7 +15,7 @@ struct StepTimes {
 // Measures steps that follow one another. Time in pauses (validation, saving) belongs to no step. One thread.
 class StepTimer {
  public:
-  StepTimer() : started_(Clock::now()) {}
+  StepTimer() : started_(Clock::now()) {}  // starts the first step
 
   // Starts the first step, or the next one after something that is not part of training.
   void restart() { started_ = Clock::now(); }
