@@ -25,7 +25,7 @@ inline OptionsOf<LabelColumnOption> label_column_table() {
 
 // The option of the kinds text and masked_text.
 struct ExtensionsOption {
-  // Of a directory only files with these endings (".txt"); empty: every file that looks like text.
+  // Reads only files of a directory with these endings (".txt"); empty: every file that looks like text.
   std::vector<std::string> extensions = {};
 };
 // The flag --extensions.

@@ -14,7 +14,7 @@ class ConfigReader;
 class ModelSetup;
 struct BuiltModel;
 
-// Of models bert and bert-tiny: what it learns, and the files that it begins with.
+// Options of the models bert and bert-tiny: the task, and the files that the model starts from.
 struct BertOptions : TransformerOptions, InitOption, VocabularyOption {
   std::string task = {};  // empty: classify
 };

@@ -34,16 +34,16 @@ std::string plain_model_name(const std::string& model);
 // What stands for a model in names of folders: "gpt-tiny", "libmine", "model".
 std::string short_model_name(const std::string& model);
 
-// Options that several models take, each declared once. Empty: the model's own value.
+// Options that several models take, each declared once. An empty one is the model's own value.
 
-// Of models that read sequences.
+// Option of models that read sequences.
 struct ContextOption {
   std::optional<std::int64_t> context = {};  // of a sample: bytes or tokens
 };
 struct DropoutOption {
   std::optional<double> dropout = {};  // a probability
 };
-// Of models that Hugging Face has as well.
+// Option of models that Hugging Face has as well.
 struct InitOption {
   std::string init = {};  // a folder of theirs; empty: the weights are new
 };
