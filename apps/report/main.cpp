@@ -9,9 +9,9 @@
 #include "rondo/base/output.h"
 #include "rondo/base/text.h"
 #include "rondo/format/file.h"
-#include "rondo/format/provenance.h"
-#include "rondo/format/report/comparison.h"
+#include "rondo/format/report/curves.h"
 #include "rondo/format/report/document.h"
+#include "rondo/format/run_directory.h"
 
 namespace {
 

@@ -11,10 +11,9 @@
 #include "rondo/base/json_strict.h"
 #include "rondo/base/printable.h"
 #include "rondo/base/text.h"
-#include "rondo/checkpoint/assign_tensors.h"
 #include "rondo/checkpoint/checkpoint.h"
 #include "rondo/checkpoint/weights.h"
-#include "rondo/format/checkpoint_choice.h"
+#include "rondo/format/checkpoint_files.h"
 #include "rondo/models/model_file.h"
 
 namespace rondo {

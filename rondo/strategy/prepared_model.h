@@ -13,8 +13,8 @@
 #include "rondo/base/time.h"
 #include "rondo/data/dataset.h"
 #include "rondo/format/trace_span.h"
-#include "rondo/nn/frozen_parameters.h"
 #include "rondo/nn/loss.h"
+#include "rondo/nn/model_tensors.h"
 #include "rondo/strategy/model_parts.h"
 #include "rondo/strategy/step_totals.h"
 

@@ -12,7 +12,7 @@
 
 #include "rondo/backend/collectives.h"
 #include "rondo/backend/context.h"
-#include "rondo/precision/mixed_precision_policy.h"
+#include "rondo/precision/options.h"
 #include "rondo/strategy/distributed_dataset.h"
 #include "rondo/strategy/prepared_model.h"
 #include "rondo/strategy/replica_value.h"

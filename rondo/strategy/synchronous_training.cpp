@@ -7,10 +7,9 @@
 #include "rondo/base/collective_call.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/nn/model_factory.h"
+#include "rondo/nn/model.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/nn/sample_dropout.h"
-#include "rondo/nn/sample_scope.h"
 #include "rondo/strategy/finish_step.h"
 
 namespace rondo {

@@ -10,7 +10,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/integer.h"
 #include "rondo/base/text.h"
-#include "rondo/nn/evaluation_mode.h"
+#include "rondo/nn/model.h"
 #include "rondo/strategy/value_collectives.h"
 #include "rondo/train/stop_agreement.h"
 

@@ -25,7 +25,7 @@
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/checkpoint/optimizer_state.h"
-#include "rondo/data/tensors.h"
+#include "rondo/data/dataset.h"
 #include "rondo/launch/scratch.h"
 #include "rondo/models/model.h"
 #include "rondo/parallel/registry.h"

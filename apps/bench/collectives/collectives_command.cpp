@@ -19,7 +19,7 @@
 #include "rondo/base/text.h"
 #include "rondo/collective/algorithms/registry.h"
 #include "rondo/collective/codec/codec.h"
-#include "rondo/format/provenance.h"
+#include "rondo/format/run_directory.h"
 
 namespace rondo::bench {
 namespace {

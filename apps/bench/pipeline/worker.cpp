@@ -14,7 +14,7 @@
 #include "rondo/checkpoint/weights.h"
 #include "rondo/kernels/matmul_choice.h"
 #include "rondo/models/model.h"
-#include "rondo/observe/memory.h"
+#include "rondo/observe/memory_observer.h"
 #include "rondo/parallel/pipeline/pipeline_training.h"
 #include "rondo/parallel/registry.h"
 #include "rondo/strategy/training.h"

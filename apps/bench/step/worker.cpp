@@ -25,7 +25,7 @@
 #include "rondo/kernels/matmul_choice.h"
 #include "rondo/memory/tracker.h"
 #include "rondo/models/model.h"
-#include "rondo/observe/memory.h"
+#include "rondo/observe/memory_observer.h"
 #include "rondo/parallel/registry.h"
 #include "rondo/strategy/training.h"
 #include "rondo/train/optimizer.h"

@@ -11,7 +11,7 @@
 
 #include "rondo/backend/collectives.h"
 #include "rondo/checkpoint/named_tensors.h"
-#include "rondo/nn/graph_node.h"
+#include "rondo/nn/autograd_graph.h"
 #include "rondo/parallel/experts/expert_strategy.h"
 #include "rondo/parallel/sharded/shard_module.h"
 

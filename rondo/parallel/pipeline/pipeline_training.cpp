@@ -14,15 +14,14 @@
 #include "rondo/base/time.h"
 #include "rondo/nn/experts/mixture_of_experts.h"
 #include "rondo/nn/layers.h"
-#include "rondo/nn/model_factory.h"
-#include "rondo/nn/partition.h"
+#include "rondo/nn/model.h"
 #include "rondo/nn/sample_dropout.h"
-#include "rondo/nn/sample_scope.h"
+#include "rondo/nn/unit_state.h"
 #include "rondo/parallel/ddp/coalesced_broadcast.h"
 #include "rondo/parallel/tensor/divided_model.h"
 #include "rondo/parallel/tensor/tensor_parallel_model.h"
 #include "rondo/pipeline/stage_cuts.h"
-#include "rondo/precision/cast_model.h"
+#include "rondo/precision/autocast.h"
 #include "rondo/strategy/finish_step.h"
 
 namespace rondo {

@@ -11,11 +11,10 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/data/split_batch.h"
-#include "rondo/nn/graph_node.h"
+#include "rondo/data/subset.h"
+#include "rondo/nn/autograd_graph.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/nn/sample_dropout.h"
-#include "rondo/nn/sample_scope.h"
 #include "rondo/precision/autocast.h"
 #include "rondo/strategy/replica_context.h"
 

@@ -11,7 +11,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
-#include "rondo/nn/sparse_layers.h"
+#include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/server/served_optimizer.h"
 
 namespace rondo {

@@ -10,7 +10,7 @@
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/format/compute_timeline.h"
-#include "rondo/nn/partial_backward.h"
+#include "rondo/nn/autograd_graph.h"
 #include "rondo/parallel/ddp/coalesced_broadcast.h"
 #include "rondo/parallel/sharded/exposed_time.h"
 

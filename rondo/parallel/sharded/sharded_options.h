@@ -8,7 +8,7 @@
 
 #include "rondo/options/declaration.h"
 #include "rondo/parallel/schedule/communication_options.h"
-#include "rondo/precision/mixed_precision_policy.h"
+#include "rondo/precision/options.h"
 
 namespace rondo {
 

@@ -14,7 +14,7 @@
 #include "rondo/parallel/ddp/model_agreement.h"
 #include "rondo/parallel/sharded/shard_module.h"
 #include "rondo/parallel/sharded/sparse_gradients.h"
-#include "rondo/precision/cast_model.h"
+#include "rondo/precision/autocast.h"
 
 namespace rondo {
 namespace {

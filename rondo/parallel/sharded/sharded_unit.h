@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "rondo/backend/group.h"
-#include "rondo/nn/partition.h"
+#include "rondo/nn/unit_state.h"
 #include "rondo/parallel/schedule/communication_queue.h"
 #include "rondo/parallel/sharded/buffer_pool.h"
 #include "rondo/parallel/sharded/flat_parameters.h"
@@ -17,7 +17,7 @@
 #include "rondo/parallel/sharded/sharding.h"
 #include "rondo/parallel/sharded/unit_gradients.h"
 #include "rondo/parallel/sharded/zero_grad_marks.h"
-#include "rondo/precision/mixed_precision_policy.h"
+#include "rondo/precision/options.h"
 
 namespace rondo {
 
