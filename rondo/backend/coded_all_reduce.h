@@ -7,7 +7,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "rondo/backend/collectives.h"
-#include "rondo/backend/engine/dense_tensor.h"
+#include "rondo/backend/requests/dense_tensor.h"
 #include "rondo/collective/codec/codec.h"
 
 namespace rondo {
