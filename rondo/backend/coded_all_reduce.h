@@ -8,7 +8,7 @@
 
 #include "rondo/backend/coded_shards.h"
 #include "rondo/backend/collectives.h"
-#include "rondo/backend/engine/dense_tensor.h"
+#include "rondo/backend/requests/dense_tensor.h"
 
 namespace rondo {
 

@@ -426,9 +426,8 @@ void Context::shutdown() {
   State& state = checked(state_);
   if (state.groups.empty()) return;
   state.world.backend()->barrier()->wait();
-  std::set<const c10d::Backend*> ended;  // groups of a mesh share engines
   for (const Group& group : state.groups) {
-    if (!group.member() || !ended.insert(group.backend().get()).second) continue;
+    if (!group.member()) continue;
     if (ExtendedBackend* const engine = group.extended()) {
       engine->close();
     } else {

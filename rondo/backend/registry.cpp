@@ -13,7 +13,6 @@
 #include "rondo/backend/engine_folders.h"
 #include "rondo/backend/hierarchical/hierarchical_backend.h"
 #include "rondo/backend/nccl/combined_backend.h"
-#include "rondo/backend/nccl/nccl_options.h"
 #include "rondo/base/error.h"
 #include "rondo/base/machine.h"
 #include "rondo/base/text.h"

@@ -25,19 +25,18 @@ class Broadcast final : public ChunkedOperation {
     if (map.host_of(next) != map.host_of(request.root)) to_ = next;
   }
 
+  // What the root sends goes in the first step, what others pass on in the second one, each on the lane of
+  // its step: whatever is under way beside it, both ends then start the messages of a lane in one order.
   void first(std::size_t chunk, Transports& transports, const Deadline&) override {
-    if (from_ >= 0) {
-      messages(chunk).receives.push_back(
-          transports.between_hosts->receive(from_, Lane::first, data(chunk), bytes(chunk)));
-    } else if (to_ >= 0) {
-      forward(chunk, transports);
-    }
+    if (from_ == request_.root) receive(chunk, transports, Lane::first);
+    if (from_ < 0 && to_ >= 0) forward(chunk, transports, Lane::first);
   }
 
   void second(std::size_t chunk, Transports& transports, const Deadline& deadline) override {
     if (from_ >= 0) {
+      if (from_ != request_.root) receive(chunk, transports, Lane::second);
       wait_for(messages(chunk).receives, transports, deadline);
-      if (to_ >= 0) forward(chunk, transports);
+      if (to_ >= 0) forward(chunk, transports, Lane::second);
     }
     CollectiveRequest intra_host_broadcast =
         step(OperationKind::broadcast, chunk, transports.map.local_rank_of(relay_));
@@ -52,9 +51,12 @@ class Broadcast final : public ChunkedOperation {
 
  private:
   std::byte* data(std::size_t chunk) const { return request_.input.base + offset(chunk); }
-  void forward(std::size_t chunk, Transports& transports) {
-    messages(chunk).sends.push_back(
-        transports.between_hosts->send(to_, Lane::first, data(chunk), bytes(chunk)));
+  void receive(std::size_t chunk, Transports& transports, Lane lane) {
+    messages(chunk).receives.push_back(
+        transports.between_hosts->receive(from_, lane, data(chunk), bytes(chunk)));
+  }
+  void forward(std::size_t chunk, Transports& transports, Lane lane) {
+    messages(chunk).sends.push_back(transports.between_hosts->send(to_, lane, data(chunk), bytes(chunk)));
   }
 
   int relay_;      // hands out on this host

@@ -5,8 +5,8 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "rondo/backend/engine/dense_tensor.h"
 #include "rondo/backend/engine/failure_record.h"
+#include "rondo/backend/requests/dense_tensor.h"
 
 namespace rondo::hierarchical {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "rondo/backend/engine/dense_tensor.h"
 #include "rondo/backend/engine/request.h"
+#include "rondo/backend/requests/dense_tensor.h"
 #include "rondo/base/time.h"
 
 namespace rondo::hierarchical {

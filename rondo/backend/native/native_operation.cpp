@@ -18,7 +18,7 @@ void NativeOperation::finish(const std::exception_ptr& error) noexcept {
       // The engine's helper thread copies alone, without a team of threads of its own.
       std::optional<c10::ParallelGuard> alone;
       if (std::this_thread::get_id() != started_on_) alone.emplace(true);
-      for (const DenseTensor& tensor : memory_.copied_back) tensor.copy_back();
+      memory_.copy_back();
     } catch (...) {
       error_ = std::current_exception();
     }
@@ -74,13 +74,8 @@ void NativeOperation::forget_results() noexcept {
 void NativeOperation::complete(const Future& future) const {
   if (error_) {
     future->setError(error_);
-  } else if (memory_.result_lists == 1) {
-    future->markCompleted(c10::IValue(results()));
   } else {
-    std::vector<std::vector<at::Tensor>> lists(memory_.result_lists);
-    const std::size_t length = memory_.results.size() / lists.size();
-    for (std::size_t i = 0; i < memory_.results.size(); ++i) lists[i / length].push_back(memory_.results[i]);
-    future->markCompleted(c10::IValue(lists));
+    future->markCompleted(memory_.value_of_future());
   }
 }
 

@@ -2,14 +2,13 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
-#include <c10/util/SmallVector.h>
 
 #include <atomic>
 #include <mutex>
 #include <thread>
 #include <vector>
 
-#include "rondo/backend/engine/dense_tensor.h"
+#include "rondo/backend/requests/request_call.h"
 #include "rondo/collective/shared_memory/owner.h"
 
 namespace rondo {
@@ -18,15 +17,7 @@ namespace rondo {
 // results back to the caller's, and the future that somebody may have asked for. Any thread.
 class NativeOperation final : public shared_memory::OperationOwner {
  public:
-  // One tensor, as most operations have, without an allocation.
-  using Results = c10::SmallVector<at::Tensor, 1>;
-  struct Memory {
-    std::vector<at::Tensor> alive = {};
-    std::vector<DenseTensor> copied_back = {};
-    Results results = {};
-    // The future gives the results as one list of tensors, or as so many lists of equal length.
-    std::size_t result_lists = 1;
-  };
+  using Memory = OperationMemory;
   explicit NativeOperation(Memory&& memory);
 
   void finish(const std::exception_ptr& error) noexcept override;
@@ -35,7 +26,7 @@ class NativeOperation final : public shared_memory::OperationOwner {
   // Whether finish() is through; from then on error() and results() are what they will be.
   bool over() const { return over_.load(std::memory_order_acquire); }
   std::exception_ptr error() const { return over() ? error_ : nullptr; }
-  std::vector<at::Tensor> results() const { return {memory_.results.begin(), memory_.results.end()}; }
+  std::vector<at::Tensor> results() const { return memory_.list_of_results(); }
   // Of the results; completes when the operation ends, on the thread that makes it end.
   c10::intrusive_ptr<c10::ivalue::Future> future();
   // Nobody calls results() or future() any more: lets go of the results as soon as the operation has ended.
@@ -47,7 +38,7 @@ class NativeOperation final : public shared_memory::OperationOwner {
   void complete(const Future& future) const;
   // All that has the results.
   struct Forgotten {
-    Results results = {};
+    Memory::Results results = {};
     Future future = {};
   };
   void settle(Forgotten& forgotten);

@@ -7,7 +7,7 @@
 #include <exception>
 #include <set>
 
-#include "rondo/backend/engine/dense_tensor.h"
+#include "rondo/backend/requests/dense_tensor.h"
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"

@@ -11,9 +11,9 @@
 #include <thread>
 #include <tuple>
 
-#include "rondo/backend/engine/dense_tensor.h"
 #include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/point_to_point_channel.h"
+#include "rondo/backend/requests/dense_tensor.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/collective/algorithms/registry.h"

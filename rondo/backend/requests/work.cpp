@@ -1,4 +1,4 @@
-#include "rondo/backend/native/coalesced_work.h"
+#include "rondo/backend/requests/work.h"
 
 #include <ATen/core/jit_type.h>
 
@@ -11,6 +11,10 @@
 
 namespace rondo {
 namespace {
+
+c10::intrusive_ptr<c10::ivalue::Future> future_of_tensors() {
+  return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+}
 
 void append(const std::vector<at::Tensor>& some, std::vector<at::Tensor>& all) {
   all.insert(all.end(), some.begin(), some.end());
@@ -64,7 +68,7 @@ c10::intrusive_ptr<c10::ivalue::Future> CoalescedWork::getFuture() {
     std::mutex mutex;  // protects error
     std::exception_ptr error;
   };
-  auto whole = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()));
+  auto whole = future_of_tensors();
   auto rest = std::make_shared<Rest>();
   rest->parts = parts_.size();
   if (parts_.empty()) whole->markCompleted(c10::IValue(std::vector<at::Tensor>()));
@@ -82,6 +86,43 @@ c10::intrusive_ptr<c10::ivalue::Future> CoalescedWork::getFuture() {
     });
   }
   return whole;
+}
+
+EndedWork::EndedWork(int rank, c10d::OpType type, std::vector<at::Tensor> results)
+    : c10d::Work(rank, type), results_(std::move(results)) {
+  finish();
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> EndedWork::getFuture() {
+  auto future = future_of_tensors();
+  future->markCompleted(c10::IValue(results_));
+  return future;
+}
+
+BackgroundWork::BackgroundWork(int rank, c10d::OpType type, std::shared_ptr<const OperationMemory> memory)
+    : c10d::Work(rank, type),
+      results_(memory->list_of_results()),
+      memory_(std::move(memory)),
+      future_(future_of_tensors()) {}
+
+void BackgroundWork::complete(std::exception_ptr error) {
+  c10::IValue value;
+  if (!error) {
+    try {
+      memory_->copy_back();
+      value = memory_->value_of_future();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+  memory_.reset();
+  finish(error);
+  // Not under the lock of the work: callbacks may start the next collective.
+  if (error) {
+    future_->setError(error);
+  } else {
+    future_->markCompleted(std::move(value));
+  }
 }
 
 c10::intrusive_ptr<c10d::Work> coalesce(int rank, c10d::OpType type, CoalescedWork::Parts parts) {

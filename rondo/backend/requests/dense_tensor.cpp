@@ -1,4 +1,4 @@
-#include "rondo/backend/engine/dense_tensor.h"
+#include "rondo/backend/requests/dense_tensor.h"
 
 #include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
