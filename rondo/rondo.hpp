@@ -82,6 +82,7 @@
 #include "rondo/strategy/registry.h"
 #include "rondo/strategy/replica_context.h"
 #include "rondo/strategy/replica_value.h"
+#include "rondo/strategy/sample_division.h"
 #include "rondo/strategy/shard_directory.h"
 #include "rondo/strategy/sharded_state.h"
 #include "rondo/strategy/sharded_tensor.h"

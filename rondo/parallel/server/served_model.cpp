@@ -30,15 +30,14 @@ at::Tensor on_host(const at::Tensor& tensor) { return dense(tensor, "push").data
 class ServedModel::Parts final : public UndividedModel {
  public:
   explicit Parts(ServedModel& model) : UndividedModel(*model.module_), model_(model) {}
-  void unshard() override { model_.pull_whole(); }
-  void reload_shards() override {
+  void flush_for(ForwardPasses passes) override {
+    model_.pull_whole();
+    if (passes == ForwardPasses::together && model_.is_chief_) model_.load_optimizer();
+  }
+  void take_values(NewValues) override {
     if (!model_.is_chief_) return;
     model_.store_values();
     model_.optimizer_is_newer_ = true;
-  }
-  void flush() override {
-    model_.pull_whole();
-    if (model_.is_chief_) model_.load_optimizer();
   }
 
  private:
@@ -113,8 +112,7 @@ void ServedModel::open() {
   }
 }
 
-void ServedModel::begin_step(const LocalBatch& given) {
-  const LocalBatch batch = begin_pass(given, module_.get());
+void ServedModel::start_pass(const LocalBatch& batch) {
   if (!in_window_) {
     const TimePoint begun = Clock::now();
     if (batch.optimizer != nullptr) use(*batch.optimizer);
@@ -185,7 +183,7 @@ void ServedModel::pull_whole() {
   pull();
 }
 
-void ServedModel::step(torch::optim::Optimizer& optimizer) {
+void ServedModel::apply_step(torch::optim::Optimizer& optimizer) {
   const TimePoint begun = Clock::now();
   use(optimizer);
   for (std::size_t v = 0; v < parameters_.size(); ++v) {

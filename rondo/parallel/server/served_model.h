@@ -29,9 +29,6 @@ class ServedModel final : public PreparedModel, private GradientListener {
 
   torch::nn::Module& module() override { return *module_; }
   ModelParts& parts() override { return *parts_; }
-  void begin_step(const LocalBatch& batch) override;
-  void finish_backward() override { end_pass(); }
-  void step(torch::optim::Optimizer& optimizer) override;
   CommunicationTimes communication_times() const override { return {exposed_, exposed_}; }
   // Before step(): what its gradients count in the mean of a synchronous step, where that is not this
   // worker's own samples.
@@ -40,6 +37,8 @@ class ServedModel final : public PreparedModel, private GradientListener {
  private:
   class Parts;
 
+  void start_pass(const LocalBatch& batch) override;
+  void apply_step(torch::optim::Optimizer& optimizer) override;
   void open();
   void pull();
   void end_step(double weight);

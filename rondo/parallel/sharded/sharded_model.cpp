@@ -50,7 +50,8 @@ ModelTensors unprepared(ModelTensors tensors) {
 
 ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const PlanMaker& make_plan,
                            Context context, const ShardedOptions& options)
-    : original_(std::move(module)),
+    : ModelParts(context.world()),
+      original_(std::move(module)),
       context_(std::move(context)),
       tensors_(unprepared(without_ignored(tensors_of(*original_), options.ignored))),
       announcement_(context_.world()),
@@ -77,6 +78,10 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const Plan
                 [this](std::size_t unit) { after_forward(unit); },
                 [this](std::size_t unit) { before_backward(unit); },
                 [this](std::size_t unit) { after_backward(unit); }}) {
+  set_original(*original_);
+  const MixedPrecisionPolicy& policy = options.mixed_precision;
+  set_casts({.input = policy.cast_forward_inputs ? policy.param_dtype : std::nullopt,
+             .output = policy.output_dtype});
   if (!optimizes_shards() && context_.world_size() > 1) {
     drift_ = std::make_shared<DriftCheck>(tensors_.parameters, context_.world());
     announcement_.carry(drift_);
@@ -85,8 +90,8 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const Plan
     for (UnitState* state : setup_.groups[unit].members) {
       UnitCasts casts;
       // Inside the model layers compute with what units give, in param_dtype.
-      if (&state->module() == original_.get()) casts.outputs = options.mixed_precision.output_dtype;
-      if (options.mixed_precision.cast_forward_inputs) casts.inputs = options.mixed_precision.param_dtype;
+      if (&state->module() == original_.get()) casts.outputs = policy.output_dtype;
+      if (policy.cast_forward_inputs) casts.inputs = policy.param_dtype;
       watched_.add(*state, unit, casts);
     }
   }
@@ -94,9 +99,8 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const Plan
   if (shares_memory()) barrier(context_.world());
 }
 
-void ShardedModel::begin_step(const LocalBatch& given) {
+void ShardedModel::start_pass(const LocalBatch& batch) {
   refuse_foreign_step();
-  const LocalBatch batch = begin_pass(given, original_.get());
   // Gradients that a step has used, or that the model's zero_grad() meant, are replaced by the next ones.
   const bool clears = !batch.discard_gradients && (calls_.has_stepped() || forbidden_.cleared());
   calls_.begin_step(batch, reducer_.in_step() && reducer_.has_gradients());
@@ -207,9 +211,9 @@ void ShardedModel::require_whole(std::size_t unit, const char* pass) const {
   if (is_whole || whole_ || together_) return;
   throw UsageError(
       str(pass, " pass of unit '", units_[unit]->name(),
-          "' outside of a step, where its parameters are not on this rank or out of date: call "
-          "begin_step() before the forward pass of a step; to evaluate, call prepared->unshard() "
-          "on all ranks before"));
+          "' outside of a step, where its parameters are not on this rank or out of date: make the "
+          "forward pass of a step by forward(model, inputs), or call begin_step() before it; to evaluate, "
+          "call unshard() on all ranks before"));
 }
 
 std::uint64_t ShardedModel::optimized_fingerprint() const {
@@ -321,10 +325,9 @@ void ShardedModel::after_backward(std::size_t unit) {
   schedule_.after_backward(unit);
 }
 
-void ShardedModel::finish_backward() {
+void ShardedModel::finish_pass() {
   calls_.finish_backward();
   refuse_thawed();
-  end_pass();
   if (batch_.synchronise) has_totals_ = announced_;
   if (!batch_.synchronise && reducer_.sends_every_pass()) reducer_.finish_pass();
   reducer_.end_step();
@@ -362,13 +365,13 @@ void ShardedModel::install_gradients_now() {
   install_gradients();
 }
 
-double ShardedModel::clip_gradients(double max_norm) {
+double ShardedModel::clip_combined(double max_norm) {
   calls_.clip_gradients();
   install_gradients_now();
   return optimizer_.clip_gradients(max_norm, environment_.shard_group);
 }
 
-void ShardedModel::step(torch::optim::Optimizer& optimizer) {
+void ShardedModel::apply_step(torch::optim::Optimizer& optimizer) {
   optimizer_.check(optimizer, tensors_.parameters);
   if (!calls_.step()) {
     ++steps_;

@@ -37,41 +37,23 @@ std::vector<Shard> ShardedModel::full_copies() {
   return copies;
 }
 
-void ShardedModel::publish_shards() {
-  for (const auto& unit : units_) unit->publish_shards();
-  optimized_fingerprint_.reset();
-  full_fingerprint_.reset();
-  needs_barrier_ = true;
-}
-
-bool ShardedModel::shares_memory() const {
-  return std::any_of(units_.begin(), units_.end(), [](const auto& unit) { return unit->mapped(); });
-}
-
-bool ShardedModel::is_flushed() const {
-  return std::none_of(progress_.begin(), progress_.end(),
-                      [](const Progress& progress) { return progress.pending; });
-}
-
 void ShardedModel::give_back_model() {
   for (const auto& unit : units_) unit->give_back();
 }
 
-void ShardedModel::unshard() {
-  flush();
-  whole_ = true;
-  for (const std::size_t unit : order_) units_[unit]->start_gather({forward_priority(unit)});
-  for (const std::size_t unit : order_) units_[unit]->finish_gather();
-  full_fingerprint_ = full_fingerprint();
-}
-
-void ShardedModel::reload_shards() {
-  for (const auto& unit : units_) unit->reload_shards();
-  full_fingerprint_ = full_fingerprint();
+void ShardedModel::take_values(NewValues values) {
+  if (values == NewValues::model) {
+    for (const auto& unit : units_) unit->reload_shards();
+    full_fingerprint_ = full_fingerprint();
+  } else {
+    for (const auto& unit : units_) unit->publish_shards();
+    optimized_fingerprint_.reset();
+    full_fingerprint_.reset();
+  }
   needs_barrier_ = true;
 }
 
-void ShardedModel::flush() {
+void ShardedModel::flush_for(ForwardPasses passes) {
   refuse_foreign_step();
   install_gradients_now();
   together_ = true;
@@ -83,13 +65,25 @@ void ShardedModel::flush() {
     // forward in which it could be gathered.
     if (units_[unit]->gathering() || units_[unit]->state() == nullptr) units_[unit]->finish_gather();
   }
+  if (passes == ForwardPasses::together) return;
+  whole_ = true;
+  for (const std::size_t unit : order_) units_[unit]->start_gather({forward_priority(unit)});
+  for (const std::size_t unit : order_) units_[unit]->finish_gather();
+  full_fingerprint_ = full_fingerprint();
 }
 
-bool ShardedModel::has_fp32_master_weights() const {
-  return std::any_of(units_.begin(), units_.end(), [](const auto& unit) { return unit->has_masters(); });
+PartsTraits ShardedModel::traits() const {
+  const auto any = [&](const auto& has) { return std::any_of(units_.begin(), units_.end(), has); };
+  const bool masters = any([](const auto& unit) { return unit->has_masters(); });
+  const bool optimizes_shards = shards_optimizer_state() || masters;
+  return {.optimizes_shards = optimizes_shards,
+          .fp32_master_weights = masters,
+          .computes_with_optimized = !optimizes_shards,
+          .shares_memory = any([](const auto& unit) { return unit->mapped(); }),
+          .is_flushed = std::none_of(progress_.begin(), progress_.end(),
+                                     [](const Progress& progress) { return progress.pending; }),
+          .optimizes_whole_model = !optimizes_shards};
 }
-
-bool ShardedModel::optimizes_shards() const { return shards_optimizer_state() || has_fp32_master_weights(); }
 
 NormSum ShardedModel::norm_sum() {
   return [this](const std::vector<at::Tensor>& parameters, at::Tensor& squares) {
@@ -130,17 +124,6 @@ std::string ShardedModel::restore_communication(const std::vector<CommunicationS
   }
   for (auto& [name, tensor] : memory) tensor.copy_(own.at(name));
   return {};
-}
-
-at::Tensor ShardedModel::cast_input(const at::Tensor& input) const {
-  const MixedPrecisionPolicy& policy = environment_.policy;
-  const bool casts = policy.param_dtype && policy.cast_forward_inputs && input.is_floating_point();
-  return casts ? input.to(*policy.param_dtype) : input;
-}
-
-at::Tensor ShardedModel::cast_output(const at::Tensor& output) const {
-  const std::optional<at::ScalarType> dtype = environment_.policy.output_dtype;
-  return dtype && output.is_floating_point() ? output.to(*dtype) : output;
 }
 
 }  // namespace rondo
