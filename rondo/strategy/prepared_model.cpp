@@ -8,7 +8,7 @@
 #include "rondo/nn/gradient_norm.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/nn/optimizer_fields.h"
-#include "rondo/nn/partial_backward.h"
+#include "rondo/nn/autograd_graph.h"
 #include "rondo/strategy/mean_loss.h"
 
 namespace rondo {

@@ -2,7 +2,6 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/data/split_batch.h"
 #include "rondo/strategy/default_strategy.h"
 #include "rondo/strategy/value_collectives.h"
 
