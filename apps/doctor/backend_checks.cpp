@@ -7,7 +7,6 @@
 #include "checks.h"
 #include "rondo/backend/engine/engine_text.h"
 #include "rondo/backend/engine/nccl_module.h"
-#include "rondo/backend/engine/nccl_versions.h"
 #include "rondo/backend/engine_folders.h"
 #include "rondo/base/module_path.h"
 #include "rondo/base/text.h"

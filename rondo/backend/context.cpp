@@ -8,9 +8,7 @@
 #include <numeric>
 #include <set>
 
-#include "rondo/backend/card_check.h"
-#include "rondo/backend/deterministic.h"
-#include "rondo/backend/engine/bounded_store.h"
+#include "rondo/backend/card_engine.h"
 #include "rondo/backend/engine/engine_text.h"
 #include "rondo/backend/engine/nccl_module.h"
 #include "rondo/backend/engine/store_adapter.h"

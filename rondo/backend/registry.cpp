@@ -123,6 +123,15 @@ void replace_card_engine(const std::string& path) {
                          [engine](const std::shared_ptr<const void>&) { return engine; }};
 }
 
+void check_cards(const std::string& engine, const std::vector<RankCard>& cards) {
+  if (split_engine(engine).name != "nccl") return;
+  if (const std::string shared = shared_cards(cards); !shared.empty()) {
+    throw UsageError(str("--backend ", engine, ": ", shared,
+                         ", and NCCL takes one rank a card; start at most as many ranks on a host as it has "
+                         "cards, or use --backend native"));
+  }
+}
+
 Communicator make_communicator(const std::string& text, const BackendRequest& given) {
   BackendRequest request = given;
   request.arguments.clear();

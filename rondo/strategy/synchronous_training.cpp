@@ -3,7 +3,7 @@
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
-#include "rondo/backend/engine/failing_engine.h"
+#include "rondo/backend/engine/failure_record.h"
 #include "rondo/base/collective_call.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"

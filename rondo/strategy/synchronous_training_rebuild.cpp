@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "rondo/backend/collectives.h"
-#include "rondo/backend/engine/failing_engine.h"
+#include "rondo/backend/engine/failure_record.h"
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"

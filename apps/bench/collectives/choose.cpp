@@ -8,7 +8,7 @@
 #include "apps/bench/collectives/measure.h"
 #include "apps/bench/collectives/tune.h"
 #include "rondo/base/text.h"
-#include "rondo/collective/chooser/tuning.h"
+#include "rondo/collective/chooser/chooser.h"
 
 namespace rondo::bench {
 namespace {

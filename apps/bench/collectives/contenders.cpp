@@ -13,7 +13,7 @@
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_memory_channel.h"
 #include "rondo/collective/algorithms/registry.h"
-#include "rondo/collective/chooser/tuning.h"
+#include "rondo/collective/chooser/chooser.h"
 
 namespace rondo::bench {
 namespace {

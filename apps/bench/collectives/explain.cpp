@@ -3,7 +3,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/collective/algorithms/registry.h"
-#include "rondo/collective/plan_text.h"
+#include "rondo/collective/plan.h"
 
 namespace rondo::bench {
 namespace {

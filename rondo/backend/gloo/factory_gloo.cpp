@@ -12,7 +12,6 @@
 
 #include "rondo/backend/engine/engine_reason.h"
 #include "rondo/backend/engine/plain_engines.h"
-#include "rondo/backend/engine/quiet_log.h"
 #include "rondo/backend/gloo/factory.h"
 #include "rondo/backend/gloo/send_watch.h"
 #include "rondo/base/error.h"

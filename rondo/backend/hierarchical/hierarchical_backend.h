@@ -6,14 +6,13 @@
 #include <memory>
 #include <string>
 
-#include "rondo/backend/engine/failing_engine.h"
 #include "rondo/backend/engine/failure_record.h"
 #include "rondo/backend/engine/request.h"
-#include "rondo/backend/hierarchical/all_reduce.h"
 #include "rondo/backend/hierarchical/compression.h"
-#include "rondo/backend/hierarchical/direct_message.h"
 #include "rondo/backend/hierarchical/hierarchical_options.h"
+#include "rondo/backend/hierarchical/outer_link.h"
 #include "rondo/backend/hierarchical/pipeline.h"
+#include "rondo/backend/hierarchical/transfers.h"
 #include "rondo/backend/requests/request_backend.h"
 
 namespace rondo {

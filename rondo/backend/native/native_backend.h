@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "rondo/backend/engine/failing_engine.h"
+#include "rondo/backend/engine/failure_record.h"
 #include "rondo/backend/engine/request.h"
 #include "rondo/backend/memory/registered_memory.h"
 #include "rondo/backend/native/planned_collectives.h"

@@ -8,7 +8,6 @@
 #include "rondo/backend/nccl/combined_backend.h"
 #include "rondo/backend/nccl/device_watch.h"
 #include "rondo/backend/nccl/factory.h"
-#include "rondo/backend/nccl/part_of.h"
 #include "rondo/backend/nccl/watched_backend.h"
 #include "rondo/base/error.h"
 #include "rondo/base/module_path.h"

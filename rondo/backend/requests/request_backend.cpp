@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "rondo/backend/engine/failing_engine.h"
+#include "rondo/backend/engine/failure_record.h"
 #include "rondo/backend/requests/sparse_all_reduce.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
