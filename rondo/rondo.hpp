@@ -68,6 +68,7 @@
 #include "rondo/parallel/schedule/bucket_future.h"
 #include "rondo/parallel/schedule/communication_options.h"
 #include "rondo/parallel/server/server_options.h"
+#include "rondo/parallel/sharded/fully_shard.h"
 #include "rondo/parallel/sharded/sharded_options.h"
 #include "rondo/parallel/strategy_on_mesh.h"
 #include "rondo/parallel/tensor/tensor_options.h"

@@ -106,8 +106,9 @@ class PreparedModel {
   // shards of its parameters that this rank optimises.
   virtual torch::nn::Module& module() = 0;
 
-  // Calls `model`, the module that was prepared (a holder, a pointer or the module itself), with `inputs`.
-  // Tensors among the inputs and in the outputs are cast as cast_input() and cast_output() do.
+  // Calls `model`, the module that was prepared (a holder, a pointer or the module itself) or a function of
+  // it, with `inputs`. Tensors among the inputs and in the outputs are cast as cast_input() and cast_output()
+  // do.
   //
   // Where gradients are recorded this is a forward pass of the next step; several before one backward() are
   // one pass. In a torch::NoGradGuard outside of a step it is an evaluation: all ranks make as many such
@@ -117,12 +118,13 @@ class PreparedModel {
   auto forward(Model&& model, Inputs&&... inputs) {
     before_forward();
     const auto call = [&](auto&&... cast) {
-      if constexpr (requires { model(std::forward<decltype(cast)>(cast)...); }) {
-        return model(std::forward<decltype(cast)>(cast)...);
-      } else if constexpr (requires { model->forward(std::forward<decltype(cast)>(cast)...); }) {
+      // First: the call operator of torch::nn::Sequential gives nothing back.
+      if constexpr (requires { model->forward(std::forward<decltype(cast)>(cast)...); }) {
         return model->forward(std::forward<decltype(cast)>(cast)...);
-      } else {
+      } else if constexpr (requires { model.forward(std::forward<decltype(cast)>(cast)...); }) {
         return model.forward(std::forward<decltype(cast)>(cast)...);
+      } else {
+        return model(std::forward<decltype(cast)>(cast)...);
       }
     };
     auto outputs = call(cast_if_tensor(std::forward<Inputs>(inputs))...);
