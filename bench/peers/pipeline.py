@@ -1,4 +1,4 @@
-"""PyTorch's side of `rondo bench pipeline`: one rank of torch.distributed.pipelining over Gloo.
+"""PyTorch's side of `rondo bench-dev pipeline`: one rank of torch.distributed.pipelining over Gloo.
 
 Speaks the workers' protocol, as step.py does: reads "run N" lines from standard input and answers each with one JSON line on
 standard output. Batches, initial weights and stages are the same as rondo's.

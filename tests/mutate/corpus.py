@@ -341,11 +341,8 @@ _TOLD = "what processes of one job or bench tell each other"
 _SYSTEM = "files of the system"
 _TOOLS = "what the cases of every file go through"
 OTHER_READERS = {
-    **dict.fromkeys(("apps/bench/checkpoint/checkpoint_command", "apps/bench/collectives/across_hosts",
-                     "apps/bench/collectives/measure", "apps/bench/loader/loader_command",
-                     "apps/bench/memory_tracking/memory_tracking_command", "apps/bench/pipeline/contestant", "apps/bench/pipeline/worker",
-                     "apps/bench/plan/worker", "apps/bench/startup/startup_command", "apps/bench/step/contest", "apps/bench/step/worker",
-                     "apps/bench/strategies/strategies_command", "apps/matmul/main", "apps/train/launch",
+    **dict.fromkeys(("apps/bench/checkpoint", "apps/bench/dev/loader", "apps/bench/dev/plan_worker", "apps/bench/dev/startup",
+                     "apps/bench/dev/strategies", "apps/bench/harness/processes", "apps/bench/harness/rank", "apps/matmul/main", "apps/train/launch",
                      "backend/engine/failure_record", "backend/membership", "backend/native/planned_collectives",
                      "device/rank_cards", "launch/spawn", "train/parts_saver", "train/trainer"), _TOLD),
     **dict.fromkeys(("apps/doctor/machine_checks", "channel/memory_room", "launch/cpu_binding", "launch/cpu_quota", "launch/port"), _SYSTEM),
@@ -370,7 +367,7 @@ def _word_cases(with_training):
         word("hello", ["rondo", "run", "-n", "1", "echo", "hello"]),
         word("1s", ["rondo-top", ".", "--once", "--interval", "1s"], folder="run"),
         *([
-            word("top_k:0.1,int8", ["rondo-bench", "codecs", "--codec", "top_k:0.1,int8", "--size", "1KiB", "--runs", "1"], ("codec",), torch=True),
+            word("top_k:0.1,int8", ["rondo-bench-dev", "codecs", "--codec", "top_k:0.1,int8", "--size", "1KiB", "--runs", "1"], ("codec",), torch=True),
             word(CONFIG, profile, ("heads", "width", "context", "layers", "gpt", "GPT"), mutations.JSON, torch=True, seconds=60,
                  reads="apps/profile/main apps/common/command_line"),
         ] if with_training else []),

@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "rondo/backend/context.h"
-#include "rondo/checkpoint/optimizer_snapshot.h"
+#include "rondo/checkpoint/named_tensors.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/sharded/sharded_options.h"
-#include "rondo/precision/mixed_precision_policy.h"
+#include "rondo/precision/options.h"
 #include "rondo/strategy/prepared_model.h"
 #include "rondo/strategy/summon_full_params.h"
 
