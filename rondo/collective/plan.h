@@ -11,7 +11,7 @@
 namespace rondo::collective {
 
 // A collective algorithm as data: what each rank sends, receives and adds, and when. A plan is made without
-// any communication (registry.h), printed (plan_text.h) and executed (executor.h).
+// any communication (registry.h), printed (plan_table) and executed (executor.h).
 
 // data is the caller's buffer, scratch what the executor lends for the time of the plan.
 enum class Buffer : std::uint8_t { data, scratch };
