@@ -19,8 +19,6 @@
 #include "rondo/plan/plan_file.h"
 #include "rondo/simulate/closed_forms.h"
 #include "rondo/simulate/cluster.h"
-#include "rondo/simulate/failures.h"
-#include "rondo/simulate/pipeline_step.h"
 #include "rondo/simulate/topology.h"
 
 namespace {

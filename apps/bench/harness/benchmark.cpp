@@ -34,11 +34,12 @@ Command add_benchmark_command(CLI::App& parent, const BenchmarkText& text,
   app->footer(text.footer);
   app->option_defaults()->always_capture_default();
   const auto run = declare(*app);
-  const auto target = std::make_shared<std::string>();
-  app->add_option("--json", *target, "Write the result to FILE, or '-' for standard output");
-  return {app, [run, target] {
-            const Json rows = run(*target != "-");
-            write_json(*target, rows);
+  const auto json = std::make_shared<std::string>();
+  app->add_option("--json", *json, "Write the result to FILE, or '-' for standard output");
+  return {app, [run, json] {
+            const std::string& target = *json;
+            const Json rows = run(target != "-");
+            write_json(target, rows);
             for (const Json& row : rows) {
               if (row.is_object() && !row.value("correct", true))
                 throw Error("some results were wrong: WRONG in the table, \"correct\": false in the JSON");

@@ -7,6 +7,7 @@
 #include "rondo/plan/schedule/schedules.h"
 
 // What a plan is compared with, always.
+
 namespace rondo::plan {
 
 struct Baseline {
@@ -22,7 +23,6 @@ struct Baseline {
 std::vector<Baseline> all_baselines(const cost::StepModel& model, std::uint64_t memory_limit,
                                     const Wait& wait = {});
 
-// One file each.
 Baseline uniform(const cost::StepModel& model, cost::Strategy strategy, std::uint64_t memory_limit);
 Baseline fsdp(const cost::StepModel& model, int in_flight, std::uint64_t memory_limit);
 Baseline keep_last_k(const cost::StepModel& model, std::uint64_t memory_limit, const Wait& wait = {});
