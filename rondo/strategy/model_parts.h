@@ -64,6 +64,7 @@ class ModelParts {
   void show_shards() { take_values(NewValues::shown_shards); }  // likewise, for a while
 
   virtual PartsTraits traits() const { return {}; }  // of the model as it is now
+  // The fields of traits().
   bool optimizes_shards() const { return traits().optimizes_shards; }
   bool has_fp32_master_weights() const { return traits().fp32_master_weights; }
   bool computes_with_optimized() const { return traits().computes_with_optimized; }

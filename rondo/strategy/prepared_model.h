@@ -189,8 +189,8 @@ class PreparedModel {
   }
   // Casts an input of the model's own forward, or an output of it, as the mixed precision policy has it.
   at::Tensor cast_input(const at::Tensor& input) const;
-  at::Tensor cast_output(const at::Tensor& output) const;
-  const ModelCasts& casts() const { return casts_; }
+  at::Tensor cast_output(const at::Tensor& output) const;  // likewise
+  const ModelCasts& casts() const { return casts_; }       // the dtypes
   // Returns how ranks that compute a sample together divide it.
   const SampleDivision& division() const { return division_; }
   virtual CommunicationTimes communication_times() const { return {}; }  // of the last step
@@ -208,10 +208,10 @@ class PreparedModel {
   // Makes the optimizer's step with combined gradients, for step().
   virtual void apply_step(torch::optim::Optimizer& optimizer) { optimizer.step(); }
 
-  // For constructors of strategies' models. The user's module where that is not module().
+  // For constructors of strategies' models. Sets the user's module where that is not module().
   void set_original(const torch::nn::Module& original) { original_ = &original; }
-  void set_casts(const ModelCasts& casts) { casts_ = casts; }
-  void set_division(SampleDivision division) { division_ = std::move(division); }
+  void set_casts(const ModelCasts& casts) { casts_ = casts; }                      // of cast_input()
+  void set_division(SampleDivision division) { division_ = std::move(division); }  // of division()
 
  private:
   // Who has begun the pass that is open.

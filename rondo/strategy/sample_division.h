@@ -14,8 +14,8 @@ namespace rondo {
 // of its first output under tensor parallelism. An empty group divides nothing, and the functions give back
 // what they are given.
 struct SampleDivision {
-  Group sequence = {};
-  Group classes = {};
+  Group sequence = {};  // ranks that have pieces of the sequence
+  Group classes = {};   // ranks that have parts of the first output's classes
 
   // Returns this rank's pieces of the batch's sequences. Throws UsageError for a tensor without a sequence,
   // and for a length that the ranks do not divide.

@@ -71,11 +71,13 @@ class Strategy {
   // The context that it was made with, or that of the last rebuild(). Throws UsageError where there is none.
   const Context& context() const;
 
+  // Returns the place of this process among the replicas.
   virtual ReplicaPlacement placement() const = 0;
+  // The fields of placement().
   int num_replicas_in_sync() const { return placement().num_replicas_in_sync; }
-  InputShard input_shard() const { return placement().input; }
-  InputShard evaluation_shard() const { return placement().evaluation; }
-  Group replicas() const { return placement().replicas; }
+  InputShard input_shard() const { return placement().input; }            // what this process reads
+  InputShard evaluation_shard() const { return placement().evaluation; }  // the same of validation data
+  Group replicas() const { return placement().replicas; }  // ranks among which they are counted
 
   // Takes charge of the model that `recipe` makes: afterwards all replicas hold the same parameters and
   // buffers (those of rank 0's first), and steps are taken as Training says. Throws MismatchError naming the
@@ -94,7 +96,7 @@ class Strategy {
 
   // Returns this process's work for parameter servers that hold the weights; null for other strategies.
   virtual const ServerWork* server_work() const { return nullptr; }
-  bool is_served() const { return server_work() != nullptr; }
+  bool is_served() const { return server_work() != nullptr; }  // whether servers hold the weights
   // Returns ServerWork::steps_before, after prepare(); 0 for other strategies.
   std::uint64_t steps_before() const { return is_served() ? server_work()->steps_before : 0; }
   // Waits until all other workers of servers have done their last step; returns at once for other strategies.

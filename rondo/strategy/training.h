@@ -74,7 +74,7 @@ class Training {
 
   // Returns facts about this process's replicas.
   virtual ProcessReplicas process_replicas() const { return {}; }
-  std::vector<std::uint64_t> replica_peak_bytes() const { return process_replicas().peak_bytes; }
+  std::vector<std::uint64_t> replica_peak_bytes() const { return process_replicas().peak_bytes; }  // likewise
 
   // Returns what this process has of parameters, buffers and what the optimizer remembers, after the last
   // step. Collective.
