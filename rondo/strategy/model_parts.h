@@ -63,13 +63,12 @@ class ModelParts {
   void publish_shards() { take_values(NewValues::shards); }     // each rank's own
   void show_shards() { take_values(NewValues::shown_shards); }  // likewise, for a while
 
-  virtual PartsTraits traits() const { return {}; }  // of the model as it is now
-  // The fields of traits().
-  bool optimizes_shards() const { return traits().optimizes_shards; }
-  bool has_fp32_master_weights() const { return traits().fp32_master_weights; }
-  bool computes_with_optimized() const { return traits().computes_with_optimized; }
-  bool shares_memory() const { return traits().shares_memory; }
-  bool is_flushed() const { return traits().is_flushed; }
+  virtual PartsTraits traits() const { return {}; }                              // of the model as it is now
+  bool optimizes_shards() const { return traits().optimizes_shards; }            // see PartsTraits
+  bool has_fp32_master_weights() const { return traits().fp32_master_weights; }  // likewise
+  bool computes_with_optimized() const { return traits().computes_with_optimized; }  // likewise
+  bool shares_memory() const { return traits().shares_memory; }                      // likewise
+  bool is_flushed() const { return traits().is_flushed; }                            // likewise
 
   // Returns, with optimizes_shards(), a function that makes norms of full parameters of those of the shards
   // that module() has, for optimizers that look at them. Empty where the strategy cannot: they are refused.

@@ -5,10 +5,10 @@
 
 #include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
+#include "rondo/nn/autograd_graph.h"
 #include "rondo/nn/gradient_norm.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/nn/optimizer_fields.h"
-#include "rondo/nn/autograd_graph.h"
 #include "rondo/strategy/mean_loss.h"
 
 namespace rondo {

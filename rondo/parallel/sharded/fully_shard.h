@@ -97,6 +97,7 @@ class FullyShardedModel {
   void load_state_dict(const std::vector<ModelTensor>& state);  // likewise
   // The full state of an optimizer of parameters(). Likewise.
   OptimizerSnapshot optimizer_state_dict(torch::optim::Optimizer& optimizer);
+  // And back. Likewise.
   void load_optimizer_state_dict(torch::optim::Optimizer& optimizer, const OptimizerSnapshot& state);
 
   // What functions on prepared models take: rondo::save({context, *model, fsdp.prepared(), optimizer}, ...).
