@@ -8,36 +8,35 @@
 Each group of figures comes from one run of `rondo bench` in which all systems take turns. Groups whose results exist
 in the folder are not measured again. Between hosts needs root.
 """
-import argparse
 import datetime
 import json
+import os
 import pathlib
 import subprocess
 import sys
 
+from charts import bytes_text
+from harness import BIN, REPOSITORY, goal_text, machine, parser_of, run, say, table, value_text
 from peers.peer_ratio import RULE, peer_ratio, ratio_text
-from plot_collectives import bytes_text
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-RONDO = ROOT / "build" / "release" / "bin" / "rondo"
 GPT = ["--model", "gpt-25m", "--dtype", "float32"]
 LINK = ["--emulate-hosts", "2", "--rate", "1gbit"]
 GROUPS = {
-    "fresh": ["collectives", "--peers", "--fresh", "--ranks", "2", "--sizes", "4B,1KiB,64KiB,1MiB,16MiB,25MiB"],
-    "warm": ["collectives", "--peers", "--ranks", "2,4", "--sizes", "4B,1KiB,64KiB,1MiB,4MiB,16MiB,25MiB,64MiB"],
-    "hosts": ["collectives", "--peers", "--hosts", "2", "--rate", "1gbit", "--ranks", "4", "--sizes", "25MiB", "--codec",
+    "fresh": ["bench", "collectives", "--peers", "--fresh", "--ranks", "2", "--sizes", "4B,1KiB,64KiB,1MiB,16MiB,25MiB"],
+    "warm": ["bench", "collectives", "--peers", "--ranks", "2,4", "--sizes", "4B,1KiB,64KiB,1MiB,4MiB,16MiB,25MiB,64MiB"],
+    "hosts": ["bench", "collectives", "--peers", "--hosts", "2", "--rate", "1gbit", "--ranks", "4", "--sizes", "25MiB", "--codec",
               "none,bfloat16,int8"],
-    "algorithms": ["collectives", "--algorithm", "all", "--ranks", "4", "--sizes", "4B..16MiB"],
-    "step": ["step", "--peers"],
-    "sharded": ["step", "--peers", *GPT, "--strategy", "ddp", "zero1", "zero2", "zero3", "--peer-setting", "fastest"],
-    "step_hosts": ["step", "--peers", *GPT, *LINK, "--strategy", "ddp", "zero3", "--peer-setting", "fastest"],
-    "ablation": ["step", *GPT, *LINK, "--strategy", "zero2", "zero3", "--ablation"],
-    "whole": ["step", "--peers", *GPT, "--matmul", "auto"],
-    "startup": ["startup", "--peers"],
-    "pipeline": ["pipeline", "--peers"],
-    "pipeline_emulated": ["pipeline", "--ranks", "4", "--emulate-accelerator", "10"],
-    "pipeline_hosts": ["pipeline", *LINK],
-    "pipeline_hosts_400": ["pipeline", "--emulate-hosts", "2", "--rate", "400mbit"],
+    "algorithms": ["bench", "collectives", "--algorithm", "all", "--ranks", "4", "--sizes", "4B..16MiB"],
+    "step": ["bench", "step", "--peers"],
+    "sharded": ["bench", "step", "--peers", *GPT, "--strategy", "ddp", "zero1", "zero2", "zero3", "--peer-setting", "fastest"],
+    "step_hosts": ["bench", "step", "--peers", *GPT, *LINK, "--strategy", "ddp", "zero3", "--peer-setting", "fastest"],
+    "ablation": ["bench", "step", *GPT, *LINK, "--strategy", "zero2", "zero3", "--ablation"],
+    "whole": ["bench", "step", "--peers", *GPT, "--matmul", "auto"],
+    "startup": ["bench-dev", "startup", "--peers"],
+    "pipeline": ["bench-dev", "pipeline", "--peers"],
+    "pipeline_emulated": ["bench-dev", "pipeline", "--ranks", "4", "--emulate-accelerator", "10"],
+    "pipeline_hosts": ["bench-dev", "pipeline", *LINK],
+    "pipeline_hosts_400": ["bench-dev", "pipeline", "--emulate-hosts", "2", "--rate", "400mbit"],
 }
 
 
@@ -47,11 +46,11 @@ def measure(folder):
         target = folder / f"{group}.json"
         if target.exists():
             continue
-        print(f"{group}: rondo bench {' '.join(words)}", file=sys.stderr)
-        result = subprocess.run([RONDO, "bench", *words, "--json", target])
+        say(f"{group}: rondo {' '.join(words)}")
+        result = subprocess.run([BIN / "rondo", *words, "--json", target])
         if result.returncode != 0 or not target.exists():
             target.unlink(missing_ok=True)
-            print(f"{group}: not measured", file=sys.stderr)
+            say(f"{group}: not measured")
 
 
 def read(folder, group):
@@ -61,11 +60,6 @@ def read(folder, group):
 
 def time_text(microseconds):
     return f"{microseconds:.3g} us" if microseconds < 1000 else f"{microseconds / 1000:.3g} ms"
-
-
-def table(heading, rows):
-    lines = ["| " + " | ".join(heading) + " |", "|" + "---|" * len(heading)]
-    return lines + ["| " + " | ".join(row) + " |" for row in rows]
 
 
 def column_of(row):
@@ -102,12 +96,6 @@ def hosts(rows):
                   for row in rows])
 
 
-def goal_text(row):
-    if row.get("goal") is None:
-        return ""
-    return f"{'<=' if row.get('better') == 'lower' else '>='} {row['goal']:g}"
-
-
 def memory_text(row):
     return f"{row['peak_resident_bytes'] / 2**20:.0f}" if row.get("peak_resident_bytes") else ""
 
@@ -123,7 +111,7 @@ def steps(rows):
         heading.append("max(compute, line rate) ms")
         for line, row in zip(lines, figures):
             line.append(f"{row['bound_ms']:.0f}" if row.get("bound_ms") else "")
-    ratios = [[row["ratio"].replace("_", " "), row["model"], row["dtype"], row["of"], row["to"], f"{row['value']:.3f}" + "*" * (row.get("by") == "min"), goal_text(row)]
+    ratios = [[row["ratio"].replace("_", " "), row["model"], row["dtype"], row["of"], row["to"], value_text(row), goal_text(row)]
               for row in rows if "ratio" in row]
     return table(heading, lines) + [""] + table(["of what", "model", "dtype", "of", "to", "ratio", "goal"], ratios)
 
@@ -139,19 +127,19 @@ def listed(values):
 
 
 def pipelines(rows):
-    """Figures of `rondo bench pipeline`, then its ratios."""
+    """Figures of `rondo bench-dev pipeline`, then its ratios."""
     figures = [row for row in rows if "step_ms_p50" in row]
     what = "samples/s" if figures[0]["emulated"] else "tokens/s"
     lines = [[row["system"], row["schedule"] or "ddp", f"{row['step_ms_p50']:.1f}", f"{row['step_ms_min']:.1f}",
               f"{row.get('tokens_per_s') or row.get('samples_per_s'):.0f}", listed(row.get("idle_ms")), listed(row.get("simulated_idle_ms"))]
              for row in figures]
-    ratios = [[row["ratio"].replace("_", " "), row["of"], row["to"], f"{row['value']:.3f}" + "*" * (row.get("by") == "min"), goal_text(row)]
+    ratios = [[row["ratio"].replace("_", " "), row["of"], row["to"], value_text(row), goal_text(row)]
               for row in rows if "ratio" in row]
     return table(["system", "schedule", "step p50 ms", "min ms", what, "ranks idle, ms", "simulated"], lines) + [""] + table(
         ["of what", "of", "to", "ratio", "goal"], ratios)
 
 
-# What comes on the page when it was measured: group, heading, text, and who makes its tables.
+# The parts of the page that are there when they were measured: group, heading, text, function of the tables.
 STEP_SECTIONS = [
     ("sharded", "Sharded training on one host", "Sharded strategies next to PyTorch's ZeroRedundancyOptimizer (zero1) and FSDP2, "
      "the same matrix products on\nboth sides. Another run than the table above: the same ratio of two systems may differ by a few percent\n"
@@ -165,7 +153,7 @@ STEP_SECTIONS = [
      "`one_device` without a setting has PyTorch's products.", steps),
     ("pipeline", "Pipelines on one host", "gpt-25m in 2 stages, 8 samples in 8 micro-batches, next to PyTorch's torch.distributed.pipelining over Gloo. "
      "How long ranks\nstood still, and have to by the simulation of the schedule with the measured times of forward, input and weight gradient\n"
-     "([cli.md](cli.md#rondo-bench-pipeline)).", pipelines),
+     "([cli.md](cli.md#rondo-bench-dev-pipeline)).", pipelines),
     ("pipeline_emulated", "Pipelines of 4 ranks, emulated accelerators", "Two units a rank; forward, input gradient and weight gradient of each "
      "take 10 ms, in which the core is free. 8 micro-batches.\nMessages and everything else are real.", pipelines),
     ("pipeline_hosts", "Pipelines between two hosts, 1 Gbit", "gpt-25m in 2 stages, 8 samples in 8 micro-batches; ddp with 4 samples a rank.", pipelines),
@@ -178,13 +166,6 @@ def startup(rows):
                  [[row["system"], str(row["ranks"]), f"{row['first_step_s']:.2f}"] for row in rows if "first_step_s" in row])
 
 
-def machine():
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(": ")[2]
-    return "unknown processor"
-
-
 def written_by_others(path, name):
     """A section of the page that another script writes: it stays."""
     begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
@@ -193,7 +174,6 @@ def written_by_others(path, name):
 
 
 def page(folder):
-    import os
     parts = [
         "# Benchmarks", "",
         f"Measured on {datetime.date.today()} on {machine()}, {os.cpu_count()} processors, by `bench/benchmarks.py`. All systems of a",
@@ -214,20 +194,20 @@ def page(folder):
         if rows := read(folder, group):
             parts += ["", f"## {heading}", "", *text.split("\n"), "", *tables(rows)]
     parts += ["", "## From the command to the first step", "", *startup(read(folder, "startup")), "",
-              *written_by_others(ROOT / "docs" / "benchmarks.md", "beside computing"), "",
-              *written_by_others(ROOT / "docs" / "benchmarks.md", "stopping"), ""]
+              *written_by_others(REPOSITORY / "docs" / "benchmarks.md", "beside computing"), "",
+              *written_by_others(REPOSITORY / "docs" / "benchmarks.md", "stopping"), ""]
     return "\n".join(parts)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=pathlib.Path, default=ROOT / "build" / "benchmarks", help="folder of the JSON results")
+    parser = parser_of(__doc__, json_file=False)
+    parser.add_argument("--results", type=pathlib.Path, default=REPOSITORY / "build" / "benchmarks", help="folder of the JSON results")
     arguments = parser.parse_args()
     measure(arguments.results)
-    (ROOT / "docs" / "benchmarks.md").write_text(page(arguments.results))
+    (REPOSITORY / "docs" / "benchmarks.md").write_text(page(arguments.results))
     if (arguments.results / "algorithms.json").exists():
-        subprocess.run([sys.executable, ROOT / "bench" / "plot_collectives.py", arguments.results / "algorithms.json",
-                        ROOT / "docs" / "images" / "algorithms", "--channel", "shm"], check=True)
+        run(sys.executable, REPOSITORY / "bench" / "plot_collectives.py", arguments.results / "algorithms.json",
+            REPOSITORY / "docs" / "images" / "algorithms", "--channel", "shm")
 
 
 if __name__ == "__main__":

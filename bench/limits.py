@@ -12,26 +12,20 @@ and buffers, to the byte, on both sides. Writes the table into docs/planner.md a
   bench/limits.py --from build/benchmarks/limits.json      only writes table and picture
   bench/limits.py --quick --no-docs                        a small model, few steps: does it run?
 """
-import argparse
 import datetime
 import json
 import pathlib
-import sys
 import tempfile
 
-from emulated_jobs import REPOSITORY, bench_step, choices_of, keep, linked_hosts, make_plan, profile_for_contest, table, write_section
-from line_chart import chart
+from charts import line_chart
+from harness import (MIB, REPOSITORY, bench_step, choices_of, keep, linked_hosts, make_plan, parser_of, profile_for_contest, say, table,
+                     write_section)
 from peers.peer_ratio import peer_ratio
 
 UNIFORM = ["ddp", "zero1", "zero2", "zero3", "zero3_keep"]
-MIB = 2**20
 GOAL_OVER_FSDP2 = 2.2
 # Of a limit is planned for, as `rondo train --strategy planned` does it: predicted peaks are a little off.
 PLANNED_SHARE = 0.99
-
-
-def say(text):
-    print(text, file=sys.stderr, flush=True)
 
 
 def name_of(row):
@@ -154,12 +148,12 @@ def picture(result):
                 if name in entry["runs"] and (name == "FSDP2" or fits(entry, name))]
 
     curves = {name: curve(name) for name in ["planned", *UNIFORM, "FSDP2"]}
-    return chart(f"{result['model']} between two hosts, {result['rate']}: step time against memory limit", "memory limit, MiB",
-                 "step, ms", {name: points for name, points in curves.items() if points}, emphasis=("planned",))
+    return line_chart(f"{result['model']} between two hosts, {result['rate']}: step time against memory limit", "memory limit, MiB",
+                      "step, ms", {name: points for name, points in curves.items() if points}, emphasis=("planned",))
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--model", default="gpt-25m", choices=["gpt-25m", "gpt-tiny"])
     parser.add_argument("--rate", default="1gbit", help="between the hosts, as tc writes it")
     parser.add_argument("--batch-size", type=int, default=4, help="samples a rank")
@@ -168,7 +162,6 @@ def main():
     parser.add_argument("--steps", type=int, default=4, help="steps in a turn; the first is not counted")
     parser.add_argument("--plan-seconds", type=int, default=6, help="time limit of the planner")
     parser.add_argument("--quick", action="store_true", help="gpt-tiny, two limits, one round")
-    parser.add_argument("--json", type=pathlib.Path, help="write the results")
     parser.add_argument("--resume", type=pathlib.Path, help="results of a run that was cut off: only what they lack is measured")
     parser.add_argument("--from", type=pathlib.Path, dest="results", help="do not measure: these results")
     parser.add_argument("--no-docs", action="store_true", help="leave docs/ alone")
@@ -184,7 +177,7 @@ def main():
     print("\n".join(page(result)))
     if not arguments.no_docs:
         (REPOSITORY / "docs" / "images" / "limits.svg").write_text(picture(result))
-        write_section(REPOSITORY / "docs" / "planner.md", "limits", page(result))
+        write_section("planner.md", "limits", page(result))
 
 
 if __name__ == "__main__":

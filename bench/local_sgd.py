@@ -9,16 +9,14 @@ Loss: gpt-tiny on the project's sources, 2,000 steps on two ranks: ddp, and loca
   bench/local_sgd.py [--turns 2] [--docs] [--json FILE]
   bench/local_sgd.py --quick                               a small model, few steps: does it run?
 """
-import argparse
 import dataclasses
 import datetime
 import json
 import pathlib
-import subprocess
 import tempfile
 
-from emulated_jobs import BIN, REPOSITORY, keep, linked_hosts, on_both, table, write_section
-from training_runs import write_training_text
+from harness import (BIN, TRAIN_QUIETLY, finish, linked_hosts, on_both, parser_of, rondo, step_rows, steps_per_s, table,
+                     write_training_text)
 
 FIRST = 10
 
@@ -45,16 +43,6 @@ class Size:
                 f"DiLoCo, period {self.period}": [*local, "--outer-optimizer", "diloco"]}
 
 
-def rows_of(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
-def step_ms(run):
-    """The mean of the steps behind FIRST; a step takes as many tokens of a rank under every strategy."""
-    rows = [row for row in rows_of(run) if row["rank"] == 0 and "loss" in row]
-    return 1e3 * (rows[-1]["elapsed_s"] - rows[FIRST - 1]["elapsed_s"]) / (len(rows) - FIRST)
-
-
 def speeds(folder, text, size, turns):
     found = {way: [] for way in size.ways()}
     port = 29700
@@ -65,8 +53,9 @@ def speeds(folder, text, size, turns):
                 run = folder / f"{turn}-{port}"
                 steps = 30 if way == "ddp" else FIRST + size.period
                 on_both(hosts, port, BIN / "rondo-train-worker", "--data", text, "--model", size.model, "--batch-size", 4, "--steps", steps,
-                        "--validation-fraction", 0, "--trace-steps", 0, "--run-dir", run, "--progress", "off", *flags)
-                found[way].append(step_ms(run))
+                        "--run-dir", run, *TRAIN_QUIETLY, *flags)
+                # A step takes as many tokens of a rank under every strategy.
+                found[way].append(1e3 / steps_per_s(step_rows(run), FIRST))
                 print(f"{way}: {found[way][-1]:.0f} ms a step", flush=True)
     return {way: min(values) for way, values in found.items()}
 
@@ -75,10 +64,10 @@ def losses(folder, text, size):
     found = {}
     for number, (way, flags) in enumerate(size.learning().items()):
         run = folder / f"loss-{number}"
-        words = ["train", "--data", text, "--model", "gpt-tiny", "--nproc-per-node", 2, "--batch-size", 8, "--steps", size.steps, "--seed", 1,
-                 "--lr", 1e-3, "--trace-steps", 0, "--progress", "off", "--run-dir", run, *flags]
-        subprocess.run(list(map(str, [BIN / "rondo", *words])), check=True, stdout=subprocess.DEVNULL)
-        found[way] = [row["validation_loss"] for row in rows_of(run) if "validation_loss" in row][-1]
+        rondo("train", "--data", text, "--model", "gpt-tiny", "--nproc-per-node", 2, "--batch-size", 8, "--steps", size.steps, "--seed", 1,
+              "--lr", 1e-3, "--trace-steps", 0, "--progress", "off", "--run-dir", run, *flags)
+        rows = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+        found[way] = [row["validation_loss"] for row in rows if "validation_loss" in row][-1]
         print(f"{way}: validation loss {found[way]:.4f}", flush=True)
     return found
 
@@ -93,10 +82,8 @@ def page(speed, loss, size):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, docs="local_sgd.md")
     parser.add_argument("--turns", type=int, default=2, help="of the runs whose speed is compared")
-    parser.add_argument("--docs", action="store_true", help="write the results into docs/local_sgd.md")
-    parser.add_argument("--json", type=pathlib.Path, help="the figures, as JSON")
     parser.add_argument("--quick", action="store_true", help="gpt-tiny, one turn, few steps")
     arguments = parser.parse_args()
     if arguments.quick and arguments.docs:
@@ -108,10 +95,7 @@ def main():
         write_training_text(text)
         speed = speeds(folder, text, size, 1 if arguments.quick else arguments.turns)
         loss = losses(folder, text, size)
-    print("\n".join(page(speed, loss, size)))
-    if arguments.docs:
-        write_section(REPOSITORY / "docs" / "local_sgd.md", "local SGD", page(speed, loss, size))
-    keep(arguments.json, {"step_ms": speed, "validation_loss": loss})
+    finish(arguments, {"step_ms": speed, "validation_loss": loss}, page(speed, loss, size), "local_sgd.md", "local SGD")
 
 
 if __name__ == "__main__":

@@ -9,17 +9,13 @@ accelerators, since two cores cannot show four computing: what takes a fixed tim
   bench/mesh_prediction.py --ranks 4 --models 0 --meshes "data=4 shard-group=2"    hybrid sharding: the peak says something
   bench/mesh_prediction.py --emulate
 """
-import argparse
 import datetime
 import json
-import os
 import pathlib
-import subprocess
 import tempfile
 
-from emulated_jobs import BIN, REPOSITORY, keep, make_plan, table, write_section
+from harness import BIN, MIB, TRAIN_QUIETLY, finish, make_plan, one_thread, parser_of, rondo, table, write_training_text
 from prediction import MODELS, OneHost, STEADY, add_errors, machine_seconds
-from training_runs import write_training_text
 
 GOALS = {"step_ms": 0.10, "peak_bytes": 0.05}
 PLENTY = 64 << 30
@@ -38,8 +34,8 @@ def run_mesh(model, place, mesh, text, folder, arguments):
     words = ["--mesh", which, *(word for each in more for word in f"--{each}".split("="))]
     planned = make_plan(profile, PLENTY, folder / "plan.json", arguments.plan_seconds, *words, ranks=place.ranks)
     place.run("rondo-train-worker", "--data", text, "--model", "gpt", "--model-config", model.config(), "--batch-size",
-              planned["batch_size"], "--steps", arguments.steps, "--validation-fraction", 0, "--trace-steps", 0, "--strategy",
-              "planned", "--plan", folder / "plan.json", "--profile", profile, "--run-dir", folder / "run", "--progress", "off")
+              planned["batch_size"], "--steps", arguments.steps, *TRAIN_QUIETLY, "--strategy", "planned", "--plan", folder / "plan.json",
+              "--profile", profile, "--run-dir", folder / "run")
     after = machine_seconds()
     result = json.loads((folder / "run" / "prediction.json").read_text())
     row = {"model": model.name(), "mesh": " ".join([planned["mesh"], *more]), "plan": planned.get("pipeline", {}),
@@ -64,14 +60,10 @@ def run_model(model, place, meshes, text, folder, arguments):
 
 def run_emulated(arguments):
     """Four ranks whose units sleep for as long as an accelerator would compute."""
-    command = [BIN / "rondo", "run", "-n", 4, "--", BIN / "rondo-bench", "plan-worker", "--steps", arguments.steps,
-               "--sample-ms", arguments.sample_ms, "--mesh", *(arguments.meshes or EMULATED_MESHES)]
-    result = subprocess.run(list(map(str, command)), env=dict(os.environ, OMP_NUM_THREADS="1"), capture_output=True, text=True,
-                            timeout=300)
-    if result.returncode != 0:
-        raise SystemExit(f"failed: {' '.join(map(str, command))}\n{result.stdout}{result.stderr}")
+    said = rondo("run", "-n", 4, "--", BIN / "rondo-bench-dev", "plan-worker", "--steps", arguments.steps, "--sample-ms",
+                 arguments.sample_ms, "--mesh", *(arguments.meshes or EMULATED_MESHES), env=one_thread(), timeout=300)
     rows = []
-    for line in result.stdout.splitlines():
+    for line in said.splitlines():
         row = json.loads(line[line.index("{"):])  # behind the rank's name
         row["model"] = "8 units, 4 samples a rank" + (", mesh chosen" if row["asked"] == "all" else "")
         add_errors(row, 1, 1, 1, GOALS)
@@ -84,7 +76,7 @@ def cells(row):
     schedule = f" {pipeline['schedule']} x {pipeline['micro_batches']}" if pipeline else ""
     return [row["model"], f"`{row['mesh']}`{schedule}", f"{predicted['step_ms']:.1f}",
             f"{measured['step_ms']:.1f} ({errors['step_ms']:+.1%})", f"{row['machine_change']:.1%}", f"{row['step_error_at_its_speed']:+.1%}",
-            f"{predicted['peak_bytes'] / 2**20:.1f}", f"{measured['peak_bytes'] / 2**20:.1f} ({errors['peak_bytes']:+.1%})"]
+            f"{predicted['peak_bytes'] / MIB:.1f}", f"{measured['peak_bytes'] / MIB:.1f} ({errors['peak_bytes']:+.1%})"]
 
 
 def page(rows, where):
@@ -97,7 +89,7 @@ def page(rows, where):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, docs="planner.md")
     parser.add_argument("--models", type=int, nargs="+", default=[0, 2], help="numbers of bench/prediction.py's models")
     parser.add_argument("--meshes", nargs="+", help=f"default: {' '.join(MESHES)}; emulated {' '.join(EMULATED_MESHES)}")
     parser.add_argument("--ranks", type=int, default=2, help="of this host")
@@ -107,9 +99,7 @@ def main():
     parser.add_argument("--steps", type=int, default=14, help="training steps of each run")
     parser.add_argument("--tries", type=int, default=3, help="of each row, until the machine is steady meanwhile")
     parser.add_argument("--plan-seconds", type=int, default=2, help="time limit of the planner")
-    parser.add_argument("--json", type=pathlib.Path, help="all rows, as JSON")
     parser.add_argument("--keep", type=pathlib.Path, help="leave profiles, plans and run directories in this folder")
-    parser.add_argument("--docs", action="store_true", help="write the results into docs/planner.md")
     arguments = parser.parse_args()
     section, where = "prediction on meshes", f"{arguments.ranks} ranks of one host, 2 cores"
     if arguments.emulate:
@@ -123,10 +113,7 @@ def main():
             folder.mkdir(parents=True, exist_ok=True)
             write_training_text(text)
             rows += run_model(MODELS[number], OneHost(arguments.ranks), arguments.meshes or MESHES, text, folder, arguments)
-    print("\n".join(["", *page(rows, where)]))
-    if arguments.docs:
-        write_section(REPOSITORY / "docs" / "planner.md", section, page(rows, where))
-    keep(arguments.json, rows)
+    finish(arguments, rows, page(rows, where), "planner.md", section)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 
-from emulated_jobs import linked_hosts
+from harness import linked_hosts, parser_of
 
 PORT = 29650
 PIECE = 1 << 20
@@ -91,7 +91,7 @@ def slow_downs(rounds, seconds, rate):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, json_file=False)
     parser.add_argument("--bytes", type=float, default=4 * 25.5e6, help="what each host sends in a step (default: %(default)g)")
     parser.add_argument("--compute", type=float, default=1.09, help="seconds a step computes (default: %(default)g)")
     parser.add_argument("--rate", type=float, default=1, help="of the link, in Gbit/s (default: %(default)g)")

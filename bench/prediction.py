@@ -16,7 +16,6 @@ around the profile.
   bench/prediction.py --models 0 --rates --one-host 2 4 8     no emulated hosts: ranks that share memory
   bench/prediction.py --random 8 --seed 1      8 runs: depth, width, context, batch, rate and limit drawn
 """
-import argparse
 import dataclasses
 import datetime
 import json
@@ -27,10 +26,8 @@ import statistics
 import subprocess
 import tempfile
 
-from emulated_jobs import BIN, REPOSITORY, keep, linked_hosts, make_plan, on_both, table, write_section
-from training_runs import write_training_text
-
-
+from harness import (BIN, MIB, REPOSITORY, TRAIN_QUIETLY, choice_of, keep, linked_hosts, make_plan, on_both, one_thread, parser_of, rondo,
+                     rondo_json, table, write_section, write_training_text)
 
 @dataclasses.dataclass
 class Model:
@@ -83,9 +80,7 @@ def draws(count, seed):
 def limits_between(profile, folder, fractions, ranks):
     """So far between what the leanest plan needs and what ddp needs."""
     lean = make_plan(profile, 1, folder / "lean.json", 1, ranks=ranks)
-    simulated = subprocess.run([BIN / "rondo", "simulate", profile, "--ranks", str(ranks), "--strategy", "ddp", "--json", "-"],
-                               capture_output=True, text=True, check=True)
-    low, high = lean["smallest_limit_bytes"], json.loads(simulated.stdout)["peak_bytes"]
+    low, high = lean["smallest_limit_bytes"], rondo_json("simulate", profile, "--ranks", ranks, "--strategy", "ddp")["peak_bytes"]
     return [int(low + (high - low) * fraction) for fraction in fractions]
 
 
@@ -114,11 +109,7 @@ class OneHost:
         self.ranks, self.name = ranks, f"{ranks} ranks here"
 
     def run(self, program, *words):
-        command = [BIN / "rondo", "run", "-n", self.ranks, "--", BIN / program, *words]
-        environment = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="PASSIVE")
-        result = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True, timeout=300)
-        if result.returncode != 0:
-            raise SystemExit(f"failed: {' '.join(map(str, command))}\n{result.stdout}{result.stderr}")
+        rondo("run", "-n", self.ranks, "--", BIN / program, *words, env=one_thread(), timeout=300)
 
 
 # Float32 products on both cores at once, as ranks compute; prints the seconds of the slower one.
@@ -183,10 +174,10 @@ def run_model(model, place, fractions, text, folder, arguments):
         name = folder / f"{index}"
         planned = make_plan(profile, limit, folder / f"plan-{index}.json", arguments.plan_seconds, ranks=place.ranks)
         place.run("rondo-train-worker", "--data", text, "--model", "gpt", "--model-config", model.config(), "--batch-size",
-                  model.batch, "--steps", arguments.steps, "--validation-fraction", 0, "--trace-steps", 0, "--strategy", "planned",
-                  "--plan", folder / f"plan-{index}.json", "--profile", profile, "--run-dir", name, "--progress", "off")
+                  model.batch, "--steps", arguments.steps, *TRAIN_QUIETLY, "--strategy", "planned", "--plan",
+                  folder / f"plan-{index}.json", "--profile", profile, "--run-dir", name)
         result = json.loads((name / "prediction.json").read_text())
-        choices = {f"{u['strategy']}{' + checkpoint' if u['checkpoint'] else ''}" for u in planned["units"]}
+        choices = {choice_of(unit) for unit in planned["units"]}
         after = machine_seconds()
         row = {"model": model.name(), "place": place.name, "ranks_on_host": place.ranks if isinstance(place, OneHost) else 0, "memory_limit_bytes": limit,
                "choices": sorted(choices), "profile": figures, **result}
@@ -194,9 +185,9 @@ def run_model(model, place, fractions, text, folder, arguments):
         rows.append(row)
         waits = "exposed {predicted:5.1f} -> {measured:5.1f} ms".format(
             **{side: result[side]["exposed_comm_ms"] for side in ("predicted", "measured")})
-        print(f"{model.name()} {place.name:>8} limit {limit / 2**20:7.1f} MiB  step {result['predicted']['step_ms']:7.1f} -> "
+        print(f"{model.name()} {place.name:>8} limit {limit / MIB:7.1f} MiB  step {result['predicted']['step_ms']:7.1f} -> "
               f"{result['measured']['step_ms']:7.1f} ms ({row['errors']['step_ms']:+.1%}, at its speed {row['step_error_at_its_speed']:+.1%})  {waits}  peak "
-              f"{result['predicted']['peak_bytes'] / 2**20:6.1f} -> {result['measured']['peak_bytes'] / 2**20:6.1f} MiB "
+              f"{result['predicted']['peak_bytes'] / MIB:6.1f} -> {result['measured']['peak_bytes'] / MIB:6.1f} MiB "
               f"({row['errors']['peak_bytes']:+.1%})  {', '.join(sorted(choices))}", flush=True)
     return rows
 
@@ -218,12 +209,12 @@ def page(rows):
     details = []
     for row in rows:
         predicted, measured = row["predicted"], row["measured"]
-        details.append([row["model"], row["place"], f"{row['memory_limit_bytes'] / 2**20:.1f}",
+        details.append([row["model"], row["place"], f"{row['memory_limit_bytes'] / MIB:.1f}",
                         f"{predicted['step_ms']:.0f}", f"{measured['step_ms']:.0f} ({row['errors']['step_ms']:+.1%})",
                         f"{row['machine_change']:.1%}", f"{row['step_error_at_its_speed']:+.1%}", f"{row['profile']['overhead_ms']:.0f}",
                         f"{predicted['exposed_comm_ms']:.0f}", f"{measured['exposed_comm_ms']:.0f}",
-                        f"{predicted['peak_bytes'] / 2**20:.1f}",
-                        f"{measured['peak_bytes'] / 2**20:.1f} ({row['errors']['peak_bytes']:+.1%})", ", ".join(row["choices"])])
+                        f"{predicted['peak_bytes'] / MIB:.1f}",
+                        f"{measured['peak_bytes'] / MIB:.1f} ({row['errors']['peak_bytes']:+.1%})", ", ".join(row["choices"])])
     shares = [sum(abs(row["errors"]["step_ms"]) <= most for row in rows) for most in (0.05, 0.1)]
     own = [sum(abs(row["step_error_at_its_speed"]) <= most for row in rows) for most in (0.05, 0.1)]
     lines.insert(2, f"At the machine's speed during each run: {own[0]} within 5 %, {own[1]} within 10 %.")
@@ -233,16 +224,14 @@ def page(rows):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, docs="planner.md")
     parser.add_argument("--models", type=int, nargs="+", default=[0, 1, 2], help="numbers of models")
     parser.add_argument("--rates", nargs="*", default=["1gbit", "500mbit"], help="between the hosts, as tc writes them")
     parser.add_argument("--limits", type=int, default=3, help="memory limits for each model and rate")
     parser.add_argument("--steps", type=int, default=14, help="training steps of each run")
     parser.add_argument("--plan-seconds", type=int, default=4, help="time limit of the planner")
-    parser.add_argument("--json", type=pathlib.Path, help="all rows, as JSON")
     parser.add_argument("--keep", type=pathlib.Path, help="leave profiles, plans and run directories in this folder")
     parser.add_argument("--tries", type=int, default=4, help="of a profile and its runs, until the machine is steady meanwhile")
-    parser.add_argument("--docs", action="store_true", help="write the results into docs/planner.md")
     parser.add_argument("--random", type=int, default=0, metavar="N", help="N runs drawn by chance instead of the table's")
     parser.add_argument("--seed", type=int, default=1, help="of --random")
     parser.add_argument("--one-host", type=int, nargs="+", default=[], metavar="RANKS",
@@ -276,7 +265,7 @@ def main():
         if chosen:
             print("\n".join(["", section, *page(chosen)]))
         if chosen and arguments.docs:
-            write_section(REPOSITORY / "docs" / "planner.md", section, page(chosen))
+            write_section("planner.md", section, page(chosen))
     keep(arguments.json, rows)
 
 

@@ -7,7 +7,6 @@ All save to the disk every EVERY steps, in parts and in the background; `replica
 killed just before a save. Results: a row for each of `disk` and `replica`: recovery_p50_s and recovery_min_s, of which starting the
 processes anew is a part, lost_steps that were done again, and step_p50_s before the kill (what replicas cost a step).
 """
-import argparse
 import json
 import os
 import pathlib
@@ -18,7 +17,7 @@ import subprocess
 import tempfile
 import time
 
-from training_runs import REPOSITORY, print_result, write_results, write_training_text
+from harness import BIN, keep, parser_of, show, write_training_text
 
 
 def rows_of(run):
@@ -82,12 +81,11 @@ def once(options, text, replicates):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--model", default="gpt-25m")
     parser.add_argument("--every", type=int, default=20)
-    parser.add_argument("--rondo", default=str(REPOSITORY / "build" / "release" / "bin" / "rondo"))
-    parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--rondo", default=str(BIN / "rondo"))
     options = parser.parse_args()
     runs = {"disk": [], "replica": []}
     with tempfile.TemporaryDirectory() as folder:
@@ -102,8 +100,8 @@ def main():
         results.append({"system": system, "runs": len(taken), "recovery_p50_s": round(statistics.median(times), 3),
                         "recovery_min_s": round(min(times), 3), "lost_steps": statistics.median(one["lost"] for one in taken),
                         "step_p50_s": round(statistics.median(one["step"] for one in taken), 4)})
-        print_result(results[-1], options.json)
-    write_results(results, options.json)
+        show(json.dumps(results[-1]), options.json)
+    keep(options.json, results)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,7 @@
 One rate of matrix products and one network for all rows of a table: what is checked is the shape over models and ranks
 (tests/integration/scale_test.py), not the time of a machine.
 """
-import argparse
-import json
-import subprocess
-
-from emulated_jobs import BIN, REPOSITORY, table, write_section
+from harness import parser_of, rondo_json, table, write_section
 
 # Megatron-LM (arXiv 2104.04473), table 1: billions of parameters, layers, width, heads, tensor, pipeline, ranks, batch, TFLOP/s.
 MEGATRON = [
@@ -27,11 +23,7 @@ A100_HOSTS = "fat_tree:local=8,inside=240e9,between=25e9"
 
 
 def simulate(*words):
-    result = subprocess.run([BIN / "rondo", "simulate", *map(str, words), "--json", "-"], capture_output=True, text=True,
-                            check=False)
-    if result.returncode != 0:
-        raise SystemExit(f"rondo simulate {' '.join(map(str, words))} failed: {result.stderr}")
-    return json.loads(result.stdout)
+    return rondo_json("simulate", *words)
 
 
 def mesh_words(pipeline, data, tensor):
@@ -130,13 +122,11 @@ def tables():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--docs", action="store_true")
-    arguments = parser.parse_args()
+    arguments = parser_of(__doc__, docs="scale.md", json_file=False).parse_args()
     lines = tables()
     print("\n".join(lines))
     if arguments.docs:
-        write_section(REPOSITORY / "docs" / "scale.md", "scale", lines)
+        write_section("scale.md", "scale", lines)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,7 @@ A run that has trained leaves a checkpoint and ends with 3; before its first ste
 to save die of the signal: their exit code is -15. Results: a list of {phase, runs, p50_s, max_s, exit_codes, checkpoints, goal_s};
 --docs writes them into docs/benchmarks.md. The goal is a second in every phase. Needs 4 GB in the folder for temporary files.
 """
-import argparse
 import json
-import os
 import pathlib
 import shutil
 import signal
@@ -19,8 +17,7 @@ import subprocess
 import tempfile
 import time
 
-from emulated_jobs import write_section
-from training_runs import REPOSITORY, print_result, write_results, write_training_text
+from harness import BIN, keep, parser_of, run, show, table, write_section, write_training_text
 
 GOAL_S = 1.0
 ONE_STEP = ["--steps", 1, "--eval-every", 0]
@@ -96,7 +93,7 @@ def checkpoint_of_a_gigabyte(place):
     with weights.open("wb") as file:
         file.write(struct.pack("<Q", len(header)) + header)
         file.truncate(8 + len(header) + (1 << 30))
-    subprocess.run([place.rondo, "checkpoint", "convert", weights, place / "saved"], check=True, stdout=subprocess.DEVNULL)
+    run(place.rondo, "checkpoint", "convert", weights, place / "saved")
 
 
 def verify(place):
@@ -105,10 +102,9 @@ def verify(place):
     return ["checkpoint", "verify", place / "saved"]
 
 
-def train_once(place, run, *flags):
-    if not (place / run).exists():
-        subprocess.run([str(word) for word in (place.rondo, "train", "--data", place / "text.txt", "--run-dir", place / run, *flags,
-                                               "--steps", 1, "--progress", "off")], check=True, stdout=subprocess.DEVNULL)
+def train_once(place, name, *flags):
+    if not (place / name).exists():
+        run(place.rondo, "train", "--data", place / "text.txt", "--run-dir", place / name, *flags, "--steps", 1, "--progress", "off")
 
 
 def resume_of_a_large_checkpoint(place):
@@ -199,20 +195,18 @@ def page(results):
              f"Seconds until the last process and its output have ended, {results[0]['runs']} runs each, by `bench/stopping.py`; those up to the resume",
              "are phases of `rondo train`, on two processes but for the resume; a large checkpoint is one of 306 MB. Where there is something to",
              "save it is saved.",
-             "", "| program or phase | p50 s | longest s | goal s | exit code |", "|---|---|---|---|---|"]
-    for row in results:
-        codes = ", ".join("by the signal" if code == -signal.SIGTERM else str(code) for code in row["exit_codes"])
-        lines.append(f"| {row['phase']} | {row['p50_s']:.2f} | {row['max_s']:.2f} | {row['goal_s']:.0f} | {codes} |")
-    return lines
+             ""]
+    return lines + table(["program or phase", "p50 s", "longest s", "goal s", "exit code"],
+                         [[row["phase"], f"{row['p50_s']:.2f}", f"{row['max_s']:.2f}", f"{row['goal_s']:.0f}",
+                           ", ".join("by the signal" if code == -signal.SIGTERM else str(code) for code in row["exit_codes"])]
+                          for row in results])
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, docs="benchmarks.md")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--rondo", default=str(REPOSITORY / "build" / "release" / "bin" / "rondo"))
+    parser.add_argument("--rondo", default=str(BIN / "rondo"))
     parser.add_argument("--phases", nargs="+", choices=PHASES, default=list(PHASES))
-    parser.add_argument("--docs", action="store_true", help="write the results into docs/benchmarks.md")
-    parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
     results = []
     with tempfile.TemporaryDirectory() as folder:
@@ -224,10 +218,10 @@ def main():
             results.append({"phase": phase, "runs": len(runs), "p50_s": round(statistics.median(times), 3),
                             "max_s": round(max(times), 3), "exit_codes": sorted({run[1] for run in runs}),
                             "checkpoints": sorted({run[2] for run in runs}), "goal_s": GOAL_S})
-            print_result(results[-1], options.json)
-    write_results(results, options.json)
+            show(json.dumps(results[-1]), options.json)
+    keep(options.json, results)
     if options.docs:
-        write_section(REPOSITORY / "docs" / "benchmarks.md", "stopping", page(results))
+        write_section("benchmarks.md", "stopping", page(results))
 
 
 if __name__ == "__main__":

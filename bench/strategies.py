@@ -1,22 +1,19 @@
 #!/usr/bin/env python3
-"""The tables of docs/strategies.md: strategies on up to eight workers with emulated accelerators (`rondo bench strategies`); two workers or
+"""The tables of docs/strategies.md: strategies on up to eight workers with emulated accelerators (`rondo bench-dev strategies`); two workers or
 replicas that compute; the same beside TensorFlow, in turns.
 
   bench/strategies.py [--parts emulated,computed,tensorflow] [--seconds 10] [--docs] [--json FILE]
 
 An environment with TensorFlow is made in build/tensorflow. With --parts only these are measured, and the rest is what FILE has of a run before.
 """
-import argparse
 import datetime
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 
-from emulated_jobs import BIN, REPOSITORY, keep, table, write_section
-from parameter_server import digits
+from harness import (BIN, REPOSITORY, TRAIN_QUIETLY, digits, finish, joint_steps_per_s, kept, parser_of, rondo, rondo_json, run, table)
 
 TENSORFLOW = "2.21"
 # What each is in rondo.
@@ -41,38 +38,24 @@ def tensorflow_environment():
     """Its Python, in an environment that is made when it is not there."""
     python = REPOSITORY / "build" / "tensorflow" / "bin" / "python"
     if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", python.parents[1]], check=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", f"tensorflow-cpu=={TENSORFLOW}.*"], check=True)
+        run(sys.executable, "-m", "venv", python.parents[1])
+        run(python, "-m", "pip", "install", "-q", f"tensorflow-cpu=={TENSORFLOW}.*")
     return python
 
 
-def rondo_steps(strategy, run, data, steps, *more, threads=None):
-    """Steps a second of `rondo train`, of several workers of servers added up; its first steps do not count."""
+def rondo_steps(strategy, directory, data, steps, *more, threads=None):
+    """Returns the steps a second of `rondo train`, of several workers of servers added up; its first steps do not count."""
     environment = dict(os.environ, **({"OMP_NUM_THREADS": str(threads)} if threads else {}))
-    subprocess.run(list(map(str, [
-        BIN / "rondo", "train", "--data", data, "--batch-size", BATCH, "--steps", steps, "--validation-fraction", 0,
-        "--trace-steps", 0, "--progress", "off", "--log-every", 1000, "--lr", 0.01, "--run-dir", run,
-        "--strategy", strategy, *PLACES[strategy], *more])), check=True, stdout=subprocess.DEVNULL, env=environment)
-    return sum(rate_of(rows, steps // 10) for rows in rows_of_workers(run))
-
-
-def rows_of_workers(run):
-    """Rows of the steps of each worker that counts by itself, or of rank 0."""
-    for path in [run / "metrics.jsonl", *sorted(run.glob("metrics.worker-*.jsonl"))]:
-        rows = [row for row in map(json.loads, path.read_text().splitlines()) if "loss" in row]
-        yield [row for row in rows if row["rank"] == rows[0]["rank"]]
-
-
-def rate_of(rows, first):
-    return (len(rows) - first) / (rows[-1]["elapsed_s"] - rows[first - 1]["elapsed_s"])
+    rondo("train", "--data", data, "--batch-size", BATCH, "--steps", steps, *TRAIN_QUIETLY, "--log-every", 1000, "--lr", 0.01, "--run-dir",
+          directory, "--strategy", strategy, *PLACES[strategy], *more, env=environment)
+    return joint_steps_per_s(directory, steps // 10)
 
 
 def embedding_steps(folder, seconds):
     """Steps a second of two workers together, whose model has an embedding of 10 MB."""
     folder.mkdir()
-    subprocess.run(list(map(str, [
-        BIN / "rondo", "run", "--ps", 1, "--workers", 2, "--", BIN / "rondo-bench", "strategies-worker", "--strategy", "parameter_server",
-        "--embedding", "--lr", 0.01, "--seconds", seconds, "--results", folder])), check=True, stdout=subprocess.DEVNULL)
+    rondo("run", "--ps", 1, "--workers", 2, "--", BIN / "rondo-bench-dev", "strategies-worker", "--strategy", "parameter_server",
+          "--embedding", "--lr", 0.01, "--seconds", seconds, "--results", folder)
     workers = [json.loads(path.read_text())["rows"] for path in folder.iterdir()]
     assert len(workers) == 2, workers
     return sum(len(rows) / rows[-1][0] for rows in workers)
@@ -94,8 +77,7 @@ def beside_tensorflow(turns, seconds):
                     rates["rondo"].append(rondo_steps(strategy, folder / "run", data, STEPS[model], *how))
                 if model == "convnet":
                     rates["one_thread"].append(rondo_steps("one_device", folder / "alone", data, STEPS[model], *how, threads=1))
-            said = subprocess.run([python, peer, strategy, "--model", model, "--seconds", str(seconds)], check=True, stdout=subprocess.PIPE,
-                                  stderr=subprocess.DEVNULL, text=True).stdout
+            said = run(python, peer, strategy, "--model", model, "--seconds", seconds)
             rates["tensorflow"].append(json.loads(said.splitlines()[-1])["steps_per_s"])
             print(f"{strategy}, {model}: " + ", ".join(f"{name} {each[-1]:.0f} steps/s" for name, each in rates.items() if each), flush=True)
         result.append({"strategy": strategy, "model": model, **{name: max(each) for name, each in rates.items() if each}})
@@ -109,19 +91,19 @@ def side_by_side(steps):
         folder = pathlib.Path(folder)
         data = digits(folder / "data")
         for strategy in PLACES:
-            run = folder / strategy
-            rate = rondo_steps(strategy, run, data, steps, "--model", "mlp", "--model-config", '{"hidden": [512, 512]}', "--optimizer", "sgd",
+            directory = folder / strategy
+            rate = rondo_steps(strategy, directory, data, steps, "--model", "mlp", "--model-config", '{"hidden": [512, 512]}', "--optimizer", "sgd",
                                "--momentum", 0.9)
             # A worker of servers takes a step of its own; all others take one together.
             alone = strategy in ("parameter_server", "grouped", "one_device")
-            result.append({"strategy": strategy, "samples_per_s": rate * BATCH * (1 if alone else 2), "peaks": peaks_of(run)})
+            result.append({"strategy": strategy, "samples_per_s": rate * BATCH * (1 if alone else 2), "peaks": peaks_of(directory)})
             print(f"{strategy}: {result[-1]['samples_per_s']:.0f} samples/s, peaks {result[-1]['peaks']}", flush=True)
     return result
 
 
-def peaks_of(run):
+def peaks_of(directory):
     """Peak bytes of each rank, or of each of its replicas; of a server's workers the chief's."""
-    ranks = json.loads((run / "memory.json").read_text())["ranks"]
+    ranks = json.loads((directory / "memory.json").read_text())["ranks"]
     return [peak for rank in ranks for peak in rank.get("replica_peak_bytes", [rank["peak_bytes"]])]
 
 
@@ -167,33 +149,22 @@ def page(result):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, docs="strategies.md")
     parser.add_argument("--seconds", type=float, default=10, help="of each training")
     parser.add_argument("--turns", type=int, default=2, help="measurements beside TensorFlow")
     parser.add_argument("--parts", default="emulated,computed,tensorflow", help="which of these to measure; others are taken from --json")
     parser.add_argument("--workers", default="1,2,4,8", help="with emulated accelerators")
     parser.add_argument("--steps", type=int, default=1500, help="of each training that is computed")
-    parser.add_argument("--docs", action="store_true", help="write the results into docs/strategies.md")
-    parser.add_argument("--json", type=pathlib.Path, help="the figures, as JSON")
     arguments = parser.parse_args()
     parts = arguments.parts.split(",")
-    result = {}
-    if arguments.json and arguments.json.exists():
-        result = json.loads(arguments.json.read_text())
+    result = kept(arguments.json)
     if "emulated" in parts:
-        with tempfile.TemporaryDirectory() as temporary:
-            out = pathlib.Path(temporary) / "strategies.json"
-            subprocess.run([str(BIN / "rondo"), "bench", "strategies", "--seconds", str(arguments.seconds), "--workers", arguments.workers, "--json",
-                            str(out)], check=True)
-            result.update(json.loads(out.read_text()))
+        result.update(rondo_json("bench-dev", "strategies", "--seconds", arguments.seconds, "--workers", arguments.workers))
     if "computed" in parts:
         result["side_by_side"] = side_by_side(arguments.steps)
     if "tensorflow" in parts:
         result["beside_tensorflow"] = beside_tensorflow(arguments.turns, min(5, arguments.seconds))
-    keep(arguments.json, result)
-    print("\n".join(page(result)))
-    if arguments.docs:
-        write_section(REPOSITORY / "docs" / "strategies.md", "strategies", page(result))
+    finish(arguments, result, page(result), "strategies.md", "strategies")
 
 
 if __name__ == "__main__":

@@ -11,28 +11,21 @@ the machine rests; the synthetic part needs neither.
   bench/tradeoff.py --from build/benchmarks/tradeoff.json     only writes the section and the pictures
   bench/tradeoff.py --only synthetic --json FILE              adds this part to what FILE has
 """
-import argparse
 import datetime
 import json
 import pathlib
-import subprocess
-import sys
 import tempfile
 
-from emulated_jobs import BIN, REPOSITORY, bench_step, keep, linked_hosts, make_plan, profile_for_contest, table, write_section
-from line_chart import chart
+from charts import line_chart
+from harness import (MIB, REPOSITORY, bench_step, keep, kept, linked_hosts, make_plan, parser_of, profile_for_contest, rondo, rondo_json, say,
+                     table, write_section)
 
-MIB = 2**20
 # By name: what units may be, and how many slots ahead parameters may be gathered.
 PLANNERS = {"schedule": (["zero3"], 4), "keep": (["zero3", "zero3_keep"], 1), "both": (["zero3", "zero3_keep"], 4)}
 PREFETCH = [0, 1, 2, 4]
 RATES = {"80 GB/s": 80e9, "40 GB/s": 40e9, "20 GB/s": 20e9}
 GPT = "gpt:layers=48,dim=4096,rate={rate:g}"
 RANKS = 16
-
-
-def say(text):
-    print(text, file=sys.stderr, flush=True)
 
 
 def restricted(profile, strategies):
@@ -64,11 +57,8 @@ def need_of(profile, ranks, strategy, folder, prefetch=1):
     """Predicted peak of a uniform strategy."""
     path = folder / "need.json"
     path.write_text(json.dumps(restricted(profile, [strategy])))
-    result = subprocess.run([BIN / "rondo", "simulate", path, "--ranks", str(ranks), "--strategy", strategy, "--prefetch",
-                             str(prefetch), "--json", "-"], capture_output=True, text=True, check=True)
-    answer = json.loads(result.stdout)
-    return {"step_ms": answer["equal_ranks_step_ms"], "peak_bytes": answer["peak_bytes"], "compute_ms": answer["compute_ms"],
-            "comm_ms": answer["comm_ms"]}
+    answer = rondo_json("simulate", path, "--ranks", ranks, "--strategy", strategy, "--prefetch", prefetch)
+    return {"step_ms": answer["equal_ranks_step_ms"], **{key: answer[key] for key in ("peak_bytes", "compute_ms", "comm_ms")}}
 
 
 def limits_of(profile, ranks, folder, count):
@@ -88,9 +78,8 @@ def synthetic(arguments, folder):
     series = []
     for name, rate in RATES.items():
         written = folder / "profile.json"
-        subprocess.run([BIN / "rondo", "plan", "--synthetic", GPT.format(rate=rate), "--ranks", str(RANKS), "--memory-limit", "1TiB",
-                        "--solver", "none", "--plan-time-limit", "0s", "--quiet", "--write-profile", written],
-                       capture_output=True, text=True, check=True)
+        rondo("plan", "--synthetic", GPT.format(rate=rate), "--ranks", RANKS, "--memory-limit", "1TiB", "--solver", "none",
+              "--plan-time-limit", "0s", "--quiet", "--write-profile", written)
         profile = json.loads(written.read_text())
         limits = limits_of(profile, RANKS, folder, arguments.synthetic_limits)
         plans = plans_at(profile, RANKS, limits, folder, arguments.plan_seconds)
@@ -203,19 +192,19 @@ def pictures(result):
     drawn = {}
     if run := result.get("real"):
         curves = {name: [(limit / MIB, step) for limit, step in zip(run["limits"], run["steps"][name]) if step] for name in PLANNERS}
-        drawn["tradeoff-real"] = chart(f"{run['model']}, two hosts, {run['rate']}: memory in the schedule, in keeping, in both",
+        drawn["tradeoff-real"] = line_chart(f"{run['model']}, two hosts, {run['rate']}: memory in the schedule, in keeping, in both",
                                        "memory limit, MiB", "step, ms", {name: points for name, points in curves.items() if points},
                                        emphasis=("both",))
     if series := result.get("synthetic"):
         curves = {f"{name}, {s['name']}": [(limit / 2**30, step) for limit, step in zip(s["limits"], s["steps"][name]) if step]
                   for s in series for name in PLANNERS}
-        drawn["tradeoff-synthetic"] = chart("GPT of 48 layers on 16 ranks: memory in the schedule, in keeping, in both", "memory limit, GiB",
+        drawn["tradeoff-synthetic"] = line_chart("GPT of 48 layers on 16 ranks: memory in the schedule, in keeping, in both", "memory limit, GiB",
                                             "step, ms", curves)
     return drawn
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--only", choices=["real", "synthetic"], help="one part; the other stays as --json FILE has it")
     parser.add_argument("--model", default="gpt-25m", choices=["gpt-25m", "gpt-tiny"])
     parser.add_argument("--rate", default="1gbit", help="between the hosts, as tc writes it")
@@ -224,16 +213,13 @@ def main():
     parser.add_argument("--rounds", type=int, default=3, help="turns of each system")
     parser.add_argument("--steps", type=int, default=3, help="steps in a turn; the first is not counted")
     parser.add_argument("--plan-seconds", type=int, default=3, help="time limit of the planner")
-    parser.add_argument("--json", type=pathlib.Path, help="write the results")
     parser.add_argument("--from", type=pathlib.Path, dest="results", help="do not measure: these results")
     parser.add_argument("--no-docs", action="store_true", help="leave docs/ alone")
     arguments = parser.parse_args()
     if arguments.results:
         result = json.loads(arguments.results.read_text())
     else:
-        result = {}
-        if arguments.only and arguments.json and arguments.json.exists():
-            result = json.loads(arguments.json.read_text())
+        result = kept(arguments.json) if arguments.only else {}
         result["date"] = str(datetime.date.today())
         with tempfile.TemporaryDirectory() as folder:
             if arguments.only != "real":
@@ -246,7 +232,7 @@ def main():
     if not arguments.no_docs:
         for name, picture in pictures(result).items():
             (REPOSITORY / "docs" / "images" / f"{name}.svg").write_text(picture)
-        write_section(REPOSITORY / "docs" / "planner.md", "tradeoff", page(result))
+        write_section("planner.md", "tradeoff", page(result))
 
 
 if __name__ == "__main__":

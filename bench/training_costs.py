@@ -3,26 +3,20 @@
 
     bench/training_costs.py [--parts checkpoint trainer loader] [--docs] [--json FILE]
 
-Each part is one run of `rondo bench` with its peers in it. RONDO_PYTHON names the Python of the peers, such as one with torchvision for
+Each part is one run of `rondo bench` or `rondo bench-dev` with its peers in it. RONDO_PYTHON names the Python of the peers, such as one with torchvision for
 the loader. Parts that are not asked for keep what the file of --json has of them.
 """
-import argparse
 import datetime
-import json
 import os
-import pathlib
-import subprocess
-import tempfile
 
-from benchmarks import goal_text, machine
-from emulated_jobs import BIN, REPOSITORY, keep, table, write_section
+from harness import goal_text, keep, kept, machine, parser_of, rondo_json, table, value_text, write_section
 
-# Words of `rondo bench`, and what stands in the environment besides.
+# Words behind `rondo`, and variables that are added to the environment.
 PARTS = {
-    "checkpoint": (["checkpoint", "--peers", "--runs", "8"], {}),
+    "checkpoint": (["bench", "checkpoint", "--peers", "--runs", "8"], {}),
     # OpenMP's threads fall asleep while callbacks work: docs/cli.md.
-    "trainer": (["trainer"], {"OMP_NUM_THREADS": "1"}),
-    "loader": (["loader", "--peers"], {}),
+    "trainer": (["bench-dev", "trainer"], {"OMP_NUM_THREADS": "1"}),
+    "loader": (["bench-dev", "loader", "--peers"], {}),
 }
 TEXTS = {
     "checkpoint": "gpt-25m with AdamW, 306 MB; medians and minima of the runs. `disk_write` and `disk_read` are the disk without a file format and without the page cache; "
@@ -64,7 +58,7 @@ def ratios(rows):
     for row in rows:
         met = row["goal"] is None or (row["value"] <= row["goal"] if row["better"] == "lower" else row["value"] >= row["goal"])
         what = " / ".join(filter(None, [row["of"], row.get("to")]))
-        lines.append([row["ratio"], what, f"{row['value']:.2f}{'*' * (row.get('by') == 'min')}", goal_text(row),
+        lines.append([row["ratio"], what, value_text(row, 2), goal_text(row),
                       "" if row["goal"] is None else "yes" if met else "**no**"])
     return table(["of what", "of / to", "value", "goal", "reached"], lines)
 
@@ -75,31 +69,27 @@ def section(results):
         rows = result["rows"]
         lines += [f"### {part.capitalize()}", "", TEXTS[part], "",
                   f"Measured on {result['date']} on {result['machine']}, {result['processors']} processors, by "
-                  f"`{' '.join([*(f'{k}={v}' for k, v in PARTS[part][1].items()), 'rondo', 'bench', *PARTS[part][0]])}`.", "",
+                  f"`{' '.join([*(f'{k}={v}' for k, v in PARTS[part][1].items()), 'rondo', *PARTS[part][0]])}`.", "",
                   *ROWS[part]([row for row in rows if "ratio" not in row]), "", *ratios([row for row in rows if "ratio" in row]), ""]
     return lines[:-1]
 
 
 def measure(part):
     words, more = PARTS[part]
-    with tempfile.TemporaryDirectory() as folder:
-        out = pathlib.Path(folder) / "rows.json"
-        subprocess.run([BIN / "rondo", "bench", *words, "--json", out], check=True, env=os.environ | more)
-        return {"date": str(datetime.date.today()), "machine": machine(), "processors": os.cpu_count(), "rows": json.loads(out.read_text())}
+    return {"date": str(datetime.date.today()), "machine": machine(), "processors": os.cpu_count(),
+            "rows": rondo_json(*words, env=os.environ | more)}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, docs="benchmarks.md")
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS), help="none: writes what FILE has")
-    parser.add_argument("--docs", action="store_true", help="write the section of docs/benchmarks.md")
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
     options = parser.parse_args()
-    results = json.loads(options.json.read_text()) if options.json and options.json.exists() else {}
+    results = kept(options.json)
     for part in options.parts:
         results[part] = measure(part)
         keep(options.json, results)
     if options.docs:
-        write_section(REPOSITORY / "docs" / "benchmarks.md", "beside computing", section(results))
+        write_section("benchmarks.md", "beside computing", section(results))
 
 
 if __name__ == "__main__":

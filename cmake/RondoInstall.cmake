@@ -46,12 +46,13 @@ install(FILES "${CMAKE_CURRENT_BINARY_DIR}/rondoConfig.cmake" "${CMAKE_CURRENT_B
               cmake/FindLibtorch.cmake cmake/RondoModel.cmake cmake/FindXxhash.cmake
         DESTINATION "${RONDO_PACKAGE_DIR}")
 
-# Every program under apps/, wherever its CMakeLists.txt puts it.
+# Every program under apps/ but those for development, wherever its CMakeLists.txt puts it.
 function(rondo_install_programs directory)
   get_property(targets DIRECTORY "${directory}" PROPERTY BUILDSYSTEM_TARGETS)
   foreach(target IN LISTS targets)
     get_target_property(type ${target} TYPE)
-    if(type STREQUAL "EXECUTABLE")
+    get_target_property(for_development ${target} RONDO_FOR_DEVELOPMENT)
+    if(type STREQUAL "EXECUTABLE" AND NOT for_development)
       install(TARGETS ${target} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
     endif()
   endforeach()

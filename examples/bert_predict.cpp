@@ -14,6 +14,7 @@
 
 #include "rondo/checkpoint/pretrained.h"
 #include "rondo/data/word_piece.h"
+#include "rondo/models/bert.h"
 #include "rondo/models/model.h"
 
 namespace {

@@ -13,8 +13,6 @@
 #include "rondo/checkpoint/pretrained.h"
 #include "rondo/data/open.h"
 #include "rondo/models/bert.h"
-#include "rondo/models/bert_config.h"
-#include "rondo/models/freeze.h"
 #include "rondo/models/model.h"
 #include "rondo/parallel/registry.h"
 #include "rondo/train/trainer.h"

@@ -10,7 +10,7 @@
 #include <iostream>
 
 #include "rondo/backend/context.h"
-#include "rondo/data/tensors.h"
+#include "rondo/data/dataset.h"
 #include "rondo/nn/linear.h"
 #include "rondo/parallel/registry.h"
 #include "rondo/train/trainer.h"

@@ -17,7 +17,7 @@
 #include <sstream>
 #include <string>
 
-#include "rondo/data/tensors.h"
+#include "rondo/data/dataset.h"
 #include "rondo/train/estimator/train_and_evaluate.h"
 #include "rondo/train/metrics/metrics.h"
 

@@ -8,7 +8,7 @@
 #include <iostream>
 
 #include "rondo/backend/context.h"
-#include "rondo/data/tensors.h"
+#include "rondo/data/dataset.h"
 #include "rondo/parallel/registry.h"
 #include "rondo/train/metrics/metrics.h"
 #include "rondo/train/trainer.h"

@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "rondo/data/tensors.h"
+#include "rondo/data/dataset.h"
 #include "rondo/nn/model.h"
 
 namespace small_task {

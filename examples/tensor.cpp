@@ -12,7 +12,6 @@
 #include <iostream>
 
 #include "rondo/backend/context.h"
-#include "rondo/nn/tensor_parallel/layers.h"
 #include "rondo/nn/tensor_parallel/parallelize.h"
 
 struct LayerImpl : torch::nn::Module {

@@ -7,7 +7,7 @@
 
 #include "rondo/backend/collectives.h"
 #include "rondo/backend/context.h"
-#include "rondo/data/torch_sampler.h"
+#include "rondo/data/sampler.h"
 #include "rondo/models/convnet.h"
 #include "rondo/nn/loss.h"
 #include "rondo/parallel/ddp/ddp.h"

@@ -14,8 +14,6 @@
 #include "rondo/env/identity.h"
 #include "rondo/env/mesh.h"
 #include "rondo/launch/spawn.h"
-#include "rondo/memory/category.h"
-#include "rondo/memory/limit_error.h"
 #include "rondo/memory/scope.h"
 #include "rondo/options/declaration.h"
 #include "rondo/options/option.h"

@@ -13,7 +13,7 @@ from tokenizers.pre_tokenizers import Split
 
 OUTPUT = pathlib.Path(__file__).resolve().parents[1] / "rondo" / "data" / "category_tables.cpp"
 HEADER = """// Made by scripts/make_category_tables.py: change that, not this.
-#include "rondo/data/category_tables.h"
+#include "rondo/data/unicode_tables.h"
 
 // clang-format off
 namespace rondo::unicode {

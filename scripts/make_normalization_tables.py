@@ -14,7 +14,7 @@ from tokenizers.normalizers import NFC, NFD
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / "rondo" / "data"
 HEADER = """// Made by scripts/make_normalization_tables.py: change that, not this.
-#include "rondo/data/normalization_tables.h"
+#include "rondo/data/unicode_tables.h"
 
 // clang-format off
 namespace rondo::unicode {

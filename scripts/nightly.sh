@@ -65,26 +65,24 @@ bench() {
   json=$(mktemp -d)
   run() { say "\$ $*"; "$@"; }
   run "$RONDO_BIN/rondo" bench checkpoint --model gpt-tiny --runs 1 --peers
-  run "$RONDO_BIN/rondo" bench loader --image-count 32 --runs 1 --peers
-  run "$RONDO_BIN/rondo" bench memory-tracking --model gpt-tiny --rounds 1 --steps 1 --warm-up 1
-  run "$RONDO_BIN/rondo" bench codecs --size 64KiB --runs 1
+  run "$RONDO_BIN/rondo" bench-dev loader --image-count 32 --runs 1 --peers
+  run "$RONDO_BIN/rondo" bench-dev memory-tracking --model gpt-tiny --rounds 1 --steps 1 --warm-up 1
+  run "$RONDO_BIN/rondo" bench-dev codecs --size 64KiB --runs 1
   run "$RONDO_BIN/rondo" bench collectives --operations all --sizes 64KiB --ranks 2 --peers --json "$json/collectives.json"
-  run "$RONDO_BIN/rondo" bench pipeline --model gpt-tiny --pipeline-schedule 1f1b --rounds 1 --steps 2 --warm-up 1 --peers
-  run "$RONDO_BIN/rondo" bench servers --runs 20 --light-workers 8 --seconds 0.5
-  run "$RONDO_BIN/rondo" bench strategies --workers 1,2 --seconds 1
-  run "$RONDO_BIN/rondo" bench startup --runs 1 --peers --json "$json/startup.json"
-  run "$RONDO_BIN/rondo" bench trainer --mlp-steps 50 --gpt gpt-tiny --gpt-steps 1
+  run "$RONDO_BIN/rondo" bench-dev pipeline --model gpt-tiny --pipeline-schedule 1f1b --rounds 1 --steps 2 --warm-up 1 --peers
+  run "$RONDO_BIN/rondo" bench-dev servers --runs 20 --light-workers 8 --seconds 0.5
+  run "$RONDO_BIN/rondo" bench-dev strategies --workers 1,2 --seconds 1
+  run "$RONDO_BIN/rondo" bench-dev startup --runs 1 --peers --json "$json/startup.json"
+  run "$RONDO_BIN/rondo" bench-dev trainer --mlp-steps 50 --gpt gpt-tiny --gpt-steps 1
   run "$RONDO_BIN/rondo" bench step --model gpt-tiny --rounds 1 --steps 1 --peers --json "$json/step.json"
   run "$python" bench/planner.py --profiles 2 --units 12 --plan-time-limit 2s
-  run "$python" bench/launcher_start.py --runs 2
   run "$python" bench/training_costs.py --parts loader
   run "$python" bench/stopping.py --runs 1
   run "$python" bench/recovery.py --runs 1 --model gpt-tiny --every 10
-  run "$python" bench/parameter_server.py --turns 1 --steps 50
   run "$python" bench/strategies.py --parts emulated,computed --workers 1,2 --seconds 1 --steps 20
   run "$python" bench/scale.py
   run "$python" bench/overlap_floor.py --rounds 1 --seconds 0.5
-  run "$python" bench/mesh_prediction.py --models 0 --plan-search tensor=2 --steps 4
+  run "$python" bench/mesh_prediction.py --models 0 --meshes tensor=2 --steps 4
   run "$python" bench/limits.py --quick --no-docs --json "$json/limits.json"
   run "$python" bench/local_sgd.py --quick --json "$json/local_sgd.json"
   run "$python" bench/peers/fsdp2.py --model gpt-tiny --turns 1 --steps 1 --json "$json/fsdp2.json"

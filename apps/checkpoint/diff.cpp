@@ -12,7 +12,7 @@
 #include "apps/common/result_flags.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/checkpoint/stored_tensor.h"
+#include "rondo/checkpoint/tensor_file.h"
 #include "rondo/checkpoint/weights.h"
 #include "rondo/format/checkpoint_directory.h"
 

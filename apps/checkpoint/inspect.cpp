@@ -11,8 +11,8 @@
 #include "rondo/base/json_strict.h"
 #include "rondo/base/printable.h"
 #include "rondo/base/text.h"
-#include "rondo/format/checkpoint_choice.h"
 #include "rondo/format/checkpoint_directory.h"
+#include "rondo/format/checkpoint_files.h"
 
 namespace rondo {
 namespace {

@@ -15,8 +15,8 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/checkpoint.h"
-#include "rondo/checkpoint/stored_tensor.h"
-#include "rondo/format/checkpoint_choice.h"
+#include "rondo/checkpoint/tensor_file.h"
+#include "rondo/format/checkpoint_files.h"
 #include "rondo/format/file.h"
 
 namespace rondo {

@@ -7,7 +7,7 @@
 #include "apps/common/flag_checks.h"
 #include "apps/common/result_flags.h"
 #include "rondo/base/error.h"
-#include "rondo/format/checkpoint_choice.h"
+#include "rondo/format/checkpoint_files.h"
 
 namespace rondo {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "apps/common/flag_checks.h"
 #include "rondo/backend/engine/engine_text.h"
-#include "rondo/backend/engine_options.h"
+#include "rondo/backend/engine_folders.h"
 
 namespace rondo {
 

@@ -23,7 +23,6 @@
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/kernels/matmul_choice.h"
-#include "rondo/kernels/matmul_measurement.h"
 #include "rondo/launch/descriptor.h"
 
 namespace rondo {

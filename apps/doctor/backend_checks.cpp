@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "checks.h"
+#include "rondo/backend/engine/engine_text.h"
 #include "rondo/backend/engine/nccl_module.h"
-#include "rondo/backend/engine/nccl_versions.h"
+#include "rondo/backend/engine_folders.h"
 #include "rondo/base/bytes.h"
 #include "rondo/base/module_path.h"
 #include "rondo/base/text.h"
@@ -114,13 +115,27 @@ Finding check_nccl(const Findings& libtorch) {
   return finding;
 }
 
+// Engines that a build or a machine may lack, which check_backends() looks for; the others need libtorch
+// alone.
+bool has_needs_of_its_own(const std::string& engine) {
+  return engine == "gloo" || engine == "mpi" || engine == "nccl";
+}
+
+bool consists_of_others(const rondo::Declaration& engine) {
+  for (const rondo::Option& option : engine.options.options()) {
+    if (option.type == rondo::kEngineOption) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Findings check_backends(const Findings& libtorch) {
   Findings findings;
   const nlohmann::json& torch = libtorch.front().data;
   const bool loads = torch.value("loads", false);
-  const auto add = [&](const char* name, bool available, const std::string& detail, const std::string& get) {
+  const auto add = [&](const std::string& name, bool available, const std::string& detail,
+                       const std::string& get) {
     findings.push_back({"backends",
                         name,
                         available ? State::ok : State::missing,
@@ -129,8 +144,10 @@ Findings check_backends(const Findings& libtorch) {
                         {{"available", available}}});
   };
   const char* const without_libtorch = "needs libtorch, which does not load";
-  add("native", loads, loads ? "shared memory, for the processes of one host" : without_libtorch,
-      "see libtorch above");
+  for (const rondo::Declaration& engine : rondo::declared_engines()) {
+    if (!has_needs_of_its_own(engine.name) && !consists_of_others(engine))
+      add(engine.name, loads, loads ? engine.summary : without_libtorch, "see libtorch above");
+  }
   const bool gloo = RONDO_HAVE_GLOO != 0;
   add("gloo", gloo && loads,
       !gloo   ? "left out of this build: Gloo's headers were not found"

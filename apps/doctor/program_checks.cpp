@@ -15,7 +15,6 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/kernels/matmul_choice.h"
-#include "rondo/kernels/matmul_measurement.h"
 #include "rondo/launch/devices.h"
 
 namespace doctor {

@@ -8,7 +8,7 @@
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/tensor_file.h"
 #include "rondo/models/bert.h"
-#include "rondo/models/gpt_config.h"
+#include "rondo/models/gpt.h"
 #include "rondo/models/model_setup.h"
 
 namespace rondo {

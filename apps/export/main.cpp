@@ -16,11 +16,11 @@
 #include "rondo/base/error.h"
 #include "rondo/base/output.h"
 #include "rondo/base/text.h"
-#include "rondo/checkpoint/assign_tensors.h"
 #include "rondo/checkpoint/tensor_file.h"
+#include "rondo/checkpoint/weights.h"
 #include "rondo/format/file.h"
-#include "rondo/models/example_batch.h"
 #include "rondo/models/model_options.h"
+#include "rondo/models/model_setup.h"
 #include "rondo/models/script.h"
 
 namespace {

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "rondo/kernels/matmul_measurement.h"
+#include "rondo/kernels/matmul_choice.h"
 
 namespace rondo {
 

@@ -11,9 +11,9 @@
 #include "rondo/cost/profile_json.h"
 #include "rondo/cost/step_plan.h"
 #include "rondo/format/file.h"
-#include "rondo/format/provenance.h"
-#include "rondo/format/report/comparison.h"
+#include "rondo/format/report/curves.h"
 #include "rondo/format/report/document.h"
+#include "rondo/format/run_directory.h"
 #include "rondo/plan/plan_file.h"
 
 namespace rondo {
@@ -41,10 +41,8 @@ Json draw(const std::filesystem::path& plan_path, const std::filesystem::path& p
       .at("planner");
 }
 
-}  // namespace
-
-// What a planned run was to do, for the page: the plan's summary, its simulated step, and step times of plans
-// and baselines at limits around it (looked for anew, in about three seconds). From plan.json and
+// Returns what a planned run was to do, for the page: the plan's summary, its simulated step, and step times
+// of plans and baselines at limits around it (looked for anew, in about three seconds). From plan.json and
 // profile.json in the run's directory; null where they are not there, or cannot be read, which a note says.
 Json planned_step(const std::filesystem::path& run_directory, std::vector<std::string>& notes) {
   const std::filesystem::path plan = run_directory / "plan.json";
@@ -58,6 +56,7 @@ Json planned_step(const std::filesystem::path& run_directory, std::vector<std::s
   }
 }
 
+}  // namespace
 }  // namespace rondo
 
 namespace {

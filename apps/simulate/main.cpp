@@ -26,9 +26,7 @@
 #include "rondo/plan/schedule/schedules.h"
 #include "rondo/simulate/closed_forms.h"
 #include "rondo/simulate/cluster.h"
-#include "rondo/simulate/failures.h"
 #include "rondo/simulate/mesh_step.h"
-#include "rondo/simulate/pipeline_step.h"
 #include "rondo/simulate/step_simulator.h"
 #include "rondo/simulate/topology.h"
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "rondo/data/mapped_input.h"
+#include "rondo/data/data_files.h"
 
 namespace rondo {
 

@@ -13,7 +13,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/data/byte_pairs.h"
-#include "rondo/data/text_files.h"
+#include "rondo/data/text.h"
 
 namespace {
 

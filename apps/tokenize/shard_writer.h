@@ -5,7 +5,7 @@
 #include <memory>
 #include <span>
 
-#include "rondo/data/token_description.h"
+#include "rondo/data/tokens.h"
 #include "rondo/format/file.h"
 
 namespace rondo {

@@ -10,7 +10,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/printable.h"
 #include "rondo/base/text.h"
-#include "rondo/format/run_lock.h"
+#include "rondo/format/run_directory.h"
 
 namespace rondo {
 namespace fs = std::filesystem;

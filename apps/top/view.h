@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "rondo/base/terminal.h"
-#include "rondo/format/metrics_tail.h"
+#include "rondo/format/metrics.h"
 #include "rondo/format/report/stragglers.h"
-#include "rondo/format/run_file.h"
+#include "rondo/format/run_directory.h"
 
 namespace rondo {
 

@@ -7,8 +7,7 @@
 #include "apps/train/flag_error.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/checkpoint/indexed_weights.h"
-#include "rondo/checkpoint/partial_weights.h"
+#include "rondo/checkpoint/pretrained.h"
 #include "rondo/checkpoint/weights.h"
 
 namespace rondo {

@@ -14,14 +14,12 @@
 #include "rondo/base/text.h"
 #include "rondo/data/mixture.h"
 #include "rondo/data/open.h"
-#include "rondo/models/freeze.h"
 #include "rondo/models/model.h"
 #include "rondo/models/model_file.h"
 #include "rondo/models/model_options.h"
 #include "rondo/models/model_setup.h"
-#include "rondo/nn/wrap_rules.h"
-#include "rondo/precision/dtype.h"
-#include "rondo/precision/mixed_precision_policy.h"
+#include "rondo/nn/wrap.h"
+#include "rondo/precision/options.h"
 
 namespace rondo {
 namespace {

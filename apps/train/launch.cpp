@@ -20,7 +20,7 @@
 #include "rondo/env/environment.h"
 #include "rondo/env/identity.h"
 #include "rondo/env/slurm_job.h"
-#include "rondo/format/provenance.h"
+#include "rondo/format/run_directory.h"
 #include "rondo/launch/job.h"
 #include "rondo/launch/scratch.h"
 #include "rondo/launch/stop_signals.h"

@@ -9,7 +9,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/control/http_page.h"
-#include "rondo/format/prometheus.h"
+#include "rondo/format/metrics_export.h"
 
 namespace rondo {
 namespace {

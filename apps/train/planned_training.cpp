@@ -156,7 +156,8 @@ PlanForOptions plan_for_options(const TrainFlags& flags, const OptimizerOptions&
           .loss = loss,
           .micro_batches = static_cast<int>(flags.accumulate),
           .time_limit = parse_duration(flags.plan_time_limit, "--plan-time-limit"),
-          .in_flight_limit = sharded_options(flags).in_flight_bytes};
+          .in_flight_limit = sharded_options(flags).in_flight_bytes,
+          .codec = sharded_options(flags).codec};
 }
 
 cost::Profile profile_of_job(const TrainFlags& flags, const Context& context, const RunDirectory& run,

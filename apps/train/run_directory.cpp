@@ -10,7 +10,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
-#include "rondo/format/checkpoint_choice.h"
+#include "rondo/format/checkpoint_files.h"
 #include "rondo/format/file.h"
 #include "rondo/train/agreement.h"
 #include "rondo/train/callbacks/save_or_warn.h"

@@ -11,7 +11,7 @@
 #include "apps/train/new_run_directory.h"
 #include "rondo/base/time.h"
 #include "rondo/format/checkpoint_directory.h"
-#include "rondo/format/run_lock.h"
+#include "rondo/format/run_directory.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo {

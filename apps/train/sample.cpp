@@ -11,7 +11,6 @@
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
-#include "rondo/checkpoint/assign_tensors.h"
 #include "rondo/checkpoint/checkpoint.h"
 #include "rondo/checkpoint/weights.h"
 #include "rondo/models/generate.h"

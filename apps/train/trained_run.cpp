@@ -11,10 +11,9 @@
 #include "rondo/base/json_strict.h"
 #include "rondo/base/printable.h"
 #include "rondo/base/text.h"
-#include "rondo/checkpoint/assign_tensors.h"
 #include "rondo/checkpoint/checkpoint.h"
 #include "rondo/checkpoint/weights.h"
-#include "rondo/format/checkpoint_choice.h"
+#include "rondo/format/checkpoint_files.h"
 #include "rondo/models/model_file.h"
 
 namespace rondo {
@@ -39,10 +38,10 @@ void read_data_description(const fs::path& path, TrainedRun& run) {
   // A sample is as long as it was; the model may know longer ones.
   if (run.data_kind == "text" || run.data_kind == "tokens") {
     if (run.data_kind == "text" && entry("classes") == 256)
-      run.flags.options.erase("init");  // else it may have the tokenizer
+      run.flags.options.erase("from-pretrained");  // else it may have the tokenizer
     const nlohmann::json& shape = json_list(entry("input_shape"), json_place(file, "input_shape"));
     if (shape.empty()) throw DataError(str(json_place(file, "input_shape"), " is empty"));
-    run.flags.options["context"] =
+    run.flags.options["seq-len"] =
         str(json_integer(shape.front(), json_place(file, "input_shape"), 1, std::int64_t{1} << 31));
   }
   for (const nlohmann::json& name : json_list(entry("class_names"), json_place(file, "class_names")))

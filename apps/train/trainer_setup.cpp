@@ -8,7 +8,7 @@
 #include "rondo/base/text.h"
 #include "rondo/format/checkpoint_directory.h"
 #include "rondo/models/model_options.h"
-#include "rondo/nn/weighted_loss.h"
+#include "rondo/nn/loss.h"
 #include "rondo/train/callbacks/csv_log.h"
 #include "rondo/train/callbacks/early_stopping.h"
 #include "rondo/train/callbacks/gradient_norm.h"

@@ -1,4 +1,4 @@
-"""PyTorch's DataLoader over a folder of JPEGs, as training on ImageNet reads it, for `rondo bench loader`.
+"""PyTorch's DataLoader over a folder of JPEGs, as training on ImageNet reads it, for `rondo bench-dev loader`.
 
     loader.py make FOLDER COUNT                        draws JPEGs of 500 x 375 pixels, in four classes
     loader.py run FOLDER WORKERS BATCH ANSWER.json     reads all of them twice and measures the second time

@@ -1,4 +1,4 @@
-"""PyTorch's side of `rondo bench pipeline`: one rank of torch.distributed.pipelining over Gloo.
+"""PyTorch's side of `rondo bench-dev pipeline`: one rank of torch.distributed.pipelining over Gloo.
 
 Speaks the workers' protocol, as step.py does: reads "run N" lines from standard input and answers each with one JSON line on
 standard output. Batches, initial weights and stages are the same as rondo's.
@@ -60,7 +60,7 @@ def parse_arguments():
     parser.add_argument("--world-size", type=int, required=True)
     parser.add_argument("--rendezvous", required=True)
     # What only other systems use.
-    for name in ["model", "dtype", "clip-norm", "codec"]:
+    for name in ["model", "dtype", "max-grad-norm", "codec"]:
         parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     arguments.setting, arguments.strategy = "fastest", "pipeline"  # of make_optimizer

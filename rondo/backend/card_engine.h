@@ -1,6 +1,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
+
+#include "rondo/device/rank_cards.h"
 
 namespace rondo {
 
@@ -9,5 +12,9 @@ namespace rondo {
 // CPU still go over the engine that auto stands for, and each rank must use a device of its own. Before
 // init(). Any thread. Throws UsageError as load_backend does.
 void replace_card_engine(const std::string& path);
+
+// Throws UsageError where `engine` is nccl, which takes one rank a card, and ranks share a card. `cards` are
+// those of all ranks.
+void check_cards(const std::string& engine, const std::vector<RankCard>& cards);
 
 }  // namespace rondo

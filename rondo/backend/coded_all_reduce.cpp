@@ -1,6 +1,5 @@
 #include "rondo/backend/coded_all_reduce.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -11,28 +10,10 @@
 namespace rondo {
 namespace {
 
-// Parts begin at multiples of it: no block of a codec is cut, and slots stay aligned.
-constexpr std::size_t kPartMultiple = 512;
-constexpr std::size_t kSlotMultiple = 64;
-constexpr std::size_t kSegment = 16384;
+// Parts begin at multiples of it: no block of a codec is cut.
+constexpr std::int64_t kPartMultiple = 512;
 // Below it the second message costs more than the bytes that it saves.
-constexpr std::size_t kSmallestExchange = 4096;
-
-std::size_t round_up(std::size_t value, std::size_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
-std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
-
-at::Tensor byte_buffer(std::size_t bytes) {
-  // Zeros: what lies between encodings is sent too, and should not be what was in memory before.
-  return at::zeros({static_cast<std::int64_t>(bytes)}, at::kByte);
-}
-
-void multiply(std::span<float> values, float factor) {
-  if (factor == 1) return;
-  for (float& value : values) value *= factor;
-}
+constexpr std::int64_t kSmallestExchange = 4096;
 
 float scale_of(ReduceOp op, int size) {
   if (op == ReduceOp::SUM) return 1;
@@ -42,104 +23,75 @@ float scale_of(ReduceOp op, int size) {
 
 }  // namespace
 
-CodedAllReduce::CodedAllReduce(std::unique_ptr<collective::Codec> codec,
-                               c10::intrusive_ptr<c10d::Backend> backend, ReduceOp op, bool error_feedback)
-    : codec_(std::move(codec)),
-      backend_(std::move(backend)),
-      rank_(static_cast<std::size_t>(backend_->getRank())),
-      size_(static_cast<std::size_t>(backend_->getSize())),
-      scale_(scale_of(op, backend_->getSize())),
-      error_feedback_(error_feedback && codec_->needs_residual()) {}
+CodedAllReduce::CodedAllReduce(const std::shared_ptr<collective::Codec>& codec,
+                               const c10::intrusive_ptr<c10d::Backend>& backend, ReduceOp op,
+                               bool error_feedback, bool always_gathers)
+    : codec_(codec),
+      rank_(static_cast<std::size_t>(backend->getRank())),
+      size_(static_cast<std::size_t>(backend->getSize())),
+      scale_(scale_of(op, backend->getSize())),
+      always_gathers_(always_gathers),
+      error_feedback_(error_feedback && codec->needs_residual()),
+      sums_(codec, backend),
+      encodings_(codec, backend) {}
 
 void CodedAllReduce::reserve(const at::Tensor& values) {
   if (values.scalar_type() != at::kFloat) {
     throw UsageError(
         rondo::str("codec '", codec_->name(), "' encodes float32 tensors, not ", values.scalar_type()));
   }
-  const auto count = static_cast<std::size_t>(values.numel());
-  if (count == count_) return;
-  count_ = count;
-  gathers_ = codec_->is_sparse() || size_ == 2 || count < kSmallestExchange;
-  part_count_ = gathers_ ? count : round_up((count + size_ - 1) / size_, kPartMultiple);
-  // Of a sparse codec the largest values of the whole are wanted.
-  segment_ = codec_->is_sparse() ? part_count_ : std::min(part_count_, kSegment);
-  slot_ = round_up(encoded_bytes(part_count_), kSlotMultiple);
-  sent_ = byte_buffer(gathers_ ? slot_ : slot_ * size_);
-  received_ = byte_buffer(slot_ * size_);
-  if (!gathers_) sum_ = at::empty({static_cast<std::int64_t>(segment_)}, at::kFloat);
+  if (values.numel() == count_) return;
+  count_ = values.numel();
+  const auto ranks = static_cast<std::int64_t>(size_);
+  gathers_ = always_gathers_ || codec_->is_sparse() || ranks == 2 || count_ < kSmallestExchange;
+  const std::int64_t even = (count_ + ranks - 1) / ranks;
+  part_count_ = gathers_ ? count_ : (even + kPartMultiple - 1) / kPartMultiple * kPartMultiple;
   if (!error_feedback_) return;
-  residual_ = at::zeros({values.numel()}, at::kFloat);
-  if (!gathers_) sum_residual_ = at::zeros({static_cast<std::int64_t>(part_count_)}, at::kFloat);
+  residual_ = at::zeros({count_}, at::kFloat);
+  if (!gathers_) sum_residual_ = at::zeros({part_count_}, at::kFloat);
 }
 
-CodedAllReduce::Part CodedAllReduce::part(std::size_t rank) const {
-  const std::size_t begin = std::min(count_, rank * part_count_);
-  return {begin, std::min(part_count_, count_ - begin)};
-}
-
-std::span<float> CodedAllReduce::values_of(const Part& part) const {
-  return {values_.data_ptr<float>() + part.begin, part.count};
-}
-
-std::size_t CodedAllReduce::encoded_bytes(std::size_t values) const {
-  if (values == 0) return 0;
-  const std::size_t full = (values - 1) / segment_;
-  return full * round_up(codec_->encoded_bytes(segment_), kSlotMultiple) +
-         codec_->encoded_bytes(values - full * segment_);
-}
-
-template <class Visit>
-void CodedAllReduce::for_each_segment(const Part& part, const Visit& visit) const {
-  const std::size_t bytes = round_up(codec_->encoded_bytes(segment_), kSlotMultiple);
-  std::size_t offset = 0;
-  for (std::size_t begin = 0; begin < part.count; begin += segment_, offset += bytes) {
-    visit(Part{part.begin + begin, std::min(segment_, part.count - begin)}, offset);
+std::vector<at::Tensor> CodedAllReduce::parts_of(const at::Tensor& values) const {
+  std::vector<at::Tensor> parts;
+  if (!values.defined()) return parts;
+  for (std::int64_t rank = 0; rank < static_cast<std::int64_t>(size_); ++rank) {
+    const std::int64_t begin = std::min(count_, rank * part_count_);
+    parts.push_back(values.narrow(0, begin, std::min(part_count_, count_ - begin)));
   }
-}
-
-std::span<const std::byte> CodedAllReduce::received(std::size_t rank, std::size_t begin,
-                                                    std::size_t values) const {
-  return {bytes_of(received_) + rank * slot_ + begin, codec_->encoded_bytes(values)};
-}
-
-void CodedAllReduce::encode_part(const Part& part, std::size_t slot) {
-  for_each_segment(part, [&](const Part& segment, std::size_t offset) {
-    const std::span<float> residual =
-        error_feedback_ ? std::span(residual_.data_ptr<float>() + segment.begin, segment.count)
-                        : std::span<float>();
-    codec_->encode(values_of(segment),
-                   {bytes_of(sent_) + slot * slot_ + offset, codec_->encoded_bytes(segment.count)}, residual);
-  });
+  return parts;
 }
 
 CodedAllReduce::Work CodedAllReduce::start(const at::Tensor& values) {
   reserve(values);
   if (size_ == 1 || count_ == 0) return nullptr;
   copied_ = dense(values.detach(), "all_reduce through a codec", true);
-  values_ = copied_.data;
+  values_ = copied_.data.as_strided({count_}, {1});  // in the order in which they lie in memory
   if (gathers_) {
-    encode_part({0, count_}, 0);
+    encodings_.encode(values_, residual_, static_cast<std::size_t>(count_));
     stage_ = Stage::gathering;
-    return backend_->_allgather_base(received_, sent_);
+    return encodings_.start();
   }
-  for (std::size_t rank = 0; rank < size_; ++rank) {
-    // What stays here is added as it is, which loses nothing.
-    if (rank != rank_) encode_part(part(rank), rank);
-  }
+  sums_.encode(parts_of(values_), parts_of(residual_));
   stage_ = Stage::exchanging;
-  std::vector<std::int64_t> even;
-  return backend_->alltoall_base(received_, sent_, even, even);
+  return sums_.start();
 }
 
 CodedAllReduce::Work CodedAllReduce::next() {
   switch (std::exchange(stage_, Stage::idle)) {
-    case Stage::exchanging:
-      return exchange_sums();
+    case Stage::exchanging: {
+      const at::Tensor own = parts_of(values_)[rank_];
+      sums_.add(own, scale_);
+      encodings_.encode(own,
+                        sum_residual_.defined() ? sum_residual_.narrow(0, 0, own.numel()) : sum_residual_,
+                        static_cast<std::size_t>(part_count_));
+      stage_ = Stage::gathering_sums;
+      return encodings_.start();
+    }
     case Stage::gathering:
-      add_encodings();
+      encodings_.add(values_, scale_);
       break;
     case Stage::gathering_sums:
-      take_sums();
+      encodings_.decode(parts_of(values_));
       break;
     case Stage::idle:
       break;
@@ -148,50 +100,6 @@ CodedAllReduce::Work CodedAllReduce::next() {
   copied_ = {};
   values_.reset();
   return nullptr;
-}
-
-void CodedAllReduce::add_encodings() {
-  for_each_segment({0, count_}, [&](const Part& segment, std::size_t offset) {
-    const std::span<float> values = values_of(segment);
-    codec_->decode(received(0, offset, segment.count), values);
-    for (std::size_t rank = 1; rank < size_; ++rank) {
-      codec_->decode_add(received(rank, offset, segment.count), values);
-    }
-    multiply(values, scale_);
-  });
-}
-
-CodedAllReduce::Work CodedAllReduce::exchange_sums() {
-  const Part mine = part(rank_);
-  for_each_segment(mine, [&](const Part& segment, std::size_t offset) {
-    const std::span<const float> own = values_of(segment);
-    const std::size_t begin = segment.begin - mine.begin;
-    const std::span<float> sum(sum_.data_ptr<float>(), segment.count);
-    std::fill(sum.begin(), sum.end(), 0.0F);
-    for (std::size_t rank = 0; rank < size_; ++rank) {
-      if (rank == rank_) {
-        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += own[i];
-      } else {
-        codec_->decode_add(received(rank, offset, segment.count), sum);
-      }
-    }
-    multiply(sum, scale_);
-    const std::span<float> residual = error_feedback_
-                                          ? std::span(sum_residual_.data_ptr<float>() + begin, segment.count)
-                                          : std::span<float>();
-    codec_->encode(sum, {bytes_of(sent_) + offset, codec_->encoded_bytes(segment.count)}, residual);
-  });
-  stage_ = Stage::gathering_sums;
-  at::Tensor encoded = sent_.narrow(0, 0, static_cast<std::int64_t>(slot_));
-  return backend_->_allgather_base(received_, encoded);
-}
-
-void CodedAllReduce::take_sums() {
-  for (std::size_t rank = 0; rank < size_; ++rank) {
-    for_each_segment(part(rank), [&](const Part& segment, std::size_t offset) {
-      codec_->decode(received(rank, offset, segment.count), values_of(segment));
-    });
-  }
 }
 
 void CodedAllReduce::run(const at::Tensor& values) {

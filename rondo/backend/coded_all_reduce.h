@@ -4,11 +4,11 @@
 
 #include <memory>
 #include <string_view>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
 
+#include "rondo/backend/coded_shards.h"
 #include "rondo/backend/collectives.h"
-#include "rondo/backend/engine/dense_tensor.h"
-#include "rondo/collective/codec/codec.h"
+#include "rondo/backend/requests/dense_tensor.h"
 
 namespace rondo {
 
@@ -28,9 +28,11 @@ class CodedAllReduce {
  public:
   using Work = c10::intrusive_ptr<c10d::Work>;
 
-  // `op` is SUM or AVG. Without error feedback each tensor stands for itself.
-  CodedAllReduce(std::unique_ptr<collective::Codec> codec, c10::intrusive_ptr<c10d::Backend> backend,
-                 ReduceOp op, bool error_feedback);
+  // `op` is SUM or AVG. Without error feedback each tensor stands for itself. `always_gathers`: whatever the
+  // length, for engines that have no all_to_all.
+  CodedAllReduce(const std::shared_ptr<collective::Codec>& codec,
+                 const c10::intrusive_ptr<c10d::Backend>& backend, ReduceOp op, bool error_feedback,
+                 bool always_gathers = false);
 
   // Makes the buffers for tensors of this length, so that residual() is there; start() does it by itself.
   void reserve(const at::Tensor& values);
@@ -43,6 +45,9 @@ class CodedAllReduce {
   // The next message, when the last one is complete; null at the end, with the result in `values`.
   Work next();
 
+  // How many messages an all-reduce takes; after reserve().
+  int messages() const { return gathers_ ? 1 : 2; }
+
   // All of it. Blocking.
   void run(const at::Tensor& values);
 
@@ -54,47 +59,28 @@ class CodedAllReduce {
   at::Tensor sum_residual() const { return sum_residual_; }
 
  private:
-  // The part of the values that belongs to a rank; the last parts may be short or empty.
-  struct Part {
-    std::size_t begin = 0;
-    std::size_t count = 0;
-  };
-
-  // Values are encoded in segments that stay in the second-level cache from one step of the work to the next.
-  // Calls visit(values of the segment, where its encoding begins in a slot).
-  template <class Visit>
-  void for_each_segment(const Part& part, const Visit& visit) const;
-  std::size_t encoded_bytes(std::size_t values) const;
-  void encode_part(const Part& part, std::size_t slot);
-  std::span<const std::byte> received(std::size_t rank, std::size_t begin, std::size_t values) const;
-  Part part(std::size_t rank) const;
-  std::span<float> values_of(const Part& part) const;
-  Work exchange_sums();
-  void add_encodings();
-  void take_sums();
-
   enum class Stage { idle, gathering, exchanging, gathering_sums };
 
-  const std::unique_ptr<collective::Codec> codec_;
-  const c10::intrusive_ptr<c10d::Backend> backend_;
+  // This rank's values in the parts of each rank; the last ones may be short or empty.
+  std::vector<at::Tensor> parts_of(const at::Tensor& values) const;
+
+  const std::shared_ptr<collective::Codec> codec_;
   const std::size_t rank_;
   const std::size_t size_;
   const float scale_;  // of the sum
+  const bool always_gathers_;
   const bool error_feedback_;
+  CodedReduceScatter sums_;
+  CodedAllGather encodings_;  // of values where it gathers, otherwise of sums
 
   Stage stage_ = Stage::idle;
-  DenseTensor copied_;          // undefined where the caller's tensor is encoded where it lies
-  at::Tensor values_;           // contiguous, on the CPU
-  std::size_t count_ = 0;       // values, for which what follows was made
-  bool gathers_ = false;        // instead of exchanging
-  std::size_t part_count_ = 0;  // values per rank
-  std::size_t segment_ = 0;     // values encoded at a time
-  std::size_t slot_ = 0;        // bytes between two ranks' encodings
-  at::Tensor sent_;             // uint8
-  at::Tensor received_;         // uint8, a slot a rank
-  at::Tensor sum_;              // of one segment of this rank's part
-  at::Tensor residual_;         // of all values
-  at::Tensor sum_residual_;     // of this rank's sum
+  DenseTensor copied_;           // undefined where the caller's tensor is encoded where it lies
+  at::Tensor values_;            // of one dimension, on the CPU
+  std::int64_t count_ = 0;       // values, for which what follows was made
+  bool gathers_ = false;         // instead of exchanging
+  std::int64_t part_count_ = 0;  // values per rank
+  at::Tensor residual_;          // of all values
+  at::Tensor sum_residual_;      // of this rank's sum
 };
 
 // In place on a float32 tensor of any strides and device: every rank ends with the same sum or average of

@@ -8,9 +8,7 @@
 #include <numeric>
 #include <set>
 
-#include "rondo/backend/card_check.h"
-#include "rondo/backend/deterministic.h"
-#include "rondo/backend/engine/bounded_store.h"
+#include "rondo/backend/card_engine.h"
 #include "rondo/backend/engine/engine_text.h"
 #include "rondo/backend/engine/nccl_module.h"
 #include "rondo/backend/engine/store_adapter.h"
@@ -426,9 +424,8 @@ void Context::shutdown() {
   State& state = checked(state_);
   if (state.groups.empty()) return;
   state.world.backend()->barrier()->wait();
-  std::set<const c10d::Backend*> ended;  // groups of a mesh share engines
   for (const Group& group : state.groups) {
-    if (!group.member() || !ended.insert(group.backend().get()).second) continue;
+    if (!group.member()) continue;
     if (ExtendedBackend* const engine = group.extended()) {
       engine->close();
     } else {

@@ -1,10 +1,10 @@
 #pragma once
 
-#include "rondo/backend/gloo/gloo_options.h"
+#include <vector>
+
+#include "rondo/backend/engine/plain_engines.h"
 #include "rondo/backend/hierarchical/hierarchical_options.h"
-#include "rondo/backend/mpi/mpi_options.h"
-#include "rondo/backend/native/native_options.h"
-#include "rondo/backend/nccl/nccl_options.h"
+#include "rondo/options/declaration.h"
 
 namespace rondo {
 
@@ -17,6 +17,13 @@ void for_each_engine_folder(const Visit& visit) {
   visit(MpiFolder());
   visit(NativeFolder());
   visit(NcclFolder());
+}
+
+// rondo's own communication engines, without libtorch: those of the folders above.
+inline std::vector<Declaration> declared_engines() {
+  std::vector<Declaration> engines;
+  for_each_engine_folder([&](auto folder) { engines.push_back(decltype(folder)::declaration()); });
+  return engines;
 }
 
 }  // namespace rondo

@@ -51,4 +51,15 @@ Member this_member(const env::Identity& identity, const std::string& host);
 std::vector<Member> exchange_members(const env::Identity& identity, const Member& own,
                                      const c10::intrusive_ptr<c10d::Store>& store, Duration timeout);
 
+// Whether sums are added in the order of ranks. Environment variable behind InitOptions::deterministic: 1, or
+// 0.
+inline constexpr const char* kDeterministicVariable = "RONDO_DETERMINISTIC";
+
+// Returns whether the environment asks for it; false without the variable. Throws UsageError for a value
+// other than 0 and 1.
+bool deterministic_by_environment();
+
+// Returns what holds for a world: rank 0's wish, so that ranks cannot differ. Collective over the store.
+bool agree_on_deterministic(bool wish, int rank, int world_size, Store& store, Duration timeout);
+
 }  // namespace rondo

@@ -13,7 +13,6 @@
 #include "rondo/backend/engine_folders.h"
 #include "rondo/backend/hierarchical/hierarchical_backend.h"
 #include "rondo/backend/nccl/combined_backend.h"
-#include "rondo/backend/nccl/nccl_options.h"
 #include "rondo/base/error.h"
 #include "rondo/base/machine.h"
 #include "rondo/base/text.h"
@@ -122,6 +121,15 @@ void replace_card_engine(const std::string& path) {
   const std::lock_guard lock(known.mutex);
   known.engines[name] = {std::move(declared),
                          [engine](const std::shared_ptr<const void>&) { return engine; }};
+}
+
+void check_cards(const std::string& engine, const std::vector<RankCard>& cards) {
+  if (split_engine(engine).name != "nccl") return;
+  if (const std::string shared = shared_cards(cards); !shared.empty()) {
+    throw UsageError(str("--backend ", engine, ": ", shared,
+                         ", and NCCL takes one rank a card; start at most as many ranks on a host as it has "
+                         "cards, or use --backend native"));
+  }
 }
 
 Communicator make_communicator(const std::string& text, const BackendRequest& given) {

@@ -9,7 +9,6 @@
 #include <chrono>
 #include <thread>
 
-#include "rondo/backend/engine/bounded_store.h"
 #include "rondo/backend/engine/store_adapter.h"
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"

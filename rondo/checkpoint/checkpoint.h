@@ -1,5 +1,8 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -7,11 +10,12 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rondo/checkpoint/named_tensors.h"
 #include "rondo/checkpoint/optimizer_state.h"
-#include "rondo/checkpoint/tensor_source.h"
+#include "rondo/checkpoint/tensor_file.h"
 #include "rondo/format/checkpoint_directory.h"
 
 namespace torch::optim {
@@ -70,7 +74,7 @@ CheckpointContents contents_of(const TrainingState& state);
 //
 // The sources of `contents` are made one after the other: order_in_file() of the model's, then of the
 // optimizers'. With `incremental` large tensors have files of their own, and those that the newest checkpoint
-// of `root` has with the same elements are links to its files (incremental.h).
+// of `root` has with the same elements are links to its files (IncrementalWriter).
 std::filesystem::path save_checkpoint(const std::filesystem::path& root, std::int64_t step,
                                       const CheckpointContents& contents, int keep = 3,
                                       bool incremental = false);
@@ -104,5 +108,37 @@ void load_checkpoint(const std::filesystem::path& path, TrainingState& state);
 // `values` alone, to learn what a checkpoint holds before making a model for it. Throws DataError, as
 // load_checkpoint does, for a damaged checkpoint.
 nlohmann::json read_checkpoint_values(const std::filesystem::path& path);
+
+// Writes tensors into a checkpoint so that the next one need not write again what has not changed (frozen
+// weights, experts without samples): a large tensor has a file of its own, and where the newest checkpoint of
+// the root has the same tensor with the same elements, that file becomes a hard link to the older one's.
+// Files are never changed after they were written, so each checkpoint stays complete when the others are
+// deleted. The directory has the form of one in parts, and every reader reads it.
+class IncrementalWriter {
+ public:
+  // `writer` outlives this object. A newest checkpoint that is damaged, or was not saved so, gives nothing to
+  // link.
+  IncrementalWriter(CheckpointWriter& writer, const std::filesystem::path& root);
+
+  // The files of one kind ("model", "optimizer"). The sources are made one after the other: order_in_file().
+  // Throws Error.
+  void write(const std::string& kind, const TensorSources& sources);
+
+ private:
+  bool link(const std::string& kind, const TensorSpec& spec, const std::string& file_name,
+            const std::string& checksum);
+
+  CheckpointWriter& writer_;
+  // Files of the newest checkpoint with one tensor, by kind and tensor, with what its manifest says of them.
+  std::map<std::pair<std::string, std::string>, std::pair<std::filesystem::path, FileRecord>> older_;
+};
+
+// The state of libtorch's default generators that a process training on `device` draws from (the CPU's, and
+// the device's own), as one uint8 tensor on the CPU.
+at::Tensor random_state(c10::Device device = c10::kCPU);
+
+// Puts back what random_state() returned. Between the CPU and CUDA only the CPU's generator is put back, and
+// the device's stays as it is. Throws DataError when the state does not fit.
+void set_random_state(const at::Tensor& state, c10::Device device = c10::kCPU);
 
 }  // namespace rondo

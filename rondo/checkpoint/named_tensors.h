@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -42,5 +43,12 @@ const Shard* find_shard(const std::vector<Shard>& shards, const std::string& nam
 // stored, which is the first that `is_stored` takes. Without `is_stored` that is the first of all.
 std::map<std::string, std::string> shared_names(
     const NamedTensors& tensors, const std::function<bool(const std::string& name)>& is_stored = {});
+
+// What an optimizer remembers, by parameter NAME: a model whose parameters are made in another order, or an
+// optimizer with other groups of the same parameters in memory, is noticed instead of silently mixed up.
+struct OptimizerSnapshot {
+  nlohmann::json description;  // type, options and parameter names of each group, counters of each parameter
+  NamedTensors tensors;        // "NAME/PARAMETER/exp_avg"; the optimizer's own tensors
+};
 
 }  // namespace rondo

@@ -17,7 +17,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
-#include "rondo/checkpoint/stored_tensor.h"
+#include "rondo/checkpoint/tensor_file.h"
 #include "rondo/nn/optimizer_fields.h"
 
 namespace rondo {

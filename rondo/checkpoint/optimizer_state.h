@@ -5,7 +5,6 @@
 #include <string>
 
 #include "rondo/checkpoint/named_tensors.h"
-#include "rondo/checkpoint/optimizer_snapshot.h"
 #include "rondo/nn/shard.h"
 
 namespace torch::optim {

@@ -1,17 +1,79 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "rondo/checkpoint/named_tensors.h"
-#include "rondo/checkpoint/tensor_source.h"
 #include "rondo/format/checkpoint_directory.h"
+#include "rondo/format/checkpoint_files.h"
+
+namespace rondo {
+
+// A tensor in files, whole or in pieces that several ranks have written.
+struct StoredTensor {
+  std::string name;
+  at::ScalarType dtype = at::kFloat;
+  std::vector<std::int64_t> sizes;  // of the full tensor
+  std::vector<Shard> pieces;        // with values, which are read-only views of mapped files
+
+  // The elements of `address`, of which nothing else is read: a view where one piece has them so, else put
+  // together.
+  at::Tensor read(const Shard& address) const;
+  at::Tensor full() const;
+  // Whether it is the same tensor under another name.
+  bool is_same(const StoredTensor& other) const;
+};
+
+using StoredTensors = std::vector<StoredTensor>;
+
+// Tensors that are here, each in one piece.
+StoredTensors stored_tensors(const NamedTensors& tensors);
+
+// The tensors of KIND.safetensors of a checkpoint ("model", "optimizer"), or of
+// KIND-00001-of-00004.safetensors and the others where several ranks have written, under all their names.
+// Empty where the manifest lists no such file. Throws DataError for a file of another number of files that is
+// missing, for pieces that do not belong together, and for tensors of which elements are missing, naming
+// them.
+StoredTensors stored_tensors(const CheckpointFiles& checkpoint, const std::string& kind);
+StoredTensors stored_tensors(const std::filesystem::path& checkpoint, const std::string& kind);
+
+// All of each.
+NamedTensors full_tensors(const StoredTensors& tensors);
+
+// "model-00001-of-00004.safetensors" of the first of four, "model.safetensors" of one alone.
+std::string part_name(const std::string& kind, int number, int count);
+
+// A tensor for a file that need not be there before it is written: a shard's whole, say, put together when it
+// is its turn and dropped when it is in the file.
+struct TensorSource {
+  std::string name;
+  at::ScalarType dtype = at::kFloat;
+  std::vector<std::int64_t> sizes;
+  // Those with the same one are one tensor under several names. Not followed.
+  const void* identity = nullptr;
+  // Gives the tensor, on any device and with any strides.
+  std::function<at::Tensor()> make;
+};
+
+using TensorSources = std::vector<TensorSource>;
+
+// Of tensors that are there.
+TensorSource source_of(const NamedTensor& tensor);
+TensorSources sources_of(const NamedTensors& tensors);
+
+// The numbers of those that a file holds, one for each tensor, in the order in which it is written: whoever
+// makes them together with a writer makes them in this order. Throws UsageError for a name that is there
+// twice and for a dtype that no file can hold.
+std::vector<std::size_t> order_in_file(const TensorSources& sources);
 
 // Tensors of libtorch in safetensors files.
-namespace rondo {
 
 // Adds a file of these tensors to a checkpoint, or writes it on its own. A tensor that stands under several
 // names is stored once, under the first; the others are noted in the file's metadata. Tensors may be on any

@@ -6,18 +6,21 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <set>
 
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
 #include "rondo/base/printable.h"
 #include "rondo/base/text.h"
-#include "rondo/checkpoint/indexed_weights.h"
-#include "rondo/checkpoint/partial_weights.h"
 #include "rondo/checkpoint/pickled_tensors.h"
-#include "rondo/checkpoint/stored_tensor.h"
-#include "rondo/format/checkpoint_choice.h"
+#include "rondo/checkpoint/pretrained.h"
+#include "rondo/checkpoint/tensor_file.h"
 #include "rondo/format/checkpoint_directory.h"
+#include "rondo/format/checkpoint_files.h"
 
 namespace rondo {
+
 namespace fs = std::filesystem;
 namespace {
 
@@ -130,6 +133,148 @@ void write_archive(const fs::path& path, const NamedTensors& tensors) {
   });
   file.sync();
   file.close();
+}
+
+namespace {
+
+constexpr const char* kWeights = "model.safetensors";
+constexpr const char* kIndex = "model.safetensors.index.json";
+
+bool is_index(const fs::path& path) { return path.string().ends_with(".index.json"); }
+
+// The names of the tensors of each part. A part is a file beside the index.
+std::map<std::string, std::set<std::string>> parts_of(const fs::path& index) {
+  const std::string source = index.string();
+  const auto document = read_json_file(index);
+  const auto& map =
+      json_object(json_member(document, "weight_map", source), json_place(source, "weight_map"));
+  std::map<std::string, std::set<std::string>> parts;
+  for (const auto& [tensor, file] : map.items()) {
+    const std::string name = json_text(file, str(source, ": the file of tensor '", printable(tensor), "'"));
+    if (name.empty() || name != fs::path(name).filename())
+      throw DataError(str(source, ": tensor '", printable(tensor), "' is in '", printable(name),
+                          "', expected a file in the folder of the index"));
+    parts[name].insert(tensor);
+  }
+  if (parts.empty()) throw DataError(str(source, ": it lists no tensors"));
+  return parts;
+}
+
+}  // namespace
+
+std::optional<fs::path> weights_in_folder(const fs::path& folder) {
+  for (const char* name : {kWeights, kIndex}) {
+    if (fs::exists(folder / name)) return folder / name;
+  }
+  return {};
+}
+
+NamedTensors read_safetensors(const fs::path& path) {
+  if (!is_index(path)) {
+    require_intact_if_of_checkpoint(path);
+    return map_tensors(path);
+  }
+  NamedTensors all;
+  for (const auto& [name, wanted] : parts_of(path)) {
+    const fs::path part = path.parent_path() / name;
+    if (!fs::exists(part))
+      throw DataError(str(path.string(), " lists ", printable(name), ", which is not beside it"));
+    std::set<std::string> missing = wanted;
+    for (NamedTensor& tensor : map_tensors(part)) {
+      if (missing.erase(tensor.name) > 0) all.push_back(std::move(tensor));
+    }
+    if (!missing.empty())
+      throw DataError(str(part.string(), " has no tensor '", printable(*missing.begin()),
+                          "', which the index says is in it"));
+  }
+  return all;
+}
+
+namespace {
+
+std::string describe(at::ScalarType dtype, at::IntArrayRef sizes) {
+  return str("dtype ", c10::toString(dtype), " and shape [", join(sizes, ", "), "]");
+}
+
+std::map<std::string_view, const StoredTensor*> by_name(const StoredTensors& tensors) {
+  std::map<std::string_view, const StoredTensor*> index;
+  for (const StoredTensor& t : tensors) index[t.name] = &t;
+  return index;
+}
+
+// For each tensor of `target` the tensor to copy from, or none where a shared one was already dealt with.
+class Matcher {
+ public:
+  Matcher(const StoredTensors& source, const std::string& what) : available_(by_name(source)), what_(what) {}
+
+  // `to` is where the elements go. Null where they have come already.
+  const StoredTensor* match(const NamedTensor& wanted, const Shard& to) {
+    const auto found = available_.find(wanted.name);
+    const auto shared = shared_.find(wanted.tensor.unsafeGetTensorImpl());
+    if (found == available_.end()) {
+      if (shared != shared_.end()) return nullptr;
+      fail(wanted.name, "is missing in it");
+    }
+    const StoredTensor& given = *found->second;
+    const at::ScalarType dtype = to.local.scalar_type();
+    if (given.sizes != to.global_sizes || given.dtype != dtype) {
+      fail(wanted.name, str("has ", describe(given.dtype, given.sizes), " in it, and ",
+                            describe(dtype, to.global_sizes), " in the model"));
+    }
+    used_.insert(wanted.name);
+    if (shared == shared_.end()) {
+      shared_.emplace(wanted.tensor.unsafeGetTensorImpl(), &given);
+      return &given;
+    }
+    if (!given.is_same(*shared->second) && !at::equal(given.full(), shared->second->full())) {
+      fail(wanted.name, "differs in it from a tensor that the model shares with it");
+    }
+    return nullptr;
+  }
+
+  void require_all_used(const StoredTensors& source) const {
+    for (const StoredTensor& t : source) {
+      if (!used_.contains(t.name)) fail(t.name, "is in it and not in the model");
+    }
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& name, const std::string& how) const {
+    throw DataError(str(what_, " is of another model: tensor '", name, "' ", how));
+  }
+
+  std::map<std::string_view, const StoredTensor*> available_;
+  std::map<const c10::TensorImpl*, const StoredTensor*>
+      shared_;  // tensors of the target met so far, with their sources
+  std::set<std::string> used_;
+  const std::string& what_;
+};
+
+}  // namespace
+
+std::function<void()> prepare_assign(const NamedTensors& target, const NamedTensors& source,
+                                     const std::string& what, const std::vector<Shard>& shards) {
+  return prepare_assign(target, stored_tensors(source), what, shards);
+}
+
+std::function<void()> prepare_assign(const NamedTensors& target, const StoredTensors& source,
+                                     const std::string& what, const std::vector<Shard>& shards) {
+  Matcher matcher(source, what);
+  // A shard stands under one name for a tensor that the model has under several.
+  const auto shared =
+      shared_names(target, [&](const std::string& name) { return find_shard(shards, name) != nullptr; });
+  std::vector<std::pair<Shard, StoredTensor>> copies;  // to, from
+  for (const NamedTensor& t : target) {
+    const auto further = shared.find(t.name);
+    const Shard* const shard = find_shard(shards, further != shared.end() ? further->second : t.name);
+    const Shard to = shard != nullptr ? *shard : full_shard(t.name, t.tensor);
+    if (const StoredTensor* const given = matcher.match(t, to)) copies.emplace_back(to, *given);
+  }
+  matcher.require_all_used(source);
+  return [copies = std::move(copies)] {
+    const at::NoGradGuard no_gradient;
+    for (const auto& [to, from] : copies) to.local.copy_(from.read(to));
+  };
 }
 
 }  // namespace rondo

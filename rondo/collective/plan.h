@@ -8,9 +8,10 @@
 #include "rondo/base/bytes.h"
 #include "rondo/collective/request.h"
 
-// A collective algorithm as data: what each rank sends, receives and adds, and when. A plan is made without
-// any communication (registry.h), printed (plan_text.h) and executed (executor.h).
 namespace rondo::collective {
+
+// A collective algorithm as data: what each rank sends, receives and adds, and when. A plan is made without
+// any communication (registry.h), printed (plan_table) and executed (executor.h).
 
 // data is the caller's buffer, scratch what the executor lends for the time of the plan.
 enum class Buffer : std::uint8_t { data, scratch };
@@ -111,5 +112,44 @@ Cost count_cost(const Plan& plan);
 
 const char* name(StepKind kind);
 const char* name(Buffer buffer);
+
+// Writes one rank's steps. Steps on empty ranges are left out: both sides of a message know its size, so both
+// leave it out.
+class PlanBuilder {
+ public:
+  PlanBuilder(const PlanRequest& request, std::string algorithm);
+
+  const PlanRequest& request() const { return request_; }
+  int rank() const { return request_.rank; }
+  int world() const { return request_.world; }
+
+  // All of the data, piece `index` of `pieces` equal ones, and pieces [begin, end).
+  Range data() const { return {Buffer::data, 0, request_.bytes.count}; }
+  Range piece(int pieces, int index) const { return piece_of(data(), request_.element_bytes, pieces, index); }
+  Range pieces(int pieces, int begin, int end) const;
+  // Scratch memory that no other call returns.
+  Range scratch(std::uint64_t bytes);
+
+  void send(int round, int peer, const Range& range);
+  void recv(int round, int peer, const Range& range);
+  void recv_reduce(int round, int peer, const Range& range);
+  void reduce(int round, const Range& range, std::vector<Range> sources);
+  // The steps of another plan of this rank on the same data, its first round being `round`.
+  void append(int round, const Plan& plan);
+
+  // The plan, steps sorted by round; `rounds` may be more than have steps.
+  Plan finish(int rounds);
+
+ private:
+  void add(Step step);
+  PlanRequest request_;
+  Plan plan_;
+};
+
+// "send to rank 2: data [0, 1024)".
+std::string describe(const Step& step);
+
+// The plans of all ranks as a table for people, round by round, a line a step.
+std::string plan_table(const std::vector<Plan>& plans);
 
 }  // namespace rondo::collective

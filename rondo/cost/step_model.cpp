@@ -8,7 +8,7 @@
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/cost/overhead_note.h"
+#include "rondo/cost/profile.h"
 
 namespace rondo::cost {
 namespace {

@@ -6,7 +6,6 @@
 #include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
 #include "rondo/data/byte_pairs.h"
-#include "rondo/data/normalization.h"
 #include "rondo/data/unicode.h"
 
 namespace rondo {

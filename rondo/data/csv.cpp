@@ -3,17 +3,19 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <map>
+#include <optional>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/data/csv_reader.h"
 #include "rondo/data/data_files.h"
-#include "rondo/data/mapped_input.h"
 #include "rondo/data/subset.h"
-#include "rondo/data/text_files.h"
+#include "rondo/data/text.h"
 
 namespace rondo {
 namespace {
@@ -193,6 +195,233 @@ bool CsvKind::detect(const std::string& name, const std::string& path) {
 OpenedData CsvKind::open(const std::string& name, const std::string& path, const DataOptions& options,
                          const Options& own) {
   return open_table(name, path, options, own.label_column);
+}
+
+namespace {
+
+constexpr std::int64_t kUnknownClass = -100;  // asks for no prediction (kIgnoredTarget of nn/loss.h)
+
+std::optional<std::int64_t> read_whole_number(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
+  return value;
+}
+
+// Returns the column that digits name.
+std::optional<std::size_t> read_column(const std::string& text) {
+  const auto number = read_whole_number(text);
+  return number && *number >= 0 ? std::optional(static_cast<std::size_t>(*number)) : std::nullopt;
+}
+
+// The position of the label: by name, by number, or the last.
+std::size_t find_label(const CsvRow& first, const std::string& wanted, const std::string& path) {
+  if (wanted.empty()) return first.fields.size() - 1;
+  // Digits are always a number: they could also be the first value of a column without a name.
+  if (const auto number = read_column(wanted)) {
+    if (*number < first.fields.size()) return *number;
+  } else {
+    const auto named = std::find(first.fields.begin(), first.fields.end(), wanted);
+    if (named != first.fields.end()) return static_cast<std::size_t>(named - first.fields.begin());
+  }
+  throw UsageError(str("'", path, "' has no label column '", wanted, "', expected one of ",
+                       join(first.fields, ", "), " or a number from 0 to ", first.fields.size() - 1));
+}
+
+void check_label(const CsvRow& row, const std::string& label, const std::string& path) {
+  const auto at = [&] { return str("'", path, "', line ", row.line, ": "); };
+  if (label.empty()) throw DataError(str(at(), "no label, expected a class"));
+  if (const auto number = read_csv_number(label); number && *number != std::floor(*number)) {
+    throw DataError(str(at(), "label ", label,
+                        ", expected a class: a whole number or a name (a column of measurements "
+                        "is not a label; choose another column (--label-column))"));
+  }
+}
+
+// Returns the number as float32, in which it is predicted.
+float predicted_number(double number, const CsvRow& row, const std::string& path) {
+  if (std::abs(number) <= std::numeric_limits<float>::max()) return static_cast<float>(number);
+  throw DataError(str("'", path, "', line ", row.line, ": the number to predict is ", number,
+                      ", expected one within float32"));
+}
+
+// Distinct labels in the order of their classes.
+std::vector<std::string> order_classes(const std::map<std::string, std::int64_t>& distinct) {
+  std::vector<std::string> names;
+  for (const auto& [name, unused] : distinct) names.push_back(name);
+  const auto number = [](const std::string& name) { return read_whole_number(name); };
+  if (std::all_of(names.begin(), names.end(),
+                  [&](const std::string& name) { return number(name).has_value(); })) {
+    std::stable_sort(names.begin(), names.end(),
+                     [&](const std::string& a, const std::string& b) { return *number(a) < *number(b); });
+  }
+  return names;
+}
+
+std::map<std::string, std::int64_t> numbered(const std::vector<std::string>& names) {
+  std::map<std::string, std::int64_t> numbers;
+  for (const std::string& name : names) numbers.emplace(name, static_cast<std::int64_t>(numbers.size()));
+  return numbers;
+}
+
+// As parse_csv(), and all labels may be the same.
+CsvTable parse_table(std::string_view text, const std::string& path, const std::string& label_column,
+                     CsvLabels reading, const KnownData& known) {
+  CsvReader reader(text, guess_delimiter(text), path);
+  CsvRow row;
+  if (!reader.next(row)) throw DataError(str("'", path, "' is empty, expected rows of numbers and a label"));
+  const bool labelled = reading != CsvLabels::none;
+  const std::size_t width = row.fields.size();
+  if (labelled && width < 2) {
+    throw DataError(str("'", path, "', line ", row.line,
+                        ": one field, expected at least a number and a label, "
+                        "separated by comma, tab or semicolon"));
+  }
+  const std::size_t label = labelled ? find_label(row, label_column, path) : width;
+  CsvTable table;
+  const bool is_named_label =
+      labelled && !label_column.empty() && !read_column(label_column) && row.fields[label] == label_column;
+  const FirstRow first = judge_first_row(row, label, is_named_label, reading, known, reader);
+  if (first == FirstRow::unclear) throw DataError(unclear_first_row(row, path));
+  const bool header = first == FirstRow::names;
+  for (std::size_t i = 0; i < width; ++i) {
+    if (i != label) table.columns.push_back(header ? row.fields[i] : str("column ", i));
+  }
+  std::vector<std::string> labels;
+  std::map<std::string, std::int64_t> classes = numbered(known.class_names);
+  const auto number_in = [&](std::size_t column, const std::string& name) {
+    const std::string& field = row.fields[column];
+    const auto value = read_csv_number(field);
+    if (!value || !std::isfinite(*value))
+      throw DataError(str("'", path, "', line ", row.line, ", ", name, ": '", field,
+                          "', expected a finite number",
+                          has_decimal_comma(field) ? " with a decimal point, not a comma" : ""));
+    return *value;
+  };
+  for (bool more = header ? reader.next(row) : true; more; more = reader.next(row)) {
+    if (row.fields.size() != width) {
+      throw DataError(
+          str("'", path, "', line ", row.line, ": ", row.fields.size(), " fields, expected ", width));
+    }
+    std::size_t column = 0;
+    for (std::size_t i = 0; i < width; ++i) {
+      if (i != label) table.features.push_back(number_in(i, table.columns[column++]));
+    }
+    if (!labelled) {
+      table.labels.push_back(kUnknownClass);
+    } else if (reading == CsvLabels::numbers) {
+      table.numbers.push_back(predicted_number(number_in(label, "the number to predict"), row, path));
+    } else {
+      const std::string& name = row.fields[label];
+      check_label(row, name, path);
+      if (!known.class_names.empty() && !classes.contains(name))
+        throw DataError(str("'", path, "', line ", row.line, ": ", unknown_class(known, name)));
+      classes.emplace(name, 0);
+      labels.push_back(name);
+    }
+  }
+  if (labels.empty() && table.rows() == 0)
+    throw DataError(str("'", path, "', line 2: the file ends after its header, expected rows"));
+  if (reading != CsvLabels::classes) return table;
+  table.class_names = known.class_names.empty() ? order_classes(classes) : known.class_names;
+  classes = numbered(table.class_names);
+  for (const std::string& name : labels) table.labels.push_back(classes[name]);
+  return table;
+}
+
+void check_two_classes(const CsvTable& table, const std::string& path) {
+  if (table.class_names.size() >= 2) return;
+  throw DataError(
+      str("'", path, "': every label is '", table.class_names.front(), "', expected at least two classes"));
+}
+
+// Puts the rows of `other`, whose classes may be others, behind those of `table`.
+void append_rows(CsvTable& table, CsvTable&& other) {
+  if (table.class_names != other.class_names) {
+    std::map<std::string, std::int64_t> all = numbered(table.class_names);
+    for (const std::string& name : other.class_names) all.emplace(name, 0);
+    const std::vector<std::string> joint = order_classes(all);
+    all = numbered(joint);
+    const auto renumber = [&](CsvTable& of) {
+      for (std::int64_t& label : of.labels) label = all.at(of.class_names[static_cast<std::size_t>(label)]);
+    };
+    renumber(table);
+    renumber(other);
+    table.class_names = joint;
+  }
+  table.features.insert(table.features.end(), other.features.begin(), other.features.end());
+  table.labels.insert(table.labels.end(), other.labels.begin(), other.labels.end());
+  table.numbers.insert(table.numbers.end(), other.numbers.begin(), other.numbers.end());
+}
+
+}  // namespace
+
+CsvTable parse_csv(std::string_view text, const std::string& path, const std::string& label_column,
+                   CsvLabels reading, const KnownData& known) {
+  CsvTable table = parse_table(text, path, label_column, reading, known);
+  if (reading == CsvLabels::classes && known.class_names.empty()) check_two_classes(table, path);
+  return table;
+}
+
+CsvTable read_csv_files(const std::vector<std::string>& paths, const std::string& label_column,
+                        CsvLabels reading, const KnownData& known, std::vector<std::int64_t>& starts) {
+  CsvTable all;
+  starts = {0};
+  for (const std::string& path : paths) {
+    const MappedInput file(path);
+    CsvTable table = parse_table(file.text(), path, label_column, reading, known);
+    if (starts.size() == 1) {
+      all = std::move(table);
+    } else {
+      if (table.columns != all.columns) {
+        throw DataError(str("'", path, "' has the features ", join(table.columns, ", "), ", '", paths.front(),
+                            "' ", join(all.columns, ", "), "; expected the same columns in all files"));
+      }
+      append_rows(all, std::move(table));
+    }
+    starts.push_back(all.rows());
+  }
+  if (reading == CsvLabels::classes && known.class_names.empty())
+    check_two_classes(all, paths.size() == 1 ? paths.front() : str(paths.front(), "' to '", paths.back()));
+  return all;
+}
+
+bool looks_like_table(std::string_view head) {
+  CsvReader reader(head, guess_delimiter(head), "");
+  CsvRow row;
+  if (!reader.next(row) || row.fields.size() < 2) return false;
+  const std::size_t width = row.fields.size();
+  std::vector<std::vector<bool>> numeric;
+  std::vector<std::int64_t> numbers(width);
+  std::size_t others = 0;  // rows below the first that have another number of fields
+  bool is_first = true;
+  do {
+    if (row.fields.size() == width) {
+      std::vector<bool>& fields = numeric.emplace_back();
+      for (const std::string& field : row.fields)
+        fields.push_back(read_csv_number(field) || has_decimal_comma(field));
+      for (std::size_t i = 0; i < width && !is_first; ++i) numbers[i] += fields[i] ? 1 : 0;
+    } else {
+      ++others;
+    }
+    is_first = false;
+  } while (reader.next(row));
+  // The column with the fewest numbers may be that of the labels.
+  const auto label = static_cast<std::size_t>(std::min_element(numbers.rbegin(), numbers.rend()).base() -
+                                              numbers.begin() - 1);
+  const auto is_row = [&](std::vector<bool> fields) {
+    fields[label] = true;
+    return std::find(fields.begin(), fields.end(), false) == fields.end();
+  };
+  const auto rows = static_cast<std::size_t>(std::count_if(numeric.begin(), numeric.end(), is_row));
+  const std::size_t damaged = numeric.size() + others - rows - (is_row(numeric.front()) ? 0 : 1);
+  return rows >= 2 && damaged <= std::max<std::size_t>(1, rows / 10);
+}
+
+std::size_t csv_width(std::string_view text, const std::string& path) {
+  CsvReader reader(text, guess_delimiter(text), path);
+  CsvRow row;
+  return reader.next(row) ? row.fields.size() : 0;
 }
 
 }  // namespace rondo

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "rondo/data/csv_options.h"
+#include "rondo/data/data_kinds.h"
 #include "rondo/data/open.h"
 
 namespace rondo {

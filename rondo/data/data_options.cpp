@@ -3,9 +3,18 @@
 #include <algorithm>
 #include <utility>
 
-#include "rondo/data/data_kinds.h"
+#include "rondo/base/text.h"
 
 namespace rondo {
+
+std::string who_knows(const KnownData& known) {
+  return known.source.empty() ? "the model" : str("the model (", known.source, ")");
+}
+
+std::string unknown_class(const KnownData& known, std::string_view label) {
+  return str("label '", label, "', expected one of the classes that ", who_knows(known),
+             " knows: ", join(known.class_names, ", "));
+}
 
 std::vector<Declaration> declared_data_kinds() {
   std::vector<Declaration> all;

@@ -2,13 +2,58 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
-#include "rondo/data/kind_options.h"
-#include "rondo/data/known_data.h"
+#include "rondo/data/data_kinds.h"
 #include "rondo/options/declaration.h"
 
 namespace rondo {
+
+// What a trained model knows of its data, for other data that it is to judge: that of DatasetInfo. Empty for
+// data to train on, which says it itself.
+struct KnownData {
+  std::vector<std::string> class_names = {};  // csv, labelled_text: another label is an error
+  // csv, regression: of every feature. A table with just these columns, and no label, will do.
+  std::vector<double> mean = {};
+  std::vector<double> deviation = {};  // likewise
+  std::string source = {};             // the file that says so, which errors name
+};
+
+// Who knows it, for errors: "the model", and the file that says so.
+std::string who_knows(const KnownData& known);
+
+// What is wrong with a label that is none of the classes: names the label, them and who knows them.
+std::string unknown_class(const KnownData& known, std::string_view label);
+
+// The options structs of all kinds of data: TextOptions, ImageOptions, ... A kind reads its own and no
+// others.
+class KindOptions {
+ public:
+  KindOptions() = default;  // every kind has its defaults
+  // The options of the kinds that take this struct; defaults for the others.
+  template <class Options>
+  requires(!std::is_same_v<Options, KindOptions>) KindOptions(Options options) {
+    edit<Options>() = std::move(options);
+  }
+
+  // The options of the kinds that take this struct.
+  template <class Options>
+  const Options& get() const {
+    return std::get<Options>(structs_);
+  }
+  // The same, to be changed.
+  template <class Options>
+  Options& edit() {
+    return std::get<Options>(structs_);
+  }
+
+ private:
+  AllKindOptions structs_;
+};
 
 // What data of any kind is told.
 struct DataOptions {

@@ -1,5 +1,5 @@
 // Made by scripts/make_normalization_tables.py: change that, not this.
-#include "rondo/data/normalization_tables.h"
+#include "rondo/data/unicode_tables.h"
 
 // clang-format off
 namespace rondo::unicode {

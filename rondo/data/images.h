@@ -1,11 +1,13 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "rondo/data/data_files.h"
-#include "rondo/data/mapped_input.h"
+#include "rondo/data/data_kinds.h"
 #include "rondo/data/open.h"
 
 namespace rondo {
@@ -39,5 +41,32 @@ class ImageDataset final : public Dataset, public DataFiles {
 // Training and validation data: `test` when the files have it (not null), otherwise part of `train`.
 OpenedData open_images(std::shared_ptr<const Dataset> train, std::shared_ptr<const Dataset> test,
                        const DataOptions& options);
+
+// Contents of an IDX file of bytes (the format of MNIST: two zero bytes, the value type, the number of
+// dimensions, each dimension as a big-endian 32-bit number, the values).
+struct IdxView {
+  std::vector<std::int64_t> shape;
+  std::span<const std::uint8_t> values;
+};
+
+// Reads the header of `file` and checks the length. Throws DataError naming `path`, the byte offset and what
+// was expected there; also for a value type other than bytes, and for other than `dimensions` dimensions.
+IdxView parse_idx(std::span<const std::uint8_t> file, const std::string& path, int dimensions);
+
+// The two CIFAR data sets in their binary version: records of label bytes and 3 x 32 x 32 pixels.
+struct CifarFormat {
+  std::string kind;  // "cifar10" or "cifar100"
+  std::size_t
+      label_bytes;  // before the pixels; the last one is the label (CIFAR-100 has its coarse label first)
+  std::int64_t classes;
+  std::size_t record_bytes() const { return label_bytes + 3 * 32 * 32; }
+};
+
+inline const CifarFormat kCifar10{.kind = "cifar10", .label_bytes = 1, .classes = 10};
+inline const CifarFormat kCifar100{.kind = "cifar100", .label_bytes = 2, .classes = 100};
+
+// Reads one file. Throws DataError naming the file, the byte offset and what was expected: whole records with
+// labels below the number of classes.
+ImageRecords parse_cifar(std::shared_ptr<const MappedInput> file, const CifarFormat& format);
 
 }  // namespace rondo

@@ -10,8 +10,8 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/data/index_permutation.h"
-#include "rondo/data/kept_samples.h"
+#include "rondo/data/subset.h"
+#include "rondo/data/training_sampler.h"
 
 namespace rondo {
 namespace {

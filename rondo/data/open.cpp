@@ -7,8 +7,8 @@
 #include "rondo/base/error.h"
 #include "rondo/base/printable.h"
 #include "rondo/base/text.h"
+#include "rondo/data/data_files.h"
 #include "rondo/data/data_kinds.h"
-#include "rondo/data/mapped_input.h"
 #include "rondo/data/word_piece.h"
 
 namespace rondo {

@@ -1,15 +1,96 @@
 #include "rondo/data/text.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <filesystem>
 #include <optional>
+#include <system_error>
 
 #include "rondo/base/error.h"
+#include "rondo/base/regular_file.h"
 #include "rondo/base/text.h"
 #include "rondo/data/byte_pairs.h"
-#include "rondo/data/text_files.h"
 
 namespace rondo {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What was seen while looking, for the error message.
+struct Census {
+  int binary = 0;
+  int other_endings = 0;
+  int empty = 0;
+};
+
+bool has_ending(const std::string& name, const std::vector<std::string>& extensions) {
+  return std::any_of(extensions.begin(), extensions.end(), [&](const std::string& ending) {
+    return name.ends_with(ending.starts_with('.') ? ending : "." + ending);
+  });
+}
+
+bool file_looks_like_text(const fs::path& path) {
+  const RegularFile file(path);
+  std::array<char, 8192> head;
+  const ssize_t count = ::read(file.descriptor(), head.data(), head.size());
+  if (count < 0) throw DataError(str("cannot read '", path.string(), "': ", errno_text(errno)));
+  return looks_like_text({head.data(), static_cast<std::size_t>(count)});
+}
+
+bool wanted(const fs::directory_entry& entry, const std::vector<std::string>& extensions, Census& census) {
+  if (entry.file_size() == 0) {
+    ++census.empty;
+    return false;
+  }
+  if (!extensions.empty()) {
+    if (has_ending(entry.path().filename().string(), extensions)) return true;
+    ++census.other_endings;
+    return false;
+  }
+  if (file_looks_like_text(entry.path())) return true;
+  ++census.binary;
+  return false;
+}
+
+std::vector<std::string> search(const std::string& path, const std::vector<std::string>& extensions) {
+  std::vector<std::string> found;
+  Census census;
+  for (fs::recursive_directory_iterator entry(path), end; entry != end; ++entry) {
+    if (entry->path().filename().string().starts_with('.')) {
+      if (entry->is_directory()) entry.disable_recursion_pending();
+      continue;
+    }
+    if (entry->is_regular_file() && wanted(*entry, extensions, census))
+      found.push_back(entry->path().string());
+  }
+  if (found.empty()) {
+    throw DataError(str("no text in directory '", path, "': it has ", census.binary, " binary files, ",
+                        census.empty, " empty ones and ", census.other_endings, " with other endings than ",
+                        extensions.empty() ? "asked for" : join(extensions, ", ")));
+  }
+  // The order of a directory differs between file systems; every rank must see the same text.
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+}  // namespace
+
+bool looks_like_text(std::string_view head) { return head.find('\0') == std::string_view::npos; }
+
+std::vector<std::string> find_text_files(const std::string& path,
+                                         const std::vector<std::string>& extensions) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return {path};
+  try {
+    return search(path, extensions);
+  } catch (const fs::filesystem_error& failure) {
+    throw DataError(str("cannot read directory '", path, "': ", failure.code().message()));
+  }
+}
+
 namespace {
 
 bool detect_text(const std::string& path) {

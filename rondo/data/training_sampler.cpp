@@ -1,13 +1,81 @@
 #include "rondo/data/training_sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 #include "rondo/base/error.h"
 #include "rondo/base/integer.h"
+#include "rondo/base/random.h"
 #include "rondo/base/text.h"
+#include "rondo/data/sampler.h"
 
 namespace rondo {
+namespace {
+
+// Steele, Lea and Flood's mixing of 64 bits (SplitMix, 2014).
+std::uint64_t mixed(std::uint64_t value) {
+  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  value = (value ^ (value >> 27)) * 0x94D049BB133111EBULL;
+  return value ^ (value >> 31);
+}
+
+}  // namespace
+
+IndexPermutation::IndexPermutation(std::int64_t size, std::uint64_t seed)
+    : size_(static_cast<std::uint64_t>(size)) {
+  half_bits_ = std::max(1, (static_cast<int>(std::bit_width(size_ - 1)) + 1) / 2);
+  RandomStream random(seed, /*stream=*/2);
+  for (std::uint64_t& key : keys_) key = (std::uint64_t{random()} << 32) | random();
+}
+
+std::int64_t IndexPermutation::operator()(std::int64_t index) const {
+  const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
+  auto value = static_cast<std::uint64_t>(index);
+  // The network permutes the numbers of its bits, fewer than four times as many as are wanted.
+  do {
+    std::uint64_t left = value >> half_bits_, right = value & mask;
+    for (const std::uint64_t key : keys_) {
+      const std::uint64_t next = left ^ (mixed(right ^ key) & mask);
+      left = right;
+      right = next;
+    }
+    value = (left << half_bits_) | right;
+  } while (value >= size_);
+  return static_cast<std::int64_t>(value);
+}
+
+std::function<std::vector<std::int64_t>(std::uint64_t seed)> epoch_order_of(
+    const std::shared_ptr<const Dataset>& data) {
+  if (dynamic_cast<const EpochOrder*>(data.get()) == nullptr) return {};
+  return [data](std::uint64_t seed) { return dynamic_cast<const EpochOrder&>(*data).shuffled(seed); };
+}
+
+std::vector<std::int64_t> order_of_shards(std::span<const std::int64_t> starts, std::int64_t window,
+                                          std::uint64_t seed) {
+  const std::int64_t size = starts.back();
+  const auto shards = static_cast<std::int64_t>(starts.size()) - 1;
+  std::vector<std::int64_t> order;
+  order.reserve(static_cast<std::size_t>(size));
+  std::vector<std::int64_t> waiting;
+  RandomStream random(seed, /*stream=*/1);
+  const auto draw = [&] {
+    std::int64_t& drawn = waiting[random.below(waiting.size())];
+    order.push_back(drawn);
+    drawn = waiting.back();
+    waiting.pop_back();
+  };
+  for (const std::int64_t shard : random_permutation(shards, seed)) {
+    const auto at = static_cast<std::size_t>(shard);
+    for (std::int64_t sample = starts[at]; sample < starts[at + 1]; ++sample) {
+      waiting.push_back(sample);
+      if (static_cast<std::int64_t>(waiting.size()) >= window) draw();
+    }
+  }
+  while (!waiting.empty()) draw();
+  return order;
+}
+
 std::vector<std::int64_t> sizes_by_file(const std::vector<std::int64_t>& files, int readers) {
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(readers));
   for (std::size_t file = 0; file + 1 < files.size(); ++file)

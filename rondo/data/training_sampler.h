@@ -1,11 +1,50 @@
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <functional>
+#include <memory>
+#include <span>
 #include <vector>
 
+#include "rondo/data/dataset.h"
 #include "rondo/data/sampler.h"
 
 namespace rondo {
+
+// A permutation of the numbers below `size` that takes no memory: where a number goes is computed, by a
+// Feistel network that is walked until it comes out below the size. Any thread.
+class IndexPermutation {
+ public:
+  // `size` must be positive; another seed is another permutation.
+  IndexPermutation(std::int64_t size, std::uint64_t seed);
+  std::int64_t operator()(std::int64_t index) const;
+
+ private:
+  static constexpr int kRounds = 6;
+  std::uint64_t size_;
+  int half_bits_ = 1;
+  std::array<std::uint64_t, kRounds> keys_;
+};
+
+// What a data set is besides that is not to be read in any order: shards, of which far apart samples are slow
+// to read.
+class EpochOrder {
+ public:
+  virtual ~EpochOrder() = default;
+  // The order of a training epoch: every sample once. `seed` is another one in every epoch.
+  virtual std::vector<std::int64_t> shuffled(std::uint64_t seed) const = 0;
+};
+
+// That of `data`; nothing where any order will do.
+std::function<std::vector<std::int64_t>(std::uint64_t seed)> epoch_order_of(
+    const std::shared_ptr<const Dataset>& data);
+
+// The order for shards: `starts` has the first sample of each and the number of samples. Shards come in
+// random order, and samples are drawn from a window that moves over them, so that what is read at a time is
+// no more than `window` samples and the shard that comes next.
+std::vector<std::int64_t> order_of_shards(std::span<const std::int64_t> starts, std::int64_t window,
+                                          std::uint64_t seed);
 
 // The order of samples in training. An epoch is a permutation drawn from (seed, epoch), and nothing is
 // repeated or dropped. By sample, rank r takes every count-th sample of it: a rank may get one sample fewer
@@ -35,7 +74,7 @@ class TrainingSampler final : public Sampler {
     // What of epoch `done_epoch` others have read before, one after another: these readers share the rest.
     std::vector<Done> done = {};
     std::int64_t done_epoch = 0;
-    // In place of a permutation: the order for a seed, of data that is not read in any order (epoch_order.h).
+    // In place of a permutation: the order for a seed, of data that is not read in any order (EpochOrder).
     std::function<std::vector<std::int64_t>(std::uint64_t seed)> order = {};
   };
   // Throws UsageError for an empty data set, an index outside the readers, fewer files than readers by file,

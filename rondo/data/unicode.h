@@ -5,8 +5,9 @@
 #include <string>
 #include <string_view>
 
-// Characters of UTF-8 text, as BERT's tokenizer sees them.
 namespace rondo::unicode {
+
+// Characters of UTF-8 text, as BERT's tokenizer sees them.
 
 // What next() gives for bytes that are no UTF-8; each of them counts as one character.
 inline constexpr char32_t kReplacement = 0xFFFD;
@@ -28,5 +29,10 @@ bool is_white_space(char32_t character);
 bool is_ideograph(char32_t character);
 // Appends the small form without accents: nothing, one character or several.
 void append_lowered(std::u32string& text, char32_t character);
+
+// Returns UTF-8 text in Unicode's normalization form C: characters are decomposed, their marks ordered and
+// composed again, as the `tokenizers` package does it. Bytes that are no UTF-8 stay where they are. Any
+// thread.
+std::string normalized_nfc(std::string_view text);
 
 }  // namespace rondo::unicode

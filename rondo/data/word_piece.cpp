@@ -8,7 +8,7 @@
 #include "rondo/base/json_strict.h"
 #include "rondo/base/printable.h"
 #include "rondo/base/text.h"
-#include "rondo/data/mapped_input.h"
+#include "rondo/data/data_files.h"
 #include "rondo/data/unicode.h"
 
 namespace rondo {

@@ -8,8 +8,29 @@
 #include <string_view>
 #include <vector>
 
-#include "rondo/format/manifest.h"
+#include "rondo/format/checksum.h"
 #include "rondo/format/safetensors.h"
+
+namespace rondo {
+
+// manifest.json: the list of a checkpoint's files with sizes and checksums. It is written last, so a
+// directory with an intact manifest is a complete checkpoint.
+struct Manifest {
+  std::int64_t step = 0;
+  std::vector<FileRecord> files;
+
+  static constexpr std::string_view file_name = "manifest.json";
+};
+
+// The text of manifest.json. It carries a checksum of itself: XXH3-128 of the text with the 32 digits of that
+// checksum replaced by zeros, so that a flipped bit in the manifest is found as well.
+std::string to_text(const Manifest& manifest);
+
+// Throws DataError naming `file` when the text is damaged or of another format version.
+Manifest parse_manifest(std::string_view text, const std::string& file);
+
+// Reads CHECKPOINT/manifest.json. Throws DataError.
+Manifest read_manifest(const std::filesystem::path& checkpoint);
 
 // A directory of checkpoints, ROOT/step-00000100/{manifest.json, *.safetensors, *.json}.
 //
@@ -17,7 +38,6 @@
 // rename(2) makes the checkpoint appear under its final name, ROOT is synced, and only then are older
 // checkpoints deleted. A process or machine that dies at any moment leaves the newest or the previous
 // checkpoint complete.
-namespace rondo {
 
 // Writes one checkpoint. Destroyed before commit() (an error, a full disk) it removes what it wrote. One
 // process writes a root at a time; not thread-safe.
@@ -90,7 +110,7 @@ std::filesystem::path parent_of_checkpoint(const std::filesystem::path& path);
 std::optional<CheckpointEntry> newest_checkpoint(const std::filesystem::path& root);
 
 // `path` itself when it is a checkpoint, the newest one inside when it is a directory of checkpoints or a run
-// directory (which holds checkpoints/). Whether it is intact is not looked at; see checkpoint_choice.h for
+// directory (which holds checkpoints/). Whether it is intact is not looked at; see checkpoint_files.h for
 // readers. Throws DataError saying what was found when there is none.
 std::filesystem::path find_checkpoint(const std::filesystem::path& path);
 

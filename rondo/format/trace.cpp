@@ -5,18 +5,23 @@
 #include <climits>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <queue>
 #include <set>
 
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
-#include "rondo/format/trace_lanes.h"
+#include "rondo/format/trace_span.h"
 
 namespace rondo {
+
+std::string_view to_string(Lane lane) { return lane == Lane::compute ? "compute" : "communication"; }
+
 namespace fs = std::filesystem;
 namespace {
 
@@ -354,6 +359,49 @@ std::size_t merge_traces(const fs::path& run_directory, const ClockReadings& clo
   replace_text_file(run_directory / "trace.json", text + "]}\n");
   for (const fs::path& part : parts) fs::remove(part);
   return all.events.size();
+}
+
+namespace {
+
+template <class Value>
+using SmallestFirst = std::priority_queue<Value, std::vector<Value>, std::greater<>>;
+
+// The lanes of a rank, as far as they were used.
+class Lanes {
+ public:
+  // The first lane that is free at `begin`, which is never before that of the call before.
+  int take(std::int64_t begin, std::int64_t end) {
+    for (; !busy_.empty() && busy_.top().first <= begin; busy_.pop()) free_.push(busy_.top().second);
+    int place = count_;
+    if (free_.empty()) {
+      ++count_;
+    } else {
+      place = free_.top();
+      free_.pop();
+    }
+    busy_.emplace(std::max(begin, end), place);
+    return place;
+  }
+
+ private:
+  SmallestFirst<std::pair<std::int64_t, int>> busy_;  // until when, which
+  SmallestFirst<int> free_;
+  int count_ = 0;
+};
+
+}  // namespace
+
+std::vector<int> places_in_lanes(std::span<const Trace::Event> events) {
+  std::map<int, Lanes> lanes;  // by rank
+  std::vector<int> places;
+  for (const auto& [rank, event] : events) {
+    if (event.lane == Lane::compute) {
+      places.push_back(0);
+      continue;
+    }
+    places.push_back(lanes[rank].take(event.begin_ns, event.end_ns));
+  }
+  return places;
 }
 
 }  // namespace rondo

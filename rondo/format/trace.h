@@ -5,19 +5,20 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "rondo/format/file.h"
-#include "rondo/format/trace_counter.h"
 #include "rondo/format/trace_span.h"
+
+namespace rondo {
 
 // Timelines in Chrome's trace-event format, which Perfetto (ui.perfetto.dev) and chrome://tracing open: a
 // process is a rank, a thread is a lane. Operations under way at the same time lie in lanes of their own,
 // since the events of a thread must nest; the time that a block waits in a queue is an asynchronous event.
-namespace rondo {
 
 // RUN/trace.rank3.json, one rank's part until merge_traces() joins them.
 std::filesystem::path trace_part_path(const std::filesystem::path& run_directory, int rank);
@@ -78,5 +79,10 @@ std::int64_t common_time_ns(std::int64_t own_ns, const std::vector<ClockReading>
 // at time zero, and removes them. Returns the number of events, counters not counted; without parts nothing
 // is written.
 std::size_t merge_traces(const std::filesystem::path& run_directory, const ClockReadings& clocks = {});
+
+// Operations of a rank that are under way at the same time cannot be drawn on top of each other: for each of
+// `events` (by begin time) a place, 0 and up, so that communication of one rank in one place never overlaps.
+// Events of the compute lane lie in each other and all have place 0.
+std::vector<int> places_in_lanes(std::span<const Trace::Event> events);
 
 }  // namespace rondo

@@ -1,13 +1,56 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "rondo/memory/category.h"
+#include "rondo/base/bytes.h"
+#include "rondo/base/error.h"
 
 namespace rondo {
+
+// An allocation would have gone beyond MemoryTracker's limit. The message says what was wanted, what is
+// alive, the largest first, and what would help; nothing was allocated.
+class MemoryLimitError : public Error {
+ public:
+  // `wanted`: what the allocation asked for.
+  MemoryLimitError(const std::string& message, Bytes wanted, Bytes limit)
+      : Error(message), wanted_(wanted), limit_(limit) {}
+  Bytes wanted() const { return wanted_; }  // what the allocation asked for
+  Bytes limit() const { return limit_; }    // of this process
+
+ private:
+  Bytes wanted_;
+  Bytes limit_;
+};
+
+// What memory is for.
+enum class MemoryCategory : std::uint8_t {
+  parameters,       // and buffers of the model
+  gradients,        // of parameters
+  optimizer_state,  // moments, master weights
+  activations,      // what forward leaves for backward, checkpointed inputs included
+  communication,    // gather buffers, buckets, staging
+  temporaries,      // workspace, and gradients of activations on their way through backward
+  other,            // batches, validation, what nobody labelled
+};
+inline constexpr std::size_t kMemoryCategories = 7;  // how many there are
+
+// "parameters", "optimizer_state": the names in JSON, traces and messages.
+std::string_view to_string(MemoryCategory category);
+
+// A figure in bytes for each category, indexed by it.
+using BytesByCategory = std::array<std::uint64_t, kMemoryCategories>;
+
+// The figure of one category.
+inline std::uint64_t bytes_of(const BytesByCategory& bytes, MemoryCategory category) {
+  return bytes[static_cast<std::size_t>(category)];
+}
+// The sum over all categories.
+std::uint64_t total_of(const BytesByCategory& bytes);
 
 // A unit of the model by number: the same name has the same number for the life of the process.
 using MemoryUnit = std::uint32_t;

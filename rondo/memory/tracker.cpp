@@ -3,13 +3,76 @@
 #include <algorithm>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "rondo/base/replica.h"
+#include "rondo/base/text.h"
 #include "rondo/base/time.h"
-#include "rondo/memory/limit_error.h"
-#include "rondo/memory/limit_text.h"
+#include "rondo/memory/scope.h"
 
 namespace rondo {
+namespace {
+
+constexpr int kFirstBits = 10;
+
+}  // namespace
+
+BlockTable::BlockTable() : slots_(std::size_t{1} << kFirstBits), shift_(64 - kFirstBits) {}
+
+// Fibonacci hashing (Knuth, The Art of Computer Programming, volume 3, 6.4); the lowest bits of addresses are
+// all zero.
+std::size_t BlockTable::home(const void* address) const {
+  const auto number = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(address));
+  return static_cast<std::size_t>(((number >> 4) * 0x9E3779B97F4A7C15ULL) >> shift_);
+}
+
+std::size_t BlockTable::place(const void* address) const {
+  const std::size_t mask = slots_.size() - 1;
+  std::size_t at = home(address);
+  while (slots_[at].address != nullptr && slots_[at].address != address) at = (at + 1) & mask;
+  return at;
+}
+
+std::optional<BlockTable::Block> BlockTable::insert(const void* address, const Block& block) {
+  if (2 * (size_ + 1) > slots_.size()) grow();
+  Slot& slot = slots_[place(address)];
+  if (slot.address != nullptr) return std::exchange(slot.block, block);
+  slot = {address, block};
+  ++size_;
+  return std::nullopt;
+}
+
+std::optional<BlockTable::Block> BlockTable::remove(const void* address) {
+  std::size_t hole = place(address);
+  if (slots_[hole].address == nullptr) return std::nullopt;
+  const Block removed = slots_[hole].block;
+  // Moves back what was pushed past the hole, so that no search ends too early (Knuth, algorithm 6.4R).
+  const std::size_t mask = slots_.size() - 1;
+  for (std::size_t at = (hole + 1) & mask; slots_[at].address != nullptr; at = (at + 1) & mask) {
+    const std::size_t wanted = home(slots_[at].address);
+    if (((at - wanted) & mask) < ((at - hole) & mask)) continue;
+    slots_[hole] = slots_[at];
+    hole = at;
+  }
+  slots_[hole] = {};
+  --size_;
+  return removed;
+}
+
+BlockTable::Block* BlockTable::find(const void* address) {
+  Slot& slot = slots_[place(address)];
+  return slot.address == nullptr ? nullptr : &slot.block;
+}
+
+void BlockTable::grow() {
+  std::vector<Slot> old(slots_.size() * 2);
+  old.swap(slots_);
+  --shift_;
+  for (const Slot& slot : old) {
+    if (slot.address != nullptr) slots_[place(slot.address)] = slot;
+  }
+}
+
 namespace {
 
 MemoryUsage usage_of(const std::vector<BytesByCategory>& by_unit) {
@@ -264,6 +327,79 @@ MemoryCharge& MemoryCharge::operator=(MemoryCharge&& other) noexcept {
 
 MemoryCharge::~MemoryCharge() {
   if (bytes_ > 0) tracker_->discharge(label_, bytes_);
+}
+
+namespace {
+
+constexpr std::size_t kUnitsNamed = 8;
+
+using Amount = std::pair<std::uint64_t, std::string>;
+
+// "1.5 GiB activations, 96.0 MiB parameters"
+std::string list(std::vector<Amount> amounts, std::size_t most) {
+  std::stable_sort(amounts.begin(), amounts.end(),
+                   [](const Amount& a, const Amount& b) { return a.first > b.first; });
+  std::vector<std::string> parts;
+  std::uint64_t rest = 0;
+  for (const auto& [bytes, what] : amounts) {
+    if (parts.size() < most) {
+      parts.push_back(str(to_string(Bytes{bytes}), " ", what));
+    } else {
+      rest += bytes;
+    }
+  }
+  if (rest > 0) parts.push_back(str(to_string(Bytes{rest}), " in smaller parts"));
+  return join(parts, ", ");
+}
+
+const char* remedy(MemoryCategory largest) {
+  switch (largest) {
+    case MemoryCategory::activations:
+    case MemoryCategory::temporaries:
+      return "checkpointed activations (--activation-checkpointing all), or a smaller batch with more passes "
+             "(--batch-size, --gradient-accumulation-steps)";
+    case MemoryCategory::parameters:
+    case MemoryCategory::gradients:
+    case MemoryCategory::optimizer_state:
+      return "a strategy that shards it over more ranks, or a smaller model";
+    case MemoryCategory::communication:
+      return "smaller buckets (--bucket-size), or fewer gathers in flight";
+    case MemoryCategory::other:
+      break;
+  }
+  return "smaller batches (--batch-size, --eval-batch-size)";
+}
+
+}  // namespace
+
+std::string limit_text(Bytes wanted, MemoryLabel label, const MemoryMoment& moment, Bytes limit,
+                       const MemoryUsage& alive) {
+  std::vector<Amount> categories;
+  std::size_t largest = kMemoryCategories - 1;
+  for (std::size_t i = 0; i < kMemoryCategories; ++i) {
+    const std::uint64_t bytes = alive.categories[i];
+    if (bytes == 0) continue;
+    categories.emplace_back(bytes, to_string(static_cast<MemoryCategory>(i)));
+    if (bytes > alive.categories[largest]) largest = i;
+  }
+  std::vector<Amount> units;
+  for (const MemoryUsage::Unit& unit : alive.units) {
+    for (std::size_t i = 0; i < kMemoryCategories; ++i) {
+      if (unit.categories[i] == 0) continue;
+      units.emplace_back(unit.categories[i],
+                         str(to_string(static_cast<MemoryCategory>(i)), " of ", unit.name));
+    }
+  }
+  const std::string when = moment.step == 0 && *moment.phase == '\0'
+                               ? std::string()
+                               : str(", step ", moment.step, *moment.phase == '\0' ? "" : ", ", moment.phase);
+  return str("out of the memory limit: ", to_string(wanted), " of ", to_string(label.category), " for ",
+             memory_unit_name(label.unit), when, " would come on top of ", to_string(Bytes{alive.total}),
+             ", the limit of this rank is ", to_string(limit),
+             ". Alive: ", categories.empty() ? "nothing" : list(std::move(categories), kMemoryCategories),
+             ". Largest: ", units.empty() ? "nothing" : list(std::move(units), kUnitsNamed),
+             ". What helps here: ", remedy(static_cast<MemoryCategory>(largest)),
+             "; or a higher limit (--memory-limit)");
 }
 
 }  // namespace rondo

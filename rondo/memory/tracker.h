@@ -1,6 +1,8 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -8,11 +10,42 @@
 #include <vector>
 
 #include "rondo/base/bytes.h"
-#include "rondo/memory/block_table.h"
-#include "rondo/memory/category.h"
 #include "rondo/memory/scope.h"
 
 namespace rondo {
+
+// Size and label of every block alive, by address: a hash table with open addressing in one array, because a
+// training step adds and removes thousands of blocks. One thread at a time.
+class BlockTable {
+ public:
+  struct Block {
+    std::uint64_t bytes = 0;
+    MemoryLabel label;
+  };
+
+  BlockTable();
+
+  // Returns what was known of the address before: a block that went without remove().
+  std::optional<Block> insert(const void* address, const Block& block);
+  std::optional<Block> remove(const void* address);
+  // Null for an unknown address. Valid until the next insert or remove.
+  Block* find(const void* address);
+  std::size_t size() const { return size_; }
+
+ private:
+  struct Slot {
+    const void* address = nullptr;  // null is free
+    Block block;
+  };
+  std::size_t home(const void* address) const;
+  // The slot of `address`, or the free one where it would go.
+  std::size_t place(const void* address) const;
+  void grow();
+
+  std::vector<Slot> slots_;  // a power of two of them, at most half in use
+  int shift_;                // 64 - log2(slots)
+  std::size_t size_ = 0;
+};
 
 // Bytes alive at one moment.
 struct MemoryUsage {
@@ -48,8 +81,8 @@ struct MemoryInterval {
 
 // The memory tracker: bytes alive by category and unit, exact at every moment, the peak with what it
 // consisted of, and a limit. What is charged is what was asked for; what allocators round up or keep for
-// reuse is not memory in use and shows in the kernel's figures (rondo/observe/memory.h). Any thread may call
-// any method.
+// reuse is not memory in use and shows in the kernel's figures (rondo/observe/memory_observer.h). Any thread
+// may call any method.
 class MemoryTracker {
  public:
   // Puts a block tracked under this thread's innermost label. Throws MemoryLimitError, and charges
@@ -155,5 +188,10 @@ class MemoryCharge {
   MemoryLabel label_;
   std::uint64_t bytes_ = 0;
 };
+
+// What MemoryLimitError says: the allocation that found no room, what is alive by category and by unit, the
+// largest first, and what helps against the largest.
+std::string limit_text(Bytes wanted, MemoryLabel label, const MemoryMoment& moment, Bytes limit,
+                       const MemoryUsage& alive);
 
 }  // namespace rondo

@@ -4,14 +4,252 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
 #include "rondo/models/attention.h"
 #include "rondo/models/bert_options.h"
-#include "rondo/models/built_model.h"
 #include "rondo/models/config_reader.h"
+#include "rondo/models/model.h"
+#include "rondo/models/model_setup.h"
 
 namespace rondo {
+
+BertTask parse_bert_task(const std::string& name) {
+  if (name == "classify") return BertTask::classify;
+  if (name == "mlm") return BertTask::mlm;
+  throw UsageError(str("bert: the task is '", name, "', expected classify or mlm"));
+}
+
+void check(const BertConfig& config) {
+  const auto positive = [](const char* name, std::int64_t value) { check_positive("bert", name, value); };
+  positive("vocabulary", config.vocabulary);
+  positive("positions", config.positions);
+  positive("token_types", config.token_types);
+  check_positive("bert", "layers", config.layers, kMostParts);
+  positive("heads", config.heads);
+  positive("width", config.width);
+  positive("intermediate", config.intermediate);
+  positive("classes", config.classes);
+  check_heads("bert", config.width, config.heads);
+  check_probability("bert", "dropout", config.dropout);
+  check_probability("bert", "attention_dropout", config.attention_dropout);
+  check_probability("bert", "classifier_dropout", config.classifier_dropout);
+  if (config.activation != "gelu" && config.activation != "gelu_new" && config.activation != "relu") {
+    throw UsageError(str("bert: activation is '", config.activation, "', expected gelu, gelu_new or relu"));
+  }
+  if (!(config.epsilon > 0)) throw UsageError(str("bert: epsilon is ", config.epsilon, ", expected above 0"));
+  if (config.padding < 0 || config.padding >= config.vocabulary) {
+    throw UsageError(
+        str("bert: padding is token ", config.padding, ", expected 0 to ", config.vocabulary - 1));
+  }
+}
+
+BertConfig bert_config_from(const nlohmann::json& config, const std::string& source) {
+  const ConfigEntries entries(config, source);
+  entries.require("model_type", "bert");
+  entries.require("position_embedding_type", "absolute");
+  entries.require("is_decoder", false);
+  entries.require("add_cross_attention", false);
+  entries.require("tie_word_embeddings", true);
+  BertConfig result;
+  result.vocabulary = entries.integer("vocab_size");
+  result.positions = entries.integer("max_position_embeddings");
+  result.token_types = entries.integer("type_vocab_size");
+  result.layers = entries.integer("num_hidden_layers");
+  result.heads = entries.integer("num_attention_heads");
+  result.width = entries.integer("hidden_size");
+  result.intermediate = entries.integer("intermediate_size");
+  result.dropout = entries.number("hidden_dropout_prob", 0.1);
+  result.attention_dropout = entries.number("attention_probs_dropout_prob", 0.1);
+  result.classifier_dropout = entries.number("classifier_dropout", result.dropout);
+  result.activation = entries.text("hidden_act", "gelu");
+  result.epsilon = entries.number("layer_norm_eps", 1e-12);
+  result.padding = entries.integer_or("pad_token_id", 0);
+  try {
+    check(result);
+  } catch (const UsageError& error) {
+    throw DataError(str(source, ": ", error.what()));
+  }
+  return result;
+}
+
+nlohmann::json bert_model_config(const BertConfig& config) {
+  return {{"task", config.task == BertTask::mlm ? "mlm" : "classify"},
+          {"vocabulary", config.vocabulary},
+          {"positions", config.positions},
+          {"token_types", config.token_types},
+          {"layers", config.layers},
+          {"heads", config.heads},
+          {"width", config.width},
+          {"intermediate", config.intermediate},
+          {"dropout", config.dropout},
+          {"attention_dropout", config.attention_dropout},
+          {"classifier_dropout", config.classifier_dropout},
+          {"activation", config.activation},
+          {"epsilon", config.epsilon},
+          {"padding", config.padding},
+          {"classes", config.classes}};
+}
+
+std::string bert_tensor_name(const std::string& name_in_file) {
+  std::string name = name_in_file;
+  if (name.starts_with("embeddings.") || name.starts_with("encoder.") || name.starts_with("pooler.")) {
+    name = "bert." + name;
+  }
+  const auto replace_ending = [&](std::string_view ending, std::string_view by) {
+    if (name.ends_with(ending)) name.replace(name.size() - ending.size(), ending.size(), by);
+  };
+  replace_ending("LayerNorm.gamma", "LayerNorm.weight");
+  replace_ending("LayerNorm.beta", "LayerNorm.bias");
+  return name;
+}
+
+nlohmann::ordered_json hugging_face_config(const BertConfig& config) {
+  const bool classifies = config.task == BertTask::classify;
+  nlohmann::ordered_json document = {
+      {"model_type", "bert"},
+      {"architectures", {classifies ? "BertForSequenceClassification" : "BertForMaskedLM"}},
+      {"vocab_size", config.vocabulary},
+      {"max_position_embeddings", config.positions},
+      {"type_vocab_size", config.token_types},
+      {"num_hidden_layers", config.layers},
+      {"num_attention_heads", config.heads},
+      {"hidden_size", config.width},
+      {"intermediate_size", config.intermediate},
+      {"hidden_dropout_prob", config.dropout},
+      {"attention_probs_dropout_prob", config.attention_dropout},
+      {"classifier_dropout", config.classifier_dropout},
+      {"hidden_act", config.activation},
+      {"layer_norm_eps", config.epsilon},
+      {"pad_token_id", config.padding}};
+  if (!classifies) return document;
+  for (std::int64_t i = 0; i < config.classes; ++i)
+    document["id2label"][std::to_string(i)] = str("LABEL_", i);
+  for (std::int64_t i = 0; i < config.classes; ++i) document["label2id"][str("LABEL_", i)] = i;
+  return document;
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kDefaultContext = 128;
+
+nlohmann::json read_json_of_init(const fs::path& path) {
+  nlohmann::json document = read_json_file(path);
+  if (!document.is_object())
+    throw DataError(str("--from-pretrained: ", path.string(), ": expected a JSON object"));
+  return document;
+}
+
+BertConfig bert_config_of_folder(const std::string& folder) {
+  const fs::path path = fs::path(folder) / "config.json";
+  return bert_config_from(read_json_of_init(path), path.string());
+}
+
+// Hugging Face's tokenizer_config.json says whether the vocabulary has capitals.
+bool lower_case_of_folder(const std::string& folder) {
+  const fs::path path = fs::path(folder) / "tokenizer_config.json";
+  if (!fs::exists(path)) return true;
+  const nlohmann::json document = read_json_of_init(path);
+  const auto entry = document.find("do_lower_case");
+  return entry == document.end() || !entry->is_boolean() || entry->get<bool>();
+}
+
+// transformers 5 writes tokenizer.json, earlier versions vocab.txt as well.
+std::string vocabulary_of_folder(const std::string& folder) {
+  const fs::path text = fs::path(folder) / "vocab.txt", json = fs::path(folder) / "tokenizer.json";
+  return (!fs::exists(text) && fs::exists(json) ? json : text).string();
+}
+
+nlohmann::json bert_settings(const BertOptions& options) {
+  nlohmann::json settings = transformer_settings(options);
+  if (options.dropout) settings["attention_dropout"] = settings["classifier_dropout"] = *options.dropout;
+  return settings;
+}
+
+class BertSetup final : public ModelSetup {
+ public:
+  explicit BertSetup(const BertOptions& options)
+      : ModelSetup(bert_settings(options)),
+        options_(options),
+        task_(options.task.empty() ? "classify" : options.task) {}
+
+  DataNeeds data_needs(const nlohmann::json& /*config*/) const override {
+    DataNeeds needs{.kind = task_ == "mlm" ? "masked_text" : "labelled_text",
+                    .kind_by = "--task " + task_,
+                    .context = options_.context.value_or(kDefaultContext),
+                    .vocabulary_file = options_.vocabulary,
+                    .lower_case = !options_.cased};
+    if (options_.init.empty()) return needs;
+    if (!fs::is_directory(options_.init)) {
+      throw UsageError(str("--from-pretrained ", options_.init,
+                           ": expected a folder with config.json, vocab.txt and model.safetensors"));
+    }
+    // A bert may have more positions than samples are long.
+    const std::int64_t positions = bert_config_of_folder(options_.init).positions;
+    if (options_.context && *options_.context > positions) {
+      throw UsageError(str("--seq-len ", *options_.context, ": the model of --from-pretrained has ",
+                           positions, " positions"));
+    }
+    needs.context = std::min(*needs.context, positions);
+    if (options_.vocabulary.empty()) needs.vocabulary_file = vocabulary_of_folder(options_.init);
+    needs.lower_case = !options_.cased && lower_case_of_folder(options_.init);
+    return needs;
+  }
+
+  nlohmann::json config(const nlohmann::json& of_data, const nlohmann::json& settings,
+                        const std::string& /*source*/) const override {
+    nlohmann::json config = of_data;
+    if (!options_.init.empty()) {
+      const BertConfig pretrained = bert_config_of_folder(options_.init);
+      const auto vocabulary = of_data.at("vocabulary").get<std::int64_t>();
+      if (vocabulary > pretrained.vocabulary) {
+        throw UsageError(str("the vocabulary has ", vocabulary, " tokens, the model of --from-pretrained ",
+                             options_.init, " only ", pretrained.vocabulary));
+      }
+      nlohmann::json whole = bert_model_config(pretrained);
+      if (config.contains("classes")) whole["classes"] = config["classes"];
+      config = std::move(whole);
+    }
+    config["task"] = task_;
+    config.update(settings);
+    return config;
+  }
+
+  std::string init() const override { return options_.init; }
+
+  PretrainedNames pretrained_names() const override {
+    PretrainedNames names;
+    names.in_model = bert_tensor_name;
+    names.optional_parts = {"classifier.", "cls.", "bert.pooler."};
+    names.shared = {{"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
+                    {"cls.predictions.decoder.bias", "cls.predictions.bias"}};
+    return names;
+  }
+
+ private:
+  BertOptions options_;
+  std::string task_;
+};
+
+}  // namespace
+
+nlohmann::json BertFamily::defaults(const std::string& name) {
+  static const std::map<std::string, BertConfig> sizes = {
+      {"bert", {}}, {"bert-tiny", {.layers = 2, .heads = 2, .width = 128, .intermediate = 512}}};
+  return bert_model_config(sizes.at(name));
+}
+
+std::unique_ptr<ModelSetup> BertFamily::setup(const Options& options) {
+  return std::make_unique<BertSetup>(options);
+}
+
 namespace {
 
 using torch::nn::Module;

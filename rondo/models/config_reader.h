@@ -1,14 +1,81 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "rondo/models/config_checks.h"
+#include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
+#include "rondo/base/text.h"
 
 namespace rondo {
+
+// Checks of a model's configuration; `model` ("gpt") begins the message. Each throws UsageError that names
+// the entry, its value and what is allowed.
+
+// Of what is made one by one there are at most kMostParts; every other size is at most kMostSizes.
+constexpr std::int64_t kMostParts = 65536, kMostSizes = 0x7fffffff;
+
+// 1 <= value <= most.
+void check_positive(std::string_view model, std::string_view entry, std::int64_t value,
+                    std::int64_t most = kMostSizes);
+// 0 <= value < 1.
+void check_probability(std::string_view model, std::string_view entry, double value);
+// Every head gets an equal part of the width.
+void check_heads(std::string_view model, std::int64_t width, std::int64_t heads);
+
+// Reads of one config.json; errors name the file and the entry.
+class ConfigEntries {
+ public:
+  ConfigEntries(const nlohmann::json& config, const std::string& source) : config_(config), source_(source) {
+    if (!config.is_object()) throw DataError(str(source, ": expected a JSON object"));
+  }
+
+  // From 0 to kMostSizes.
+  std::int64_t integer(const char* key) const {
+    return json_integer(find(key), str(source_, ": ", key), 0, kMostSizes);
+  }
+  std::int64_t integer_or(const char* key, std::int64_t otherwise) const {
+    return config_.contains(key) && !config_.at(key).is_null() ? integer(key) : otherwise;
+  }
+  double number(const char* key, double otherwise) const {
+    if (!config_.contains(key) || config_.at(key).is_null()) return otherwise;
+    if (!config_.at(key).is_number()) fail(key, "a number");
+    return config_.at(key).get<double>();
+  }
+  std::string text(const char* key, const std::string& otherwise) const {
+    if (!config_.contains(key) || config_.at(key).is_null()) return otherwise;
+    if (!config_.at(key).is_string()) fail(key, "a text");
+    return config_.at(key).get<std::string>();
+  }
+  // A setting that has to be `expected` where it is there at all.
+  template <class Value>
+  void require(const char* key, const Value& expected) const {
+    if (config_.contains(key) && !config_.at(key).is_null() && config_.at(key) != expected) {
+      fail(key, nlohmann::json(expected).dump());
+    }
+  }
+  [[noreturn]] void fail(const char* key, const std::string& expected) const {
+    throw DataError(str(source_, ": ", key, " is ", config_.at(key).dump(), ", expected ", expected));
+  }
+
+ private:
+  const nlohmann::json& find(const char* key) const {
+    if (!config_.contains(key)) throw DataError(str(source_, ": '", key, "' is missing"));
+    return config_.at(key);
+  }
+
+  const nlohmann::json& config_;
+  const std::string& source_;
+};
 
 // Typed reads of one model's complete configuration. Every error is a UsageError that names the model, the
 // key, the value and what is allowed.
@@ -31,5 +98,17 @@ class ConfigReader {
   std::string model_;
   const nlohmann::json& config_;
 };
+
+// What a family of models makes: the module, and its forward of one input.
+struct BuiltModel {
+  std::shared_ptr<torch::nn::Module> module;
+  std::function<at::Tensor(const at::Tensor&)> forward;
+};
+
+// Of a module with such a forward.
+template <class Impl>
+BuiltModel built(std::shared_ptr<Impl> module) {
+  return {module, [module](const at::Tensor& input) { return module->forward(input); }};
+}
 
 }  // namespace rondo

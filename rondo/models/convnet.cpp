@@ -5,9 +5,8 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/models/built_model.h"
 #include "rondo/models/config_reader.h"
-#include "rondo/models/convnet_options.h"
+#include "rondo/models/model_families.h"
 #include "rondo/models/model_setup.h"
 #include "rondo/nn/linear.h"
 #include "rondo/nn/sample_dropout.h"

@@ -11,7 +11,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/random.h"
 #include "rondo/base/text.h"
-#include "rondo/nn/evaluation_mode.h"
+#include "rondo/nn/model.h"
 
 namespace rondo {
 namespace {

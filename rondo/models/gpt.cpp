@@ -4,15 +4,18 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <map>
 
 #include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
 #include "rondo/models/attention.h"
-#include "rondo/models/built_model.h"
-#include "rondo/models/config_checks.h"
 #include "rondo/models/config_reader.h"
 #include "rondo/models/gpt_options.h"
+#include "rondo/models/model_setup.h"
 #include "rondo/nn/parallel_communication.h"
 
 namespace rondo {
@@ -229,6 +232,175 @@ BuiltModel GptFamily::make(const ConfigReader& config) {
                                                    .experts_per_token = config.positive("experts_per_token"),
                                                    .capacity_factor = config.number("capacity_factor"),
                                                    .balance_loss = config.number("balance_loss")}));
+}
+
+GptConfig gpt_config_from(const nlohmann::json& config, const std::string& source) {
+  const ConfigEntries entries(config, source);
+  entries.require("model_type", "gpt2");
+  entries.require("activation_function", "gelu_new");
+  entries.require("layer_norm_epsilon", 1e-5);
+  entries.require("scale_attn_weights", true);
+  entries.require("scale_attn_by_inverse_layer_idx", false);
+  entries.require("add_cross_attention", false);
+  GptConfig result;
+  result.vocabulary = entries.integer("vocab_size");
+  result.context = entries.integer("n_positions");
+  result.layers = entries.integer("n_layer");
+  result.heads = entries.integer("n_head");
+  result.width = entries.integer("n_embd");
+  entries.require("n_inner", 4 * result.width);
+  result.dropout = entries.number("resid_pdrop", 0.1);
+  result.tied_head = !config.contains("tie_word_embeddings") || config.at("tie_word_embeddings") == true;
+  try {
+    check(result);
+  } catch (const UsageError& error) {
+    throw DataError(str(source, ": ", error.what()));
+  }
+  return result;
+}
+
+nlohmann::ordered_json hugging_face_config(const GptConfig& config) {
+  return {{"model_type", "gpt2"},
+          {"architectures", {"GPT2LMHeadModel"}},
+          {"vocab_size", config.vocabulary},
+          {"n_positions", config.context},
+          {"n_ctx", config.context},
+          {"n_embd", config.width},
+          {"n_layer", config.layers},
+          {"n_head", config.heads},
+          {"activation_function", "gelu_new"},
+          {"layer_norm_epsilon", 1e-5},
+          {"resid_pdrop", config.dropout},
+          {"embd_pdrop", config.dropout},
+          {"attn_pdrop", config.dropout},
+          {"tie_word_embeddings", config.tied_head},
+          {"bos_token_id", nullptr},
+          {"eos_token_id", nullptr}};
+}
+
+std::string gpt_tensor_name(const std::string& name_in_file) {
+  if (name_in_file.starts_with("transformer.") || name_in_file.starts_with("lm_head.")) return name_in_file;
+  return "transformer." + name_in_file;
+}
+
+bool is_transposed_in_gpt2(const std::string& name) {
+  return name.ends_with(".c_attn.weight") || name.ends_with(".c_proj.weight") ||
+         name.ends_with(".c_fc.weight");
+}
+
+bool is_mask_in_gpt2(const std::string& name_in_file) {
+  return name_in_file.ends_with(".attn.bias") || name_in_file.ends_with(".attn.masked_bias");
+}
+
+nlohmann::json gpt_model_config(const GptConfig& config) {
+  return {{"vocabulary", config.vocabulary},
+          {"context", config.context},
+          {"layers", config.layers},
+          {"heads", config.heads},
+          {"width", config.width},
+          {"dropout", config.dropout},
+          {"tied_head", config.tied_head},
+          {"experts", config.experts},
+          {"experts_per_token", config.experts_per_token},
+          {"capacity_factor", config.capacity_factor},
+          {"balance_loss", config.balance_loss}};
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kBytes = 256;  // the vocabulary of texts read byte by byte
+
+GptConfig gpt_config_of_folder(const std::string& folder) {
+  if (!fs::is_directory(folder))
+    throw UsageError(
+        str("--from-pretrained ", folder, ": expected a folder with config.json and model.safetensors"));
+  const fs::path path = fs::path(folder) / "config.json";
+  return gpt_config_from(read_json_file(path), path.string());
+}
+
+nlohmann::json gpt_settings(const GptOptions& options) {
+  nlohmann::json settings = transformer_settings(options);
+  if (options.context) settings["context"] = *options.context;
+  if (options.experts) settings["experts"] = *options.experts;
+  if (options.experts_per_token) settings["experts_per_token"] = *options.experts_per_token;
+  if (options.capacity_factor) settings["capacity_factor"] = *options.capacity_factor;
+  if (options.balance_loss) settings["balance_loss"] = *options.balance_loss;
+  return settings;
+}
+
+class GptSetup final : public ModelSetup {
+ public:
+  explicit GptSetup(const GptOptions& options)
+      : ModelSetup(gpt_settings(options), "tokens"), options_(options) {}
+
+  // Its context is at most the positions of --from-pretrained's model, and that model's tokenizer reads the
+  // text where it knows more than bytes.
+  DataNeeds data_needs(const nlohmann::json& config) const override {
+    DataNeeds needs = ModelSetup::data_needs(config);
+    if (options_.init.empty()) return needs;
+    const GptConfig pretrained = gpt_config_of_folder(options_.init);
+    if (options_.context && *needs.context > pretrained.context) {
+      throw UsageError(str("--seq-len ", *needs.context, ": the model of --from-pretrained has ",
+                           pretrained.context, " positions"));
+    }
+    needs.context = std::min(*needs.context, pretrained.context);
+    const fs::path tokenizer = fs::path(options_.init) / "tokenizer.json";
+    if (pretrained.vocabulary != kBytes && fs::exists(tokenizer))
+      needs.options["tokenizer"] = tokenizer.string();
+    return needs;
+  }
+
+  // With --from-pretrained the data's context is a part of the model's.
+  nlohmann::json config(const nlohmann::json& of_data, const nlohmann::json& settings,
+                        const std::string& source) const override {
+    if (options_.init.empty()) return ModelSetup::config(of_data, settings, source);
+    const GptConfig pretrained = gpt_config_of_folder(options_.init);
+    const auto vocabulary = of_data.at("vocabulary").get<std::int64_t>();
+    // A model may have room for more tokens than a tokenizer has; bytes are no other tokenizer's.
+    if (vocabulary > pretrained.vocabulary || (vocabulary == kBytes && vocabulary != pretrained.vocabulary)) {
+      throw UsageError(str("--data ", source, " has ", vocabulary,
+                           " different tokens, the model of --from-pretrained ", options_.init, " knows ",
+                           pretrained.vocabulary));
+    }
+    nlohmann::json config = gpt_model_config(pretrained);
+    nlohmann::json own = settings;
+    own.erase("context");  // of the data
+    config.update(own);
+    return config;
+  }
+
+  std::string init() const override { return options_.init; }
+
+  PretrainedNames pretrained_names() const override {
+    PretrainedNames names;
+    names.in_model = gpt_tensor_name;
+    names.is_ignored = is_mask_in_gpt2;
+    names.is_transposed = is_transposed_in_gpt2;
+    if (!options_.init.empty() && gpt_config_of_folder(options_.init).tied_head)
+      names.shared = {{"lm_head.weight", "transformer.wte.weight"}};
+    return names;
+  }
+
+ private:
+  GptOptions options_;
+};
+
+}  // namespace
+
+nlohmann::json GptFamily::defaults(const std::string& name) {
+  static const std::map<std::string, GptConfig> sizes = {
+      {"gpt", {}},
+      // 25,547,776 parameters: the model of the benchmarks.
+      {"gpt-25m", {.context = 128, .layers = 8, .heads = 8, .width = 512}},
+      // Small enough to learn something in seconds on two slow cores.
+      {"gpt-tiny", {.context = 64, .layers = 4, .heads = 4, .width = 128}}};
+  return gpt_model_config(sizes.at(name));
+}
+
+std::unique_ptr<ModelSetup> GptFamily::setup(const Options& options) {
+  return std::make_unique<GptSetup>(options);
 }
 
 }  // namespace rondo

@@ -1,13 +1,16 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <torch/nn/modules/container/modulelist.h>
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
 
 #include "rondo/nn/experts/mixture_of_experts.h"
 #include "rondo/nn/layers.h"
 #include "rondo/nn/sample_dropout.h"
-#include "rondo/nn/tensor_parallel/layers.h"
+#include "rondo/nn/tensor_parallel/parallelize.h"
 #include "rondo/nn/tensor_parallel/ring_attention.h"
 #include "rondo/nn/unit.h"
 
@@ -116,5 +119,26 @@ class GptImpl : public torch::nn::Module,
   ParallelLinear lm_head_{nullptr};
 };
 TORCH_MODULE(Gpt);
+
+// A GPT in Hugging Face's folders of GPT-2: config.json and the names of model.safetensors.
+
+// The architecture that a config.json describes. Throws DataError naming the entry that is missing or that
+// this GPT cannot do (another model type or activation, cross attention); `source` names the file in it.
+GptConfig gpt_config_from(const nlohmann::json& config, const std::string& source);
+
+// The config.json with which Hugging Face's transformers open the model.
+nlohmann::ordered_json hugging_face_config(const GptConfig& config);
+
+// The name in this model of a tensor in a file: files of the bare transformer leave out "transformer.".
+std::string gpt_tensor_name(const std::string& name_in_file);
+
+// Whether GPT-2's files hold the weight of this name as [in, out], where an nn::Linear has [out, in].
+bool is_transposed_in_gpt2(const std::string& name);
+
+// Whether a tensor of a file is no weight: the causal masks of old files.
+bool is_mask_in_gpt2(const std::string& name_in_file);
+
+// `config` as make_model("gpt", ...) takes it.
+nlohmann::json gpt_model_config(const GptConfig& config);
 
 }  // namespace rondo

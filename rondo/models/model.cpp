@@ -3,11 +3,12 @@
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <optional>
+#include <set>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/models/built_model.h"
 #include "rondo/models/config_reader.h"
 #include "rondo/models/model_families.h"
 #include "rondo/models/model_options.h"
@@ -38,24 +39,6 @@ ModelKind find_kind(const std::string& name) {
 }
 
 }  // namespace
-
-json bert_model_config(const BertConfig& config) {
-  return {{"task", config.task == BertTask::mlm ? "mlm" : "classify"},
-          {"vocabulary", config.vocabulary},
-          {"positions", config.positions},
-          {"token_types", config.token_types},
-          {"layers", config.layers},
-          {"heads", config.heads},
-          {"width", config.width},
-          {"intermediate", config.intermediate},
-          {"dropout", config.dropout},
-          {"attention_dropout", config.attention_dropout},
-          {"classifier_dropout", config.classifier_dropout},
-          {"activation", config.activation},
-          {"epsilon", config.epsilon},
-          {"padding", config.padding},
-          {"classes", config.classes}};
-}
 
 std::vector<std::string> model_names() {
   std::vector<std::string> names;
@@ -91,6 +74,48 @@ std::int64_t count_parameters(const torch::nn::Module& module) {
     if (parameter.requires_grad()) count += parameter.numel();
   }
   return count;
+}
+
+namespace {
+
+bool lies_in(const std::string& parameter, const std::string& part) {
+  return str(".", parameter, ".").find(str(".", part, ".")) != std::string::npos;
+}
+
+// The first names of all paths, two deep: enough to see what there is.
+std::vector<std::string> outline(const torch::nn::Module& model) {
+  std::set<std::string> parts;
+  for (const auto& parameter : model.named_parameters()) {
+    const std::vector<std::string> names = split(parameter.key(), '.');
+    parts.insert(names.size() > 2 ? names[0] + "." + names[1] : names[0]);
+  }
+  return {parts.begin(), parts.end()};
+}
+
+}  // namespace
+
+int freeze(torch::nn::Module& model, const std::vector<std::string>& parts) {
+  std::vector<at::Tensor> frozen;
+  bool something_left = false;
+  std::set<std::string> unseen(parts.begin(), parts.end());
+  for (const auto& parameter : model.named_parameters()) {
+    bool is_frozen = false;
+    for (const std::string& part : parts) {
+      if (part.empty() || !lies_in(parameter.key(), part)) continue;
+      is_frozen = true;
+      unseen.erase(part);
+    }
+    if (is_frozen) frozen.push_back(parameter.value());
+    something_left = something_left || (!is_frozen && parameter.value().requires_grad());
+  }
+  if (!unseen.empty()) {
+    throw UsageError(str("cannot freeze '", *unseen.begin(),
+                         "': no parameter of the model lies in it; its parts are ",
+                         join(outline(model), ", ")));
+  }
+  if (!something_left) throw UsageError(str("freezing ", join(parts, ", "), " would leave nothing to train"));
+  for (at::Tensor& parameter : frozen) parameter.requires_grad_(false);
+  return static_cast<int>(frozen.size());
 }
 
 }  // namespace rondo

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "rondo/models/bert_config.h"
 #include "rondo/nn/loss.h"
 #include "rondo/nn/model.h"
 
@@ -27,13 +26,17 @@ Model make_model(const std::string& name, const nlohmann::json& config = nlohman
 // name.
 nlohmann::json model_config(const std::string& name);
 
-// `config` as make_model("bert", ...) takes it.
-nlohmann::json bert_model_config(const BertConfig& config);
-
 // Sorted: bert, bert-tiny, convnet, gpt, gpt-25m, gpt-tiny, mlp.
 std::vector<std::string> model_names();
 
 // Number of trainable values; a parameter shared by two modules counts once.
 std::int64_t count_parameters(const torch::nn::Module& module);
+
+// Takes the parameters below the named parts of `model` out of training: they get no gradient, and no
+// strategy or optimizer touches them. A part is one or more names of a path as they stand in it: "embeddings"
+// and "bert.embeddings" are all of "bert.embeddings.LayerNorm.weight" and its neighbours, "layer.0" the first
+// layer. Returns how many parameters that is. Call it before a strategy sees the model. Throws UsageError for
+// a part that is not in the model, listing what is, and when nothing would be left to train.
+int freeze(torch::nn::Module& model, const std::vector<std::string>& parts);
 
 }  // namespace rondo

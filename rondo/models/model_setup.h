@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -7,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "rondo/nn/pretrained_names.h"
+#include "rondo/nn/model.h"
 #include "rondo/options/option.h"
 
 namespace rondo {
@@ -54,5 +56,15 @@ std::unique_ptr<ModelSetup> model_setup(const std::string& model, const OptionVa
 
 // The built-in models that take any data of this unit, sorted.
 std::vector<std::string> models_for(const std::string& unit);
+
+// A batch that the model takes, of values by chance, from its configuration.
+struct ExampleBatch {
+  at::Tensor input;   // int64 tokens where it has a context or positions, else float32
+  at::Tensor target;  // int64 classes or tokens
+};
+
+// Throws UsageError for a model whose configuration says neither context and vocabulary nor input_shape and
+// classes.
+ExampleBatch example_batch(const Model& model, std::int64_t samples);
 
 }  // namespace rondo

@@ -3,6 +3,7 @@
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/csrc/jit/serialization/import.h>
+#include <torch/nn.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
@@ -11,11 +12,192 @@
 #include "rondo/base/error.h"
 #include "rondo/base/printable.h"
 #include "rondo/base/text.h"
-#include "rondo/models/script_source.h"
+#include "rondo/models/bert.h"
+#include "rondo/models/convnet.h"
+#include "rondo/models/gpt.h"
+#include "rondo/models/mlp.h"
 #include "rondo/nn/model_tensors.h"
 
 namespace rondo {
 namespace {
+
+// Lines of a forward function.
+class ScriptText {
+ public:
+  template <class... Parts>
+  ScriptText& line(const Parts&... parts) {
+    text_ += str("  ", parts..., "\n");
+    return *this;
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_ = "def forward(self, x):\n";
+};
+
+// "transformer.h.0.weight" as an expression; parts of a path may be numbers or words of the language.
+std::string tensor_at(const std::string& path) {
+  std::string expression = "self";
+  for (const std::string& part : split(path, '.'))
+    expression = str("getattr(", expression, ", \"", part, "\")");
+  return expression;
+}
+
+std::string exact(double value) {
+  TextStream text;
+  text.precision(17);
+  text << value;
+  const std::string digits = text.str();
+  return digits.find_first_of(".e") == std::string::npos ? digits + ".0" : digits;
+}
+
+std::string script_linear(const std::string& input, const std::string& layer, bool bias = true) {
+  return str("torch.linear(", input, ", ", tensor_at(layer + ".weight"),
+             bias ? ", " + tensor_at(layer + ".bias") : "", ")");
+}
+
+std::string script_norm(const std::string& input, const std::string& layer, std::int64_t width,
+                        double epsilon) {
+  return str("torch.layer_norm(", input, ", [", width, "], ", tensor_at(layer + ".weight"), ", ",
+             tensor_at(layer + ".bias"), ", ", exact(epsilon), ")");
+}
+
+std::string script_embedding(const std::string& table, const std::string& numbers) {
+  return str("torch.embedding(", tensor_at(table + ".weight"), ", ", numbers, ")");
+}
+
+std::string mlp_source(const MlpImpl& mlp) {
+  ScriptText script;
+  script.line("x = torch.reshape(x, [x.size(0), ", mlp.config().inputs, "])");
+  for (std::size_t i = 0; i <= mlp.config().hidden.size(); ++i) {
+    script.line("x = ", script_linear("x", str("layers.", i)));
+    if (i < mlp.config().hidden.size()) script.line("x = torch.relu(x)");
+  }
+  script.line("return x");
+  return script.text();
+}
+
+std::string convnet_source(const ConvnetImpl& net) {
+  const ConvnetConfig& config = net.config();
+  ScriptText script;
+  std::size_t layer = 0;
+  std::int64_t channels = config.channels, height = config.height, width = config.width;
+  for (const std::int64_t features : config.features) {
+    const std::string convolution = str("features.", layer++);
+    script.line("x = torch.conv2d(x, ", tensor_at(convolution + ".weight"), ", ",
+                config.batch_norm ? "None" : tensor_at(convolution + ".bias"), ", [1, 1], [1, 1])");
+    if (config.batch_norm) {
+      const std::string norm = str("features.", layer++);
+      script.line("x = torch.batch_norm(x, ", tensor_at(norm + ".weight"), ", ", tensor_at(norm + ".bias"),
+                  ", ", tensor_at(norm + ".running_mean"), ", ", tensor_at(norm + ".running_var"),
+                  ", False, 0.1, 1e-05, True)");
+    }
+    layer += 2;  // ReLU and pooling
+    script.line("x = torch.max_pool2d(torch.relu(x), [2, 2])");
+    channels = features;
+    height /= 2;
+    width /= 2;
+  }
+  script.line("x = torch.reshape(x, [x.size(0), ", channels * height * width, "])");
+  script.line("x = torch.relu(", script_linear("x", "classifier.0"), ")");
+  script.line("return ", script_linear("x", "classifier.2"));
+  return script.text();
+}
+
+// Attention of `heads` heads on the lines q, k and v, [samples, length, width] each, into the line m.
+void add_attention(ScriptText& script, std::int64_t heads, std::int64_t width, const char* mask,
+                   const char* causal) {
+  for (const char* part : {"q", "k", "v"})
+    script.line(part, " = torch.transpose(torch.reshape(", part, ", [n, t, ", heads, ", ", width / heads,
+                "]), 1, 2)");
+  script.line("m = torch.scaled_dot_product_attention(q, k, v, ", mask, ", 0.0, ", causal, ")");
+  script.line("m = torch.reshape(torch.transpose(m, 1, 2), [n, t, ", width, "])");
+}
+
+constexpr double kLayerNormEpsilon = 1e-5;  // torch::nn::LayerNorm's own
+
+std::string gpt_source(const GptImpl& gpt) {
+  const GptConfig& config = gpt.config();
+  ScriptText script;
+  script.line("n = x.size(0)").line("t = x.size(1)");
+  script.line("x = ", script_embedding("transformer.wte", "x"), " + torch.narrow(",
+              tensor_at("transformer.wpe.weight"), ", 0, 0, t)");
+  for (std::int64_t i = 0; i < config.layers; ++i) {
+    const std::string block = str("transformer.h.", i, ".");
+    script.line("h = ", script_norm("x", block + "ln_1", config.width, kLayerNormEpsilon));
+    script.line("h = ", script_linear("h", block + "attn.c_attn"));
+    for (const auto& [part, place] : {std::pair{"q", 0}, {"k", 1}, {"v", 2}})
+      script.line(part, " = torch.narrow(h, 2, ", place * config.width, ", ", config.width, ")");
+    add_attention(script, config.heads, config.width, "None", "True");
+    script.line("x = x + ", script_linear("m", block + "attn.c_proj"));
+    script.line("h = ", script_norm("x", block + "ln_2", config.width, kLayerNormEpsilon));
+    script.line("h = torch.gelu(", script_linear("h", block + "mlp.c_fc"), ", approximate=\"tanh\")");
+    script.line("x = x + ", script_linear("h", block + "mlp.c_proj"));
+  }
+  script.line("x = ", script_norm("x", "transformer.ln_f", config.width, kLayerNormEpsilon));
+  script.line("return ", config.tied_head ? str("torch.linear(x, ", tensor_at("transformer.wte.weight"), ")")
+                                          : script_linear("x", "lm_head", /*bias=*/false));
+  return script.text();
+}
+
+std::string activated(const std::string& value, const std::string& activation) {
+  if (activation == "relu") return str("torch.relu(", value, ")");
+  return str("torch.gelu(", value, ", approximate=\"", activation == "gelu_new" ? "tanh" : "none", "\")");
+}
+
+// From the packed input x [samples, 3, length] to hidden states in the line x.
+ScriptText bert_encoder(const BertConfig& config) {
+  ScriptText script;
+  script.line("n = x.size(0)").line("t = x.size(2)");
+  script.line("mask = torch.unsqueeze(torch.unsqueeze(torch.ne(torch.select(x, 1, 2), 0), 1), 1)");
+  const std::string embeddings = "bert.embeddings.";
+  script.line("x = ", script_embedding(embeddings + "word_embeddings", "torch.select(x, 1, 0)"), " + ",
+              script_embedding(embeddings + "token_type_embeddings", "torch.select(x, 1, 1)"),
+              " + torch.narrow(", tensor_at(embeddings + "position_embeddings.weight"), ", 0, 0, t)");
+  script.line("x = ", script_norm("x", embeddings + "LayerNorm", config.width, config.epsilon));
+  for (std::int64_t i = 0; i < config.layers; ++i) {
+    const std::string layer = str("bert.encoder.layer.", i, ".");
+    for (const auto& [part, name] : {std::pair{"q", "query"}, {"k", "key"}, {"v", "value"}})
+      script.line(part, " = ", script_linear("x", layer + "attention.self." + name));
+    add_attention(script, config.heads, config.width, "mask", "False");
+    script.line("x = ", script_norm(script_linear("m", layer + "attention.output.dense") + " + x",
+                                    layer + "attention.output.LayerNorm", config.width, config.epsilon));
+    script.line("h = ", activated(script_linear("x", layer + "intermediate.dense"), config.activation));
+    script.line("x = ", script_norm(script_linear("h", layer + "output.dense") + " + x",
+                                    layer + "output.LayerNorm", config.width, config.epsilon));
+  }
+  return script;
+}
+
+std::string bert_classifier_source(const BertForSequenceClassificationImpl& bert) {
+  ScriptText script = bert_encoder(bert.config());
+  script.line("x = torch.tanh(", script_linear("torch.select(x, 1, 0)", "bert.pooler.dense"), ")");
+  script.line("return ", script_linear("x", "classifier"));
+  return script.text();
+}
+
+std::string bert_mlm_source(const BertForMaskedLmImpl& bert) {
+  const BertConfig& config = bert.config();
+  ScriptText script = bert_encoder(config);
+  const std::string transform = "cls.predictions.transform.";
+  script.line("x = ", script_norm(activated(script_linear("x", transform + "dense"), config.activation),
+                                  transform + "LayerNorm", config.width, config.epsilon));
+  script.line("return torch.linear(x, ", tensor_at("bert.embeddings.word_embeddings.weight"), ", ",
+              tensor_at("cls.predictions.bias"), ")");
+  return script.text();
+}
+
+// `forward` of a built-in model in evaluation mode, in TorchScript, for a module with its parameters and
+// buffers under their names; empty for any other model.
+std::string script_source(const torch::nn::Module& module) {
+  if (const auto* mlp = dynamic_cast<const MlpImpl*>(&module)) return mlp_source(*mlp);
+  if (const auto* net = dynamic_cast<const ConvnetImpl*>(&module)) return convnet_source(*net);
+  if (const auto* gpt = dynamic_cast<const GptImpl*>(&module)) return gpt_source(*gpt);
+  if (const auto* bert = dynamic_cast<const BertForSequenceClassificationImpl*>(&module))
+    return bert_classifier_source(*bert);
+  if (const auto* bert = dynamic_cast<const BertForMaskedLmImpl*>(&module)) return bert_mlm_source(*bert);
+  return "";
+}
 
 using CompilationUnit = std::shared_ptr<torch::jit::CompilationUnit>;
 

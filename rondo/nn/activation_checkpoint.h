@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "rondo/nn/forward_state.h"
+#include "rondo/nn/autograd_graph.h"
 #include "rondo/nn/unit_state.h"
 
 // Activation checkpointing (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016): a part of

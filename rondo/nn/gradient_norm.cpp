@@ -5,9 +5,16 @@
 #include <cmath>
 #include <map>
 
-#include "rondo/nn/gradient_values.h"
-
 namespace rondo {
+
+at::Tensor gradient_values(const at::Tensor& parameter) {
+  at::Tensor gradient = parameter.grad();
+  if (!gradient.defined() || !gradient.is_sparse()) return gradient;
+  gradient = gradient.coalesce();
+  parameter.mutable_grad() = gradient;
+  return gradient._values();
+}
+
 namespace {
 
 // A vectorised norm of float32 adds up in float32, over so many elements without an error that counts; in

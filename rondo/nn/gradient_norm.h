@@ -6,6 +6,11 @@
 
 namespace rondo {
 
+// The tensor that holds the values of a parameter's gradient, to be read or changed in place: the gradient
+// itself, or the values of a sparse one, which is coalesced first, since an index that stands twice would be
+// changed in halves. Undefined where there is no gradient. One thread a parameter.
+at::Tensor gradient_values(const at::Tensor& parameter);
+
 // Clipping by the L2 norm, as torch::nn::utils::clip_grad_norm_, in three steps between which ranks may add
 // up what each of them has. Sparse gradients count with their values. One thread a parameter.
 

@@ -2,8 +2,6 @@
 
 #include <torch/types.h>
 
-#include "rondo/nn/clone_derived.h"
-
 namespace rondo::nn {
 
 at::Tensor LinearImpl::forward(const at::Tensor& input) { return at::linear(input, weight, bias); }

@@ -8,7 +8,6 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/nn/model_factory.h"
 #include "rondo/nn/model_tensors.h"
 
 namespace rondo {
@@ -157,6 +156,16 @@ std::vector<Model> make_replicas(const ModelFactory& factory, int count) {
     for (std::size_t i = 0; i < from.size(); ++i) at::Tensor(to[i]).copy_(from[i]);
   }
   return models;
+}
+
+Model next_model(const ModelFactory& factory) {
+  if (!factory) throw UsageError("there is no model factory: give a function that returns a Model");
+  Model model = factory();
+  if (!model.module)
+    throw UsageError(
+        "the model factory returned a Model whose module is null; set Model::module, or return "
+        "as_model(...)");
+  return model;
 }
 
 }  // namespace rondo

@@ -153,4 +153,40 @@ ModelFactory only(Model model);
 // buffer in which a later one differs in name, shape or dtype.
 std::vector<Model> make_replicas(const ModelFactory& factory, int count);
 
+// What the factory makes next. Throws UsageError where it makes nothing.
+Model next_model(const ModelFactory& factory);
+
+// Puts a module into evaluation mode for the life of this object, and back to the former mode.
+class EvaluationMode {
+ public:
+  // The module must outlive the object.
+  explicit EvaluationMode(torch::nn::Module& module) : module_(module), was_training_(module.is_training()) {
+    module_.eval();
+  }
+  // Back to the former mode.
+  ~EvaluationMode() { module_.train(was_training_); }
+  EvaluationMode(const EvaluationMode&) = delete;
+  EvaluationMode& operator=(const EvaluationMode&) = delete;
+
+ private:
+  torch::nn::Module& module_;
+  bool was_training_;
+};
+
+// How a file of somebody else's weights relates to a model.
+struct PretrainedNames {
+  // The model's name of a tensor in the file.
+  std::function<std::string(const std::string&)> in_model = [](const std::string& name) { return name; };
+  // Tensors of the file, by their names there, that are no weights: passed over without a word.
+  std::function<bool(const std::string&)> is_ignored = [](const std::string&) { return false; };
+  // Weights, by the model's names, that the file holds transposed.
+  std::function<bool(const std::string&)> is_transposed = [](const std::string&) { return false; };
+  // Parts of the model that the file may lack ("classifier."): all tensors of a part are there, or none of
+  // them.
+  std::vector<std::string> optional_parts = {};
+  // Further names, after in_model, of tensors that the model shares: first the further name, then the
+  // model's. Where a file has both they must be equal.
+  std::vector<std::pair<std::string, std::string>> shared = {};
+};
+
 }  // namespace rondo

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/types.h>
 
 #include <unordered_set>
@@ -10,6 +11,15 @@
 #include "rondo/base/text.h"
 
 namespace rondo {
+
+std::vector<NamedModule> modules_of(const torch::nn::Module& model) {
+  // As Module::modules() does, gives away what a const module holds.
+  std::vector<NamedModule> modules = {{"", const_cast<torch::nn::Module*>(&model)}};
+  for (const auto& entry : model.named_modules("", /*include_self=*/false))
+    modules.push_back({entry.key(), entry.value().get()});
+  return modules;
+}
+
 namespace {
 
 std::vector<ModelTensor> without_repetitions(std::vector<ModelTensor> tensors) {
@@ -89,6 +99,27 @@ std::string describe_shape(const at::Tensor& tensor) {
       break;
   }
   return str(dtype, " [", join(tensor.sizes(), ", "), "]");
+}
+
+FrozenParameters::FrozenParameters(const torch::nn::Module& module)
+    : parameters_(distinct_parameters(module)) {
+  std::erase_if(parameters_, [](const at::Tensor& parameter) { return !parameter.requires_grad(); });
+  for (const at::Tensor& parameter : parameters_) parameter.set_requires_grad(false);
+}
+
+FrozenParameters::~FrozenParameters() {
+  for (const at::Tensor& parameter : parameters_) parameter.set_requires_grad(true);
+}
+
+std::vector<SparseLayer> sparse_layers(const torch::nn::Module& module) {
+  std::vector<SparseLayer> layers;
+  for (const auto& [name, layer] : modules_of(module)) {
+    const auto* embedding = layer->as<torch::nn::EmbeddingImpl>();
+    const auto* bag = layer->as<torch::nn::EmbeddingBagImpl>();
+    if (embedding != nullptr && embedding->options.sparse()) layers.push_back({name, embedding->weight});
+    if (bag != nullptr && bag->options.sparse()) layers.push_back({name, bag->weight});
+  }
+  return layers;
 }
 
 }  // namespace rondo

@@ -14,6 +14,16 @@ struct Module;
 
 namespace rondo {
 
+// A module of a model under its dotted name, which is empty for the model itself.
+struct NamedModule {
+  std::string name;           // dotted
+  torch::nn::Module* module;  // valid as long as the model
+};
+
+// `model` and all modules below it, in order of registration. In contrast to Module::modules() and
+// Module::named_modules() the model need not be owned by a shared_ptr: it may be a variable on the stack.
+std::vector<NamedModule> modules_of(const torch::nn::Module& model);
+
 // A parameter or buffer under the first of its names.
 struct ModelTensor {
   std::string name;   // dotted, as in the model
@@ -47,5 +57,38 @@ std::vector<at::Tensor> distinct_parameters(const torch::nn::Module& module);
 
 // "float32 [10, 784]".
 std::string describe_shape(const at::Tensor& tensor);
+
+// Parameters that do not learn for as long as the object lives: requires_grad is false, so a forward pass
+// that is recorded meanwhile gives them no gradients and leaves their `.grad` as it is. Gradients still pass
+// through the model to its inputs. For a model that others learn through, such as a GAN's discriminator while
+// the generator learns:
+//
+//   const rondo::FrozenParameters frozen(*discriminator);
+//   loss(discriminator->forward(generator->forward(noise))).backward();
+//
+// The backward pass is cheaper than one whose gradients are thrown away. One thread uses an object, together
+// with the model.
+class [[nodiscard]] FrozenParameters {
+ public:
+  // Freezes those of the module's parameters that require gradients. The module need not outlive the object.
+  explicit FrozenParameters(const torch::nn::Module& module);
+  // They require gradients again.
+  ~FrozenParameters();
+  FrozenParameters(const FrozenParameters&) = delete;
+  FrozenParameters& operator=(const FrozenParameters&) = delete;
+
+ private:
+  std::vector<at::Tensor> parameters_;
+};
+
+// A layer whose backward pass makes a sparse gradient, of the rows that were looked up.
+struct SparseLayer {
+  std::string name;   // in the model, as "words"
+  at::Tensor weight;  // whose gradient is sparse
+};
+
+// The layers of `module`, itself included, that make sparse gradients: each Embedding and EmbeddingBag with
+// sparse(true). A layer that does its lookups itself is not among them.
+std::vector<SparseLayer> sparse_layers(const torch::nn::Module& module);
 
 }  // namespace rondo

@@ -8,9 +8,7 @@
 
 #include <string_view>
 
-#include "rondo/nn/optimizers/lamb.h"
-#include "rondo/nn/optimizers/lars.h"
-#include "rondo/nn/optimizers/lion.h"
+#include "rondo/nn/optimizers/rules.h"
 
 // The fields of libtorch's optimizers and of rondo's own, one visit_options and one visit_state each:
 // visit(name, field&) for every field. To support one more: two functions and a line in

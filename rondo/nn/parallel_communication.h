@@ -9,11 +9,12 @@
 #include "rondo/backend/group.h"
 #include "rondo/base/time.h"
 
+namespace rondo {
+
 // Communication inside a forward pass whose backward pass communicates too: what layers that are divided
 // among the ranks of a group are built of. Each is collective over `group`, forward and backward, blocking,
 // and differentiable once; on a group of one rank, or none, it gives its input back. `dimension` counts from
 // 0. Sources: Megatron-LM (arXiv 1909.08053), its sequence parallelism (2205.05198).
-namespace rondo {
 
 // The input as it is, the same on all ranks; the ranks' gradients are added. Before a column-parallel layer.
 at::Tensor copy_to_ranks(const at::Tensor& input, const Group& group);
@@ -68,5 +69,13 @@ class ParallelCommunication {
  private:
   std::int64_t begin_;
 };
+
+// The sum of the cross entropies of `target`, int64 [...], and of logits of which every rank of `group` has
+// an equal part of the classes, in rank order: [..., classes / ranks]. Ignored targets (kIgnoredTarget) count
+// nothing. What travels is three numbers a row: the maximum, the sum of exponentials, the target's logit; no
+// rank has all logits of a row (Shoeybi et al., Megatron-LM, 1909.08053). A scalar, the same on all ranks, in
+// float32 or wider; differentiable once. Collective, forward only. Throws UsageError for shapes that do not
+// fit and for a target that is no class.
+at::Tensor cross_entropy_of_parts(const at::Tensor& logits, const at::Tensor& target, const Group& group);
 
 }  // namespace rondo

@@ -4,6 +4,8 @@
 #include <torch/nn/pimpl.h>
 
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,7 +13,56 @@
 
 namespace rondo {
 
-struct SampleInfo;
+// Which samples a forward pass computes on, in terms that do not depend on how samples are spread over ranks.
+struct SampleInfo {
+  std::uint64_t seed = 0;                  // of the training
+  std::uint64_t step = 0;                  // optimizer steps done before
+  std::vector<std::int64_t> indices = {};  // of each row of the batch: its sample's number in the data set
+  // What this rank's gradients of the step count in the combined gradient, in any unit that all ranks share:
+  // LocalBatch::samples.
+  double weight = 1;
+  // What a loss that a module adds by itself is multiplied with before its backward pass: as much as the mean
+  // loss of the batch is, for its share of the step and the scaling of gradients.
+  double loss_scale = 1;
+};
+
+// Tells the modules that this thread calls while the object lives which samples they see: SampleDropout draws
+// by them, SyncBatchNorm weighs by them. The trainer makes one around the forward and backward pass of each
+// batch; a loop of one's own does the same:
+//
+//   const rondo::SampleScope scope({.seed = seed, .step = step, .indices = batch.indices});
+//   loss_function(model->forward(batch.input), batch.target).mean.backward();
+//
+// Scopes nest; the innermost counts. Whatever repeats a forward pass on another thread (autograd's, to
+// compute activations again) takes current() in the first pass and makes a scope of it around the second.
+class SampleScope {
+ public:
+  explicit SampleScope(SampleInfo info);  // until the object ends, on this thread
+  // For what current() gave elsewhere; null is no scope.
+  explicit SampleScope(std::shared_ptr<const SampleInfo> info);
+  ~SampleScope();
+  SampleScope(const SampleScope&) = delete;
+  SampleScope& operator=(const SampleScope&) = delete;
+
+  // The innermost scope's on this thread; null outside of any.
+  static std::shared_ptr<const SampleInfo> current();
+
+ private:
+  std::shared_ptr<const SampleInfo> outer_;
+};
+
+// The key of the random numbers behind a dropout mask.
+struct DropoutKey {
+  std::uint64_t seed = 0;    // of the training
+  std::uint64_t step = 0;    // optimizer steps done before
+  std::uint64_t module = 0;  // hash of the module's name
+};
+
+// Writes the dropout mask of one sample from its value number `first` on: value number i is 0 with the given
+// probability (in steps of 2^-32), else 1 / (1 - probability). It is a function of the arguments and of i
+// alone: Philox4x32-10 with a key made of (seed, step, module) and a counter made of (sample, i). Any thread.
+void fill_dropout_mask(const DropoutKey& key, std::int64_t sample, double probability,
+                       std::span<float> values, std::int64_t first = 0);
 
 // Dropout whose mask does not depend on how samples are spread over ranks, micro-batches or strategies:
 // inside a SampleScope what a sample loses is a function of (seed, step, this module's name, the sample's

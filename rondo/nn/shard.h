@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -79,5 +80,12 @@ std::vector<Box> beside(const std::vector<Box>& boxes, const Shard& shard,
 
 // The part of the full tensor that the shard is an address of: a view where memory allows.
 at::Tensor cut(const at::Tensor& full, const Shard& address);
+
+// A shard's address as JSON: {"name", "full", "offsets", "sizes"}, and "within" and "blocks" where they say
+// something. What ranks tell each other, and what files of pieces hold.
+nlohmann::json address_to_json(const Shard& shard);
+// The address alone; further keys are passed over. Throws DataError naming a key that is missing or of
+// another type.
+Shard address_from_json(const nlohmann::json& address);
 
 }  // namespace rondo

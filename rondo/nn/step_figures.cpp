@@ -1,6 +1,6 @@
 #include "rondo/nn/step_figures.h"
 
-#include "rondo/nn/modules_of.h"
+#include "rondo/nn/model_tensors.h"
 
 namespace rondo {
 

@@ -1,13 +1,170 @@
 #include "rondo/nn/sync_batch_norm.h"
 
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/nn/modules/container/sequential.h>
 #include <torch/types.h>
 
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/nn/joint_normalisation.h"
-#include "rondo/nn/sample_scope.h"
+#include "rondo/nn/sample_dropout.h"
 
 namespace rondo {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Mean and variance of each feature over the samples of all ranks: float64 [features] on the input's device.
+struct JointStatistics {
+  at::Tensor mean;
+  at::Tensor variance;  // with divisor `count`
+  double count = 0;     // values a feature, of all ranks
+};
+
+struct NormalisationOptions {
+  Group group = {};
+  double weight = 1;  // of this rank's gradients in the combined gradient
+  double epsilon = 1e-5;
+};
+
+// All dimensions but that of the features.
+std::vector<std::int64_t> reduced_dimensions(const at::Tensor& input) {
+  std::vector<std::int64_t> dimensions(static_cast<std::size_t>(input.dim()));
+  std::iota(dimensions.begin(), dimensions.end(), 0);
+  dimensions.erase(dimensions.begin() + 1);
+  return dimensions;
+}
+
+// [features] as [1, features, 1, ...], in the type of `like`.
+at::Tensor along_features(const at::Tensor& values, const at::Tensor& like) {
+  std::vector<std::int64_t> shape(static_cast<std::size_t>(like.dim()), 1);
+  shape[1] = values.size(0);
+  return values.to(like.scalar_type()).view(shape);
+}
+
+// Half precision has too few digits for sums.
+at::Tensor computable(const at::Tensor& tensor) {
+  const bool half = tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
+  return half ? tensor.to(at::kFloat) : tensor;
+}
+
+class Normalise : public torch::autograd::Function<Normalise> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
+                            const at::Tensor& bias, const JointStatistics& statistics,
+                            const NormalisationOptions& options) {
+    const at::Tensor x = computable(input);
+    const at::Tensor scale = (statistics.variance + options.epsilon).rsqrt();
+    const auto as_input = [&](const at::Tensor& t) { return t.to(x.scalar_type()); };
+    // The kernel of evaluation: one pass with statistics that are given.
+    const at::Tensor result =
+        at::batch_norm(x, as_input(weight), as_input(bias), as_input(statistics.mean),
+                       as_input(statistics.variance), /*training=*/false, 0.0, options.epsilon, false);
+    context->save_for_backward({input, weight, statistics.mean, scale});
+    context->saved_data["count"] = statistics.count;
+    context->saved_data["weight"] = options.weight;
+    context->saved_data["group"] = at::IValue::make_capsule(c10::make_intrusive<GroupHolder>(options.group));
+    return result.to(input.scalar_type());
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    if (at::GradMode::is_enabled()) {
+      throw UsageError("synchronised batch normalisation cannot be differentiated twice (create_graph)");
+    }
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor& weight = saved[1];
+    const at::Tensor& scale = saved[3];
+    const at::Tensor x = computable(saved[0]), dy = computable(gradients[0]).to(x.scalar_type());
+    const double own = context->saved_data["weight"].toDouble();
+    const Group group =
+        c10::static_intrusive_pointer_cast<GroupHolder>(context->saved_data["group"].toCapsule())->group;
+
+    const std::vector<std::int64_t> dimensions = reduced_dimensions(x);
+    const at::Tensor centred = x - along_features(saved[2], x);
+    const at::Tensor sum = dy.sum(dimensions, false, at::kDouble);
+    const at::Tensor sum_with_x = (dy * centred).sum(dimensions, false, at::kDouble) * scale;
+    // A rank of weight 0 may hold anything, infinities too.
+    at::Tensor joint =
+        own == 0 ? at::zeros({2, sum.size(0)}, sum.options()) : at::stack({sum, sum_with_x}) * own;
+    all_reduce(joint, group);
+
+    at::Tensor input_gradient;
+    if (context->needs_input_grad(0)) {
+      if (own == 0) {
+        input_gradient = at::zeros_like(x);
+      } else {
+        joint = joint / (own * context->saved_data["count"].toDouble());
+        const at::Tensor factor = scale * weight.to(at::kDouble);
+        input_gradient = (dy - along_features(joint[0], x) - centred * along_features(joint[1] * scale, x)) *
+                         along_features(factor, x);
+      }
+      input_gradient = input_gradient.to(saved[0].scalar_type());
+    }
+    return {input_gradient, sum_with_x.to(weight.scalar_type()), sum.to(weight.scalar_type()), at::Tensor(),
+            at::Tensor()};
+  }
+
+ private:
+  // What lets a group wait in the graph for the backward pass.
+  struct GroupHolder : torch::CustomClassHolder {
+    explicit GroupHolder(Group g) : group(std::move(g)) {}
+    Group group;
+  };
+};
+
+// The statistics of `input` [samples, features, ...] with those of the other ranks. Each rank's mean and
+// squared deviations are found first and then merged in rank order (Chan, Golub and LeVeque, "Updating
+// formulae and a pairwise algorithm for computing sample variances", 1979), so that a large mean costs no
+// digits and all ranks get the same bits. Collective.
+JointStatistics joint_statistics(const at::Tensor& input, const Group& group) {
+  const at::NoGradGuard no_gradient;
+  const std::int64_t features = input.size(1);
+  const std::int64_t mine = input.numel() / std::max<std::int64_t>(features, 1);
+  // Rows: mean, squared deviations, number of values.
+  at::Tensor own = at::zeros({3, features}, input.options().dtype(at::kDouble));
+  if (mine > 0) {
+    const auto [variance, mean] =
+        at::var_mean(computable(input), at::OptionalIntArrayRef(reduced_dimensions(input)), /*correction=*/0);
+    own[0].copy_(mean);
+    own[1].copy_(variance).mul_(static_cast<double>(mine));
+    own[2].fill_(static_cast<double>(mine));
+  }
+  const std::vector<at::Tensor> ranks = all_gather(own, group);
+  at::Tensor count = at::zeros({features}, own.options()), mean = count.clone(), deviations = count.clone();
+  for (const at::Tensor& rank : ranks) {
+    const at::Tensor joint = count + rank[2];
+    const at::Tensor share = rank[2] / joint.clamp_min(1);
+    const at::Tensor difference = rank[0] - mean;
+    deviations = deviations + rank[1] + difference.square() * count * share;
+    mean = mean + difference * share;
+    count = joint;
+  }
+  const double total = features > 0 ? count[0].item<double>() : 0;
+  return {mean, deviations / std::max(total, 1.0), total};
+}
+
+// (input - mean) / sqrt(variance + epsilon) * weight + bias; weight and bias may be undefined. Backward is
+// that of a function of all ranks' inputs: with L_r the loss whose backward pass rank r runs and w_r its
+// weight, the gradient of sum_r w_r L_r with regard to this rank's input, divided by this rank's weight (with
+// which the strategy multiplies it when it combines gradients). Gradients of weight and bias are this rank's
+// part. Backward is collective; it cannot be differentiated again.
+at::Tensor normalise(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
+                     const JointStatistics& statistics, const NormalisationOptions& options) {
+  const at::TensorOptions like = input.options().requires_grad(false);
+  return Normalise::apply(input, weight.defined() ? weight : at::ones({input.size(1)}, like),
+                          bias.defined() ? bias : at::zeros({input.size(1)}, like), statistics, options);
+}
+
+}  // namespace
 
 SyncBatchNormImpl::SyncBatchNormImpl(const torch::nn::BatchNormOptions& options, Group group)
     : NormImplBase(options), group_(std::move(group)) {}
@@ -59,5 +216,64 @@ at::Tensor SyncBatchNormImpl::normalise_jointly(const at::Tensor& input) {
   return normalise(input, weight, bias, statistics,
                    {.group = group_, .weight = info ? info->weight : 1.0, .epsilon = options.eps()});
 }
+
+namespace {
+
+using torch::nn::Module;
+
+// `module` as a SyncBatchNorm with the same tensors; null when it is no BatchNorm.
+std::shared_ptr<SyncBatchNormImpl> synchronised(const Module& module, const Group& group) {
+  if (const auto* norm = dynamic_cast<const torch::nn::BatchNorm1dImpl*>(&module))
+    return std::make_shared<SyncBatchNormImpl>(*norm, group);
+  if (const auto* norm = dynamic_cast<const torch::nn::BatchNorm2dImpl*>(&module))
+    return std::make_shared<SyncBatchNormImpl>(*norm, group);
+  if (const auto* norm = dynamic_cast<const torch::nn::BatchNorm3dImpl*>(&module))
+    return std::make_shared<SyncBatchNormImpl>(*norm, group);
+  return nullptr;
+}
+
+// Finds everything to do before anything is done, so that an error leaves the model as it was.
+class Conversion {
+ public:
+  Conversion(Module& model, const Group& group) : group_(group) { visit(model, ""); }
+
+  int run() const {
+    for (const auto& action : actions_) action();
+    return static_cast<int>(actions_.size());
+  }
+
+ private:
+  void visit(Module& module, const std::string& path) {
+    if (auto* norm = dynamic_cast<SyncBatchNormImpl*>(&module)) {
+      actions_.push_back([norm, this] { norm->set_group(group_); });
+    } else if (synchronised(module, group_)) {
+      throw UsageError(
+          str("the batch normalisation ", path.empty() ? "that is the whole model" : "'" + path + "'",
+              " cannot be made one over all ranks: it is a member of its own type. Declare it as "
+              "rondo::SyncBatchNorm, or put it into a torch::nn::Sequential"));
+    }
+    auto* sequence = dynamic_cast<torch::nn::SequentialImpl*>(&module);
+    for (const auto& child : module.named_children()) {
+      const std::string name = path.empty() ? child.key() : path + "." + child.key();
+      if (auto norm = sequence ? synchronised(*child.value(), group_) : nullptr) {
+        actions_.push_back([sequence, norm, old = child.value(), key = child.key()] {
+          for (torch::nn::AnyModule& slot : *sequence) {
+            if (slot.ptr() == old) slot = torch::nn::AnyModule(norm);
+          }
+          sequence->replace_module(key, norm);
+        });
+      } else {
+        visit(*child.value(), name);
+      }
+    }
+  }
+
+  const Group& group_;
+  std::vector<std::function<void()>> actions_;
+};
+
+}  // namespace
+
+int synchronise_batch_norms(Module& model, const Group& group) { return Conversion(model, group).run(); }
 
 }  // namespace rondo

@@ -1,12 +1,69 @@
 #include "rondo/observe/unit_profiler.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "rondo/base/time.h"
-#include "rondo/nn/partition.h"
+#include "rondo/nn/activation_checkpoint.h"
+#include "rondo/nn/unit_state.h"
 
 namespace rondo {
+
+const char* UnitSpans::forward_pass() { return recomputing() ? "recompute" : "forward"; }
+
+void UnitSpans::begin(UnitState& unit, const char* pass) { open_.push_back({&unit, pass, monotonic_ns()}); }
+
+void UnitSpans::end(UnitState& unit, const char* pass) {
+  const auto found = std::find_if(open_.rbegin(), open_.rend(), [&](const Open& open) {
+    return open.unit == &unit && std::strcmp(open.pass, pass) == 0;
+  });
+  if (found == open_.rend()) return;
+  TraceSpan event;
+  event.name = pass;
+  event.unit = unit.name();
+  event.begin_ns = found->begin_ns;
+  event.end_ns = monotonic_ns();
+  ended_.push_back(std::move(event));
+  open_.erase(std::next(found).base());
+}
+
+std::vector<TraceSpan> UnitSpans::take() {
+  open_.clear();  // what an exception has left
+  return std::exchange(ended_, {});
+}
+
+void UnitTimes::add_step(const std::vector<TraceSpan>& spans) {
+  struct Sums {
+    double forward_s = 0;
+    double backward_s = 0;
+  };
+  std::map<std::string, Sums> step;
+  for (const TraceSpan& span : spans) {
+    const double seconds = static_cast<double>(span.end_ns - span.begin_ns) * 1e-9;
+    // What is computed again is within a backward pass.
+    if (span.name == "forward") step[span.unit].forward_s += seconds;
+    if (span.name == "backward") step[span.unit].backward_s += seconds;
+  }
+  for (const auto& [unit, sums] : step) {
+    times_[unit].forward_s.push_back(sums.forward_s);
+    times_[unit].backward_s.push_back(sums.backward_s);
+  }
+}
+
+void UnitPeaks::enter(const UnitState& unit) {
+  if (now_ != nullptr) leave(*now_);
+  tracker_.take_largest_total();
+  now_ = &unit;
+}
+
+void UnitPeaks::leave(const UnitState& unit) {
+  if (now_ != &unit) return;
+  std::uint64_t& most = bytes_[unit.name()];
+  most = std::max(most, tracker_.take_largest_total());
+  now_ = nullptr;
+}
+
 namespace {
 
 double seconds_since(std::int64_t begin_ns) { return static_cast<double>(monotonic_ns() - begin_ns) * 1e-9; }

@@ -6,10 +6,82 @@
 #include <string>
 #include <vector>
 
+#include "rondo/format/trace.h"
 #include "rondo/memory/tracker.h"
 #include "rondo/nn/unit_state.h"
 
 namespace rondo {
+
+// When each unit computed: events "forward", "backward" and "recompute" (the second forward of a checkpointed
+// unit and of units inside it) with the unit's name. Attached after a strategy's observers it leaves out what
+// those wait for. One thread at a time.
+class UnitSpans final : public UnitObserver {
+ public:
+  void pre_forward(UnitState& unit) override { begin(unit, forward_pass()); }
+  void post_forward(UnitState& unit) override { end(unit, forward_pass()); }
+  void pre_backward(UnitState& unit) override { begin(unit, "backward"); }
+  void post_backward(UnitState& unit) override { end(unit, "backward"); }
+  void pre_recompute(UnitState& unit) override { begin(unit, "recompute"); }
+  void post_recompute(UnitState& unit) override { end(unit, "recompute"); }
+
+  // What ended since the last call.
+  std::vector<TraceSpan> take();
+
+ private:
+  struct Open {
+    const UnitState* unit;
+    const char* pass;
+    std::int64_t begin_ns;
+  };
+  static const char* forward_pass();
+  void begin(UnitState& unit, const char* pass);
+  void end(UnitState& unit, const char* pass);
+
+  std::vector<Open> open_;
+  std::vector<TraceSpan> ended_;
+};
+
+// How long units took, step by step, from when they computed.
+class UnitTimes {
+ public:
+  // One entry a step, in seconds; backward with the second forward of a checkpointed unit.
+  struct Times {
+    std::vector<double> forward_s = {};
+    std::vector<double> backward_s = {};
+  };
+
+  // Takes what UnitSpans::take() gives for one step: an entry of each unit that ran.
+  void add_step(const std::vector<TraceSpan>& spans);
+  const std::map<std::string, Times>& times() const { return times_; }
+
+ private:
+  std::map<std::string, Times> times_;
+};
+
+// The largest tracked total while each unit computed, forward or backward: attach it after a strategy's
+// observers to units that do not lie in each other. What is outside units belongs to none. The thread that
+// trains uses it.
+class UnitPeaks final : public UnitObserver {
+ public:
+  // `tracker` must outlive the object; nobody else takes its largest totals.
+  explicit UnitPeaks(MemoryTracker& tracker) : tracker_(tracker) {}
+
+  const std::map<std::string, std::uint64_t>& bytes() const { return bytes_; }
+
+  void pre_forward(UnitState& unit) override { enter(unit); }
+  void post_forward(UnitState& unit) override { leave(unit); }
+  void pre_backward(UnitState& unit) override { enter(unit); }
+  // A unit may be left late, when another one is under way.
+  void post_backward(UnitState& unit) override { leave(unit); }
+
+ private:
+  void enter(const UnitState& unit);
+  void leave(const UnitState& unit);
+
+  MemoryTracker& tracker_;
+  std::map<std::string, std::uint64_t> bytes_;
+  const UnitState* now_ = nullptr;  // under way
+};
 
 // What one unit did in the passes that were profiled: a time for each pass in seconds, and bytes of the last.
 struct UnitFigures {

@@ -1,12 +1,18 @@
 #include "rondo/pipeline/schedule.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/pipeline/generators.h"
+#include "rondo/pipeline/simulation.h"
 
 namespace rondo::pipeline {
+
 namespace {
 
 // Puts in what travels between ranks: each receive one computation ahead of the one that needs it, so that
@@ -108,6 +114,217 @@ std::string to_text(const Schedule& schedule) {
     text += "\n";
   }
   return text;
+}
+
+namespace {
+
+// On which ranks, and how often.
+using Places =
+    std::map<Action, std::vector<int>, decltype([](const Action& a, const Action& b) {
+               return std::tuple(a.kind, a.stage, a.micro_batch) < std::tuple(b.kind, b.stage, b.micro_batch);
+             })>;
+
+bool releases(const Action& action, bool splits) {
+  return action.kind == (splits ? ActionKind::backward_weight : ActionKind::backward);
+}
+
+bool splits_backward(const Schedule& schedule) {
+  return std::any_of(schedule.actions.begin(), schedule.actions.end(), [](const auto& list) {
+    return std::any_of(list.begin(), list.end(),
+                       [](const Action& action) { return action.kind == ActionKind::backward_weight; });
+  });
+}
+
+}  // namespace
+
+std::vector<std::string> faults_of(const Schedule& schedule) {
+  std::vector<std::string> faults;
+  Places places;
+  for (std::size_t rank = 0; rank < schedule.actions.size(); ++rank) {
+    for (const Action& action : schedule.actions[rank]) places[action].push_back(static_cast<int>(rank));
+  }
+  const auto rank_of = [&](int stage) { return schedule.rank_of_stage[static_cast<std::size_t>(stage)]; };
+  std::set<const std::vector<int>*> expected;
+  const auto expect = [&](ActionKind kind, int stage, int micro_batch) {
+    const Action action{kind, stage, micro_batch};
+    const auto found = places.find(action);
+    if (found == places.end()) {
+      faults.push_back(str(to_string(action), " is missing"));
+      return;
+    }
+    expected.insert(&found->second);
+    if (found->second != std::vector{rank_of(stage)})
+      faults.push_back(str(to_string(action), " is done by ranks {", join(found->second, ", "),
+                           "}, its stage is on rank ", rank_of(stage)));
+  };
+  const bool splits = splits_backward(schedule);
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    const bool from_before = stage > 0 && rank_of(stage) != rank_of(stage - 1);
+    const bool to_next = stage + 1 < schedule.stages() && rank_of(stage) != rank_of(stage + 1);
+    for (int i = 0; i < schedule.micro_batches; ++i) {
+      expect(ActionKind::forward, stage, i);
+      expect(splits ? ActionKind::backward_input : ActionKind::backward, stage, i);
+      if (splits) expect(ActionKind::backward_weight, stage, i);
+      if (from_before) {
+        expect(ActionKind::receive_activation, stage, i);
+        expect(ActionKind::send_gradient, stage, i);
+      }
+      if (to_next) {
+        expect(ActionKind::send_activation, stage, i);
+        expect(ActionKind::receive_gradient, stage, i);
+      }
+    }
+  }
+  for (const auto& [action, ranks] : places) {
+    if (!expected.contains(&ranks)) faults.push_back(str(to_string(action), " has no counterpart"));
+  }
+  const Simulation run =
+      simulate(schedule, std::vector<StageTimes>(schedule.rank_of_stage.size(), StageTimes{}));
+  for (const Action& action : run.stuck) faults.push_back(str(to_string(action), " waits for ever"));
+  return faults;
+}
+
+std::vector<int> peak_activations(const Schedule& schedule) {
+  const bool splits = splits_backward(schedule);
+  std::vector<int> peaks;
+  for (const std::vector<Action>& list : schedule.actions) {
+    int alive = 0, peak = 0;
+    for (const Action& action : list) {
+      if (action.kind == ActionKind::forward) peak = std::max(peak, ++alive);
+      if (releases(action, splits)) --alive;
+    }
+    peaks.push_back(peak);
+  }
+  return peaks;
+}
+
+std::vector<int> activations_of_stages(const Schedule& schedule) {
+  const bool splits = splits_backward(schedule);
+  std::vector<int> peaks(schedule.rank_of_stage.size(), 0), alive(peaks.size(), 0);
+  for (const std::vector<Action>& list : schedule.actions) {
+    for (const Action& action : list) {
+      const auto stage = static_cast<std::size_t>(action.stage);
+      if (action.kind == ActionKind::forward) peaks[stage] = std::max(peaks[stage], ++alive[stage]);
+      if (releases(action, splits)) --alive[stage];
+    }
+  }
+  return peaks;
+}
+
+int activation_bound(const Schedule& schedule, int rank) {
+  const int p = schedule.ranks, m = schedule.micro_batches, v = schedule.stages() / p;
+  if (schedule.name == "1f1b") return std::min(m, p - rank);
+  if (schedule.name == "zb_h1") return std::min(m, p);
+  if (schedule.name == "zb_v") return std::min(2 * m, 2 * p);
+  if (schedule.name == "interleaved") {
+    const int turns = std::max(1, m / p);
+    return std::min(v * m, (v - 1) * ((m + turns - 1) / turns) + 2 * (p - rank - 1) + 1);
+  }
+  return m;
+}
+
+namespace {
+
+bool is_receive(ActionKind kind) {
+  return kind == ActionKind::receive_activation || kind == ActionKind::receive_gradient;
+}
+
+bool is_send(ActionKind kind) {
+  return kind == ActionKind::send_activation || kind == ActionKind::send_gradient;
+}
+
+// The receive that a send of this rank meets on another one.
+Action receive_of(const Action& send) {
+  if (send.kind == ActionKind::send_activation)
+    return {ActionKind::receive_activation, send.stage + 1, send.micro_batch};
+  return {ActionKind::receive_gradient, send.stage - 1, send.micro_batch};
+}
+
+// Whether the computation needs what the receive brings.
+bool takes(const Action& computation, const Action& receive) {
+  if (computation.stage != receive.stage || computation.micro_batch != receive.micro_batch) return false;
+  if (receive.kind == ActionKind::receive_activation) return computation.kind == ActionKind::forward;
+  return computation.kind == ActionKind::backward || computation.kind == ActionKind::backward_input;
+}
+
+// The place of each message among all of them, by its receive.
+using Order = std::map<std::tuple<ActionKind, int, int>, int>;
+
+std::tuple<ActionKind, int, int> key_of(const Action& receive) {
+  return {receive.kind, receive.stage, receive.micro_batch};
+}
+
+// Messages in the order of the moments at which what they carry is computed; no message depends on another
+// one of the same moment, since every computation takes time.
+Order order_of_messages(const Schedule& schedule) {
+  const Simulation run =
+      simulate(schedule, std::vector<StageTimes>(schedule.rank_of_stage.size(), StageTimes{}));
+  std::vector<std::tuple<double, std::size_t, Action>> sends;
+  for (std::size_t rank = 0; rank < schedule.actions.size(); ++rank) {
+    std::size_t computed = 0;
+    for (const Action& action : schedule.actions[rank]) {
+      if (is_send(action.kind)) sends.emplace_back(run.slots[rank].at(computed - 1).end_s, rank, action);
+      if (!is_send(action.kind) && !is_receive(action.kind)) ++computed;
+    }
+  }
+  std::stable_sort(sends.begin(), sends.end(), [](const auto& a, const auto& b) {
+    return std::tie(std::get<0>(a), std::get<1>(a)) < std::tie(std::get<0>(b), std::get<1>(b));
+  });
+  Order order;
+  for (const auto& [at, rank, send] : sends)
+    order.emplace(key_of(receive_of(send)), static_cast<int>(order.size()));
+  return order;
+}
+
+std::vector<Action> placed(const std::vector<Action>& actions, const Order& order) {
+  std::vector<Action> others, receives;
+  for (const Action& action : actions) (is_receive(action.kind) ? receives : others).push_back(action);
+  const auto number = [&](const Action& receive) { return order.at(key_of(receive)); };
+  // The last one first.
+  std::sort(receives.begin(), receives.end(),
+            [&](const Action& a, const Action& b) { return number(a) > number(b); });
+  std::vector<int> sent(others.size(), -1);  // by action: the number of what it sends
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    if (is_send(others[i].kind)) sent[i] = number(receive_of(others[i]));
+  }
+  // Each goes one computation ahead of the one that needs it, behind the sends that come before it and not
+  // behind those that come after it.
+  std::vector<std::vector<Action>> before(others.size() + 1);
+  std::size_t limit = others.size();
+  for (const Action& receive : receives) {
+    std::size_t place = 0, computation = 0;
+    bool found = false;
+    for (std::size_t i = 0; i < others.size() && !found; ++i) {
+      if (sent[i] >= 0) continue;
+      found = takes(others[i], receive);
+      place = std::exchange(computation, i);
+    }
+    std::size_t earliest = 0;
+    const int own = number(receive);
+    for (std::size_t i = 0; i < others.size(); ++i) {
+      if (sent[i] < 0) continue;
+      if (sent[i] < own) earliest = i + 1;
+      if (sent[i] > own) limit = std::min(limit, i);
+    }
+    place = std::min(std::max(place, earliest), limit);
+    limit = place;
+    before[place].insert(before[place].begin(), receive);
+  }
+  std::vector<Action> result;
+  for (std::size_t i = 0; i <= others.size(); ++i) {
+    result.insert(result.end(), before[i].begin(), before[i].end());
+    if (i < others.size()) result.push_back(others[i]);
+  }
+  return result;
+}
+
+}  // namespace
+
+Schedule in_message_order(const Schedule& schedule) {
+  const Order order = order_of_messages(schedule);
+  Schedule result = schedule;
+  for (std::vector<Action>& actions : result.actions) actions = placed(actions, order);
+  return result;
 }
 
 }  // namespace rondo::pipeline

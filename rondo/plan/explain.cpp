@@ -6,7 +6,7 @@
 
 #include "rondo/base/bytes.h"
 #include "rondo/base/text.h"
-#include "rondo/plan/schedule/index.h"
+#include "rondo/plan/schedule/schedules.h"
 
 namespace rondo::plan {
 namespace {

@@ -8,8 +8,8 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/cost/profile_json.h"
-#include "rondo/plan/schedule/index.h"
-#include "rondo/simulate/unit_forecast.h"
+#include "rondo/plan/schedule/schedules.h"
+#include "rondo/simulate/step_simulator.h"
 
 namespace rondo::plan {
 namespace {

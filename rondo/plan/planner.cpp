@@ -4,8 +4,7 @@
 #include <cmath>
 
 #include "rondo/base/text.h"
-#include "rondo/plan/exhaustive.h"
-#include "rondo/plan/local_search.h"
+#include "rondo/plan/search.h"
 
 namespace rondo::plan {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "rondo/base/cancel.h"
-#include "rondo/plan/baselines/baselines.h"
+#include "rondo/plan/baselines.h"
 #include "rondo/plan/schedule/memory_floor.h"
 #include "rondo/plan/solver/solver.h"
 

@@ -1,11 +1,13 @@
 #include "rondo/precision/autocast.h"
 
 #include <ATen/autocast_mode.h>
+#include <torch/nn/modules/batchnorm.h>
 #include <torch/types.h>
+#include <torch/utils.h>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/precision/dtype.h"
+#include "rondo/precision/options.h"
 
 namespace rondo {
 
@@ -26,6 +28,37 @@ Autocast::~Autocast() {
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(device_, was_enabled_);
   at::autocast::set_autocast_dtype(device_, former_dtype_);
+}
+
+namespace {
+
+void cast(const at::Tensor& tensor, at::ScalarType dtype) {
+  if (tensor.defined() && tensor.is_floating_point()) tensor.set_data(tensor.to(dtype));
+}
+
+}  // namespace
+
+bool is_batch_norm(const torch::nn::Module& module) {
+  return dynamic_cast<const torch::nn::BatchNorm1dImpl*>(&module) != nullptr ||
+         dynamic_cast<const torch::nn::BatchNorm2dImpl*>(&module) != nullptr ||
+         dynamic_cast<const torch::nn::BatchNorm3dImpl*>(&module) != nullptr ||
+         module.named_buffers(/*recurse=*/false).contains("running_mean");
+}
+
+void cast_buffers(torch::nn::Module& model, at::ScalarType dtype, bool keep_batchnorm_fp32) {
+  const torch::NoGradGuard no_gradients;
+  // Not by modules(), which wants the outermost module in a shared_ptr.
+  for (const auto& child : model.children()) cast_buffers(*child, dtype, keep_batchnorm_fp32);
+  if (keep_batchnorm_fp32 && is_batch_norm(model)) return;
+  for (const at::Tensor& buffer : model.buffers(/*recurse=*/false)) cast(buffer, dtype);
+}
+
+void cast_model(torch::nn::Module& model, at::ScalarType dtype, bool keep_batchnorm_fp32) {
+  const torch::NoGradGuard no_gradients;
+  for (const auto& child : model.children()) cast_model(*child, dtype, keep_batchnorm_fp32);
+  if (keep_batchnorm_fp32 && is_batch_norm(model)) return;
+  for (const at::Tensor& parameter : model.parameters(/*recurse=*/false)) cast(parameter, dtype);
+  for (const at::Tensor& buffer : model.buffers(/*recurse=*/false)) cast(buffer, dtype);
 }
 
 }  // namespace rondo

@@ -13,7 +13,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
-#include "rondo/nn/gradient_values.h"
+#include "rondo/nn/gradient_norm.h"
 
 namespace rondo {
 namespace {

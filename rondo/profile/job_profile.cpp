@@ -9,7 +9,7 @@
 #include "rondo/base/text.h"
 #include "rondo/kernels/matmul_choice.h"
 #include "rondo/memory/tracker.h"
-#include "rondo/nn/partition.h"
+#include "rondo/nn/unit_state.h"
 #include "rondo/parallel/gradients/in_place_all_reduce.h"
 #include "rondo/profile/over_ranks.h"
 #include "rondo/profile/step_overhead.h"

@@ -10,9 +10,9 @@
 #include "rondo/memory/tracker.h"
 #include "rondo/nn/experts/mixture_of_experts.h"
 #include "rondo/nn/layers.h"
-#include "rondo/nn/partition.h"
 #include "rondo/nn/tensor_parallel/parallelize.h"
 #include "rondo/nn/tensor_parallel/ring_attention.h"
+#include "rondo/nn/unit_state.h"
 #include "rondo/parallel/pipeline/stage.h"
 #include "rondo/profile/counting_backend.h"
 

@@ -12,7 +12,7 @@
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/nn/activation_checkpoint.h"
-#include "rondo/nn/partition.h"
+#include "rondo/nn/unit_state.h"
 #include "rondo/observe/memory_observer.h"
 #include "rondo/observe/unit_profiler.h"
 

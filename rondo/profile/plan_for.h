@@ -19,6 +19,7 @@ struct PlanForOptions {
   int micro_batches = 1;                           // passes accumulated in a step
   Duration time_limit = std::chrono::seconds(10);  // longest search
   Bytes in_flight_limit = MiB(16);                 // ShardedOptions::in_flight_bytes
+  std::string codec = "none";                      // ShardedOptions::codec, whose memory the limit holds too
 };
 
 // Measures `model` on `batch` (what one rank computes in a pass) and the link, and plans each unit's strategy

@@ -5,6 +5,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/parallel/sharded/coded_blocks.h"
 #include "rondo/plan/plan_file.h"
 
 namespace rondo {
@@ -53,13 +54,17 @@ nlohmann::ordered_json plan_of_profile(const cost::Profile& profile, int ranks, 
   const cost::StepModel model = cost::make_step_model(profile, step);
   plan::PlannerOptions planner;
   planner.memory_limit = static_cast<std::uint64_t>(kPlannedShare * static_cast<double>(limit.count));
+  std::uint64_t gradients = 0;
+  for (const cost::UnitProfile& unit : profile.units) gradients += unit.gradient_bytes;
+  const std::uint64_t beside = codec_memory(options.codec, Bytes{gradients}, ranks).count;
+  planner.memory_limit -= std::min(planner.memory_limit, beside);
   planner.time_limit = options.time_limit;
   const plan::PlanResult answer = plan::make_plan(model, planner);
   const plan::Explanation explanation = plan::explain(model, answer, planner.memory_limit);
   if (!answer.feasible) {
     // As a number, so that it can be typed as it stands.
-    const auto smallest =
-        static_cast<std::uint64_t>(std::ceil(static_cast<double>(answer.floor.bytes) / kPlannedShare));
+    const auto smallest = static_cast<std::uint64_t>(
+        std::ceil(static_cast<double>(answer.floor.bytes + beside) / kPlannedShare));
     throw UsageError(str(limit_name, " is infeasible: the smallest limit that any plan fits is ", smallest,
                          "B (", to_string(Bytes{smallest}), "); ", explanation.need));
   }

@@ -6,7 +6,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/nn/partition.h"
+#include "rondo/nn/unit_state.h"
 #include "rondo/parallel/sharded/sharded_options.h"
 
 namespace rondo {

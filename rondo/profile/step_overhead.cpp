@@ -7,8 +7,8 @@
 #include "rondo/backend/collectives.h"
 #include "rondo/base/median.h"
 #include "rondo/data/dataset.h"
-#include "rondo/nn/partition.h"
-#include "rondo/observe/unit_spans.h"
+#include "rondo/nn/unit_state.h"
+#include "rondo/observe/unit_profiler.h"
 #include "rondo/parallel/sharded/sharded_strategy.h"
 #include "rondo/train/trainer.h"
 

@@ -3,9 +3,24 @@
 #include <algorithm>
 
 #include "rondo/base/error.h"
-#include "rondo/simulate/profile_totals.h"
 
 namespace rondo::simulate {
+
+ProfileTotals totals_of(const cost::Profile& profile) {
+  ProfileTotals t;
+  for (const cost::UnitProfile& u : profile.units) {
+    t.forward_s += u.forward_s;
+    t.backward_s += u.backward_s;
+    t.optimizer_s += u.optimizer_s;
+    t.state_bytes += u.parameter_bytes + u.gradient_bytes + u.optimizer_bytes;
+    t.gradient_bytes += u.gradient_bytes;
+    t.parameter_bytes += u.parameter_bytes;
+    t.activation_bytes += u.activation_bytes;
+    const auto backward = static_cast<std::uint64_t>(std::max<std::int64_t>(0, u.backward_workspace_bytes));
+    t.workspace_bytes = std::max({t.workspace_bytes, u.forward_workspace_bytes, backward});
+  }
+  return t;
+}
 
 ClosedForm parameter_server_step(const cost::Profile& profile, const ParameterServerSettings& s) {
   if (s.workers < 1 || s.servers < 1 || s.worker_bytes_per_s <= 0 || s.server_bytes_per_s <= 0)
@@ -29,6 +44,26 @@ ClosedForm parameter_server_step(const cost::Profile& profile, const ParameterSe
   result.idle_share = 1 - (t.forward_s + t.backward_s) / result.step_s;
   result.peak_bytes =
       profile.base_bytes + t.parameter_bytes + t.gradient_bytes + t.activation_bytes + t.workspace_bytes;
+  return result;
+}
+
+PipelineStep pipeline_step(const cost::Profile& profile, const PipelineSettings& s) {
+  PipelineStep result;
+  result.schedule = pipeline::make_schedule(s.schedule, s.stages, s.micro_batches, s.chunks);
+  const ProfileTotals t = totals_of(profile);
+  const double p = s.stages;
+  const pipeline::StageTimes of_rank{t.forward_s / p, t.backward_s / 2 / p, t.backward_s / 2 / p,
+                                     s.message_s};
+  result.timeline = pipeline::simulate(result.schedule, of_rank);
+  const double idle = *std::max_element(result.timeline.idle_s.begin(), result.timeline.idle_s.end());
+  result.step_s = s.passes * result.timeline.step_s + t.optimizer_s / p;
+  result.idle_share = s.passes * idle / result.step_s;
+  const std::vector<int> peaks = peak_activations(result.schedule);
+  const double alive = *std::max_element(peaks.begin(), peaks.end());
+  result.peak_bytes = profile.base_bytes + t.workspace_bytes +
+                      static_cast<std::uint64_t>(static_cast<double>(t.state_bytes) / p +
+                                                 alive * static_cast<double>(t.activation_bytes) /
+                                                     static_cast<double>(result.schedule.stages()));
   return result;
 }
 

@@ -3,7 +3,54 @@
 #include <algorithm>
 #include <utility>
 
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+
 namespace rondo::simulate {
+
+void check_plan(const cost::StepModel& model, const Candidate& plan) {
+  if (static_cast<int>(plan.choices.size()) != model.units())
+    throw UsageError(str("the plan has ", plan.choices.size(), " units, the model ", model.units()));
+  if (static_cast<int>(plan.launches.size()) != model.slots.count())
+    throw UsageError(str("the plan has ", plan.launches.size(), " slots, a step ", model.slots.count()));
+  std::vector<int> wanted(model.jobs.size(), 0);
+  for (int unit = 0; unit < model.units(); ++unit) {
+    for (const int job : model.cost_of(unit, plan.choices[static_cast<std::size_t>(unit)]).jobs)
+      wanted[static_cast<std::size_t>(job)] = model.jobs[static_cast<std::size_t>(job)].blocks;
+  }
+  std::vector<int> launched(model.jobs.size(), 0);
+  for (int slot = 0; slot < model.slots.count(); ++slot) {
+    for (const Launch& launch : plan.launches[static_cast<std::size_t>(slot)]) {
+      const cost::Job& job = model.jobs.at(static_cast<std::size_t>(launch.job));
+      if (slot < job.first || slot > job.last || launch.blocks < 1) {
+        throw UsageError(str(name(job.kind), " of unit '",
+                             model.profile.units[static_cast<std::size_t>(job.unit)].name,
+                             "': ", launch.blocks, " blocks in slot ", slot, ", allowed are slots ",
+                             job.first, " to ", job.last));
+      }
+      launched[static_cast<std::size_t>(launch.job)] += launch.blocks;
+    }
+  }
+  for (std::size_t j = 0; j < wanted.size(); ++j) {
+    if (launched[j] == wanted[j]) continue;
+    const cost::Job& job = model.jobs[j];
+    throw UsageError(str(name(job.kind), " of unit '",
+                         model.profile.units[static_cast<std::size_t>(job.unit)].name, "': ", launched[j],
+                         " blocks are launched instead of ", wanted[j]));
+  }
+}
+
+cost::UnitChoice nearest_choice(const cost::StepModel& model, int unit, cost::UnitChoice wanted) {
+  if (model.allows(unit, wanted)) return wanted;
+  if (wanted.strategy == cost::Strategy::zero3) {
+    const cost::UnitChoice kept{cost::Strategy::zero3_keep, wanted.checkpoint};
+    if (model.allows(unit, kept)) return kept;
+    if (model.allows(unit, {cost::Strategy::zero3_keep, false})) return {cost::Strategy::zero3_keep, false};
+  }
+  if (model.allows(unit, {wanted.strategy, false})) return {wanted.strategy, false};
+  return model.choices[static_cast<std::size_t>(unit)].front().choice;
+}
+
 namespace {
 
 using cost::ChoiceCost;
@@ -270,6 +317,38 @@ class Simulation {
 StepResult simulate_step(const cost::StepModel& model, const Candidate& plan, std::uint64_t memory_limit,
                          Timeline* timeline) {
   return Simulation(model, plan, memory_limit, timeline).run();
+}
+
+std::vector<UnitForecast> forecast_units(const cost::StepModel& model, const Timeline& timeline) {
+  std::vector<UnitForecast> units(static_cast<std::size_t>(model.units()));
+  const auto of = [&](int unit) -> UnitForecast& { return units[static_cast<std::size_t>(unit)]; };
+  const auto unit_of_block = [&](const BlockRecord& block) {
+    return model.jobs[static_cast<std::size_t>(block.job)].unit;
+  };
+  for (std::size_t i = 0; i < timeline.slots.size(); ++i) {
+    const int slot = static_cast<int>(i);
+    const SlotRecord& record = timeline.slots[i];
+    if (slot == model.slots.end()) {
+      // It waits for everything that is still on its way, one block after the other.
+      double waited = record.ready_s;
+      for (const BlockRecord& block : timeline.blocks) {
+        if (block.end_s <= waited) continue;
+        of(unit_of_block(block)).exposed_s += block.end_s - waited;
+        waited = block.end_s;
+      }
+      continue;
+    }
+    if (model.slots.is_compute(slot)) {
+      UnitForecast& unit = of(model.slots.unit(slot));
+      unit.exposed_s += record.due_s - record.ready_s;
+      unit.peak_bytes = std::max(unit.peak_bytes, record.memory.total());
+    }
+    if (record.waited_for >= 0) {
+      const BlockRecord& block = timeline.blocks[static_cast<std::size_t>(record.waited_for)];
+      of(unit_of_block(block)).exposed_s += record.begin_s - record.due_s;
+    }
+  }
+  return units;
 }
 
 }  // namespace rondo::simulate

@@ -9,7 +9,7 @@ namespace rondo {
 // norm before. torch's function, given the parameters of module(), would take the norm of this rank's shards
 // alone.
 //
-// Call it between finish_backward() of a step that synchronises and step(). Collective; one thread. Throws
+// Call it between backward() of a pass that synchronises and step(). Collective; one thread. Throws
 // UsageError, under the strategies that divide gradients, where no gradients are combined.
 inline double clip_grad_norm_(PreparedModel& model, double max_norm) {
   return model.clip_gradients(max_norm);

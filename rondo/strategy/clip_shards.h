@@ -4,7 +4,7 @@
 
 #include "rondo/backend/group.h"
 #include "rondo/nn/shard.h"
-#include "rondo/precision/master_weights.h"
+#include "rondo/precision/training_precision.h"
 #include "rondo/strategy/prepared_model.h"
 
 namespace rondo {

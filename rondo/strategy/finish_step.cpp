@@ -8,7 +8,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/nn/optimizers/whole_norms.h"
+#include "rondo/nn/optimizers/rule_optimizer.h"
 #include "rondo/strategy/clip_shards.h"
 
 namespace rondo {

@@ -9,7 +9,6 @@ GroupRates::GroupRates(const torch::optim::Optimizer& optimizer) {
   for (const auto& group : optimizer.param_groups()) rates.push_back(group.options().get_lr());
   const auto first = std::find_if(rates.begin(), rates.end(), [](double rate) { return rate != 0; });
   if (first == rates.end()) return;
-  first_ = static_cast<std::size_t>(first - rates.begin());
   for (const double rate : rates) shares_.push_back(rate / *first);
 }
 
@@ -22,8 +21,11 @@ void GroupRates::set(torch::optim::Optimizer& optimizer, double learning_rate) c
   }
 }
 
-double GroupRates::current(const torch::optim::Optimizer& optimizer) const {
-  return optimizer.param_groups().at(first_).options().get_lr();
+double rate_of(const torch::optim::Optimizer& optimizer) {
+  for (const auto& group : optimizer.param_groups()) {
+    if (const double rate = group.options().get_lr(); rate != 0) return rate;
+  }
+  return 0;
 }
 
 }  // namespace rondo

@@ -2,7 +2,6 @@
 
 #include <torch/optim/optimizer.h>
 
-#include <cstddef>
 #include <vector>
 
 namespace rondo {
@@ -16,12 +15,12 @@ class GroupRates {
 
   // Sets the rates of all groups for a rate of the first. `optimizer` is the one it was made of.
   void set(torch::optim::Optimizer& optimizer, double learning_rate) const;
-  // The first group's rate as it is now.
-  double current(const torch::optim::Optimizer& optimizer) const;
 
  private:
-  std::size_t first_ = 0;
   std::vector<double> shares_;  // of the first group's rate, by group; empty where all rates are zero
 };
+
+// Returns the rate of the first group whose rate is not zero; 0 where all are.
+double rate_of(const torch::optim::Optimizer& optimizer);
 
 }  // namespace rondo

@@ -9,7 +9,7 @@ namespace rondo {
 std::vector<Shard> UndividedModel::shards() {
   std::vector<Shard> shards;
   for (const ModelTensor& parameter : tensors_of(module_).parameters)
-    shards.push_back(full_shard(parameter.name, parameter.tensor, std::max(0, group_.rank())));
+    shards.push_back(full_shard(parameter.name, parameter.tensor, std::max(0, group().rank())));
   return shards;
 }
 

@@ -11,16 +11,10 @@ class LocalModel final : public PreparedModel {
   explicit LocalModel(std::shared_ptr<torch::nn::Module> module) : module_(std::move(module)) {}
   torch::nn::Module& module() override { return *module_; }
   ModelParts& parts() override { return parts_; }
-  void begin_step(const LocalBatch& batch) override { begin_pass(batch, module_.get()); }
-  void finish_backward() override { end_pass(); }
-  CommunicationTimes communication_times() const override { return {}; }
-
- protected:
-  bool optimizes_whole_model() override { return true; }
 
  private:
   std::shared_ptr<torch::nn::Module> module_;
-  UndividedModel parts_{*module_};
+  UndividedModel parts_{*module_, {}, {.optimizes_whole_model = true}};
 };
 
 void require_one(const Context& context) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "rondo/checkpoint/named_tensors.h"
-#include "rondo/precision/master_weights.h"
+#include "rondo/precision/training_precision.h"
 #include "rondo/strategy/prepared_model.h"
 
 // What each rank has for itself of a prepared model (DdpOptions::ignored, ShardedOptions::ignored), and what

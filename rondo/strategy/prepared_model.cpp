@@ -5,6 +5,7 @@
 
 #include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
+#include "rondo/nn/autograd_graph.h"
 #include "rondo/nn/gradient_norm.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/nn/optimizer_fields.h"
@@ -25,20 +26,90 @@ class Raised {
   bool& flag_;
 };
 
+constexpr const char* kNoStep =
+    "forward() was called after backward() without step(): call step(optimizer) of the prepared model after "
+    "backward(), not optimizer.step(). To add up gradients of several passes, put forward() and backward() "
+    "of "
+    "all but the last inside no_sync(); to leave a step out, call finish_backward()";
+
 }  // namespace
 
+void PreparedModel::begin_pass(const LocalBatch& given) {
+  frozen_.reset();
+  pass_ = Pass::none;
+  is_whole_ = false;
+  had_backward_->store(false);
+  batch_ = given;
+  if (evaluates_closure_) batch_.gradients_are_read = true;
+  if (batch_.discard_gradients) batch_.synchronise = false;
+  start_pass(batch_);
+  if (batch_.discard_gradients) frozen_.emplace(original_ != nullptr ? *original_ : module());
+}
+
+void PreparedModel::begin_step(const LocalBatch& batch) {
+  begin_pass(batch);
+  pass_ = Pass::begin_step;
+}
+
+void PreparedModel::before_forward() {
+  if (!at::GradMode::is_enabled()) {
+    if (pass_ == Pass::none && !is_whole_) parts().flush();
+    return;
+  }
+  const bool synchronises = local_depth_ == 0;
+  if (pass_ == Pass::begin_step && !batch_.discard_gradients) return;
+  if (pass_ != Pass::none && !had_backward_->load() &&
+      (batch_.discard_gradients || batch_.synchronise == synchronises))
+    return;
+  if (pass_ == Pass::forward && batch_.synchronise && had_backward_->load()) throw UsageError(kNoStep);
+  if (had_backward_->load()) finish_open_pass();
+  begin_pass({.samples = local_samples_.value_or(1), .synchronise = synchronises});
+  pass_ = Pass::forward;
+}
+
+void PreparedModel::after_forward(const std::vector<at::Tensor*>& outputs) {
+  for (at::Tensor* const output : outputs) {
+    if (!output->defined()) continue;
+    *output = cast_output(*output);
+    if (!at::GradMode::is_enabled() || !output->requires_grad()) continue;
+    // autograd::grad() completes no parameter's gradient.
+    output->register_hook([had_backward = had_backward_](const at::Tensor&) {
+      if (!is_partial_backward()) had_backward->store(true);
+    });
+  }
+}
+
+void PreparedModel::finish_backward() {
+  pass_ = Pass::none;
+  finish_pass();
+  frozen_.reset();
+}
+
+void PreparedModel::finish_open_pass() {
+  if (pass_ != Pass::none && !batch_.discard_gradients) finish_backward();
+}
+
 double PreparedModel::clip_gradients(double max_norm) {
+  finish_open_pass();
+  return clip_combined(max_norm);
+}
+
+double PreparedModel::clip_combined(double max_norm) {
   return rondo::clip_gradients(distinct_parameters(module()), max_norm);
 }
 
-LocalBatch PreparedModel::begin_pass(const LocalBatch& batch, const torch::nn::Module* model) {
-  frozen_.reset();
-  samples_ = batch.samples;
-  LocalBatch own = batch;
-  if (evaluates_closure_) own.gradients_are_read = true;
-  if (batch.discard_gradients) own.synchronise = false;
-  if (batch.discard_gradients && model != nullptr) frozen_.emplace(*model);
-  return own;
+void PreparedModel::step(torch::optim::Optimizer& optimizer) {
+  finish_open_pass();
+  apply_step(optimizer);
+  local_samples_.reset();
+}
+
+at::Tensor PreparedModel::cast_input(const at::Tensor& input) const {
+  return casts_.input && input.is_floating_point() ? input.to(*casts_.input) : input;
+}
+
+at::Tensor PreparedModel::cast_output(const at::Tensor& output) const {
+  return casts_.output && output.is_floating_point() ? output.to(*casts_.output) : output;
 }
 
 at::Tensor PreparedModel::step(torch::optim::Optimizer& optimizer,
@@ -49,10 +120,11 @@ at::Tensor PreparedModel::step(torch::optim::Optimizer& optimizer,
     {
       const Raised raised(evaluates_closure_);
       loss = closure().detach();
+      finish_open_pass();
     }
     const Group& ranks = parts().group();
     if (!ranks.member() || ranks.size() == 1) return loss;
-    return mean_over_ranks(loss, static_cast<double>(samples_), ranks);
+    return mean_over_ranks(loss, static_cast<double>(batch_.samples), ranks);
   };
   // Optimizers of these kinds evaluate once, before all else, and treat every element alone.
   if (with_optimizer_kind(optimizer, [](auto) {})) {
@@ -60,7 +132,7 @@ at::Tensor PreparedModel::step(torch::optim::Optimizer& optimizer,
     step(optimizer);
     return loss;
   }
-  if (!optimizes_whole_model()) {
+  if (!parts().traits().optimizes_whole_model) {
     throw UsageError(
         "step(optimizer, closure): this optimizer looks at the whole model, and under this strategy a rank "
         "optimises a part of it or for itself. SGD, Adam, AdamW, Adagrad, RMSprop and classes derived from "

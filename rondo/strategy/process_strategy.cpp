@@ -9,19 +9,17 @@ std::unique_ptr<Training> ProcessStrategy::prepare(const Recipe& recipe) {
   return std::make_unique<SynchronousTraining>(*this, recipe);
 }
 
+ReplicaPlacement ProcessStrategy::placement() const {
+  const Group& world = context().world();
+  const InputShard shard{world.rank(), world.size()};
+  return {.num_replicas_in_sync = world.size(), .input = shard, .evaluation = shard, .replicas = world};
+}
+
 ReplicaValue ProcessStrategy::run(const std::function<at::Tensor(int replica)>& step) {
-  const ReplicaContext replica(*this, context_.rank(), [this](ReduceOp op, const at::Tensor& value) {
-    return reduce_values(op, {value}, {}, context_.world());
+  const ReplicaContext replica(*this, context().rank(), [this](ReduceOp op, const at::Tensor& value) {
+    return reduce_values(op, {value}, {}, context().world());
   });
-  return step(context_.rank());
-}
-
-at::Tensor ProcessStrategy::reduce(ReduceOp op, const ReplicaValue& value, std::optional<std::int64_t> axis) {
-  return reduce_values(op, {value.only()}, axis, context_.world());
-}
-
-at::Tensor ProcessStrategy::gather(const ReplicaValue& value, std::int64_t axis) {
-  return gather_values({value.only()}, axis, context_.world());
+  return step(context().rank());
 }
 
 }  // namespace rondo

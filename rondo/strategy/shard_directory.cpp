@@ -9,7 +9,7 @@
 #include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/nn/shard_address.h"
+#include "rondo/nn/shard.h"
 
 namespace rondo {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "rondo/nn/shard.h"
-#include "rondo/precision/master_weights.h"
+#include "rondo/precision/training_precision.h"
 #include "rondo/strategy/prepared_model.h"
 #include "rondo/strategy/shard_directory.h"
 

@@ -9,7 +9,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/optimizer_state.h"
-#include "rondo/checkpoint/stored_tensor.h"
+#include "rondo/checkpoint/tensor_file.h"
 #include "rondo/strategy/own_parameters.h"
 
 namespace rondo {

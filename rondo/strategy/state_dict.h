@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "rondo/checkpoint/optimizer_snapshot.h"
+#include "rondo/checkpoint/named_tensors.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/strategy/sharded_state.h"
 

@@ -9,9 +9,8 @@ namespace rondo {
 namespace {
 
 constexpr const char* kOnlyWindow =
-    "no backward pass of this step has combined gradients: set LocalBatch::synchronise = true in "
-    "begin_step() "
-    "of the last pass before step()";
+    "no backward pass of this step has combined gradients: make the last pass before step() outside of "
+    "no_sync(), or set LocalBatch::synchronise = true in its begin_step()";
 
 }  // namespace
 
@@ -59,27 +58,22 @@ void StepCalls::clip_gradients() const {
   if (stage_ == Stage::window) throw UsageError(str("clip_gradients(): ", kOnlyWindow));
   if (stage_ != Stage::gradients) {
     throw UsageError(
-        "clip_gradients() was called where no gradients are combined: call it between finish_backward() and "
-        "step()");
+        "clip_gradients() was called where no gradients are combined: call it between backward() and step()");
   }
 }
 
 bool StepCalls::step() {
   if (stage_ == Stage::window) throw UsageError(str("step(): ", kOnlyWindow));
-  if (stage_ == Stage::pass) {
-    throw UsageError(
-        "step() was called before finish_backward(): call finish_backward() after the backward pass, then "
-        "step(optimizer)");
-  }
   if (stage_ == Stage::idle) {
     throw UsageError(
-        "step() was called without gradients: call begin_step(), forward, backward and finish_backward() "
-        "first");
+        "step() was called without gradients: call forward(model, inputs), or begin_step() and the model, "
+        "and "
+        "backward() first");
   }
   const bool is_again = stage_ == Stage::stepped;
   if (is_again && !gradients_are_read_) {
     throw UsageError(
-        "step() was called a second time after one finish_backward(). Make one optimizer with several "
+        "step() was called a second time after one backward pass. Make one optimizer with several "
         "parameter groups, or set LocalBatch::gradients_are_read, which keeps gradients for several "
         "optimizers");
   }

@@ -3,6 +3,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/strategy/default_strategy.h"
+#include "rondo/strategy/value_collectives.h"
 
 namespace rondo {
 namespace {
@@ -29,16 +30,43 @@ const at::Tensor& ReplicaValue::only() const {
       str("this strategy has one replica per process, so a value has one tensor, not ", tensors_.size()));
 }
 
+const Context& Strategy::context() const {
+  if (context_) return *context_;
+  throw UsageError(
+      "outside of every scope there is no job: make a strategy with the context of rondo::init(), or enter "
+      "its scope()");
+}
+
 ReplicaValue Strategy::run(const std::function<at::Tensor(const Batch&)>& step,
                            std::span<const Batch> inputs) {
-  const InputShard shard = input_shard();
+  const ReplicaPlacement place = placement();
+  const InputShard& shard = place.input;
   if (inputs.size() != static_cast<std::size_t>(shard.replicas)) {
     throw UsageError(str("run was given ", inputs.size(), " batches for the ", shard.replicas,
                          " replicas of this process"));
   }
+  if (place.joins_batches) return run([&](int) { return step(joined_batch(inputs)); });
   return run([&](int replica) {
     return step(inputs[static_cast<std::size_t>(replica - shard.index * shard.replicas)]);
   });
+}
+
+const std::vector<at::Tensor>& Strategy::checked(const ReplicaValue& value, const ReplicaPlacement& placement,
+                                                 const std::string& name) {
+  const int calls = placement.joins_batches ? 1 : placement.input.replicas;
+  if (value.size() == static_cast<std::size_t>(calls)) return value.tensors();
+  throw UsageError(str("strategy ", name, " calls a step ", calls,
+                       " times in this process, but the value has ", value.size(), " tensors"));
+}
+
+at::Tensor Strategy::reduce(ReduceOp op, const ReplicaValue& value, std::optional<std::int64_t> axis) {
+  const ReplicaPlacement place = placement();
+  return reduce_values(op, checked(value, place, name_), axis, place.replicas);
+}
+
+at::Tensor Strategy::gather(const ReplicaValue& value, std::int64_t axis) {
+  const ReplicaPlacement place = placement();
+  return gather_values(checked(value, place, name_), axis, place.replicas);
 }
 
 Strategy& Strategy::current_or_default() {

@@ -8,11 +8,12 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rondo/backend/collectives.h"
 #include "rondo/backend/context.h"
-#include "rondo/precision/mixed_precision_policy.h"
+#include "rondo/precision/options.h"
 #include "rondo/strategy/distributed_dataset.h"
 #include "rondo/strategy/prepared_model.h"
 #include "rondo/strategy/replica_value.h"
@@ -27,32 +28,56 @@ struct InputShard {
   int replicas = 1;  // of this process: what it reads at a time is divided among them
 };
 
+// The place of a process among the replicas of a strategy.
+struct ReplicaPlacement {
+  // Replicas of the model whose gradients are combined in one step; the global batch is this many local
+  // batches.
+  int num_replicas_in_sync = 1;
+  InputShard input = {};       // what this process reads
+  InputShard evaluation = {};  // the same of validation data: among the processes that evaluate together
+  // The ranks among which replicas are counted: figures of all of them add up to those of the job. All of
+  // context() unless a replica is divided among ranks; then those with the same part as this one.
+  Group replicas = {};
+  bool joins_batches =
+      false;  // run() calls a step once for all replicas of this process, with their joint batch
+};
+
+// A process that trains at its own pace, as one of the workers of parameter servers.
+struct ServerWork {
+  std::uint64_t steps_before = 0;  // that it did before it was started again
+  // Returns when all others have done their last step.
+  std::function<void()> wait_for_others = {};
+};
+
 // How training is spread over processes and devices. Everything that differs between one process,
 // replication, sharding or parameter servers is behind this interface; the trainer knows nothing else.
 // Methods are collective (every rank calls them in the same order) unless they are const. One thread uses an
 // object.
+//
+// A strategy with one replica a process derives from ProcessStrategy and implements prepare(module). Others
+// implement prepare(Recipe), placement() and run().
 class Strategy {
  public:
   class Scope;
 
-  Strategy() = default;
+  // `name` as the registry knows it. Without a context nothing that needs one can be asked.
+  Strategy(std::string name, std::optional<Context> context)
+      : name_(std::move(name)), context_(std::move(context)) {}
   virtual ~Strategy() = default;
   Strategy(const Strategy&) = delete;
   Strategy& operator=(const Strategy&) = delete;
 
-  // The name under which the registry knows it.
-  virtual std::string name() const = 0;
-  virtual const Context& context() const = 0;  // that it was made with
-  // Replicas of the model whose gradients are combined in one step; the global batch is this many local
-  // batches.
-  virtual int num_replicas_in_sync() const = 0;
-  virtual InputShard input_shard() const = 0;  // what this process reads
-  // The same of validation data: of those processes that evaluate together.
-  virtual InputShard evaluation_shard() const { return input_shard(); }
+  const std::string& name() const { return name_; }  // under which the registry knows it
+  // The context that it was made with, or that of the last rebuild(). Throws UsageError where there is none.
+  const Context& context() const;
 
-  // The ranks among which replicas are counted: figures of all of them add up to those of the job. All of
-  // context() unless a replica is divided among ranks; then those with the same part as this one.
-  virtual const Group& replicas() const { return context().world(); }
+  // Returns the place of this process among the replicas.
+  virtual ReplicaPlacement placement() const = 0;
+  // The fields of placement().
+  int num_replicas_in_sync() const { return placement().num_replicas_in_sync; }
+  InputShard input_shard() const { return placement().input; }            // what this process reads
+  InputShard evaluation_shard() const { return placement().evaluation; }  // the same of validation data
+  Group replicas() const { return placement().replicas; }  // ranks among which they are counted
 
   // Takes charge of the model that `recipe` makes: afterwards all replicas hold the same parameters and
   // buffers (those of rank 0's first), and steps are taken as Training says. Throws MismatchError naming the
@@ -69,14 +94,16 @@ class Strategy {
   // world that its options do not fit, and for a strategy that cannot.
   virtual void rebuild(const Context& context);
 
-  // Of a process that trains at its own pace, as a worker of parameter servers does: the steps that it did
-  // before it was started again. 0 for others. After prepare().
-  virtual std::uint64_t steps_before() const { return 0; }
-  // Whether parameter servers hold the weights, and this process is one of their workers.
-  virtual bool is_served() const { return false; }
-  // Of such a worker: returns when all others have done their last step. Not collective; for the one that has
-  // something to do then, as the last validation.
-  virtual void wait_for_others() {}
+  // Returns this process's work for parameter servers that hold the weights; null for other strategies.
+  virtual const ServerWork* server_work() const { return nullptr; }
+  bool is_served() const { return server_work() != nullptr; }  // whether servers hold the weights
+  // Returns ServerWork::steps_before, after prepare(); 0 for other strategies.
+  std::uint64_t steps_before() const { return is_served() ? server_work()->steps_before : 0; }
+  // Waits until all other workers of servers have done their last step; returns at once for other strategies.
+  // Not collective: for the worker that has something to do then, as the last validation.
+  void wait_for_others() const {
+    if (is_served() && server_work()->wait_for_others) server_work()->wait_for_others();
+  }
 
   // For prepare() from now on: the strategy itself casts by this policy, and keeps the weights that the
   // optimizer changes in the dtype of the model that it is given. False, and nothing happens, for a strategy
@@ -89,19 +116,17 @@ class Strategy {
   // replica's number.
   virtual ReplicaValue run(const std::function<at::Tensor(int replica)>& step) = 0;
   // The same with inputs[i] for the i-th replica of this process, as DistributedDataset gives them.
-  virtual ReplicaValue run(const std::function<at::Tensor(const Batch&)>& step,
-                           std::span<const Batch> inputs);
+  ReplicaValue run(const std::function<at::Tensor(const Batch&)>& step, std::span<const Batch> inputs);
 
   // Combines `value` over all replicas; every rank gets the result. Without `axis` tensors of one shape are
   // combined element by element. With `axis` that dimension is reduced as well, its length may differ between
   // replicas (a last, smaller batch), and AVG divides by the true number of elements. Operations with axis:
   // SUM, AVG, MIN, MAX.
-  virtual at::Tensor reduce(ReduceOp op, const ReplicaValue& value,
-                            std::optional<std::int64_t> axis = {}) = 0;
+  at::Tensor reduce(ReduceOp op, const ReplicaValue& value, std::optional<std::int64_t> axis = {});
 
   // Concatenates `value` over all replicas in replica order along `axis`, whose length may differ between
   // them.
-  virtual at::Tensor gather(const ReplicaValue& value, std::int64_t axis) = 0;
+  at::Tensor gather(const ReplicaValue& value, std::int64_t axis);
 
   // The tensors of `value` that are on this process, in replica order.
   std::vector<at::Tensor> local_results(const ReplicaValue& value) const { return value.tensors(); }
@@ -124,9 +149,19 @@ class Strategy {
   // The same, or the default strategy outside of every scope.
   static Strategy& current_or_default();
 
+ protected:
+  // For rebuild() of strategies that can go on in another world.
+  void set_context(const Context& context) { context_ = context; }
+
  private:
   friend class StrategyReference;
 
+  // Throws UsageError for a value that has not a tensor for each call that run() makes in this process.
+  static const std::vector<at::Tensor>& checked(const ReplicaValue& value, const ReplicaPlacement& placement,
+                                                const std::string& name);
+
+  std::string name_;
+  std::optional<Context> context_;
   std::shared_ptr<const void> lifetime_ = std::make_shared<const char>();  // expires with the strategy
 };
 

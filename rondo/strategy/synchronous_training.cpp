@@ -3,14 +3,13 @@
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
-#include "rondo/backend/engine/failing_engine.h"
+#include "rondo/backend/engine/failure_record.h"
 #include "rondo/base/collective_call.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/nn/model_factory.h"
+#include "rondo/nn/model.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/nn/sample_dropout.h"
-#include "rondo/nn/sample_scope.h"
 #include "rondo/strategy/finish_step.h"
 
 namespace rondo {
@@ -68,7 +67,7 @@ void SynchronousTraining::compile(OptimizerFactory optimizer, LossFunction loss)
   optimizer_ = factory_(masters != nullptr ? masters->module() : prepared_->module());
   parameters_ = prepared_->module().parameters();
   rates_ = GroupRates(*optimizer_);
-  loss_ = prepared_->loss_of_parts(std::move(loss));
+  loss_ = prepared_->division().loss_of_parts(std::move(loss));
   needs_norms_ = prepared_->parts().optimizes_shards() &&
                  add_up_norms(*optimizer_, *prepared_, precision_, str("strategy ", strategy_->name()),
                               "adamw or lion, or strategy ddp");
@@ -80,7 +79,8 @@ torch::optim::Optimizer& SynchronousTraining::optimizer() {
 }
 
 Tensors SynchronousTraining::forward(const Batch& batch) {
-  return prepared_->whole_outputs(model_.forward.run(moved(prepared_->own_part(batch).inputs, device_)));
+  const SampleDivision& division = prepared_->division();
+  return division.whole_outputs(model_.forward.run(moved(division.own_part(batch).inputs, device_)));
 }
 
 Loss SynchronousTraining::loss_of(const Batch& batch) {
@@ -99,11 +99,11 @@ StepResult SynchronousTraining::train_step(std::span<const Batch> window, const 
   std::vector<Batch> batches;
   std::int64_t predictions = 0;
   for (const Batch& batch : window) {
-    batches.push_back(prepared_->own_part(batch));
+    batches.push_back(prepared_->division().own_part(batch));
     predictions += loss_.predictions(batch.targets, batch.samples);
   }
   // A loss that counts no predictions is a mean over each rank's part, and those are of one size.
-  const int ranks = loss_.counts_predictions() ? prepared_->ranks_of_sequence() : 1;
+  const int ranks = loss_.counts_predictions() ? prepared_->division().ranks_of_sequence() : 1;
   optimizer().zero_grad();
   for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
 

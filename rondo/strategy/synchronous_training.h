@@ -26,7 +26,6 @@ class SynchronousTraining final : public Training {
   const Model& model() const override { return model_; }
   torch::optim::Optimizer& optimizer() override;
   bool is_compiled() const { return optimizer_ != nullptr; }  // whether optimizer() has one
-  double learning_rate() const override { return rates_.current(*optimizer_); }
   TrainingPrecision& precision() override { return precision_; }
   PreparedModel& prepared() override { return *prepared_; }
 

@@ -6,11 +6,11 @@
 #include <numeric>
 
 #include "rondo/backend/collectives.h"
-#include "rondo/backend/engine/failing_engine.h"
+#include "rondo/backend/engine/failure_record.h"
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
-#include "rondo/nn/modules_of.h"
+#include "rondo/nn/model_tensors.h"
 #include "rondo/nn/sync_batch_norm.h"
 #include "rondo/strategy/own_parameters.h"
 #include "rondo/strategy/synchronous_training.h"

@@ -10,6 +10,7 @@
 #include "rondo/data/dataset.h"
 #include "rondo/nn/model.h"
 #include "rondo/precision/training_precision.h"
+#include "rondo/strategy/group_rates.h"
 #include "rondo/strategy/prepared_model.h"
 #include "rondo/strategy/recipe.h"
 #include "rondo/strategy/sharded_state.h"
@@ -41,6 +42,15 @@ struct StepResult {
   bool skipped = false;                      // a gradient was not finite, so the weights stay
 };
 
+// The replicas of a process.
+struct ProcessReplicas {
+  int concurrent_forwards =
+      1;  // forward passes that Strategy::run() can make at the same time, one each call
+  // The largest memory of each replica so far, in bytes, where the process tracks its memory; empty for a
+  // process that is a replica itself.
+  std::vector<std::uint64_t> peak_bytes = {};
+};
+
 // A model in training, however it is spread over processes and devices. Methods are collective (all ranks
 // call them in the same order) unless they are const. One thread uses an object.
 class Training {
@@ -62,12 +72,13 @@ class Training {
   // collective or not.
   virtual Tensors forward(const Batch& batch) = 0;
 
-  // Forward passes that Strategy::run() can make at the same time in this process, one for each call.
-  virtual int concurrent_forwards() const { return 1; }
+  // Returns facts about this process's replicas.
+  virtual ProcessReplicas process_replicas() const { return {}; }
+  std::vector<std::uint64_t> replica_peak_bytes() const { return process_replicas().peak_bytes; }  // likewise
 
-  // What this process has of parameters, buffers and what the optimizer remembers, after the last step.
-  // Collective.
-  virtual ShardedState state();
+  // Returns what this process has of parameters, buffers and what the optimizer remembers, after the last
+  // step. Collective.
+  ShardedState state();
   // State was written into model() and optimizer() from outside, or into the shards of state(), on all ranks,
   // for example a checkpoint of `steps` optimizer steps: training goes on with it. Collective.
   virtual void state_loaded(std::int64_t steps);
@@ -94,14 +105,11 @@ class Training {
   virtual const Model& model() const = 0;  // of this process, or its first one
   // What optimises this process's parameters. After compile().
   virtual torch::optim::Optimizer& optimizer() = 0;
-  // Of the optimizer's first parameter group.
-  virtual double learning_rate() const = 0;
+  // Returns the rate of the optimizer's first parameter group that has one.
+  double learning_rate() { return rate_of(optimizer()); }
   virtual TrainingPrecision& precision() = 0;  // what is computed in which dtype
   // What this process's replica has of the model, and how it communicates.
   virtual PreparedModel& prepared() = 0;
-  // The largest memory of each of this process's replicas so far, in bytes, where the process tracks its
-  // memory; empty for one that is a replica itself.
-  virtual std::vector<std::uint64_t> replica_peak_bytes() const { return {}; }
 };
 
 }  // namespace rondo

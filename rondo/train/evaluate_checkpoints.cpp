@@ -16,9 +16,9 @@
 #include "rondo/base/text.h"
 #include "rondo/env/ended_workers.h"
 #include "rondo/env/environment.h"
-#include "rondo/format/checkpoint_choice.h"
+#include "rondo/format/checkpoint_files.h"
 #include "rondo/format/metrics.h"
-#include "rondo/format/run_lock.h"
+#include "rondo/format/run_directory.h"
 
 namespace rondo {
 namespace {

@@ -10,7 +10,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/integer.h"
 #include "rondo/base/text.h"
-#include "rondo/nn/evaluation_mode.h"
+#include "rondo/nn/model.h"
 #include "rondo/strategy/value_collectives.h"
 #include "rondo/train/stop_agreement.h"
 
@@ -112,7 +112,7 @@ std::optional<std::map<std::string, double>> evaluate_exactly(
   {
     const torch::NoGradGuard no_gradients;
     const EvaluationMode mode(*training.model().module);
-    const int lanes = training.concurrent_forwards();
+    const int lanes = training.process_replicas().concurrent_forwards;
     const auto measure = [&](std::int64_t b, const Batch& batch, const Tensors& outputs) {
       if (b >= batches.count()) return;
       Tensors targets;

@@ -11,12 +11,6 @@
 
 namespace rondo {
 
-// How ranks make the forward passes of an evaluation.
-enum class ForwardPasses {
-  alone,     // each has the whole model
-  together,  // all as many, since they gather its units in them
-};
-
 // The work behind Trainer::evaluate and predict. Batches are cut the same way for any number of ranks, batch
 // b is computed by rank b modulo the number of ranks, and sums of batches are added in float64 in batch
 // order: results do not depend on the number of ranks, not even in the last bit, as long as the kernels

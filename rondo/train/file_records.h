@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "rondo/format/file_record.h"
+#include "rondo/format/checksum.h"
 
 namespace rondo {
 

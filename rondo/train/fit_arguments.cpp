@@ -7,7 +7,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/checkpoint/random_state.h"
+#include "rondo/checkpoint/checkpoint.h"
 #include "rondo/format/checksum.h"
 #include "rondo/strategy/input_division.h"
 

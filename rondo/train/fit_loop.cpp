@@ -8,7 +8,7 @@
 #include "rondo/base/integer.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
-#include "rondo/data/epoch_order.h"
+#include "rondo/data/training_sampler.h"
 #include "rondo/observe/memory_observer.h"
 #include "rondo/train/agreement.h"
 #include "rondo/train/callback_failures.h"

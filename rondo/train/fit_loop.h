@@ -7,9 +7,9 @@
 
 #include "rondo/data/loader.h"
 #include "rondo/data/training_sampler.h"
-#include "rondo/memory/category.h"
+#include "rondo/memory/scope.h"
 #include "rondo/nn/step_figures.h"
-#include "rondo/observe/step_timer.h"
+#include "rondo/observe/step_times.h"
 #include "rondo/strategy/input_division.h"
 #include "rondo/train/step_trace.h"
 #include "rondo/train/trainer.h"

@@ -3,7 +3,7 @@
 #include <map>
 #include <string>
 
-#include "rondo/format/tensorboard.h"
+#include "rondo/format/metrics_export.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "rondo/backend/group.h"
-#include "rondo/format/file_record.h"
+#include "rondo/format/checksum.h"
 #include "rondo/train/replica_hosts.h"
 
 namespace rondo {

@@ -12,7 +12,6 @@
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/checkpoint.h"
 #include "rondo/checkpoint/optimizer_state.h"
-#include "rondo/checkpoint/random_state.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/ddp_state.h"
 #include "rondo/parallel/ddp/restore_communication.h"

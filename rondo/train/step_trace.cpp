@@ -4,7 +4,7 @@
 
 #include "rondo/base/time.h"
 #include "rondo/format/compute_timeline.h"
-#include "rondo/nn/partition.h"
+#include "rondo/nn/unit_state.h"
 
 namespace rondo {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "rondo/format/trace.h"
 #include "rondo/nn/unit_state.h"
-#include "rondo/observe/unit_spans.h"
+#include "rondo/observe/unit_profiler.h"
 #include "rondo/strategy/prepared_model.h"
 
 namespace rondo {

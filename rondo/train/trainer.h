@@ -16,7 +16,6 @@
 
 #include "rondo/checkpoint/checkpoint.h"
 #include "rondo/data/dataset.h"
-#include "rondo/format/trace_counter.h"
 #include "rondo/format/trace_span.h"
 #include "rondo/nn/loss.h"
 #include "rondo/nn/model.h"

@@ -1,4 +1,4 @@
-#include "rondo/backend/engine/bounded_store.h"
+#include "rondo/backend/engine/store_adapter.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,6 @@
 
 #include "rondo/backend/engine/engine_reason.h"
 #include "rondo/backend/engine/failure_record.h"
-#include "rondo/backend/engine/store_adapter.h"
 #include "rondo/base/error.h"
 #include "rondo/launch/end_notice.h"
 #include "tests/errors.h"

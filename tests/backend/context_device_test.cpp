@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include "rondo/backend/card_check.h"
+#include "rondo/backend/card_engine.h"
 #include "rondo/backend/context.h"
 #include "rondo/backend/registry.h"
 #include "rondo/base/error.h"

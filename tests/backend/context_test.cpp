@@ -4,9 +4,9 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "rondo/backend/collectives.h"
-#include "rondo/backend/deterministic.h"
 #include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/gloo/factory.h"
+#include "rondo/backend/membership.h"
 #include "rondo/base/error.h"
 #include "tests/backend/ranks.h"
 #include "tests/errors.h"

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 
 #include "rondo/backend/collectives.h"
-#include "rondo/backend/deterministic.h"
 #include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/gloo/factory.h"
+#include "rondo/backend/membership.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/shared_store.h"

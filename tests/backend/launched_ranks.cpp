@@ -18,6 +18,7 @@
 #include "rondo/backend/registry.h"
 #include "rondo/base/error.h"
 #include "tests/backend/rank_order_sums.h"
+#include "tests/backend/request_calls.h"
 #include "tests/collective/plan_data.h"
 #include "tests/collective/plan_faults.h"
 
@@ -121,6 +122,8 @@ TEST_F(LaunchedRanks, GatherBetweenPartsOfOneBuffer) {
     EXPECT_TRUE(at::equal(output, at::arange(world().size()) + 5)) << begin << ": " << output;
   }
 }
+
+TEST_F(LaunchedRanks, GatherAndReduceAsOtherEnginesDo) { testing::expect_calls_of_c10d(context()); }
 
 TEST_F(LaunchedRanks, GatherWhatIsLazilyConjugated) {
   const at::Tensor plain = at::complex(at::ones({3}), at::full({3}, world().rank() + 1.0F));

@@ -1,4 +1,4 @@
-#include "rondo/backend/engine/nccl_versions.h"
+#include "rondo/backend/engine/nccl_module.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "rondo/backend/memory/registered_memory.h"
-#include "rondo/memory/limit_error.h"
+#include "rondo/memory/scope.h"
 
 namespace rondo::tracked_memory_test {
 namespace {

@@ -10,7 +10,6 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/checkpoint/random_state.h"
 #include "rondo/checkpoint/tensor_file.h"
 #include "tests/temporary_directory.h"
 

@@ -15,9 +15,8 @@
 #include "rondo/base/regular_file.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/checkpoint.h"
-#include "rondo/checkpoint/random_state.h"
-#include "rondo/checkpoint/stored_tensor.h"
-#include "rondo/format/checkpoint_choice.h"
+#include "rondo/checkpoint/tensor_file.h"
+#include "rondo/format/checkpoint_files.h"
 #include "tests/temporary_directory.h"
 
 namespace rondo::damage_test {

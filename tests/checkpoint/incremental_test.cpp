@@ -1,4 +1,4 @@
-#include "rondo/checkpoint/incremental.h"
+#include "rondo/checkpoint/checkpoint.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -7,7 +7,6 @@
 
 #include "rondo/base/output.h"
 #include "rondo/base/regular_file.h"
-#include "rondo/checkpoint/checkpoint.h"
 #include "rondo/format/checkpoint_files.h"
 #include "tests/temporary_directory.h"
 

@@ -1,4 +1,4 @@
-#include "rondo/checkpoint/partial_weights.h"
+#include "rondo/checkpoint/pretrained.h"
 
 #include <gtest/gtest.h>
 #include <torch/types.h>

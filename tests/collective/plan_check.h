@@ -7,7 +7,6 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/collective/plan.h"
-#include "rondo/collective/plan_text.h"
 
 namespace rondo::collective::plan_check {
 

@@ -8,7 +8,6 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/collective/algorithms/registry.h"
-#include "rondo/collective/plan_text.h"
 #include "tests/collective/plan_check.h"
 #include "tests/errors.h"
 

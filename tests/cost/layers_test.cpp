@@ -1,4 +1,4 @@
-#include "rondo/cost/layers.h"
+#include "rondo/cost/profile.h"
 
 #include <gtest/gtest.h>
 

@@ -5,9 +5,8 @@
 #include <list>
 
 #include "rondo/base/error.h"
-#include "rondo/data/labelled_text.h"
+#include "rondo/data/bert_text.h"
 #include "rondo/data/loader.h"
-#include "rondo/data/masked_text.h"
 #include "rondo/data/sampler.h"
 #include "rondo/data/subset.h"
 #include "tests/errors.h"

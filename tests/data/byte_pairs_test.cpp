@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rondo/base/error.h"
-#include "rondo/data/normalization.h"
+#include "rondo/data/unicode.h"
 #include "tests/errors.h"
 #include "tests/temporary_directory.h"
 

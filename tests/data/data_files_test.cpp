@@ -6,10 +6,10 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/data/dataset.h"
 #include "rondo/data/mixture.h"
 #include "rondo/data/open.h"
 #include "rondo/data/subset.h"
-#include "rondo/data/tensors.h"
 #include "rondo/data/token_options.h"
 #include "tests/errors.h"
 #include "tests/temporary_directory.h"

@@ -9,13 +9,13 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/random.h"
-#include "rondo/data/epoch_order.h"
 #include "rondo/data/image/image_options.h"
 #include "rondo/data/loader.h"
 #include "rondo/data/mixture.h"
 #include "rondo/data/open.h"
 #include "rondo/data/sampler.h"
-#include "rondo/data/tar.h"
+#include "rondo/data/training_sampler.h"
+#include "rondo/data/web_dataset.h"
 #include "tests/data/images_reference.h"
 #include "tests/errors.h"
 

@@ -6,8 +6,6 @@
 #include <set>
 
 #include "rondo/base/error.h"
-#include "rondo/data/cifar.h"
-#include "rondo/data/idx.h"
 #include "tests/errors.h"
 #include "tests/temporary_directory.h"
 

@@ -9,10 +9,8 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/random.h"
-#include "rondo/data/epoch_order.h"
-#include "rondo/data/index_permutation.h"
+#include "rondo/data/dataset.h"
 #include "rondo/data/loader.h"
-#include "rondo/data/tensors.h"
 #include "rondo/data/training_sampler.h"
 #include "tests/errors.h"
 #include "tests/temporary_directory.h"

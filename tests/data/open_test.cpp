@@ -9,11 +9,10 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/random.h"
-#include "rondo/data/cifar.h"
 #include "rondo/data/csv.h"
 #include "rondo/data/data_kinds.h"
 #include "rondo/data/data_options.h"
-#include "rondo/data/idx.h"
+#include "rondo/data/images.h"
 #include "rondo/data/subset.h"
 #include "tests/errors.h"
 #include "tests/temporary_directory.h"

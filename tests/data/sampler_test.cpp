@@ -10,7 +10,6 @@
 #include <nlohmann/json.hpp>
 
 #include "rondo/base/error.h"
-#include "rondo/data/torch_sampler.h"
 
 namespace rondo::sampler_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "rondo/data/token_files.h"
+#include "rondo/data/tokens.h"
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -7,7 +7,6 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/random.h"
-#include "rondo/data/token_description.h"
 #include "tests/errors.h"
 #include "tests/temporary_directory.h"
 

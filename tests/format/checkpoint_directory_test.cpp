@@ -18,7 +18,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/random.h"
 #include "rondo/base/text.h"
-#include "rondo/format/checkpoint_choice.h"
+#include "rondo/format/checkpoint_files.h"
 #include "tests/errors.h"
 #include "tests/temporary_directory.h"
 

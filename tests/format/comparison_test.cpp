@@ -1,4 +1,4 @@
-#include "rondo/format/report/comparison.h"
+#include "rondo/format/report/curves.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "rondo/format/metrics_tail.h"
+#include "rondo/format/metrics.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

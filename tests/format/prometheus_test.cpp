@@ -1,4 +1,4 @@
-#include "rondo/format/prometheus.h"
+#include "rondo/format/metrics_export.h"
 
 #include <gtest/gtest.h>
 

@@ -5,10 +5,10 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/format/report/curves.h"
 #include "rondo/format/report/document.h"
-#include "rondo/format/report/downsample.h"
 #include "rondo/format/report/run_data.h"
-#include "rondo/format/run_file.h"
+#include "rondo/format/run_directory.h"
 #include "tests/temporary_directory.h"
 
 namespace rondo::report_test {

@@ -1,4 +1,4 @@
-#include "rondo/format/run_file.h"
+#include "rondo/format/run_directory.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "rondo/format/run_lock.h"
+#include "rondo/format/run_directory.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-#include "rondo/format/tensorboard.h"
+#include "rondo/format/metrics_export.h"
 
 #include <gtest/gtest.h>
 

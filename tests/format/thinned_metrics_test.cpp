@@ -1,4 +1,4 @@
-#include "rondo/format/thinned_metrics.h"
+#include "rondo/format/metrics.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-#include "rondo/format/trace_lanes.h"
+#include "rondo/format/trace.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-"""`rondo bench memory-tracking`: what it prints is complete. Not how fast things are."""
+"""`rondo bench-dev memory-tracking`: what it prints is complete. Not how fast things are."""
 import json
 
 import pytest
 
 
 def test_both_processes_take_their_turns(run, rondo_bin):
-    result = run(rondo_bin / "rondo", "bench", "memory-tracking", "--model", "gpt-tiny", "--rounds", "2", "--steps", "2",
+    result = run(rondo_bin / "rondo", "bench-dev", "memory-tracking", "--model", "gpt-tiny", "--rounds", "2", "--steps", "2",
                  "--warm-up", "1", "--json", "-", timeout=120)
     assert result.returncode == 0, result.stderr
     without, tracked, of_medians, of_rounds = json.loads(result.stdout)

@@ -1,4 +1,4 @@
-"""`rondo bench pipeline`, as small as it goes: that it runs, and what it writes."""
+"""`rondo bench-dev pipeline`, as small as it goes: that it runs, and what it writes."""
 import json
 
 import pytest
@@ -7,7 +7,7 @@ SHORT = ["--rounds", 1, "--steps", 3, "--warm-up", 1, "--json", "-"]
 
 
 def results(rondo, *flags):
-    done = rondo("bench", "pipeline", *flags, *SHORT, timeout=600)
+    done = rondo("bench-dev", "pipeline", *flags, *SHORT, timeout=600)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
     return {(row["system"], row["schedule"]): row for row in rows if "system" in row}, [row for row in rows if "ratio" in row]
@@ -57,7 +57,7 @@ def test_stages_of_emulated_accelerators(rondo):
     (["--emulate-hosts", 2, "--ranks", 3], ["3", "2"]),
 ])
 def test_what_cannot_be_is_refused(rondo, flags, named):
-    done = rondo("bench", "pipeline", *flags)
+    done = rondo("bench-dev", "pipeline", *flags)
     assert done.returncode == 2
     for fact in named:
         assert fact in done.stderr

@@ -1,4 +1,4 @@
-"""`rondo bench servers` and `rondo bench strategies`, as small as they go: that they run, and what they write."""
+"""`rondo bench-dev servers` and `rondo bench-dev strategies`, as small as they go: that they run, and what they write."""
 import json
 import math
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.mark.alone
 def test_servers(rondo, tmp_path):
-    done = rondo("bench", "servers", "--runs", 20, "--light-workers", 4, "--seconds", 0.3, "--json", tmp_path / "servers.json")
+    done = rondo("bench-dev", "servers", "--runs", 20, "--light-workers", 4, "--seconds", 0.3, "--json", tmp_path / "servers.json")
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "servers.json").read_text())
     assert 0 < result["sparse_push"]["push_min_us"] <= result["sparse_push"]["push_median_us"]
@@ -18,7 +18,7 @@ def test_servers(rondo, tmp_path):
 @pytest.mark.alone
 def test_strategies(rondo, tmp_path):
     """By how much rates grow with the workers, and who suffers from a slow one, is measured: docs/strategies.md."""
-    done = rondo("bench", "strategies", "--workers", "1,2", "--seconds", 3, "--unit-ms", 1, "--json", tmp_path / "strategies.json",
+    done = rondo("bench-dev", "strategies", "--workers", "1,2", "--seconds", 3, "--unit-ms", 1, "--json", tmp_path / "strategies.json",
                  timeout=600)
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "strategies.json").read_text())

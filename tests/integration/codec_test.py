@@ -6,8 +6,8 @@ import pytest
 from algorithms import ALGORITHMS
 
 
-def bench(rondo, *words):
-    finished = rondo("bench", *words, "--json", "-", timeout=300)
+def bench(rondo, *words, program="bench"):
+    finished = rondo(program, *words, "--json", "-", timeout=300)
     assert finished.returncode == 0, finished.stderr
     return json.loads(finished.stdout)
 
@@ -83,7 +83,7 @@ def test_collectives_through_codecs_are_right(rondo):
 
 
 def test_codec_speeds_have_their_keys(rondo):
-    rows = bench(rondo, "codecs", "--size", "64KiB")
+    rows = bench(rondo, "codecs", "--size", "64KiB", program="bench-dev")
     assert {"none", "float16", "bfloat16", "int8", "top_k"} == {row["codec"] for row in rows}
     for row in rows:
         assert row["bytes"] == 65536
@@ -137,6 +137,6 @@ def test_a_resumed_run_keeps_its_error_feedback(train, tmp_path):
 
 def test_an_unknown_codec_is_named_with_those_there_are(rondo, train):
     for finished in [train("int7", "bad"), rondo("bench", "step", "--codec", "int7"),
-                     rondo("bench", "collectives", "--codec", "int7"), rondo("bench", "codecs", "--codec", "int7")]:
+                     rondo("bench", "collectives", "--codec", "int7"), rondo("bench-dev", "codecs", "--codec", "int7")]:
         assert finished.returncode == 2
         assert "int7" in finished.stderr and "top_k" in finished.stderr

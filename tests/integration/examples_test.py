@@ -106,6 +106,16 @@ def test_sharded(example, strategy):
     assert len(sums) == 2 and len(set(sums)) == 1
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_fully_shard(example, ranks):
+    output = example("fully_shard", ranks=ranks)
+    losses = numbers(output, "loss")
+    assert losses[-1] < 0.5 < losses[0]
+    elements = 64 * 256 + 256 + 256 + 1
+    assert sum(map(int, re.findall(r"has (\d+) elements", output))) == elements
+    assert len(set(re.findall(r"sum of weights (\S+)", output))) == 1
+
+
 def test_tensor(example):
     output = example("tensor")
     losses = numbers(output, "loss")

@@ -98,7 +98,7 @@ def test_a_moved_libtorch_trains_and_torch_free_programs_need_none(installed, wi
     text = tmp_path / "text.txt"
     text.write_text("to be or not to be " * 200)
     trained = without_libtorch(installed / "bin" / "rondo", "train", "--data", text, "--steps", 1, "--layers", 1, "--matmul",
-                               "default", "--run-dir", tmp_path / "run", LIBTORCH=str(without_libtorch.moved))
+                               "libtorch", "--run-dir", tmp_path / "run", LIBTORCH=str(without_libtorch.moved))
     assert trained.returncode == 0, trained.stderr
     for words in (["--help"], ["run", "--help"], ["plan", "--help"], ["simulate", "--help"], ["report", tmp_path / "run"]):
         result = without_libtorch(installed / "bin" / "rondo", *words)

@@ -220,7 +220,7 @@ def test_ranks_of_the_launcher_profile_plan_and_train(rondo, rondo_bin, text, tm
 def test_the_worker_of_mesh_predictions_trains_what_it_planned(rondo, rondo_bin):
     """`bench/mesh_prediction.py --emulate` on two ranks and units that take no time to speak of."""
     asked = ["pipeline=2", "data=2", "all"]
-    result = rondo("run", "-n", 2, "--", rondo_bin / "rondo-bench", "plan-worker", "--sample-ms", 0.1, "--units", 4, "--steps", 5,
+    result = rondo("run", "-n", 2, "--", rondo_bin / "rondo-bench-dev", "plan-worker", "--sample-ms", 0.1, "--units", 4, "--steps", 5,
                    "--mesh", *asked, timeout=120)
     assert result.returncode == 0, result.stderr
     rows = [json.loads(line[line.index("{"):]) for line in result.stdout.splitlines() if "{" in line]

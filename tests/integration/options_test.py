@@ -27,7 +27,7 @@ def declared(rondo):
 
 
 SMALL = ["--model", "gpt-tiny", "--layers", 1, "--heads", 2, "--width", 32, "--seq-len", 32, "--steps", 2, "--matmul",
-         "default", "--progress", "off"]
+         "libtorch", "--progress", "off"]
 
 
 def refused(result, *facts):
@@ -57,8 +57,8 @@ def test_full_help_has_every_flag(rondo, declared):
 
 
 @pytest.mark.parametrize("name, has, lacks", [
-    ("zero3", ["block-size", "offload", "reshard-after-forward", "mixed-precision"], ["codec", "plan", "shard-ranks"]),
-    ("fsdp", ["offload"], ["codec"]), ("multi_worker_mirrored", ["codec", "bucket-size"], ["offload"]),
+    ("zero3", ["block-size", "offload", "reshard-after-forward", "codec"], ["torus", "plan", "shard-ranks"]),
+    ("fsdp", ["offload"], ["bucket-size"]), ("multi_worker_mirrored", ["codec", "bucket-size"], ["offload"]),
     ("planned", ["plan", "profile", "plan-time-limit"], ["strategy-seed"]), ("random", ["strategy-seed"], ["plan"]),
     ("one_device", [], ["codec"]), ("bert", ["task", "from-pretrained", "vocabulary"], []), ("gpt", ["layers", "seq-len"], ["task"]),
     ("mlp", [], ["layers"]), ("csv", ["label-column"], ["extensions"]), ("text", ["extensions"], ["label-column"]),
@@ -92,7 +92,8 @@ def test_the_page_says_what_the_program_says(repository, declared):
 
 
 @pytest.mark.parametrize("flags, facts", [
-    (["--strategy", "zero2", "--codec", "int8"], ["--codec", "--strategy zero2", "ddp"]),
+    (["--strategy", "zero2", "--bucket-size", "1MiB"], ["--bucket-size", "--strategy zero2", "ddp"]),
+    (["--strategy", "zero2", "--codec", "power_sgd"], ["power_sgd", "zero2", "int8", "ddp"]),
     (["--strategy", "zero1", "--reshard-after-forward", "2"], ["--reshard-after-forward", "--strategy zero1", "zero3"]),
     (["--strategy", "fsdp", "--plan", "PLAN"], ["--plan", "--strategy fsdp", "planned"]),
     (["--strategy", "one_device", "--bucket-size", "1MiB"], ["--bucket-size", "one_device", "ddp"]),

@@ -36,15 +36,13 @@ std::unique_ptr<rondo::Strategy> make_checked(const rondo::Context& context, con
 // ddp that takes long to go, after which rank 0 reports that rank 1 has refused it.
 class SlowToGo final : public rondo::Strategy {
  public:
-  explicit SlowToGo(const rondo::Context& context) : ddp_(rondo::all_strategies().make("ddp", context)) {}
+  explicit SlowToGo(const rondo::Context& context)
+      : Strategy("slow_to_go", context), ddp_(rondo::all_strategies().make("ddp", context)) {}
   SlowToGo(const SlowToGo&) = delete;
   SlowToGo& operator=(const SlowToGo&) = delete;
   ~SlowToGo() override { std::this_thread::sleep_for(std::chrono::seconds(2)); }
 
-  std::string name() const override { return "slow_to_go"; }
-  const rondo::Context& context() const override { return ddp_->context(); }
-  int num_replicas_in_sync() const override { return ddp_->num_replicas_in_sync(); }
-  rondo::InputShard input_shard() const override { return ddp_->input_shard(); }
+  rondo::ReplicaPlacement placement() const override { return ddp_->placement(); }
   using rondo::Strategy::prepare;
   std::unique_ptr<rondo::Training> prepare(const rondo::Recipe& recipe) override {
     return ddp_->prepare(recipe);
@@ -52,13 +50,6 @@ class SlowToGo final : public rondo::Strategy {
   using rondo::Strategy::run;
   rondo::ReplicaValue run(const std::function<at::Tensor(int replica)>& step) override {
     return ddp_->run(step);
-  }
-  at::Tensor reduce(rondo::ReduceOp op, const rondo::ReplicaValue& value,
-                    std::optional<std::int64_t> axis) override {
-    return ddp_->reduce(op, value, axis);
-  }
-  at::Tensor gather(const rondo::ReplicaValue& value, std::int64_t axis) override {
-    return ddp_->gather(value, axis);
   }
 
  private:

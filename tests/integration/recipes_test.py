@@ -8,10 +8,10 @@ pytestmark = pytest.mark.tooling
 
 RECIPES = ("Makefile", "scripts/nightly.sh", ".ci/run", "scripts/sanitize.sh", "scripts/coverage.sh")
 # Minutes however small they are made, or no measurement of their own.
-NOT_NIGHTLY = {"benchmarks.py", "emulated_jobs.py", "line_chart.py", "plot_collectives.py", "training_runs.py"}
+NOT_NIGHTLY = {"benchmarks.py", "charts.py", "harness.py", "plot_collectives.py"}
 # Of bench/peers: one rank of a benchmark that is given --peers, or what those share.
-STARTED_BY = {"checkpoint.py": "bench checkpoint", "first_step.py": "bench startup", "loader.py": "bench loader",
-              "pipeline.py": "bench pipeline", "step.py": "bench step"}
+STARTED_BY = {"checkpoint.py": "bench checkpoint", "first_step.py": "bench-dev startup", "loader.py": "bench-dev loader",
+              "pipeline.py": "bench-dev pipeline", "step.py": "bench step"}
 OF_PEERS = {"gpt.py", "leaving.py", "peer_ratio.py"}
 # Needs TensorFlow, which its environment is made for by hand, and a card (make gpu-check).
 BY_HAND = {"tensorflow_strategies.py", "gpu_step.py"}
@@ -45,7 +45,7 @@ def test_every_benchmark_is_run_at_night(repository, recipes):
     nightly = recipes["scripts/nightly.sh"]
     kinds = set(re.findall(r"^Command add_(\w+)\(", (repository / "apps/bench/commands.h").read_text(), re.M))
     for kind in {kind for kind in kinds if not kind.endswith("_worker")}:
-        assert f"bench {kind.replace('_', '-')} " in nightly, kind
+        assert re.search(rf"bench(-dev)? {kind.replace('_', '-')} ", nightly), kind
     for script in sorted((repository / "bench").glob("*.py")):
         assert script.name in NOT_NIGHTLY or f"bench/{script.name}" in nightly, script.name
     for script in sorted((repository / "bench/peers").glob("*.py")):

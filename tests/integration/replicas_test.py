@@ -83,7 +83,10 @@ def test_a_run_resumes_under_another_number_of_replicas(train, tmp_path, alone):
     (["--strategy", "ddp", "--replicas", 2], ["--replicas", "--strategy ddp", "mirrored"]),
     (["--strategy", "central_storage", "--replicas", 2, "--precision", "O2"], ["central_storage", "master weights", "mirrored"]),
     (["--strategy", "mirrored", "--replicas", 2, "--nproc-per-node", 2], ["mirrored", "2", "multi_worker_mirrored"]),
-    (["--strategy", "multi_worker_mirrored", "--replicas", 2, "--codec", "int8"], ["--codec", "multi_worker_mirrored", "ddp"]),
+    (["--strategy", "multi_worker_mirrored", "--replicas", 2, "--bucket-size", "1MiB"],
+     ["--bucket-size", "multi_worker_mirrored", "ddp"]),
+    (["--strategy", "multi_worker_mirrored", "--replicas", 2, "--codec", "int8", "--set", "mwm-implementation=ring"],
+     ["--codec int8", "mwm-implementation ring"]),
 ])
 def test_what_cannot_be_is_refused(train, flags, facts):
     refused = train("--steps", 1, *flags)

@@ -398,8 +398,8 @@ def test_metrics_have_every_metric_of_the_trainer(train, tmp_path):  # noqa: F81
 
 
 @pytest.mark.parametrize("flags, option, other", [
-    (["--strategy", "zero1", "--codec", "int8"], "--codec", "zero1"),
-    (["--strategy", "zero3", "--codec", "int8"], "--codec", "zero3"),
+    (["--strategy", "local_sgd", "--codec", "int8"], "--codec", "local_sgd"),
+    (["--strategy", "zero3", "--set", "torus=1x2"], "torus", "zero3"),
     (["--strategy", "zero2", "--bucket-size", "1MiB"], "--bucket-size", "zero2"),
     (["--optimizer", "sgd", "--set", "beta1=0.5"], "beta1", "sgd"),
     (["--optimizer", "adamw", "--momentum", 0.5], "--momentum", "adamw"),

@@ -215,8 +215,8 @@ def table(tmp_path_factory):
 
 def test_every_name_that_help_lists_trains(rondo, tmp_path, table, text):
     usage = rondo("train", "--help-all").stdout
-    names = {flag: re.search(rf"--{flag} .*?\{{([^}}]*)\}}", usage, re.S)[1].split(",")
-             for flag in ("optimizer", "schedule", "strategy", "backend")}
+    names = {flag: re.search(rf"--{flag} .*?\{{([^}}]*)\}}", usage, re.S)[1].replace("\n", "").replace(" ", "").split(",")
+             for flag in ("optimizer", "lr-schedule", "strategy", "backend")}
     assert "adamw" in names["optimizer"] and "ddp" in names["strategy"]
     plan = tmp_path / "plan.json"
     plan.write_text('{"units": [{"name": "root", "strategy": "zero1"}]}')

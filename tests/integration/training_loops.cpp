@@ -171,17 +171,17 @@ void loop_by_prepare(rondo::Strategy& strategy, const Task& task, const std::fil
   };
   const auto prepared = strategy.prepare(model.module);
   const auto optimizer = optimizer_of(prepared->module());
-  const rondo::LossFunction loss_function = prepared->loss_of_parts(rondo::cross_entropy);
+  const rondo::LossFunction loss_function = prepared->division().loss_of_parts(rondo::cross_entropy);
   const auto data =
       strategy.distribute(task.data, {.global_batch_size = 4 * strategy.num_replicas_in_sync()});
   const auto do_step = [&](std::int64_t) {
     auto batches = data->next();
-    const rondo::Batch batch = prepared->own_part(batches->front());
+    const rondo::Batch batch = prepared->division().own_part(batches->front());
     optimizer->zero_grad();
     prepared->begin_step({.samples = batch.samples});
     const rondo::Loss loss =
         loss_function(model.forward.run(on_device(batch.inputs)), on_device(batch.targets), batch.samples);
-    const int parts = prepared->ranks_of_sequence();
+    const int parts = prepared->division().ranks_of_sequence();
     (parts == 1 ? loss.mean : loss.mean / parts).backward();
     prepared->finish_backward();
     prepared->step(*optimizer);

@@ -1,4 +1,4 @@
-#include "rondo/kernels/matmul_measurement.h"
+#include "rondo/kernels/matmul_choice.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,6 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/machine.h"
-#include "rondo/kernels/matmul_choice.h"
 #include "tests/temporary_directory.h"
 
 namespace rondo::matmul_measurement_test {

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "rondo/base/replica.h"
-#include "rondo/memory/limit_error.h"
+#include "rondo/memory/scope.h"
 
 namespace rondo::tracker_test {
 namespace {

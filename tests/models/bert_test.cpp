@@ -8,11 +8,10 @@
 #include <set>
 
 #include "rondo/base/error.h"
-#include "rondo/models/freeze.h"
 #include "rondo/models/model.h"
 #include "rondo/nn/loss.h"
-#include "rondo/nn/partition.h"
-#include "rondo/nn/sample_scope.h"
+#include "rondo/nn/sample_dropout.h"
+#include "rondo/nn/unit_state.h"
 #include "tests/errors.h"
 
 namespace rondo::bert_test {

@@ -1,4 +1,4 @@
-#include "rondo/models/gpt_config.h"
+#include "rondo/models/gpt.h"
 
 #include <gtest/gtest.h>
 

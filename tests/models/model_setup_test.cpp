@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "rondo/base/error.h"
-#include "rondo/models/gpt_config.h"
+#include "rondo/models/gpt.h"
 #include "rondo/models/model.h"
 #include "rondo/models/model_families.h"
 #include "rondo/models/model_options.h"

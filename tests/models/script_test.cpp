@@ -5,8 +5,8 @@
 #include <torch/torch.h>
 
 #include "rondo/base/error.h"
-#include "rondo/models/example_batch.h"
 #include "rondo/models/model.h"
+#include "rondo/models/model_setup.h"
 #include "tests/errors.h"
 
 namespace rondo::script_test {

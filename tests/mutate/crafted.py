@@ -39,10 +39,10 @@ class Workplace:
 
 
 # Left to chance by the attacks that go through every case: they start processes.
-SLOW = ("rondo-train", "rondo-train-worker", "rondo-profile", "rondo-bench")
+SLOW = ("rondo-train", "rondo-train-worker", "rondo-profile", "rondo-bench", "rondo-bench-dev")
 PLAN = ["rondo-plan", "profile.json", "--memory-limit", "64MiB", "--quiet", "--plan-time-limit", "0.2s"]
 TRAIN = ["rondo-train", *corpus.MLP, *corpus.TRAIN]
-CODECS = ["rondo-bench", "codecs", "--codec", "int8", "--size", "64KiB", "--runs", "1"]
+CODECS = ["rondo-bench-dev", "codecs", "--codec", "int8", "--size", "64KiB", "--runs", "1"]
 PROFILE = ["rondo-profile", *corpus.GPT[:2], "--model-config", corpus.CONFIG, "--passes", "1", "--largest", "16KiB", "--batch-size", "1"]
 EPOCH = ["rondo-train", *corpus.MLP, "--epochs", "1", "--batch-size", "8", "--matmul", "libtorch", "--seed", "1"]
 # Which folder of the corpus, the words with OUT where the output goes and NEW for a name that is not there.
@@ -73,7 +73,7 @@ WRITERS = {
     "export --json": ("trained", ["rondo-export", "mlp", "--output", "model.safetensors", "--overwrite", "--json", "OUT"]),
     "top --json": ("trained", ["rondo-top", "mlp", "--json", "OUT"]),
     "doctor --json": ("plan", ["rondo-doctor", "--json", "OUT"]),
-    "bench codecs --json": ("plan", [*CODECS, "--json", "OUT"]),
+    "bench-dev codecs --json": ("plan", [*CODECS, "--json", "OUT"]),
     "bench collectives --html": ("plan", ["rondo-bench", "collectives", "--explain", "ring", "--operations", "all_reduce", "--ranks", "2", "--html",
                                           "OUT"]),
 }
@@ -105,19 +105,13 @@ WRITES = {
     "apps/export/main:flags.json": ["export --json"],
     "apps/top/main:json": ["top --json"],
     "apps/doctor/main:json": ["doctor --json"],
-    "apps/bench/codecs/codecs_command:options.json": ["bench codecs --json"],
-    "apps/bench/collectives/collectives_command:page": ["bench collectives --html"],
+    "apps/bench/harness/benchmark:target": ["bench-dev codecs --json"],
+    "apps/bench/collectives/command:page": ["bench collectives --html"],
 }
 GOES_ON = {"train csv-log", "train json-log"}
-_AS_CODECS = "as rondo bench codecs --json; to measure takes longer"
 # Those that need no writer, and why.
 OTHER_WRITES = {
-    **dict.fromkeys(("apps/bench/checkpoint/checkpoint_command:flags.json", "apps/bench/collectives/collectives_command:json_target",
-                     "apps/bench/loader/loader_command:flags.json", "apps/bench/memory_tracking/memory_tracking_command:flags->json",
-                     "apps/bench/pipeline/pipeline_command:options.json", "apps/bench/servers/servers_command:options.json",
-                     "apps/bench/startup/startup_command:flags->json", "apps/bench/step/step_command:options.json",
-                     "apps/bench/strategies/strategies_command:options.json", "apps/bench/trainer/trainer_command:flags.json"), _AS_CODECS),
-    "apps/bench/loader/loader_command:path": "a text of the bench's own",
+    "apps/bench/dev/loader:path": "a text of the bench's own",
     "apps/new/main:folder": "files of a folder that rondo new has made",
 }
 
@@ -213,7 +207,8 @@ PRINTERS = {
     "export": ("trained", ["rondo-export", "mlp", "--output", "model.safetensors"]),
     "tokenize": ("trained", ["rondo-tokenize", "text.txt", "--output", "tokens"]),
     "top --json -": ("trained", ["rondo-top", "mlp", "--json", "-"]),
-    "bench codecs": ("plan", CODECS),
+    "bench-dev codecs": ("plan", CODECS),
+    "bench collectives --explain": ("plan", ["rondo-bench", "collectives", "--explain", "ring"]),
     # Whose work takes minutes, or an installed rondo.
     "profile --help": ("plan", ["rondo-profile", "--help"]),
     "new --help": ("plan", ["rondo-new", "--help"]),

@@ -12,10 +12,9 @@
 #include <thread>
 
 #include "rondo/base/error.h"
-#include "rondo/nn/partition.h"
 #include "rondo/nn/sample_dropout.h"
-#include "rondo/nn/sample_scope.h"
 #include "rondo/nn/unit.h"
+#include "rondo/nn/unit_state.h"
 #include "tests/errors.h"
 
 namespace rondo::activation_checkpoint_test {

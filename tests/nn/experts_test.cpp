@@ -10,8 +10,8 @@
 #include "rondo/base/error.h"
 #include "rondo/nn/activation_checkpoint.h"
 #include "rondo/nn/experts/mixture_of_experts.h"
-#include "rondo/nn/experts/token_exchange.h"
-#include "rondo/nn/sample_scope.h"
+#include "rondo/nn/experts/routing.h"
+#include "rondo/nn/sample_dropout.h"
 #include "tests/parallel/ranks.h"
 
 namespace rondo::experts_test {

@@ -11,7 +11,7 @@
 #include <sstream>
 
 #include "rondo/base/text.h"
-#include "rondo/nn/tensor_parallel/layers.h"
+#include "rondo/nn/tensor_parallel/parallelize.h"
 #include "rondo/nn/unit.h"
 #include "tests/parallel/ranks.h"
 

@@ -7,7 +7,6 @@
 
 #include "rondo/base/error.h"
 #include "rondo/nn/loss_names.h"
-#include "rondo/nn/weighted_loss.h"
 #include "tests/errors.h"
 
 namespace rondo::loss_test {

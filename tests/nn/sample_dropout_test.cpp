@@ -12,8 +12,6 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/random.h"
-#include "rondo/nn/dropout_mask.h"
-#include "rondo/nn/sample_scope.h"
 
 namespace rondo::sample_dropout_test {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
-#include "rondo/nn/sample_scope.h"
+#include "rondo/nn/sample_dropout.h"
 #include "tests/parallel/ranks.h"
 
 namespace rondo::sync_batch_norm_test {

@@ -11,7 +11,7 @@
 #include <functional>
 
 #include "rondo/base/error.h"
-#include "rondo/nn/partition.h"
+#include "rondo/nn/unit_state.h"
 #include "rondo/nn/wrap.h"
 
 namespace rondo::unit_test {

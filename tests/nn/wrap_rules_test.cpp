@@ -1,4 +1,4 @@
-#include "rondo/nn/wrap_rules.h"
+#include "rondo/nn/wrap.h"
 
 #include <gtest/gtest.h>
 #include <torch/nn.h>
@@ -7,7 +7,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/nn/linear.h"
-#include "rondo/nn/partition.h"
+#include "rondo/nn/unit_state.h"
 #include "tests/errors.h"
 
 namespace rondo::wrap_rules_test {

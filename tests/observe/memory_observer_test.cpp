@@ -7,8 +7,8 @@
 #include <torch/types.h>
 
 #include "rondo/backend/memory/tracked_memory.h"
-#include "rondo/nn/partition.h"
 #include "rondo/nn/unit.h"
+#include "rondo/nn/unit_state.h"
 
 namespace rondo::memory_observer_test {
 namespace {

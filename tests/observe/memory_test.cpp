@@ -1,4 +1,4 @@
-#include "rondo/observe/memory.h"
+#include "rondo/observe/memory_observer.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "rondo/base/time.h"
-#include "rondo/observe/step_timer.h"
+#include "rondo/observe/step_times.h"
 
 namespace rondo::memory_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "rondo/observe/unit_peaks.h"
+#include "rondo/observe/unit_profiler.h"
 
 #include <gtest/gtest.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -6,8 +6,8 @@
 #include <torch/types.h>
 
 #include "rondo/backend/memory/tracked_memory.h"
-#include "rondo/nn/partition.h"
 #include "rondo/nn/unit.h"
+#include "rondo/nn/unit_state.h"
 
 namespace rondo::unit_peaks_test {
 namespace {

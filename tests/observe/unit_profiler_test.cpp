@@ -6,8 +6,8 @@
 #include <torch/types.h>
 
 #include "rondo/backend/memory/tracked_memory.h"
-#include "rondo/nn/partition.h"
 #include "rondo/nn/unit.h"
+#include "rondo/nn/unit_state.h"
 #include "rondo/observe/memory_observer.h"
 
 namespace rondo::unit_profiler_test {

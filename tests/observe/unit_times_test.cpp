@@ -1,4 +1,4 @@
-#include "rondo/observe/unit_times.h"
+#include "rondo/observe/unit_profiler.h"
 
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
@@ -6,9 +6,8 @@
 
 #include "rondo/base/time.h"
 #include "rondo/nn/activation_checkpoint.h"
-#include "rondo/nn/partition.h"
 #include "rondo/nn/unit.h"
-#include "rondo/observe/unit_spans.h"
+#include "rondo/nn/unit_state.h"
 
 namespace rondo::unit_times_test {
 namespace {

@@ -10,9 +10,7 @@
 #include <thread>
 
 #include "rondo/base/error.h"
-#include "rondo/nn/optimizers/lamb.h"
-#include "rondo/nn/optimizers/lars.h"
-#include "rondo/nn/optimizers/lion.h"
+#include "rondo/nn/optimizers/rules.h"
 #include "rondo/parallel/server/served_model.h"
 #include "rondo/server/service.h"
 #include "rondo/strategy/training.h"

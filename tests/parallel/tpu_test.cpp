@@ -114,6 +114,29 @@ TEST(Torus, GradientsTravelBetweenNeighboursOnly) {
   EXPECT_EQ(log->sent, neighbours);
 }
 
+// All ranks gather all encodings over the torus.
+TEST(Torus, EncodingsGiveTheMeanWithinTheCodecsBoundTheSameEverywhere) {
+  run_ranks(6, "native", [](Context& context) {
+    for (const char* codec : {"none", "bfloat16", "int8"}) {
+      torch::nn::Linear model(300, 50);
+      fill_parameters(*model, 3);
+      const auto strategy = all_strategies().make("tpu", context, {{"torus", "2x3"}, {"codec", codec}});
+      const auto prepared = strategy->prepare(model.ptr());
+      prepared->begin_step({.samples = 1});
+      const at::Tensor input =
+          random_tensor({1, 300}, static_cast<std::uint64_t>(context.rank()), at::kFloat);
+      model->forward(input).sum().backward();
+      prepared->finish_backward();
+      at::Tensor mean = input.expand({50, 300}).clone();
+      all_reduce(mean, context.world(), ReduceOp::AVG);
+      const at::Tensor gradient = model->weight.grad().clone();
+      EXPECT_LT(largest_difference(gradient, mean), 0.03) << codec;
+      for (const at::Tensor& other : all_gather(gradient, context.world()))
+        EXPECT_TRUE(at::equal(other, gradient)) << codec;
+    }
+  });
+}
+
 TEST(Torus, DifferentToriAreRefusedOnEveryRank) {
   run_ranks(4, "native", [](Context& context) {
     const auto strategy =

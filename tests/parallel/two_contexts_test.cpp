@@ -6,7 +6,7 @@
 
 #include "rondo/backend/memory/tracked_memory.h"
 #include "rondo/base/text.h"
-#include "rondo/memory/limit_error.h"
+#include "rondo/memory/scope.h"
 #include "tests/parallel/sharded/layers.h"
 #include "tests/parallel/strategy_told.h"
 

@@ -10,7 +10,7 @@
 #include "rondo/base/text.h"
 #include "rondo/cost/step_plan.h"
 #include "rondo/cost/synthetic.h"
-#include "rondo/plan/mesh/recompute.h"
+#include "rondo/plan/mesh/pipeline_plan.h"
 
 namespace rondo::plan::mesh_plan_test {
 namespace {

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rondo/base/error.h"
-#include "rondo/precision/dtype.h"
+#include "rondo/precision/options.h"
 
 namespace rondo::autocast_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "rondo/precision/master_weights.h"
+#include "rondo/precision/training_precision.h"
 
 #include <gtest/gtest.h>
 #include <torch/nn.h>
@@ -8,7 +8,7 @@
 
 #include <functional>
 
-#include "rondo/precision/cast_model.h"
+#include "rondo/precision/autocast.h"
 #include "rondo/precision/grad_scaler.h"
 
 namespace rondo::master_weights_test {

@@ -4,7 +4,6 @@
 #include <torch/types.h>
 
 #include "rondo/base/error.h"
-#include "rondo/precision/mixed_precision_policy.h"
 
 namespace rondo::options_test {
 namespace {

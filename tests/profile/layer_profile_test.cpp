@@ -7,10 +7,10 @@
 #include <set>
 
 #include "rondo/backend/memory/tracked_memory.h"
-#include "rondo/models/example_batch.h"
 #include "rondo/models/model.h"
-#include "rondo/nn/partition.h"
-#include "rondo/nn/weighted_loss.h"
+#include "rondo/models/model_setup.h"
+#include "rondo/nn/loss.h"
+#include "rondo/nn/unit_state.h"
 
 namespace rondo::layer_profile_test {
 namespace {

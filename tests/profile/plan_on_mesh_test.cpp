@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "rondo/base/error.h"
-#include "rondo/nn/partition.h"
 #include "rondo/nn/unit.h"
+#include "rondo/nn/unit_state.h"
 #include "rondo/parallel/registry.h"
 #include "rondo/parallel/strategy_on_mesh.h"
 #include "tests/backend/ranks.h"

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "rondo/backend/collectives.h"
-#include "rondo/backend/engine/failing_engine.h"
+#include "rondo/backend/engine/failure_record.h"
 #include "rondo/backend/engine/store_adapter.h"
 #include "tests/collective/faulty_job.h"
 #include "tests/errors.h"

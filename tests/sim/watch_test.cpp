@@ -8,7 +8,7 @@
 #include <latch>
 #include <thread>
 
-#include "rondo/backend/engine/failing_engine.h"
+#include "rondo/backend/engine/failure_record.h"
 #include "rondo/base/error.h"
 #include "tests/backend/ranks.h"
 #include "tests/errors.h"

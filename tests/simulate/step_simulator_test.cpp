@@ -5,7 +5,6 @@
 #include "rondo/base/error.h"
 #include "rondo/cost/synthetic.h"
 #include "rondo/simulate/cluster.h"
-#include "rondo/simulate/unit_forecast.h"
 #include "tests/errors.h"
 
 namespace rondo::simulate::step_simulator_test {

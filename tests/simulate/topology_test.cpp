@@ -5,8 +5,7 @@
 #include "rondo/base/error.h"
 #include "rondo/cost/synthetic.h"
 #include "rondo/simulate/closed_forms.h"
-#include "rondo/simulate/failures.h"
-#include "rondo/simulate/pipeline_step.h"
+#include "rondo/simulate/cluster.h"
 
 namespace rondo::simulate::topology_test {
 namespace {

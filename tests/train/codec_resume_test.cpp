@@ -15,6 +15,7 @@
 #include "tests/backend/ranks.h"
 #include "tests/temporary_directory.h"
 #include "tests/train/digits.h"
+#include "tests/train/trained_weights.h"
 
 namespace rondo::codec_resume_test {
 namespace {
@@ -86,6 +87,46 @@ TEST(CodecResume, GoesOnBitForBitAtTheSameWorldSize) {
           EXPECT_TRUE(same_bits(whole, resumed)) << codec << " on " << ranks << " ranks over " << backend;
         });
       }
+    }
+  }
+}
+
+// Strategies that divide the model, whose ranks remember what was left out of all shards, and those of
+// several replicas.
+TEST(CodecResume, OtherStrategiesGoOnBitForBit) {
+  const std::vector<std::pair<std::string, OptionValues>> strategies = {
+      {"zero1", {}},
+      {"zero2", {}},
+      {"zero3", {{"block-size", "4KiB"}}},
+      {"hsdp", {{"shard-ranks", "1"}}},
+      {"random", {}},
+      {"tpu", {}},
+      {"multi_worker_mirrored", {{"replicas", "2"}}}};
+  for (const auto& [name, options] : strategies) {
+    for (const std::string codec : {"int8", "top_k:0.1"}) {
+      const TemporaryDirectory directory;
+      run_ranks(3, "native", [&](Context& context) {
+        const auto train_to = [&](std::int64_t until, const std::filesystem::path& from,
+                                  const std::filesystem::path& to) {
+          OptionValues values = options;
+          values["codec"] = codec;
+          const auto strategy = all_strategies().make(name, context, values);
+          Trainer trainer(*strategy, [] { return wide_model(); });
+          trainer.compile(adamw(), cross_entropy);
+          if (!from.empty()) trainer.restore(from);
+          trainer.fit(std::make_shared<Digits>(96), {.steps = until, .batch_size = 4});
+          if (!to.empty()) trainer.save(to, 1);
+          return testing::values_of(trainer);
+        };
+        const auto whole = train_to(kSteps, {}, {});
+        train_to(kInterrupted, {}, directory.path());
+        EXPECT_TRUE(same_bits(whole, train_to(kSteps, directory.path(), {}))) << name << " " << codec;
+        if (context.rank() != 0) return;
+        // What makes it so is in the checkpoint.
+        EXPECT_GT(std::filesystem::file_size(find_checkpoint(directory.path()) / "communication.safetensors"),
+                  std::uintmax_t{3 * 4 * 10'000})
+            << name;
+      });
     }
   }
 }

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 
+#include "rondo/models/bert.h"
 #include "rondo/models/model.h"
 #include "rondo/nn/sample_dropout.h"
 #include "rondo/nn/sync_batch_norm.h"

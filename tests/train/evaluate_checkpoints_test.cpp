@@ -9,7 +9,7 @@
 #include <optional>
 #include <span>
 
-#include "rondo/format/run_lock.h"
+#include "rondo/format/run_directory.h"
 #include "rondo/train/estimator/train_and_evaluate.h"
 #include "tests/temporary_directory.h"
 #include "tests/train/digits.h"

@@ -6,7 +6,7 @@
 #include <torch/types.h>
 
 #include "rondo/backend/collectives.h"
-#include "rondo/checkpoint/stored_tensor.h"
+#include "rondo/checkpoint/tensor_file.h"
 #include "rondo/nn/unit.h"
 #include "rondo/strategy/summon_full_params.h"
 #include "rondo/train/save_training.h"

@@ -7,8 +7,8 @@
 #include <numeric>
 
 #include "rondo/backend/collectives.h"
-#include "rondo/data/masked_text.h"
-#include "rondo/models/freeze.h"
+#include "rondo/data/bert_text.h"
+#include "rondo/models/model.h"
 #include "rondo/nn/experts/mixture_of_experts.h"
 #include "rondo/nn/sync_batch_norm.h"
 #include "rondo/parallel/strategy_on_mesh.h"

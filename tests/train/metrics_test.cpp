@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "rondo/base/error.h"
-#include "rondo/nn/weighted_loss.h"
+#include "rondo/nn/loss.h"
 #include "tests/backend/ranks.h"
 #include "tests/train/digits.h"
 

@@ -160,16 +160,12 @@ class SpreadModel final : public PreparedModel {
       : module_(std::move(module)), parts_(*module_, std::move(sum)) {}
   torch::nn::Module& module() override { return *module_; }
   ModelParts& parts() override { return parts_; }
-  void begin_step(const LocalBatch&) override {}
-  void finish_backward() override {}
-  CommunicationTimes communication_times() const override { return {}; }
 
  private:
   class Parts final : public UndividedModel {
    public:
-    Parts(torch::nn::Module& module, NormSum sum) : UndividedModel(module), sum_(std::move(sum)) {}
-    bool optimizes_shards() const override { return true; }
-    bool computes_with_optimized() const override { return true; }
+    Parts(torch::nn::Module& module, NormSum sum)
+        : UndividedModel(module, {}, {.optimizes_shards = true}), sum_(std::move(sum)) {}
     NormSum norm_sum() override { return sum_; }
 
    private:

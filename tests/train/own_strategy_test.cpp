@@ -32,8 +32,10 @@ class PlainModel final : public PreparedModel {
   }
   torch::nn::Module& module() override { return *module_; }
   ModelParts& parts() override { return parts_; }
-  void begin_step(const LocalBatch& batch) override { samples_ = batch.samples; }
-  void finish_backward() override {
+
+ protected:
+  void start_pass(const LocalBatch& batch) override { samples_ = batch.samples; }
+  void finish_pass() override {
     const Group& group = parts_.group();
     at::Tensor all = torch::tensor({samples_}, torch::kLong);
     all_reduce(all, group);
@@ -44,7 +46,6 @@ class PlainModel final : public PreparedModel {
       all_reduce(gradient, group);
     }
   }
-  CommunicationTimes communication_times() const override { return {}; }
 
  private:
   std::shared_ptr<torch::nn::Module> module_;

@@ -17,7 +17,7 @@
 #include "rondo/base/random.h"
 #include "rondo/base/text.h"
 #include "rondo/checkpoint/checkpoint.h"
-#include "rondo/checkpoint/stored_tensor.h"
+#include "rondo/checkpoint/tensor_file.h"
 #include "rondo/train/file_records.h"
 #include "tests/temporary_directory.h"
 

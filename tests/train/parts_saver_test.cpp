@@ -6,7 +6,6 @@
 #include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/checkpoint/stored_tensor.h"
 #include "rondo/checkpoint/tensor_file.h"
 #include "rondo/train/agreement.h"
 #include "rondo/train/trainer.h"

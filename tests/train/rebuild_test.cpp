@@ -10,7 +10,7 @@
 
 #include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
-#include "rondo/data/tensors.h"
+#include "rondo/data/dataset.h"
 #include "rondo/nn/sync_batch_norm.h"
 #include "rondo/parallel/grouped/grouped_strategy.h"
 #include "rondo/parallel/server/server_strategy.h"

@@ -435,7 +435,12 @@ TEST(Mirrored, RefusesWhatCannotBe) {
   expect_facts(refused(2, "mirrored", {{"replicas", "2"}}), {"mirrored", "2", "multi_worker_mirrored"});
   expect_facts(refused(2, "central_storage", {{"replicas", "2"}}), {"central_storage", "2"});
   expect_facts(refused(1, "central_storage", {{"devices", "cpu,cuda:0"}}), {"central_storage", "mirrored"});
-  expect_facts(refused(1, "multi_worker_mirrored", {{"replicas", "2"}, {"codec", "int8"}}), {"--codec", "2"});
+  expect_facts(refused(1, "multi_worker_mirrored", {{"replicas", "2"}, {"codec", "int7"}}), {"int7", "int8"});
+  expect_facts(refused(1, "multi_worker_mirrored", {{"replicas", "2"}, {"bucket-size", "1MiB"}}),
+               {"--bucket-size", "2"});
+  expect_facts(refused(1, "multi_worker_mirrored",
+                       {{"replicas", "2"}, {"codec", "int8"}, {"mwm-implementation", "ring"}}),
+               {"--codec int8", "mwm-implementation ring"});
   run_ranks(1, "native", [](Context& context) {
     const auto strategy = all_strategies().make("mirrored", context, {{"replicas", "2"}});
     try {

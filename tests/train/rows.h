@@ -1,6 +1,6 @@
 #pragma once
 
-#include "rondo/data/tensors.h"
+#include "rondo/data/dataset.h"
 
 namespace rondo::testing {
 

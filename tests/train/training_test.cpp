@@ -10,7 +10,7 @@
 #include <numeric>
 
 #include "rondo/base/error.h"
-#include "rondo/data/tensors.h"
+#include "rondo/data/dataset.h"
 #include "rondo/parallel/registry.h"
 #include "rondo/train/trainer.h"
 #include "tests/backend/ranks.h"

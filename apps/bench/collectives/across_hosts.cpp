@@ -1,212 +1,115 @@
-#include "apps/bench/collectives/across_hosts.h"
-
 #include <ATen/Parallel.h>
-#include <sys/mman.h>
-#include <torch/types.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-#include "apps/bench/collectives/contender.h"
-#include "apps/bench/collectives/gaps.h"
-#include "apps/bench/emulated_hosts.h"
-#include "rondo/backend/collectives.h"
+#include "apps/bench/collectives/collectives.h"
+#include "apps/bench/harness/emulated_hosts.h"
+#include "apps/bench/harness/processes.h"
 #include "rondo/backend/context.h"
-#include "rondo/backend/memory/registered_memory.h"
 #include "rondo/backend/registry.h"
 #include "rondo/base/error.h"
-#include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
 #include "rondo/collective/codec/codec.h"
-#include "rondo/launch/spawn.h"
 
 namespace rondo::bench {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr int kHosts = 2;
 
-// One system in one order of ranks.
-struct Competitor {
-  std::string system;
-  std::string codec;
-  std::string order;
-  c10::intrusive_ptr<c10d::Backend> backend;
-  at::Tensor buffer;
-  std::vector<double> samples;
-  bool correct = false;
-};
-
-int host_of(int rank, int ranks) { return EmulatedHosts::host_of(rank, ranks, kHosts); }
-
-// World ranks in the order in which a group numbers them.
-std::vector<int> ranks_in_order(const std::string& order, int ranks) {
-  std::vector<int> all;
-  for (int i = 0; i < ranks; ++i)
-    all.push_back(order == "by host" ? i : i / kHosts + i % kHosts * (ranks / kHosts));
-  return all;
-}
-
+// Returns an engine over world ranks that are numbered host by host, or in turns.
 c10::intrusive_ptr<c10d::Backend> make_engine(const std::string& name, const std::string& order,
-                                              const Group& world, bool deterministic = false) {
+                                              const Group& world, bool deterministic) {
   BackendRequest request;
   request.deterministic = deterministic;
   request.group_name = str(name, " ", order);
-  request.world_ranks = ranks_in_order(order, world.size());
   request.size = world.size();
   for (int i = 0; i < world.size(); ++i) {
-    const int rank = request.world_ranks[static_cast<std::size_t>(i)];
+    const int rank = order == "by host" ? i : i / kHosts + i % kHosts * (world.size() / kHosts);
     if (rank == world.rank()) request.rank = i;
-    request.hosts.push_back(str("host ", host_of(rank, world.size())));
+    request.world_ranks.push_back(rank);
+    request.hosts.push_back(str("host ", EmulatedHosts::host_of(rank, world.size(), kHosts)));
     request.host_names.push_back(request.hosts.back());
   }
   request.store = c10::make_intrusive<c10d::PrefixStore>(request.group_name, world.store());
   return make_backend(name, request);
 }
 
-std::vector<Competitor> make_competitors(const AcrossHosts& settings, const Group& world) {
-  std::vector<Competitor> competitors;
-  for (const std::string order : {"by host", "in turns"}) {
-    for (const std::string& codec : settings.codecs) {
-      const std::string options = settings.options.empty() ? "" : ", " + settings.options;
-      competitors.push_back({"rondo",
-                             codec,
-                             order,
-                             make_engine(str("hierarchical(native, gloo, codec=", codec, options, ")"), order,
-                                         world, settings.deterministic),
-                             {},
-                             {},
-                             false});
-    }
-    if (settings.peers)
-      competitors.push_back({"gloo", "none", order, make_engine("gloo", order, world), {}, {}, false});
-  }
-  return competitors;
-}
-
-// Numbers that differ by rank and place; between -1 and 1.
-at::Tensor pattern(int rank, std::int64_t elements) {
-  return torch::arange(elements, torch::kFloat).mul(0.37F + 0.11F * static_cast<float>(rank)).sin();
-}
-
-bool check(Competitor& competitor, int ranks) {
-  const std::int64_t elements = competitor.buffer.numel();
-  competitor.buffer.copy_(pattern(competitor.backend->getRank(), elements));
-  at::Tensor expected = pattern(0, elements);
-  for (int rank = 1; rank < ranks; ++rank) expected += pattern(rank, elements);
-  std::vector<at::Tensor> tensors = {competitor.buffer};
-  competitor.backend->allreduce(tensors)->wait();
+std::unique_ptr<Contender> make_competitor(const Labels& labels, const std::string& engine,
+                                           const Group& world, bool deterministic) {
+  const auto backend = make_engine(engine, labels.rank_order, world, deterministic);
   // Each host's sum is encoded once.
-  const double per_host = static_cast<double>(ranks) / kHosts;
-  const double allowed = 1e-4 + kHosts * collective::make_codec(competitor.codec)->error_bound(per_host);
-  const bool right = (competitor.buffer - expected).abs().max().item<double>() <= allowed;
-  competitor.buffer.fill_(0.5F);
-  return right;
+  const double largest_sum = world.size() * (world.size() + 1) / 2.0;
+  const double tolerance =
+      1e-4 * largest_sum + kHosts * collective::make_codec(labels.codec)->error_bound(largest_sum);
+  const auto run = [backend](const at::Tensor& buffer) {
+    std::vector<at::Tensor> tensors = {buffer};
+    backend->allreduce(tensors)->wait();
+  };
+  return make_exercise_contender(
+      labels, [](const Case&) { return true; },
+      [=](const Case& what) {
+        const at::Tensor buffer =
+            make_buffer(static_cast<std::int64_t>(what.bytes.count / sizeof(float)), what.dtype,
+                        labels.registered ? Memory::registered : Memory::ordinary);
+        Exercise exercise = make_inexact_all_reduce(backend, buffer, /*average=*/false, tolerance, run, run);
+        exercise.warm_ups = 1;
+        return exercise;
+      });
 }
 
-double time_one(Competitor& competitor, const Group& world) {
-  barrier(world);
-  std::vector<at::Tensor> tensors = {competitor.buffer};
-  const long long start = monotonic_ns();
-  competitor.backend->allreduce(tensors)->wait();
-  return static_cast<double>(monotonic_ns() - start) / 1e3;
-}
-
-double slowest(double value, const Group& world) {
-  at::Tensor tensor = torch::tensor({value}, torch::kDouble);
-  all_reduce(tensor, world, ReduceOp::MAX);
-  return tensor.item<double>();
-}
-
-Json row_of(const Competitor& competitor, const AcrossHosts& settings, Bytes bytes, const Gaps& gaps) {
-  const Timing timing = summarize(competitor.samples);
-  const double algorithm = static_cast<double>(bytes.count) / timing.p50_us / 1e3;
-  return {{"system", competitor.system},
-          {"operation", "all_reduce"},
-          {"algorithm", competitor.system == "rondo" ? "hierarchical" : "auto"},
-          {"channel", "tcp"},
-          {"registered", competitor.system == "rondo"},
-          {"fresh", false},
-          {"ranks", settings.ranks},
-          {"hosts", kHosts},
-          {"rate", settings.rate},
-          {"rank_order", competitor.order},
-          {"dtype", "float32"},
-          {"codec", competitor.codec},
-          {"bytes", bytes.count},
-          {"p50_us", timing.p50_us},
-          {"min_us", timing.min_us},
-          {"algbw_gbps", algorithm},
-          {"busbw_gbps", algorithm * 2 * (settings.ranks - 1) / settings.ranks},
-          {"correct", competitor.correct},
-          {"chosen", true},
-          {"samples", timing.samples},
-          {"longest_gap_us", gaps.longest_us},
-          {"lost_time", gaps.lost}};
-}
-
-void run_rank(const AcrossHosts& settings, const EmulatedHosts& hosts, int rank, int results) {
-  const int host = host_of(rank, settings.ranks);
+Json measure_rank(const CollectivesSettings& settings, const EmulatedHosts& hosts, int rank, int ranks,
+                  const std::string& options) {
+  const int host = EmulatedHosts::host_of(rank, ranks, kHosts);
   hosts.enter(host);
   setenv("GLOO_SOCKET_IFNAME", EmulatedHosts::interface(host).c_str(), 1);
   at::set_num_threads(1);
   const Context context = init({.host = str("host ", host)});
-  const Group& world = context.world();
-  std::vector<Competitor> competitors = make_competitors(settings, world);
-  Json json = Json::array();
-  for (const Bytes bytes : settings.sizes) {
-    const auto elements = static_cast<std::int64_t>(bytes.count / sizeof(float));
-    for (Competitor& competitor : competitors) {
-      competitor.samples.clear();
-      competitor.buffer = competitor.system == "rondo" ? empty_registered({elements}, torch::kFloat)
-                                                       : torch::empty({elements}, torch::kFloat);
-      competitor.correct = slowest(check(competitor, settings.ranks) ? 0 : 1, world) == 0;
-      time_one(competitor, world);  // warms up
+  std::vector<std::unique_ptr<Contender>> competitors;
+  for (const std::string order : {"by host", "in turns"}) {
+    const auto add = [&](const std::string& system, const std::string& codec, const std::string& engine) {
+      const bool ours = system == "rondo";
+      const Labels labels = {.system = system,
+                             .algorithm = ours ? "hierarchical" : "auto",
+                             .channel = "tcp",
+                             .registered = ours,
+                             .codec = codec,
+                             .rank_order = order};
+      competitors.push_back(make_competitor(labels, engine, context.world(), ours && settings.deterministic));
+    };
+    for (const std::string& codec : settings.codecs) {
+      add("rondo", codec,
+          str("hierarchical(native, gloo, codec=", codec, options.empty() ? "" : ", ", options, ")"));
     }
-    const Gaps gaps = watch_for_gaps(std::chrono::milliseconds(10));
-    for (int round = 0; round < settings.rounds; ++round) {
-      for (Competitor& competitor : competitors)
-        competitor.samples.push_back(slowest(time_one(competitor, world), world));
-    }
-    for (const Competitor& competitor : competitors) {
-      json.push_back(row_of(competitor, settings, bytes, gaps));
-      if (rank != 0 || !settings.table) continue;
-      const Json& row = json.back();
-      std::printf("%10s  %-6s %-10s ranks %-9s p50 %9.1f ms  min %9.1f ms%s\n", to_string(bytes).c_str(),
-                  competitor.system.c_str(), competitor.codec.c_str(), competitor.order.c_str(),
-                  row.at("p50_us").get<double>() / 1e3, row.at("min_us").get<double>() / 1e3,
-                  competitor.correct ? "" : "  WRONG");
-      std::fflush(stdout);
-    }
+    if (settings.peers) add("gloo", "none", "gloo");
   }
-  if (rank != 0) return;
-  const std::string text = json.dump();
-  if (write(results, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-    throw Error(str("cannot keep the results: ", errno_text(errno)));
+  return measure_cases(settings, competitors, context.world());
 }
 
 }  // namespace
 
-Json run_across_hosts(const AcrossHosts& settings) {
-  if (settings.ranks % kHosts != 0 || settings.ranks < kHosts)
-    throw UsageError(str("--ranks ", settings.ranks, " does not divide among ", kHosts, " hosts"));
-  for (const std::string& codec : settings.codecs) collective::make_codec(codec);
-  const EmulatedHosts hosts(kHosts, settings.rate);
-  const int results = memfd_create("rondo-bench-results", 0);
-  if (results < 0) throw Error(str("cannot keep the results: ", errno_text(errno)));
-  if (settings.table)
-    std::printf("\nall_reduce, float32, %d ranks on %d hosts, %s\n", settings.ranks, kHosts,
-                settings.rate.c_str());
-  std::fflush(stdout);
-  spawn([&](int rank) { run_rank(settings, hosts, rank, results); }, settings.ranks);
-  std::string text(static_cast<std::size_t>(lseek(results, 0, SEEK_END)), '\0');
-  const ssize_t count = pread(results, text.data(), text.size(), 0);
-  close(results);
-  if (count != static_cast<ssize_t>(text.size())) throw Error("cannot read the results back");
-  return parse_json_strict(text, "the results of rank 0");
+Json measure_across_hosts(const CollectivesSettings& settings, const std::string& rate,
+                          const std::string& options) {
+  CollectivesSettings across = settings;
+  across.operations = {"all_reduce"};
+  across.dtype = at::kFloat;
+  across.fresh = false;
+  across.effort.burst = Duration::zero();
+  across.effort.least_samples = 1;
+  across.codecs.insert(across.codecs.begin(), "none");
+  Json all = Json::array();
+  for (const int ranks : settings.ranks) {
+    if (ranks % kHosts != 0)
+      throw UsageError(str("--ranks ", ranks, " does not divide among ", kHosts, " hosts"));
+    const EmulatedHosts hosts(kHosts, rate);
+    Json rows =
+        spawn_for_json(ranks, [&](int rank) { return measure_rank(across, hosts, rank, ranks, options); });
+    for (Json& row : rows) {
+      row.update({{"hosts", kHosts}, {"rate", rate}, {"chosen", true}});
+      all.push_back(std::move(row));
+    }
+  }
+  return all;
 }
 
 }  // namespace rondo::bench

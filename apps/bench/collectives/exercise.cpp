@@ -1,16 +1,16 @@
-#include "apps/bench/collectives/exercise.h"
-
 #include <torch/types.h>
-#include <cstdlib>
-#include <memory>
 
+#include <cstdlib>
+
+#include "apps/bench/collectives/contender.h"
 #include "rondo/backend/blocking_options.h"
+#include "rondo/backend/coded_all_reduce.h"
 #include "rondo/backend/memory/registered_memory.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/collective/codec/codec.h"
 
 namespace rondo::bench {
-
 at::Tensor make_buffer(std::int64_t elements, at::ScalarType dtype, Memory memory) {
   const auto options = at::TensorOptions().dtype(dtype);
   if (memory == Memory::registered) return empty_registered({elements}, options).zero_();
@@ -72,8 +72,8 @@ Exercise in_place(const at::Tensor& buffer, const Shape& shape, const at::Tensor
 }
 
 // An operation from one tensor into another.
-Exercise between(const at::Tensor& input, const at::Tensor& output, const Shape& shape,
-                 const at::Tensor& expected, const std::function<void()>& run) {
+Exercise between_buffers(const at::Tensor& input, const at::Tensor& output, const Shape& shape,
+                         const at::Tensor& expected, const std::function<void()>& run) {
   Exercise exercise;
   exercise.run = run;
   exercise.write = [input] { input.fill_(1); };
@@ -87,18 +87,19 @@ Exercise between(const at::Tensor& input, const at::Tensor& output, const Shape&
   return exercise;
 }
 
-Exercise all_reduce(const Backend& backend, const Shape& shape, Memory memory) {
+Exercise all_reduce_by(const Backend& backend, const Shape& shape, Memory memory, bool direct) {
   return in_place(make_buffer(shape.total, shape.dtype, memory), shape,
-                  test_sum(shape.ranks, shape.total, shape.dtype), [backend](Tensors& tensors) {
-                    backend->allreduce(tensors, blocking_options<c10d::AllreduceOptions>())->wait();
+                  test_sum(shape.ranks, shape.total, shape.dtype), [backend, direct](Tensors& tensors) {
+                    if (direct) {
+                      extended(backend)->all_reduce_now(tensors.front(), c10d::ReduceOp::SUM);
+                    } else {
+                      backend->allreduce(tensors, blocking_options<c10d::AllreduceOptions>())->wait();
+                    }
                   });
 }
 
-Exercise direct_all_reduce(const Backend& backend, const Shape& shape, Memory memory) {
-  return in_place(make_buffer(shape.total, shape.dtype, memory), shape,
-                  test_sum(shape.ranks, shape.total, shape.dtype), [backend](Tensors& tensors) {
-                    extended(backend)->all_reduce_now(tensors.front(), c10d::ReduceOp::SUM);
-                  });
+Exercise all_reduce(const Backend& backend, const Shape& shape, Memory memory) {
+  return all_reduce_by(backend, shape, memory, /*direct=*/false);
 }
 
 Exercise broadcast(const Backend& backend, const Shape& shape, Memory memory) {
@@ -126,7 +127,7 @@ at::Tensor parts_of_all(const Shape& shape) {
 Exercise all_gather(const Backend& backend, const Shape& shape, Memory memory) {
   at::Tensor input = make_buffer(shape.part, shape.dtype, memory);
   at::Tensor output = make_buffer(shape.total, shape.dtype, memory);
-  return between(input, output, shape, parts_of_all(shape), [=]() mutable {
+  return between_buffers(input, output, shape, parts_of_all(shape), [=]() mutable {
     backend->_allgather_base(output, input, blocking_options<c10d::AllgatherOptions>())->wait();
   });
 }
@@ -135,7 +136,7 @@ Exercise reduce_scatter(const Backend& backend, const Shape& shape, Memory memor
   at::Tensor input = make_buffer(shape.total, shape.dtype, memory);
   at::Tensor output = make_buffer(shape.part, shape.dtype, memory);
   const at::Tensor sum = test_sum(shape.ranks, shape.total, shape.dtype);
-  return between(input, output, shape, shape.slice(sum, shape.rank).clone(), [=]() mutable {
+  return between_buffers(input, output, shape, shape.slice(sum, shape.rank).clone(), [=]() mutable {
     backend->_reduce_scatter_base(output, input, blocking_options<c10d::ReduceScatterOptions>())->wait();
   });
 }
@@ -147,7 +148,7 @@ Exercise all_to_all(const Backend& backend, const Shape& shape, Memory memory) {
   for (int rank = 0; rank < shape.ranks; ++rank) {
     expected.push_back(shape.slice(shape.input(rank, shape.total), shape.rank));
   }
-  return between(input, output, shape, at::cat(expected), [=]() mutable {
+  return between_buffers(input, output, shape, at::cat(expected), [=]() mutable {
     std::vector<std::int64_t> even;
     backend->alltoall_base(output, input, even, even)->wait();
   });
@@ -165,7 +166,8 @@ Exercise gather(const Backend& backend, const Shape& shape, Memory memory) {
     expected = parts_of_all(shape);
   }
   Tensors inputs = {input};
-  return between(input, output, shape, expected, [=]() mutable { backend->gather(outputs, inputs)->wait(); });
+  return between_buffers(input, output, shape, expected,
+                         [=]() mutable { backend->gather(outputs, inputs)->wait(); });
 }
 
 Exercise scatter(const Backend& backend, const Shape& shape, Memory memory) {
@@ -178,8 +180,8 @@ Exercise scatter(const Backend& backend, const Shape& shape, Memory memory) {
   }
   Tensors outputs = {output};
   const at::Tensor expected = shape.slice(shape.input(0, shape.total), shape.rank).clone();
-  return between(input, output, shape, expected,
-                 [=]() mutable { backend->scatter(outputs, inputs)->wait(); });
+  return between_buffers(input, output, shape, expected,
+                         [=]() mutable { backend->scatter(outputs, inputs)->wait(); });
 }
 
 // Neighbours 0-1, 2-3, ... play ping-pong; of an odd number of ranks the last one looks on.
@@ -197,7 +199,7 @@ Exercise send_recv(const Backend& backend, const Shape& shape, Memory memory) {
   };
   // The even rank's numbers go there and back.
   const at::Tensor expected = plays ? shape.input(serves ? shape.rank : peer, shape.total) : at::Tensor();
-  Exercise exercise = between(buffer, buffer, shape, expected, run);
+  Exercise exercise = between_buffers(buffer, buffer, shape, expected, run);
   exercise.time_share = 0.5;
   return exercise;
 }
@@ -267,10 +269,52 @@ Exercise make_exercise(const std::string& operation, const Backend& backend, Byt
   shape.total = static_cast<std::int64_t>(bytes.count / c10::elementSize(dtype));
   shape.part = shape.total / shape.ranks;
   shape.dtype = dtype;
-  Exercise exercise = direct && operation == "all_reduce" ? direct_all_reduce(backend, shape, memory)
+  Exercise exercise = direct && operation == "all_reduce" ? all_reduce_by(backend, shape, memory, true)
                                                           : find(operation).make(backend, shape, memory);
   exercise.meet = [backend] { backend->barrier()->wait(); };
   return exercise;
+}
+
+Exercise make_inexact_all_reduce(const Backend& backend, const at::Tensor& buffer, bool average,
+                                 double tolerance, const std::function<void(const at::Tensor&)>& run,
+                                 const std::function<void(const at::Tensor&)>& run_once) {
+  const std::int64_t elements = buffer.numel();
+  const auto values_of = [elements](int rank) {
+    return at::arange(elements, at::kFloat).remainder(1009).sub(504).div(504).mul(rank + 1);
+  };
+  buffer.copy_(values_of(0));
+  Exercise exercise;
+  exercise.run = [=] { run(buffer); };
+  exercise.write = [=] { buffer.copy_(values_of(0)); };
+  exercise.meet = [backend] { backend->barrier()->wait(); };
+  exercise.correct = [=] {
+    buffer.copy_(values_of(backend->getRank()));
+    run_once(buffer);
+    at::Tensor expected = at::zeros({elements}, at::kDouble);
+    for (int rank = 0; rank < backend->getSize(); ++rank) expected += values_of(rank);
+    if (average) expected /= backend->getSize();
+    const bool right = (buffer - expected).abs().max().item<double>() <= tolerance;
+    buffer.copy_(values_of(0));
+    return right;
+  };
+  return exercise;
+}
+
+Exercise make_coded_all_reduce(const std::string& codec, const Backend& backend, Bytes bytes) {
+  const auto format = collective::make_codec(codec);
+  const int ranks = backend->getSize();
+  // Every rank's values are encoded, and their average.
+  double tolerance = format->error_bound((1.0 + ranks) / 2) + 1e-5;
+  for (int rank = 0; rank < ranks; ++rank) tolerance += format->error_bound(rank + 1.0) / ranks;
+  const auto reduction = std::make_shared<CodedAllReduce>(collective::make_codec(codec), backend,
+                                                          ReduceOp::AVG, /*error_feedback=*/true);
+  return make_inexact_all_reduce(
+      backend, at::empty({static_cast<std::int64_t>(bytes.count / sizeof(float))}, at::kFloat),
+      /*average=*/true, tolerance, [=](const at::Tensor& values) { reduction->run(values); },
+      [=](const at::Tensor& values) {
+        CodedAllReduce(collective::make_codec(codec), backend, ReduceOp::AVG, /*error_feedback=*/false)
+            .run(values);
+      });
 }
 
 }  // namespace rondo::bench

@@ -1,14 +1,13 @@
-#include "apps/bench/collectives/explain.h"
+#include "apps/bench/collectives/collectives.h"
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/collective/algorithms/registry.h"
-#include "rondo/collective/plan_text.h"
+#include "rondo/collective/plan.h"
 
 namespace rondo::bench {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using collective::Cost;
 using collective::Plan;
 using collective::Range;
@@ -66,7 +65,7 @@ std::string explain_as_text(const PlanChoice& choice) {
              collective::plan_table(collective::make_plans(choice.algorithm, request_of(choice))));
 }
 
-nlohmann::ordered_json explain_as_json(const PlanChoice& choice) {
+Json explain_as_json(const PlanChoice& choice) {
   collective::PlanRequest request = request_of(choice);
   const auto& algorithm = collective::find_algorithm(choice.algorithm);
   const std::vector<Plan> plans = collective::make_plans(choice.algorithm, request);

@@ -1,30 +1,110 @@
-#include "apps/bench/collectives/measure.h"
-
 #include <ATen/Parallel.h>
 #include <sched.h>
-#include <sys/mman.h>
-#include <unistd.h>
+#include <torch/types.h>
 
 #include <cerrno>
+#include <cmath>
 #include <exception>
 #include <iostream>
+#include <limits>
 #include <mutex>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "apps/bench/collectives/contenders.h"
-#include "apps/bench/collectives/result.h"
+#include "apps/bench/collectives/collectives.h"
+#include "apps/bench/harness/processes.h"
+#include "rondo/backend/collectives.h"
 #include "rondo/backend/context.h"
 #include "rondo/base/error.h"
-#include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
 #include "rondo/launch/cpu_binding.h"
-#include "rondo/launch/spawn.h"
 
 namespace rondo::bench {
 namespace {
 
-using Json = nlohmann::ordered_json;
+// A sample shorter than this would measure the clock.
+constexpr double kShortestSampleUs = 5;
+
+// The largest of the ranks' values, element by element.
+std::vector<double> largest(const std::vector<double>& mine, const Group& group) {
+  at::Tensor values = torch::tensor(mine, at::kDouble);
+  all_reduce(values, group, ReduceOp::MAX);
+  return {values.data_ptr<double>(), values.data_ptr<double>() + values.numel()};
+}
+
+Burst plan_burst(const Case& what, double estimate_us, const Effort& effort) {
+  Burst burst;
+  const double operation_us = std::max(estimate_us, 0.05);
+  if (!what.fresh) burst.batch = std::max(1, static_cast<int>(std::ceil(kShortestSampleUs / operation_us)));
+  const double sample_us = operation_us * burst.batch;
+  burst.samples =
+      std::clamp(static_cast<int>(milliseconds(effort.burst) * 1e3 / sample_us), effort.least_samples, 1000);
+  return burst;
+}
+
+// Reads the clock without pause for `duration`. On an undisturbed core the readings are some 30 ns apart; a
+// gap is time that the system, a hypervisor or another process took. Figures measured beside large gaps
+// deserve no trust.
+Gaps watch_for_gaps(Duration duration) {
+  constexpr double kGapNs = 20e3;
+  const long long start = monotonic_ns();
+  const auto length = static_cast<double>(std::chrono::nanoseconds(duration).count());
+  Gaps gaps;
+  double lost_ns = 0;
+  long long last = start;
+  while (static_cast<double>(last - start) < length) {
+    const long long now = monotonic_ns();
+    const auto step = static_cast<double>(now - last);
+    gaps.longest_us = std::max(gaps.longest_us, step / 1e3);
+    if (step > kGapNs) lost_ns += step;
+    last = now;
+  }
+  gaps.lost = lost_ns / static_cast<double>(last - start);
+  return gaps;
+}
+
+// Runs the contenders on one case in turns: a burst of each, then again, so that a disturbance of the machine
+// hits all of them. Collective over `group`, which also agrees on the numbers; the rows are complete on every
+// rank. Contenders that do not have the operation are left out.
+std::vector<Row> run_case(const Case& what, const std::vector<std::unique_ptr<Contender>>& contenders,
+                          const Effort& effort, const Group& group) {
+  barrier(group);
+  const Gaps gaps = watch_for_gaps(effort.gap_watch);
+  const std::vector<double> worst_gaps = largest({gaps.longest_us, gaps.lost}, group);
+
+  std::vector<Contender*> playing;
+  std::vector<Burst> bursts;
+  std::vector<Row> rows;
+  for (const auto& contender : contenders) {
+    if (!contender->can(what)) continue;
+    const bool right = contender->prepare(what);
+    const std::vector<double> agreed = largest({right ? 0.0 : 1.0, contender->estimate_us()}, group);
+    playing.push_back(contender.get());
+    bursts.push_back(plan_burst(what, agreed[1], effort));
+    rows.push_back(
+        {what, contender->labels(), group.size(), {}, agreed[0] == 0, {worst_gaps[0], worst_gaps[1]}});
+  }
+  std::vector<double> first_turn(playing.size());  // time of an operation
+  double limit = std::numeric_limits<double>::infinity();
+  for (int turn = 0; turn < effort.bursts; ++turn) {
+    for (std::size_t i = 0; i < playing.size(); ++i) {
+      if (turn > 0 && first_turn[i] > limit) continue;
+      barrier(group);
+      const double elapsed = timed([&] { playing[i]->run(bursts[i]); });
+      if (turn == 0) first_turn[i] = elapsed / bursts[i].samples / bursts[i].batch;
+    }
+    if (turn > 0 || effort.hopeless == 0) continue;
+    first_turn = largest(first_turn, group);
+    limit = effort.hopeless * *std::min_element(first_turn.begin(), first_turn.end());
+  }
+  barrier(group);
+  for (std::size_t i = 0; i < playing.size(); ++i) {
+    const Timing mine = playing[i]->finish();
+    const std::vector<double> slowest = largest({mine.p50_us, mine.min_us, double(mine.samples)}, group);
+    rows[i].timing = {slowest[0], slowest[1], static_cast<int>(slowest[2])};
+  }
+  return rows;
+}
 
 // On the processors of rank r of n, and so the threads that its engines start.
 void pin(int rank, int ranks) {
@@ -39,11 +119,55 @@ void pin(int rank, int ranks) {
   }
 }
 
-// One rank's part: everything for one number of ranks. Rank 0 prints, and returns the rows.
-Json run_rank(const CollectivesSettings& settings, const Context& context, const ThreadMesh* mesh) {
-  const Group& world = context.world();
+// Ranks as processes.
+Json run_processes(const CollectivesSettings& settings, int ranks) {
+  return spawn_for_json(ranks, [&](int rank) {
+    pin(rank, ranks);
+    at::set_num_threads(1);
+    const Context context = init({.backend = "native", .deterministic = settings.deterministic});
+    return measure_cases(settings, make_contenders(settings, context.world(), nullptr), context.world());
+  });
+}
+
+// Ranks as threads of this process, for plans over the channel between threads.
+Json run_threads(const CollectivesSettings& settings, int ranks) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const ThreadMesh mesh(ranks);
+  std::mutex mutex;  // protects first and rows
+  std::exception_ptr first;
+  Json rows;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        pin(rank, ranks);
+        at::set_num_threads(1);
+        const Context context = init({.backend = "native",
+                                      .rank = rank,
+                                      .world_size = ranks,
+                                      .local_rank = rank,
+                                      .store = store,
+                                      .deterministic = settings.deterministic});
+        Json mine =
+            measure_cases(settings, make_contenders(settings, context.world(), &mesh), context.world());
+        const std::lock_guard lock(mutex);
+        if (rank == 0) rows = std::move(mine);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!first) first = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
+  return rows;
+}
+
+}  // namespace
+
+Json measure_cases(const CollectivesSettings& settings,
+                   const std::vector<std::unique_ptr<Contender>>& contenders, const Group& world) {
   const int rank = world.rank();
-  const auto contenders = make_contenders(settings, world, mesh);
   Json json = Json::array();
   for (const std::string& operation : settings.operations) {
     bool heading = true;
@@ -66,63 +190,6 @@ Json run_rank(const CollectivesSettings& settings, const Context& context, const
   }
   return json;
 }
-
-// Ranks as processes. What rank 0 found comes back through a file without a name.
-Json run_processes(const CollectivesSettings& settings, int ranks) {
-  const int results = memfd_create("rondo-bench-results", 0);
-  if (results < 0) throw Error(str("cannot keep the results: ", errno_text(errno)));
-  spawn(
-      [&](int rank) {
-        pin(rank, ranks);
-        at::set_num_threads(1);
-        const Context context = init({.backend = "native", .deterministic = settings.deterministic});
-        const std::string text = run_rank(settings, context, nullptr).dump();
-        if (rank == 0 && write(results, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
-          throw Error(str("cannot keep the results: ", errno_text(errno)));
-        }
-      },
-      ranks);
-  std::string text(static_cast<std::size_t>(lseek(results, 0, SEEK_END)), '\0');
-  const ssize_t count = pread(results, text.data(), text.size(), 0);
-  close(results);
-  if (count != static_cast<ssize_t>(text.size())) throw Error("cannot read the results back");
-  return parse_json_strict(text, "the results of rank 0");
-}
-
-// Ranks as threads of this process, for plans over the channel between threads.
-Json run_threads(const CollectivesSettings& settings, int ranks) {
-  const auto store = c10::make_intrusive<c10d::HashStore>();
-  const ThreadMesh mesh(ranks);
-  std::mutex mutex;  // protects first and rows
-  std::exception_ptr first;
-  Json rows;
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        pin(rank, ranks);
-        at::set_num_threads(1);
-        const Context context = init({.backend = "native",
-                                      .rank = rank,
-                                      .world_size = ranks,
-                                      .local_rank = rank,
-                                      .store = store,
-                                      .deterministic = settings.deterministic});
-        Json mine = run_rank(settings, context, &mesh);
-        const std::lock_guard lock(mutex);
-        if (rank == 0) rows = std::move(mine);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (!first) first = std::current_exception();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  if (first) std::rethrow_exception(first);
-  return rows;
-}
-
-}  // namespace
 
 Json measure_collectives(const CollectivesSettings& settings) {
   Json all = Json::array();

@@ -1,4 +1,4 @@
-#include "apps/bench/collectives/openmpi_contender.h"
+#include "apps/bench/collectives/contender.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -11,13 +11,13 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <filesystem>
 #include <sstream>
 
+#include "apps/bench/harness/processes.h"
+#include "apps/common/exec_words.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/base/time.h"
-#include "rondo/launch/scratch.h"
+#include "rondo/launch/command.h"
 
 namespace rondo::bench {
 namespace {
@@ -26,22 +26,12 @@ namespace fs = std::filesystem;
 
 constexpr auto kAnswerTimeout = std::chrono::seconds(60);
 
-fs::path find_on_path(const std::string& program) {
-  const char* path = std::getenv("PATH");
-  for (const std::string& folder : split(path == nullptr ? "" : path, ':')) {
-    fs::path candidate = fs::path(folder) / program;
-    if (access(candidate.c_str(), X_OK) == 0) return candidate;
-  }
-  return {};
-}
-
-fs::path peer_program() { return fs::read_symlink("/proc/self/exe").parent_path() / "rondo-bench-openmpi"; }
+fs::path peer_program() { return program_beside("rondo-bench-openmpi"); }
 
 // The job under mpirun, from the side that commands it.
 class OpenMpiJob {
  public:
   explicit OpenMpiJob(int ranks) {
-    if (folder_.path().empty()) throw Error("cannot make a folder for Open MPI's ranks in $TMPDIR or /tmp");
     for (int rank = 0; rank < ranks; ++rank) commands_.push_back(open_fifo(str("command.", rank)));
     answer_ = open_fifo("answer");
     start(ranks);
@@ -97,8 +87,6 @@ class OpenMpiJob {
   }
 
   void start(int ranks) {
-    const std::string count = str(ranks);
-    const std::string peer = peer_program();
     // A folder of its own for mpirun's files too: two that start at once in /tmp make the same folder, and
     // one fails.
     std::vector<std::string> words = {"env",
@@ -109,12 +97,10 @@ class OpenMpiJob {
                                       "--bind-to",
                                       "none",
                                       "-n",
-                                      count,
-                                      peer,
+                                      str(ranks),
+                                      peer_program(),
                                       folder_.path()};
-    std::vector<char*> arguments;
-    for (std::string& word : words) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
+    const std::vector<char*> arguments = exec_words(words);
     process_ = fork();
     if (process_ < 0) throw Error(str("cannot start mpirun: ", errno_text(errno)));
     if (process_ == 0) {
@@ -141,7 +127,7 @@ class OpenMpiJob {
     return process_ <= 0;
   }
 
-  launch::ScratchDirectory folder_ = launch::ScratchDirectory::create();
+  launch::ScratchDirectory folder_ = make_scratch();
   std::vector<int> commands_;
   int answer_ = -1;
   pid_t process_ = -1;
@@ -187,7 +173,11 @@ class OpenMpiContender final : public Contender {
 std::string why_no_openmpi() {
   constexpr const char* kCure =
       "apt-get install openmpi-bin libopenmpi-dev  (or make setup-peers), then build again";
-  if (find_on_path("mpirun").empty()) return str("mpirun is not on PATH: ", kCure);
+  try {
+    launch::find_program("mpirun");
+  } catch (const UsageError&) {
+    return str("mpirun is not on PATH: ", kCure);
+  }
   if (access(peer_program().c_str(), X_OK) != 0)
     return str(peer_program().string(), " was not built: ", kCure);
   return {};

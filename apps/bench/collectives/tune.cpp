@@ -1,20 +1,17 @@
-#include "apps/bench/collectives/tune.h"
-
-#include <algorithm>
 #include <iomanip>
+#include <iostream>
 #include <map>
 #include <sstream>
 #include <tuple>
 
-#include "rondo/base/error.h"
+#include "apps/bench/collectives/collectives.h"
 #include "rondo/base/machine.h"
 #include "rondo/base/text.h"
 #include "rondo/collective/algorithms/registry.h"
+#include "rondo/collective/chooser/chooser.h"
 
 namespace rondo::bench {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // All count with registered memory, in the shortest call there is: that is what tensors of libtorch's
 // allocator get.
@@ -51,8 +48,8 @@ const Json& best_of(const std::vector<const Json*>& rows) {
   return **std::min_element(rows.begin(), rows.end(), [](auto* a, auto* b) { return p50(*a) < p50(*b); });
 }
 
-// What a row counts with. On a busy machine medians tell who was disturbed more; an algorithm whose best run
-// was no faster than the engine's is not faster, so it counts as no less than the engine.
+// Returns the figure of a row. On a busy machine medians tell who was disturbed more; an algorithm whose best
+// run was no faster than the engine's is not faster, so it counts as no less than the engine.
 double figure_of(const Json& row, const std::vector<const Json*>& competitors) {
   double figure = p50(row);
   for (const Json* other : competitors) {
@@ -68,8 +65,8 @@ collective::Choice choice_for(const Cell& cell, const collective::Chooser& choos
   return chooser.choose(collective::find_operation(operation), ranks, bytes);
 }
 
-}  // namespace
-
+// Returns the figures that the chooser can pick by, from rows of the JSON: rondo's engine and its plans, over
+// shared memory.
 collective::Tuning tuning_from(const Json& rows) {
   collective::Tuning tuning{machine_name(), {}};
   for (const auto& [cell, competitors] : cells_of(rows)) {
@@ -82,6 +79,8 @@ collective::Tuning tuning_from(const Json& rows) {
   return tuning;
 }
 
+// Returns what two measurements of the same cells agree in: of the engine the better figure, of algorithms
+// the worse. One that is picked by it was faster twice.
 collective::Tuning confirmed(collective::Tuning first, const collective::Tuning& second) {
   for (collective::TuningCell& cell : first.cells) {
     for (const collective::TuningCell& again : second.cells) {
@@ -100,6 +99,8 @@ collective::Tuning confirmed(collective::Tuning first, const collective::Tuning&
   return first;
 }
 
+// Sets "chosen" (the chooser's pick), "best" (the shortest p50) and "ratio_to_best" in the rows that compete
+// with each other: those of tuning_from() of one operation, size and number of ranks.
 void mark_choices(Json& rows, const collective::Chooser& chooser) {
   struct Pick {
     std::string chosen;
@@ -121,6 +122,8 @@ void mark_choices(Json& rows, const collective::Chooser& chooser) {
   }
 }
 
+// Returns one line an operation, size and number of ranks: the pick and its reason. Then how far the picks
+// are from the best.
 std::string describe_choices(const Json& rows, const collective::Chooser& chooser) {
   std::ostringstream out;
   double worst = 1;
@@ -140,6 +143,42 @@ std::string describe_choices(const Json& rows, const collective::Chooser& choose
   out << "the pick takes at most " << std::fixed << std::setprecision(2) << worst << " x the best"
       << (worst_cell.empty() ? "" : str(" (", worst_cell, ")")) << "\n";
   return out.str();
+}
+
+// Returns the cells to measure again before anything but the engine is picked.
+CollectivesSettings doubtful_part(const CollectivesSettings& settings, const collective::Tuning& tuning) {
+  const collective::Chooser chooser(tuning, {});
+  CollectivesSettings part = settings;
+  part.table = false;
+  part.operations.clear();
+  part.sizes.clear();
+  const auto add = [](auto& list, const auto& item) {
+    if (std::find(list.begin(), list.end(), item) == list.end()) list.push_back(item);
+  };
+  for (const collective::TuningCell& cell : tuning.cells) {
+    if (chooser.choose(cell.operation, cell.ranks, cell.bytes).algorithm == collective::kEngine) continue;
+    add(part.operations, std::string(name(cell.operation)));
+    add(part.sizes, Bytes{cell.bytes});
+  }
+  return part;
+}
+
+}  // namespace
+
+void choose(Json& rows, const CollectivesSettings& settings) {
+  if (!settings.tune) return mark_choices(rows, {collective::read_tuning_of_this_machine(), {}});
+  collective::Tuning tuning = tuning_from(rows);
+  if (const CollectivesSettings doubtful = doubtful_part(settings, tuning); !doubtful.sizes.empty())
+    tuning = confirmed(std::move(tuning), tuning_from(measure_collectives(doubtful)));
+  const collective::Chooser chooser(tuning, {});
+  const auto path = collective::tuning_path();
+  // Kept at the end: the check's engine must not run by them yet.
+  if (settings.check_chooser) rows = measure_collectives(settings);
+  mark_choices(rows, chooser);
+  collective::write_tuning(path, tuning);
+  std::ostream& out = settings.table ? std::cout : std::cerr;
+  out << "\n"
+      << describe_choices(rows, chooser) << "kept in " << path.string() << " for " << tuning.machine << "\n";
 }
 
 }  // namespace rondo::bench

@@ -1,18 +1,8 @@
-#include "apps/bench/step/contestants.h"
-
-#include <algorithm>
-#include <filesystem>
-
-#include "apps/bench/python.h"
+#include "apps/bench/step/step.h"
 #include "rondo/base/text.h"
 
 namespace rondo::bench {
 namespace {
-
-// What results call PyTorch's settings.
-std::string setting_title(const std::string& setting) {
-  return setting == "usual" ? "as usually written" : "fastest setting";
-}
 
 std::vector<std::string> settings_of(const Lineup& lineup, const std::string& peer) {
   if (!lineup.peer_settings.empty()) return lineup.peer_settings;
@@ -49,7 +39,8 @@ class Starter {
                                               "--strategy", strategy,
                                               "--setting",  setting,
                                               "--kind",     training_.is_gpt() ? "gpt" : "mlp"};
-    contestants_.push_back({"pytorch", strategy, setting_title(setting),
+    contestants_.push_back({"pytorch", strategy,
+                            setting == "usual" ? "as usually written" : "fastest setting",
                             start_fleet(name, command, {}, training_, place_), ranks()});
   }
 
@@ -60,7 +51,7 @@ class Starter {
   void add(const std::string& strategy, const std::string& matmul, const std::string& name,
            const ScheduleFlags& schedule, const std::string& plan, const std::string& policy) {
     const bool alone = strategy == "one_device";
-    // What others do with processes these do with replicas in one.
+    // These have replicas in one process in place of processes.
     const bool in_process =
         strategy == "mirrored" || strategy == "central_storage" || strategy == "data_parallel";
     const int replicas = in_process ? place_.ranks : 1;
@@ -71,12 +62,11 @@ class Starter {
     }
     const bool own_matmul = matmul != "libtorch";
     const std::string setting = title(name, own_matmul ? "matmul " + matmul : "");
-    std::vector<std::string> command = {self_, "step-worker", "--strategy", strategy};
-    const std::vector<std::string> more = {
+    std::vector<std::string> command = {
+        own_program(),   "step-worker",        "--strategy",    strategy,
         "--model",       training_.model,      "--backend",     alone ? "native" : lineup_.backend,
         "--bucket-size", lineup_.bucket_bytes, "--joint-batch", str(lineup_.joint_batch * replicas),
         "--replicas",    str(replicas)};
-    command.insert(command.end(), more.begin(), more.end());
     const std::vector<std::string> words = schedule.words();
     command.insert(command.end(), words.begin(), words.end());
     if (!plan.empty()) command.insert(command.end(), {"--plan", plan});
@@ -107,7 +97,6 @@ class Starter {
   const Lineup& lineup_;
   const StepCase& training_;
   const FleetPlace& place_;
-  const std::string self_ = std::filesystem::read_symlink("/proc/self/exe").string();
   std::vector<Contestant> contestants_;
 };
 

@@ -1,13 +1,7 @@
-#include "apps/bench/step/ratios.h"
-
 #include <fstream>
 #include <map>
-#include <optional>
-#include <string>
 
-#include "apps/bench/step/contestants.h"
-#include "apps/bench/step/figures.h"
-#include "rondo/base/peer_ratio.h"
+#include "apps/bench/step/step.h"
 
 namespace rondo::bench {
 namespace {
@@ -73,28 +67,14 @@ class Ratios {
     return other.system == "pytorch" && (expected.empty() || other.strategy == expected);
   }
 
-  Json& add(const char* what, const Contestant& of, const std::string& to, double value,
-            std::optional<double> goal, const char* better) {
-    rows_.push_back({{"ratio", what},
-                     {"model", training_.model},
-                     {"dtype", training_.dtype},
-                     {"of", of.title()},
-                     {"to", to},
-                     {"value", value},
-                     {"goal", goal ? Json(*goal) : Json(nullptr)},
-                     {"better", better}});
+  Json& add(const Ratio& ratio) {
+    Json row = {{"ratio", ratio.ratio}, {"model", training_.model}, {"dtype", training_.dtype}};
+    row.update(ratio_row(ratio));
+    rows_.push_back(std::move(row));
     return rows_.back();
   }
 
-  double speed(const Contestant& contestant) const { return throughput(training_, contestant); }
-
-  // Times are what takes one item: the inverse of a speed, which is a sum over ranks.
-  PeerRatio speed_ratio(const Contestant& ours, const Contestant& other) const {
-    const auto time = [&](const Contestant& contestant) {
-      return RepeatedTime{1 / speed(contestant), 1 / best_throughput(training_, contestant)};
-    };
-    return peer_ratio(time(ours), time(other));
-  }
+  double speed(const Contestant& contestant) const { return 1 / item_time(training_, contestant).p50; }
 
   std::optional<double> speed_goal(const Contestant& ours, const Contestant& other) const {
     if (ours.own_matmul) return whole_product_goal(ours, other);
@@ -124,10 +104,9 @@ class Ratios {
       const bool our_ddp = other.system == "rondo" && other.strategy == "ddp" && ours.strategy != "ddp" &&
                            other.policy.empty();
       if (!peer && !alone && !our_ddp) continue;
-      const PeerRatio ratio = speed_ratio(ours, other);
-      Json& row =
-          add(training_.throughput(), ours, other.title(), ratio.value, speed_goal(ours, other), "higher");
-      row["by"] = ratio.of_minima ? "min" : "p50";
+      const PeerRatio ratio = peer_ratio(item_time(training_, ours), item_time(training_, other));
+      add({training_.throughput(), ours.title(), other.title(), ratio.value, speed_goal(ours, other), true,
+           ratio.of_minima});
     }
   }
 
@@ -138,9 +117,9 @@ class Ratios {
         const std::uint64_t theirs = largest(other, member);
         if (theirs == 0) return;
         const bool goal = promised && headline() && ours.strategy == "zero3";
-        add(what, ours, other.title(),
-            static_cast<double>(largest(ours, member)) / static_cast<double>(theirs),
-            goal ? std::optional(kMemoryGoal) : std::nullopt, "lower");
+        add({what, ours.title(), other.title(),
+             static_cast<double>(largest(ours, member)) / static_cast<double>(theirs),
+             goal ? std::optional(kMemoryGoal) : std::nullopt, false});
       };
       compare("peak_resident_bytes", &RankSamples::peak_resident_bytes, true);
       compare("peak_rss_bytes", &RankSamples::peak_rss_bytes, false);
@@ -153,8 +132,8 @@ class Ratios {
     const auto goal = kBoundGoals.find(contestant.strategy);
     const bool promised = headline() && contestant.system == "rondo" && goal != kBoundGoals.end() &&
                           contestant.policy.empty() && !contestant.own_matmul;
-    add("step_ms_p50", contestant, "max(compute, line rate)", median_step(contestant) / *bound,
-        promised ? std::optional(goal->second) : std::nullopt, "lower");
+    add({"step_ms_p50", contestant.title(), "max(compute, line rate)", median_step(contestant) / *bound,
+         promised ? std::optional(goal->second) : std::nullopt, false});
   }
 
   // To the same strategy with one policy less, which stands before it.
@@ -162,7 +141,7 @@ class Ratios {
     if (ours.policy == "fifo") return;
     const Contestant& without = *(&ours - 1);
     const double value = speed(ours) / speed(without);
-    Json& row = add(training_.throughput(), ours, without.title(), value, {}, "higher");
+    Json& row = add({training_.throughput(), ours.title(), without.title(), value});
     row["policy"] = ours.policy.substr(1);
     row["wins"] = value > kWin;
   }
@@ -196,14 +175,11 @@ void compare_dtypes(const Json& rows, Json& result) {
           "rondo " + half["strategy"].get<std::string>() + (setting.empty() ? "" : ", " + setting);
       const bool promised = half["model"] == "gpt-25m" && half["hosts"] == 1 && setting.empty() &&
                             half["strategy"] == "ddp" && has_bfloat16_products();
-      result.push_back({{"ratio", what},
-                        {"model", half["model"]},
-                        {"dtype", "bfloat16"},
-                        {"of", title + ", bfloat16"},
-                        {"to", title + ", float32"},
-                        {"value", half[what].get<double>() / full[what].get<double>()},
-                        {"goal", promised ? Json(2.0) : Json(nullptr)},
-                        {"better", "higher"}});
+      Json row = {{"ratio", what}, {"model", half["model"]}, {"dtype", "bfloat16"}};
+      row.update(ratio_row({what, title + ", bfloat16", title + ", float32",
+                            half[what].get<double>() / full[what].get<double>(),
+                            promised ? std::optional(2.0) : std::nullopt}));
+      result.push_back(std::move(row));
     }
   }
 }

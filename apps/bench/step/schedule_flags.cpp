@@ -1,90 +1,117 @@
 #include "apps/bench/step/schedule_flags.h"
 
-#include <CLI/CLI.hpp>
 #include <charconv>
+#include <filesystem>
 
+#include "apps/common/flag_checks.h"
 #include "rondo/base/bytes.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/parallel/schedule/communication_options.h"
+#include "rondo/parallel/registry.h"
 #include "rondo/parallel/schedule/policy.h"
 
 namespace rondo::bench {
 namespace {
 
-int parse_units(const std::string& text, const char* flag) {
+void check_policy(const std::string&, const char*) {}  // by the flag itself
+
+void check_size(const std::string& text, const char* flag) { parse_bytes(text, flag); }
+
+void check_units(const std::string& text, const char* flag) {
   int value = -1;
   const auto end = std::from_chars(text.data(), text.data() + text.size(), value).ptr;
   if (end != text.data() + text.size() || value < 0)
     throw UsageError(str(flag, " ", text, " is not a number of units, 0 or more"));
-  return value;
 }
 
-std::string given_or(const std::string& given, const char* otherwise) {
-  return given.empty() ? otherwise : given;
-}
+struct ScheduleFlag {
+  const char* flag;
+  const char* option;  // of strategies
+  void (*check)(const std::string& text, const char* flag);
+  const char* help;
+};
+// By ScheduleFlags::Field.
+constexpr ScheduleFlag kScheduleFlags[] = {
+    {"--comm-schedule", "comm-schedule", check_policy, "scheduler: which block is sent first"},
+    {"--block-size", "block-size", check_size, "scheduler: size of a block, such as 4MiB; 0 is whole units"},
+    {"--in-flight-bytes", "in-flight-bytes", check_size,
+     "scheduler: bytes under way at a time; 0 is unlimited"},
+    {"--prefetch", "prefetch", check_units, "scheduler: units gathered ahead; 0 is none"},
+    {"--gradients-in-flight", "gradients-in-flight", check_units,
+     "scheduler: units whose gradients travel at a time; 0 is unlimited"},
+    {"--fuse-bytes", "fuse-bytes", check_size,
+     "scheduler: units together no larger travel as one; 0 is none"}};
 
 }  // namespace
 
 void ScheduleFlags::add_to(CLI::App& app) {
-  app.add_option("--comm-schedule", schedule, "scheduler: which block is sent first")
-      ->check(CLI::IsMember(policy_names()));
-  app.add_option("--block-size", block_bytes, "scheduler: size of a block, such as 4MiB; 0 is whole units");
-  app.add_option("--in-flight-bytes", in_flight_bytes,
-                 "scheduler: bytes under way at a time; 0 is unlimited");
-  app.add_option("--prefetch", prefetch, "scheduler: units gathered ahead; 0 is none");
-  app.add_option("--gradients-in-flight", gradients_in_flight,
-                 "scheduler: units whose gradients travel at a time; 0 is unlimited");
-  app.add_option("--fuse-bytes", fuse_bytes, "scheduler: units together no larger travel as one; 0 is none");
+  for (std::size_t i = 0; i < texts_.size(); ++i) {
+    CLI::Option* option = app.add_option(kScheduleFlags[i].flag, texts_[i], kScheduleFlags[i].help);
+    if (i == schedule) option->check(CLI::IsMember(policy_names()));
+  }
 }
 
 OptionValues ScheduleFlags::values() const {
   OptionValues values;
-  const auto add = [&](const char* option, const std::string& value, const auto& check, const char* flag) {
-    if (value.empty()) return;
-    check(value, flag);
-    values[option] = value;
-  };
-  add(
-      "comm-schedule", schedule, [](const auto&...) {}, "--comm-schedule");
-  add("block-size", block_bytes, parse_bytes, "--block-size");
-  add("in-flight-bytes", in_flight_bytes, parse_bytes, "--in-flight-bytes");
-  add("prefetch", prefetch, parse_units, "--prefetch");
-  add("gradients-in-flight", gradients_in_flight, parse_units, "--gradients-in-flight");
-  add("fuse-bytes", fuse_bytes, parse_bytes, "--fuse-bytes");
+  for (std::size_t i = 0; i < texts_.size(); ++i) {
+    if (texts_[i].empty()) continue;
+    kScheduleFlags[i].check(texts_[i], kScheduleFlags[i].flag);
+    values[kScheduleFlags[i].option] = texts_[i];
+  }
   return values;
 }
 
 std::vector<std::string> ScheduleFlags::words() const {
   std::vector<std::string> words;
-  const auto add = [&](const char* flag, const std::string& value) {
-    if (!value.empty()) words.insert(words.end(), {flag, value});
-  };
-  add("--comm-schedule", schedule);
-  add("--block-size", block_bytes);
-  add("--in-flight-bytes", in_flight_bytes);
-  add("--prefetch", prefetch);
-  add("--gradients-in-flight", gradients_in_flight);
-  add("--fuse-bytes", fuse_bytes);
+  for (std::size_t i = 0; i < texts_.size(); ++i) {
+    if (!texts_[i].empty()) words.insert(words.end(), {kScheduleFlags[i].flag, texts_[i]});
+  }
   return words;
 }
 
-std::vector<SchedulePolicy> schedule_ablation(const ScheduleFlags& flags) {
-  ScheduleFlags now{
-      .schedule = "fifo", .block_bytes = "0", .in_flight_bytes = "0", .prefetch = "0", .fuse_bytes = "0"};
+std::vector<SchedulePolicy> schedule_ablation(ScheduleFlags flags) {
+  ScheduleFlags now;
+  now[ScheduleFlags::schedule] = "fifo";
+  for (const auto field : {ScheduleFlags::block_bytes, ScheduleFlags::in_flight_bytes,
+                           ScheduleFlags::prefetch, ScheduleFlags::fuse_bytes})
+    now[field] = "0";
   std::vector<SchedulePolicy> policies = {{"fifo", now}};
-  now.schedule = given_or(flags.schedule, "priority");
-  policies.push_back({"+priority", now});
+  const auto switch_on = [&](const char* name, ScheduleFlags::Field field, const char* otherwise) {
+    now[field] = flags[field].empty() ? otherwise : flags[field];
+    policies.push_back({name, now});
+  };
+  switch_on("+priority", ScheduleFlags::schedule, "priority");
   // ByteScheduler's block, and enough of them under way to keep a link busy.
-  now.block_bytes = given_or(flags.block_bytes, "4MiB");
-  policies.push_back({"+partitioning", now});
-  now.in_flight_bytes = given_or(flags.in_flight_bytes, "16MiB");
-  policies.push_back({"+in_flight_limit", now});
-  now.prefetch = given_or(flags.prefetch, "2");
-  policies.push_back({"+prefetch", now});
-  now.fuse_bytes = given_or(flags.fuse_bytes, "4MiB");
-  policies.push_back({"+fusion", now});
+  switch_on("+partitioning", ScheduleFlags::block_bytes, "4MiB");
+  switch_on("+in_flight_limit", ScheduleFlags::in_flight_bytes, "16MiB");
+  switch_on("+prefetch", ScheduleFlags::prefetch, "2");
+  switch_on("+fusion", ScheduleFlags::fuse_bytes, "4MiB");
   return policies;
+}
+
+Variant parse_variant(const std::string& text) {
+  Variant variant;
+  CLI::App app;
+  app.add_option("strategy", variant.strategy)->required();
+  app.add_option("--plan", variant.plan)->check(existing_path());
+  variant.schedule.add_to(app);
+  try {
+    app.parse(text);
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(
+        str("--variant '", text, "' is not STRATEGY [FLAGS], as \"zero3 --prefetch 4\": ", error.what()));
+  }
+  variant.strategy = all_strategies().resolve(variant.strategy);
+  if (variant.strategy == "one_device")
+    throw UsageError(str("--variant '", text, "': one_device takes part anyway"));
+  if ((variant.strategy == "planned") == variant.plan.empty())
+    throw UsageError(str("--variant '", text, "': planned takes --plan FILE, and other strategies do not"));
+  variant.schedule.values();
+  std::vector<std::string> words = variant.schedule.words();
+  if (!variant.plan.empty())
+    words.insert(words.begin(), std::filesystem::path(variant.plan).filename().string());
+  variant.setting = join(words, " ");
+  return variant;
 }
 
 }  // namespace rondo::bench

@@ -1,34 +1,22 @@
 // One rank of rondo in `rondo bench step`. It builds its model, says {"ready": true}, and then answers each
 // line "run N" or "memory N" on standard input with one line of JSON about N training steps.
 // bench/peers/step.py speaks the same protocol.
-#include <ATen/Context.h>
 #include <torch/types.h>
-#include <torch/utils.h>
+
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <algorithm>
-#include <cstdint>
-#include <functional>
-#include <memory>
 
 #include "apps/bench/commands.h"
+#include "apps/bench/harness/rank.h"
 #include "apps/bench/step/schedule_flags.h"
-#include "apps/bench/step/synthetic_batch.h"
-#include "apps/bench/step/worker_flags.h"
-#include "rondo/backend/context.h"
 #include "rondo/backend/memory/registered_memory.h"
 #include "rondo/backend/memory/tracked_memory.h"
-#include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
-#include "rondo/base/time.h"
-#include "rondo/checkpoint/weights.h"
 #include "rondo/kernels/matmul_choice.h"
 #include "rondo/memory/tracker.h"
-#include "rondo/models/model.h"
-#include "rondo/observe/memory.h"
+#include "rondo/observe/memory_observer.h"
 #include "rondo/parallel/registry.h"
-#include "rondo/strategy/training.h"
-#include "rondo/train/optimizer.h"
 
 namespace rondo::bench {
 namespace {
@@ -86,25 +74,17 @@ class Worker {
   explicit Worker(const StepWorkerOptions& options)
       : training_(options.training),
         context_(init(init_options(options))),
-        model_(make_model(training_.model, training_.config)),
+        model_(initial_model(training_)),
         communicates_(options.strategy != "one_device"),
         joint_batch_(options.joint_batch),
         first_batch_(options.rank * options.joint_batch) {
-    load_weights(training_.weights, named_tensors(*model_.module));
     const StrategyRegistry strategies = all_strategies();
     const OptionTable& table = strategies.declaration(options.strategy).options;
     strategy_ = strategies.make(options.strategy, context_, strategy_values(options, table));
     Recipe recipe{.model = [this, first = true]() mutable {
       return std::exchange(first, false) ? model_ : make_model(training_.model, training_.config);
     }};
-    recipe.optimizer = [&](torch::nn::Module& module) {
-      // PyTorch's own default, which the peers have.
-      const double weight_decay = training_.optimizer == "adamw" ? 0.01 : 0.0;
-      return make_optimizer({.name = training_.optimizer,
-                             .learning_rate = training_.learning_rate,
-                             .weight_decay = weight_decay},
-                            module);
-    };
+    recipe.optimizer = [this](torch::nn::Module& module) { return optimizer_of(training_, module); };
     if (training_.dtype == "bfloat16") recipe.precision.level = OptLevel::O1;
     trained_ = strategy_->prepare(recipe);
     // Ranks that divide a replica compute all their batches together.
@@ -168,14 +148,11 @@ class Worker {
   }
 
   Batch next_batch() {
-    const auto make_batch = training_.is_gpt() ? token_batch : image_batch;
-    std::vector<at::Tensor> inputs;
-    std::vector<at::Tensor> targets;
+    std::vector<at::Tensor> inputs, targets;
     for (int part = 0; part < joint_batch_; ++part) {
-      const SyntheticBatch batch =
-          make_batch(training_.config, training_.batch_size, step_, first_batch_ + part);
-      inputs.push_back(batch.input);
-      targets.push_back(batch.target);
+      const Batch batch = synthetic_batch(training_, step_, first_batch_ + part);
+      inputs.push_back(batch.input());
+      targets.push_back(batch.target());
     }
     ++step_;
     Batch batch{.inputs = {at::cat(inputs)}, .targets = {at::cat(targets)}};
@@ -210,12 +187,8 @@ class Worker {
 };
 
 int run_worker(StepWorkerOptions& options) {
-  options.training.config = parse_json_strict(options.config, "--config");
   if (options.tracks_memory) track_cpu_allocations();
-  at::set_num_threads(options.replicas);  // a thread for each
-  // On both sides: units that have died leave Adam with averages that shrink into denormals, at three times
-  // the step.
-  at::Context::setFlushDenormal(true);
+  begin_worker(options, options.replicas);  // a thread for each
   Worker worker(options);
   answer_lines([&](const std::string& command, int steps) {
     return command == "memory" ? worker.measure_memory(steps) : worker.run(steps);

@@ -1,11 +1,30 @@
 #include "rondo/backend/engine/engine_reason.h"
 
+#include <c10/util/Logging.h>
+
 #include <algorithm>
+#include <cstdlib>
+#include <mutex>
 
 #include "rondo/base/printable.h"
 #include "rondo/base/text.h"
 
 namespace rondo {
+namespace {
+
+// libtorch has one level for the process. The mutex protects both.
+struct LogLevel {
+  std::mutex mutex;
+  int quiet = 0;   // objects that live
+  int before = 0;  // the level without them
+
+  static LogLevel& instance() {
+    static LogLevel level;
+    return level;
+  }
+};
+
+}  // namespace
 
 std::string engine_reason(const std::exception& error) {
   const std::string text = plain_message(error);
@@ -18,6 +37,21 @@ std::string engine_reason(const std::exception& error) {
   std::erase_if(line, [](char c) { return static_cast<unsigned char>(c) >= 0x80; });
   line = std::string(trim(line));
   return line.empty() ? "no reason given" : line;
+}
+
+QuietLog::QuietLog() {
+  LogLevel& level = LogLevel::instance();
+  const std::lock_guard lock(level.mutex);
+  if (level.quiet++ > 0 || std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr) return;
+  level.before = FLAGS_caffe2_log_level;
+  FLAGS_caffe2_log_level = c10::GLOG_FATAL;
+}
+
+QuietLog::~QuietLog() {
+  LogLevel& level = LogLevel::instance();
+  const std::lock_guard lock(level.mutex);
+  if (--level.quiet > 0 || std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr) return;
+  FLAGS_caffe2_log_level = level.before;
 }
 
 }  // namespace rondo

@@ -1,9 +1,13 @@
 #pragma once
 
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include <memory>
-
+#include "rondo/base/error.h"
+#include "rondo/base/time.h"
 #include "rondo/channel/store.h"
 
 namespace rondo {
@@ -47,6 +51,69 @@ class StoreFromC10d final : public Store {
 
  private:
   c10::intrusive_ptr<c10d::Store> store_;
+};
+
+// Runs `call` on a thread of its own and returns when it has ended. Throws what it throws; errors of libtorch
+// become PeerLostError (the connection is lost) or Error, TimeoutError when it has not ended after `limit`.
+// It is then left behind, and must keep alive what it uses. `keeper` says who answers, for messages.
+// Libtorch's own log lines of failures are not shown.
+void run_bounded(std::function<void()> call, Duration limit, const std::string& keeper);
+
+// The job, or its present attempt, is over before all ranks have joined; the message says why.
+class JobOverError : public PeerLostError {
+ public:
+  using PeerLostError::PeerLostError;
+};
+
+// A c10d::Store that another process keeps, whose calls end in time: c10d itself waits without limit for an
+// answer of a process that is stopped or cut off, and lets every other call wait for that one. A call throws
+// TimeoutError when it is not answered within getTimeout(), a wait() five seconds after its own timeout;
+// later calls then throw at once. PeerLostError when the connection is lost, JobOverError when the wait is
+// over. Any thread.
+class BoundedStore final : public c10d::Store {
+ public:
+  struct Options {
+    std::string keeper;  // who keeps it, for messages
+    Duration timeout;    // of each call
+    // Waits end with JobOverError once the key is there: this text and the key's value. Empty: never.
+    std::string over_key = {};
+    std::string over_text = {};
+  };
+  BoundedStore(c10::intrusive_ptr<c10d::Store> store, Options options);
+
+  using c10d::Store::compareSet;
+  using c10d::Store::set;
+  c10::intrusive_ptr<c10d::Store> clone() override;
+  void set(const std::string& key, const std::vector<std::uint8_t>& value) override;
+  std::vector<std::uint8_t> compareSet(const std::string& key, const std::vector<std::uint8_t>& expected,
+                                       const std::vector<std::uint8_t>& desired) override;
+  std::vector<std::uint8_t> get(const std::string& key) override;
+  std::int64_t add(const std::string& key, std::int64_t value) override;
+  bool deleteKey(const std::string& key) override;
+  bool check(const std::vector<std::string>& keys) override;
+  std::int64_t getNumKeys() override;
+  void wait(const std::vector<std::string>& keys) override;
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override;
+  void append(const std::string& key, const std::vector<std::uint8_t>& value) override;
+  std::vector<std::vector<std::uint8_t>> multiGet(const std::vector<std::string>& keys) override;
+  void multiSet(const std::vector<std::string>& keys,
+                const std::vector<std::vector<std::uint8_t>>& values) override;
+  bool hasExtendedApi() const override;
+
+ private:
+  template <class Result>
+  Result ask(std::function<Result(c10d::Store&)> call, Duration limit) const;
+  template <class Result>
+  Result ask(std::function<Result(c10d::Store&)> call) const {
+    return ask<Result>(std::move(call), getTimeout());
+  }
+  void throw_if_broken() const;
+  [[noreturn]] void throw_over() const;
+
+  c10::intrusive_ptr<c10d::Store> store_;
+  Options options_;
+  mutable std::mutex mutex_;           // protects broken_
+  mutable std::exception_ptr broken_;  // a call was not answered: none will be
 };
 
 }  // namespace rondo

@@ -1,4 +1,4 @@
-#include "rondo/backend/hierarchical/all_reduce.h"
+#include "rondo/backend/hierarchical/transfers.h"
 
 #include <algorithm>
 #include <cstring>

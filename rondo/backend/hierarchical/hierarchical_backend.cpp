@@ -1,15 +1,14 @@
+// HierarchicalBackend's codec memory as named tensors: "about" (text), then for each buffer "3/elements",
+// "3/residual", "3/sum_residual".
 #include "rondo/backend/hierarchical/hierarchical_backend.h"
 
 #include <ATen/ops/zeros.h>
 
+#include <torch/types.h>
+#include <cstring>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-#include "rondo/backend/engine/arguments.h"
-#include "rondo/backend/engine/dense_tensor.h"
-#include "rondo/backend/engine/overlap.h"
 #include "rondo/backend/engine/store_adapter.h"
-#include "rondo/backend/hierarchical/background_work.h"
-#include "rondo/backend/hierarchical/rank_order.h"
 #include "rondo/backend/hierarchical/transfers.h"
 #include "rondo/backend/memory/registered_memory.h"
 #include "rondo/base/bytes.h"
@@ -52,29 +51,6 @@ std::vector<std::string> names_of(const BackendRequest& request, const HostMap& 
   return names;
 }
 
-void check_peer(int peer, int size) {
-  if (peer < 0 || peer >= size) throw UsageError(str("rank ", peer, " is not a rank of a group of ", size));
-}
-
-void check_not_empty(const std::vector<at::Tensor>& tensors, const char* operation) {
-  if (tensors.empty()) throw UsageError(str(operation, ": no tensor; it requires a non-empty tensor list"));
-}
-
-// Tensors that are one contribution are of one type and shape.
-void check_alike(const std::vector<at::Tensor>& tensors, const char* operation) {
-  const at::Tensor& first = tensors.front();
-  for (const at::Tensor& tensor : tensors) {
-    if (!tensor.defined()) throw UsageError(str(operation, ": a tensor is undefined"));
-    if (tensor.layout() != at::kStrided)
-      throw UsageError(
-          rondo::str(operation, ": a tensor is ", tensor.layout(), "; several have to be dense"));
-    if (tensor.scalar_type() == first.scalar_type() && tensor.sizes() == first.sizes()) continue;
-    throw UsageError(rondo::str(operation, ": several tensors of one call are of one type and shape; found ",
-                                first.sizes(), " ", first.scalar_type(), " and ", tensor.sizes(), " ",
-                                tensor.scalar_type()));
-  }
-}
-
 // An engine among this host's members; null when this rank is alone there.
 std::unique_ptr<HostGroup> make_host_group(const BackendRequest& request, const HostMap& map,
                                            const char* part, Duration patience) {
@@ -115,64 +91,38 @@ std::unique_ptr<Transports> make_transports(const BackendRequest& request,
                                                  std::move(intra_host_broadcast), std::move(link)});
 }
 
+using Memory = hierarchical::CompressionTable::Memory;
+using TensorsByName = std::map<std::string, at::Tensor>;
+
+at::Tensor tensor_of_text(const std::string& text) {
+  at::Tensor tensor = at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
+  if (!text.empty()) std::memcpy(tensor.mutable_data_ptr(), text.data(), text.size());
+  return tensor;
+}
+
+std::string text_of_tensor(const at::Tensor& tensor) {
+  const at::Tensor bytes = tensor.to(at::kCPU, at::kByte).contiguous();
+  return {static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()};
+}
+
+at::Tensor tensor_of_floats(const std::vector<float>& values) {
+  at::Tensor tensor = at::empty({static_cast<std::int64_t>(values.size())}, at::kFloat);
+  if (!values.empty()) std::memcpy(tensor.mutable_data_ptr(), values.data(), tensor.nbytes());
+  return tensor;
+}
+
+std::vector<float> floats_of_tensor(const at::Tensor& tensor) {
+  const at::Tensor values = tensor.to(at::kCPU, at::kFloat).contiguous();
+  const auto* begin = static_cast<const float*>(values.const_data_ptr());
+  return {begin, begin + values.numel()};
+}
+
 }  // namespace
 
-// One collective with the tensors it touches.
-class HierarchicalBackend::Call {
- public:
-  Call(OperationKind kind, OpType type) : type(type) { request.kind = kind; }
-
-  // Sets the element type and count from one piece.
-  void set_piece(const at::Tensor& piece, bool reduces) {
-    const ElementType element = element_type(piece.scalar_type(), name(request.kind), reduces);
-    request.type = element.type;
-    request.elements = static_cast<std::uint64_t>(piece.numel()) * element.per_element;
-  }
-  void set_reduction(const c10d::ReduceOp& op, const at::Tensor& tensor) {
-    request.reduction = reduction_of(op, tensor.scalar_type());
-    if (supports(request.type, request.reduction)) return;
-    throw UsageError(str("reduction ", name(request.reduction), " is not defined on ", name(request.type)));
-  }
-  Pieces input(const at::Tensor& tensor) { return {add(tensor, true, false), request.bytes(), {}}; }
-  Pieces output(const at::Tensor& tensor) { return {add(tensor, false, true), request.bytes(), {}}; }
-  Pieces in_place(const at::Tensor& tensor) { return {add(tensor, true, true), request.bytes(), {}}; }
-  // In place on a copy, which replaces the tensor's contents at the end if `kept`.
-  Pieces in_copy(const at::Tensor& tensor, bool kept) {
-    tensors.push_back({dense(tensor, name(request.kind)).data.clone(), kept ? tensor : at::Tensor()});
-    results.push_back(tensor);
-    return {tensors.back().bytes(), request.bytes(), {}};
-  }
-  Pieces inputs(const std::vector<at::Tensor>& tensors) { return list(tensors, true, false); }
-  Pieces outputs(const std::vector<at::Tensor>& tensors) { return list(tensors, false, true); }
-
-  OpType type;
-  CollectiveRequest request;
-  std::unique_ptr<Operation> operation;
-  bool compressed = false;
-  std::vector<at::Tensor> results;
-  std::vector<DenseTensor> tensors;
-  std::vector<at::Tensor> read;
-
- private:
-  std::byte* add(const at::Tensor& tensor, bool reads, bool writes) {
-    tensors.push_back(dense(tensor, name(request.kind), reads));
-    (writes ? results : read).push_back(tensor);
-    // Inputs are never written back.
-    if (!writes) tensors.back().copy_of.reset();
-    return tensors.back().bytes();
-  }
-  Pieces list(const std::vector<at::Tensor>& all, bool reads, bool writes) {
-    Pieces pieces;
-    for (const at::Tensor& tensor : all) pieces.list.push_back(add(tensor, reads, writes));
-    return pieces;
-  }
-};
-
 HierarchicalBackend::HierarchicalBackend(const BackendRequest& request, const Options& options)
-    : ExtendedBackend(request.rank, request.size),
+    : RequestBackend(request.rank, request.size, request.timeout),
       options_(options),
       deterministic_(request.deterministic),
-      timeout_(request.timeout),
       compression_(options.codec),
       failure_(request.store, request.job_store, request.world_ranks) {
   if (deterministic_ && compression_.active()) {
@@ -199,251 +149,96 @@ void HierarchicalBackend::check_open() const {
   if (closed_) throw UsageError("this group was shut down");
 }
 
-HierarchicalBackend::Work HierarchicalBackend::start(Call& call, std::chrono::milliseconds timeout) {
+std::shared_ptr<Compression> HierarchicalBackend::compression_of(const RequestCall& call) {
+  const CollectiveRequest& request = call.request;
+  const bool adds = request.reduction == Reduction::sum || request.reduction == Reduction::average;
+  if (request.kind != OperationKind::all_reduce || !adds || !compression_.active() ||
+      request.bytes() <= kLeastCompressed || call.first_tensor().scalar_type() != at::kFloat) {
+    return nullptr;
+  }
+  // What encodings leave out belongs to the caller's memory: that of a copy is new each time.
+  return compression_.find(call.first_tensor());
+}
+
+// Sums copies on all ranks, of which only the root keeps its own.
+std::unique_ptr<Operation> HierarchicalBackend::sum_of_copies(RequestCall& call) const {
+  CollectiveRequest request = call.request;
+  request.kind = OperationKind::all_reduce;
+  const at::Tensor copy = dense(call.first_tensor(), "reduce").data.clone(at::MemoryFormat::Contiguous);
+  request.input = request.output = call.own(copy);
+  call.memory.copied_back.clear();
+  if (getRank() == request.root) {
+    const at::Tensor& result = call.memory.results.front();
+    call.memory.copied_back.push_back({copy.view(result.sizes()), result.detach()});
+  }
+  return hierarchical::rank_order_sum(request, hosts());
+}
+
+std::unique_ptr<Operation> HierarchicalBackend::operation_of(RequestCall& call,
+                                                             std::shared_ptr<Compression> compression) const {
+  CollectiveRequest& request = call.request;
+  const bool in_rank_order = deterministic_ && depends_on_order(request);
+  switch (request.kind) {
+    case OperationKind::broadcast:
+      return hierarchical::broadcast(request, hosts());
+    case OperationKind::barrier: {
+      // Nobody has the sum before everybody has contributed.
+      const at::Tensor token = at::zeros({1}, at::kInt);
+      request.kind = OperationKind::all_reduce;
+      call.set_piece(token, true);
+      request.input = request.output = call.own(token);
+      [[fallthrough]];
+    }
+    case OperationKind::all_reduce:
+      return in_rank_order ? hierarchical::rank_order_sum(request, hosts())
+                           : hierarchical::all_reduce(request, hosts(),
+                                                      {options_.inter_host_ranks, options_.chunk_bytes.count},
+                                                      std::move(compression));
+    case OperationKind::reduce:
+      if (in_rank_order) return sum_of_copies(call);
+      if (!call.regular && getRank() == request.root) {
+        if (request.bytes() > 0) std::memcpy(request.output.base, request.input.base, request.bytes());
+        request.input = request.output;
+      }
+      return hierarchical::reduce(request, hosts());
+    case OperationKind::all_gather:
+      return hierarchical::all_gather(request, hosts());
+    case OperationKind::reduce_scatter:
+      return in_rank_order ? hierarchical::rank_order_sum(request, hosts())
+                           : hierarchical::reduce_scatter(request, hosts());
+    case OperationKind::all_to_all:
+      request.elements = 0;  // pieces have sizes of their own, which the headers do not compare
+      [[fallthrough]];
+    case OperationKind::gather:
+    case OperationKind::scatter:
+      return hierarchical::exchange(request, hosts());
+  }
+  throw UsageError(str("backend hierarchical has no operation ", name(request.kind)));
+}
+
+HierarchicalBackend::Work HierarchicalBackend::start(RequestCall&& call, Duration timeout,
+                                                     bool /*caller_waits*/) {
   check_open();
-  check_overlaps({call.read, call.results, getRank(), getSize()}, name(call.request.kind));
-  std::vector<DenseTensor> tensors = std::move(call.tensors);
-  auto work = c10::make_intrusive<BackgroundWork>(getRank(), call.type, call.results, [tensors] {
-    for (const DenseTensor& tensor : tensors) tensor.copy_back();
-  });
+  CollectiveRequest& request = call.request;
+  if (reduces(request.kind) && !supports(request.type, request.reduction))
+    throw UsageError(str("reduction ", name(request.reduction), " is not defined on ", name(request.type)));
+  std::shared_ptr<Compression> compression = compression_of(call);
   Job job;
-  job.memory = std::make_shared<std::vector<DenseTensor>>(tensors);
-  job.operation = std::move(call.operation);
-  job.header.kind = call.request.kind;
-  job.header.type = call.request.type;
-  job.header.reduction = call.request.reduction;
-  job.header.root = call.request.root;
-  job.header.elements = call.request.elements;
-  job.header.compressed = call.compressed ? 1 : 0;
-  job.header.call = static_cast<std::uint8_t>(call.request.call) & 0x7F;
-  const bool unset = timeout == c10d::kUnsetTimeout || timeout == kNoTimeout;
-  job.deadline = Deadline::after(unset ? timeout_.load() : bounded_duration(timeout));
+  job.header.compressed = compression ? 1 : 0;
+  job.operation = operation_of(call, std::move(compression));
+  job.header.kind = request.kind;
+  job.header.type = request.type;
+  job.header.reduction = request.reduction;
+  job.header.root = request.root;
+  job.header.elements = request.elements;
+  job.header.call = static_cast<std::uint8_t>(request.call) & 0x7F;
+  job.deadline = Deadline::after(timeout);
+  const auto memory = std::make_shared<OperationMemory>(std::move(call.memory));
+  auto work = c10::make_intrusive<BackgroundWork>(getRank(), call.type, memory);
+  job.memory = memory;
   job.done = [work](std::exception_ptr error) { work->complete(std::move(error)); };
   pipeline_->submit(std::move(job));
   return work;
-}
-
-HierarchicalBackend::Work HierarchicalBackend::broadcast(Tensors& tensors,
-                                                         const c10d::BroadcastOptions& options) {
-  Call call(OperationKind::broadcast, OpType::BROADCAST);
-  const at::Tensor& tensor = only(tensors, "broadcast");
-  call.set_piece(tensor, false);
-  call.request.root = static_cast<int>(options.rootRank);
-  call.request.input = call.request.output = call.in_place(tensor);
-  call.operation = hierarchical::broadcast(call.request, hosts());
-  return start(call, options.timeout);
-}
-
-HierarchicalBackend::Work HierarchicalBackend::reduce_in_place(const at::Tensor& tensor,
-                                                               const c10d::ReduceOp& op,
-                                                               std::chrono::milliseconds timeout,
-                                                               const Tensors& results,
-                                                               const Tensors& copies) {
-  Call call(OperationKind::all_reduce, OpType::ALLREDUCE);
-  call.set_piece(tensor, true);
-  call.set_reduction(op, tensor);
-  call.request.input = call.request.output = call.in_place(tensor);
-  if (!results.empty()) call.results = results;
-  for (const at::Tensor& copy : copies) call.tensors.push_back({tensor, copy.detach()});
-  const bool adds = call.request.reduction == Reduction::sum || call.request.reduction == Reduction::average;
-  std::shared_ptr<Compression> compression;
-  if (compression_.active() && adds && tensor.scalar_type() == at::kFloat &&
-      call.request.bytes() > kLeastCompressed) {
-    // What encodings leave out belongs to the caller's memory: that of a copy is new each time.
-    compression = compression_.find(copies.empty() ? tensor : copies.front());
-    call.compressed = true;
-  }
-  call.operation = deterministic_ && depends_on_order(call.request)
-                       ? hierarchical::rank_order_sum(call.request, hosts())
-                       : hierarchical::all_reduce(call.request, hosts(),
-                                                  {options_.inter_host_ranks, options_.chunk_bytes.count},
-                                                  std::move(compression));
-  return start(call, timeout);
-}
-
-// Several tensors are one contribution, and all get the result, as over Gloo and inside a host.
-HierarchicalBackend::Work HierarchicalBackend::allreduce(Tensors& tensors,
-                                                         const c10d::AllreduceOptions& options) {
-  check_not_empty(tensors, "all_reduce");
-  if (tensors.size() == 1) return reduce_in_place(tensors.front(), options.reduceOp, options.timeout);
-  check_alike(tensors, "all_reduce");
-  check_overlaps({.outputs = tensors}, "all_reduce");
-  const Reduction reduction = reduction_of(options.reduceOp, tensors.front().scalar_type());
-  return reduce_in_place(combined(tensors, reduction, "all_reduce"), options.reduceOp, options.timeout,
-                         tensors, tensors);
-}
-
-HierarchicalBackend::Work HierarchicalBackend::allreduce_coalesced(
-    Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  check_not_empty(tensors, "all_reduce_coalesced");
-  check_overlaps({.outputs = tensors}, "all_reduce_coalesced");
-  Work last;
-  // They complete in order, so the last one stands for all.
-  for (const at::Tensor& tensor : tensors)
-    last = reduce_in_place(tensor, options.reduceOp, options.timeout, tensors);
-  return last;
-}
-
-HierarchicalBackend::Work HierarchicalBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-  Call call(OperationKind::reduce, OpType::REDUCE);
-  const at::Tensor& tensor = only(tensors, "reduce");
-  call.set_piece(tensor, true);
-  call.set_reduction(options.reduceOp, tensor);
-  call.request.root = static_cast<int>(options.rootRank);
-  if (deterministic_ && depends_on_order(call.request)) return reduce_in_rank_order(tensor, options);
-  call.request.input = call.request.output = call.in_place(tensor);
-  call.operation = hierarchical::reduce(call.request, hosts());
-  return start(call, options.timeout);
-}
-
-// An all_reduce of copies, which only the root keeps.
-HierarchicalBackend::Work HierarchicalBackend::reduce_in_rank_order(const at::Tensor& tensor,
-                                                                    const c10d::ReduceOptions& options) {
-  Call call(OperationKind::all_reduce, OpType::REDUCE);
-  call.set_piece(tensor, true);
-  call.set_reduction(options.reduceOp, tensor);
-  call.request.input = call.request.output = call.in_copy(tensor, getRank() == options.rootRank);
-  call.operation = hierarchical::rank_order_sum(call.request, hosts());
-  call.request.kind = OperationKind::reduce;  // for messages, and for the other ranks to compare
-  call.request.root = static_cast<int>(options.rootRank);
-  return start(call, options.timeout);
-}
-
-HierarchicalBackend::Work HierarchicalBackend::allgather(TensorLists& outputs, Tensors& inputs,
-                                                         const c10d::AllgatherOptions& options) {
-  Call call(OperationKind::all_gather, OpType::ALLGATHER);
-  const at::Tensor& tensor = only(inputs, "all_gather");
-  call.set_piece(tensor, false);
-  call.request.input = call.input(tensor);
-  call.request.output = call.outputs(only_list(outputs, getSize(), tensor, "all_gather"));
-  call.operation = hierarchical::all_gather(call.request, hosts());
-  return start(call, options.timeout);
-}
-
-HierarchicalBackend::Work HierarchicalBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
-                                                               const c10d::AllgatherOptions& options) {
-  check_divides(output, input, getSize(), "all_gather_into_tensor");
-  Call call(OperationKind::all_gather, OpType::_ALLGATHER_BASE);
-  call.set_piece(input, false);
-  call.request.input = call.input(input);
-  call.request.output = call.output(output);
-  call.operation = hierarchical::all_gather(call.request, hosts());
-  return start(call, options.timeout);
-}
-
-HierarchicalBackend::Work HierarchicalBackend::allgather_into_tensor_coalesced(
-    Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  if (outputs.size() != inputs.size() || inputs.empty())
-    throw UsageError(
-        "all_gather_into_tensor_coalesced: as many outputs as inputs are needed, and at least one");
-  check_overlaps({.outputs = outputs}, "all_gather_into_tensor_coalesced");
-  Work last;
-  for (std::size_t i = 0; i < inputs.size(); ++i) last = _allgather_base(outputs[i], inputs[i], options);
-  return last;
-}
-
-HierarchicalBackend::Work HierarchicalBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
-                                                                   const c10d::AllgatherOptions& options) {
-  const TensorLists by_input = lists_by_input(outputs, inputs, getSize(), "all_gather_coalesced");
-  Work last;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    TensorLists one_output{by_input[i]};
-    Tensors one_input{inputs[i]};
-    last = allgather(one_output, one_input, options);
-  }
-  return last;
-}
-
-std::unique_ptr<Operation> HierarchicalBackend::scattered_sum(const CollectiveRequest& request) const {
-  return deterministic_ && depends_on_order(request) ? hierarchical::rank_order_sum(request, hosts())
-                                                     : hierarchical::reduce_scatter(request, hosts());
-}
-
-HierarchicalBackend::Work HierarchicalBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
-                                                              const c10d::ReduceScatterOptions& options) {
-  Call call(OperationKind::reduce_scatter, OpType::REDUCE_SCATTER);
-  const at::Tensor& tensor = only(outputs, "reduce_scatter");
-  call.set_piece(tensor, true);
-  call.set_reduction(options.reduceOp, tensor);
-  call.request.input = call.inputs(only_list(inputs, getSize(), tensor, "reduce_scatter"));
-  call.request.output = call.output(tensor);
-  call.operation = scattered_sum(call.request);
-  return start(call, options.timeout);
-}
-
-HierarchicalBackend::Work HierarchicalBackend::_reduce_scatter_base(
-    at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
-  check_divides(input, output, getSize(), "reduce_scatter_tensor");
-  Call call(OperationKind::reduce_scatter, OpType::_REDUCE_SCATTER_BASE);
-  call.set_piece(output, true);
-  call.set_reduction(options.reduceOp, output);
-  call.request.input = call.input(input);
-  call.request.output = call.output(output);
-  call.operation = scattered_sum(call.request);
-  return start(call, options.timeout);
-}
-
-HierarchicalBackend::Work HierarchicalBackend::reduce_scatter_tensor_coalesced(
-    Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
-  if (outputs.size() != inputs.size() || inputs.empty())
-    throw UsageError(
-        "reduce_scatter_tensor_coalesced: as many outputs as inputs are needed, and at least one");
-  check_overlaps({.outputs = outputs}, "reduce_scatter_tensor_coalesced");
-  Work last;
-  for (std::size_t i = 0; i < inputs.size(); ++i) last = _reduce_scatter_base(outputs[i], inputs[i], options);
-  return last;
-}
-
-// Nobody has the sum before everybody has contributed.
-HierarchicalBackend::Work HierarchicalBackend::barrier(const c10d::BarrierOptions& options) {
-  return reduce_in_place(at::zeros({1}, at::kInt), c10d::ReduceOp::SUM, options.timeout);
-}
-
-HierarchicalBackend::Work HierarchicalBackend::gather(TensorLists& outputs, Tensors& inputs,
-                                                      const c10d::GatherOptions& options) {
-  Call call(OperationKind::gather, OpType::GATHER);
-  const at::Tensor& tensor = only(inputs, "gather");
-  call.set_piece(tensor, false);
-  call.request.root = static_cast<int>(options.rootRank);
-  call.request.input = call.input(tensor);
-  if (getRank() == options.rootRank)
-    call.request.output = call.outputs(only_list(outputs, getSize(), tensor, "gather"));
-  call.operation = hierarchical::exchange(call.request, hosts());
-  return start(call, options.timeout);
-}
-
-HierarchicalBackend::Work HierarchicalBackend::scatter(Tensors& outputs, TensorLists& inputs,
-                                                       const c10d::ScatterOptions& options) {
-  Call call(OperationKind::scatter, OpType::SCATTER);
-  const at::Tensor& tensor = only(outputs, "scatter");
-  call.set_piece(tensor, false);
-  call.request.root = static_cast<int>(options.rootRank);
-  call.request.output = call.output(tensor);
-  if (getRank() == options.rootRank)
-    call.request.input = call.inputs(only_list(inputs, getSize(), tensor, "scatter"));
-  call.operation = hierarchical::exchange(call.request, hosts());
-  return start(call, options.timeout);
-}
-
-HierarchicalBackend::Work HierarchicalBackend::alltoall(Tensors& outputs, Tensors& inputs,
-                                                        const c10d::AllToAllOptions& options) {
-  check_one_each(outputs, inputs, getSize(), "all_to_all");
-  Call call(OperationKind::all_to_all, OpType::ALLTOALL);
-  for (const at::Tensor& tensor : inputs) call.request.input_bytes.push_back(tensor.nbytes());
-  for (const at::Tensor& tensor : outputs) call.request.output_bytes.push_back(tensor.nbytes());
-  call.request.input = call.inputs(inputs);
-  call.request.output = call.outputs(outputs);
-  call.operation = hierarchical::exchange(call.request, hosts());
-  return start(call, options.timeout);
-}
-
-HierarchicalBackend::Work HierarchicalBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
-                                                             std::vector<std::int64_t>& output_splits,
-                                                             std::vector<std::int64_t>& input_splits,
-                                                             const c10d::AllToAllOptions& options) {
-  Tensors outputs = pieces_by_rank(output, output_splits, getSize(), "all_to_all");
-  Tensors inputs = pieces_by_rank(input, input_splits, getSize(), "all_to_all");
-  return alltoall(outputs, inputs, options);
 }
 
 HierarchicalBackend::Work HierarchicalBackend::message(const StartMessage& start, DenseTensor tensor,
@@ -451,7 +246,7 @@ HierarchicalBackend::Work HierarchicalBackend::message(const StartMessage& start
   check_open();
   const OuterLink& link = *pipeline_->transports().between_hosts;
   const std::string whom = peer == shared_memory::kAnyRank ? "any rank" : link.name(peer);
-  const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(timeout_.load());
+  const auto timeout = std::chrono::ceil<std::chrono::milliseconds>(RequestBackend::timeout());
   const auto backend = link.backend();
   Tensors message{tensor.data};
   const auto started = [&] {
@@ -467,33 +262,24 @@ HierarchicalBackend::Work HierarchicalBackend::message(const StartMessage& start
   return direct_message(started, std::move(tensor), str(direction, whom), peer, timeout, failure_);
 }
 
-HierarchicalBackend::Work HierarchicalBackend::send(Tensors& tensors, int destination, int tag) {
+HierarchicalBackend::Work HierarchicalBackend::start_send(const at::Tensor& given, int destination, int tag) {
   check_peer(destination, getSize());
-  DenseTensor tensor = pipeline_->transports().between_hosts->dense(only(tensors, "send"), "send");
+  DenseTensor tensor = pipeline_->transports().between_hosts->dense(given, "send");
   tensor.copy_of.reset();  // inputs are never written back
   return message(
       [&](c10d::Backend& between_hosts, Tensors& sent) { return between_hosts.send(sent, destination, tag); },
       std::move(tensor), "send to ", destination);
 }
 
-HierarchicalBackend::Work HierarchicalBackend::receive(const StartMessage& start, const Tensors& tensors,
-                                                       int peer) {
-  DenseTensor tensor = pipeline_->transports().between_hosts->dense(only(tensors, "recv"), "recv", false);
-  check_overlaps({.outputs = tensors}, "recv");
-  return message(start, std::move(tensor), "receive from ", peer);
-}
-
-HierarchicalBackend::Work HierarchicalBackend::recv(Tensors& tensors, int source, int tag) {
-  check_peer(source, getSize());
-  return receive([&](c10d::Backend& between_hosts,
-                     Tensors& received) { return between_hosts.recv(received, source, tag); },
-                 tensors, source);
-}
-
-HierarchicalBackend::Work HierarchicalBackend::recvAnysource(Tensors& tensors, int tag) {
-  return receive([&](c10d::Backend& between_hosts,
-                     Tensors& received) { return between_hosts.recvAnysource(received, tag); },
-                 tensors, shared_memory::kAnyRank);
+HierarchicalBackend::Work HierarchicalBackend::start_receive(const at::Tensor& given, int source, int tag) {
+  const bool from_any = source == shared_memory::kAnyRank;
+  if (!from_any) check_peer(source, getSize());
+  return message(
+      [&](c10d::Backend& between_hosts, Tensors& received) {
+        return from_any ? between_hosts.recvAnysource(received, tag)
+                        : between_hosts.recv(received, source, tag);
+      },
+      pipeline_->transports().between_hosts->dense(given, "recv", false), "receive from ", source);
 }
 
 c10::intrusive_ptr<c10d::Backend> make_hierarchical_backend(const BackendRequest& request,
@@ -515,6 +301,46 @@ c10::intrusive_ptr<c10d::Backend> make_rank_order_backend(const std::string& eng
   BackendRequest request = given;
   request.deterministic = true;
   return c10::make_intrusive<HierarchicalBackend>(request, options);
+}
+
+// All that decides how buffers are cut and encoded; the same text on all ranks.
+std::string HierarchicalBackend::describe_codec() const {
+  std::vector<int> host_of;
+  for (int rank = 0; rank < hosts().world_size(); ++rank) host_of.push_back(hosts().host_of(rank));
+  return str("codec ", compression_.codec(), ", chunk ", options_.chunk_bytes.count, ", inter_host_ranks ",
+             options_.inter_host_ranks, ", ranks on hosts ", join(host_of, " "));
+}
+
+std::map<std::string, at::Tensor> HierarchicalBackend::memory() {
+  TensorsByName tensors;
+  if (!compression_.active()) return tensors;
+  tensors["about"] = tensor_of_text(describe_codec());
+  const std::vector<Memory> memories = compression_.save();
+  for (std::size_t i = 0; i < memories.size(); ++i) {
+    tensors[str(i, "/elements")] = at::scalar_tensor(memories[i].elements, at::kLong);
+    tensors[str(i, "/residual")] = tensor_of_floats(memories[i].residual);
+    tensors[str(i, "/sum_residual")] = tensor_of_floats(memories[i].sum_residual);
+  }
+  return tensors;
+}
+
+std::string HierarchicalBackend::restore_memory(const TensorsByName& memory) {
+  if (!compression_.active()) return ExtendedBackend::restore_memory(memory);
+  compression_.restore({});  // whatever follows, nothing of before
+  const auto about = memory.find("about");
+  if (about == memory.end()) return "is not there";
+  if (const std::string saved = text_of_tensor(about->second); saved != describe_codec())
+    return str("is of ", saved, ", and this engine has ", describe_codec());
+  std::vector<Memory> memories;
+  for (std::size_t i = 0; memory.contains(str(i, "/elements")); ++i) {
+    const auto residual = memory.find(str(i, "/residual"));
+    const auto sum_residual = memory.find(str(i, "/sum_residual"));
+    if (residual == memory.end() || sum_residual == memory.end()) return str("lacks a part of buffer ", i);
+    memories.push_back({memory.at(str(i, "/elements")).item<std::int64_t>(),
+                        floats_of_tensor(residual->second), floats_of_tensor(sum_residual->second)});
+  }
+  compression_.restore(std::move(memories));
+  return {};
 }
 
 }  // namespace rondo

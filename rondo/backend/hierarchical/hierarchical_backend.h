@@ -4,16 +4,16 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <string>
 
-#include "rondo/backend/engine/failing_engine.h"
 #include "rondo/backend/engine/failure_record.h"
 #include "rondo/backend/engine/request.h"
-#include "rondo/backend/hierarchical/all_reduce.h"
 #include "rondo/backend/hierarchical/compression.h"
-#include "rondo/backend/hierarchical/direct_message.h"
 #include "rondo/backend/hierarchical/hierarchical_options.h"
+#include "rondo/backend/hierarchical/outer_link.h"
 #include "rondo/backend/hierarchical/pipeline.h"
+#include "rondo/backend/hierarchical/transfers.h"
+#include "rondo/backend/requests/request_backend.h"
 
 namespace rondo {
 
@@ -30,10 +30,8 @@ inline constexpr EngineTraits kHierarchicalTraits = {.deterministic = true, .dev
 //
 // Results are the same on all ranks, bit by bit: sums are added by rank within a host and by host then, or,
 // where the request says deterministic, by rank whatever the hosts (rank_order.h).
-// Tensors may have any strides and live on any device; those that are not dense CPU tensors are copied on the
-// way in and out. Any thread may call; collectives must be started in the same order on all ranks. Errors are
-// PeerLostError, TimeoutError and MismatchError, naming ranks; the first one is final.
-class HierarchicalBackend final : public ExtendedBackend, public FailingEngine {
+// Errors are PeerLostError, TimeoutError and MismatchError, naming ranks; the first one is final.
+class HierarchicalBackend final : public RequestBackend, public FailingEngine {
  public:
   struct Options : HierarchicalOptions {
     // Every rank counts as a host of its own, so that `outer` carries everything.
@@ -56,61 +54,27 @@ class HierarchicalBackend final : public ExtendedBackend, public FailingEngine {
   }
 
   const std::string getBackendName() const override { return "hierarchical"; }
-  void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = bounded_duration(timeout); }
-  void setSequenceNumberForGroup() override {}
   std::uint64_t getSequenceNumberForGroup() override { return pipeline_->submitted(); }
   void abort() override { pipeline_->abort("the group was aborted by its caller"); }
   void fail(const std::exception_ptr& error) override { pipeline_->abort(error); }
 
-  using Work = c10::intrusive_ptr<c10d::Work>;
-  using Tensors = std::vector<at::Tensor>;
-  using TensorLists = std::vector<std::vector<at::Tensor>>;
-
-  Work broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
-  Work allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
-  Work allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
-  Work reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
-  Work allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
-  Work _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
-  Work allgather_coalesced(TensorLists& outputs, Tensors& inputs,
-                           const c10d::AllgatherOptions& options) override;
-  Work allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                       const c10d::AllgatherOptions& options) override;
-  Work reduce_scatter(Tensors& outputs, TensorLists& inputs,
-                      const c10d::ReduceScatterOptions& options) override;
-  Work _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                            const c10d::ReduceScatterOptions& options) override;
-  Work reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                       const c10d::ReduceScatterOptions& options) override;
-  Work barrier(const c10d::BarrierOptions& options) override;
-
-  Work gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
-  Work scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override;
-  Work alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
-                     std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions& options) override;
-  Work alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
-  Work send(Tensors& tensors, int destination, int tag) override;
-  Work recv(Tensors& tensors, int source, int tag) override;
-  Work recvAnysource(Tensors& tensors, int tag) override;
-
  private:
-  class Call;
-  Work start(Call& call, std::chrono::milliseconds timeout);
-  Work reduce_in_rank_order(const at::Tensor& tensor, const c10d::ReduceOptions& options);
-  // The Work gives `results`, or the tensor where there are none. `copies`, of its shape, get the result,
-  // too.
-  Work reduce_in_place(const at::Tensor& tensor, const c10d::ReduceOp& op, std::chrono::milliseconds timeout,
-                       const Tensors& results = {}, const Tensors& copies = {});
+  Work start(RequestCall&& call, Duration timeout, bool caller_waits) override;
+  Work start_send(const at::Tensor& tensor, int destination, int tag) override;
+  Work start_receive(const at::Tensor& tensor, int source, int tag) override;
+  // Makes the operation of a call, whose tensors it may replace by copies.
+  std::unique_ptr<hierarchical::Operation> operation_of(
+      RequestCall& call, std::shared_ptr<hierarchical::Compression> compression) const;
+  std::unique_ptr<hierarchical::Operation> sum_of_copies(RequestCall& call) const;
+  // How the call's sum travels; null: as it is.
+  std::shared_ptr<hierarchical::Compression> compression_of(const RequestCall& call);
   using StartMessage = std::function<Work(c10d::Backend& between_hosts, Tensors& tensors)>;
   Work message(const StartMessage& start, DenseTensor tensor, const char* direction, int peer);
-  Work receive(const StartMessage& start, const Tensors& tensors, int peer);
-  std::unique_ptr<hierarchical::Operation> scattered_sum(const CollectiveRequest& request) const;
   void check_open() const;
   std::string describe_codec() const;
 
   Options options_;
   const bool deterministic_;
-  std::atomic<Duration> timeout_;
   std::atomic<bool> closed_ = false;
   hierarchical::CompressionTable compression_;
   FailureRecord failure_;

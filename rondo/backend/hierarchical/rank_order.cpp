@@ -1,4 +1,4 @@
-#include "rondo/backend/hierarchical/rank_order.h"
+#include "rondo/backend/hierarchical/transfers.h"
 
 #include "rondo/backend/hierarchical/chunked.h"
 #include "rondo/collective/plan.h"

@@ -1,12 +1,16 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <memory>
 
+#include "rondo/backend/hierarchical/compression.h"
 #include "rondo/backend/hierarchical/transports.h"
+#include "rondo/collective/request.h"
 
 namespace rondo::hierarchical {
 
-// The collectives that move data without all_reduce's exchange. Requests are those of the shared-memory
+// Collectives over several hosts. Requests are those of the shared-memory
 // engine (collective/shared_memory/request.h) with group ranks for ranks: `root` is a group rank, and pieces
 // are numbered by group rank.
 
@@ -28,5 +32,34 @@ std::unique_ptr<Operation> reduce_scatter(const CollectiveRequest& request, cons
 // the hosts, behind its size. A rank that expects another size gets MismatchError. all_to_all's request must
 // have the bytes of each piece.
 std::unique_ptr<Operation> exchange(const CollectiveRequest& request, const HostMap& map);
+
+struct AllReduceOptions {
+  // Ranks of a host that exchange with other hosts, at most; 0: as many as the smallest host has.
+  int inter_host_ranks = 0;
+  std::size_t chunk_bytes = kChunkBytes;
+};
+
+// Reduces within the host so that every rank (or, on hosts of different sizes, the first `inter_host_ranks`)
+// holds a part, exchanges the part with the ranks of the same local rank on other hosts, and gathers the
+// parts within the host.
+//
+// `request` has its buffer as input and output; Reduction::average divides by the number of all ranks.
+// Between two hosts, and for small parts, each sends its part to all others; between more, parts are reduced
+// and gathered in pieces, so that a host sends 2(H-1)/H of the buffer, which is the least possible. Sums are
+// added in host order, the same on all ranks. With `compression` (float32 only) parts travel encoded, and
+// every rank gets the sum of what the encodings stand for.
+std::unique_ptr<Operation> all_reduce(const CollectiveRequest& request, const HostMap& map,
+                                      const AllReduceOptions& options,
+                                      std::shared_ptr<Compression> compression);
+
+// Sums that depend on the ranks' numbers alone, not on which ranks share a host, how many there are, or where
+// a chunk ends: every element is added by one rank in the order of ranks 0, 1, 2, ... and rounded once, as in
+// the shared-memory engine, and so has that engine's bits. `request` is an all_reduce in place or a
+// reduce_scatter.
+//
+// Each rank gets its piece of a chunk from all others, within the host through shared memory. Numbers of one
+// host cannot be added before they leave it, so with H hosts of L ranks a host sends (H-1)/H L S in
+// reduce_scatter and (H-1)/H (L+1) S in all_reduce.
+std::unique_ptr<Operation> rank_order_sum(const CollectiveRequest& request, const HostMap& map);
 
 }  // namespace rondo::hierarchical

@@ -1,7 +1,7 @@
 #include "rondo/backend/mpi/factory.h"
 
 #include "rondo/backend/engine/module.h"
-#include "rondo/backend/mpi/mpi_options.h"
+#include "rondo/backend/engine/plain_engines.h"
 #include "rondo/base/error.h"
 #include "rondo/base/module_path.h"
 

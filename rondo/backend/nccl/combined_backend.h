@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "rondo/backend/engine/failing_engine.h"
+#include "rondo/backend/engine/failure_record.h"
 #include "rondo/backend/engine/request.h"
 
 namespace rondo {

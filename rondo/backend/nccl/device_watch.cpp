@@ -7,14 +7,15 @@
 #include <cstring>
 
 #include "rondo/backend/engine/engine_text.h"
-#include "rondo/backend/engine/failing_engine.h"
-#include "rondo/backend/nccl/part_of.h"
+#include "rondo/backend/engine/failure_record.h"
+#include "rondo/backend/nccl/factory.h"
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/printable.h"
 #include "rondo/base/replica.h"
 #include "rondo/base/text.h"
 #include "rondo/channel/failure.h"
+#include "rondo/device/stream_event.h"
 
 namespace rondo {
 namespace {
@@ -84,6 +85,36 @@ std::exception_ptr as_seen_by(const WatchedGroup& group, const std::exception_pt
 }
 
 }  // namespace
+
+void DeviceOperation::set_work(const c10::intrusive_ptr<c10d::Work>& work) {
+  const std::lock_guard lock(mutex_);
+  work_.emplace(work);
+}
+
+void DeviceOperation::cancel() {
+  const std::lock_guard lock(mutex_);
+  is_cancelled_ = true;
+}
+
+void DeviceOperation::note_wait(c10::Device device) {
+  c10::Event event = record_event(device);
+  const std::lock_guard lock(mutex_);
+  event_.emplace(std::move(event));
+}
+
+bool DeviceOperation::has_ended() {
+  const std::lock_guard lock(mutex_);
+  if (is_cancelled_) return true;
+  if (event_) return event_->query();
+  if (!work_) return false;
+  const c10::intrusive_ptr<c10d::Work> work = work_->lock();
+  return !work || work->isCompleted();
+}
+
+bool DeviceOperation::is_awaited() {
+  const std::lock_guard lock(mutex_);
+  return event_.has_value();
+}
 
 // The message of a rank to all others.
 struct DeviceWatch::Beat {

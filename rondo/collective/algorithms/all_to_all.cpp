@@ -1,7 +1,7 @@
 // Every rank owns a part: all send it their share of that part at once, it adds, and sends the sum to all.
 // Two rounds and the fewest bytes there can be, but p - 1 messages a rank in each round.
-#include "rondo/collective/algorithms/algorithm.h"
 #include "rondo/collective/algorithms/phases.h"
+#include "rondo/collective/algorithms/registry.h"
 
 namespace rondo::collective {
 namespace {

@@ -1,8 +1,8 @@
 // Every rank gets what it needs from every other at once and adds on its own: one round, no second hop, the
 // lowest latency there can be, for (p - 1) times the data. Where ranks share memory a message is a read of
 // the other's buffer.
-#include "rondo/collective/algorithms/algorithm.h"
 #include "rondo/collective/algorithms/phases.h"
+#include "rondo/collective/algorithms/registry.h"
 
 namespace rondo::collective {
 namespace {

@@ -3,8 +3,8 @@
 // "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009.
 #include <algorithm>
 
-#include "rondo/collective/algorithms/algorithm.h"
 #include "rondo/collective/algorithms/phases.h"
+#include "rondo/collective/algorithms/registry.h"
 
 namespace rondo::collective {
 namespace {

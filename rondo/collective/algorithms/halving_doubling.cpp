@@ -5,8 +5,8 @@
 // more rounds of up to the whole data.
 #include <functional>
 
-#include "rondo/collective/algorithms/algorithm.h"
 #include "rondo/collective/algorithms/phases.h"
+#include "rondo/collective/algorithms/registry.h"
 
 namespace rondo::collective {
 namespace {

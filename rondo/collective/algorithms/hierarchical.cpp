@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <map>
 
-#include "rondo/collective/algorithms/algorithm.h"
 #include "rondo/collective/algorithms/phases.h"
+#include "rondo/collective/algorithms/registry.h"
 
 namespace rondo::collective {
 namespace {

@@ -1,7 +1,7 @@
 // One rank does all the work: everybody sends it everything, it adds, and sends the result to everybody. The
 // baseline that the others are measured against; bytes at rank 0 grow with the world size.
-#include "rondo/collective/algorithms/algorithm.h"
 #include "rondo/collective/algorithms/phases.h"
+#include "rondo/collective/algorithms/registry.h"
 
 namespace rondo::collective {
 namespace {

@@ -3,7 +3,7 @@
 #include <functional>
 #include <vector>
 
-#include "rondo/collective/plan_builder.h"
+#include "rondo/collective/plan.h"
 
 // What algorithms are put together from. Each function adds this rank's steps of one phase, beginning with
 // round `round`, and does nothing on ranks that take no part.

@@ -3,8 +3,8 @@
 // Communication Operations in MPICH", 2005, section 3.
 #include <algorithm>
 
-#include "rondo/collective/algorithms/algorithm.h"
 #include "rondo/collective/algorithms/phases.h"
+#include "rondo/collective/algorithms/registry.h"
 
 namespace rondo::collective {
 namespace {

@@ -2,8 +2,8 @@
 // the data in each direction, in 2 (p - 1) rounds. Patarasuk and Yuan, "Bandwidth optimal all-reduce
 // algorithms for clusters of workstations", 2009. broadcast and reduce run along the ring as a pipelined
 // chain.
-#include "rondo/collective/algorithms/algorithm.h"
 #include "rondo/collective/algorithms/phases.h"
+#include "rondo/collective/algorithms/registry.h"
 
 namespace rondo::collective {
 namespace {

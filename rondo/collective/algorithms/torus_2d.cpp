@@ -4,8 +4,8 @@
 // "Massively Distributed SGD", 2018.
 #include <algorithm>
 
-#include "rondo/collective/algorithms/algorithm.h"
 #include "rondo/collective/algorithms/phases.h"
+#include "rondo/collective/algorithms/registry.h"
 
 namespace rondo::collective {
 namespace {

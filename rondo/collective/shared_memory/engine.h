@@ -11,11 +11,10 @@
 #include "rondo/base/cancel.h"
 #include "rondo/base/error.h"
 #include "rondo/base/own_process.h"
-#include "rondo/collective/shared_memory/announcements.h"
-#include "rondo/collective/shared_memory/helper_team.h"
+#include "rondo/collective/shared_memory/helper_thread.h"
 #include "rondo/collective/shared_memory/message.h"
 #include "rondo/collective/shared_memory/operation.h"
-#include "rondo/collective/shared_memory/piece_sizes.h"
+#include "rondo/collective/shared_memory/owner.h"
 
 namespace rondo::shared_memory {
 

@@ -14,4 +14,9 @@ nlohmann::ordered_json summarize(const RunData& run);
 // curves: {...}, split: [...], timelines: [...]}. apps/report/page reads it.
 nlohmann::ordered_json report_document(const RunData& run);
 
+// What the report draws of memory: {categories: [name], step, timelines: [{rank, peak, samples: [[ms, bytes
+// of each category]]}], peaks: [{rank, bytes, step, phase, unit, units: [[name, bytes of each category]]}]}.
+// Units come with the largest first; what is too much to draw is one entry, "N more".
+nlohmann::ordered_json memory_document(const RunData& run);
+
 }  // namespace rondo

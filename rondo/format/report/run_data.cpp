@@ -1,17 +1,21 @@
 #include "rondo/format/report/run_data.h"
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
 
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
+#include "rondo/format/compute_timeline.h"
 #include "rondo/format/file.h"
 
 namespace rondo {
+
 namespace fs = std::filesystem;
 namespace {
 
@@ -206,6 +210,116 @@ RunData read_run(const fs::path& directory) {
   read_peaks(run);
   read_prediction(run);
   return run;
+}
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::uint64_t bytes_of(const Json& value, const std::string& place) {
+  return static_cast<std::uint64_t>(json_integer(value, place, 0));
+}
+
+MemoryPeakRecord record_of(const Json& json, const std::string& where) {
+  const auto text = [&](const char* key) {
+    return json_text(json_member(json, key, where), json_place(where, key));
+  };
+  MemoryPeakRecord record;
+  record.rank =
+      static_cast<int>(json_integer(json_member(json, "rank", where), json_place(where, "rank"), 0, INT_MAX));
+  record.bytes = bytes_of(json_member(json, "peak_bytes", where), json_place(where, "peak_bytes"));
+  record.step = json_integer(json_member(json, "step", where), json_place(where, "step"));
+  record.phase = text("phase");
+  record.unit = text("unit");
+  for (const Json& unit : json_list(json_member(json, "units", where), json_place(where, "units"))) {
+    const std::string of_unit = str(where, ", unit ", record.units.size());
+    MemoryPeakRecord::Unit& added = record.units.emplace_back();
+    added.name = json_text(json_member(unit, "name", of_unit), json_place(of_unit, "name"));
+    const Json& categories = json_member(unit, "categories", of_unit);
+    for (const auto& [category, bytes] : json_object(categories, json_place(of_unit, "categories")).items())
+      added.categories.emplace_back(category, bytes_of(bytes, json_place(of_unit, category)));
+  }
+  return record;
+}
+
+}  // namespace
+
+std::vector<MemoryPeakRecord> read_memory_peaks(const std::filesystem::path& path) {
+  const std::string file = path.string();
+  const Json document = read_json_file(path);
+  std::vector<MemoryPeakRecord> records;
+  for (const Json& rank : json_list(json_member(document, "ranks", file), json_place(file, "ranks")))
+    records.push_back(record_of(rank, str(file, ": entry ", records.size(), " of \"ranks\"")));
+  std::stable_sort(records.begin(), records.end(),
+                   [](const MemoryPeakRecord& a, const MemoryPeakRecord& b) { return a.rank < b.rank; });
+  return records;
+}
+
+namespace {
+
+struct Spans {
+  std::vector<TimeSpan> queued;
+  std::vector<TimeSpan> link;
+};
+
+std::string owner_of(const TraceSpan& event) {
+  if (!event.unit.empty()) return event.unit;
+  return event.bucket ? str("bucket ", *event.bucket) : event.name;
+}
+
+std::int64_t total(const std::vector<TimeSpan>& spans) {
+  std::int64_t sum = 0;
+  for (const TimeSpan& span : spans) sum += span.length();
+  return sum;
+}
+
+// By rank: of this step and of others, since a block may begin in the step before.
+std::map<int, ComputeTimeline> computed_by_rank(const Trace& trace) {
+  std::map<int, std::vector<TraceSpan>> events;
+  for (const Trace::Event& e : trace.events) {
+    if (e.event.lane == Lane::compute) events[e.rank].push_back(e.event);
+  }
+  std::map<int, ComputeTimeline> computed;
+  for (auto& [rank, own] : events) {
+    nest(own);
+    computed.emplace(rank, ComputeTimeline(own));
+  }
+  return computed;
+}
+
+}  // namespace
+
+std::vector<UnitBlocks> blocks_by_unit(const Trace& trace, std::int64_t step) {
+  std::vector<UnitBlocks> units;
+  std::vector<Spans> spans;
+  std::map<std::pair<int, std::string>, std::size_t> places;  // by rank and unit
+  for (const auto& [rank, event] : trace.events) {
+    if (event.lane != Lane::communication || event.step != step) continue;
+    const std::string owner = owner_of(event);
+    const auto [place, is_new] = places.emplace(std::pair{rank, owner}, units.size());
+    const std::size_t index = place->second;
+    if (is_new) {
+      units.push_back({.rank = rank, .unit = owner});
+      spans.emplace_back();
+    }
+    UnitBlocks& unit = units[index];
+    ++unit.blocks;
+    unit.bytes += event.bytes.value_or(0);
+    unit.exposed_ns += event.exposed_ns.value_or(0);
+    spans[index].link.push_back({event.begin_ns, event.end_ns});
+    if (event.queued_ns) spans[index].queued.push_back({*event.queued_ns, event.begin_ns});
+  }
+  const std::map<int, ComputeTimeline> computed = computed_by_rank(trace);
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    const std::vector<TimeSpan> link = joined(std::move(spans[i].link));
+    units[i].queued_ns = total(joined(std::move(spans[i].queued)));
+    units[i].link_ns = total(link);
+    const auto own = computed.find(units[i].rank);
+    if (own != computed.end()) units[i].overlapped = own->second.during(link);
+  }
+  std::stable_sort(units.begin(), units.end(),
+                   [](const UnitBlocks& a, const UnitBlocks& b) { return a.rank < b.rank; });
+  return units;
 }
 
 }  // namespace rondo

@@ -13,10 +13,10 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/nn/activation_checkpoint.h"
-#include "rondo/nn/experts/token_exchange.h"
-#include "rondo/nn/modules_of.h"
+#include "rondo/nn/experts/routing.h"
+#include "rondo/nn/model_tensors.h"
 #include "rondo/nn/parallel_communication.h"
-#include "rondo/nn/sample_scope.h"
+#include "rondo/nn/sample_dropout.h"
 #include "rondo/nn/tensor_parallel/ring_attention.h"
 
 namespace rondo {

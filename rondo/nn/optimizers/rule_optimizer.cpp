@@ -6,6 +6,8 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <cmath>
+
 #include "rondo/base/error.h"
 
 namespace rondo {
@@ -82,6 +84,32 @@ void RuleOptimizer::save(torch::serialize::OutputArchive& archive) const {
 
 void RuleOptimizer::load(torch::serialize::InputArchive& archive) {
   torch::optim::serialize<RuleState, RuleOptions>(archive, *this);
+}
+
+at::Tensor squared_norm(const at::Tensor& tensor) {
+  // A norm in float64 is not defined on complex numbers.
+  const at::Tensor real = tensor.is_complex() ? at::view_as_real(tensor.detach().resolve_conj()) : tensor;
+  return at::linalg_vector_norm(real, 2, {}, false, at::kDouble).square().cpu();
+}
+
+std::vector<WholeNormOptimizer::Norms> WholeNormOptimizer::norms(
+    const std::vector<Part>& parts, const std::vector<at::Tensor>& directions) const {
+  std::vector<at::Tensor> parameters;
+  std::vector<at::Tensor> values;
+  const at::Tensor zero = at::zeros({}, at::kDouble);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    parameters.push_back(parts[i].parameter);
+    const bool moves = directions[i].defined();
+    values.push_back(moves ? squared_norm(parts[i].parameter) : zero);
+    values.push_back(moves ? squared_norm(directions[i]) : zero);
+  }
+  at::Tensor squares = at::stack(values).reshape({static_cast<std::int64_t>(parts.size()), 2});
+  if (sum_) sum_(parameters, squares);
+  std::vector<Norms> result;
+  const double* square = squares.const_data_ptr<double>();
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    result.push_back({std::sqrt(square[2 * i]), std::sqrt(square[2 * i + 1])});
+  return result;
 }
 
 }  // namespace rondo

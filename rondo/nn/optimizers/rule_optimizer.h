@@ -1,11 +1,14 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <torch/arg.h>
 #include <torch/optim/optimizer.h>
 
 #include <cstdint>
 #include <tuple>
 #include <vector>
+
+#include "rondo/nn/optimizers/norm_sum.h"
 
 namespace rondo {
 
@@ -59,6 +62,29 @@ class RuleOptimizer : public torch::optim::Optimizer {
   virtual void apply(const std::vector<Part>& parts) = 0;
   // `moment` of a state, zeros like `parameter` the first time.
   static at::Tensor& made(at::Tensor& moment, const at::Tensor& parameter);
+};
+
+// The sum of the squares of all elements, of complex numbers of their absolute values, as one float64 on the
+// CPU. Any dtype with a point; any thread.
+at::Tensor squared_norm(const at::Tensor& tensor);
+
+// An optimizer whose rule compares the norm of a whole parameter with that of its update.
+class WholeNormOptimizer : public RuleOptimizer {
+ public:
+  using RuleOptimizer::RuleOptimizer;
+  // Before the first step; without it every parameter is here as a whole.
+  void set_norm_sum(NormSum sum) { sum_ = std::move(sum); }
+
+ protected:
+  // For each part the norms of its parameter and of `directions[i]`; 0 where that is undefined. Collective
+  // where set_norm_sum() was called.
+  struct Norms {
+    double parameter = 0, direction = 0;
+  };
+  std::vector<Norms> norms(const std::vector<Part>& parts, const std::vector<at::Tensor>& directions) const;
+
+ private:
+  NormSum sum_;
 };
 
 }  // namespace rondo

@@ -13,7 +13,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/nn/parallel_communication.h"
-#include "rondo/nn/sample_scope.h"
+#include "rondo/nn/sample_dropout.h"
 
 namespace rondo {
 namespace {

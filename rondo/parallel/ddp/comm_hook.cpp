@@ -24,4 +24,13 @@ std::vector<std::size_t> tensor_to_numbers(const at::Tensor& tensor) {
   return {begin, begin + flat.numel()};
 }
 
+at::Tensor text_to_tensor(const std::string& text) {
+  return torch::tensor(std::vector<std::uint8_t>(text.begin(), text.end()), at::kByte);
+}
+
+std::string tensor_to_text(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.contiguous();
+  return {static_cast<const char*>(flat.data_ptr()), flat.nbytes()};
+}
+
 }  // namespace rondo

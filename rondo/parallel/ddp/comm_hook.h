@@ -72,4 +72,8 @@ at::Tensor numbers_to_tensor(const std::vector<std::size_t>& numbers);
 // And back: the numbers of an int64 tensor in the host's memory.
 std::vector<std::size_t> tensor_to_numbers(const at::Tensor& tensor);
 
+// The bytes of a text as a tensor of a state, and back.
+at::Tensor text_to_tensor(const std::string& text);
+std::string tensor_to_text(const at::Tensor& tensor);  // of a tensor on the CPU
+
 }  // namespace rondo

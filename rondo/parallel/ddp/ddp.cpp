@@ -9,7 +9,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/nn/sparse_layers.h"
+#include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/coalesced_broadcast.h"
 #include "rondo/parallel/ddp/ddp_state.h"
 #include "rondo/parallel/ddp/model_agreement.h"

@@ -22,9 +22,7 @@ OptionsOf<DdpStrategyOptions> ddp_strategy_table() {
   OptionsOf<Options> table;
   table.include(bucket_table());
   table.begin_group("Gradients in buckets");
-  table.add("codec", &Options::codec,
-            "How gradients travel: none, float16, bfloat16, int8, top_k[:FRACTION], "
-            "power_sgd[:rank=R,start=S] or a hook of docs/codecs.md");
+  table.add("codec", &Options::codec, kCodecHelp);
   table.include(communication_options());
   return table;
 }

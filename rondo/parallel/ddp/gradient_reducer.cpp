@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
@@ -54,7 +55,8 @@ class GradientReducer::PassEnd {
 GradientReducer::GradientReducer(std::vector<ModelTensor> dense, std::vector<ModelTensor> sparse,
                                  std::vector<ModelTensor> frozen, Group group, const DdpOptions& options,
                                  std::shared_ptr<StepAnnouncement> announcement)
-    : dense_(std::move(dense)),
+    : Reducer(joined(dense, sparse), *announcement),
+      dense_(std::move(dense)),
       parameters_(joined(dense_, sparse)),
       frozen_(std::move(frozen)),
       group_(std::move(group)),
@@ -68,10 +70,7 @@ GradientReducer::GradientReducer(std::vector<ModelTensor> dense, std::vector<Mod
       used_(parameters_.size()),
       unused_here_(parameters_.size()),
       unused_anywhere_(parameters_.size()),
-      drift_(std::make_shared<DriftCheck>(parameters_, group_)),
-      path_(parameters_, *announcement_,
-            {.arrived = [this](std::size_t parameter) { arrived(parameter); },
-             .send = [this](std::size_t bucket) { send(bucket); }}) {
+      drift_(std::make_shared<DriftCheck>(parameters_, group_)) {
   announcement_->carry(drift_);
   for (const ModelTensor& parameter : parameters_)
     expected_.emplace_back(parameter.tensor.scalar_type(), parameter.tensor.numel());
@@ -115,14 +114,14 @@ void GradientReducer::send(std::size_t index) {
   tickets_.push_back(queue_.submit({.collective = "all_reduce",
                                     .index = index,
                                     .bytes = transfer.bucket().bytes(),
-                                    .start = [&transfer] { return transfer.start(); },
+                                    .start = std::bind_front(&Transfer::start, &transfer),
                                     .describe =
                                         [this, &bucket = transfer.bucket()] {
                                           return str(place_of(group_), ": all-reduce ", bucket.index + 1,
                                                      " of ", transfers_.size(), " in this backward pass (",
                                                      bucket.name(), ", ", to_string(bucket.bytes()), ")");
                                         },
-                                    .ready_ns = path_.ready_ns(index)}));
+                                    .ready_ns = ready_ns(index)}));
 }
 
 void GradientReducer::set_comm_hook(CommHook hook) {
@@ -140,15 +139,6 @@ namespace {
 constexpr const char* kOrder = "order";
 constexpr const char* kHook = "hook";
 constexpr const char* kOfHook = "hook/";
-
-at::Tensor text_to_tensor(const std::string& text) {
-  return torch::tensor(std::vector<std::uint8_t>(text.begin(), text.end()), at::kByte);
-}
-
-std::string tensor_to_text(const at::Tensor& tensor) {
-  const at::Tensor flat = tensor.contiguous();
-  return {static_cast<const char*>(flat.data_ptr()), flat.nbytes()};
-}
 
 }  // namespace
 
@@ -218,14 +208,16 @@ void GradientReducer::arrived(std::size_t index) {
   ready_[index] = true;
   if (!is_dense(index)) return;
   arrival_.push_back(index);
-  take(index, /*missing=*/false);
+  const Place place = places_[index];
+  transfers_[place.bucket]->take(place.member);
+  if (add(place.bucket)) complete(place.bucket, place.bucket + 1);
+  queue_.poll();
 }
 
-void GradientReducer::take(std::size_t parameter, bool missing) {
+void GradientReducer::take_missing(std::size_t parameter) {
   const Place place = places_[parameter];
-  Transfer& transfer = *transfers_[place.bucket];
-  missing ? transfer.take_missing(place.member) : transfer.take(place.member);
-  path_.add(place.bucket);
+  transfers_[place.bucket]->take_missing(place.member);
+  if (add(place.bucket)) complete(place.bucket, place.bucket + 1);
   queue_.poll();
 }
 
@@ -255,7 +247,7 @@ bool GradientReducer::synchronises() const {
 void GradientReducer::begin_pass() {
   // Not when the order was learnt: the optimizer's gradients were still views of the buckets before.
   if (std::exchange(order_is_new_, false)) lay_out(adopted_order_);
-  path_.begin(gradients_);
+  begin(gradients_);
   tickets_.clear();
   for (const auto& transfer : transfers_) transfer->begin();
   in_pass_ = true;
@@ -266,14 +258,14 @@ void GradientReducer::begin_pass() {
   arrival_.clear();
   ready_ = unused_here_;
   for (std::size_t i = 0; i < dense_.size(); ++i) {
-    if (unused_here_[i]) take(i, /*missing=*/true);
+    if (unused_here_[i]) take_missing(i);
   }
 }
 
 const GradientWeight& GradientReducer::weight() {
-  if (weight_is_known_) return path_.weight(divide_by_active_);
+  if (weight_is_known_) return announced_weight(divide_by_active_);
   const std::int64_t begin = monotonic_ns();
-  const GradientWeight& weight = path_.weight(divide_by_active_);
+  const GradientWeight& weight = announced_weight(divide_by_active_);
   weight_is_known_ = true;
   const bool within_backward = trace_.backward_end_ns == 0;
   if (within_backward) trace_.waited_ns = monotonic_ns() - begin;
@@ -369,7 +361,7 @@ void GradientReducer::settle_missing(bool had_backward, std::vector<bool>& untou
                   "static_graph (static-graph) when it is the same in every step"));
   }
   for (const std::size_t index : missing) {
-    if (is_dense(index)) take(index, /*missing=*/true);
+    if (is_dense(index)) take_missing(index);
   }
   // Before any other collective that the ranks run in this pass.
   queue_.start_all();

@@ -11,7 +11,7 @@
 #include "rondo/parallel/ddp/options.h"
 #include "rondo/parallel/ddp/sparse_exchange.h"
 #include "rondo/parallel/gradients/drift_check.h"
-#include "rondo/parallel/gradients/gradient_path.h"
+#include "rondo/parallel/gradients/reducer.h"
 #include "rondo/parallel/gradients/transfer.h"
 #include "rondo/parallel/schedule/communication_queue.h"
 
@@ -24,7 +24,7 @@ namespace rondo {
 //
 // A backward pass calls it from the threads of autograd (one for the CPU, one for each other device);
 // everything else is called by the training thread between backward passes.
-class GradientReducer final : public std::enable_shared_from_this<GradientReducer> {
+class GradientReducer final : private Reducer, public std::enable_shared_from_this<GradientReducer> {
  public:
   // `dense` and `sparse` are the parameters that require gradients, the same on all ranks: those whose
   // gradients have every element, and those of which autograd gives rows. `frozen` are those that do not: an
@@ -64,15 +64,13 @@ class GradientReducer final : public std::enable_shared_from_this<GradientReduce
  private:
   class PassEnd;
 
-  // A gradient is there.
-  void arrived(std::size_t parameter);
-  // Takes the gradient of a dense parameter, or that there is none.
-  void take(std::size_t parameter, bool missing);
+  void arrived(std::size_t parameter) override;
+  // There is no gradient of a dense parameter in this pass.
+  void take_missing(std::size_t parameter);
   // Makes the buckets for gradients that come in this order, a permutation of the dense parameters and the
   // same on all ranks. Not during a backward pass.
   void lay_out(std::span<const std::size_t> order);
-  // Hands a bucket to the queue, which starts what can be started and never waits.
-  void send(std::size_t bucket);
+  void send(std::size_t bucket) override;
   std::unique_ptr<Transfer> make_transfer(Bucket bucket) const;
   // Whether gradients are reduced where autograd put them.
   bool reduces_in_place() const { return !hook_.run && on_cpu_ && group_.traits().registered_memory; }
@@ -130,9 +128,6 @@ class GradientReducer final : public std::enable_shared_from_this<GradientReduce
   const std::shared_ptr<DriftCheck> drift_;  // the announcement carries its samples
   BackwardTrace trace_;
   bool weight_is_known_ = false;  // in this pass
-
-  // Last, so that hooks are gone before anything they use.
-  GradientPath path_;
 };
 
 }  // namespace rondo

@@ -46,8 +46,7 @@ ExpertModel::ExpertModel(std::shared_ptr<torch::nn::Module> module, const Expert
   }
 }
 
-void ExpertModel::begin_step(const LocalBatch& given) {
-  const LocalBatch batch = begin_pass(given, module_.get());
+void ExpertModel::start_pass(const LocalBatch& batch) {
   no_sync_.clear();
   parts_->shard_again();
   synchronised_ = batch.synchronise;
@@ -78,7 +77,7 @@ StepTotals ExpertModel::totals() {
   return announcement != nullptr ? announcement->totals() : mine_.totals;
 }
 
-double ExpertModel::clip_gradients(double max_norm) {
+double ExpertModel::clip_combined(double max_norm) {
   const std::vector<at::Tensor> dense = gradients_of_all(parts_->dense_parameters());
   const std::vector<at::Tensor> experts = gradients_of_all(parts_->expert_parameters());
   const double norm = norm_over_ranks(experts, dense, groups_.experts);

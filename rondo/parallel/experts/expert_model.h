@@ -24,19 +24,17 @@ class ExpertModel final : public PreparedModel {
               const ExpertGroups& groups, const Group& replicas, const ExpertOptions& options);
 
   torch::nn::Module& module() override { return *module_; }
-  void begin_step(const LocalBatch& batch) override;
   void announce(const StepTotals& mine) override;
   StepTotals totals() override;
-  void finish_backward() override {
-    no_sync_.clear();
-    end_pass();
-  }
-  double clip_gradients(double max_norm) override;
   ModelParts& parts() override { return *parts_; }
   CommunicationTimes communication_times() const override;
   std::vector<TraceSpan> communication_spans() const override;
 
  private:
+  void start_pass(const LocalBatch& batch) override;
+  void finish_pass() override { no_sync_.clear(); }
+  double clip_combined(double max_norm) override;
+
   std::shared_ptr<torch::nn::Module> module_;
   ExpertGroups groups_;
   std::unique_ptr<ExpertParts> parts_;

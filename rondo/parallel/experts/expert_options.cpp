@@ -8,9 +8,7 @@ std::vector<Declaration> ExpertFolder::declarations() {
   OptionsOf<Options> table;
   table.include(bucket_table());
   table.begin_group("Gradients in buckets");
-  table.add("codec", &Options::codec,
-            "How gradients travel: none, float16, bfloat16, int8, top_k[:FRACTION], "
-            "power_sgd[:rank=R,start=S] or a hook of docs/codecs.md");
+  table.add("codec", &Options::codec, kCodecHelp);
   return {
       {.name = "expert",
        .summary = "experts spread over ranks, tokens travel to them; all else is on every rank, as in ddp",

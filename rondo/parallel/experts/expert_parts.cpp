@@ -9,8 +9,8 @@ namespace rondo {
 
 ExpertParts::ExpertParts(torch::nn::Module& module, const ExpertLayers& layers, Group world,
                          const Group& replicas, std::function<void()> share_buffers)
-    : module_(module),
-      world_(std::move(world)),
+    : ModelParts(std::move(world)),
+      module_(module),
       replica_(replicas.rank()),
       share_buffers_(std::move(share_buffers)) {
   for (ModelTensor& parameter : tensors_of(module).parameters) {
@@ -21,8 +21,10 @@ ExpertParts::ExpertParts(torch::nn::Module& module, const ExpertLayers& layers, 
   }
 }
 
-void ExpertParts::unshard() {
+void ExpertParts::flush_for(ForwardPasses passes) {
+  if (passes == ForwardPasses::together) shard_again();
   share_buffers_();
+  if (passes == ForwardPasses::together) return;
   if (gathered_) return;
   for (Parameter& parameter : parameters_) {
     if (parameter.layer == nullptr) continue;
@@ -34,12 +36,7 @@ void ExpertParts::unshard() {
   gathered_ = true;
 }
 
-void ExpertParts::flush() {
-  shard_again();
-  share_buffers_();
-}
-
-void ExpertParts::reload_shards() {
+void ExpertParts::take_values(NewValues) {
   if (!gathered_) return;
   const at::NoGradGuard no_gradient;
   for (Parameter& parameter : parameters_) {
@@ -77,7 +74,7 @@ std::vector<Shard> ExpertParts::shards() {
   for (const Parameter& parameter : parameters_) {
     const auto& [name, tensor] = parameter.entry;
     if (parameter.layer == nullptr) {
-      shards.push_back(full_shard(name, tensor, world_.rank()));
+      shards.push_back(full_shard(name, tensor, group().rank()));
       continue;
     }
     Shard shard = full_shard(name, tensor, replica_);

@@ -24,16 +24,12 @@ class ExpertParts final : public ModelParts {
   ExpertParts(torch::nn::Module& module, const ExpertLayers& layers, Group world, const Group& replicas,
               std::function<void()> share_buffers);
 
-  void unshard() override;
-  void reload_shards() override;
-  void flush() override;
-  bool optimizes_shards() const override { return true; }
+  void flush_for(ForwardPasses passes) override;
+  void take_values(NewValues values) override;
+  PartsTraits traits() const override { return {.optimizes_shards = true}; }
   NormSum norm_sum() override;
-  bool has_fp32_master_weights() const override { return false; }
-  bool computes_with_optimized() const override { return true; }
   std::vector<Shard> shards() override;
   std::vector<ModelTensor> buffers() override;
-  const Group& group() const override { return world_; }
 
   // Every parameter holds this rank's rows again. Communicates nothing.
   void shard_again();
@@ -49,7 +45,6 @@ class ExpertParts final : public ModelParts {
   };
 
   torch::nn::Module& module_;
-  const Group world_;
   const int replica_;
   const std::function<void()> share_buffers_;
   std::vector<Parameter> parameters_;  // in the model's order

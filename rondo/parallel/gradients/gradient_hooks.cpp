@@ -14,10 +14,10 @@ namespace {
 struct Hook final : torch::autograd::PostAccumulateGradHook {
   void operator()(const at::Tensor& parameter) override {
     if (previous) (*previous)(parameter);
-    if (*arrived) (*arrived)(number);
+    if (*listener != nullptr) (*listener)->arrived(number);
   }
 
-  std::shared_ptr<GradientHooks::Arrived> arrived;
+  std::shared_ptr<GradientListener*> listener;
   std::size_t number = 0;
   bool is_sole = true;
   std::unique_ptr<torch::autograd::PostAccumulateGradHook> previous;
@@ -25,11 +25,12 @@ struct Hook final : torch::autograd::PostAccumulateGradHook {
 
 }  // namespace
 
-GradientHooks::GradientHooks(const std::vector<ModelTensor>& parameters, Arrived arrived, bool is_sole)
-    : parameters_(parameters), arrived_(std::make_shared<Arrived>(std::move(arrived))) {
+GradientHooks::GradientHooks(const std::vector<ModelTensor>& parameters, GradientListener& listener,
+                             bool is_sole)
+    : parameters_(parameters), listener_(std::make_shared<GradientListener*>(&listener)) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     auto hook = std::make_unique<Hook>();
-    hook->arrived = arrived_;
+    hook->listener = listener_;
     hook->number = i;
     hook->is_sole = is_sole;
     const at::Tensor& tensor = parameters_[i].tensor;
@@ -39,11 +40,11 @@ GradientHooks::GradientHooks(const std::vector<ModelTensor>& parameters, Arrived
 }
 
 GradientHooks::~GradientHooks() {
-  *arrived_ = nullptr;
+  *listener_ = nullptr;
   for (const ModelTensor& parameter : parameters_) {
     auto& slot = torch::autograd::impl::post_acc_grad_hooks(parameter.tensor);
     auto* hook = dynamic_cast<Hook*>(slot.get());
-    if (!hook || hook->arrived != arrived_) continue;
+    if (!hook || hook->listener != listener_) continue;
     std::unique_ptr<torch::autograd::PostAccumulateGradHook> previous = std::move(hook->previous);
     slot = std::move(previous);
   }
@@ -53,7 +54,7 @@ void require_unprepared(const std::vector<ModelTensor>& parameters) {
   for (const ModelTensor& parameter : parameters) {
     const auto* hook =
         dynamic_cast<const Hook*>(torch::autograd::impl::post_acc_grad_hooks(parameter.tensor).get());
-    while (hook && (!*hook->arrived || !hook->is_sole))
+    while (hook && (*hook->listener == nullptr || !hook->is_sole))
       hook = dynamic_cast<const Hook*>(hook->previous.get());
     if (!hook) continue;
     throw UsageError(str("parameter '", parameter.name,

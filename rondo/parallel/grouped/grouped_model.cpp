@@ -11,18 +11,13 @@ namespace rondo {
 class GroupedModel::Parts final : public UndividedModel {
  public:
   explicit Parts(GroupedModel& model) : UndividedModel(model.module(), model.group_), model_(model) {}
-  void unshard() override {
-    model_.replica_->unshard();
-    if (model_.served_) model_.served_->parts().unshard();
+  void flush_for(ForwardPasses passes) override {
+    model_.replica_->parts().flush_for(passes);
+    if (model_.served_) model_.served_->parts().flush_for(passes);
     model_.share();
   }
-  void reload_shards() override {
-    if (model_.served_) model_.served_->parts().reload_shards();
-  }
-  void flush() override {
-    model_.replica_->parts().flush();
-    if (model_.served_) model_.served_->parts().flush();
-    model_.share();
+  void take_values(NewValues values) override {
+    if (model_.served_) model_.served_->parts().take_values(values);
   }
 
  private:
@@ -41,9 +36,9 @@ void GroupedModel::share() {
   if (group_.size() > 1) broadcast_coalesced(parameters_, group_, /*root=*/0);
 }
 
-void GroupedModel::begin_step(const LocalBatch& given) {
-  LocalBatch batch = begin_pass(given, &module());
-  batch.discard_gradients = false;  // nothing is left to be done about it
+void GroupedModel::start_pass(const LocalBatch& given) {
+  LocalBatch batch = given;
+  batch.discard_gradients = false;  // this object freezes the parameters
   // What is pushed is what the group has combined, not what this rank's backward pass gives.
   LocalBatch told = batch;
   told.optimizer = nullptr;
@@ -63,7 +58,7 @@ void GroupedModel::announce(const StepTotals& mine) {
   replica_->announce(mine);
 }
 
-void GroupedModel::step(torch::optim::Optimizer& optimizer) {
+void GroupedModel::apply_step(torch::optim::Optimizer& optimizer) {
   // A loop of one's own that announces nothing has ranks of equally many samples.
   const double samples =
       announced_ ? static_cast<double>(replica_->totals().predictions) : samples_ * group_.size();

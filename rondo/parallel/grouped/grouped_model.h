@@ -21,14 +21,8 @@ class GroupedModel final : public PreparedModel {
 
   torch::nn::Module& module() override { return replica_->module(); }
   ModelParts& parts() override { return *parts_; }
-  void begin_step(const LocalBatch& batch) override;
   void announce(const StepTotals& mine) override;
   StepTotals totals() override { return replica_->totals(); }
-  void finish_backward() override {
-    replica_->finish_backward();
-    end_pass();
-  }
-  void step(torch::optim::Optimizer& optimizer) override;
   CommunicationState communication_state() const override { return replica_->communication_state(); }
   std::string restore_communication(const std::vector<CommunicationState>& of_ranks) override {
     return replica_->restore_communication(of_ranks);
@@ -39,6 +33,9 @@ class GroupedModel final : public PreparedModel {
  private:
   class Parts;
 
+  void start_pass(const LocalBatch& given) override;
+  void finish_pass() override { replica_->finish_backward(); }
+  void apply_step(torch::optim::Optimizer& optimizer) override;
   // The group's first rank's parameters become everybody's.
   void share();
 

@@ -23,6 +23,14 @@ GroupedStrategy::GroupedStrategy(const Context& context, const server::ClusterOp
                        context.world_size(), "; make it with init(init_options_of_group(groups))"));
 }
 
+ReplicaPlacement GroupedStrategy::placement() const {
+  ReplicaPlacement placement = ServerStrategy::placement();
+  placement.num_replicas_in_sync *= context().world_size();
+  placement.input = {place_.worker, place_.workers};
+  placement.evaluation = {context().rank(), context().world_size()};
+  return placement;
+}
+
 std::unique_ptr<PreparedModel> GroupedStrategy::prepare(std::shared_ptr<torch::nn::Module> module) {
   std::unique_ptr<ServedModel> served;
   if (context().rank() == 0) served = serve(module);

@@ -22,11 +22,7 @@ class GroupedStrategy final : public ServerStrategy {
   using ServerStrategy::prepare;
   // Collective within the group; its first rank meets the servers.
   std::unique_ptr<PreparedModel> prepare(std::shared_ptr<torch::nn::Module> module) override;
-  int num_replicas_in_sync() const override {
-    return context().world_size() * ServerStrategy::num_replicas_in_sync();
-  }
-  InputShard input_shard() const override { return {place_.worker, place_.workers}; }
-  InputShard evaluation_shard() const override { return {context().rank(), context().world_size()}; }
+  ReplicaPlacement placement() const override;
 
  private:
   GroupPlace place_;

@@ -65,8 +65,7 @@ LocalSgdModel::LocalSgdModel(std::shared_ptr<torch::nn::Module> module, const Gr
       average_(parameters_of(tensors_), tensors_.buffer_tensors(), group_, options_),
       announcement_(group_) {}
 
-void LocalSgdModel::begin_step(const LocalBatch& given) {
-  const LocalBatch batch = begin_pass(given, module_.get());
+void LocalSgdModel::start_pass(const LocalBatch& batch) {
   finish_step();
   if (!own_.empty()) average_.assign(std::exchange(own_, {}));
   batch_ = batch;
@@ -78,8 +77,7 @@ void LocalSgdModel::announce(const StepTotals& mine) {
   if (group_.size() > 1 && ranks_meet()) announcement_.start({.samples = batch_.samples, .totals = mine});
 }
 
-void LocalSgdModel::finish_backward() {
-  end_pass();
+void LocalSgdModel::finish_pass() {
   if (!batch_.synchronise) return;
   if (synchronous()) combine_gradients();
   step_is_open_ = true;
@@ -123,7 +121,7 @@ void LocalSgdModel::combine_gradients() {
 }
 
 // A rank without data of its own has a gradient of samples that do not count: its replica stays as it is.
-void LocalSgdModel::step(torch::optim::Optimizer& optimizer) {
+void LocalSgdModel::apply_step(torch::optim::Optimizer& optimizer) {
   if (synchronous() || batch_.samples > 0) optimizer.step();
 }
 

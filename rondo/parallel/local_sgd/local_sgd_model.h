@@ -26,11 +26,8 @@ class LocalSgdModel final : public PreparedModel {
 
   torch::nn::Module& module() override { return *module_; }
   ModelParts& parts() override { return parts_; }
-  void begin_step(const LocalBatch& batch) override;
   void announce(const StepTotals& mine) override;
   StepTotals totals() override;
-  void finish_backward() override;
-  void step(torch::optim::Optimizer& optimizer) override;
   // With every rank's own values, the number of steps, what the outer optimizer remembers, and averages that
   // are under way.
   CommunicationState communication_state() const override;
@@ -39,14 +36,18 @@ class LocalSgdModel final : public PreparedModel {
   std::vector<TraceSpan> communication_spans() const override { return average_.spans(); }
 
  private:
+  void start_pass(const LocalBatch& batch) override;
+  void finish_pass() override;
+  void apply_step(torch::optim::Optimizer& optimizer) override;
+
   class Parts final : public UndividedModel {
    public:
     explicit Parts(LocalSgdModel& model) : UndividedModel(*model.module_), model_(model) {}
-    void unshard() override { model_.show_mean(); }
-    void flush() override { model_.show_mean(); }
-    void reload_shards() override { model_.reload(); }
-    // This rank's own values are aside since flush(), and begin_step() puts them back.
-    void show_shards() override {}
+    void flush_for(ForwardPasses) override { model_.show_mean(); }
+    // Of shown values, this rank's own are aside since flush(), and begin_step() puts them back.
+    void take_values(NewValues values) override {
+      if (values != NewValues::shown_shards) model_.reload();
+    }
 
    private:
     LocalSgdModel& model_;

@@ -11,19 +11,18 @@ Group MeshStrategy::readers_of(const Context& context) {
   return context.new_group_along({std::begin(kReplicaDimensions), std::end(kReplicaDimensions)});
 }
 
+ReplicaPlacement MeshStrategy::placement() const {
+  const Group ranks = readers_.member() ? readers_ : inner_->replicas();
+  const InputShard shard{ranks.rank(), ranks.size()};
+  return {.num_replicas_in_sync = ranks.size(), .input = shard, .evaluation = shard, .replicas = ranks};
+}
+
 ReplicaValue MeshStrategy::run(const std::function<at::Tensor(int replica)>& step) {
-  const ReplicaContext replica(*this, replicas().rank(), [this](ReduceOp op, const at::Tensor& value) {
-    return reduce_values(op, {value}, {}, replicas());
+  const Group ranks = replicas();
+  const ReplicaContext replica(*this, ranks.rank(), [&](ReduceOp op, const at::Tensor& value) {
+    return reduce_values(op, {value}, {}, ranks);
   });
-  return step(replicas().rank());
-}
-
-at::Tensor MeshStrategy::reduce(ReduceOp op, const ReplicaValue& value, std::optional<std::int64_t> axis) {
-  return reduce_values(op, {value.only()}, axis, replicas());
-}
-
-at::Tensor MeshStrategy::gather(const ReplicaValue& value, std::int64_t axis) {
-  return gather_values({value.only()}, axis, replicas());
+  return step(ranks.rank());
 }
 
 }  // namespace rondo

@@ -11,23 +11,20 @@ namespace rondo {
 // concerns replicas is done by another strategy along the other dimensions, "data" at last.
 class MeshStrategy : public Strategy {
  public:
-  // `context` has the mesh; `replicas` was made with context.within() of the ranks that have the same part
-  // of a replica's parameters as this one.
-  MeshStrategy(Context context, std::unique_ptr<Strategy> replicas)
-      : context_(std::move(context)), inner_(std::move(replicas)), readers_(readers_of(context_)) {}
+  // `name` as in the registry. `context` has the mesh; `replicas` was made with context.within() of the ranks
+  // that have the same part of a replica's parameters as this one.
+  MeshStrategy(std::string name, Context context, std::unique_ptr<Strategy> replicas)
+      : Strategy(std::move(name), std::move(context)),
+        inner_(std::move(replicas)),
+        readers_(readers_of(this->context())) {}
 
-  const Context& context() const override { return context_; }
-  int num_replicas_in_sync() const override { return replicas().size(); }
-  InputShard input_shard() const override { return {replicas().rank(), replicas().size()}; }
   // Ranks along "context" have the same parameters, and the same samples.
-  const Group& replicas() const override { return readers_.member() ? readers_ : inner_->replicas(); }
+  ReplicaPlacement placement() const override;
   bool set_mixed_precision(const MixedPrecisionPolicy& policy) override {
     return inner_->set_mixed_precision(policy);
   }
   using Strategy::run;
   ReplicaValue run(const std::function<at::Tensor(int replica)>& step) override;
-  at::Tensor reduce(ReduceOp op, const ReplicaValue& value, std::optional<std::int64_t> axis = {}) override;
-  at::Tensor gather(const ReplicaValue& value, std::int64_t axis) override;
 
  protected:
   Strategy& inner() const { return *inner_; }  // the strategy of the replicas
@@ -35,7 +32,6 @@ class MeshStrategy : public Strategy {
  private:
   static Group readers_of(const Context& context);
 
-  Context context_;
   std::unique_ptr<Strategy> inner_;
   Group readers_;  // that read data of their own, where these are not all of inner_'s
 };

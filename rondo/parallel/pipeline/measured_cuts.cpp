@@ -14,8 +14,8 @@
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/memory/tracker.h"
-#include "rondo/nn/evaluation_mode.h"
 #include "rondo/nn/layers.h"
+#include "rondo/nn/model.h"
 #include "rondo/pipeline/schedule.h"
 
 namespace rondo {

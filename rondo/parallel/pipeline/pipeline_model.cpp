@@ -11,7 +11,7 @@
 
 #include "rondo/backend/collectives.h"
 #include "rondo/checkpoint/named_tensors.h"
-#include "rondo/nn/graph_node.h"
+#include "rondo/nn/autograd_graph.h"
 #include "rondo/parallel/experts/expert_strategy.h"
 #include "rondo/parallel/sharded/shard_module.h"
 
@@ -42,7 +42,8 @@ void hand_over(const Tensors& parameters, Tensors gradients) {
 
 PipelineModel::PipelineModel(std::shared_ptr<torch::nn::Module> module, Context context, Strategy& replicas,
                              std::vector<std::vector<int>> owners)
-    : original_(std::move(module)),
+    : ModelParts(context.world()),
+      original_(std::move(module)),
       context_(std::move(context)),
       pipeline_(context_.group("pipeline")),
       tensors_(tensors_of(*original_)),
@@ -98,7 +99,7 @@ void PipelineModel::follow() {
   }
 }
 
-void PipelineModel::begin_step(const LocalBatch& batch) {
+void PipelineModel::start_pass(const LocalBatch& batch) {
   inner_->begin_step(batch);
   follow();
 }
@@ -119,7 +120,7 @@ StepTotals PipelineModel::totals() {
   return pipeline_.size() == 1 ? inner_->totals() : announcement_.totals();
 }
 
-void PipelineModel::finish_backward() {
+void PipelineModel::finish_pass() {
   Tensors parameters, gradients;
   for (Parameter& parameter : parameters_) {
     if (!parameter.trained.requires_grad()) continue;
@@ -160,26 +161,22 @@ void PipelineModel::share_buffers() {
   }
 }
 
-void PipelineModel::unshard() {
-  inner_->parts().unshard();
+void PipelineModel::flush_for(ForwardPasses passes) {
+  inner_->parts().flush_for(passes);
   follow();
   share_buffers();
 }
 
-void PipelineModel::flush() {
-  inner_->parts().flush();
-  follow();
-  share_buffers();
-}
-
-void PipelineModel::reload_shards() {
-  inner_->parts().reload_shards();
+void PipelineModel::take_values(NewValues values) {
+  inner_->parts().take_values(values);
   follow();
 }
 
-void PipelineModel::publish_shards() {
-  inner_->parts().publish_shards();
-  follow();
+PartsTraits PipelineModel::traits() const {
+  PartsTraits traits = inner_->parts().traits();
+  traits.optimizes_shards = true;
+  traits.shares_memory = traits.optimizes_whole_model = false;
+  return traits;
 }
 
 NormSum PipelineModel::norm_sum() {

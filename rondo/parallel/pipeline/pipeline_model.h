@@ -25,14 +25,9 @@ class PipelineModel final : public PreparedModel, private ModelParts {
                 std::vector<std::vector<int>> owners);
 
   torch::nn::Module& module() override { return inner_->module(); }
-  void begin_step(const LocalBatch& batch) override;
   void announce(const StepTotals& mine) override;
   // Of all replicas, and of the stages of each.
   StepTotals totals() override;
-  // Takes the gradients of the stages, adds up what several have, and has replicas combined.
-  void finish_backward() override;
-  double clip_gradients(double max_norm) override { return clip_shards(shards(), group(), max_norm); }
-  void step(torch::optim::Optimizer& optimizer) override { inner_->step(optimizer); }
   ModelParts& parts() override { return *this; }
   CommunicationState communication_state() const override { return inner_->communication_state(); }
   CommunicationTimes communication_times() const override;
@@ -54,19 +49,19 @@ class PipelineModel final : public PreparedModel, private ModelParts {
     Group shared = {};  // among its owners, where there are several
   };
 
-  void unshard() override;
-  void reload_shards() override;
-  void flush() override;
-  bool optimizes_shards() const override { return true; }
+  void start_pass(const LocalBatch& batch) override;
+  // Takes the gradients of the stages, adds up what several have, and has replicas combined.
+  void finish_pass() override;
+  double clip_combined(double max_norm) override { return clip_shards(shards(), group(), max_norm); }
+  void apply_step(torch::optim::Optimizer& optimizer) override { inner_->step(optimizer); }
+
+  void flush_for(ForwardPasses passes) override;
+  void take_values(NewValues values) override;
+  PartsTraits traits() const override;
   NormSum norm_sum() override;
-  bool has_fp32_master_weights() const override { return inner_->parts().has_fp32_master_weights(); }
-  bool computes_with_optimized() const override { return inner_->parts().computes_with_optimized(); }
   std::vector<Shard> shards() override;
   std::vector<Shard> full_copies() override;
-  void publish_shards() override;
-  bool is_flushed() const override { return inner_->parts().is_flushed(); }
   std::vector<ModelTensor> buffers() override { return tensors_.buffers; }
-  const Group& group() const override { return context_.world(); }
 
   // Forward uses the memory that the inner model trains.
   void follow();

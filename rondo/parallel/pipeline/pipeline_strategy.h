@@ -16,11 +16,10 @@ class PipelineStrategy final : public MeshStrategy {
   // With `division` the mesh's dimensions "tensor" and "context" divide every stage.
   PipelineStrategy(Context context, std::unique_ptr<Strategy> replicas, PipelineOptions options,
                    std::optional<TensorOptions> division)
-      : MeshStrategy(std::move(context), std::move(replicas)),
+      : MeshStrategy("pipeline", std::move(context), std::move(replicas)),
         options_(std::move(options)),
         division_(std::move(division)) {}
 
-  std::string name() const override { return "pipeline"; }
   using Strategy::prepare;
   std::unique_ptr<Training> prepare(const Recipe& recipe) override;
 

@@ -14,15 +14,14 @@
 #include "rondo/base/time.h"
 #include "rondo/nn/experts/mixture_of_experts.h"
 #include "rondo/nn/layers.h"
-#include "rondo/nn/model_factory.h"
-#include "rondo/nn/partition.h"
+#include "rondo/nn/model.h"
 #include "rondo/nn/sample_dropout.h"
-#include "rondo/nn/sample_scope.h"
+#include "rondo/nn/unit_state.h"
 #include "rondo/parallel/ddp/coalesced_broadcast.h"
 #include "rondo/parallel/tensor/divided_model.h"
 #include "rondo/parallel/tensor/tensor_parallel_model.h"
 #include "rondo/pipeline/stage_cuts.h"
-#include "rondo/precision/cast_model.h"
+#include "rondo/precision/autocast.h"
 #include "rondo/strategy/finish_step.h"
 
 namespace rondo {
@@ -218,7 +217,7 @@ void PipelineTraining::compile(OptimizerFactory optimizer, LossFunction loss) {
   MasterWeights* const masters = precision_.master_weights();
   optimizer_ = optimizer(masters != nullptr ? masters->module() : prepared_->module());
   rates_ = GroupRates(*optimizer_);
-  loss_ = prepared_->loss_of_parts(std::move(loss));
+  loss_ = prepared_->division().loss_of_parts(std::move(loss));
   needs_norms_ = add_up_norms(*optimizer_, *prepared_, precision_, "this mesh",
                               "adamw or lion, or ddp along data alone");
 }
@@ -253,7 +252,7 @@ StepResult PipelineTraining::train_step(std::span<const Batch> window, const Ste
   std::vector<Batch> batches;
   std::int64_t predictions = 0;
   for (const Batch& batch : window) {
-    batches.push_back(prepared_->own_part(batch));
+    batches.push_back(prepared_->division().own_part(batch));
     predictions += loss_.predictions(batch.targets, batch.samples);
   }
   prepared_->begin_step(
@@ -349,7 +348,7 @@ void PipelineTraining::forward_stage(int number, int micro_batch, Pass& pass, co
   const Batch& batch = pass.micro_batches[static_cast<std::size_t>(micro_batch)];
   // Each micro-batch counts by its share of the window's predictions, as in an accumulated step; of a divided
   // sequence as SynchronousTraining has it.
-  const int ranks = loss_.counts_predictions() ? prepared_->ranks_of_sequence() : 1;
+  const int ranks = loss_.counts_predictions() ? prepared_->division().ranks_of_sequence() : 1;
   const std::int64_t own_predictions = ranks * loss_.predictions(batch.targets, batch.samples);
   const bool whole = pass.predictions == 0 || own_predictions == pass.predictions;
   const double share =
@@ -394,7 +393,7 @@ void PipelineTraining::backward_stage(const Action& action, Pass& pass) {
 Tensors PipelineTraining::forward(const Batch& batch) {
   const torch::NoGradGuard no_gradients;
   computed_.clear();
-  Pass pass = begin(prepared_->own_part(batch));
+  Pass pass = begin(prepared_->division().own_part(batch));
   for (const Action& action : evaluation_.actions[static_cast<std::size_t>(pipeline_.rank())])
     act(action, pass, {});
   link_.flush();
@@ -404,7 +403,7 @@ Tensors PipelineTraining::forward(const Batch& batch) {
     for (const Tensors& each : pass.outputs) parts.push_back(each[output]);
     outputs.push_back(at::cat(parts, 0));
   }
-  return prepared_->whole_outputs(link_.broadcast(outputs, rank_of(stages() - 1)));
+  return prepared_->division().whole_outputs(link_.broadcast(outputs, rank_of(stages() - 1)));
 }
 
 }  // namespace rondo

@@ -34,7 +34,6 @@ class PipelineTraining final : public Training {
   Tensors forward(const Batch& batch) override;
   const Model& model() const override { return model_; }
   torch::optim::Optimizer& optimizer() override;
-  double learning_rate() const override { return rates_.current(*optimizer_); }
   TrainingPrecision& precision() override { return precision_; }
   PreparedModel& prepared() override { return *prepared_; }
 

@@ -11,11 +11,10 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/data/split_batch.h"
-#include "rondo/nn/graph_node.h"
+#include "rondo/data/subset.h"
+#include "rondo/nn/autograd_graph.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/nn/sample_dropout.h"
-#include "rondo/nn/sample_scope.h"
 #include "rondo/precision/autocast.h"
 #include "rondo/strategy/replica_context.h"
 
@@ -196,22 +195,22 @@ class DataParallelModel final : public PreparedModel {
       : module_(std::move(module)), forward_(forward) {}
   torch::nn::Module& module() override { return *module_; }
   ModelParts& parts() override { return parts_; }
-  void begin_step(const LocalBatch& batch) override {
+  CommunicationTimes communication_times() const override { return times_; }
+
+ private:
+  void start_pass(const LocalBatch& batch) override {
     if (batch.discard_gradients)
       throw UsageError("strategy data_parallel cannot discard the gradients of a pass; take ddp or mirrored");
-    begin_pass(batch, nullptr);
     synchronises_ = batch.synchronise;
   }
-  void finish_backward() override {
+  void finish_pass() override {
     if (!synchronises_) return;
     const TimePoint begin = Clock::now();
     forward_.add_gradients();
     const Duration spent = Clock::now() - begin;
     times_ = {spent, spent};
   }
-  CommunicationTimes communication_times() const override { return times_; }
 
- private:
   std::shared_ptr<torch::nn::Module> module_;
   DataParallelForward& forward_;
   UndividedModel parts_{*module_};
@@ -238,10 +237,9 @@ class DataParallelTraining final : public Training {
   Tensors forward(const Batch& batch) override { return training_.forward(batch); }
   const Model& model() const override { return training_.model(); }
   torch::optim::Optimizer& optimizer() override { return training_.optimizer(); }
-  double learning_rate() const override { return training_.learning_rate(); }
   TrainingPrecision& precision() override { return training_.precision(); }
   PreparedModel& prepared() override { return training_.prepared(); }
-  std::vector<std::uint64_t> replica_peak_bytes() const override { return threads_->peak_bytes(); }
+  ProcessReplicas process_replicas() const override { return {.peak_bytes = threads_->peak_bytes()}; }
 
  private:
   class OfSource final : public ProcessStrategy {
@@ -299,15 +297,16 @@ std::unique_ptr<Training> DataParallel::prepare(const Recipe& recipe) {
   return std::make_unique<DataParallelTraining>(context(), threads(), devices_from(recipe.device), recipe);
 }
 
+ReplicaPlacement DataParallel::placement() const {
+  ReplicaPlacement placement = ReplicasStrategy::placement();
+  placement.joins_batches = true;
+  return placement;
+}
+
 ReplicaValue DataParallel::run(const std::function<at::Tensor(int replica)>& step) {
   const Scope scope(this);
   const ReplicaContext replica(*this, 0, [](ReduceOp, const at::Tensor& value) { return value.clone(); });
   return step(0);
-}
-
-ReplicaValue DataParallel::run(const std::function<at::Tensor(const Batch&)>& step,
-                               std::span<const Batch> inputs) {
-  return run([&](int) { return step(joined_batch(inputs)); });
 }
 
 }  // namespace rondo

@@ -45,12 +45,9 @@ class DataParallel final : public ReplicasStrategy {
   using ReplicasStrategy::prepare;
   using ReplicasStrategy::ReplicasStrategy;
   std::unique_ptr<Training> prepare(const Recipe& recipe) override;
+  ReplicaPlacement placement() const override;
+  using ReplicasStrategy::run;
   ReplicaValue run(const std::function<at::Tensor(int replica)>& step) override;
-  ReplicaValue run(const std::function<at::Tensor(const Batch&)>& step,
-                   std::span<const Batch> inputs) override;
-
- protected:
-  int calls_of_run() const override { return 1; }
 };
 
 }  // namespace rondo

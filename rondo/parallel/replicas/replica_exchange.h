@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "rondo/parallel/replicas/replica_gradients.h"
@@ -27,6 +28,13 @@ class ReplicaExchange {
   // Within ReplicaThreads::run(), by every replica: its gradients become the mean over the samples of all
   // replicas. Returns the sums of all replicas. Throws CommunicationError when a process is lost.
   StepTotals combine(const Step& mine);
+  // See WorkerExchange; nothing for one process.
+  CommunicationState communication_state() const {
+    return workers_ ? workers_->communication_state() : CommunicationState();
+  }
+  std::string restore_communication(const std::vector<CommunicationState>& of_ranks) {
+    return workers_ ? workers_->restore_communication(of_ranks) : std::string();
+  }
   // Of the last combine(), by replica 0.
   const CommunicationTimes& times() const { return times_; }
   const std::vector<TraceSpan>& spans() const { return spans_; }

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "rondo/backend/engine/dense_tensor.h"
+#include "rondo/backend/requests/dense_tensor.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"

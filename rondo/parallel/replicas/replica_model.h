@@ -23,19 +23,13 @@ class ReplicaModel final : public PreparedModel {
   // In place of the model's own alone.
   void set_parts(std::unique_ptr<ModelParts> parts) { parts_ = std::move(parts); }
 
-  void begin_step(const LocalBatch& batch) override {
-    batch_ = begin_pass(batch, module_.get());
-    totals_ = {};
-  }
   void announce(const StepTotals& mine) override { totals_ = mine; }
   StepTotals totals() override { return totals_; }
-  void finish_backward() override {
-    end_pass();
-    if (!batch_.synchronise) return;
-    totals_ = exchange_->combine({.samples = static_cast<double>(batch_.samples), .totals = totals_});
+  CommunicationState communication_state() const override {
+    return exchange_ ? exchange_->communication_state() : CommunicationState();
   }
-  void step(torch::optim::Optimizer& optimizer) override {
-    if (updates_) optimizer.step();
+  std::string restore_communication(const std::vector<CommunicationState>& of_ranks) override {
+    return exchange_ ? exchange_->restore_communication(of_ranks) : std::string();
   }
   CommunicationTimes communication_times() const override {
     return exchange_ && batch_.synchronise ? exchange_->times() : CommunicationTimes();
@@ -45,6 +39,18 @@ class ReplicaModel final : public PreparedModel {
   }
 
  private:
+  void start_pass(const LocalBatch& batch) override {
+    batch_ = batch;
+    totals_ = {};
+  }
+  void finish_pass() override {
+    if (!batch_.synchronise) return;
+    totals_ = exchange_->combine({.samples = static_cast<double>(batch_.samples), .totals = totals_});
+  }
+  void apply_step(torch::optim::Optimizer& optimizer) override {
+    if (updates_) optimizer.step();
+  }
+
   std::shared_ptr<torch::nn::Module> module_;
   std::unique_ptr<ModelParts> parts_ = std::make_unique<UndividedModel>(*module_);
   const std::unique_ptr<ReplicaExchange>& exchange_;

@@ -13,7 +13,7 @@
 #include "rondo/channel/futex.h"
 #include "rondo/channel/waiting.h"
 #include "rondo/device/current_device.h"
-#include "rondo/memory/limit_error.h"
+#include "rondo/memory/scope.h"
 
 namespace rondo {
 namespace {

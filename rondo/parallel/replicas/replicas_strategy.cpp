@@ -5,12 +5,12 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/device/visible_devices.h"
+#include "rondo/parallel/ddp/hooks/registry.h"
 #include "rondo/parallel/replicas/data_parallel.h"
 #include "rondo/parallel/replicas/replica_engines.h"
 #include "rondo/parallel/replicas/replicas_options.h"
 #include "rondo/parallel/replicated/ddp_strategy.h"
 #include "rondo/strategy/replica_context.h"
-#include "rondo/strategy/value_collectives.h"
 
 namespace rondo {
 namespace {
@@ -69,18 +69,27 @@ void require_one_process(const std::string& name, const Context& context) {
 }  // namespace
 
 ReplicasStrategy::ReplicasStrategy(Context context, ReplicasSettings settings, int replicas)
-    : context_(std::move(context)),
+    : Strategy(settings.strategy, std::move(context)),
       settings_(std::move(settings)),
       threads_(std::make_shared<ReplicaThreads>(replicas)),
-      values_(*threads_, context_.world()) {}
+      values_(*threads_, this->context().world()) {}
+
+ReplicaPlacement ReplicasStrategy::placement() const {
+  const Group& world = context().world();
+  const InputShard shard{world.rank(), world.size(), threads_->size()};
+  return {.num_replicas_in_sync = world.size() * threads_->size(),
+          .input = shard,
+          .evaluation = shard,
+          .replicas = world};
+}
 
 std::vector<c10::Device> ReplicasStrategy::devices_from(c10::Device first) const {
   std::vector<c10::Device> devices = settings_.devices;
   if (devices.empty() && settings_.central_variables) {
     // Variables that are there once are on one device, where all replicas compute.
-    devices.assign(static_cast<std::size_t>(threads_->size()), context_.devices(first, 1).front());
+    devices.assign(static_cast<std::size_t>(threads_->size()), context().devices(first, 1).front());
   } else if (devices.empty()) {
-    devices = context_.devices(first, threads_->size());
+    devices = context().devices(first, threads_->size());
   }
   for (const c10::Device& device : devices) {
     if (device.is_cpu()) continue;
@@ -103,7 +112,7 @@ std::unique_ptr<Training> ReplicasStrategy::prepare(const Recipe& recipe) {
   if (settings.gradients.ops == CrossDeviceOps::nccl) {
     require_cards(settings.devices, "--cross-device-ops nccl");
     if (threads_->size() > 1)
-      settings.gradients.engines = std::make_shared<ReplicaEngines>(*threads_, "nccl", context_.timeout());
+      settings.gradients.engines = std::make_shared<ReplicaEngines>(*threads_, "nccl", context().timeout());
   }
   return std::make_unique<ReplicasTraining>(*this, threads_, settings, recipe);
 }
@@ -112,28 +121,13 @@ ReplicaValue ReplicasStrategy::run(const std::function<at::Tensor(int replica)>&
   std::vector<at::Tensor> values(static_cast<std::size_t>(threads_->size()));
   threads_->run([&](int replica) {
     const Scope scope(this);
-    const int number = context_.rank() * threads_->size() + replica;
+    const int number = context().rank() * threads_->size() + replica;
     const ReplicaContext within(*this, number, [this](ReduceOp op, const at::Tensor& value) {
       return values_.all_reduce(op, value);
     });
     values[static_cast<std::size_t>(replica)] = step(number);
   });
   return ReplicaValue(std::move(values));
-}
-
-const std::vector<at::Tensor>& ReplicasStrategy::checked(const ReplicaValue& value) const {
-  if (value.size() == static_cast<std::size_t>(calls_of_run())) return value.tensors();
-  throw UsageError(str("strategy ", name(), " calls a step ", calls_of_run(),
-                       " times in this process, but the value has ", value.size(), " tensors"));
-}
-
-at::Tensor ReplicasStrategy::reduce(ReduceOp op, const ReplicaValue& value,
-                                    std::optional<std::int64_t> axis) {
-  return reduce_values(op, checked(value), axis, context_.world());
-}
-
-at::Tensor ReplicasStrategy::gather(const ReplicaValue& value, std::int64_t axis) {
-  return gather_values(checked(value), axis, context_.world());
 }
 
 std::unique_ptr<Strategy> MirroredFolder::make(const std::string& name, const Context& context,
@@ -185,21 +179,28 @@ std::unique_ptr<Strategy> MultiWorkerMirroredFolder::make(const std::string& nam
   const OptionTable of_ddp = ddp_strategy_table();
   for (const Option& option : of_ddp.options()) {
     const auto text = option.text(static_cast<const DdpStrategyOptions*>(&options));
-    if (text == option.default_text) continue;
-    throw UsageError(str("strategy ", name, " takes --", option.name,
+    if (text == option.default_text || option.name == "codec") continue;
+    throw UsageError(str("strategy ", name, " takes ", option.shown_name(),
                          " with one replica a process, where it is "
                          "ddp; with ",
                          replicas, " replicas it has no effect"));
   }
-  WorkerExchangeOptions workers{.ring = options.implementation == "ring"};
+  WorkerExchangeOptions workers{.ring = options.implementation == "ring", .codec = options.codec};
+  if (options.codec != "none") {
+    if (options.implementation != "auto") {
+      throw UsageError(str("mwm-implementation ", options.implementation, " adds up values, and --codec ",
+                           options.codec, " what encodings stand for: give one of the two"));
+    }
+    make_comm_hook(options.codec, context.world());  // a wrong name is an error for one process, too
+  }
   if (options.bytes_per_pack.count > 0) workers.bytes_per_pack = options.bytes_per_pack;
   if (options.pack_timeout) workers.timeout = parse_duration(*options.pack_timeout, "mwm-pack-timeout");
-  return std::make_unique<ReplicasStrategy>(context,
-                                            ReplicasSettings{.strategy = name,
-                                                             .devices = parse_devices(options),
-                                                             .workers = workers,
-                                                             .workers_need_nccl = needs_nccl},
-                                            replicas);
+  ReplicasSettings settings;
+  settings.strategy = name;
+  settings.devices = parse_devices(options);
+  settings.workers = workers;
+  settings.workers_need_nccl = needs_nccl;
+  return std::make_unique<ReplicasStrategy>(context, std::move(settings), replicas);
 }
 
 }  // namespace rondo

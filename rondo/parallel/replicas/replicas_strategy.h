@@ -13,19 +13,12 @@ class ReplicasStrategy : public Strategy {
   // Throws UsageError for a device that is none, or a CUDA device that stands twice.
   ReplicasStrategy(Context context, ReplicasSettings settings, int replicas);
 
-  std::string name() const override { return settings_.strategy; }
-  const Context& context() const override { return context_; }
-  int num_replicas_in_sync() const override { return context_.world_size() * threads_->size(); }
-  InputShard input_shard() const override {
-    return {context_.rank(), context_.world_size(), threads_->size()};
-  }
+  ReplicaPlacement placement() const override;
   using Strategy::prepare;
   std::unique_ptr<Training> prepare(const Recipe& recipe) override;
   // `step` runs in all threads at a time, each within the scope of this strategy.
   using Strategy::run;
   ReplicaValue run(const std::function<at::Tensor(int replica)>& step) override;
-  at::Tensor reduce(ReduceOp op, const ReplicaValue& value, std::optional<std::int64_t> axis = {}) override;
-  at::Tensor gather(const ReplicaValue& value, std::int64_t axis) override;
 
  protected:
   // The threads of the replicas, which trainings keep alive.
@@ -33,14 +26,8 @@ class ReplicasStrategy : public Strategy {
   // Returns the devices of the replicas: where none were named, Context::devices() of the rank's device
   // `first`. Throws UsageError for devices that are not there.
   std::vector<c10::Device> devices_from(c10::Device first) const;
-  // How often run() calls a step on this process: once for each replica.
-  virtual int calls_of_run() const { return threads_->size(); }
 
  private:
-  // A value of this process has a tensor for each call that run() makes.
-  const std::vector<at::Tensor>& checked(const ReplicaValue& value) const;
-
-  Context context_;
   ReplicasSettings settings_;
   std::shared_ptr<ReplicaThreads> threads_;
   ReplicaValues values_;  // that replicas combine inside run()

@@ -10,7 +10,7 @@
 #include "rondo/base/collective_call.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/data/split_batch.h"
+#include "rondo/data/subset.h"
 #include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/coalesced_broadcast.h"
 #include "rondo/parallel/ddp/model_agreement.h"
@@ -73,10 +73,6 @@ class ReplicasTraining::OfReplica final : public ProcessStrategy {
     model_ = model.get();
     return model;
   }
-  // Of a loss on a device, which is added up after the step.
-  at::Tensor reduce(ReduceOp op, const ReplicaValue& value, std::optional<std::int64_t>) override {
-    return training_.values_.all_reduce(op, value.tensors().front());
-  }
   ReplicaModel& model() { return *model_; }
 
  private:
@@ -91,9 +87,8 @@ class ReplicasTraining::Parts final : public UndividedModel {
   explicit Parts(ReplicasTraining& training)
       : UndividedModel(training.of(0).prepared().module(), training.workers_), training_(training) {}
 
-  void unshard() override { training_.average_buffers(); }
-  void flush() override { training_.average_buffers(); }
-  void reload_shards() override { training_.spread_from_first(); }
+  void flush_for(ForwardPasses) override { training_.average_buffers(); }
+  void take_values(NewValues) override { training_.spread_from_first(); }
 
  private:
   ReplicasTraining& training_;

@@ -39,13 +39,13 @@ class ReplicasTraining final : public Training {
   void compile(OptimizerFactory optimizer, LossFunction loss) override;
   StepResult train_step(std::span<const Batch> window, const StepSettings& settings) override;
   Tensors forward(const Batch& batch) override { return own().forward(batch); }
-  int concurrent_forwards() const override { return threads_->size(); }
+  ProcessReplicas process_replicas() const override {
+    return {.concurrent_forwards = threads_->size(), .peak_bytes = threads_->peak_bytes()};
+  }
   const Model& model() const override { return own().model(); }
   torch::optim::Optimizer& optimizer() override { return own().optimizer(); }
-  double learning_rate() const override { return own().learning_rate(); }
   TrainingPrecision& precision() override { return own().precision(); }
   PreparedModel& prepared() override { return own().prepared(); }
-  std::vector<std::uint64_t> replica_peak_bytes() const override { return threads_->peak_bytes(); }
 
  private:
   class Parts;

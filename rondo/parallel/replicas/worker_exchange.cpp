@@ -5,10 +5,15 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "rondo/base/error.h"
+#include "rondo/base/text.h"
 #include "rondo/nn/model_tensors.h"
+#include "rondo/parallel/ddp/hooks/registry.h"
+#include "rondo/parallel/ddp/model_agreement.h"
 
 namespace rondo {
 namespace {
+
+constexpr const char* kHook = "hook";  // which one a state is of
 
 using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
 
@@ -49,6 +54,9 @@ WorkerExchange::WorkerExchange(Group group, const torch::nn::Module& model,
     if (options_.ring) elements = (elements + group_.size() - 1) / group_.size() * group_.size();
     pack.flat = at::zeros({elements}, at::TensorOptions().dtype(pack.dtype).device(pack.device));
   }
+  if (options_.codec == "none") return;
+  hook_ = make_comm_hook(options_.codec, group_);
+  verify_same_hook(hook_, group_);
 }
 
 void WorkerExchange::combine(double& samples, StepTotals& totals) {
@@ -68,7 +76,10 @@ void WorkerExchange::combine(double& samples, StepTotals& totals) {
 
   // Scaling before the sum keeps half-precision sums in range: the numbers of samples are no factors for
   // them, their shares are.
-  const at::Tensor share = at::native::wrapped_scalar_tensor(numbers[0] > 0 ? samples / numbers[0] : 0.0);
+  // A hook averages over the ranks.
+  const double ranks = hook_.run ? group_.size() : 1;
+  const at::Tensor share =
+      at::native::wrapped_scalar_tensor(numbers[0] > 0 ? ranks * samples / numbers[0] : 0.0);
   for (Pack& pack : packs_) {
     std::int64_t offset = 0;
     for (const std::size_t i : pack.parameters) {
@@ -85,7 +96,7 @@ void WorkerExchange::combine(double& samples, StepTotals& totals) {
       offset += place.numel();
     }
   }
-  all_reduce_packs();
+  hook_.run ? run_hook() : all_reduce_packs();
   samples = numbers[0];
   totals.loss = numbers[1];
   totals.predictions = static_cast<std::int64_t>(numbers[2]);
@@ -104,6 +115,43 @@ void WorkerExchange::combine(double& samples, StepTotals& totals) {
       gradient.copy_(place);
     }
   }
+}
+
+void WorkerExchange::run_hook() {
+  std::vector<BucketFuture> results;
+  for (std::size_t index = 0; index < packs_.size(); ++index) {
+    const Pack& pack = packs_[index];
+    std::vector<at::Tensor> members;
+    for (const std::size_t i : pack.parameters) members.push_back(parameters_[i]);
+    GradBucket bucket(index, index + 1 == packs_.size(), pack.flat, std::move(members), pack.parameters);
+    results.push_back(hook_.run(bucket));
+  }
+  for (std::size_t index = 0; index < packs_.size(); ++index) {
+    const at::Tensor mean = results[index].wait(options_.timeout);
+    if (!mean.is_same(packs_[index].flat)) packs_[index].flat.copy_(mean.view({-1}));
+  }
+}
+
+CommState WorkerExchange::communication_state() const {
+  CommState state;
+  if (!hook_.save) return state;
+  state = hook_.save();
+  state[kHook] = text_to_tensor(hook_.name);
+  return state;
+}
+
+std::string WorkerExchange::restore_communication(const std::vector<CommState>& of_ranks) {
+  if (!hook_.restore) return {};
+  const std::string begins_anew = "the codec's memory (error feedback) begins anew: its saved state ";
+  if (of_ranks.empty()) return begins_anew + "is not there";
+  if (of_ranks.size() != static_cast<std::size_t>(group_.size()))
+    return str(begins_anew, "is of ", of_ranks.size(), " ranks, this run has ", group_.size());
+  CommState own = of_ranks[static_cast<std::size_t>(group_.rank())];
+  const auto hook = own.extract(kHook);
+  const std::string saved = hook.empty() ? "none" : tensor_to_text(hook.mapped());
+  if (saved != hook_.name) return str(begins_anew, "is of '", saved, "', this model has '", hook_.name, "'");
+  hook_.restore(own);
+  return {};
 }
 
 void WorkerExchange::all_reduce_packs() {

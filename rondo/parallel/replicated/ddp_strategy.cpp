@@ -8,7 +8,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/nn/sparse_layers.h"
+#include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/ddp.h"
 #include "rondo/parallel/ddp/ddp_state.h"
 #include "rondo/parallel/ddp/hooks/registry.h"
@@ -41,10 +41,9 @@ class DdpModel final : public PreparedModel {
   torch::nn::Module& module() override { return *module_; }
   ModelParts& parts() override { return parts_; }
 
-  void begin_step(const LocalBatch& given) override {
-    check_samples(given);
+  void start_pass(const LocalBatch& batch) override {
+    check_samples(batch);
     if (is_window_ && window_fingerprint_ != parameters_fingerprint()) throw UsageError(kStepInWindow);
-    const LocalBatch batch = begin_pass(given, module_.get());
     has_begun_ = true;
     no_sync_.reset();
     if (!batch.discard_gradients) {  // such a pass is none of the step's
@@ -76,7 +75,7 @@ class DdpModel final : public PreparedModel {
   }
 
   // The backward pass itself has waited for the gradients.
-  void finish_backward() override {
+  void finish_pass() override {
     if (!std::exchange(has_begun_, false)) {
       throw UsageError(
           "finish_backward() was called without begin_step(): call begin_step() before the forward pass, and "
@@ -84,15 +83,14 @@ class DdpModel final : public PreparedModel {
     }
     if (synchronised_) has_totals_ = announced_;
     no_sync_.reset();
-    end_pass();
   }
 
-  double clip_gradients(double max_norm) override {
+  double clip_combined(double max_norm) override {
     if (is_window_) throw UsageError(kStepInWindow);
-    return PreparedModel::clip_gradients(max_norm);
+    return PreparedModel::clip_combined(max_norm);
   }
 
-  void step(torch::optim::Optimizer& optimizer) override {
+  void apply_step(torch::optim::Optimizer& optimizer) override {
     if (is_window_) throw UsageError(kStepInWindow);
     // Another optimizer's step is one of the same step.
     if (std::exchange(in_step_, false)) ++steps_;
@@ -116,16 +114,14 @@ class DdpModel final : public PreparedModel {
     return synchronised_ ? ddp_.last_backward().buckets : std::vector<TraceSpan>();
   }
 
- protected:
-  bool optimizes_whole_model() override { return true; }
-
  private:
   // The whole model has rank 0's buffers, as the next step has them: what is validated is what is saved.
   class Parts final : public UndividedModel {
    public:
-    explicit Parts(DdpModel& model) : UndividedModel(*model.module_, model.ddp_.group()), model_(model) {}
-    void unshard() override { share_buffers(); }
-    void flush() override { share_buffers(); }
+    explicit Parts(DdpModel& model)
+        : UndividedModel(*model.module_, model.ddp_.group(), {.optimizes_whole_model = true}),
+          model_(model) {}
+    void flush_for(ForwardPasses) override { share_buffers(); }
     // What is ignored is the rank's own: nobody saves it, and it stays where the model moves.
     std::vector<Shard> shards() override {
       std::vector<Shard> shards;

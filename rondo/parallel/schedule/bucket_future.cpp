@@ -27,9 +27,9 @@ void BucketFuture::start_round() {
   }
 }
 
-at::Tensor BucketFuture::wait() {
-  while (!continuations_.empty()) run_next();
-  wait_for_message();
+at::Tensor BucketFuture::wait(std::optional<Duration> timeout) {
+  while (!continuations_.empty()) run_next(timeout);
+  wait_for_message(timeout);
   return result_;
 }
 
@@ -43,13 +43,14 @@ void BucketFuture::abandon() noexcept {
   }
 }
 
-void BucketFuture::wait_for_message() {
+void BucketFuture::wait_for_message(std::optional<Duration> timeout) {
   const Work work = std::exchange(work_, nullptr);
-  if (work && !work->wait()) throw std::runtime_error("the operation was aborted");
+  const auto limit = timeout ? std::chrono::duration_cast<std::chrono::milliseconds>(*timeout) : kNoTimeout;
+  if (work && !work->wait(limit)) throw std::runtime_error("the operation was aborted");
 }
 
-void BucketFuture::run_next() {
-  wait_for_message();
+void BucketFuture::run_next(std::optional<Duration> timeout) {
+  wait_for_message(timeout);
   const Continuation continuation = std::move(continuations_.front());
   continuations_.pop_front();
   if (continuation.sends) --rounds_;

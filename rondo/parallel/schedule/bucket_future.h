@@ -5,6 +5,9 @@
 
 #include <deque>
 #include <functional>
+#include <optional>
+
+#include "rondo/base/time.h"
 
 namespace rondo {
 
@@ -40,9 +43,9 @@ class BucketFuture {
   bool has_round() const { return rounds_ > 0; }
   // Waits for the current message, then starts the next round. Requires has_round().
   void start_round();
-  // Waits for everything; the result. Throws what an engine or a continuation throws, and std::runtime_error
-  // when a message was aborted.
-  at::Tensor wait();
+  // Waits for everything, for each message as long as `timeout` or the engine's own says; the result. Throws
+  // what an engine or a continuation throws, and std::runtime_error when a message was aborted.
+  at::Tensor wait(std::optional<Duration> timeout = {});
   // Waits for the current message whatever its outcome, and drops the rest.
   void abandon() noexcept;
 
@@ -52,8 +55,8 @@ class BucketFuture {
     bool sends = false;
   };
 
-  void wait_for_message();
-  void run_next();
+  void wait_for_message(std::optional<Duration> timeout = {});
+  void run_next(std::optional<Duration> timeout = {});
 
   Work work_;  // null: arrived
   at::Tensor result_;

@@ -125,6 +125,7 @@ CommunicationQueue::Ticket CommunicationQueue::submit(CommunicationBlock block) 
     changed_.notify_all();
   } else {
     release();
+    move_on(/*waits=*/false);
   }
   return entry->ticket;
 }
@@ -142,7 +143,6 @@ CommunicationQueue::EntryPointer CommunicationQueue::before(const Entry& entry) 
 void CommunicationQueue::release() {
   for (std::size_t released = policy_->release(waiting_.size()); released > 0 && has_next(); --released)
     ordered_.push_back(take_next());
-  move_on(/*waits=*/false);
 }
 
 // When a message arrives is known to this rank alone, so it decides when the next start of the order happens,
@@ -224,7 +224,7 @@ void CommunicationQueue::start(const EntryPointer& entry) {
   const MemoryScope scope(MemoryCategory::communication, entry->block.unit);
   try {
     const EntryPointer first = before(*entry);
-    if (first && first->work) first->work->wait();
+    if (first) first->future.wait();  // with a leader it is finished
     entry->future = entry->block.start();
     entry->block.start = nullptr;  // the future holds what it needs
     entry->work = entry->future.message();
@@ -321,6 +321,7 @@ void CommunicationQueue::reach(std::int64_t slot) {
     changed_.notify_all();
   } else if (!failure_) {
     release();
+    move_on(/*waits=*/false);
   }
 }
 

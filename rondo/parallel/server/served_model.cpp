@@ -7,11 +7,11 @@
 #include <exception>
 #include <set>
 
-#include "rondo/backend/engine/dense_tensor.h"
+#include "rondo/backend/requests/dense_tensor.h"
 #include "rondo/base/error.h"
 #include "rondo/base/log.h"
 #include "rondo/base/text.h"
-#include "rondo/nn/sparse_layers.h"
+#include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/server/served_optimizer.h"
 
 namespace rondo {
@@ -30,15 +30,14 @@ at::Tensor on_host(const at::Tensor& tensor) { return dense(tensor, "push").data
 class ServedModel::Parts final : public UndividedModel {
  public:
   explicit Parts(ServedModel& model) : UndividedModel(*model.module_), model_(model) {}
-  void unshard() override { model_.pull_whole(); }
-  void reload_shards() override {
+  void flush_for(ForwardPasses passes) override {
+    model_.pull_whole();
+    if (passes == ForwardPasses::together && model_.is_chief_) model_.load_optimizer();
+  }
+  void take_values(NewValues) override {
     if (!model_.is_chief_) return;
     model_.store_values();
     model_.optimizer_is_newer_ = true;
-  }
-  void flush() override {
-    model_.pull_whole();
-    if (model_.is_chief_) model_.load_optimizer();
   }
 
  private:
@@ -78,15 +77,14 @@ ServedModel::ServedModel(std::shared_ptr<torch::nn::Module> module, std::shared_
   is_open_ = cluster_->was_open();
   if (is_chief_ && !is_open_) store_values();
   std::vector<ModelTensor> trained;
-  std::vector<std::size_t> variables;
   for (std::size_t v = 0; v < parameters_.size(); ++v) {
     if (!parameters_[v].requires_grad()) continue;
     trained.push_back({.name = cluster_->variables()[v].name, .tensor = parameters_[v]});
-    variables.push_back(v);
+    trained_.push_back(v);
   }
   // Ranks of a group combine the gradients that this pushes.
-  hooks_ = std::make_unique<GradientHooks>(
-      trained, [this, variables](std::size_t number) { arrived(variables[number]); }, /*is_sole=*/false);
+  GradientListener& listener = *this;
+  hooks_ = std::make_unique<GradientHooks>(trained, listener, /*is_sole=*/false);
 }
 
 ServedModel::~ServedModel() {
@@ -114,8 +112,7 @@ void ServedModel::open() {
   }
 }
 
-void ServedModel::begin_step(const LocalBatch& given) {
-  const LocalBatch batch = begin_pass(given, module_.get());
+void ServedModel::start_pass(const LocalBatch& batch) {
   if (!in_window_) {
     const TimePoint begun = Clock::now();
     if (batch.optimizer != nullptr) use(*batch.optimizer);
@@ -138,7 +135,8 @@ void ServedModel::end_step(double weight) {
   pushed_.assign(pushed_.size(), false);
 }
 
-void ServedModel::arrived(std::size_t v) {
+void ServedModel::arrived(std::size_t number) {
+  const std::size_t v = trained_[number];
   if (!pushes_early_ || !group_of_[v]) return;
   if (pushed_[v]) {
     throw Error(
@@ -185,7 +183,7 @@ void ServedModel::pull_whole() {
   pull();
 }
 
-void ServedModel::step(torch::optim::Optimizer& optimizer) {
+void ServedModel::apply_step(torch::optim::Optimizer& optimizer) {
   const TimePoint begun = Clock::now();
   use(optimizer);
   for (std::size_t v = 0; v < parameters_.size(); ++v) {

@@ -17,7 +17,7 @@ namespace rondo {
 //
 // Where LocalBatch names the optimizer and nobody looks at gradients first, each is pushed in the backward
 // pass, when it is complete.
-class ServedModel final : public PreparedModel {
+class ServedModel final : public PreparedModel, private GradientListener {
  public:
   ServedModel(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<server::Cluster> cluster,
               bool is_chief);
@@ -29,9 +29,6 @@ class ServedModel final : public PreparedModel {
 
   torch::nn::Module& module() override { return *module_; }
   ModelParts& parts() override { return *parts_; }
-  void begin_step(const LocalBatch& batch) override;
-  void finish_backward() override { end_pass(); }
-  void step(torch::optim::Optimizer& optimizer) override;
   CommunicationTimes communication_times() const override { return {exposed_, exposed_}; }
   // Before step(): what its gradients count in the mean of a synchronous step, where that is not this
   // worker's own samples.
@@ -40,14 +37,15 @@ class ServedModel final : public PreparedModel {
  private:
   class Parts;
 
+  void start_pass(const LocalBatch& batch) override;
+  void apply_step(torch::optim::Optimizer& optimizer) override;
   void open();
   void pull();
   void end_step(double weight);
   // From here on pushes and checkpoints are of this optimizer.
   void use(torch::optim::Optimizer& optimizer);
   void push(std::size_t variable, const at::Tensor& parameter);
-  // In the backward pass: the gradient of a variable is there.
-  void arrived(std::size_t variable);
+  void arrived(std::size_t number) override;  // of trained_
   // Between the servers and the optimizer that step() was given.
   void load_optimizer();
   void store_optimizer();
@@ -58,6 +56,7 @@ class ServedModel final : public PreparedModel {
   std::shared_ptr<server::Cluster> cluster_;
   bool is_chief_;
   std::vector<at::Tensor> parameters_;  // by variable
+  std::vector<std::size_t> trained_;    // variables that get gradients
   std::map<const at::TensorImpl*, std::size_t> variable_of_;
   std::vector<std::optional<std::size_t>> group_of_;  // by variable: of optimizer_
   std::vector<bool> pushed_;                          // by variable: in this step

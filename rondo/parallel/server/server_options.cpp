@@ -1,5 +1,7 @@
 #include "rondo/parallel/server/server_options.h"
 
+#include "rondo/parallel/ddp/options.h"
+
 namespace rondo {
 
 OptionsOf<ServerStrategyOptions> server_table() {
@@ -36,10 +38,7 @@ std::vector<Declaration> ServerFolder::declarations() {
             above_zero());
   table.include(server_table());
   table.begin_group("Parameter servers");
-  table.add("codec", &Options::push_codec,
-            // As ddp says it, whose flag this is too; a hook that is no byte codec is refused.
-            "How gradients travel: none, float16, bfloat16, int8, top_k[:FRACTION], "
-            "power_sgd[:rank=R,start=S] or a hook of docs/codecs.md");
+  table.add("codec", &Options::push_codec, kCodecHelp);
   return {{.name = "parameter_server",
            .summary = "servers hold the model and the optimizer; workers pull weights and push gradients",
            .options = table,

@@ -30,23 +30,20 @@ std::unique_ptr<PreparedModel> ServerStrategy::prepare(std::shared_ptr<torch::nn
 
 std::unique_ptr<ServedModel> ServerStrategy::serve(std::shared_ptr<torch::nn::Module> module) {
   cluster_ = std::make_shared<server::Cluster>(options_, secret_, ServedModel::variables_of(*module));
-  steps_before_ = cluster_->clock();
+  work_ = {.steps_before = cluster_->clock(),
+           .wait_for_others = [cluster = cluster_] { cluster->wait_for_others(); }};
   return std::make_unique<ServedModel>(std::move(module), cluster_, is_chief());
 }
 
-int ServerStrategy::num_replicas_in_sync() const {
-  return options_.server.mode == server::Mode::sync
-             ? static_cast<int>(options_.server.workers - options_.server.backup_workers)
-             : 1;
+ReplicaPlacement ServerStrategy::placement() const {
+  const int in_sync = options_.server.mode == server::Mode::sync
+                          ? static_cast<int>(options_.server.workers - options_.server.backup_workers)
+                          : 1;
+  return {.num_replicas_in_sync = in_sync,
+          .input = {worker(), static_cast<int>(options_.server.workers)},
+          .replicas = context().world()};
 }
 
-InputShard ServerStrategy::input_shard() const {
-  return {worker(), static_cast<int>(options_.server.workers)};
-}
-
-void ServerStrategy::wait_for_others() {
-  if (cluster_) cluster_->wait_for_others();
-}
 server::ServerFigures ServerStrategy::figures() const { return cluster_->all_figures(); }
 
 std::unique_ptr<Strategy> ServerFolder::make(const std::string& name, const Context& context,

@@ -29,18 +29,13 @@ class ServerStrategy : public ProcessStrategy {
   using ProcessStrategy::prepare;
   // Meets the servers; see server::Cluster. Throws UsageError naming a parameter that is not float32.
   std::unique_ptr<PreparedModel> prepare(std::shared_ptr<torch::nn::Module> module) override;
-  // Gradients that are combined in a step: 1, but for synchronous steps.
-  int num_replicas_in_sync() const override;
-  InputShard input_shard() const override;
-  InputShard evaluation_shard() const override { return {}; }
+  // One replica in sync, but for synchronous steps. Each worker evaluates by itself.
+  ReplicaPlacement placement() const override;
 
   bool is_chief() const { return options_.worker == 0; }
   int worker() const { return static_cast<int>(options_.worker); }
-  // What follows needs a prepared model. Steps of this worker that were done before it was started again.
-  std::uint64_t steps_before() const override { return steps_before_; }
-  bool is_served() const override { return true; }
-  void wait_for_others() override;
-  server::ServerFigures figures() const;
+  const ServerWork* server_work() const override { return &work_; }
+  server::ServerFigures figures() const;  // of a prepared model
 
  protected:
   // Of a strategy with more than one rank a worker.
@@ -49,13 +44,13 @@ class ServerStrategy : public ProcessStrategy {
   // Meets the servers for this worker.
   std::unique_ptr<ServedModel> serve(std::shared_ptr<torch::nn::Module> module);
   const server::ClusterOptions& options() const { return options_; }
-  void set_steps_before(std::uint64_t steps) { steps_before_ = steps; }
+  void set_steps_before(std::uint64_t steps) { work_.steps_before = steps; }
 
  private:
   server::ClusterOptions options_;
   control::JobSecret secret_;
   std::shared_ptr<server::Cluster> cluster_;  // null where another rank of the worker speaks for it
-  std::uint64_t steps_before_ = 0;
+  ServerWork work_;
 };
 
 }  // namespace rondo

@@ -5,6 +5,7 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "rondo/backend/memory/tracked_memory.h"
 #include "rondo/parallel/sharded/shard_collectives.h"
@@ -19,7 +20,12 @@ FlatGradients::FlatGradients(Place place, const FlatParameters& parameters,
       parameters_(parameters),
       gradient_buffers_(gradient_buffers),
       queue_(queue),
-      buffers_(buffers) {}
+      buffers_(buffers) {
+  if (place_.codec.empty() || gradient_buffers_.dtype() != at::kFloat) return;
+  const MemoryScope scope(MemoryCategory::communication, unit_);
+  coded_ = std::make_unique<CodedBlocks>(place_.codec, parameters_.layout(), place_.shard_group,
+                                         place_.replica_group, place_.sharding == Sharding::ddp);
+}
 
 at::Tensor FlatGradients::range(const at::Tensor& flat, int rank, std::size_t block) const {
   const FlatLayout& layout = parameters_.layout();
@@ -32,40 +38,54 @@ void FlatGradients::launch(const GradientWeight& weight, const BlockOrder& order
   copy_in(weight);
   incoming_ = buffers_.take(layout.shard_elements(), flat_.options(), label(/*kept=*/false));
   tickets_.clear();
-  const bool has_replicas = place_.replica_group.member() && place_.replica_group.size() > 1;
   for (std::size_t block = 0; block < layout.blocks(); ++block) {
     const ElementRange part = layout.block(block);
     const auto [slot, priority] = order.of(block, layout.blocks());
     const at::Tensor sum = incoming_.narrow(0, part.begin, part.size());
-    std::vector<at::Tensor> inputs;
-    for (int rank = 0; rank < layout.ranks(); ++rank) inputs.push_back(range(flat_, rank, block));
+    std::vector<at::Tensor> parts;
+    for (int rank = 0; rank < layout.ranks(); ++rank) parts.push_back(range(flat_, rank, block));
     const Bytes bytes{flat_.nbytes() / static_cast<std::size_t>(layout.shard_elements()) *
                       static_cast<std::size_t>(part.size())};
-    CommunicationQueue::Ticket ticket = queue_.submit(
-        {"reduce_scatter",
-         place_.unit,
-         block,
-         bytes,
-         priority,
-         {},
-         [group = place_.shard_group, sum, inputs] { return start_reduce_scatter(group, sum, inputs); },
-         slot});
-    if (has_replicas) {
-      ticket = queue_.submit({"all_reduce", place_.unit, block, Bytes{sum.nbytes()}, priority, ticket,
-                              [group = place_.replica_group, sum] {
-                                std::vector<at::Tensor> message = {sum};
-                                return group.backend()->allreduce(message);
-                              },
-                              slot});
+    std::optional<CommunicationQueue::Ticket> ticket;
+    const MemoryScope scope(MemoryCategory::communication, unit_);
+    for (BlockStep& step :
+         coded_ ? coded_->encode(block, parts, sum, bytes) : plain_steps(parts, sum, bytes)) {
+      ticket = queue_.submit({.collective = step.collective,
+                              .unit = place_.unit,
+                              .index = block,
+                              .bytes = step.bytes,
+                              .priority = priority,
+                              .after = ticket,
+                              .start = std::move(step.start),
+                              .slot = slot});
     }
-    if (place_.sharding == Sharding::ddp) {
-      ticket = queue_.submit(
-          {"all_gather", place_.unit, block, bytes, priority, ticket,
-           [group = place_.shard_group, sum, inputs] { return start_all_gather(group, inputs, sum); }, slot});
-    }
-    tickets_.push_back(ticket);
+    if (ticket) tickets_.push_back(*ticket);
   }
   launched_ = true;
+}
+
+std::vector<BlockStep> FlatGradients::plain_steps(const std::vector<at::Tensor>& parts, const at::Tensor& sum,
+                                                  Bytes bytes) const {
+  std::vector<BlockStep> steps;
+  steps.push_back({"reduce_scatter", bytes, [group = place_.shard_group, sum, parts] {
+                     return start_reduce_scatter(group, sum, parts);
+                   }});
+  if (place_.replica_group.member() && place_.replica_group.size() > 1) {
+    steps.push_back({"all_reduce", Bytes{sum.nbytes()}, [group = place_.replica_group, sum] {
+                       std::vector<at::Tensor> message = {sum};
+                       return group.backend()->allreduce(message);
+                     }});
+  }
+  if (place_.sharding == Sharding::ddp) {
+    steps.push_back({"all_gather", bytes, [group = place_.shard_group, sum, parts] {
+                       return start_all_gather(group, parts, sum);
+                     }});
+  }
+  return steps;
+}
+
+std::map<std::string, at::Tensor> FlatGradients::memory() const {
+  return coded_ ? coded_->memory() : std::map<std::string, at::Tensor>();
 }
 
 MemoryLabel FlatGradients::label(bool kept) const {

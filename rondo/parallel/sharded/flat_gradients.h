@@ -1,9 +1,12 @@
 #pragma once
 
+#include <map>
+#include <memory>
 #include <string>
 
 #include "rondo/backend/group.h"
 #include "rondo/parallel/schedule/communication_queue.h"
+#include "rondo/parallel/sharded/coded_blocks.h"
 #include "rondo/parallel/sharded/flat_parameters.h"
 #include "rondo/parallel/sharded/gradient_buffers.h"
 #include "rondo/parallel/sharded/sharding.h"
@@ -21,6 +24,7 @@ class FlatGradients final : public UnitGradients {
     Sharding sharding = Sharding::ddp;
     Group shard_group;    // ranks among which the unit is sharded
     Group replica_group;  // ranks that hold the same shard; not a member: there are none
+    std::string codec;    // of float32 gradients; empty: values travel
   };
   // All but `place` outlive the object.
   FlatGradients(Place place, const FlatParameters& parameters, const GradientBuffers& gradient_buffers,
@@ -33,12 +37,16 @@ class FlatGradients final : public UnitGradients {
   const std::vector<at::Tensor>& result() const override { return result_; }
   void drop() override;
   void recycle() override;
+  std::map<std::string, at::Tensor> memory() const override;
 
  private:
   // Gradients are this rank's to keep, or on their way.
   MemoryLabel label(bool kept) const;
   void copy_in(const GradientWeight& weight);
   void zero_padding();
+  // What is to be done with a block, in order: this rank's share of each rank's part becomes the sum.
+  std::vector<BlockStep> plain_steps(const std::vector<at::Tensor>& parts, const at::Tensor& sum,
+                                     Bytes bytes) const;
   at::Tensor range(const at::Tensor& flat, int rank, std::size_t block) const;
   void keep_shard(bool accumulate);
   void make_result();
@@ -49,9 +57,10 @@ class FlatGradients final : public UnitGradients {
   const GradientBuffers& gradient_buffers_;
   CommunicationQueue& queue_;
   BufferPool& buffers_;
-  at::Tensor flat_;      // all gradients of this rank, while they travel; ddp: then their sum
-  at::Tensor incoming_;  // this rank's shard of the sum being formed
-  at::Tensor shard_;     // what has been summed, of one pass or several, in the dtype of the optimizer
+  std::unique_ptr<CodedBlocks> coded_;  // null where values travel
+  at::Tensor flat_;                     // all gradients of this rank, while they travel; ddp: then their sum
+  at::Tensor incoming_;                 // this rank's shard of the sum being formed
+  at::Tensor shard_;  // what has been summed, of one pass or several, in the dtype of the optimizer
   bool launched_ = false;
   std::vector<CommunicationQueue::Ticket> tickets_;
   std::vector<at::Tensor> result_;

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "rondo/memory/scope.h"
-#include "rondo/nn/partition.h"
 #include "rondo/nn/shard.h"
+#include "rondo/nn/unit_state.h"
 #include "rondo/parallel/sharded/buffer_pool.h"
 #include "rondo/parallel/sharded/flat_layout.h"
 

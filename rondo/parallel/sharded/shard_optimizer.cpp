@@ -41,15 +41,16 @@ void check_parameters(const torch::optim::Optimizer& optimizer, const ShardedUni
       has_some = has_some || optimized.contains(tensor);
       if (const auto found = own.find(tensor); found != own.end()) {
         throw UsageError(str("the optimizer was made of the model's own parameters ('", found->second,
-                             "'), which never change under this strategy by their gradients: make it of "
-                             "prepared->module().parameters(), after prepare()"));
+                             "'), which never change under this strategy by their gradients: make the "
+                             "optimizer after prepare() or fully_shard(), of prepared->module().parameters() "
+                             "or of parameters() of the FullyShardedModel"));
       }
     }
   }
   if (!has_some) {
     throw UsageError(
-        "the optimizer has no parameter of this prepared model: make it of prepared->module().parameters(), "
-        "and give each prepared model its own optimizer");
+        "the optimizer has no parameter of this prepared model: make it of prepared->module().parameters() "
+        "or of parameters() of the FullyShardedModel, and give each prepared model its own optimizer");
   }
 }
 

@@ -10,7 +10,7 @@
 #include "rondo/base/text.h"
 #include "rondo/base/time.h"
 #include "rondo/format/compute_timeline.h"
-#include "rondo/nn/partial_backward.h"
+#include "rondo/nn/autograd_graph.h"
 #include "rondo/parallel/ddp/coalesced_broadcast.h"
 #include "rondo/parallel/sharded/exposed_time.h"
 
@@ -50,7 +50,8 @@ ModelTensors unprepared(ModelTensors tensors) {
 
 ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const PlanMaker& make_plan,
                            Context context, const ShardedOptions& options)
-    : original_(std::move(module)),
+    : ModelParts(context.world()),
+      original_(std::move(module)),
       context_(std::move(context)),
       tensors_(unprepared(without_ignored(tensors_of(*original_), options.ignored))),
       announcement_(context_.world()),
@@ -59,13 +60,13 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const Plan
       schedule_(units_, order_, *setup_.queue, setup_.launches,
                 [this](std::size_t unit) {
                   const ExposedTime exposed(exposed_ns_);
-                  sender_.finish(unit);
+                  reducer_.finish(unit);
                 }),
-      sender_(units_, setup_.groups, order_, schedule_, announcement_, exposed_ns_, context_.world(),
-              {.find_unused = options.find_unused_parameters,
-               .every_pass = options.reduce_every_pass || setup_.plan.micro_batches() > 1,
-               .in_flight = options.gradients_in_flight,
-               .in_background = setup_.in_background}),
+      reducer_(units_, setup_.groups, order_, schedule_, announcement_, exposed_ns_, context_.world(),
+               {.find_unused = options.find_unused_parameters,
+                .every_pass = options.reduce_every_pass || setup_.plan.micro_batches() > 1,
+                .in_flight = options.gradients_in_flight,
+                .in_background = setup_.in_background}),
       optimizer_(units_, order_, options.offload.optimizer ? setup_.files.get() : nullptr),
       forbidden_(sharded_parameters(units_)),
       frozen_(frozen(tensors_.parameters, units_)),
@@ -77,6 +78,10 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const Plan
                 [this](std::size_t unit) { after_forward(unit); },
                 [this](std::size_t unit) { before_backward(unit); },
                 [this](std::size_t unit) { after_backward(unit); }}) {
+  set_original(*original_);
+  const MixedPrecisionPolicy& policy = options.mixed_precision;
+  set_casts({.input = policy.cast_forward_inputs ? policy.param_dtype : std::nullopt,
+             .output = policy.output_dtype});
   if (!optimizes_shards() && context_.world_size() > 1) {
     drift_ = std::make_shared<DriftCheck>(tensors_.parameters, context_.world());
     announcement_.carry(drift_);
@@ -85,8 +90,8 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const Plan
     for (UnitState* state : setup_.groups[unit].members) {
       UnitCasts casts;
       // Inside the model layers compute with what units give, in param_dtype.
-      if (&state->module() == original_.get()) casts.outputs = options.mixed_precision.output_dtype;
-      if (options.mixed_precision.cast_forward_inputs) casts.inputs = options.mixed_precision.param_dtype;
+      if (&state->module() == original_.get()) casts.outputs = policy.output_dtype;
+      if (policy.cast_forward_inputs) casts.inputs = policy.param_dtype;
       watched_.add(*state, unit, casts);
     }
   }
@@ -94,12 +99,11 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, const Plan
   if (shares_memory()) barrier(context_.world());
 }
 
-void ShardedModel::begin_step(const LocalBatch& given) {
+void ShardedModel::start_pass(const LocalBatch& batch) {
   refuse_foreign_step();
-  const LocalBatch batch = begin_pass(given, original_.get());
   // Gradients that a step has used, or that the model's zero_grad() meant, are replaced by the next ones.
   const bool clears = !batch.discard_gradients && (calls_.has_stepped() || forbidden_.cleared());
-  calls_.begin_step(batch, sender_.in_step() && sender_.has_gradients());
+  calls_.begin_step(batch, reducer_.in_step() && reducer_.has_gradients());
   refuse_lost_changes();
   if (!batch.discard_gradients) {
     forbidden_.lift();
@@ -107,8 +111,8 @@ void ShardedModel::begin_step(const LocalBatch& given) {
     announced_ = false;
   }
   together_ = false;
-  const bool is_first_pass = !sender_.in_step();
-  if (!is_first_pass) sender_.finish_pass();
+  const bool is_first_pass = !reducer_.in_step();
+  if (!is_first_pass) reducer_.finish_pass();
   batch_ = batch;
   if (is_first_pass) exposed_ns_ = 0;
   if (clears) {
@@ -118,9 +122,9 @@ void ShardedModel::begin_step(const LocalBatch& given) {
   await_writers();
   share_buffers();
   announcement_.clear();
-  const bool sends = batch.synchronise || (sender_.sends_every_pass() && !batch.discard_gradients);
+  const bool sends = batch.synchronise || (reducer_.sends_every_pass() && !batch.discard_gradients);
   if (sends) announcement_.offer(own_step());
-  sender_.begin_pass(batch.synchronise, batch.discard_gradients);
+  reducer_.begin_pass(batch.synchronise, batch.discard_gradients);
   for (Progress& progress : progress_) {
     progress.inside = 0;
     progress.recorded_backward = false;
@@ -207,9 +211,9 @@ void ShardedModel::require_whole(std::size_t unit, const char* pass) const {
   if (is_whole || whole_ || together_) return;
   throw UsageError(
       str(pass, " pass of unit '", units_[unit]->name(),
-          "' outside of a step, where its parameters are not on this rank or out of date: call "
-          "begin_step() before the forward pass of a step; to evaluate, call prepared->unshard() "
-          "on all ranks before"));
+          "' outside of a step, where its parameters are not on this rank or out of date: make the "
+          "forward pass of a step by forward(model, inputs), or call begin_step() before it; to evaluate, "
+          "call unshard() on all ranks before"));
 }
 
 std::uint64_t ShardedModel::optimized_fingerprint() const {
@@ -225,11 +229,11 @@ std::uint64_t ShardedModel::full_fingerprint() const {
 }
 
 void ShardedModel::before_forward(std::size_t unit) {
-  if (!sender_.in_step()) require_whole(unit, "forward");
+  if (!reducer_.in_step()) require_whole(unit, "forward");
   // Between steps all ranks make such passes, or none.
-  if (!sender_.in_step()) await_writers();
-  const bool recorded = sender_.in_step() && at::GradMode::is_enabled();
-  if (recorded && !sender_.was_called(unit)) order_.see(unit, sender_.called());
+  if (!reducer_.in_step()) await_writers();
+  const bool recorded = reducer_.in_step() && at::GradMode::is_enabled();
+  if (recorded && !reducer_.was_called(unit)) order_.see(unit, reducer_.called());
   release_left(unit);
   ++progress_[unit].inside;
   require(unit, +1);
@@ -243,13 +247,13 @@ void ShardedModel::release_left(std::size_t unit) {
 }
 
 void ShardedModel::after_forward(std::size_t unit) {
-  const bool recorded = sender_.in_step() && at::GradMode::is_enabled();
-  if (recorded) sender_.note_call(unit);
+  const bool recorded = reducer_.in_step() && at::GradMode::is_enabled();
+  if (recorded) reducer_.note_call(unit);
   if (--progress_[unit].inside > 0) return;  // a member inside another one
   if (whole_ || progress_[unit].recorded_backward || !shards_parameters(units_[unit]->sharding())) return;
   // Until its backward, if it has one.
   const bool keeps = units_[unit]->sharding() == Sharding::zero3_keep;
-  if (keeps && sender_.was_called(unit)) return;
+  if (keeps && reducer_.was_called(unit)) return;
   // The last unit's backward pass comes next.
   if (recorded && order_.is_last(unit)) return;
   if (setup_.groups[unit].members.size() > 1) {
@@ -283,8 +287,8 @@ void ShardedModel::prefetch(std::size_t unit, int direction) {
 // back into the unit by ways on which nobody tells of it.
 void ShardedModel::note_backward(std::size_t unit) {
   Progress& progress = progress_[unit];
-  progress.partial = !sender_.in_step() || is_partial_backward();
-  if (!sender_.in_step() || !at::GradMode::is_enabled()) return;
+  progress.partial = !reducer_.in_step() || is_partial_backward();
+  if (!reducer_.in_step() || !at::GradMode::is_enabled()) return;
   if (schedule_.is_planned()) {
     throw UsageError(str("the schedule of a plan has a place for one backward pass of unit '",
                          units_[unit]->name(),
@@ -296,7 +300,7 @@ void ShardedModel::note_backward(std::size_t unit) {
 
 void ShardedModel::before_backward(std::size_t unit) {
   note_backward(unit);
-  if (!sender_.in_step()) {
+  if (!reducer_.in_step()) {
     require_whole(unit, "backward");
     release_left(unit);
     return require(unit, -1);
@@ -309,7 +313,7 @@ void ShardedModel::before_backward(std::size_t unit) {
 }
 
 void ShardedModel::after_backward(std::size_t unit) {
-  const bool was_last = sender_.in_step() && sender_.end_call(unit);
+  const bool was_last = reducer_.in_step() && reducer_.end_call(unit);
   if (progress_[unit].recorded_backward) return;  // it is complete in finish_backward()
   if (progress_[unit].partial) {
     if (!whole_) units_[unit]->release();
@@ -317,28 +321,28 @@ void ShardedModel::after_backward(std::size_t unit) {
   }
   if (!was_last) return;
   units_[unit]->release();
-  sender_.complete(unit);
+  reducer_.complete(unit);
   schedule_.after_backward(unit);
 }
 
-void ShardedModel::finish_backward() {
+void ShardedModel::finish_pass() {
   calls_.finish_backward();
   refuse_thawed();
-  end_pass();
   if (batch_.synchronise) has_totals_ = announced_;
-  if (!batch_.synchronise && sender_.sends_every_pass()) sender_.finish_pass();
-  sender_.end_step();
+  if (!batch_.synchronise && reducer_.sends_every_pass()) reducer_.finish_pass();
+  reducer_.end_step();
   for (const auto& unit : units_) unit->release();
   buffers_changed_ = buffers_changed_ || batch_.synchronise;
   if (!batch_.synchronise) return;
-  sender_.take_left_gradients();
-  sender_.complete_all();
+  reducer_.take_left_gradients();
+  reducer_.complete_all();
   schedule_.epilogue();
-  sender_.agree_on_unused(tensors_.parameters);
+  reducer_.agree_on_unused(tensors_.parameters);
   if (drift_) drift_->after_pass(announcement_.carries_samples());
   waits_later_ = setup_.in_background && !batch_.gradients_are_read;
   if (waits_later_) {
-    for (std::size_t unit = 0; unit < units_.size(); ++unit) progress_[unit].pending = sender_.was_sent(unit);
+    for (std::size_t unit = 0; unit < units_.size(); ++unit)
+      progress_[unit].pending = reducer_.was_sent(unit);
   } else {
     install_gradients();
   }
@@ -349,8 +353,8 @@ void ShardedModel::finish_backward() {
 void ShardedModel::install_gradients() {
   const ExposedTime exposed(exposed_ns_);
   for (std::size_t i = order_.size(); i-- > 0;) {
-    sender_.finish(order_[i]);
-    units_[order_[i]]->install_gradients(sender_.unused());
+    reducer_.finish(order_[i]);
+    units_[order_[i]]->install_gradients(reducer_.unused());
   }
   scale_.take(units_);
 }
@@ -361,13 +365,13 @@ void ShardedModel::install_gradients_now() {
   install_gradients();
 }
 
-double ShardedModel::clip_gradients(double max_norm) {
+double ShardedModel::clip_combined(double max_norm) {
   calls_.clip_gradients();
   install_gradients_now();
   return optimizer_.clip_gradients(max_norm, environment_.shard_group);
 }
 
-void ShardedModel::step(torch::optim::Optimizer& optimizer) {
+void ShardedModel::apply_step(torch::optim::Optimizer& optimizer) {
   optimizer_.check(optimizer, tensors_.parameters);
   if (!calls_.step()) {
     ++steps_;
@@ -412,9 +416,9 @@ void ShardedModel::update(std::size_t unit) {
   updated.reveal();
   {
     const ExposedTime exposed(exposed_ns_);
-    sender_.finish(unit);
+    reducer_.finish(unit);
   }
-  updated.install_gradients(sender_.unused());
+  updated.install_gradients(reducer_.unused());
   optimizer_.step(*pending_optimizer_, updated);
   updated.remove_gradients();
   progress_[unit].pending = false;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,10 +13,10 @@
 #include "rondo/parallel/sharded/block_schedule.h"
 #include "rondo/parallel/sharded/forbidden_gradients.h"
 #include "rondo/parallel/sharded/gradient_scale.h"
-#include "rondo/parallel/sharded/gradient_sender.h"
 #include "rondo/parallel/sharded/shard_optimizer.h"
 #include "rondo/parallel/sharded/sharded_setup.h"
 #include "rondo/parallel/sharded/unit_order.h"
+#include "rondo/parallel/sharded/unit_reducer.h"
 #include "rondo/parallel/sharded/unit_watch.h"
 #include "rondo/strategy/prepared_model.h"
 #include "rondo/strategy/step_calls.h"
@@ -41,39 +42,30 @@ class ShardedModel final : public PreparedModel, private ModelParts {
                const ShardedOptions& options);
 
   torch::nn::Module& module() override { return *setup_.optimized; }
-  void begin_step(const LocalBatch& batch) override;
   void announce(const StepTotals& mine) override;
   StepTotals totals() override;
-  void finish_backward() override;
-  double clip_gradients(double max_norm) override;
-  void step(torch::optim::Optimizer& optimizer) override;
   ModelParts& parts() override { return *this; }
+  CommunicationState communication_state() const override;
+  std::string restore_communication(const std::vector<CommunicationState>& of_ranks) override;
   CommunicationTimes communication_times() const override { return times_; }
   std::vector<TraceSpan> communication_spans() const override { return spans_; }
-  at::Tensor cast_input(const at::Tensor& input) const override;
-  at::Tensor cast_output(const at::Tensor& output) const override;
 
  private:
+  void start_pass(const LocalBatch& batch) override;
+  void finish_pass() override;
+  double clip_combined(double max_norm) override;
+  void apply_step(torch::optim::Optimizer& optimizer) override;
+
   // ModelParts, in sharded_model_state.cpp.
-  void unshard() override;
-  void reload_shards() override;
-  void flush() override;
-  bool optimizes_shards() const override;
+  void flush_for(ForwardPasses passes) override;
+  void take_values(NewValues values) override;
+  PartsTraits traits() const override;
   NormSum norm_sum() override;
-  bool has_fp32_master_weights() const override;
   std::vector<Shard> shards() override;
   std::vector<Shard> full_copies() override;
-  void publish_shards() override;
-  bool shares_memory() const override;
-  bool is_flushed() const override;
   void give_back_model() override;
-  const Group& group() const override { return context_.world(); }
   std::vector<ModelTensor> buffers() override { return tensors_.buffers; }
 
- protected:
-  bool optimizes_whole_model() override { return !optimizes_shards(); }
-
- private:
   struct Progress {
     int inside = 0;        // forward calls of its members that have begun and not ended
     bool pending = false;  // gradients are on their way, and the optimizer's step for it is still to be done
@@ -123,6 +115,8 @@ class ShardedModel final : public PreparedModel, private ModelParts {
     return static_cast<std::int64_t>(order_.position(unit));
   }
   void collect_spans();
+  // What the codec of gradients remembers, by name: the tensors themselves.
+  std::map<std::string, at::Tensor> gradient_memory() const;
 
   std::shared_ptr<torch::nn::Module> original_;
   Context context_;
@@ -134,7 +128,7 @@ class ShardedModel final : public PreparedModel, private ModelParts {
   std::int64_t exposed_ns_ = 0;  // this step
   UnitOrder order_;
   BlockSchedule schedule_;
-  GradientSender sender_;
+  UnitReducer reducer_;
   ShardOptimizer optimizer_;
   ForbiddenGradients forbidden_;
   const std::vector<ModelTensor> frozen_;  // the model's own, and what the optimizer may have of them

@@ -4,10 +4,18 @@
 #include <map>
 
 #include "rondo/backend/collectives.h"
+#include "rondo/base/text.h"
 #include "rondo/parallel/sharded/sharded_model.h"
+
+#include "rondo/parallel/ddp/comm_hook.h"
 
 // A sharded model's parameters outside of its steps: shards by name, full parameters.
 namespace rondo {
+namespace {
+
+constexpr const char* kCodec = "codec";  // which one a state is of
+
+}  // namespace
 
 std::vector<Shard> ShardedModel::shards() {
   std::map<std::string, Shard> by_name;
@@ -29,41 +37,23 @@ std::vector<Shard> ShardedModel::full_copies() {
   return copies;
 }
 
-void ShardedModel::publish_shards() {
-  for (const auto& unit : units_) unit->publish_shards();
-  optimized_fingerprint_.reset();
-  full_fingerprint_.reset();
-  needs_barrier_ = true;
-}
-
-bool ShardedModel::shares_memory() const {
-  return std::any_of(units_.begin(), units_.end(), [](const auto& unit) { return unit->mapped(); });
-}
-
-bool ShardedModel::is_flushed() const {
-  return std::none_of(progress_.begin(), progress_.end(),
-                      [](const Progress& progress) { return progress.pending; });
-}
-
 void ShardedModel::give_back_model() {
   for (const auto& unit : units_) unit->give_back();
 }
 
-void ShardedModel::unshard() {
-  flush();
-  whole_ = true;
-  for (const std::size_t unit : order_) units_[unit]->start_gather({forward_priority(unit)});
-  for (const std::size_t unit : order_) units_[unit]->finish_gather();
-  full_fingerprint_ = full_fingerprint();
-}
-
-void ShardedModel::reload_shards() {
-  for (const auto& unit : units_) unit->reload_shards();
-  full_fingerprint_ = full_fingerprint();
+void ShardedModel::take_values(NewValues values) {
+  if (values == NewValues::model) {
+    for (const auto& unit : units_) unit->reload_shards();
+    full_fingerprint_ = full_fingerprint();
+  } else {
+    for (const auto& unit : units_) unit->publish_shards();
+    optimized_fingerprint_.reset();
+    full_fingerprint_.reset();
+  }
   needs_barrier_ = true;
 }
 
-void ShardedModel::flush() {
+void ShardedModel::flush_for(ForwardPasses passes) {
   refuse_foreign_step();
   install_gradients_now();
   together_ = true;
@@ -75,13 +65,25 @@ void ShardedModel::flush() {
     // forward in which it could be gathered.
     if (units_[unit]->gathering() || units_[unit]->state() == nullptr) units_[unit]->finish_gather();
   }
+  if (passes == ForwardPasses::together) return;
+  whole_ = true;
+  for (const std::size_t unit : order_) units_[unit]->start_gather({forward_priority(unit)});
+  for (const std::size_t unit : order_) units_[unit]->finish_gather();
+  full_fingerprint_ = full_fingerprint();
 }
 
-bool ShardedModel::has_fp32_master_weights() const {
-  return std::any_of(units_.begin(), units_.end(), [](const auto& unit) { return unit->has_masters(); });
+PartsTraits ShardedModel::traits() const {
+  const auto any = [&](const auto& has) { return std::any_of(units_.begin(), units_.end(), has); };
+  const bool masters = any([](const auto& unit) { return unit->has_masters(); });
+  const bool optimizes_shards = shards_optimizer_state() || masters;
+  return {.optimizes_shards = optimizes_shards,
+          .fp32_master_weights = masters,
+          .computes_with_optimized = !optimizes_shards,
+          .shares_memory = any([](const auto& unit) { return unit->mapped(); }),
+          .is_flushed = std::none_of(progress_.begin(), progress_.end(),
+                                     [](const Progress& progress) { return progress.pending; }),
+          .optimizes_whole_model = !optimizes_shards};
 }
-
-bool ShardedModel::optimizes_shards() const { return shards_optimizer_state() || has_fp32_master_weights(); }
 
 NormSum ShardedModel::norm_sum() {
   return [this](const std::vector<at::Tensor>& parameters, at::Tensor& squares) {
@@ -89,15 +91,39 @@ NormSum ShardedModel::norm_sum() {
   };
 }
 
-at::Tensor ShardedModel::cast_input(const at::Tensor& input) const {
-  const MixedPrecisionPolicy& policy = environment_.policy;
-  const bool casts = policy.param_dtype && policy.cast_forward_inputs && input.is_floating_point();
-  return casts ? input.to(*policy.param_dtype) : input;
+std::map<std::string, at::Tensor> ShardedModel::gradient_memory() const {
+  std::map<std::string, at::Tensor> memory;
+  for (const auto& unit : units_) memory.merge(unit->gradient_memory());
+  return memory;
 }
 
-at::Tensor ShardedModel::cast_output(const at::Tensor& output) const {
-  const std::optional<at::ScalarType> dtype = environment_.policy.output_dtype;
-  return dtype && output.is_floating_point() ? output.to(*dtype) : output;
+CommunicationState ShardedModel::communication_state() const {
+  CommunicationState state;
+  for (const auto& [name, tensor] : gradient_memory()) state[name] = tensor.clone();
+  if (!state.empty()) state[kCodec] = text_to_tensor(environment_.codec);
+  return state;
+}
+
+std::string ShardedModel::restore_communication(const std::vector<CommunicationState>& of_ranks) {
+  std::map<std::string, at::Tensor> memory = gradient_memory();
+  if (memory.empty()) return {};
+  const std::string begins_anew = "the codec's memory (error feedback) begins anew: its saved state ";
+  const Group& world = context_.world();
+  if (of_ranks.empty()) return begins_anew + "is not there";
+  if (of_ranks.size() != static_cast<std::size_t>(world.size()))
+    return str(begins_anew, "is of ", of_ranks.size(), " ranks, this run has ", world.size());
+  const CommunicationState& own = of_ranks[static_cast<std::size_t>(world.rank())];
+  const auto codec = own.find(kCodec);
+  const std::string saved = codec == own.end() ? "none" : tensor_to_text(codec->second);
+  if (saved != environment_.codec)
+    return str(begins_anew, "is of codec '", saved, "', this model has '", environment_.codec, "'");
+  for (const auto& [name, tensor] : memory) {
+    const auto found = own.find(name);
+    if (found == own.end() || found->second.sizes() != tensor.sizes())
+      return begins_anew + "is of other units, blocks or ranks that share the model";
+  }
+  for (auto& [name, tensor] : memory) tensor.copy_(own.at(name));
+  return {};
 }
 
 }  // namespace rondo

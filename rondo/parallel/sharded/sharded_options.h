@@ -8,7 +8,7 @@
 
 #include "rondo/options/declaration.h"
 #include "rondo/parallel/schedule/communication_options.h"
-#include "rondo/precision/mixed_precision_policy.h"
+#include "rondo/precision/options.h"
 
 namespace rondo {
 
@@ -39,6 +39,7 @@ struct ShardedOptions : CommunicationOptions {
   // Units whose whole gradients may be on their way at a time between hosts, before backward waits for the
   // oldest; 0 is no limit.
   int gradients_in_flight = 2;
+  std::string codec = "none";  // how float32 gradients travel, a name for collective::make_codec
   MixedPrecisionPolicy mixed_precision = {};  // what units compute and communicate in
   // zero3: among how many neighbouring ranks parameters stay sharded between forward and backward, as the
   // number that FSDP2's reshard_after_forward takes. 0 is all (its true), 1 keeps them whole (its false).

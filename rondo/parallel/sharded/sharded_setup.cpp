@@ -14,7 +14,7 @@
 #include "rondo/parallel/ddp/model_agreement.h"
 #include "rondo/parallel/sharded/shard_module.h"
 #include "rondo/parallel/sharded/sparse_gradients.h"
-#include "rondo/precision/cast_model.h"
+#include "rondo/precision/autocast.h"
 
 namespace rondo {
 namespace {
@@ -117,6 +117,7 @@ ShardedSetup::ShardedSetup(torch::nn::Module& module, const ModelTensors& tensor
   broadcast_coalesced(tensors.all_tensors(), context.world(), 0);
   make_groups(context, options);
   environment.block_bytes = in_background ? options.block_bytes : Bytes{};
+  if (options.codec != "none" && context.world_size() > 1) environment.codec = options.codec;
   environment.buffers = &buffers;
   environment.policy = options.mixed_precision;
   environment.uncast = uncast_parameters(module, options.mixed_precision);

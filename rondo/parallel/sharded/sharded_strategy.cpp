@@ -5,6 +5,7 @@
 #include "rondo/base/error.h"
 #include "rondo/base/json_strict.h"
 #include "rondo/base/text.h"
+#include "rondo/parallel/ddp/hooks/registry.h"
 #include "rondo/parallel/sharded/sharded_model.h"
 
 namespace rondo {
@@ -27,6 +28,8 @@ ShardedStrategy::ShardedStrategy(std::string name, Context context, ShardedOptio
     : ProcessStrategy(name, std::move(context)),
       options_(std::move(options)),
       asked_shard_ranks_(options_.shard_ranks) {
+  // A hook of ddp decides what becomes of whole gradients; here each rank needs its shard of them.
+  check_byte_codec(options_.codec, name);
   if (name == "planned") {
     if (!options_.ignored.empty()) {
       throw UsageError(str("strategy planned cannot ignore parameters ('", join(options_.ignored, "', '"),

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "rondo/backend/collectives.h"
+#include "rondo/base/text.h"
 #include "rondo/memory/scope.h"
 #include "rondo/parallel/gradients/fingerprint.h"
 #include "rondo/parallel/sharded/flat_gradients.h"
@@ -90,12 +91,13 @@ void ShardedUnit::add_part(std::vector<ModelTensor> parameters, int owner) {
     part.gradient_buffers = std::make_unique<GradientBuffers>(
         flat.parameters(), environment_.policy.reduce_dtype.value_or(compute));
   }
-  if (trained && environment_.in_place && options.device().is_cpu()) {
+  const bool in_place = environment_.in_place && environment_.codec.empty() && options.device().is_cpu();
+  if (trained && in_place) {
     part.gradients = std::make_unique<InPlaceGradients>(name_, sharding_, flat, *part.gradient_buffers, group,
                                                         *environment_.queue);
   } else if (trained) {
     part.gradients = std::make_unique<FlatGradients>(
-        FlatGradients::Place{name_, sharding_, group, environment_.replica_group}, flat,
+        FlatGradients::Place{name_, sharding_, group, environment_.replica_group, environment_.codec}, flat,
         *part.gradient_buffers, *environment_.queue, *environment_.buffers);
   }
   part.optimizes_itself = !shards_optimizer(sharding_) && !flat.has_masters();
@@ -468,6 +470,16 @@ void ShardedUnit::clear_gradients() {
       if (!part.marks.is_mark(i)) part.optimized[i].mutable_grad().reset();
     }
   }
+}
+
+std::map<std::string, at::Tensor> ShardedUnit::gradient_memory() const {
+  std::map<std::string, at::Tensor> memory;
+  for (const Part& part : parts_) {
+    if (!part.gradients) continue;
+    for (const auto& [name, tensor] : part.gradients->memory())
+      memory[str(name, "/", part.parameters->parameters().front().name)] = tensor;
+  }
+  return memory;
 }
 
 std::vector<std::string> ShardedUnit::without_gradient() {

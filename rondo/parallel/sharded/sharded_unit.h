@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -7,7 +8,7 @@
 #include <vector>
 
 #include "rondo/backend/group.h"
-#include "rondo/nn/partition.h"
+#include "rondo/nn/unit_state.h"
 #include "rondo/parallel/schedule/communication_queue.h"
 #include "rondo/parallel/sharded/buffer_pool.h"
 #include "rondo/parallel/sharded/flat_parameters.h"
@@ -16,7 +17,7 @@
 #include "rondo/parallel/sharded/sharding.h"
 #include "rondo/parallel/sharded/unit_gradients.h"
 #include "rondo/parallel/sharded/zero_grad_marks.h"
-#include "rondo/precision/mixed_precision_policy.h"
+#include "rondo/precision/options.h"
 
 namespace rondo {
 
@@ -27,6 +28,7 @@ struct UnitEnvironment {
   // All ranks reach each other's memory: parameters and gradients are where all read and reduce them.
   bool in_place = false;
   Bytes block_bytes;  // of a unit's buffer that travel at a time; 0 is all of it
+  std::string codec;  // of float32 gradients, a name for collective::make_codec; empty: values travel
   CommunicationQueue* queue = nullptr;
   BufferPool* buffers = nullptr;
   MixedPrecisionPolicy policy;
@@ -125,6 +127,9 @@ class ShardedUnit {
   void remove_gradients();
   // The optimizer has used the gradients of shards, or they are not wanted: the next ones replace them.
   void clear_gradients();
+
+  // What a codec of gradients remembers from pass to pass, by name: the tensors themselves.
+  std::map<std::string, at::Tensor> gradient_memory() const;
 
   // Names of trained parameters that have no gradient now.
   std::vector<std::string> without_gradient();

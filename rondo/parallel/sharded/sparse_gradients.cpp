@@ -1,7 +1,7 @@
 #include "rondo/parallel/sharded/sparse_gradients.h"
 
 #include "rondo/base/text.h"
-#include "rondo/nn/sparse_layers.h"
+#include "rondo/nn/model_tensors.h"
 
 namespace rondo {
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "rondo/base/bytes.h"
-#include "rondo/nn/partition.h"
+#include "rondo/nn/unit_state.h"
 #include "rondo/parallel/sharded/sharding.h"
 
 namespace rondo {

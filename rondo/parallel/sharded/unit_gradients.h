@@ -2,7 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "rondo/parallel/gradients/gradient_weight.h"
@@ -34,6 +36,9 @@ class UnitGradients {
   virtual void drop() = 0;
   // The optimizer is through with it, and nobody else has it: its memory may be used again.
   virtual void recycle() {}
+  // What is remembered from pass to pass (a codec's error feedback), by name: the tensors themselves, always
+  // of the same sizes.
+  virtual std::map<std::string, at::Tensor> memory() const { return {}; }
 };
 
 }  // namespace rondo

@@ -7,7 +7,6 @@
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/nn/parallel_communication.h"
-#include "rondo/nn/tensor_parallel/ring_attention.h"
 #include "rondo/strategy/norms_of_parts.h"
 
 namespace rondo {
@@ -29,20 +28,21 @@ Group group_along(const Context& context, const std::string& dimension) {
 
 TensorParallelModel::TensorParallelModel(std::unique_ptr<PreparedModel> part, DividedModel divided,
                                          Context context)
-    : part_(std::move(part)),
+    : ModelParts(context.world()),
+      part_(std::move(part)),
       divided_(std::move(divided)),
       context_(std::move(context)),
       tensor_(group_along(context_, "tensor")),
-      sequence_(group_along(context_, "context")),
-      divided_outputs_(divided_.divided_outputs && has_peers(tensor_)) {
+      sequence_(group_along(context_, "context")) {
+  set_casts(part_->casts());
+  set_division({.sequence = sequence_, .classes = divided_.divided_outputs ? tensor_ : Group()});
   // A pipeline hears all ranks of the mesh.
   if (has_peers(tensor_) && size_along(context_.mesh(), "pipeline") == 1) stops_.emplace(context_.world());
 }
 
-void TensorParallelModel::begin_step(const LocalBatch& batch) {
+void TensorParallelModel::start_pass(const LocalBatch& batch) {
   // What evaluation has communicated is not the step's.
   if (std::exchange(step_begins_, false)) take_parallel_communication_time();
-  begin_pass(batch, nullptr);
   part_->begin_step(batch);
 }
 
@@ -61,41 +61,18 @@ StepTotals TensorParallelModel::totals() {
   return totals;
 }
 
-void TensorParallelModel::finish_backward() {
+void TensorParallelModel::finish_pass() {
   part_->finish_backward();
   communication_ = take_parallel_communication_time();
   step_begins_ = true;
 }
 
-LossFunction TensorParallelModel::loss_of_parts(LossFunction loss) const {
-  return divided_outputs_ ? loss.of_divided_classes(tensor_) : loss;
+PartsTraits TensorParallelModel::traits() const {
+  PartsTraits traits = part_->parts().traits();
+  traits.optimizes_shards = true;
+  traits.optimizes_whole_model = false;
+  return traits;
 }
-
-std::vector<at::Tensor> TensorParallelModel::whole_outputs(std::vector<at::Tensor> outputs) const {
-  if (divided_outputs_)
-    outputs.front() = gather_from_ranks(outputs.front(), outputs.front().dim() - 1, tensor_);
-  for (at::Tensor& output : outputs) {
-    if (has_peers(sequence_)) output = whole_sequence(output, 1, sequence_);
-  }
-  return outputs;
-}
-
-Batch TensorParallelModel::own_part(const Batch& batch) const {
-  if (!has_peers(sequence_)) return batch;
-  Batch own = batch;
-  for (std::vector<at::Tensor>* const tensors : {&own.inputs, &own.targets}) {
-    for (at::Tensor& tensor : *tensors) {
-      if (tensor.dim() < 2)
-        throw UsageError(str("a sequence is divided among ", sequence_.size(),
-                             " ranks, and the batch has a tensor [", join(tensor.sizes(), ", "),
-                             "] without one; expected [samples, length]"));
-      tensor = own_sequence(tensor, 1, sequence_);
-    }
-  }
-  return own;
-}
-
-int TensorParallelModel::ranks_of_sequence() const { return has_peers(sequence_) ? sequence_.size() : 1; }
 
 std::string TensorParallelModel::restore_communication(const std::vector<CommunicationState>& of_ranks) {
   if (of_ranks.size() != static_cast<std::size_t>(group().size())) return part_->restore_communication({});

@@ -24,43 +24,30 @@ class TensorParallelModel final : public PreparedModel, private ModelParts {
   TensorParallelModel(std::unique_ptr<PreparedModel> part, DividedModel divided, Context context);
 
   torch::nn::Module& module() override { return part_->module(); }
-  void begin_step(const LocalBatch& batch) override;
   void announce(const StepTotals& mine) override;
   StepTotals totals() override;
-  void finish_backward() override;
-  // Each parameter counts once, wherever its parts and copies are.
-  double clip_gradients(double max_norm) override { return clip_shards(shards(), group(), max_norm); }
-  void step(torch::optim::Optimizer& optimizer) override { part_->step(optimizer); }
   ModelParts& parts() override { return *this; }
-  // Its pieces of the sequences.
-  Batch own_part(const Batch& batch) const override;
-  int ranks_of_sequence() const override;
-  LossFunction loss_of_parts(LossFunction loss) const override;
-  std::vector<at::Tensor> whole_outputs(std::vector<at::Tensor> outputs) const override;
   CommunicationState communication_state() const override { return part_->communication_state(); }
   std::string restore_communication(const std::vector<CommunicationState>& of_ranks) override;
-  at::Tensor cast_input(const at::Tensor& input) const override { return part_->cast_input(input); }
-  at::Tensor cast_output(const at::Tensor& output) const override { return part_->cast_output(output); }
   CommunicationTimes communication_times() const override;
   std::vector<TraceSpan> communication_spans() const override { return part_->communication_spans(); }
 
  private:
-  // ModelParts. What is whole after unshard() is this rank's part.
-  void unshard() override { part_->parts().unshard(); }
-  void reload_shards() override { part_->parts().reload_shards(); }
-  void flush() override { part_->parts().flush(); }
-  bool optimizes_shards() const override { return true; }
+  void start_pass(const LocalBatch& batch) override;
+  void finish_pass() override;
+  // Each parameter counts once, wherever its parts and copies are.
+  double clip_combined(double max_norm) override { return clip_shards(shards(), group(), max_norm); }
+  void apply_step(torch::optim::Optimizer& optimizer) override { part_->step(optimizer); }
+
+  // ModelParts. After unshard() this rank's part is whole.
+  void flush_for(ForwardPasses passes) override { part_->parts().flush_for(passes); }
+  void take_values(NewValues values) override { part_->parts().take_values(values); }
+  PartsTraits traits() const override;
   NormSum norm_sum() override;
-  bool has_fp32_master_weights() const override { return part_->parts().has_fp32_master_weights(); }
-  bool computes_with_optimized() const override { return part_->parts().computes_with_optimized(); }
   std::vector<Shard> shards() override { return in_full_model(part_->parts().shards()); }
   std::vector<Shard> full_copies() override { return in_full_model(part_->parts().full_copies()); }
-  void publish_shards() override { part_->parts().publish_shards(); }
-  bool shares_memory() const override { return part_->parts().shares_memory(); }
-  bool is_flushed() const override { return part_->parts().is_flushed(); }
   void give_back_model() override { part_->parts().give_back_model(); }
   std::vector<ModelTensor> buffers() override { return part_->parts().buffers(); }
-  const Group& group() const override { return context_.world(); }
 
   std::vector<Shard> in_full_model(std::vector<Shard> of_part) const;
 
@@ -68,8 +55,7 @@ class TensorParallelModel final : public PreparedModel, private ModelParts {
   DividedModel divided_;
   Context context_;
   Group tensor_;
-  Group sequence_;  // ranks that divide the sequence
-  bool divided_outputs_;
+  Group sequence_;                         // ranks that divide the sequence
   std::optional<StepAnnouncement> stops_;  // of all ranks; empty where part_ hears those of all
   bool step_begins_ = true;                // the next begin_step() is a step's first
   Duration communication_ = {};            // between parts, in the last step

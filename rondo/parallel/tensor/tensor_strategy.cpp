@@ -26,17 +26,16 @@ std::unique_ptr<Strategy> strategy_of_parts(const Context& meshed) {
                                        DdpStrategyOptions());
 }
 
-}  // namespace
-
-TensorStrategy::TensorStrategy(Context context, std::unique_ptr<Strategy> replicas,
-                               const TensorOptions& options)
-    : MeshStrategy(std::move(context), std::move(replicas)), options_(options) {
-  check(options_);
+std::string name_on(const Mesh& mesh) {
+  return size_along(mesh, "context") > 1 && size_along(mesh, "tensor") == 1 ? "context" : "tensor";
 }
 
-std::string TensorStrategy::name() const {
-  const Mesh& mesh = context().mesh();
-  return size_along(mesh, "context") > 1 && size_along(mesh, "tensor") == 1 ? "context" : "tensor";
+}  // namespace
+
+TensorStrategy::TensorStrategy(const Context& context, std::unique_ptr<Strategy> replicas,
+                               const TensorOptions& options)
+    : MeshStrategy(name_on(context.mesh()), context, std::move(replicas)), options_(options) {
+  check(options_);
 }
 
 std::unique_ptr<Training> TensorStrategy::prepare(const Recipe& recipe) {

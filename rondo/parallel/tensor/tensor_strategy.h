@@ -15,9 +15,8 @@ class TensorStrategy final : public MeshStrategy {
   // `context` has a mesh of "tensor" or "context", this replica's ranks, and others. `replicas` trains what
   // ranks have of the same parts, along all dimensions but "tensor": a strategy with one whole loop a
   // process, such as ddp or zero1.
-  TensorStrategy(Context context, std::unique_ptr<Strategy> replicas, const TensorOptions& options);
+  TensorStrategy(const Context& context, std::unique_ptr<Strategy> replicas, const TensorOptions& options);
 
-  std::string name() const override;
   std::unique_ptr<Training> prepare(const Recipe& recipe) override;
   // Divides the module. Throws UsageError as divide_model() does.
   std::unique_ptr<PreparedModel> prepare(std::shared_ptr<torch::nn::Module> module) override;

@@ -1,5 +1,6 @@
 #include "rondo/parallel/tpu/torus.h"
 
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <condition_variable>
@@ -8,60 +9,69 @@
 #include <mutex>
 #include <numeric>
 #include <thread>
+#include <tuple>
 
-#include "rondo/backend/engine/dense_tensor.h"
 #include "rondo/backend/engine/store_adapter.h"
 #include "rondo/backend/point_to_point_channel.h"
+#include "rondo/backend/requests/dense_tensor.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
 #include "rondo/collective/algorithms/registry.h"
 #include "rondo/collective/executor.h"
 #include "rondo/env/tpu_slice.h"
+#include "rondo/parallel/ddp/hooks/codec_hook.h"
 
 namespace rondo {
 namespace {
 
-// An all-reduce that the thread below completes.
+// A collective that the thread below completes.
 class TorusWork final : public c10d::Work {
  public:
-  explicit TorusWork(DenseTensor tensor)
-      : c10d::Work(-1, c10d::OpType::ALLREDUCE), tensor_(std::move(tensor)) {}
+  TorusWork(OperationKind operation, DenseTensor tensor)
+      : c10d::Work(-1, c10d::OpType::UNKNOWN), operation_(operation), tensor_(std::move(tensor)) {}
+  OperationKind operation() const { return operation_; }
   const DenseTensor& tensor() const { return tensor_; }
   void complete(std::exception_ptr error = nullptr) { finish(std::move(error)); }
 
  private:
+  const OperationKind operation_;
   DenseTensor tensor_;
 };
 
-// All-reduces of one rank, one after the other, in a thread of its own.
-class TorusAllReduce {
+// Collectives of one rank over a torus, one after the other, in a thread of its own: averages, and what a
+// codec needs to make its own of them.
+class TorusEngine final : public c10d::Backend {
  public:
-  TorusAllReduce(const Context& context, const Torus& torus)
-      : context_(context),
+  TorusEngine(const Context& context, const Torus& torus)
+      : c10d::Backend(context.rank(), context.world_size()),
+        context_(context),
         torus_(torus),
         group_(context.new_group(everyone(context))),
         channel_(group_.backend(), std::make_shared<StoreFromC10d>(group_.store()), "torus", Duration::max()),
         thread_([this](const std::stop_token& stop) { serve(stop); }) {}
 
-  ~TorusAllReduce() {
+  ~TorusEngine() override {
     {
       const std::lock_guard lock(mutex_);
       thread_.request_stop();
     }
     wakeup_.notify_all();
   }
-  TorusAllReduce(const TorusAllReduce&) = delete;
-  TorusAllReduce& operator=(const TorusAllReduce&) = delete;
+  TorusEngine(const TorusEngine&) = delete;
+  TorusEngine& operator=(const TorusEngine&) = delete;
 
-  c10::intrusive_ptr<c10d::Work> start(const at::Tensor& flat) {
-    // On the caller's stream, which has the gradients: a copy of a device's tensor, where it is one.
-    auto work = c10::make_intrusive<TorusWork>(dense(flat, "all_reduce", true));
-    {
-      const std::lock_guard lock(mutex_);
-      waiting_.push_back(work);
-    }
-    wakeup_.notify_all();
-    return work;
+  const std::string getBackendName() const override { return "torus"; }
+
+  // The average of one tensor a rank, in place.
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions& /*options*/) override {
+    return start(OperationKind::all_reduce, tensors.front());
+  }
+  // Of bytes on the CPU.
+  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& outputs, at::Tensor& input,
+                                                 const c10d::AllgatherOptions& /*options*/) override {
+    outputs.narrow(0, getRank() * input.numel(), input.numel()).copy_(input);
+    return start(OperationKind::all_gather, outputs);
   }
 
  private:
@@ -69,6 +79,17 @@ class TorusAllReduce {
     std::vector<int> ranks(static_cast<std::size_t>(context.world_size()));
     std::iota(ranks.begin(), ranks.end(), 0);
     return ranks;
+  }
+
+  c10::intrusive_ptr<c10d::Work> start(OperationKind operation, const at::Tensor& tensor) {
+    // On the caller's stream, which has the gradients: a copy of a device's tensor, where it is one.
+    auto work = c10::make_intrusive<TorusWork>(operation, dense(tensor, "all_reduce", true));
+    {
+      const std::lock_guard lock(mutex_);
+      waiting_.push_back(work);
+    }
+    wakeup_.notify_all();
+    return work;
   }
 
   void serve(const std::stop_token& stop) {
@@ -83,7 +104,7 @@ class TorusAllReduce {
         waiting_.pop_front();
       }
       try {
-        run(work->tensor().data);
+        run(work->operation(), work->tensor().data);
         work->tensor().copy_back();
         work->complete();
       } catch (...) {
@@ -92,19 +113,21 @@ class TorusAllReduce {
     }
   }
 
-  void run(const at::Tensor& flat) {
-    const ElementType element = element_type(flat.scalar_type(), "all_reduce", /*reduces=*/true);
-    auto& executor = executors_[{element.type, flat.nbytes()}];
+  void run(OperationKind operation, const at::Tensor& flat) {
+    const bool reduces = operation == OperationKind::all_reduce;
+    const ElementType element = element_type(flat.scalar_type(), "all_reduce", reduces);
+    auto& executor = executors_[{operation, element.type, flat.nbytes()}];
     if (!executor) {
-      collective::PlanRequest request{.operation = OperationKind::all_reduce,
+      collective::PlanRequest request{.operation = operation,
                                       .rank = group_.rank(),
                                       .world = group_.size(),
                                       .bytes = Bytes{flat.nbytes()},
                                       .element_bytes = element_bytes(element.type),
                                       .rows = torus_.rows,
-                                      .in_rank_order = context_.deterministic()};
-      executor = std::make_unique<collective::Executor>(collective::make_plan("torus_2d", request),
-                                                        element.type, Reduction::average);
+                                      .in_rank_order = reduces && context_.deterministic()};
+      executor =
+          std::make_unique<collective::Executor>(collective::make_plan("torus_2d", request), element.type,
+                                                 reduces ? Reduction::average : Reduction::sum);
     }
     executor->run(channel_, {static_cast<std::byte*>(flat.data_ptr()), flat.nbytes()}, {});
   }
@@ -113,7 +136,7 @@ class TorusAllReduce {
   Torus torus_;
   Group group_;  // of its own: the world's runs other collectives meanwhile
   PointToPointChannel channel_;
-  std::map<std::pair<DType, std::size_t>, std::unique_ptr<collective::Executor>> executors_;
+  std::map<std::tuple<OperationKind, DType, std::size_t>, std::unique_ptr<collective::Executor>> executors_;
   std::mutex mutex_;  // protects waiting_
   std::condition_variable wakeup_;
   std::deque<c10::intrusive_ptr<TorusWork>> waiting_;
@@ -145,10 +168,17 @@ Torus find_torus(const std::string& text, int ranks, const env::EnvironmentMap& 
   return torus;
 }
 
-CommHook torus_hook(const Context& context, const Torus& torus) {
-  const auto reduction = std::make_shared<TorusAllReduce>(context, torus);
-  return {.name = str("torus ", torus.rows, "x", torus.columns), .run = [reduction](GradBucket& bucket) {
-            return BucketFuture(reduction->start(bucket.buffer()), bucket.buffer());
+CommHook torus_hook(const Context& context, const Torus& torus, const std::string& codec) {
+  auto engine = c10::make_intrusive<TorusEngine>(context, torus);
+  const std::string name = str("torus ", torus.rows, "x", torus.columns);
+  if (codec != "none") {
+    CommHook hook = codec_hook(engine, codec);
+    hook.name = str(name, ", ", hook.name);
+    return hook;
+  }
+  return {.name = name, .run = [engine](GradBucket& bucket) {
+            std::vector<at::Tensor> message = {bucket.buffer()};
+            return BucketFuture(engine->allreduce(message, {}), bucket.buffer());
           }};
 }
 

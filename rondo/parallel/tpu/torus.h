@@ -23,7 +23,8 @@ Torus find_torus(const std::string& text, int ranks, const env::EnvironmentMap& 
 // A communication hook that all-reduces buckets over the torus: rings along the columns, then along the rows,
 // and back (collective/algorithms/torus_2d.cpp), in messages between neighbours only. They travel in a thread
 // of the hook's own while the backward pass goes on. On CPU tensors; throws UsageError for others.
-// Collective.
-CommHook torus_hook(const Context& context, const Torus& torus);
+// With a `codec` (a name for collective::make_codec), all ranks gather all encodings over the torus and add
+// what they stand for in rank order. Collective.
+CommHook torus_hook(const Context& context, const Torus& torus, const std::string& codec = "none");
 
 }  // namespace rondo

@@ -11,6 +11,8 @@ std::vector<Declaration> TpuFolder::declarations() {
             "Rows and columns of ranks, as 2x4; auto: TPU_TOPOLOGY, else as square as their number allows");
   table.without_flags({"torus"});
   table.include(bucket_table());
+  table.begin_group("Gradients in buckets");
+  table.add("codec", &Options::codec, kCodecHelp);
   return {{.name = "tpu",
            .summary = "every rank holds the whole model; gradients are all-reduced over a 2-D torus of ranks",
            .options = table}};

@@ -17,6 +17,7 @@ struct TpuOptions : DdpOptions {
   // Rows and columns of the torus of ranks, "2x4"; auto: those of TPU_TOPOLOGY where it is of as many chips
   // as there are ranks, else as square as the ranks allow.
   std::string torus = "auto";
+  std::string codec = "none";  // how float32 gradients travel, a name for collective::make_codec
 };
 
 // This folder's strategies: what they are called and can be told (without libtorch), and how one is made.

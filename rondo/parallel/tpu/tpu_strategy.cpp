@@ -1,4 +1,5 @@
 #include "rondo/base/error.h"
+#include "rondo/parallel/ddp/hooks/registry.h"
 #include "rondo/parallel/replicated/ddp_strategy.h"
 #include "rondo/parallel/tpu/torus.h"
 #include "rondo/parallel/tpu/tpu_options.h"
@@ -9,9 +10,10 @@ namespace {
 // Strategy "tpu": what ddp computes, with gradients that travel over a torus of ranks.
 class TpuStrategy final : public DdpStrategy {
  public:
-  TpuStrategy(const Context& context, const DdpStrategyOptions& buckets, const std::string& torus)
+  TpuStrategy(const Context& context, const DdpStrategyOptions& buckets, const std::string& torus,
+              const std::string& codec)
       : DdpStrategy("tpu", context, buckets,
-                    [torus](const Context& of) { return torus_hook(of, torus_of(of, torus)); }),
+                    [torus, codec](const Context& of) { return torus_hook(of, torus_of(of, torus), codec); }),
         torus_(torus) {
     torus_of(context, torus_);
   }
@@ -30,11 +32,12 @@ class TpuStrategy final : public DdpStrategy {
 
 }  // namespace
 
-std::unique_ptr<Strategy> TpuFolder::make(const std::string&, const Context& context,
+std::unique_ptr<Strategy> TpuFolder::make(const std::string& name, const Context& context,
                                           const TpuOptions& options) {
   DdpStrategyOptions buckets;
   static_cast<DdpOptions&>(buckets) = options;
-  return std::make_unique<TpuStrategy>(context, buckets, options.torus);
+  check_byte_codec(options.codec, name);
+  return std::make_unique<TpuStrategy>(context, buckets, options.torus, options.codec);
 }
 
 }  // namespace rondo

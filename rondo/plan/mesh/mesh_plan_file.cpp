@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rondo/base/text.h"
-#include "rondo/cost/overhead_note.h"
+#include "rondo/cost/profile.h"
 #include "rondo/cost/profile_json.h"
 #include "rondo/plan/mesh/mesh_plan.h"
 #include "rondo/plan/plan_file.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "rondo/base/text.h"
-#include "rondo/plan/schedule/index.h"
+#include "rondo/plan/schedule/schedules.h"
 
 namespace rondo::plan {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "rondo/plan/solver/linear_model.h"
-#include "rondo/simulate/candidate.h"
+#include "rondo/simulate/step_simulator.h"
 
 namespace rondo::plan {
 

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "rondo/plan/schedule/index.h"
 #include "rondo/plan/schedule/schedules.h"
 
 namespace rondo::plan {

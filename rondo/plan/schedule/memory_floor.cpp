@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "rondo/plan/schedule/index.h"
+#include "rondo/plan/schedule/schedules.h"
 #include "rondo/plan/solver/solver.h"
 
 namespace rondo::plan {

@@ -1,5 +1,4 @@
 #include "rondo/plan/schedule/schedules.h"
-#include "rondo/plan/schedule/index.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,15 +1,19 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "rondo/base/cancel.h"
 #include "rondo/plan/schedule/formulation.h"
-#include "rondo/simulate/candidate.h"
 #include "rondo/simulate/step_simulator.h"
 
 // Ways from choices to a schedule: rules, and the rounding of what the solver says.
+
 namespace rondo::plan {
+
+// Units, slots and jobs are numbered by int (some numbers are negative); containers want this.
+inline std::size_t index(int number) { return static_cast<std::size_t>(number); }
 
 // Whether a search has to come to its end.
 inline bool has_ended(const Wait& wait) {

@@ -8,8 +8,8 @@
 
 #include "rondo/base/bytes.h"
 #include "rondo/base/time.h"
-#include "rondo/format/thinned_metrics.h"
-#include "rondo/observe/memory.h"
+#include "rondo/format/metrics.h"
+#include "rondo/observe/memory_observer.h"
 #include "rondo/train/callback.h"
 #include "rondo/train/callbacks/side_output.h"
 #include "rondo/train/utilisation.h"
@@ -17,7 +17,7 @@
 namespace rondo {
 
 // Writes metrics.jsonl: a row for every rank and step, and one for every pass over the validation data; in a
-// long run rows stand for several steps (format/thinned_metrics.h). Rank 0 writes the one file; the ranks'
+// long run rows stand for several steps (format/metrics.h). Rank 0 writes the one file; the ranks'
 // rows travel there together, once in `every_steps` steps. Rows that cannot be written (side_output.h) are
 // kept for the next write.
 class MetricsLog final : public Callback {

@@ -5,14 +5,14 @@
 #include <optional>
 #include <string>
 
-#include "rondo/format/mlflow.h"
+#include "rondo/format/metrics_export.h"
 #include "rondo/train/callback.h"
 #include "rondo/train/callbacks/side_output.h"
 
 namespace rondo {
 
-// Writes a run into MLflow's folders (rondo/format/mlflow.h) on rank 0: parameters, and metrics of steps and
-// validations. A resumed training goes on with its run.
+// Writes a run into MLflow's folders (rondo/format/metrics_export.h) on rank 0: parameters, and metrics of
+// steps and validations. A resumed training goes on with its run.
 class MlflowLog final : public Callback {
  public:
   // Where, and what of it.

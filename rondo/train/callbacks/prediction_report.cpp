@@ -6,7 +6,7 @@
 #include "rondo/base/median.h"
 #include "rondo/format/file.h"
 #include "rondo/memory/tracker.h"
-#include "rondo/nn/partition.h"
+#include "rondo/nn/unit_state.h"
 #include "rondo/train/callbacks/side_output.h"
 #include "rondo/train/trainer.h"
 

@@ -6,9 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "rondo/observe/unit_peaks.h"
-#include "rondo/observe/unit_spans.h"
-#include "rondo/observe/unit_times.h"
+#include "rondo/observe/unit_profiler.h"
 #include "rondo/train/callback.h"
 
 namespace rondo {

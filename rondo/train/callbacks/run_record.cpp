@@ -1,6 +1,6 @@
 #include "rondo/train/callbacks/run_record.h"
 
-#include "rondo/format/run_file.h"
+#include "rondo/format/run_directory.h"
 #include "rondo/train/trainer.h"
 
 namespace rondo {

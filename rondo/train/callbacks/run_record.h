@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "rondo/format/provenance.h"
+#include "rondo/format/run_directory.h"
 #include "rondo/train/callback.h"
 
 namespace rondo {

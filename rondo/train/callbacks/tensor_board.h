@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "rondo/format/tensorboard.h"
+#include "rondo/format/metrics_export.h"
 #include "rondo/train/callback.h"
 #include "rondo/train/callbacks/side_output.h"
 

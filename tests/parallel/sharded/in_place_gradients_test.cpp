@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "rondo/nn/unit_state.h"
 #include "tests/parallel/sharded/layers.h"
 
 namespace rondo::testing::in_place_gradients_test {

@@ -15,7 +15,7 @@
 
 #include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
-#include "rondo/nn/frozen_parameters.h"
+#include "rondo/nn/model_tensors.h"
 #include "rondo/parallel/ddp/ddp.h"
 #include "rondo/strategy/summon_full_params.h"
 #include "tests/parallel/sharded/layers.h"

@@ -5,7 +5,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/base/time.h"
-#include "rondo/nn/partition.h"
+#include "rondo/nn/unit_state.h"
 #include "rondo/strategy/summon_full_params.h"
 #include "tests/parallel/sharded/layers.h"
 

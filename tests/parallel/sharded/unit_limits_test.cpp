@@ -2,7 +2,7 @@
 
 #include "rondo/base/error.h"
 #include "rondo/memory/tracker.h"
-#include "rondo/nn/partition.h"
+#include "rondo/nn/unit_state.h"
 #include "rondo/nn/wrap.h"
 #include "tests/parallel/sharded/layers.h"
 

@@ -8,7 +8,7 @@
 
 #include "rondo/backend/collectives.h"
 #include "rondo/base/error.h"
-#include "rondo/checkpoint/stored_tensor.h"
+#include "rondo/checkpoint/tensor_file.h"
 #include "rondo/format/checkpoint_directory.h"
 #include "rondo/train/replica/memory_replica.h"
 #include "rondo/train/replica/newest_replica.h"

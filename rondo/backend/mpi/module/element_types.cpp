@@ -8,19 +8,17 @@
 namespace rondo::mpi {
 namespace {
 
-using Kind = c10d::ReduceOp::RedOpType;
-
-template <class Half, Kind kind>
+template <class Half, Reduction kind>
 void combine(void* from, void* into, int* length, MPI_Datatype*) {
   const auto* a = static_cast<const Half*>(from);
   auto* b = static_cast<Half*>(into);
   for (int i = 0; i < *length; ++i) {
     const float x = static_cast<float>(a[i]);
     const float y = static_cast<float>(b[i]);
-    if constexpr (kind == Kind::SUM) b[i] = static_cast<Half>(y + x);
-    if constexpr (kind == Kind::PRODUCT) b[i] = static_cast<Half>(y * x);
-    if constexpr (kind == Kind::MIN) b[i] = static_cast<Half>(std::min(x, y));
-    if constexpr (kind == Kind::MAX) b[i] = static_cast<Half>(std::max(x, y));
+    if constexpr (kind == Reduction::sum) b[i] = static_cast<Half>(y + x);
+    if constexpr (kind == Reduction::product) b[i] = static_cast<Half>(y * x);
+    if constexpr (kind == Reduction::minimum) b[i] = static_cast<Half>(std::min(x, y));
+    if constexpr (kind == Reduction::maximum) b[i] = static_cast<Half>(std::max(x, y));
   }
 }
 
@@ -38,20 +36,20 @@ MPI_Op make_op(MPI_User_function* function) {
 }
 
 template <class Half>
-MPI_Op half_op(Kind kind) {
-  static const MPI_Op sum = make_op(combine<Half, Kind::SUM>);
-  static const MPI_Op product = make_op(combine<Half, Kind::PRODUCT>);
-  static const MPI_Op least = make_op(combine<Half, Kind::MIN>);
-  static const MPI_Op largest = make_op(combine<Half, Kind::MAX>);
+MPI_Op half_op(Reduction kind) {
+  static const MPI_Op sum = make_op(combine<Half, Reduction::sum>);
+  static const MPI_Op product = make_op(combine<Half, Reduction::product>);
+  static const MPI_Op least = make_op(combine<Half, Reduction::minimum>);
+  static const MPI_Op largest = make_op(combine<Half, Reduction::maximum>);
   switch (kind) {
-    case Kind::SUM:
-    case Kind::AVG:
+    case Reduction::sum:
+    case Reduction::average:
       return sum;
-    case Kind::PRODUCT:
+    case Reduction::product:
       return product;
-    case Kind::MIN:
+    case Reduction::minimum:
       return least;
-    case Kind::MAX:
+    case Reduction::maximum:
       return largest;
     default:
       throw UsageError("backend mpi: bitwise reductions are not defined on floating types");
@@ -92,31 +90,29 @@ ElementType element_type(at::ScalarType type, bool reduces) {
   return {MPI_BYTE, static_cast<int>(c10::elementSize(type))};
 }
 
-MPI_Op reduction(const c10d::ReduceOp& op, at::ScalarType type) {
-  const auto kind = static_cast<Kind>(op);
-  if (type == at::kHalf) return half_op<at::Half>(kind);
-  if (type == at::kBFloat16) return half_op<at::BFloat16>(kind);
-  if (kind == Kind::AVG && !c10::isFloatingType(type) && !c10::isComplexType(type))
+MPI_Op reduction(Reduction reduction, at::ScalarType type) {
+  if (type == at::kHalf) return half_op<at::Half>(reduction);
+  if (type == at::kBFloat16) return half_op<at::BFloat16>(reduction);
+  if (reduction == Reduction::average && !c10::isFloatingType(type) && !c10::isComplexType(type))
     throw UsageError("backend mpi: AVG is not defined on integers");
-  switch (kind) {
-    case Kind::SUM:
-    case Kind::AVG:
+  switch (reduction) {
+    case Reduction::sum:
+    case Reduction::average:
       return MPI_SUM;
-    case Kind::PRODUCT:
+    case Reduction::product:
       return MPI_PROD;
-    case Kind::MIN:
+    case Reduction::minimum:
       return MPI_MIN;
-    case Kind::MAX:
+    case Reduction::maximum:
       return MPI_MAX;
-    case Kind::BAND:
+    case Reduction::bitwise_and:
       return MPI_BAND;
-    case Kind::BOR:
+    case Reduction::bitwise_or:
       return MPI_BOR;
-    case Kind::BXOR:
+    case Reduction::bitwise_xor:
       return MPI_BXOR;
-    default:
-      throw UsageError("backend mpi: reductions are SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR and BXOR only");
   }
+  throw UsageError(str("backend mpi has no reduction ", name(reduction)));
 }
 
 }  // namespace rondo::mpi

@@ -3,7 +3,8 @@
 #include <mpi.h>
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/distributed/c10d/Types.hpp>
+
+#include "rondo/collective/dtype.h"
 
 namespace rondo::mpi {
 
@@ -16,7 +17,7 @@ struct ElementType {
 };
 ElementType element_type(at::ScalarType type, bool reduces);
 
-// MPI's operation; SUM for AVG, which the caller divides. Throws UsageError for what MPI cannot.
-MPI_Op reduction(const c10d::ReduceOp& op, at::ScalarType type);
+// MPI's operation; SUM for an average, which the caller divides. Throws UsageError for what MPI cannot.
+MPI_Op reduction(Reduction reduction, at::ScalarType type);
 
 }  // namespace rondo::mpi

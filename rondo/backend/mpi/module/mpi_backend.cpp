@@ -1,45 +1,36 @@
 #include "rondo/backend/mpi/module/mpi_backend.h"
 
-#include <ATen/core/ivalue.h>
-#include <ATen/core/jit_type.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <cstring>
+#include <initializer_list>
 #include <limits>
+#include <memory>
 #include <numeric>
+#include <utility>
+#include <vector>
 
 #include "rondo/backend/engine/module.h"
 #include "rondo/backend/mpi/module/element_types.h"
 #include "rondo/backend/mpi/module/runtime.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/collective/shared_memory/message.h"
 
 namespace rondo::mpi {
 namespace {
 
 using c10d::OpType;
 
-class MpiWork final : public c10d::Work {
+class MpiWork final : public BackgroundWork {
  public:
-  MpiWork(int rank, OpType type, std::vector<at::Tensor> results, Duration limit, std::string what)
-      : c10d::Work(rank, type),
-        results_(std::move(results)),
-        limit_(limit),
-        what_(std::move(what)),
-        future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {}
-
-  void complete(const std::exception_ptr& error) {
-    finish(error);
-    if (future_->completed()) return;
-    if (error) {
-      future_->setError(error);
-    } else {
-      future_->markCompleted(c10::IValue(results_));
-    }
-  }
+  MpiWork(int rank, OpType type, std::shared_ptr<const OperationMemory> memory, Duration limit,
+          std::string what)
+      : BackgroundWork(rank, type, std::move(memory)), limit_(limit), what_(std::move(what)) {}
 
   bool wait(std::chrono::milliseconds timeout) override {
     std::unique_lock lock(mutex_);
@@ -56,90 +47,208 @@ class MpiWork final : public c10d::Work {
     aborted_ = true;
     cv_.notify_all();
   }
-  std::vector<at::Tensor> result() override { return results_; }
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
 
  private:
-  std::vector<at::Tensor> results_;
   Duration limit_;
   std::string what_;
   bool aborted_ = false;  // protected by c10d::Work's mutex_
-  c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-const at::Tensor& only(const std::vector<at::Tensor>& tensors) {
-  if (tensors.size() != 1) throw UsageError(str("backend mpi: expected one tensor, got ", tensors.size()));
-  return tensors.front();
+// The bytes of each piece of an input or output.
+using PieceBytes = std::vector<std::uint64_t>;
+
+std::uint64_t sum_of(const PieceBytes& bytes) {
+  return std::accumulate(bytes.begin(), bytes.end(), std::uint64_t{0});
 }
 
-at::Tensor dense(const at::Tensor& tensor) {
-  return tensor.detach().to(at::kCPU).contiguous().resolve_conj().resolve_neg();
-}
+// A collective as MPI takes it: pieces lie side by side.
+struct Collective {
+  OperationKind kind = OperationKind::barrier;
+  at::ScalarType type = at::kByte;
+  Reduction reduction = Reduction::sum;
+  int root = 0;
+  bool at_root = false;
+  std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  bool in_place = false;  // this rank's own part is where the operation puts it
+  PieceBytes in = {};
+  PieceBytes out = {};
+  // Of all_to_all, in MPI's elements; MPI reads them until the operation has ended.
+  std::vector<int> in_counts = {}, in_begins = {}, out_counts = {}, out_begins = {};
+  // What is copied to results when MPI is done.
+  std::vector<DenseTensor> rows = {};
+};
 
-// Dense memory for what `tensor` is to hold.
-at::Tensor memory_like(const at::Tensor& tensor) {
-  return at::empty(tensor.sizes(), tensor.options().device(at::kCPU).requires_grad(false));
-}
-
-// What MPI is to write: the tensor itself where that is possible.
-at::Tensor place_for(const at::Tensor& tensor) {
-  if (tensor.device().is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg())
-    return tensor.detach();
-  return memory_like(tensor);
-}
-
-// Of dense tensors; MPI forbids it of what it reads and what it writes.
-bool overlap(const at::Tensor& a, const at::Tensor& b) {
-  const auto begin = [](const at::Tensor& t) { return reinterpret_cast<std::uintptr_t>(t.const_data_ptr()); };
-  return begin(a) < begin(b) + b.nbytes() && begin(b) < begin(a) + a.nbytes();
-}
-
-bool is_piece_of(const at::Tensor& small, const at::Tensor& large, int ranks) {
-  return large.scalar_type() == small.scalar_type() && large.numel() == small.numel() * ranks;
-}
-
-void check_divides(const at::Tensor& large, const at::Tensor& small, int ranks, const char* operation) {
-  if (is_piece_of(small, large, ranks)) return;
-  throw UsageError(rondo::str("backend mpi: ", operation, ": ", large.sizes(), " ", large.scalar_type(),
-                              " is not ", ranks, " times ", small.sizes(), " ", small.scalar_type()));
-}
-
-// The one list, with a tensor of as many elements and the same type as `like` for each of the ranks.
-const std::vector<at::Tensor>& only_list(const std::vector<std::vector<at::Tensor>>& lists,
-                                         const at::Tensor& like, int ranks, const char* operation) {
-  if (lists.size() != 1 || lists.front().size() != static_cast<std::size_t>(ranks))
-    throw UsageError(str("backend mpi: ", operation, ": expected one list with a tensor for each rank"));
-  for (const at::Tensor& tensor : lists.front()) {
-    if (is_piece_of(tensor, like, 1)) continue;
-    throw UsageError(rondo::str("backend mpi: ", operation,
-                                ": all tensors must have one shape and dtype; found ", tensor.sizes(), " ",
-                                tensor.scalar_type(), " and ", like.sizes(), " ", like.scalar_type()));
+// Where the pieces begin if they lie side by side; else null, as where all are empty.
+std::byte* side_by_side(const Pieces& pieces, const PieceBytes& bytes) {
+  if (pieces.contiguous()) return pieces.base;
+  std::byte* begin = nullptr;
+  std::uint64_t offset = 0;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (bytes[i] == 0) continue;
+    if (begin == nullptr) begin = pieces.at(i);
+    if (pieces.at(i) != begin + offset) return nullptr;
+    offset += bytes[i];
   }
-  return lists.front();
+  return begin;
 }
 
-// How many rows of `tensor` belong to each rank: `splits`, or as many to each where it is empty.
-std::vector<std::int64_t> rows_by_rank(const at::Tensor& tensor, const std::vector<std::int64_t>& splits,
-                                       int ranks) {
-  const auto size = static_cast<std::size_t>(ranks);
-  const std::int64_t all = tensor.size(0);
-  auto rows = splits.empty() ? std::vector<std::int64_t>(size, all / ranks) : splits;
-  const bool negative = std::any_of(rows.begin(), rows.end(), [](std::int64_t count) { return count < 0; });
-  if (rows.size() == size && !negative && std::accumulate(rows.begin(), rows.end(), std::int64_t{0}) == all)
-    return rows;
-  throw UsageError(str("backend mpi: all_to_all: a first dimension of ", all, " does not divide ",
-                       splits.empty() ? "equally" : "as the splits say", " among ", ranks, " ranks"));
+// Returns a copy of the pieces side by side, which `memory` keeps.
+std::byte* copied(const Pieces& pieces, const PieceBytes& bytes, OperationMemory& memory) {
+  const at::Tensor copy = at::empty({static_cast<std::int64_t>(sum_of(bytes))}, at::kByte);
+  memory.alive.push_back(copy);
+  auto* const begin = static_cast<std::byte*>(copy.data_ptr());
+  std::byte* to = begin;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const std::byte* const piece = pieces.contiguous() ? pieces.base + (to - begin) : pieces.list[i];
+    if (bytes[i] > 0) std::memcpy(to, piece, bytes[i]);
+    to += bytes[i];
+  }
+  return begin;
 }
 
-void copy_back(const at::Tensor& tensor, const at::Tensor& from) {
-  if (!tensor.is_same(from) && tensor.data_ptr() != from.data_ptr()) tensor.detach().copy_(from);
+// Returns memory side by side for results that do not lie so, to which it is copied at the end.
+std::byte* memory_for_results(Collective& collective, OperationMemory& memory) {
+  const auto width = c10::elementSize(collective.type);
+  const at::Tensor all =
+      at::empty({static_cast<std::int64_t>(sum_of(collective.out) / width)}, collective.type);
+  std::int64_t begin = 0;
+  for (const at::Tensor& result : memory.results) {
+    collective.rows.push_back({all.narrow(0, begin, result.numel()).view(result.sizes()), result});
+    begin += result.numel();
+  }
+  memory.copied_back.clear();
+  memory.alive.push_back(all);
+  return static_cast<std::byte*>(all.data_ptr());
 }
 
-int count_of(std::int64_t elements, const ElementType& type) {
-  const std::int64_t count = elements * type.per_element;
+bool overlap(const Collective& what) {
+  const auto address = [](const std::byte* data) { return reinterpret_cast<std::uintptr_t>(data); };
+  return address(what.from) < address(what.to) + sum_of(what.out) &&
+         address(what.to) < address(what.from) + sum_of(what.in);
+}
+
+bool is_in_place(const Collective& what, int rank) {
+  switch (what.kind) {
+    case OperationKind::all_reduce:
+    case OperationKind::broadcast:
+    case OperationKind::reduce:
+      return what.from == what.to;
+    case OperationKind::all_gather:
+      return what.to != nullptr && what.from == what.to + static_cast<std::size_t>(rank) * what.in.front();
+    default:
+      return false;
+  }
+}
+
+// `call` gets what has to be copied.
+Collective collective_of(RequestCall& call, int rank, int ranks) {
+  const CollectiveRequest& request = call.request;
+  Collective result{.kind = request.kind,
+                    .reduction = request.reduction,
+                    .root = request.root,
+                    .at_root = rank == request.root};
+  if (request.kind == OperationKind::barrier) return result;
+  result.type = call.first_tensor().scalar_type();
+  const auto bytes = [&](const PieceBytes& given, std::initializer_list<OperationKind> with_pieces) {
+    const bool many = std::find(with_pieces.begin(), with_pieces.end(), request.kind) != with_pieces.end();
+    return given.empty() ? PieceBytes(many ? static_cast<std::size_t>(ranks) : 1, request.bytes()) : given;
+  };
+  result.in = bytes(request.input_bytes, {OperationKind::reduce_scatter, OperationKind::scatter});
+  result.out = bytes(request.output_bytes, {OperationKind::all_gather, OperationKind::gather});
+  result.to = side_by_side(request.output, result.out);
+  if (result.to == nullptr && !request.output.contiguous())
+    result.to = memory_for_results(result, call.memory);
+  result.from = side_by_side(request.input, result.in);
+  if (result.from == nullptr && !request.input.contiguous())
+    result.from = copied(request.input, result.in, call.memory);
+  result.in_place = is_in_place(result, rank);
+  // MPI forbids that what it reads and what it writes overlap.
+  if (result.from != nullptr && result.to != nullptr && !result.in_place && overlap(result))
+    result.from = copied(request.input, result.in, call.memory);
+  return result;
+}
+
+// Bytes of a type in MPI's elements.
+int count_of(std::uint64_t bytes, std::size_t width, const ElementType& type) {
+  const std::uint64_t count = bytes / width * static_cast<unsigned>(type.per_element);
   if (count > std::numeric_limits<int>::max())
     throw UsageError(str("backend mpi: ", count, " elements are more than MPI counts (2^31 - 1)"));
   return static_cast<int>(count);
+}
+
+// On the MPI thread.
+MPI_Request begin_exchange(Collective& what, const ElementType& type, MPI_Comm communicator) {
+  const auto split = [&](const PieceBytes& pieces, std::vector<int>& counts, std::vector<int>& begins) {
+    std::uint64_t begin = 0;
+    for (const std::uint64_t bytes : pieces) {
+      counts.push_back(count_of(bytes, c10::elementSize(what.type), type));
+      begins.push_back(count_of(begin, c10::elementSize(what.type), type));
+      begin += bytes;
+    }
+  };
+  split(what.in, what.in_counts, what.in_begins);
+  split(what.out, what.out_counts, what.out_begins);
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Ialltoallv(what.from, what.in_counts.data(), what.in_begins.data(), type.type, what.to,
+                       what.out_counts.data(), what.out_begins.data(), type.type, communicator, &request),
+        "MPI_Ialltoallv");
+  return request;
+}
+
+// On the MPI thread.
+MPI_Request begin(Collective& what, MPI_Comm communicator) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (what.kind == OperationKind::barrier) {
+    check(MPI_Ibarrier(communicator, &request), "MPI_Ibarrier");
+    return request;
+  }
+  const bool adds = reduces(what.kind);
+  const ElementType type = element_type(what.type, adds);
+  if (what.kind == OperationKind::all_to_all) return begin_exchange(what, type, communicator);
+  const MPI_Op op = adds ? reduction(what.reduction, what.type) : MPI_OP_NULL;
+  // Of one piece; lists have pieces of one size.
+  const std::uint64_t bytes = std::min(what.in.front(), what.out.front());
+  const int count = count_of(bytes, c10::elementSize(what.type), type);
+  const void* const from = what.in_place ? MPI_IN_PLACE : what.from;
+  switch (what.kind) {
+    case OperationKind::broadcast:
+      check(MPI_Ibcast(what.to, count, type.type, what.root, communicator, &request), "MPI_Ibcast");
+      break;
+    case OperationKind::all_reduce:
+      check(MPI_Iallreduce(from, what.to, count, type.type, op, communicator, &request), "MPI_Iallreduce");
+      break;
+    case OperationKind::reduce:
+      check(MPI_Ireduce(what.at_root ? from : what.from, what.at_root ? what.to : nullptr, count, type.type,
+                        op, what.root, communicator, &request),
+            "MPI_Ireduce");
+      break;
+    case OperationKind::reduce_scatter:
+      check(MPI_Ireduce_scatter_block(from, what.to, count, type.type, op, communicator, &request),
+            "MPI_Ireduce_scatter_block");
+      break;
+    case OperationKind::all_gather:
+      check(MPI_Iallgather(from, count, type.type, what.to, count, type.type, communicator, &request),
+            "MPI_Iallgather");
+      break;
+    case OperationKind::gather:
+      check(MPI_Igather(from, count, type.type, what.to, count, type.type, what.root, communicator, &request),
+            "MPI_Igather");
+      break;
+    case OperationKind::scatter:
+      check(
+          MPI_Iscatter(from, count, type.type, what.to, count, type.type, what.root, communicator, &request),
+          "MPI_Iscatter");
+      break;
+    default:
+      throw UsageError(str("backend mpi has no operation ", name(what.kind)));
+  }
+  return request;
+}
+
+// Of a dense CPU tensor. On the MPI thread.
+int count_of(const at::Tensor& tensor, const ElementType& type) {
+  return count_of(tensor.nbytes(), tensor.itemsize(), type);
 }
 
 // MPI makes a communicator without a deadline, so it begins when all members are known to be there.
@@ -168,26 +277,10 @@ bool was_started_by_launcher_of_mpi() {
                      [](const char* name) { return std::getenv(name) != nullptr; });
 }
 
-// Row r of `rows` into tensor r.
-void copy_rows(const at::Tensor& rows, const std::vector<at::Tensor>& targets) {
-  for (std::size_t rank = 0; rank < targets.size(); ++rank)
-    targets[rank].detach().copy_(rows[static_cast<std::int64_t>(rank)].view(targets[rank].sizes()));
-}
-
 }  // namespace
 
-// One operation before it starts.
-struct MpiBackend::Call {
-  OpType type;
-  std::string what;
-  std::function<MPI_Request()> start;  // on the MPI thread
-  std::vector<at::Tensor> results = {};
-  std::function<void()> conclude = {};  // on the MPI thread, when MPI is done
-  Duration limit;
-};
-
 MpiBackend::MpiBackend(const BackendRequest& request)
-    : c10d::Backend(request.rank, request.size), timeout_(request.timeout) {
+    : RequestBackend(request.rank, request.size, request.timeout, Overlaps::copied) {
   const auto world_rank = [&](int rank) {
     return request.world_ranks.empty() ? rank : request.world_ranks[static_cast<std::size_t>(rank)];
   };
@@ -219,21 +312,18 @@ MpiBackend::MpiBackend(const BackendRequest& request)
   });
 }
 
-Duration MpiBackend::timeout(std::chrono::milliseconds of_call) const {
-  const bool unset = of_call == c10d::kUnsetTimeout || of_call == kNoTimeout;
-  return unset ? timeout_.load() : bounded_duration(of_call);
-}
-
-MpiBackend::Work MpiBackend::start(Call call) {
-  const std::string what =
-      str(call.what, ", sequence ", sequence_++, ", on rank ", getRank(), " of ", getSize(), " (mpi)");
-  auto work = c10::make_intrusive<MpiWork>(getRank(), call.type, call.results, call.limit, what);
+MpiBackend::Work MpiBackend::post(OpType type, const std::string& what, OperationMemory&& memory,
+                                  Duration limit, std::function<MPI_Request()> start,
+                                  std::function<void()> conclude) {
+  auto work = c10::make_intrusive<MpiWork>(
+      getRank(), type, std::make_shared<const OperationMemory>(std::move(memory)), limit,
+      str(what, ", sequence ", sequence_++, ", on rank ", getRank(), " of ", getSize(), " (mpi)"));
   auto task = std::make_shared<Task>();
-  // What `start` captured, the backend included, stays as long as MPI may use it.
-  task->start = [self = c10::intrusive_ptr<MpiBackend>::reclaim_copy(this), start = std::move(call.start)] {
+  // What `start` captured, the backend included, stays as long as MPI may use it; the Work keeps the tensors.
+  task->start = [self = c10::intrusive_ptr<MpiBackend>::reclaim_copy(this), start = std::move(start)] {
     return std::vector<MPI_Request>{start()};
   };
-  task->done = [work, conclude = std::move(call.conclude)](std::exception_ptr error) {
+  task->done = [work, conclude = std::move(conclude)](std::exception_ptr error) {
     try {
       if (!error && conclude) conclude();
     } catch (...) {
@@ -245,285 +335,51 @@ MpiBackend::Work MpiBackend::start(Call call) {
   return work;
 }
 
-MpiBackend::Work MpiBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  const at::Tensor tensor = only(tensors);
-  const at::Tensor data = getRank() == options.rootRank ? dense(tensor) : place_for(tensor);
-  const int root = static_cast<int>(options.rootRank);
-  return start({OpType::BROADCAST, "broadcast",
-                [=, this] {
-                  const ElementType type = element_type(data.scalar_type(), false);
-                  MPI_Request request = MPI_REQUEST_NULL;
-                  check(MPI_Ibcast(data.data_ptr(), count_of(data.numel(), type), type.type, root,
-                                   communicator_, &request),
-                        "MPI_Ibcast");
-                  return request;
-                },
-                tensors, [=] { copy_back(tensor, data); }, timeout(options.timeout)});
-}
-
-MpiBackend::Work MpiBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  if (tensors.empty()) throw UsageError("backend mpi: all_reduce: no tensor");
-  Work last;
-  for (const at::Tensor& tensor : tensors) {
-    const at::Tensor data = dense(tensor);
-    const c10d::ReduceOp op = options.reduceOp;
-    last =
-        start({OpType::ALLREDUCE, "all_reduce",
-               [=, this] {
-                 const ElementType type = element_type(data.scalar_type(), true);
-                 MPI_Request request = MPI_REQUEST_NULL;
-                 check(MPI_Iallreduce(MPI_IN_PLACE, data.data_ptr(), count_of(data.numel(), type), type.type,
-                                      reduction(op, data.scalar_type()), communicator_, &request),
-                       "MPI_Iallreduce");
-                 return request;
-               },
-               tensors,
-               [=, this] {
-                 if (op == c10d::ReduceOp::AVG) data.div_(getSize());
-                 copy_back(tensor, data);
-               },
-               timeout(options.timeout)});
-  }
-  return last;
-}
-
-MpiBackend::Work MpiBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-  const at::Tensor tensor = only(tensors);
-  const at::Tensor data = dense(tensor);
-  const c10d::ReduceOp op = options.reduceOp;
-  const int root = static_cast<int>(options.rootRank);
-  return start({OpType::REDUCE, "reduce",
-                [=, this] {
-                  const ElementType type = element_type(data.scalar_type(), true);
-                  const bool at_root = getRank() == root;
-                  MPI_Request request = MPI_REQUEST_NULL;
-                  check(MPI_Ireduce(at_root ? MPI_IN_PLACE : data.data_ptr(),
-                                    at_root ? data.data_ptr() : nullptr, count_of(data.numel(), type),
-                                    type.type, reduction(op, data.scalar_type()), root, communicator_,
-                                    &request),
-                        "MPI_Ireduce");
-                  return request;
-                },
-                tensors,
-                [=, this] {
-                  if (getRank() != root) return;
-                  if (op == c10d::ReduceOp::AVG) data.div_(getSize());
-                  copy_back(tensor, data);
-                },
-                timeout(options.timeout)});
-}
-
-MpiBackend::Work MpiBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
-                                             const c10d::AllgatherOptions& options) {
-  check_divides(output, input, getSize(), "all_gather");
-  at::Tensor from = dense(input);
-  const at::Tensor to = place_for(output);
-  const bool in_place = from.const_data_ptr() == static_cast<const std::byte*>(to.const_data_ptr()) +
-                                                     static_cast<std::size_t>(getRank()) * from.nbytes();
-  if (!in_place && overlap(from, to)) from = from.clone();
-  return start({OpType::_ALLGATHER_BASE,
-                "all_gather",
-                [=, this] {
-                  const ElementType type = element_type(from.scalar_type(), false);
-                  const int count = count_of(from.numel(), type);
-                  MPI_Request request = MPI_REQUEST_NULL;
-                  check(MPI_Iallgather(in_place ? MPI_IN_PLACE : from.data_ptr(), count, type.type,
-                                       to.data_ptr(), count, type.type, communicator_, &request),
-                        "MPI_Iallgather");
-                  return request;
-                },
-                {output},
-                [=, target = output] { copy_back(target, to); },
-                timeout(options.timeout)});
-}
-
-MpiBackend::Work MpiBackend::allgather(TensorLists& outputs, Tensors& inputs,
-                                       const c10d::AllgatherOptions& options) {
-  const at::Tensor from = dense(only(inputs));
-  const Tensors targets = only_list(outputs, from, getSize(), "all_gather");
-  const at::Tensor to = at::empty({getSize(), from.numel()}, from.options());
-  return start({OpType::ALLGATHER, "all_gather",
-                [=, this] {
-                  const ElementType type = element_type(from.scalar_type(), false);
-                  const int count = count_of(from.numel(), type);
-                  MPI_Request request = MPI_REQUEST_NULL;
-                  check(MPI_Iallgather(from.data_ptr(), count, type.type, to.data_ptr(), count, type.type,
-                                       communicator_, &request),
-                        "MPI_Iallgather");
-                  return request;
-                },
-                targets, [=] { copy_rows(to, targets); }, timeout(options.timeout)});
-}
-
-MpiBackend::Work MpiBackend::gather(TensorLists& outputs, Tensors& inputs,
-                                    const c10d::GatherOptions& options) {
-  const at::Tensor from = dense(only(inputs));
-  const int root = static_cast<int>(options.rootRank);
-  const bool at_root = getRank() == root;
-  Tensors targets;
-  if (at_root) targets = only_list(outputs, from, getSize(), "gather");
-  const at::Tensor to = at_root ? at::empty({getSize(), from.numel()}, from.options()) : at::Tensor();
-  return start({OpType::GATHER, "gather",
-                [=, this] {
-                  const ElementType type = element_type(from.scalar_type(), false);
-                  const int count = count_of(from.numel(), type);
-                  MPI_Request request = MPI_REQUEST_NULL;
-                  check(MPI_Igather(from.data_ptr(), count, type.type, at_root ? to.data_ptr() : nullptr,
-                                    count, type.type, root, communicator_, &request),
-                        "MPI_Igather");
-                  return request;
-                },
-                targets, [=] { copy_rows(to, targets); }, timeout(options.timeout)});
-}
-
-MpiBackend::Work MpiBackend::scatter(Tensors& outputs, TensorLists& inputs,
-                                     const c10d::ScatterOptions& options) {
-  const at::Tensor output = only(outputs);
-  const at::Tensor to = place_for(output);
-  const int root = static_cast<int>(options.rootRank);
-  const bool at_root = getRank() == root;
-  at::Tensor from;
-  if (at_root) {
-    Tensors flat;
-    for (const at::Tensor& input : only_list(inputs, output, getSize(), "scatter"))
-      flat.push_back(dense(input).flatten());
-    from = at::cat(flat);
-  }
-  return start({OpType::SCATTER, "scatter",
-                [=, this] {
-                  const ElementType type = element_type(to.scalar_type(), false);
-                  const int count = count_of(to.numel(), type);
-                  MPI_Request request = MPI_REQUEST_NULL;
-                  check(MPI_Iscatter(at_root ? from.data_ptr() : nullptr, count, type.type, to.data_ptr(),
-                                     count, type.type, root, communicator_, &request),
-                        "MPI_Iscatter");
-                  return request;
-                },
-                outputs, [=] { copy_back(output, to); }, timeout(options.timeout)});
-}
-
-MpiBackend::Work MpiBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
-                                            const c10d::ReduceScatterOptions& options) {
-  at::Tensor output = only(outputs);
-  Tensors flat;
-  for (const at::Tensor& input : only_list(inputs, output, getSize(), "reduce_scatter"))
-    flat.push_back(dense(input).flatten());
-  at::Tensor all = at::cat(flat);
-  return _reduce_scatter_base(output, all, options);
-}
-
-MpiBackend::Work MpiBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                                                  const c10d::ReduceScatterOptions& options) {
-  check_divides(input, output, getSize(), "reduce_scatter");
-  const at::Tensor from = dense(input);
-  at::Tensor to = place_for(output);
-  if (overlap(from, to)) to = memory_like(output);
-  const c10d::ReduceOp op = options.reduceOp;
-  return start({OpType::_REDUCE_SCATTER_BASE,
-                "reduce_scatter",
-                [=, this] {
-                  const ElementType type = element_type(from.scalar_type(), true);
-                  MPI_Request request = MPI_REQUEST_NULL;
-                  check(MPI_Ireduce_scatter_block(from.data_ptr(), to.data_ptr(), count_of(to.numel(), type),
-                                                  type.type, reduction(op, from.scalar_type()), communicator_,
-                                                  &request),
-                        "MPI_Ireduce_scatter_block");
-                  return request;
-                },
-                {output},
-                [=, this, target = output] {
-                  if (op == c10d::ReduceOp::AVG) to.div_(getSize());
-                  copy_back(target, to);
-                },
-                timeout(options.timeout)});
-}
-
-MpiBackend::Work MpiBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
-                                           std::vector<std::int64_t>& output_splits,
-                                           std::vector<std::int64_t>& input_splits,
-                                           const c10d::AllToAllOptions& options) {
-  struct Split {
-    std::vector<int> counts;
-    std::vector<int> begins;
-  };
-  if (input.scalar_type() != output.scalar_type())
-    throw UsageError("backend mpi: all_to_all: the input and the output must have one dtype");
-  const ElementType type = element_type(input.scalar_type(), false);
-  const auto split = [&](const at::Tensor& tensor, const std::vector<std::int64_t>& splits) {
-    const std::int64_t row = tensor.size(0) == 0 ? 0 : tensor.numel() / tensor.size(0);
-    auto result = std::make_shared<Split>();
-    std::int64_t begin = 0;
-    for (const std::int64_t rows : rows_by_rank(tensor, splits, getSize())) {
-      const std::int64_t count = rows * row;
-      result->counts.push_back(count_of(count, type));
-      result->begins.push_back(count_of(begin, type));
-      begin += count;
+MpiBackend::Work MpiBackend::start(RequestCall&& call, Duration timeout, bool /*caller_waits*/) {
+  const auto what = std::make_shared<Collective>(collective_of(call, getRank(), getSize()));
+  const auto conclude = [what, ranks = getSize()] {
+    const bool has_result = what->kind != OperationKind::reduce || what->at_root;
+    if (reduces(what->kind) && what->reduction == Reduction::average && has_result) {
+      const auto elements = static_cast<std::int64_t>(what->out.front() / c10::elementSize(what->type));
+      at::from_blob(what->to, {elements}, what->type).div_(ranks);
     }
-    return result;
+    for (const DenseTensor& row : what->rows) DenseTensor{row.data, row.copy_of.detach()}.copy_back();
   };
-  const auto sent = split(input, input_splits);
-  const auto received = split(output, output_splits);
-  const at::Tensor from = dense(input);
-  at::Tensor to = place_for(output);
-  if (overlap(from, to)) to = memory_like(output);
-  return start({OpType::ALLTOALL_BASE,
-                "all_to_all",
-                [=, this] {
-                  MPI_Request request = MPI_REQUEST_NULL;
-                  check(MPI_Ialltoallv(from.data_ptr(), sent->counts.data(), sent->begins.data(), type.type,
-                                       to.data_ptr(), received->counts.data(), received->begins.data(),
-                                       type.type, communicator_, &request),
-                        "MPI_Ialltoallv");
-                  return request;
-                },
-                {output},
-                [=, target = output] { copy_back(target, to); },
-                timeout(options.timeout)});
+  return post(
+      call.type, name(call.request.kind), std::move(call.memory), timeout,
+      [what, this] { return begin(*what, communicator_); }, conclude);
 }
 
-MpiBackend::Work MpiBackend::send(Tensors& tensors, int destination, int tag) {
-  const at::Tensor data = dense(only(tensors));
-  return start({OpType::SEND,
-                str("send to rank ", destination, ", tag ", tag),
-                [=, this] {
-                  const ElementType type = element_type(data.scalar_type(), false);
-                  MPI_Request request = MPI_REQUEST_NULL;
-                  check(MPI_Isend(data.data_ptr(), count_of(data.numel(), type), type.type, destination, tag,
-                                  communicator_, &request),
-                        "MPI_Isend");
-                  return request;
-                },
-                tensors,
-                {},
-                timeout(kNoTimeout)});
+MpiBackend::Work MpiBackend::start_send(const at::Tensor& given, int destination, int tag) {
+  check_peer(destination, getSize());
+  const at::Tensor data = dense(given, "send").data;
+  return post(OpType::SEND, str("send to rank ", destination, ", tag ", tag),
+              {.alive = {data}, .results = {given}}, timeout(), [=, this] {
+                const ElementType type = element_type(data.scalar_type(), false);
+                MPI_Request request = MPI_REQUEST_NULL;
+                check(MPI_Isend(data.data_ptr(), count_of(data, type), type.type, destination, tag,
+                                communicator_, &request),
+                      "MPI_Isend");
+                return request;
+              });
 }
 
-MpiBackend::Work MpiBackend::recv(Tensors& tensors, int source, int tag) {
-  const at::Tensor tensor = only(tensors);
-  const at::Tensor data = place_for(tensor);
-  return start({OpType::RECV, str("recv from rank ", source, ", tag ", tag),
-                [=, this] {
-                  const ElementType type = element_type(data.scalar_type(), false);
-                  MPI_Request request = MPI_REQUEST_NULL;
-                  check(MPI_Irecv(data.data_ptr(), count_of(data.numel(), type), type.type, source, tag,
-                                  communicator_, &request),
-                        "MPI_Irecv");
-                  return request;
-                },
-                tensors, [=] { copy_back(tensor, data); }, timeout(kNoTimeout)});
-}
-
-MpiBackend::Work MpiBackend::barrier(const c10d::BarrierOptions& options) {
-  return start({OpType::BARRIER,
-                "barrier",
-                [this] {
-                  MPI_Request request = MPI_REQUEST_NULL;
-                  check(MPI_Ibarrier(communicator_, &request), "MPI_Ibarrier");
-                  return request;
-                },
-                {},
-                {},
-                timeout(options.timeout)});
+MpiBackend::Work MpiBackend::start_receive(const at::Tensor& given, int source, int tag) {
+  if (source == shared_memory::kAnyRank)
+    throw UsageError("backend mpi: a receive names the rank that sends (recv, not recvAnysource)");
+  check_peer(source, getSize());
+  const DenseTensor tensor = dense(given, "recv", false);
+  OperationMemory memory{.alive = {tensor.data}, .results = {given}};
+  if (tensor.copy_of.defined()) memory.copied_back.push_back(tensor);
+  return post(OpType::RECV, str("recv from rank ", source, ", tag ", tag), std::move(memory), timeout(),
+              [data = tensor.data, source, tag, this] {
+                const ElementType type = element_type(data.scalar_type(), false);
+                MPI_Request request = MPI_REQUEST_NULL;
+                check(MPI_Irecv(data.data_ptr(), count_of(data, type), type.type, source, tag, communicator_,
+                                &request),
+                      "MPI_Irecv");
+                return request;
+              });
 }
 
 }  // namespace rondo::mpi

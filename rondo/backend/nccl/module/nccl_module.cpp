@@ -8,7 +8,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "rondo/backend/engine/module.h"
-#include "rondo/backend/engine/nccl_versions.h"
+#include "rondo/backend/engine/nccl_module.h"
 #include "rondo/backend/nccl/factory.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"

@@ -7,7 +7,6 @@
 #include "rondo/backend/coded_all_reduce.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
-#include "rondo/parallel/ddp/hooks/default_hooks.h"
 
 namespace rondo {
 namespace {
@@ -16,13 +15,20 @@ namespace {
 // Used by the thread that drives the backward pass.
 class CodecStreams {
  public:
-  CodecStreams(Group group, std::string codec) : group_(std::move(group)), codec_(std::move(codec)) {
+  // `always_gathers`: the engine has no all_to_all.
+  CodecStreams(c10::intrusive_ptr<c10d::Backend> engine, std::string codec, bool always_gathers)
+      : engine_(std::move(engine)), codec_(std::move(codec)), always_gathers_(always_gathers) {
     collective::make_codec(codec_);
   }
 
   BucketFuture run(const GradBucket& bucket) {
     const at::Tensor& buffer = bucket.buffer();
-    if (buffer.scalar_type() != at::kFloat) return start_average(group_, buffer);
+    if (buffer.scalar_type() != at::kFloat) {
+      std::vector<at::Tensor> message = {buffer.is_complex() ? at::view_as_real(buffer) : buffer};
+      message.front().div_(
+          engine_->getSize());  // division first keeps sums of half-precision numbers in range
+      return {engine_->allreduce(message), buffer};
+    }
     CodedAllReduce& reduction = stream_of(bucket);
     return continue_with(reduction, reduction.start(buffer), buffer);
   }
@@ -102,8 +108,9 @@ class CodecStreams {
     stream.members = bucket.members();
     stream.elements.clear();
     for (const at::Tensor& parameter : bucket.parameters()) stream.elements.push_back(parameter.numel());
-    stream.reduction = std::make_unique<CodedAllReduce>(collective::make_codec(codec_), group_.backend(),
-                                                        ReduceOp::AVG, /*error_feedback=*/true);
+    stream.reduction =
+        std::make_unique<CodedAllReduce>(collective::make_codec(codec_), engine_, ReduceOp::AVG,
+                                         /*error_feedback=*/true, always_gathers_);
     stream.reduction->reserve(bucket.buffer());
     for_each_part(stream, [&](std::size_t member, const at::Tensor& residual) {
       const auto kept = kept_.extract(member);
@@ -128,20 +135,28 @@ class CodecStreams {
     stream.reduction.reset();
   }
 
-  const Group group_;
+  const c10::intrusive_ptr<c10d::Backend> engine_;
   const std::string codec_;
+  const bool always_gathers_;
   std::map<std::size_t, Stream> streams_;     // by bucket
   std::map<std::size_t, at::Tensor> kept_;    // by parameter
   std::map<std::size_t, KeptSum> kept_sums_;  // by bucket, as saved
 };
 
-}  // namespace
-
-CommHook codec_hook(const Group& group, const std::string& codec) {
-  const auto streams = std::make_shared<CodecStreams>(group, codec);
+CommHook hook_of(std::shared_ptr<CodecStreams> streams, const std::string& codec) {
   return {"codec " + codec, [streams](GradBucket& bucket) { return streams->run(bucket); },
           [streams] { return streams->save(); },
           [streams](const CommState& state) { streams->restore(state); }};
+}
+
+}  // namespace
+
+CommHook codec_hook(const Group& group, const std::string& codec) {
+  return hook_of(std::make_shared<CodecStreams>(group.backend(), codec, /*always_gathers=*/false), codec);
+}
+
+CommHook codec_hook(const c10::intrusive_ptr<c10d::Backend>& engine, const std::string& codec) {
+  return hook_of(std::make_shared<CodecStreams>(engine, codec, /*always_gathers=*/true), codec);
 }
 
 }  // namespace rondo

@@ -17,5 +17,7 @@ namespace rondo {
 // one model. It moves along when buckets are laid out anew, except what is left of sums of three ranks and
 // more.
 CommHook codec_hook(const Group& group, const std::string& codec);
+// The same over an engine of another kind, which needs to have allreduce and _allgather_base alone.
+CommHook codec_hook(const c10::intrusive_ptr<c10d::Backend>& engine, const std::string& codec);
 
 }  // namespace rondo

@@ -14,6 +14,10 @@ namespace rondo {
 // setting.
 CommHook make_comm_hook(const std::string& name, const Group& group);
 
+// For strategies whose gradients a codec may encode and nothing else may take charge of. Throws UsageError,
+// with the name of the strategy, unless collective::make_codec makes `codec`.
+void check_byte_codec(const std::string& codec, const std::string& strategy);
+
 // Names for make_comm_hook, without settings; sorted. "none" is not among them: it means no hook.
 std::vector<std::string> comm_hook_names();
 

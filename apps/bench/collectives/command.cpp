@@ -1,0 +1,261 @@
+// `rondo bench collectives`: the time of collectives, next to peers; plans to look at; the chooser's tuning.
+#include <iostream>
+
+#include "apps/bench/collectives/collectives.h"
+#include "apps/bench/commands.h"
+#include "apps/report/page.h"
+#include "rondo/base/error.h"
+#include "rondo/base/output.h"
+#include "rondo/base/text.h"
+#include "rondo/collective/algorithms/registry.h"
+#include "rondo/collective/codec/codec.h"
+#include "rondo/format/run_directory.h"
+#include "rondo/precision/options.h"
+
+namespace rondo::bench {
+namespace {
+
+constexpr const char* kCollectivesExamples = R"(Examples:
+  rondo bench collectives                                     # rondo's engine, all_reduce, 2 ranks
+  rondo bench collectives --peers --ranks 2,4 --json out.json  # next to Gloo, and to Open MPI when installed
+  rondo bench collectives --operations all --sizes 4B,25MiB --dtype bfloat16
+  rondo bench collectives --algorithm all --channel shm,tcp   # every algorithm, beside the engine
+  rondo bench collectives --check-chooser --ranks 2,4         # are its picks within 10 % of the best?
+  rondo bench collectives --explain ring --ranks 4            # what each rank sends, receives and adds, and when
+  rondo bench collectives --hosts 2 --rate 1gbit --ranks 4 --sizes 25MiB --codec none,bfloat16,int8 --peers
+                                                              # all_reduce between two emulated hosts (as root)
+  rondo bench collectives --sizes 1MiB,25MiB --codec float16,int8 --peers   # through codecs too, also over Gloo
+
+rondo is measured with buffers in registered (shared) memory and in ordinary memory; the peers with ordinary memory. Ranks
+are pinned to one processor each. p50 and minimum are of the slowest rank. "longest gap" is the longest time in which a processor
+did not run us while we watched it before each line: judge lines beside large gaps with care.)";
+
+std::vector<int> parse_ranks(const std::string& text) {
+  std::vector<int> ranks;
+  for (const std::string& part : split(text, ',')) {
+    const long long count = parse_integer(part, "--ranks");
+    if (count < 1 || count > 64) throw UsageError(str("--ranks: '", part, "' is not between 1 and 64"));
+    ranks.push_back(static_cast<int>(count));
+  }
+  if (ranks.empty()) throw UsageError("--ranks: is empty; write for example 2,4");
+  return ranks;
+}
+
+// "4B..64MiB" gives every power of four times the first size up to the last, which is included; "4B,25MiB"
+// those sizes. Both forms mix: "4B..1MiB,25MiB".
+std::vector<Bytes> parse_sizes(const std::string& text) {
+  std::vector<Bytes> sizes;
+  for (const std::string& part : split(text, ',')) {
+    const std::size_t dots = part.find("..");
+    if (dots == std::string::npos) {
+      sizes.push_back(parse_bytes(part, "--sizes"));
+      continue;
+    }
+    const Bytes first = parse_bytes(part.substr(0, dots), "--sizes");
+    const Bytes last = parse_bytes(part.substr(dots + 2), "--sizes");
+    if (first.count == 0 || first > last) {
+      throw UsageError(str("--sizes: '", part, "' is no range; write for example 4B..64MiB"));
+    }
+    for (Bytes size = first; size < last; size.count *= 4) sizes.push_back(size);
+    sizes.push_back(last);
+  }
+  if (sizes.empty()) throw UsageError("--sizes: is empty; write for example 4B..64MiB or 4B,64KiB,25MiB");
+  if (std::any_of(sizes.begin(), sizes.end(), [](Bytes size) { return size.count == 0 || size > GiB(4); })) {
+    throw UsageError(str("--sizes: '", text, "' has a size that is not between 1 B and 4 GiB"));
+  }
+  return sizes;
+}
+
+// Throws UsageError that names the flag and the known names.
+std::vector<std::string> parse_names(const std::string& text, const char* flag,
+                                     const std::vector<std::string>& known) {
+  std::vector<std::string> chosen = split(text, ',');
+  if (chosen.empty()) throw UsageError(str(flag, ": is empty; there are: ", join(known, ", ")));
+  for (const std::string& name : chosen) {
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      throw UsageError(str(flag, ": '", name, "' is not one of ", join(known, ", ")));
+  }
+  return chosen;
+}
+
+std::vector<std::string> parse_codecs(const std::string& text) {
+  std::vector<std::string> codecs;
+  for (const std::string& name : split(text, ',')) {
+    collective::make_codec(name);  // throws for an unknown one
+    if (name != "none") codecs.push_back(name);
+  }
+  return codecs;
+}
+
+void say_who_is_missing(const CollectivesSettings& settings) {
+  if (!settings.peers) return;
+  if (const std::string why = why_no_openmpi(); !why.empty())
+    std::cerr << "without Open MPI: " << why << "\n";
+  if (settings.dtype != at::kFloat) std::cerr << "without Open MPI: it is measured in float32 only\n";
+}
+
+// Refuses an operation that none of the named algorithms has: it would only measure the engine.
+void require_algorithms_for(const CollectivesSettings& settings) {
+  for (const std::string& name : settings.algorithms) {
+    const collective::Algorithm& algorithm = collective::find_algorithm(name);
+    std::vector<std::string> has;
+    for (const OperationKind operation : algorithm.operations) has.emplace_back(rondo::name(operation));
+    for (const std::string& operation : settings.operations) {
+      if (settings.algorithms.size() > 1 || std::find(has.begin(), has.end(), operation) != has.end())
+        continue;
+      throw UsageError(str("--algorithm: ", name, " has no ", operation, "; it has: ", join(has, ", ")));
+    }
+  }
+}
+
+// Returns the options that the user gave, as the command line takes them.
+std::vector<std::string> given_options(const CLI::App& app) {
+  std::vector<std::string> words{app.get_name()};
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() == 0) continue;
+    words.push_back(option->get_name());
+    if (option->get_items_expected_max() == 0) continue;  // a flag
+    for (const std::string& value : option->results()) words.push_back(value);
+  }
+  return words;
+}
+
+// Returns a plan instead of measurements; prints it as a table, and writes a page whose head has the command
+// line.
+Json explain(const PlanChoice& choice, bool prints, const std::string& page,
+             const std::vector<std::string>& arguments) {
+  if (prints) std::cout << explain_as_text(choice);
+  Json document = explain_as_json(choice);
+  if (page.empty()) return document;
+  write_output(page, make_page({{"title", str(choice.algorithm, " ", choice.operation)},
+                                {"plan", document},
+                                {"made_by", to_json(make_provenance("rondo bench", arguments))}}));
+  return document;
+}
+
+struct CollectivesFlags {
+  CLI::App* app = nullptr;
+  std::string operations = "all_reduce";
+  std::string ranks = "2";
+  std::string sizes = "4B..64MiB";
+  std::string dtype = "float32";
+  std::string codecs = "none";
+  std::string burst = "10ms";
+  std::string algorithms;
+  std::string channels = "shm";
+  std::string page;
+  std::string rate = "1gbit";
+  std::string hierarchical;  // options of the engine
+  PlanChoice plan;
+  CollectivesSettings settings;
+
+  bool has(const char* flag) const { return app->get_option(flag)->count() > 0; }
+};
+
+Json explain_plan(CollectivesFlags& flags, bool prints) {
+  const CollectivesSettings& settings = flags.settings;
+  PlanChoice& plan = flags.plan;
+  plan.operation = flags.operations;
+  plan.ranks = settings.ranks.front();
+  plan.hosts = settings.hosts;
+  plan.bytes = flags.has("--sizes") ? parse_sizes(flags.sizes).front()
+                                    : KiB(16 * static_cast<std::uint64_t>(plan.ranks));
+  plan.dtype = flags.dtype;
+  plan.in_rank_order = settings.deterministic;
+  plan.element_bytes = c10::elementSize(settings.dtype);
+  return explain(plan, prints, flags.page, given_options(*flags.app));
+}
+
+Json run_collectives(CollectivesFlags& flags, bool prints) {
+  CollectivesSettings& settings = flags.settings;
+  settings.table = prints;
+  settings.ranks = parse_ranks(flags.ranks);
+  settings.dtype = parse_float_dtype(flags.dtype, "--dtype:");
+  for (const int ranks : settings.ranks) spread_over_hosts(ranks, settings.hosts);
+  if (!flags.plan.algorithm.empty()) return explain_plan(flags, prints);
+  settings.tune |= settings.check_chooser;
+  if (settings.tune) {
+    // Enough for the chooser, on two ranks in a minute.
+    if (!flags.has("--operations"))
+      flags.operations = "all_reduce,reduce_scatter,all_gather,broadcast,reduce";
+    if (!flags.has("--sizes")) flags.sizes = "4B,1KiB,16KiB,64KiB,1MiB,4MiB,25MiB";
+    if (!flags.has("--bursts")) settings.effort.bursts = 15;
+    if (!flags.has("--burst-time")) flags.burst = "4ms";
+    if (flags.algorithms.empty()) flags.algorithms = "all";
+    settings.effort.hopeless = 3;
+  }
+  settings.operations = flags.operations == "all"
+                            ? operation_names()
+                            : parse_names(flags.operations, "--operations", operation_names());
+  settings.sizes = parse_sizes(flags.sizes);
+  settings.channels = parse_names(flags.channels, "--channel", {"threads", "shm", "tcp"});
+  if (flags.algorithms == "all") settings.algorithms = collective::algorithm_names();
+  if (!flags.algorithms.empty() && flags.algorithms != "all")
+    settings.algorithms = parse_names(flags.algorithms, "--algorithm", collective::algorithm_names());
+  require_algorithms_for(settings);
+  settings.codecs = parse_codecs(flags.codecs);
+  settings.effort.burst = parse_duration(flags.burst, "--burst-time");
+  if (settings.hosts > 2 && settings.algorithms.empty())
+    throw UsageError("--hosts: 1 or 2, or more with --explain or --algorithm");
+  if (settings.hosts == 2 && settings.algorithms.empty())
+    return measure_across_hosts(settings, flags.rate, flags.hierarchical);
+  say_who_is_missing(settings);
+  Json rows = measure_collectives(settings);
+  choose(rows, settings);
+  return rows;
+}
+
+void add_collectives_flags(CLI::App& app, CollectivesFlags& flags) {
+  CollectivesSettings& settings = flags.settings;
+  flags.app = &app;
+  app.add_option("--operations,--operation", flags.operations,
+                 "Operations, or all: " + join(operation_names(), ", "));
+  app.add_option("--ranks", flags.ranks, "Numbers of ranks");
+  app.add_option("--sizes,--bytes", flags.sizes, "Sizes, and ranges in steps of four");
+  app.add_option("--dtype", flags.dtype, "float32, float64, float16 or bfloat16");
+  app.add_option("--codec", flags.codecs,
+                 "Codecs that float32 is also all-reduced through (with --peers over Gloo too): " +
+                     join(collective::codec_names(), ", "));
+  app.add_flag("--fresh", settings.fresh,
+               "Write the data before each operation; four sets of buffers in rotation");
+  app.add_flag("--peers", settings.peers, "Measure Gloo, and Open MPI when installed, in the same run");
+  app.add_option("--algorithm", flags.algorithms,
+                 "Also run these plans, or all: " + join(collective::algorithm_names(), ", "));
+  app.add_option("--channel", flags.channels, "What plans run over: threads, shm, tcp");
+  app.add_option("--hosts", settings.hosts,
+                 "Hosts that plans are made for (--explain, --algorithm); without them 2: all_reduce of "
+                 "float32 between two hosts emulated on this machine (needs root)")
+      ->check(between(1, 64));
+  app.add_flag("--deterministic", settings.deterministic,
+               "Add in the order of ranks, whatever the algorithm and the hosts");
+  app.add_flag(
+      "--tune", settings.tune,
+      "Measure the engine and every algorithm on registered memory of one host, and keep the figures "
+      "for the chooser to pick by; without --sizes at 4 B to 25 MiB");
+  app.add_flag(
+      "--check-chooser", settings.check_chooser,
+      "As --tune, then measure everything again: how far are the picks from the best of the new figures?");
+  CLI::Option* explained =
+      app.add_option("--explain", flags.plan.algorithm,
+                     "Show the steps of an algorithm on one number of ranks, instead of measuring");
+  app.add_option("--root", flags.plan.root, "With --explain: root of broadcast and reduce")->needs(explained);
+  app.add_option("--rows", flags.plan.rows,
+                 "With --explain torus_2d: rows of the grid; 0: as square as can be")
+      ->needs(explained);
+  app.add_option("--html", flags.page, "With --explain: write a page that draws the steps")->needs(explained);
+  app.add_option("--rate", flags.rate, "With --hosts 2: rate of the link, as tc writes it");
+  app.add_option("--hierarchical", flags.hierarchical,
+                 "With --hosts 2: options of the hierarchical engine, as in inter_host_ranks=1,chunk=512KiB");
+  add_turns_flag(app, "--bursts", settings.effort.bursts, "Turns of each system");
+  app.add_option("--burst-time", flags.burst, "Length of a turn");
+}
+
+}  // namespace
+
+Command add_collectives(CLI::App& parent) {
+  return add_benchmark<CollectivesFlags>(
+      parent, {"collectives", "Time of collectives by size, next to Gloo and Open MPI", kCollectivesExamples},
+      add_collectives_flags, run_collectives);
+}
+
+}  // namespace rondo::bench

@@ -1,0 +1,236 @@
+// `rondo bench-dev trainer`: what a step of the Trainer costs over a loop written by hand.
+#include <torch/nn/module.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <cmath>
+#include <ctime>
+#include <filesystem>
+
+#include "apps/bench/commands.h"
+#include "apps/bench/harness/benchmark.h"
+#include "apps/bench/harness/processes.h"
+#include "rondo/base/error.h"
+#include "rondo/base/median.h"
+#include "rondo/base/text.h"
+#include "rondo/data/dataset.h"
+#include "rondo/data/loader.h"
+#include "rondo/data/training_sampler.h"
+#include "rondo/models/model.h"
+#include "rondo/parallel/registry.h"
+#include "rondo/train/callbacks/metrics_log.h"
+#include "rondo/train/callbacks/progress_display.h"
+#include "rondo/train/callbacks/tensor_board.h"
+#include "rondo/train/trainer.h"
+
+namespace rondo::bench {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct TrainerBenchFlags {
+  std::int64_t mlp_steps = 4000;
+  std::string gpt = "gpt-25m";
+  std::int64_t gpt_steps = 40;
+};
+
+// The training of one model.
+struct TrainerJob {
+  std::string model;
+  std::shared_ptr<const Dataset> data;
+  std::int64_t batch = 1, steps = 1;
+  std::int64_t warm_up = 1;  // steps before those that count, at least a turn
+  // Steps before the other one's turn: several of short ones, so that each finds the caches as its own last
+  // step left them.
+  std::int64_t turn = 1;
+};
+
+TrainerJob mlp_job(std::int64_t steps) {
+  torch::manual_seed(1);
+  const at::Tensor inputs = torch::randn({2048, 784});
+  return {"mlp",
+          std::make_shared<TensorDataset>(Tensors{inputs}, Tensors{inputs.narrow(1, 0, 10).argmax(1)}, 10),
+          32,
+          steps,
+          std::max<std::int64_t>(10, steps / 10),
+          10};
+}
+
+TrainerJob gpt_job(const std::string& model, std::int64_t steps) {
+  torch::manual_seed(1);
+  const std::int64_t length = model == "gpt-tiny" ? 64 : 128;  // gpt-tiny takes no longer texts
+  const at::Tensor tokens = torch::randint(256, {256, length + 1});
+  return {model,
+          std::make_shared<TensorDataset>(Tensors{tokens.narrow(1, 0, length).contiguous()},
+                                          Tensors{tokens.narrow(1, 1, length).contiguous()}, 256),
+          4,
+          steps,
+          2,
+          1};
+}
+
+// A loop as one writes it, that reads its loss. It has the Trainer's model and optimizer, since a step of the
+// same model elsewhere in memory may take tens of microseconds more or less.
+class HandLoop {
+ public:
+  HandLoop(const TrainerJob& job, const Model& model, torch::optim::Optimizer& optimizer)
+      : model_(model),
+        optimizer_(optimizer),
+        loader_(job.data, std::make_shared<TrainingSampler>(job.data->size(), TrainingSampler::Options{}),
+                {.batch_size = job.batch}) {
+    loader_.seek({.epoch = epoch_});
+  }
+  void step() {
+    std::optional<Batch> batch = loader_.next();
+    if (!batch) {
+      loader_.seek({.epoch = ++epoch_});
+      batch = loader_.next();
+    }
+    optimizer_.zero_grad();
+    const Loss loss = cross_entropy(model_.forward(batch->input()), batch->target());
+    loss.mean.backward();
+    optimizer_.step();
+    if (!std::isfinite(loss.sum.item<double>())) throw Error("the loss is not finite");
+  }
+
+ private:
+  const Model& model_;
+  torch::optim::Optimizer& optimizer_;
+  Loader loader_;
+  std::int64_t epoch_ = 0;
+};
+
+// Takes steps of the loop by hand after as many of the Trainer's, and times both, so that a disturbance of
+// the machine hits both. A turn of the Trainer is all between two turns by hand.
+class TurnsByHand final : public Callback {
+ public:
+  explicit TurnsByHand(const TrainerJob& job) : job_(job) {}
+  std::string name() const override { return "turns"; }
+  void on_step_complete(Trainer& of, const StepRecord& record) override {
+    if (record.step % job_.turn != 0) return;
+    const Moment after_trainer;
+    if (!loop_) loop_.emplace(job_, of.model(), of.optimizer());
+    for (std::int64_t step = 0; step < job_.turn; ++step) loop_->step();
+    const Moment after_hand;
+    if (record.step > job_.warm_up) {
+      trainer.add(begin_, after_trainer, job_.turn);
+      by_hand.add(after_trainer, after_hand, job_.turn);
+    }
+    begin_ = after_hand;
+  }
+
+ private:
+  struct Moment {
+    TimePoint wall = Clock::now();
+    double cpu_us = static_cast<double>(std::clock()) * (1e6 / CLOCKS_PER_SEC);
+  };
+
+ public:
+  // Microseconds of a step, in each turn: on the clock, and of the process on all cores.
+  struct Steps {
+    std::vector<double> wall_us, cpu_us;
+    void add(const Moment& begin, const Moment& end, std::int64_t steps) {
+      wall_us.push_back(seconds(end.wall - begin.wall) * 1e6 / static_cast<double>(steps));
+      cpu_us.push_back((end.cpu_us - begin.cpu_us) / static_cast<double>(steps));
+    }
+  };
+  Steps trainer, by_hand;
+
+ private:
+  const TrainerJob& job_;
+  std::optional<HandLoop> loop_;
+  Moment begin_;
+};
+
+// Trains by the Trainer, with the callbacks of `rondo train` (into `folder`) where that is given, and `last`
+// behind them.
+void train(const TrainerJob& job, const fs::path& folder, std::shared_ptr<Callback> last) {
+  const Context context = init({.init_method = "alone"});
+  const auto strategy = all_strategies().make("one_device", context);
+  torch::manual_seed(7);
+  Trainer trainer(*strategy, make_model(job.model));
+  trainer.compile(OptimizerOptions{.name = "adamw", .learning_rate = 1e-3});
+  FitOptions options{.steps = job.warm_up + job.steps, .batch_size = job.batch};
+  if (!folder.empty()) {
+    options.callbacks = {
+        std::make_shared<ProgressDisplay>(ProgressDisplay::Options{.style = ProgressStyle::off}),
+        std::make_shared<MetricsLog>(MetricsLog::Options{.file = folder / "metrics.jsonl"}),
+        std::make_shared<TensorBoard>(TensorBoard::Options{.directory = folder})};
+  }
+  options.callbacks.push_back(std::move(last));
+  trainer.fit(job.data, options);
+}
+
+// The measure of what the Trainer adds to a step by hand: its share of a long step, microseconds of a short
+// one.
+struct Overhead {
+  std::string unit;
+  double (*more)(double trainer_us, double by_hand_us) = nullptr;
+  double goal = 0, goal_with_callbacks = 0;
+};
+
+Json measure_job(const TrainerJob& job, const Overhead& overhead) {
+  Json rows = Json::array();
+  for (const bool has_callbacks : {false, true}) {
+    const auto scratch = make_scratch();
+    const std::string system = has_callbacks ? "trainer, default callbacks" : "trainer";
+    const auto turns = std::make_shared<TurnsByHand>(job);
+    train(job, has_callbacks ? fs::path(scratch.path()) : fs::path(), turns);
+    const auto add = [&](const std::string& name, const TurnsByHand::Steps& steps) {
+      rows.push_back({{"model", job.model},
+                      {"system", name},
+                      {"step_us", fastest(steps.wall_us)},
+                      {"p50_us", median(steps.wall_us)},
+                      {"cpu_p50_us", median(steps.cpu_us)}});
+    };
+    add(system, turns->trainer);
+    add(str("by hand, beside ", system), turns->by_hand);
+    const auto compare = [&](const char* time, auto member, std::optional<double> goal) {
+      std::vector<double> more;
+      for (std::size_t i = 0; i < turns->trainer.wall_us.size(); ++i)
+        more.push_back(overhead.more((turns->trainer.*member)[i], (turns->by_hand.*member)[i]));
+      rows.push_back(ratio_row({str(overhead.unit, " of ", time, " over a loop by hand, p50 of pairs"),
+                                str(job.model, ", ", system), "by hand", median(more), goal, false}));
+    };
+    compare("a step", &TurnsByHand::Steps::wall_us,
+            has_callbacks ? overhead.goal_with_callbacks : overhead.goal);
+    // The goal is about how long a step takes.
+    compare("processor time", &TurnsByHand::Steps::cpu_us, std::nullopt);
+  }
+  return rows;
+}
+
+Json run_trainer_bench(const TrainerBenchFlags& flags, bool prints) {
+  Json rows = measure_job(mlp_job(flags.mlp_steps),
+                          {"us", [](double ours, double by_hand) { return ours - by_hand; }, 5, 15});
+  const Json of_gpt =
+      measure_job(gpt_job(flags.gpt, flags.gpt_steps),
+                  {"%", [](double ours, double by_hand) { return 100 * (ours / by_hand - 1); }, 1, 1});
+  rows.insert(rows.end(), of_gpt.begin(), of_gpt.end());
+  if (prints) {
+    print_table(rows, {{"model", -10, "model"}, {"system", -44, "system"}, {"us a step", 12, "step_us", 1}},
+                40);
+  }
+  return rows;
+}
+
+}  // namespace
+
+Command add_trainer(CLI::App& parent) {
+  return add_benchmark<TrainerBenchFlags>(
+      parent,
+      {"trainer", "A step of the Trainer, with and without callbacks, next to a loop by hand",
+       "Examples:\n  rondo bench-dev trainer"},
+      [](CLI::App& app, TrainerBenchFlags& flags) {
+        app.add_option("--mlp-steps", flags.mlp_steps,
+                       "Steps of the MLP, of the Trainer and by hand in turns of ten")
+            ->check(between(10, 1000000));
+        app.add_option("--gpt", flags.gpt, "The GPT")->check(CLI::IsMember({"gpt-tiny", "gpt-25m"}));
+        app.add_option("--gpt-steps", flags.gpt_steps,
+                       "Steps of the GPT, of the Trainer and by hand one by one in turns")
+            ->check(between(1, 1000000));
+      },
+      run_trainer_bench);
+}
+
+}  // namespace rondo::bench

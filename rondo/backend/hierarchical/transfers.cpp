@@ -1,0 +1,283 @@
+#include "rondo/backend/hierarchical/transfers.h"
+
+#include <cstring>
+
+#include "rondo/backend/hierarchical/chunked.h"
+
+namespace rondo::hierarchical {
+namespace {
+
+class Broadcast final : public ChunkedOperation {
+ public:
+  Broadcast(const CollectiveRequest& request, const HostMap& map) : ChunkedOperation(request, 1) {
+    // Each link of the chain is the counterpart of the one before: only ranks that deal with each other
+    // compare headers.
+    const int hosts = map.host_count();
+    const auto next_to = [&](int rank) {
+      return map.counterpart((map.host_of(rank) + 1) % hosts, map.local_rank_of(rank));
+    };
+    int before = -1;
+    relay_ = request.root;
+    while (map.host_of(relay_) != map.host()) {
+      before = relay_;
+      relay_ = next_to(before);
+    }
+    if (map.rank() != relay_) return;
+    from_ = before;
+    const int next = next_to(relay_);
+    if (map.host_of(next) != map.host_of(request.root)) to_ = next;
+  }
+
+  // What the root sends goes in the first step, what others pass on in the second one, each on the lane of
+  // its step: whatever is under way beside it, both ends then start the messages of a lane in one order.
+  void first(std::size_t chunk, Transports& transports, const Deadline&) override {
+    if (from_ == request_.root) receive(chunk, transports, Lane::first);
+    if (from_ < 0 && to_ >= 0) forward(chunk, transports, Lane::first);
+  }
+
+  void second(std::size_t chunk, Transports& transports, const Deadline& deadline) override {
+    if (from_ >= 0) {
+      if (from_ != request_.root) receive(chunk, transports, Lane::second);
+      wait_for(messages(chunk).receives, transports, deadline);
+      if (to_ >= 0) forward(chunk, transports, Lane::second);
+    }
+    CollectiveRequest intra_host_broadcast =
+        step(OperationKind::broadcast, chunk, transports.map.local_rank_of(relay_));
+    intra_host_broadcast.reduction = Reduction::sum;
+    intra_host_broadcast.input = one_piece(data(chunk), bytes(chunk));
+    intra_host_broadcast.output = intra_host_broadcast.input;
+    if (transports.intra_host_broadcast) transports.intra_host_broadcast->run(intra_host_broadcast, deadline);
+    // What was sent of the chunk before must be gone by now, or soon.
+    if (chunk > 0) wait_for(messages(chunk - 1).sends, transports, deadline);
+    if (chunk + 1 == chunks()) wait_for(messages(chunk).sends, transports, deadline);
+  }
+
+ private:
+  std::byte* data(std::size_t chunk) const { return request_.input.base + offset(chunk); }
+  void receive(std::size_t chunk, Transports& transports, Lane lane) {
+    messages(chunk).receives.push_back(
+        transports.between_hosts->receive(from_, lane, data(chunk), bytes(chunk)));
+  }
+  void forward(std::size_t chunk, Transports& transports, Lane lane) {
+    messages(chunk).sends.push_back(transports.between_hosts->send(to_, lane, data(chunk), bytes(chunk)));
+  }
+
+  int relay_;      // hands out on this host
+  int from_ = -1;  // of the relay: ranks before and behind it in the chain of hosts
+  int to_ = -1;
+};
+
+class Reduce final : public ChunkedOperation {
+ public:
+  Reduce(const CollectiveRequest& request, const HostMap& map)
+      : ChunkedOperation(request, 1),
+        leader_(map.counterpart(map.host(), map.local_rank_of(request.root))),
+        is_leader_(map.rank() == leader_),
+        is_root_(map.rank() == request.root) {}
+
+  void first(std::size_t chunk, Transports& transports, const Deadline& deadline) override {
+    const HostMap& map = transports.map;
+    std::vector<std::vector<std::byte>>& buffers = messages(chunk).buffers;
+    std::byte* own = data(chunk);
+    if (is_leader_ && !is_root_) {  // whose buffer must stay as it is
+      buffers.emplace_back(own, own + bytes(chunk));
+      own = buffers.back().data();
+    }
+    CollectiveRequest within = step(OperationKind::reduce, chunk, map.local_rank_of(leader_));
+    within.input = one_piece(own, bytes(chunk));
+    within.output = within.input;
+    if (transports.intra_host_reduce) transports.intra_host_reduce->run(within, deadline);
+    if (!is_leader_) return;
+    if (!is_root_) {
+      messages(chunk).sends.push_back(
+          transports.between_hosts->send(request_.root, Lane::first, own, bytes(chunk)));
+      return;
+    }
+    buffers.resize(static_cast<std::size_t>(map.host_count()));
+    for (int host = 0; host < map.host_count(); ++host) {
+      if (host == map.host()) continue;
+      std::vector<std::byte>& buffer = buffers[static_cast<std::size_t>(host)];
+      buffer.resize(bytes(chunk));
+      messages(chunk).receives.push_back(transports.between_hosts->receive(
+          map.counterpart(host, map.local_rank()), Lane::first, buffer.data(), buffer.size()));
+    }
+  }
+
+  void second(std::size_t chunk, Transports& transports, const Deadline& deadline) override {
+    wait_for(messages(chunk).sends, transports, deadline);
+    wait_for(messages(chunk).receives, transports, deadline);
+    if (is_root_) {
+      std::vector<const std::byte*> sources;
+      for (int host = 0; host < transports.map.host_count(); ++host) {
+        sources.push_back(host == transports.map.host()
+                              ? data(chunk)
+                              : messages(chunk).buffers[static_cast<std::size_t>(host)].data());
+      }
+      combine(sources, data(chunk), elements(chunk), transports.map);
+    }
+    messages(chunk).buffers.clear();
+  }
+
+ private:
+  std::byte* data(std::size_t chunk) const { return request_.input.base + offset(chunk); }
+
+  int leader_;
+  bool is_leader_;
+  bool is_root_;
+};
+
+class AllGather final : public ChunkedOperation {
+ public:
+  AllGather(const CollectiveRequest& request, const HostMap& map)
+      : ChunkedOperation(request, static_cast<std::size_t>(map.world_size())) {}
+
+  void first(std::size_t chunk, Transports& transports, const Deadline&) override {
+    const HostMap& map = transports.map;
+    for (int rank = 0; rank < map.world_size(); ++rank) {
+      if (map.host_of(rank) == map.host() || receiver_of(rank, map) != map.rank()) continue;
+      messages(chunk).receives.push_back(
+          transports.between_hosts->receive(rank, Lane::first, piece(rank, chunk), bytes(chunk)));
+    }
+    for (int other = 1; other < map.host_count(); ++other) {
+      const int host = (map.host() + other) % map.host_count();
+      messages(chunk).sends.push_back(
+          transports.between_hosts->send(map.counterpart(host, map.local_rank()), Lane::first,
+                                         request_.input.base + offset(chunk), bytes(chunk)));
+    }
+  }
+
+  void second(std::size_t chunk, Transports& transports, const Deadline& deadline) override {
+    const HostMap& map = transports.map;
+    wait_for(messages(chunk).receives, transports, deadline);
+    if (transports.intra_host_broadcast) {
+      CollectiveRequest local = step(OperationKind::all_gather, chunk);
+      local.input = one_piece(request_.input.base + offset(chunk), bytes(chunk));
+      for (const int rank : map.members(map.host())) local.output.list.push_back(piece(rank, chunk));
+      std::uint64_t last = transports.intra_host_broadcast->start(local);
+      for (int rank = 0; rank < map.world_size(); ++rank) {
+        if (map.host_of(rank) == map.host()) continue;
+        CollectiveRequest remote =
+            step(OperationKind::broadcast, chunk, map.local_rank_of(receiver_of(rank, map)));
+        remote.input = one_piece(piece(rank, chunk), bytes(chunk));
+        remote.output = remote.input;
+        last = transports.intra_host_broadcast->start(remote);
+      }
+      transports.intra_host_broadcast->wait(last, deadline);
+    } else if (piece(map.rank(), chunk) != request_.input.base + offset(chunk)) {
+      std::copy_n(request_.input.base + offset(chunk), bytes(chunk), piece(map.rank(), chunk));
+    }
+    wait_for(messages(chunk).sends, transports, deadline);
+  }
+
+ private:
+  std::byte* piece(int rank, std::size_t chunk) const {
+    return request_.output.at(static_cast<std::size_t>(rank)) + offset(chunk);
+  }
+  // Who on this host gets the piece of a rank of another one.
+  static int receiver_of(int rank, const HostMap& map) {
+    return map.counterpart(map.host(), map.local_rank_of(rank));
+  }
+};
+
+class ReduceScatter final : public ChunkedOperation {
+ public:
+  ReduceScatter(const CollectiveRequest& request, const HostMap& map)
+      : ChunkedOperation(request, static_cast<std::size_t>(map.world_size())) {}
+
+  void first(std::size_t chunk, Transports& transports, const Deadline& deadline) override {
+    const HostMap& map = transports.map;
+    Messages& under_way = messages(chunk);
+    const auto ranks = static_cast<std::size_t>(map.world_size());
+    // By rank the sums that this rank makes, then by host what arrives for it.
+    under_way.buffers.resize(ranks + static_cast<std::size_t>(map.host_count()));
+    for (int host = 0; host < map.host_count(); ++host) {
+      if (host == map.host()) continue;
+      under_way.receives.push_back(transports.between_hosts->receive(
+          map.counterpart(host, map.local_rank()), Lane::first, arriving(host, chunk, map), bytes(chunk)));
+    }
+    if (transports.intra_host_reduce) add_within_host(chunk, transports, deadline);
+    for (int rank = 0; rank < map.world_size(); ++rank) {
+      if (map.host_of(rank) == map.host() || adder_of(rank, map) != map.rank()) continue;
+      under_way.sends.push_back(
+          transports.between_hosts->send(rank, Lane::first, sum_for(rank, chunk), bytes(chunk)));
+    }
+  }
+
+  void second(std::size_t chunk, Transports& transports, const Deadline& deadline) override {
+    const HostMap& map = transports.map;
+    Messages& under_way = messages(chunk);
+    wait_for(under_way.receives, transports, deadline);
+    std::vector<const std::byte*> sources;
+    for (int host = 0; host < map.host_count(); ++host) {
+      sources.push_back(host == map.host() ? sum_for(map.rank(), chunk) : arriving(host, chunk, map));
+    }
+    combine(sources, request_.output.base + offset(chunk), elements(chunk), map);
+    wait_for(under_way.sends, transports, deadline);
+    under_way.buffers.clear();
+  }
+
+ private:
+  // Who on this host adds up the host's part of a rank's piece.
+  static int adder_of(int rank, const HostMap& map) {
+    return map.counterpart(map.host(), map.local_rank_of(rank));
+  }
+
+  // This host's part of a rank's piece: what this rank has added up, or alone on its host just its input.
+  std::byte* sum_for(int rank, std::size_t chunk) {
+    std::vector<std::byte>& sum = messages(chunk).buffers[static_cast<std::size_t>(rank)];
+    return sum.empty() ? request_.input.at(static_cast<std::size_t>(rank)) + offset(chunk) : sum.data();
+  }
+
+  // Where the part of another host comes in. The first one's is the output itself, which spares a copy,
+  // unless that is this rank's input too.
+  std::byte* arriving(int host, std::size_t chunk, const HostMap& map) {
+    std::byte* const output = request_.output.base + offset(chunk);
+    const int first = map.host() == 0 ? 1 : 0;
+    const bool in_place = output == request_.input.at(static_cast<std::size_t>(map.rank())) + offset(chunk);
+    if (host == first && !in_place) return output;
+    std::vector<std::byte>& buffer =
+        messages(chunk).buffers[static_cast<std::size_t>(map.world_size() + host)];
+    buffer.resize(bytes(chunk));
+    return buffer.data();
+  }
+
+  void add_within_host(std::size_t chunk, Transports& transports, const Deadline& deadline) {
+    const HostMap& map = transports.map;
+    std::uint64_t last = 0;
+    for (int rank = 0; rank < map.world_size(); ++rank) {
+      std::byte* own = request_.input.at(static_cast<std::size_t>(rank)) + offset(chunk);
+      const int adder = adder_of(rank, map);
+      if (adder == map.rank()) {
+        // The caller's input stays as it is.
+        std::vector<std::byte>& sum = messages(chunk).buffers[static_cast<std::size_t>(rank)];
+        sum.assign(own, own + bytes(chunk));
+        own = sum.data();
+      }
+      CollectiveRequest within = step(OperationKind::reduce, chunk, map.local_rank_of(adder));
+      within.input = one_piece(own, bytes(chunk));
+      within.output = within.input;
+      last = transports.intra_host_reduce->start(within);
+    }
+    transports.intra_host_reduce->wait(last, deadline);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Operation> broadcast(const CollectiveRequest& request, const HostMap& map) {
+  return std::make_unique<Broadcast>(request, map);
+}
+
+std::unique_ptr<Operation> reduce(const CollectiveRequest& request, const HostMap& map) {
+  return std::make_unique<Reduce>(request, map);
+}
+
+std::unique_ptr<Operation> all_gather(const CollectiveRequest& request, const HostMap& map) {
+  return std::make_unique<AllGather>(request, map);
+}
+
+std::unique_ptr<Operation> reduce_scatter(const CollectiveRequest& request, const HostMap& map) {
+  return std::make_unique<ReduceScatter>(request, map);
+}
+
+}  // namespace rondo::hierarchical

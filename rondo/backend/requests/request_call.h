@@ -1,0 +1,156 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <c10/util/SmallVector.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+#include "rondo/backend/requests/arguments.h"
+#include "rondo/backend/requests/dense_tensor.h"
+#include "rondo/base/error.h"
+#include "rondo/base/text.h"
+#include "rondo/collective/request.h"
+
+namespace rondo {
+
+// The tensors of an operation. An engine keeps them until the operation has ended.
+struct OperationMemory {
+  // One tensor, as most operations have, without an allocation.
+  using Results = c10::SmallVector<at::Tensor, 1>;
+  std::vector<at::Tensor> alive = {};
+  std::vector<DenseTensor> copied_back = {};
+  Results results = {};
+  // The future gives the results as one list of tensors, or as so many lists of equal length.
+  std::size_t result_lists = 1;
+
+  // Copies what the operation has written to where the caller wants it.
+  void copy_back() const {
+    for (const DenseTensor& tensor : copied_back) tensor.copy_back();
+  }
+  std::vector<at::Tensor> list_of_results() const { return {results.begin(), results.end()}; }
+  // Returns what the future of the operation gives.
+  c10::IValue value_of_future() const {
+    if (result_lists == 1) return {list_of_results()};
+    std::vector<std::vector<at::Tensor>> lists(result_lists);
+    const std::size_t length = results.size() / lists.size();
+    for (std::size_t i = 0; i < results.size(); ++i) lists[i / length].push_back(results[i]);
+    return {lists};
+  }
+};
+
+// A call of c10d as a request to an engine, with the tensors that it touches. One thread uses an object. A
+// small operation takes about a microsecond, of which calls between these functions would be a tenth: they
+// are inlined where they are on its way.
+class RequestCall {
+ public:
+  // `ranks` is the size of the group.
+  RequestCall(int ranks, OperationKind kind, c10d::OpType op) : type(op), alone_(ranks == 1) {
+    request.kind = kind;
+  }
+
+  // Sets the element type and count from one piece.
+  void set_piece(const at::Tensor& piece, bool reduces) {
+    const ElementType element = element_type(piece.scalar_type(), name(request.kind), reduces);
+    request.type = element.type;
+    request.elements = static_cast<std::uint64_t>(piece.numel()) * element.per_element;
+  }
+
+  Pieces input(const at::Tensor& tensor) { return whole(tensor, true, false); }
+  Pieces output(const at::Tensor& tensor) { return whole(tensor, false, true); }
+  Pieces in_place(const at::Tensor& tensor) { return whole(tensor, true, true); }
+  // A contiguous tensor of the engine's own, whether the operation reads or writes it.
+  Pieces own(const at::Tensor& tensor) {
+    memory.alive.push_back(tensor);
+    return {static_cast<std::byte*>(tensor.data_ptr()), request.bytes(), {}};
+  }
+  Pieces inputs(const std::vector<at::Tensor>& tensors) { return list(tensors, true, false); }
+  Pieces outputs(const std::vector<at::Tensor>& tensors) { return list(tensors, false, true); }
+
+  // Copies the first tensor, which the operation writes, to `copy` at the end.
+  void also_to(const at::Tensor& copy) {
+    copy_to(memory.alive.empty() ? memory.results.front() : memory.alive.back(), copy);
+  }
+  void copy_to(const at::Tensor& from, const at::Tensor& copy) {
+    memory.copied_back.push_back({from, copy.detach()});
+    memory.results.push_back(copy);
+  }
+
+  // The first of the caller's tensors; undefined for a barrier.
+  at::Tensor first_tensor() const {
+    if (!inputs_.empty()) return inputs_.front();
+    return memory.results.empty() ? at::Tensor() : memory.results.front();
+  }
+
+  // Throws UsageError where what is written overlaps, with `of_inputs` also where it overlaps an input.
+  void refuse_overlaps(int rank, int ranks, bool of_inputs) const {
+    TouchedTensors touched{{}, memory.results, rank, ranks};
+    if (of_inputs) touched.inputs = inputs_;
+    check_overlaps(touched, name(request.kind));
+  }
+
+  // Whether the tensors stay on their device, where the only rank of a group has copied inputs to outputs
+  // with copy_on_device().
+  bool on_device() const { return on_device_; }
+  // Copies each input to its output on the device, which is the result of any operation of one rank; an
+  // operation in place copies nothing. The rest of the operation then moves no data: it becomes a barrier.
+  void copy_on_device() {
+    const char* const operation = name(request.kind);
+    for (std::size_t i = 0; i < std::min(inputs_.size(), memory.results.size()); ++i) {
+      const at::Tensor from = inputs_[i].detach(), to = memory.results[i].detach();
+      if (from.numel() != to.numel() || from.scalar_type() != to.scalar_type()) {
+        throw UsageError(str(operation, ": the only rank sends ", from.numel(), " elements of ",
+                             c10::toString(from.scalar_type()), " to itself, and expects ", to.numel(),
+                             " of ", c10::toString(to.scalar_type())));
+      }
+      const bool same =
+          from.is_contiguous() && to.is_contiguous() && from.const_data_ptr() == to.const_data_ptr();
+      if (!same) to.copy_(from.reshape(to.sizes()));
+    }
+    request = {};
+    request.kind = OperationKind::barrier;
+  }
+
+  c10d::OpType type;
+  CollectiveRequest request;
+  OperationMemory memory;
+  // Whether all ranks give buffers of the form that `request.kind` has by itself: a reduce to each rank that
+  // is a part of another operation has an input apart from its output, and no output on other ranks.
+  bool regular = true;
+
+ private:
+  [[gnu::always_inline]] std::byte* add(const at::Tensor& tensor, bool reads, bool writes) {
+    if (inputs_.empty() && memory.results.empty())
+      on_device_ = alone_ && tensor.defined() && tensor.layout() == at::kStrided && !tensor.is_cpu();
+    if (on_device_) {
+      (writes ? memory.results : inputs_).push_back(tensor);
+      return nullptr;
+    }
+    const DenseTensor plain = dense(tensor, name(request.kind), reads);
+    (writes ? memory.results : inputs_).push_back(tensor);
+    // Results stay alive by themselves. What a small operation costs is counting references and allocating.
+    if (!writes || plain.copy_of.defined()) memory.alive.push_back(plain.data);
+    if (writes && plain.copy_of.defined()) memory.copied_back.push_back(plain);
+    return plain.bytes();
+  }
+  // One tensor; where it holds several pieces they lie side by side.
+  [[gnu::always_inline]] Pieces whole(const at::Tensor& tensor, bool reads, bool writes) {
+    return {add(tensor, reads, writes), request.bytes(), {}};
+  }
+  Pieces list(const std::vector<at::Tensor>& tensors, bool reads, bool writes) {
+    Pieces pieces;
+    for (const at::Tensor& tensor : tensors) pieces.list.push_back(add(tensor, reads, writes));
+    return pieces;
+  }
+
+  bool alone_;              // the group has one rank
+  bool on_device_ = false;  // alone, with tensors of a device, which stay there
+  OperationMemory::Results inputs_;
+};
+
+}  // namespace rondo

@@ -1,0 +1,235 @@
+#include "rondo/format/run_directory.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <ctime>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "rondo/base/error.h"
+#include "rondo/base/json_strict.h"
+#include "rondo/base/log.h"
+#include "rondo/base/machine.h"
+#include "rondo/base/text.h"
+#include "rondo/base/version.h"
+#include "rondo/format/file.h"
+
+namespace rondo {
+namespace {
+
+bool is_plain_word(const std::string& word) {
+  constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,+@%^";
+  return !word.empty() && word.find_first_not_of(kPlain) == std::string::npos;
+}
+
+std::string quoted_word(const std::string& word) {
+  if (is_plain_word(word)) return word;
+  std::string result = "'";
+  for (const char c : word) c == '\'' ? result += "'\\''" : result += c;
+  return result + "'";
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text.data();
+}
+
+}  // namespace
+
+std::string shell_text(std::span<const std::string> words) {
+  std::vector<std::string> quoted;
+  for (const std::string& word : words) quoted.push_back(quoted_word(word));
+  return join(quoted, " ");
+}
+
+std::string own_command() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  return shell_text(words);
+}
+
+Provenance make_provenance(const std::string& program, std::span<const std::string> arguments) {
+  const std::string words = shell_text(arguments);
+  return {.program = program,
+          .version = kVersion,
+          .time = utc_now(),
+          .host = host_name(),
+          .command = words.empty() ? program : program + " " + words};
+}
+
+nlohmann::ordered_json to_json(const Provenance& provenance) {
+  return {{"program", provenance.program},
+          {"version", provenance.version},
+          {"time", provenance.time},
+          {"host", provenance.host},
+          {"command", provenance.command}};
+}
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Nobody has more, and sums of such numbers do not overflow.
+constexpr std::int64_t kMostRanks = 1 << 20;
+constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;
+
+RunStart start_of(const Json& json, const std::string& where) {
+  const auto text = [&](const char* key) {
+    return json_text(json_member(json, key, where), json_place(where, key));
+  };
+  const auto count = [&](const char* key, std::int64_t low, std::int64_t high) {
+    return json_integer(json_member(json, key, where), json_place(where, key), low, high);
+  };
+  RunStart start;
+  start.made.program = text("program");
+  start.made.version = text("version");
+  start.made.time = text("time");
+  start.made.host = text("host");
+  start.made.command = text("command");
+  start.strategy = text("strategy");
+  start.backend = text("backend");
+  start.ranks = static_cast<int>(count("ranks", 1, kMostRanks));
+  start.first_step = count("first_step", 0, kMostSteps);
+  if (json.contains("total_steps")) start.total_steps = count("total_steps", 0, kMostSteps);
+  return start;
+}
+
+}  // namespace
+
+Json to_json(const RunStart& start) {
+  Json json = to_json(start.made);
+  json["strategy"] = start.strategy;
+  json["backend"] = start.backend;
+  json["ranks"] = start.ranks;
+  json["first_step"] = start.first_step;
+  if (start.total_steps > 0) json["total_steps"] = start.total_steps;
+  return json;
+}
+
+std::vector<RunStart> read_run_starts(const std::filesystem::path& path) {
+  const std::string file = path.string();
+  const Json document = parse_json_strict(read_text_file(path), file);
+  std::vector<RunStart> starts;
+  for (const Json& start : json_list(json_member(document, "starts", file), json_place(file, "starts")))
+    starts.push_back(start_of(start, str(file, ": start ", starts.size(), " of \"starts\"")));
+  return starts;
+}
+
+void add_run_start(const std::filesystem::path& path, const RunStart& start) {
+  std::vector<RunStart> starts;
+  if (start.first_step > 0 && std::filesystem::exists(path)) {
+    try {
+      starts = read_run_starts(path);
+    } catch (const DataError&) {
+      // It says how the run came about and decides nothing: training goes on without what is damaged.
+    }
+  }
+  std::erase_if(starts, [&](const RunStart& other) { return other.first_step > start.first_step; });
+  starts.push_back(start);
+  Json list = Json::array();
+  for (const RunStart& each : starts) list.push_back(to_json(each));
+  // Host names and command lines are bytes of the user's.
+  replace_text_file(path, Json{{"starts", list}}.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+namespace fs = std::filesystem;
+namespace {
+
+// The whole file, for one writer.
+struct flock whole_file() {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
+// What the holder wrote: "process 12 on host h".
+std::string holder_of(int descriptor) {
+  std::array<char, 300> text{};
+  const ssize_t length = ::pread(descriptor, text.data(), text.size() - 1, 0);
+  std::string holder;
+  for (ssize_t i = 0; i < length && text[static_cast<std::size_t>(i)] >= ' '; ++i)
+    holder += text[static_cast<std::size_t>(i)];
+  return holder.empty() ? "another process" : holder;
+}
+
+// A holder that ends removes the file, after which its lock guards nothing any more.
+bool is_still_named(int descriptor, const fs::path& path) {
+  struct stat opened {};
+  struct stat named {};
+  return ::fstat(descriptor, &opened) == 0 && ::lstat(path.c_str(), &named) == 0 &&
+         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+}
+
+}  // namespace
+
+RunLock::RunLock(fs::path run_directory) : directory_(std::move(run_directory)) {
+  std::error_code code;
+  made_directory_ = fs::create_directories(directory_, code);
+  if (code) throw Error(str("cannot make the run directory ", directory_.string(), ": ", code.message()));
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    if (try_open()) return;
+  }
+  throw Error(str("cannot lock ", (directory_ / file_name).string(), ": something removes it at once"));
+}
+
+bool RunLock::try_open() {
+  const fs::path path = directory_ / file_name;
+  descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+  if (descriptor_ < 0) throw Error(str("cannot make ", path.string(), ": ", errno_text(errno)));
+  struct flock lock = whole_file();
+  if (::fcntl(descriptor_, F_OFD_SETLK, &lock) != 0) {
+    const int reason = errno;
+    const std::string holder = holder_of(descriptor_);
+    if (reason == EAGAIN || reason == EACCES) {
+      ::close(std::exchange(descriptor_, -1));
+      throw UsageError(
+          str("run directory ", directory_.string(), " is in use: ", holder,
+              " trains in it; wait for its end, stop it, or give another directory (--run-dir)"));
+    }
+    log::warning(path.string(), ": this file system has no locks (", errno_text(reason),
+                 "); nothing keeps a second training out of the run directory");
+    return true;
+  }
+  if (!is_still_named(descriptor_, path)) {
+    ::close(std::exchange(descriptor_, -1));
+    return false;
+  }
+  const std::string text = str("process ", ::getpid(), " on host ", host_name(), "\n");
+  // Only for the message above; a full disk does no harm.
+  ssize_t written = ::ftruncate(descriptor_, 0);
+  if (written == 0) written = ::pwrite(descriptor_, text.data(), text.size(), 0);
+  static_cast<void>(written);
+  return true;
+}
+
+bool RunLock::is_held(const fs::path& run_directory) {
+  const fs::path path = run_directory / file_name;
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (descriptor < 0) return false;
+  struct flock lock = whole_file();
+  const bool is_free = ::fcntl(descriptor, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
+  ::close(descriptor);
+  return !is_free;
+}
+
+RunLock::~RunLock() {
+  if (descriptor_ < 0) return;
+  const fs::path path = directory_ / file_name;
+  if (is_still_named(descriptor_, path)) ::unlink(path.c_str());
+  ::close(descriptor_);
+  if (made_directory_) ::rmdir(directory_.c_str());
+}
+
+}  // namespace rondo

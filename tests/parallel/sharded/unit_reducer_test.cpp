@@ -1,0 +1,107 @@
+#include "rondo/parallel/sharded/unit_reducer.h"
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <latch>
+#include <optional>
+#include <thread>
+
+#include "rondo/base/error.h"
+#include "tests/parallel/ranks.h"
+
+namespace rondo::testing::unit_reducer_test {
+namespace {
+
+constexpr std::size_t kFirst = 0, kMiddle = 1, kLast = 2;  // units in the order of forward
+
+// Keeps gradients of unit "last" back until somebody waits for them, which any policy may do.
+class KeepsLastBack final : public SchedulePolicy {
+ public:
+  std::string name() const override { return "keeps last back"; }
+  std::size_t next(std::span<const CommunicationBlock* const>) override { return 0; }
+  bool allows(const CommunicationBlock& block) const override { return block.unit != "last"; }
+};
+
+// Three units of zero2, and what sends their gradients off: at most two units' at a time.
+struct Rank {
+  explicit Rank(Context& context)
+      : environment(environment_of(context)),
+        queue(std::make_unique<KeepsLastBack>(), {},
+              std::make_unique<Leader>(context.new_group(context.world().ranks()))),
+        announcement(context.world()) {
+    environment.queue = &queue;
+    environment.buffers = &buffers;
+    for (const std::string name : {"first", "middle", "last"}) {
+      const at::Tensor weight = at::zeros({8}, at::kDouble).set_requires_grad(true);
+      groups.push_back({.unit = {.name = name, .parameters = {{name, weight}}}, .sharding = Sharding::zero2});
+      units.push_back(std::make_unique<ShardedUnit>(groups.back().unit, Sharding::zero2, environment, 0));
+      weight.mutable_grad() = at::full({8}, context.rank() + 1, at::kDouble);
+    }
+    reducer.emplace(units, groups, order, schedule, announcement, exposed_ns, context.world(),
+                    UnitReducer::Options{.in_flight = 2, .in_background = true});
+    reducer->begin_pass(/*synchronises=*/true, /*discards=*/false);
+  }
+  static UnitEnvironment environment_of(const Context& context) {
+    UnitEnvironment environment;
+    environment.shard_group = context.new_group(context.world().ranks());
+    return environment;
+  }
+  bool under_way(std::size_t unit) const { return units[unit]->gradients_under_way(); }
+
+  UnitEnvironment environment;
+  BufferPool buffers;
+  CommunicationQueue queue;
+  std::vector<UnitGroup> groups;
+  ShardedUnits units;
+  UnitOrder order{3, 0};
+  BlockSchedule schedule{units, order, queue, std::nullopt, [](std::size_t) {}};
+  StepAnnouncement announcement;
+  std::int64_t exposed_ns = 0;
+  std::optional<UnitReducer> reducer;
+};
+
+// The middle unit's gradients have arrived on rank 0, which knows it, and rank 1 has not looked. If rank 0
+// had room for the first unit's because of that, it could start those before the last unit's, while rank 1,
+// which sends them off only when the last unit's are there, waited for rank 0 to start these: neither would
+// go on.
+TEST(UnitReducer, RanksWaitForTheSameGradientsWhateverHasArrivedOnOne) {
+  std::latch both_sent(1);
+  CommunicationQueue* queue_of_1 = nullptr;
+  const auto body = [&](Context& context) {
+    Rank rank(context);
+    rank.reducer->complete(kLast);
+    if (context.rank() == 1) {
+      rank.reducer->complete(kMiddle);
+      queue_of_1 = &rank.queue;
+      both_sent.count_down();
+    } else {
+      both_sent.wait();
+      const TimePoint patience = Clock::now() + std::chrono::minutes(5);
+      do {
+        rank.reducer->complete(kMiddle);
+        std::this_thread::yield();
+      } while (rank.under_way(kMiddle) && Clock::now() < patience);
+      ASSERT_FALSE(rank.under_way(kMiddle));
+      ASSERT_TRUE(rank.under_way(kLast));
+    }
+    rank.reducer->complete(kFirst);
+    if (rank.under_way(kLast)) {
+      // In place of the block that rank 1 cannot send, one that ends its waiting.
+      if (context.rank() == 0)
+        queue_of_1->submit({.start = []() -> BucketFuture { throw Error("the ranks wait for each other"); }});
+      throw Error("the first unit's gradients were sent while two units' were on their way elsewhere");
+    }
+    for (const std::size_t unit : {kLast, kMiddle, kFirst}) {
+      rank.reducer->finish(unit);
+      rank.units[unit]->install_gradients({});
+      const at::Tensor gradient = rank.units[unit]->optimized().front().tensor.grad();
+      EXPECT_TRUE(at::equal(gradient, at::full_like(gradient, 1.5))) << unit;
+    }
+  };
+  // Gloo alone does not tell that a reduce-scatter has arrived.
+  run_ranks(2, "hierarchical(native, gloo)", body, std::chrono::seconds(60), /*hosts=*/{0, 1});
+}
+
+}  // namespace
+}  // namespace rondo::testing::unit_reducer_test
