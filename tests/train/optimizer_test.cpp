@@ -122,13 +122,13 @@ TEST(GroupRates, KeepTheProportionsOfParameterGroups) {
   torch::optim::SGD optimizer(groups, torch::optim::SGDOptions(0.5));
   const auto rate = [&](std::size_t group) { return optimizer.param_groups()[group].options().get_lr(); };
   const GroupRates made(optimizer);
-  EXPECT_DOUBLE_EQ(made.current(optimizer), 0.1);
+  EXPECT_DOUBLE_EQ(rate_of(optimizer), 0.1);
   for (const double now : {0.05, 0.0, 0.2}) {
     made.set(optimizer, now);
     EXPECT_DOUBLE_EQ(rate(0), 0);
     EXPECT_DOUBLE_EQ(rate(1), now);
     EXPECT_DOUBLE_EQ(rate(2), 10 * now);
-    EXPECT_DOUBLE_EQ(made.current(optimizer), now);
+    EXPECT_DOUBLE_EQ(rate_of(optimizer), now);
   }
   // Rates that are all zero have no proportions.
   for (auto& group : optimizer.param_groups()) group.options().set_lr(0);
