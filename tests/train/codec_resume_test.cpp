@@ -102,16 +102,17 @@ TEST(CodecResume, OtherStrategiesGoOnBitForBit) {
       {"random", {}},
       {"tpu", {}},
       {"multi_worker_mirrored", {{"replicas", "2"}}}};
-  for (const auto& [name, options] : strategies) {
+  for (const auto& strategy : strategies) {
+    const std::string& name = strategy.first;
     for (const std::string codec : {"int8", "top_k:0.1"}) {
       const TemporaryDirectory directory;
       run_ranks(3, "native", [&](Context& context) {
         const auto train_to = [&](std::int64_t until, const std::filesystem::path& from,
                                   const std::filesystem::path& to) {
-          OptionValues values = options;
+          OptionValues values = strategy.second;
           values["codec"] = codec;
-          const auto strategy = all_strategies().make(name, context, values);
-          Trainer trainer(*strategy, [] { return wide_model(); });
+          const auto made = all_strategies().make(name, context, values);
+          Trainer trainer(*made, [] { return wide_model(); });
           trainer.compile(adamw(), cross_entropy);
           if (!from.empty()) trainer.restore(from);
           trainer.fit(std::make_shared<Digits>(96), {.steps = until, .batch_size = 4});

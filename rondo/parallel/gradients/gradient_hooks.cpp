@@ -58,8 +58,8 @@ void require_unprepared(const std::vector<ModelTensor>& parameters) {
       hook = dynamic_cast<const Hook*>(hook->previous.get());
     if (!hook) continue;
     throw UsageError(str("parameter '", parameter.name,
-                         "' is of a module that is prepared already: use what the first prepare() returned, "
-                         "or destroy it before another prepare()"));
+                         "' is of a module that is prepared already: use what the first prepare(), "
+                         "fully_shard() or DistributedDataParallel made of it, or destroy that before"));
   }
 }
 

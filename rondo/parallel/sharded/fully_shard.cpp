@@ -50,6 +50,7 @@ FullyShardedModel fully_shard(std::shared_ptr<torch::nn::Module> module, const C
   sharded.reshard_ranks = reshard_ranks(options.reshard_after_forward);
   sharded.mixed_precision = options.mixed_precision;
   sharded.offload = options.offload;
+  sharded.codec = options.codec;
   sharded.find_unused_parameters = options.find_unused_parameters;
   sharded.broadcast_buffers = options.broadcast_buffers;
   sharded.ignored = options.ignored;

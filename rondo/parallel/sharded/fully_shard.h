@@ -35,6 +35,7 @@ struct FullyShardOptions {
   std::variant<bool, int> reshard_after_forward = true;
   MixedPrecisionPolicy mixed_precision = {};  // what units compute and communicate in
   OffloadOptions offload = {};                // what lives in memory-mapped files
+  std::string codec = "none";                 // how float32 gradients travel (ShardedOptions::codec)
   bool find_unused_parameters = false;        // some parameters get no gradient in some steps
   bool broadcast_buffers = true;              // buffers follow rank 0's before each forward pass
   // Names of parameters and buffers that each rank keeps whole for itself (ShardedOptions::ignored).

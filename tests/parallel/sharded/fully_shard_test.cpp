@@ -259,6 +259,7 @@ TEST(FullyShardArguments, AreChecked) {
                  {"reshard_after_forward", "zero_stage = 3"});
     expect_facts(message(model.ptr(), {.reshard_after_forward = -2}), {"reshard_after_forward = -2"});
     expect_facts(message(model.ptr(), {.shard_ranks = 3}), {"shard-ranks 3", "1 ranks"});
+    expect_facts(message(model.ptr(), {.codec = "power_sgd"}), {"power_sgd", "int8"});
     FullyShardedModel fsdp = fully_shard(model, context, {.reshard_after_forward = 1});
     expect_facts(message(model.ptr(), {}), {"prepared already"});
   });
