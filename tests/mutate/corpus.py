@@ -199,7 +199,7 @@ def _trained_cases():
             ["rondo-evaluate", "mlp", "--data", "table.csv"], ["rondo-predict", "mlp", "--data", "table.csv"],
             ["rondo-export", "mlp", "-o", "out.pt"])]
 
-    checkpoint = "format/manifest format/checkpoint_files format/safetensors format/file checkpoint/checkpoint"
+    checkpoint = "format/checkpoint_directory format/checkpoint_files format/safetensors format/file checkpoint/checkpoint"
     planned = ["rondo-train", *GPT[:2], "--model-config", CONFIG, "--data", "text.txt", "--batch-size", "1", "--steps", "1",
                "--nproc-per-node", "2", "--matmul", "default", "--strategy", "planned", "--run-dir", "out"]
     trains = ["rondo-train", *TRAIN, "--run-dir", "out"]
@@ -212,28 +212,28 @@ def _trained_cases():
           for run, name in (("codec", "communication.safetensors"), ("parts", "model-00001-of-00002.safetensors"))],
         resume("mlp", "config.json", "apps/train/train_command_line apps/train/run_folder", ("--", "mlp")),
         resume("mlp", "data.json", "apps/train/trained_run"),
-        resume("mlp", "run.json", "format/run_file"),
+        resume("mlp", "run.json", "format/run_directory"),
         resume("mlp", "metrics.jsonl", "format/metrics", ("metrics",)),
         resume("mlp", "trace.json", "format/trace"),
         resume("mlp", "run.lock", "", ("run directory",)),
         case("log.csv", ["rondo-train", "--run-dir", "mlp", *again], "train/callbacks/epoch_rows", mutations.TEXT),
         case("log.jsonl", ["rondo-train", "--run-dir", "mlp", *again], "train/callbacks/json_log"),
-        case("ml/0/*/meta.yaml", ["rondo-train", "--run-dir", "mlp", *again], "format/mlflow", mutations.TEXT, ("ml/",)),
-        case("ml/0/*/metrics/loss", ["rondo-train", "--run-dir", "mlp", *again], "format/mlflow", mutations.TEXT, ("ml/",)),
+        case("ml/0/*/meta.yaml", ["rondo-train", "--run-dir", "mlp", *again], "format/metrics_export", mutations.TEXT, ("ml/",)),
+        case("ml/0/*/metrics/loss", ["rondo-train", "--run-dir", "mlp", *again], "format/metrics_export", mutations.TEXT, ("ml/",)),
         *use("data.json", "apps/train/trained_run"),
         *use("config.json", "apps/train/train_command_line", more_names=("--",)),
         *use(f"{step}/state.json", checkpoint, sealed=True),
         *use(f"{step}/model.safetensors", checkpoint, sealed=True),
-        case("table.csv", ["rondo-evaluate", "mlp", "--data", "table.csv"], "data/csv_table", mutations.TEXT, ("batch", "label")),
-        case("table.csv", ["rondo-predict", "mlp", "--data", "table.csv", "--format", "jsonl"], "data/csv_table", mutations.TEXT,
+        case("table.csv", ["rondo-evaluate", "mlp", "--data", "table.csv"], "data/csv", mutations.TEXT, ("batch", "label")),
+        case("table.csv", ["rondo-predict", "mlp", "--data", "table.csv", "--format", "jsonl"], "data/csv", mutations.TEXT,
              ("batch", "label")),
         case("mlp/config.json", [*trains, "--config", "mlp/config.json"], "apps/train/train_command_line", names=("--",)),
         *[case(f"parts/{step}/{name}", ["rondo-checkpoint", *words], "checkpoint/tensor_file", names=sealed, sealed=True)
           for words in (["reshard", "parts", "out", "--parts", "3"], ["merge", "parts", "out"])
           for name in ("manifest.json", "model-00002-of-00002.safetensors", "optimizer-00001-of-00002.safetensors")],
         *[case(f"gpt_folder/{name}", [*trains, *GPT[:2], "--data", "text.txt", "--tokenizer", "tokenizer.json", "--init", "gpt_folder"],
-               "models/gpt_setup checkpoint/indexed_weights", names=("gpt_folder", "--init")) for name in ("config.json", "model.safetensors")],
-        *[case(f"bert_folder/{name}", [*trains, *BERT, "--data", "reviews.tsv", "--init", "bert_folder"], "models/bert_setup",
+               "models/gpt checkpoint/pretrained", names=("gpt_folder", "--init")) for name in ("config.json", "model.safetensors")],
+        *[case(f"bert_folder/{name}", [*trains, *BERT, "--data", "reviews.tsv", "--init", "bert_folder"], "models/bert",
                names=("bert_folder", "--init", "vocab")) for name in ("config.json", "model.safetensors", "vocab.txt",
                                                                       "tokenizer_config.json")],
         *[case(target, ["rondo-export", run, "-o", "out", "--format", "huggingface"], "apps/export/hugging_face", names=("out",))
@@ -250,8 +250,8 @@ def _trained_cases():
         case("mesh.json", [*planned, "--plan", "mesh.json", "--batch-size", "2"], "cost/step_plan", names=("plan", "--")),
         case("profile.json", ["rondo-simulate", "profile.json"], "cost/profile_json"),
         case("tuning.json", ["rondo-bench", "collectives", "--sizes", "4B", "--bursts", "1", "--burst-time", "1ms"],
-             "collective/chooser/tuning", environment={"RONDO_TUNING": "tuning.json"}),
-        case("matmul.json", worker, "kernels/matmul_measurement",
+             "collective/chooser/chooser", environment={"RONDO_TUNING": "tuning.json"}),
+        case("matmul.json", worker, "kernels/matmul_choice",
              environment={"RONDO_MATMUL_MEASUREMENTS": "matmul.json", "RONDO_MATMUL": "auto"}),
         case("error.json", ["rondo", "run", "-n", "1", "sh", "-c", 'mv error.json "$TORCHELASTIC_ERROR_FILE"; exit 1'],
              "launch/error_file", names=("rank 0",)),
@@ -297,29 +297,29 @@ def _data_cases():
 
     def table(name, *words, **more):
         return train(name, ["--model", "mlp", "--data", name, "--data-kind", "csv", *words], mutations.TEXT, ("batch", "classes", "label"),
-                     "data/csv data/csv_table data/mapped_input", **more)
+                     "data/csv data/data_files", **more)
 
     mlp = ["--model", "mlp", "--data"]
-    images = "data/image_folder data/open"
+    images = "data/image_files data/open"
     return [
         table("table.csv", "--label-column", "label"),
         table("table.csv", "--label-column", "label", ranks="2"),
         table("lines.csv"),
-        train("idx/train-images-idx3-ubyte", [*mlp, "idx"], mutations.BINARY, ("idx",), "data/idx data/open"),
-        train("idx/train-labels-idx1-ubyte", [*mlp, "idx"], mutations.BINARY, ("idx", "class"), "data/idx"),
-        train("cifar/data_batch_1.bin", ["--model", "convnet", "--data", "cifar"], mutations.BINARY, ("cifar",), "data/cifar"),
+        train("idx/train-images-idx3-ubyte", [*mlp, "idx"], mutations.BINARY, ("idx",), "data/images data/open"),
+        train("idx/train-labels-idx1-ubyte", [*mlp, "idx"], mutations.BINARY, ("idx", "class"), "data/images"),
+        train("cifar/data_batch_1.bin", ["--model", "convnet", "--data", "cifar"], mutations.BINARY, ("cifar",), "data/images"),
         train("tokens/tokens.json", [*GPT, "--data", "tokens"], mutations.JSON, ("tokens.json", "context", "shard", "token"),
-              "data/token_description"),
-        train("tokens/shard_00000.bin", [*GPT, "--data", "tokens"], mutations.BINARY, ("tokens", "context"), "data/token_files"),
+              "data/tokens"),
+        train("tokens/shard_00000.bin", [*GPT, "--data", "tokens"], mutations.BINARY, ("tokens", "context"), "data/tokens"),
         train("shards/a.tar", [*mlp, "shards", "--image-size", "8"], mutations.BINARY, ("a.tar", "batch"), "data/web_dataset"),
         train("pictures/kind1/3.jpg", [*mlp, "pictures", "--image-size", "8"], mutations.BINARY, ("pictures", "batch"), images),
         train("pictures/kind1/3.jpg", [*mlp, "pictures", "--image-size", "8", "--corrupt-images", "skip"], mutations.BINARY,
               ("pictures", "batch"), images),
-        train("text.txt", [*GPT, "--data", "text.txt"], mutations.BINARY, ("context", "batch"), "data/text data/text_files"),
+        train("text.txt", [*GPT, "--data", "text.txt"], mutations.BINARY, ("context", "batch"), "data/text"),
         train("reviews.tsv", [*BERT, "--data", "reviews.tsv", "--vocabulary", "vocab.txt"], mutations.TEXT,
-              ("batch", "class", "label", "reviews"), "data/labelled_text"),
+              ("batch", "class", "label", "reviews"), "data/bert_text"),
         train("text.txt", ["--model", "bert", "--task", "mlm", *BERT[4:], "--data", "text.txt", "--vocabulary", "vocab.txt"], mutations.TEXT,
-              ("context", "batch", "token", "text"), "data/masked_text"),
+              ("context", "batch", "token", "text"), "data/bert_text"),
         train("flags.json", ["--config", "flags.json", "--data", "table.csv"], mutations.JSON, ("--", "table.csv", "batch"),
               "apps/train/train_command_line"),
         train("model.json", [*GPT[:2], "--model-config", "model.json", "--data", "text.txt"], mutations.JSON,
@@ -390,12 +390,12 @@ def cases(root):
         Case("plan", "plan.json", ["rondo-simulate", "profile.json", "--plan", "plan.json"], mutations.JSON, reads="apps/simulate/main"),
         *[Case("run", name, ["rondo-report", ".", "-o", "page.html", "--json", "-"], mutations.JSON, ("RUN_DIR",), reads=reads)
           for name, reads in (("metrics.jsonl", "format/metrics"), ("config.json", "format/report/run_data"), ("trace.json", "format/trace"),
-                              ("memory.json", "format/report/memory_peaks"), ("prediction.json", "format/report/run_data"),
-                              ("run.json", "format/run_file"))],
+                              ("memory.json", "format/report/run_data"), ("prediction.json", "format/report/run_data"),
+                              ("run.json", "format/run_directory"))],
         *[Case("run", name, ["rondo-top", ".", "--once", "--json", "-"], mutations.JSON, ("RUN_DIR",), reads=reads)
-          for name, reads in (("metrics.jsonl", "format/metrics"), ("run.json", "format/run_file"))],
+          for name, reads in (("metrics.jsonl", "format/metrics"), ("run.json", "format/run_directory"))],
         *[Case("checkpoint", f"{saved}/{name}", ["rondo-checkpoint", word, "saved"], mutations.JSON, step, torch=True, sealed=sealed,
-               reads="format/manifest format/checkpoint_files apps/checkpoint/inspect")
+               reads="format/checkpoint_directory format/checkpoint_files apps/checkpoint/inspect")
           for sealed in (False, True) for word in ("verify", "inspect") for name in files],
         Case("checkpoint", f"{saved}/model.safetensors", ["rondo-checkpoint", "convert", "saved", "out.safetensors"],
              mutations.JSON, step, sealed=True, torch=True, reads="format/safetensors"),
