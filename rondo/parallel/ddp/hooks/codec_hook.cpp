@@ -143,7 +143,7 @@ class CodecStreams {
   std::map<std::size_t, KeptSum> kept_sums_;  // by bucket, as saved
 };
 
-CommHook hook_of(std::shared_ptr<CodecStreams> streams, const std::string& codec) {
+CommHook hook_of(const std::shared_ptr<CodecStreams>& streams, const std::string& codec) {
   return {"codec " + codec, [streams](GradBucket& bucket) { return streams->run(bucket); },
           [streams] { return streams->save(); },
           [streams](const CommState& state) { streams->restore(state); }};
@@ -152,7 +152,9 @@ CommHook hook_of(std::shared_ptr<CodecStreams> streams, const std::string& codec
 }  // namespace
 
 CommHook codec_hook(const Group& group, const std::string& codec) {
-  return hook_of(std::make_shared<CodecStreams>(group.backend(), codec, /*always_gathers=*/false), codec);
+  // Programs make a hook without a group to see whether there is such a codec.
+  const auto engine = group.member() ? group.backend() : nullptr;
+  return hook_of(std::make_shared<CodecStreams>(engine, codec, /*always_gathers=*/false), codec);
 }
 
 CommHook codec_hook(const c10::intrusive_ptr<c10d::Backend>& engine, const std::string& codec) {
