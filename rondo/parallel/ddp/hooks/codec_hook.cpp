@@ -7,6 +7,7 @@
 #include "rondo/backend/coded_all_reduce.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/parallel/ddp/hooks/default_hooks.h"
 
 namespace rondo {
 namespace {
@@ -23,12 +24,7 @@ class CodecStreams {
 
   BucketFuture run(const GradBucket& bucket) {
     const at::Tensor& buffer = bucket.buffer();
-    if (buffer.scalar_type() != at::kFloat) {
-      std::vector<at::Tensor> message = {buffer.is_complex() ? at::view_as_real(buffer) : buffer};
-      message.front().div_(
-          engine_->getSize());  // division first keeps sums of half-precision numbers in range
-      return {engine_->allreduce(message), buffer};
-    }
+    if (buffer.scalar_type() != at::kFloat) return start_average(*engine_, buffer);
     CodedAllReduce& reduction = stream_of(bucket);
     return continue_with(reduction, reduction.start(buffer), buffer);
   }
