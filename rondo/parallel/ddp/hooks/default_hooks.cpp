@@ -6,7 +6,7 @@ namespace rondo {
 namespace {
 
 BucketFuture compress(const Group& group, const GradBucket& bucket, at::ScalarType dtype) {
-  const at::Tensor buffer = bucket.buffer();
+  const at::Tensor& buffer = bucket.buffer();
   if (!buffer.is_floating_point()) return start_average(group, buffer);
   return start_average(group, buffer.to(dtype)).then([buffer](const at::Tensor& mean) {
     return buffer.copy_(mean);
