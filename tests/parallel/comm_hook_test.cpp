@@ -419,5 +419,11 @@ TEST(PowerSgd, LowRankGradientsArriveExactlyAndStatisticsCount) {
   });
 }
 
+// As programs do before there is a group, to see whether there is such a codec.
+TEST(CommHookNames, AreCheckedWithoutAGroup) {
+  for (const std::string& name : comm_hook_names()) EXPECT_TRUE(make_comm_hook(name, Group()).run) << name;
+  expect_facts(message_of<UsageError>([] { make_comm_hook("int7", Group()); }), {"int7", "int8"});
+}
+
 }  // namespace
 }  // namespace rondo::comm_hook_test

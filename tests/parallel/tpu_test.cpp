@@ -137,6 +137,24 @@ TEST(Torus, EncodingsGiveTheMeanWithinTheCodecsBoundTheSameEverywhere) {
   });
 }
 
+// Gradients that no codec encodes are averaged as they are.
+TEST(Torus, DoubleGradientsUnderACodecAreTheMean) {
+  run_ranks(4, "native", [](Context& context) {
+    torch::nn::Linear model(30, 5);
+    model->to(at::kDouble);
+    fill_parameters(*model, 3);
+    const auto strategy = all_strategies().make("tpu", context, {{"torus", "2x2"}, {"codec", "int8"}});
+    const auto prepared = strategy->prepare(model.ptr());
+    prepared->begin_step({.samples = 1});
+    const at::Tensor input = random_tensor({1, 30}, static_cast<std::uint64_t>(context.rank()));
+    model->forward(input).sum().backward();
+    prepared->finish_backward();
+    at::Tensor mean = input.expand({5, 30}).clone();
+    all_reduce(mean, context.world(), ReduceOp::AVG);
+    EXPECT_LT(largest_difference(model->weight.grad(), mean), 1e-12);
+  });
+}
+
 TEST(Torus, DifferentToriAreRefusedOnEveryRank) {
   run_ranks(4, "native", [](Context& context) {
     const auto strategy =

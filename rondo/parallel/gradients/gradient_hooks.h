@@ -8,7 +8,7 @@
 
 namespace rondo {
 
-// Who is told of gradients.
+// Is told of gradients by GradientHooks.
 class GradientListener {
  public:
   // A backward pass has completed the gradient of a parameter.

@@ -10,6 +10,7 @@
 
 #include "rondo/backend/coded_all_reduce.h"
 #include "rondo/backend/group.h"
+#include "rondo/base/bytes.h"
 #include "rondo/parallel/schedule/bucket_future.h"
 #include "rondo/parallel/sharded/flat_layout.h"
 

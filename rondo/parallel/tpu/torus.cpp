@@ -27,19 +27,24 @@ namespace {
 // A collective that the thread below completes.
 class TorusWork final : public c10d::Work {
  public:
-  TorusWork(OperationKind operation, DenseTensor tensor)
-      : c10d::Work(-1, c10d::OpType::UNKNOWN), operation_(operation), tensor_(std::move(tensor)) {}
+  TorusWork(OperationKind operation, Reduction reduction, DenseTensor tensor)
+      : c10d::Work(-1, c10d::OpType::UNKNOWN),
+        operation_(operation),
+        reduction_(reduction),
+        tensor_(std::move(tensor)) {}
   OperationKind operation() const { return operation_; }
+  Reduction reduction() const { return reduction_; }
   const DenseTensor& tensor() const { return tensor_; }
   void complete(std::exception_ptr error = nullptr) { finish(std::move(error)); }
 
  private:
   const OperationKind operation_;
+  const Reduction reduction_;
   DenseTensor tensor_;
 };
 
-// Collectives of one rank over a torus, one after the other, in a thread of its own: averages, and what a
-// codec needs to make its own of them.
+// Collectives of one rank over a torus, one after the other, in a thread of its own: those that communication
+// hooks need.
 class TorusEngine final : public c10d::Backend {
  public:
   TorusEngine(const Context& context, const Torus& torus)
@@ -62,16 +67,17 @@ class TorusEngine final : public c10d::Backend {
 
   const std::string getBackendName() const override { return "torus"; }
 
-  // The average of one tensor a rank, in place.
+  // SUM or AVG of one tensor a rank, in place.
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
-                                           const c10d::AllreduceOptions& /*options*/) override {
-    return start(OperationKind::all_reduce, tensors.front());
+                                           const c10d::AllreduceOptions& options) override {
+    const bool averages = options.reduceOp == c10d::ReduceOp::AVG;
+    return start(OperationKind::all_reduce, averages ? Reduction::average : Reduction::sum, tensors.front());
   }
   // Of bytes on the CPU.
   c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& outputs, at::Tensor& input,
                                                  const c10d::AllgatherOptions& /*options*/) override {
     outputs.narrow(0, getRank() * input.numel(), input.numel()).copy_(input);
-    return start(OperationKind::all_gather, outputs);
+    return start(OperationKind::all_gather, Reduction::sum, outputs);
   }
 
  private:
@@ -81,9 +87,10 @@ class TorusEngine final : public c10d::Backend {
     return ranks;
   }
 
-  c10::intrusive_ptr<c10d::Work> start(OperationKind operation, const at::Tensor& tensor) {
+  c10::intrusive_ptr<c10d::Work> start(OperationKind operation, Reduction reduction,
+                                       const at::Tensor& tensor) {
     // On the caller's stream, which has the gradients: a copy of a device's tensor, where it is one.
-    auto work = c10::make_intrusive<TorusWork>(operation, dense(tensor, "all_reduce", true));
+    auto work = c10::make_intrusive<TorusWork>(operation, reduction, dense(tensor, "all_reduce", true));
     {
       const std::lock_guard lock(mutex_);
       waiting_.push_back(work);
@@ -104,7 +111,7 @@ class TorusEngine final : public c10d::Backend {
         waiting_.pop_front();
       }
       try {
-        run(work->operation(), work->tensor().data);
+        run(work->operation(), work->reduction(), work->tensor().data);
         work->tensor().copy_back();
         work->complete();
       } catch (...) {
@@ -113,10 +120,10 @@ class TorusEngine final : public c10d::Backend {
     }
   }
 
-  void run(OperationKind operation, const at::Tensor& flat) {
+  void run(OperationKind operation, Reduction reduction, const at::Tensor& flat) {
     const bool reduces = operation == OperationKind::all_reduce;
     const ElementType element = element_type(flat.scalar_type(), "all_reduce", reduces);
-    auto& executor = executors_[{operation, element.type, flat.nbytes()}];
+    auto& executor = executors_[{operation, reduction, element.type, flat.nbytes()}];
     if (!executor) {
       collective::PlanRequest request{.operation = operation,
                                       .rank = group_.rank(),
@@ -125,9 +132,8 @@ class TorusEngine final : public c10d::Backend {
                                       .element_bytes = element_bytes(element.type),
                                       .rows = torus_.rows,
                                       .in_rank_order = reduces && context_.deterministic()};
-      executor =
-          std::make_unique<collective::Executor>(collective::make_plan("torus_2d", request), element.type,
-                                                 reduces ? Reduction::average : Reduction::sum);
+      executor = std::make_unique<collective::Executor>(collective::make_plan("torus_2d", request),
+                                                        element.type, reduction);
     }
     executor->run(channel_, {static_cast<std::byte*>(flat.data_ptr()), flat.nbytes()}, {});
   }
@@ -136,7 +142,8 @@ class TorusEngine final : public c10d::Backend {
   Torus torus_;
   Group group_;  // of its own: the world's runs other collectives meanwhile
   PointToPointChannel channel_;
-  std::map<std::tuple<OperationKind, DType, std::size_t>, std::unique_ptr<collective::Executor>> executors_;
+  std::map<std::tuple<OperationKind, Reduction, DType, std::size_t>, std::unique_ptr<collective::Executor>>
+      executors_;
   std::mutex mutex_;  // protects waiting_
   std::condition_variable wakeup_;
   std::deque<c10::intrusive_ptr<TorusWork>> waiting_;
@@ -178,7 +185,9 @@ CommHook torus_hook(const Context& context, const Torus& torus, const std::strin
   }
   return {.name = name, .run = [engine](GradBucket& bucket) {
             std::vector<at::Tensor> message = {bucket.buffer()};
-            return BucketFuture(engine->allreduce(message, {}), bucket.buffer());
+            c10d::AllreduceOptions options;
+            options.reduceOp = c10d::ReduceOp::AVG;
+            return BucketFuture(engine->allreduce(message, options), bucket.buffer());
           }};
 }
 

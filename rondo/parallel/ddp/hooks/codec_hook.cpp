@@ -7,6 +7,7 @@
 #include "rondo/backend/coded_all_reduce.h"
 #include "rondo/base/error.h"
 #include "rondo/base/text.h"
+#include "rondo/parallel/ddp/hooks/default_hooks.h"
 
 namespace rondo {
 namespace {
@@ -23,12 +24,7 @@ class CodecStreams {
 
   BucketFuture run(const GradBucket& bucket) {
     const at::Tensor& buffer = bucket.buffer();
-    if (buffer.scalar_type() != at::kFloat) {
-      std::vector<at::Tensor> message = {buffer.is_complex() ? at::view_as_real(buffer) : buffer};
-      message.front().div_(
-          engine_->getSize());  // division first keeps sums of half-precision numbers in range
-      return {engine_->allreduce(message), buffer};
-    }
+    if (buffer.scalar_type() != at::kFloat) return start_average(*engine_, buffer);
     CodedAllReduce& reduction = stream_of(bucket);
     return continue_with(reduction, reduction.start(buffer), buffer);
   }
@@ -143,7 +139,7 @@ class CodecStreams {
   std::map<std::size_t, KeptSum> kept_sums_;  // by bucket, as saved
 };
 
-CommHook hook_of(std::shared_ptr<CodecStreams> streams, const std::string& codec) {
+CommHook hook_of(const std::shared_ptr<CodecStreams>& streams, const std::string& codec) {
   return {"codec " + codec, [streams](GradBucket& bucket) { return streams->run(bucket); },
           [streams] { return streams->save(); },
           [streams](const CommState& state) { streams->restore(state); }};
@@ -152,7 +148,9 @@ CommHook hook_of(std::shared_ptr<CodecStreams> streams, const std::string& codec
 }  // namespace
 
 CommHook codec_hook(const Group& group, const std::string& codec) {
-  return hook_of(std::make_shared<CodecStreams>(group.backend(), codec, /*always_gathers=*/false), codec);
+  // Programs make a hook without a group to see whether there is such a codec.
+  const auto engine = group.member() ? group.backend() : nullptr;
+  return hook_of(std::make_shared<CodecStreams>(engine, codec, /*always_gathers=*/false), codec);
 }
 
 CommHook codec_hook(const c10::intrusive_ptr<c10d::Backend>& engine, const std::string& codec) {

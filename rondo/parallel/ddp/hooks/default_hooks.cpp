@@ -6,7 +6,7 @@ namespace rondo {
 namespace {
 
 BucketFuture compress(const Group& group, const GradBucket& bucket, at::ScalarType dtype) {
-  const at::Tensor buffer = bucket.buffer();
+  const at::Tensor& buffer = bucket.buffer();
   if (!buffer.is_floating_point()) return start_average(group, buffer);
   return start_average(group, buffer.to(dtype)).then([buffer](const at::Tensor& mean) {
     return buffer.copy_(mean);
@@ -27,14 +27,22 @@ CommHook wrap(CommHook hook, const char* name, at::ScalarType dtype) {
 }  // namespace
 
 BucketFuture start_sum(const Group& group, const at::Tensor& tensor) {
+  return start_sum(*group.backend(), tensor);
+}
+
+BucketFuture start_sum(c10d::Backend& engine, const at::Tensor& tensor) {
   std::vector<at::Tensor> message = {tensor.is_complex() ? at::view_as_real(tensor) : tensor};
-  return {group.backend()->allreduce(message), tensor};
+  return {engine.allreduce(message), tensor};
 }
 
 BucketFuture start_average(const Group& group, const at::Tensor& tensor) {
+  return start_average(*group.backend(), tensor);
+}
+
+BucketFuture start_average(c10d::Backend& engine, const at::Tensor& tensor) {
   // Division first keeps sums of half-precision numbers in range.
-  tensor.div_(group.size());
-  return start_sum(group, tensor);
+  tensor.div_(engine.getSize());
+  return start_sum(engine, tensor);
 }
 
 CommHook allreduce_hook(const Group& group) {

@@ -27,5 +27,8 @@ CommHook noop_hook();
 BucketFuture start_average(const Group& group, const at::Tensor& tensor);
 // For hooks: starts the sum.
 BucketFuture start_sum(const Group& group, const at::Tensor& tensor);
+// The same two over an engine.
+BucketFuture start_average(c10d::Backend& engine, const at::Tensor& tensor);
+BucketFuture start_sum(c10d::Backend& engine, const at::Tensor& tensor);
 
 }  // namespace rondo
