@@ -47,7 +47,8 @@ class Road {
       : in_background_(travels_in_background(context)),
         group_(in_background_ ? context.new_group(context.world().ranks()) : context.world()) {
     std::unique_ptr<Leader> leader;
-    if (in_background_) leader = std::make_unique<Leader>(context.new_group(context.world().ranks()));
+    if (in_background_)
+      leader = std::make_unique<Leader>(context.new_group(context.world().ranks()), context.timeout());
     queue_ = std::make_unique<CommunicationQueue>(make_policy({"fifo"}), in_flight_limit, std::move(leader));
   }
 

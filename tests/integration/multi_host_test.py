@@ -197,6 +197,14 @@ def test_hosts_that_are_cut_off_end(hosts, rondo_bin, clean_environment, table, 
         assert code != 0 and re.search(r"rank \d", err), err
 
 
+def test_a_rank_that_says_what_comes_next_is_waited_for_no_longer_than_others(rondo, rondo_bin, tmp_path):
+    """Its launcher would kill it later, and then the connection to it would be lost."""
+    result = rondo("run", "-n", 2, "--", "bash", "-c", 'RONDO_HOST=host$RANK exec "$@"', "rank", rondo_bin / "training_loops", "suspended",
+                   tmp_path / "run", "zero3", timeout=120)
+    assert result.returncode != 0
+    assert re.search("rank 0 of group '[^']+' has said nothing for 2 s", result.stderr), result.stderr
+
+
 @pytest.mark.parametrize("strategy", ["hsdp", "zero3"])
 def test_a_rank_lost_in_another_group_is_named(hosts, rondo_bin, clean_environment, table, tmp_path, strategy):
     """Ranks 0 and 2, 1 and 3 are groups of hsdp besides those of each host: a rank that ends because of the lost one, as rank 0 does

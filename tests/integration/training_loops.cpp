@@ -1,10 +1,12 @@
 // Trains a small model by one way of training under one strategy, for support_loops.py:
 //
-//   training_loops trainer|loop|train_and_evaluate DIRECTORY STRATEGY [OPTION=VALUE]...
+//   training_loops trainer|loop|train_and_evaluate|suspended DIRECTORY STRATEGY [OPTION=VALUE]...
 //
 // on the CPU, or on the simulated accelerator of the module RONDO_SIM_MODULE.
 // The last line on rank 0 says how: "trained by the trainer", "trained by prepare", "trained by train_step",
-// "trained by train_and_evaluate". A loop also saves a checkpoint and goes on from it.
+// "trained by train_and_evaluate". A loop also saves a checkpoint and goes on from it. In `suspended` (for
+// multi_host_test.py) rank 0 suspends itself between two steps, and the others wait no longer than two
+// seconds.
 #include <torch/nn.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
@@ -12,6 +14,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -75,6 +78,25 @@ void train_by_trainer(rondo::Strategy& strategy, const Task& task) {
   const rondo::FitResult result = trainer.fit(task.data, {.steps = 3, .batch_size = 4});
   if (result.step != 3 || !std::isfinite(result.loss.value_or(NAN)))
     throw rondo::Error("the trainer did not do its steps");
+}
+
+// Rank 0 hangs where it has started all that the others wait for: they wait to hear what comes next.
+void hang(rondo::Strategy& strategy, const Task& task) {
+  const rondo::Model model = task.model();
+  const auto prepared = strategy.prepare(model.module);
+  const auto optimizer = optimizer_of(prepared->module());
+  const rondo::Batch batch = task.data->get(std::vector<std::int64_t>{0, 1, 2, 3});
+  for (int step = 0; step < 3; ++step) {
+    const auto forward = [&](const at::Tensor& input) { return model.forward.run({input}).front(); };
+    at::cross_entropy_loss(prepared->forward(forward, batch.inputs.front()), batch.targets.front())
+        .backward();
+    prepared->finish_backward();
+    if (step == 1 && strategy.context().rank() == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));  // so long the gradients need at most
+      std::raise(SIGSTOP);
+    }
+    prepared->step(*optimizer);
+  }
 }
 
 // The weights as this process has them.
@@ -270,12 +292,15 @@ std::string trained(const std::string& way, const std::filesystem::path& directo
     }
   }
   rondo::InitOptions init{.device = device_name()};
+  if (way == "suspended") init.timeout = std::chrono::seconds(2);
   rondo::training_place(worker, options, init);
   rondo::Context context = rondo::init(init);
   const auto strategy = rondo::all_strategies().make(name, context, options);
   std::string how = "the trainer";
   if (way == "trainer") {
     train_by_trainer(*strategy, task);
+  } else if (way == "suspended") {
+    hang(*strategy, task);
   } else {
     try {
       loop_by_prepare(*strategy, task, directory);

@@ -104,7 +104,7 @@ std::optional<std::uint64_t> Leader::next() {
       throw;
     } catch (const std::exception&) {
       if (Clock::now() - begin < patience_) throw;
-      throw TimeoutError(str("rank 0 of group ", channel_.name(), " has said nothing for ",
+      throw TimeoutError(str("rank 0 of group '", channel_.name(), "' has said nothing for ",
                              to_string(patience_), ", neither what it sends next nor that it is alive"),
                          {0});
     }

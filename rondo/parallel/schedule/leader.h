@@ -21,8 +21,8 @@ namespace rondo {
 class Leader {
  public:
   // `channel` has the ranks of the group whose blocks are ordered, and nobody else uses it. All ranks give
-  // the same `patience`.
-  explicit Leader(Group channel, Duration patience = std::chrono::minutes(5));
+  // the same `patience`: how long they wait for any other rank.
+  Leader(Group channel, Duration patience);
   ~Leader();
   Leader(const Leader&) = delete;
   Leader& operator=(const Leader&) = delete;

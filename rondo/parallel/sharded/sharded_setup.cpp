@@ -213,7 +213,7 @@ void ShardedSetup::make_queue(Context& context, const ShardedOptions& options) {
     // Blocks travel while this thread does other things, so they need an engine of their own.
     const std::vector<int>& everyone = context.world().ranks();
     if (!environment.replica_group.member()) environment.shard_group = context.new_group(everyone);
-    leader = std::make_unique<Leader>(context.new_group(everyone));
+    leader = std::make_unique<Leader>(context.new_group(everyone), context.timeout());
   }
   queue = std::make_unique<CommunicationQueue>(
       make_policy({launches ? "plan" : options.schedule, options.schedule_seed}), options.in_flight_bytes,

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <map>
 #include <mutex>
@@ -194,7 +195,8 @@ TEST(CommunicationQueue, WithALeaderRanksStartInOneOrderAndPriorityOvertakes) {
   testing::run_ranks("gloo", 3, [&](const Group& group) {
     std::vector<std::string> started;
     {
-      CommunicationQueue queue(make_policy({"priority"}), Bytes{150}, std::make_unique<Leader>(group));
+      CommunicationQueue queue(make_policy({"priority"}), Bytes{150},
+                               std::make_unique<Leader>(group, std::chrono::minutes(1)));
       std::vector<c10::intrusive_ptr<Delivery>> works;
       std::vector<CommunicationQueue::Ticket> tickets;
       for (int i = 0; i < 20; ++i) {
@@ -220,7 +222,8 @@ TEST(CommunicationQueue, ABlockThatTheLeaderNeverOrdersIsAnErrorThatNamesIt) {
   testing::run_ranks("gloo", 2, [&](const Group& group) {
     std::vector<std::string> started;
     std::optional<CommunicationQueue> queue;
-    queue.emplace(make_policy({"priority"}), Bytes{}, std::make_unique<Leader>(group));
+    queue.emplace(make_policy({"priority"}), Bytes{},
+                  std::make_unique<Leader>(group, std::chrono::minutes(1)));
     const auto both = queue->submit(block("h.1", 0, started, arrived()));
     queue->wait(both);
     if (group.rank() == 0) {
@@ -246,7 +249,8 @@ TEST(CommunicationQueue, ABlockThatComesAfterAnotherWaitsForItAndElseUrgencyDeci
   for (const bool comes_after : {true, false}) {
     testing::run_ranks("gloo", 2, [&](const Group& group) {
       std::vector<std::string> started;
-      CommunicationQueue queue(make_policy({"priority"}), Bytes{100}, std::make_unique<Leader>(group));
+      CommunicationQueue queue(make_policy({"priority"}), Bytes{100},
+                               std::make_unique<Leader>(group, std::chrono::minutes(1)));
       const auto busy = c10::make_intrusive<Delivery>();
       const auto first = c10::make_intrusive<Delivery>();
       queue.submit(block("busy", 0, started, busy));

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <future>
 
 #include "rondo/base/error.h"
@@ -57,7 +58,8 @@ TEST(Leader, IsNotHeldByOneThatTakesNoWord) {
       return;
     }
     {
-      CommunicationQueue queue(make_policy({"fifo"}), Bytes{}, std::make_unique<Leader>(group));
+      CommunicationQueue queue(make_policy({"fifo"}), Bytes{},
+                               std::make_unique<Leader>(group, std::chrono::minutes(1)));
       queue.submit({.collective = "all_reduce", .unit = "unit", .start = [] { return BucketFuture(); }});
     }
     ended.set_value();

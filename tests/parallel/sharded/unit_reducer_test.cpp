@@ -28,7 +28,7 @@ struct Rank {
   explicit Rank(Context& context)
       : environment(environment_of(context)),
         queue(std::make_unique<KeepsLastBack>(), {},
-              std::make_unique<Leader>(context.new_group(context.world().ranks()))),
+              std::make_unique<Leader>(context.new_group(context.world().ranks()), context.timeout())),
         announcement(context.world()) {
     environment.queue = &queue;
     environment.buffers = &buffers;
