@@ -24,7 +24,8 @@ std::string default_run_directory(const std::string& model) {
 NewRunDirectory::NewRunDirectory(const std::string& model) {
   const std::string name = default_run_directory(model);
   std::error_code error;
-  fs::create_directories(fs::path(name).parent_path(), error);  // what is wrong with it is said below
+  const fs::path parent = fs::path(name).parent_path();
+  if (fs::create_directories(parent, error)) made_parent_ = parent;  // what is wrong with it is said below
   for (int number = 1;; ++number) {
     path_ = number == 1 ? name : str(name, "-", number);
     if (fs::create_directory(path_, error)) return;
@@ -36,6 +37,7 @@ NewRunDirectory::NewRunDirectory(const std::string& model) {
 NewRunDirectory::~NewRunDirectory() {
   std::error_code not_empty;
   fs::remove(path_, not_empty);
+  if (!made_parent_.empty()) fs::remove(made_parent_, not_empty);
 }
 
 }  // namespace rondo

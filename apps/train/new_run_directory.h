@@ -14,7 +14,8 @@ class NewRunDirectory {
   // Makes default_run_directory(); where that is there, as of a run that began in the same second, the first
   // of that name with "-2", "-3", ... behind it that is not. Throws Error when none can be made.
   explicit NewRunDirectory(const std::string& model);
-  // Removes the directory if nothing has been put into it.
+  // Removes the directory if nothing has been put into it, and then the one around it if the constructor made
+  // it.
   ~NewRunDirectory();
   NewRunDirectory(const NewRunDirectory&) = delete;
   NewRunDirectory& operator=(const NewRunDirectory&) = delete;
@@ -23,6 +24,7 @@ class NewRunDirectory {
 
  private:
   std::filesystem::path path_;
+  std::filesystem::path made_parent_;  // empty: it was there
 };
 
 }  // namespace rondo

@@ -33,8 +33,11 @@ std::string toml_value(OptionKind kind, const std::string& text) {
   switch (kind) {
     case OptionKind::toggle:
       return text == "true" || text == "1" ? "true" : "false";
-    case OptionKind::integer:
-      return text.find_first_not_of("-0123456789") == std::string::npos ? text : quoted(text);
+    case OptionKind::integer: {
+      std::int64_t whole = 0;  // TOML has no larger ones: a seed of 2^63 or more stands in quotes
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), whole);
+      return error == std::errc() && end == text.data() + text.size() ? text : quoted(text);
+    }
     case OptionKind::number: {
       std::array<char, 32> digits{};
       const double number = parse_number(text, "");

@@ -1,6 +1,9 @@
 #include "rondo/options/config_file.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <limits>
 
 #include "rondo/base/error.h"
 #include "rondo/base/json_lines.h"
@@ -93,6 +96,13 @@ class JsonConfigReader : public nlohmann::json_sax<nlohmann::json> {
 
 std::string scalar_text(const nlohmann::json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+bool is_large_whole(const std::string& text) {
+  std::uint64_t whole = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), whole);
+  return error == std::errc() && end == text.data() + text.size() &&
+         whole > std::uint64_t{std::numeric_limits<std::int64_t>::max()};
 }
 
 const char* kind_name(const nlohmann::json& value) {
@@ -208,8 +218,9 @@ std::string option_text(const Option& option, const nlohmann::json& value) {
     if (option.kind != OptionKind::list) refuse_type("one value", value);
     return list_text(value);
   }
-  // An integer with a check of its own takes words too ("auto").
-  const bool takes_words = option.allowed.check != nullptr;
+  // An integer with a check of its own takes words too ("auto"); TOML has no whole numbers of 2^63 or more.
+  const bool takes_words = option.allowed.check != nullptr ||
+                           (value.is_string() && is_large_whole(value.get_ref<const std::string&>()));
   switch (option.kind) {
     case OptionKind::toggle:
       if (!value.is_boolean()) refuse_type("true or false", value);

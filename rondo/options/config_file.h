@@ -19,8 +19,7 @@ struct FileOption {
   int line = 0;          // from 1
 };
 
-// TOML stands for a subset: tables, inline tables, dotted keys, strings of one line, decimal numbers,
-// booleans, arrays of these, comments. Dates, strings of several lines and arrays of tables are refused.
+// TOML is that of toml++ (1.0). Dates and times, inf, nan and arrays of tables are values of no option.
 enum class ConfigFormat { toml, json };
 
 // Returns whether an option takes an object as a whole, so that the names in it are not options.
